@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ROUNDS = 3
-# Slow tools get a shorter capture of the same kind.
+# Sizes of the shorter captures for slow tools.
 CUT_BYTES = {"tshark -T fields": 16 << 20, "scapy": 1 << 20}
 CONDITIONS = [
     "`make bench` writes this page. Conditions of the measurement:",
@@ -45,7 +45,7 @@ for data, _ in RawPcapReader(sys.argv[1]):
 def size(text):
     found = re.fullmatch(r"([1-9][0-9]*)([KMG]?)", text)
     if not found:
-        raise argparse.ArgumentTypeError("bytes, or with K, M or G")
+        raise argparse.ArgumentTypeError("expected a number of bytes, with or without K, M or G")
     return int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
 
 
@@ -54,7 +54,7 @@ def human(count):
 
 
 def run(command):
-    """Seconds by the clock, CPU seconds and peak KiB of a process that must succeed."""
+    """Wall seconds, CPU seconds and peak KiB of a process, which must succeed."""
     with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
@@ -68,7 +68,7 @@ def run(command):
 
 
 def best(commands):
-    """The fastest run of each command, by name; they take turns."""
+    """The fastest run of each command, by name. The commands run in turns."""
     found = {}
     for _ in range(ROUNDS):
         for name, command in commands.items():
@@ -95,7 +95,7 @@ class Bench:
         self.ibscope, self.generate = programs / "ibscope", programs / "ibscope-generate"
 
     def capture(self, name, count, *options):
-        """A capture, its packets and its bytes."""
+        """Generates a capture. Returns its path, packets and bytes."""
         place, totals = self.work / f"{name}.pcap", self.work / "totals.csv"
         command = [self.generate, "--bytes", str(count), "--output", place, "--totals", totals, *options]
         subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
@@ -103,7 +103,7 @@ class Bench:
         packets = sum(int(row[head.index("packets")]) for row in rows)
         if "--mirror" in options and options[options.index("--mirror") + 1] == "2":
             packets *= 2
-        # Written pages on their way to the disk would slow the first runs.
+        # Writing the file to the disk would slow the first runs.
         os.sync()
         run(["cat", place])
         return place, packets, place.stat().st_size
@@ -155,7 +155,7 @@ class Bench:
             place.unlink()
 
     def growth(self, title, what, captures):
-        """How time and memory grow; `captures` gives a label, the size and the options of each."""
+        """A table of time and memory. `captures` lists label, size and options of each capture."""
         rows = []
         for label, count, options in captures:
             place, packets, length = self.capture("growth", count, *options)
@@ -189,15 +189,15 @@ class Bench:
         yield from table(["threads", "matrix: million packets/s", "matrix: gain", "analyze: million packets/s", "analyze: gain"], rows)
 
     def instructions(self):
-        """Instructions for each packet, from the difference of two captures: noise of the machine does not reach them."""
+        """Instructions per packet, from the difference of two captures, so that startup does not count."""
         counts = []
         for count in (4 << 20, 12 << 20):
             place, packets, _ = self.capture("instructions", count, "--kind", "small", "--lids", "16")
             found = [packets]
             for command in ([*self.matrix("--threads", "1"), place], [self.ibscope, "analyze", "--threads", "1", place]):
                 valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={self.work / 'callgrind'}", *map(str, command)]
-                said = subprocess.run(valgrind, check=True, capture_output=True, text=True).stderr
-                found.append(int(re.search(r"Collected : (\d+)|refs:\s+([\d,]+)", said).group(0).split()[-1].replace(",", "")))
+                printed = subprocess.run(valgrind, check=True, capture_output=True, text=True).stderr
+                found.append(int(re.search(r"Collected : (\d+)|refs:\s+([\d,]+)", printed).group(0).split()[-1].replace(",", "")))
             counts.append(found)
             place.unlink()
         (few, *before), (many, *after) = counts
@@ -213,8 +213,7 @@ def machine():
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     yield f"- machine: {os.cpu_count()} cores, {model[1] if model else platform.processor()}, {memory:.0f} GiB, {platform.system()} {platform.release()}"
     yield f"- load before: {' '.join(f'{load:.1f}' for load in os.getloadavg())} (1, 5, 15 minutes)"
-    said = subprocess.run(["rustc", "--version"], capture_output=True, text=True).stdout.strip()
-    versions = [said]
+    versions = [subprocess.run(["rustc", "--version"], capture_output=True, text=True).stdout.strip()]
     for tool in ("capinfos", "tcpdump", "tshark"):
         if shutil.which(tool):
             found = subprocess.run([tool, "--version"], capture_output=True, text=True)
@@ -224,8 +223,8 @@ def machine():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=size, default=1 << 30, help="of the captures that tools are compared on [1G]")
-    parser.add_argument("--largest", type=size, default=8 << 30, help="size up to which growth is followed [8G]")
+    parser.add_argument("--size", type=size, default=1 << 30, help="size of the captures for the comparison of tools [1G]")
+    parser.add_argument("--largest", type=size, default=8 << 30, help="largest capture in the table of sizes [8G]")
     parser.add_argument("--output", type=Path, default=ROOT / "BENCHMARKS.md")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:

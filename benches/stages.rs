@@ -1,24 +1,28 @@
-//! Throughput of the stages on generated captures: native InfiniBand and RoCEv2, small and big packets.
+//! Throughput of the stages on generated captures: native InfiniBand and RoCEv2, small and big
+//! packets.
 //!
-//! `walk`, `decode` and `decode-icrc` run on one thread and on bytes that are in memory; `analyze` is everything that
-//! `ibscope analyze` does between opening the file and printing, on a file that the system has cached. Lean is what the
-//! communication matrix needs (no MPI, no ICRC, no timeline), full is the default.
+//! `walk`, `decode` and `decode-icrc` run on one thread and on bytes in memory. `analyze` measures
+//! `ibscope analyze` from opening the file until printing, on a file in the page cache. `lean`
+//! includes only what the communication matrix needs (no MPI, no ICRC, no timeline); `full` is the
+//! default.
+//!
+//! Invariant: every stage sees all records, which an assertion checks.
 
 use criterion::{BatchSize, BenchmarkGroup, Criterion, Throughput, measurement::WallTime};
 use ibscope::decode::{self, decode};
 use ibscope::model::{Batch, Packets};
 use ibscope::pipeline::{self, analyze};
-use ibscope_parsers::frame::{self, Item};
-use ibscope_samples::{Framing, Kind};
+use ibscope_parsers::frame::{self, CaptureItem};
+use ibscope_samples::{SampleFraming, SampleKind};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Size of each capture: beyond the caches, and still quick to generate.
+/// Size of each capture: larger than the CPU caches, but quick to generate.
 const FILE_BYTES: u64 = 64 << 20;
-/// Size of a batch, as the pipeline cuts them.
+/// Size of a batch, as in the pipeline.
 const BATCH_BYTES: usize = 1 << 20;
-/// Parts that a batch is dealt to, as in the pipeline.
+/// Number of shards per batch, as in the pipeline.
 const SHARDS: usize = 32;
 
 fn main() {
@@ -30,10 +34,10 @@ fn main() {
         .without_plots()
         .configure_from_args();
     let captures = [
-        ("native-small", Framing::Native, Kind::Small),
-        ("native-big", Framing::Native, Kind::Big),
-        ("roce-small", Framing::Roce, Kind::Small),
-        ("roce-big", Framing::Roce, Kind::Big),
+        ("native-small", SampleFraming::Native, SampleKind::Small),
+        ("native-big", SampleFraming::Native, SampleKind::Big),
+        ("roce-small", SampleFraming::Roce, SampleKind::Small),
+        ("roce-big", SampleFraming::Roce, SampleKind::Big),
     ];
     for (name, framing, kind) in captures {
         capture(&mut criterion, name, framing, kind);
@@ -41,16 +45,16 @@ fn main() {
     criterion.final_summary();
 }
 
-/// All stages on one capture, recorded at a mirror sink: each packet twice.
-fn capture(criterion: &mut Criterion, name: &str, framing: Framing, kind: Kind) {
-    let options = ibscope_samples::Options {
+/// Runs all stages on one capture of a mirror sink, which holds each packet twice.
+fn capture(criterion: &mut Criterion, name: &str, framing: SampleFraming, kind: SampleKind) {
+    let options = ibscope_samples::SampleOptions {
         framing,
         kind,
         bytes: FILE_BYTES,
         lids: 64,
         mirror: 2,
         seed: 1,
-        ..ibscope_samples::Options::default()
+        ..ibscope_samples::SampleOptions::default()
     };
     let mut bytes = Vec::new();
     let totals = ibscope_samples::generate(&options, &mut bytes).expect("generate");
@@ -67,7 +71,7 @@ fn capture(criterion: &mut Criterion, name: &str, framing: Framing, kind: Kind) 
     group.finish();
 }
 
-/// From record to record, without a look at what is in them.
+/// Walks from record to record without decoding them.
 fn walk_records(group: &mut BenchmarkGroup<'_, WallTime>, bytes: &[u8], records: u64) {
     group.bench_function("walk", |bencher| {
         bencher.iter(|| {
@@ -75,7 +79,7 @@ fn walk_records(group: &mut BenchmarkGroup<'_, WallTime>, bytes: &[u8], records:
             let mut walked = 0;
             while at < bytes.len() {
                 let (item, length) = framing.next(&bytes[at..]).expect("a record");
-                walked += u64::from(matches!(black_box(item), Item::Record(_)));
+                walked += u64::from(matches!(black_box(item), CaptureItem::Record(_)));
                 at += length;
             }
             assert_eq!(walked, records);
@@ -83,15 +87,15 @@ fn walk_records(group: &mut BenchmarkGroup<'_, WallTime>, bytes: &[u8], records:
     });
 }
 
-/// Batches to packet records, without and with the ICRC.
+/// Decodes batches to packet records, without and with the ICRC check.
 fn decode_batches(group: &mut BenchmarkGroup<'_, WallTime>, bytes: &[u8], records: u64) {
-    let mut batches = cut(bytes);
+    let mut batches = split(bytes);
     for (name, check_icrc) in [("decode", false), ("decode-icrc", true)] {
-        let options = decode::Options { check_icrc, ..decode::Options::default() };
+        let options = decode::DecodeOptions { check_icrc, ..decode::DecodeOptions::default() };
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 let mut decoded = 0;
-                // The batch comes back with its packets, so that no iteration copies it.
+                // `decode` returns the batch, so no iteration copies it.
                 for slot in &mut batches {
                     let empty = Batch { bytes: Vec::new(), framing: slot.framing.clone(), ..*slot };
                     let result = decode(std::mem::replace(slot, empty), &options, vec![Packets::default(); SHARDS]);
@@ -105,8 +109,8 @@ fn decode_batches(group: &mut BenchmarkGroup<'_, WallTime>, bytes: &[u8], record
     }
 }
 
-/// The capture's records in batches of whole ones.
-fn cut(bytes: &[u8]) -> Vec<Batch> {
+/// Splits the capture into batches of whole records.
+fn split(bytes: &[u8]) -> Vec<Batch> {
     let (mut framing, mut start) = frame::Framing::detect(bytes).expect("a capture");
     let mut batches = Vec::new();
     let (mut first_record, mut records) = (0, 0);
@@ -130,16 +134,17 @@ fn cut(bytes: &[u8]) -> Vec<Batch> {
     batches
 }
 
-/// The whole pipeline on a file, with one thread and with one per core.
+/// Runs the whole pipeline on a file, with one thread and with one thread per core.
 fn analyze_file(group: &mut BenchmarkGroup<'_, WallTime>, path: &Path, records: u64) {
     let paths: Vec<PathBuf> = vec![path.to_owned()];
-    let full = pipeline::Options::default();
-    let lean = pipeline::Options { read_mpi: false, check_icrc: false, bin_ns: None, ..full.clone() };
+    let full = pipeline::AnalysisOptions::default();
+    let measures = pipeline::AnalysisMeasures { mpi: false, icrc: false, ..full.measures };
+    let lean = pipeline::AnalysisOptions { measures, bin_ns: None, ..full.clone() };
     for (name, options) in [("lean", lean), ("full", full)] {
         for (threads_name, threads) in [("one-thread", 1), ("all-threads", 0)] {
-            let options = pipeline::Options { threads, ..options.clone() };
+            let options = pipeline::AnalysisOptions { threads, ..options.clone() };
             group.bench_function(format!("analyze-{name}/{threads_name}"), |bencher| {
-                // The profile is dropped outside the time that counts.
+                // `iter_batched` drops the profile outside the measured time.
                 bencher.iter_batched(
                     || (),
                     |()| {

@@ -1,4 +1,4 @@
-"""Profiles of ibscope (folders NAME.ibp) as polars frames, with the ranks that the profile knows."""
+"""Reads profiles of ibscope (folders NAME.ibp) as polars frames, with the known ranks at both ends."""
 
 import json
 import os
@@ -9,23 +9,24 @@ import matplotlib
 import polars as pl
 from matplotlib import ticker
 
-# Okabe and Ito's blue and orange, and viridis for maps: readable with every kind of colour vision, and in grey.
+# Blue and orange by Okabe and Ito; maps use viridis. Both are readable with every kind of color
+# vision, and in gray.
 BLUE, ORANGE, LIGHT = "#0072B2", "#E69F00", "#B2D5E8"
 
 
 def place():
-    """The profile that the notebooks show: `IBSCOPE_PROFILE`, or that of `make demo`."""
+    """Path of the profile to show: `IBSCOPE_PROFILE`, or the profile of `make demo`."""
     return Path(os.environ.get("IBSCOPE_PROFILE", "../demo/openib-mixed-4x1.ibp"))
 
 
 def ibscope(*arguments):
-    """What the program prints (`IBSCOPE` says where it is, otherwise it is looked for in PATH)."""
+    """Output of the program. `IBSCOPE` is its path; the default is `ibscope` in PATH."""
     program = os.environ.get("IBSCOPE", "ibscope")
     return subprocess.run([program, *map(str, arguments)], check=True, capture_output=True, text=True).stdout
 
 
 def style():
-    """Figures that are readable in print."""
+    """Sets a style that is readable in print."""
     matplotlib.rcParams.update(
         {
             "figure.dpi": 110,
@@ -41,7 +42,7 @@ def style():
 
 
 def unit(ns):
-    """The unit in which times around this are small numbers: nanoseconds of one, and its name."""
+    """The unit for times of this size: its length in nanoseconds, and its name."""
     return next(((one, name) for one, name in [(1e9, "s"), (1e6, "ms"), (1e3, "µs")] if ns >= one), (1, "ns"))
 
 
@@ -62,7 +63,7 @@ class Profile:
         self.connections = self._connections()
 
     def table(self, name):
-        """A table as it is on disk."""
+        """A table of the profile, unchanged."""
         return pl.read_parquet(self.folder / f"{name}.parquet")
 
     def _connections(self):
@@ -80,7 +81,7 @@ class Profile:
         ).with_columns(pl.col("connection").cast(pl.UInt32))
 
     def latencies(self):
-        """Buckets of times: interval, verb, from_bytes, ns, count, all connections together."""
+        """Histogram of all connections together: interval, verb, from_bytes, ns, count."""
         own = self.connections.select("connection")
         kinds = self.table("latencies").with_row_index("latency").join(own, on="connection", how="semi")
         buckets = self.table("latency_buckets").join(
@@ -96,7 +97,7 @@ class Profile:
 
 
 def middle(bucket, kept_bits):
-    """The middle of the times of a bucket: an HDR histogram keeps the first bits of each."""
+    """The middle of a bucket in nanoseconds. The histogram keeps the first bits of each time."""
     if bucket >> kept_bits == 0:
         return bucket
     shift = (bucket >> (kept_bits - 1)) - 1
@@ -104,7 +105,7 @@ def middle(bucket, kept_bits):
 
 
 def quantile(buckets, share):
-    """The time at a share of the samples of `ns` and `count`, sorted by `ns`."""
+    """The time in nanoseconds that this share of the samples does not exceed."""
     buckets = buckets.group_by("ns").agg(pl.col("count").sum()).sort("ns")
     total = int(buckets["count"].sum())
     wanted = min(max(-int(-share * total // 1), 1), max(total, 1))

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Looks at what packaging/dist.sh has made: the program of the .deb runs, the manual has no warnings, shells read the completions.
+# Checks the packages of packaging/dist.sh: the program runs, the manual has no warnings, and shells
+# read the completions.
 # usage: packaging/check.sh FOLDER
 set -eu
 cd "$(dirname "$0")/.."
@@ -10,11 +11,12 @@ tar --extract --gzip --file "$dist"/ibscope-*.tar.gz --directory "$work" --strip
 ibscope=$work/bin/ibscope share=$work/share
 "$ibscope" analyze samples/openib-mixed-4x1.pcap.zst >/dev/null
 
-# The bill of materials: crates of Cargo.lock, all that are built, none that deny.toml bans; and the program has a list of its own.
+# The bill of materials lists only crates of Cargo.lock, all crates that are built, and none that
+# deny.toml bans. The program contains its own list.
 sbom=$share/doc/ibscope/sbom.cdx.json
 jq -r '.components[] | "\(.name) \(.version)"' "$sbom" | LC_ALL=C sort -u >"$work/listed"
 awk '/^name = / { name = $3 } /^version = / { print name, $3 }' Cargo.lock | tr -d '"' | LC_ALL=C sort -u >"$work/locked"
-# The first line is ibscope itself, which the bill describes.
+# The first line is ibscope itself, the subject of the bill.
 cargo tree --locked --package ibscope --edges normal,build --prefix none --no-dedupe |
 	awk 'NR > 1 && NF { sub(/^v/, "", $2); print $1, $2 }' | LC_ALL=C sort -u >"$work/built"
 [ "$(wc -l <"$work/built")" -gt 100 ]
@@ -26,19 +28,19 @@ for crate in $(sed -n 's/.*{ crate = "\(.*\)" }.*/\1/p' deny.toml); do
 	! grep "^$crate " "$work/listed" || { echo "sbom.cdx.json: lists $crate, which deny.toml bans"; exit 1; }
 done
 auditable2cdx "$ibscope" | jq --exit-status '.components | length > 100' >/dev/null
-echo "the bill of materials lists $(wc -l <"$work/listed") crates, $(wc -l <"$work/built") of them are built here"
+echo "the bill of materials lists $(wc -l <"$work/listed") crates, $(wc -l <"$work/built") of them are built on this system"
 
 pages=0
 for page in "$share"/man/man1/*.gz; do
 	zcat "$page" >"$work/page.1"
-	said=$(groff -man -ww -z -Tutf8 "$work/page.1" 2>&1)
-	[ -z "$said" ] || { echo "$page: $said"; exit 1; }
+	warnings=$(groff -man -ww -z -Tutf8 "$work/page.1" 2>&1)
+	[ -z "$warnings" ] || { echo "$page: $warnings"; exit 1; }
 	man -l "$work/page.1" | grep -q 'EXIT STATUS'
 	pages=$((pages + 1))
 done
 echo "$pages manual pages, no warnings"
 
-# bash completes a command, an option of it, and a value.
+# bash completes a command, an option and a value.
 completed() {
 	bash -c '. "$1"; COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); COMPREPLY=(); _ibscope ibscope "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"; printf "%s " "${COMPREPLY[@]}"' \
 		completed "$share/bash-completion/completions/ibscope" "$1"
@@ -58,14 +60,14 @@ if [ -e "$deb" ]; then
 	cmp "$work/deb/usr/bin/ibscope" "$ibscope"
 	cmp "$work/deb/usr/share/doc/ibscope/sbom.cdx.json" "$sbom"
 	(cd "$work/deb" && dpkg-deb --info "$deb" md5sums >"$work/sums" && md5sum --quiet --check "$work/sums")
-	# Everything that it links comes with what it depends on, and this system has that.
+	# A dynamic program depends on the packages of its libraries.
 	if ldd "$ibscope" 2>/dev/null | grep -q '=>'; then dpkg-deb --field "$deb" Depends | grep 'libc6 (>=' | grep -q libssl; fi
-	echo ".deb: the same program, sums fit, it depends on: $(dpkg-deb --field "$deb" Depends)"
+	echo ".deb: the same program, checksums match, depends on: $(dpkg-deb --field "$deb" Depends)"
 fi
 rpm=$(echo "$dist"/ibscope-*.rpm)
 if [ -e "$rpm" ]; then
 	rpm --query --list --package "$rpm" | grep -q '^/usr/bin/ibscope$'
 	(cd "$work" && rpm2cpio "$rpm" | cpio --quiet --extract --make-directories ./usr/share/doc/ibscope/sbom.cdx.json && cmp usr/share/doc/ibscope/sbom.cdx.json "$sbom")
 	rpm --checksig --nosignature "$rpm" | grep -q 'digests OK'
-	echo ".rpm: digests fit"
+	echo ".rpm: digests match"
 fi

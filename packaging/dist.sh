@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes a tarball, a .deb and, where rpmbuild is there, an .rpm of a program that is built. The same program gives the same bytes.
+# Packages a built program as a tarball, a .deb and, if rpmbuild is installed, an .rpm. The same
+# program gives the same bytes.
 # usage: packaging/dist.sh PROGRAM FOLDER
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,7 +9,7 @@ mkdir -p "$2"
 out=$(realpath "$2")
 version=$("$program" --version | cut -d' ' -f2)
 arch=$(uname -m)
-# Time of the last commit, or of SOURCE_DATE_EPOCH: packages say when they were made.
+# Packages contain their build time: SOURCE_DATE_EPOCH, or the time of the last commit.
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
 export SOURCE_DATE_EPOCH
 
@@ -26,7 +27,7 @@ echo "$out/$name.tar.gz"
 if command -v dpkg-shlibdeps >/dev/null; then
 	deb=$work/deb
 	deb_arch=$(dpkg --print-architecture)
-	# The packages of what the program links; a static one needs none.
+	# Packages of the libraries that the program links. A static program has none.
 	mkdir -p "$work/sources/debian"
 	echo 'Source: ibscope' >"$work/sources/debian/control"
 	deb_depends=$(cd "$work/sources" && dpkg-shlibdeps -O "$stage/usr/bin/ibscope" 2>/dev/null | sed -n 's/^shlibs:Depends=//p')
@@ -44,7 +45,7 @@ if command -v dpkg-shlibdeps >/dev/null; then
 		[ -z "$deb_depends" ] || echo "Depends: $deb_depends"
 		echo "Recommends: openssh-client"
 		echo "Suggests: otf2-tools, infiniband-diags, slurm-client"
-		echo "Description: packet-capture traffic analyser for InfiniBand fabrics"
+		echo "Description: packet-capture traffic analyzer for InfiniBand fabrics"
 		echo " Communication matrices, timelines, latencies and health of MPI jobs, from packet"
 		echo " captures alone."
 	} >"$deb/DEBIAN/control"

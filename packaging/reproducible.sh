@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds twice, in two folders with target folders of their own, and compares the programs byte for byte.
-# usage: packaging/reproducible.sh [CARGO-ARGUMENTS]   default: the program as `make dist` builds it
+# Builds the program in two folders, each with its own target folder, and compares the results byte
+# for byte.
+# usage: packaging/reproducible.sh [CARGO-ARGUMENTS]   default: --bin ibscope
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the bill of materials of a program that cargo-auditable has built: the crates that are in it, as CycloneDX.
+# Prints the bill of materials of a program that cargo-auditable built: its crates, as CycloneDX.
 # usage: packaging/sbom.sh PROGRAM
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,13 +11,14 @@ features=
 if echo "$listed" | jq --exit-status 'any(.components[]; .name == "openssl-src")' >/dev/null; then
 	features=vendored-openssl
 fi
-# cargo-auditable also lists optional dependencies that no feature asks for, HTTP clients among them; `cargo tree` does not.
+# cargo-auditable also lists optional dependencies that no feature enables, such as HTTP clients.
+# `cargo tree` does not.
 built=$(cargo tree --locked --package ibscope --features "$features" --edges normal,build --prefix none --no-dedupe |
 	awk 'NF { sub(/^v/, "", $2); print $1, $2 }' | LC_ALL=C sort -u)
 echo "$listed" | jq --arg built "$built" '
 	($built | split("\n") | map({key: ., value: true}) | from_entries) as $is_built
 	| .components |= map(select($is_built["\(.name) \(.version)"]))
-	# What crates of this repository have behind their version is no package URL.
+	# The suffix that crates of this repository have is not valid in a package URL.
 	| (.metadata.component, .components[]).purl |= sub("&download_url=redacted$"; "")
 	| ([.metadata.component, .components[]] | map({key: ."bom-ref", value: true}) | from_entries) as $stays
 	| .dependencies |= map(select($stays[.ref]) | if .dependsOn then .dependsOn |= map(select($stays[.])) else . end)'

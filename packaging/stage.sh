@@ -1,5 +1,6 @@
 #!/bin/sh
-# Lays out what is installed: the program, its manual, completions for bash, zsh and fish, documents, and the bill of materials.
+# Fills FOLDER with the files to install: the program, its manual, completions for bash, zsh and
+# fish, documents, and the bill of materials.
 # usage: packaging/stage.sh PROGRAM FOLDER
 set -eu
 cd "$(dirname "$0")/.."
@@ -8,7 +9,7 @@ share=$root/share
 mkdir -p "$root/bin" "$share/man/man1" "$share/bash-completion/completions" "$share/zsh/vendor-completions" \
 	"$share/fish/vendor_completions.d" "$share/doc/ibscope"
 install -m 755 "$program" "$root/bin/ibscope"
-# Debugging symbols are half of the file, and nobody has the sources beside it.
+# Debug symbols are half of the file, and useless without the sources.
 strip --strip-debug "$root/bin/ibscope"
 "$program" manual "$share/man/man1" 2>/dev/null
 gzip -9nf "$share/man/man1"/*.1
@@ -19,6 +20,6 @@ mkdir -p "$share/doc/ibscope/docs"
 install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE src/render/figure/DEJAVU-LICENSE.txt "$share/doc/ibscope"
 install -m 644 docs/* "$share/doc/ibscope/docs"
 packaging/sbom.sh "$program" >"$share/doc/ibscope/sbom.cdx.json"
-# Whatever the umask is, a package is the same.
+# Packages must not depend on the umask.
 find "$2" -type d -exec chmod 755 {} +
 find "$2" -type f ! -path "$root/bin/*" -exec chmod 644 {} +

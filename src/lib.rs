@@ -1,9 +1,11 @@
-//! ibscope analyzes captured InfiniBand and RoCE traffic of MPI jobs: who sent how much to whom, and when.
+//! ibscope analyzes captured InfiniBand and RoCE traffic of MPI jobs: who sent how much to whom,
+//! and when.
 //!
 //! A capture passes these stages. Each is a module; the table in ARCHITECTURE.md lists which
 //! modules a stage may import.
 //!
-//! 1. [`input`] opens paths, `-` and FIFOs, decompresses them, and splits the bytes into batches at record ends.
+//! 1. [`input`] opens paths, `-` and FIFOs, decompresses them, and splits the bytes into batches at
+//!    record ends.
 //! 2. [`align`] compares the clocks of several inputs before the rest runs.
 //! 3. [`decode`] turns a batch into packet records of 32 bytes ([`model::PacketRecord`]).
 //! 4. [`flow`] tracks sequence numbers and messages per connection.
@@ -13,13 +15,14 @@
 //! 8. [`analysis`] computes the numbers that outputs show, and [`render`] writes and draws them.
 //!
 //! Beside these stages, [`crosscheck`] compares a profile with a trace of the application,
-//! [`anonymize`] writes captures that can be shared, and [`scratch`] puts results in place when they are whole.
+//! [`anonymize`] writes captures that can be shared, and [`scratch`] puts results in place when
+//! they are whole.
 //!
 //! [`pipeline`] connects the stages. A program that uses this library starts there:
 //!
 //! ```no_run
-//! # fn main() -> Result<(), ibscope::pipeline::Error> {
-//! let options = ibscope::pipeline::Options::default();
+//! # fn main() -> Result<(), ibscope::pipeline::PipelineError> {
+//! let options = ibscope::pipeline::AnalysisOptions::default();
 //! let profile = ibscope::pipeline::analyze(&["sink.pcap.zst".into()], &options, &|_bytes| {})?;
 //! for connection in &profile.connections {
 //!     assert!(connection.traffic.wire_bytes >= connection.traffic.payload_bytes);

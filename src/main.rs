@@ -3,8 +3,9 @@
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
-/// An analysis of many connections has millions of small blocks, given up in another order and by other threads than they were made: the allocator of
-/// the C library takes more time for them, and what it keeps lies in pieces that fit nothing.
+/// Many connections need millions of small blocks, which other threads free in another order than
+/// they were allocated. The allocator of the C library is slower for them, and fragments the memory
+/// that it keeps.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -1,27 +1,29 @@
-//! Bytes as choices for a whole capture with lengths, numbers and sums that hold, so that they get deep: written as a file of any
-//! kind, analysed with one thread and with several.
+//! Target `capture`: the bytes are choices for a whole capture with valid lengths, numbers and
+//! checksums, so that it passes the first checks. The capture is written as a file of any format
+//! and analyzed with one thread and with three.
 
-use crate::events::{Events, Sent};
-use crate::packet::Frame;
+use crate::events::{PacketSequence, SentPacket};
+use crate::packet::FuzzEncapsulation;
 use crate::{pipeline, scratch};
 use arbitrary::{Arbitrary, Unstructured};
-use ibscope::pipeline::Options;
+use ibscope::pipeline::AnalysisOptions;
 use std::path::PathBuf;
 
-/// A capture file in the making.
+/// Format of a generated capture file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct File {
+pub(crate) struct FuzzFileFormat {
     pub(crate) link_type: u16,
-    /// Bit 0: big-endian; bit 1: pcapng; bit 2: in nanoseconds; bit 3: each packet stands twice; bit 4: cut to 48 bytes.
-    pub(crate) form: u8,
+    /// Bit 0: big-endian; bit 1: pcapng; bit 2: nanoseconds; bit 3: every packet twice; bit 4:
+    /// truncated to 48 bytes.
+    pub(crate) variant_bits: u8,
 }
 
-impl File {
+impl FuzzFileFormat {
     /// The bytes of the file.
-    pub(crate) fn bytes(self, packets: &[Sent]) -> Vec<u8> {
-        let mut file = if self.form & 2 == 0 { self.classic_head() } else { self.section() };
+    pub(crate) fn bytes(self, packets: &[SentPacket]) -> Vec<u8> {
+        let mut file = if self.variant_bits & 2 == 0 { self.classic_head() } else { self.section() };
         for sent in packets {
-            for _ in 0..=(self.form >> 3 & 1) {
+            for _ in 0..=(self.variant_bits >> 3 & 1) {
                 file.extend(self.record(sent));
             }
         }
@@ -29,11 +31,11 @@ impl File {
     }
 
     fn u32(self, value: u32) -> [u8; 4] {
-        if self.form & 1 == 0 { value.to_le_bytes() } else { value.to_be_bytes() }
+        if self.variant_bits & 1 == 0 { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 
     fn u16(self, value: u16) -> [u8; 2] {
-        if self.form & 1 == 0 { value.to_le_bytes() } else { value.to_be_bytes() }
+        if self.variant_bits & 1 == 0 { value.to_le_bytes() } else { value.to_be_bytes() }
     }
 
     fn words(self, words: &[u32]) -> Vec<u8> {
@@ -41,7 +43,7 @@ impl File {
     }
 
     fn classic_head(self) -> Vec<u8> {
-        let magic = if self.form & 4 == 0 { 0xA1B2_C3D4 } else { 0xA1B2_3C4D };
+        let magic = if self.variant_bits & 4 == 0 { 0xA1B2_C3D4 } else { 0xA1B2_3C4D };
         let version = [self.u16(2), self.u16(4)].concat();
         [&self.u32(magic)[..], &version, &self.words(&[0, 0, 0xFFFF, u32::from(self.link_type)])].concat()
     }
@@ -61,12 +63,12 @@ impl File {
         [self.block(0x0A0D_0D0A, &section), self.block(1, &interface)].concat()
     }
 
-    fn record(self, sent: &Sent) -> Vec<u8> {
-        let captured = if self.form & 16 == 0 { sent.bytes.len() } else { sent.bytes.len().min(48) };
+    fn record(self, sent: &SentPacket) -> Vec<u8> {
+        let captured = if self.variant_bits & 16 == 0 { sent.bytes.len() } else { sent.bytes.len().min(48) };
         let data = &sent.bytes[..captured];
         let lengths = [captured as u32, sent.bytes.len() as u32];
-        if self.form & 2 == 0 {
-            let unit = if self.form & 4 == 0 { 1 } else { 1000 };
+        if self.variant_bits & 2 == 0 {
+            let unit = if self.variant_bits & 4 == 0 { 1 } else { 1000 };
             let head = [1_700_000_000 + sent.time_us / 1_000_000, sent.time_us % 1_000_000 * unit];
             return [&self.words(&head), &self.words(&lengths), data].concat();
         }
@@ -76,24 +78,27 @@ impl File {
     }
 }
 
-/// The form of the file, the packets in it.
-pub(crate) fn chosen(bytes: &[u8]) -> Option<(File, Vec<Sent>)> {
+/// The format of the file and the packets in it.
+pub(crate) fn format_and_packets(bytes: &[u8]) -> Option<(FuzzFileFormat, Vec<SentPacket>)> {
     let mut input = Unstructured::new(bytes);
-    let frame = Frame::arbitrary(&mut input).ok()?;
+    let frame = FuzzEncapsulation::arbitrary(&mut input).ok()?;
     let form = input.arbitrary().ok()?;
-    Some((File { link_type: frame.link_type().0, form }, Events::new(frame, &mut input).run()))
+    Some((
+        FuzzFileFormat { link_type: frame.link_type().0, variant_bits: form },
+        PacketSequence::new(frame, &mut input).run(),
+    ))
 }
 
-/// One capture, everything that can be done with it, and the same with three threads.
+/// Runs every operation on one capture, and analyzes it again with three threads.
 ///
 /// # Panics
-/// Where something does not fit together, or the threads matter.
+/// If results contradict each other or depend on the number of threads.
 pub fn run(bytes: &[u8]) {
-    let Some((form, packets)) = chosen(bytes) else { return };
-    let paths: [PathBuf; 1] = [scratch::place("capture.pcap")];
+    let Some((form, packets)) = format_and_packets(bytes) else { return };
+    let paths: [PathBuf; 1] = [scratch::path("capture.pcap")];
     std::fs::write(&paths[0], form.bytes(&packets)).expect("room for a file");
     let figures = packets.len() % 16 == 15;
-    let Some(profile) = pipeline::whole(&paths, figures) else { return };
-    let again = pipeline::profile(&[&paths[0]], &Options { threads: 3, ..Options::default() });
+    let Some(profile) = pipeline::analyze_and_render(&paths, figures) else { return };
+    let again = pipeline::profile(&[&paths[0]], &AnalysisOptions { threads: 3, ..AnalysisOptions::default() });
     assert_eq!(again.as_ref(), Some(&profile));
 }

@@ -1,16 +1,16 @@
-//! Bytes as a profile of Score-P: an archive as it stands, or one whose files are put together here.
+//! Target `cubex`: the bytes are a Score-P profile, either a whole archive or the files of one.
 
-use crate::{checked, scratch};
+use crate::{crosscheck, scratch};
 use ibscope::crosscheck::cubex::{is_archive, read};
 
-/// Members of an archive that is made here: text or numbers up to the next mark belong to one.
-const MARK: &[u8] = b"\xFF\xFE\xFD";
+/// Separator between the files of an archive that is built here.
+const SEPARATOR: &[u8] = b"\xFF\xFE\xFD";
 
-/// A file that begins as an archive is read as it stands. Of any other the first part is the description, the others are index and data of the metrics
-/// 0, 1 ...
+/// Parses bytes that begin like an archive as they are. Other bytes are split at `SEPARATOR`: the
+/// first part is the description, the others are index and data of the metrics 0, 1 ...
 ///
 /// # Panics
-/// Where an error does not name its file.
+/// If an error does not name its file.
 pub fn run(bytes: &[u8]) {
     let packed;
     let archive = if is_archive(bytes) {
@@ -20,7 +20,7 @@ pub fn run(bytes: &[u8]) {
         &packed
     };
     match scratch::file("profile.cubex", archive, read) {
-        Ok(sums) => checked::sums(&sums),
+        Ok(sums) => crosscheck::cube_profile(&sums),
         Err(error) => assert!(error.to_string().contains("profile.cubex"), "{error}"),
     }
 }
@@ -29,7 +29,7 @@ fn archive(bytes: &[u8]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     let mut rest = bytes;
     for number in 0.. {
-        let end = rest.windows(MARK.len()).position(|window| window == MARK);
+        let end = rest.windows(SEPARATOR.len()).position(|window| window == SEPARATOR);
         let (part, behind) = rest.split_at(end.unwrap_or(rest.len()));
         let name = match number {
             0 => "anchor.xml".to_owned(),
@@ -40,7 +40,7 @@ fn archive(bytes: &[u8]) -> Vec<u8> {
         header.set_size(part.len() as u64);
         header.set_mode(0o644);
         builder.append_data(&mut header, name, part).expect("written to memory");
-        match behind.get(MARK.len()..) {
+        match behind.get(SEPARATOR.len()..) {
             Some(behind) => rest = behind,
             None => break,
         }

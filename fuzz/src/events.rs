@@ -1,55 +1,56 @@
-//! What queue pairs do, one choice after the other: messages, answers, losses, repeats, and now and then nonsense.
+//! Traffic of queue pairs, one choice after the other: messages, responses, losses,
+//! retransmissions, and sometimes nonsense.
 
 use crate::mad;
-use crate::packet::{self, Content, Frame};
+use crate::packet::{self, FuzzEncapsulation, FuzzPacket};
 use arbitrary::{Result, Unstructured};
 use ibscope_parsers::ib::{Bth, Opcode};
 use ibscope_parsers::mpi::ucx;
 use ibscope_parsers::{Psn, Qpn};
 
-/// Packets of a capture, at most: more is not deeper.
+/// Limit of packets per capture; more do not reach more code.
 const MOST_PACKETS: usize = 400;
-/// Path MTU, so that messages of several packets stay small.
+/// Path MTU; small, so that messages of several packets stay short.
 const MTU_BYTES: usize = 64;
 
-/// A packet and when it was captured, in microseconds from the first one.
-pub(crate) struct Sent {
+/// A packet with its capture time in microseconds from the first packet.
+pub(crate) struct SentPacket {
     pub(crate) time_us: u32,
     pub(crate) bytes: Vec<u8>,
 }
 
 /// One direction between two queue pairs.
 #[derive(Clone, Copy)]
-struct Queue {
+struct FuzzQueuePair {
     ends: (u8, u8),
     dest_qp: u32,
     psn: u32,
-    asked_psn: u32,
+    read_psn: u32,
 }
 
-/// What is done, in the order in which it is captured.
-pub(crate) struct Events<'a, 'b> {
+/// Generator of the packets, in capture order.
+pub(crate) struct PacketSequence<'a, 'b> {
     input: &'a mut Unstructured<'b>,
-    frame: Frame,
+    frame: FuzzEncapsulation,
     time_us: u32,
-    queues: [Queue; 8],
-    sent: Vec<Sent>,
+    queues: [FuzzQueuePair; 8],
+    sent: Vec<SentPacket>,
 }
 
-impl<'a, 'b> Events<'a, 'b> {
-    /// Four queue pairs with four others, on three nodes.
-    pub(crate) fn new(frame: Frame, input: &'a mut Unstructured<'b>) -> Self {
+impl<'a, 'b> PacketSequence<'a, 'b> {
+    /// Creates four queue pairs, each connected to another one, on three nodes.
+    pub(crate) fn new(frame: FuzzEncapsulation, input: &'a mut Unstructured<'b>) -> Self {
         let queue = |index: u8| {
             let (one, other) = if (index / 2).is_multiple_of(2) { (1, 2) } else { (3, 1) };
             let ends = if index.is_multiple_of(2) { (one, other) } else { (other, one) };
-            // At the end of the numbers, so that they come round.
-            Queue { ends, dest_qp: 0x10 + u32::from(index), psn: 0xFF_FFF0, asked_psn: 0xFF_FFF0 }
+            // Start near the largest PSN, so that PSNs wrap around.
+            FuzzQueuePair { ends, dest_qp: 0x10 + u32::from(index), psn: 0xFF_FFF0, read_psn: 0xFF_FFF0 }
         };
         Self { input, frame, time_us: 0, queues: [0, 1, 2, 3, 4, 5, 6, 7].map(queue), sent: Vec::new() }
     }
 
-    /// Until the choices end.
-    pub(crate) fn run(mut self) -> Vec<Sent> {
+    /// Generates packets until the choices end.
+    pub(crate) fn run(mut self) -> Vec<SentPacket> {
         while self.sent.len() < MOST_PACKETS && !self.input.is_empty() && self.next().is_ok() {}
         self.sent
     }
@@ -57,7 +58,7 @@ impl<'a, 'b> Events<'a, 'b> {
     fn next(&mut self) -> Result<()> {
         let [what, which, passed] = self.input.arbitrary::<[u8; 3]>()?;
         let index = usize::from(which & 7);
-        // Mostly some microseconds; at times a second, or back.
+        // Usually a few microseconds; sometimes a second, or back in time.
         self.time_us = match passed {
             0xFF => self.time_us.wrapping_add(1_000_000),
             0xFE => self.time_us.saturating_sub(50),
@@ -72,18 +73,18 @@ impl<'a, 'b> Events<'a, 'b> {
             10 => self.datagram(index, what >> 4),
             11 => self.management(index, what >> 4),
             12 => {
-                // A loss, or what was lost comes.
+                // Skips PSNs (a loss), or steps back to lost ones.
                 let step = u32::from(which >> 3);
                 let queue = &mut self.queues[index];
                 queue.psn = if what & 16 == 0 { queue.psn.wrapping_add(step) } else { queue.psn.wrapping_sub(step) }
                     & 0xFF_FFFF;
                 Ok(())
             }
-            13 => self.again(which),
-            14 => self.anything(index),
+            13 => self.retransmit(which),
+            14 => self.arbitrary_packet(index),
             _ => {
                 let bytes = self.some_bytes(usize::from(which))?;
-                self.sent.push(Sent { time_us: self.time_us, bytes });
+                self.sent.push(SentPacket { time_us: self.time_us, bytes });
                 Ok(())
             }
         }
@@ -109,11 +110,12 @@ impl<'a, 'b> Events<'a, 'b> {
             ack_req: true,
             psn: Psn::new(psn),
         };
-        let bytes = packet::bytes(self.frame, &Content { ends: queue.ends, bth, extension, payload });
-        self.sent.push(Sent { time_us: self.time_us, bytes });
+        let bytes = packet::bytes(self.frame, &FuzzPacket { ends: queue.ends, bth, extension, payload });
+        self.sent.push(SentPacket { time_us: self.time_us, bytes });
     }
 
-    /// First, middle, last or only packets. A SEND begins with some of the choices, the rest of it is zeroes.
+    /// First, middle, last or only packets of a message. The payload begins with some of the
+    /// choices and continues with zeros.
     fn message(&mut self, index: usize, [first, middle, last, only]: [u8; 4], extension_bytes: usize) -> Result<()> {
         let [more, length] = self.input.arbitrary::<[u8; 2]>()?;
         let head = self.some_bytes(usize::from(length))?;
@@ -144,7 +146,7 @@ impl<'a, 'b> Events<'a, 'b> {
         Ok(())
     }
 
-    /// A READ request, and as many packets of its response as are chosen.
+    /// A READ request, and the first packets of its response.
     fn read(&mut self, index: usize) -> Result<()> {
         let [packets, answered] = self.input.arbitrary::<[u8; 2]>()?.map(|number| usize::from(number & 7));
         let psn = self.queues[index].psn;
@@ -152,7 +154,7 @@ impl<'a, 'b> Events<'a, 'b> {
         let mut reth = self.some_bytes(12)?;
         reth.resize(12, 0);
         reth.extend(length.to_be_bytes());
-        self.queues[index].asked_psn = psn;
+        self.queues[index].read_psn = psn;
         self.put(index, 0x0C, psn, &reth, &[]);
         self.queues[index].psn = psn.wrapping_add(packets.max(1) as u32) & 0xFF_FFFF;
         let aeth = [0x1F, 0, 0, 1];
@@ -168,13 +170,13 @@ impl<'a, 'b> Events<'a, 'b> {
         Ok(())
     }
 
-    /// ACK, NAK or RNR NAK of what the other direction has sent, or a notification of congestion.
+    /// An ACK, NAK or RNR NAK for requests of the other direction, or a congestion notification.
     fn acknowledge(&mut self, index: usize, how: u8) -> Result<()> {
         let other = self.queues[index ^ 1];
         let back = u32::from(self.input.arbitrary::<u8>()? & 0x0F);
         let syndrome = [0x1F, 0x60, 0x61, 0x2A][usize::from(how & 3)];
         match how {
-            4 => self.put(index, 0x12, other.asked_psn, &[0x1F, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9], &[]),
+            4 => self.put(index, 0x12, other.read_psn, &[0x1F, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9], &[]),
             5 => self.put(index, 0x81, 0, &[0; 16], &[]),
             _ => self.put(index, 0x11, other.psn.wrapping_sub(1 + back), &[syndrome, 0, 0, 1], &[]),
         }
@@ -192,10 +194,10 @@ impl<'a, 'b> Events<'a, 'b> {
         Ok(())
     }
 
-    /// A message of connection management, on queue pair 1.
+    /// A communication management message, on queue pair 1.
     fn management(&mut self, index: usize, kind: u8) -> Result<()> {
         let length = self.input.arbitrary::<u8>()?;
-        let mut mad = mad::of_connection_management(kind, &self.some_bytes(usize::from(length))?);
+        let mut mad = mad::cm_mad(kind, &self.some_bytes(usize::from(length))?);
         mad.resize(mad::MAD_BYTES, 0);
         let own = std::mem::replace(&mut self.queues[index].dest_qp, 1);
         self.put(index, 0x64, 0, &[0x80, 1, 0, 0, 0, 0, 0, 1], &mad);
@@ -203,16 +205,16 @@ impl<'a, 'b> Events<'a, 'b> {
         Ok(())
     }
 
-    /// A packet that was captured before, once more: a repeat or a copy.
-    fn again(&mut self, back: u8) -> Result<()> {
+    /// A packet that was captured before: a retransmission or a mirror copy.
+    fn retransmit(&mut self, back: u8) -> Result<()> {
         let at = self.sent.len().checked_sub(1 + usize::from(back)).ok_or(arbitrary::Error::NotEnoughData)?;
         let bytes = self.sent[at].bytes.clone();
-        self.sent.push(Sent { time_us: self.time_us, bytes });
+        self.sent.push(SentPacket { time_us: self.time_us, bytes });
         Ok(())
     }
 
-    /// Any opcode with any headers.
-    fn anything(&mut self, index: usize) -> Result<()> {
+    /// A packet with any opcode and any headers.
+    fn arbitrary_packet(&mut self, index: usize) -> Result<()> {
         let opcode = self.input.arbitrary::<u8>()?;
         let mut extension = self.some_bytes(usize::from(Opcode(opcode).ext_bytes()))?;
         extension.resize(usize::from(Opcode(opcode).ext_bytes()), 0);

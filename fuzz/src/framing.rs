@@ -1,17 +1,18 @@
-//! Bytes as a capture file: pcap and pcapng walked, positions of classic files judged, and the ERF header.
+//! Target `framing`: the bytes are a pcap or pcapng file, positions in it, and an ERF header.
 
 use ibscope_parsers::ErrorKind;
-use ibscope_parsers::frame::boundary::{Probe, Verdict};
+use ibscope_parsers::frame::boundary::{Probe, RecordBoundary};
 use ibscope_parsers::frame::erf::ErfHeader;
-use ibscope_parsers::frame::{Framing, Item};
+use ibscope_parsers::frame::{CaptureItem, Framing};
 
-/// Longest file whose positions are all judged.
+/// Longest file whose positions are all classified.
 const MOST_JUDGED_BYTES: usize = 2048;
 
-/// Record by record and all at once: the same items, and a stop that asks for more than is there.
+/// Walks the file record by record and at once. Both must yield the same items and the same error;
+/// a `Truncated` error must ask for more bytes than there are.
 ///
 /// # Panics
-/// Where they differ.
+/// If the walks differ.
 pub fn run(bytes: &[u8]) {
     if let Ok(header) = ErfHeader::parse(bytes) {
         let _ = (header.timestamp_ns(), header.ibdump_time_ns());
@@ -27,7 +28,7 @@ pub fn run(bytes: &[u8]) {
         match framing.next(&bytes[at..]) {
             Ok((item, length)) => {
                 assert!(length > 0 && length <= bytes.len() - at);
-                if let Item::Record(record) = item {
+                if let CaptureItem::Record(record) = item {
                     assert!(record.original_bytes as usize >= record.data.len());
                     assert!(framing.interfaces().get(record.interface as usize).is_some());
                     probe = probe.or_else(|| Probe::new(&framing, &record));
@@ -48,6 +49,6 @@ pub fn run(bytes: &[u8]) {
     assert_eq!((walked, counted), ((at - start, stop), items));
     let Some(probe) = probe.filter(|_| bytes.len() <= MOST_JUDGED_BYTES) else { return };
     let first = probe.find(bytes);
-    let judged = (0..bytes.len()).find(|&at| probe.judge(&bytes[at..]) == Verdict::Start);
+    let judged = (0..bytes.len()).find(|&at| probe.classify(&bytes[at..]) == RecordBoundary::Start);
     assert_eq!(first, judged);
 }

@@ -1,7 +1,9 @@
-//! What is fuzzed: one function for each target, all with the same arguments, so that libFuzzer and the tests call the same ones.
+//! Fuzz targets: one function per target, called by libFuzzer and by the tests.
 //!
-//! Each takes any bytes and returns, or panics where something does not hold. What takes more than plain bytes to get deep reads its bytes as
-//! choices: [`capture`] makes whole captures of them, [`packet`] one packet, [`profile`] and [`parts`] changes of a profile whose sums fit again.
+//! Each function takes any bytes, and panics if a property does not hold. Targets that need
+//! structured input to reach deep code read the bytes as choices: [`capture`] builds whole
+//! captures, [`packet`] builds one packet, [`profile`] and [`parts`] change a profile and make its
+//! checksums match.
 
 pub mod capture;
 pub mod config;
@@ -21,17 +23,17 @@ pub mod pipeline;
 pub mod profile;
 pub mod tables;
 
-mod base;
-mod checked;
+mod crosscheck;
 mod events;
 mod render;
+mod sample_profiles;
 mod scratch;
 
-/// A target: its name, which is that of its corpus, and what it does with bytes.
-pub type Target = (&'static str, fn(&[u8]));
+/// A target: its name, which is also that of its corpus, and its function.
+pub type FuzzTarget = (&'static str, fn(&[u8]));
 
-/// All of them. The last ones are slow: they run the whole program.
-pub const TARGETS: [Target; 17] = [
+/// All targets. The last ones are slow, because they run the whole program.
+pub const TARGETS: [FuzzTarget; 17] = [
     ("framing", framing::run),
     ("opening", opening::run),
     ("link", link::run),

@@ -1,26 +1,28 @@
-//! Bytes as a management datagram, and as one of connection management.
+//! Target `mad`: the bytes are a management datagram, or the body of a communication management
+//! message.
 
 use ibscope_parsers::ib::{CmMessage, MadHeader};
 use ibscope_parsers::mpi::rdmacm;
 
-/// Bytes of a datagram.
+/// Length of a management datagram.
 pub(crate) const MAD_BYTES: usize = 256;
 
-/// As it stands, and with a header that makes it a message of connection management of any kind.
+/// Parses the bytes as they are, and after a header that makes them a communication management
+/// message of any kind.
 ///
 /// # Panics
-/// Where a header does not come back as it was.
+/// If a header does not parse as written.
 pub fn run(bytes: &[u8]) {
     message(bytes);
     let Some((&attribute, body)) = bytes.split_first() else { return };
-    let mut mad = of_connection_management(attribute & 0x0F, body);
+    let mut mad = cm_mad(attribute & 0x0F, body);
     message(&mad);
     mad.resize(MAD_BYTES, 0);
     message(&mad);
 }
 
-/// A message of connection management of this kind, not yet as long as datagrams are.
-pub(crate) fn of_connection_management(kind: u8, body: &[u8]) -> Vec<u8> {
+/// A communication management message of this kind, not padded to `MAD_BYTES`.
+pub(crate) fn cm_mad(kind: u8, body: &[u8]) -> Vec<u8> {
     let header = MadHeader {
         base_version: 1,
         class: MadHeader::CLASS_CM,
@@ -37,7 +39,7 @@ pub(crate) fn of_connection_management(kind: u8, body: &[u8]) -> Vec<u8> {
 
 fn message(mad: &[u8]) {
     if let Ok(header) = MadHeader::parse(mad) {
-        // Two bytes are reserved and not kept.
+        // Two reserved bytes are not stored.
         assert_eq!(MadHeader::parse(&header.to_bytes()), Ok(header));
         let _ = (header.is_response(), header.class_name());
     }

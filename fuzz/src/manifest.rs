@@ -1,13 +1,14 @@
-//! Bytes as the manifest of a run, and as the answers of its nodes to what time it is.
+//! Target `manifest`: the bytes are the manifest of a run, and the responses of its nodes to
+//! requests for the time.
 
 use crate::scratch;
 use arbitrary::Unstructured;
-use ibscope_orchestrator::manifest::{CaptureClock, Exchange, Manifest};
+use ibscope_orchestrator::manifest::{CaptureClock, ClockExchange, Manifest};
 
-/// Read, and written again as JSON.
+/// Parses the manifest and writes it again as JSON.
 ///
 /// # Panics
-/// Where what was read does not come back.
+/// If the written manifest does not parse as the same one.
 pub fn run(bytes: &[u8]) {
     if let Ok(manifest) = scratch::file("manifest.json", bytes, Manifest::read) {
         let text = serde_json::to_vec(&manifest).expect("JSON");
@@ -18,8 +19,8 @@ pub fn run(bytes: &[u8]) {
     let mut answers = Vec::new();
     while answers.len() < 64 && !input.is_empty() {
         let Ok([asked_ns, said_ns, answered_ns]) = input.arbitrary::<[i64; 3]>() else { break };
-        answers.push(Exchange { asked_ns, said_ns, answered_ns });
+        answers.push(ClockExchange { asked_ns, said_ns, answered_ns });
     }
     let (before, after) = answers.split_at(answers.len() / 2);
-    let _ = CaptureClock::measured(before, after);
+    let _ = CaptureClock::from_exchanges(before, after);
 }

@@ -1,22 +1,22 @@
-//! Bytes as the payload of a transport message, under every form of every MPI library.
+//! Target `mpi`: the bytes are the payload of a transport message, parsed under every stack.
 
 use arbitrary::Unstructured;
 use ibscope_parsers::mpi::{
-    Carrier, Envelope, Form, Head, Length, Part, Payload, TagLayout, mvapich2_cm, nccl, recognise, several, ucx,
-    ucx_wireup, udcm,
+    Carrier, Envelope, Length, LibraryStack, MpiHeader, MpiMessagePart, Payload, TagLayout, coalesced_envelopes,
+    mvapich2_cm, nccl, recognize, ucx, ucx_wireup, udcm,
 };
 
-/// What the payload came in, how much of it was captured, and the payload.
+/// The first bytes select the carrier and the captured length; the rest are the payload.
 ///
 /// # Panics
-/// Where a form that was told apart is not found again, or lists of messages have no end.
+/// If the usual stack changes whether a payload is recognized, or a list of messages does not end.
 pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     let Ok(kind) = input.arbitrary::<u8>() else { return };
     let Ok(more_bytes) = input.arbitrary::<u16>() else { return };
     let payload = input.take_rest();
     let length_bytes = payload.len() as u32;
-    // The lower bits choose the carrier, the higher ones what was captured.
+    // The low bits select the carrier, the next ones the captured part.
     let carrier = match kind & 7 {
         0..=2 => Carrier::Send,
         3 => Carrier::Write(length_bytes),
@@ -31,16 +31,16 @@ pub fn run(bytes: &[u8]) {
         2 => Payload { message_bytes: Some(cut.packet_bytes), ..cut },
         _ => cut,
     };
-    let found = recognise(carrier, &first, None);
-    for usual in Form::ALL {
-        let again = recognise(carrier, &first, Some(usual));
+    let found = recognize(carrier, &first, None);
+    for usual in LibraryStack::ALL {
+        let again = recognize(carrier, &first, Some(usual));
         assert_eq!(again.is_some(), found.is_some());
-        if found.is_some_and(|head| head.form == usual) {
+        if found.is_some_and(|head| head.stack == usual) {
             assert_eq!(again, found);
         }
         again.iter().for_each(head);
-        // Each message takes some of the payload.
-        let messages = several(usual, payload, first.packet_bytes);
+        // Each message takes at least one byte of the payload.
+        let messages = coalesced_envelopes(usual, payload, first.packet_bytes);
         assert!(messages.inspect(envelope).count() <= payload.len());
     }
     if let Some(control) = ucx_wireup::control(payload) {
@@ -58,8 +58,8 @@ pub fn run(bytes: &[u8]) {
     let _ = nccl::is_share(length_bytes.into(), more_bytes.into(), payload.len() as u64, kind & 1 == 0);
 }
 
-fn head(head: &Head) {
-    if let Part::Start(start) = head.part {
+fn head(head: &MpiHeader) {
+    if let MpiMessagePart::Start(start) = head.part {
         envelope(&start.envelope);
     }
 }
@@ -69,8 +69,8 @@ fn envelope(envelope: &Envelope) {
         let _ = envelope.matching.identity(layout);
     }
     for message_bytes in [0, 1, u64::MAX] {
-        if let Length::Beyond(_) = envelope.length {
-            assert!(envelope.length.of(message_bytes) <= message_bytes);
+        if let Length::AfterHeaders(_) = envelope.length {
+            assert!(envelope.length.in_message(message_bytes) <= message_bytes);
         }
     }
 }

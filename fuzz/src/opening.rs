@@ -1,20 +1,22 @@
-//! Files as they are opened: plain, gzip in several members, zstd in several frames, whole or cut off.
+//! Target `opening`: the bytes are a file, opened plain, in several gzip members or in several zstd
+//! frames, whole or truncated.
 
 use crate::scratch;
 use ibscope::input::{self, SourceOptions};
 use std::io::Write as _;
 use std::path::Path;
 
-/// No batch is longer, as no record is.
+/// Limit of the length of a batch.
 const MOST_BATCH_BYTES: usize = 32 << 20;
 
-/// What came out of a file: the records, and how it ended.
-type Read = Result<(Vec<u8>, Option<String>), String>;
+/// Result of reading a file: the bytes of its records, and the note on its end.
+type ReadResult = Result<(Vec<u8>, Option<String>), String>;
 
-/// The first byte says what is done to the rest: it is read as it stands, or packed in pieces and held against the plain file.
+/// The first byte selects how the rest is compressed: not at all, or in pieces whose records are
+/// compared with those of the plain file.
 ///
 /// # Panics
-/// Where a packed file gives other records than the plain one.
+/// If a compressed file yields other records than the plain one.
 pub fn run(bytes: &[u8]) {
     let Some((&how, rest)) = bytes.split_first() else { return };
     let plain = scratch::file("capture", rest, read);
@@ -22,11 +24,11 @@ pub fn run(bytes: &[u8]) {
     let packed = match how & 3 {
         1 => in_pieces(rest, pieces, gzip),
         2 => in_pieces(rest, pieces, zstd),
-        // A second packing is not unpacked.
+        // Nested compression is not decompressed.
         3 => gzip(&zstd(rest)),
         _ => return,
     };
-    // A file that begins as packed ones do is unpacked itself.
+    // A file that begins like a compressed one is decompressed itself.
     let is_packed = rest.starts_with(&[0x1F, 0x8B]) || rest.starts_with(&[0x28, 0xB5, 0x2F, 0xFD]);
     let unpacked = scratch::file("capture", &packed, read);
     if how & 3 != 3 && !is_packed {
@@ -36,14 +38,14 @@ pub fn run(bytes: &[u8]) {
             _ => panic!("{plain:?} {unpacked:?}"),
         }
     }
-    // Cut off in the middle: records before the cut, or an error.
+    // Truncated in the middle: the records before the truncation, or an error.
     let cut = packed.len() * usize::from(how) / 256;
     if let (Ok((whole, _)), Ok((cut, _))) = (&unpacked, scratch::file("capture", &packed[..cut], read)) {
         assert!(whole.starts_with(&cut));
     }
 }
 
-fn read(path: &Path) -> Read {
+fn read(path: &Path) -> ReadResult {
     let options = SourceOptions { xxh3: true, sha256: true, ..SourceOptions::default() };
     let mut captures = input::open(&[path.to_owned()], &options).map_err(|error| error.to_string())?;
     let capture = &mut captures[0];
@@ -51,7 +53,7 @@ fn read(path: &Path) -> Read {
     while let Some(batch) = capture.next_batch(Vec::new()) {
         assert!(!batch.bytes.is_empty() && batch.bytes.len() <= MOST_BATCH_BYTES);
         all.extend(batch.bytes);
-        // Of a bomb the beginning is enough.
+        // For a decompression bomb the beginning is enough.
         if all.len() > 2 * MOST_BATCH_BYTES {
             break;
         }

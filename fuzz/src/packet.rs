@@ -1,21 +1,22 @@
-//! One packet with lengths and sums that hold, whatever is in its headers; and bytes as choices for one.
+//! Target `packet`: the bytes are choices for one packet with valid lengths and checksums and any
+//! headers.
 
 use crate::link;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, vcrc, verify_icrc, verify_vcrc};
 use ibscope_parsers::ib::{Bth, CrcVerdict, Grh, ICRC_BYTES, Lrh, Opcode, Packet};
-use ibscope_parsers::link::{Located, Location, locate};
+use ibscope_parsers::link::{LinkContent, Location, locate};
 use ibscope_parsers::{Lid, Psn, Qpn};
 
-/// How a packet is framed.
+/// Framing of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Arbitrary)]
-pub enum Frame {
+pub enum FuzzEncapsulation {
     /// LRH first.
     Native,
     /// LRH and GRH.
     Global,
-    /// LRH behind the header of an ERF record, as ibdump writes it.
+    /// LRH after an ERF header, as ibdump writes it.
     Erf,
     /// Ethernet, IPv4, UDP.
     RoceV2,
@@ -25,8 +26,8 @@ pub enum Frame {
     RoceV1,
 }
 
-impl Frame {
-    /// What a record of such packets begins with.
+impl FuzzEncapsulation {
+    /// Link type of a record of such packets.
     #[must_use]
     pub const fn link_type(self) -> LinkType {
         match self {
@@ -37,47 +38,47 @@ impl Frame {
     }
 }
 
-/// What is in a packet behind the headers that lead it to its receiver.
-pub struct Content<'a> {
-    /// LIDs, or the last bytes of addresses.
+/// Contents of a packet after its network headers.
+pub struct FuzzPacket<'a> {
+    /// LIDs, or last bytes of the addresses.
     pub ends: (u8, u8),
-    /// Pad is set here.
+    /// Base transport header; [`bytes`] sets the pad count.
     pub bth: Bth,
-    /// As many bytes as the opcode has.
+    /// Extension headers, with the length that the opcode requires.
     pub extension: &'a [u8],
-    /// Without pad.
+    /// Payload without pad.
     pub payload: &'a [u8],
 }
 
 /// The bytes of a packet, with lengths, ICRC and VCRC.
 #[must_use]
-pub fn bytes(frame: Frame, content: &Content<'_>) -> Vec<u8> {
-    let Content { ends: (src, dst), bth, extension, payload } = content;
+pub fn bytes(frame: FuzzEncapsulation, content: &FuzzPacket<'_>) -> Vec<u8> {
+    let FuzzPacket { ends: (src, dst), bth, extension, payload } = content;
     let pad = payload.len().next_multiple_of(4) - payload.len();
     let bth = Bth { pad_count: pad as u8, ..*bth };
     let transport = [&bth.to_bytes()[..], extension, payload, &[0; 3][..pad], &[0; ICRC_BYTES]].concat();
     let mut packet = headers(frame, (*src, *dst), transport.len());
     packet.extend(transport);
-    let Some(location) = located(frame, &packet) else { return packet };
-    if let Some(sum) = icrc(location.framed, &packet, &location) {
+    let Some(location) = find_infiniband(frame, &packet) else { return packet };
+    if let Some(sum) = icrc(location.encapsulation, &packet, &location) {
         let at = location.end() - ICRC_BYTES;
         packet[at..at + ICRC_BYTES].copy_from_slice(&sum.to_le_bytes());
     }
-    if matches!(frame, Frame::Native | Frame::Global | Frame::Erf) {
+    if matches!(frame, FuzzEncapsulation::Native | FuzzEncapsulation::Global | FuzzEncapsulation::Erf) {
         packet.extend(vcrc(&packet[location.start..]).to_le_bytes());
     }
     packet
 }
 
-fn located(frame: Frame, packet: &[u8]) -> Option<Location> {
+fn find_infiniband(frame: FuzzEncapsulation, packet: &[u8]) -> Option<Location> {
     match locate(frame.link_type(), packet, packet.len() as u32) {
-        Ok(Located::Infiniband(location)) => Some(location),
+        Ok(LinkContent::Infiniband(location)) => Some(location),
         _ => None,
     }
 }
 
-/// Everything in front of the BTH.
-fn headers(frame: Frame, (src, dst): (u8, u8), transport_bytes: usize) -> Vec<u8> {
+/// The headers before the BTH.
+fn headers(frame: FuzzEncapsulation, (src, dst): (u8, u8), transport_bytes: usize) -> Vec<u8> {
     let address = |last: u8| [0xFD, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
     let lrh = |lnh, behind: usize| {
         let pkt_len = ((Lrh::LEN + behind) / 4) as u16;
@@ -95,39 +96,40 @@ fn headers(frame: Frame, (src, dst): (u8, u8), transport_bytes: usize) -> Vec<u8
     let ethernet = |kind: &[u8]| [&[2, 0, 0, 0, 0, dst, 2, 0, 0, 0, 0, src], kind].concat();
     let udp = |length: usize| [&[0xC0, 0, 0x12, 0xB7][..], &(length as u16 + 8).to_be_bytes(), &[0, 0]].concat();
     match frame {
-        Frame::Native => lrh(Lrh::LNH_LOCAL, transport_bytes).to_vec(),
-        Frame::Global => [&lrh(Lrh::LNH_GLOBAL, Grh::LEN + transport_bytes)[..], &grh.to_bytes()].concat(),
-        Frame::Erf => {
+        FuzzEncapsulation::Native => lrh(Lrh::LNH_LOCAL, transport_bytes).to_vec(),
+        FuzzEncapsulation::Global => [&lrh(Lrh::LNH_GLOBAL, Grh::LEN + transport_bytes)[..], &grh.to_bytes()].concat(),
+        FuzzEncapsulation::Erf => {
             let wire_bytes = (Lrh::LEN + transport_bytes + 2) as u16;
             let lengths = [(16 + wire_bytes).to_be_bytes(), [0, 0], wire_bytes.to_be_bytes()].concat();
             // Type 21, no extension headers.
             [&[0; 8][..], &[21, 4], &lengths, &lrh(Lrh::LNH_LOCAL, transport_bytes)].concat()
         }
-        Frame::RoceV2 => {
+        FuzzEncapsulation::RoceV2 => {
             let total = (28 + transport_bytes) as u16;
             let ip =
                 [&[0x45, 2][..], &total.to_be_bytes(), &[0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, src, 10, 0, 0, dst]];
             [ethernet(&[8, 0]), ip.concat(), udp(transport_bytes)].concat()
         }
-        Frame::RoceV2Ipv6 => {
+        FuzzEncapsulation::RoceV2Ipv6 => {
             let length = (8 + transport_bytes) as u16;
             let ip = [&[0x60, 0, 0, 0][..], &length.to_be_bytes(), &[17, 64], &address(src), &address(dst)].concat();
             [ethernet(&[0x81, 0, 0, 5, 0x86, 0xDD]), ip, udp(transport_bytes)].concat()
         }
-        Frame::RoceV1 => [ethernet(&[0x89, 0x15]), grh.to_bytes().to_vec()].concat(),
+        FuzzEncapsulation::RoceV1 => [ethernet(&[0x89, 0x15]), grh.to_bytes().to_vec()].concat(),
     }
 }
 
-/// A packet of any content: what was written is read, and its sums fit; then some bytes are changed, and every way of reading goes over that.
+/// Builds any packet, which must parse as built and have valid checksums; then parses it with some
+/// bytes changed and truncated.
 ///
 /// # Panics
-/// Where it is not.
+/// If the parsed packet differs or a checksum is invalid.
 pub fn run(bytes: &[u8]) {
-    let _ = chosen(&mut Unstructured::new(bytes));
+    let _ = arbitrary_packet(&mut Unstructured::new(bytes));
 }
 
-fn chosen(input: &mut Unstructured<'_>) -> Result<()> {
-    let frame = Frame::arbitrary(input)?;
+fn arbitrary_packet(input: &mut Unstructured<'_>) -> Result<()> {
+    let frame = FuzzEncapsulation::arbitrary(input)?;
     let [opcode, flags, src, dst, cut] = input.arbitrary()?;
     let (pkey, dest_qp, psn): (u16, u32, u32) = input.arbitrary()?;
     let opcode = Opcode(opcode);
@@ -148,8 +150,8 @@ fn chosen(input: &mut Unstructured<'_>) -> Result<()> {
     let extension = input.bytes(usize::from(opcode.ext_bytes()))?;
     let changes: [(u8, u8); 3] = input.arbitrary()?;
     let payload = input.bytes(input.len().min(4096))?;
-    let mut packet = self::bytes(frame, &Content { ends: (src, dst), bth, extension, payload });
-    if let Some(location) = located(frame, &packet) {
+    let mut packet = self::bytes(frame, &FuzzPacket { ends: (src, dst), bth, extension, payload });
+    if let Some(location) = find_infiniband(frame, &packet) {
         let read = Packet::parse_strict(&packet, &location).expect("a whole packet");
         assert_eq!(read.bth, Bth { pad_count: read.bth.pad_count, ..bth });
         assert_eq!((read.payload, read.payload_bytes), (payload, payload.len()));

@@ -1,19 +1,20 @@
-//! Bytes as changes of what a profile keeps for a merge, in pieces whose sums fit again: see `pipeline::parts` for their form.
+//! Target `parts`: the bytes are changes of the merge data that a profile stores, with matching
+//! checksums. `pipeline::parts` documents the format.
 
 use crate::profile::edited;
-use crate::{base, render, scratch};
+use crate::{render, sample_profiles, scratch};
 use arbitrary::Unstructured;
 use ibscope::model::Profile;
-use ibscope::pipeline::{self, Options};
+use ibscope::pipeline::{self, AnalysisOptions};
 use std::sync::LazyLock;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Magic and version in front, and the three numbers of each piece.
+/// Length of the magic number and version, and of the three numbers before each piece.
 const HEAD_BYTES: usize = 12;
 const PIECE_HEAD_BYTES: usize = 24;
 
 static PIECES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
-    let bytes = base::profile().parts.as_deref().expect("parts");
+    let bytes = sample_profiles::profile().parts.as_deref().expect("parts");
     let mut rest = &bytes[HEAD_BYTES..];
     let mut pieces = Vec::new();
     while !rest.is_empty() {
@@ -27,15 +28,16 @@ static PIECES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     pieces
 });
 
-/// The first byte chooses one of the longer pieces; the rest is changes of it. Without any, the bytes stand for all that is kept.
+/// The first byte selects one of the longer pieces, the rest are changes of it; or the rest are the
+/// whole merge data.
 ///
 /// # Panics
-/// Where a merge succeeds and what it gave cannot be merged again.
+/// If a merge succeeds but its result cannot be merged again.
 pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     let Ok(which) = input.arbitrary::<u8>() else { return };
     let long: Vec<usize> = (0..PIECES.len()).filter(|&index| PIECES[index].len() > 100).collect();
-    let whole = base::profile().parts.as_deref().expect("parts");
+    let whole = sample_profiles::profile().parts.as_deref().expect("parts");
     let parts = if let Some(&index) = long.get(usize::from(which) % (long.len() + 1)) {
         let own = edited(&PIECES[index], &mut input);
         let pieces = PIECES.iter().enumerate().map(|(at, piece)| if at == index { &own } else { piece });
@@ -48,11 +50,11 @@ pub fn run(bytes: &[u8]) {
     } else {
         input.take_rest().to_vec()
     };
-    let place = base::written("parts.ibp", &Profile { parts: Some(parts), ..Profile::default() });
-    let options = Options { threads: 1, ..Options::default() };
+    let place = sample_profiles::write_profile("parts.ibp", &Profile { parts: Some(parts), ..Profile::default() });
+    let options = AnalysisOptions { threads: 1, ..AnalysisOptions::default() };
     let Ok(merged) = pipeline::merge(&[place], &options) else { return };
     render::all(&merged, false);
-    let again = base::written("again.ibp", &merged);
+    let again = sample_profiles::write_profile("again.ibp", &merged);
     assert!(pipeline::merge(&[again], &options).is_ok(), "a merge of one");
-    let _ = std::fs::remove_dir_all(scratch::place("again.ibp"));
+    let _ = std::fs::remove_dir_all(scratch::path("again.ibp"));
 }

@@ -1,50 +1,52 @@
-//! Bytes as a capture, from the file to the page.
+//! Target `pipeline`: the bytes are a capture, processed from the file to the HTML page.
 
 use crate::{render, scratch};
 use ibscope::model::{InspectedPacket, Profile};
-use ibscope::pipeline::{self, Options};
-use ibscope::render::messages::Lines;
-use ibscope::render::packets::Form;
+use ibscope::pipeline::{self, AnalysisOptions};
+use ibscope::render::messages::MessageLines;
+use ibscope::render::packets::LineFormat;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Analysed, shown in every form, its messages and packets listed.
+/// Analyzes the capture, renders the profile in every format, and lists messages and packets.
 ///
 /// # Panics
-/// Where the ways differ in what they have counted.
+/// If these ways of reading the capture count differently.
 pub fn run(bytes: &[u8]) {
-    scratch::file("fuzz.pcap", bytes, |path| drop(whole(&[path.to_owned()], bytes.len().is_multiple_of(8))));
+    scratch::file("fuzz.pcap", bytes, |path| {
+        drop(analyze_and_render(&[path.to_owned()], bytes.len().is_multiple_of(8)));
+    });
 }
 
-/// Everything that can be done with captures; `figures` are drawn where wanted.
-pub(crate) fn whole(paths: &[PathBuf], figures: bool) -> Option<Profile> {
-    let options = Options { threads: 1, ..Options::default() };
+/// Runs every operation on captures; draws the figures only if `figures` is true.
+pub(crate) fn analyze_and_render(paths: &[PathBuf], figures: bool) -> Option<Profile> {
+    let options = AnalysisOptions { threads: 1, ..AnalysisOptions::default() };
     let profile = pipeline::analyze(paths, &options, &|_| {}).ok()?;
-    consistent(&profile);
+    assert_consistent(&profile);
     render::all(&profile, figures);
     let stream = pipeline::messages(paths, &options, true, &|_| {}).expect("messages where there are sums");
     let totals = stream.profile().clone();
     assert_eq!(totals.connections.len(), profile.connections.len());
     let out = &mut io::sink();
-    let mut lines = Lines::begin(Form::Csv, &totals, out).expect("written to nowhere");
+    let mut lines = MessageLines::begin(LineFormat::Csv, &totals, out).expect("written to nowhere");
     for row in stream {
         lines.message(&row.expect("a message"), &totals).expect("written to nowhere");
     }
     let mut packets = 0;
-    let mut count = |_: &InspectedPacket| {
+    let mut count = |_: &InspectedPacket, _: Option<i64>| {
         packets += 1;
         true
     };
     let (coverage, _) = pipeline::inspect(paths, &options, &mut count).expect("packets where there are sums");
     let whole = &profile.coverage;
     assert_eq!((coverage.infiniband, coverage.records), (whole.infiniband, whole.records));
-    // Those that contradict themselves are shown too.
+    // Packets whose lengths contradict each other are listed, too.
     assert!(packets >= whole.infiniband && packets <= whole.records);
     Some(profile)
 }
 
-/// What sums of one profile have to do with each other.
-fn consistent(profile: &Profile) {
+/// Asserts relations between the sums of a profile.
+fn assert_consistent(profile: &Profile) {
     let coverage = &profile.coverage;
     let others = coverage.other_frames.values().chain(coverage.undecoded.values()).sum::<u64>();
     assert_eq!(coverage.records, coverage.infiniband + others);
@@ -59,8 +61,8 @@ fn consistent(profile: &Profile) {
     }
 }
 
-/// The profile of captures; `None` where nothing in them can be analysed.
-pub(crate) fn profile(paths: &[&Path], options: &Options) -> Option<Profile> {
+/// The profile of captures; `None` if they cannot be analyzed.
+pub(crate) fn profile(paths: &[&Path], options: &AnalysisOptions) -> Option<Profile> {
     let paths: Vec<PathBuf> = paths.iter().map(|path| (*path).to_owned()).collect();
     pipeline::analyze(&paths, options, &|_| {}).ok()
 }

@@ -1,6 +1,6 @@
-//! Bytes as changes of a profile's files, whose digests are made to fit again.
+//! Target `profile`: the bytes are changes of a profile's files, with matching digests.
 
-use crate::{base, render, scratch};
+use crate::{render, sample_profiles, scratch};
 use arbitrary::Unstructured;
 use ibscope::pipeline;
 use std::fs;
@@ -11,16 +11,16 @@ use xxhash_rust::xxh3::xxh3_128;
 
 const DOCUMENT: &str = "profile.json";
 
-/// Every file of the profile to start from, the document first.
+/// The files of the sample profile, the document first.
 static FILES: LazyLock<Vec<(String, Vec<u8>)>> = LazyLock::new(|| {
-    let place = base::written("base.ibp", base::profile());
+    let place = sample_profiles::write_profile("base.ibp", sample_profiles::profile());
     let mut files: Vec<_> =
         fs::read_dir(&place).expect("a profile").map(|entry| file(&entry.expect("file").path())).collect();
     files.sort_by_key(|(name, _)| (name != DOCUMENT, name.clone()));
     files
 });
 
-/// libFuzzer ends at any panic; those of polars are caught by the program.
+/// libFuzzer stops at any panic, but the program catches those of polars.
 static HOOK: Once = Once::new();
 
 fn let_polars_panic() {
@@ -39,10 +39,11 @@ fn file(path: &Path) -> (String, Vec<u8>) {
     (name, fs::read(path).expect("a file of a profile"))
 }
 
-/// The first byte chooses a file; of the document the rest is the text or changes of it, of others changes.
+/// The first byte selects a file, the rest are changes of it; or the rest are the text of the
+/// document.
 ///
 /// # Panics
-/// Where a profile that can be read cannot be written and read again.
+/// If a profile that can be read cannot be written and read again.
 pub fn run(bytes: &[u8]) {
     let mut input = Unstructured::new(bytes);
     let Ok(which) = input.arbitrary::<u8>() else { return };
@@ -50,20 +51,21 @@ pub fn run(bytes: &[u8]) {
     let files = &*FILES;
     let chosen = usize::from(which) % (files.len() + 1);
     let place = if let Some((name, whole)) = files.get(chosen) {
-        changed(name, &edited(whole, &mut input))
+        write_changed(name, &edited(whole, &mut input))
     } else {
-        changed(DOCUMENT, input.take_rest())
+        write_changed(DOCUMENT, input.take_rest())
     };
-    let _ = pipeline::merge(std::slice::from_ref(&place), &pipeline::Options { threads: 1, ..Default::default() });
+    let _ =
+        pipeline::merge(std::slice::from_ref(&place), &pipeline::AnalysisOptions { threads: 1, ..Default::default() });
     let Ok(profile) = pipeline::load(&place) else { return };
     render::all(&profile, false);
-    let again = base::written("again.ibp", &profile);
+    let again = sample_profiles::write_profile("again.ibp", &profile);
     pipeline::load(&again).expect("what was read is written and read again");
 }
 
-/// The profile with one file exchanged, and digests that fit.
-fn changed(name: &str, bytes: &[u8]) -> PathBuf {
-    let place = scratch::place("changed.ibp");
+/// The sample profile with one file replaced, and a matching digest.
+fn write_changed(name: &str, bytes: &[u8]) -> PathBuf {
+    let place = scratch::path("changed.ibp");
     fs::create_dir_all(&place).expect("room for a profile");
     for (own, whole) in &*FILES {
         let bytes = if own == name { bytes } else { whole };
@@ -78,7 +80,7 @@ fn changed(name: &str, bytes: &[u8]) -> PathBuf {
     place
 }
 
-/// Changes of a few bytes each: where, how many, and what stands there then.
+/// Applies changes of a few bytes each: position, operation and value.
 pub(crate) fn edited(whole: &[u8], input: &mut Unstructured<'_>) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     while let Ok([high, low, what, value]) = input.arbitrary::<[u8; 4]>() {
@@ -92,7 +94,7 @@ pub(crate) fn edited(whole: &[u8], input: &mut Unstructured<'_>) -> Vec<u8> {
             2 => bytes.insert(at, value),
             3 => bytes[at] = bytes[at].wrapping_add(value),
             4 => bytes[at] ^= 1 << (value & 7),
-            // The largest numbers, in so many bytes.
+            // Sets up to eight bytes to 0xFF, which makes large numbers.
             5 => bytes.iter_mut().skip(at).take(usize::from(value & 7) + 1).for_each(|byte| *byte = 0xFF),
             _ => bytes[at] = value,
         }

@@ -1,42 +1,44 @@
-//! Everything that the program can show of a profile.
+//! Renders a profile in every format.
 
-use ibscope::analysis::By;
+use ibscope::analysis::GroupBy;
 use ibscope::analysis::collectives::collectives as collectives_of;
 use ibscope::analysis::compare::compare;
-use ibscope::analysis::latency::{Apart, Wanted, latencies, surface, time_series};
-use ibscope::analysis::matrix::{Selection, Unit, matrix};
-use ibscope::analysis::phases::{Options, phases as phases_of};
+use ibscope::analysis::latency::{LatencyGrouping, LatencySeriesOptions, latencies, surface, time_series};
+use ibscope::analysis::matrix::{Selection, TrafficUnit, matrix};
+use ibscope::analysis::phases::{PhaseOptions, phases as phases_of};
 use ibscope::analysis::rates::rates as rates_of;
 use ibscope::analysis::timeline::timeline;
 use ibscope::model::Profile;
 use ibscope::render::latency::Subject;
-use ibscope::render::{collectives, csv, json, latency, ranks, summary};
+use ibscope::render::{collectives, latency, matrix as matrices, ranks, summary};
 use ibscope::render::{figure, health, html, phases, rates, text};
 use std::io;
 
-/// Bins that are written: millions of them, which a single late packet makes, are written like these and take half a minute.
+/// Limit of bins to write. A single late packet makes millions of bins, which reach no more code
+/// but take half a minute.
 const MOST_BINS: i128 = 1 << 14;
 
-/// Tables, csv, JSON and the page; with `figures` also what takes longest.
+/// Renders tables, csv, JSON and the HTML page; with `figures` also the figures, which take
+/// longest.
 pub(crate) fn all(profile: &Profile, figures: bool) {
     let out = &mut io::sink();
     let style = text::Style { color: true, width: 100 };
     let mut wrote = vec![summary::csv(profile, out), summary::json(profile, out)];
     let mut texts = vec![text::summary(profile, &style), ranks::ranks_table(profile), health::table(profile, None)];
     let mut drawings = Vec::new();
-    for by in [By::Endpoint, By::Rank] {
+    for by in [GroupBy::Endpoint, GroupBy::Rank] {
         for selection in [Selection::All, Selection::P2p, Selection::Collective] {
             let matrix = matrix(profile, by, selection);
-            texts.push(text::matrix_table(&matrix, Unit::WireBytes, &style));
-            wrote.extend([csv::matrix_csv(&matrix, out), json::matrix_json(&matrix, out)]);
-            drawings.push(figure::matrix(&matrix, Unit::WireBytes));
+            texts.push(text::matrix_table(&matrix, TrafficUnit::WireBytes, &style));
+            wrote.extend([matrices::matrix_csv(&matrix, out), matrices::matrix_json(&matrix, out)]);
+            drawings.push(figure::matrix(&matrix, TrafficUnit::WireBytes));
         }
         let collectives = collectives_of(profile, by);
         texts.push(collectives::table(&collectives, profile.mpi_read));
         wrote.extend([collectives::csv(&collectives, out), collectives::json(&collectives, out)]);
         if let Ok(timeline) = timeline(profile, by, Selection::All, None) {
             texts.push(text::timeline_table(&timeline, &style));
-            wrote.extend([csv::timeline_csv(&timeline, out), json::timeline_json(&timeline, out)]);
+            wrote.extend([matrices::timeline_csv(&timeline, out), matrices::timeline_json(&timeline, out)]);
             drawings.push(figure::timeline(&timeline));
         }
         if let Ok(rates) = rates_of(profile, Some(by), None, 50_000_000) {
@@ -46,10 +48,10 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
                 drawings.push(figure::rates(&rates));
             }
         }
-        let own = latencies(profile, Apart { by: Some(by), sizes: true });
+        let own = latencies(profile, LatencyGrouping { by: Some(by), sizes: true });
         texts.push(latency::table(&own, 1000, "nothing"));
         wrote.extend([latency::csv(&own, 1000, out), latency::json(&own, 1000, out)]);
-        let wanted = Wanted { by: Some(by), ..Wanted::default() };
+        let wanted = LatencySeriesOptions { by: Some(by), ..LatencySeriesOptions::default() };
         if let Ok(times) = time_series(profile, &wanted) {
             texts.push(latency::time_series_table(&times, "nothing"));
             wrote.extend([latency::time_series_csv(&times, out), latency::time_series_json(&times, out)]);
@@ -64,7 +66,7 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
             wrote.push(ibscope::render::compare::json(&comparison, out));
         }
     }
-    let phases = phases_of(profile, &Options::default());
+    let phases = phases_of(profile, &PhaseOptions::default());
     texts.push(phases::table(&phases));
     wrote.extend([phases::csv(&phases, out), phases::json(&phases, out)]);
     drawings.push(figure::phases(&phases));
@@ -75,7 +77,7 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
     assert!(wrote.iter().all(Result::is_ok));
     assert!(texts.iter().all(|text| !text.contains('\u{7}')));
     if figures {
-        let together = latencies(profile, Apart { by: None, sizes: true });
+        let together = latencies(profile, LatencyGrouping { by: None, sizes: true });
         if let Ok(subject) = Subject::of(&together, None, profile.times_read) {
             drawings
                 .extend([figure::latency_histogram(&subject, &together), figure::latency_sizes(&subject, &together)]);

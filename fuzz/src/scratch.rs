@@ -1,20 +1,20 @@
-//! Bytes as a file on the disk, for what reads files only.
+//! Temporary files, for functions that read files only.
 
 use std::path::{Path, PathBuf};
 
 thread_local! {
-    /// One folder for all that a thread does; libFuzzer has one thread.
+    /// One folder per thread; libFuzzer has a single thread.
     static FOLDER: tempfile::TempDir = tempfile::tempdir().expect("a temporary folder");
 }
 
-/// Gives the path of a file with these bytes to `work`.
+/// Writes the bytes to a file and passes its path to `work`.
 pub(crate) fn file<T>(name: &str, bytes: &[u8], work: impl FnOnce(&Path) -> T) -> T {
-    let path = place(name);
+    let path = path(name);
     std::fs::write(&path, bytes).expect("room for a file");
     work(&path)
 }
 
-/// A path where nothing stands, or what stood there before.
-pub(crate) fn place(name: &str) -> PathBuf {
+/// A path in the folder of the thread; an earlier file may exist there.
+pub(crate) fn path(name: &str) -> PathBuf {
     FOLDER.with(|folder| folder.path().join(name))
 }

@@ -1,30 +1,34 @@
-//! Bytes as the tables that a user writes or that a command has written: names, ranks, clocks, placements, traces.
+//! Target `tables`: the bytes are a table that a user or a command writes: hosts, rank map, clocks,
+//! placement, trace.
 
-use crate::{base, checked};
+use crate::{crosscheck, sample_profiles};
 use ibscope::crosscheck::{Placement, table};
-use ibscope::pipeline::{self, Options};
+use ibscope::pipeline::{self, AnalysisOptions, EndpointInfo};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Read as each of them, and used where it can be.
+/// Parses the bytes as each of the tables, and applies those that parse.
 ///
 /// # Panics
-/// Where an error does not name its file, or clocks do not come back as they were written.
+/// If an error does not name its file, or clocks do not parse as written.
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let path = Path::new("table.csv");
     let named = |error: String| assert!(error.contains("table.csv") && error.len() < 1000, "{error}");
     match pipeline::parse_hosts(path, &text) {
-        Ok(names) => adapted(&Options { names, ..Options::default() }),
+        Ok(names) => {
+            let endpoints = EndpointInfo { names, ..EndpointInfo::default() };
+            adapted(&AnalysisOptions { endpoints, ..AnalysisOptions::default() });
+        }
         Err(error) => named(error.to_string()),
     }
     match pipeline::parse_rankmap(path, &text) {
-        Ok(rows) => adapted(&Options { rankmap: Some(rows), ..Options::default() }),
+        Ok(rows) => adapted(&AnalysisOptions { rankmap: Some(rows), ..AnalysisOptions::default() }),
         Err(error) => named(error.to_string()),
     }
     if let Ok(clocks) = pipeline::parse_clocks(&text) {
         let rows: Vec<_> = clocks.iter().map(|(path, (clock, ns))| (path.display().to_string(), *clock, *ns)).collect();
-        // A name may hold what ends a line for one that reads lines.
+        // A name with a carriage return does not survive reading line by line.
         if rows.iter().all(|(name, ..)| !name.contains('\r')) {
             assert_eq!(pipeline::parse_clocks(&pipeline::clocks_csv(&rows)).expect("clocks"), clocks);
         }
@@ -35,18 +39,18 @@ pub fn run(bytes: &[u8]) {
     }
     if table::is_table(bytes) {
         match table::read(path, &text) {
-            Ok(trace) => checked::trace(&trace),
+            Ok(trace) => crosscheck::trace(&trace),
             Err(error) => named(error.to_string()),
         }
     }
 }
 
-/// A profile shown with what the table says.
-fn adapted(options: &Options) {
-    let mut profile = base::PLAIN.clone();
+/// Renders a profile with the data of the table.
+fn adapted(options: &AnalysisOptions) {
+    let mut profile = sample_profiles::PLAIN.clone();
     if pipeline::adapt(&mut profile, options).is_ok() {
         let _ = ibscope::render::ranks::ranks_table(&profile);
         let matrix = ibscope::analysis::matrix::matrix;
-        let _ = matrix(&profile, ibscope::analysis::By::Rank, ibscope::analysis::matrix::Selection::All).total();
+        let _ = matrix(&profile, ibscope::analysis::GroupBy::Rank, ibscope::analysis::matrix::Selection::All).total();
     }
 }

@@ -1,14 +1,21 @@
-//! Stands in for ibdump where there is no InfiniBand hardware: takes its options as strictly, truncates its file before it looks at the device, writes its layout of
-//! pcap (ERF records), buffers like stdio, and ends on SIGINT, SIGTERM, SIGHUP and SIGPIPE with `Captured: N packets, M bytes`.
+//! Replaces ibdump on machines without InfiniBand hardware: accepts the same options as strictly,
+//! truncates its file before it opens the device, writes the same pcap layout (ERF records),
+//! buffers like stdio, and ends on SIGINT, SIGTERM, SIGHUP and SIGPIPE with `Captured: N packets, M
+//! bytes`.
 //!
-//! `IBDUMP_STANDIN_DEVICES`: devices that there are, with commas; `mlx5_0` without it.
-//! `IBDUMP_STANDIN_PACKETS`: a pcap file of ibdump's layout, with the traffic that passes its port; made-up packets without it. In the file each packet stands
-//! as often as it passed a port: first its sender's, then its receiver's, and so on.
-//! `IBDUMP_STANDIN_SEEN`: a file with lines `sent LID` and `received LID`: which of these sights come by here. It is looked at again and again, since ports are
-//! mirrored later, and what came by until the end is written then. All come by without it.
-//! `IBDUMP_STANDIN_MODE_FILE`: a file that says how it misbehaves, words with commas: `fail` (cannot start), `die` (ends after half a second, also where
-//! the word comes later), `deaf-int` and `deaf-term` (do not heed the signal).
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that says what ibdump says")]
+//! Environment variables:
+//!
+//! - `IBDUMP_STANDIN_DEVICES`: names of the devices, separated by commas. Default: `mlx5_0`.
+//! - `IBDUMP_STANDIN_PACKETS`: a pcap file in ibdump's layout with the traffic that passes the
+//!   port. Each packet is in the file as often as it was observed at a port: first at its sender's
+//!   port, then at its receiver's, and so on. Default: synthetic packets.
+//! - `IBDUMP_STANDIN_SEEN`: a file with lines `sent LID` and `received LID`, which select the
+//!   observations that pass this port. It is read repeatedly, because ports are mirrored later; the
+//!   selected packets are written at the end. Default: all observations.
+//! - `IBDUMP_STANDIN_MODE_FILE`: a file with the faults to simulate, separated by commas: `fail`
+//!   (cannot start), `die` (ends after half a second, also if the word is written later),
+//!   `deaf-int` and `deaf-term` (ignore the signal).
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints what ibdump prints")]
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +30,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Link type of ERF records.
 const DLT_ERF: u32 = 197;
-/// Bytes of pcap in front of a record.
+/// Bytes of the pcap header of a record.
 const RECORD_BYTES: usize = 16;
-/// Bytes of ERF in front of a packet.
+/// Bytes of the ERF header of a packet.
 const ERF_BYTES: usize = 16;
 
 pub(crate) fn main() -> ExitCode {
@@ -38,9 +45,9 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Default)]
-struct Options {
+struct StandinOptions {
     device: Option<String>,
     port: Option<u8>,
     file: Option<String>,
@@ -48,8 +55,8 @@ struct Options {
     writer_thread_bytes: Option<u64>,
 }
 
-fn options(mut words: impl Iterator<Item = String>) -> Result<Options, Box<dyn Error>> {
-    let mut options = Options::default();
+fn options(mut words: impl Iterator<Item = String>) -> Result<StandinOptions, Box<dyn Error>> {
+    let mut options = StandinOptions::default();
     while let Some(word) = words.next() {
         let (name, inline) = match word.split_once('=') {
             Some((name, value)) if name.starts_with("--") => (name.to_owned(), Some(value.to_owned())),
@@ -97,7 +104,7 @@ fn run() -> Result<u8, Box<dyn Error>> {
     for (signal, deaf) in [(SIGINT, is("deaf-int")), (SIGTERM, is("deaf-term")), (SIGHUP, false), (SIGPIPE, false)] {
         signal_hook::flag::register(signal, Arc::clone(if deaf { &ignored } else { &stop }))?;
     }
-    // The file first, as ibdump does: a failed start leaves an empty one.
+    // Create the file first, as ibdump does: a failed start leaves an empty file.
     let path = options.file.unwrap_or_else(|| "sniffer.pcap".to_owned());
     let file: BufWriter<Box<dyn Write>> = BufWriter::with_capacity(
         4096,
@@ -113,9 +120,9 @@ fn run() -> Result<u8, Box<dyn Error>> {
     }
     let traffic = match std::env::var("IBDUMP_STANDIN_PACKETS") {
         Ok(path) => records(&std::fs::read(path)?)?,
-        Err(_) => (0..8).map(|psn| record(&made_up(psn))).collect(),
+        Err(_) => (0..8).map(|psn| record(&synthetic(psn))).collect(),
     };
-    let mut output = Capture { file, packets: 0, bytes: 0 };
+    let mut output = StandinCapture { file, packets: 0, bytes: 0 };
     output.file.write_all(&header())?;
     let began = Instant::now();
     let seen_file = std::env::var("IBDUMP_STANDIN_SEEN").ok();
@@ -127,35 +134,36 @@ fn run() -> Result<u8, Box<dyn Error>> {
         }
         match &seen_file {
             Some(path) => seen.extend(std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned)),
-            // A few at a time, so that a capture grows while it runs.
+            // A few packets at a time, so that the capture grows while it runs.
             None => waiting.by_ref().take(64).try_for_each(|record| output.take(record))?,
         }
         thread::sleep(Duration::from_millis(3));
     }
     if seen_file.is_some() {
-        come_by(&traffic, &seen).try_for_each(|record| output.take(record))?;
+        observed_here(&traffic, &seen).try_for_each(|record| output.take(record))?;
     }
     output.file.flush()?;
-    // Standard output is buffered where it is no terminal, so this comes when the program ends.
+    // Standard output is buffered unless it is a terminal, so this line appears when the program
+    // ends.
     println!("Ready to capture (Press ^c to stop):");
     eprintln!("\nInterrupted (signal) - exiting ...\nCaptured: {} packets, {} bytes", output.packets, output.bytes);
     Ok(0)
 }
 
-/// How it misbehaves.
+/// Content of the mode file.
 fn mode() -> String {
     let path = std::env::var_os("IBDUMP_STANDIN_MODE_FILE");
     path.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
 }
 
-/// What was captured so far.
-struct Capture {
+/// The capture file and the counts so far.
+struct StandinCapture {
     file: BufWriter<Box<dyn Write>>,
     packets: u64,
     bytes: usize,
 }
 
-impl Capture {
+impl StandinCapture {
     fn take(&mut self, record: &[u8]) -> io::Result<()> {
         self.packets += 1;
         self.bytes += record.len() - RECORD_BYTES - ERF_BYTES;
@@ -163,21 +171,21 @@ impl Capture {
     }
 }
 
-/// The sights of packets that come by where these are seen.
-fn come_by<'a>(traffic: &'a [Vec<u8>], seen: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Vec<u8>> {
-    let mut sights: BTreeMap<&[u8], usize> = BTreeMap::new();
+/// The packets whose observations are among the selected ones.
+fn observed_here<'a>(traffic: &'a [Vec<u8>], seen: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Vec<u8>> {
+    let mut observations: BTreeMap<&[u8], usize> = BTreeMap::new();
     traffic.iter().filter(move |record| {
         let packet = &record[RECORD_BYTES + ERF_BYTES..];
-        // LRH: the destination in bytes 2 and 3, the source in 6 and 7.
+        // LRH: the destination LID in bytes 2 and 3, the source LID in bytes 6 and 7.
         let lid = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
-        let sight = sights.entry(packet).or_insert(0);
-        *sight += 1;
-        let line = if *sight % 2 == 1 { format!("sent {}", lid(6)) } else { format!("received {}", lid(2)) };
+        let count = observations.entry(packet).or_insert(0);
+        *count += 1;
+        let line = if *count % 2 == 1 { format!("sent {}", lid(6)) } else { format!("received {}", lid(2)) };
         seen.contains(&line)
     })
 }
 
-/// The pcap file's header.
+/// Header of the pcap file.
 fn header() -> Vec<u8> {
     let mut header = 0xa1b2_c3d4_u32.to_ne_bytes().to_vec();
     header.extend_from_slice(&2_u16.to_ne_bytes());
@@ -188,7 +196,7 @@ fn header() -> Vec<u8> {
     header
 }
 
-/// A packet from the LRH on as ibdump writes it, with the time of now.
+/// A packet (from the LRH on) as a record of ibdump, with the current time.
 fn record(packet: &[u8]) -> Vec<u8> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (seconds, micros) = (now.as_secs() as u32, now.subsec_micros());
@@ -206,30 +214,30 @@ fn record(packet: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The records of a pcap file of ibdump's layout, in this machine's byte order.
+/// The records of a pcap file with ibdump's layout, in the byte order of this machine.
 fn records(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let word = |at: usize| {
         bytes
             .get(at..at + 4)
             .and_then(|word| word.try_into().ok())
             .map(u32::from_ne_bytes)
-            .ok_or("the pcap file is cut short")
+            .ok_or("the pcap file is truncated")
     };
     if (word(0)?, word(20)?) != (0xa1b2_c3d4, DLT_ERF) {
-        return Err("no pcap file of ibdump's, or of another byte order".into());
+        return Err("not a pcap file with ibdump's layout, or of another byte order".into());
     }
     let mut records = Vec::new();
     let mut at = 24;
     while at < bytes.len() {
         let end = at + RECORD_BYTES + word(at + 8)? as usize;
-        records.push(bytes.get(at..end).ok_or("the pcap file is cut short")?.to_vec());
+        records.push(bytes.get(at..end).ok_or("the pcap file is truncated")?.to_vec());
         at = end;
     }
     Ok(records)
 }
 
-/// A packet of made-up content: LRH, BTH of a SEND only, 16 bytes, and room for the CRCs.
-fn made_up(psn: u8) -> Vec<u8> {
+/// A synthetic packet: LRH, BTH of a SEND Only, 16 bytes of payload, and space for the CRCs.
+fn synthetic(psn: u8) -> Vec<u8> {
     let mut packet = vec![0x00, 0x02, 0x00, 0x08, 0x00, 0x0a, 0x00, 0x09];
     packet.extend_from_slice(&[0x04, 0x00, 0xff, 0xff, 0, 0, 0, 0x48, 0, 0, 0, psn]);
     packet.extend_from_slice(&[psn; 16]);

@@ -1,8 +1,10 @@
-//! Folders in which root writes: nobody else can change what a name in them means.
+//! Folders in which root can write safely: no other user can change which files their names lead
+//! to.
 //!
-//! A path is walked from the root of the file system. Every folder on it belongs to root or to the user that runs this, and nobody
-//! else may write to it; in a folder with the sticky bit, as `/tmp`, others may add names and not change ours. The last folder stays
-//! open, and what is done in it is done by its handle: a link that somebody puts in the place of a folder or file is not followed.
+//! A path is walked from the root of the file system. Each folder on it must belong to root or to
+//! the current user, and nobody else may write to it. In a folder with the sticky bit, such as
+//! `/tmp`, others may add names but not change ours. The last folder stays open and is used by its
+//! handle, so a link that somebody puts in the place of a folder or file is not followed.
 
 use cap_fs_ext::{DirExt as _, FollowSymlinks, OpenOptionsFollowExt as _, OpenOptionsSyncExt as _};
 use cap_std::ambient_authority;
@@ -14,86 +16,93 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Component, Path, PathBuf};
 
-/// Links on a path, as many as the kernel follows.
+/// Most links on a path, the same limit as the kernel's.
 const MOST_LINKS: usize = 40;
-/// Others may write.
+/// Mode bits that let others write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Others may not change names that are not theirs.
+/// Mode bit with which others cannot change names that are not theirs.
 const STICKY: u32 = 0o1000;
 
-/// User and group by their numbers.
-pub type Ids = (u32, Option<u32>);
+/// User number and group number.
+pub type OwnerIds = (u32, Option<u32>);
 
 /// An open folder.
 #[derive(Debug)]
 pub struct Folder {
     dir: Dir,
     path: PathBuf,
-    /// A user whose files in it are read and written as well.
+    /// Number of another user whose files in the folder are used too.
     owner: Option<u32>,
-    /// The folder belongs to that user. The user can hard-link a file of root's into it and unlink
-    /// it again at any moment, so only files that belong to the user are used.
-    is_given: bool,
+    /// True if the folder belongs to that user. The user can hard-link a file of root into it and
+    /// unlink it again at any moment, so only files that belong to the user are used.
+    is_owned_by_user: bool,
 }
 
 impl Folder {
-    /// Opens a folder that is there.
+    /// Opens an existing folder.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { dir: walk(path, None, own_id()?)?, path: path.to_owned(), owner: None, is_given: false })
+        Ok(Self { dir: walk(path, None, own_id()?)?, path: path.to_owned(), owner: None, is_owned_by_user: false })
     }
 
-    /// Opens a folder; where one on the path is missing, it is made with this mode.
+    /// Opens a folder. Missing folders on the path are created with this mode.
     pub fn make(path: &Path, mode: u32) -> io::Result<Self> {
-        Ok(Self { dir: walk(path, Some(mode), own_id()?)?, path: path.to_owned(), owner: None, is_given: false })
+        Ok(Self {
+            dir: walk(path, Some(mode), own_id()?)?,
+            path: path.to_owned(),
+            owner: None,
+            is_owned_by_user: false,
+        })
     }
 
-    /// The folder that a file is in, and the file's name.
-    pub fn of(path: &Path) -> io::Result<(Self, &OsStr)> {
-        let name = path.file_name().ok_or_else(|| refused(path, "is no file's path"))?;
+    /// Opens the folder of a file, and returns it with the file's name.
+    pub fn parent_of(path: &Path) -> io::Result<(Self, &OsStr)> {
+        let name = path.file_name().ok_or_else(|| permission_error(path, "is not the path of a file"))?;
         Ok((Self::open(path.parent().unwrap_or(Path::new("/")))?, name))
     }
 
-    /// A folder in this one, made with this mode where it is missing. It may belong to `owner` as well: names in it are that user's to change.
-    pub fn inside(&self, name: &OsStr, mode: u32, owner: Option<Ids>) -> io::Result<Self> {
+    /// Opens a folder in this one; creates it with this mode if it is missing. It may belong to
+    /// `owner`, who can then change the names in it.
+    pub fn inside(&self, name: &OsStr, mode: u32, owner: Option<OwnerIds>) -> io::Result<Self> {
         let path = self.path.join(name);
         make_missing(&self.dir, name, mode)?;
         let dir = self.dir.open_dir_nofollow(name)?;
         let metadata = dir.dir_metadata()?;
         let is_owned = owner.is_some_and(|(user, _)| metadata.uid() == user) && metadata.mode() & OTHERS_WRITE == 0;
         if !is_owned {
-            trust(&path, &metadata, false, own_id()?)?;
+            check_trusted(&path, &metadata, false, own_id()?)?;
         }
-        Ok(Self { dir, path, owner: owner.map(|(user, _)| user), is_given: is_owned })
+        Ok(Self { dir, path, owner: owner.map(|(user, _)| user), is_owned_by_user: is_owned })
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes a file that is not there yet.
+    /// Creates a file that does not exist yet.
     pub fn create(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         self.missing(name.as_ref(), OpenOptions::new().write(true), mode)
     }
 
-    /// Opens a file for reading; refused where it is a link, no regular file, or of another user than root and us.
+    /// Opens a file for reading. Links, special files and files of users other than root, the
+    /// current user and the folder's owner are refused.
     pub fn read(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         self.existing(name.as_ref(), OpenOptions::new().read(true))
     }
 
-    /// All bytes of a file that [`Folder::read`] opens.
+    /// Reads all bytes of a file, with the checks of [`Folder::read`].
     pub fn bytes(&self, name: impl AsRef<OsStr>) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.read(name)?.read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Opens a file to write behind its end; the same is refused.
+    /// Opens a file for appending, with the checks of [`Folder::read`].
     pub fn append(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         self.existing(name.as_ref(), OpenOptions::new().append(true))
     }
 
-    /// The same of a file that is made where it is missing.
+    /// Opens a file for appending, and creates it if it is missing.
     pub fn append_or_create(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let name = name.as_ref();
         loop {
@@ -102,7 +111,7 @@ impl Folder {
                 found => return found,
             }
             match self.missing(name, OpenOptions::new().append(true), mode) {
-                // Somebody else was quicker.
+                // Another process created the file in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => return made,
             }
@@ -111,49 +120,48 @@ impl Folder {
 
     fn missing(&self, name: &OsStr, options: &mut OpenOptions, mode: u32) -> io::Result<File> {
         let file = self.dir.open_with(name, options.create_new(true).mode(mode))?.into_std();
-        // Whatever the mask is.
+        // The mode must not depend on the umask.
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         Ok(file)
     }
 
     fn existing(&self, name: &OsStr, options: &mut OpenOptions) -> io::Result<File> {
-        // A FIFO would make us wait for somebody else.
+        // Opening a FIFO would block until somebody else opens it.
         options.follow(FollowSymlinks::No).nonblock(true);
         let file = self.dir.open_with(name, options)?.into_std();
         let (metadata, path) = (file.metadata()?, self.path.join(name));
         if !metadata.is_file() {
-            return Err(refused(&path, "is no regular file"));
+            return Err(permission_error(&path, "is not a regular file"));
         }
         let user = metadata.uid();
-        let is_ours = !self.is_given && (user == 0 || user == own_id()?);
+        let is_ours = !self.is_owned_by_user && (user == 0 || user == own_id()?);
         if !is_ours && Some(user) != self.owner {
-            let whose = if self.is_given { "the folder's owner" } else { "root" };
-            return Err(refused(&path, &format!("belongs to user {user}, not to {whose}")));
+            let whose = if self.is_owned_by_user { "the folder's owner" } else { "root" };
+            return Err(permission_error(&path, &format!("belongs to user {user}, not to {whose}")));
         }
-        // Another name of a file that is elsewhere.
+        // Another hard link may lead to a file elsewhere.
         if metadata.nlink() > 1 {
-            return Err(refused(&path, "has several names"));
+            return Err(permission_error(&path, "has several hard links; remove the others"));
         }
         if metadata.mode() & OTHERS_WRITE != 0 {
-            return Err(refused(&path, "can be written by others than its owner"));
+            return Err(permission_error(&path, "can be written by users other than its owner"));
         }
         Ok(file)
     }
 
-    /// Writes a file as a whole, in one step: who reads it sees the one before or this one. It belongs to `owner` then.
-    pub fn put(&self, name: &OsStr, bytes: &[u8], mode: u32, owner: Option<Ids>) -> io::Result<()> {
+    /// Replaces a file atomically: readers see the old content or the new one. The file is given to
+    /// `owner`.
+    pub fn replace(&self, name: &OsStr, bytes: &[u8], mode: u32, owner: Option<OwnerIds>) -> io::Result<()> {
         let mut scratch = OsString::from(".");
         scratch.push(name);
         scratch.push(format!(".part-{}", std::process::id()));
-        // Left by a process of this number that was killed right here.
+        // A process with the same number may have been killed at this point.
         self.remove(&scratch)?;
         let written = (|| {
             let mut file = self.create(&scratch, mode)?;
             file.write_all(bytes)?;
-            give(&file, owner)?;
-            file.sync_all()?;
-            self.rename(&scratch, name)?;
-            self.sync()
+            set_owner(&file, owner)?;
+            self.put_in_place(&file, &scratch, name)
         })();
         if written.is_err() {
             // The error already names the cause; there may be no scratch file.
@@ -162,7 +170,15 @@ impl Folder {
         written
     }
 
-    /// Gives a file in it another name in it.
+    /// Renames a written file to its final name. The content is on the disk before the name is, and
+    /// the name before this returns.
+    pub fn put_in_place(&self, file: &File, scratch: &OsStr, name: &OsStr) -> io::Result<()> {
+        file.sync_all()?;
+        self.rename(scratch, name)?;
+        self.sync()
+    }
+
+    /// Renames a file in this folder.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         self.dir.rename(from, &self.dir, to)
     }
@@ -172,7 +188,7 @@ impl Folder {
         self.dir.rename(name, &other.dir, name)
     }
 
-    /// Removes a file, if it is there. A link is removed itself.
+    /// Removes a file if it exists. A link itself is removed, not its target.
     pub fn remove(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         match self.dir.remove_file(name.as_ref()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -180,33 +196,33 @@ impl Folder {
         }
     }
 
-    /// Names in it, in no order.
+    /// Names in the folder, in no particular order.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         self.dir.entries()?.map(|entry| Ok(entry?.file_name())).collect()
     }
 
-    /// The folder as a file: what keeps it open names it alone (`O_PATH`).
+    /// The folder as a file that can be synced, because the open handle is `O_PATH`.
     fn handle(&self) -> io::Result<File> {
         Ok(self.dir.open(".")?.into_std())
     }
 
-    /// Brings its names to the disk.
-    pub fn sync(&self) -> io::Result<()> {
+    /// Syncs the names in the folder to the disk.
+    fn sync(&self) -> io::Result<()> {
         self.handle()?.sync_all()
     }
 
-    /// Gives it to its owner: the last thing that is done with it.
-    pub fn give(&self, owner: Option<Ids>) -> io::Result<()> {
-        give(&self.handle()?, owner)
+    /// Gives the folder to its owner. This must be the last operation on it.
+    pub fn set_owner(&self, owner: Option<OwnerIds>) -> io::Result<()> {
+        set_owner(&self.handle()?, owner)
     }
 }
 
 /// Gives an open file to its owner.
-pub fn give(file: &File, owner: Option<Ids>) -> io::Result<()> {
+pub fn set_owner(file: &File, owner: Option<OwnerIds>) -> io::Result<()> {
     owner.map_or(Ok(()), |(user, group)| fchown(file, Some(user), group))
 }
 
-/// The user that runs this.
+/// Number of the current user.
 pub(crate) fn own_id() -> io::Result<u32> {
     Ok(fs::metadata("/proc/self")?.uid())
 }
@@ -220,22 +236,23 @@ fn make_missing(dir: &Dir, name: &OsStr, mode: u32) -> io::Result<()> {
     }
 }
 
-/// Checks a folder and those above it, as `own` may use them; the user it belongs to.
+/// Checks a folder and its parents for use by the user `own`. Returns the folder's user.
 pub(crate) fn user_of(path: &Path, own: u32) -> io::Result<u32> {
     Ok(walk(path, None, own)?.dir_metadata()?.uid())
 }
 
-/// Opens the last folder of a path, each one checked. Where one is missing, it is made with this mode.
+/// Opens the last folder of a path and checks each folder on the way. Missing folders are created
+/// with `mode`, if it is given.
 fn walk(path: &Path, mode: Option<u32>, own: u32) -> io::Result<Dir> {
     if !path.is_absolute() {
-        return Err(refused(path, "is no absolute path"));
+        return Err(permission_error(path, "is not an absolute path"));
     }
     let names = |path: &Path| -> Vec<OsString> {
         let parts = path.components().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
         parts.map(|part| part.as_os_str().to_owned()).collect()
     };
     let root = Dir::open_ambient_dir("/", ambient_authority())?;
-    trust(Path::new("/"), &root.dir_metadata()?, false, own)?;
+    check_trusted(Path::new("/"), &root.dir_metadata()?, false, own)?;
     let (mut way, mut at, mut links) = (vec![root], PathBuf::from("/"), 0);
     let mut left: VecDeque<OsString> = names(path).into();
     while let (Some(name), Some(dir)) = (left.pop_front(), way.last()) {
@@ -253,8 +270,11 @@ fn walk(path: &Path, mode: Option<u32>, own: u32) -> io::Result<Dir> {
         let found = dir.symlink_metadata(&name)?;
         if found.is_symlink() {
             links += 1;
-            if links > MOST_LINKS || found.uid() != 0 && found.uid() != own {
-                return Err(refused(&here, &format!("is a link of user {}", found.uid())));
+            if links > MOST_LINKS {
+                return Err(permission_error(&here, "is one of too many symbolic links"));
+            }
+            if found.uid() != 0 && found.uid() != own {
+                return Err(permission_error(&here, &format!("is a symbolic link of user {}", found.uid())));
             }
             let target = dir.read_link_contents(&name)?;
             if target.is_absolute() {
@@ -265,36 +285,34 @@ fn walk(path: &Path, mode: Option<u32>, own: u32) -> io::Result<Dir> {
             continue;
         }
         let next = dir.open_dir_nofollow(&name)?;
-        trust(&here, &next.dir_metadata()?, !left.is_empty(), own)?;
+        check_trusted(&here, &next.dir_metadata()?, !left.is_empty(), own)?;
         way.push(next);
         at = here;
     }
-    way.pop().ok_or_else(|| refused(path, "is no folder"))
+    way.pop().ok_or_else(|| permission_error(path, "is not a folder"))
 }
 
-/// Refuses a folder in which somebody else may change names.
-fn trust(path: &Path, metadata: &Metadata, is_on_the_way: bool, own: u32) -> io::Result<()> {
-    match fault(path, (metadata.uid(), metadata.mode()), is_on_the_way, own) {
-        Some(what) => Err(refused(path, &what)),
+/// Refuses a folder in which another user may change names.
+fn check_trusted(path: &Path, metadata: &Metadata, is_on_the_way: bool, own: u32) -> io::Result<()> {
+    match trust_fault(path, (metadata.uid(), metadata.mode()), is_on_the_way, own) {
+        Some(what) => Err(permission_error(path, &what)),
         None => Ok(()),
     }
 }
 
-/// Why somebody else than root and `own` may change names in the folder of this user and mode. `is_on_the_way` says that the next name in it is
-/// checked as well.
-pub(crate) fn fault(path: &Path, (user, mode): (u32, u32), is_on_the_way: bool, own: u32) -> Option<String> {
+/// Reason why a user other than root and `own` may change names in a folder of this user and mode.
+/// `is_on_the_way` means that the next name in it is checked as well.
+pub(crate) fn trust_fault(path: &Path, (user, mode): (u32, u32), is_on_the_way: bool, own: u32) -> Option<String> {
     let path = path.display();
     if user != 0 && user != own {
-        return Some(format!(
-            "belongs to user {user}, who could put links into it; make it root's: `chown root {path}`"
-        ));
+        return Some(format!("belongs to user {user}, who could put links into it; run `chown root {path}`"));
     }
     let is_open = mode & OTHERS_WRITE != 0 && !(is_on_the_way && mode & STICKY != 0);
     let bits = mode & 0o7777;
     is_open.then(|| format!("has mode {bits:04o}: others could put links into it; run `chmod go-w {path}`"))
 }
 
-fn refused(path: &Path, what: &str) -> io::Error {
+fn permission_error(path: &Path, what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {what}", path.display()))
 }
 
@@ -304,7 +322,7 @@ mod tests {
     use std::os::unix::fs::{chown, symlink};
     use std::process::Command;
 
-    /// A user that is not us.
+    /// A user other than the current one.
     const OTHER: u32 = 65_534;
 
     /// Only root can give files to others.
@@ -316,7 +334,7 @@ mod tests {
         is_root
     }
 
-    fn said(result: io::Result<impl Sized>) -> String {
+    fn error_text(result: io::Result<impl Sized>) -> String {
         result.err().map(|error| error.to_string()).unwrap_or_default()
     }
 
@@ -328,12 +346,12 @@ mod tests {
         Folder::open(&inner).unwrap();
         for (mode, expected) in [(0o777, "has mode 0777"), (0o775, "has mode 0775"), (0o1777, "has mode 1777")] {
             fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
-            let refused = said(Folder::open(&open));
+            let refused = error_text(Folder::open(&open));
             assert!(refused.contains(expected) && refused.contains("chmod go-w"), "{refused}");
-            // With the sticky bit, names that are there stay.
+            // With the sticky bit, others cannot change existing names.
             assert_eq!(Folder::open(&inner).is_ok(), mode == 0o1777, "{mode:o}");
         }
-        assert!(said(Folder::open(Path::new("relative"))).contains("no absolute path"));
+        assert!(error_text(Folder::open(Path::new("relative"))).contains("not an absolute path"));
     }
 
     #[test]
@@ -347,16 +365,16 @@ mod tests {
         fs::create_dir(at("ours")).unwrap();
         chown(at("theirs"), Some(OTHER), None).unwrap();
         for path in [at("theirs"), at("theirs/inner"), at("theirs/new")] {
-            let refused = said(Folder::make(&path, 0o700));
+            let refused = error_text(Folder::make(&path, 0o700));
             assert!(refused.contains("belongs to user 65534") && refused.contains("chown root"), "{refused}");
         }
         assert!(!at("theirs/new").exists());
         symlink(at("ours"), at("link")).unwrap();
-        assert!(Folder::open(&at("link")).is_ok(), "a link of root's");
+        assert!(Folder::open(&at("link")).is_ok(), "a link of root");
         std::os::unix::fs::lchown(at("link"), Some(OTHER), None).unwrap();
-        assert!(said(Folder::open(&at("link"))).contains("is a link of user 65534"));
+        assert!(error_text(Folder::open(&at("link"))).contains("is a symbolic link of user 65534"));
         symlink("../theirs", at("ours/back")).unwrap();
-        assert!(said(Folder::open(&at("ours/back"))).contains("theirs belongs to user"));
+        assert!(error_text(Folder::open(&at("ours/back"))).contains("theirs belongs to user"));
         symlink("loop", at("loop")).unwrap();
         assert!(Folder::open(&at("loop")).is_err());
     }
@@ -374,34 +392,35 @@ mod tests {
             assert!(folder.read(name).is_err() && folder.append(name).is_err(), "{name}");
             assert!(folder.append_or_create(name, 0o600).is_err() && folder.create(name, 0o600).is_err(), "{name}");
         }
-        // Whatever stands there is replaced, and what it leads to is not touched.
+        // Replacing does not follow these names: the files that they lead to stay unchanged.
         for name in ["link", "twin", "fifo"] {
-            folder.put(OsStr::new(name), b"ours", 0o644, None).unwrap();
+            folder.replace(OsStr::new(name), b"ours", 0o644, None).unwrap();
             assert_eq!(folder.bytes(name).unwrap(), b"ours");
         }
         assert_eq!(fs::read(at("secret")).unwrap(), b"secret");
         fs::set_permissions(at("link"), fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(said(folder.read("link")).contains("can be written by others"));
+        assert!(error_text(folder.read("link")).contains("can be written by users other than"));
         if is_root() {
             chown(at("twin"), Some(OTHER), None).unwrap();
-            assert!(said(folder.read("twin")).contains("belongs to user 65534"));
+            assert!(error_text(folder.read("twin")).contains("belongs to user 65534"));
         }
     }
 
-    /// A folder that was given to its owner is worked in again, by handles, and files of others in it are refused all the same.
+    /// After a folder was given to its owner, it can be opened again, and files of other users in
+    /// it are refused.
     #[test]
-    fn the_folder_of_an_owner_is_theirs_and_ours() {
+    fn a_folder_given_to_its_owner_stays_usable() {
         if !is_root() {
             return;
         }
         let home = tempfile::tempdir().unwrap();
         let (all, owner) = (Folder::open(home.path()).unwrap(), Some((OTHER, None)));
         let run = all.inside(OsStr::new("run"), 0o700, owner).unwrap();
-        run.put(OsStr::new("file"), b"packets", 0o600, owner).unwrap();
-        run.give(owner).unwrap();
+        run.replace(OsStr::new("file"), b"packets", 0o600, owner).unwrap();
+        run.set_owner(owner).unwrap();
         let again = all.inside(OsStr::new("run"), 0o700, owner).unwrap();
         assert_eq!(again.bytes("file").unwrap(), b"packets");
-        assert!(said(all.inside(OsStr::new("run"), 0o700, None)).contains("belongs to user 65534"));
+        assert!(error_text(all.inside(OsStr::new("run"), 0o700, None)).contains("belongs to user 65534"));
         let secret = home.path().join("secret");
         fs::write(&secret, "secret").unwrap();
         symlink(&secret, home.path().join("run/file.part")).unwrap();
@@ -409,11 +428,11 @@ mod tests {
         for name in ["file.part", "twin"] {
             assert!(again.read(name).is_err() && again.append_or_create(name, 0o600).is_err(), "{name}");
         }
-        // A link count of 1 proves nothing here: the owner may have hard-linked a file of root's,
-        // which is unlinked elsewhere by now.
+        // A link count of 1 proves nothing here: the owner may have hard-linked a file of root,
+        // which was unlinked elsewhere afterwards.
         fs::write(home.path().join("run/moved"), "root's").unwrap();
         for refused in [again.read("moved"), again.append("moved"), again.append_or_create("moved", 0o600)] {
-            assert!(said(refused).contains("belongs to user 0, not to the folder's owner"));
+            assert!(error_text(refused).contains("belongs to user 0, not to the folder's owner"));
         }
         symlink(home.path(), home.path().join("linked")).unwrap();
         assert!(all.inside(OsStr::new("linked"), 0o700, owner).is_err());

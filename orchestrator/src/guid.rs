@@ -1,27 +1,27 @@
-//! GUIDs in JSON: as hexadecimal texts, because many readers of JSON keep 53 bits of a number.
+//! GUIDs in JSON: hexadecimal texts, because many JSON readers keep only 53 bits of a number.
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::ser::Serializer;
 use std::fmt;
 
-/// A GUID as it is written everywhere: `0x1070fd0300000011`.
+/// Formats a GUID: `0x1070fd0300000011`.
 pub fn text(guid: u64) -> String {
     format!("{guid:#018x}")
 }
 
-/// Writes one; for `#[serde(with = "guid")]`.
+/// Serializes a GUID; for `#[serde(with = "guid")]`.
 pub fn serialize<S: Serializer>(guid: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&text(*guid))
 }
 
-/// Reads one: a text as [`serialize`] writes it, or a number.
+/// Deserializes a GUID from a text as [`serialize`] writes it, or from a number.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    deserializer.deserialize_any(Guid)
+    deserializer.deserialize_any(GuidVisitor)
 }
 
-struct Guid;
+struct GuidVisitor;
 
-impl Visitor<'_> for Guid {
+impl Visitor<'_> for GuidVisitor {
     type Value = u64;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,21 +40,21 @@ impl Visitor<'_> for Guid {
     }
 }
 
-/// Lists of them; for `#[serde(with = "guid::list")]`.
+/// Lists of GUIDs; for `#[serde(with = "guid::list")]`.
 pub mod list {
     use serde::de::{Deserialize, Deserializer};
     use serde::ser::Serializer;
 
     #[derive(serde::Deserialize)]
-    struct One(#[serde(with = "super")] u64);
+    struct GuidText(#[serde(with = "super")] u64);
 
-    /// Writes a list.
+    /// Serializes a list of GUIDs.
     pub fn serialize<S: Serializer>(guids: &[u64], serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(guids.iter().map(|guid| super::text(*guid)))
     }
 
-    /// Reads a list.
+    /// Deserializes a list of GUIDs.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
-        Ok(Vec::<One>::deserialize(deserializer)?.into_iter().map(|One(guid)| guid).collect())
+        Ok(Vec::<GuidText>::deserialize(deserializer)?.into_iter().map(|GuidText(guid)| guid).collect())
     }
 }

@@ -1,4 +1,6 @@
-//! The job: its nodes, and whether it is to be captured.
+//! The Slurm job: its id, its nodes, and the texts by which it can request a capture.
+//!
+//! Read from the environment of a hook or from a node list; all node names are checked.
 
 use crate::name::{self, NameError};
 use crate::text::printable;
@@ -6,42 +8,42 @@ use ibscope_parsers::tools::hostlist;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes that a job may have; a list that holds more is a mistake.
-pub const MOST_NODES: usize = 1 << 16;
+/// Most nodes of a job. A longer list is taken for a mistake.
+pub const MAX_NODES: usize = 1 << 16;
 
-/// Why a job cannot be told.
+/// Reason why a job cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// A variable is missing.
     #[error("{0} is not set; run this as a Slurm hook, or give --job and --nodelist")]
     Missing(&'static str),
-    /// The id is none.
-    #[error("{variable}={value:?} is no job id; expected a number from 1 on")]
+    /// The job id is not a positive number.
+    #[error("{variable}={value:?} is not a job id; expected a number of 1 or more")]
     Id {
         /// Name of the variable.
         variable: &'static str,
-        /// What it holds.
+        /// Value of the variable.
         value: String,
     },
-    /// The list cannot be expanded.
+    /// The node list cannot be expanded.
     #[error("the list of nodes cannot be read: {0}; expected one as Slurm writes it, for example n[001-003,007]")]
     List(#[from] ibscope_parsers::tools::ToolError),
-    /// It is empty.
+    /// The node list is empty.
     #[error("the list of nodes is empty; give at least one")]
     Empty,
-    /// A node stands twice.
-    #[error("{0} stands twice in the list of nodes; name every node once")]
+    /// A node is listed twice.
+    #[error("{0} is listed twice in the list of nodes; list every node once")]
     Twice(String),
-    /// A node has a name that none can have.
+    /// A node name is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
 }
 
-/// A hook of Slurm's.
+/// Slurm's hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Hook {
-    /// `PrologSlurmctld`: once per job, before all else.
+pub enum SlurmHook {
+    /// `PrologSlurmctld`: once per job, before all other hooks.
     PrologSlurmctld,
     /// `EpilogSlurmctld`: once per job.
     EpilogSlurmctld,
@@ -53,69 +55,69 @@ pub enum Hook {
 
 /// A Slurm job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Job {
-    /// Its id.
+pub struct SlurmJob {
+    /// Job id.
     pub id: u32,
-    /// Its nodes, in Slurm's order.
+    /// Node names, in Slurm's order.
     pub nodes: Vec<String>,
-    /// What the user gave as `--comment`.
+    /// The user's `--comment`.
     #[serde(default)]
     pub comment: Option<String>,
-    /// What the user gave as `--constraint`, where Slurm tells it.
+    /// The user's `--constraint`, if Slurm passes it on.
     #[serde(default)]
     pub constraints: Option<String>,
-    /// The user's name, for people: without control characters.
+    /// User name for display, without control characters.
     #[serde(default)]
     pub user: Option<String>,
-    /// How often it was started again under the same id.
+    /// How often the job was requeued and started again with the same id.
     #[serde(default)]
     pub restart_count: u32,
-    /// The hook that it was told by, where it was one.
+    /// Hook that passed the job, if any.
     #[serde(default)]
-    pub hook: Option<Hook>,
-    /// The node that the hook runs on, where it is one of a node.
+    pub hook: Option<SlurmHook>,
+    /// Node on which the hook runs, for hooks of slurmd.
     #[serde(default)]
     pub hook_node: Option<String>,
 }
 
-impl Job {
-    /// The job that a hook of Slurm's runs for, as its environment tells it.
+impl SlurmJob {
+    /// Reads the job from the environment of a Slurm hook.
     pub fn from_environment(vars: impl Iterator<Item = (String, String)>) -> Result<Self, JobError> {
         let vars: BTreeMap<String, String> = vars.filter(|(name, _)| name.starts_with("SLURM")).collect();
-        // Slurm writes the null pointer of a text that there is none of.
-        let told = |name: &str| vars.get(name).filter(|text| !text.is_empty() && *text != "(null)").cloned();
-        let (variable, id) = told("SLURM_JOB_ID")
+        // Slurm prints a missing text as a null pointer.
+        let value = |name: &str| vars.get(name).filter(|text| !text.is_empty() && *text != "(null)").cloned();
+        let (variable, id) = value("SLURM_JOB_ID")
             .map(|id| ("SLURM_JOB_ID", id))
-            .or_else(|| Some(("SLURM_JOBID", told("SLURM_JOBID")?)))
+            .or_else(|| Some(("SLURM_JOBID", value("SLURM_JOBID")?)))
             .ok_or(JobError::Missing("SLURM_JOB_ID"))?;
         let id = id.parse().ok().filter(|id| *id > 0).ok_or(JobError::Id { variable, value: id })?;
-        // The hooks of the controller have the one, those of a node the other.
-        let list = told("SLURM_JOB_NODELIST")
-            .or_else(|| told("SLURM_NODELIST"))
+        // slurmctld sets the one variable, slurmd the other.
+        let list = value("SLURM_JOB_NODELIST")
+            .or_else(|| value("SLURM_NODELIST"))
             .ok_or(JobError::Missing("SLURM_JOB_NODELIST"))?;
-        let hook = match told("SLURM_SCRIPT_CONTEXT").as_deref() {
-            Some("prolog_slurmctld") => Some(Hook::PrologSlurmctld),
-            Some("epilog_slurmctld") => Some(Hook::EpilogSlurmctld),
-            Some("prolog_slurmd") => Some(Hook::PrologSlurmd),
-            Some("epilog_slurmd") => Some(Hook::EpilogSlurmd),
+        let hook = match value("SLURM_SCRIPT_CONTEXT").as_deref() {
+            Some("prolog_slurmctld") => Some(SlurmHook::PrologSlurmctld),
+            Some("epilog_slurmctld") => Some(SlurmHook::EpilogSlurmctld),
+            Some("prolog_slurmd") => Some(SlurmHook::PrologSlurmd),
+            Some("epilog_slurmd") => Some(SlurmHook::EpilogSlurmd),
             _ => None,
         };
-        let hook_node = told("SLURMD_NODENAME");
+        let hook_node = value("SLURMD_NODENAME");
         hook_node.as_deref().map_or(Ok(()), name::node)?;
         Ok(Self {
-            comment: told("SLURM_JOB_COMMENT"),
-            constraints: told("SLURM_JOB_CONSTRAINTS"),
-            user: told("SLURM_JOB_USER").map(|user| printable(user.as_bytes())),
-            restart_count: told("SLURM_JOB_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0),
+            comment: value("SLURM_JOB_COMMENT"),
+            constraints: value("SLURM_JOB_CONSTRAINTS"),
+            user: value("SLURM_JOB_USER").map(|user| printable(user.as_bytes())),
+            restart_count: value("SLURM_JOB_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0),
             hook,
             hook_node,
-            ..Self::named(id, &list)?
+            ..Self::from_nodelist(id, &list)?
         })
     }
 
-    /// The job of this id on these nodes, in Slurm's notation.
-    pub fn named(id: u32, nodelist: &str) -> Result<Self, JobError> {
-        let nodes = hostlist::expand(nodelist, MOST_NODES)?;
+    /// A job with this id on these nodes, in Slurm's notation.
+    pub fn from_nodelist(id: u32, nodelist: &str) -> Result<Self, JobError> {
+        let nodes = hostlist::expand(nodelist, MAX_NODES)?;
         if nodes.is_empty() {
             return Err(JobError::Empty);
         }

@@ -1,14 +1,17 @@
-//! Makes a capture happen and undoes it: from a Slurm job to capture files and back to a clean fabric.
+//! Captures the traffic of Slurm jobs: mirrors the ports of a job's nodes, runs capture programs,
+//! and restores the fabric afterwards.
 //!
-//! This crate knows no packets. The way of a run is [`job`], [`fabric`], [`plan`], [`run`], [`undo`], [`manifest`]; [`hook`] goes it for Slurm.
+//! The input is a Slurm job and a configuration; the output is capture files with a manifest. This
+//! crate does not parse packets. A run passes through [`job`], [`fabric`], [`plan`], [`run`],
+//! [`undo`] and [`manifest`], in this order; [`hook`] does all of it for Slurm's prolog and epilog.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod capture;
 pub mod config;
-mod effort;
+mod context;
 pub mod fabric;
 pub mod folder;
-pub mod follow;
 pub mod guid;
 pub mod hook;
 pub mod install;
@@ -26,9 +29,9 @@ pub mod run;
 pub mod selftest;
 pub mod session;
 mod sink;
-mod stamp;
 pub mod status;
 pub mod step;
 mod text;
 pub mod text_file;
+mod timestamp;
 pub mod undo;

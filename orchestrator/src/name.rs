@@ -1,29 +1,29 @@
-//! Names that come from outside and become arguments, file names or text for people: what they may hold.
+//! Checks of names from outside that become arguments, file names or printed text.
 
-/// Bytes of the longest name that is taken.
+/// Most bytes of a name.
 const LONGEST: usize = 128;
 
-/// A name that is refused.
+/// A name that is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{what} {name:?} is refused: {why}; expected letters, digits, `-`, `_` and `.`, the first one a letter, a digit or `_`"
+    "{what} {name:?} is not valid: {why}; expected letters, digits, `-`, `_` and `.`, the first one a letter, a digit or `_`"
 )]
 pub struct NameError {
-    /// What it would name.
+    /// Kind of the name.
     pub what: &'static str,
-    /// The name.
+    /// The name, shortened.
     pub name: String,
-    /// What is wrong with it.
+    /// Description of the fault.
     pub why: &'static str,
 }
 
-/// Whether a name can be one of a host: letters, digits, `-`, `_`, and dots between parts. Nothing that passes can be an option, a
-/// path, two arguments, or mean anything to a shell.
+/// Checks a host name: letters, digits, `-`, `_`, and dots between parts. A name that passes cannot
+/// be an option, a path or several arguments, and has no meaning to a shell.
 pub fn node(name: &str) -> Result<(), NameError> {
     check("node name", name)
 }
 
-/// The same for a device of a node, such as `mlx5_0`.
+/// Checks the name of a device, such as `mlx5_0`, by the same rules.
 pub fn device(name: &str) -> Result<(), NameError> {
     check("device name", name)
 }
@@ -38,7 +38,7 @@ fn check(what: &'static str, name: &str) -> Result<(), NameError> {
         return refuse("it is longer than 128 bytes");
     }
     if !name.bytes().all(|byte| ordinary(byte) || byte == b'-' || byte == b'.') {
-        return refuse("it holds another character");
+        return refuse("it contains a character that is not allowed");
     }
     if !name.split('.').all(|part| part.bytes().next().is_some_and(ordinary)) {
         return refuse("a part of it is empty or begins with `-`");

@@ -1,10 +1,12 @@
-//! Which steps of a plan go side by side, and which one after the other.
+//! The order in which the steps of a plan are done: which run at the same time, and which one after
+//! the other.
 
-use crate::step::Step;
+use crate::step::PlanStep;
 use std::collections::BTreeMap;
 
-/// Steps that stand beside each other and are of one kind need nothing of each other. The places of each such group.
-pub(crate) fn phases(steps: &[Step]) -> Vec<Vec<usize>> {
+/// Groups of consecutive steps of the same kind, as indices. Steps of a group do not depend on each
+/// other.
+pub(crate) fn phases(steps: &[PlanStep]) -> Vec<Vec<usize>> {
     let mut phases: Vec<Vec<usize>> = Vec::new();
     for (place, step) in steps.iter().enumerate() {
         match phases.last_mut() {
@@ -17,14 +19,15 @@ pub(crate) fn phases(steps: &[Step]) -> Vec<Vec<usize>> {
     phases
 }
 
-/// Splits a phase into lines of work that go side by side: a switch is told one thing after the other.
-pub(crate) fn lines(steps: &[Step], phase: &[usize]) -> Vec<Vec<usize>> {
+/// Splits a phase into sequences that run at the same time. Steps for the same switch are in one
+/// sequence, because a switch is configured by one command at a time.
+pub(crate) fn sequences(steps: &[PlanStep], phase: &[usize]) -> Vec<Vec<usize>> {
     let mut by_leaf: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     let mut lines = Vec::new();
     for &place in phase {
         match &steps[place] {
-            Step::Mirror(step) => by_leaf.entry(step.leaf_guid).or_default().push(place),
-            Step::Capture(_) | Step::Hostfile(_) => lines.push(vec![place]),
+            PlanStep::Mirror(step) => by_leaf.entry(step.leaf_guid).or_default().push(place),
+            PlanStep::Capture(_) | PlanStep::Hostfile(_) => lines.push(vec![place]),
         }
     }
     lines.extend(by_leaf.into_values());

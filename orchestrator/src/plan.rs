@@ -1,4 +1,8 @@
-//! What will be done for a job, worked out before any of it is: pure, so that it can be looked at (`ibscope capture plan`).
+//! Plans the capture of a job: which nodes are sinks, which ports are mirrored to them, and all
+//! steps in order.
+//!
+//! Planning changes nothing and depends only on its inputs, so that `ibscope capture plan` can show
+//! a plan.
 
 mod choose;
 mod show;
@@ -7,127 +11,136 @@ use crate::capture;
 use crate::config::{Config, MirrorBackend, TemplateError};
 use crate::fabric::{Fabric, NodePort};
 use crate::guid;
-use crate::job::Job;
-use crate::mirror::{self, Asked};
+use crate::job::SlurmJob;
+use crate::mirror::{self, MirrorRequest};
 use crate::name::{self, NameError};
-use crate::stamp::stamp;
-use crate::step::{CaptureStep, HostfileStep, Step};
-use choose::Group;
+use crate::step::{CaptureStep, HostfileStep, PlanStep};
+use crate::text::plural;
+use crate::timestamp::timestamp;
+use choose::SinkGroup;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Why there is no plan.
+/// Reason why there is no plan.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// The fabric shows none of the job's nodes.
+    /// No node of the job has a port in the fabric.
     #[error("job {0}: none of its nodes has an active port; check with ibstat on one of them")]
     NoPorts(u32),
     /// All nodes are sinks.
     #[error(
-        "job {0}: all of its nodes are sinks, so that none remains to compute; take them out of the partition, or out of sinks.nodes"
+        "job {0}: all of its nodes are sinks, so none remains to compute; remove them from the partition, or from sinks.nodes"
     )]
     NoCompute(u32),
     /// No leaf has a sink.
     #[error(
-        "job {job}: no leaf has a sink, so that nothing would be captured ({}); add nodes to sinks.nodes, or set sinks.from_job = true",
+        "job {job}: no leaf has a sink, so nothing would be captured ({}); add nodes to sinks.nodes, or set sinks.from_job = true",
         reasons.join("; ")
     )]
     NoSinks {
-        /// The job's id.
+        /// Job id.
         job: u32,
-        /// Why, a clause per leaf.
+        /// Reasons, one clause per leaf.
         reasons: Vec<String>,
     },
-    /// One has none, and the configuration wants one on each.
+    /// A leaf has no sink, and `sinks.required` is true.
     #[error("job {job}: {reason}; add a node on it to sinks.nodes, or set sinks.required = false")]
     NoSink {
-        /// The job's id.
+        /// Job id.
         job: u32,
-        /// Why.
+        /// Reason, as a clause.
         reason: String,
     },
-    /// A node or an adapter with a name that none can have.
+    /// A node or an adapter has a name that is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A template that cannot be filled.
+    /// A template cannot be filled.
     #[error("[mirror.command]: {0}")]
     Template(#[from] TemplateError),
 }
 
-/// What a plan depends on besides configuration, job and fabric.
+/// Inputs of a plan besides configuration, job and fabric.
 #[derive(Clone, Debug, Default)]
-pub struct Situation {
-    /// When the run starts, in seconds since the epoch: names its files.
+pub struct PlanContext {
+    /// Start of the run in seconds since the epoch; part of the names of its files.
     pub started_s: u64,
-    /// Steps of other runs that are not undone: their sinks and analysers are taken.
-    pub others: Vec<Step>,
+    /// Steps of other runs that are not undone. Their sinks and analyzers are occupied.
+    pub others: Vec<PlanStep>,
 }
 
-/// A port that captures, and what is copied to it.
+/// A port that captures, and the ports that are mirrored to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sink {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Its port.
+    /// Port of the node.
     pub port: NodePort,
-    /// The leaf switch whose ports are copied.
+    /// GUID of the leaf switch whose ports are mirrored.
     #[serde(with = "guid")]
     pub leaf_guid: u64,
-    /// Ports of the leaf that are copied; the sink's own where nothing is mirrored.
+    /// Ports of the leaf that are mirrored; the sink's own port if nothing is mirrored.
     pub sources: Vec<u8>,
-    /// Sum of the rates of what is copied, both ways where both are: all that can come, in Gb/s.
+    /// Largest rate of mirrored packets in Gbit/s: the sum of the ports' rates, counted twice if
+    /// both directions are mirrored.
     pub mirrored_gbits: f64,
-    /// The capture on the sink.
+    /// Path of the capture on the sink.
     pub file: PathBuf,
 }
 
 impl Sink {
-    /// How many times more than the sink's link carries can come; `None` where the link's rate is not known.
+    /// Largest rate of mirrored packets relative to the rate of the sink's link; `None` if the
+    /// link's rate is unknown.
     pub fn oversubscription(&self) -> Option<f64> {
         (self.port.rate_gbits > 0.0).then(|| self.mirrored_gbits / self.port.rate_gbits)
     }
 }
 
-/// What will be done for a job.
+/// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct CapturePlan {
     /// The job.
-    pub job: Job,
-    /// When the run starts, in seconds since the epoch.
+    pub job: SlurmJob,
+    /// Start of the run, in seconds since the epoch.
     pub started_s: u64,
     /// Ports of the nodes that compute.
     pub compute: Vec<NodePort>,
-    /// Where their traffic is captured.
+    /// Sinks that capture the traffic of these ports.
     pub sinks: Vec<Sink>,
-    /// What is done, in this order: captures, then mirrors, then the hostfile. Undone in the reverse one, the fabric first.
-    pub steps: Vec<Step>,
-    /// What the user should know.
+    /// Steps in order: captures, then mirrors, then the hostfile. Undoing removes the mirrors
+    /// first, then stops the captures, and removes the hostfile last.
+    pub steps: Vec<PlanStep>,
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// The nodes that remain for MPI.
+    /// Nodes that remain for MPI.
     pub hostfile: Vec<String>,
 }
 
-impl Plan {
-    /// Name of the run: of its files, and of its folder. Other runs of the same job have another one.
+impl CapturePlan {
+    /// Name of the run, used for its files and its folder. Each run of a job has another name.
     pub fn run_name(&self) -> String {
         run_name(&self.job, self.started_s)
     }
 }
 
-fn run_name(job: &Job, started_s: u64) -> String {
-    format!("ibscope-{}-{}", job.id, stamp(started_s))
+fn run_name(job: &SlurmJob, started_s: u64) -> String {
+    format!("ibscope-{}-{}", job.id, timestamp(started_s))
 }
 
-/// The nodes whose place in the fabric must be known: the job's, and those kept as sinks.
-pub fn nodes_needed(config: &Config, job: &Job) -> Vec<String> {
+/// Nodes that must be located in the fabric: the nodes of the job, and the reserved sinks.
+pub fn nodes_needed(config: &Config, job: &SlurmJob) -> Vec<String> {
     let mut seen = BTreeSet::new();
-    let kept = if config.mirror.backend == MirrorBackend::None { &[][..] } else { &config.sinks.nodes };
-    job.nodes.iter().chain(kept).filter(|node| seen.insert(node.as_str())).cloned().collect()
+    let reserved = if config.mirror.backend == MirrorBackend::None { &[][..] } else { &config.sinks.nodes };
+    job.nodes.iter().chain(reserved).filter(|node| seen.insert(node.as_str())).cloned().collect()
 }
 
-/// Works out what will be done.
-pub fn plan(config: &Config, job: &Job, fabric: &Fabric, situation: &Situation) -> Result<Plan, PlanError> {
+/// Creates the plan.
+pub fn plan(
+    config: &Config,
+    job: &SlurmJob,
+    fabric: &Fabric,
+    situation: &PlanContext,
+) -> Result<CapturePlan, PlanError> {
     for port in &fabric.ports {
         name::node(&port.node)?;
         name::device(&port.ca)?;
@@ -138,14 +151,17 @@ pub fn plan(config: &Config, job: &Job, fabric: &Fabric, situation: &Situation) 
     let mut captures = Vec::new();
     let mut mirrors = Vec::new();
     let mut sinks = Vec::new();
-    for Group { sink, sources, analyser } in &choice.groups {
+    for SinkGroup { sink, sources, analyzer } in &choice.groups {
         let (captured, step) = capture(config, &run, sink);
-        captures.push(Step::Capture(step));
-        let asked = Asked { sources, sink, job: job.id, analyser: *analyser };
-        mirrors.extend(mirror::step(config, &asked)?.map(Step::Mirror));
+        captures.push(PlanStep::Capture(step));
+        let asked = MirrorRequest { sources, sink, job: job.id, analyzer: *analyzer };
+        mirrors.extend(mirror::step(config, &asked)?.map(PlanStep::Mirror));
         let mirrored_gbits = match config.mirror.backend {
             MirrorBackend::None => 0.0,
-            _ => sources.iter().map(|source| source.rate_gbits).sum::<f64>() * f64::from(mirror::ways(config)),
+            _ => {
+                sources.iter().map(|source| source.rate_gbits).sum::<f64>()
+                    * f64::from(mirror::copies_per_packet(config))
+            }
         };
         sinks.push(Sink {
             node: sink.node.clone(),
@@ -157,14 +173,14 @@ pub fn plan(config: &Config, job: &Job, fabric: &Fabric, situation: &Situation) 
         });
     }
     warnings.extend(choice.warnings);
-    warnings.extend(sinks.iter().filter_map(oversubscribed));
+    warnings.extend(sinks.iter().filter_map(oversubscription_warning));
     let mut steps = captures;
     steps.append(&mut mirrors);
     if let Some(directory) = &config.sinks.hostfile_directory {
         let path = directory.join(format!("ibscope-{}.hosts", job.id));
-        steps.push(Step::Hostfile(HostfileStep { path, lines: choice.remaining.clone() }));
+        steps.push(PlanStep::Hostfile(HostfileStep { path, lines: choice.remaining.clone() }));
     }
-    Ok(Plan {
+    Ok(CapturePlan {
         job: job.clone(),
         started_s: situation.started_s,
         compute: choice.compute.into_iter().cloned().collect(),
@@ -175,7 +191,7 @@ pub fn plan(config: &Config, job: &Job, fabric: &Fabric, situation: &Situation) 
     })
 }
 
-/// The capture at a sink: its file and the step.
+/// The capture on a sink: the path of its file, and the step.
 fn capture(config: &Config, run: &str, sink: &NodePort) -> (PathBuf, CaptureStep) {
     let base = format!("{run}-{}-{}-{}", sink.node, sink.ca, sink.port);
     let file = config.capture.directory.join(format!("{base}.pcap"));
@@ -189,29 +205,25 @@ fn capture(config: &Config, run: &str, sink: &NodePort) -> (PathBuf, CaptureStep
     (file, step)
 }
 
-/// What to say where more can come to a sink than its link carries.
-fn oversubscribed(sink: &Sink) -> Option<String> {
+/// Warning if mirrored packets can exceed the rate of the sink's link.
+fn oversubscription_warning(sink: &Sink) -> Option<String> {
     let Sink { node, port, sources, mirrored_gbits, .. } = sink;
     if *mirrored_gbits == 0.0 {
         return None;
     }
     let Some(factor) = sink.oversubscription() else {
         return Some(format!(
-            "sink {node}: the rate of its link is not known, nor whether the copies of {} fit on it",
-            counted(sources.len(), "port")
+            "sink {node}: the rate of its link is unknown; the mirrored packets of {} may exceed it",
+            plural(sources.len(), "port")
         ));
     };
     (factor > 1.0).then(|| {
-        let ports = counted(sources.len(), "port");
+        let ports = plural(sources.len(), "port");
         format!(
-            "sink {node}: {ports} mirrored, up to {mirrored_gbits:.0} Gb/s onto a link of {:.0} Gb/s ({factor:.1} times); copies are lost while \
+            "sink {node}: {ports} mirrored, up to {mirrored_gbits:.0} Gb/s onto a link of {:.0} Gb/s ({factor:.1} times); mirrored packets are lost while \
              the ports are busier than {:.0} % on average",
             port.rate_gbits,
             100.0 / factor
         )
     })
-}
-
-fn counted(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

@@ -1,20 +1,21 @@
-//! Arguments as a shell takes them whole.
+//! Quotes arguments for a shell.
 
-/// An argument that cannot be passed on.
+/// Reason why a command is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuoteError {
-    /// There is no program.
-    #[error("an empty command; give the program in the configuration")]
+    /// The command is empty.
+    #[error("the command is empty; name the program in the configuration")]
     Empty,
-    /// The program is not named by its full path.
-    #[error("the program {0:?} is not an absolute path; give its full path in the configuration")]
+    /// The program is not given by its absolute path.
+    #[error("the program {0:?} is not an absolute path; write its absolute path in the configuration")]
     Relative(String),
-    /// An argument holds a NUL or a line end.
-    #[error("the argument {0:?} holds a NUL or a line end, which no name here has; it is not passed on")]
+    /// An argument contains a NUL or a line end.
+    #[error("the argument {0:?} contains a NUL or a line end; the command is not run")]
     Control(String),
 }
 
-/// Refuses what is no command: no program, a program that is looked up, arguments with a NUL or a line end.
+/// Refuses an empty command, a program without an absolute path, and arguments with a NUL or a line
+/// end.
 pub fn check(argv: &[String]) -> Result<(), QuoteError> {
     let program = argv.first().ok_or(QuoteError::Empty)?;
     if !program.starts_with('/') {
@@ -26,12 +27,12 @@ pub fn check(argv: &[String]) -> Result<(), QuoteError> {
     }
 }
 
-/// One argument in single quotes: every shell that a login may have takes it as it stands.
+/// Puts an argument in single quotes. Every login shell passes it on unchanged.
 pub fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
-/// A command line of quoted arguments.
+/// Joins quoted arguments to a command line.
 pub fn join<'a>(argv: impl IntoIterator<Item = &'a str>) -> String {
     argv.into_iter().map(quote).collect::<Vec<_>>().join(" ")
 }

@@ -1,201 +1,220 @@
-//! The start of a run: the steps of a plan are done, side by side where they do not need each other, each written down before. Where one cannot be done, all are undone.
+//! Starts a run: does the steps of a plan, independent ones at the same time.
+//!
+//! Each step is written to the journal before it is done. If a step fails, all steps are undone.
 
 use crate::config::Config;
-use crate::effort::{self, Effort, Refusal};
+use crate::context::{self, FailureText, RunContext};
 use crate::folder::Folder;
-use crate::journal::{Entry, JobLock, Journal, JournalError, PlanLock, State, now_ns};
+use crate::journal::{JobLock, Journal, JournalEntry, JournalError, PlanLock, State, now_ns};
 use crate::manifest::CommandRun;
-use crate::order::{lines, phases};
-use crate::plan::Plan;
-use crate::remote::process::Process;
+use crate::order::{phases, sequences};
+use crate::plan::CapturePlan;
+use crate::remote::process::RemoteProcess;
 use crate::remote::{Files, parallel};
 use crate::sink;
-use crate::step::{CaptureStep, HostfileStep, MirrorStep, Step};
-use crate::undo::{self, Captures, Undone};
+use crate::step::{CaptureStep, HostfileStep, MirrorStep, PlanStep};
+use crate::undo::{self, FetchTiming, UndoReport};
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A capture that has run so long, and has made its file, has started: its own word may come late, because its output is buffered.
-const SETTLED: Duration = Duration::from_millis(300);
-/// How often a capture that starts is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Time that is kept for undoing when a start fails; half of what there is, where that is less.
-const FOR_UNDOING: Duration = Duration::from_secs(10);
+/// A capture that has run this long and has created its file counts as started. Its own message may
+/// come late, because its output is buffered.
+const READY_AFTER: Duration = Duration::from_millis(300);
+/// Pause between two looks at a capture that starts.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time reserved for undoing a failed start, but at most half of the remaining time.
+const UNDO_RESERVE: Duration = Duration::from_secs(10);
 
-/// A run that did not start.
+/// Reason why a run did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The state folder or the journal does not do.
+    /// The state folder or the journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// What an earlier run of the job has left cannot be undone.
-    #[error("job {job_id}: what an earlier run has left cannot be undone: {}; see to it, then `ibscope capture undo --job {job_id}`", what.join("; "))]
+    /// An earlier run of the job cannot be undone.
+    #[error("job {job_id}: an earlier run cannot be undone: {}; correct this, then run `ibscope capture undo --job {job_id}`", what.join("; "))]
     Earlier {
-        /// The job.
+        /// Job id.
         job_id: u32,
-        /// What is left.
+        /// Work that is left, one sentence each.
         what: Vec<String>,
     },
-    /// Steps could not be done; everything is undone, as far as possible.
-    #[error("job {job_id}: not captured: {}{}", what.join("; "), aftermath(undone))]
+    /// Steps failed. All steps are undone as far as possible.
+    #[error("job {job_id}: not captured: {}{}", what.join("; "), undo_text(undone))]
     Failed {
-        /// The job.
+        /// Job id.
         job_id: u32,
-        /// Why.
+        /// Reasons of the failures.
         what: Vec<String>,
-        /// What came of undoing.
-        undone: Box<Undone>,
+        /// Result of undoing.
+        undone: Box<UndoReport>,
     },
 }
 
-fn aftermath(undone: &Undone) -> String {
+fn undo_text(undone: &UndoReport) -> String {
     if undone.left.is_empty() {
-        return "; all of it is undone".to_owned();
+        return "; all changes are undone".to_owned();
     }
-    format!("; left: {}; `ibscope capture undo` tries again", undone.left.join("; "))
+    format!("; not undone: {}; `ibscope capture undo` tries again", undone.left.join("; "))
 }
 
-/// A run that has started.
+/// Summary of a run that has started.
 #[derive(Clone, Debug)]
-pub struct Started {
-    /// How long it took.
-    pub took: Duration,
-    /// Captures that run.
+pub struct StartSummary {
+    /// Duration of the start.
+    pub duration: Duration,
+    /// Number of captures that run.
     pub captures: usize,
-    /// Ports that are mirrored.
+    /// Number of mirrored ports.
     pub ports: usize,
 }
 
-/// A job that nobody else works on, and of which nothing is left from before.
-pub struct Claim {
+/// Claim on a job: no other process works on it, and earlier runs of it are undone.
+pub struct JobClaim {
     state: State,
     lock: JobLock,
-    /// What was undone of earlier runs of the job.
-    pub earlier: Vec<Undone>,
+    /// Reports of the earlier runs that were undone.
+    pub undone_runs: Vec<UndoReport>,
 }
 
-impl Claim {
-    /// Takes the choice of sinks: what is planned now is not planned by others.
-    pub fn turn(self, deadline: Instant) -> Result<Turn, JournalError> {
+impl JobClaim {
+    /// Takes the lock on planning, so that no other process chooses the same sinks.
+    pub fn lock_plan(self, deadline: Instant) -> Result<PlanClaim, JournalError> {
         let plan = self.state.lock_plan(deadline)?;
-        Ok(Turn { lock: self.lock, plan })
+        Ok(PlanClaim { lock: self.lock, plan })
     }
 }
 
-/// The choice of sinks.
-pub struct Turn {
+/// Claim on a job, with the lock on planning.
+pub struct PlanClaim {
     lock: JobLock,
     plan: PlanLock,
 }
 
-impl Turn {
-    /// Steps of other runs that are not undone, for [`crate::plan::Situation`], and journals that cannot be read.
-    pub fn others(&self) -> (&[Step], &[String]) {
+impl PlanClaim {
+    /// Steps of other runs that are not undone, for [`crate::plan::PlanContext`], and faults of
+    /// journals that cannot be read.
+    pub fn others(&self) -> (&[PlanStep], &[String]) {
         (&self.plan.others, &self.plan.problems)
     }
 
-    /// Opens the journal for a plan; others may plan from then on.
-    pub fn open(self, plan: Plan) -> Result<Journal, JournalError> {
+    /// Creates the journal of a plan, and lets others plan again.
+    pub fn open(self, plan: CapturePlan) -> Result<Journal, JournalError> {
         self.plan.create(plan, self.lock)
     }
 }
 
-/// Takes a job: waits until nobody else works on it and undoes what an earlier run of the same id has left.
-pub fn claim(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant) -> Result<Claim, RunError> {
+/// Claims a job: waits until no other process works on it, and undoes earlier runs with the same
+/// job id.
+pub fn claim_job(config: &Config, job_id: u32, runner: &dyn Files, deadline: Instant) -> Result<JobClaim, RunError> {
     let state = State::open(&config.run.state_dir)?;
     let mut lock = state.lock_job(job_id, deadline)?;
     let mut earlier = Vec::new();
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
         let journal = state.reopen(&kept.path, lock)?;
         let undone;
-        // A hook has no time for fetching captures: they are fetched when the new run is undone.
-        (undone, lock) = undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal, Captures::Later);
+        // A hook has no time to fetch captures. They are fetched when the new run is undone.
+        (undone, lock) =
+            undo::undo(RunContext { config, runner, deadline, command_log: None }, &state, journal, FetchTiming::Later);
         if !undone.is_restored {
             return Err(RunError::Earlier { job_id, what: undone.left });
         }
         earlier.push(undone);
     }
-    Ok(Claim { state, lock, earlier })
+    Ok(JobClaim { state, lock, undone_runs: earlier })
 }
 
-/// Does what is planned. When it fails everything is undone that was done, within the same deadline.
-pub fn start(config: &Config, runner: &dyn Files, journal: Journal, deadline: Instant) -> Result<Started, RunError> {
+/// Does the steps of the plan. If one fails, undoes all steps within the same deadline.
+pub fn start(
+    config: &Config,
+    runner: &dyn Files,
+    journal: Journal,
+    deadline: Instant,
+) -> Result<StartSummary, RunError> {
     let began = Instant::now();
-    let reserve = FOR_UNDOING.min(deadline.saturating_duration_since(began) / 2);
-    let effort = Effort { config, runner, deadline: deadline.checked_sub(reserve).unwrap_or(began), ran: None };
+    let reserve = UNDO_RESERVE.min(deadline.saturating_duration_since(began) / 2);
+    let context =
+        RunContext { config, runner, deadline: deadline.checked_sub(reserve).unwrap_or(began), command_log: None };
     let job_id = journal.plan().job.id;
-    let mut refusals = prepare(effort, &journal).unwrap_or_else(|error| vec![error.to_string()]);
-    if refusals.is_empty() {
+    let mut failures = prepare(context, &journal).unwrap_or_else(|error| vec![error.to_string()]);
+    if failures.is_empty() {
         for steps in phases(&journal.plan().steps) {
-            // A change that cannot be written down is not made.
-            refusals = do_phase(effort, &journal, &steps).unwrap_or_else(|error| vec![error.to_string()]);
-            if !refusals.is_empty() {
+            // A change is only made after it was written to the journal.
+            failures = do_phase(context, &journal, &steps).unwrap_or_else(|error| vec![error.to_string()]);
+            if !failures.is_empty() {
                 break;
             }
         }
     }
-    if refusals.is_empty() {
-        refusals.extend(journal.write(&Entry::Started { at_ns: now_ns() }).err().map(|error| error.to_string()));
+    if failures.is_empty() {
+        failures.extend(journal.write(&JournalEntry::Started { at_ns: now_ns() }).err().map(|error| error.to_string()));
     }
-    if !refusals.is_empty() {
+    if !failures.is_empty() {
         let state = State::open(&config.run.state_dir)?;
         let (undone, _lock) =
-            undo::undo(Effort { config, runner, deadline, ran: None }, &state, journal, Captures::Now);
-        return Err(RunError::Failed { job_id, what: refusals, undone: Box::new(undone) });
+            undo::undo(RunContext { config, runner, deadline, command_log: None }, &state, journal, FetchTiming::Now);
+        return Err(RunError::Failed { job_id, what: failures, undone: Box::new(undone) });
     }
-    let mut started = Started { took: began.elapsed(), captures: 0, ports: 0 };
+    let mut started = StartSummary { duration: began.elapsed(), captures: 0, ports: 0 };
     for step in &journal.plan().steps {
         match step {
-            Step::Capture(_) => started.captures += 1,
-            Step::Mirror(step) => started.ports += step.ports.len(),
-            Step::Hostfile(_) => {}
+            PlanStep::Capture(_) => started.captures += 1,
+            PlanStep::Mirror(step) => started.ports += step.ports.len(),
+            PlanStep::Hostfile(_) => {}
         }
     }
     Ok(started)
 }
 
-/// What is better found out before anything is changed: a folder for captures that others can change, no room in it, a port that somebody else mirrors. Nodes are asked for the time besides.
-fn prepare(effort: Effort<'_>, journal: &Journal) -> Result<Vec<Refusal>, JournalError> {
-    let steps: Vec<(usize, &Step)> = journal.plan().steps.iter().enumerate().collect();
-    let refusals = parallel(&steps, effort.width(), |&(place, step)| match step {
-        Step::Capture(capture) => {
+/// Checks conditions before anything is changed: the folder for captures must be safe and have free
+/// space, and no other process may mirror the ports. Also reads the clocks of the nodes. Returns
+/// the reasons why the run cannot start.
+fn prepare(context: RunContext<'_>, journal: &Journal) -> Result<Vec<FailureText>, JournalError> {
+    let steps: Vec<(usize, &PlanStep)> = journal.plan().steps.iter().enumerate().collect();
+    let failures = parallel(&steps, context.parallelism(), |&(place, step)| match step {
+        PlanStep::Capture(capture) => {
             let folder = capture.folder();
-            let is_room = || effort.room_on(&capture.node, folder, effort.config.capture.disk_limit_bytes);
-            let node = effort.node(&capture.node);
+            let is_room =
+                || context.check_free_space_on(&capture.node, folder, context.config.capture.disk_limit_bytes);
+            let node = context.node(&capture.node);
             if let Err(what) =
                 node.and_then(|node| sink::prepare(&node, &capture.node, folder)).and_then(|()| is_room())
             {
                 return Ok(Some(what));
             }
-            journal.write(&Entry::Clock { at_ns: now_ns(), step: place, exchanges: effort.clock(&capture.node) })?;
+            journal.write(&JournalEntry::Clock {
+                at_ns: now_ns(),
+                step: place,
+                exchanges: context.clock_exchanges(&capture.node),
+            })?;
             Ok(None)
         }
-        Step::Mirror(step) => Ok(step.check_off.iter().find_map(|check| effort.check(check).err()).map(|what| {
+        PlanStep::Mirror(step) => Ok(step.check_off.iter().find_map(|check| context.check(check).err()).map(|what| {
             format!(
                 "leaf {:#018x} is mirrored already, by somebody else or by a run whose journal is lost: {what}",
                 step.leaf_guid
             )
         })),
-        Step::Hostfile(_) => Ok(None),
+        PlanStep::Hostfile(_) => Ok(None),
     });
-    refusals.into_iter().filter_map(Result::transpose).collect()
+    failures.into_iter().filter_map(Result::transpose).collect()
 }
 
-/// Does the steps of a phase; what could not be done.
-fn do_phase(effort: Effort<'_>, journal: &Journal, steps: &[usize]) -> Result<Vec<Refusal>, JournalError> {
-    journal.write(&Entry::Doing { at_ns: now_ns(), steps: steps.to_vec() })?;
+/// Does the steps of a phase. Returns the failures.
+fn do_phase(context: RunContext<'_>, journal: &Journal, steps: &[usize]) -> Result<Vec<FailureText>, JournalError> {
+    journal.write(&JournalEntry::Doing { at_ns: now_ns(), steps: steps.to_vec() })?;
     let plan = journal.plan();
-    let lines = lines(&plan.steps, steps);
-    let results = parallel(&lines, effort.width(), |line| {
+    let lines = sequences(&plan.steps, steps);
+    let results = parallel(&lines, context.parallelism(), |line| {
         for &step in line {
             let ran = Mutex::default();
-            if let Err(what) = do_step(effort.noting(&ran), journal, step)? {
-                journal.write(&Entry::Failed {
+            if let Err(what) = do_step(context.with_command_log(&ran), journal, step)? {
+                journal.write(&JournalEntry::Failed {
                     at_ns: now_ns(),
                     step,
                     what: what.clone(),
-                    ran: effort::taken(&ran),
+                    ran: context::take_commands(&ran),
                 })?;
                 return Ok(Some(what));
             }
@@ -205,21 +224,21 @@ fn do_phase(effort: Effort<'_>, journal: &Journal, steps: &[usize]) -> Result<Ve
     results.into_iter().filter_map(Result::transpose).collect()
 }
 
-fn do_step(effort: Effort<'_>, journal: &Journal, place: usize) -> Result<Result<(), Refusal>, JournalError> {
+fn do_step(context: RunContext<'_>, journal: &Journal, place: usize) -> Result<Result<(), FailureText>, JournalError> {
     let done = |process| {
-        let ran = effort.ran.map(effort::taken).unwrap_or_default();
-        journal.write(&Entry::Done { at_ns: now_ns(), step: place, process, ran })
+        let ran = context.command_log.map(context::take_commands).unwrap_or_default();
+        journal.write(&JournalEntry::Done { at_ns: now_ns(), step: place, process, ran })
     };
     let result = match &journal.plan().steps[place] {
-        Step::Capture(step) => match launch(effort, step) {
+        PlanStep::Capture(step) => match launch(context, step) {
             Ok(process) => {
                 done(Some(process.clone()))?;
-                return Ok(wait_ready(effort, step, &process));
+                return Ok(wait_ready(context, step, &process));
             }
             Err(what) => Err(what),
         },
-        Step::Mirror(step) => mirror(effort, step),
-        Step::Hostfile(step) => hostfile(step),
+        PlanStep::Mirror(step) => mirror(context, step),
+        PlanStep::Hostfile(step) => hostfile(step),
     };
     if result.is_ok() {
         done(None)?;
@@ -227,63 +246,63 @@ fn do_step(effort: Effort<'_>, journal: &Journal, place: usize) -> Result<Result
     Ok(result)
 }
 
-fn launch(effort: Effort<'_>, step: &CaptureStep) -> Result<Process, Refusal> {
-    let node = effort.node(&step.node)?;
+fn launch(context: RunContext<'_>, step: &CaptureStep) -> Result<RemoteProcess, FailureText> {
+    let node = context.node(&step.node)?;
     let (at_ns, began) = (now_ns(), Instant::now());
     let launched = node.launch(step).map_err(|error| format!("{} did not start: {error}", step.backend.name()));
-    effort.note(CommandRun {
+    context.log_command(CommandRun {
         node: Some(step.node.clone()),
         argv: step.argv.clone(),
         at_ns,
         took_ns: began.elapsed().as_nanos() as u64,
-        // It runs on; how it ended stands with the capture.
+        // The program keeps running; its exit status is recorded with the capture.
         status: None,
         error: launched.as_ref().err().cloned(),
     });
     launched
 }
 
-/// Waits until a capture runs and has made its file.
-fn wait_ready(effort: Effort<'_>, step: &CaptureStep, process: &Process) -> Result<(), Refusal> {
+/// Waits until a capture runs and has created its file.
+fn wait_ready(context: RunContext<'_>, step: &CaptureStep, process: &RemoteProcess) -> Result<(), FailureText> {
     let (began, name) = (Instant::now(), step.backend.name());
-    let patience = effort.time(Duration::from_secs(u64::from(effort.config.capture.ready_s)))?;
+    let time_limit = context.remaining(Duration::from_secs(u64::from(context.config.capture.ready_s)))?;
     loop {
-        let sight = effort.node(&step.node)?.look(step, process).map_err(|error| error.to_string())?;
-        if !sight.alive {
-            return Err(format!("{}: {name} ended as soon as it was started: {}", step.node, last_words(&sight.log)));
+        let status = context.node(&step.node)?.capture_status(step, process).map_err(|error| error.to_string())?;
+        if !status.alive {
+            return Err(format!("{}: {name} ended right after its start: {}", step.node, log_tail(&status.log)));
         }
-        if sight.bytes.is_some() && (step.backend.is_ready(&sight.log) || began.elapsed() >= SETTLED) {
+        if status.bytes.is_some() && (step.backend.is_ready(&status.log) || began.elapsed() >= READY_AFTER) {
             return Ok(());
         }
-        if began.elapsed() >= patience {
+        if began.elapsed() >= time_limit {
             let file = step.file.display();
             return Err(format!(
-                "{}: {name} runs, but has not made {file} in {:.1} s (capture.ready_s)",
+                "{}: {name} runs, but has not created {file} within {:.1} s (capture.ready_s)",
                 step.node,
-                patience.as_secs_f64()
+                time_limit.as_secs_f64()
             ));
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-fn last_words(log: &str) -> String {
-    let said = crate::text::printable(log.as_bytes());
-    if said.is_empty() { "it said nothing".to_owned() } else { said }
+fn log_tail(log: &str) -> String {
+    let printed = crate::text::printable(log.as_bytes());
+    if printed.is_empty() { "it printed nothing".to_owned() } else { printed }
 }
 
-fn mirror(effort: Effort<'_>, step: &MirrorStep) -> Result<(), Refusal> {
+fn mirror(context: RunContext<'_>, step: &MirrorStep) -> Result<(), FailureText> {
     let of_leaf = |what| format!("leaf {:#018x}: {what}", step.leaf_guid);
-    step.on.iter().try_for_each(|command| effort.command(command).map(drop)).map_err(of_leaf)?;
-    let held = step.check.iter().try_for_each(|check| effort.check(check));
-    held.map_err(|what| of_leaf(format!("mirroring was switched on, but {what}")))
+    step.on.iter().try_for_each(|command| context.command(command).map(drop)).map_err(of_leaf)?;
+    let checked = step.check.iter().try_for_each(|check| context.check(check));
+    checked.map_err(|what| of_leaf(format!("mirroring was switched on, but {what}")))
 }
 
-/// A hostfile is for the job's user to read, and holds nothing that others may not know.
-fn hostfile(step: &HostfileStep) -> Result<(), Refusal> {
+/// The job's user must be able to read the hostfile, and it contains nothing secret.
+fn hostfile(step: &HostfileStep) -> Result<(), FailureText> {
     let write = || {
-        let (folder, name) = Folder::of(&step.path)?;
-        folder.put(name, step.text().as_bytes(), 0o644, None)
+        let (folder, name) = Folder::parent_of(&step.path)?;
+        folder.replace(name, step.text().as_bytes(), 0o644, None)
     };
     write().map_err(|error| {
         format!("the hostfile {} cannot be written: {error}; check sinks.hostfile_directory", step.path.display())

@@ -1,13 +1,14 @@
-//! A look at everything that a capture needs, before the first one: nothing is started, mirrored or changed, except that files are created and deleted
-//! again in the folders that must take them.
+//! Checks everything that a capture needs before the first one. Nothing is started or mirrored; the
+//! only changes are files that are created and deleted again in the folders in question, and
+//! missing state folders.
 
-use crate::config::{CaptureBackend, Config, MirrorBackend, Owner, Place, Values};
+use crate::config::{CaptureBackend, Config, MirrorBackend, Owner, RunLocation, TemplateValues};
 use crate::fabric::{self, Inventory};
 use crate::folder::{self, Folder};
 use crate::install;
 use crate::journal::State;
-use crate::remote::process::Node;
-use crate::remote::{Output, RemoteError, Runner, parallel};
+use crate::remote::process::RemoteNode;
+use crate::remote::{CommandOutput, RemoteError, Runner, parallel};
 use crate::sink;
 use crate::text::printable;
 use serde::Serialize;
@@ -16,26 +17,26 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-/// A node that needs longer for a question does not do.
-const ANSWER: Duration = Duration::from_secs(10);
+/// Time limit of a command on a node.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Programs on a sink that captures are started and ended with, beside a POSIX shell.
-const ON_SINKS: [&str; 4] = ["/usr/bin/setsid", "/usr/bin/timeout", "/usr/bin/sha256sum", "/usr/bin/stat"];
+/// Programs on a sink that start and end captures, besides a POSIX shell.
+const SINK_PROGRAMS: [&str; 4] = ["/usr/bin/setsid", "/usr/bin/timeout", "/usr/bin/sha256sum", "/usr/bin/stat"];
 
-/// One thing that was tried.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Row {
-    /// Where: a node, or `here`.
+pub struct CheckResult {
+    /// Name of the node, or `here`.
     pub place: String,
-    /// What.
+    /// Subject of the check.
     pub what: String,
-    /// Nothing, or what is wrong and what to do about it.
+    /// Fault and remedy; `None` if the check passed.
     pub fault: Option<String>,
 }
 
-/// Tries everything. `nodes` are compute nodes to try as well.
-pub fn run(config: &Config, nodes: &[String], runner: &dyn Runner) -> Vec<Row> {
-    let mut rows = here(config);
+/// Runs all checks. `nodes` are compute nodes to check besides the sinks.
+pub fn run(config: &Config, nodes: &[String], runner: &dyn Runner) -> Vec<CheckResult> {
+    let mut rows = check_here(config);
     let sinks = match config.mirror.backend {
         MirrorBackend::None => nodes.to_vec(),
         // Each node of a job may be a sink.
@@ -45,25 +46,25 @@ pub fn run(config: &Config, nodes: &[String], runner: &dyn Runner) -> Vec<Row> {
     let mut all = sinks.clone();
     all.extend(nodes.iter().filter(|node| !sinks.contains(node)).cloned());
     let tried =
-        parallel(&all, config.ssh.parallel as usize, |node| on_node(config, node, sinks.contains(node), runner));
-    let reached = |rows: &[Row]| rows.first().is_some_and(|row| row.fault.is_none());
+        parallel(&all, config.ssh.parallel as usize, |node| check_node(config, node, sinks.contains(node), runner));
+    let reached = |rows: &[CheckResult]| rows.first().is_some_and(|row| row.fault.is_none());
     let there: Vec<String> =
         all.iter().zip(&tried).filter(|(_, rows)| reached(rows)).map(|(node, _)| node.clone()).collect();
     rows.extend(tried.into_iter().flatten());
-    rows.extend(mirroring(config, &sinks, runner));
-    rows.push(in_fabric(config, &there, runner));
+    rows.extend(check_mirroring(config, &sinks, runner));
+    rows.push(check_fabric(config, &there, runner));
     rows
 }
 
-fn row(place: &str, what: impl Into<String>, tried: Result<(), String>) -> Row {
-    Row { place: place.to_owned(), what: what.into(), fault: tried.err() }
+fn row(place: &str, what: impl Into<String>, tried: Result<(), String>) -> CheckResult {
+    CheckResult { place: place.to_owned(), what: what.into(), fault: tried.err() }
 }
 
 const HERE: &str = "here";
-/// Bits of a mode for group and others.
-const OTHERS: u32 = 0o077;
+/// Mode bits of group and others.
+const GROUP_AND_OTHER_BITS: u32 = 0o077;
 
-fn here(config: &Config) -> Vec<Row> {
+fn check_here(config: &Config) -> Vec<CheckResult> {
     let mut rows = vec![row(
         HERE,
         format!("state folder {}", config.run.state_dir.display()),
@@ -81,13 +82,13 @@ fn here(config: &Config) -> Vec<Row> {
     }
     rows.extend(config.run.log.as_ref().map(|log| row(HERE, format!("log {}", log.display()), log_folder(log))));
     rows.extend(
-        config.capture.owner.as_ref().map(|owner| row(HERE, format!("owner of captures {owner}"), gives(owner))),
+        config.capture.owner.as_ref().map(|owner| row(HERE, format!("owner of captures {owner}"), check_owner(owner))),
     );
-    rows.extend(of_ssh(config));
+    rows.extend(check_ssh_files(config));
     rows
 }
 
-/// A file is made in a folder, as the hooks do.
+/// Creates a file in the folder, as the hooks do, and deletes it.
 fn writable(folder: &Path) -> Result<(), String> {
     let probe = format!(".ibscope-selftest-{}", std::process::id());
     let tried = Folder::open(folder).and_then(|folder| {
@@ -95,40 +96,44 @@ fn writable(folder: &Path) -> Result<(), String> {
         folder.remove(&probe)
     });
     tried.map_err(|error| {
-        format!("no file can be made in it: {error}; create the folder, or let this user alone write there")
+        format!("no file can be created in it: {error}; create the folder, or correct its owner and permissions")
     })
 }
 
-/// The folder of the log, which hooks add to or leave out.
+/// Checks the folder of the log. Hooks that cannot write the log go on without it.
 fn log_folder(log: &Path) -> Result<(), String> {
     let folder = log.parent().unwrap_or(Path::new("/"));
-    Folder::open(folder)
-        .map(drop)
-        .map_err(|error| format!("hooks do not write there: {error}; or give run.log another folder"))
+    Folder::open(folder).map(drop).map_err(|error| {
+        format!("hooks cannot write there: {error}; correct the folder, or choose another one for run.log")
+    })
 }
 
-/// Captures can be given to their owner.
-fn gives(owner: &Owner) -> Result<(), String> {
+/// Checks that captures can be given to their owner.
+fn check_owner(owner: &Owner) -> Result<(), String> {
     let own = folder::own_id().map_err(|error| error.to_string())?;
-    install::cannot_give(owner, own).map_or(Ok(()), Err)
+    install::chown_fault(owner, own).map_or(Ok(()), Err)
 }
 
-/// What ssh reads: the key, which nobody else may read, and the keys of nodes, which nobody else may write.
-fn of_ssh(config: &Config) -> Vec<Row> {
+/// Checks the permissions of the key, which only its owner may read, and of `known_hosts`, which
+/// only its owner may write.
+fn check_ssh_files(config: &Config) -> Vec<CheckResult> {
     let open = |path: &Path, others: u32| {
         let file = fs::File::open(path).map_err(|error| format!("cannot be read: {error}; see [ssh]"))?;
         let mode = file.metadata().map_err(|error| error.to_string())?.mode() & 0o777;
-        let remedy = if others == OTHERS { "chmod go=" } else { "chmod go-w" };
+        let remedy = if others == GROUP_AND_OTHER_BITS { "chmod go=" } else { "chmod go-w" };
         if mode & others == 0 { Ok(()) } else { Err(format!("has mode {mode:04o}; run `{remedy} {}`", path.display())) }
     };
-    [("key of ssh", &config.ssh.key, OTHERS), ("host keys", &config.ssh.known_hosts, OTHERS & 0o022)]
-        .into_iter()
-        .map(|(what, path, others)| row(HERE, format!("{what} {}", path.display()), open(path, others)))
-        .collect()
+    [
+        ("ssh key", &config.ssh.key, GROUP_AND_OTHER_BITS),
+        ("host keys", &config.ssh.known_hosts, GROUP_AND_OTHER_BITS & 0o022),
+    ]
+    .into_iter()
+    .map(|(what, path, others)| row(HERE, format!("{what} {}", path.display()), open(path, others)))
+    .collect()
 }
 
-/// What a program that must succeed left.
-fn succeeded(output: Result<Output, RemoteError>, otherwise: &str) -> Result<(), String> {
+/// An error with the text `otherwise` if a program failed.
+fn require_success(output: Result<CommandOutput, RemoteError>, otherwise: &str) -> Result<(), String> {
     match output {
         Ok(output) if output.is_success() => Ok(()),
         Ok(output) => Err(format!("{otherwise} {}", printable(&output.stderr)).trim_end().to_owned()),
@@ -136,13 +141,13 @@ fn succeeded(output: Result<Output, RemoteError>, otherwise: &str) -> Result<(),
     }
 }
 
-fn on_node(config: &Config, node: &str, is_sink: bool, runner: &dyn Runner) -> Vec<Row> {
+fn check_node(config: &Config, node: &str, is_sink: bool, runner: &dyn Runner) -> Vec<CheckResult> {
     let run = |argv: &[&str]| {
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
-        runner.run(Some(node), &argv, ANSWER)
+        runner.run(Some(node), &argv, ANSWER_TIMEOUT)
     };
     let mut rows =
-        vec![row(node, "ssh, with the host key that is known", succeeded(run(&["/bin/true"]), "/bin/true fails"))];
+        vec![row(node, "ssh, with a known host key", require_success(run(&["/bin/true"]), "/bin/true fails"))];
     if rows[0].fault.is_some() {
         return rows;
     }
@@ -151,7 +156,10 @@ fn on_node(config: &Config, node: &str, is_sink: bool, runner: &dyn Runner) -> V
         row(
             node,
             format!("program {path}"),
-            succeeded(run(&["/usr/bin/test", "-x", &path]), "not there; install it, or correct [tools]"),
+            require_success(
+                run(&["/usr/bin/test", "-x", &path]),
+                "not found; install it, or correct its path in [tools]",
+            ),
         )
     };
     rows.push(program(&config.tools.ibstat));
@@ -160,39 +168,42 @@ fn on_node(config: &Config, node: &str, is_sink: bool, runner: &dyn Runner) -> V
             CaptureBackend::Ibdump => &config.tools.ibdump,
             CaptureBackend::Tcpdump => &config.tools.tcpdump,
         }));
-        rows.extend(ON_SINKS.map(Path::new).map(program).into_iter().filter(|row| row.fault.is_some()));
+        rows.extend(SINK_PROGRAMS.map(Path::new).map(program).into_iter().filter(|row| row.fault.is_some()));
         let folder = &config.capture.directory;
-        let asked = Node { runner, name: Some(node), timeout: ANSWER };
+        let asked = RemoteNode { runner, name: Some(node), timeout: ANSWER_TIMEOUT };
         rows.push(row(node, format!("folder for captures {}", folder.display()), sink::inspect(&asked, node, folder)));
     }
     rows
 }
 
-/// The program that switches mirroring. It is looked for, not run.
-fn mirroring(config: &Config, sinks: &[String], runner: &dyn Runner) -> Option<Row> {
+/// Checks that the program that switches mirroring exists. Does not run it.
+fn check_mirroring(config: &Config, sinks: &[String], runner: &dyn Runner) -> Option<CheckResult> {
     let program = match config.mirror.backend {
         MirrorBackend::None => return None,
         MirrorBackend::Mstreg => config.tools.mstreg.to_string_lossy().into_owned(),
         MirrorBackend::Command => {
             let values =
-                Values { leaf_guid: 0, leaf_lid: 1, port: 1, sink_port: 2, node: "node", sink: "sink", job: 1 };
+                TemplateValues { leaf_guid: 0, leaf_lid: 1, port: 1, sink_port: 2, node: "node", sink: "sink", job: 1 };
             config.mirror.command.as_ref()?.on.fill(&values).ok()?.swap_remove(0)
         }
     };
     let node = match &config.mirror.run_on {
-        Place::Here => None,
-        Place::Node(node) => Some(node.as_str()),
-        Place::Sink | Place::First => sinks.first().map(String::as_str),
+        RunLocation::Here => None,
+        RunLocation::Node(node) => Some(node.as_str()),
+        RunLocation::Sink | RunLocation::First => sinks.first().map(String::as_str),
     };
     let argv = ["/usr/bin/test", "-x", &program].map(str::to_owned);
-    let tried = succeeded(runner.run(node, &argv, ANSWER), "not there; install it, or correct [mirror]");
-    Some(row(node.unwrap_or(HERE), format!("mirroring by {program} (not tried)"), tried))
+    let tried = require_success(
+        runner.run(node, &argv, ANSWER_TIMEOUT),
+        "not found; install it, or correct its path in [tools] or [mirror]",
+    );
+    Some(row(node.unwrap_or(HERE), format!("mirroring with {program} (not run)"), tried))
 }
 
-fn in_fabric(config: &Config, nodes: &[String], runner: &dyn Runner) -> Row {
+fn check_fabric(config: &Config, nodes: &[String], runner: &dyn Runner) -> CheckResult {
     let found = fabric::discover(config, nodes, &mut Inventory::default(), runner);
     let what = match &found {
-        Ok(fabric) => format!("{} ports of {} nodes found in the fabric", fabric.ports.len(), nodes.len()),
+        Ok(fabric) => format!("ports found in the fabric: {}, on nodes: {}", fabric.ports.len(), nodes.len()),
         Err(_) => "the nodes in the fabric".to_owned(),
     };
     let tried = match found {

@@ -1,36 +1,36 @@
-//! How the runs are that have not come to their end, as their journals tell.
+//! Lists the runs that are not closed, with their state as their journals record it.
 
 use crate::config::Config;
-use crate::journal::{JournalError, Kept, Phase, Progress, State};
+use crate::journal::{JournalError, RunPhase, State, StepProgress, StoredJournal};
 use crate::remote::Runner;
-use crate::step::Step;
+use crate::step::PlanStep;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// A run.
+/// State of a run.
 #[derive(Clone, Debug, Serialize)]
-pub struct Run {
-    /// The job.
+pub struct RunStatus {
+    /// Job id.
     pub job_id: u32,
-    /// Its user, where Slurm told.
+    /// User of the job, if Slurm passed it.
     pub user: Option<String>,
-    /// How far it is; none where the journal cannot be read.
-    pub phase: Option<Phase>,
-    /// Somebody works on it at the moment.
+    /// Progress of the run; `None` if the journal cannot be read.
+    pub phase: Option<RunPhase>,
+    /// True if a process works on the run at the moment.
     pub busy: bool,
     /// Captures that run, or may run.
     pub captures: usize,
     /// Switch ports that are mirrored, or may be.
     pub ports: usize,
-    /// Failed steps, what was left, what is wrong with the journal: a sentence each.
+    /// Failed steps, work that is left, and faults of the journal; one sentence each.
     pub problems: Vec<String>,
-    /// The journal.
+    /// Path of the journal.
     pub journal: PathBuf,
 }
 
-/// Runs that are not closed, the oldest first; of one job, or of all.
-pub fn runs(config: &Config, job_id: Option<u32>) -> Result<Vec<Run>, JournalError> {
+/// Runs that are not closed, the oldest first; of one job or of all jobs.
+pub fn runs(config: &Config, job_id: Option<u32>) -> Result<Vec<RunStatus>, JournalError> {
     if !config.run.state_dir.exists() {
         return Ok(Vec::new());
     }
@@ -39,10 +39,10 @@ pub fn runs(config: &Config, job_id: Option<u32>) -> Result<Vec<Run>, JournalErr
     Ok(kept.map(|kept| run(&state, kept)).collect())
 }
 
-fn run(state: &State, kept: Kept) -> Run {
+fn run(state: &State, kept: StoredJournal) -> RunStatus {
     let busy = state.lock_job(kept.job_id, Instant::now()).is_err();
     let phase = kept.phase();
-    let mut run = Run {
+    let mut run = RunStatus {
         job_id: kept.job_id,
         user: None,
         phase,
@@ -57,10 +57,10 @@ fn run(state: &State, kept: Kept) -> Run {
         Ok(record) => {
             for (step, progress) in record.plan.steps.iter().zip(&record.progress) {
                 match step {
-                    _ if matches!(progress, Progress::Planned | Progress::Undone(_)) => {}
-                    Step::Capture(_) => run.captures += 1,
-                    Step::Mirror(step) => run.ports += step.ports.len(),
-                    Step::Hostfile(_) => {}
+                    _ if matches!(progress, StepProgress::Planned | StepProgress::Undone(_)) => {}
+                    PlanStep::Capture(_) => run.captures += 1,
+                    PlanStep::Mirror(step) => run.ports += step.ports.len(),
+                    PlanStep::Hostfile(_) => {}
                 }
             }
             run.problems.extend(record.failed.into_values());
@@ -71,21 +71,23 @@ fn run(state: &State, kept: Kept) -> Run {
     run
 }
 
-/// Slurm has to answer by then.
-const ANSWER: Duration = Duration::from_secs(10);
+/// Time limit of Slurm's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether Slurm knows the job as ended, or not at all. While Slurm does not answer, a job counts as running.
+/// True if Slurm reports the job as ended or does not know it. If Slurm does not answer, the job
+/// counts as running.
 pub fn has_ended(config: &Config, runner: &dyn Runner, job_id: u32) -> bool {
     let squeue = config.tools.sbatch.parent().unwrap_or(Path::new("/usr/bin")).join("squeue");
     let argv =
         [&squeue.to_string_lossy(), "--noheader", "--format=%T", "--jobs", &job_id.to_string()].map(str::to_owned);
-    let Ok(output) = runner.run(None, &argv, ANSWER) else { return false };
+    let Ok(output) = runner.run(None, &argv, ANSWER_TIMEOUT) else { return false };
     if !output.is_success() {
         return String::from_utf8_lossy(&output.stderr).contains("Invalid job id");
     }
-    // A job that is not listed has ended. One that is completing waits for its epilog.
-    let said = String::from_utf8_lossy(&output.stdout);
-    said.lines()
+    // A job that is not listed has ended. A completing job waits for its epilog.
+    let printed = String::from_utf8_lossy(&output.stdout);
+    printed
+        .lines()
         .map(str::trim)
         .all(|state| !["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED"].contains(&state))
 }

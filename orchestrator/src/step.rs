@@ -1,4 +1,5 @@
-//! What is done for a capture, one step at a time, each with what undoes it. Steps stand in the journal before they are done.
+//! The steps of a plan, each with the commands or data to do it and to undo it. A step is written
+//! to the journal before it is done.
 
 use crate::config::CaptureBackend;
 use crate::guid;
@@ -7,19 +8,21 @@ use crate::text::printable;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// A program with its arguments. No shell has a say in it: what carries it to a node quotes every argument.
+/// A program with its arguments. No shell interprets them: every argument is quoted on the way to a
+/// node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Command {
-    /// Where it runs; `None` where the orchestrator runs.
+pub struct StepCommand {
+    /// Node where the command runs; `None` for the orchestrator's machine.
     pub node: Option<String>,
-    /// The program, by its absolute path, and its arguments.
+    /// Absolute path of the program, and its arguments.
     pub argv: Vec<String>,
-    /// It has failed when it takes longer, in seconds.
+    /// Time limit in seconds.
     pub timeout_s: u32,
 }
 
-/// Arguments as one would type them: for reading alone. Control characters are escaped, so that it stays one line.
-pub(crate) fn shown(argv: &[String]) -> String {
+/// Formats arguments as one would type them, on one line: control characters are escaped. Only for
+/// display.
+pub(crate) fn argv_text(argv: &[String]) -> String {
     let plain = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.,:=+@%".contains(&byte))
     };
@@ -31,49 +34,49 @@ pub(crate) fn shown(argv: &[String]) -> String {
     argv.iter().map(shown).collect::<Vec<_>>().join(" ")
 }
 
-/// What the output of a command must hold.
+/// Expected content of a command's output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Expect {
-    /// A line that holds this text.
+pub enum Expectation {
+    /// A line that contains this text.
     Text(String),
     /// A line `name | 0x00000001`, as mstreg prints the fields of a register.
     Field {
         /// Name of the field.
         name: String,
-        /// Its value.
+        /// Value of the field.
         value: u64,
     },
 }
 
-/// A command that changes nothing and tells whether something is so.
+/// A command that changes nothing and shows a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
+pub struct CommandCheck {
     /// The command.
-    pub command: Command,
-    /// All that its standard output must hold.
-    pub expect: Vec<Expect>,
+    pub command: StepCommand,
+    /// Expected content of its standard output; all of it must be there.
+    pub expect: Vec<Expectation>,
 }
 
-impl Check {
-    /// Whether the command's standard output says that it is so.
-    pub fn holds(&self, stdout: &str) -> bool {
-        self.expect.iter().all(|expect| expect.stands_in(stdout))
+impl CommandCheck {
+    /// True if the command's standard output has all of the expected content.
+    pub fn is_met(&self, stdout: &str) -> bool {
+        self.expect.iter().all(|expect| expect.is_met(stdout))
     }
 
-    /// What it says instead, a clause in a few words.
-    pub(crate) fn instead(&self, stdout: &str) -> String {
-        match self.expect.iter().find(|expect| !expect.stands_in(stdout)) {
-            Some(Expect::Field { name, value }) => match field(stdout, name) {
-                Some(found) => format!("says that {name} is {found}, not {value}"),
-                None => format!("does not tell {name}"),
+    /// Difference to the expected output, as a clause after the command.
+    pub(crate) fn mismatch(&self, stdout: &str) -> String {
+        match self.expect.iter().find(|expect| !expect.is_met(stdout)) {
+            Some(Expectation::Field { name, value }) => match field(stdout, name) {
+                Some(found) => format!("reports that {name} is {found}, not {value}"),
+                None => format!("does not report {name}"),
             },
-            _ => format!("says {:?}", printable(stdout.as_bytes())),
+            _ => format!("prints {:?}", printable(stdout.as_bytes())),
         }
     }
 }
 
-/// Value of a field in a table of mstreg's.
+/// Value of a field in a table of mstreg.
 fn field(stdout: &str, name: &str) -> Option<u64> {
     stdout.lines().find_map(|line| {
         let (field, found) = line.split_once('|')?;
@@ -81,8 +84,8 @@ fn field(stdout: &str, name: &str) -> Option<u64> {
     })
 }
 
-impl Expect {
-    fn stands_in(&self, stdout: &str) -> bool {
+impl Expectation {
+    fn is_met(&self, stdout: &str) -> bool {
         match self {
             Self::Text(text) => stdout.lines().any(|line| line.contains(text)),
             Self::Field { name, value } => field(stdout, name) == Some(*value),
@@ -90,7 +93,7 @@ impl Expect {
     }
 }
 
-/// Traffic of some ports of a leaf switch is copied to one sink on it. One step per leaf and sink.
+/// Mirrors ports of a leaf switch to one sink on it. There is one step per leaf and sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MirrorStep {
     /// GUID of the leaf switch.
@@ -98,72 +101,76 @@ pub struct MirrorStep {
     pub leaf_guid: u64,
     /// LID of the leaf switch.
     pub leaf_lid: u16,
-    /// Ports of the leaf whose traffic is copied.
+    /// Ports of the leaf that are mirrored.
     pub ports: Vec<u8>,
-    /// The node that the copies go to.
+    /// Node that receives the mirrored packets.
     pub sink: String,
-    /// Port of the leaf that they leave by.
+    /// Port of the leaf that leads to the sink.
     pub sink_port: u8,
-    /// The switch's port analyser that is used, where the backend has to choose one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub analyser: Option<u8>,
-    /// Switch it on, in this order. One that fails ends the start.
-    pub on: Vec<Command>,
-    /// Switch it off, in this order. Right also where it is not on, or is in part: all are run, whatever one says.
-    pub off: Vec<Command>,
-    /// What holds once it is on.
-    pub check: Vec<Check>,
-    /// What holds once it is off again; also before it is switched on, else somebody else uses the port.
-    pub check_off: Vec<Check>,
+    /// Port analyzer of the switch, if the backend uses one. Journals of version 0.1.0 have the
+    /// British spelling; their runs can still be undone.
+    #[serde(default, alias = "analyser", skip_serializing_if = "Option::is_none")]
+    pub analyzer: Option<u8>,
+    /// Commands that switch mirroring on, in order. If one fails, the start fails.
+    pub on: Vec<StepCommand>,
+    /// Commands that switch mirroring off, in order. All of them run, even if one fails; they must
+    /// succeed also if mirroring is off or only partly on.
+    pub off: Vec<StepCommand>,
+    /// Checks that must pass once mirroring is on.
+    pub check: Vec<CommandCheck>,
+    /// Checks that must pass once mirroring is off. They also run before it is switched on: if one
+    /// fails, the port is mirrored already.
+    pub check_off: Vec<CommandCheck>,
 }
 
-/// A program on a node writes what comes to a port into a file.
+/// Runs a capture program on a node, which writes the packets of a port into a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureStep {
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// The program and its arguments. `file` is among them, and is in no other command: it tells the process.
+    /// Program and arguments. They include `file`, which no other command has, so it identifies the
+    /// process.
     pub argv: Vec<String>,
-    /// The capture on the node. Its folder must be there, with room for what is configured.
+    /// Path of the capture on the node. Its folder needs the configured free space.
     pub file: PathBuf,
-    /// What the program says, standard output and standard error, on the node.
+    /// Path of the log on the node, with the program's standard output and standard error.
     pub log: PathBuf,
-    /// How it says that it is ready, is stopped and tells its count.
+    /// Capture program, which determines how its log is read.
     pub backend: CaptureBackend,
 }
 
 impl CaptureStep {
-    /// The folder on the node that the capture and its log are in.
+    /// Folder of the capture and its log on the node.
     pub(crate) fn folder(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new("/"))
     }
 }
 
-/// The nodes that MPI may use, for mpirun: written where the orchestrator runs.
+/// Writes the list of nodes that MPI may use, for mpirun, on the orchestrator's machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostfileStep {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its lines, one node each.
+    /// Lines of the file, one node each.
     pub lines: Vec<String>,
 }
 
 impl HostfileStep {
-    /// What the file holds.
+    /// Content of the file.
     pub(crate) fn text(&self) -> String {
         self.lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
     }
 }
 
-/// One step of a capture.
+/// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
-pub enum Step {
-    /// Ports are mirrored.
+pub enum PlanStep {
+    /// Mirrors ports.
     Mirror(MirrorStep),
-    /// A capture runs.
+    /// Runs a capture.
     Capture(CaptureStep),
-    /// A hostfile is there.
+    /// Writes a hostfile.
     Hostfile(HostfileStep),
 }
 
@@ -174,6 +181,6 @@ mod tests {
     #[test]
     fn commands_are_shown_with_quotes_where_they_matter() {
         let argv = ["/usr/bin/a", "-p=1", "x y", "$(id)", "it's", "a\nb", ""].map(str::to_owned);
-        assert_eq!(shown(&argv), r#"/usr/bin/a -p=1 'x y' '$(id)' 'it'\''s' "a\nb" ''"#);
+        assert_eq!(argv_text(&argv), r#"/usr/bin/a -p=1 'x y' '$(id)' 'it'\''s' "a\nb" ''"#);
     }
 }

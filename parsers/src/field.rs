@@ -1,9 +1,9 @@
-//! Fields of the headers as types, so that a queue pair is never taken for a sequence number.
+//! Typed header fields, so that the compiler rejects a queue pair number used as a sequence number.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Local identifier of a port, 16 bits.
+/// Local identifier (LID) of a port, 16 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lid(pub u16);
 
@@ -11,14 +11,14 @@ impl Lid {
     /// The permissive LID of directed-route management packets.
     pub const PERMISSIVE: Self = Self(0xFFFF);
 
-    /// True for 0xC000 to 0xFFFE.
+    /// True for multicast LIDs: 0xC000 to 0xFFFE.
     #[must_use]
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0 >= 0xC000 && self.0 != 0xFFFF
     }
 
-    /// True for 0x0001 to 0xBFFF: a port of the fabric.
+    /// True for unicast LIDs: 0x0001 to 0xBFFF.
     #[must_use]
     pub const fn is_unicast(self) -> bool {
         self.0 != 0 && self.0 < 0xC000
@@ -31,17 +31,17 @@ impl fmt::Display for Lid {
     }
 }
 
-/// Queue pair number, 24 bits.
+/// Queue pair number (QPN), 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Qpn(u32);
 
 impl Qpn {
-    /// The subnet management interface.
+    /// QP 0, the subnet management interface.
     pub const SMI: Self = Self(0);
-    /// The general services interface.
+    /// QP 1, the general services interface.
     pub const GSI: Self = Self(1);
-    /// The destination of multicast datagrams.
+    /// Destination QP of multicast datagrams.
     pub const MULTICAST: Self = Self(0xFF_FFFF);
 
     /// The low 24 bits of `value`.
@@ -50,13 +50,13 @@ impl Qpn {
         Self(value & 0xFF_FFFF)
     }
 
-    /// The number, below 2^24.
+    /// The QPN, below 2^24.
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// True for queue pairs 0 and 1, which carry management datagrams and nothing else.
+    /// True for QP 0 and QP 1, which carry only management datagrams.
     #[must_use]
     pub const fn is_management(self) -> bool {
         self.0 <= 1
@@ -69,7 +69,7 @@ impl fmt::Display for Qpn {
     }
 }
 
-/// Packet sequence number: 24 bits with serial arithmetic (InfiniBand Architecture 9.7.2).
+/// Packet sequence number (PSN): 24 bits with serial arithmetic (InfiniBand Architecture 9.7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Psn(u32);
 
@@ -80,20 +80,21 @@ impl Psn {
         Self(value & 0xFF_FFFF)
     }
 
-    /// The number, below 2^24.
+    /// The PSN, below 2^24.
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// How far `self` lies after `earlier`, in packets: -2^23 to 2^23 - 1.
+    /// Distance from `earlier` to `self` in packets, modulo 2^24: -2^23 to 2^23 - 1.
     #[must_use]
     pub const fn since(self, earlier: Self) -> i32 {
-        // Shifting the 24-bit difference to the top of the word sign-extends it on the way back.
+        // Shift the 24-bit difference to the top of the word, so that shifting back sign-extends
+        // it.
         (self.0.wrapping_sub(earlier.0) << 8).cast_signed() >> 8
     }
 
-    /// The PSN `packets` later.
+    /// The PSN `packets` after this one, modulo 2^24.
     #[must_use]
     pub const fn add(self, packets: u32) -> Self {
         Self::new(self.0.wrapping_add(packets))
@@ -106,10 +107,11 @@ impl fmt::Display for Psn {
     }
 }
 
-/// One end of the traffic: a LID on native InfiniBand, a GID or an IP address on RoCE.
+/// Source or destination of a packet: a LID on native InfiniBand, a GID or an IP address on RoCE.
 ///
-/// Sixteen bytes that order numerically: IPv4 addresses are held IPv4-mapped (as RoCEv1 GIDs write them), and LIDs
-/// below the prefix `ffff:ffff:ffff:ffff::/64`, which is a multicast scope that the standards reserve.
+/// Stored as sixteen bytes that sort numerically. IPv4 addresses are stored IPv4-mapped, as
+/// `RoCEv1` GIDs write them; LIDs get the prefix `ffff:ffff:ffff:ffff::/64`, a reserved multicast
+/// scope.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Endpoint {
@@ -120,14 +122,14 @@ pub struct Endpoint {
 impl Endpoint {
     const LID_PREFIX: u64 = u64::MAX;
 
-    /// The port with this LID.
+    /// The port with LID `lid`.
     #[must_use]
     #[inline]
     pub const fn from_lid(lid: Lid) -> Self {
         Self { high: Self::LID_PREFIX, low: lid.0 as u64 }
     }
 
-    /// The port with this GID, or the host with this IPv6 address.
+    /// The port with GID `gid`, or the host with this IPv6 address.
     #[must_use]
     pub const fn from_gid(gid: [u8; 16]) -> Self {
         let value = u128::from_be_bytes(gid);
@@ -141,14 +143,14 @@ impl Endpoint {
         Self { high: 0, low: 0xFFFF_0000_0000 | u32::from_be_bytes(address) as u64 }
     }
 
-    /// The LID, where this is one.
+    /// The LID; `None` for a GID or an IP address.
     #[must_use]
     #[inline]
     pub const fn lid(self) -> Option<Lid> {
         if self.high == Self::LID_PREFIX { Some(Lid(self.low as u16)) } else { None }
     }
 
-    /// The address, where this is a GID or an IP address; IPv4-mapped ones as IPv4.
+    /// The GID or IP address, IPv4-mapped ones as IPv4; `None` for a LID.
     #[must_use]
     pub const fn ip(self) -> Option<IpAddr> {
         if self.high == Self::LID_PREFIX {
@@ -160,14 +162,15 @@ impl Endpoint {
         Some(IpAddr::V6(Ipv6Addr::from_bits((self.high as u128) << 64 | self.low as u128)))
     }
 
-    /// The lower half of the sixteen bytes: LID, IPv4 address, interface identifier of a GID.
+    /// The low 64 bits: LID, IPv4 address or interface identifier of a GID.
     #[must_use]
     #[inline]
     pub const fn low_bits(self) -> u64 {
         self.low
     }
 
-    /// A well-mixed 64-bit value of the address, for dealing endpoints to buckets; the same on every machine.
+    /// A well-mixed 64-bit hash, the same on every machine, for distributing endpoints over
+    /// buckets.
     #[must_use]
     #[inline]
     pub const fn hash64(self) -> u64 {
@@ -175,7 +178,7 @@ impl Endpoint {
         mixed ^ mixed >> 32
     }
 
-    /// True for multicast LIDs, multicast GIDs and IP addresses, and the IPv4 broadcast address.
+    /// True for multicast LIDs, GIDs and IP addresses, and for the IPv4 broadcast address.
     #[must_use]
     #[inline]
     pub const fn is_multicast(self) -> bool {
@@ -213,7 +216,7 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// What was written is neither a LID (decimal or `0x` hexadecimal) nor an IP address.
+/// Error: the text is neither a LID (decimal or `0x` hexadecimal) nor an IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndpointError;
 
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_written_as_they_are_read() {
+    fn endpoints_print_as_they_parse() {
         for text in ["17", "10.77.0.1", "fe80::5054:ff:fe12:3456", "::1"] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn multicast_and_permissive_are_told_apart() {
+    fn multicast_and_permissive_lids_are_distinguished() {
         let of = |text: &str| text.parse::<Endpoint>().unwrap();
         assert!(of("0xC000").is_multicast() && of("0xFFFE").is_multicast() && of("ff12::1").is_multicast());
         assert!(of("224.0.0.1").is_multicast() && of("255.255.255.255").is_multicast());

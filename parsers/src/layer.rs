@@ -1,4 +1,4 @@
-//! Names of the layers that an error or a cut packet can point at.
+//! Names of the layers that errors and truncated packets refer to.
 
 use core::fmt;
 
@@ -27,11 +27,11 @@ pub enum Layer {
     Ipv6,
     /// UDP header.
     Udp,
-    /// Header that a port mirror puts before the copy (ibdump `--decap`).
+    /// Header that a mirroring port puts before the mirror copy (ibdump `--decap`).
     Mirror,
     /// Local route header.
     Lrh,
-    /// Raw header (packets that are not InfiniBand transport).
+    /// Raw header (packets without InfiniBand transport).
     Rwh,
     /// Global route header.
     Grh,
@@ -54,7 +54,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// The name used in messages and outputs.
+    /// Name used in messages and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,9 +1,15 @@
-//! Bytes in, values out: capture framing, InfiniBand headers, MPI envelopes, and the texts of fabric tools.
+//! Parsers without I/O: capture framing, InfiniBand headers, MPI envelopes and the output of fabric
+//! tools.
 //!
-//! Nothing here reads files, prints or starts threads, and no input makes it panic. The way of a packet through the crate:
-//! [`frame`] cuts a capture file into records with a time, [`link`] finds the first InfiniBand byte of a record,
-//! [`ib`] reads the headers, payload and check sums from there ([`brief`] does both at once for what flows need), and [`mpi`] the envelope that an MPI library put at the
-//! start of a message. [`tools`] reads what the tools of a fabric print.
+//! In: byte slices and text. Out: typed values, or a [`ParseError`] with layer and offset. A packet
+//! passes through the crate in four steps: [`frame`] splits a capture file into records, [`link`]
+//! finds the first InfiniBand byte of a record, [`ib`] reads headers, payload and checksums, and
+//! [`mpi`] reads the envelope that an MPI library put at the start of a message. [`packet_summary`]
+//! combines `link` and `ib` for the fields that flow analysis needs. [`tools`] reads the text
+//! output of fabric tools.
+//!
+//! Invariant: no input makes this crate panic; it opens no files, prints nothing and starts no
+//! threads.
 #![no_std]
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -12,7 +18,6 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod brief;
 pub mod error;
 pub mod field;
 pub mod frame;
@@ -21,10 +26,11 @@ pub mod layer;
 pub mod link;
 pub mod location;
 pub mod mpi;
+pub mod packet_summary;
 pub mod time;
 pub mod tools;
 
-pub use brief::{Brief, Content};
 pub use error::{ErrorKind, ParseError};
 pub use field::{Endpoint, Lid, Psn, Qpn};
 pub use layer::Layer;
+pub use packet_summary::{PacketSummary, RecordContent};

@@ -1,25 +1,25 @@
-//! Where in a record an InfiniBand packet lies, or what lies there instead: what [`link`](crate::link) finds and
-//! [`ib`](crate::ib) reads from.
+//! Result types of [`link`](crate::link): the position of the InfiniBand packet in a record, or the
+//! kind of record that has none. [`ib`](crate::ib) starts from a [`Location`].
 
 use crate::field::Endpoint;
 use crate::frame::LinkType;
 use core::fmt;
 
-/// What carries the InfiniBand transport headers.
+/// Protocol stack below the InfiniBand transport headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
-pub enum Framed {
+pub enum Encapsulation {
     /// LRH first, on an InfiniBand link.
     Native,
-    /// GRH directly behind `EtherType` 0x8915.
+    /// GRH directly after `EtherType` 0x8915.
     RoceV1,
-    /// BTH behind IPv4 and UDP port 4791.
+    /// BTH after IPv4 and UDP port 4791.
     RoceV2Ipv4,
-    /// BTH behind IPv6 and UDP port 4791.
+    /// BTH after IPv6 and UDP port 4791.
     RoceV2Ipv6,
 }
 
-impl Framed {
-    /// The name used in messages and outputs.
+impl Encapsulation {
+    /// Name used in messages and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,57 +31,59 @@ impl Framed {
     }
 }
 
-impl fmt::Display for Framed {
+impl fmt::Display for Encapsulation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-/// Where the InfiniBand packet of a record lies, and between whom it travels. Offsets count from the record's first byte.
+/// Position and addresses of the InfiniBand packet in a record. Offsets count from the record's
+/// first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Location {
-    /// What carries it.
-    pub framed: Framed,
+    /// Encapsulation of the packet.
+    pub encapsulation: Encapsulation,
     /// Offset of the first InfiniBand byte: LRH (native), GRH (`RoCEv1`) or BTH (`RoCEv2`).
     pub start: usize,
-    /// Offset of what the ICRC begins with: the IP header (`RoCEv2`), the GRH (`RoCEv1`) or the LRH (native).
+    /// Offset of the first byte that the ICRC covers: IP header (`RoCEv2`), GRH (`RoCEv1`) or LRH
+    /// (native).
     pub network: usize,
-    /// True length in bytes from `start` through the ICRC, also when the record is cut.
+    /// Original length in bytes from `start` through the ICRC, even if the record is truncated.
     pub ib_bytes: usize,
-    /// True length on the wire in bytes: LRH through VCRC on native InfiniBand, else the whole Ethernet frame as sent.
-    /// Linux cooked and raw IP records do not hold the frame: there 14 bytes of Ethernet header are added to what they do
-    /// hold, and padding is unknown.
+    /// Original length on the wire in bytes: LRH through VCRC on native InfiniBand, otherwise the
+    /// whole Ethernet frame. Linux cooked and raw IP records do not hold the Ethernet header: 14
+    /// bytes are added for it, and frame padding is not counted.
     pub wire_bytes: u32,
     /// Source: the LID (native), the GID (`RoCEv1`) or the IP address (`RoCEv2`).
     pub src: Endpoint,
-    /// Destination, of the same kind as the source.
+    /// Destination, of the same address type as the source.
     pub dst: Endpoint,
 }
 
 impl Location {
-    /// The offset behind the ICRC: `start + ib_bytes`.
+    /// Offset just after the ICRC: `start + ib_bytes`.
     #[must_use]
     pub const fn end(&self) -> usize {
         self.start.saturating_add(self.ib_bytes)
     }
 }
 
-/// What a record holds that is no InfiniBand packet.
+/// Content of a record that holds no InfiniBand packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum NotInfiniband {
-    /// An Ethernet frame with this `EtherType` (below 0x600: the length of an 802.3 frame).
+    /// Ethernet frame with this `EtherType`; below 0x600 the value is the length of an 802.3 frame.
     EtherType(u16),
-    /// An IP packet with this protocol, or a GRH with this next header.
+    /// IP packet with this protocol, or GRH with this next header.
     IpProtocol(u8),
-    /// A UDP datagram to this port.
+    /// UDP datagram to this port.
     UdpPort(u16),
-    /// A fragment of an IP packet: RoCE is never fragmented, and a fragment alone cannot be read.
+    /// Fragment of an IP packet: RoCE is never fragmented, and a lone fragment cannot be parsed.
     Fragment,
-    /// A record of a link type that cannot carry InfiniBand transport.
+    /// Record of a link type that cannot carry InfiniBand transport.
     LinkType(LinkType),
-    /// An ERF record of this type.
+    /// ERF record of this type.
     ErfType(u8),
-    /// A raw InfiniBand packet (LNH 0 or 1) that is no mirrored copy.
+    /// Raw InfiniBand packet (LNH 0 or 1) that is not a mirror copy.
     RawPacket,
 }
 
@@ -106,11 +108,11 @@ impl fmt::Display for NotInfiniband {
     }
 }
 
-/// What [`link::locate`](crate::link::locate) found in a record.
+/// Result of [`link::locate`](crate::link::locate).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Located {
+pub enum LinkContent {
     /// An InfiniBand packet.
     Infiniband(Location),
-    /// Something else, whole as far as it was read.
+    /// Another protocol; the headers read so far are complete.
     Other(NotInfiniband),
 }

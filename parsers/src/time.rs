@@ -1,7 +1,8 @@
-//! Ticks of a capture clock to nanoseconds since the epoch.
+//! Converts ticks of a capture clock to nanoseconds since the epoch.
 //!
-//! In: a tick count of any unit that pcapng can name (`if_tsresol`, pcapng specification section 4.2) and whole seconds
-//! to add. Out: i64 nanoseconds, rounded toward minus infinity.
+//! In: a tick count in any unit that pcapng can express (`if_tsresol`, pcapng specification section
+//! 4.2) and an offset in whole seconds. Out: `i64` nanoseconds, rounded toward minus infinity and
+//! saturated to the range of `i64`.
 
 use crate::error::ParseError;
 use crate::layer::Layer;
@@ -12,14 +13,15 @@ const NS_PER_S: i128 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resolution(Tick);
 
-/// How a tick becomes nanoseconds. No case needs a division of 128 bits by a variable, which would be slow.
+/// Conversion of ticks to nanoseconds. No variant divides 128 bits by a variable, which would be
+/// slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Tick {
-    /// A tick is this many whole nanoseconds.
+    /// One tick is this many whole nanoseconds.
     Nanoseconds(u64),
     /// This many ticks are one nanosecond.
     PerNanosecond(u64),
-    /// 2 to this power of ticks are one second.
+    /// Two to this power ticks are one second.
     Binary(u8),
 }
 
@@ -31,11 +33,12 @@ impl Resolution {
     /// Ticks of 2^-32 s: ERF.
     pub const ERF: Self = Self(Tick::Binary(32));
 
-    /// The unit that the byte of a pcapng option `if_tsresol` names: 10^-n s, or 2^-n s when its top bit is set.
+    /// Decodes the byte of the pcapng option `if_tsresol`: 10^-n s, or 2^-n s if its top bit is
+    /// set.
     ///
     /// # Errors
-    /// `Invalid` for powers of ten above 19, whose tick count of one second does not fit 64 bits. Every power of two
-    /// up to 63 is accepted, none above.
+    /// `Invalid` for powers of ten above 19, whose ticks per second do not fit in 64 bits, and for
+    /// powers of two above 63.
     pub const fn from_tsresol(byte: u8) -> Result<Self, ParseError> {
         let exponent = byte & 0x7F;
         let tick = match (byte & 0x80 != 0, exponent) {
@@ -47,7 +50,8 @@ impl Resolution {
         Ok(Self(tick))
     }
 
-    /// Length of a tick in nanoseconds, rounded up: no two times that differ are closer once they are [`Resolution::to_ns`].
+    /// Length of a tick in nanoseconds, rounded up: the resolution of the times that
+    /// [`Resolution::to_ns`] returns.
     #[must_use]
     pub const fn step_ns(self) -> u64 {
         match self.0 {
@@ -57,12 +61,15 @@ impl Resolution {
         }
     }
 
-    /// `ticks` of this unit plus `offset_s` seconds, in nanoseconds rounded toward minus infinity.
+    /// Converts `ticks` of this unit plus `offset_s` seconds to nanoseconds, rounded toward minus
+    /// infinity.
     ///
-    /// Exact for every input; a time outside of i64 (years 1677 to 2262) becomes the nearest one inside.
+    /// The result is exact for every input; a time outside the range of `i64` (years 1677 to 2262)
+    /// becomes the nearest value in range.
     #[must_use]
     pub fn to_ns(self, ticks: u64, offset_s: i64) -> i64 {
-        // `ticks` is not negative and the offset is whole nanoseconds, so cutting the fraction off `ticks` is the floor.
+        // `ticks` is not negative and the offset is whole nanoseconds, so truncating the fraction
+        // of `ticks` rounds toward minus infinity.
         let ticks_ns: i128 = match self.0 {
             Tick::Nanoseconds(length_ns) => i128::from(ticks) * i128::from(length_ns),
             Tick::PerNanosecond(ticks_per_ns) => i128::from(ticks / ticks_per_ns),
@@ -78,14 +85,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One second and a half (or one second, where the unit is a second) in ticks of every decimal unit.
+    /// 1.5 s (7 s if the unit is a second) in ticks of every decimal unit.
     #[test]
     fn every_power_of_ten() {
         for n in 1..=19_u8 {
             let resolution = Resolution::from_tsresol(n).unwrap();
             let second = 10_u64.pow(u32::from(n));
             let half = second / 2;
-            // 1.5 s are 1.5 * 10^19 ticks at most, which fits u64.
+            // 1.5 s are at most 1.5 * 10^19 ticks, which fits in u64.
             assert_eq!(resolution.to_ns(second + half, 0), 1_500_000_000, "10^-{n}");
             assert_eq!(resolution.to_ns(second - 1, 0), 1_000_000_000 - 10_i64.pow(9_u32.saturating_sub(n.into())));
         }
@@ -152,12 +159,13 @@ mod tests {
         assert_eq!(seconds.to_ns(0, i64::MIN), i64::MIN);
         assert_eq!(seconds.to_ns(9_223_372_036, 0), 9_223_372_036_000_000_000);
         assert_eq!(seconds.to_ns(9_223_372_037, 0), i64::MAX);
-        // Far outside before the offset, inside after it: 2^63 + 5 ticks less 2^63 seconds.
+        // Out of range before the offset is added, in range after it: 2^63 + 5 ticks less 2^63
+        // seconds.
         assert_eq!(seconds.to_ns((1 << 63) + 5, i64::MIN), 5_000_000_000);
     }
 
     proptest! {
-        /// The definition itself: the result is the largest n with n * ticks_per_second <= ticks * 10^9.
+        /// By definition, the result is the largest n with n * ticks_per_second <= ticks * 10^9.
         #[test]
         fn floor_of_the_exact_quotient(byte in prop_oneof![0..=19_u8, 0x80..=0xBF_u8], ticks: u64) {
             let per_second = if byte < 0x80 { 10_u128.pow(byte.into()) } else { 1 << (byte - 0x80) };

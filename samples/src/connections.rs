@@ -1,7 +1,7 @@
-//! The queue pairs of the nodes, and what each of them has sent.
+//! The queue pairs of the nodes and their counters.
 //!
-//! What never changes (PSN of the first request, number, port) is not stored but drawn again where it is needed, so that ten million
-//! connections take 24 bytes each.
+//! Constant values (first PSN, queue pair number, UDP port) are not stored but computed again when
+//! needed, so ten million connections take 24 bytes each.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,65 +9,66 @@ use std::io;
 use crate::pattern;
 use crate::random::Random;
 use crate::totals::PairTotals;
-use crate::{Options, refuse};
+use crate::{SampleOptions, invalid_option};
 
-/// Random numbers that one connection takes: of each end its first PSN and IPv4 identification, then the UDP port and the transit time.
+/// Random numbers per connection: first PSN and IPv4 identification of each end, then UDP port and
+/// transit time.
 const DRAWS_PER_CONNECTION: u64 = 6;
-/// A node numbers its queue pairs from here.
+/// First queue pair number of a node.
 const FIRST_QPN: u32 = 0x81;
 
-/// What changes of one end of a connection.
+/// Counters of one end of a connection.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct End {
-    /// Requests sent, repeats not counted.
+pub(crate) struct QueuePairState {
+    /// Requests sent, without retransmissions.
     requests: u32,
-    /// Messages from the other end that are complete here.
+    /// Messages from the other end that this end has received completely.
     complete: u32,
-    /// Packets sent, as the identification of IPv4 counts them.
+    /// Packets sent, for the identification field of IPv4.
     packets: u16,
-    /// A message from this end is under way.
+    /// True while a message from this end is in flight.
     pub(crate) busy: bool,
 }
 
-/// Two nodes that are connected.
+/// Two connected nodes.
 #[derive(Clone, Debug)]
-pub(crate) struct Pair {
-    /// Both, the one that was connected first before the other.
+pub(crate) struct NodePair {
+    /// Node numbers; with a pattern the smaller one is first.
     pub(crate) nodes: [u16; 2],
-    /// The first queue pair of each; the others follow.
+    /// First queue pair number of each node; the others follow.
     first_qpn: [u32; 2],
-    /// When both have introduced themselves to each other; 0 before they begin.
+    /// Time at which the connection messages are complete; 0 before they start.
     pub(crate) ready_ns: u64,
-    /// What each has sent to the other.
+    /// Totals of what each node has sent to the other.
     pub(crate) totals: [PairTotals; 2],
 }
 
-/// All connections.
-pub(crate) struct Connections {
-    /// Every two nodes that are connected.
-    pub(crate) pairs: Vec<Pair>,
+/// All connections of a capture.
+pub(crate) struct SampleConnections {
+    /// Pairs of connected nodes.
+    pub(crate) pairs: Vec<NodePair>,
     qps: usize,
-    ends: Vec<[End; 2]>,
-    /// Where the random numbers of the first connection begin.
+    ends: Vec<[QueuePairState; 2]>,
+    /// State of the random numbers before the first connection.
     random: Random,
 }
 
-impl Connections {
-    /// Connects the nodes: those between whom somebody sends, or without a pattern many to many. Takes the random numbers of all
-    /// connections.
-    pub(crate) fn new(options: &Options, sends: Option<&[(u16, u16)]>, random: &mut Random) -> io::Result<Self> {
+impl SampleConnections {
+    /// Connects the pairs in `sends`, or without a pattern each node to its neighbors. Skips the
+    /// random numbers of all connections.
+    pub(crate) fn new(options: &SampleOptions, sends: Option<&[(u16, u16)]>, random: &mut Random) -> io::Result<Self> {
         let nodes: Vec<(u16, u16)> = match sends {
             Some(sends) => {
                 let both: BTreeSet<_> = sends.iter().map(|(from, to)| (*from.min(to), *from.max(to))).collect();
                 both.into_iter().collect()
             }
-            None => pattern::anyone(options.lids).collect(),
+            None => pattern::neighbor_pairs(options.lids).collect(),
         };
         let connections = nodes.len() as u64 * u64::from(options.qps);
-        if connections > Options::MAX_CONNECTIONS {
-            let most = Options::MAX_CONNECTIONS;
-            return Err(refuse(format!(
-                "{} pairs with {} queue pairs each: {most} are possible",
+        if connections > SampleOptions::MAX_CONNECTIONS {
+            let most = SampleOptions::MAX_CONNECTIONS;
+            return Err(invalid_option(format!(
+                "{} pairs with {} queue pairs each: expected at most {most} connections",
                 nodes.len(),
                 options.qps
             )));
@@ -78,19 +79,22 @@ impl Connections {
             *next += options.qps;
             *next - options.qps
         };
-        let pair = |&(first, second): &(u16, u16)| Pair {
+        let pair = |&(first, second): &(u16, u16)| NodePair {
             nodes: [first, second],
             first_qpn: [first_qpn(first), first_qpn(second)],
             ready_ns: 0,
             totals: [PairTotals::default(); 2],
         };
-        let pairs: Vec<Pair> = nodes.iter().map(pair).collect();
+        let pairs: Vec<NodePair> = nodes.iter().map(pair).collect();
         if next_qpn.iter().any(|&next| next > 1 << 24) {
-            return Err(refuse(format!("{} queue pairs per pair of ports: a node has numbers for 2^24", options.qps)));
+            return Err(invalid_option(format!(
+                "{} queue pairs per pair of ports: a node can number at most 2^24",
+                options.qps
+            )));
         }
         let of_connections = random.clone();
         random.skip(connections * DRAWS_PER_CONNECTION);
-        let ends = vec![[End::default(); 2]; connections as usize];
+        let ends = vec![[QueuePairState::default(); 2]; connections as usize];
         Ok(Self { pairs, qps: options.qps as usize, ends, random: of_connections })
     }
 
@@ -99,17 +103,17 @@ impl Connections {
         self.ends.len()
     }
 
-    /// The pair of nodes whose connection this is.
+    /// Index of the pair of nodes that the connection belongs to.
     pub(crate) fn pair_of(&self, connection: usize) -> usize {
         connection / self.qps
     }
 
-    /// The connections of a pair.
+    /// Connections of a pair of nodes.
     pub(crate) fn of_pair(&self, pair: usize) -> std::ops::Range<usize> {
         pair * self.qps..(pair + 1) * self.qps
     }
 
-    /// Node of this end.
+    /// Node at this end.
     pub(crate) fn node(&self, connection: usize, end: usize) -> u16 {
         self.pairs[connection / self.qps].nodes[end]
     }
@@ -119,13 +123,13 @@ impl Connections {
         self.pairs[connection / self.qps].first_qpn[end] + (connection % self.qps) as u32
     }
 
-    /// PSN of the next request of this end.
+    /// PSN of this end's next request.
     pub(crate) fn psn(&self, connection: usize, end: usize) -> u32 {
         let first = self.draw(connection, 2 * end as u64).below(1 << 24) as u32;
         first.wrapping_add(self.ends[connection][end].requests) & 0xFF_FFFF
     }
 
-    /// The next request of this end is sent; returns its PSN.
+    /// Counts a request of this end and returns its PSN.
     pub(crate) fn request(&mut self, connection: usize, end: usize) -> u32 {
         let psn = self.psn(connection, end);
         let requests = &mut self.ends[connection][end].requests;
@@ -133,18 +137,18 @@ impl Connections {
         psn
     }
 
-    /// A message is complete at this end.
+    /// Counts a message that is complete at this end.
     pub(crate) fn complete(&mut self, connection: usize, end: usize) {
         let complete = &mut self.ends[connection][end].complete;
         *complete = complete.wrapping_add(1);
     }
 
-    /// Messages that are complete at this end, as an ACK counts them.
+    /// Message sequence number: messages that are complete at this end.
     pub(crate) fn msn(&self, connection: usize, end: usize) -> u32 {
         self.ends[connection][end].complete & 0xFF_FFFF
     }
 
-    /// Identification of the next IPv4 packet of this end, which is sent.
+    /// Counts an IPv4 packet of this end and returns its identification.
     pub(crate) fn next_ip_id(&mut self, connection: usize, end: usize) -> u16 {
         let first = self.draw(connection, 2 * end as u64 + 1).next() as u16;
         let packets = &mut self.ends[connection][end].packets;
@@ -152,22 +156,23 @@ impl Connections {
         first.wrapping_add(*packets)
     }
 
-    /// UDP source port.
+    /// UDP source port of the connection.
     pub(crate) fn udp_source(&self, connection: usize) -> u16 {
         0xC000 | self.draw(connection, 4).below(1 << 14) as u16
     }
 
-    /// From one port to the other: fixed, so that packets never overtake each other.
+    /// Transit time from port to port in nanoseconds: constant, so that packets never overtake each
+    /// other.
     pub(crate) fn transit_ns(&self, connection: usize) -> u64 {
         800 + self.draw(connection, 5).below(800)
     }
 
-    /// Messages under way, by end.
+    /// The `busy` flags of both ends.
     pub(crate) fn busy(&mut self, connection: usize) -> [&mut bool; 2] {
         self.ends[connection].each_mut().map(|end| &mut end.busy)
     }
 
-    /// The random numbers of a connection from that of this index on.
+    /// Random numbers of a connection, from index `index` on.
     fn draw(&self, connection: usize, index: u64) -> Random {
         let mut random = self.random.clone();
         random.skip(connection as u64 * DRAWS_PER_CONNECTION + index);
@@ -179,10 +184,10 @@ impl Connections {
 mod tests {
     use super::*;
 
-    /// What the limit of connections promises in bytes.
+    /// The memory per connection that [`SampleOptions::MAX_CONNECTIONS`] assumes.
     #[test]
     fn a_connection_takes_24_bytes() {
-        assert_eq!(size_of::<[End; 2]>(), 24);
-        assert!(size_of::<Pair>() <= 150);
+        assert_eq!(size_of::<[QueuePairState; 2]>(), 24);
+        assert!(size_of::<NodePair>() <= 150);
     }
 }

@@ -1,45 +1,47 @@
-//! Captures that were made to cost time and memory: every packet is the worst for some part of the analysis.
+//! Captures crafted to cost time and memory: every packet is the worst case for some part of the
+//! analysis.
 //!
-//! Whoever sends a capture to be looked at chooses what is in it, so 1 MiB of input may cost no more than a stated time and
-//! memory. Each [`Shape`] is a case that once took the square of its packets, or worse. Check sums are left empty.
+//! The sender of a capture chooses its contents, so 1 MiB of input must stay within a stated time
+//! and memory. Each [`CraftedCapture`] is a case that once took time quadratic in its packets, or
+//! worse. Checksums are left empty.
 
-/// What makes a capture expensive.
+/// A worst case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// Connections whose keys collide under the constant seed of foldhash.
+pub enum CraftedCapture {
+    /// Connections whose keys collide under foldhash's constant seed.
     Colliding,
-    /// A job of which every connection is known by itself: rank 0 talks to each other rank.
+    /// A job in which each connection is detected on its own: rank 0 talks to every other rank.
     Star,
     /// A ring of ranks on two ports: nearly all pairs of ranks share a port.
     Crowded,
     /// Jobs of two ranks on the same two ports, one after the other.
     Alike,
-    /// Many pairs of ports, each busy in another second.
+    /// Many pairs of ports, each active in a different second.
     Days,
-    /// UCX's connection messages with as many queue pairs as they can list, all of one endpoint.
+    /// UCX connection messages with as many queue pairs as they can list, all of one endpoint.
     Lanes,
-    /// A port of many ranks that answers each of many ports what was not captured.
+    /// A port of many ranks that acknowledges requests of many ports which were not captured.
     OneWay,
 }
 
-/// The header of a file, and what the first two ranks say more than others.
+/// Bytes of the file header and of the additional messages of the first two ranks.
 const START_BYTES: usize = 512;
-/// Ranks on a grid: a multiple of this has many divisors, and so many grids.
+/// Unit of the number of ranks: it has many divisors, so the ranks form many possible grids.
 const MANY_DIVISORS: usize = 720;
 const SEND_ONLY: u8 = 0x04;
 const ACKNOWLEDGE: u8 = 0x11;
-/// Queue pairs of services lie below.
+/// Lower queue pair numbers belong to services.
 const FIRST_QPN: u32 = 0x100;
 const FIRST_LID: u16 = 1;
-/// Unicast LIDs end here.
+/// Last unicast LID.
 const LAST_LID: u16 = 0xBFFF;
 
-impl Shape {
-    /// All of them.
+impl CraftedCapture {
+    /// All cases.
     pub const ALL: [Self; 7] =
         [Self::Colliding, Self::Star, Self::Crowded, Self::Alike, Self::Days, Self::Lanes, Self::OneWay];
 
-    /// The name for messages and files.
+    /// Name used in messages and files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,15 +55,15 @@ impl Shape {
         }
     }
 
-    /// Ethernet where GIDs distinguish the endpoints, else native InfiniBand.
+    /// Ethernet if GIDs identify the endpoints, otherwise native InfiniBand.
     const fn link_type(self) -> u8 {
         if matches!(self, Self::Colliding) { 1 } else { 247 }
     }
 
-    /// A capture of this shape that is as large as it can be below so many bytes.
+    /// Generates the capture, as large as possible within `bytes`.
     #[must_use]
     pub fn capture(self, bytes: usize) -> Vec<u8> {
-        let mut file = File::new(self.link_type(), bytes);
+        let mut file = CraftedFile::new(self.link_type(), bytes);
         match self {
             Self::Colliding => colliding(&mut file),
             Self::Star => star(&mut file),
@@ -80,7 +82,7 @@ impl Shape {
 
 /// Fields of a packet other than its addresses.
 #[derive(Clone, Copy)]
-struct Message<'a> {
+struct CraftedMessage<'a> {
     opcode: u8,
     dest_qp: u32,
     psn: u32,
@@ -89,20 +91,20 @@ struct Message<'a> {
 }
 
 /// A pcap file in microseconds.
-struct File {
+struct CraftedFile {
     bytes: Vec<u8>,
     most_bytes: usize,
     time_us: u64,
 }
 
-impl File {
+impl CraftedFile {
     fn new(link_type: u8, most_bytes: usize) -> Self {
         let mut bytes = vec![0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0];
         bytes.extend([link_type, 0, 0, 0]);
         Self { bytes, most_bytes, time_us: 1_700_000_000_000_000 }
     }
 
-    /// True while so many bytes more fit.
+    /// True if `bytes` more bytes fit.
     fn has_room(&self, bytes: usize) -> bool {
         self.bytes.len() + bytes <= self.most_bytes
     }
@@ -117,7 +119,7 @@ impl File {
     }
 
     /// A packet between two LIDs.
-    fn send(&mut self, src: u16, dst: u16, message: Message<'_>) {
+    fn send(&mut self, src: u16, dst: u16, message: CraftedMessage<'_>) {
         let after = after_network(message);
         let words = ((8 + after.len()) / 4) as u16;
         let mut packet = vec![0, 2];
@@ -127,8 +129,8 @@ impl File {
         self.record(&packet);
     }
 
-    /// A packet of RoCE v1 between two GIDs: Ethernet, GRH, BTH.
-    fn send_global(&mut self, src: u128, dst: u128, message: Message<'_>) {
+    /// A RoCE v1 packet between two GIDs: Ethernet, GRH, BTH.
+    fn send_global(&mut self, src: u128, dst: u128, message: CraftedMessage<'_>) {
         let after = after_network(message);
         let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x89, 0x15, 0x60, 0, 0, 0];
         packet.extend((after.len() as u16).to_be_bytes());
@@ -138,24 +140,25 @@ impl File {
         self.record(&packet);
     }
 
-    /// A message each way between two queue pairs, and the acknowledgements that show that they belong together.
+    /// One message in each direction between two queue pairs, each with the acknowledgment that
+    /// links the queue pairs.
     fn exchange(&mut self, ends: [(u16, u32); 2], psn: u32, payloads: [&[u8]; 2]) {
         for (from, payload) in [0, 1].into_iter().zip(payloads) {
             let ((src, src_qp), (dst, dest_qp)) = (ends[from], ends[1 - from]);
-            self.send(src, dst, Message { opcode: SEND_ONLY, dest_qp, psn, extension: &[], payload });
+            self.send(src, dst, CraftedMessage { opcode: SEND_ONLY, dest_qp, psn, extension: &[], payload });
             self.acknowledge((dst, src, src_qp), psn, 1);
         }
     }
 
     fn acknowledge(&mut self, (src, dst, dest_qp): (u16, u16, u32), psn: u32, messages: u8) {
         let extension = &[0x1F, 0, 0, messages];
-        self.send(src, dst, Message { opcode: ACKNOWLEDGE, dest_qp, psn, extension, payload: &[] });
+        self.send(src, dst, CraftedMessage { opcode: ACKNOWLEDGE, dest_qp, psn, extension, payload: &[] });
     }
 }
 
-/// BTH, extension headers, payload and an empty ICRC. Requests ask for an acknowledgement.
-fn after_network(message: Message<'_>) -> Vec<u8> {
-    let Message { opcode, dest_qp, psn, extension, payload } = message;
+/// BTH, extension headers, payload and an empty ICRC. Requests ask for an acknowledgment.
+fn after_network(message: CraftedMessage<'_>) -> Vec<u8> {
+    let CraftedMessage { opcode, dest_qp, psn, extension, payload } = message;
     let pad = payload.len().wrapping_neg() % 4;
     let asks = if opcode == SEND_ONLY { 1 << 31 } else { 0 };
     let mut bytes = vec![opcode, 0x40 | (pad as u8) << 4, 0xFF, 0xFF];
@@ -183,11 +186,11 @@ fn ucx(rank: u64) -> Vec<u8> {
     payload
 }
 
-fn colliding(file: &mut File) {
-    /// The product of this half of an address with anything is zero in foldhash's constant seed.
+fn colliding(file: &mut CraftedFile) {
+    /// This half of an address gives zero when foldhash multiplies it with its constant seed.
     const ZERO: u128 = 0xC0AC_29B7_C97C_50DD;
     let unicast = 0x2001_u128 << 112;
-    let message = Message { opcode: SEND_ONLY, dest_qp: FIRST_QPN, psn: 0, extension: &[], payload: &[] };
+    let message = CraftedMessage { opcode: SEND_ONLY, dest_qp: FIRST_QPN, psn: 0, extension: &[], payload: &[] };
     for number in 0_u128.. {
         if !file.has_room(90) {
             return;
@@ -196,25 +199,29 @@ fn colliding(file: &mut File) {
     }
 }
 
-fn star(file: &mut File) {
+fn star(file: &mut CraftedFile) {
     for (lid, rank) in (FIRST_LID + 1..LAST_LID).zip(1_u32..) {
         if !file.has_room(130) {
             return;
         }
         for (src, dst, sender) in [(FIRST_LID, lid, 0), (lid, FIRST_LID, rank)] {
-            // A job has two ranks that name themselves three times.
+            // Detection of a job needs two ranks that name themselves three times.
             for psn in 0..if rank == 1 { 3 } else { 1 } {
                 let dest_qp = FIRST_QPN + rank;
-                file.send(src, dst, Message { opcode: SEND_ONLY, dest_qp, psn, extension: &[], payload: &ob1(sender) });
+                file.send(
+                    src,
+                    dst,
+                    CraftedMessage { opcode: SEND_ONLY, dest_qp, psn, extension: &[], payload: &ob1(sender) },
+                );
             }
         }
     }
 }
 
-/// Two messages and two acknowledgements.
+/// Two messages and two acknowledgments.
 const CROWDED_RANK_BYTES: usize = 216;
 
-fn crowded(file: &mut File, ranks: usize) {
+fn crowded(file: &mut CraftedFile, ranks: usize) {
     let ranks = ranks as u32;
     let port = |rank: u32| FIRST_LID + (rank % 2) as u16;
     for rank in 0..ranks {
@@ -226,7 +233,7 @@ fn crowded(file: &mut File, ranks: usize) {
     }
 }
 
-fn alike(file: &mut File) {
+fn alike(file: &mut CraftedFile) {
     for number in 0_u32.. {
         if !file.has_room(700) {
             return;
@@ -238,7 +245,7 @@ fn alike(file: &mut File) {
     }
 }
 
-fn days(file: &mut File) {
+fn days(file: &mut CraftedFile) {
     /// Ports on each side.
     const PORTS: u32 = 100;
     for number in 0_u32.. {
@@ -247,21 +254,23 @@ fn days(file: &mut File) {
         }
         let src = FIRST_LID + (number % PORTS) as u16;
         let dst = FIRST_LID + (PORTS + number / PORTS % PORTS) as u16;
-        let message = Message { opcode: SEND_ONLY, dest_qp: FIRST_QPN, psn: number, extension: &[], payload: &ob1(0) };
+        let message =
+            CraftedMessage { opcode: SEND_ONLY, dest_qp: FIRST_QPN, psn: number, extension: &[], payload: &ob1(0) };
         file.send(src, dst, message);
         file.time_us += 1_000_000;
     }
 }
 
-fn lanes(file: &mut File) {
-    /// Bytes of an address that are kept.
+fn lanes(file: &mut CraftedFile) {
+    /// Length of an address that the analysis keeps.
     const ADDRESS_BYTES: usize = 1 << 10;
     for number in 0_u32.. {
         if !file.has_room(ADDRESS_BYTES + 80) {
             return;
         }
         let (from, to) = (u64::from(number % 2), u64::from(1 - number % 2));
-        // Wire-up message: id, reply, error mode, connection, both endpoints, then the address: flags, worker, lanes.
+        // Wire-up message: id, reply, error mode, connection, both endpoints, then the address:
+        // flags, worker, lanes.
         let mut payload = vec![1, 2, 0, 0, 0];
         payload.extend((from + 1).to_le_bytes());
         payload.extend((to + 1).to_le_bytes());
@@ -274,16 +283,17 @@ fn lanes(file: &mut File) {
         }
         let (src, dst) = (FIRST_LID + from as u16, FIRST_LID + to as u16);
         let dest_qp = FIRST_QPN + number;
-        file.send(src, dst, Message { opcode: SEND_ONLY, dest_qp, psn: 0, extension: &[], payload: &payload });
+        file.send(src, dst, CraftedMessage { opcode: SEND_ONLY, dest_qp, psn: 0, extension: &[], payload: &payload });
     }
 }
 
-/// What a rank of [`Shape::Crowded`] takes, and an acknowledgement for each second one.
+/// Bytes per rank: those of [`CraftedCapture::Crowded`], and an acknowledgment for every second
+/// rank.
 const ONE_WAY_RANK_BYTES: usize = CROWDED_RANK_BYTES + 46 / 2;
 
-fn one_way(file: &mut File, ranks: usize) {
+fn one_way(file: &mut CraftedFile, ranks: usize) {
     let ranks = ranks as u32;
-    // Even ranks are on one port, odd ones each on a port of their own.
+    // Even ranks share one port; each odd rank has its own port.
     let port = |rank: u32| if rank.is_multiple_of(2) { FIRST_LID } else { FIRST_LID + 1 + (rank / 2) as u16 };
     for rank in 0..ranks.saturating_sub(1) {
         let ends = [(port(rank), FIRST_QPN + 2 * rank), (port(rank + 1), FIRST_QPN + 2 * rank + 1)];
@@ -302,12 +312,12 @@ mod tests {
     use ibscope_parsers::Endpoint;
     use ibscope_parsers::frame::LinkType;
     use ibscope_parsers::ib::Packet;
-    use ibscope_parsers::link::{Located, locate};
+    use ibscope_parsers::link::{LinkContent, locate};
 
-    /// Every record is a packet that is read as it was meant, and files are as large as was asked for.
+    /// Every record parses as the intended packet, and the files have the requested size.
     #[test]
-    fn captures_are_read_back() {
-        for shape in Shape::ALL {
+    fn captures_parse_as_intended() {
+        for shape in CraftedCapture::ALL {
             let bytes = shape.capture(1 << 18);
             assert!(bytes.len() <= 1 << 18 && bytes.len() > 1 << 17, "{shape:?}: {} bytes", bytes.len());
             assert!(shape.capture(1 << 19).len() > bytes.len() * 3 / 2, "{shape:?}");
@@ -316,7 +326,7 @@ mod tests {
             while let Some((header, after)) = rest.split_at_checked(16) {
                 let length = u32::from_le_bytes(header[8..12].try_into().expect("length")) as usize;
                 let (packet, after) = after.split_at(length);
-                let Ok(Located::Infiniband(location)) =
+                let Ok(LinkContent::Infiniband(location)) =
                     locate(LinkType(shape.link_type().into()), packet, length as u32)
                 else {
                     panic!("{shape:?}: {packet:?}");
@@ -327,8 +337,8 @@ mod tests {
                 rest = after;
             }
             assert!(rest.is_empty(), "{shape:?}");
-            // What collides are the addresses of senders.
-            assert!(ports.len() > if shape == Shape::Colliding { 1000 } else { 1 }, "{shape:?}");
+            // The colliding keys are the senders' addresses.
+            assert!(ports.len() > if shape == CraftedCapture::Colliding { 1000 } else { 1 }, "{shape:?}");
         }
     }
 }

@@ -1,55 +1,56 @@
-//! What happens when: events in order of time.
+//! Event queue: events in order of time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::layout::Packet;
+use crate::layout::SamplePacket;
 
-/// What happens at a point in time.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum SampleEvent {
     /// A packet passes a port that this sink mirrors.
-    Seen(u16, Packet),
-    /// The stream of this index goes on.
+    Observation(u16, SamplePacket),
+    /// The stream of this index continues.
     Continue(usize),
 }
 
-/// An event in the queue: earliest first, and of the same time the one that was queued first.
+/// A queued event. The earliest comes first; events of equal time keep the order in which they were
+/// queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Queued {
+struct QueuedEvent {
     time_ns: u64,
     number: u64,
-    event: Event,
+    event: SampleEvent,
 }
 
-impl Ord for Queued {
+impl Ord for QueuedEvent {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.time_ns, self.number).cmp(&(other.time_ns, other.number))
     }
 }
 
-impl PartialOrd for Queued {
+impl PartialOrd for QueuedEvent {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-/// The events to come.
+/// Queue of future events.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
-    queue: BinaryHeap<Reverse<Queued>>,
+pub(crate) struct EventQueue {
+    queue: BinaryHeap<Reverse<QueuedEvent>>,
     queued: u64,
 }
 
-impl Events {
-    /// Something will happen at `time_ns`.
-    pub(crate) fn push(&mut self, time_ns: u64, event: Event) {
-        self.queue.push(Reverse(Queued { time_ns, number: self.queued, event }));
+impl EventQueue {
+    /// Queues an event for `time_ns`.
+    pub(crate) fn push(&mut self, time_ns: u64, event: SampleEvent) {
+        self.queue.push(Reverse(QueuedEvent { time_ns, number: self.queued, event }));
         self.queued += 1;
     }
 
-    /// The next event and its time.
-    pub(crate) fn pop(&mut self) -> Option<(u64, Event)> {
-        self.queue.pop().map(|Reverse(Queued { time_ns, event, .. })| (time_ns, event))
+    /// Removes the next event; returns its time and the event.
+    pub(crate) fn pop(&mut self) -> Option<(u64, SampleEvent)> {
+        self.queue.pop().map(|Reverse(QueuedEvent { time_ns, event, .. })| (time_ns, event))
     }
 }

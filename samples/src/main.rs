@@ -1,4 +1,4 @@
-//! `ibscope-generate`: writes a synthetic capture and, on request, the totals of what it holds.
+//! `ibscope-generate`: writes a synthetic capture and, on request, its totals.
 
 use std::fs::File;
 use std::io;
@@ -7,55 +7,61 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Parser;
-use ibscope_samples::{Framing, Kind, Options, Pattern, Stack, generate, generate_at_sinks};
+use ibscope_samples::{
+    SampleFraming, SampleKind, SampleOptions, SampleStack, TrafficPattern, generate, generate_at_sinks,
+};
 
-/// Snap lengths that make sense.
-const SNAPLENS: RangeInclusive<i64> = Options::MIN_SNAPLEN as i64..=0xFFFF;
+/// Accepted snap lengths.
+const SNAPLENS: RangeInclusive<i64> = SampleOptions::MIN_SNAPLEN as i64..=0xFFFF;
 
-/// Writes a synthetic capture of any size. The same options give the same bytes.
+/// Write a synthetic capture of any size. The same options give the same bytes.
 #[derive(Parser)]
 #[command(version, help_expected = true)]
 struct Arguments {
-    /// How packets are framed: native InfiniBand as ibdump writes it, or RoCEv2
+    /// Framing: native InfiniBand in ibdump's format, or RoCEv2
     #[arg(long, value_enum, default_value = "native")]
-    framing: Framing,
-    /// Traffic: SENDs of 66 to 126 bytes on the wire, or RDMA WRITEs of 4 KiB packets, both with ACKs
+    framing: SampleFraming,
+    /// Traffic: SENDs of 66 to 126 bytes on the wire, or RDMA WRITEs of 4 KiB packets, both with
+    /// ACKs
     #[arg(long, value_enum, default_value = "small")]
-    kind: Kind,
-    /// Size of the file; K, M, G and T are powers of 1024. The last messages are completed, so it becomes a little longer
+    kind: SampleKind,
+    /// Size of the file; K, M, G and T are powers of 1024. The file becomes slightly longer,
+    /// because messages are completed
     #[arg(long, value_name = "N", value_parser = bytes)]
     bytes: u64,
     /// Number of endpoints
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=i64::from(Options::MAX_LIDS)))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(2..=i64::from(SampleOptions::MAX_LIDS)))]
     lids: u16,
-    /// How often each packet stands in the file; 2: at its sender's and at its receiver's port
+    /// Records per packet: 1 at its sender's port; 2 at its sender's and its receiver's port
     #[arg(long, value_name = "1|2", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     mirror: u8,
-    /// Who sends to whom, in turn [default: anyone to anyone, at random]
+    /// Pairs of sender and receiver, in turn [default: any to any, at random]
     #[arg(long, value_enum)]
-    pattern: Option<Pattern>,
-    /// Whose envelopes the messages carry: Open MPI ob1 over openib, or Open MPI over UCX with RC queue pairs; rank r is on node r + 1
+    pattern: Option<TrafficPattern>,
+    /// Envelopes of the messages: Open MPI ob1 over openib, or Open MPI over UCX with RC queue
+    /// pairs; rank r is on node r + 1
     #[arg(long, value_enum, default_value = "none")]
-    stack: Stack,
-    /// Requests that the receiver loses, so that they and what follows are sent again; 0 to 50
+    stack: SampleStack,
+    /// Requests that the receiver loses, 0 to 50; they and their successors are retransmitted
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "0")]
     loss: u32,
-    /// Captures, each of a block of ports: NAME.pcap becomes NAME.0.pcap, NAME.1.pcap ...
+    /// Number of captures, each of a block of ports: NAME.pcap becomes NAME.0.pcap, NAME.1.pcap ...
     #[arg(long, value_name = "N", default_value_t = 1)]
     sinks: u16,
-    /// Bytes of a packet that are captured, at most; on native InfiniBand 16 of them are the ERF header
+    /// Snap length; on native InfiniBand it includes the 16 bytes of ERF header
     #[arg(long, value_name = "BYTES", default_value_t = 0xFFFF, value_parser = clap::value_parser!(u32).range(SNAPLENS))]
     snaplen: u32,
-    /// Queue pairs that each two connected ports have at either end; a connection takes 24 bytes of memory
+    /// Queue pairs per pair of connected ports, at either end; a connection takes 24 bytes of
+    /// memory
     #[arg(long, value_name = "N", default_value_t = 3)]
     qps: u32,
-    /// Start of the random numbers
+    /// Seed of the random numbers
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// The capture; - is standard output
+    /// Capture file; - is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Write what the capture holds per source and destination as CSV
+    /// Write the totals per source and destination as CSV
     #[arg(long, value_name = "FILE")]
     totals: Option<PathBuf>,
     /// Write the MPI messages per pair of ranks as CSV
@@ -63,7 +69,7 @@ struct Arguments {
     rank_totals: Option<PathBuf>,
 }
 
-/// A size in bytes with an optional suffix.
+/// Parses a size in bytes with an optional suffix.
 fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.strip_suffix(['K', 'M', 'G', 'T']) {
         Some(digits) if text.ends_with('K') => (digits, 10),
@@ -76,19 +82,19 @@ fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
-/// A share in percent as parts of a million.
+/// Parses a percentage; returns parts per million.
 fn percent(text: &str) -> Result<u32, String> {
     let percent: f64 = text.parse().map_err(|error| format!("{error}"))?;
-    let most = f64::from(Options::MAX_LOSS_PPM) / 1e4;
+    let most = f64::from(SampleOptions::MAX_LOSS_PPM) / 1e4;
     if (0.0..=most).contains(&percent) {
         Ok((percent * 1e4).round() as u32)
     } else {
-        Err(format!("0 to {most} are possible"))
+        Err(format!("expected 0 to {most}"))
     }
 }
 
-/// The captures of the sinks: the number comes before the last extension.
-fn places(output: &Path, sinks: u16) -> Vec<PathBuf> {
+/// Paths of the sinks' captures: the number of the sink precedes the last extension.
+fn output_paths(output: &Path, sinks: u16) -> Vec<PathBuf> {
     if sinks == 1 {
         return vec![output.to_owned()];
     }
@@ -104,22 +110,24 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let Arguments { framing, kind, bytes, lids, mirror, pattern, stack, sinks, snaplen, qps, seed, .. } = arguments;
     let Arguments { loss: loss_ppm, output, totals, rank_totals, .. } = arguments;
-    let options = Options { framing, kind, bytes, lids, mirror, pattern, stack, loss_ppm, sinks, snaplen, qps, seed };
+    let options =
+        SampleOptions { framing, kind, bytes, lids, mirror, pattern, stack, loss_ppm, sinks, snaplen, qps, seed };
     let is_stdout = output.as_os_str() == "-";
-    anyhow::ensure!(!is_stdout || sinks == 1, "several sinks need files: give --output a name");
-    anyhow::ensure!(rank_totals.is_none() || stack != Stack::None, "no ranks without --stack");
-    // All files are opened before the long work, so that a wrong path costs no time.
+    anyhow::ensure!(!is_stdout || sinks == 1, "several sinks need several files: --output must be a file name");
+    anyhow::ensure!(rank_totals.is_none() || stack != SampleStack::None, "--rank-totals needs --stack");
+    // Open all files before the long work, so that a wrong path fails at once.
     let [table, rank_table] = [totals, rank_totals].map(|path| path.map(|path| create(&path)).transpose());
     let (table, rank_table) = (table?, rank_table?);
     let known = if is_stdout {
         generate(&options, &mut io::stdout().lock())
     } else {
-        let mut files: Vec<File> = places(&output, sinks).iter().map(|path| create(path)).collect::<Result<_, _>>()?;
+        let mut files: Vec<File> =
+            output_paths(&output, sinks).iter().map(|path| create(path)).collect::<Result<_, _>>()?;
         generate_at_sinks(&options, &mut files)
     };
     let known = match known {
         Ok(known) => known,
-        // The reader of a pipe has seen enough.
+        // The reader of the pipe has closed it.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
         Err(error) => return Err(error).with_context(|| output.display().to_string()),
     };
@@ -136,7 +144,7 @@ fn main() -> anyhow::Result<()> {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use super::{bytes, percent, places};
+    use super::{bytes, output_paths, percent};
 
     #[test]
     fn sizes() {
@@ -161,8 +169,8 @@ mod tests {
 
     #[test]
     fn files_of_sinks() {
-        assert_eq!(places(Path::new("a/b.pcap"), 1), [PathBuf::from("a/b.pcap")]);
-        assert_eq!(places(Path::new("a/b.pcap"), 2), ["a/b.0.pcap", "a/b.1.pcap"].map(PathBuf::from));
-        assert_eq!(places(Path::new("b"), 2), ["b.0", "b.1"].map(PathBuf::from));
+        assert_eq!(output_paths(Path::new("a/b.pcap"), 1), [PathBuf::from("a/b.pcap")]);
+        assert_eq!(output_paths(Path::new("a/b.pcap"), 2), ["a/b.0.pcap", "a/b.1.pcap"].map(PathBuf::from));
+        assert_eq!(output_paths(Path::new("b"), 2), ["b.0", "b.1"].map(PathBuf::from));
     }
 }

@@ -1,34 +1,36 @@
-//! Who sends to whom.
+//! Communication patterns: pairs of sender and receiver.
 
 use std::collections::BTreeSet;
 
 use crate::random::Random;
 
-/// A node of the pattern `None` is connected with at most this many of the nodes after it (the last is followed by the first) and as many before it,
-/// so that memory grows with the number of nodes and not with its square.
+/// Without a pattern, each node connects to at most this many nodes after it (node 1 follows the
+/// last) and as many before it, so that memory grows with the number of nodes and not with its
+/// square.
 pub(crate) const PEERS_EACH_WAY: u16 = 32;
 
-/// Communication patterns. All that may send do so equally often, in turn.
+/// Communication patterns. All senders send equally often, in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
-pub enum Pattern {
-    /// Each sends to the next, the last to the first.
+pub enum TrafficPattern {
+    /// Each node sends to the next, the last to the first.
     Ring,
-    /// Neighbours on a grid of two dimensions exchange, also across its edges.
+    /// Neighbors on a periodic two-dimensional grid exchange messages.
     Halo2d,
-    /// Neighbours on a grid of three dimensions exchange, also across its edges.
+    /// Neighbors on a periodic three-dimensional grid exchange messages.
     Halo3d,
-    /// Each sends to every other.
+    /// Each node sends to every other node.
     AllToAll,
-    /// The first exchanges with every other.
+    /// The first node exchanges messages with every other node.
     MasterWorker,
-    /// Each exchanges with its parent in a binomial tree.
+    /// Each node exchanges messages with its parent in a binomial tree.
     Tree,
-    /// Each sends to some others, chosen at random as their number is.
+    /// Each node sends to a random number of random nodes.
     Random,
 }
 
-impl Pattern {
-    /// Who sends to whom, nodes numbered from 1; sorted. `None` where so many nodes make no such pattern.
+impl TrafficPattern {
+    /// Sorted pairs of sender and receiver, nodes numbered from 1. `None` if this number of nodes
+    /// does not form the pattern.
     pub(crate) fn directions(self, nodes: u16, seed: u64) -> Option<Vec<(u16, u16)>> {
         let all = || (0..nodes).flat_map(move |a| (0..nodes).map(move |b| (a, b))).filter(|(a, b)| a != b);
         let directions: BTreeSet<(u16, u16)> = match self {
@@ -37,7 +39,7 @@ impl Pattern {
             Self::Halo3d => exchange_on_grid(&sides(nodes, 3)?),
             Self::AllToAll => all().collect(),
             Self::MasterWorker => all().filter(|(a, b)| *a == 0 || *b == 0).collect(),
-            // The parent of a node is that without its lowest bit.
+            // The parent of a node is the node without its lowest set bit.
             Self::Tree => all()
                 .filter(|(a, b)| a & a.wrapping_sub(1) == *b && *a > 0 || b & b.wrapping_sub(1) == *a && *b > 0)
                 .collect(),
@@ -47,12 +49,12 @@ impl Pattern {
     }
 }
 
-/// Sides of a grid, as equal as whole numbers allow, the longest first; each at least 2.
+/// Sides of a grid, as equal as possible, the longest first; each at least 2.
 fn sides(nodes: u16, dimensions: u32) -> Option<Vec<u16>> {
     if dimensions == 1 {
         return (nodes >= 2).then(|| vec![nodes]);
     }
-    // The shortest side is at most the root; the rest is shared out alike.
+    // The shortest side is at most the root; the others are chosen in the same way.
     let shortest = (2..nodes).take_while(|side| u64::from(*side).pow(dimensions) <= u64::from(nodes));
     let fitting: Vec<u16> = shortest.filter(|side| nodes.is_multiple_of(*side)).collect();
     let (shortest, mut sides) =
@@ -61,7 +63,7 @@ fn sides(nodes: u16, dimensions: u32) -> Option<Vec<u16>> {
     Some(sides)
 }
 
-/// Neighbours on a grid, the last side running fastest.
+/// Pairs of neighbors on a grid; the last side varies fastest.
 fn exchange_on_grid(sides: &[u16]) -> BTreeSet<(u16, u16)> {
     let nodes: u16 = sides.iter().product();
     let mut directions = BTreeSet::new();
@@ -78,7 +80,7 @@ fn exchange_on_grid(sides: &[u16]) -> BTreeSet<(u16, u16)> {
     directions
 }
 
-/// Some others for each: from one to twice the root of all.
+/// Random receivers for each node: one to twice the square root of the number of nodes.
 fn random(nodes: u16, random: &mut Random) -> BTreeSet<(u16, u16)> {
     let most = u64::from((2 * nodes.isqrt()).min(nodes - 1));
     let mut directions = BTreeSet::new();
@@ -96,8 +98,8 @@ fn random(nodes: u16, random: &mut Random) -> BTreeSet<(u16, u16)> {
     directions
 }
 
-/// Every two nodes that are connected where no pattern is asked for, once each; nodes are numbered from 1.
-pub(crate) fn anyone(nodes: u16) -> impl Iterator<Item = (u16, u16)> {
+/// Pairs of connected nodes without a pattern, each once; nodes are numbered from 1.
+pub(crate) fn neighbor_pairs(nodes: u16) -> impl Iterator<Item = (u16, u16)> {
     let reach = PEERS_EACH_WAY.min(nodes / 2);
     (0..nodes).flat_map(move |first| {
         (1..=reach)
@@ -110,11 +112,11 @@ pub(crate) fn anyone(nodes: u16) -> impl Iterator<Item = (u16, u16)> {
 mod tests {
     use super::*;
 
-    /// Up to 65 nodes each meets each other: n (n - 1) / 2 pairs, none twice.
+    /// Up to 65 nodes, every two nodes are connected: n (n - 1) / 2 different pairs.
     #[test]
     fn all_pairs_of_few_nodes() {
         for nodes in 2..=2 * PEERS_EACH_WAY + 1 {
-            let pairs: Vec<_> = anyone(nodes).collect();
+            let pairs: Vec<_> = neighbor_pairs(nodes).collect();
             let unordered: BTreeSet<_> = pairs.iter().map(|&(a, b)| (a.min(b), a.max(b))).collect();
             let expected = usize::from(nodes) * (usize::from(nodes) - 1) / 2;
             assert_eq!((pairs.len(), unordered.len()), (expected, expected), "{nodes} nodes");
@@ -124,43 +126,49 @@ mod tests {
 
     #[test]
     fn many_nodes_have_64_peers_each() {
-        assert_eq!(anyone(0xBFFF).count(), 0xBFFF * usize::from(PEERS_EACH_WAY));
+        assert_eq!(neighbor_pairs(0xBFFF).count(), 0xBFFF * usize::from(PEERS_EACH_WAY));
     }
 
-    fn directions(pattern: Pattern, nodes: u16) -> Vec<(u16, u16)> {
+    fn directions(pattern: TrafficPattern, nodes: u16) -> Vec<(u16, u16)> {
         pattern.directions(nodes, 1).unwrap()
     }
 
     #[test]
-    fn patterns_are_what_they_say() {
-        assert_eq!(directions(Pattern::Ring, 4), [(1, 2), (2, 3), (3, 4), (4, 1)]);
-        assert_eq!(directions(Pattern::MasterWorker, 3), [(1, 2), (1, 3), (2, 1), (3, 1)]);
-        assert_eq!(directions(Pattern::AllToAll, 3).len(), 6);
-        // 0 is the parent of 1, 2 and 4, 2 of 3, 4 of 5 and 6, 6 of 7.
-        let to_parent: Vec<_> = directions(Pattern::Tree, 8).into_iter().filter(|(a, b)| a > b).collect();
+    fn patterns_match_their_documentation() {
+        assert_eq!(directions(TrafficPattern::Ring, 4), [(1, 2), (2, 3), (3, 4), (4, 1)]);
+        assert_eq!(directions(TrafficPattern::MasterWorker, 3), [(1, 2), (1, 3), (2, 1), (3, 1)]);
+        assert_eq!(directions(TrafficPattern::AllToAll, 3).len(), 6);
+        // 0 is the parent of 1, 2 and 4; 2 of 3; 4 of 5 and 6; 6 of 7.
+        let to_parent: Vec<_> = directions(TrafficPattern::Tree, 8).into_iter().filter(|(a, b)| a > b).collect();
         assert_eq!(to_parent, [(2, 1), (3, 1), (4, 3), (5, 1), (6, 5), (7, 5), (8, 7)]);
-        // 4 rows of 3: 6 ends the second row, so 4 is its neighbour across the edge; 1 has 3 and 10 across edges.
+        // 4 rows of 3: 6 ends the second row, so 4 is its neighbor across the edge; 1 has 3 and 10
+        // across edges.
         let of = |node: u16| -> Vec<u16> {
-            directions(Pattern::Halo2d, 12).into_iter().filter(|(from, _)| *from == node).map(|(_, to)| to).collect()
+            directions(TrafficPattern::Halo2d, 12)
+                .into_iter()
+                .filter(|(from, _)| *from == node)
+                .map(|(_, to)| to)
+                .collect()
         };
         assert_eq!([of(6), of(1)], [vec![3, 4, 5, 9], vec![2, 3, 4, 10]]);
     }
 
-    /// Nodes times neighbours, where a side of 2 has one neighbour instead of two.
+    /// Number of nodes times neighbors; a side of 2 has one neighbor instead of two.
     #[test]
-    fn grids_are_as_equal_as_can_be() {
+    fn grid_sides_are_as_equal_as_possible() {
         assert_eq!([sides(16, 2), sides(64, 3), sides(16, 3)], [vec![4, 4], vec![4, 4, 4], vec![4, 2, 2]].map(Some));
-        assert_eq!(directions(Pattern::Halo2d, 64).len(), 64 * 4);
-        assert_eq!(directions(Pattern::Halo3d, 64).len(), 64 * 6);
-        assert_eq!(directions(Pattern::Halo3d, 16).len(), 16 * 4);
-        for (pattern, nodes) in [(Pattern::Halo2d, 13), (Pattern::Halo2d, 2), (Pattern::Halo3d, 6)] {
+        assert_eq!(directions(TrafficPattern::Halo2d, 64).len(), 64 * 4);
+        assert_eq!(directions(TrafficPattern::Halo3d, 64).len(), 64 * 6);
+        assert_eq!(directions(TrafficPattern::Halo3d, 16).len(), 16 * 4);
+        for (pattern, nodes) in [(TrafficPattern::Halo2d, 13), (TrafficPattern::Halo2d, 2), (TrafficPattern::Halo3d, 6)]
+        {
             assert_eq!(pattern.directions(nodes, 0), None);
         }
     }
 
     #[test]
     fn random_partners_depend_on_the_seed() {
-        let of = |seed| Pattern::Random.directions(64, seed).unwrap();
+        let of = |seed| TrafficPattern::Random.directions(64, seed).unwrap();
         assert_eq!(of(5), of(5));
         assert!(of(5) != of(6));
         let sent: Vec<usize> = (1..=64).map(|node| of(5).iter().filter(|(from, _)| *from == node).count()).collect();

@@ -1,7 +1,7 @@
-//! A small random number generator whose numbers never change between versions: the same seed has to give the same
-//! bytes for as long as somebody compares against them.
+//! A small random number generator that never changes between versions: a seed must give the same
+//! bytes forever, because tests compare against them.
 
-/// What the state grows by with each number.
+/// Increment of the state per number.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// `SplitMix64` (Steele, Lea and Flood 2014): one addition and two multiplications per number.
@@ -11,7 +11,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// Starts the sequence that belongs to `seed`.
+    /// Starts the sequence of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -27,14 +27,15 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// Leaves out this many numbers.
+    /// Skips `numbers` numbers.
     pub fn skip(&mut self, numbers: u64) {
         self.state = self.state.wrapping_add(STEP.wrapping_mul(numbers));
     }
 
-    /// A number of `0..limit`; 0 when the limit is 0.
+    /// A random number in `0..limit`; 0 if `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        // The upper half of a 128-bit product: no division, and no number is favoured that a capture would show.
+        // The upper half of a 128-bit product: needs no division, and its bias is too small to show
+        // in a capture.
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 }
@@ -43,7 +44,7 @@ impl Random {
 mod tests {
     use super::Random;
 
-    /// The first numbers of seed 1234567 as published with the reference implementation.
+    /// The first numbers of seed 1234567, as published with the reference implementation.
     #[test]
     fn is_splitmix64() {
         let mut random = Random::new(1_234_567);
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_left_out_are_those_that_would_have_come() {
+    fn skipped_numbers_are_the_next_ones() {
         let (mut one, mut other) = (Random::new(9), Random::new(9));
         for _ in 0..1000 {
             one.next();

@@ -1,35 +1,35 @@
-//! Packets into the records of a classic pcap file.
+//! Writes packets as records of a classic pcap file.
 
 use std::io::{self, Write};
 
 use ibscope_parsers::frame::LinkType;
 
-use crate::Framing;
-use crate::layout::{Layout, PCAP_HEADER_BYTES, Packet};
+use crate::SampleFraming;
+use crate::layout::{PCAP_HEADER_BYTES, SampleLayout, SamplePacket};
 
-/// Written when this much has gathered, in bytes.
+/// Buffered bytes that trigger a write.
 const FLUSH_BYTES: usize = 1 << 20;
 
-/// Writes packets as records of a classic pcap file.
-pub(crate) struct Recorder<'a, W: Write> {
-    layout: &'a Layout,
+/// Writer of one classic pcap file.
+pub(crate) struct PcapWriter<'a, W: Write> {
+    layout: &'a SampleLayout,
     out: &'a mut W,
     buffer: Vec<u8>,
     records: u64,
     flushed_bytes: u64,
 }
 
-impl<'a, W: Write> Recorder<'a, W> {
-    /// A recorder that has written nothing.
-    pub(crate) fn new(layout: &'a Layout, out: &'a mut W) -> Self {
+impl<'a, W: Write> PcapWriter<'a, W> {
+    /// Creates a writer; nothing is written yet.
+    pub(crate) fn new(layout: &'a SampleLayout, out: &'a mut W) -> Self {
         Self { layout, out, buffer: Vec::with_capacity(FLUSH_BYTES + 16_384), records: 0, flushed_bytes: 0 }
     }
 
-    /// The file's header: version 2.4.
+    /// Writes the file header, version 2.4.
     pub(crate) fn file_header(&mut self) {
         let (magic, link_type): (u32, LinkType) = match self.layout.framing {
-            Framing::Native => (0xA1B2_C3D4, LinkType::ERF),
-            Framing::Roce => (0xA1B2_3C4D, LinkType::ETHERNET),
+            SampleFraming::Native => (0xA1B2_C3D4, LinkType::ERF),
+            SampleFraming::Roce => (0xA1B2_3C4D, LinkType::ETHERNET),
         };
         self.buffer.extend_from_slice(&magic.to_le_bytes());
         self.buffer.extend_from_slice(&[2, 0, 4, 0]);
@@ -38,11 +38,11 @@ impl<'a, W: Write> Recorder<'a, W> {
         self.buffer.extend_from_slice(&u32::from(link_type.0).to_le_bytes());
     }
 
-    /// Appends one packet, seen at `time_ns` since the epoch.
-    pub(crate) fn record(&mut self, time_ns: u64, packet: &Packet) -> io::Result<()> {
+    /// Appends one packet, observed at `time_ns` since the epoch.
+    pub(crate) fn record(&mut self, time_ns: u64, packet: &SamplePacket) -> io::Result<()> {
         let fraction = match self.layout.framing {
-            Framing::Native => time_ns % 1_000_000_000 / 1000,
-            Framing::Roce => time_ns % 1_000_000_000,
+            SampleFraming::Native => time_ns % 1_000_000_000 / 1000,
+            SampleFraming::Roce => time_ns % 1_000_000_000,
         };
         let bytes = self.layout.template(packet.template).len();
         let captured_bytes = bytes.min(self.layout.snaplen);
@@ -66,7 +66,7 @@ impl<'a, W: Write> Recorder<'a, W> {
         Ok(())
     }
 
-    /// Writes what is left; returns the number of records and the size of the file in bytes.
+    /// Writes the remaining bytes; returns the number of records and the size of the file in bytes.
     pub(crate) fn finish(mut self) -> io::Result<(u64, u64)> {
         self.flush()?;
         self.out.flush()?;

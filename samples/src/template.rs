@@ -1,46 +1,47 @@
-//! Packets whose CRCs need not be computed again when a field changes.
+//! Packet templates whose CRCs are updated instead of recomputed when a field changes.
 //!
-//! A CRC is linear: changing bits of a packet changes its CRC by an amount that depends on the place and the
-//! difference only, not on the rest. For every byte that differs from packet to packet the amount is computed once
-//! for each of its values, with the parsers' own CRC functions; a packet then costs one copy and one look-up per byte,
-//! however long its payload is.
+//! A CRC is linear: changing bits of a packet changes its CRC by an amount that depends only on
+//! their position and the difference. For every byte that varies between packets, this amount is
+//! computed once per value with the parsers' CRC functions. A packet then costs one copy and one
+//! look-up per varying byte, independent of its payload.
 
 use std::io;
 
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc;
-use ibscope_parsers::link::{self, Located, Location};
+use ibscope_parsers::link::{self, LinkContent, Location};
 
-/// A record's data in which some bytes vary.
-pub(crate) struct Template {
-    /// The record's data with all varying bytes zero and both CRCs as they are then.
+/// A record's data with varying bytes.
+pub(crate) struct PacketTemplate {
+    /// The record's data with all varying bytes zero, and the CRCs of these bytes.
     bytes: Vec<u8>,
-    varying: Vec<Varying>,
-    /// ICRC in bits 0 to 31 and VCRC in bits 32 to 47, as they are when all varying bytes are zero.
+    varying: Vec<VaryingByte>,
+    /// ICRC in bits 0 to 31 and VCRC in bits 32 to 47 for varying bytes of zero.
     crcs: u64,
     icrc_at: usize,
-    /// Where the VCRC stands, if the framing has one.
+    /// Offset of the VCRC, if the framing has one.
     vcrc_at: Option<usize>,
-    /// Length on the wire as the statistics define it.
+    /// Length on the wire, as the statistics define it.
     pub(crate) wire_bytes: u32,
-    /// Payload without pad.
+    /// Length of the payload without pad.
     pub(crate) payload_bytes: u32,
 }
 
-/// One byte that differs from packet to packet.
-struct Varying {
+/// A byte that differs from packet to packet.
+struct VaryingByte {
     offset: usize,
-    /// How the CRCs change when the byte has this value instead of zero.
+    /// By value of the byte: the difference of the CRCs from those of value zero.
     change: Box<[u64; 256]>,
 }
 
-impl Template {
-    /// Takes a record's data that ends with room for the ICRC (and a VCRC if `has_vcrc`), and the offsets of its
-    /// varying bytes, in the order in which [`Template::render`] gets their values.
+impl PacketTemplate {
+    /// Creates a template from a record's data, which end with room for the ICRC (and a VCRC if
+    /// `has_vcrc`), and the offsets of the varying bytes in the order of the values passed to
+    /// [`PacketTemplate::render`].
     ///
     /// # Errors
     ///
-    /// `InvalidData` when the parsers find no InfiniBand packet in the data.
+    /// `InvalidData` if the parsers find no InfiniBand packet in the data.
     pub(crate) fn new(
         link_type: LinkType,
         mut bytes: Vec<u8>,
@@ -51,8 +52,8 @@ impl Template {
         for &offset in offsets {
             bytes[offset] = 0;
         }
-        let Ok(Located::Infiniband(location)) = link::locate(link_type, &bytes, bytes.len() as u32) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the template is no InfiniBand packet"));
+        let Ok(LinkContent::Infiniband(location)) = link::locate(link_type, &bytes, bytes.len() as u32) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the template is not an InfiniBand packet"));
         };
         let vcrc_at = has_vcrc.then_some(bytes.len() - 2);
         let icrc_at = vcrc_at.unwrap_or(bytes.len()) - 4;
@@ -70,7 +71,7 @@ impl Template {
                 }
             }
             bytes[offset] = 0;
-            varying.push(Varying { offset, change });
+            varying.push(VaryingByte { offset, change });
         }
         let wire_bytes = location.wire_bytes;
         Ok(Self { bytes, varying, crcs, icrc_at, vcrc_at, wire_bytes, payload_bytes: payload_bytes as u32 })
@@ -81,8 +82,8 @@ impl Template {
         self.bytes.len()
     }
 
-    /// Appends the packet to `out`; `values` are those of the varying bytes, in the order of their offsets. Returns
-    /// the packet's place in `out`.
+    /// Appends the packet to `out` and returns its bytes. `values` are the varying bytes, in the
+    /// order of their offsets.
     pub(crate) fn render<'a>(&self, out: &'a mut Vec<u8>, values: &[u8]) -> &'a mut [u8] {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
@@ -97,10 +98,10 @@ impl Template {
     }
 }
 
-/// Computes both CRCs from the bytes as they stand, writes them to their places and returns them packed.
+/// Computes both CRCs of the bytes, writes them to their offsets and returns them packed.
 fn compute_crcs(bytes: &mut [u8], location: &Location, icrc_at: usize, vcrc_at: Option<usize>) -> io::Result<u64> {
-    let icrc = crc::icrc(location.framed, bytes, location)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the template is cut"))?;
+    let icrc = crc::icrc(location.encapsulation, bytes, location)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the template is truncated"))?;
     let mut crcs = u64::from(icrc);
     put_crcs(bytes, crcs, icrc_at, None);
     if let Some(vcrc_at) = vcrc_at {
@@ -110,7 +111,7 @@ fn compute_crcs(bytes: &mut [u8], location: &Location, icrc_at: usize, vcrc_at: 
     Ok(crcs)
 }
 
-/// Writes packed CRCs to their places, least significant byte first as on the wire.
+/// Writes packed CRCs to their offsets, least significant byte first as on the wire.
 fn put_crcs(packet: &mut [u8], crcs: u64, icrc_at: usize, vcrc_at: Option<usize>) {
     packet[icrc_at..icrc_at + 4].copy_from_slice(&(crcs as u32).to_le_bytes());
     if let Some(vcrc_at) = vcrc_at {

@@ -1,32 +1,34 @@
-//! The written bytes against the totals. The walk below reads the fields itself, by the offsets of the formats, and
-//! shares nothing with the code that wrote them; CRCs are held against the parsers.
+//! Compares the written bytes with the totals.
+//!
+//! The walk below parses the fields by the offsets of the formats and shares no code with the
+//! generator; CRCs are checked with the parsers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::ErrorKind;
 
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
-use ibscope_parsers::link::{Located, locate};
+use ibscope_parsers::link::{LinkContent, locate};
 
-use crate::{Framing, Kind, Options, PairTotals, Stack, Totals, generate};
+use crate::{PairTotals, SampleFraming, SampleKind, SampleOptions, SampleStack, SampleTotals, generate};
 
-mod cuts;
 mod loss;
 mod stacks;
+mod truncation;
 
-fn options(framing: Framing, kind: Kind, mirror: u8) -> Options {
-    Options { framing, kind, bytes: 400_000, lids: 5, mirror, seed: 42, ..Options::default() }
+fn options(framing: SampleFraming, kind: SampleKind, mirror: u8) -> SampleOptions {
+    SampleOptions { framing, kind, bytes: 400_000, lids: 5, mirror, seed: 42, ..SampleOptions::default() }
 }
 
-fn all() -> impl Iterator<Item = Options> {
-    [Framing::Native, Framing::Roce].into_iter().flat_map(|framing| {
-        [Kind::Small, Kind::Big]
+fn all() -> impl Iterator<Item = SampleOptions> {
+    [SampleFraming::Native, SampleFraming::Roce].into_iter().flat_map(|framing| {
+        [SampleKind::Small, SampleKind::Big]
             .into_iter()
             .flat_map(move |kind| [1, 2].map(move |mirror| options(framing, kind, mirror)))
     })
 }
 
-fn write(options: &Options) -> (Vec<u8>, Totals) {
+fn write(options: &SampleOptions) -> (Vec<u8>, SampleTotals) {
     let mut file = Vec::new();
     let totals = generate(options, &mut file).unwrap();
     (file, totals)
@@ -44,7 +46,7 @@ fn be24(bytes: &[u8]) -> u32 {
     u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]])
 }
 
-/// A packet as the walk reads it.
+/// A packet as parsed by the walk.
 #[derive(Clone, Debug)]
 struct Seen {
     time_ns: u64,
@@ -93,16 +95,16 @@ impl Seen {
         self.payload().len() as u64
     }
 
-    /// A message ends with it.
+    /// True for the last packet of a message.
     fn is_last(&self) -> bool {
         matches!(self.opcode(), 0x04 | 0x08 | 0x64)
     }
 }
 
-fn walk(framing: Framing, file: &[u8]) -> Vec<Seen> {
+fn walk(framing: SampleFraming, file: &[u8]) -> Vec<Seen> {
     let (magic, link_type, per_fraction) = match framing {
-        Framing::Native => (0xA1B2_C3D4, 197, 1000),
-        Framing::Roce => (0xA1B2_3C4D, 1, 1),
+        SampleFraming::Native => (0xA1B2_C3D4, 197, 1000),
+        SampleFraming::Roce => (0xA1B2_3C4D, 1, 1),
     };
     assert_eq!((le32(file), le32(&file[20..])), (magic, link_type));
     let mut seen = Vec::new();
@@ -114,13 +116,13 @@ fn walk(framing: Framing, file: &[u8]) -> Vec<Seen> {
         let data = &rest[16..16 + length];
         rest = &rest[16 + length..];
         let (src, dst, wire_bytes, transport) = match framing {
-            Framing::Native => {
+            SampleFraming::Native => {
                 assert_eq!((data[8], data[9]), (21, 4));
                 assert_eq!((usize::from(be16(&data[10..])), usize::from(be16(&data[14..]))), (length, length - 16));
                 assert_eq!(usize::from(be16(&data[20..])) * 4 + 2, length - 16, "LRH PktLen");
                 (be16(&data[22..]), be16(&data[18..]), length - 16, &data[24..length - 6])
             }
-            Framing::Roce => {
+            SampleFraming::Roce => {
                 assert_eq!(
                     (usize::from(be16(&data[16..])), usize::from(be16(&data[38..]))),
                     (length - 14, length - 34)
@@ -137,12 +139,12 @@ fn walk(framing: Framing, file: &[u8]) -> Vec<Seen> {
     seen
 }
 
-/// Each packet once, in the order of its first record; every packet has to stand `mirror` times in the file.
+/// Each packet once, in order of its first record; asserts that every packet has `mirror` records.
 fn without_copies(seen: &[Seen], mirror: u8) -> Vec<Seen> {
     let mut times: HashMap<&[u8], u8> = HashMap::new();
     let mut once = Vec::new();
     for packet in seen {
-        // The ERF time stamp differs between copies.
+        // Skip the ERF header: its timestamp differs between mirror copies.
         let of_packet = if packet.data.len() as u64 == packet.wire_bytes { 0 } else { 16 };
         let count = times.entry(&packet.data[of_packet..]).or_default();
         *count += 1;
@@ -154,7 +156,7 @@ fn without_copies(seen: &[Seen], mirror: u8) -> Vec<Seen> {
     once
 }
 
-/// What packets come to by pair, each of them sent once.
+/// Totals by pair; each packet must be there once.
 fn sums(packets: &[Seen]) -> BTreeMap<(u16, u16), PairTotals> {
     let mut pairs: BTreeMap<(u16, u16), PairTotals> = BTreeMap::new();
     for packet in packets {
@@ -181,11 +183,11 @@ fn totals_equal_a_walk_of_the_file() {
 }
 
 #[test]
-fn sizes_and_shares_are_as_promised() {
+fn packet_sizes_and_ack_shares_match_the_documentation() {
     for options in all() {
         let seen = walk(options.framing, &write(&options).0);
         let (acks, requests): (Vec<_>, Vec<_>) = seen.iter().partition(|packet| packet.opcode() == 0x11);
-        if options.kind == Kind::Small {
+        if options.kind == SampleKind::Small {
             let sizes: Vec<u64> = requests.iter().map(|packet| packet.wire_bytes).collect();
             assert_eq!((sizes.iter().min(), sizes.iter().max()), (Some(&66), Some(&126)));
         } else {
@@ -199,24 +201,24 @@ fn sizes_and_shares_are_as_promised() {
 #[test]
 fn crcs_are_valid() {
     for options in all() {
-        let link_type = if options.framing == Framing::Native { LinkType::ERF } else { LinkType::ETHERNET };
-        let vcrc = if options.framing == Framing::Native { CrcVerdict::Ok } else { CrcVerdict::None };
+        let link_type = if options.framing == SampleFraming::Native { LinkType::ERF } else { LinkType::ETHERNET };
+        let vcrc = if options.framing == SampleFraming::Native { CrcVerdict::Ok } else { CrcVerdict::None };
         for packet in walk(options.framing, &write(&options).0) {
             let located = locate(link_type, &packet.data, packet.data.len() as u32);
-            let Ok(Located::Infiniband(location)) = located else { panic!("{located:?}") };
+            let Ok(LinkContent::Infiniband(location)) = located else { panic!("{located:?}") };
             assert_eq!(verify_icrc(&packet.data, &location), CrcVerdict::Ok);
             assert_eq!(verify_vcrc(&packet.data, &location), vcrc);
         }
     }
 }
 
-/// PSNs rise by one per request of a queue pair; every ACK answers the last request that asked for one, with the number
-/// of messages that are complete; WRITE messages are as long as their RETH says.
+/// PSNs rise by one per request of a queue pair; every ACK acknowledges the last request that asked
+/// for one, with the number of complete messages; WRITE messages have the length in their RETH.
 #[test]
 fn connections_follow_the_rules() {
     for options in all() {
         let packets = without_copies(&walk(options.framing, &write(&options).0), options.mirror);
-        // Per direction and queue pair: the last PSN, and bytes still to come of the message.
+        // Per direction and queue pair: the last PSN, and the bytes of the message still to come.
         let mut requests: HashMap<(u16, u16, u32), (u32, u64)> = HashMap::new();
         let mut asked: HashMap<(u16, u16, u32), u32> = HashMap::new();
         let mut complete: HashMap<(u16, u16, u32), u32> = HashMap::new();
@@ -229,7 +231,7 @@ fn connections_follow_the_rules() {
                 if let Some(before) = acks.insert(flow, packet.psn()) {
                     assert!((1..=4).contains(&(packet.psn().wrapping_sub(before) & 0xFF_FFFF)));
                 }
-                // Some queue pair of the other side has just asked for exactly this.
+                // Some queue pair of the other side has just asked for exactly this ACK.
                 let partner = asked
                     .iter()
                     .find(|&(&(src, dst, _), &psn)| (src, dst, psn) == (packet.dst, packet.src, packet.psn()));
@@ -269,18 +271,18 @@ fn same_options_same_bytes() {
     for options in all() {
         let (file, totals) = write(&options);
         assert!((file.clone(), totals) == write(&options));
-        assert!(file != write(&Options { seed: 43, ..options }).0);
+        assert!(file != write(&SampleOptions { seed: 43, ..options }).0);
     }
 }
 
-/// The mirror sees the same traffic: with room for exactly as many packets, each stands there twice, and most copies
-/// have other packets in between.
+/// Mirroring does not change the traffic: with room for exactly as many packets, each has two
+/// records, and most mirror copies have other packets in between.
 #[test]
 fn mirror_2_is_twice_the_packets() {
-    for framing in [Framing::Native, Framing::Roce] {
-        for kind in [Kind::Small, Kind::Big] {
+    for framing in [SampleFraming::Native, SampleFraming::Roce] {
+        for kind in [SampleKind::Small, SampleKind::Big] {
             let (one, known_once) = write(&options(framing, kind, 1));
-            let twice = Options { bytes: 2 * 400_000 - 24, ..options(framing, kind, 2) };
+            let twice = SampleOptions { bytes: 2 * 400_000 - 24, ..options(framing, kind, 2) };
             let (two, known_twice) = write(&twice);
             assert_eq!(known_once.pairs, known_twice.pairs);
             assert_eq!(2 * known_once.records, known_twice.records);
@@ -293,47 +295,54 @@ fn mirror_2_is_twice_the_packets() {
 }
 
 #[test]
-fn options_out_of_range_are_refused() {
-    let good = options(Framing::Native, Kind::Small, 1);
+fn options_out_of_range_are_rejected() {
+    let good = options(SampleFraming::Native, SampleKind::Small, 1);
     let wrong = [
-        Options { lids: 1, ..good.clone() },
-        Options { lids: 0xC000, ..good.clone() },
-        Options { mirror: 0, ..good.clone() },
-        Options { mirror: 3, ..good.clone() },
-        Options { loss_ppm: 500_001, ..good.clone() },
-        Options { sinks: 0, ..good.clone() },
-        Options { sinks: 2, ..good.clone() },
-        Options { snaplen: 63, ..good.clone() },
-        Options { qps: 0, ..good.clone() },
-        Options { qps: 17, stack: Stack::Ucx, ..good.clone() },
-        // 49150 nodes with 64 peers each: 1572800 pairs. A node has 64 x 300 000 queue pairs, more than 24 bits number.
-        Options { lids: 0xBFFF, qps: 11, ..good.clone() },
-        Options { lids: 2, qps: 0x100_0001, ..good.clone() },
-        Options { lids: 3, qps: 0x80_0000, ..good.clone() },
+        SampleOptions { lids: 1, ..good.clone() },
+        SampleOptions { lids: 0xC000, ..good.clone() },
+        SampleOptions { mirror: 0, ..good.clone() },
+        SampleOptions { mirror: 3, ..good.clone() },
+        SampleOptions { loss_ppm: 500_001, ..good.clone() },
+        SampleOptions { sinks: 0, ..good.clone() },
+        SampleOptions { sinks: 2, ..good.clone() },
+        SampleOptions { snaplen: 63, ..good.clone() },
+        SampleOptions { qps: 0, ..good.clone() },
+        SampleOptions { qps: 17, stack: SampleStack::Ucx, ..good.clone() },
+        // 49150 nodes with 64 peers each: 1572800 pairs. A node has 64 x 300 000 queue pairs, more
+        // than 24 bits can number.
+        SampleOptions { lids: 0xBFFF, qps: 11, ..good.clone() },
+        SampleOptions { lids: 2, qps: 0x100_0001, ..good.clone() },
+        SampleOptions { lids: 3, qps: 0x80_0000, ..good.clone() },
     ];
     for options in wrong {
         let mut file = Vec::new();
         assert_eq!(generate(&options, &mut file).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert!(file.is_empty());
     }
-    let (file, totals) = write(&Options { bytes: 0, ..good });
+    let (file, totals) = write(&SampleOptions { bytes: 0, ..good });
     assert_eq!((file.len(), totals.records, totals.pairs.len()), (24, 0, 0));
 }
 
 #[test]
 fn totals_are_sorted_as_numbers() {
-    let pair =
-        PairTotals { messages: 1, payload_bytes: 2, wire_bytes: 3, packets: 4, repeats: 5, ..PairTotals::default() };
+    let pair = PairTotals {
+        messages: 1,
+        payload_bytes: 2,
+        wire_bytes: 3,
+        packets: 4,
+        retransmissions: 5,
+        ..PairTotals::default()
+    };
     let pairs = [((10, 9), pair), ((9, 10), pair), ((9, 300), pair)].into();
-    let mut totals = Totals { framing: Framing::Native, records: 12, file_bytes: 100, pairs };
-    let table = |totals: &Totals| {
+    let mut totals = SampleTotals { framing: SampleFraming::Native, records: 12, file_bytes: 100, pairs };
+    let table = |totals: &SampleTotals| {
         let mut csv = Vec::new();
         totals.write_csv(&mut csv).unwrap();
         String::from_utf8(csv).unwrap()
     };
-    let header = "src,dst,messages,payload_bytes,wire_bytes,packets,repeats\n";
+    let header = "src,dst,messages,payload_bytes,wire_bytes,packets,retransmitted_packets\n";
     assert_eq!(table(&totals), format!("{header}9,10,1,2,3,4,5\n9,300,1,2,3,4,5\n10,9,1,2,3,4,5\n"));
-    totals.framing = Framing::Roce;
+    totals.framing = SampleFraming::Roce;
     let rows = "10.77.0.9,10.77.0.10,1,2,3,4,5\n10.77.0.9,10.77.1.44,1,2,3,4,5\n10.77.0.10,10.77.0.9,1,2,3,4,5\n";
     assert_eq!(table(&totals), format!("{header}{rows}"));
 }

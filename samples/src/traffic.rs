@@ -1,138 +1,143 @@
-//! Who sends what when: reliable connections between the nodes, a few messages at a time, packets in order of time.
+//! Traffic schedule: reliable connections between the nodes, a few messages at a time, packets in
+//! order of time.
 
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::connections::Connections;
-use crate::events::{Event, Events};
-use crate::layout::{Layout, Packet, Rendezvous};
+use crate::connections::SampleConnections;
+use crate::events::{EventQueue, SampleEvent};
+use crate::layout::{RendezvousTemplates, SampleLayout, SamplePacket};
 use crate::random::Random;
-use crate::request::Request;
-use crate::stack::{Stack, Words};
+use crate::request::RequestPacket;
+use crate::stack::{SampleStack, Words};
 use crate::totals::PairTotals;
-use crate::{Kind, Options};
+use crate::{SampleKind, SampleOptions};
 
-/// Messages under way at the same time, at most.
+/// Maximum number of messages in flight.
 const MAX_STREAMS: usize = 32;
-/// Packets that one ACK answers in a big message.
+/// Packets of a big message per ACK.
 const PACKETS_PER_ACK: u32 = 3;
-/// Time of the first packets: 14 November 2023, 22:13:20 UTC.
+/// Time of the first packets in nanoseconds since the epoch: 14 November 2023, 22:13:20 UTC.
 const START_NS: u64 = 1_700_000_000_000_000_000;
-/// From the ACK to the sender's next packets, at most.
+/// Maximum time from an ACK to the sender's next packets in nanoseconds.
 const MAX_THINK_NS: u64 = 64_000;
-/// MPI tag of the messages of the first length; those of the others follow.
+/// MPI tag of messages of the first length; those of the other lengths follow.
 const FIRST_TAG: u32 = 100;
 
-/// A message under way.
+/// A message in flight.
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct MessageInFlight {
     connection: usize,
-    /// Which end sends.
+    /// Sending end.
     end: usize,
-    /// Index of the message's sort.
+    /// Index into [`SampleLayout::messages`].
     message: usize,
-    /// What its envelope says.
+    /// Varying values of its envelope.
     words: Words,
     /// Packets sent so far.
     sent: u32,
-    /// All packets are sent; the last ACK may still be on its way.
+    /// True if all packets are sent; the last ACK may still be on its way.
     complete: bool,
 }
 
-/// The traffic of a capture, packet by packet.
-pub(crate) struct Traffic<'a> {
-    pub(crate) layout: &'a Layout,
-    pub(crate) options: &'a Options,
+/// Generator of a capture's traffic.
+pub(crate) struct TrafficGenerator<'a> {
+    pub(crate) layout: &'a SampleLayout,
+    pub(crate) options: &'a SampleOptions,
     pub(crate) random: Random,
-    /// Decides what is lost.
-    pub(crate) fate: Random,
-    pub(crate) connections: Connections,
-    /// What sends in turn, as two nodes and which end; without a pattern any end of any connection does.
+    /// Random numbers of the loss.
+    pub(crate) loss_random: Random,
+    pub(crate) connections: SampleConnections,
+    /// Senders in turn, as index of the node pair and end; empty without a pattern.
     directions: Vec<(usize, usize)>,
-    /// The next of them.
+    /// Index of the next sender.
     next: usize,
-    streams: Vec<Option<Stream>>,
-    pub(crate) events: Events,
-    /// Messages that were begun.
-    begun: u32,
-    /// Datagrams that each node has sent.
+    streams: Vec<Option<MessageInFlight>>,
+    pub(crate) events: EventQueue,
+    /// Number of messages started.
+    started_messages: u32,
+    /// Datagrams sent, by node.
     pub(crate) datagrams: Vec<u32>,
-    /// What the files will have once the messages under way are complete.
-    pub(crate) promised_bytes: u64,
+    /// Size of the files once the messages in flight are complete.
+    pub(crate) reserved_bytes: u64,
 }
 
-impl<'a> Traffic<'a> {
+impl<'a> TrafficGenerator<'a> {
     /// Connects the nodes.
-    pub(crate) fn new(options: &'a Options, layout: &'a Layout) -> io::Result<Self> {
+    pub(crate) fn new(options: &'a SampleOptions, layout: &'a SampleLayout) -> io::Result<Self> {
         let mut random = Random::new(options.seed);
         let sends = options.directions()?;
-        // In turn, but not one node after the other: neighbours in the list should not be neighbours in time.
+        // Shuffle the senders, so that neighbors in the list do not send one after the other.
         let mut turns: Vec<usize> = (0..sends.as_ref().map_or(0, Vec::len)).collect();
         for last in (1..turns.len()).rev() {
             turns.swap(last, random.below(last as u64 + 1) as usize);
         }
-        let connections = Connections::new(options, sends.as_deref(), &mut random)?;
+        let connections = SampleConnections::new(options, sends.as_deref(), &mut random)?;
         let direction = |&(from, to): &(u16, u16)| {
             let pair = connections.pairs.binary_search_by_key(&[from.min(to), from.max(to)], |pair| pair.nodes);
             (pair.unwrap_or_default(), usize::from(from > to))
         };
         let sends: Vec<(usize, usize)> = sends.iter().flatten().map(direction).collect();
         let directions: Vec<(usize, usize)> = turns.into_iter().map(|turn| sends[turn]).collect();
-        // At most half of all directions are in use, so that a free one is soon found; what is asked for first takes both of a connection.
+        // Use at most half of all directions, so that a free one is found quickly; a rendezvous
+        // takes both directions of a connection.
         let most = if directions.is_empty() { connections.len() } else { directions.len().min(connections.len()) };
         let streams = vec![None; most.min(MAX_STREAMS)];
         Ok(Self {
             layout,
             options,
             random,
-            fate: Random::new(options.seed ^ 0x6C6F_7373),
+            loss_random: Random::new(options.seed ^ 0x6C6F_7373),
             connections,
             directions,
             next: 0,
             streams,
-            events: Events::default(),
-            begun: 0,
+            events: EventQueue::default(),
+            started_messages: 0,
             datagrams: vec![0; usize::from(options.lids) + 1],
-            // The files' own headers of 24 bytes.
-            promised_bytes: 24 * u64::from(options.sinks),
+            // The file headers of 24 bytes.
+            reserved_bytes: 24 * u64::from(options.sinks),
         })
     }
 
-    /// Runs to the end; `seen` gets every packet at every mirrored port with the sink that mirrors it, in order of time (nanoseconds since
-    /// the epoch). Returns the totals per (source, destination).
+    /// Runs to the end and returns the totals per (source, destination).
+    ///
+    /// `seen` receives every observation of a packet in order of time: nanoseconds since the epoch,
+    /// sink, packet.
     pub(crate) fn run(
         mut self,
-        mut seen: impl FnMut(u64, u16, &Packet) -> io::Result<()>,
+        mut seen: impl FnMut(u64, u16, &SamplePacket) -> io::Result<()>,
     ) -> io::Result<BTreeMap<(u16, u16), PairTotals>> {
         for index in 0..self.streams.len() {
             let time_ns = START_NS + self.random.below(MAX_THINK_NS);
-            self.events.push(time_ns, Event::Continue(index));
+            self.events.push(time_ns, SampleEvent::Continue(index));
         }
         while let Some((time_ns, event)) = self.events.pop() {
             match event {
-                Event::Seen(sink, packet) => seen(time_ns, sink, &packet)?,
-                Event::Continue(index) => self.proceed(index, time_ns),
+                SampleEvent::Observation(sink, packet) => seen(time_ns, sink, &packet)?,
+                SampleEvent::Continue(index) => self.proceed(index, time_ns),
             }
         }
         Ok(self.collect())
     }
 
-    /// The stream's next packets and the ACK for them.
+    /// Sends the stream's next packets and the ACK for them.
     fn proceed(&mut self, index: usize, mut time_ns: u64) {
-        // The direction is free again only now, when the last ACK has arrived: what came next on it must come later.
+        // Free the direction only now, after the last ACK has arrived: its next message must come
+        // later.
         if let Some(done) = self.streams[index].take_if(|stream| stream.complete) {
             self.take(done.connection, done.end, false);
         }
         let Some(mut stream) = self.streams[index].or_else(|| self.open(&mut time_ns)) else { return };
         let rendezvous = self.layout.messages[stream.message].rendezvous;
-        if let Some(Rendezvous { offer, grant, .. }) = rendezvous.filter(|_| stream.sent == 0) {
-            time_ns = self.say(&stream, stream.end, offer, time_ns);
-            time_ns = self.say(&stream, 1 - stream.end, grant, time_ns);
+        if let Some(RendezvousTemplates { offer, grant, .. }) = rendezvous.filter(|_| stream.sent == 0) {
+            time_ns = self.send_envelope(&stream, stream.end, offer, time_ns);
+            time_ns = self.send_envelope(&stream, 1 - stream.end, grant, time_ns);
         }
-        // Small messages go in groups of up to four, of which the last asks for the ACK.
+        // Small messages are sent in groups of up to four; the last one asks for the ACK.
         let group = match self.options.kind {
-            Kind::Small => 1 + self.random.below(4) as u32,
-            Kind::Big => PACKETS_PER_ACK,
+            SampleKind::Small => 1 + self.random.below(4) as u32,
+            SampleKind::Big => PACKETS_PER_ACK,
         };
         let mut requests = Vec::with_capacity(group as usize);
         for number in 1..=group {
@@ -143,26 +148,27 @@ impl<'a> Traffic<'a> {
             let (template, is_last) = self.layout.messages[stream.message].packet(stream.sent);
             let ack_req = number == group || (is_last && self.is_long_enough());
             let psn = self.connections.request(stream.connection, stream.end);
-            requests.push(Request { template, is_last, ack_req, psn, words: stream.words });
+            requests.push(RequestPacket { template, is_last, ack_req, psn, words: stream.words });
             stream.sent += 1;
             stream.complete = is_last;
         }
         let ack_is_promised = self.layout.messages[stream.message].packets >= PACKETS_PER_ACK;
         time_ns = self.deliver(stream.connection, stream.end, &requests, ack_is_promised, time_ns);
-        if let Some(Rendezvous { done, .. }) = rendezvous.filter(|_| stream.complete) {
-            time_ns = self.say(&stream, stream.end, done, time_ns);
+        if let Some(RendezvousTemplates { done, .. }) = rendezvous.filter(|_| stream.complete) {
+            time_ns = self.send_envelope(&stream, stream.end, done, time_ns);
         }
         self.streams[index] = Some(stream);
         time_ns += self.random.below(MAX_THINK_NS);
-        self.events.push(time_ns, Event::Continue(index));
+        self.events.push(time_ns, SampleEvent::Continue(index));
     }
 
-    /// The messages that were begun are enough for the size that was asked for.
+    /// True if the started messages reach the requested size.
     fn is_long_enough(&self) -> bool {
-        self.promised_bytes >= self.options.bytes
+        self.reserved_bytes >= self.options.bytes
     }
 
-    /// Takes or frees a direction for a message, or both of the connection where the receiver answers the message; false where it is taken.
+    /// Marks a direction as busy or free, or both directions of the connection if messages use a
+    /// rendezvous. Returns false if a direction to be taken is busy.
     fn take(&mut self, connection: usize, end: usize, busy: bool) -> bool {
         let takes_both = self.layout.messages.iter().any(|message| message.rendezvous.is_some());
         let ends = self.connections.busy(connection);
@@ -176,13 +182,14 @@ impl<'a> Traffic<'a> {
         is_free
     }
 
-    /// A new message on a direction that is free, not before its nodes have introduced themselves; nothing when the file will be long
-    /// enough.
-    fn open(&mut self, time_ns: &mut u64) -> Option<Stream> {
+    /// Starts a message on a free direction, after the connection messages of its nodes. `None` if
+    /// the file will be long enough.
+    fn open(&mut self, time_ns: &mut u64) -> Option<MessageInFlight> {
         if self.is_long_enough() {
             return None;
         }
-        // The length is drawn first, and promised when it is known how often the packets will be seen.
+        // Draw the length first; reserve its bytes once the connection, and so the number of
+        // observations, is known.
         let message = self.draw_message();
         let (connection, end) = loop {
             let (connection, end) = self.choose_direction();
@@ -190,12 +197,12 @@ impl<'a> Traffic<'a> {
                 break (connection, end);
             }
         };
-        self.promise(message, connection);
-        *time_ns = self.introduce(self.connections.pair_of(connection), *time_ns).max(*time_ns);
+        self.reserve(message, connection);
+        *time_ns = self.send_connection_messages(self.connections.pair_of(connection), *time_ns).max(*time_ns);
         Some(self.begin(connection, end, message))
     }
 
-    /// One end of a connection: in turn where there is a pattern, else any.
+    /// Connection and end of the next sender: in turn with a pattern, otherwise at random.
     fn choose_direction(&mut self) -> (usize, usize) {
         if let Some(&(pair, end)) = self.directions.get(self.next) {
             self.next = (self.next + 1) % self.directions.len();
@@ -206,13 +213,14 @@ impl<'a> Traffic<'a> {
         (choice / 2, choice % 2)
     }
 
-    /// The sort of the next message of a connection; nothing when the file will be long enough.
+    /// Next message of a connection, as index into the messages; `None` if the file will be long
+    /// enough.
     fn choose_message(&mut self, connection: usize) -> Option<usize> {
         if self.is_long_enough() {
             return None;
         }
         let choice = self.draw_message();
-        self.promise(choice, connection);
+        self.reserve(choice, connection);
         Some(choice)
     }
 
@@ -220,36 +228,36 @@ impl<'a> Traffic<'a> {
         self.random.below(self.layout.messages.len() as u64) as usize
     }
 
-    /// The bytes of a message, with the ACKs that are its own.
-    fn promise(&mut self, message: usize, connection: usize) {
+    /// Reserves the bytes of a message and of its own ACKs.
+    fn reserve(&mut self, message: usize, connection: usize) {
         let message = &self.layout.messages[message];
         let packets = (0..message.packets).map(|index| self.layout.record_bytes(message.packet(index).0)).sum::<u64>();
-        // A message shorter than that shares its ACK with others: it is promised when it is sent.
+        // A shorter message shares its ACK with others; the ACK is reserved when it is sent.
         let acks = u64::from(message.packets / PACKETS_PER_ACK) * self.layout.record_bytes(self.layout.ack);
-        self.promised_bytes += (packets + acks) * self.sights(connection);
+        self.reserved_bytes += (packets + acks) * self.observations(connection);
     }
 
-    /// A message begins.
-    fn begin(&mut self, connection: usize, end: usize, message: usize) -> Stream {
+    /// Starts a message.
+    fn begin(&mut self, connection: usize, end: usize, message: usize) -> MessageInFlight {
         let mut words = Words::default();
-        if self.options.stack != Stack::None {
+        if self.options.stack != SampleStack::None {
             let rank = u32::from(self.connections.node(connection, end) - 1);
             let pair = self.connections.pair_of(connection);
             let total = &mut self.connections.pairs[pair].totals[end];
             total.mpi_messages += 1;
             total.mpi_bytes += self.layout.messages[message].mpi_bytes;
-            words = [rank, FIRST_TAG + message as u32, total.mpi_messages as u32, self.begun];
-            self.begun = self.begun.wrapping_add(1);
+            words = [rank, FIRST_TAG + message as u32, total.mpi_messages as u32, self.started_messages];
+            self.started_messages = self.started_messages.wrapping_add(1);
         }
-        Stream { connection, end, message, words, sent: 0, complete: false }
+        MessageInFlight { connection, end, message, words, sent: 0, complete: false }
     }
 
-    /// One packet that belongs to a message and has no data of it.
-    fn say(&mut self, stream: &Stream, end: usize, template: u16, time_ns: u64) -> u64 {
+    /// Sends one packet of a message that carries no data.
+    fn send_envelope(&mut self, stream: &MessageInFlight, end: usize, template: u16, time_ns: u64) -> u64 {
         self.send_one(stream.connection, end, template, stream.words, time_ns)
     }
 
-    /// The totals by node numbers, without the pairs that exchanged nothing.
+    /// The totals by node numbers, without pairs that sent no packets.
     fn collect(&self) -> BTreeMap<(u16, u16), PairTotals> {
         let mut totals = BTreeMap::new();
         for pair in &self.connections.pairs {

@@ -1,5 +1,5 @@
-//! The table of `README.md` against the files: every sample is the run's file it names, with the records it names, and
-//! every truth is the run's.
+//! Checks the table of `README.md`: every sample is a copy of the file that its row names and has
+//! the stated number of records, and every truth is that of the run.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot read its files has failed")]
 
@@ -11,7 +11,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_path_buf()
 }
 
-/// (sample, file of the run, records) of the table's rows.
+/// The rows of the table: sample, file of the run, number of records.
 fn rows() -> Vec<(String, String, usize)> {
     let readme = fs::read_to_string(folder().join("README.md")).unwrap();
     let rows = readme.lines().filter(|line| line.starts_with("| `") && line.contains(".pcap.zst"));
@@ -27,7 +27,7 @@ fn le32(bytes: &[u8]) -> u32 {
 }
 
 #[test]
-fn every_sample_stands_in_the_table() {
+fn every_sample_is_in_the_table() {
     let mut named: Vec<String> = rows().into_iter().map(|(sample, ..)| sample).collect();
     let files = fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut present: Vec<String> =
@@ -47,7 +47,7 @@ fn samples_are_the_files_of_their_runs() {
         let mut copies: HashMap<&[u8], usize> = HashMap::new();
         let mut found = 0;
         let mut at = 24;
-        // Link type 197: the ERF header in front of the packet carries the time and differs between copies.
+        // Link type 197: skip the ERF header, whose timestamp differs between mirror copies.
         let skipped = if le32(&file[20..]) == 197 { 16 } else { 0 };
         while at < file.len() {
             let length = le32(&file[at + 8..]) as usize;
@@ -56,7 +56,7 @@ fn samples_are_the_files_of_their_runs() {
             found += 1;
         }
         assert_eq!(found, records, "{sample}");
-        // A sink holds every packet once per port it passed: never an odd number of times.
+        // A sink records every packet at two ports, so never an odd number of times.
         assert!(skipped == 0 || copies.values().all(|count| count % 2 == 0), "{sample}");
     }
 }

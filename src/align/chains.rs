@@ -1,55 +1,65 @@
-//! Files of one capture point that follow each other: rotated by a recorder, or cut by hand.
+//! Chains the files of one capture point that follow each other: rotated by the capture program, or
+//! split by hand.
 //!
 //! ```text
 //! a.pcap   QP 7: PSN 100 .. 163      QP 9: PSN 5 .. 80
-//! b.pcap   QP 7: PSN 161 .. 240      QP 9: PSN 81 .. 90      goes on where a ended: one stream
-//! c.pcap   QP 7: PSN 100 .. 240                              begins anew: another run under the same numbers
+//! b.pcap   QP 7: PSN 161 .. 240      QP 9: PSN 81 .. 90      continues a: one stream
+//! c.pcap   QP 7: PSN 100 .. 240                              starts over: another run
 //! ```
-//! Where the requests of most connections go on in the next file, both are tracked as one: what is open at the end of
-//! the first continues in the second, and a copy of a packet across the seam counts once.
+//!
+//! In: one packet sample per input. Out: the inputs grouped into streams, each in the order of
+//! time. Invariant: each input is in exactly one stream.
+//!
+//! The files of a stream are tracked as one: a message that is open at the end of one file
+//! continues in the next, and a packet that both hold counts once.
 
-use super::sights::{Seam, Sights};
+use super::packet_sample::{PacketSample, PsnRange};
 use crate::model::ConnectionKey;
 use std::collections::BTreeMap;
 
 /// PSNs have 24 bits.
 const MASK: u32 = 0xFF_FFFF;
-/// Share of the shorter of two files, in percent, by which they may overlap in time without proof that they hold the same
-/// records there: those of a seam may be out of order.
+/// Two files may overlap in time by this share of the shorter one, in percent, because records at
+/// the boundary may be out of order. A longer overlap needs proof that both hold the same records.
 const OVERLAP_PERCENT: i64 = 10;
-/// Records of one capture point may be so much out of order: they are stamped when they are polled for.
+/// Records of one capture point may be this much out of order, because they are timestamped when
+/// the capture program polls for them.
 const DISORDER_NS: i64 = 1_000_000;
 
-/// A file: its time, and the first and last PSN of the requests of each connection.
-struct File<'a> {
+/// A file: the times of its first and last packet, and the first and last request PSN per
+/// connection.
+struct ChainFile<'a> {
     input: usize,
     times_ns: (i64, i64),
-    seams: BTreeMap<ConnectionKey, Seam>,
-    sights: &'a Sights,
+    psn_ranges: BTreeMap<ConnectionKey, PsnRange>,
+    sample: &'a PacketSample,
 }
 
-/// Inputs by stream: those of one in the order of time. `None` stands for inputs of which there is no sample: each is a
-/// stream by itself.
+/// Groups the inputs by stream, each stream in the order of time. An input without a sample
+/// (`None`) is a stream of its own.
 #[must_use]
-pub fn chains(samples: &[Option<&Sights>]) -> Vec<Vec<usize>> {
+pub fn chains(samples: &[Option<&PacketSample>]) -> Vec<Vec<usize>> {
     let mut files = Vec::new();
     let mut streams: Vec<Vec<usize>> = Vec::new();
     for (input, sample) in samples.iter().enumerate() {
-        match sample.and_then(|sights| Some((sights.span_ns()?, sights))) {
-            Some((times_ns, sights)) => files.push(File { input, times_ns, seams: sights.seams(), sights }),
+        match sample.and_then(|sample| Some((sample.span_ns()?, sample))) {
+            Some((times_ns, sample)) => {
+                files.push(ChainFile { input, times_ns, psn_ranges: sample.psn_ranges(), sample });
+            }
             None => streams.push(vec![input]),
         }
     }
     files.sort_by_key(|file| (file.times_ns, file.input));
-    let mut chains: Vec<Chain<'_>> = Vec::new();
+    let mut chains: Vec<FileChain<'_>> = Vec::new();
     for file in &files {
         let (mut before, others): (Vec<_>, Vec<_>) = chains.into_iter().partition(|chain| chain.continues(file));
         chains = others;
-        // Of several the one that ended last: its connections are the nearest. Those that ended before it began are of
-        // the same capture point, and had other connections.
+        // If several chains match, the file joins the one that ended last: its connections are the
+        // closest in time. Chains that ended before that one started are of the same capture point,
+        // with other connections, and are joined too.
         before.sort_by_key(|chain| chain.times_ns().1);
         let Some(mut chain) = before.pop() else {
-            chains.push(Chain::new(file));
+            chains.push(FileChain::new(file));
             continue;
         };
         while let Some(mut other) = before.pop() {
@@ -69,49 +79,50 @@ pub fn chains(samples: &[Option<&Sights>]) -> Vec<Vec<usize>> {
 }
 
 /// Files of one capture point, in the order of time.
-struct Chain<'a> {
-    files: Vec<&'a File<'a>>,
-    /// Of each connection where it was seen last.
-    seams: BTreeMap<ConnectionKey, Seam>,
+struct FileChain<'a> {
+    files: Vec<&'a ChainFile<'a>>,
+    /// PSN range of each connection in the last file that holds it.
+    psn_ranges: BTreeMap<ConnectionKey, PsnRange>,
 }
 
-impl<'a> Chain<'a> {
-    fn new(file: &'a File<'a>) -> Self {
-        Self { files: vec![file], seams: file.seams.clone() }
+impl<'a> FileChain<'a> {
+    fn new(file: &'a ChainFile<'a>) -> Self {
+        Self { files: vec![file], psn_ranges: file.psn_ranges.clone() }
     }
 
-    fn add(&mut self, file: &'a File<'a>) {
+    fn add(&mut self, file: &'a ChainFile<'a>) {
         self.files.push(file);
-        self.seams.extend(file.seams.iter().map(|(key, seam)| (*key, *seam)));
+        self.psn_ranges.extend(file.psn_ranges.iter().map(|(key, range)| (*key, *range)));
     }
 
-    /// Where its first file begins, and where its last one ends.
+    /// Times of the first packet of its first file and the last packet of its last file.
     fn times_ns(&self) -> (i64, i64) {
         let ends = self.files.last().map_or(i64::MIN, |file| file.times_ns.1);
         (self.files.first().map_or(i64::MAX, |file| file.times_ns.0), ends)
     }
 
-    /// The file goes on where the chain ends.
-    fn continues(&self, later: &File<'_>) -> bool {
-        let length_ns = |file: &File<'_>| file.times_ns.1.saturating_sub(file.times_ns.0);
+    /// True if the file continues the chain.
+    fn continues(&self, later: &ChainFile<'_>) -> bool {
+        let length_ns = |file: &ChainFile<'_>| file.times_ns.1.saturating_sub(file.times_ns.0);
         let Some(last) = self.files.last() else { return false };
         let overlap_ns = last.times_ns.1.saturating_sub(later.times_ns.0);
-        // Nothing begins anew so soon. A few copies of earlier packets may come first, and all connections may be others.
+        // Nothing starts over so soon. The PSNs prove nothing here: retransmissions may come first,
+        // and all connections may be other ones.
         if overlap_ns.saturating_abs() <= DISORDER_NS {
             return true;
         }
         if overlap_ns > (length_ns(last).min(length_ns(later)) / 100 * OVERLAP_PERCENT).max(DISORDER_NS) {
-            return last.sights.overlaps(later.sights);
+            return last.sample.overlaps(later.sample);
         }
-        let (mut on, mut anew) = (0u64, 0u64);
-        for (key, seam) in &later.seams {
-            let Some(before) = self.seams.get(key) else { continue };
+        let (mut continued, mut restarted) = (0u64, 0u64);
+        for (key, range) in &later.psn_ranges {
+            let Some(before) = self.psn_ranges.get(key) else { continue };
             let length = before.last.wrapping_sub(before.first) & MASK;
-            let at = seam.first.wrapping_sub(before.first) & MASK;
-            // What lies in the first half of the earlier range, or anywhere behind it, has begun anew.
-            let is_on = at >= length.div_ceil(2) && at < MASK / 2;
-            *(if is_on { &mut on } else { &mut anew }) += u64::from(length) + 1;
+            let at = range.first.wrapping_sub(before.first) & MASK;
+            // A range that starts in the first half of the earlier one, or before it, starts over.
+            let is_continued = at >= length.div_ceil(2) && at < MASK / 2;
+            *(if is_continued { &mut continued } else { &mut restarted }) += u64::from(length) + 1;
         }
-        on > anew.saturating_mul(4)
+        continued > restarted.saturating_mul(4)
     }
 }

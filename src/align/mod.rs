@@ -1,100 +1,112 @@
-//! Clocks of several captures: how far they are apart, from packets that two of them hold.
+//! Finds how far the clocks of several captures are apart, from packets that two of them hold.
 //!
-//! Each input draws a sample of its packets by a hash of what a packet is, so that two inputs draw the same ones ([`Sights`]). `common` finds those that two
-//! of them hold and says what they tell: a packet from a port that one input sees to a port that the other one sees was stamped by both, the sender's first,
-//! so packets that went there bound the difference of the two clocks from above, packets that came back from below. Where one input sees both ports
-//! of a pair, each packet bounds it from both sides. `line` finds the clock between these bounds, and how sure it is.
+//! In: a [`PacketSample`] of each input. Out: an [`Alignment`], with a correction per input and the
+//! transit samples.
 //!
-//! Inputs whose clocks agree within the uncertainty are left as they are. All others are corrected to the clock of the first input, or to that of a manifest, on the
-//! way over other inputs that is surest.
+//! Each input samples its packets by a hash of their headers, so that all inputs sample the same
+//! packets. `common` finds the packets that two inputs hold. If each input sees one of the two
+//! ports of a connection, packets in one direction bound the difference of the clocks from above,
+//! packets in the other direction from below. If an input sees both ports, each packet bounds it
+//! from both sides. `model::line` finds the line between these bounds, and its uncertainty.
+//!
+//! All inputs are corrected to the clock of the first one, or to the clock of a manifest, along the
+//! chain of inputs with the least uncertainty.
+//!
+//! Invariant: times of inputs whose clocks agree within the uncertainty are not changed.
 
 mod chains;
 mod common;
-mod sights;
+mod packet_sample;
 #[cfg(test)]
 mod tests;
 
 pub use chains::chains;
-pub use sights::{Drawn, Sights, hash};
+pub use packet_sample::{PacketSample, SampleCandidate, hash};
 
-use crate::model::{Clock, ClockRow, ConnectionKey, SizeClass, Turn, Verb};
-use common::Common;
+use crate::model::{Clock, ClockRow, ConnectionKey, PacketRole, SizeClass, Verb};
+use common::CommonPackets;
 use ibscope_parsers::ib::Opcode;
-use sights::{Drawing, Sight};
+use packet_sample::{FinishedSample, SampledPacket};
 use std::collections::BTreeMap;
 
-/// Clocks that do not run evenly and are farther apart than ten minutes are not found from packets: a queue pair that
-/// begins anew with the same numbers would look the same. At an even pace it would not.
+/// Packets cannot align clocks that run unevenly and are farther apart than ten minutes, in
+/// nanoseconds: a queue pair that starts over with the same PSNs looks the same, except at an even
+/// rate.
 const MAX_APART_NS: f64 = 600e9;
-/// A clock that does not run evenly is corrected if it stays as near to even as this, in nanoseconds, and is so many times farther off.
+/// An unevenly running clock is corrected if the uncertainty of its line is at most this many
+/// nanoseconds, and its offset at least `MIN_IMPROVEMENT` times the uncertainty.
 const MOST_UNEVEN_NS: f64 = 1e6;
-const MUCH: f64 = 10.0;
-const CONTRADICTION: &str = "their times contradict each other: a clock was set or runs unevenly, or the packets are not the same ones; \
-                             give what is known with --manifest";
+const MIN_IMPROVEMENT: f64 = 10.0;
+const CONTRADICTION: &str = "their timestamps contradict each other: a clock was set or runs unevenly, or different packets look alike; \
+                             state the known clocks with --manifest";
 
-/// What is known of the clocks of all inputs.
+/// The clocks of all inputs.
 #[derive(Debug, Default)]
-pub struct Aligned {
-    /// By input: what its times are corrected by; `None` where they are left as they are.
+pub struct Alignment {
+    /// By input: the correction of its times; `None` if they are not corrected.
     pub clocks: Vec<Option<Clock>>,
-    /// By input: what the profile says of it; `None` for the input that others are held against, and for one that shares nothing.
+    /// By input: its row in the profile; `None` for the input that others are compared with, and
+    /// for an input that has no packets in common with others.
     pub rows: Vec<Option<ClockRow>>,
-    /// The packets that were compared, from the sender's port to the receiver's.
+    /// Transit samples of the packets that were compared, from the sender's port to the receiver's.
     pub transits: Vec<Transit>,
-    /// Pairs of inputs that hold the same packets and whose clocks could not be compared, and why.
+    /// Pairs of inputs with common packets whose clocks could not be compared, and the reason.
     pub unclear: Vec<(usize, usize, &'static str)>,
 }
 
-/// The way of a packet from one port to the other.
+/// Transit sample: the time of a packet between two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transit {
-    /// Its connection.
+    /// Connection of the packet.
     pub connection: ConnectionKey,
-    /// What it belongs to.
+    /// Operation that the packet belongs to.
     pub verb: Verb,
-    /// How long its payload is.
+    /// Size class of its payload.
     pub size: SizeClass,
-    /// When it began, on the clock that all are corrected to.
+    /// Time at the sender's port, on the clock that all inputs are corrected to.
     pub time_ns: i64,
-    /// How long it took; 0 where the uncertainty of the clocks turned it round.
+    /// Transit time; 0 if the clocks, which are uncertain, make it negative.
     pub ns: u64,
 }
 
-/// How the clock of one input runs against that of another.
-struct Edge {
+/// The clock of one input relative to that of another.
+struct ClockEdge {
     inputs: (usize, usize),
-    /// Of the second input on the first.
+    /// Clock of the second input, relative to the first.
     clock: Clock,
-    /// The clocks are the same, as far as can be told.
+    /// The clocks differ by no more than the uncertainty.
     agrees: bool,
-    /// A line lies between the bounds.
+    /// A straight line lies between the bounds.
     is_even: bool,
     uncertainty_ns: f64,
-    common: Common,
+    common: CommonPackets,
 }
 
-/// A clock that is known beforehand, and by how much it may be wrong, in nanoseconds.
-pub type Given = (Clock, u64);
+/// A clock given by the user, and how much it may be wrong, in nanoseconds.
+pub type KnownClock = (Clock, u64);
 
-/// What is known of one input on the way.
+/// The clock of one input whose path to the root is found.
 #[derive(Clone)]
-struct Known {
-    /// Its clock on that of the root.
+struct InputClock {
+    /// Its clock, relative to the root.
     clock: Clock,
-    /// What the clock of the root is called.
+    /// Name of the root's clock.
     reference: String,
     uncertainty_ns: f64,
 }
 
-/// Compares the clocks of inputs. `names` are theirs, for the profile; `given` are the clocks that need not be found, all on one clock, which is
-/// called `reference`; they get neither clock nor row here.
+/// Compares the clocks of all inputs.
+///
+/// `names` are the names of the inputs for the profile. `given` are clocks that are known already,
+/// all relative to the one called `reference`; their inputs get neither a correction nor a row
+/// here.
 #[must_use]
-pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<Given>], reference: &str) -> Aligned {
+pub fn align(samples: Vec<PacketSample>, names: &[String], given: &[Option<KnownClock>], reference: &str) -> Alignment {
     let given = |input: usize| given.get(input).copied().flatten();
-    let finish = |(input, sights): (usize, Sights)| sights.finish(given(input).map(|(clock, _)| clock));
-    let inputs: Vec<Drawing> = sights.into_iter().enumerate().map(finish).collect();
+    let finish = |(input, sample): (usize, PacketSample)| sample.finish(given(input).map(|(clock, _)| clock));
+    let inputs: Vec<FinishedSample> = samples.into_iter().enumerate().map(finish).collect();
     let mut aligned =
-        Aligned { clocks: vec![None; inputs.len()], rows: vec![None; inputs.len()], ..Aligned::default() };
+        Alignment { clocks: vec![None; inputs.len()], rows: vec![None; inputs.len()], ..Alignment::default() };
     let mut edges = Vec::new();
     for second in 1..inputs.len() {
         for first in 0..second {
@@ -107,20 +119,21 @@ pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<Given>], ref
             }
         }
     }
-    let mut known: BTreeMap<usize, Known> = BTreeMap::new();
+    let mut known: BTreeMap<usize, InputClock> = BTreeMap::new();
     for index in 0..inputs.len() {
         if let Some((_, uncertainty_ns)) = given(index) {
-            // Its sights are on the reference's clock already.
+            // `finish` has corrected its times to the clock of the reference.
             let uncertainty_ns = uncertainty_ns as f64;
-            known.insert(index, Known { clock: Clock::default(), reference: reference.to_owned(), uncertainty_ns });
+            known
+                .insert(index, InputClock { clock: Clock::default(), reference: reference.to_owned(), uncertainty_ns });
         }
     }
     for root in 0..inputs.len() {
-        // The next step is the one after which most is known.
-        while let Some((edge, from, to)) = surest(&edges, &known) {
+        // Each step takes the input whose clock is then the least uncertain.
+        while let Some((edge, from, to)) = least_uncertain_edge(&edges, &known) {
             let step = if to == edge.inputs.1 { edge.clock } else { edge.clock.inverse() };
-            let Known { clock: before, reference, uncertainty_ns } = known[&from].clone();
-            let clock = if edge.agrees { before } else { step.on(&before) };
+            let InputClock { clock: before, reference, uncertainty_ns } = known[&from].clone();
+            let clock = if edge.agrees { before } else { step.relative_to(&before) };
             let uncertainty_ns = uncertainty_ns + edge.uncertainty_ns;
             let at_ns = inputs[to].span_ns().map_or(0, |(first, _)| first);
             aligned.clocks[to] = (clock != Clock::default()).then_some(clock);
@@ -134,9 +147,9 @@ pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<Given>], ref
                 is_even: edge.is_even,
                 common_packets: edge.common.packets.len() as u64,
             });
-            known.insert(to, Known { clock, reference, uncertainty_ns });
+            known.insert(to, InputClock { clock, reference, uncertainty_ns });
         }
-        known.entry(root).or_insert_with(|| Known {
+        known.entry(root).or_insert_with(|| InputClock {
             clock: Clock::default(),
             reference: names.get(root).cloned().unwrap_or_default(),
             uncertainty_ns: 0.0,
@@ -146,8 +159,11 @@ pub fn align(sights: Vec<Sights>, names: &[String], given: &[Option<Given>], ref
     aligned
 }
 
-/// Of the edges that lead from what is known to what is not, the one with the least uncertainty at its end.
-fn surest<'a>(edges: &'a [Edge], known: &BTreeMap<usize, Known>) -> Option<(&'a Edge, usize, usize)> {
+/// The edge from an aligned input to one that is not, with the least uncertainty at its end.
+fn least_uncertain_edge<'a>(
+    edges: &'a [ClockEdge],
+    known: &BTreeMap<usize, InputClock>,
+) -> Option<(&'a ClockEdge, usize, usize)> {
     let ways = edges.iter().filter_map(|edge| {
         let (a, b) = edge.inputs;
         let (from, to) = match (known.get(&a), known.get(&b)) {
@@ -161,21 +177,24 @@ fn surest<'a>(edges: &'a [Edge], known: &BTreeMap<usize, Known>) -> Option<(&'a 
     best.map(|(_, edge, from, to)| (edge, from, to))
 }
 
-/// Compares two inputs; `None` where they hold nothing in common.
-fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing)) -> Option<Result<Edge, &'static str>> {
-    let mut common = Common::find(here, there);
-    let base_ns = middle(common.packets.iter().map(common::Packet::difference_ns))?;
-    let (start_ns, end_ns) = span(common.packets.iter().map(|packet| packet.here.time_ns))?;
+/// Compares two inputs; `None` if they have no packets in common.
+fn compare(
+    (first, here): (usize, &FinishedSample),
+    (second, there): (usize, &FinishedSample),
+) -> Option<Result<ClockEdge, &'static str>> {
+    let mut common = CommonPackets::find(here, there);
+    let base_ns = middle(common.packets.iter().map(common::CommonPacket::difference_ns))?;
+    let (start_ns, end_ns) = span(common.packets.iter().map(|packet| packet.first.time_ns))?;
     let origin_ns = start_ns + (end_ns - start_ns) / 2;
-    // A time may have been cut to the resolution on either side.
+    // Either timestamp may be truncated to its resolution.
     let slack = (here.resolution_ns.max(there.resolution_ns) - 1) as f64;
     let Some(clouds) = common.clouds((origin_ns, base_ns), slack) else {
-        return Some(Err("only packets in one direction are in both"));
+        return Some(Err("the packets in both are of one direction only"));
     };
     let Some(line) = clouds.fit() else {
         return Some(Err(CONTRADICTION));
     };
-    // How far an even clock can be off at both ends of what the two hold.
+    // The uncertainty of the line is largest at the first and the last time of both inputs.
     let (from, to) = there.span_ns().unwrap_or_default();
     let (own_from, own_to) = here.span_ns().unwrap_or_default();
     let ends = [own_from.min(from.saturating_sub(base_ns)), own_to.max(to.saturating_sub(base_ns))]
@@ -183,14 +202,15 @@ fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing))
     let uncertainty = clouds.uncertainty(&line, (ends[0], ends[1]));
     let apart = ends.map(|x| (base_ns as f64 + line.at + line.slope * x).abs());
     let (least, most) = (apart[0].min(apart[1]), apart[0].max(apart[1]));
-    // One that does not run evenly is set right where that is much better than nothing.
+    // A clock that runs unevenly is corrected only if the correction is much better than none.
     let is_even = line.margin >= 0.0;
-    // Numbers come again: parts of a capture that follow each other may hold packets that are alike, at the pace of their sender. Copies of one
-    // packet differ by a clock and a way, which fits a line; packets that are sent at a later time do not.
+    // PSNs wrap around: consecutive parts of one capture may hold packets that look alike, at the
+    // rate of their sender. Observations of one packet differ by clock and transit time, which fits
+    // a line. Packets that were sent later do not.
     if !is_even && (own_to < from || to < own_from) {
-        return Some(Err("they do not overlap in time, and what is alike in them is not the same packets"));
+        return Some(Err("they do not overlap in time, so packets that look alike are different packets"));
     }
-    if !is_even && (most > MAX_APART_NS || uncertainty > MOST_UNEVEN_NS || least < MUCH * uncertainty) {
+    if !is_even && (most > MAX_APART_NS || uncertainty > MOST_UNEVEN_NS || least < MIN_IMPROVEMENT * uncertainty) {
         return Some(Err(CONTRADICTION));
     }
     let agrees = most <= uncertainty;
@@ -200,7 +220,7 @@ fn compare((first, here): (usize, &Drawing), (second, there): (usize, &Drawing))
         gain: 1.0 / (1.0 + line.slope) - 1.0,
     };
     let uncertainty_ns = if agrees { uncertainty + most } else { uncertainty };
-    Some(Ok(Edge { inputs: (first, second), clock, agrees, is_even, uncertainty_ns, common }))
+    Some(Ok(ClockEdge { inputs: (first, second), clock, agrees, is_even, uncertainty_ns, common }))
 }
 
 fn middle(values: impl Iterator<Item = i64>) -> Option<i64> {
@@ -213,8 +233,13 @@ fn span(times: impl Iterator<Item = i64> + Clone) -> Option<(i64, i64)> {
     times.clone().min().zip(times.max())
 }
 
-/// Transits of packets from a port that one input sees to a port that the other one sees, of each connection from the two inputs that hold most of them.
-fn transits(edges: &[Edge], clocks: &[Option<Clock>], unclear: &mut Vec<(usize, usize, &'static str)>) -> Vec<Transit> {
+/// Transit samples between a port that one input sees and a port that another sees. Each connection
+/// takes its samples from the two inputs that hold most of them.
+fn transits(
+    edges: &[ClockEdge],
+    clocks: &[Option<Clock>],
+    unclear: &mut Vec<(usize, usize, &'static str)>,
+) -> Vec<Transit> {
     let corrected = |input: usize, time_ns: i64| match clocks.get(input).copied().flatten() {
         Some(clock) => clock.corrected_ns(time_ns),
         None => time_ns,
@@ -223,13 +248,12 @@ fn transits(edges: &[Edge], clocks: &[Option<Clock>], unclear: &mut Vec<(usize, 
     for edge in edges.iter().filter(|edge| edge.is_even) {
         let (first, second) = edge.inputs;
         let mut own: BTreeMap<ConnectionKey, Vec<Transit>> = BTreeMap::new();
-        let passages = edge.common.passages();
-        for (packet, is_forth) in passages {
-            let Some(verb) = Verb::of(packet.here.opcode).filter(|_| is_timed(packet.here.opcode)) else { continue };
-            let times_ns = (corrected(first, packet.here.time_ns), corrected(second, packet.there.time_ns));
+        for (packet, is_forth) in edge.common.transits() {
+            let Some(verb) = Verb::of(packet.first.opcode).filter(|_| is_timed(packet.first.opcode)) else { continue };
+            let times_ns = (corrected(first, packet.first.time_ns), corrected(second, packet.second.time_ns));
             let (from_ns, to_ns) = if is_forth { times_ns } else { (times_ns.1, times_ns.0) };
             let ns = u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
-            let size = SizeClass::of(u64::from(packet.here.payload_bytes));
+            let size = SizeClass::of(u64::from(packet.first.payload_bytes));
             own.entry(packet.key).or_default().push(Transit {
                 connection: packet.key,
                 verb,
@@ -243,7 +267,7 @@ fn transits(edges: &[Edge], clocks: &[Option<Clock>], unclear: &mut Vec<(usize, 
             unclear.push((
                 first,
                 second,
-                "what is between them takes less time than their clocks are known to; no transits are shown",
+                "transit between them takes less time than the uncertainty of their clocks; no transits are shown",
             ));
             continue;
         }
@@ -257,7 +281,7 @@ fn transits(edges: &[Edge], clocks: &[Option<Clock>], unclear: &mut Vec<(usize, 
     best.into_values().flatten().collect()
 }
 
-/// As where one input holds both ports: requests and responses, no acknowledgements.
+/// Requests and responses, not acknowledgements, as if one input held both ports.
 fn is_timed(opcode: Opcode) -> bool {
-    matches!(Turn::of(opcode), Turn::Request | Turn::Response)
+    matches!(PacketRole::of(opcode), PacketRole::Request | PacketRole::Response)
 }

@@ -1,46 +1,46 @@
-//! Samples of two captures against each other.
+//! Compares the samples of two captures.
 
 use super::*;
-use crate::model::{Kind, Marks, PacketRecord, Packets};
+use crate::model::{PacketFields, PacketRecord, Packets};
 use ibscope_parsers::{Lid, Psn, Qpn};
 
 const ACK: u8 = 0x11;
 const SEND_ONLY: u8 = 0x04;
 
-/// SENDs from 1 to 2 and their ACKs, each a number and a time: what a capture holds.
-fn sights(requests: impl Iterator<Item = (u32, i64)>, answers: impl Iterator<Item = (u32, i64)>) -> Sights {
+/// Sample of SENDs from 1 to 2 and their ACKs, each with a PSN and a time.
+fn sample_of(requests: impl Iterator<Item = (u32, i64)>, responses: impl Iterator<Item = (u32, i64)>) -> PacketSample {
     let packet = |slot, opcode, (psn, time_ns)| {
-        let number = (Kind::Data, Psn::new(psn), false);
-        PacketRecord::new(time_ns, (Opcode(opcode), slot), number, Marks::default(), 30, 0, 0, (0, 0))
+        let (opcode, psn) = (Opcode(opcode), Psn::new(psn));
+        PacketRecord::new(PacketFields { time_ns, opcode, slot, psn, ..PacketFields::default() })
     };
     let key = |src, dst| {
         let ends = [src, dst].map(|lid| ibscope_parsers::Endpoint::from_lid(Lid(lid)));
         ConnectionKey::of(ends.into(), Opcode(SEND_ONLY), Qpn::new(7), 0)
     };
-    let records = requests.map(|at| packet(0, SEND_ONLY, at)).chain(answers.map(|at| packet(1, ACK, at)));
+    let records = requests.map(|at| packet(0, SEND_ONLY, at)).chain(responses.map(|at| packet(1, ACK, at)));
     let packets = Packets { keys: vec![key(1, 2), key(2, 1)], records: records.collect() };
-    let mut sights = Sights::new(2);
-    sights.add(sights.draw(packets.iter()));
-    sights
+    let mut sample = PacketSample::new(2);
+    sample.add(sample.candidates(packets.iter()));
+    sample
 }
 
-/// Up to 4095 ns, another for each number and salt.
+/// Jitter of up to 4095 ns, different for each number and salt.
 fn jitter_ns(number: u32, salt: u64) -> i64 {
     ((u64::from(number) + salt).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52) as i64
 }
 
-/// A steady sender whose numbers come round again 3.4 s later, in the next part of the capture of one port.
-fn part(turn: u64) -> Sights {
-    let sent_ns = move |number: u32| turn as i64 * 3_400_000_000 + i64::from(number) * 1000 + jitter_ns(number, turn);
-    let answered_ns = move |number: u32| sent_ns(number) + 10_000 + jitter_ns(number, turn + 99);
-    sights(
+/// A part of a capture of one port. A steady sender reuses its PSNs in the next part, 3.4 s later.
+fn part(part: u64) -> PacketSample {
+    let sent_ns = move |number: u32| part as i64 * 3_400_000_000 + i64::from(number) * 1000 + jitter_ns(number, part);
+    let response_ns = move |number: u32| sent_ns(number) + 10_000 + jitter_ns(number, part + 99);
+    sample_of(
         (0..9000).map(move |number| (number, sent_ns(number))),
-        (0..9000).map(move |number| (number, answered_ns(number))),
+        (0..9000).map(move |number| (number, response_ns(number))),
     )
 }
 
 #[test]
-fn parts_in_which_numbers_come_again_keep_their_times() {
+fn parts_that_reuse_psns_keep_their_times() {
     let names = ["one".to_owned(), "other".to_owned()];
     let aligned = align(vec![part(0), part(1)], &names, &[], "");
     assert_eq!((aligned.clocks, aligned.rows), (vec![None; 2], vec![None; 2]));
@@ -48,17 +48,18 @@ fn parts_in_which_numbers_come_again_keep_their_times() {
     assert_eq!(aligned.transits, []);
 }
 
-/// The same packets at both ports, the second one's clock a minute ahead: no time in common, and yet one line.
+/// The same packets at both ports. The second clock is one minute ahead, so the captures do not
+/// overlap in time.
 #[test]
-fn clocks_far_apart_are_held_against_each_other() {
+fn clocks_far_apart_are_compared() {
     let sent_ns = |number: u32| i64::from(number) * 1000 + jitter_ns(number, 0);
     let way_ns = |number: u32, salt: u64| 500 + jitter_ns(number, salt);
     let ahead_ns = 60_000_000_000;
-    let here = sights(
+    let here = sample_of(
         (0..9000).map(|number| (number, sent_ns(number))),
         (0..9000).map(|number| (number, sent_ns(number) + 20_000)),
     );
-    let there = sights(
+    let there = sample_of(
         (0..9000).map(|number| (number, sent_ns(number) + way_ns(number, 1) + ahead_ns)),
         (0..9000).map(|number| (number, sent_ns(number) + 20_000 - way_ns(number, 2) + ahead_ns)),
     );
@@ -67,17 +68,18 @@ fn clocks_far_apart_are_held_against_each_other() {
     assert!(row.offset_ns.abs_diff(ahead_ns) <= row.uncertainty_ns && row.uncertainty_ns < 2000, "{row:?}");
 }
 
-/// The same packets over twenty minutes at both ports. The second clock is ahead by so much, and set forward by a step in the
-/// middle: no line fits it better than to within the step, less what the ways take.
-fn with_step(ahead_ns: i64, step_ns: i64) -> Aligned {
+/// The same packets over twenty minutes at both ports. The second clock is ahead by `ahead_ns` and
+/// is set forward by `step_ns` in the middle, so the uncertainty of the best line is the step less
+/// the transit times.
+fn with_step(ahead_ns: i64, step_ns: i64) -> Alignment {
     const PACKETS: u32 = 9000;
     let sent_ns = |number: u32| i64::from(number) * 134_000_001;
     let clock_ns = |number: u32| ahead_ns + if number < PACKETS / 2 { 0 } else { step_ns };
-    let here = sights(
+    let here = sample_of(
         (0..PACKETS).map(|number| (number, sent_ns(number))),
         (0..PACKETS).map(|number| (number, sent_ns(number) + 20_000)),
     );
-    let there = sights(
+    let there = sample_of(
         (0..PACKETS).map(|number| (number, sent_ns(number) + 500 + clock_ns(number))),
         (0..PACKETS).map(|number| (number, sent_ns(number) + 20_000 - 500 + clock_ns(number))),
     );
@@ -94,21 +96,21 @@ fn uneven_clocks_are_found_up_to_a_bound_and_refused_beyond() {
         assert_eq!(aligned.clocks[1].is_some(), row.is_some());
         row.is_some()
     };
-    // 600 s apart, of which the step takes its half at either side.
+    // The best line is ahead by `ahead_ns` and half of the step.
     let most_ns = MAX_APART_NS as i64;
     assert!(is_found(most_ns - 1_000_000, 100_000) && !is_found(most_ns + 1, 100_000));
-    // A line in the middle of a step of 1 ms and the ways of 500 ns to both sides is 1 ms off.
+    // The uncertainty is the step, less transits of 500 ns in either direction.
     let most_ns = MOST_UNEVEN_NS as i64;
     assert!(is_found(60_000_000_000, most_ns) && !is_found(60_000_000_000, most_ns + 2000));
 }
 
-/// A sample holds so many packets of one input, and of more those with the smallest hashes.
+/// A sample holds at most `MAX_INPUT_PACKETS` packets: those with the smallest hashes.
 #[test]
 fn packets_beyond_the_room_of_a_sample_leave_those_below_a_limit() {
-    for packets in [sights::MOST_ROOM as u32, sights::MOST_ROOM as u32 + 1] {
-        let drawing = sights((0..packets).map(|number| (number, i64::from(number))), std::iter::empty()).finish(None);
-        let is_whole = packets as usize == sights::MOST_ROOM;
-        assert_eq!((drawing.sights.len(), drawing.limit == u64::MAX), (sights::MOST_ROOM, is_whole));
-        assert!(drawing.sights.iter().all(|(hash, _)| *hash < drawing.limit));
+    for packets in [packet_sample::MAX_INPUT_PACKETS as u32, packet_sample::MAX_INPUT_PACKETS as u32 + 1] {
+        let sample = sample_of((0..packets).map(|number| (number, i64::from(number))), std::iter::empty()).finish(None);
+        let is_whole = packets as usize == packet_sample::MAX_INPUT_PACKETS;
+        assert_eq!((sample.packets.len(), sample.limit == u64::MAX), (packet_sample::MAX_INPUT_PACKETS, is_whole));
+        assert!(sample.packets.iter().all(|(hash, _)| *hash < sample.limit));
     }
 }

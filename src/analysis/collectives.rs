@@ -1,30 +1,33 @@
-//! Messages of collective operations: how much each operation really puts on the wire, and between whom.
+//! The collective messages of a profile, summed by operation, sender and receiver.
+//!
+//! In: a [`Profile`]. Out: the messages and bytes on the wire of each operation, which depend on
+//! the algorithm of the MPI library and not on the arguments of the call.
 
-use super::endpoint_label::{By, EndpointLabels, Label};
-use crate::model::{Kind, Profile};
+use super::endpoint_label::{EndpointLabels, GroupBy, Label};
+use crate::model::{Profile, TrafficKind};
 use std::collections::BTreeMap;
 
-/// Messages and bytes between two ranks.
+/// The collective messages from one rank or endpoint to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
-    /// MPI messages.
+pub struct CollectiveTotals {
+    /// Number of MPI messages.
     pub messages: u64,
-    /// Their MPI bytes.
+    /// MPI bytes of these messages.
     pub mpi_bytes: u64,
 }
 
-/// Sums by operation, sender and receiver.
-pub type Collectives = BTreeMap<(String, Label, Label), Sums>;
+/// Totals by operation, sender and receiver.
+pub type Collectives = BTreeMap<(String, Label, Label), CollectiveTotals>;
 
-/// The collective operations of a profile, by pair of ranks or endpoints.
+/// Sums the collective messages of a profile by operation and by pair of ranks or endpoints.
 #[must_use]
-pub fn collectives(profile: &Profile, by: By) -> Collectives {
-    let who = EndpointLabels::new(profile, by);
+pub fn collectives(profile: &Profile, by: GroupBy) -> Collectives {
+    let labels = EndpointLabels::new(profile, by);
     let mut table = Collectives::new();
     for row in &profile.collectives {
         let connection = profile.connections.get(row.connection as usize);
-        let Some(connection) = connection.filter(|connection| connection.kind == Kind::Data) else { continue };
-        let key = (row.operation.clone(), who.sender(connection), who.receiver(connection));
+        let Some(connection) = connection.filter(|connection| connection.kind == TrafficKind::Data) else { continue };
+        let key = (row.operation.clone(), labels.sender(connection), labels.receiver(connection));
         let sums = table.entry(key).or_default();
         sums.messages += row.messages;
         sums.mpi_bytes = sums.mpi_bytes.saturating_add(row.mpi_bytes);
@@ -32,9 +35,9 @@ pub fn collectives(profile: &Profile, by: By) -> Collectives {
     table
 }
 
-/// Pairs and sums by job and operation. Endpoints are of no job.
-pub(crate) fn by_operation(collectives: &Collectives) -> BTreeMap<(Option<u32>, &str), (u64, Sums)> {
-    let mut operations: BTreeMap<(Option<u32>, &str), (u64, Sums)> = BTreeMap::new();
+/// Number of pairs and totals by job and operation. The job is `None` for endpoints.
+pub(crate) fn by_operation(collectives: &Collectives) -> BTreeMap<(Option<u32>, &str), (u64, CollectiveTotals)> {
+    let mut operations: BTreeMap<(Option<u32>, &str), (u64, CollectiveTotals)> = BTreeMap::new();
     for ((operation, src, _), sums) in collectives {
         let (pairs, total) = operations.entry((src.job(), operation)).or_default();
         *pairs += 1;

@@ -1,4 +1,4 @@
-//! Labels of senders and receivers: endpoints, or the ranks behind them.
+//! Labels of senders and receivers in tables: endpoints, or the ranks behind them.
 
 use crate::model::profile::ConnectionRow;
 use crate::model::{ConnectionRanks, JobRank, Profile, RankIndex};
@@ -6,28 +6,41 @@ use ibscope_parsers::Endpoint;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// What rows and columns are.
+/// Whether the rows and columns of a table are endpoints or ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// Ports: LID, GID or IP address.
     Endpoint,
     /// Ranks of `MPI_COMM_WORLD`.
     Rank,
 }
 
-/// How many jobs a profile holds: where there are several, a rank alone names no process.
+impl GroupBy {
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Endpoint => "endpoint",
+            Self::Rank => "rank",
+        }
+    }
+}
+
+/// Whether a profile contains one job or several. With several jobs, a rank alone identifies no
+/// process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jobs {
-    /// One: ranks are plain numbers.
+    /// One job: labels show the plain rank.
     One,
-    /// Several: ranks stand behind the number of their job.
+    /// Several jobs: labels show the job number before the rank.
     Several,
 }
 
-/// What stands in the place of a rank that is not known.
+/// Text shown in place of an unknown rank.
 pub(crate) const UNKNOWN: &str = "unknown";
 
-/// A sender or receiver. Sorted by job, then numerically; unknown ranks follow the known ones of their job, and traffic of no job comes last.
+/// A sender or receiver. Labels sort by job, then numerically; unknown ranks follow the known ranks
+/// of their job, and traffic of no job comes last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Label {
     /// A port, with its name from the hosts file.
@@ -36,18 +49,18 @@ pub enum Label {
     Rank(JobRank, Jobs),
     /// A process of this job whose rank is unknown.
     Unknown(u32, Jobs),
-    /// An end of traffic that belongs to no job.
+    /// An endpoint of traffic that belongs to no job.
     NoJob,
 }
 
 impl Label {
-    /// A rank of the only job.
+    /// The label of a rank in a profile with one job.
     #[must_use]
     pub const fn only(rank: u32) -> Self {
         Self::Rank(JobRank { job: 1, rank }, Jobs::One)
     }
 
-    /// The label for people: a name where there is one.
+    /// The label for display: the name if there is one.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -56,7 +69,7 @@ impl Label {
         }
     }
 
-    /// The label beside a column with the job: the rank alone.
+    /// The rank alone, or `unknown`: for tables with a separate job column.
     #[must_use]
     pub fn without_job(&self) -> String {
         self.rank().map_or_else(
@@ -65,7 +78,7 @@ impl Label {
         )
     }
 
-    /// The rank of its job, where it is known.
+    /// The job and rank; `None` if the rank is unknown.
     #[must_use]
     pub const fn process(&self) -> Option<JobRank> {
         match self {
@@ -74,13 +87,13 @@ impl Label {
         }
     }
 
-    /// True where the rank is not known.
+    /// True if the rank is unknown.
     #[must_use]
     pub const fn is_unknown(&self) -> bool {
         matches!(self, Self::Unknown(..) | Self::NoJob)
     }
 
-    /// The job.
+    /// The number of the job.
     #[must_use]
     pub const fn job(&self) -> Option<u32> {
         match self {
@@ -89,13 +102,13 @@ impl Label {
         }
     }
 
-    /// True for an end of traffic that belongs to no job.
+    /// True for an endpoint of traffic that belongs to no job.
     #[must_use]
     pub const fn is_no_job(&self) -> bool {
         matches!(self, Self::NoJob)
     }
 
-    /// The same under a heading that names the job.
+    /// The same label without the job number, for tables whose heading names the job.
     #[must_use]
     pub fn of_one_job(&self) -> Self {
         match self {
@@ -114,7 +127,7 @@ impl Label {
         }
     }
 
-    /// What labels are sorted by. Endpoints and ranks never meet in one table.
+    /// The sort key. One table never mixes endpoints and ranks.
     fn order(&self) -> (Option<(&Endpoint, &Option<String>)>, u64, u64) {
         let known_first = |number: Option<u32>| number.map_or(u64::MAX, u64::from);
         let endpoint = if let Self::Endpoint(endpoint, name) = self { Some((endpoint, name)) } else { None };
@@ -134,7 +147,8 @@ impl PartialOrd for Label {
     }
 }
 
-/// The label for programs: never a name. Of several jobs, `2.0` is rank 0 of job 2.
+/// The label for programs: the address or number, never a name. With several jobs, `2.0` is rank 0
+/// of job 2.
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -148,36 +162,36 @@ impl fmt::Display for Label {
     }
 }
 
-/// Maps the ends of connections to labels.
+/// Maps the source and destination of connections to labels.
 pub(crate) struct EndpointLabels<'a> {
-    by: By,
+    by: GroupBy,
     profile: &'a Profile,
     jobs: Jobs,
     ranks: RankIndex,
 }
 
 impl<'a> EndpointLabels<'a> {
-    pub(crate) fn new(profile: &'a Profile, by: By) -> Self {
+    pub(crate) fn new(profile: &'a Profile, by: GroupBy) -> Self {
         let jobs = if profile.jobs.len() > 1 { Jobs::Several } else { Jobs::One };
         Self { by, profile, jobs, ranks: RankIndex::of(profile) }
     }
 
-    /// The sender.
+    /// The label of the sender of a connection.
     pub(crate) fn sender(&self, connection: &ConnectionRow) -> Label {
         self.label(connection, connection.src, |ranks| ranks.src)
     }
 
-    /// The receiver.
+    /// The label of the receiver of a connection.
     pub(crate) fn receiver(&self, connection: &ConnectionRow) -> Label {
         self.label(connection, connection.dst, |ranks| ranks.dst)
     }
 
-    /// A port before it has a queue pair: no rank can be named.
+    /// The label of a port without a queue pair, whose rank is therefore unknown.
     pub(crate) fn port(&self, endpoint: Endpoint) -> Label {
         match (self.by, &self.profile.jobs[..]) {
-            (By::Endpoint, _) => self.endpoint(endpoint),
-            (By::Rank, [only]) => Label::Unknown(only.job, Jobs::One),
-            (By::Rank, _) => Label::NoJob,
+            (GroupBy::Endpoint, _) => self.endpoint(endpoint),
+            (GroupBy::Rank, [only]) => Label::Unknown(only.job, Jobs::One),
+            (GroupBy::Rank, _) => Label::NoJob,
         }
     }
 
@@ -191,7 +205,7 @@ impl<'a> EndpointLabels<'a> {
         endpoint: Endpoint,
         of: impl Fn(ConnectionRanks) -> Option<u32>,
     ) -> Label {
-        if self.by == By::Endpoint {
+        if self.by == GroupBy::Endpoint {
             return self.endpoint(endpoint);
         }
         let ranks = self.ranks.connection(connection);

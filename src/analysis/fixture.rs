@@ -1,12 +1,13 @@
-//! Profiles made by hand, which tests of several renderings share.
+//! Hand-made profiles that the tests of several renderings share.
 
 use crate::model::profile::{
-    ConnectionRow, CoverageState, JobRow, PairCoverage, RankRow, Repeated, Repeats, TimelineRow, Traffic, UnassignedRow,
+    BinRetransmissions, ConnectionRow, CoverageState, JobRow, PairCoverage, RankRow, RetransmissionSums, TimelineRow,
+    Traffic, UnassignedRow,
 };
-use crate::model::{Kind, Profile};
+use crate::model::{Profile, TrafficKind};
 use ibscope_parsers::{Endpoint, Lid, Qpn};
 
-/// Traffic of so many units.
+/// Traffic in proportion to `unit`.
 pub(crate) fn traffic(unit: u64) -> Traffic {
     Traffic {
         packets: 10 * unit,
@@ -20,7 +21,8 @@ pub(crate) fn traffic(unit: u64) -> Traffic {
     }
 }
 
-/// A connection of a job, from one queue pair to another; without a job, other traffic.
+/// A connection of a job between two queue pairs, each given as (LID, QPN). Without a job, it
+/// carries no MPI traffic.
 pub(crate) fn connection(job: Option<u32>, src: (u16, u32), dst: (u16, u32), unit: u64) -> ConnectionRow {
     let whole = traffic(unit);
     let transport = Traffic {
@@ -33,7 +35,7 @@ pub(crate) fn connection(job: Option<u32>, src: (u16, u32), dst: (u16, u32), uni
     ConnectionRow {
         src: Endpoint::from_lid(Lid(src.0)),
         dst: Endpoint::from_lid(Lid(dst.0)),
-        kind: Kind::Data,
+        kind: TrafficKind::Data,
         service: 0,
         dest_qp: Qpn::new(dst.1),
         src_qp: Some(Qpn::new(src.1)),
@@ -41,7 +43,7 @@ pub(crate) fn connection(job: Option<u32>, src: (u16, u32), dst: (u16, u32), uni
         first_time_ns: 0,
         last_time_ns: 1_000_000,
         traffic: if job.is_some() { whole } else { transport },
-        repeats: Repeats::default(),
+        retransmissions: RetransmissionSums::default(),
         stack: job.map(|_| "Open MPI UCX rc_verbs".to_owned()),
         job,
         one_sided: None,
@@ -56,15 +58,15 @@ pub(crate) fn rank(job: u32, rank: u32, endpoint: u16, qpn: Option<u32>) -> Rank
     RankRow { job, rank, endpoint, qpn, evidence, agreeing: 4, disagreeing: 0, inferred: false }
 }
 
-/// A job.
+/// A job with its number of ranks.
 pub(crate) fn job(job: u32, ranks: u32, slurm_job_id: Option<&str>) -> JobRow {
     let slurm_job_id = slurm_job_id.map(str::to_owned);
     let stack = "Open MPI UCX rc_verbs".to_owned();
     JobRow { job, stack, ranks, first_time_ns: 0, last_time_ns: 1_000_000, slurm_job_id }
 }
 
-/// Two jobs of two ranks each on LIDs 9 and 10, one of which has lost packets of job 2; a queue pair of job 2 without a rank; and storage on LID
-/// 11, which belongs to no job.
+/// Two jobs of two ranks each on LIDs 9 and 10. The capture missed packets from LID 10 to LID 9 of
+/// job 2. One queue pair of job 2 has no rank. Storage on LID 11 belongs to no job.
 pub(crate) fn two_jobs() -> Profile {
     let lost = PairCoverage { state: CoverageState::Incomplete, missing_packets: 3, missing_messages: 1 };
     let unknown = PairCoverage { state: CoverageState::Unknown, ..PairCoverage::default() };
@@ -97,7 +99,7 @@ pub(crate) fn two_jobs() -> Profile {
         time_ns: 0,
         connection,
         traffic: row.traffic,
-        repeated: Repeated::default(),
+        retransmissions: BinRetransmissions::default(),
     };
     profile.timeline = (0..).zip(&profile.connections).map(bin).collect();
     profile

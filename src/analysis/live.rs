@@ -1,58 +1,62 @@
-//! A capture while it grows: from the sums at two moments to rates.
+//! Rates of a growing capture, from the sums at successive updates.
+//!
+//! In: the sums of the analysis so far, each with the time since the update before. Out: rates per
+//! second for `top`-like views. Only the last `MAX_RATES` rates are kept.
 
-use crate::model::profile::{Repeats, Traffic};
-use crate::model::{Live, SizeClass, SizeSums};
+use crate::model::profile::{RetransmissionSums, Traffic};
+use crate::model::{LiveSums, SizeClass, SizeSums};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Rates that are remembered: as many as the widest terminals have columns.
+/// Number of rates that are kept: the columns of the widest terminals.
 const MAX_RATES: usize = 512;
 
-/// What is known of a capture that grows.
+/// The sums and rates of a growing capture.
 #[derive(Debug, Default)]
-pub struct Progress {
-    /// The last sums.
-    pub(crate) live: Live,
-    /// The moment of the capture up to which rates are told, nanoseconds since the epoch.
+pub struct LiveProgress {
+    /// The sums of the last update.
+    pub(crate) live: LiveSums,
+    /// The end of the capture time that the rates cover so far, in nanoseconds since the epoch.
     reached_ns: Option<i64>,
-    /// Time that the rates so far cover.
+    /// The time that the rates cover so far, in nanoseconds.
     watched_ns: i64,
-    /// Bytes on the wire per second, by look, the last one at the end.
+    /// Bytes on the wire per second, one value per update, the newest last.
     pub(crate) rates: VecDeque<f64>,
-    /// The last rate of packets per second.
+    /// Packets per second in the last update.
     pub(crate) packets_per_s: f64,
-    /// The highest rate of bytes on the wire per second.
+    /// The highest rate so far, in bytes on the wire per second.
     pub(crate) peak: f64,
-    /// Bytes on the wire per second of each pair since the look before.
+    /// Bytes on the wire per second of each pair in the last update.
     pairs: BTreeMap<(Endpoint, Endpoint), f64>,
     names: BTreeMap<Endpoint, String>,
 }
 
-/// One pair of endpoints, as it is shown.
+/// The row of one pair of endpoints.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct PairRate {
     /// `sender → receiver`, by name where there is one.
     pub pair: String,
-    /// Bytes on the wire per second since the look before.
+    /// Bytes on the wire per second since the update before.
     pub wire_bytes_per_s: f64,
-    /// Sums so far.
+    /// Sums since the start of the capture.
     pub traffic: Traffic,
-    /// What of them was sent again.
-    pub repeats: Repeats,
+    /// The retransmitted part of `traffic`.
+    pub retransmissions: RetransmissionSums,
 }
 
-impl Progress {
-    /// Nothing yet. Endpoints are shown by these names.
+impl LiveProgress {
+    /// Starts without sums. `names` maps endpoints to the names that are shown.
     #[must_use]
     pub fn new(names: BTreeMap<Endpoint, String>) -> Self {
         Self { names, ..Self::default() }
     }
 
-    /// Takes the sums as they are now, `passed` after those before.
+    /// Takes the current sums, `passed` after the update before.
     ///
-    /// Rates are those of the capture where it is read faster than it was made (a file that was there already), and else those of its growth.
-    pub fn look(&mut self, live: Live, passed: Duration) {
+    /// Rates are per second of capture time if the file is read faster than it was captured (an
+    /// existing file), otherwise per second of real time.
+    pub fn update(&mut self, live: LiveSums, passed: Duration) {
         let (traffic, _) = live.total();
         let (before, _) = self.live.total();
         let passed_ns = i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX);
@@ -61,12 +65,12 @@ impl Progress {
         let advanced_ns = last_ns.zip(reached_ns).map_or(0, |(last, reached)| last.saturating_sub(reached));
         let interval_ns = advanced_ns.max(passed_ns).max(1);
         self.reached_ns = match self.reached_ns {
-            // Before the first look nothing was followed.
+            // The first update covers everything up to its last packet.
             None => last_ns,
             Some(reached_ns) => Some(reached_ns.saturating_add(interval_ns)),
         };
         self.watched_ns = self.watched_ns.saturating_add(interval_ns);
-        // Copies may be told from repeats only now: then there is less than before.
+        // Sums may shrink: packets are recognized as mirror copies later than they are counted.
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 * 1e9 / interval_ns as f64;
         let wire = rate(traffic.wire_bytes, before.wire_bytes);
         self.packets_per_s = rate(traffic.packets, before.packets);
@@ -85,9 +89,9 @@ impl Progress {
         self.live = live;
     }
 
-    /// The busiest pairs: by their rate now, then by their sums.
+    /// The `most` busiest pairs, by their last rate, then by their sums.
     #[must_use]
-    pub fn busiest(&self, most: usize) -> Vec<Row> {
+    pub fn busiest(&self, most: usize) -> Vec<PairRate> {
         let mut rows: Vec<(f64, &crate::model::live::LivePair)> = self
             .live
             .pairs
@@ -99,16 +103,16 @@ impl Progress {
         });
         rows.truncate(most);
         let name = |endpoint: &Endpoint| self.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string());
-        let row = |(rate, pair): (f64, &crate::model::live::LivePair)| Row {
+        let row = |(rate, pair): (f64, &crate::model::live::LivePair)| PairRate {
             pair: format!("{} → {}", name(&pair.src), name(&pair.dst)),
             wire_bytes_per_s: rate,
             traffic: pair.traffic,
-            repeats: pair.repeats,
+            retransmissions: pair.retransmissions,
         };
         rows.into_iter().map(row).collect()
     }
 
-    /// Messages of the transport by size, all verbs together.
+    /// Transport messages by size class, all verbs together.
     pub(crate) fn sizes(&self) -> BTreeMap<SizeClass, SizeSums> {
         let mut classes: BTreeMap<SizeClass, SizeSums> = BTreeMap::new();
         for ((of, class), sums) in &self.live.sizes {
@@ -119,19 +123,19 @@ impl Progress {
         classes
     }
 
-    /// Time of the capture from its first packet to its last, in nanoseconds.
+    /// Time from the first to the last packet of the capture, in nanoseconds.
     pub(crate) fn span_ns(&self) -> u64 {
         let coverage = &self.live.coverage;
         let ends = coverage.first_time_ns.zip(coverage.last_time_ns);
         ends.map_or(0, |(first, last)| last.saturating_sub(first).unsigned_abs())
     }
 
-    /// Bytes on the wire per second, since the look before.
+    /// Bytes on the wire per second in the last update.
     pub(crate) fn rate(&self) -> f64 {
         self.rates.back().copied().unwrap_or(0.0)
     }
 
-    /// Bytes on the wire per second, over all looks.
+    /// Bytes on the wire per second over all updates.
     pub(crate) fn mean(&self) -> f64 {
         let (traffic, _) = self.live.total();
         traffic.wire_bytes as f64 * 1e9 / self.watched_ns.max(1) as f64
@@ -145,15 +149,16 @@ pub(crate) mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Sums of two pairs of endpoints, up to a moment of the capture.
-    pub(crate) fn live(last_ns: i64, [first, second]: [u64; 2]) -> Live {
+    /// Sums of two pairs of endpoints, up to `last_ns` of the capture.
+    pub(crate) fn live(last_ns: i64, [first, second]: [u64; 2]) -> LiveSums {
         let pair = |src: &str, dst: &str, wire_bytes: u64| LivePair {
             src: src.parse().unwrap(),
             dst: dst.parse().unwrap(),
             traffic: Traffic { packets: wire_bytes / 100, wire_bytes, ..Traffic::default() },
-            repeats: Repeats::default(),
+            retransmissions: RetransmissionSums::default(),
         };
-        let mut live = Live { pairs: vec![pair("17", "18", first), pair("18", "17", second)], ..Live::default() };
+        let mut live =
+            LiveSums { pairs: vec![pair("17", "18", first), pair("18", "17", second)], ..LiveSums::default() };
         live.coverage.first_time_ns = Some(0);
         live.coverage.last_time_ns = Some(last_ns);
         live.coverage.records = (first + second) / 100;
@@ -165,21 +170,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_the_capture_or_of_its_growth() {
-        let mut progress = Progress::default();
-        // Ten seconds of a file, read in one.
-        progress.look(live(10_000_000_000, [1_000_000, 0]), SECOND);
+    fn rates_are_per_second_of_capture_time_or_of_real_time() {
+        let mut progress = LiveProgress::default();
+        // Ten seconds of a file, read in one update.
+        progress.update(live(10_000_000_000, [1_000_000, 0]), SECOND);
         assert_close(progress.rate(), 100_000.0);
-        // It goes on, and comes as it is made: 1.1 s of it within 1 s are no faster than 1.1 s allow.
-        progress.look(live(11_100_000_000, [1_110_000, 0]), SECOND);
+        // The file grows as it is captured: 1.1 s of capture time arrive within 1 s, so the rate is
+        // per 1.1 s.
+        progress.update(live(11_100_000_000, [1_110_000, 0]), SECOND);
         assert_close(progress.rate(), 100_000.0);
-        // Nothing comes for two looks, and then what was sent within the last second.
-        progress.look(live(11_100_000_000, [1_110_000, 0]), SECOND);
-        progress.look(live(11_100_000_000, [1_110_000, 0]), SECOND);
+        // Two updates without packets, then the packets of the last second.
+        progress.update(live(11_100_000_000, [1_110_000, 0]), SECOND);
+        progress.update(live(11_100_000_000, [1_110_000, 0]), SECOND);
         assert_close(progress.rate(), 0.0);
-        progress.look(live(14_000_000_000, [1_110_000, 50_000]), SECOND);
+        progress.update(live(14_000_000_000, [1_110_000, 50_000]), SECOND);
         assert_eq!((progress.rate(), progress.packets_per_s, progress.peak), (50_000.0, 500.0, 100_000.0));
-        // 10 s, 1.1 s, two looks without packets and one with some.
+        // 10 s, 1.1 s, two updates without packets and one with some.
         assert_close(progress.mean(), 1_160_000.0 / 14.1);
         let busiest: Vec<String> = progress.busiest(5).into_iter().map(|row| row.pair).collect();
         assert_eq!(busiest, ["18 → 17", "17 → 18"], "by the rate now, not by the sum");

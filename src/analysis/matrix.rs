@@ -1,22 +1,26 @@
-//! Profile -> communication matrix, by endpoint or by rank. Row = sender, column = receiver.
+//! Profile -> communication matrix, by endpoint or by rank. Rows are senders, columns receivers.
+//!
+//! In: the connections of a [`Profile`]. Out: a sparse [`Matrix`] with one cell for each pair that
+//! exchanged at least one packet. Management and multicast traffic is never in a matrix.
 
-use crate::analysis::endpoint_label::{By, EndpointLabels, Label};
+use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::RdmaSums;
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
-use crate::model::{Kind, Nodes, Profile};
+use crate::model::{Nodes, Profile, TrafficKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Which MPI messages count.
+/// Which MPI messages a matrix counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// Point-to-point.
+    /// Point-to-point messages.
     P2p,
-    /// Those of collective operations.
+    /// Messages of collective operations.
     Collective,
-    /// Point-to-point and collective.
+    /// Point-to-point and collective messages.
     All,
-    /// One-sided operations: WRITE and READ payload without envelopes, between processes of a job. They are no part of the others.
+    /// One-sided operations: WRITE and READ payload without envelopes between processes of a job.
+    /// The other selections do not include them.
     OneSided,
 }
 
@@ -32,8 +36,9 @@ impl Selection {
         }
     }
 
-    /// MPI messages and bytes of this selection. One-sided operations have no envelopes: in a part of the time of the connections that carry
-    /// them, those are all transport messages and all payload.
+    /// MPI messages and bytes of this selection. One-sided operations have no envelopes: for a
+    /// single time bin, they count as all transport messages and all payload of the connections
+    /// that carry one-sided operations.
     #[must_use]
     pub const fn mpi(self, traffic: &Traffic) -> (u64, u64) {
         match self {
@@ -50,8 +55,8 @@ impl Selection {
 
 /// Which value of a cell a table or figure shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
-    /// Messages.
+pub enum TrafficUnit {
+    /// Number of messages.
     Messages,
     /// MPI bytes.
     MpiBytes,
@@ -59,11 +64,11 @@ pub enum Unit {
     PayloadBytes,
     /// Bytes on the wire.
     WireBytes,
-    /// Packets.
+    /// Number of packets.
     Packets,
 }
 
-impl Unit {
+impl TrafficUnit {
     /// The name used in outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -76,38 +81,40 @@ impl Unit {
         }
     }
 
-    /// True where values are bytes.
+    /// True if values are bytes.
     #[must_use]
     pub const fn is_bytes(self) -> bool {
         matches!(self, Self::MpiBytes | Self::PayloadBytes | Self::WireBytes)
     }
 }
 
-/// What one sender sent to one receiver.
+/// The traffic from one sender to one receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cell {
-    /// Transport messages by endpoint with [`Selection::All`]; else MPI messages of the selection.
+pub struct MatrixCell {
+    /// Transport messages by endpoint with [`Selection::All`]; otherwise MPI messages of the
+    /// selection.
     pub messages: u64,
-    /// MPI bytes of the selection; `None` where no MPI library was recognised.
+    /// MPI bytes of the selection; `None` if no MPI library was recognized.
     pub mpi_bytes: Option<u64>,
-    /// InfiniBand payload bytes of the pair, whatever the selection.
+    /// InfiniBand payload bytes of the pair, independent of the selection.
     pub payload_bytes: u64,
-    /// Wire bytes of the pair, whatever the selection.
+    /// Bytes on the wire of the pair, independent of the selection.
     pub wire_bytes: u64,
-    /// Packets of the pair, whatever the selection.
+    /// Packets of the pair, independent of the selection.
     pub packets: u64,
-    /// How much of the pair's messages the capture holds. Set in a [`Matrix`] of a whole profile alone.
+    /// How much of the pair's traffic the capture contains. Set only in the [`Matrix`] of a whole
+    /// profile.
     pub coverage: PairCoverage,
 }
 
-impl Cell {
+impl MatrixCell {
     /// Adds traffic of a connection.
-    pub(crate) fn add(&mut self, counted: Counted, traffic: &Traffic) {
-        let Counted { by, selection, has_mpi, one_sided } = counted;
+    pub(crate) fn add(&mut self, counted: CountingRule, traffic: &Traffic) {
+        let CountingRule { by, selection, has_mpi, one_sided } = counted;
         let of_rdma = |rdma: RdmaSums| (rdma.messages, rdma.payload_bytes);
         let (mpi_messages, mpi_bytes) = one_sided.map_or_else(|| selection.mpi(traffic), of_rdma);
         self.messages += match (by, selection) {
-            (By::Endpoint, Selection::All) => traffic.messages,
+            (GroupBy::Endpoint, Selection::All) => traffic.messages,
             (_, Selection::OneSided) if !has_mpi => 0,
             _ => mpi_messages,
         };
@@ -120,7 +127,7 @@ impl Cell {
         self.packets += traffic.packets;
     }
 
-    /// Adds another cell.
+    /// Adds the sums of another cell.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.messages += other.messages;
         if let Some(mpi_bytes) = other.mpi_bytes {
@@ -135,30 +142,31 @@ impl Cell {
 
     /// The value in a unit; unknown MPI bytes count as 0.
     #[must_use]
-    pub fn value(&self, unit: Unit) -> u64 {
+    pub fn value(&self, unit: TrafficUnit) -> u64 {
         match unit {
-            Unit::Messages => self.messages,
-            Unit::MpiBytes => self.mpi_bytes.unwrap_or(0),
-            Unit::PayloadBytes => self.payload_bytes,
-            Unit::WireBytes => self.wire_bytes,
-            Unit::Packets => self.packets,
+            TrafficUnit::Messages => self.messages,
+            TrafficUnit::MpiBytes => self.mpi_bytes.unwrap_or(0),
+            TrafficUnit::PayloadBytes => self.payload_bytes,
+            TrafficUnit::WireBytes => self.wire_bytes,
+            TrafficUnit::Packets => self.packets,
         }
     }
 }
 
-/// What of a connection's traffic is counted.
+/// Which part of a connection's traffic a cell counts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Counted {
-    by: By,
+pub(crate) struct CountingRule {
+    by: GroupBy,
     selection: Selection,
-    /// Its library was recognised; of one-sided operations, the connection carries them.
+    /// True if the connection's library was recognized; with [`Selection::OneSided`], true if the
+    /// connection carries one-sided operations.
     pub(crate) has_mpi: bool,
-    /// Of one-sided operations, all that the connection carries.
+    /// With [`Selection::OneSided`], the one-sided sums of the whole connection.
     one_sided: Option<RdmaSums>,
 }
 
-impl Counted {
-    pub(crate) fn of(profile: &Profile, connection: &ConnectionRow, by: By, selection: Selection) -> Self {
+impl CountingRule {
+    pub(crate) fn of(profile: &Profile, connection: &ConnectionRow, by: GroupBy, selection: Selection) -> Self {
         let has_mpi = match selection {
             Selection::OneSided => connection.one_sided.is_some(),
             Selection::P2p | Selection::Collective | Selection::All => connection.stack.is_some(),
@@ -167,34 +175,37 @@ impl Counted {
         Self { by, selection, has_mpi: profile.mpi_read && has_mpi, one_sided }
     }
 
-    /// The same of a part of the connection's time, for which RDMA by itself is not kept.
+    /// The rule for a single time bin. One-sided sums exist for whole connections only.
     pub(crate) fn over_time(self) -> Self {
         Self { one_sided: None, ..self }
     }
 }
 
-/// A sparse matrix.
+/// A sparse communication matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matrix {
-    /// What rows and columns are.
-    pub by: By,
-    /// Which MPI messages count.
+    /// Whether rows and columns are endpoints or ranks.
+    pub by: GroupBy,
+    /// Which MPI messages the cells count.
     pub selection: Selection,
     /// Rows and columns, sorted by job, then numerically; `unknown` last.
     pub labels: Vec<Label>,
-    /// Cells with at least one packet, by row (sender) and column (receiver) as indices into `labels`.
-    pub cells: BTreeMap<(u32, u32), Cell>,
-    /// The jobs of the profile; none by endpoint. The matrices of single jobs share them and the nodes.
+    /// Cells with at least one packet, by row (sender) and column (receiver) as indices into
+    /// `labels`.
+    pub cells: BTreeMap<(u32, u32), MatrixCell>,
+    /// The jobs of the profile; empty by endpoint. The matrices of single jobs share `jobs` and
+    /// `nodes`.
     pub jobs: Arc<[JobRow]>,
-    /// Nodes of the ranks; none by endpoint.
+    /// The nodes of the ranks; empty by endpoint.
     pub nodes: Arc<Nodes>,
 }
 
 impl Matrix {
-    /// The matrix of these cells by sender and receiver.
-    pub(crate) fn of(by: By, selection: Selection, cells: &BTreeMap<(Label, Label), Cell>) -> Self {
+    /// Builds a matrix from its cells by sender and receiver.
+    pub(crate) fn of(by: GroupBy, selection: Selection, cells: &BTreeMap<(Label, Label), MatrixCell>) -> Self {
         let mut labels: BTreeSet<&Label> = BTreeSet::new();
-        // One by one: made of all at once it would sort them, and there are many times as many as labels.
+        // `extend` inserts one by one. `collect` would sort all references first, and there are
+        // many times more references than labels.
         labels.extend(cells.keys().flat_map(|(src, dst)| [src, dst]));
         let labels: Vec<Label> = labels.into_iter().cloned().collect();
         let index = |label: &Label| labels.binary_search(label).unwrap_or_default() as u32;
@@ -202,18 +213,18 @@ impl Matrix {
         Self { by, selection, labels, cells, jobs: Arc::default(), nodes: Arc::default() }
     }
 
-    /// What the matrix shows of a pair in a unit.
+    /// The value that a cell shows in a unit.
     #[must_use]
-    pub fn shown(&self, ends: (u32, u32), unit: Unit) -> Shown {
+    pub fn cell_value(&self, ends: (u32, u32), unit: TrafficUnit) -> CellValue {
         match self.cells.get(&ends).map(|cell| cell.value(unit)) {
-            Some(value) if value > 0 => Shown::Value(value),
-            _ if self.is_on_one_node(ends) => Shown::OneNode,
-            Some(value) => Shown::Value(value),
-            None => Shown::Nothing,
+            Some(value) if value > 0 => CellValue::Value(value),
+            _ if self.is_on_one_node(ends) => CellValue::OneNode,
+            Some(value) => CellValue::Value(value),
+            None => CellValue::Nothing,
         }
     }
 
-    /// True where two different ranks of a job are on one node: what they send each other there is not on the wire.
+    /// True for two different ranks of a job on one node, whose messages never reach the wire.
     fn is_on_one_node(&self, (src, dst): (u32, u32)) -> bool {
         match (self.labels.get(src as usize), self.labels.get(dst as usize)) {
             (Some(Label::Rank(src, _)), Some(Label::Rank(dst, _))) => {
@@ -223,9 +234,9 @@ impl Matrix {
         }
     }
 
-    /// Pairs of different ranks of a job on one node, both ways, sorted.
+    /// Ordered pairs of different ranks of a job on one node, sorted.
     #[must_use]
-    pub fn one_node(&self) -> Vec<(u32, u32)> {
+    pub fn pairs_on_one_node(&self) -> Vec<(u32, u32)> {
         let mut at: BTreeMap<(u32, &str), Vec<u32>> = BTreeMap::new();
         for (label, number) in self.labels.iter().zip(0..) {
             let Label::Rank(rank, _) = label else { continue };
@@ -236,12 +247,13 @@ impl Matrix {
         };
         let mut pairs: Vec<(u32, u32)> = at.values().flat_map(pairs).collect();
         pairs.sort_unstable();
-        // Ranks may share several ports.
+        // Two ranks may share several ports.
         pairs.dedup();
         pairs
     }
 
-    /// The matrix of each job, and of traffic of no job, each with the job that it is of and ranks without its number. By endpoint there is one.
+    /// Splits the matrix into one matrix per job and one for traffic of no job. Its labels omit the
+    /// job number. By endpoint there is only one matrix.
     #[must_use]
     pub fn by_job(&self) -> Vec<(Option<u32>, Self)> {
         let mut first = 0;
@@ -261,50 +273,50 @@ impl Matrix {
 
     /// The sum of all cells.
     #[must_use]
-    pub fn total(&self) -> Cell {
-        self.cells.values().fold(Cell::default(), |mut sum, cell| {
+    pub fn total(&self) -> MatrixCell {
+        self.cells.values().fold(MatrixCell::default(), |mut sum, cell| {
             sum.merge(cell);
             sum
         })
     }
 
     /// Cells with their labels, sorted by sender and receiver.
-    pub fn rows(&self) -> impl Iterator<Item = (&Label, &Label, &Cell)> {
+    pub fn rows(&self) -> impl Iterator<Item = (&Label, &Label, &MatrixCell)> {
         self.cells.iter().filter_map(|(&(src, dst), cell)| {
             Some((self.labels.get(src as usize)?, self.labels.get(dst as usize)?, cell))
         })
     }
 }
 
-/// What stands in a cell for people.
+/// The content of a cell, as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
-    /// There was no packet.
+pub enum CellValue {
+    /// The pair exchanged no packet.
     Nothing,
     /// A value, which may be 0.
     Value(u64),
-    /// The pair is on one node, and nothing of the unit was seen: it is not on the wire.
+    /// Both ranks are on one node and the value is 0: their messages are not on the wire.
     OneNode,
 }
 
-/// The matrix of a profile. Management and multicast traffic stand outside it.
+/// Builds the matrix of a profile, without management and multicast traffic.
 #[must_use]
-pub fn matrix(profile: &Profile, by: By, selection: Selection) -> Matrix {
-    let who = EndpointLabels::new(profile, by);
-    let mut cells: BTreeMap<(Label, Label), Cell> = BTreeMap::new();
+pub fn matrix(profile: &Profile, by: GroupBy, selection: Selection) -> Matrix {
+    let labels = EndpointLabels::new(profile, by);
+    let mut cells: BTreeMap<(Label, Label), MatrixCell> = BTreeMap::new();
     for connection in data(profile).filter(|connection| connection.traffic.packets > 0) {
-        let pair = (who.sender(connection), who.receiver(connection));
+        let pair = (labels.sender(connection), labels.receiver(connection));
         let cell = cells.entry(pair).or_default();
-        cell.add(Counted::of(profile, connection, by, selection), &connection.traffic);
+        cell.add(CountingRule::of(profile, connection, by, selection), &connection.traffic);
         cell.coverage.merge(&connection.coverage);
     }
     let matrix = Matrix::of(by, selection, &cells);
     match by {
-        By::Endpoint => matrix,
-        By::Rank => Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix },
+        GroupBy::Endpoint => matrix,
+        GroupBy::Rank => Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix },
     }
 }
 
 fn data(profile: &Profile) -> impl Iterator<Item = &ConnectionRow> {
-    profile.connections.iter().filter(|connection| connection.kind == Kind::Data)
+    profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data)
 }

@@ -1,5 +1,7 @@
-//! Numbers from a profile: what outputs show, and nothing of how they show it. In: a [`Profile`], in one case a cross-check.
-//! Out: plain values. Nothing here formats or draws, and nothing names [`crate::render`].
+//! Computes the numbers that outputs show.
+//!
+//! In: a [`Profile`], or a cross-check. Out: plain values. This module neither formats nor draws,
+//! and never refers to [`crate::render`].
 
 pub mod collectives;
 pub mod compare;
@@ -21,49 +23,49 @@ pub mod timeline;
 pub(crate) mod totals;
 
 pub(crate) use endpoint_label::EndpointLabels;
-pub use endpoint_label::{By, Jobs, Label};
+pub use endpoint_label::{GroupBy, Jobs, Label};
 
 use crate::model::{Profile, duration};
 
-/// The moment from which times are told, in nanoseconds since the epoch: the first packet of the captures, as for `--from` and `--to`; where
-/// none has a time, the first bin.
+/// The origin of relative times in nanoseconds since the epoch: the first packet of the captures,
+/// as for `--from` and `--to`, or the first bin if no packet has a time.
 pub(crate) fn origin_ns(profile: &Profile, first_bin_ns: Option<i64>) -> i64 {
     profile.coverage.first_time_ns.or(first_bin_ns).unwrap_or_default()
 }
 
-/// Numbers that the profile cannot give.
+/// Reasons why the profile cannot provide the requested numbers.
 #[derive(Debug, thiserror::Error)]
 pub enum AnalysisError {
-    /// Bins of this width cannot be added up from those of the profile.
+    /// The requested bin width is no multiple of the profile's bin width.
     #[error(
-        "bins of {} cannot be made of the profile's bins of {}: choose a multiple of that, or analyse the captures again with --bin",
+        "bins of {} cannot be built from the profile's bins of {}: choose a multiple of that width, or analyze the captures again with --bin",
         duration(*wanted_ns),
         duration(*profile_ns)
     )]
     Bins {
-        /// Width asked for.
+        /// Requested width.
         wanted_ns: i64,
         /// Width in the profile.
         profile_ns: i64,
     },
-    /// There is no timeline.
-    #[error("this profile has no timeline; analyse the captures again")]
+    /// The profile has no timeline.
+    #[error("this profile has no timeline; analyze the captures again")]
     NoTimeline,
-    /// Nobody can want so many rows.
-    #[error("{rows} rows of bins and pairs are more than the {most} that are written: choose wider bins with --bin")]
+    /// The output would exceed the limit of rows.
+    #[error("{rows} rows (bins times pairs) exceed the limit of {most}: choose wider bins with --bin")]
     TooManyBins {
-        /// Rows that there would be.
+        /// Number of rows that would be written.
         rows: i128,
-        /// Most that are written.
+        /// The limit.
         most: i128,
     },
-    /// Times were not kept over time.
-    #[error("this profile has no latencies over time; analyse the captures again, without --no-times")]
+    /// The profile was written without latencies over time.
+    #[error("this profile has no latencies over time; analyze the captures again, without --no-times")]
     NoTimes,
-    /// This interval is not kept over time.
-    #[error("`{interval}` is not kept over time: choose acknowledged or last_response, or another view")]
+    /// The profile has no time series of this interval.
+    #[error("the profile has no time series of `{interval}`: choose acknowledged or last_response, or another view")]
     NotOverTime {
-        /// Its name.
+        /// Name of the interval.
         interval: &'static str,
     },
 }

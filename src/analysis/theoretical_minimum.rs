@@ -1,11 +1,14 @@
-//! Predicted against measured: the least that a time can be on links of a known speed, beside what was found.
+//! Compares measured times with the theoretical minimum latency of links of a known speed.
 //!
-//! Counted is what must pass between the two moments, and nothing else: bits on the link, and switches. Adapters, memory, software and queues take
-//! what is above. Stamps are taken to be those of the end of a packet, and switches to pass a packet on as it comes (cut-through), so one that is stamped
-//! at two places has taken the time of the switches alone. `h` are the switches between the two ports, `s` the time of one, `t()` the time of packets
-//! on a link:
+//! In: the key of a latency histogram and a [`FabricPath`]. Out: the minimum in nanoseconds. The
+//! minimum counts only the bits that must pass a link and the switches that they must cross between
+//! the two timestamps; adapters, memory, software and queues explain the time above the minimum.
+//! Timestamps are taken at the end of a packet, and switches forward cut-through, so a packet that
+//! is timestamped at two places took only the time of the switches between them. `h` is the number
+//! of switches between the two ports, `s` the time of one switch, `t()` the time of packets on a
+//! link:
 //!
-//! | interval | floor |
+//! | interval | minimum |
 //! |---|---|
 //! | `acknowledged` | t(ACK) + 2 h s |
 //! | `first_response` | t(first packet of the response) + 2 h s |
@@ -15,61 +18,64 @@
 //! | `transit` | h s |
 //! | `rendezvous_request` | t(first packet of the data) + 2 h s |
 //! | `rendezvous_data` | t(all packets but the first) |
-//! | `rendezvous_completion` | t(packet without payload), + 2 h s where the receiver says it (data by READ) |
+//! | `rendezvous_completion` | t(packet without payload), + 2 h s if the receiver sends it (data by READ) |
 //! | `mpi_message` | t(all packets but the first) + h s |
 //! | `set_up` | t(REP) + t(RTU) + 2 h s |
 //! | `tear_down` | t(DREP) + 2 h s |
 //!
-//! Of each class of sizes the smallest message counts, with the fewest headers: LRH, BTH, ICRC and VCRC (26 bytes), or Ethernet, IPv4, UDP, BTH and ICRC
-//! (58; 70 of `RoCEv1` and IPv6), and what the operation adds; what lies between Ethernet frames does not. The switches of the way back and forth lie in
-//! an interval at the requester's port, which a sink of both ports shows. At the responder's port they do not: there a floor without hops is right.
+//! The minimum is for the smallest message of a size class with the fewest headers: LRH, BTH, ICRC
+//! and VCRC (26 bytes), or Ethernet, IPv4, UDP, BTH and ICRC (58 bytes; 70 for `RoCEv1` and IPv6),
+//! and the extension headers of the operation. Ethernet preambles and gaps do not count. An
+//! interval at the requester's port, which a sink of both ports records, includes the switches of
+//! both directions. An interval at the responder's port does not: set the hops to 0 there.
 
-use super::latency::Key;
+use super::latency::LatencyKey;
 use crate::model::link::Speed;
-use crate::model::{Coverage, Histogram, Interval, Kind, Profile, Verb};
+use crate::model::{Coverage, Histogram, Interval, Profile, TrafficKind, Verb};
 
 /// LRH 8, BTH 12, ICRC 4, VCRC 2.
 const NATIVE_BYTES: u64 = 26;
 /// Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4.
 const ROCE_V2_BYTES: u64 = 58;
-/// Ethernet 14, GRH 40, BTH 12, ICRC 4: the shortest with addresses of 128 bits.
+/// Ethernet 14, GRH 40, BTH 12, ICRC 4: the fewest headers with 128-bit addresses.
 const ROCE_V1_BYTES: u64 = 70;
-/// Extension headers.
+/// Sizes of the extension headers.
 const RETH_BYTES: u64 = 16;
 const AETH_BYTES: u64 = 4;
 const DETH_BYTES: u64 = 8;
 const ATOMIC_ETH_BYTES: u64 = 28;
 const ATOMIC_ACK_ETH_BYTES: u64 = 8;
-/// A management datagram.
+/// Size of a management datagram.
 const MAD_BYTES: u64 = 256;
 
-/// What is between two ports.
+/// The links and switches between two ports.
 #[derive(Clone, Debug)]
-pub struct Path {
-    /// Of the links, all the same.
+pub struct FabricPath {
+    /// Speed of the links, the same for all.
     pub speed: Speed,
-    /// Switches.
+    /// Number of switches.
     pub hops: u32,
-    /// Time of one of them.
+    /// Latency of one switch in nanoseconds.
     pub switch_ns: u32,
     /// Path MTU.
     pub mtu_bytes: u32,
-    /// Bytes around the extension headers and the payload of each packet.
+    /// Bytes of each packet other than extension headers and payload.
     pub header_bytes: u64,
-    /// How far the clocks of several inputs may be from each other, in nanoseconds: what ends in another one than it begins is wrong by as much.
+    /// Largest difference between the clocks of the inputs, in nanoseconds: the error of an
+    /// interval that ends in another input than it begins in.
     pub clocks_ns: u64,
 }
 
-/// The uncertainty of the clock that is known worst.
+/// The largest clock uncertainty of all inputs, in nanoseconds.
 #[must_use]
 pub fn clocks_ns(profile: &Profile) -> u64 {
     profile.inputs.iter().filter_map(|input| Some(input.clock.as_ref()?.uncertainty_ns)).max().unwrap_or(0)
 }
 
-/// The fewest bytes that stand around extension headers and payload in this traffic.
+/// The fewest bytes of headers and checksums around extension headers and payload in this traffic.
 #[must_use]
 pub fn header_bytes(profile: &Profile) -> u64 {
-    let data = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
+    let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
     let around = data.map(|connection| match (connection.src.lid(), connection.src.ip()) {
         (Some(_), _) => NATIVE_BYTES,
         (_, Some(std::net::IpAddr::V4(_))) => ROCE_V2_BYTES,
@@ -78,13 +84,13 @@ pub fn header_bytes(profile: &Profile) -> u64 {
     around.min().unwrap_or(NATIVE_BYTES)
 }
 
-impl Path {
-    /// One packet.
+impl FabricPath {
+    /// Bytes on the wire of one packet.
     const fn packet_bytes(&self, extension_bytes: u64, payload_bytes: u64) -> u64 {
         self.header_bytes + extension_bytes + payload_bytes.next_multiple_of(4)
     }
 
-    /// All packets of a message but the first.
+    /// Bytes on the wire of all packets of a message but the first.
     fn rest_bytes(&self, message_bytes: u64) -> u64 {
         let mtu = u64::from(self.mtu_bytes);
         match message_bytes.saturating_sub(mtu) {
@@ -93,9 +99,9 @@ impl Path {
         }
     }
 
-    /// The floor of what a histogram is of, in nanoseconds.
+    /// The theoretical minimum of the times with this key, in nanoseconds.
     #[must_use]
-    pub fn minimum_ns(&self, key: &Key) -> f64 {
+    pub fn minimum_ns(&self, key: &LatencyKey) -> f64 {
         let switches_ns = f64::from(self.hops) * f64::from(self.switch_ns);
         let mtu = u64::from(self.mtu_bytes);
         let least = key.from_bytes.unwrap_or(0);
@@ -110,12 +116,12 @@ impl Path {
             (Some(Interval::FirstResponse), _) => (self.packet_bytes(AETH_BYTES, least.min(mtu)), 2),
             (Some(Interval::LastResponse), _) => {
                 let packets = least.div_ceil(mtu).max(1);
-                // The first and the last have an AETH; one that is both has one.
+                // The first and the last packet have an AETH; a single packet has one.
                 let extensions = AETH_BYTES * packets.min(2);
                 ((packets - 1) * self.header_bytes + self.packet_bytes(extensions, least), 2)
             }
             (Some(Interval::Message), _) => {
-                // Of several packets, so longer than one.
+                // The interval exists only for messages of several packets.
                 (self.rest_bytes(least.max(mtu + 1)), 0)
             }
             (Some(Interval::Interval), verb) => {
@@ -141,22 +147,23 @@ impl Path {
         self.speed.bytes_ns(bytes) + f64::from(ways) * switches_ns
     }
 
-    /// What a time may be wrong by: a tick of the clock, or the time that the most packets with one stamp need behind the first of them; and between
-    /// inputs what their clocks may differ.
-    pub(crate) fn error_ns(&self, key: &Key, coverage: &Coverage) -> f64 {
+    /// The error of a time in nanoseconds: one clock tick, or the time that the largest burst of
+    /// packets with one timestamp needs after its first packet; between inputs, also the clock
+    /// difference.
+    pub(crate) fn error_ns(&self, key: &LatencyKey, coverage: &Coverage) -> f64 {
         let goes_between =
             [Interval::Transit, Interval::MpiMessage].iter().any(|interval| interval.name() == key.interval);
         let between_ns = if goes_between { self.clocks_ns } else { 0 };
         (coverage.clock_ns.max(between_ns) as f64).max(self.burst_ns(coverage))
     }
 
-    /// The time that the most packets with one stamp need behind the first of them.
+    /// Transmission time of the largest burst of packets with one timestamp after its first packet.
     pub(crate) fn burst_ns(&self, coverage: &Coverage) -> f64 {
-        self.speed.bytes_ns(coverage.same_time_most_bytes)
+        self.speed.bytes_ns(coverage.same_time_longest_run_bytes)
     }
 
-    /// The median as a multiple of the floor, where there is one.
-    pub(crate) fn ratio(&self, key: &Key, times: &Histogram) -> Option<f64> {
+    /// The median as a multiple of the minimum; `None` if the minimum is 0.
+    pub(crate) fn ratio(&self, key: &LatencyKey, times: &Histogram) -> Option<f64> {
         let minimum_ns = self.minimum_ns(key);
         (minimum_ns > 0.0).then(|| times.quantile(0.5) as f64 / minimum_ns)
     }
@@ -166,10 +173,10 @@ impl Path {
 mod tests {
     use super::*;
 
-    /// By hand, at 100 Gbit/s: a byte takes 0.08 ns.
+    /// Computed by hand at 100 Gbit/s, where a byte takes 0.08 ns.
     #[test]
-    fn floors_are_bits_and_switches() {
-        let path = Path {
+    fn minimums_count_bits_and_switches() {
+        let path = FabricPath {
             speed: "4x EDR".parse().expect("speed"),
             hops: 3,
             switch_ns: 100,
@@ -203,15 +210,16 @@ mod tests {
             ("tear_down", "", None, 290.0 * 0.08 + 600.0),
         ];
         for (interval, verb, from_bytes, expected) in cases {
-            let key = Key { interval, verb, from_bytes, pair: None };
+            let key = LatencyKey { interval, verb, from_bytes, pair: None };
             let minimum_ns = path.minimum_ns(&key);
             assert!((minimum_ns - expected).abs() < 1e-6, "{key:?}: {minimum_ns}, not {expected}");
         }
-        // A tick of a microsecond, and clocks that are sure to 3 us: what ends at another port may end in another input.
-        let path = Path { clocks_ns: 3000, ..path };
+        // A clock tick of a microsecond, and clocks known to 3 us: an interval that ends at another
+        // port may end in another input.
+        let path = FabricPath { clocks_ns: 3000, ..path };
         let coverage = Coverage { clock_ns: 1000, ..Coverage::default() };
         for interval in super::super::latency::INTERVALS {
-            let key = Key { interval, verb: "SEND", from_bytes: Some(64), pair: None };
+            let key = LatencyKey { interval, verb: "SEND", from_bytes: Some(64), pair: None };
             let expected = if ["transit", "mpi_message"].contains(&interval) { 3000.0 } else { 1000.0 };
             assert!((path.error_ns(&key, &coverage) - expected).abs() < 1e-6, "{interval}");
         }

@@ -1,42 +1,42 @@
-//! Profile -> traffic over time, by pair of endpoints or ranks.
+//! Profile -> traffic per time bin, by pair of endpoints or ranks.
 
 use super::AnalysisError;
-use super::matrix::{Cell, Counted, Selection};
-use crate::analysis::endpoint_label::By;
+use super::matrix::{CountingRule, MatrixCell, Selection};
+use crate::analysis::endpoint_label::GroupBy;
 use crate::analysis::endpoint_label::{EndpointLabels, Label};
-use crate::model::{Kind, Profile};
+use crate::model::{Profile, TrafficKind};
 use std::collections::BTreeMap;
 
 /// Sums of one pair in one bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineBin {
-    /// Start of the bin in nanoseconds since the epoch, a multiple of the width.
+    /// Start of the bin in nanoseconds since the epoch, a multiple of the bin width.
     pub time_ns: i64,
     /// Sender.
     pub src: Label,
     /// Receiver.
     pub dst: Label,
     /// The sums.
-    pub cell: Cell,
+    pub cell: MatrixCell,
 }
 
-/// Traffic over time. Bins without traffic are left out.
+/// Traffic over time. Bins without traffic are omitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// What sender and receiver are.
-    pub by: By,
-    /// Which MPI messages count.
+    /// Whether sender and receiver are endpoints or ranks.
+    pub by: GroupBy,
+    /// Which MPI messages the cells count.
     pub selection: Selection,
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,
-    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
-    /// Sorted by time, sender, receiver.
+    /// Bins sorted by time, sender, receiver.
     pub bins: Vec<TimelineBin>,
 }
 
 impl Timeline {
-    /// First and one past the last bin, as their start times in nanoseconds since the epoch.
+    /// Start of the first bin and end of the last one, in nanoseconds since the epoch.
     #[must_use]
     pub fn span_ns(&self) -> Option<(i64, i64)> {
         let (first, last) = (self.bins.first()?, self.bins.last()?);
@@ -44,10 +44,11 @@ impl Timeline {
     }
 }
 
-/// The timeline of a profile, in bins of `bin_ns` or, without it, in those of the profile.
+/// Builds the timeline of a profile in bins of `bin_ns`, or in the bins of the profile if `bin_ns`
+/// is `None`. Fails if the profile has no timeline or `bin_ns` is no multiple of its bin width.
 pub fn timeline(
     profile: &Profile,
-    by: By,
+    by: GroupBy,
     selection: Selection,
     bin_ns: Option<i64>,
 ) -> Result<Timeline, AnalysisError> {
@@ -58,16 +59,19 @@ pub fn timeline(
     if wanted_ns % profile.bin_ns != 0 {
         return Err(AnalysisError::Bins { wanted_ns, profile_ns: profile.bin_ns });
     }
-    let who = EndpointLabels::new(profile, by);
-    let mut cells: BTreeMap<(i64, Label, Label), Cell> = BTreeMap::new();
+    let labels = EndpointLabels::new(profile, by);
+    let mut cells: BTreeMap<(i64, Label, Label), MatrixCell> = BTreeMap::new();
     for row in &profile.timeline {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
-        if connection.kind != Kind::Data {
+        if connection.kind != TrafficKind::Data {
             continue;
         }
         let time_ns = row.time_ns.div_euclid(wanted_ns).saturating_mul(wanted_ns);
-        let key = (time_ns, who.sender(connection), who.receiver(connection));
-        cells.entry(key).or_default().add(Counted::of(profile, connection, by, selection).over_time(), &row.traffic);
+        let key = (time_ns, labels.sender(connection), labels.receiver(connection));
+        cells
+            .entry(key)
+            .or_default()
+            .add(CountingRule::of(profile, connection, by, selection).over_time(), &row.traffic);
     }
     let origin_ns = crate::analysis::origin_ns(profile, cells.keys().map(|(time_ns, ..)| *time_ns).next());
     let bins = cells.into_iter().map(|((time_ns, src, dst), cell)| TimelineBin { time_ns, src, dst, cell }).collect();

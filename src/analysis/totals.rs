@@ -1,40 +1,40 @@
-//! Sums over all connections that carry data, which several outputs tell in their own words.
+//! Sums over all data connections of a profile, shared by several outputs.
 
-use crate::model::profile::{Repeats, Traffic};
-use crate::model::{Kind, Profile};
+use crate::model::profile::{RetransmissionSums, Traffic};
+use crate::model::{Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeSet;
 
-/// What all connections of a profile come to. Management and multicast traffic stand outside it.
+/// Totals of a profile, without management and multicast traffic.
 #[derive(Debug, Default)]
-pub(crate) struct Totals<'a> {
-    /// How many connections there are.
+pub(crate) struct ProfileTotals<'a> {
+    /// Number of connections.
     pub(crate) connections: u64,
-    /// What they carried.
+    /// Traffic of all connections.
     pub(crate) traffic: Traffic,
-    /// What of it was sent again.
-    pub(crate) repeats: Repeats,
-    /// Their ends.
+    /// The retransmitted part of `traffic`.
+    pub(crate) retransmissions: RetransmissionSums,
+    /// Endpoints of the connections.
     pub(crate) endpoints: BTreeSet<Endpoint>,
-    /// The libraries that were recognised.
+    /// MPI libraries that were recognized.
     pub(crate) stacks: BTreeSet<&'a str>,
 }
 
-impl<'a> Totals<'a> {
+impl<'a> ProfileTotals<'a> {
     /// The totals of a profile.
     pub(crate) fn of(profile: &'a Profile) -> Self {
         let mut totals = Self::default();
-        for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
+        for connection in profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data) {
             totals.connections += 1;
             totals.traffic += connection.traffic;
-            totals.repeats += connection.repeats;
+            totals.retransmissions += connection.retransmissions;
             totals.endpoints.extend([connection.src, connection.dst]);
             totals.stacks.extend(connection.stack.as_deref());
         }
         totals
     }
 
-    /// A sum of MPI messages or bytes: not known where no library was recognised.
+    /// A sum of MPI messages or bytes; `None` if no MPI library was recognized.
     pub(crate) fn mpi(&self, of: impl Fn(&Traffic) -> u64) -> Option<u64> {
         (!self.stacks.is_empty()).then(|| of(&self.traffic))
     }

@@ -1,9 +1,13 @@
-//! The container: the records of a file in their places, and of what stands around them only what is needed to read them.
+//! Rewrites a capture file.
+//!
+//! In: a capture. Out: the same container with its records in order, plus only those headers,
+//! blocks and options that are needed to read the records. Comments, host names and keys are
+//! dropped.
 
-use super::{Anonymizer, Error, Tally};
+use super::{AnonymizeError, AnonymizeTally, Anonymizer};
 use crate::input::{self, SourceOptions};
 use crate::model::Batch;
-use ibscope_parsers::frame::{Framing, Item};
+use ibscope_parsers::frame::{CaptureItem, Framing};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -14,27 +18,29 @@ const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 const STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
-/// Options of an interface that its times cannot be read without: resolution, offset.
+/// Interface options without which timestamps cannot be read: resolution, offset.
 const INTERFACE_OPTIONS: [u16; 2] = [9, 14];
-/// Options of statistics that are counters: received, dropped by the interface, accepted, dropped by the system, delivered.
+/// Statistics options that are counters: received, dropped by the interface, accepted, dropped by
+/// the system, delivered.
 const STATISTICS_OPTIONS: [u16; 5] = [4, 5, 6, 7, 8];
 
 impl Anonymizer {
-    /// Anonymizes one capture. What was counted is of this one alone.
-    pub fn file(&mut self, path: &Path, place: &Path, out: &mut dyn Write) -> Result<Tally, Error> {
-        self.tally = Tally::default();
-        let failed = |source: io::Error| Error::Output { path: place.to_owned(), source };
+    /// Anonymizes one capture and writes it to `out`; `place` is its path in errors. Returns the
+    /// tally of this capture only.
+    pub fn file(&mut self, path: &Path, place: &Path, out: &mut dyn Write) -> Result<AnonymizeTally, AnonymizeError> {
+        self.tally = AnonymizeTally::default();
+        let failed = |source: io::Error| AnonymizeError::Output { path: place.to_owned(), source };
         let captures = input::open(&[path.to_owned()], &SourceOptions::default())?;
         let mut bytes = Vec::new();
         for mut capture in captures {
             out.write_all(&header(capture.header())).map_err(failed)?;
             let mut is_big = false;
-            let mut spare = Vec::new();
-            while let Some(batch) = capture.next_batch(std::mem::take(&mut spare)) {
+            let mut buffer = Vec::new();
+            while let Some(batch) = capture.next_batch(std::mem::take(&mut buffer)) {
                 bytes.clear();
                 self.batch(&batch, &mut is_big, &mut bytes);
                 out.write_all(&bytes).map_err(failed)?;
-                spare = batch.bytes;
+                buffer = batch.bytes;
             }
             self.tally.ended_early = capture.ending().note;
         }
@@ -44,13 +50,13 @@ impl Anonymizer {
     fn batch(&mut self, batch: &Batch, is_big: &mut bool, out: &mut Vec<u8>) {
         let mut framing = batch.framing.clone();
         let mut rest = batch.bytes.as_slice();
-        // The framing has accepted these bytes before.
+        // The input accepted this framing before, so parsing does not fail here.
         while let Some((item, length)) =
             Some(rest).filter(|rest| !rest.is_empty()).and_then(|rest| framing.next(rest).ok())
         {
             let Some((whole, after)) = rest.split_at_checked(length) else { break };
             rest = after;
-            if let Item::Record(record) = &item {
+            if let CaptureItem::Record(record) = &item {
                 self.tally.records += 1;
                 let mut data = record.data.to_vec();
                 if let Err(why) = self.record(&mut data, record.link_type, record.original_bytes) {
@@ -64,7 +70,7 @@ impl Anonymizer {
                         out.extend(&data);
                     }
                     Framing::Pcapng(_) => {
-                        // Behind the data stand options: comments, digests ...
+                        // Options such as comments and hashes follow the data: drop them.
                         let body = [whole.get(8..offset).unwrap_or_default(), &data].concat();
                         block(number(*is_big, whole, 0), &body, *is_big, out);
                     }
@@ -75,16 +81,16 @@ impl Anonymizer {
         }
     }
 
-    /// A block of pcapng that holds no packet.
+    /// Rewrites a pcapng block without a packet.
     fn block(&mut self, whole: &[u8], is_big: &mut bool, out: &mut Vec<u8>) {
         if whole.get(..4) == Some(&SECTION.to_be_bytes()) {
             *is_big = whole.get(8..12) == Some(&[0x1A, 0x2B, 0x3C, 0x4D]);
         }
         let body = whole.get(8..whole.len().saturating_sub(4)).unwrap_or_default();
         let kind = number(*is_big, whole, 0);
-        // Bytes before the options, and the options that stay.
+        // Number of bytes before the options, and the options to keep.
         let (fixed, wanted): (usize, &[u16]) = match kind {
-            // Byte order, version; the length is no longer what it was.
+            // Byte order and version. The section length is reset, because it is no longer valid.
             SECTION => (16, &[]),
             INTERFACE => (8, &INTERFACE_OPTIONS),
             STATISTICS => (12, &STATISTICS_OPTIONS),
@@ -104,7 +110,8 @@ impl Anonymizer {
     }
 }
 
-/// The header of a classic file: its zone and accuracy of times, which nobody uses, are cleared. None of pcapng.
+/// The header of a classic pcap file, with the unused fields for time zone and accuracy cleared.
+/// Empty for pcapng.
 fn header(old: &[u8]) -> Vec<u8> {
     let mut header = old.to_vec();
     if let Some(unused) = header.get_mut(8..16) {
@@ -113,7 +120,7 @@ fn header(old: &[u8]) -> Vec<u8> {
     header
 }
 
-/// The options of these codes, and the end of options where there are any.
+/// The options with the wanted codes, followed by an end of options if there are any.
 fn some_options(mut options: &[u8], wanted: &[u16], is_big: bool) -> Vec<u8> {
     let mut kept = Vec::new();
     while let Some((head, rest)) = options.split_first_chunk::<4>() {

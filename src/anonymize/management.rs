@@ -1,22 +1,26 @@
-//! Management datagrams: the fields of connection management that are understood stay, with other addresses; of all else only the header.
+//! Rewrites management datagrams.
+//!
+//! Known fields of connection management (CM) messages are kept, with replaced addresses. Of all
+//! other datagrams, only the header is kept.
 
-use super::bits::{exchange, keep};
-use super::names::Names;
+use super::bits::{keep, replace_bytes};
+use super::names::Pseudonyms;
 use ibscope_parsers::Lid;
 use ibscope_parsers::ib::{CmMessage, MadHeader};
 use ibscope_parsers::mpi::rdmacm;
 
-/// Of the header of a datagram: no class specific bytes (of directed routes, hops), no modifier of the attribute. The transaction is exchanged.
+/// Mask of the datagram header: clears the class-specific bytes (hops of directed routes) and the
+/// attribute modifier. The transaction id is replaced.
 const HEADER: [u8; MadHeader::LEN] = [
     0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0,
     0, 0,
 ];
 const TRANSACTION_AT: usize = 8;
 
-/// Bytes of a message of connection management that stay: from, until, and which of their bits. Reserved ones go, and so do flow labels,
-/// traffic classes and hop limits of paths.
-type Kept = &'static [(usize, usize, u8)];
-const REQ: Kept = &[
+/// Bytes of a CM message that are kept: start, end, and mask of each byte. Clears reserved bits,
+/// and flow labels, traffic classes and hop limits of paths.
+type KeepMask = &'static [(usize, usize, u8)];
+const REQ: KeepMask = &[
     (0, 4, 0xFF),
     (8, 24, 0xFF),
     (28, 88, 0xFF),
@@ -26,41 +30,41 @@ const REQ: Kept = &[
     (135, 136, 0x3F),
     (138, 140, 0xF8),
 ];
-const MRA: Kept = &[(0, 8, 0xFF), (8, 9, 0xC0), (9, 10, 0xF8)];
-const REJ: Kept = &[(0, 8, 0xFF), (8, 9, 0xC0), (9, 10, 0xFE), (10, 12, 0xFF)];
-const REP: Kept = &[(0, 15, 0xFF), (16, 19, 0xFF), (20, 23, 0xFF), (24, 27, 0xFF), (27, 28, 0xF0), (28, 36, 0xFF)];
-const DREQ: Kept = &[(0, 11, 0xFF)];
-/// The two numbers of the connection; what else a LAP has is a path.
-const NUMBERS: Kept = &[(0, 8, 0xFF)];
-const SIDR_REQ: Kept = &[(0, 6, 0xFF), (8, 16, 0xFF)];
-const SIDR_REP: Kept = &[(0, 6, 0xFF), (8, 11, 0xFF), (12, 24, 0xFF)];
+const MRA: KeepMask = &[(0, 8, 0xFF), (8, 9, 0xC0), (9, 10, 0xF8)];
+const REJ: KeepMask = &[(0, 8, 0xFF), (8, 9, 0xC0), (9, 10, 0xFE), (10, 12, 0xFF)];
+const REP: KeepMask = &[(0, 15, 0xFF), (16, 19, 0xFF), (20, 23, 0xFF), (24, 27, 0xFF), (27, 28, 0xF0), (28, 36, 0xFF)];
+const DREQ: KeepMask = &[(0, 11, 0xFF)];
+/// The two communication ids; the other fields of a LAP describe a path.
+const NUMBERS: KeepMask = &[(0, 8, 0xFF)];
+const SIDR_REQ: KeepMask = &[(0, 6, 0xFF), (8, 16, 0xFF)];
+const SIDR_REP: KeepMask = &[(0, 6, 0xFF), (8, 11, 0xFF), (12, 24, 0xFF)];
 
-/// Addresses of a path in a REQ: two LIDs, two GIDs.
+/// Offsets of the paths in a REQ, each with two LIDs and two GIDs.
 const PATHS: [usize; 2] = [52, 96];
 const REQ_PARTITION_AT: usize = 48;
 const SIDR_PARTITION_AT: usize = 4;
 const REQ_PRIVATE_AT: usize = 140;
 const REP_PRIVATE_AT: usize = 36;
-/// What `rdma_cm` puts before the private data of a REQ: its versions, and behind a port the addresses.
+/// Content of `rdma_cm` before the private data of a REQ: versions, and addresses after a port.
 const IP_VERSION_BYTES: usize = 2;
 const IP_ADDRESSES: [usize; 2] = [4, 20];
-/// What Open MPI puts behind them, or into a REP.
+/// Length of the data that Open MPI adds after the `rdma_cm` header, or to a REP.
 const PEER_BYTES: usize = 15;
 
-/// Rewrites a datagram, as far as it was captured. False where nothing but its header could stay.
-pub(super) fn rewrite(mad: &mut [u8], names: &mut Names) -> bool {
+/// Rewrites the captured part of a datagram. Returns false if at most its header was kept.
+pub(super) fn rewrite(mad: &mut [u8], names: &mut Pseudonyms) -> bool {
     let old = mad.to_vec();
     let Some(old_body) = old.get(MadHeader::LEN..) else {
-        // Not even the header was captured: nobody knows what this is.
+        // Not even the header was captured, so the kind of datagram is unknown.
         mad.fill(0);
         return false;
     };
     keep(mad, 0, &HEADER);
-    exchange(mad, TRANSACTION_AT, |id| names.transaction(u64::from_be_bytes(id)).to_be_bytes());
+    replace_bytes(mad, TRANSACTION_AT, |id| names.transaction(u64::from_be_bytes(id)).to_be_bytes());
     let body = &mut mad[MadHeader::LEN..];
     body.fill(0);
     let Ok(message) = CmMessage::parse(&old) else { return false };
-    // Private data go, but for addresses of `rdma_cm` and what Open MPI tells its peer there.
+    // Private data is cleared, except addresses of `rdma_cm` and Open MPI's data for its peer.
     let (kept, peer) = match &message {
         CmMessage::Req(req) => {
             let is_peer = rdmacm::request(req.private_data).is_some();
@@ -100,11 +104,11 @@ pub(super) fn rewrite(mad: &mut [u8], names: &mut Names) -> bool {
     true
 }
 
-/// Addresses that `rdma_cm` has put before the private data of a REQ.
-fn ip_addresses(body: &mut [u8], old: &[u8], names: &mut Names) {
+/// Replaces the addresses that `rdma_cm` adds before the private data of a REQ.
+fn ip_addresses(body: &mut [u8], old: &[u8], names: &mut Pseudonyms) {
     body[..IP_VERSION_BYTES].copy_from_slice(&old[..IP_VERSION_BYTES]);
     for at in IP_ADDRESSES {
-        // An IPv4 address stands in the last four bytes, behind zeros.
+        // An IPv4 address is in the last four bytes, after zeros.
         let Some(address) = old.get(at..).and_then(<[u8]>::first_chunk::<16>) else { continue };
         let new = match address {
             [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ip @ ..] => {
@@ -118,20 +122,20 @@ fn ip_addresses(body: &mut [u8], old: &[u8], names: &mut Names) {
     }
 }
 
-/// Exchanges a LID that was captured whole.
-pub(super) fn lid(bytes: &mut [u8], at: usize, names: &mut Names) {
-    exchange(bytes, at, |old| names.lid(Lid(u16::from_be_bytes(old))).0.to_be_bytes());
+/// Replaces a LID, if it was captured whole.
+pub(super) fn lid(bytes: &mut [u8], at: usize, names: &mut Pseudonyms) {
+    replace_bytes(bytes, at, |old| names.lid(Lid(u16::from_be_bytes(old))).0.to_be_bytes());
 }
 
-/// The same of a GID or IPv6 address.
-pub(super) fn gid(bytes: &mut [u8], at: usize, names: &mut Names) {
-    exchange(bytes, at, |old| names.gid(old));
+/// Replaces a GID or IPv6 address, if it was captured whole.
+pub(super) fn gid(bytes: &mut [u8], at: usize, names: &mut Pseudonyms) {
+    replace_bytes(bytes, at, |old| names.gid(old));
 }
 
-fn partition(bytes: &mut [u8], at: usize, names: &mut Names) {
-    exchange(bytes, at, |old| names.partition(u16::from_be_bytes(old)).to_be_bytes());
+fn partition(bytes: &mut [u8], at: usize, names: &mut Pseudonyms) {
+    replace_bytes(bytes, at, |old| names.partition(u16::from_be_bytes(old)).to_be_bytes());
 }
 
-fn guid(bytes: &mut [u8], at: usize, names: &mut Names) {
-    exchange(bytes, at, |old| names.guid(u64::from_be_bytes(old)).to_be_bytes());
+fn guid(bytes: &mut [u8], at: usize, names: &mut Pseudonyms) {
+    replace_bytes(bytes, at, |old| names.guid(u64::from_be_bytes(old)).to_be_bytes());
 }

@@ -1,12 +1,15 @@
-//! A capture -> the same capture without what it tells of people and places.
+//! Anonymizes captures: the result contains no data of people and places.
 //!
-//! Records keep their order, times and lengths. Packets keep of their headers what analyses read (`headers`), but for
-//! addresses (`names`), which are exchanged for others by a key. Of payload (`payload`) nothing stays but the bytes that an MPI
-//! envelope is read from, on connections that are known to carry such envelopes; management datagrams (`management`) keep what
-//! is understood of them. Check sums (`record`) are computed anew, and those that did not fit do not fit afterwards. What is not
-//! understood is dropped and counted; `file` does the same for what stands around the records.
+//! In: a capture, and the MPI forms of its connections, which the caller finds by analyzing the
+//! capture first. Out: the rewritten capture, and a tally of dropped and cleared content.
 //!
-//! Which connections carry envelopes, of which library, is not decided here: the caller has analysed the capture before.
+//! - Records keep their order, times and lengths.
+//! - Headers keep the fields that analyses read (`headers`). Addresses are replaced by pseudonyms
+//!   that depend on a key (`names`).
+//! - Payload is cleared, except the bytes of MPI envelopes on connections that are known to carry
+//!   them (`payload`). Management datagrams keep the fields that are understood (`management`).
+//! - Checksums are recomputed (`record`). A checksum that was wrong is wrong afterwards.
+//! - Records and blocks that are not understood are dropped and counted (`record`, `file`).
 
 mod bits;
 mod file;
@@ -16,76 +19,77 @@ mod names;
 mod payload;
 mod record;
 
-pub use names::Key;
+pub use names::AnonymizeKey;
 
 use crate::input::InputError;
 use crate::model::ConnectionKey;
-use ibscope_parsers::mpi::Form;
+use ibscope_parsers::mpi::LibraryStack;
 use ibscope_parsers::{Endpoint, Qpn};
-use names::Names;
+use names::Pseudonyms;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 
-/// What is known of the traffic beforehand.
+/// Facts about the connections of a capture that its analysis found.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
-    /// Connections that carry MPI envelopes, and in which form.
-    pub forms: HashMap<ConnectionKey, Form>,
+pub struct ConnectionForms {
+    /// Connections that carry MPI envelopes, and the form of these.
+    pub forms: HashMap<ConnectionKey, LibraryStack>,
     /// Forms of the connections between two endpoints, in either direction.
-    pub between: HashMap<(Endpoint, Endpoint), HashSet<Form>>,
+    pub between: HashMap<(Endpoint, Endpoint), HashSet<LibraryStack>>,
     /// Queue pairs of each endpoint.
     pub queue_pairs: HashMap<Endpoint, HashSet<Qpn>>,
 }
 
-/// What became of the records of one capture.
+/// Number of records and blocks of one capture by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct AnonymizeTally {
     /// Records read.
     pub records: u64,
-    /// Records that are not in the result, by what they were.
+    /// Dropped records by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// Management datagrams of which the header stayed, and nothing else.
+    /// Management datagrams that were reduced to their headers.
     pub cleared_management: u64,
-    /// Messages of several packets that hold several envelopes: of those behind the first packet nothing stayed.
-    pub cut_envelopes: u64,
-    /// Blocks of a pcapng file that hold no packet and are not in the result: comments, names of hosts, keys ...
+    /// Messages of several packets with several envelopes: their payload after the first packet was
+    /// cleared.
+    pub cleared_envelopes: u64,
+    /// Dropped blocks of a pcapng file without a packet: comments, host names, keys ...
     pub dropped_blocks: u64,
-    /// Why the capture ended early, where it did.
+    /// The reason why the capture ended early, if it did.
     pub ended_early: Option<String>,
 }
 
-/// A capture that could not be anonymized.
+/// A capture could not be anonymized.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// It could not be read.
+pub enum AnonymizeError {
+    /// The capture could not be read.
     #[error(transparent)]
     Input(#[from] InputError),
     /// The result could not be written.
     #[error("{}: cannot be written: {source}", path.display())]
     Output {
-        /// Where it was to stand.
+        /// Path of the result.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }
 
-/// Anonymizes captures by one key: what is one address in two of them is one address in the results.
+/// Anonymizes captures with one key. An address has the same pseudonym in all of them.
 pub struct Anonymizer {
-    names: Names,
-    known: Known,
-    tally: Tally,
+    names: Pseudonyms,
+    known: ConnectionForms,
+    tally: AnonymizeTally,
 }
 
 impl Anonymizer {
-    /// One that has seen nothing.
+    /// Creates an anonymizer for captures with these connections.
     #[must_use]
-    pub fn new(key: &Key, known: Known) -> Self {
-        Self { names: Names::new(key), known, tally: Tally::default() }
+    pub fn new(key: &AnonymizeKey, known: ConnectionForms) -> Self {
+        Self { names: Pseudonyms::new(key), known, tally: AnonymizeTally::default() }
     }
 
-    /// What an endpoint is called in the results.
+    /// The pseudonym of an endpoint.
     #[must_use]
     pub fn endpoint(&mut self, endpoint: Endpoint) -> Endpoint {
         self.names.endpoint(endpoint)

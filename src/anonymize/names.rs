@@ -1,8 +1,10 @@
-//! Addresses -> other addresses of the same kind, by a key.
+//! Addresses -> pseudonyms: other addresses of the same kind, chosen by a key.
 //!
-//! Each kind is permuted within itself, so two addresses never become one, and without the key nothing tells which was which: a Feistel network
-//! whose rounds are SHA-256, walked on until the result is an address that could have stood there (unicast stays unicast).
-//! What names no port, as broadcast and link-local prefixes, stays.
+//! Each kind is permuted within itself, so two addresses never get the same pseudonym, and the
+//! mapping cannot be inverted without the key. The permutation is a Feistel network with SHA-256
+//! rounds. It is applied repeatedly until the result is a valid address of the same kind (cycle
+//! walking; unicast stays unicast). Values that identify no port, such as broadcast and link-local
+//! prefixes, are kept.
 
 use ibscope_parsers::{Endpoint, Lid};
 use sha2::{Digest, Sha256};
@@ -11,41 +13,41 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::net::IpAddr;
 
-/// Rounds of the network: enough for halves of eight bits.
+/// Number of Feistel rounds, sufficient for halves of eight bits.
 const ROUNDS: u8 = 10;
-/// `fe80::/64`, the prefix that every subnet has.
+/// `fe80::/64`, the link-local prefix, which every subnet has.
 const LINK_LOCAL: u64 = 0xFE80 << 48;
-/// High word of what stands for a LID in an [`Endpoint`].
+/// High word of an [`Endpoint`] that contains a LID.
 const NO_PREFIX: u64 = u64::MAX;
 
-/// What the exchange of addresses depends on.
+/// The key on which all pseudonyms depend.
 #[derive(Clone)]
-pub struct Key([u8; 32]);
+pub struct AnonymizeKey([u8; 32]);
 
-impl Key {
-    /// One that nobody knows.
+impl AnonymizeKey {
+    /// A random key.
     pub fn random() -> io::Result<Self> {
         let mut key = [0; 32];
         File::open("/dev/urandom")?.read_exact(&mut key)?;
         Ok(Self(key))
     }
 
-    /// The key of a text: the same for the same text.
+    /// The key derived from a text, always the same for the same text.
     #[must_use]
     pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text.as_bytes()).into())
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for AnonymizeKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Key(..)")
+        f.write_str("AnonymizeKey(..)")
     }
 }
 
-/// Kinds of addresses, which have nothing to do with each other.
+/// Kinds of addresses, each permuted on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum PseudonymKind {
     Lid,
     LidGroup,
     Ipv4,
@@ -63,33 +65,34 @@ enum Kind {
     Worker,
 }
 
-/// Addresses and what they are called instead.
-pub(super) struct Names {
-    key: Key,
-    /// Those that were asked for before.
-    known: HashMap<(Kind, u64), u64>,
+/// Assigns pseudonyms to addresses.
+pub(super) struct Pseudonyms {
+    key: AnonymizeKey,
+    /// Pseudonyms assigned so far.
+    assigned: HashMap<(PseudonymKind, u64), u64>,
 }
 
-impl Names {
-    pub(super) fn new(key: &Key) -> Self {
-        Self { key: key.clone(), known: HashMap::new() }
+impl Pseudonyms {
+    pub(super) fn new(key: &AnonymizeKey) -> Self {
+        Self { key: key.clone(), assigned: HashMap::new() }
     }
 
-    /// A LID; 0 and the permissive one stay.
+    /// A LID; 0 and the permissive LID are kept.
     pub(super) fn lid(&mut self, lid: Lid) -> Lid {
         let value = u64::from(lid.0);
         match lid {
             _ if lid.is_unicast() => {
-                Lid(self.exchange(Kind::Lid, 16, value, |new| Lid(new as u16).is_unicast()) as u16)
+                Lid(self.pseudonym(PseudonymKind::Lid, 16, value, |new| Lid(new as u16).is_unicast()) as u16)
             }
             _ if lid.is_multicast() => {
-                Lid(self.exchange(Kind::LidGroup, 16, value, |new| Lid(new as u16).is_multicast()) as u16)
+                Lid(self.pseudonym(PseudonymKind::LidGroup, 16, value, |new| Lid(new as u16).is_multicast()) as u16)
             }
             _ => lid,
         }
     }
 
-    /// An IPv4 address; 0.0.0.0, broadcast and 127.0.0.1 stay. Loopback addresses stay loopback addresses.
+    /// An IPv4 address; 0.0.0.0, broadcast and 127.0.0.1 are kept. Loopback addresses stay loopback
+    /// addresses.
     pub(super) fn ipv4(&mut self, address: [u8; 4]) -> [u8; 4] {
         const LOCALHOST: u64 = 0x7F00_0001;
         let value = u64::from(u32::from_be_bytes(address));
@@ -98,18 +101,21 @@ impl Names {
         let is_host = |value: u64| value != 0 && value != 0xFFFF_FFFF && !is_loopback(value) && !is_group(value);
         let new = match value {
             LOCALHOST => value,
-            _ if is_group(value) => 0xE << 28 | self.exchange(Kind::Ipv4Group, 28, value & 0x0FFF_FFFF, |_| true),
+            _ if is_group(value) => {
+                0xE << 28 | self.pseudonym(PseudonymKind::Ipv4Group, 28, value & 0x0FFF_FFFF, |_| true)
+            }
             _ if is_loopback(value) => {
                 let is_other = |new: u64| new != LOCALHOST & 0xFF_FFFF;
-                127 << 24 | self.exchange(Kind::Ipv4Loopback, 24, value & 0xFF_FFFF, is_other)
+                127 << 24 | self.pseudonym(PseudonymKind::Ipv4Loopback, 24, value & 0xFF_FFFF, is_other)
             }
-            _ if is_host(value) => self.exchange(Kind::Ipv4, 32, value, is_host),
+            _ if is_host(value) => self.pseudonym(PseudonymKind::Ipv4, 32, value, is_host),
             _ => value,
         };
         (new as u32).to_be_bytes()
     }
 
-    /// A GID or IPv6 address: prefix and interface each for itself. Groups keep flags and scope.
+    /// A GID or IPv6 address: prefix and interface id are replaced separately. Multicast addresses
+    /// keep flags and scope.
     pub(super) fn gid(&mut self, gid: [u8; 16]) -> [u8; 16] {
         let value = u128::from_be_bytes(gid);
         let (high, low) = ((value >> 64) as u64, value as u64);
@@ -117,65 +123,73 @@ impl Names {
             0 | LINK_LOCAL => (high, self.guid(low)),
             _ if high >> 56 == 0xFF => {
                 let scope = high & 0xFFFF << 48;
-                let rest = self.exchange(Kind::GidGroup, 48, high & !(0xFFFF << 48), |new| scope | new != NO_PREFIX);
-                (scope | rest, self.exchange(Kind::GidGroup, 64, low, |_| true))
+                let rest =
+                    self.pseudonym(PseudonymKind::GidGroup, 48, high & !(0xFFFF << 48), |new| scope | new != NO_PREFIX);
+                (scope | rest, self.pseudonym(PseudonymKind::GidGroup, 64, low, |_| true))
             }
             _ => {
                 let is_prefix = |new: u64| new != 0 && new != LINK_LOCAL && new >> 56 != 0xFF;
-                (self.exchange(Kind::Prefix, 64, high, is_prefix), self.guid(low))
+                (self.pseudonym(PseudonymKind::Prefix, 64, high, is_prefix), self.guid(low))
             }
         };
         (u128::from(high) << 64 | u128::from(low)).to_be_bytes()
     }
 
-    /// A GUID or the interface part of an address; 0 and 1 stay. An IPv4 address inside becomes what it becomes elsewhere.
+    /// A GUID or interface id; 0 and 1 are kept. An embedded IPv4 address gets its usual pseudonym.
     pub(super) fn guid(&mut self, guid: u64) -> u64 {
         let is_mapped = |guid: u64| guid >> 32 == 0xFFFF;
         if is_mapped(guid) {
             return 0xFFFF << 32 | u64::from(u32::from_be_bytes(self.ipv4((guid as u32).to_be_bytes())));
         }
-        self.exchange(Kind::Guid, 64, guid, |new| new > 1 && !is_mapped(new))
+        self.pseudonym(PseudonymKind::Guid, 64, guid, |new| new > 1 && !is_mapped(new))
     }
 
-    /// An Ethernet address; of groups those that are made of IP addresses change, all others are fixed by standards.
+    /// A MAC address. Of multicast addresses, only those derived from IP addresses are replaced;
+    /// standards define all others.
     pub(super) fn mac(&mut self, mac: [u8; 6]) -> [u8; 6] {
         let value = mac.iter().fold(0, |value: u64, byte| value << 8 | u64::from(*byte));
         let new = match mac {
-            [0x33, 0x33, ..] => value & !0xFFFF_FFFF | self.exchange(Kind::MacGroup, 32, value & 0xFFFF_FFFF, |_| true),
+            [0x33, 0x33, ..] => {
+                value & !0xFFFF_FFFF | self.pseudonym(PseudonymKind::MacGroup, 32, value & 0xFFFF_FFFF, |_| true)
+            }
             [0x01, 0x00, 0x5E, ..] => {
-                value & !0xFF_FFFF | self.exchange(Kind::MacGroup, 24, value & 0xFF_FFFF, |new| new < 1 << 23)
+                value & !0xFF_FFFF | self.pseudonym(PseudonymKind::MacGroup, 24, value & 0xFF_FFFF, |new| new < 1 << 23)
             }
             _ if mac[0] & 1 == 1 || value == 0 => value,
-            _ => self.exchange(Kind::Mac, 48, value, |new| new >> 40 & 1 == 0 && new != 0),
+            _ => self.pseudonym(PseudonymKind::Mac, 48, value, |new| new >> 40 & 1 == 0 && new != 0),
         };
         let [_, _, bytes @ ..] = new.to_be_bytes();
         bytes
     }
 
-    /// A VLAN; 0 (none, only a priority) and the reserved 4095 stay.
+    /// A VLAN id; 0 (priority tag) and the reserved 4095 are kept.
     pub(super) fn vlan(&mut self, vlan: u16) -> u16 {
-        self.exchange(Kind::Vlan, 12, u64::from(vlan), |new| (1..0xFFF).contains(&new)) as u16
+        self.pseudonym(PseudonymKind::Vlan, 12, u64::from(vlan), |new| (1..0xFFF).contains(&new)) as u16
     }
 
-    /// An MPLS label; those that the standard reserves stay.
+    /// An MPLS label; reserved labels are kept.
     pub(super) fn mpls_label(&mut self, label: u32) -> u32 {
-        self.exchange(Kind::MplsLabel, 20, u64::from(label), |new| new >= 16) as u32
+        self.pseudonym(PseudonymKind::MplsLabel, 20, u64::from(label), |new| new >= 16) as u32
     }
 
-    /// A partition key: its membership bit stays, and so do the default partition and the invalid one.
+    /// A partition key. The membership bit, the default partition and the invalid partition are
+    /// kept.
     pub(super) fn partition(&mut self, p_key: u16) -> u16 {
         let member = p_key & 0x8000;
-        member | self.exchange(Kind::Partition, 16, u64::from(p_key & 0x7FFF), |new| (1..0x7FFF).contains(&new)) as u16
+        member
+            | self.pseudonym(PseudonymKind::Partition, 16, u64::from(p_key & 0x7FFF), |new| (1..0x7FFF).contains(&new))
+                as u16
     }
 
-    /// The transaction of a management datagram; 0 stays. Question and answer keep the same one.
+    /// The transaction id of a management datagram; 0 is kept. Request and response keep the same
+    /// id.
     pub(super) fn transaction(&mut self, id: u64) -> u64 {
-        self.exchange(Kind::Transaction, 64, id, |new| new != 0)
+        self.pseudonym(PseudonymKind::Transaction, 64, id, |new| new != 0)
     }
 
-    /// The number that a UCX worker has drawn for itself.
+    /// The random id of a UCX worker.
     pub(super) fn worker(&mut self, id: u64) -> u64 {
-        self.exchange(Kind::Worker, 64, id, |_| true)
+        self.pseudonym(PseudonymKind::Worker, 64, id, |_| true)
     }
 
     /// An endpoint of any kind.
@@ -188,24 +202,26 @@ impl Names {
         }
     }
 
-    /// What a number of so many bits becomes among those that are `wanted`, of which it is one.
-    fn exchange(&mut self, kind: Kind, bits: u32, value: u64, wanted: impl Fn(u64) -> bool) -> u64 {
-        if let Some(new) = self.known.get(&(kind, value)) {
+    /// The pseudonym of a value of `bits` bits among the values that are `wanted`. Other values are
+    /// kept.
+    fn pseudonym(&mut self, kind: PseudonymKind, bits: u32, value: u64, wanted: impl Fn(u64) -> bool) -> u64 {
+        if let Some(new) = self.assigned.get(&(kind, value)) {
             return *new;
         }
         if !wanted(value) {
             return value;
         }
-        // Walking on along the cycle of a permutation comes back to where it began at the latest, so this ends, and no two meet.
+        // A permutation leads back to the start of its cycle, where `value` is wanted: the loop
+        // ends, and no two values get the same pseudonym.
         let mut new = self.permuted(kind, bits, value);
         while !wanted(new) {
             new = self.permuted(kind, bits, new);
         }
-        self.known.insert((kind, value), new);
+        self.assigned.insert((kind, value), new);
         new
     }
 
-    fn permuted(&self, kind: Kind, bits: u32, value: u64) -> u64 {
+    fn permuted(&self, kind: PseudonymKind, bits: u32, value: u64) -> u64 {
         let half = bits / 2;
         let mask = (1u64 << half) - 1;
         let (mut left, mut right) = (value >> half & mask, value & mask);
@@ -215,8 +231,8 @@ impl Names {
                 .chain_update([kind as u8, bits as u8, round])
                 .chain_update(right.to_be_bytes())
                 .finalize();
-            let drawn = digest.first_chunk().map_or(0, |bytes: &[u8; 8]| u64::from_be_bytes(*bytes));
-            (left, right) = (right, (left ^ drawn) & mask);
+            let random = digest.first_chunk().map_or(0, |bytes: &[u8; 8]| u64::from_be_bytes(*bytes));
+            (left, right) = (right, (left ^ random) & mask);
         }
         left << half | right
     }
@@ -229,21 +245,22 @@ mod tests {
 
     #[test]
     fn all_lids_change_places() {
-        let mut names = Names::new(&Key::of("a"));
+        let mut names = Pseudonyms::new(&AnonymizeKey::of("a"));
         let new: Vec<Lid> = (0..=u16::MAX).map(|lid| names.lid(Lid(lid))).collect();
         assert_eq!(new.iter().map(|lid| lid.0).collect::<HashSet<_>>().len(), 1 << 16);
         for (old, new) in (0..=u16::MAX).map(Lid).zip(&new) {
             assert_eq!((old.is_unicast(), old.is_multicast()), (new.is_unicast(), new.is_multicast()), "{old}");
         }
         assert_eq!((new[0], new[0xFFFF]), (Lid(0), Lid::PERMISSIVE));
-        let stayed = new.iter().zip(0..).filter(|(new, old)| new.0 == *old).count();
-        // A permutation drawn by chance has one fixed point on average; here there are two permutations, and two that stay.
-        assert!(stayed < 12, "{stayed}");
+        let fixed_points = new.iter().zip(0..).filter(|(new, old)| new.0 == *old).count();
+        // A random permutation has one fixed point on average; here there are two permutations, and
+        // two kept LIDs.
+        assert!(fixed_points < 12, "{fixed_points}");
     }
 
     #[test]
     fn the_key_decides_and_kinds_stay() {
-        let of = |text: &str, key: &str| Names::new(&Key::of(key)).endpoint(text.parse().unwrap());
+        let of = |text: &str, key: &str| Pseudonyms::new(&AnonymizeKey::of(key)).endpoint(text.parse().unwrap());
         for text in [
             "17",
             "0xC001",
@@ -267,15 +284,16 @@ mod tests {
         for text in ["0", "65535", "0.0.0.0", "255.255.255.255", "127.0.0.1", "::", "::1"] {
             assert_eq!(of(text, "one"), text.parse().unwrap(), "{text}");
         }
-        // What a file `hosts` calls the machine itself: another loopback address, in IPv6 as well.
+        // The address of the machine itself in a file `hosts`: another loopback address, in IPv6 as
+        // well.
         let Some(IpAddr::V4(own)) = of("127.0.1.1", "one").ip() else { panic!() };
         assert!(own.is_loopback() && own.octets() != [127, 0, 1, 1] && own.octets() != [127, 0, 0, 1], "{own}");
         assert_eq!(of("fe80::1:2", "one").to_string().split_at(6).0, "fe80::");
     }
 
     #[test]
-    fn an_ipv4_address_in_a_gid_becomes_what_it_becomes_elsewhere() {
-        let mut names = Names::new(&Key::of("a"));
+    fn an_ipv4_address_in_a_gid_has_its_usual_pseudonym() {
+        let mut names = Pseudonyms::new(&AnonymizeKey::of("a"));
         let new = names.ipv4([10, 77, 0, 1]);
         for prefix in [0u64, LINK_LOCAL, 0x2001_0DB8 << 32] {
             let gid = (u128::from(prefix) << 64 | 0xFFFF << 32 | 0x0A4D_0001).to_be_bytes();
@@ -285,12 +303,12 @@ mod tests {
 
     #[test]
     fn numbers_that_standards_fix_stay_and_all_others_change_places() {
-        let mut names = Names::new(&Key::of("a"));
+        let mut names = Pseudonyms::new(&AnonymizeKey::of("a"));
         let places = |new: Vec<u32>| {
             assert_eq!(new.iter().collect::<HashSet<_>>().len(), new.len());
             (0..).zip(new).filter(|(old, new)| old == new).map(|(old, _)| old).collect::<Vec<u32>>()
         };
-        // Beside them a permutation drawn by chance has one fixed point on average.
+        // The other values are permuted at random, with one fixed point on average.
         let vlans = places((0..4096).map(|vlan| u32::from(names.vlan(vlan))).collect());
         assert!(vlans.len() < 8 && vlans.first() == Some(&0) && vlans.last() == Some(&0xFFF), "{vlans:?}");
         let keys = places((0..=0xFFFF).map(|key| u32::from(names.partition(key))).collect());
@@ -302,7 +320,7 @@ mod tests {
 
     #[test]
     fn ethernet_addresses_keep_what_standards_fix() {
-        let mut names = Names::new(&Key::of("a"));
+        let mut names = Pseudonyms::new(&AnonymizeKey::of("a"));
         for fixed in [[0xFF; 6], [0x01, 0x80, 0xC2, 0, 0, 1], [0; 6]] {
             assert_eq!(names.mac(fixed), fixed);
         }

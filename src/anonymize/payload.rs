@@ -1,128 +1,151 @@
-//! Payload -> zeros, but for the bytes that an envelope is read from.
+//! Clears payload, except the bytes of MPI envelopes.
 //!
-//! Which bytes these are is not told by layouts once more, but found: a byte stays if the readers of `parsers::mpi` say something else of the payload
-//! without it. So nothing stays that does not say who sends which message, with which tag and how long.
+//! The bytes are not listed by layout but found by search: a byte is kept if the parsers in
+//! `ibscope_parsers::mpi` give another result without it. So only bytes that identify sender,
+//! receiver, tag and length of a message are kept.
 
-use super::names::Names;
+use super::names::Pseudonyms;
 use ibscope_parsers::Qpn;
-use ibscope_parsers::mpi::{self, Carrier, Envelope, Form, Head, Part, Payload, mvapich2_cm, nccl, ucx_wireup, udcm};
+use ibscope_parsers::mpi::{
+    self, Carrier, Envelope, LibraryStack, MpiHeader, MpiMessagePart, Payload, mvapich2_cm, nccl, ucx_wireup, udcm,
+};
 use std::collections::HashSet;
 
-/// What stands in place of payload, where zeros would be read as an envelope that was not there.
+/// Fill values of cleared payload: 0xFF where zeros would parse as an envelope.
 const FILLS: [u8; 2] = [0, 0xFF];
-/// Bytes before the lists of a worker's address: flags, and the worker's number.
+/// Range of the worker id in a worker address, after the byte of flags.
 const WORKER_ID: std::ops::Range<usize> = 1..9;
 
-/// The first packet of a transport message, as far as it matters here.
+/// The first packet of a transport message.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct First {
+pub(super) struct FirstPacketPayload {
     pub(super) carrier: Carrier,
     pub(super) packet_bytes: u32,
     pub(super) message_bytes: Option<u32>,
 }
 
-/// True for forms of one library, whose processes make themselves known to each other in one form and speak in another.
-fn is_akin(one: Form, other: Form) -> bool {
-    let is_ucx = |form| matches!(form, Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd);
+/// True for two forms of one library, whose processes may send connection messages in one form and
+/// MPI messages in the other.
+fn is_akin(one: LibraryStack, other: LibraryStack) -> bool {
+    let is_ucx = |form| matches!(form, LibraryStack::UcxVerbs | LibraryStack::UcxMlx5 | LibraryStack::UcxUd);
     one == other || is_ucx(one) && is_ucx(other)
 }
 
-/// What the readers say of a payload.
+/// The result of parsing a payload.
 #[derive(Debug, PartialEq)]
-struct Said {
-    /// Where nothing is known of the connection, and where its form is.
-    heads: [Option<Head>; 2],
+struct ParsedPayload {
+    /// The envelope or control message, parsed without and with a known form of the connection.
+    heads: [Option<MpiHeader>; 2],
     several: Vec<Envelope>,
-    introduction: Vec<u64>,
+    connection_message: Vec<u64>,
 }
 
-impl First {
-    /// The form of a message by which processes make themselves known to each other, on a connection that has no messages else. `believed` are the forms
-    /// that the two endpoints are known to speak.
-    pub(super) fn introduces(&self, payload: &[u8], believed: &HashSet<Form>) -> Option<Form> {
+impl FirstPacketPayload {
+    /// The form of a connection message on a connection without other messages. `detected` are the
+    /// forms that were detected between the two endpoints.
+    pub(super) fn connection_message_form(
+        &self,
+        payload: &[u8],
+        detected: &HashSet<LibraryStack>,
+    ) -> Option<LibraryStack> {
         let payload_of =
             Payload { captured: payload, packet_bytes: self.packet_bytes, message_bytes: self.message_bytes };
-        let Head { form, part: Part::Control, .. } = mpi::recognise(self.carrier, &payload_of, None)? else {
+        let MpiHeader { stack: form, part: MpiMessagePart::Control, .. } =
+            mpi::recognize(self.carrier, &payload_of, None)?
+        else {
             return None;
         };
-        let is_known = believed.iter().any(|other| is_akin(form, *other));
-        (is_known && !self.introduction(payload, form).is_empty()).then_some(form)
+        let is_known = detected.iter().any(|other| is_akin(form, *other));
+        (is_known && !self.connection_message(payload, form).is_empty()).then_some(form)
     }
 
-    fn heads(&self, payload: &[u8], form: Form) -> [Option<Head>; 2] {
+    fn heads(&self, payload: &[u8], form: LibraryStack) -> [Option<MpiHeader>; 2] {
         let payload = Payload { captured: payload, packet_bytes: self.packet_bytes, message_bytes: self.message_bytes };
-        [None, Some(form)].map(|usual| mpi::recognise(self.carrier, &payload, usual))
+        [None, Some(form)].map(|usual| mpi::recognize(self.carrier, &payload, usual))
     }
 
-    fn said(&self, payload: &[u8], form: Form) -> Said {
+    fn parse(&self, payload: &[u8], form: LibraryStack) -> ParsedPayload {
         let heads = self.heads(payload, form);
         let several = match heads[1] {
-            Some(Head { part: Part::Several, .. }) => mpi::several(form, payload, self.packet_bytes).collect(),
+            Some(MpiHeader { part: MpiMessagePart::Coalesced, .. }) => {
+                mpi::coalesced_envelopes(form, payload, self.packet_bytes).collect()
+            }
             _ => Vec::new(),
         };
-        let introduction = match heads[1] {
-            Some(Head { part: Part::Control, .. }) => self.introduction(payload, form),
+        let connection_message = match heads[1] {
+            Some(MpiHeader { part: MpiMessagePart::Control, .. }) => self.connection_message(payload, form),
             _ => Vec::new(),
         };
-        Said { heads, several, introduction }
+        ParsedPayload { heads, several, connection_message }
     }
 
-    /// What a message that is no MPI message says of the processes at both ends, as numbers. Their addresses are none of it.
-    fn introduction(&self, payload: &[u8], form: Form) -> Vec<u64> {
-        let mut said = Vec::new();
+    /// The content of a control message that identifies the processes at both ends, as numbers.
+    /// Their addresses are not part of it.
+    fn connection_message(&self, payload: &[u8], form: LibraryStack) -> Vec<u64> {
+        let mut numbers = Vec::new();
         if let Some(message) = wireup(payload, form) {
-            said.extend([u64::from(message.kind), u64::from(message.connection), message.address.len() as u64]);
-            said.extend([message.sender_endpoint, message.receiver_endpoint, message.worker.unwrap_or(0)]);
+            numbers.extend([u64::from(message.kind), u64::from(message.connection), message.address.len() as u64]);
+            numbers.extend([message.sender_endpoint, message.receiver_endpoint, message.worker.unwrap_or(0)]);
         }
         let Carrier::Datagram(_) = self.carrier else {
-            if let (Form::Nccl, Carrier::Write(dma_bytes)) = (form, self.carrier) {
-                // One line for each element says all of it.
+            if let (LibraryStack::Nccl, Carrier::Write(dma_bytes)) = (form, self.carrier) {
+                // A hash per element represents all fields of the element.
                 let elements =
                     nccl::cts(payload, dma_bytes).into_iter().flat_map(|cts| cts.elements().collect::<Vec<_>>());
-                said.extend(elements.map(|element| xxhash_rust::xxh3::xxh3_64(format!("{element:?}").as_bytes())));
+                numbers.extend(elements.map(|element| xxhash_rust::xxh3::xxh3_64(format!("{element:?}").as_bytes())));
             }
-            return said;
+            return numbers;
         };
-        if let Some(message) = udcm::datagram(payload, self.packet_bytes).filter(|_| form == Form::Ob1) {
-            said.extend([
+        if let Some(message) = udcm::datagram(payload, self.packet_bytes).filter(|_| form == LibraryStack::Ob1) {
+            numbers.extend([
                 message.kind as u64,
                 message.layout as u64,
                 u64::from(message.world_rank.unwrap_or(u32::MAX)),
             ]);
-            said.extend(message.queues().flat_map(|queue| [queue.qpn.value(), queue.psn.value()]).map(u64::from));
+            numbers.extend(message.queues().flat_map(|queue| [queue.qpn.value(), queue.psn.value()]).map(u64::from));
         }
-        if let Some(message) = mvapich2_cm::datagram(payload, self.packet_bytes).filter(|_| form == Form::Mvapich2) {
+        if let Some(message) =
+            mvapich2_cm::datagram(payload, self.packet_bytes).filter(|_| form == LibraryStack::Mvapich2)
+        {
             let ranks = [message.request, message.server_rank, message.client_rank, u32::from(message.kind)];
-            said.extend(ranks.map(u64::from));
-            said.extend(message.rails().filter_map(|rail| rail.qpn).map(|qpn| u64::from(qpn.value())));
+            numbers.extend(ranks.map(u64::from));
+            numbers.extend(message.rails().filter_map(|rail| rail.qpn).map(|qpn| u64::from(qpn.value())));
         }
-        said
+        numbers
     }
 }
 
-fn wireup(payload: &[u8], form: Form) -> Option<ucx_wireup::Wireup<'_>> {
+fn wireup(payload: &[u8], form: LibraryStack) -> Option<ucx_wireup::UcxWireup<'_>> {
     match form {
-        Form::UcxVerbs => ucx_wireup::wireup(payload, 0),
-        Form::UcxMlx5 => ucx_wireup::wireup(payload, 1),
-        Form::UcxUd => ucx_wireup::wireup_datagram(payload),
-        Form::Ob1 | Form::Rxm | Form::Mvapich2 | Form::Nccl => None,
+        LibraryStack::UcxVerbs => ucx_wireup::wireup(payload, 0),
+        LibraryStack::UcxMlx5 => ucx_wireup::wireup(payload, 1),
+        LibraryStack::UcxUd => ucx_wireup::wireup_datagram(payload),
+        LibraryStack::Ob1 | LibraryStack::Rxm | LibraryStack::Mvapich2 | LibraryStack::Nccl => None,
     }
 }
 
-/// Clears the payload of the first packet of a message but for its envelopes. `form` is that of its connection, `own` the queue pairs of its
-/// sender. True where further envelopes may follow in other packets.
-pub(super) fn rewrite(payload: &mut [u8], first: &First, form: Form, own: &HashSet<Qpn>, names: &mut Names) -> bool {
-    let said = first.said(payload, form);
-    if said.heads[1].is_none_or(|head| head.form != form) {
+/// Clears the payload of the first packet of a message, except its envelopes. `form` is the form of
+/// the connection, `own` the queue pairs of the sender. Returns true if further envelopes may
+/// follow in other packets.
+pub(super) fn rewrite(
+    payload: &mut [u8],
+    first: &FirstPacketPayload,
+    form: LibraryStack,
+    own: &HashSet<Qpn>,
+    names: &mut Pseudonyms,
+) -> bool {
+    let parsed = first.parse(payload, form);
+    if parsed.heads[1].is_none_or(|head| head.stack != form) {
         clear(payload, Some((first, form)));
         return false;
     }
     let old = payload.to_vec();
     let whole = 0..payload.len();
-    reduce(payload, whole, &|payload| first.said(payload, form) == said);
+    reduce(payload, whole, &|payload| first.parse(payload, form) == parsed);
     if let Some(message) = wireup(&old, form) {
         let start = old.len() - message.address.len();
-        // The entries of its queue pairs and the ports of their devices; nothing else in the address stays.
+        // Of the addresses, keep only the entries of the sender's queue pairs and the ports of
+        // their devices.
         let mut kept_until = 0;
         for lane in ucx_wireup::lanes(message.address).filter(|lane| own.contains(&lane.qpn)) {
             let (from, until) = (start + lane.start, start + lane.start + lane.length);
@@ -136,19 +159,19 @@ pub(super) fn rewrite(payload: &mut [u8], first: &First, form: Form, own: &HashS
             let Some(device) = lane.device.map(|device| start + device.start) else { continue };
             if let Some(gid) = old.get(device + 2..).and_then(<[u8]>::first_chunk) {
                 let port = names.gid(*gid);
-                super::bits::exchange(payload, device, |_| [ucx_wireup::DEVICE_BYTES]);
-                super::bits::exchange(payload, device + 2, |_| port);
+                super::bits::replace_bytes(payload, device, |_| [ucx_wireup::DEVICE_BYTES]);
+                super::bits::replace_bytes(payload, device + 2, |_| port);
             }
         }
-        super::bits::exchange(payload, start + WORKER_ID.start, |id| {
+        super::bits::replace_bytes(payload, start + WORKER_ID.start, |id| {
             names.worker(u64::from_le_bytes(id)).to_le_bytes()
         });
     }
-    matches!(said.heads[1], Some(Head { part: Part::Several, .. })) && first.message_bytes.is_none()
+    matches!(parsed.heads[1], Some(MpiHeader { part: MpiMessagePart::Coalesced, .. })) && first.message_bytes.is_none()
 }
 
-/// Clears a payload. `first` tells of the first packet of a message and which form is usual, if one is.
-pub(super) fn clear(payload: &mut [u8], first: Option<(&First, Form)>) {
+/// Clears a payload. `first` is the first packet of a message, with the form of its connection.
+pub(super) fn clear(payload: &mut [u8], first: Option<(&FirstPacketPayload, LibraryStack)>) {
     let Some((first, form)) = first else { return payload.fill(0) };
     let was_read = first.heads(payload, form).iter().any(Option::is_some);
     for fill in FILLS {
@@ -159,7 +182,7 @@ pub(super) fn clear(payload: &mut [u8], first: Option<(&First, Form)>) {
     }
 }
 
-/// Zeroes all of `range` that can be without a difference to `is_same`: halves of halves.
+/// Clears all of `range` that does not change the result of `is_same`, by recursive bisection.
 fn reduce(payload: &mut [u8], range: std::ops::Range<usize>, is_same: &impl Fn(&[u8]) -> bool) {
     let Some(part) = payload.get_mut(range.clone()) else { return };
     if part.iter().all(|byte| *byte == 0) {
@@ -173,7 +196,7 @@ fn reduce(payload: &mut [u8], range: std::ops::Range<usize>, is_same: &impl Fn(&
     payload[range.clone()].copy_from_slice(&old);
     if range.len() > 1 {
         let middle = range.start + range.len() / 2;
-        // What comes last first: data follow their envelope.
+        // Later bytes first: data follows its envelope.
         reduce(payload, middle..range.end, is_same);
         reduce(payload, range.start..middle, is_same);
     }
@@ -182,31 +205,38 @@ fn reduce(payload: &mut [u8], range: std::ops::Range<usize>, is_same: &impl Fn(&
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::anonymize::Key;
+    use crate::anonymize::AnonymizeKey;
 
     #[test]
-    fn of_an_eager_message_the_envelope_stays() {
+    fn the_envelope_of_an_eager_message_is_kept() {
         // UCX on rc_mlx5: a byte of 0, active message 2 (eager), the tag, then data.
         let tag = 0x0000_0007_0000_0003_u64.to_le_bytes();
         let mut payload = [&[0, 2][..], &tag, b"CONFIDENTIAL DATA OF THE USER"].concat();
         let bytes = payload.len() as u32;
-        let first = First { carrier: Carrier::Send, packet_bytes: bytes, message_bytes: Some(bytes) };
-        let said = first.said(&payload, Form::UcxMlx5);
-        let further = rewrite(&mut payload, &first, Form::UcxMlx5, &HashSet::new(), &mut Names::new(&Key::of("a")));
+        let first = FirstPacketPayload { carrier: Carrier::Send, packet_bytes: bytes, message_bytes: Some(bytes) };
+        let parsed = first.parse(&payload, LibraryStack::UcxMlx5);
+        let further = rewrite(
+            &mut payload,
+            &first,
+            LibraryStack::UcxMlx5,
+            &HashSet::new(),
+            &mut Pseudonyms::new(&AnonymizeKey::of("a")),
+        );
         assert!(!further);
         assert_eq!(payload[..10], [&[0, 2][..], &tag].concat());
         assert!(payload[10..].iter().all(|byte| *byte == 0));
-        assert_eq!(first.said(&payload, Form::UcxMlx5), said);
+        assert_eq!(first.parse(&payload, LibraryStack::UcxMlx5), parsed);
     }
 
     #[test]
-    fn what_is_no_envelope_goes_and_does_not_become_one() {
-        let mut names = Names::new(&Key::of("a"));
+    fn other_payload_is_cleared_and_does_not_become_an_envelope() {
+        let mut names = Pseudonyms::new(&AnonymizeKey::of("a"));
         for length in [1usize, 4, 5, 8, 16, 40, 64, 100, 1024] {
-            for form in Form::ALL {
+            for form in LibraryStack::ALL {
                 let mut payload: Vec<u8> = b"no envelope at all ".iter().copied().cycle().take(length).collect();
                 let bytes = length as u32;
-                let first = First { carrier: Carrier::Send, packet_bytes: bytes, message_bytes: Some(bytes) };
+                let first =
+                    FirstPacketPayload { carrier: Carrier::Send, packet_bytes: bytes, message_bytes: Some(bytes) };
                 let was = first.heads(&payload, form);
                 rewrite(&mut payload, &first, form, &HashSet::new(), &mut names);
                 assert!(payload.windows(4).all(|window| window != b"elop"), "{form:?} {length}");

@@ -1,12 +1,12 @@
-//! `ibscope analyze`.
+//! `ibscope analyze`: captures -> a profile and its summary.
 
-use super::common::arguments::Reading;
+use super::common::arguments::InputArgs;
 use super::common::choices::Color;
 use super::common::parse::{bin_ns, positive};
 use super::common::{files, input, output};
-use crate::pipeline;
+use crate::pipeline::{self, AnalysisMeasures};
 use crate::render::text;
-use crate::scratch::signals::{self, Stop};
+use crate::scratch::signals::{self, StopSignal};
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +21,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "flags that have nothing to do with each other")]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Analyze {
+pub(super) struct AnalyzeArgs {
     /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
     #[arg(required = true, value_name = "CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
@@ -29,7 +29,7 @@ pub(super) struct Analyze {
     #[arg(short, long, value_name = "PROFILE")]
     pub(super) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) reading: Reading,
+    pub(super) reading: InputArgs,
     /// Width of the timeline bins
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = bin_ns)]
     pub(super) bin: i64,
@@ -39,19 +39,20 @@ pub(super) struct Analyze {
     /// Skip the detection of MPI messages: faster, but the MPI columns stay empty
     #[arg(long)]
     pub(super) no_mpi: bool,
-    /// Skip latencies: faster, but `latency` has nothing to show
+    /// Skip latencies: faster, but `latency` shows nothing
     #[arg(long)]
     pub(super) no_times: bool,
     /// Skip the ICRC check of the packets: faster
     #[arg(long)]
     pub(super) no_icrc: bool,
-    /// Read headers only: no payload in the profile, and no MPI messages, ranks or connection setup
+    /// Read headers only: the profile has nothing from payload, so no MPI messages, ranks or
+    /// connection setup
     #[arg(long)]
     pub(super) no_payload: bool,
-    /// Add the SHA-256 of each input to the profile, beside its XXH3-128
+    /// Add the SHA-256 of each input to the profile, in addition to its XXH3-128
     #[arg(long)]
     pub(super) sha256: bool,
-    /// Write a partial profile for `merge`; a capture without InfiniBand packets is accepted
+    /// Write a partial profile for `merge`; accept a capture without InfiniBand packets
     #[arg(long, requires = "output", conflicts_with_all = ["from", "to"])]
     pub(super) partial: bool,
     /// Read the clocks of captures from a file that `merge --clocks` wrote
@@ -62,31 +63,34 @@ pub(super) struct Analyze {
     pub(super) color: Color,
 }
 
-/// `ibscope analyze`. A signal ends it with what it has read so far.
-pub(super) fn run(args: &Analyze) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope analyze`. A signal ends the analysis early; the result covers the records so far.
+pub(super) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
     run_until(args, Some(signals::stop()?))
 }
 
-/// The same; without a stop a signal ends the command itself, and then there is no profile.
-pub(super) fn run_until(args: &Analyze, stop: Option<&Stop>) -> anyhow::Result<ExitCode> {
+/// As [`run`]. Without `stop`, a signal ends the process, and no profile is written.
+pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow::Result<ExitCode> {
     input::check_captures("analyze", &args.inputs)?;
     let mut files = input::files(&args.inputs, &args.reading);
     files.extend(args.clocks.as_deref());
-    let writer = args.output.as_deref().map(|place| pipeline::Writer::create(place, &files)).transpose()?;
+    let writer = args.output.as_deref().map(|place| pipeline::ProfileWriter::create(place, &files)).transpose()?;
     let mut options = input::options_of(&args.inputs, &args.reading, args.inputs.len() > 1 || args.partial)?;
-    options.found_clocks = files::clocks(args.clocks.as_deref())?;
+    options.clocks.found = files::clocks(args.clocks.as_deref())?;
     options.keep_parts = args.partial;
     options.bin_ns = Some(args.bin);
-    options.max_cells = args.max_cells;
-    options.read_mpi = !args.no_mpi;
-    options.read_times = !args.no_times;
-    options.check_icrc = !args.no_icrc;
-    options.read_payload = !args.no_payload;
-    options.sha256 = args.sha256;
+    options.limits.max_cells = args.max_cells;
+    options.measures = AnalysisMeasures {
+        mpi: !args.no_mpi,
+        times: !args.no_times,
+        icrc: !args.no_icrc,
+        payload: !args.no_payload,
+        ..options.measures
+    };
+    options.digests.sha256 = args.sha256;
     options.stop = stop.map(|stop| Arc::clone(&stop.flag));
     let profile = match (input::analyze(&args.inputs, &options), stop) {
-        (Err(error), Some(stop)) if matches!(error.downcast_ref(), Some(pipeline::Error::Interrupted)) => {
-            output::say(&format!("ibscope: {error}"));
+        (Err(error), Some(stop)) if matches!(error.downcast_ref(), Some(pipeline::PipelineError::Interrupted)) => {
+            output::eprint_line(&format!("ibscope: {error}"));
             return Ok(stop.exit_code());
         }
         (profile, _) => profile?,
@@ -98,13 +102,13 @@ pub(super) fn run_until(args: &Analyze, stop: Option<&Stop>) -> anyhow::Result<E
     let style = output::style(args.color);
     output::results(|out| out.write_all(text::summary(&profile, &style).as_bytes()))?;
     if let Some(place) = &args.output {
-        output::say(&format!("profile written to {}", place.display()));
+        output::eprint_line(&format!("profile written to {}", place.display()));
     }
     input::rankmap_notes(&args.reading, &profile);
     match stop {
         Some(stop) if is_cut => {
-            output::say(
-                "ibscope: interrupted: the result is of what was read until then; the notes say how far that is",
+            output::eprint_line(
+                "ibscope: interrupted: the result covers only the records read so far; the notes show how many",
             );
             Ok(stop.exit_code())
         }

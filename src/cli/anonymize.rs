@@ -1,23 +1,23 @@
-//! `ibscope anonymize`.
+//! `ibscope anonymize`: captures -> captures that can be shared.
 
-use super::common::files::{self, Output};
+use super::common::files::{self, OutputFile};
 use super::common::parse::threads;
 use super::common::usage::UsageError;
 use super::common::{input, output};
-use crate::anonymize::{Anonymizer, Key, Known, Tally};
-use crate::model::Profile;
-use crate::pipeline::Options;
+use crate::anonymize::{AnonymizeKey, AnonymizeTally, Anonymizer, ConnectionForms};
+use crate::model::{Profile, count_either, count_of};
+use crate::pipeline::{AnalysisMeasures, AnalysisOptions, ClockOptions, DigestChoice};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use ibscope_parsers::Endpoint;
-use ibscope_parsers::mpi::Form;
+use ibscope_parsers::mpi::LibraryStack;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Kinds of records that a line names.
+/// Record kinds that a summary line lists by name.
 const MOST_NAMED: usize = 8;
 
 /// Examples in the long help.
@@ -27,17 +27,21 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Anonymize {
-    /// Captures: pcap or pcapng, plain, gzip or zstd; regular files only, because each is read twice
+pub(super) struct AnonymizeArgs {
+    /// Captures: pcap or pcapng, plain, gzip or zstd; regular files only, because each is read
+    /// twice
     #[arg(required = true, value_name = "CAPTURE")]
     inputs: Vec<PathBuf>,
-    /// Write to this file, or to this folder under the same names; compress if the name ends in .gz or .zst
+    /// Write to this file, or to files of the same names in this folder; compress if the name ends
+    /// in .gz or .zst
     #[arg(short, long, value_name = "FILE|FOLDER")]
     output: PathBuf,
-    /// Derive the new addresses from TEXT, so that several runs give the same ones [default: random]
+    /// Derive the new addresses from TEXT, so that several runs give the same addresses [default:
+    /// random]
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
-    /// Write the old and new endpoints: csv `endpoint,name`, readable by the owner only
+    /// Write the new endpoints, with the old ones as names, to FILE: csv `endpoint,name`, readable
+    /// by the owner only
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
     /// Use N worker threads for the analysis [default: one per core]
@@ -45,48 +49,55 @@ pub(super) struct Anonymize {
     threads: usize,
 }
 
-/// Writes captures that tell nothing of people and places.
-pub(super) fn run(args: &Anonymize) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope anonymize`: writes captures without payload and with new addresses.
+pub(super) fn run(args: &AnonymizeArgs) -> anyhow::Result<ExitCode> {
     input::check_captures("anonymize", &args.inputs)?;
     if let Some(stream) = args.inputs.iter().find(|path| path.as_os_str() == "-" || is_stream(path)) {
-        bail!("{}: can be read once only, and anonymize reads twice: save it to a file first", stream.display());
+        bail!(
+            "{}: is not a regular file, and anonymize reads captures twice; save it to a file first",
+            stream.display()
+        );
     }
     let places = places(args)?;
     let read: Vec<&Path> = args.inputs.iter().map(PathBuf::as_path).collect();
-    let outputs = places.iter().map(|place| Output::open(Some(place), &read)).collect::<anyhow::Result<Vec<_>>>()?;
-    let names = Output::open_secret(args.names.as_ref(), &read)?;
+    let outputs =
+        places.iter().map(|place| OutputFile::open(Some(place), &read)).collect::<anyhow::Result<Vec<_>>>()?;
+    let names = OutputFile::open_secret(args.names.as_ref(), &read)?;
     if let Some(names) = &names
         && outputs.iter().flatten().any(|output| output.is_same_as(names))
     {
         return Err(UsageError("--names and --output name the same file; give each its own").into());
     }
     let key = match &args.key {
-        Some(text) => Key::of(text),
-        None => Key::random().context("/dev/urandom: cannot be read; give --key")?,
+        Some(text) => AnonymizeKey::of(text),
+        None => AnonymizeKey::random().context("/dev/urandom: cannot be read; give --key")?,
     };
-    let profile = analyzed(args)?;
-    let mut anonymizer = Anonymizer::new(&key, known(&profile));
+    let profile = analyze(args)?;
+    let mut anonymizer = Anonymizer::new(&key, connection_forms(&profile));
     let mut code = ExitCode::SUCCESS;
     for ((path, place), file) in args.inputs.iter().zip(&places).zip(outputs.into_iter().flatten()) {
-        let mut tally = Tally::default();
+        let mut tally = AnonymizeTally::default();
         file.finish_with(|file| {
-            tally = written(&mut anonymizer, path, place, file)?;
+            tally = write_anonymized(&mut anonymizer, path, place, file)?;
             Ok(())
         })?;
-        said(path, place, &tally).iter().for_each(|line| output::say(line));
+        summary_lines(path, place, &tally).iter().for_each(|line| output::eprint_line(line));
         if tally.ended_early.is_some() {
             code = ExitCode::FAILURE;
         }
     }
     if let Some(file) = names {
         if code != ExitCode::SUCCESS {
-            // Whoever cleans up after a failed run looks at its results, not for who is who.
-            output::say(&format!("note: {}: not written, as not all captures could be read", file.place().display()));
+            // A user who cleans up after a failed run may overlook a file with the real names.
+            output::eprint_line(&format!(
+                "note: {}: not written, because a capture could not be read to its end",
+                file.place().display()
+            ));
             return Ok(code);
         }
         let ends: BTreeSet<Endpoint> = profile.connections.iter().flat_map(|row| [row.src, row.dst]).collect();
         let mut text = "endpoint,name\n".to_owned();
-        // As a hosts file for the result: its endpoints, named as they were.
+        // The format is that of `--hosts`: the new endpoints, with the old ones as names.
         for end in ends {
             text.push_str(
                 &[anonymizer.endpoint(end).to_string(), ",".to_owned(), end.to_string(), "\n".to_owned()].concat(),
@@ -101,8 +112,8 @@ fn is_stream(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| !found.is_file())
 }
 
-/// Where each result goes.
-fn places(args: &Anonymize) -> anyhow::Result<Vec<PathBuf>> {
+/// The output file of each capture.
+fn places(args: &AnonymizeArgs) -> anyhow::Result<Vec<PathBuf>> {
     let ends_as_folder = args.output.as_os_str().as_encoded_bytes().ends_with(b"/");
     if args.inputs.len() == 1 && !args.output.is_dir() && !ends_as_folder {
         return Ok(vec![args.output.clone()]);
@@ -110,38 +121,42 @@ fn places(args: &Anonymize) -> anyhow::Result<Vec<PathBuf>> {
     fs::create_dir_all(&args.output).with_context(|| format!("{}: cannot be created", args.output.display()))?;
     let mut taken = BTreeSet::new();
     let place = |path: &PathBuf| {
-        let name = path.file_name().with_context(|| format!("{}: it is no name of a file", path.display()))?;
+        let name = path.file_name().with_context(|| format!("{}: is not a file name", path.display()))?;
         if !taken.insert(name.to_owned()) {
-            bail!("{}: another capture has this name too; anonymize them into folders of their own", path.display());
+            bail!("{}: another capture has the same file name; write them to separate folders", path.display());
         }
         Ok(args.output.join(name))
     };
     args.inputs.iter().map(place).collect()
 }
 
-/// The analysis that tells which payload is envelopes. A capture without InfiniBand has none.
-fn analyzed(args: &Anonymize) -> anyhow::Result<Profile> {
-    let options = Options {
+/// Analyzes the captures, to know which payload is an envelope. A capture without InfiniBand
+/// packets has none.
+fn analyze(args: &AnonymizeArgs) -> anyhow::Result<Profile> {
+    let options = AnalysisOptions {
         threads: args.threads,
         bin_ns: None,
-        read_times: false,
-        read_sizes: false,
-        read_health: false,
-        check_icrc: false,
-        xxh3: false,
-        align: false,
-        ..Options::default()
+        measures: AnalysisMeasures {
+            times: false,
+            sizes: false,
+            health: false,
+            icrc: false,
+            ..AnalysisMeasures::default()
+        },
+        digests: DigestChoice { xxh3: false, sha256: false },
+        clocks: ClockOptions { align: false, ..ClockOptions::default() },
+        ..AnalysisOptions::default()
     };
     input::analyze(&args.inputs, &options)
 }
 
-/// What the analysis has found out that matters here.
-fn known(profile: &Profile) -> Known {
-    let mut known = Known::default();
+/// The parts of the analysis that the anonymizer needs.
+fn connection_forms(profile: &Profile) -> ConnectionForms {
+    let mut known = ConnectionForms::default();
     for row in &profile.connections {
         known.queue_pairs.entry(row.dst).or_default().insert(row.dest_qp);
         known.queue_pairs.entry(row.src).or_default().extend(row.src_qp);
-        let form = |stack: &String| Form::ALL.into_iter().find(|form| stack.ends_with(form.name()));
+        let form = |stack: &String| LibraryStack::ALL.into_iter().find(|form| stack.ends_with(form.name()));
         if let Some(form) = row.stack.as_ref().and_then(form) {
             known.forms.insert(row.key(), form);
             for ends in [(row.src, row.dst), (row.dst, row.src)] {
@@ -152,8 +167,13 @@ fn known(profile: &Profile) -> Known {
     known
 }
 
-fn written(anonymizer: &mut Anonymizer, path: &Path, place: &Path, file: fs::File) -> anyhow::Result<Tally> {
-    let failed = |error: io::Error| files::unwritten(place, &error);
+fn write_anonymized(
+    anonymizer: &mut Anonymizer,
+    path: &Path,
+    place: &Path,
+    file: fs::File,
+) -> anyhow::Result<AnonymizeTally> {
+    let failed = |error: io::Error| files::write_error(place, &error);
     let ending = place.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     match ending {
         "zst" => {
@@ -177,8 +197,8 @@ fn written(anonymizer: &mut Anonymizer, path: &Path, place: &Path, file: fs::Fil
     }
 }
 
-/// What became of a capture, in lines.
-fn said(path: &Path, place: &Path, tally: &Tally) -> Vec<String> {
+/// Summary lines: how many records of a capture were written, dropped or cleared.
+fn summary_lines(path: &Path, place: &Path, tally: &AnonymizeTally) -> Vec<String> {
     let dropped: u64 = tally.dropped.values().sum();
     let mut lines = vec![format!(
         "{}: {} of {} records written to {}",
@@ -190,21 +210,29 @@ fn said(path: &Path, place: &Path, tally: &Tally) -> Vec<String> {
     let mut note = |text: String| lines.push(format!("note: {}: {text}", path.display()));
     if dropped > 0 {
         note(format!(
-            "{dropped} records hold no InfiniBand packet that is understood, and were dropped: {}",
+            "dropped {} without an InfiniBand packet that ibscope understands: {}",
+            count_of(dropped, "record"),
             kinds(&tally.dropped)
         ));
     }
     if tally.cleared_management > 0 {
-        note(format!("of {} management datagrams only the header stayed", tally.cleared_management));
-    }
-    if tally.cut_envelopes > 0 {
         note(format!(
-            "{} messages of several packets hold several envelopes, of which those behind the first packet were cleared: they will not be counted",
-            tally.cut_envelopes
+            "{} reduced to the header",
+            count_either(tally.cleared_management, "management datagram was", "management datagrams were")
+        ));
+    }
+    if tally.cleared_envelopes > 0 {
+        note(format!(
+            "{} several envelopes; those after the first packet were cleared, so their MPI messages will not be counted",
+            count_either(
+                tally.cleared_envelopes,
+                "message of several packets holds",
+                "messages of several packets hold"
+            )
         ));
     }
     if tally.dropped_blocks > 0 {
-        note(format!("{} blocks that hold no packet (comments, names, keys) were dropped", tally.dropped_blocks));
+        note(format!("dropped {} without a packet (comments, names, keys)", count_of(tally.dropped_blocks, "block")));
     }
     if let Some(why) = &tally.ended_early {
         note(why.clone());
@@ -219,7 +247,7 @@ fn kinds(dropped: &BTreeMap<String, u64>) -> String {
     let mut named: Vec<String> =
         kinds.iter().take(MOST_NAMED).map(|(what, count)| format!("{count} x {what}")).collect();
     if more > 0 {
-        named.push(format!("{more} other kinds"));
+        named.push(count_of(more as u64, "other kind"));
     }
     named.join(", ")
 }

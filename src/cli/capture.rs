@@ -1,16 +1,18 @@
-//! `ibscope capture`: by hand what the hooks do by themselves, and a look at what they have done.
+//! `ibscope capture`: starts and stops captures by hand, as the hooks do for each job, and shows
+//! their state.
 
 use super::common::output;
 use super::common::usage::UsageError;
+use crate::model::{count_either, count_of};
 use clap::{Args, Subcommand, ValueEnum};
 use ibscope_orchestrator::config::Config;
-use ibscope_orchestrator::job::{Job, MOST_NODES};
-use ibscope_orchestrator::journal::Phase;
-use ibscope_orchestrator::remote::Ssh;
-use ibscope_orchestrator::selftest::{self, Row};
+use ibscope_orchestrator::job::{MAX_NODES, SlurmJob};
+use ibscope_orchestrator::journal::RunPhase;
+use ibscope_orchestrator::remote::SshRunner;
+use ibscope_orchestrator::selftest::{self, CheckResult};
 use ibscope_orchestrator::session;
-use ibscope_orchestrator::status::{self, Run};
-use ibscope_orchestrator::undo::{self, Undone};
+use ibscope_orchestrator::status::{self, RunStatus};
+use ibscope_orchestrator::undo::{self, UndoReport};
 use ibscope_parsers::tools::hostlist;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -26,47 +28,47 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) enum Capture {
+pub(super) enum CaptureCommand {
     /// Show the plan for a job; change nothing
-    Plan(OfJob),
+    Plan(JobArgs),
     /// Start the capture of a job
-    Start(OfJob),
+    Start(JobArgs),
     /// Stop the capture of a job: undo mirroring, stop and fetch the captures, write the manifest
-    Stop(Stop),
+    Stop(StopArgs),
     /// Show the runs of a job that are not undone
-    Status(Status),
+    Status(StatusArgs),
     /// Show all runs that are not undone
-    List(List),
-    /// Undo the changes for a job, or for all jobs whose hooks were interrupted
-    Undo(Undo),
+    List(ListArgs),
+    /// Undo the changes for a job, or for all stale runs
+    Undo(UndoArgs),
     /// Check everything that a capture needs: configuration, ssh, programs, folders, fabric
-    Selftest(Selftest),
+    Selftest(SelftestArgs),
 }
 
-/// Where the configuration is, and the form of the result.
+/// Path of the configuration, and format of the result.
 #[derive(Debug, Args)]
-pub(super) struct Site {
+pub(super) struct SiteArgs {
     /// Configuration of the site
     #[arg(long, value_name = "FILE", default_value = super::hook::CONFIG)]
     config: PathBuf,
     /// Output format
-    #[arg(long, value_enum, default_value_t = Form::Table)]
-    format: Form,
+    #[arg(long, value_enum, default_value_t = CaptureFormat::Table)]
+    format: CaptureFormat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people
+enum CaptureFormat {
+    /// Human-readable text
     Table,
     /// JSON
     Json,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OfJob {
+pub(super) struct JobArgs {
     #[command(flatten)]
-    site: Site,
-    /// Slurm job id [default: id of the job in which this runs]
+    site: SiteArgs,
+    /// Slurm job id [default: the job in which the command runs]
     #[arg(long, value_name = "ID", requires = "nodelist", value_parser = clap::value_parser!(u32).range(1..))]
     job: Option<u32>,
     /// Nodes of the job in Slurm's notation, for example n[001-004]
@@ -75,92 +77,93 @@ pub(super) struct OfJob {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Stop {
+pub(super) struct StopArgs {
     #[command(flatten)]
-    site: Site,
+    site: SiteArgs,
     /// Slurm job id
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
     job: u32,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Status {
+pub(super) struct StatusArgs {
     #[command(flatten)]
-    site: Site,
+    site: SiteArgs,
     /// Slurm job id
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u32).range(1..))]
     job: u32,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct ListArgs {
     #[command(flatten)]
-    site: Site,
+    site: SiteArgs,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Undo {
+pub(super) struct UndoArgs {
     #[command(flatten)]
-    site: Site,
+    site: SiteArgs,
     /// Slurm job id
     #[arg(long, value_name = "ID", required_unless_present = "all_stale", conflicts_with = "all_stale", value_parser = clap::value_parser!(u32).range(1..))]
     job: Option<u32>,
-    /// Undo all runs that no process works on and whose start or end was interrupted
+    /// Undo all stale runs: no process works on them, and their job has ended or their start or
+    /// stop was interrupted
     #[arg(long)]
     all_stale: bool,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Selftest {
+pub(super) struct SelftestArgs {
     #[command(flatten)]
-    site: Site,
-    /// Also check these nodes, in Slurm's notation [default: the sinks of the configuration]
+    site: SiteArgs,
+    /// Also check these nodes, in Slurm's notation [default: only the sinks of the configuration]
     #[arg(long, value_name = "LIST")]
     nodelist: Option<String>,
 }
 
-pub(super) fn run(command: &Capture) -> anyhow::Result<ExitCode> {
+pub(super) fn run(command: &CaptureCommand) -> anyhow::Result<ExitCode> {
     match command {
-        Capture::Plan(args) => plan(args),
-        Capture::Start(args) => start(args),
-        Capture::Stop(args) => stop(&args.site, args.job),
-        Capture::Status(args) => list(&args.site, Some(args.job)),
-        Capture::List(args) => list(&args.site, None),
-        Capture::Undo(args) => match args.job {
+        CaptureCommand::Plan(args) => plan(args),
+        CaptureCommand::Start(args) => start(args),
+        CaptureCommand::Stop(args) => stop(&args.site, args.job),
+        CaptureCommand::Status(args) => list(&args.site, Some(args.job)),
+        CaptureCommand::List(args) => list(&args.site, None),
+        CaptureCommand::Undo(args) => match args.job {
             Some(job) => stop(&args.site, job),
             None => stale(&args.site),
         },
-        Capture::Selftest(args) => selftest(args),
+        CaptureCommand::Selftest(args) => selftest(args),
     }
 }
 
-/// Shows a result in the form that was asked for.
-fn show(site: &Site, value: &impl Serialize, table: impl FnOnce() -> String) -> anyhow::Result<()> {
+/// Prints a result in the format of `--format`.
+fn show(site: &SiteArgs, value: &impl Serialize, table: impl FnOnce() -> String) -> anyhow::Result<()> {
     let text = match site.format {
-        Form::Table => table(),
-        Form::Json => serde_json::to_string_pretty(value)? + "\n",
+        CaptureFormat::Table => table(),
+        CaptureFormat::Json => serde_json::to_string_pretty(value)? + "\n",
     };
     Ok(output::results(|out| out.write_all(text.as_bytes()))?)
 }
 
-fn job(args: &OfJob) -> anyhow::Result<Job> {
+fn job(args: &JobArgs) -> anyhow::Result<SlurmJob> {
     if let (Some(id), Some(nodelist)) = (args.job, &args.nodelist) {
-        return Ok(Job::named(id, nodelist)?);
+        return Ok(SlurmJob::from_nodelist(id, nodelist)?);
     }
     let vars =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     if std::env::var_os("SLURM_JOB_ID").is_none() {
         return Err(UsageError(
-            "this is no Slurm job: give --job ID and --nodelist LIST (`squeue -j ID -h -o %N` prints it)",
+            "not in a Slurm job: give --job ID and --nodelist LIST (`squeue -j ID -h -o %N` prints it)",
         )
         .into());
     }
-    Ok(Job::from_environment(vars)?)
+    Ok(SlurmJob::from_environment(vars)?)
 }
 
-fn plan(args: &OfJob) -> anyhow::Result<ExitCode> {
+fn plan(args: &JobArgs) -> anyhow::Result<ExitCode> {
     let (config, job) = (Config::read(&args.site.config)?, job(args)?);
-    let plan = session::preview(&config, &job, &Ssh::new(&config)?)?;
+    let plan = session::preview(&config, &job, &SshRunner::new(&config)?)?;
     show(&args.site, &plan, || plan.to_string())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -169,29 +172,29 @@ fn deadline(config: &Config) -> Instant {
     Instant::now() + Duration::from_secs(u64::from(config.run.deadline_s))
 }
 
-fn start(args: &OfJob) -> anyhow::Result<ExitCode> {
+fn start(args: &JobArgs) -> anyhow::Result<ExitCode> {
     let (config, job) = (Config::read(&args.site.config)?, job(args)?);
-    let begun = session::begin(&config, &job, &Ssh::new(&config)?, deadline(&config))?;
-    for undone in &begun.earlier {
-        output::say(&format!("note: a run of job {} that had not ended was undone first", undone.job_id));
+    let begun = session::begin(&config, &job, &SshRunner::new(&config)?, deadline(&config))?;
+    for undone in &begun.undone_runs {
+        output::eprint_line(&format!("note: an unfinished run of job {} was undone first", undone.job_id));
     }
     output::notes(&begun.plan.warnings);
     show(&args.site, &begun.plan, || {
         format!(
-            "job {}: {} captures run, {} ports are mirrored; started in {:.1} s\n`ibscope capture stop --job {}` ends it\n",
+            "job {}: {} running, {} mirrored; started in {:.1} s\n`ibscope capture stop --job {}` stops the run\n",
             job.id,
-            begun.started.captures,
-            begun.started.ports,
-            begun.started.took.as_secs_f64(),
+            count_either(begun.summary.captures as u64, "capture is", "captures are"),
+            count_either(begun.summary.ports as u64, "port is", "ports are"),
+            begun.summary.duration.as_secs_f64(),
             job.id
         )
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn stop(site: &Site, job: u32) -> anyhow::Result<ExitCode> {
+fn stop(site: &SiteArgs, job: u32) -> anyhow::Result<ExitCode> {
     let config = Config::read(&site.config)?;
-    let undone = undo::at_leisure(&config, job, &Ssh::new(&config)?, deadline(&config))?;
+    let undone = undo::job_without_deadline(&config, job, &SshRunner::new(&config)?, deadline(&config))?;
     show(site, &undone, || match undone[..] {
         [] => format!("job {job}: nothing to undo\n"),
         _ => undone.iter().map(undone_text).collect(),
@@ -199,9 +202,9 @@ fn stop(site: &Site, job: u32) -> anyhow::Result<ExitCode> {
     Ok(code(undone.iter().all(|undone| undone.left.is_empty())))
 }
 
-fn stale(site: &Site) -> anyhow::Result<ExitCode> {
+fn stale(site: &SiteArgs) -> anyhow::Result<ExitCode> {
     let config = Config::read(&site.config)?;
-    let runner = Ssh::new(&config)?;
+    let runner = SshRunner::new(&config)?;
     let all = undo::stale(&config, &runner, deadline(&config), |job| status::has_ended(&config, &runner, job))?;
     let (mut undone, mut is_well) = (Vec::new(), true);
     for one in all {
@@ -212,7 +215,7 @@ fn stale(site: &Site) -> anyhow::Result<ExitCode> {
             }
             Err(error) => {
                 is_well = false;
-                output::say(&format!("ibscope: {error}"));
+                output::eprint_line(&format!("ibscope: {error}"));
             }
         }
     }
@@ -227,14 +230,14 @@ fn code(is_well: bool) -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn undone_text(undone: &Undone) -> String {
+fn undone_text(undone: &UndoReport) -> String {
     let mut text = String::new();
     let job = undone.job_id;
     for capture in &undone.captures {
         let file = capture.fetched.as_ref().map_or(&capture.file, |fetched| &fetched.file);
         let counted = capture.ended.as_ref().and_then(|ended| ended.counted);
         let packets =
-            counted.map_or("an unknown number of packets".to_owned(), |counted| format!("{} packets", counted.packets));
+            counted.map_or("an unknown number of packets".to_owned(), |counted| count_of(counted.packets, "packet"));
         _ = writeln!(text, "job {job}: {}: {packets} in {}", capture.node, file.display());
         for remark in capture.ended.iter().flat_map(|ended| &ended.remarks) {
             _ = writeln!(text, "job {job}: {}: {remark}", capture.node);
@@ -245,8 +248,8 @@ fn undone_text(undone: &Undone) -> String {
     }
     _ = match (undone.left.is_empty(), undone.is_restored) {
         (true, _) => writeln!(text, "job {job}: undone"),
-        (false, true) => writeln!(text, "job {job}: nothing is mirrored and nothing runs any more, but:"),
-        (false, false) => writeln!(text, "job {job}: NOT all undone:"),
+        (false, true) => writeln!(text, "job {job}: all captures and mirrors are stopped, but:"),
+        (false, false) => writeln!(text, "job {job}: NOT everything is undone:"),
     };
     for left in &undone.left {
         _ = writeln!(text, "  - {left}");
@@ -254,7 +257,7 @@ fn undone_text(undone: &Undone) -> String {
     text
 }
 
-fn list(site: &Site, job: Option<u32>) -> anyhow::Result<ExitCode> {
+fn list(site: &SiteArgs, job: Option<u32>) -> anyhow::Result<ExitCode> {
     let config = Config::read(&site.config)?;
     let runs = status::runs(&config, job)?;
     show(site, &runs, || match (runs.is_empty(), job) {
@@ -265,17 +268,17 @@ fn list(site: &Site, job: Option<u32>) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn runs_text(runs: &[Run]) -> String {
+fn runs_text(runs: &[RunStatus]) -> String {
     let mut text = format!("{:>10} {:<12} {:<10} {:>8} {:>14}\n", "job", "user", "state", "captures", "mirrored ports");
     for run in runs {
         let phase = match run.phase {
             None => "unreadable",
-            Some(Phase::Starting) if run.busy => "starting",
-            Some(Phase::Starting) => "cut off",
-            Some(Phase::Running) => "running",
-            Some(Phase::Undoing) if run.busy => "undoing",
-            Some(Phase::Undoing) => "left",
-            Some(Phase::Closed) => "closed",
+            Some(RunPhase::Starting) if run.busy => "starting",
+            Some(RunPhase::Starting) => "aborted",
+            Some(RunPhase::Running) => "running",
+            Some(RunPhase::Undoing) if run.busy => "undoing",
+            Some(RunPhase::Undoing) => "incomplete",
+            Some(RunPhase::Closed) => "closed",
         };
         let user = run.user.as_deref().unwrap_or("-");
         _ = writeln!(text, "{:>10} {user:<12} {phase:<10} {:>8} {:>14}", run.job_id, run.captures, run.ports);
@@ -286,17 +289,17 @@ fn runs_text(runs: &[Run]) -> String {
     text
 }
 
-fn selftest(args: &Selftest) -> anyhow::Result<ExitCode> {
+fn selftest(args: &SelftestArgs) -> anyhow::Result<ExitCode> {
     let config = Config::read(&args.site.config)?;
-    let nodes = args.nodelist.as_deref().map_or(Ok(Vec::new()), |list| hostlist::expand(list, MOST_NODES))?;
-    let rows = selftest::run(&config, &nodes, &Ssh::new(&config)?);
+    let nodes = args.nodelist.as_deref().map_or(Ok(Vec::new()), |list| hostlist::expand(list, MAX_NODES))?;
+    let rows = selftest::run(&config, &nodes, &SshRunner::new(&config)?);
     show(&args.site, &rows, || rows_text(&rows))?;
     Ok(code(rows.iter().all(|row| row.fault.is_none())))
 }
 
-fn rows_text(rows: &[Row]) -> String {
+fn rows_text(rows: &[CheckResult]) -> String {
     let mut text = String::new();
-    for Row { place, what, fault } in rows {
+    for CheckResult { place, what, fault } in rows {
         _ = match fault {
             None => writeln!(text, "fine   {place}: {what}"),
             Some(fault) => writeln!(text, "FAULT  {place}: {what}: {fault}"),

@@ -1,8 +1,8 @@
-//! `ibscope collectives`.
+//! `ibscope collectives`: messages and bytes of each collective operation.
 
-use super::common::arguments::Source;
-use super::common::choices::{ByArg, Format};
-use super::common::input::{self, Needs};
+use super::common::arguments::SourceArgs;
+use super::common::choices::{Format, GroupByArg};
+use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use crate::analysis::collectives::collectives;
 use crate::render;
@@ -16,19 +16,19 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Collectives {
+pub(super) struct CollectivesArgs {
     #[command(flatten)]
-    pub(super) source: Source,
+    pub(super) source: SourceArgs,
     /// Show pairs of endpoints or of ranks; csv and json have one row per pair
-    #[arg(long, value_enum, default_value_t = ByArg::Rank)]
-    pub(super) by: ByArg,
+    #[arg(long, value_enum, default_value_t = GroupByArg::Rank)]
+    pub(super) by: GroupByArg,
 }
 
-/// `ibscope collectives`.
-pub(super) fn run(args: &Collectives) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope collectives`.
+pub(super) fn run(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    input::whole(&source.inputs, &source.reading, "collective operations")?;
-    let profile = input::profile(&source.inputs, &source.reading, source.scope, Needs::default())?;
+    input::check_no_window(&source.inputs, &source.reading, "collective operations")?;
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, AnalysisNeeds::default())?;
     let table = collectives(&profile, args.by.into());
     output::results(|out| match source.format {
         Format::Table => out.write_all(render::collectives::table(&table, profile.mpi_read).as_bytes()),

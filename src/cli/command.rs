@@ -1,4 +1,5 @@
-//! The commands that there are, each with its arguments.
+//! The commands and their arguments: one definition for parsing, help, completions and manual
+//! pages.
 
 use super::{
     analyze, anonymize, capture, collectives, compare, crosscheck, health, hook, inspect, latency, manual, matrix,
@@ -12,74 +13,74 @@ use std::fmt::Write as _;
 #[command(version, propagate_version = true, help_expected = true, max_term_width = 100)]
 pub(super) struct Cli {
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum CliCommand {
     /// Print a summary of captures, and write a profile
-    Analyze(analyze::Analyze),
+    Analyze(analyze::AnalyzeArgs),
     /// Write captures that can be shared: no payload, new addresses
-    Anonymize(anonymize::Anonymize),
+    Anonymize(anonymize::AnonymizeArgs),
     /// Merge partial profiles into the profile of all captures
-    Merge(merge::Merge),
+    Merge(merge::MergeArgs),
     /// Show the summary of a profile: traffic, rates, ranks, health
-    Summary(summary::Summary),
+    Summary(summary::SummaryArgs),
     /// Show InfiniBand packets, one per line
-    Inspect(inspect::Inspect),
+    Inspect(inspect::InspectArgs),
     /// Show the communication matrix: row = sender, column = receiver
-    Matrix(matrix::Matrix),
+    Matrix(matrix::MatrixArgs),
     /// Show the traffic over time
-    Timeline(timeline::Timeline),
+    Timeline(timeline::TimelineArgs),
     /// Show which MPI rank runs where, with the evidence
-    Ranks(ranks::Ranks),
+    Ranks(ranks::RanksArgs),
     /// Show MPI messages, one per line
-    Messages(messages::Messages),
+    Messages(messages::MessagesArgs),
     /// Show messages and bytes of each collective operation
-    Collectives(collectives::Collectives),
+    Collectives(collectives::CollectivesArgs),
     /// Show retransmissions, NAKs, congestion and capture loss
-    Health(health::Health),
+    Health(health::HealthArgs),
     /// Show latencies: request to response, messages, transit
-    Latency(latency::Latency),
+    Latency(latency::LatencyArgs),
     /// Show rates, peak rates, and sizes of messages and packets
-    Rates(rates::Rates),
+    Rates(rates::RatesArgs),
     /// Compare a capture with a trace: OTF2, Score-P, or a table
-    Crosscheck(crosscheck::Crosscheck),
+    Crosscheck(crosscheck::CrosscheckArgs),
     /// Show the phases of a job and their communication patterns
-    Phases(phases::Phases),
+    Phases(phases::PhasesArgs),
     /// Compare two profiles: what differs, and whether by chance
-    Compare(compare::Compare),
+    Compare(compare::CompareArgs),
     /// Write messages as trace events for Perfetto
-    Trace(trace::Trace),
+    Trace(trace::TraceArgs),
     /// Watch a growing capture: rates, pairs, sizes, health
-    Watch(watch::Watch),
-    /// Write a profile as one HTML page that needs no network
-    Report(report::Report),
+    Watch(watch::WatchArgs),
+    /// Write a profile as one self-contained HTML page
+    Report(report::ReportArgs),
     /// Analyze captures in a Slurm array job, and merge the profiles
-    SlurmAnalyze(slurm::analyze::SlurmAnalyze),
+    SlurmAnalyze(slurm::analyze::SlurmAnalyzeArgs),
     /// Run one array task of slurm-analyze (internal)
     #[command(hide = true)]
-    SlurmTask(slurm::task::SlurmTask),
+    SlurmTask(slurm::task::SlurmTaskArgs),
     /// Run the merging job of slurm-analyze (internal)
     #[command(hide = true)]
-    SlurmMerge(slurm::merge::SlurmMerge),
+    SlurmMerge(slurm::merge::SlurmMergeArgs),
     /// Capture the traffic of a job, and undo all fabric changes
     #[command(subcommand)]
-    Capture(capture::Capture),
+    Capture(capture::CaptureCommand),
     /// Run and install the prolog and epilog hooks of Slurm
     #[command(subcommand)]
-    Hook(hook::Hook),
+    Hook(hook::HookCommand),
     /// Print the completion script of a shell
-    Completions(manual::Completions),
+    Completions(manual::CompletionsArgs),
     /// Write manual pages, one per command
-    Manual(manual::Manual),
+    Manual(manual::ManualArgs),
 }
 
 /// The commands in the order of `ibscope --help`, by what users want to do.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Analyze", &["analyze", "merge", "watch"]),
     (
-        "Look",
+        "Show",
         &[
             "summary",
             "matrix",
@@ -101,30 +102,32 @@ const GROUPS: [(&str, &[&str]); 7] = [
     ("This program", &["completions", "manual", "help"]),
 ];
 
-/// How a first session goes, below the commands.
+/// Help text of `help`, which clap adds only when it has parsed the command line.
+const HELP: &str = "Print this message or the help of the given command";
+
+/// A first session, printed below the commands.
 const START: &str = "Start with:
   ibscope analyze sink.pcap -o job.ibp
   ibscope matrix job.ibp --by rank
   ibscope report job.ibp -o report.html";
 
-/// The command line. Its help lists the commands by group, which clap has no setting for.
+/// The command line, with a help that lists the commands by group; clap has no setting for groups.
 pub(super) fn command_line() -> clap::Command {
-    let mut command = Cli::command();
-    command.build();
+    let command = Cli::command();
     let mut groups = String::new();
     for (group, names) in GROUPS {
         let _ = writeln!(groups, "{group}:");
         for name in names {
-            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
-            let _ = writeln!(groups, "  {name:<13}  {}", about.map(ToString::to_string).unwrap_or_default());
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about).map(ToString::to_string);
+            let _ = writeln!(groups, "  {name:<13}  {}", about.as_deref().unwrap_or(HELP));
         }
         groups.push('\n');
     }
     let template = format!("{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n{START}\n");
-    Cli::command().help_template(template)
+    command.help_template(template)
 }
 
-/// Reads the arguments of the process; exits with 2 where they cannot be understood.
+/// Parses the arguments of the process; exits with 2 if they are invalid.
 pub(super) fn parse() -> Cli {
     let matches = command_line().get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
@@ -139,7 +142,7 @@ mod tests {
         command_line().debug_assert();
     }
 
-    /// Each visible command is in one group, and no line of the help is wider than a usual terminal.
+    /// Each visible command is in one group, and no help line is wider than a usual terminal.
     #[test]
     fn the_help_lists_every_command_once() {
         let mut command = command_line();
@@ -155,7 +158,7 @@ mod tests {
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
 
-    /// The examples of each command can be parsed, and there are two or three.
+    /// Each command has two or three examples, and all of them parse.
     #[test]
     fn every_command_has_examples_that_can_be_parsed() {
         let mut command = command_line();
@@ -166,7 +169,7 @@ mod tests {
             let lines: Vec<&str> = examples.lines().filter_map(|line| line.strip_prefix("  ")).collect();
             assert!((2..=3).contains(&lines.len()), "{}: {examples}", own.get_name());
             for line in lines {
-                // Redirections are the shell's.
+                // The shell handles redirections.
                 let words = line.split(" > ").flat_map(|part| part.split(" < ").take(1)).take(1).collect::<String>();
                 let mut quoted = false;
                 let spaced: String = words

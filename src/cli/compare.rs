@@ -1,10 +1,10 @@
-//! `ibscope compare`.
+//! `ibscope compare`: two profiles -> their differences.
 
-use super::common::choices::{ByArg, Format};
+use super::common::choices::{Format, GroupByArg};
 use super::common::job_choice::JobChoice;
 use super::common::parse::job;
 use super::common::{input, output};
-use crate::analysis::By;
+use crate::analysis::GroupBy;
 use crate::analysis::compare::compare;
 use crate::model::Profile;
 use crate::pipeline;
@@ -22,17 +22,18 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Compare {
+pub(super) struct CompareArgs {
     /// Reference profile (NAME.ibp)
     #[arg(value_name = "A.ibp")]
     pub(super) a: PathBuf,
     /// Profile to compare with the reference
     #[arg(value_name = "B.ibp")]
     pub(super) b: PathBuf,
-    /// Compare pairs of ranks or of endpoints [default: ranks if both profiles have some]
+    /// Compare pairs of ranks or of endpoints [default: ranks if both profiles have ranks]
     #[arg(long, value_enum)]
-    pub(super) by: Option<ByArg>,
-    /// Compare job N of both profiles, or job N of A with job M of B [default: all; for several jobs, use --by endpoint]
+    pub(super) by: Option<GroupByArg>,
+    /// Compare job N of both profiles, or job N of A with job M of B [default: all; for several
+    /// jobs, use --by endpoint]
     #[arg(long, value_name = "N[,M]", default_value = "all", hide_default_value = true, value_parser = jobs)]
     pub(super) job: [JobChoice; 2],
     /// Treat inferred ranks as unknown
@@ -43,31 +44,31 @@ pub(super) struct Compare {
     pub(super) format: Format,
 }
 
-/// A job of both, or one of each.
+/// Parses `N` or `N,M`: a job of both profiles, or one of each.
 fn jobs(text: &str) -> Result<[JobChoice; 2], String> {
     let (a, b) = text.split_once(',').unwrap_or((text, text));
     match (job(a.trim()), job(b.trim())) {
         (Ok(a), Ok(b)) => Ok([a, b]),
-        _ => Err("expected the number of a job, that of one in A and of one in B (1,2), or `all`".to_owned()),
+        _ => Err("expected a job number, one of A and one of B (1,2), or `all`".to_owned()),
     }
 }
 
-/// Shows two profiles side by side.
-pub(super) fn run(args: &Compare) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope compare`.
+pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     let (mut a, mut b) = (load(&args.a)?, load(&args.b)?);
     let mut names = [&args.a, &args.b].map(|place| place.display().to_string());
     if args.strict {
-        a.leave_out_inferred();
-        b.leave_out_inferred();
+        a.drop_inferred_ranks();
+        b.drop_inferred_ranks();
     }
     for ((profile, name), job) in [&mut a, &mut b].into_iter().zip(&mut names).zip(args.job) {
         if let JobChoice::Only(job) = job {
-            profile.only_job(job).with_context(|| name.clone())?;
+            profile.keep_job(job).with_context(|| name.clone())?;
             *name = format!("{name}, job {job}");
         }
     }
-    let by = args.by.map(By::from);
-    if by != Some(By::Endpoint) {
+    let by = args.by.map(GroupBy::from);
+    if by != Some(GroupBy::Endpoint) {
         for profile in [&a, &b] {
             input::one_job(profile, "each side of a comparison by rank")?;
         }
@@ -85,10 +86,10 @@ pub(super) fn run(args: &Compare) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a profile, which must be one.
+/// Reads a profile; fails for a capture.
 pub(super) fn load(place: &Path) -> anyhow::Result<Profile> {
     if place.is_file() {
-        bail!("{}: is no profile; `ibscope analyze -o NAME.ibp` makes one of captures", place.display());
+        bail!("{}: is not a profile; `ibscope analyze -o NAME.ibp` makes one from captures", place.display());
     }
     Ok(pipeline::load(place)?)
 }

@@ -1,15 +1,15 @@
-//! `ibscope crosscheck`.
+//! `ibscope crosscheck`: a profile or captures, and a trace -> their differences.
 
-use super::common::arguments::{Figures, Reading, Scope};
+use super::common::arguments::{FigureArgs, InputArgs, ScopeArgs};
 use super::common::choices::Format;
-use super::common::files::{self, Outputs};
-use super::common::input::{self, Needs};
+use super::common::files::{self, FigureFiles};
+use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use super::common::parse::percent;
 use super::common::usage::UsageError;
 use crate::analysis::crosscheck::agrees;
 use crate::crosscheck::cubex::{self, CubeProfile};
-use crate::crosscheck::{self, Placement, Singles, Trace};
+use crate::crosscheck::{self, AppTrace, Placement, SingleMessages};
 use crate::model::Profile;
 use crate::pipeline;
 use crate::render::crosscheck as rendered;
@@ -23,41 +23,42 @@ const EXAMPLES: &str = "Examples:
   ibscope crosscheck job.ibp scorep-run/traces.otf2
   ibscope crosscheck sink.pcap scorep-run/profile.cubex --format csv";
 
-/// What `ibscope crosscheck` takes.
+/// Arguments of `ibscope crosscheck`.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Crosscheck {
+pub(super) struct CrosscheckArgs {
     /// One profile (NAME.ibp) or captures
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     inputs: Vec<PathBuf>,
-    /// Trace of the application: OTF2 archive (traces.otf2), Score-P profile (profile.cubex), or table `src,dst,messages,bytes`
+    /// Trace of the application: OTF2 archive (traces.otf2), Score-P profile (profile.cubex), or
+    /// table `src,dst,messages,bytes`
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     #[command(flatten)]
-    reading: Reading,
+    reading: InputArgs,
     #[command(flatten)]
-    scope: Scope,
+    scope: ScopeArgs,
     #[command(flatten)]
-    against: Against,
+    against: TraceComparisonArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Table that csv has; json has all
-    #[arg(long, value_enum, default_value_t = View::Pairs)]
-    view: View,
+    /// Table to print as csv; json has all tables
+    #[arg(long, value_enum, default_value_t = CrosscheckView::Pairs)]
+    view: CrosscheckView,
     #[command(flatten)]
-    figures: Figures,
+    figures: FigureArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum View {
+enum CrosscheckView {
     /// Pairs of ranks, and collective operations between them
     Pairs,
-    /// What differs without a reason, by tag
+    /// Unexplained differences, by tag
     Differences,
-    /// Clocks of the ranks against that of the capture
+    /// Clocks of the ranks, compared with the clock of the capture
     Clocks,
-    /// How long a send call takes to the wire, in classes
+    /// Times from the send call to the wire, as a histogram
     Delays,
     /// Calls of collective operations
     Calls,
@@ -67,11 +68,11 @@ enum View {
     Unidentified,
 }
 
-/// How a trace is held against the wire.
+/// How to compare a trace with the wire.
 #[derive(Debug, Args)]
-pub(super) struct Against {
-    /// Which rank runs where: output of `mpirun --display-map`, a table `rank,host`, or a hostfile whose slots are filled in order [default: as the
-    /// trace says, or the capture]
+pub(super) struct TraceComparisonArgs {
+    /// Which rank runs where: output of `mpirun --display-map`, a table `rank,host`, or a hostfile
+    /// whose slots are filled in order [default: as in the trace, or else the capture]
     #[arg(long, value_name = "FILE", requires = "trace")]
     placement: Option<PathBuf>,
     /// Accept differences of up to PERCENT of the messages and bytes of the trace
@@ -82,105 +83,110 @@ pub(super) struct Against {
     collectives_only: bool,
 }
 
-/// A trace that was read, and what is to be done with it.
-pub(super) struct Asked {
-    given: Given,
+/// A trace, where its ranks run, and how to compare it.
+pub(super) struct CrosscheckRequest {
+    input: TraceInput,
     placement: Option<Placement>,
-    options: crosscheck::Options,
+    options: crosscheck::CrosscheckOptions,
 }
 
-impl Against {
-    /// The files that are read beside the trace.
+impl TraceComparisonArgs {
+    /// The placement file, which is read in addition to the trace.
     pub(super) fn files(&self) -> Option<&Path> {
         self.placement.as_deref()
     }
 
-    /// Reads a trace, and what says where its ranks run.
-    pub(super) fn read(&self, trace: &Path) -> anyhow::Result<Asked> {
-        let given = Given::read(trace)?;
+    /// Reads the trace and the placement of its ranks.
+    pub(super) fn read(&self, trace: &Path) -> anyhow::Result<CrosscheckRequest> {
+        let given = TraceInput::read(trace)?;
         let placement = self.placement.as_deref().map(|path| {
             let text = files::read(path)?;
             anyhow::Ok(Placement::parse(path, &text, &given.trace().all_ranks())?)
         });
-        let options =
-            crosscheck::Options { tolerance_percent: self.tolerance, collectives_only: self.collectives_only };
-        Ok(Asked { placement: placement.transpose()?, given, options })
+        let options = crosscheck::CrosscheckOptions {
+            tolerance_percent: self.tolerance,
+            collectives_only: self.collectives_only,
+        };
+        Ok(CrosscheckRequest { placement: placement.transpose()?, input: given, options })
     }
 }
 
-impl Asked {
-    /// False for sums by rank alone.
+impl CrosscheckRequest {
+    /// True if the trace has pairs of ranks; false if it has sums by rank only.
     pub(super) const fn has_pairs(&self) -> bool {
-        matches!(self.given, Given::Trace(_))
+        matches!(self.input, TraceInput::Trace(_))
     }
 
     fn has_one_sided(&self) -> bool {
-        !self.given.trace().rma.is_empty()
+        !self.input.trace().rma.is_empty()
     }
 
-    /// Holds it against the wire.
-    pub(super) fn check(&self, profile: &Profile, singles: &Singles) -> anyhow::Result<crosscheck::Crosscheck> {
+    /// Compares the trace with the wire.
+    pub(super) fn check(&self, profile: &Profile, singles: &SingleMessages) -> anyhow::Result<crosscheck::Crosscheck> {
         let placement = self.placement.as_ref();
-        Ok(match &self.given {
-            Given::Trace(trace) => crosscheck::crosscheck(trace, profile, singles, placement, &self.options)?,
-            Given::Sums(sums) => crosscheck::crosscheck_sums(sums, profile, placement, &self.options)?,
+        Ok(match &self.input {
+            TraceInput::Trace(trace) => crosscheck::crosscheck(trace, profile, singles, placement, &self.options)?,
+            TraceInput::Sums(sums) => crosscheck::crosscheck_sums(sums, profile, placement, &self.options)?,
         })
     }
 }
 
-/// Exit code where something differs and nothing explains it.
-pub(super) const DIFFERS: u8 = 4;
+/// Exit code for a difference without an explanation.
+pub(super) const EXIT_DIFFERENT: u8 = 4;
 
-/// Holds what the wire showed against a trace.
-pub(super) fn run(args: &Crosscheck) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope crosscheck`: compares the wire with a trace.
+pub(super) fn run(args: &CrosscheckArgs) -> anyhow::Result<ExitCode> {
     input::check(&args.inputs)?;
-    input::whole(&args.inputs, &args.reading, "messages by communicator and tag")?;
+    input::check_no_window(&args.inputs, &args.reading, "messages by communicator and tag")?;
     let mut files = input::files(&args.inputs, &args.reading);
     files.extend(args.against.files().into_iter().chain([args.trace.as_path()]));
-    let figures = Outputs::open(&args.figures, &files)?;
-    // The trace first: whether it can be read is known soon, as a rule.
-    let asked = args.against.read(&args.trace)?;
-    if !asked.has_pairs() && (args.figures.svg.is_some() || args.figures.png.is_some()) {
+    let figures = FigureFiles::open(&args.figures, &files)?;
+    // The trace first, because most unreadable traces fail quickly.
+    let request = args.against.read(&args.trace)?;
+    if !request.has_pairs() && (args.figures.svg.is_some() || args.figures.png.is_some()) {
         return Err(UsageError(
-            "--svg and --png draw pairs of ranks, which a profile of sums does not have; give the trace for them",
+            "--svg and --png draw pairs of ranks, but a Score-P profile has sums by rank only; give the OTF2 trace",
         )
         .into());
     }
-    let (profile, singles) = read_wire(args, asked.has_one_sided())?;
-    let result = asked.check(&profile, &singles)?;
-    // Before the text: its reader may go away, and the figures are wanted all the same.
+    let (profile, singles) = read_wire(args, request.has_one_sided())?;
+    let result = request.check(&profile, &singles)?;
+    // Before the text, so that a closed standard output does not prevent the figures.
     figures.finish(|| Ok(figure::crosscheck(&result)?))?;
     output::results(|out| match args.format {
         Format::Table => out.write_all(rendered::table(&result).as_bytes()),
         Format::Csv => match args.view {
-            View::Pairs => rendered::csv(&result, out),
-            View::Differences => rendered::differences_csv(&result, out),
-            View::Clocks => rendered::clocks_csv(&result, out),
-            View::Delays => rendered::delays_csv(&result, out),
-            View::Calls => rendered::calls_csv(&result, out),
-            View::OneSided => rendered::one_sided_csv(&result, out),
-            View::Unidentified => rendered::unidentified_csv(&result, out),
+            CrosscheckView::Pairs => rendered::csv(&result, out),
+            CrosscheckView::Differences => rendered::differences_csv(&result, out),
+            CrosscheckView::Clocks => rendered::clocks_csv(&result, out),
+            CrosscheckView::Delays => rendered::delays_csv(&result, out),
+            CrosscheckView::Calls => rendered::calls_csv(&result, out),
+            CrosscheckView::OneSided => rendered::one_sided_csv(&result, out),
+            CrosscheckView::Unidentified => rendered::unidentified_csv(&result, out),
         },
         Format::Json => rendered::json(&result, out),
     })?;
     output::notes(&result.notes);
     input::notes(&args.inputs, &args.reading, &profile);
     if !agrees(&result) {
-        return Ok(ExitCode::from(DIFFERS));
+        return Ok(ExitCode::from(EXIT_DIFFERENT));
     }
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
-/// Reads a profile, or captures with all messages.
-fn read_wire(args: &Crosscheck, with_rdma: bool) -> anyhow::Result<(Profile, Singles)> {
+/// Reads a profile, or captures with all their messages.
+fn read_wire(args: &CrosscheckArgs, with_rdma: bool) -> anyhow::Result<(Profile, SingleMessages)> {
     if args.inputs.iter().any(|path| pipeline::is_profile(path)) {
-        return Ok((input::profile(&args.inputs, &args.reading, args.scope, Needs::default())?, Singles::default()));
+        return Ok((
+            input::profile(&args.inputs, &args.reading, args.scope, AnalysisNeeds::default())?,
+            SingleMessages::default(),
+        ));
     }
     input::check_captures("crosscheck", &args.inputs)?;
     let mut options = input::options(&args.inputs, &args.reading)?;
     options.bin_ns = None;
-    (options.read_times, options.read_sizes) = (false, false);
-    let mut singles = Singles::new(with_rdma);
+    (options.measures.times, options.measures.sizes) = (false, false);
+    let mut singles = SingleMessages::new(with_rdma);
     let mut stream = input::messages(&args.inputs, &options, args.scope, with_rdma)?;
     for row in stream.by_ref() {
         singles.add(&row?);
@@ -188,25 +194,25 @@ fn read_wire(args: &Crosscheck, with_rdma: bool) -> anyhow::Result<(Profile, Sin
     Ok((stream.profile().clone(), singles.sorted()))
 }
 
-/// What the wire is held against.
-enum Given {
-    Trace(Box<Trace>),
+/// The trace to compare with the wire.
+enum TraceInput {
+    Trace(Box<AppTrace>),
     Sums(Box<CubeProfile>),
 }
 
-impl Given {
-    /// Reads it, whatever it is.
+impl TraceInput {
+    /// Reads a table, a Score-P profile or an OTF2 archive.
     fn read(path: &Path) -> anyhow::Result<Self> {
-        if files::begins(path, crosscheck::table::is_table) {
+        if files::starts_with(path, crosscheck::table::is_table) {
             return Ok(Self::Trace(Box::new(crosscheck::table::read(path, &files::read(path)?)?)));
         }
-        if files::begins(path, cubex::is_archive) {
+        if files::starts_with(path, cubex::is_archive) {
             return Ok(Self::Sums(Box::new(cubex::read(path)?)));
         }
         Ok(Self::Trace(Box::new(crosscheck::otf2::read(path)?)))
     }
 
-    fn trace(&self) -> &Trace {
+    fn trace(&self) -> &AppTrace {
         match self {
             Self::Trace(trace) => trace,
             Self::Sums(sums) => &sums.trace,

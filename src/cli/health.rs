@@ -1,9 +1,9 @@
-//! `ibscope health`.
+//! `ibscope health`: retransmissions, NAKs, congestion and loss.
 
-use super::common::arguments::{Figures, Source};
+use super::common::arguments::{FigureArgs, SourceArgs};
 use super::common::choices::Format;
-use super::common::files::Outputs;
-use super::common::input::{self, Needs};
+use super::common::files::FigureFiles;
+use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use crate::analysis::health::retransmissions;
 use crate::model::link::Speed;
@@ -20,49 +20,50 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Health {
+pub(super) struct HealthArgs {
     #[command(flatten)]
-    pub(super) source: Source,
-    /// One row per connection, link, pause sender or time bin; json has the first three together
+    pub(super) source: SourceArgs,
+    /// Show one row per connection, link, time bin or pause sender; json has all of these together,
+    /// except time bins
     #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
     pub(super) by: HealthBy,
-    /// Link speed, for the duration of pauses: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    /// Link speed, to convert pauses to times: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
     #[arg(long, value_name = "SPEED")]
     pub(super) link: Option<Speed>,
     #[command(flatten)]
-    pub(super) figures: Figures,
+    pub(super) figures: FigureArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum HealthBy {
     /// Directed connections between queue pairs
     Connection,
-    /// Links between a port and its switch, each direction for itself
+    /// Links between a port and its switch, each direction separately
     Link,
-    /// Bins of time: what was sent again, by sender
+    /// Time bins: retransmitted traffic by sender
     Time,
     /// Senders of pause and PFC frames (RoCE), and the classes that they pause
     Pause,
 }
 
-/// Shows what goes wrong.
-pub(super) fn run(args: &Health) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope health`.
+pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    input::whole(&source.inputs, &source.reading, "health")?;
-    let figures = Outputs::open(&args.figures, &input::files(&source.inputs, &source.reading))?;
+    input::check_no_window(&source.inputs, &source.reading, "health")?;
+    let figures = FigureFiles::open(&args.figures, &input::files(&source.inputs, &source.reading))?;
     let is_over_time = args.by == HealthBy::Time;
     let bin_ns = (figures.are_wanted() || is_over_time).then_some(pipeline::DEFAULT_BIN_NS);
-    let needs = Needs { health: true, bin_ns, ..Needs::default() };
+    let needs = AnalysisNeeds { health: true, bin_ns, ..AnalysisNeeds::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
-    // Before the text: its reader may go away, and the figures are wanted all the same.
+    // Before the text, so that a closed standard output does not prevent the figures.
     figures.finish(|| Ok(figure::retransmissions(&retransmissions(&profile)?)?))?;
     let speed = args.link.as_ref();
-    let repeats = is_over_time.then(|| retransmissions(&profile)).transpose()?;
+    let series = is_over_time.then(|| retransmissions(&profile)).transpose()?;
     output::results(|out| match (source.format, args.by) {
-        (format, HealthBy::Time) => repeats.iter().try_for_each(|repeats| match format {
-            Format::Table => out.write_all(health::time_series_table(repeats).as_bytes()),
-            Format::Csv => health::time_series_csv(repeats, out),
-            Format::Json => health::time_series_json(repeats, out),
+        (format, HealthBy::Time) => series.iter().try_for_each(|series| match format {
+            Format::Table => out.write_all(health::time_series_table(series).as_bytes()),
+            Format::Csv => health::time_series_csv(series, out),
+            Format::Json => health::time_series_json(series, out),
         }),
         (Format::Table, HealthBy::Connection) => out.write_all(health::table(&profile, speed).as_bytes()),
         (Format::Table, HealthBy::Link) => out.write_all(health::links_table(&profile).as_bytes()),

@@ -1,17 +1,17 @@
-//! `ibscope hook`: what Slurm runs, and how that is installed.
+//! `ibscope hook`: runs as prolog or epilog of Slurm, and installs itself there.
 
 use super::common::output;
 use clap::{Args, Subcommand};
 use ibscope_orchestrator::config::Config;
-use ibscope_orchestrator::hook::{self, Moment, Outcome};
-use ibscope_orchestrator::install::{Installation, Verdict};
-use ibscope_orchestrator::job::Job;
+use ibscope_orchestrator::hook::{self, HookOutcome, HookStage};
+use ibscope_orchestrator::install::{FindingLevel, Installation};
+use ibscope_orchestrator::job::SlurmJob;
 use ibscope_orchestrator::log::{Level, Log};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// Where the configuration is looked for.
+/// Default path of the configuration.
 pub(super) const CONFIG: &str = "/etc/ibscope/capture.toml";
 
 /// Examples in the long help.
@@ -21,17 +21,17 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) enum Hook {
-    /// Start the capture of the job that is about to start; for `PrologSlurmctld` or Prolog
-    Prolog(OfSlurm),
-    /// Stop the capture of the job that has ended; for `EpilogSlurmctld` or Epilog
-    Epilog(OfSlurm),
+pub(super) enum HookCommand {
+    /// Start the capture of the job that is about to start; for `PrologSlurmctld` or `Prolog`
+    Prolog(HookArgs),
+    /// Stop the capture of the job that has ended; for `EpilogSlurmctld` or `Epilog`
+    Epilog(HookArgs),
     /// Show the scripts and the lines of slurm.conf for the hooks, and check the installation
-    Install(Install),
+    Install(InstallArgs),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct OfSlurm {
+pub(super) struct HookArgs {
     /// Configuration of the site
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
@@ -41,7 +41,7 @@ pub(super) struct OfSlurm {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Install {
+pub(super) struct InstallArgs {
     /// Configuration of the site
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
@@ -56,55 +56,57 @@ pub(super) struct Install {
     write: bool,
 }
 
-pub(super) fn run(command: &Hook) -> anyhow::Result<ExitCode> {
+pub(super) fn run(command: &HookCommand) -> anyhow::Result<ExitCode> {
     match command {
-        Hook::Prolog(args) => Ok(of_slurm(Moment::Prolog, args)),
-        Hook::Epilog(args) => Ok(of_slurm(Moment::Epilog, args)),
-        Hook::Install(args) => install(args),
+        HookCommand::Prolog(args) => Ok(run_hook(HookStage::Prolog, args)),
+        HookCommand::Epilog(args) => Ok(run_hook(HookStage::Epilog, args)),
+        HookCommand::Install(args) => install(args),
     }
 }
 
-/// A job is not kept from running because a capture of it cannot be made, nor because the configuration cannot be read.
-fn of_slurm(moment: Moment, args: &OfSlurm) -> ExitCode {
+/// Runs a hook. An unreadable configuration never keeps a job from running, and a failed capture
+/// only if `run.fail_open` is false.
+fn run_hook(stage: HookStage, args: &HookArgs) -> ExitCode {
     let vars =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let config = Config::read_trusted(&args.config);
     let (file, syslog) = config.as_ref().map_or((None, true), |config| (config.run.log.clone(), config.run.syslog));
     let refused = |text: &str| {
-        Log::open(file.as_deref(), syslog, "hook").say(Level::Error, text);
-        output::say(&format!("ibscope: {text}"));
-        Outcome::Failed
+        Log::open(file.as_deref(), syslog, "hook").write(Level::Error, text);
+        output::eprint_line(&format!("ibscope: {text}"));
+        HookOutcome::Failed
     };
     let fail_open = config.as_ref().map_or(true, |config| config.run.fail_open);
-    let outcome = match (config, Job::from_environment(vars)) {
+    let outcome = match (config, SlurmJob::from_environment(vars)) {
         (Ok(config), Ok(job)) if args.work => {
-            hook::work(moment, &config, &job);
-            Outcome::Well
+            hook::work(stage, &config, &job);
+            HookOutcome::Succeeded
         }
-        (Ok(config), Ok(job)) => match worker(moment, args) {
-            Ok(worker) => hook::run(moment, &config, &job, worker),
-            Err(error) => refused(&format!("ibscope does not find itself: {error}")),
+        (Ok(config), Ok(job)) => match worker(stage, args) {
+            Ok(worker) => hook::run(stage, &config, &job, worker),
+            Err(error) => refused(&format!("the path of the ibscope program is unknown: {error}")),
         },
         (Err(error), _) => refused(&error.to_string()),
         (_, Err(error)) => refused(&error.to_string()),
     };
-    // What an epilog could not undo is no reason to take the node out of service: it stands in the log, and can be undone later.
-    let well = outcome == Outcome::Well || fail_open || moment == Moment::Epilog;
-    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    // A failed epilog must not drain the node: the log lists the remaining work, which a later undo
+    // can do.
+    let is_success = outcome == HookOutcome::Succeeded || fail_open || stage == HookStage::Epilog;
+    if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// This program again, for the work.
-fn worker(moment: Moment, args: &OfSlurm) -> std::io::Result<Command> {
+/// A command that starts this program again with `--work`.
+fn worker(stage: HookStage, args: &HookArgs) -> std::io::Result<Command> {
     let mut worker = Command::new(std::env::current_exe()?);
-    let name = match moment {
-        Moment::Prolog => "prolog",
-        Moment::Epilog => "epilog",
+    let name = match stage {
+        HookStage::Prolog => "prolog",
+        HookStage::Epilog => "epilog",
     };
     worker.args(["hook", name, "--work", "--config"]).arg(std::path::absolute(&args.config)?);
     Ok(worker)
 }
 
-fn install(args: &Install) -> anyhow::Result<ExitCode> {
+fn install(args: &InstallArgs) -> anyhow::Result<ExitCode> {
     let config = Config::read(&args.config)?;
     let program = std::env::current_exe()?;
     let inspect = || Installation::inspect(&args.config, &config, &args.slurm_conf, &program, &args.scripts);
@@ -114,7 +116,7 @@ fn install(args: &Install) -> anyhow::Result<ExitCode> {
         installation = inspect()?;
     }
     output::results(|out| out.write_all(text(&installation).as_bytes()))?;
-    Ok(if installation.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if installation.has_no_fault() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn text(installation: &Installation) -> String {
@@ -131,9 +133,9 @@ fn text(installation: &Installation) -> String {
     text.push('\n');
     for finding in &installation.findings {
         let verdict = match finding.verdict {
-            Verdict::Fine => "fine",
-            Verdict::ToDo => "to do",
-            Verdict::Wrong => "WRONG",
+            FindingLevel::Fine => "fine",
+            FindingLevel::ToDo => "to do",
+            FindingLevel::Wrong => "WRONG",
         };
         _ = writeln!(text, "{verdict:<6} {}", finding.text);
     }

@@ -1,18 +1,18 @@
-//! `ibscope latency`.
+//! `ibscope latency`: times between packets, as tables, series and figures.
 
-use super::common::arguments::{Figures, Reading, Scope};
-use super::common::choices::ByArg;
-use super::common::files::Outputs;
-use super::common::input::{self, Needs};
+use super::common::arguments::{FigureArgs, InputArgs, ScopeArgs};
+use super::common::choices::GroupByArg;
+use super::common::files::FigureFiles;
+use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use super::common::parse::bin_ns;
 use super::common::usage::UsageError;
-use crate::analysis::By;
+use crate::analysis::GroupBy;
 use crate::analysis::latency::INTERVALS;
-use crate::analysis::latency::{self as analysis, Apart, Key, Wanted};
-use crate::analysis::theoretical_minimum::{self, Path};
+use crate::analysis::latency::{self as analysis, LatencyGrouping, LatencyKey, LatencySeriesOptions};
+use crate::analysis::theoretical_minimum::{self, FabricPath};
 use crate::model::link::Speed;
-use crate::model::{Histogram, Profile};
+use crate::model::{Histogram, Profile, count_of};
 use crate::pipeline;
 use crate::render::latency::{self, Subject};
 use crate::render::{self, figure};
@@ -30,24 +30,26 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Latency {
-    /// One profile (NAME.ibp) or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+pub(super) struct LatencyArgs {
+    /// One profile (NAME.ibp) or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
+    /// input
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
-    pub(super) reading: Reading,
+    pub(super) reading: InputArgs,
     #[command(flatten)]
-    pub(super) scope: Scope,
+    pub(super) scope: ScopeArgs,
     /// Show each pair of endpoints or ranks separately [default: all together]
     #[arg(long, value_enum)]
-    pub(super) by: Option<ByArg>,
+    pub(super) by: Option<GroupByArg>,
     /// Combine all message sizes
     #[arg(long)]
     pub(super) all_sizes: bool,
     /// Show the share of samples above DURATION
     #[arg(long, value_name = "DURATION", default_value = "10us", value_parser = bin_ns)]
     pub(super) limit: i64,
-    /// Compare with the theoretical minimum latency of a link: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    /// Compare with the theoretical minimum latency of a link: width and rate (`4x EDR`) or a data
+    /// rate (`100Gb/s`)
     #[arg(long, value_name = "SPEED", conflicts_with = "all_sizes")]
     pub(super) link: Option<Speed>,
     /// Number of switches between two ports
@@ -60,23 +62,24 @@ pub(super) struct Latency {
     #[arg(long, value_name = "BYTES", default_value_t = 4096, requires = "link", value_parser = mtu)]
     pub(super) mtu: u32,
     /// View of the result and of the figures
-    #[arg(long, value_enum, default_value_t = View::Histogram)]
-    pub(super) view: View,
-    /// Show this interval only [default: all; in figures acknowledged, or else `last_response`]
+    #[arg(long, value_enum, default_value_t = LatencyView::Histogram)]
+    pub(super) view: LatencyView,
+    /// Show this interval only [default: all; in figures `acknowledged`, or else `last_response`]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(INTERVALS))]
     pub(super) interval: Option<String>,
-    /// Width of the time bins (timeline, surface); for a profile, a multiple of its own [default: 10ms, or that of the profile]
+    /// Width of the time bins (timeline, surface); for a profile, a multiple of the profile's bin
+    /// width [default: 10ms, or the profile's bin width]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
     /// Output format
     #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
     pub(super) format: LatencyFormat,
     #[command(flatten)]
-    pub(super) figures: Figures,
+    pub(super) figures: FigureArgs,
 }
 
-impl Latency {
-    /// The name of the interval that is wanted alone.
+impl LatencyArgs {
+    /// The interval of `--interval`.
     pub(super) fn interval(&self) -> Option<&'static str> {
         let wanted = self.interval.as_deref()?;
         INTERVALS.into_iter().find(|name| *name == wanted)
@@ -84,14 +87,14 @@ impl Latency {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum View {
-    /// How often which time was measured; as text, extremes and quantiles
+pub(super) enum LatencyView {
+    /// Distribution of the times; as text, extremes and quantiles
     Histogram,
-    /// The buckets of the histograms: which time was measured how often
+    /// Buckets of the histograms: how often each time was measured
     Buckets,
-    /// The same by message size, as median and the interval that holds 80 % of the samples
+    /// Median by message size, and the interval that holds 80 % of the samples
     Sizes,
-    /// The median by message size and by the rate of the connection at that time
+    /// Median by message size and by the rate of the connection at that time
     Surface,
     /// Percentiles over time
     Timeline,
@@ -99,17 +102,17 @@ pub(super) enum View {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LatencyFormat {
-    /// For people
+    /// Human-readable text
     Table,
     /// Comma-separated values
     Csv,
     /// JSON, with the buckets of the histograms
     Json,
-    /// `latency_samples: N` and six more lines, over all requests and their answers
+    /// Seven `key: value` lines for scripts, over all requests and their responses
     Collie,
 }
 
-/// Those that InfiniBand defines.
+/// Path MTUs that InfiniBand defines, in bytes.
 const MTUS_BYTES: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
 fn mtu(text: &str) -> Result<u32, String> {
@@ -117,47 +120,57 @@ fn mtu(text: &str) -> Result<u32, String> {
     bytes.ok_or_else(|| "expected 256, 512, 1024, 2048 or 4096".to_owned())
 }
 
-/// Shows times between packets.
-pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
-    let is_over_time = matches!(args.view, View::Surface | View::Timeline);
+/// Runs `ibscope latency`.
+pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<ExitCode> {
+    let is_over_time = matches!(args.view, LatencyView::Surface | LatencyView::Timeline);
     if args.format == LatencyFormat::Collie && (is_over_time || args.interval.is_some()) {
-        return Err(UsageError("--format collie has its seven lines only; leave out --view and --interval").into());
+        return Err(UsageError("--format collie prints seven fixed lines; omit --view and --interval").into());
     }
-    if args.link.is_some() && (args.format == LatencyFormat::Collie || is_over_time || args.view == View::Buckets) {
-        return Err(UsageError("--link goes with --view histogram or sizes, and not with --format collie").into());
+    if args.link.is_some()
+        && (args.format == LatencyFormat::Collie || is_over_time || args.view == LatencyView::Buckets)
+    {
+        return Err(UsageError("--link works with --view histogram or sizes only, and not with --format collie").into());
     }
-    if args.view != View::Timeline {
-        input::whole(&args.inputs, &args.reading, "latencies")?;
+    if args.view != LatencyView::Timeline {
+        input::check_no_window(&args.inputs, &args.reading, "latencies")?;
     }
-    let figures = Outputs::open(&args.figures, &input::files(&args.inputs, &args.reading))?;
+    let figures = FigureFiles::open(&args.figures, &input::files(&args.inputs, &args.reading))?;
     let bin_ns = is_over_time.then(|| args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS));
-    let profile =
-        input::profile(&args.inputs, &args.reading, args.scope, Needs { times: true, bin_ns, ..Needs::default() })?;
-    // Before the text: its reader may go away, and the figures are wanted all the same.
+    let profile = input::profile(
+        &args.inputs,
+        &args.reading,
+        args.scope,
+        AnalysisNeeds { times: true, bin_ns, ..AnalysisNeeds::default() },
+    )?;
+    // Before the text, so that a closed standard output does not prevent the figures.
     figures.finish(|| draw(args, &profile))?;
-    let wanted = Wanted { by: args.by.map(By::from), interval: args.interval(), bin_ns: profile_bin_ns(args) };
-    let nothing = latency::nothing(&profile, args.interval());
+    let wanted = LatencySeriesOptions {
+        by: args.by.map(GroupBy::from),
+        interval: args.interval(),
+        bin_ns: profile_bin_ns(args),
+    };
+    let nothing = latency::empty_message(&profile, args.interval());
     let mut is_empty = false;
     // The parser takes positive durations only.
     let limit_ns = args.limit.unsigned_abs();
     match args.view {
-        View::Histogram | View::Buckets | View::Sizes => {
-            let mut table = analysis::latencies(&profile, Apart { by: wanted.by, sizes: !args.all_sizes });
+        LatencyView::Histogram | LatencyView::Buckets | LatencyView::Sizes => {
+            let mut table = analysis::latencies(&profile, LatencyGrouping { by: wanted.by, sizes: !args.all_sizes });
             table.retain(|key, _| wanted.interval.is_none_or(|name| name == key.interval));
             if let Some(speed) = args.link.clone() {
                 return with_minimum(args, &profile, &table, (speed, &nothing));
             }
             is_empty = table.is_empty();
             output::results(|out| match args.format {
-                LatencyFormat::Table if args.view == View::Buckets => {
+                LatencyFormat::Table if args.view == LatencyView::Buckets => {
                     out.write_all(latency::bucket_table(&table, &nothing).as_bytes())
                 }
-                LatencyFormat::Csv if args.view == View::Buckets => latency::bucket_csv(&table, out),
+                LatencyFormat::Csv if args.view == LatencyView::Buckets => latency::bucket_csv(&table, out),
                 LatencyFormat::Table => {
                     out.write_all(latency::table(&table, limit_ns, &nothing).as_bytes())?;
-                    // Of the interval that figures show.
+                    // Bars of the interval that figures show.
                     match Subject::of(&table, wanted.interval, profile.times_read) {
-                        Ok(subject) if args.view == View::Histogram => {
+                        Ok(subject) if args.view == LatencyView::Histogram => {
                             write!(out, "\n{}", latency::bars(&table, subject.interval))
                         }
                         _ => Ok(()),
@@ -168,7 +181,7 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
                 LatencyFormat::Collie => latency::collie(&profile, out),
             })?;
         }
-        View::Surface => {
+        LatencyView::Surface => {
             let surface = analysis::surface(&profile, &wanted)?;
             output::results(|out| match args.format {
                 LatencyFormat::Csv => latency::surface_csv(&surface, out),
@@ -178,7 +191,7 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
                 }
             })?;
         }
-        View::Timeline => {
+        LatencyView::Timeline => {
             let times = analysis::time_series(&profile, &wanted)?;
             output::results(|out| match args.format {
                 LatencyFormat::Csv => latency::time_series_csv(&times, out),
@@ -193,48 +206,49 @@ pub(super) fn run(args: &Latency) -> anyhow::Result<ExitCode> {
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
-/// What is to be said of the times; a table that is empty has said why.
-fn notes(args: &Latency, profile: &Profile, is_empty: bool) {
+/// Prints the notes on times. An empty table states its reason itself.
+fn notes(args: &LatencyArgs, profile: &Profile, is_empty: bool) {
     if !(profile.times_read || is_empty && args.format == LatencyFormat::Table) {
-        output::say(&format!("note: {}", latency::NOT_MEASURED));
+        output::eprint_line(&format!("note: {}", latency::NOT_MEASURED));
     }
     input::notes_on_times(profile);
     if profile.coverage.time_backwards > 0 {
-        output::say(&format!(
-            "note: times run backwards {} times from one record to the next: what was measured across such a step reads 0",
-            profile.coverage.time_backwards
+        output::eprint_line(&format!(
+            "note: timestamps step backwards {} between records; times measured across such a step read 0",
+            count_of(profile.coverage.time_backwards, "time")
         ));
     }
     output::notes(&latency::notes(profile));
     input::notes(&args.inputs, &args.reading, profile);
 }
 
-/// The figure, of all pairs together.
-fn draw(args: &Latency, profile: &Profile) -> anyhow::Result<figure::Drawing> {
-    let latencies = analysis::latencies(profile, Apart { by: None, sizes: true });
+/// Draws the figure of all pairs together.
+fn draw(args: &LatencyArgs, profile: &Profile) -> anyhow::Result<figure::Drawing> {
+    let latencies = analysis::latencies(profile, LatencyGrouping { by: None, sizes: true });
     let subject = Subject::of(&latencies, args.interval(), profile.times_read)?;
-    let wanted = Wanted { by: None, interval: Some(subject.interval), bin_ns: profile_bin_ns(args) };
+    let wanted = LatencySeriesOptions { by: None, interval: Some(subject.interval), bin_ns: profile_bin_ns(args) };
     Ok(match args.view {
-        View::Histogram | View::Buckets => figure::latency_histogram(&subject, &latencies)?,
-        View::Sizes => figure::latency_sizes(&subject, &latencies)?,
-        View::Surface => figure::latency_surface(&subject, &analysis::surface(profile, &wanted)?)?,
-        View::Timeline => figure::latency_over_time(&subject, &analysis::time_series(profile, &wanted)?)?,
+        LatencyView::Histogram | LatencyView::Buckets => figure::latency_histogram(&subject, &latencies)?,
+        LatencyView::Sizes => figure::latency_sizes(&subject, &latencies)?,
+        LatencyView::Surface => figure::latency_surface(&subject, &analysis::surface(profile, &wanted)?)?,
+        LatencyView::Timeline => figure::latency_over_time(&subject, &analysis::time_series(profile, &wanted)?)?,
     })
 }
 
-/// Captures were read with the bins that were asked for, or with wider ones where there would have been too many.
-fn profile_bin_ns(args: &Latency) -> Option<i64> {
+/// The bin width for a profile. Captures are already read with `--bin`, or with wider bins if there
+/// were too many.
+fn profile_bin_ns(args: &LatencyArgs) -> Option<i64> {
     args.bin.filter(|_| pipeline::is_profile(&args.inputs[0]))
 }
 
-/// Shows what was measured against the least that the links allow.
+/// Shows the latencies compared with the theoretical minimum.
 fn with_minimum(
-    args: &Latency,
+    args: &LatencyArgs,
     profile: &Profile,
-    table: &BTreeMap<Key, Histogram>,
+    table: &BTreeMap<LatencyKey, Histogram>,
     (speed, nothing): (Speed, &str),
 ) -> anyhow::Result<ExitCode> {
-    let path = Path {
+    let path = FabricPath {
         speed,
         hops: args.hops,
         switch_ns: args.switch_ns,

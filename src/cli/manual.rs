@@ -1,4 +1,5 @@
-//! `ibscope completions` and `ibscope manual`: what shells and `man` know of the command line, made from the one definition in `command`.
+//! `ibscope completions` and `ibscope manual`: shell completions and manual pages, generated from
+//! the command line in `command`.
 
 use super::common::{files, output};
 use clap::Args;
@@ -10,14 +11,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-pub(super) struct Completions {
+pub(super) struct CompletionsArgs {
     /// Shell
     #[arg(value_enum)]
     pub(super) shell: Shell,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Manual {
+pub(super) struct ManualArgs {
     /// Folder for the pages, for example ~/.local/share/man/man1; replaces existing pages
     #[arg(value_name = "FOLDER")]
     pub(super) folder: PathBuf,
@@ -25,52 +26,53 @@ pub(super) struct Manual {
 
 const NAME: &str = env!("CARGO_PKG_NAME");
 
-/// What the pages have in common, behind what clap knows: the promises of `cli`.
+/// Sections that clap does not know, common to all pages. They match the exit codes in `cli`.
 const COMMON: &str = r#".SH "EXIT STATUS"
 .TP
 0
 complete
 .TP
 1
-failed: standard error says why, and what to do
+failed: standard error shows the reason and what to do
 .TP
 2
-the command line cannot be understood
+the command line is invalid
 .TP
 3
 a result was written, but less than \fB\-\-min\-coverage\fR percent of the records could be decoded
 .TP
 4
-\fBcrosscheck\fR, or \fBreport \-\-trace\fR, found a difference that nothing explains
+\fBcrosscheck\fR, or \fBreport \-\-trace\fR, found an unexplained difference
 .TP
 129, 130, 143
-ended early by SIGHUP, SIGINT or SIGTERM: what was read until then was written
+ended early by SIGHUP, SIGINT or SIGTERM: the result covers what was read until then
 .SH ENVIRONMENT
 .TP
 NO_COLOR
-set and not empty: no colours, unless \fB\-\-color always\fR asks for them
+set and not empty: no colors, unless \fB\-\-color always\fR is given
 "#;
 
-/// Prints the completions of a shell for this command line.
-pub(super) fn completions(args: &Completions, mut cli: clap::Command) -> anyhow::Result<ExitCode> {
+/// Prints the completion script of a shell.
+pub(super) fn completions(args: &CompletionsArgs, mut cli: clap::Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli, NAME, &mut script);
     output::results(|out| out.write_all(&script))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes `ibscope.1`, and a page for each command, into a folder.
-pub(super) fn manual(args: &Manual, mut cli: clap::Command) -> anyhow::Result<ExitCode> {
-    fs::create_dir_all(&args.folder).map_err(|error| files::unwritten(&args.folder, &error))?;
+/// Writes `ibscope.1`, and a page per command, to a folder.
+pub(super) fn manual(args: &ManualArgs, mut cli: clap::Command) -> anyhow::Result<ExitCode> {
+    fs::create_dir_all(&args.folder).map_err(|error| files::write_error(&args.folder, &error))?;
     cli.build();
     let mut pages = 0;
     write(&cli, &args.folder, &mut pages)?;
-    output::say(&format!("{pages} pages written to {}", args.folder.display()));
+    output::eprint_line(&format!("{pages} pages written to {}", args.folder.display()));
     Ok(ExitCode::SUCCESS)
 }
 
 fn write(command: &clap::Command, folder: &Path, pages: &mut usize) -> anyhow::Result<()> {
-    // Built commands have their full names for usage lines; a page is named alike, with dashes.
+    // `build` gives subcommands their full names for usage lines. Names of pages have dashes
+    // instead of spaces.
     let name = command.get_bin_name().unwrap_or(NAME).replace(' ', "-");
     let titled = command.clone().display_name(name.clone());
     let man = Man::new(titled)
@@ -82,7 +84,7 @@ fn write(command: &clap::Command, folder: &Path, pages: &mut usize) -> anyhow::R
     man.render(&mut page)?;
     page.extend_from_slice(COMMON.as_bytes());
     let place = folder.join(format!("{name}.1"));
-    fs::write(&place, page).map_err(|error| files::unwritten(&place, &error))?;
+    fs::write(&place, page).map_err(|error| files::write_error(&place, &error))?;
     *pages += 1;
     let commands = command.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help");
     commands.into_iter().try_for_each(|command| write(command, folder, pages))

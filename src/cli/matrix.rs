@@ -1,13 +1,13 @@
-//! `ibscope matrix`.
+//! `ibscope matrix`: bytes, packets or messages of each pair.
 
-use super::common::arguments::{Drawing, Source};
-use super::common::choices::{ByArg, Format, TrafficArg, UnitArg, selection};
-use super::common::files::Outputs;
-use super::common::input::{self, Needs};
+use super::common::arguments::{CountingArgs, DrawingArgs, SourceArgs};
+use super::common::choices::{Format, GroupByArg, UnitArg, selection};
+use super::common::files::FigureFiles;
+use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use crate::analysis::By;
-use crate::analysis::matrix::{Unit, matrix};
-use crate::render::{csv, figure, json, matrix_note, text};
+use crate::analysis::GroupBy;
+use crate::analysis::matrix::{TrafficUnit, matrix};
+use crate::render::{figure, matrix as rendered, matrix_note, text};
 use clap::Args;
 use std::process::ExitCode;
 
@@ -19,57 +19,52 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Matrix {
+pub(super) struct MatrixArgs {
     #[command(flatten)]
-    pub(super) source: Source,
+    pub(super) source: SourceArgs,
     #[command(flatten)]
-    pub(super) drawing: Drawing,
-    /// Skip the detection of MPI messages (captures only): faster, but the MPI columns stay empty
-    #[arg(long)]
-    pub(super) no_mpi: bool,
-    /// Show pairs of endpoints or of ranks
-    #[arg(long, value_enum, default_value_t = ByArg::Endpoint)]
-    pub(super) by: ByArg,
-    /// Count these MPI messages [default: p2p by rank, all by endpoint]
-    #[arg(long, value_enum)]
-    pub(super) traffic: Option<TrafficArg>,
-    /// Unit of the table and the figures; csv and json have all [default: MPI bytes by rank, payload by endpoint]
+    pub(super) drawing: DrawingArgs,
+    #[command(flatten)]
+    pub(super) counting: CountingArgs,
+    /// Unit of the table and the figures; csv and json have all units [default: mpi-bytes with --by
+    /// rank, payload-bytes with --by endpoint]
     #[arg(long, value_enum)]
     pub(super) unit: Option<UnitArg>,
 }
 
-/// `ibscope matrix`.
-pub(super) fn run(args: &Matrix) -> anyhow::Result<ExitCode> {
-    let source = &args.source;
+/// Runs `ibscope matrix`.
+pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
+    let (source, counting) = (&args.source, args.counting);
     input::check(&source.inputs)?;
     let files = input::files(&source.inputs, &source.reading);
-    let figures = Outputs::open(&args.drawing.figures, &files)?;
-    // A window over a profile is cut out of its timeline; captures are read for the window, so they need none.
+    let figures = FigureFiles::open(&args.drawing.figures, &files)?;
+    // A window of a profile is selected from its timeline. Captures are read for the window only,
+    // so they need no timeline.
     let profile = input::profile(
         &source.inputs,
         &source.reading,
         source.scope,
-        Needs { no_mpi: args.no_mpi, ..Needs::default() },
+        AnalysisNeeds { no_mpi: counting.no_mpi, ..AnalysisNeeds::default() },
     )?;
-    let matrix = matrix(&profile, args.by.into(), selection(args.by, args.traffic));
-    let unit = args.unit.map_or(default_unit(args.by), Unit::from);
-    // Before the text: its reader may go away, and the figures are wanted all the same.
+    let matrix = matrix(&profile, counting.by.into(), selection(counting.by, counting.traffic));
+    let unit = args.unit.map_or(default_unit(counting.by), TrafficUnit::from);
+    // Before the text, so that a closed standard output does not prevent the figures.
     figures.finish(|| Ok(figure::matrix(&matrix, unit)?))?;
     output::results(|out| match source.format {
         Format::Table => {
             out.write_all(text::matrix_table(&matrix, unit, &output::style(args.drawing.color)).as_bytes())
         }
-        Format::Csv => csv::matrix_csv(&matrix, out),
-        Format::Json => json::matrix_json(&matrix, out),
+        Format::Csv => rendered::matrix_csv(&matrix, out),
+        Format::Json => rendered::matrix_json(&matrix, out),
     })?;
     output::notes(matrix_note::note(&profile, matrix.by, matrix.selection).as_slice());
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
-fn default_unit(by: ByArg) -> Unit {
-    match By::from(by) {
-        By::Endpoint => Unit::PayloadBytes,
-        By::Rank => Unit::MpiBytes,
+fn default_unit(by: GroupByArg) -> TrafficUnit {
+    match GroupBy::from(by) {
+        GroupBy::Endpoint => TrafficUnit::PayloadBytes,
+        GroupBy::Rank => TrafficUnit::MpiBytes,
     }
 }

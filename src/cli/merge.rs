@@ -1,11 +1,11 @@
-//! `ibscope merge`: profiles of parts -> the profile of all of it.
+//! `ibscope merge`: partial profiles -> the profile of all captures.
 
 use super::common::choices::Color;
-use super::common::files::{self, Output};
+use super::common::files::{self, OutputFile};
 use super::common::parse::{percent, threads};
 use super::common::{input, output};
 use crate::model::Clock;
-use crate::pipeline::{self, Mismatch, Options};
+use crate::pipeline::{self, AnalysisOptions, EndpointInfo, MergeError};
 use crate::render::text;
 use anyhow::anyhow;
 use clap::Args;
@@ -20,26 +20,26 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Merge {
+pub(super) struct MergeArgs {
     /// Profiles that `analyze --partial` or `merge` wrote
     #[arg(required = true, value_name = "PROFILE")]
     pub(super) profiles: Vec<PathBuf>,
     /// Write the merged profile to this folder, usually NAME.ibp; replaces an existing profile
     #[arg(short, long, value_name = "PROFILE")]
     pub(super) output: PathBuf,
-    /// Write differing clocks to this file, for `analyze --clocks`
+    /// If the clocks of the captures differ, write them to this file, for `analyze --clocks`
     #[arg(long, value_name = "FILE")]
     pub(super) clocks: Option<PathBuf>,
     /// Read more names of endpoints: csv `endpoint,name`
     #[arg(long, value_name = "FILE")]
     pub(super) hosts: Option<PathBuf>,
-    /// Read the ranks of endpoints, instead of inferring them: csv `rank,endpoint[,qpn]`
+    /// Read all ranks from FILE instead of from the messages: csv `rank,endpoint[,qpn]`
     #[arg(long, value_name = "FILE")]
     pub(super) rankmap: Option<PathBuf>,
     /// Use N worker threads [default: one per core]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     pub(super) threads: usize,
-    /// Exit with code 3 if fewer than PERCENT of the records are decoded
+    /// Exit with code 3 if less than PERCENT % of the records are decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(super) min_coverage: f64,
     /// When to color the summary
@@ -47,61 +47,69 @@ pub(super) struct Merge {
     pub(super) color: Color,
 }
 
-impl Merge {
-    /// What a job merges.
+impl MergeArgs {
+    /// The arguments of a `slurm-merge` job.
     pub(super) const fn of(profiles: Vec<PathBuf>, output: PathBuf, clocks: PathBuf) -> Self {
         let (hosts, rankmap, threads, min_coverage) = (None, None, 0, 0.0);
         Self { profiles, output, clocks: Some(clocks), hosts, rankmap, threads, min_coverage, color: Color::Never }
     }
 }
 
-pub(super) fn run(args: &Merge) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     run_with(args, &[], "")
 }
 
-/// The same; `notes` are added to the profile's own, and `again` is what is to be done where clocks have to be corrected.
-pub(super) fn run_with(args: &Merge, notes: &[String], again: &str) -> anyhow::Result<ExitCode> {
+/// As [`run`]. `notes` are added to the profile; `again` states what to do if clocks must be
+/// corrected.
+pub(super) fn run_with(args: &MergeArgs, notes: &[String], again: &str) -> anyhow::Result<ExitCode> {
     let files = args.profiles.iter().chain(&args.hosts).chain(&args.rankmap);
     let files: Vec<&Path> = files.map(AsRef::as_ref).collect();
-    let writer = pipeline::Writer::create(&args.output, &files)?;
-    let options = Options {
+    let writer = pipeline::ProfileWriter::create(&args.output, &files)?;
+    let options = AnalysisOptions {
         threads: args.threads,
-        names: files::hosts(args.hosts.as_deref())?,
+        endpoints: EndpointInfo { names: files::hosts(args.hosts.as_deref())?, ..EndpointInfo::default() },
         rankmap: files::rankmap(args.rankmap.as_deref())?,
-        ..Options::default()
+        ..AnalysisOptions::default()
     };
     let mut profile = match pipeline::merge(&args.profiles, &options) {
-        Err(Mismatch::Clocks { clocks }) => return Err(explained(&clocks, args, &files, again)?),
+        Err(MergeError::UnalignedClocks { clocks }) => return Err(explained(&clocks, args, &files, again)?),
         merged => merged?,
     };
     profile.notes.extend(notes.iter().cloned());
     writer.finish(&profile)?;
     let style = output::style(args.color);
     output::results(|out| out.write_all(text::summary(&profile, &style).as_bytes()))?;
-    output::say(&format!("profile written to {}", args.output.display()));
+    output::eprint_line(&format!("profile written to {}", args.output.display()));
     if args.rankmap.is_some() {
         output::notes(&files::rankmap_notes(&profile.ranks, &profile));
     }
     Ok(input::exit_code_for(args.min_coverage, &profile.coverage))
 }
 
-/// Clocks are in the way: writes them down, and says what is to be done with them.
+/// Writes the clocks that must be corrected to `--clocks`, and returns the error that states what
+/// to do.
 fn explained(
     clocks: &[(String, Clock, u64)],
-    args: &Merge,
+    args: &MergeArgs,
     read: &[&Path],
     again: &str,
 ) -> anyhow::Result<anyhow::Error> {
-    let what = format!(
-        "{} of the captures have to be analysed with a clock of their own, by what the packets say",
-        clocks.len()
-    );
-    let Some(file) = Output::open(args.clocks.as_ref(), read)? else {
-        return Ok(anyhow!("{what}; give --clocks FILE to this command, which will hold these clocks"));
+    let differ = match clocks.len() {
+        1 => {
+            "the clock of 1 capture differs from the others; this capture must be analyzed again with a corrected clock"
+                .to_owned()
+        }
+        count => format!(
+            "the clocks of {count} captures differ from the others; these captures must be analyzed again with corrected clocks"
+        ),
+    };
+    let what = format!("packets show that {differ}");
+    let Some(file) = OutputFile::open(args.clocks.as_ref(), read)? else {
+        return Ok(anyhow!("{what}; give --clocks FILE to this command, which writes these clocks to FILE"));
     };
     let place = file.place().display().to_string();
     file.finish(pipeline::clocks_csv(clocks).as_bytes())?;
-    let by_hand = format!("analyse all captures again with `analyze --partial --clocks {place}`, then merge");
+    let by_hand = format!("analyze all captures again with `analyze --partial --clocks {place}`, then merge");
     let again = if again.is_empty() { by_hand.as_str() } else { again };
-    Ok(anyhow!("{what}; these are in {place} now: {again}"))
+    Ok(anyhow!("{what}; their clocks are now in {place}: {again}"))
 }

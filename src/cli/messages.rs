@@ -1,14 +1,14 @@
-//! `ibscope messages`: single messages as lines, as one Parquet file, or as a part of a dataset.
+//! `ibscope messages`: single messages as lines, as one Parquet file, or as part of a dataset.
 
-use super::common::arguments::{Reading, Scope};
+use super::common::arguments::{InputArgs, ScopeArgs};
 use super::common::choices::Format;
-use super::common::files::{self, Output};
+use super::common::files::{self, OutputFile};
 use super::common::usage::UsageError;
 use super::common::{input, output};
-use super::dataset::Dataset;
-use crate::model::{MessageRow, Profile};
+use super::dataset::DatasetArgs;
+use crate::model::{MessageRow, Profile, count_of};
 use crate::pipeline::{DatasetWriter, MessageWriter};
-use crate::render::messages::Lines;
+use crate::render::messages::MessageLines;
 use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,16 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Messages {
+pub(super) struct MessagesArgs {
     /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
     #[arg(required = true, value_name = "CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
-    pub(super) reading: Reading,
+    pub(super) reading: InputArgs,
     #[command(flatten)]
-    pub(super) scope: Scope,
-    /// Include transport messages outside MPI messages: one-sided operations, credits, storage
+    pub(super) scope: ScopeArgs,
+    /// Include transport messages that belong to no MPI message: one-sided operations, credits,
+    /// storage
     #[arg(long)]
     pub(super) transport: bool,
     /// Output format; json is one object per line
@@ -40,23 +41,23 @@ pub(super) struct Messages {
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     pub(super) parquet: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) dataset: Dataset,
+    pub(super) dataset: DatasetArgs,
 }
 
-/// `ibscope messages`.
-pub(super) fn run(args: &Messages) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope messages`.
+pub(super) fn run(args: &MessagesArgs) -> anyhow::Result<ExitCode> {
     if args.parquet.as_ref().is_some_and(|place| place.as_os_str() == "-") {
         return Err(UsageError("standard output cannot hold a Parquet table; give a file to --parquet").into());
     }
     if args.dataset.repeats_a_key() {
-        return Err(UsageError("--partition has a key twice; give each column one value").into());
+        return Err(UsageError("--partition has a key twice; give each key one value").into());
     }
     input::check_captures("messages", &args.inputs)?;
-    let table = Output::open_private(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
+    let table = OutputFile::open_private(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
     let folder = args.dataset.place();
     let dataset = folder.as_deref().map(|folder| DatasetWriter::create(folder, args.dataset.file_rows)).transpose()?;
     let mut stream = input::messages_alone(&args.inputs, &args.reading, args.scope, args.transport)?;
-    // The profile says what a message's connection is, while the stream goes on.
+    // The profile resolves the connection of a message while the stream is read.
     let profile = stream.profile().clone();
     let (mut count, mut incomplete) = (0u64, 0u64);
     let counted = stream.by_ref().inspect(|row| {
@@ -66,12 +67,11 @@ pub(super) fn run(args: &Messages) -> anyhow::Result<ExitCode> {
     });
     let written = if let Some(dataset) = dataset {
         let (place, files) = part(dataset, folder.as_deref().unwrap_or(Path::new("")), counted, &profile)?;
-        let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
-        Some(format!("{} ({files})", place.display()))
+        Some(format!("{} ({})", place.display(), count_of(files as u64, "file")))
     } else if let Some(table) = table {
         let place = table.place().to_owned();
         table.finish_with(|file| {
-            let failed = |error| files::unwritten(&place, &error);
+            let failed = |error| files::write_error(&place, &error);
             let mut writer = MessageWriter::begin(&place, file, &profile).map_err(failed)?;
             for row in counted {
                 writer.push(row?, &profile).map_err(failed)?;
@@ -81,44 +81,45 @@ pub(super) fn run(args: &Messages) -> anyhow::Result<ExitCode> {
         Some(place.display().to_string())
     } else {
         output::results(|out| {
-            let mut lines = Lines::begin(args.format.into(), &profile, out)?;
+            let mut lines = MessageLines::begin(args.format.into(), &profile, out)?;
             for row in counted {
                 lines.message(&row?, &profile)?;
             }
-            Ok(())
+            lines.finish()
         })?;
         None
     };
     if let Some(place) = written {
-        output::say(&format!("{count} messages written to {place}"));
+        output::eprint_line(&format!("{} written to {place}", count_of(count, "message")));
     }
     input::rankmap_notes(&args.reading, &profile);
     if let Some(note) = input::empty_window(&args.reading, &profile, false) {
-        output::say(note);
+        output::eprint_line(note);
     } else if count == 0 && !args.transport {
-        let why = if input::is_unrecognised(&args.reading, &profile) { input::SHORT_WINDOW } else { "" };
+        let why = if input::is_unrecognized(&args.reading, &profile) { input::SHORT_WINDOW } else { "" };
         let and = if why.is_empty() { "" } else { "; " };
-        output::say(&format!(
-            "note: no MPI message was recognised; --transport lists the messages of the transport{and}{why}"
+        output::eprint_line(&format!(
+            "note: no MPI message was recognized; --transport lists the transport messages{and}{why}"
         ));
     }
     if incomplete > 0 {
-        output::say(&format!(
-            "note: {incomplete} of {count} messages are incomplete: not all of their packets are in the capture"
+        output::eprint_line(&format!(
+            "note: {incomplete} of {count} messages are incomplete: some of their packets are not in the capture"
         ));
     }
     output::notes(&profile.notes);
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
-/// Writes the messages to their place in a dataset; gives the place and the number of files.
+/// Writes the messages to their partition of the dataset. Returns its folder and the number of
+/// files.
 fn part(
     mut dataset: DatasetWriter,
     folder: &Path,
     rows: impl Iterator<Item = io::Result<MessageRow>>,
     profile: &Profile,
 ) -> anyhow::Result<(PathBuf, usize)> {
-    let failed = |error| files::unwritten(folder, &error);
+    let failed = |error| files::write_error(folder, &error);
     for row in rows {
         dataset.push(row?, profile).map_err(failed)?;
     }

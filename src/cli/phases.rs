@@ -1,14 +1,14 @@
-//! `ibscope phases`.
+//! `ibscope phases`: splits the time of a job at change points of its communication pattern.
 
-use super::common::arguments::{Figures, Source};
-use super::common::choices::{ByArg, Format};
-use super::common::files::Outputs;
-use super::common::input::{self, Needs};
+use super::common::arguments::{FigureArgs, SourceArgs};
+use super::common::choices::{Format, GroupByArg};
+use super::common::files::FigureFiles;
+use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use super::common::parse::bin_ns;
 use crate::analysis::AnalysisError;
-use crate::analysis::By;
-use crate::analysis::phases::{Options, phases};
+use crate::analysis::GroupBy;
+use crate::analysis::phases::{PhaseOptions, phases};
 use crate::pipeline;
 use crate::render::{figure, phases};
 use clap::{Args, ValueEnum};
@@ -21,20 +21,22 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Phases {
+pub(super) struct PhasesArgs {
     #[command(flatten)]
-    pub(super) source: Source,
-    /// Find phases by rank or by endpoint [default: rank, or endpoint if most of the traffic has no ranks]
+    pub(super) source: SourceArgs,
+    /// Find phases by rank or by endpoint [default: rank, or endpoint if most of the traffic has no
+    /// ranks]
     #[arg(long, value_enum)]
-    pub(super) by: Option<ByArg>,
-    /// Shortest phase: width of the windows that are compared [default: at most 64 windows]
+    pub(super) by: Option<GroupByArg>,
+    /// Width of the compared time windows, and shortest phase [default: a round width that gives at
+    /// most 64 windows]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) window: Option<i64>,
-    /// Table that csv has; json has all
+    /// Table to print as csv; json has all tables
     #[arg(long, value_enum, default_value_t = PhasesView::Phases)]
     pub(super) view: PhasesView,
     #[command(flatten)]
-    pub(super) figures: Figures,
+    pub(super) figures: FigureArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -43,28 +45,28 @@ pub(super) enum PhasesView {
     Phases,
     /// The matrix of each phase
     Matrices,
-    /// The collective operations that were seen in each phase
+    /// The collective operations in each phase
     Collectives,
 }
 
-/// Shows the job's time cut where the communication pattern changes.
-pub(super) fn run(args: &Phases) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope phases`.
+pub(super) fn run(args: &PhasesArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
     input::check(&source.inputs)?;
-    let figures = Outputs::open(&args.figures, &input::files(&source.inputs, &source.reading))?;
-    // Captures are read in bins that windows of the width asked for can be made of.
+    let figures = FigureFiles::open(&args.figures, &input::files(&source.inputs, &source.reading))?;
+    // Captures are read in bins no wider than the window.
     let bin_ns = args.window.map_or(pipeline::DEFAULT_BIN_NS, |window_ns| window_ns.min(pipeline::DEFAULT_BIN_NS));
     let profile = input::profile(
         &source.inputs,
         &source.reading,
         source.scope,
-        Needs { bin_ns: Some(bin_ns), ..Needs::default() },
+        AnalysisNeeds { bin_ns: Some(bin_ns), ..AnalysisNeeds::default() },
     )?;
     if profile.bin_ns <= 0 {
         return Err(AnalysisError::NoTimeline.into());
     }
-    let phases = phases(&profile, &Options { by: args.by.map(By::from), window_ns: args.window });
-    // Before the text: its reader may go away, and the figures are wanted all the same.
+    let phases = phases(&profile, &PhaseOptions { by: args.by.map(GroupBy::from), window_ns: args.window });
+    // Before the text, so that a closed standard output does not prevent the figures.
     figures.finish(|| Ok(figure::phases(&phases)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(phases::table(&phases).as_bytes()),

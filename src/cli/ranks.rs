@@ -1,8 +1,8 @@
-//! `ibscope ranks`.
+//! `ibscope ranks`: the rank of each queue pair, with the evidence.
 
-use super::common::arguments::Source;
+use super::common::arguments::SourceArgs;
 use super::common::choices::Format;
-use super::common::input::{self, Needs};
+use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use crate::render::ranks;
 use clap::Args;
@@ -16,15 +16,15 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Ranks {
+pub(super) struct RanksArgs {
     #[command(flatten)]
-    pub(super) source: Source,
+    pub(super) source: SourceArgs,
 }
 
-/// `ibscope ranks`.
-pub(super) fn run(args: &Ranks) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope ranks`.
+pub(super) fn run(args: &RanksArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    let profile = input::profile(&source.inputs, &source.reading, source.scope, Needs::default())?;
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, AnalysisNeeds::default())?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(ranks::ranks_table(&profile).as_bytes()),
         Format::Csv => ranks::ranks_csv(&profile, out),

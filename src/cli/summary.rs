@@ -1,8 +1,8 @@
-//! `ibscope summary`.
+//! `ibscope summary`: a profile in a few lines.
 
-use super::common::arguments::Source;
+use super::common::arguments::SourceArgs;
 use super::common::choices::{Color, Format};
-use super::common::input::{self, Needs};
+use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use crate::pipeline;
 use crate::render::{summary, text};
@@ -16,20 +16,20 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Summary {
+pub(super) struct SummaryArgs {
     #[command(flatten)]
-    pub(super) source: Source,
+    pub(super) source: SourceArgs,
     /// When to color the output
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,
 }
 
-/// Shows what a person reads in ten seconds: who, how much, how fast, what went wrong.
-pub(super) fn run(args: &Summary) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope summary`: traffic, rates, ranks and health.
+pub(super) fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    input::whole(&source.inputs, &source.reading, "health")?;
+    input::check_no_window(&source.inputs, &source.reading, "health")?;
     let bin_ns = Some(pipeline::DEFAULT_BIN_NS);
-    let needs = Needs { bin_ns, health: true, times: true, sizes: true, ..Needs::default() };
+    let needs = AnalysisNeeds { bin_ns, health: true, times: true, sizes: true, ..AnalysisNeeds::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(text::summary(&profile, &output::style(args.color)).as_bytes()),

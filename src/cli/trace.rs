@@ -1,12 +1,12 @@
-//! `ibscope trace`.
+//! `ibscope trace`: messages, or the rates of a profile, as trace events for a viewer.
 
-use super::common::arguments::{Reading, Scope};
-use super::common::files::{self, Output};
-use super::common::input::{self, Needs};
+use super::common::arguments::{InputArgs, ScopeArgs};
+use super::common::files::{self, OutputFile};
+use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use crate::model::Profile;
+use crate::model::{Profile, count_either};
 use crate::pipeline::{self, MessageStream};
-use crate::render::trace::{self, Written};
+use crate::render::trace::{self, TraceCounts};
 use clap::Args;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -19,41 +19,42 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Trace {
+pub(super) struct TraceArgs {
     /// Captures, for their messages, or one profile (NAME.ibp), for the rates of its timeline
     #[arg(required = true, value_name = "CAPTURE|PROFILE")]
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
-    pub(super) reading: Reading,
+    pub(super) reading: InputArgs,
     #[command(flatten)]
-    pub(super) scope: Scope,
+    pub(super) scope: ScopeArgs,
     /// Write to FILE [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Write at most N events, four per message; viewers open some millions
+    /// Write at most N events, four per message; viewers open a few million
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     pub(super) max_events: u64,
-    /// Include transport messages outside MPI messages: one-sided operations, credits, storage
+    /// Include transport messages that belong to no MPI message: one-sided operations, credits,
+    /// storage
     #[arg(long)]
     pub(super) transport: bool,
 }
 
-/// What the trace is made of.
-enum Source {
+/// The source of the trace events.
+enum EventSource {
     Messages(Box<MessageStream>),
     Timeline,
 }
 
-/// Writes messages, or the rates of a profile, as trace events.
-pub(super) fn run(args: &Trace) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope trace`.
+pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     input::check(&args.inputs)?;
-    // As with other commands, `-` is standard output.
+    // `-` is standard output, as in other commands.
     let place = args.output.as_ref().filter(|place| place.as_os_str() != "-");
-    let file = Output::open_private(place, &input::files(&args.inputs, &args.reading))?;
+    let file = OutputFile::open_private(place, &input::files(&args.inputs, &args.reading))?;
     let (profile, source) = source(args)?;
     let written = match file {
         None => {
-            let mut written = Ok(Written::default());
+            let mut written = Ok(TraceCounts::default());
             output::results(|out| {
                 written = write(args, &profile, source, out);
                 Ok(())
@@ -62,14 +63,14 @@ pub(super) fn run(args: &Trace) -> anyhow::Result<ExitCode> {
         }
         Some(file) => {
             let place = file.place().to_owned();
-            let mut written = Written::default();
+            let mut written = TraceCounts::default();
             file.finish_with(|file| {
                 let mut out = BufWriter::with_capacity(1 << 16, file);
                 written = write(args, &profile, source, &mut out)?;
-                out.flush().map_err(|error| files::unwritten(&place, &error))
+                out.flush().map_err(|error| files::write_error(&place, &error))
             })?;
-            let what = if pipeline::is_profile(&args.inputs[0]) { "values of counters" } else { "messages" };
-            output::say(&format!("{} {what} written to {}", written.shown, place.display()));
+            let what = if pipeline::is_profile(&args.inputs[0]) { "counter values" } else { "messages" };
+            output::eprint_line(&format!("{} {what} written to {}", written.shown, place.display()));
             written
         }
     };
@@ -77,25 +78,28 @@ pub(super) fn run(args: &Trace) -> anyhow::Result<ExitCode> {
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
-fn source(args: &Trace) -> anyhow::Result<(Profile, Source)> {
+fn source(args: &TraceArgs) -> anyhow::Result<(Profile, EventSource)> {
     if args.inputs.iter().any(|place| pipeline::is_profile(place)) {
-        return Ok((input::profile(&args.inputs, &args.reading, args.scope, Needs::default())?, Source::Timeline));
+        return Ok((
+            input::profile(&args.inputs, &args.reading, args.scope, AnalysisNeeds::default())?,
+            EventSource::Timeline,
+        ));
     }
     input::check_captures("trace", &args.inputs)?;
     let stream = input::messages_alone(&args.inputs, &args.reading, args.scope, args.transport)?;
-    // The profile says what a message's connection is, while the stream goes on.
-    Ok((stream.profile().clone(), Source::Messages(Box::new(stream))))
+    // The profile resolves the connection of a message while the stream is read.
+    Ok((stream.profile().clone(), EventSource::Messages(Box::new(stream))))
 }
 
-fn write(args: &Trace, profile: &Profile, source: Source, out: &mut dyn Write) -> anyhow::Result<Written> {
+fn write(args: &TraceArgs, profile: &Profile, source: EventSource, out: &mut dyn Write) -> anyhow::Result<TraceCounts> {
     let failed = |error: io::Error| match &args.output {
-        Some(place) if error.kind() != io::ErrorKind::BrokenPipe => files::unwritten(place, &error),
+        Some(place) if error.kind() != io::ErrorKind::BrokenPipe => files::write_error(place, &error),
         _ => error.into(),
     };
-    let mut events = trace::Trace::begin(profile, args.max_events, out).map_err(failed)?;
+    let mut events = trace::TraceWriter::begin(profile, args.max_events, out).map_err(failed)?;
     match source {
-        Source::Timeline => events.counters()?.map_err(failed)?,
-        Source::Messages(stream) => {
+        EventSource::Timeline => events.counters()?.map_err(failed)?,
+        EventSource::Messages(stream) => {
             for row in *stream {
                 events.message(&row?).map_err(failed)?;
             }
@@ -104,22 +108,27 @@ fn write(args: &Trace, profile: &Profile, source: Source, out: &mut dyn Write) -
     events.finish().map_err(failed)
 }
 
-fn notes(args: &Trace, profile: &Profile, written: Written) {
-    let Written { shown, beyond, without_time } = written;
+fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts) {
+    let TraceCounts { shown, over_limit: beyond, without_time } = written;
     if pipeline::is_profile(&args.inputs[0]) {
-        output::say(
-            "note: a profile keeps no single messages, so the trace has the rate of each sender alone; give the captures for messages",
+        output::eprint_line(
+            "note: a profile has no single messages, so the trace has only the rate of each sender; give the captures for messages",
         );
     }
     if beyond > 0 {
-        output::say(&format!(
-            "note: {beyond} of {} are left out, to keep within --max-events {}: choose more, or a part of the time with --from and --to",
+        output::eprint_line(&format!(
+            "note: {beyond} of {} are left out by --max-events {}; raise the limit, or select a time window with --from and --to",
             shown + beyond + without_time,
             args.max_events
         ));
     }
     if without_time > 0 {
-        output::say(&format!("note: {without_time} messages have no time and are left out"));
+        let messages = count_either(
+            without_time,
+            "message has no timestamp and is left out",
+            "messages have no timestamp and are left out",
+        );
+        output::eprint_line(&format!("note: {messages}"));
     }
     input::notes(&args.inputs, &args.reading, profile);
 }

@@ -1,12 +1,12 @@
-//! `ibscope watch`.
+//! `ibscope watch`: the traffic of a growing capture, live, and its profile at the end.
 
-use super::common::arguments::Reading;
+use super::common::arguments::InputArgs;
 use super::common::choices::Color;
 use super::common::parse::{bin_ns, percent, positive, threads};
 use super::common::{input, output};
-use crate::analysis::live::Progress;
-use crate::model::{Live, Profile};
-use crate::pipeline::{self, Patience};
+use crate::analysis::live::LiveProgress;
+use crate::model::{LiveSums, Profile};
+use crate::pipeline::{self, EndCondition};
 use crate::render::live;
 use crate::render::text;
 use crate::scratch::signals;
@@ -29,14 +29,14 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(super) struct Watch {
-    /// Growing capture, folder of a rotating capture, FIFO, or `-` for standard input
+pub(super) struct WatchArgs {
+    /// Growing capture, folder of a rotating capture, or FIFO; `-` for standard input
     #[arg(value_name = "FILE|FIFO|DIR")]
     pub(super) place: PathBuf,
     /// Update the screen, or print a line, every DURATION
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = bin_ns)]
     pub(super) interval: i64,
-    /// Read what is there now (a FIFO until its writer ends), and print the totals only
+    /// Read the current content (a FIFO until its writer closes it), and print the totals only
     #[arg(long)]
     pub(super) once: bool,
     /// Print lines instead of a screen
@@ -54,13 +54,13 @@ pub(super) struct Watch {
     /// Read names of endpoints: csv `endpoint,name`, for example `17,node1`
     #[arg(long, value_name = "FILE")]
     pub(super) hosts: Option<PathBuf>,
-    /// Read the ranks of endpoints, instead of inferring them: csv `rank,endpoint[,qpn]`
+    /// Read all ranks from FILE instead of from the messages: csv `rank,endpoint[,qpn]`
     #[arg(long, value_name = "FILE")]
     pub(super) rankmap: Option<PathBuf>,
     /// Read the manifest of a captured run: names of endpoints
     #[arg(long, value_name = "FILE")]
     pub(super) manifest: Option<PathBuf>,
-    /// Exit with code 3 if fewer than PERCENT of the records are decoded
+    /// Exit with code 3 if less than PERCENT % of the records are decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(super) min_coverage: f64,
     /// Track at most N directed connections; count the packets of others in the totals only
@@ -71,10 +71,10 @@ pub(super) struct Watch {
     pub(super) color: Color,
 }
 
-impl Watch {
-    /// The options that all reading commands share, of one input as a whole.
-    pub(super) fn reading(&self) -> Reading {
-        Reading {
+impl WatchArgs {
+    /// The reading options, for one input as a whole.
+    pub(super) fn reading(&self) -> InputArgs {
+        InputArgs {
             threads: self.threads,
             hosts: self.hosts.clone(),
             rankmap: self.rankmap.clone(),
@@ -89,50 +89,50 @@ impl Watch {
     }
 }
 
-/// How long a key may wait, and how long the screen may be old where nothing comes.
+/// Longest time until a key is handled, and until the screen is redrawn without new packets.
 const KEY_WAIT: Duration = Duration::from_millis(50);
 
-/// Shows a capture while it grows, and its totals at the end.
-pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
+/// Runs `ibscope watch`.
+pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let reading = args.reading();
     let inputs = [args.place.clone()];
     if pipeline::is_profile(&args.place) {
-        return Err(anyhow!("{}: is a profile, which does not grow; `ibscope summary` shows it", args.place.display()));
+        return Err(anyhow!("{}: is a profile, which does not grow; use `ibscope summary`", args.place.display()));
     }
     let mut options = input::options(&inputs, &reading)?;
-    // As `analyze` does, so that its totals say the same.
+    // As in `analyze`, so that both give the same totals.
     options.bin_ns = Some(args.bin);
     let files = input::files(&inputs, &reading);
-    let writer = args.output.as_deref().map(|place| pipeline::Writer::create(place, &files)).transpose()?;
-    let patience = Patience { until_now: args.once, stop: Arc::clone(&signals::stop()?.flag) };
+    let writer = args.output.as_deref().map(|place| pipeline::ProfileWriter::create(place, &files)).transpose()?;
+    let end_condition = EndCondition { until_now: args.once, stop: Arc::clone(&signals::stop()?.flag) };
     let interval = Duration::from_nanos(args.interval.unsigned_abs());
-    let (send, looks) = mpsc::channel();
-    let mut watched = Watched {
+    let (send, updates) = mpsc::channel();
+    let mut watched = WatchView {
         args,
         interval,
-        patience: &patience,
-        looks,
-        progress: Progress::new(options.names.clone()),
-        before: None,
+        end_condition: &end_condition,
+        updates,
+        progress: LiveProgress::new(options.endpoints.names.clone()),
+        last_update: None,
     };
     let profile = std::thread::scope(|scope| {
         let work = || {
-            // Nobody listens any more where the user has gone.
-            let show = |live| drop(send.send(live));
-            let result = pipeline::watch(&args.place, &options, &patience, interval, &show);
+            // The receiver is gone once the user has quit.
+            let show = |sums| drop(send.send(sums));
+            let result = pipeline::watch(&args.place, &options, &end_condition, interval, &show);
             drop(send);
             result
         };
-        let worker = std::thread::Builder::new().spawn_scoped(scope, work).map_err(pipeline::Error::Threads)?;
+        let worker = std::thread::Builder::new().spawn_scoped(scope, work).map_err(pipeline::PipelineError::Threads)?;
         let shown = watched.show();
-        // Also where the screen or standard output is gone.
-        patience.stop.store(true, Ordering::Relaxed);
+        // Also if the screen or standard output has failed.
+        end_condition.stop.store(true, Ordering::Relaxed);
         let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         shown?;
         anyhow::Ok(result?)
     })?;
     let Some(profile) = profile else {
-        output::say("ibscope: ended before the first packet came");
+        output::eprint_line("ibscope: ended before the first packet arrived");
         return Ok(ExitCode::SUCCESS);
     };
     if let Some(writer) = writer {
@@ -141,41 +141,41 @@ pub(super) fn run(args: &Watch) -> anyhow::Result<ExitCode> {
     finish(args, &profile)
 }
 
-fn finish(args: &Watch, profile: &Profile) -> anyhow::Result<ExitCode> {
+fn finish(args: &WatchArgs, profile: &Profile) -> anyhow::Result<ExitCode> {
     let style = output::style(args.color);
     output::results(|out| out.write_all(text::summary(profile, &style).as_bytes()))?;
     if let Some(place) = &args.output {
-        output::say(&format!("profile written to {}", place.display()));
+        output::eprint_line(&format!("profile written to {}", place.display()));
     }
     let reading = args.reading();
     input::rankmap_notes(&reading, profile);
     Ok(input::exit_code(&reading, &profile.coverage))
 }
 
-/// The side of the user.
-struct Watched<'a> {
-    args: &'a Watch,
+/// The side of the user: shows updates and handles keys.
+struct WatchView<'a> {
+    args: &'a WatchArgs,
     interval: Duration,
-    patience: &'a Patience,
-    looks: Receiver<Live>,
-    progress: Progress,
-    /// The last look.
-    before: Option<Instant>,
+    end_condition: &'a EndCondition,
+    updates: Receiver<LiveSums>,
+    progress: LiveProgress,
+    /// Time of the last update.
+    last_update: Option<Instant>,
 }
 
-impl Watched<'_> {
-    /// Shows what comes until it ends.
+impl WatchView<'_> {
+    /// Shows updates until the worker ends.
     fn show(&mut self) -> io::Result<()> {
         let has_screen = io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         if self.args.once {
-            // Until the other side hangs up.
-            while self.looks.recv().is_ok() {}
+            // Until the worker drops its sender.
+            while self.updates.recv().is_ok() {}
             return Ok(());
         }
         if self.args.lines || !has_screen {
             return self.lines();
         }
-        // A panic restores the terminal too.
+        // `try_init` also restores the terminal after a panic.
         let mut terminal = ratatui::try_init()?;
         let shown = self.screen(&mut terminal);
         ratatui::restore();
@@ -184,8 +184,8 @@ impl Watched<'_> {
 
     fn lines(&mut self) -> io::Result<()> {
         let mut has_header = false;
-        while let Ok(look) = self.looks.recv() {
-            self.look(look);
+        while let Ok(sums) = self.updates.recv() {
+            self.update(sums);
             output::results(|out| {
                 if !has_header {
                     writeln!(out, "{}", live::header())?;
@@ -201,16 +201,16 @@ impl Watched<'_> {
         let color = output::style(self.args.color).color;
         let place = self.args.place.display().to_string();
         loop {
-            let state = match (self.patience.is_over(), self.before.is_none()) {
+            let state = match (self.end_condition.is_over(), self.last_update.is_none()) {
                 (true, _) => "ending",
                 (false, true) => "waiting for packets",
                 (false, false) => "following",
             };
             terminal.draw(|frame| live::draw(frame, &self.progress, (&place, state), self.interval, color))?;
             loop {
-                match self.looks.recv_timeout(KEY_WAIT) {
-                    Ok(look) => {
-                        self.look(look);
+                match self.updates.recv_timeout(KEY_WAIT) {
+                    Ok(sums) => {
+                        self.update(sums);
                         break;
                     }
                     Err(RecvTimeoutError::Timeout) => {}
@@ -223,14 +223,14 @@ impl Watched<'_> {
         }
     }
 
-    /// Takes the sums as they are now. The first come one interval after the first packet, however long that was waited for.
-    fn look(&mut self, live: Live) {
+    /// Takes new sums. The first arrive one interval after the first packet, however late it is.
+    fn update(&mut self, sums: LiveSums) {
         let now = Instant::now();
-        self.progress.look(live, self.before.map_or(self.interval, |before| now - before));
-        self.before = Some(now);
+        self.progress.update(sums, self.last_update.map_or(self.interval, |before| now - before));
+        self.last_update = Some(now);
     }
 
-    /// Looks for keys without waiting; true where the screen is to be drawn again.
+    /// Handles pending keys without waiting; true if the screen must be redrawn.
     fn keys(&self) -> io::Result<bool> {
         let mut draws = false;
         while event::poll(Duration::ZERO)? {
@@ -239,7 +239,7 @@ impl Watched<'_> {
                 Event::Key(key) if key.kind != KeyEventKind::Release => {
                     let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
                     if is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                        self.patience.stop.store(true, Ordering::Relaxed);
+                        self.end_condition.stop.store(true, Ordering::Relaxed);
                         draws = true;
                     }
                 }

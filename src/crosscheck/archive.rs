@@ -1,90 +1,97 @@
-//! The definitions of an archive: which location is which rank on which host, and who is in which communicator.
+//! Definitions of an OTF2 archive.
+//!
+//! In: definition records, in any order. Out: the rank and host of each location, the members of
+//! each communicator, and the tracer that wrote the archive.
 
-use super::eztrace::{self, ByTag};
-use super::trace::{Communicator, Tracer};
-use ibscope_parsers::tools::otf2_print::{Definition, GroupKind};
+use super::eztrace::{self, EztraceSums};
+use super::trace::{TraceCommunicator, Tracer};
+use ibscope_parsers::tools::otf2_print::{GroupKind, Otf2Definition};
 use std::collections::BTreeMap;
 
-/// Definitions as they come, and what they come to.
+/// The definitions read so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Archive {
-    /// What wrote the archive, as it says.
+    /// The tracer that wrote the archive, as recorded in it; empty if the archive does not record
+    /// it.
     pub(super) creator: String,
-    /// Ticks per second, and the first time.
+    /// Ticks per second, and the time of the first tick.
     pub(super) clock: Option<(u64, u64)>,
-    /// Name, class and parent.
+    /// Name, class and parent of each node of the system tree.
     nodes: BTreeMap<u32, (String, String, Option<u32>)>,
-    /// Name and node.
+    /// Name and system tree node of each process.
     processes: BTreeMap<u64, (String, Option<u32>)>,
-    /// Name, process and events that it is said to have.
+    /// Name, process and defined number of events of each location.
     locations: BTreeMap<u64, (String, u64, u64)>,
-    /// Locations of MPI, by rank.
+    /// The MPI locations, in rank order.
     mpi_locations: Vec<u64>,
     groups: BTreeMap<u64, (GroupKind, Vec<u64>)>,
     communicators: BTreeMap<u64, (String, (u64, Option<u64>))>,
     windows: BTreeMap<u64, u64>,
-    /// Definitions that eztrace sends and that nothing else here keeps, by reference.
-    counted: Vec<(u64, eztrace::Definition)>,
+    /// Definitions that eztrace sends and that no other field holds, with their reference.
+    eztrace_definitions: Vec<(u64, eztrace::EztraceDefinition)>,
 }
 
-/// What events refer to.
+/// Maps the references in events to ranks and communicators.
 #[derive(Clone, Debug, Default)]
 pub(super) struct References {
     /// Rank by location.
     pub(super) ranks: BTreeMap<u64, u32>,
-    /// Index of the communicator by its reference.
+    /// Index of each communicator by its reference.
     pub(super) communicators: BTreeMap<u64, u32>,
-    /// Index of the communicator of a window.
+    /// Index of the communicator of each window.
     pub(super) windows: BTreeMap<u64, u32>,
-    /// Events of each location, where its definition tells them.
+    /// Number of events of each location, as its definition states.
     pub(super) events: BTreeMap<u64, u64>,
 }
 
 impl Archive {
-    /// Takes a definition.
-    pub(super) fn add(&mut self, definition: Definition<'_>) {
+    /// Adds a definition.
+    pub(super) fn add(&mut self, definition: Otf2Definition<'_>) {
         match definition {
-            Definition::Clock { ticks_per_second, offset } => self.clock = Some((ticks_per_second, offset)),
-            Definition::SystemTreeNode { id, name, class, parent } => {
+            Otf2Definition::Clock { ticks_per_second, offset } => self.clock = Some((ticks_per_second, offset)),
+            Otf2Definition::SystemTreeNode { id, name, class, parent } => {
                 self.nodes.insert(id, (name.to_owned(), class.to_owned(), parent));
             }
-            Definition::LocationGroup { id, name, parent } => {
+            Otf2Definition::LocationGroup { id, name, parent } => {
                 self.processes.insert(id, (name.to_owned(), parent));
             }
-            Definition::Location { id, name, events, group } => {
+            Otf2Definition::Location { id, name, events, group } => {
                 self.locations.insert(id, (name.to_owned(), group, events));
             }
-            Definition::Group { kind: GroupKind::Locations, is_mpi, members, .. } => {
-                // There is one per paradigm: those of threads and of the tracer itself say nothing of MPI ranks.
+            Otf2Definition::Group { kind: GroupKind::Locations, is_mpi, members, .. } => {
+                // Each paradigm has its own group: groups of threads and of the tracer say nothing
+                // about MPI ranks.
                 if is_mpi {
                     self.mpi_locations = members;
                 }
             }
-            // eztrace gives a group of ranks the reference that its group of locations has, so these are kept apart.
-            Definition::Group { id, kind, members, .. } => {
+            // eztrace uses one reference for a group of ranks and a group of locations: keep the
+            // two apart.
+            Otf2Definition::Group { id, kind, members, .. } => {
                 self.groups.insert(id, (kind, members));
             }
-            Definition::Communicator { id, name, groups } => {
+            Otf2Definition::Communicator { id, name, groups } => {
                 self.communicators.insert(id, (name.to_owned(), groups));
             }
-            Definition::Window { id, communicator } => {
+            Otf2Definition::Window { id, communicator } => {
                 self.windows.insert(id, communicator);
             }
-            Definition::String { id, bytes } => self.count(id, eztrace::Definition::String { bytes }),
-            Definition::Region { id } => self.count(id, eztrace::Definition::Function),
-            Definition::Attribute { id } => self.count(id, eztrace::Definition::Attribute),
+            Otf2Definition::String { id, bytes } => self.count(id, eztrace::EztraceDefinition::String { bytes }),
+            Otf2Definition::Region { id } => self.count(id, eztrace::EztraceDefinition::Function),
+            Otf2Definition::Attribute { id } => self.count(id, eztrace::EztraceDefinition::Attribute),
         }
     }
 
-    fn count(&mut self, id: u64, definition: eztrace::Definition) {
-        // eztrace leaves the creator empty; archives of others may have a great many.
+    fn count(&mut self, id: u64, definition: eztrace::EztraceDefinition) {
+        // Only eztrace leaves the creator empty; archives of other tracers may have very many
+        // definitions.
         if self.creator.is_empty() {
-            self.counted.push((id, definition));
+            self.eztrace_definitions.push((id, definition));
         }
     }
 
-    /// The messages that the tracer sent itself, by the sender's rank.
-    pub(super) fn own_messages(&self) -> BTreeMap<u32, ByTag> {
+    /// The messages that the tracer itself sent, by the rank of the sender.
+    pub(super) fn own_messages(&self) -> BTreeMap<u32, EztraceSums> {
         if self.tracer() != Tracer::Eztrace {
             return BTreeMap::new();
         }
@@ -95,15 +102,16 @@ impl Archive {
         let processes: BTreeMap<u64, u32> = first_ids.into_iter().map(|(rank, id)| (id, rank)).collect();
         // Rank 0 defines the first thread of each process.
         let threads = self.locations.keys().filter(|id| !processes.contains_key(id));
-        let threads = threads.map(|id| (*id, eztrace::Definition::Thread));
+        let threads = threads.map(|id| (*id, eztrace::EztraceDefinition::Thread));
         let communicators = self.communicators.iter().map(|(id, (_, (group, _)))| {
             let members = self.groups.get(group).map_or(0, |(_, members)| members.len() as u64);
-            (*id, eztrace::Definition::Communicator { members })
+            (*id, eztrace::EztraceDefinition::Communicator { members })
         });
-        eztrace::own_messages(&processes, self.counted.iter().copied().chain(threads).chain(communicators))
+        eztrace::own_messages(&processes, self.eztrace_definitions.iter().copied().chain(threads).chain(communicators))
     }
 
-    /// Who wrote it. eztrace does not say, but names locations in its own way.
+    /// The tracer that wrote the archive. eztrace does not record its name, but has its own way of
+    /// naming locations.
     pub(super) fn tracer(&self) -> Tracer {
         let is_eztrace = || {
             self.locations
@@ -121,8 +129,8 @@ impl Archive {
         }
     }
 
-    /// Hosts by rank, communicators, and what events refer to.
-    pub(super) fn resolve(&self) -> (BTreeMap<u32, Option<String>>, Vec<Communicator>, References) {
+    /// Resolves the definitions: hosts by rank, communicators, and the references of events.
+    pub(super) fn resolve(&self) -> (BTreeMap<u32, Option<String>>, Vec<TraceCommunicator>, References) {
         let mut references = References::default();
         let mut hosts = BTreeMap::new();
         let by_process = self.ranks_of_processes();
@@ -139,7 +147,7 @@ impl Archive {
         let members = |group: u64| -> (bool, Vec<u32>) {
             match self.groups.get(&group) {
                 Some((GroupKind::Own, _)) => (true, Vec::new()),
-                // A place without a rank keeps its place.
+                // A member without a rank keeps its place, so that later members keep theirs.
                 Some((_, places)) => (false, places.iter().map(|place| world(place).unwrap_or(u32::MAX)).collect()),
                 None => (false, Vec::new()),
             }
@@ -149,7 +157,7 @@ impl Archive {
             references.communicators.insert(*id, communicators.len() as u32);
             let (is_self, own) = members(*group);
             let remote = remote.map(|remote| members(remote).1);
-            communicators.push(Communicator { name: name.clone(), members: own, remote, is_self });
+            communicators.push(TraceCommunicator { name: name.clone(), members: own, remote, is_self });
         }
         for (window, communicator) in &self.windows {
             let index = references.communicators.get(communicator).copied();
@@ -158,7 +166,8 @@ impl Archive {
         (hosts, communicators, references)
     }
 
-    /// The rank of each process: what its name says, or its place among the locations of MPI.
+    /// The rank of each process: the number in its name, otherwise its index among the MPI
+    /// locations.
     fn ranks_of_processes(&self) -> BTreeMap<u64, u32> {
         let mut ranks = BTreeMap::new();
         for (place, location) in self.mpi_locations.iter().enumerate() {
@@ -174,10 +183,11 @@ impl Archive {
         ranks
     }
 
-    /// The node that a process runs on, where the system tree tells nodes from larger things.
+    /// The node that a process runs on; `None` if the system tree has no element of class node or
+    /// host.
     fn host(&self, process: u64) -> Option<String> {
         let mut at = self.processes.get(&process)?.1;
-        // A tree is no deeper than it has nodes.
+        // The loop ends even if damaged definitions form a cycle.
         for _ in 0..=self.nodes.len() {
             let (name, class, parent) = self.nodes.get(&at?)?;
             if ["node", "host"].iter().any(|known| class.eq_ignore_ascii_case(known)) {
@@ -189,7 +199,7 @@ impl Archive {
     }
 }
 
-/// The number behind `prefix`.
+/// The number that follows `prefix`.
 fn numbered(name: &str, prefix: &str) -> Option<u32> {
     let rest = name.strip_prefix(prefix)?;
     let end = rest.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());

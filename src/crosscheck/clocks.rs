@@ -1,30 +1,34 @@
-//! The clock of each rank in the trace against that of the capture, and how long a send call takes to reach the wire.
+//! Fits the clock of each rank in the trace to the clock of the capture, and measures the time from
+//! the send call to the wire.
 //!
-//! A message is on the wire after its send call and before its receive is complete. So what a rank sends bounds the offset of its clock from above, what it
-//! receives bounds it from below, and the clock is the line between the two clouds ([`Clouds`]). Messages are matched by their place among those of
-//! the same sender, receiver and tag, in which MPI keeps their order.
+//! In: message times of the trace and of the wire. Out: [`Clocks`]. A message is on the wire after
+//! its send call begins and before its receive completes. So the sends of a rank bound the offset
+//! of its clock from above, its receives bound it from below, and the clock is the line between the
+//! two clouds of points ([`Clouds`]). Messages are matched by their position among all messages
+//! with the same sender, receiver and tag, whose order MPI preserves.
 
 use super::contexts::Contexts;
-use super::singles::JobSingles;
-use super::trace::{Messages, Trace};
-use super::wire::Wire;
+use super::single_messages::JobMessages;
+use super::trace::{AppTrace, TraceMessages};
+use super::wire::WireMessages;
 use crate::model::histogram;
 use crate::model::line::{Clouds, Line};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Largest difference of rates that is looked for: the resolution that Score-P measures in short runs may be off by 0.1 %.
+/// Largest drift that is considered: the timer resolution that Score-P measures in short runs may
+/// be off by 0.1 %.
 const MAX_SLOPE: f64 = 3e-3;
 
-/// Clocks of a trace.
+/// The clocks of a trace, relative to the capture.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Clocks {
-    /// By rank.
+    /// Clocks by rank.
     pub ranks: Vec<RankClock>,
-    /// Time from the send call to the wire; `None` where no message was matched.
+    /// Time from the send call to the wire; `None` if no message was matched.
     pub send_to_wire: Option<Delays>,
-    /// Every message was matched, not the first and the last of each stream alone.
-    pub of_every_message: bool,
+    /// True if every message of each stream was matched, not only its first and last.
+    pub all_messages_matched: bool,
 }
 
 /// The clock of one rank.
@@ -32,22 +36,22 @@ pub struct Clocks {
 pub struct RankClock {
     /// World rank.
     pub rank: u32,
-    /// Time of the capture's clock when the trace's shows its first moment, nanoseconds since the epoch.
+    /// Capture time at time 0 of the trace, in nanoseconds since the epoch.
     pub offset_ns: i64,
-    /// What the capture's clock gains on the trace's, in millionths.
+    /// Drift: how much faster the capture's clock runs than the trace's, in ppm.
     pub drift_ppm: f64,
-    /// How far off that may be, in nanoseconds; `None` where the rank only sends or only receives.
+    /// Uncertainty of the offset in nanoseconds; `None` if the rank only sends or only receives.
     pub uncertainty_ns: Option<u64>,
-    /// The bounds contradict each other: the clock does not run evenly.
+    /// True if the bounds contradict each other, so the clock does not run evenly.
     pub is_uneven: bool,
-    /// Messages that bound it from above and from below.
+    /// Number of sent messages, which bound the clock from above.
     pub sent: u64,
-    /// See above.
+    /// Number of received messages, which bound the clock from below.
     pub received: u64,
 }
 
 impl RankClock {
-    /// Time of the capture for a time of the trace.
+    /// The capture time that corresponds to a trace time.
     pub(super) fn capture_ns(&self, trace_ns: i64) -> i64 {
         self.offset_ns.saturating_add(trace_ns).saturating_add((trace_ns as f64 * self.drift_ppm / 1e6).round() as i64)
     }
@@ -56,19 +60,20 @@ impl RankClock {
 /// A distribution of times, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Delays {
-    /// Messages.
+    /// Number of messages.
     pub count: u64,
-    /// The shortest; below 0 where the clocks are not known well enough.
+    /// The shortest time; negative if the clock uncertainty exceeds it.
     pub min_ns: i64,
-    /// Half are shorter.
+    /// The median.
     pub median_ns: i64,
-    /// Nine of ten are shorter.
+    /// The 90th percentile.
     pub p90_ns: i64,
-    /// 99 of 100 are shorter.
+    /// The 99th percentile.
     pub p99_ns: i64,
-    /// The longest.
+    /// The longest time.
     pub max_ns: i64,
-    /// How many there are from the first to just below the second of these times: eight classes for each power of two, those that are not empty.
+    /// The non-empty histogram classes: lower bound, exclusive upper bound, number of messages.
+    /// Each power of two has eight classes.
     pub buckets: Vec<(i64, i64, u64)>,
 }
 
@@ -80,7 +85,7 @@ impl Delays {
         let [median_ns, p90_ns, p99_ns] = [at(50)?, at(90)?, at(99)?];
         let mut buckets: Vec<(i64, i64, u64)> = Vec::new();
         for &ns in &times {
-            // They are sorted: the same class comes again at once.
+            // The times are sorted, so equal classes follow each other.
             if let Some((.., count)) = buckets.last_mut().filter(|(_, to_ns, _)| ns < *to_ns) {
                 *count += 1;
             } else {
@@ -92,43 +97,46 @@ impl Delays {
     }
 }
 
-/// The class of a time: from the first, up to but without the second. Those below 0 are as those above it.
+/// The histogram class of a time: lower bound and exclusive upper bound. Negative times mirror the
+/// classes of positive times.
 fn class(ns: i64) -> (i64, i64) {
     let (from_ns, to_ns) = histogram::coarse_range(histogram::coarse_bucket(ns.unsigned_abs()));
     let [from_ns, to_ns] = [from_ns, to_ns].map(|ns| i64::try_from(ns).unwrap_or(i64::MAX));
     if ns < 0 { (1 - to_ns, 1 - from_ns) } else { (from_ns, to_ns) }
 }
 
-/// Which of a stream's messages the wire lacks, where it has fewer than the trace.
+/// Which messages of a stream are missing on the wire if it has fewer than the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lacking {
+enum MissingEnd {
     /// The last ones: the capture ended early.
     Last,
-    /// The first ones: it began late.
+    /// The first ones: the capture began late.
     First,
 }
 
 /// Time in the trace and time on the wire.
-type Match = (i64, i64);
+type TimePair = (i64, i64);
 
 /// Matched messages of a rank.
 #[derive(Clone, Debug, Default)]
-struct Matched {
-    sent: Vec<Match>,
-    received: Vec<Match>,
+struct MatchedTimes {
+    sent: Vec<TimePair>,
+    received: Vec<TimePair>,
 }
 
-/// Fits the clocks of all ranks. `singles` has the times of the wire's messages, where captures
-/// were read; else the first and the last of each stream are there.
-pub(super) fn fit(trace: &Trace, wire: &Wire, singles: JobSingles<'_>, contexts: &Contexts) -> Clocks {
+/// Fits the clocks of all ranks. `singles` contains the time of each message on the wire if
+/// captures were read. Otherwise only the times of the first and the last message of each stream
+/// are known.
+pub(super) fn fit(trace: &AppTrace, wire: &WireMessages, singles: JobMessages<'_>, contexts: &Contexts) -> Clocks {
     let (mut matched, mut whole) = matches(trace, wire, singles, contexts, None);
-    let is_known = |matched: &BTreeMap<u32, Matched>| {
+    let is_known = |matched: &BTreeMap<u32, MatchedTimes>| {
         !matched.is_empty() && matched.values().all(|rank| !rank.sent.is_empty() && !rank.received.is_empty())
     };
     if !is_known(&matched) {
-        // No whole stream tells, so the capture began late or ended early: as fits better.
-        let ways = [Lacking::Last, Lacking::First].map(|lacking| {
-            let (matched, whole) = matches(trace, wire, singles, contexts, Some(lacking));
+        // No rank has complete streams in both directions, so the capture began late or ended
+        // early. Use whichever assumption fits better.
+        let ways = [MissingEnd::Last, MissingEnd::First].map(|missing_end| {
+            let (matched, whole) = matches(trace, wire, singles, contexts, Some(missing_end));
             let contradiction: f64 = matched.values().filter_map(|rank| Some(rank.line()?.1.margin.min(0.0))).sum();
             (contradiction, matched, whole)
         });
@@ -137,7 +145,7 @@ pub(super) fn fit(trace: &Trace, wire: &Wire, singles: JobSingles<'_>, contexts:
             (matched, whole) = (best, best_whole);
         }
     }
-    let mut clocks = Clocks { of_every_message: whole, ..Clocks::default() };
+    let mut clocks = Clocks { all_messages_matched: whole, ..Clocks::default() };
     let mut delays = Vec::new();
     for (rank, matched) in &matched {
         let Some(clock) = matched.clock(*rank) else { continue };
@@ -148,18 +156,19 @@ pub(super) fn fit(trace: &Trace, wire: &Wire, singles: JobSingles<'_>, contexts:
     clocks
 }
 
-/// Messages from one rank to another with one tag. Over whatever communicator: eztrace calls them by wrong names.
+/// Messages from one rank to another with one tag, in all communicators, because eztrace mislabels
+/// communicators.
 #[derive(Clone, Debug, Default)]
-struct Row {
+struct TagStream {
     messages: u64,
     times_ns: Option<(i64, i64)>,
-    /// Of each message, sorted; `None` where they were not kept.
+    /// Times of all messages, sorted; `None` if they were not kept.
     moments: Option<Vec<i64>>,
-    /// Communicators or contexts.
+    /// Number of communicators or contexts.
     over: usize,
 }
 
-impl Row {
+impl TagStream {
     fn add(&mut self, messages: u64, times_ns: Option<(i64, i64)>, moments: Option<&[i64]>) {
         self.messages = self.messages.saturating_add(messages);
         self.times_ns = match (self.times_ns, times_ns) {
@@ -179,7 +188,8 @@ impl Row {
         self.over += 1;
     }
 
-    /// Time of a message by its place; of those whose moments were not kept, of the first and the last.
+    /// The time of the message at index `place`. Without single times, only the first and the last
+    /// message have one.
     fn time_ns(&self, place: u64) -> Option<i64> {
         match (&self.moments, self.times_ns) {
             (Some(moments), _) => moments.get(usize::try_from(place).ok()?).copied(),
@@ -190,28 +200,28 @@ impl Row {
     }
 }
 
-type Lines = BTreeMap<(u32, u32, i32), Row>;
+type TagStreams = BTreeMap<(u32, u32, i32), TagStream>;
 
 /// The messages of a trace.
-fn of_trace(messages: &Messages) -> Lines {
-    let mut lines = Lines::new();
+fn of_trace(messages: &TraceMessages) -> TagStreams {
+    let mut lines = TagStreams::new();
     for (key, stream) in messages.sorted() {
         let Some(tag) = key.tag else { continue };
         let line = lines.entry((key.src, key.dst, tag)).or_default();
-        line.add(stream.sums.messages, stream.times_ns, messages.moments.of(&key));
+        line.add(stream.sums.messages, stream.times_ns, messages.times.of(&key));
     }
     lines
 }
 
-/// Messages of the trace with their times on the wire, by rank, and whether they are all messages of their streams.
+/// Pairs of trace and wire times by rank, and whether they cover every message of their streams.
 fn matches(
-    trace: &Trace,
-    wire: &Wire,
-    singles: JobSingles<'_>,
+    trace: &AppTrace,
+    wire: &WireMessages,
+    singles: JobMessages<'_>,
     contexts: &Contexts,
-    lacking: Option<Lacking>,
-) -> (BTreeMap<u32, Matched>, bool) {
-    let mut on_wire = Lines::new();
+    missing_end: Option<MissingEnd>,
+) -> (BTreeMap<u32, MatchedTimes>, bool) {
+    let mut on_wire = TagStreams::new();
     for ((src, dst), envelope, sums) in wire.messages() {
         let Some(envelope) = envelope.filter(|envelope| contexts.tracer != Some(envelope.context)) else { continue };
         let line = on_wire.entry((src, dst, envelope.tag)).or_default();
@@ -219,19 +229,19 @@ fn matches(
         line.add(sums.messages, sums.times_ns, times_ns);
     }
     let receives = of_trace(&trace.receives);
-    let mut matched: BTreeMap<u32, Matched> = BTreeMap::new();
+    let mut matched: BTreeMap<u32, MatchedTimes> = BTreeMap::new();
     let mut whole = true;
     for (key, sent) in of_trace(&trace.sends) {
         let Some(wire) = on_wire.get(&key) else { continue };
         let skipped = match sent.messages.checked_sub(wire.messages) {
             Some(0) => 0,
-            Some(_) if lacking == Some(Lacking::Last) => 0,
-            Some(missing) if lacking == Some(Lacking::First) => missing,
-            // Among more messages than the trace has it is not clear which are meant.
+            Some(_) if missing_end == Some(MissingEnd::Last) => 0,
+            Some(missing) if missing_end == Some(MissingEnd::First) => missing,
+            // The wire has more messages than the trace: the match is ambiguous.
             _ => continue,
         };
         whole &= wire.moments.is_some() && sent.moments.is_some();
-        let places = |line: &Row| -> Vec<Match> {
+        let places = |line: &TagStream| -> Vec<TimePair> {
             let all = if wire.moments.is_some() && line.moments.is_some() { 0..wire.messages } else { 0..0 };
             let ends = if all.is_empty() { [Some(0), wire.messages.checked_sub(1)] } else { [None; 2] };
             all.chain(ends.into_iter().flatten())
@@ -240,7 +250,7 @@ fn matches(
         };
         let (src, dst, _) = key;
         matched.entry(src).or_default().sent.extend(places(&sent));
-        // Receives over several communicators may end in another order.
+        // Receives in several communicators may complete in another order than they were sent.
         let received = receives.get(&key).filter(|received| received.messages == sent.messages && wire.over == 1);
         matched.entry(dst).or_default().received.extend(received.map(places).unwrap_or_default());
     }
@@ -248,11 +258,11 @@ fn matches(
     (matched, whole)
 }
 
-impl Matched {
-    /// The base of the differences, and the line of what is left of them.
+impl MatchedTimes {
+    /// A base of the offsets in nanoseconds, and the line fitted to the remaining offsets.
     fn line(&self) -> Option<(i64, Line)> {
         let base_ns = self.sent.first().or(self.received.first()).map(|(trace_ns, wire_ns)| wire_ns - trace_ns)?;
-        let points = |matches: &[Match]| -> Vec<(f64, f64)> {
+        let points = |matches: &[TimePair]| -> Vec<(f64, f64)> {
             matches
                 .iter()
                 .map(|(trace_ns, wire_ns)| (*trace_ns as f64, (wire_ns - trace_ns - base_ns) as f64))
@@ -263,7 +273,7 @@ impl Matched {
         if let Some(line) = clouds.fit() {
             return Some((base_ns, line));
         }
-        // One side alone: the nearest message, with no drift.
+        // Only sends or only receives: take the tightest bound, without drift.
         let nearest =
             |points: &[(f64, f64)], better: fn(f64, f64) -> f64| points.iter().map(|point| point.1).reduce(better);
         let at = nearest(&clouds.upper, f64::min).or_else(|| nearest(&clouds.lower, f64::max))?;
@@ -284,10 +294,11 @@ impl Matched {
     }
 }
 
-/// Messages of the trace that were sent before the capture began or after it ended, as far as clocks tell, by sender, receiver and tag. Those within the
-/// slack of its ends count, as they may have been.
+/// Number of trace messages that were sent before the capture began or after it ended, according to
+/// the fitted clocks, by sender, receiver and tag. Messages within the uncertainty of either end
+/// are included.
 pub(super) fn outside(
-    trace: &Trace,
+    trace: &AppTrace,
     clocks: &Clocks,
     capture_ns: (i64, i64),
 ) -> BTreeMap<(u32, u32, Option<i32>), u64> {
@@ -295,7 +306,7 @@ pub(super) fn outside(
     let late_ns = clocks.send_to_wire.as_ref().map_or(0, |delays| delays.p99_ns.max(0));
     let mut outside = BTreeMap::new();
     for key in trace.sends.sorted().into_keys() {
-        let (Some(clock), Some(times)) = (by_rank.get(&key.src), trace.sends.moments.of(&key)) else { continue };
+        let (Some(clock), Some(times)) = (by_rank.get(&key.src), trace.sends.times.of(&key)) else { continue };
         let slack_ns = late_ns + clock.uncertainty_ns.unwrap_or(0) as i64;
         let is_outside = |time_ns: &&i64| {
             let at_ns = clock.capture_ns(**time_ns);
@@ -312,16 +323,17 @@ mod tests {
 
     #[test]
     fn a_clock_between_sends_and_receives_is_found() {
-        // The trace's clock starts at 5 s of the capture's and loses 100 millionths; a call takes 20 us to the wire, and from there 30 us to its end.
+        // The trace's clock starts at 5 s of the capture's and loses 100 ppm. A message reaches the
+        // wire 20 us after its call, and its receive completes 30 us later.
         let wire_ns = |trace_ns: i64| 5_000_000_000 + trace_ns + trace_ns / 10_000;
         let times = (0..100).map(|n| n * 10_000_000);
-        let matched = Matched {
+        let matched = MatchedTimes {
             sent: times.clone().map(|trace_ns| (trace_ns, wire_ns(trace_ns) + 20_000)).collect(),
             received: times.map(|trace_ns| (trace_ns + 5_000_000, wire_ns(trace_ns + 5_000_000) - 30_000)).collect(),
         };
         let clock = matched.clock(3).expect("a clock");
         assert!((clock.drift_ppm - 100.0).abs() < 0.1, "{clock:?}");
-        // In the middle between the two bounds, 25 us to either side.
+        // Halfway between the two bounds, 25 us from each.
         assert!((clock.offset_ns - 4_999_995_000).abs() < 50, "{clock:?}");
         assert!((24_900..=25_100).contains(&clock.uncertainty_ns.expect("both sides")), "{clock:?}");
     }
@@ -338,7 +350,7 @@ mod tests {
 
     #[test]
     fn classes_hold_all_times() {
-        // Exact up to 15; from 16 on eight for each power of two.
+        // Classes are exact up to 15; from 16 on, there are eight per power of two.
         let times = vec![-17, -3, 0, 3, 3, 16, 17, 18];
         let delays = Delays::of(times).expect("times");
         assert_eq!(delays.buckets, [(-17, -15, 1), (-3, -2, 1), (0, 1, 1), (3, 4, 2), (16, 18, 2), (18, 20, 1)]);

@@ -1,22 +1,25 @@
-//! Collective operations: what the trace promises between two ranks beside what the wire carried between them.
+//! Collective operations: the bytes that the calls in the trace promise between two ranks, and the
+//! bytes that the wire carried between them.
 //!
-//! A library moves the bytes of a collective by an algorithm of its own choice, over other ranks and in other amounts, so the two need not be equal and
-//! are not judged. The promise is what the operation means: each rank's part for each other rank.
+//! The promise is the meaning of the operation: the part of each rank for each other rank. A
+//! library moves the bytes with an algorithm of its own choice, over other ranks and in other
+//! amounts. So the two numbers may differ, and the pairs get no verdict.
 
 use super::contexts::Contexts;
-use super::message_sums::Sums;
+use super::message_sums::MessageSums;
 use super::placement::Placement;
-use super::trace::{CollectiveKey, CollectiveSums, Trace, Tracer};
-use super::wire::Wire;
-use ibscope_parsers::mpi::Operation;
+use super::trace::{AppTrace, CollectiveKey, CollectiveSums, Tracer};
+use super::wire::WireMessages;
+use ibscope_parsers::mpi::MpiOperation;
 use ibscope_parsers::tools::otf2_print::Collective;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Largest communicator of which promises are told pair by pair: of larger ones there would be millions.
+/// Largest communicator whose promises are listed by pair. Larger ones would have millions of
+/// pairs.
 const MOST_MEMBERS: usize = 1 << 10;
 
-/// One collective operation between two ranks of different nodes.
+/// One collective operation between two ranks on different nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CollectivePair {
     /// Name of the operation.
@@ -27,29 +30,29 @@ pub struct CollectivePair {
     pub dst: u32,
     /// Bytes that the trace promises from the sender to the receiver.
     pub promised_bytes: u64,
-    /// Messages on the wire.
+    /// Number of messages on the wire.
     pub wire_messages: u64,
-    /// Their bytes.
+    /// MPI bytes of these messages.
     pub wire_bytes: u64,
-    /// Those of them that are the tracer's own, known by its communicator.
-    pub tracer: Sums,
+    /// The part of these messages in the tracer's own communicator.
+    pub tracer: MessageSums,
 }
 
-/// How often ranks called an operation.
+/// The calls of a collective operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CollectiveCalls {
     /// Name of the operation.
     pub operation: String,
     /// Calls of all ranks.
     pub calls: u64,
-    /// Bytes that they sent, as the tracer counts them.
+    /// Bytes sent, as the tracer counts them.
     pub sent: u64,
-    /// Bytes that they received, as the tracer counts them.
+    /// Bytes received, as the tracer counts them.
     pub received: u64,
 }
 
-/// Calls by operation.
-pub(super) fn calls(trace: &Trace) -> Vec<CollectiveCalls> {
+/// Sums the calls by operation.
+pub(super) fn calls(trace: &AppTrace) -> Vec<CollectiveCalls> {
     let mut operations: BTreeMap<Collective, CollectiveSums> = BTreeMap::new();
     for (key, sums) in trace.collectives.iter().filter(|(key, _)| !key.operation.is_handle()) {
         let total = operations.entry(key.operation).or_default();
@@ -66,15 +69,16 @@ pub(super) fn calls(trace: &Trace) -> Vec<CollectiveCalls> {
     operations.into_iter().map(calls).collect()
 }
 
-/// Promises and traffic by operation and pair, of pairs on different nodes; and whether there were communicators too large for that.
+/// Promises and traffic by operation and pair of ranks on different nodes, and whether
+/// communicators were skipped because they are too large.
 pub(super) fn pairs(
-    trace: &Trace,
-    wire: &Wire,
+    trace: &AppTrace,
+    wire: &WireMessages,
     contexts: &Contexts,
     placement: &Placement,
 ) -> (Vec<CollectivePair>, bool) {
     let mut rows: BTreeMap<(String, u32, u32), CollectivePair> = BTreeMap::new();
-    let mut is_cut = false;
+    let mut is_incomplete = false;
     let row = |operation: &str, src: u32, dst: u32| CollectivePair {
         operation: operation.to_owned(),
         src,
@@ -82,12 +86,12 @@ pub(super) fn pairs(
         promised_bytes: 0,
         wire_messages: 0,
         wire_bytes: 0,
-        tracer: Sums::default(),
+        tracer: MessageSums::default(),
     };
     for (key, sums) in trace.collectives.iter().filter(|(key, _)| !key.operation.is_handle()) {
         let Some(communicator) = trace.communicators.get(key.communicator as usize) else { continue };
         if communicator.members.len() > MOST_MEMBERS {
-            is_cut = true;
+            is_incomplete = true;
             continue;
         }
         let bytes = per_peer(key, *sums, communicator.members.len() as u64, &trace.tracer);
@@ -101,7 +105,7 @@ pub(super) fn pairs(
         }
     }
     for ((src, dst, envelope, operation), sums) in &wire.streams {
-        if *operation == Operation::PointToPoint {
+        if *operation == MpiOperation::PointToPoint {
             continue;
         }
         let name = operation.name();
@@ -109,18 +113,18 @@ pub(super) fn pairs(
         row.wire_messages = row.wire_messages.saturating_add(sums.messages);
         row.wire_bytes = row.wire_bytes.saturating_add(sums.mpi_bytes);
         if contexts.tracer.is_some() && envelope.map(|envelope| envelope.context) == contexts.tracer {
-            row.tracer += Sums { messages: sums.messages, bytes: sums.mpi_bytes };
+            row.tracer += MessageSums { messages: sums.messages, bytes: sums.mpi_bytes };
         }
     }
     rows.retain(|_, row| row.promised_bytes > 0 || row.wire_messages > 0);
-    (rows.into_values().collect(), is_cut)
+    (rows.into_values().collect(), is_incomplete)
 }
 
-/// Operations in which the root alone sends, or receives.
+/// Operations in which only the root sends, and operations in which only the root receives.
 const FROM_ROOT: [Collective; 3] = [Collective::Bcast, Collective::Scatter, Collective::Scatterv];
 const TO_ROOT: [Collective; 3] = [Collective::Gather, Collective::Gatherv, Collective::Reduce];
 
-/// True where the operation moves something from the caller to this rank.
+/// True if the operation moves data from the caller to this rank.
 fn sends(key: &CollectiveKey, dst: u32) -> bool {
     if FROM_ROOT.contains(&key.operation) {
         key.root == Some(key.rank)
@@ -131,8 +135,9 @@ fn sends(key: &CollectiveKey, dst: u32) -> bool {
     }
 }
 
-/// Bytes of the caller's calls for each other rank. Score-P counts what goes to all ranks, the caller included; eztrace what goes to one. Where
-/// parts differ (`v` and `w`), what is known is their mean.
+/// Bytes that the caller's calls send to each other rank. Score-P counts the bytes to all ranks
+/// including the caller, eztrace the bytes to one rank. If the parts differ (operations with `v` or
+/// `w`), the result is their mean.
 fn per_peer(key: &CollectiveKey, sums: CollectiveSums, members: u64, tracer: &Tracer) -> u64 {
     if TO_ROOT.contains(&key.operation) || *tracer == Tracer::Eztrace {
         return sums.sent;

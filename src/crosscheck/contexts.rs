@@ -1,29 +1,30 @@
-//! Which context id on the wire is which communicator of the trace, and which are none of them.
+//! Maps context ids on the wire to the communicators of the trace.
 //!
-//! A context id may stand for several communicators: disjoint ones share one, and a freed one is given again. A communicator has one context. So each
-//! communicator looks for the context that has most of its messages between the same ranks with the same tags; contexts that none has found
-//! belong to somebody else.
+//! A context id may belong to several communicators, because disjoint communicators share ids and
+//! freed ids are reused. A communicator has one context. So each communicator takes the context
+//! with most of its messages between the same ranks with the same tags. Contexts that no
+//! communicator takes belong to the tracer or to another program.
 
-use super::trace::{StreamKey, Trace, Tracer, fold};
-use super::wire::Wire;
+use super::trace::{AppTrace, StreamKey, Tracer, fold};
+use super::wire::WireMessages;
 use crate::model::profile::StreamEnvelope;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The name that tells the communicator of all ranks.
+/// Name of the communicator of all ranks.
 const WORLD: &str = "MPI_COMM_WORLD";
 
-/// The contexts of the program, and that of its tracer.
+/// The contexts of the program and of its tracer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contexts {
-    /// Contexts that are communicators of the program.
+    /// Contexts of the program's communicators.
     own: BTreeSet<u32>,
-    /// The context of the tracer's own communicator.
+    /// Context of the tracer's own communicator.
     pub(super) tracer: Option<u32>,
 }
 
 impl Contexts {
-    /// Finds them.
-    pub(super) fn find(trace: &Trace, wire: &Wire) -> Self {
+    /// Finds the contexts of a trace on the wire.
+    pub(super) fn find(trace: &AppTrace, wire: &WireMessages) -> Self {
         let mut contexts = Self::default();
         contexts.own.extend(worlds(wire));
         let is_world = |communicator: u32| {
@@ -49,7 +50,8 @@ impl Contexts {
                     groups.into_iter().flatten().any(|group| group.get(envelope.rank as usize) == Some(&key.src))
                 });
                 if is_member && (!names_world || envelope.world == is_world(key.communicator)) {
-                    // The capture may lack some of its messages; those that the wire has beyond the trace speak against it.
+                    // The capture may have lost messages, so a shortage on the wire costs nothing;
+                    // an excess does.
                     let (expected, found) = (i128::from(stream.sums.messages), i128::from(messages));
                     let score = expected.min(found) - (found - expected).max(0);
                     *scores.entry(key.communicator).or_default().entry(envelope.context).or_default() += score;
@@ -64,26 +66,28 @@ impl Contexts {
         contexts
     }
 
-    /// That of the tracer alone.
+    /// Only the context of the tracer.
     pub(super) fn of_tracer(tracer: Option<u32>) -> Self {
         Self { own: BTreeSet::new(), tracer }
     }
 
-    /// Contexts that may be the tracer's own, where nothing tells the communicators of the program: the likeliest first.
-    pub(super) fn candidates(trace: &Trace, wire: &Wire) -> Vec<u32> {
+    /// Contexts that may be the tracer's own, the likeliest first, for profiles without
+    /// communicators.
+    pub(super) fn candidates(trace: &AppTrace, wire: &WireMessages) -> Vec<u32> {
         tracers(trace, wire, &worlds(wire).collect())
     }
 }
 
 /// Contexts of `MPI_COMM_WORLD`.
-fn worlds(wire: &Wire) -> impl Iterator<Item = u32> {
+fn worlds(wire: &WireMessages) -> impl Iterator<Item = u32> {
     let worlds = wire.messages().filter_map(|(_, envelope, _)| envelope.filter(|envelope| envelope.world));
     worlds.map(|world| world.context)
 }
 
-/// Contexts that may be that of Score-P's duplicate of `MPI_COMM_WORLD`, sorted by their first message: those that no communicator of the trace has, with
-/// messages of tag 0 alone, each rank's before its first message of the program or after its last.
-fn tracers(trace: &Trace, wire: &Wire, own: &BTreeSet<u32>) -> Vec<u32> {
+/// Contexts that may be Score-P's duplicate of `MPI_COMM_WORLD`, sorted by their first message:
+/// those of no communicator of the trace, which contain only messages with tag 0 that each rank
+/// sent before its first or after its last message of the program.
+fn tracers(trace: &AppTrace, wire: &WireMessages, own: &BTreeSet<u32>) -> Vec<u32> {
     if !matches!(trace.tracer, Tracer::ScoreP(_)) {
         return Vec::new();
     }
@@ -99,18 +103,18 @@ fn tracers(trace: &Trace, wire: &Wire, own: &BTreeSet<u32>) -> Vec<u32> {
     let is_amid =
         |src: u32, time_ns: i64| program.get(&src).is_some_and(|(first, last)| (first..last).contains(&&time_ns));
     let mut candidates: BTreeMap<u32, i64> = BTreeMap::new();
-    let mut refused = BTreeSet::new();
+    let mut rejected = BTreeSet::new();
     for ((src, _), envelope, sums) in wire.messages() {
         let Some(envelope) = envelope.filter(|envelope| !own.contains(&envelope.context)) else { continue };
         let is_amid = sums.times_ns.is_some_and(|(first, last)| is_amid(src, first) || is_amid(src, last));
         if envelope.tag != 0 || envelope.rank != src || is_amid {
-            refused.insert(envelope.context);
+            rejected.insert(envelope.context);
         }
         let first_ns = sums.times_ns.map_or(i64::MAX, |times| times.0);
         let earliest = candidates.entry(envelope.context).or_insert(first_ns);
         *earliest = first_ns.min(*earliest);
     }
-    candidates.retain(|context, _| !refused.contains(context));
+    candidates.retain(|context, _| !rejected.contains(context));
     let mut candidates: Vec<(i64, u32)> =
         candidates.into_iter().map(|(context, first_ns)| (first_ns, context)).collect();
     candidates.sort_unstable();

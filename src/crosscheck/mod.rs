@@ -1,13 +1,15 @@
-//! What the wire showed, held against what a trace of the application says.
+//! Compares the messages on the wire with a trace of the application.
 //!
-//! 1. [`otf2`] reads an OTF2 archive by `otf2-print`, [`table`] a plain table; both come to a [`Trace`], sums by sender, receiver, communicator and
-//!    tag. [`cubex`] reads a profile, which has sums by rank alone.
-//! 2. [`Placement`] says which ranks share a node: their messages never reach the wire.
-//! 3. `contexts` finds which context id on the wire is which communicator, and which is the tracer's own.
-//! 4. [`crosscheck`] compares messages and bytes of each pair of ranks, and says what explains a difference; [`crosscheck_sums`] does so by rank.
-//!    Collective operations stand apart: what the trace promises beside what the wire carried.
+//! 1. [`otf2`] reads an OTF2 archive with `otf2-print`, [`table`] a plain table. Both produce an
+//!    [`AppTrace`]: sums by sender, receiver, communicator and tag. [`cubex`] reads a profile,
+//!    which has sums by rank only.
+//! 2. [`Placement`] identifies ranks that share a node, whose messages never reach the wire.
+//! 3. `contexts` maps context ids to communicators, and finds the tracer's own context.
+//! 4. [`crosscheck`] compares the messages and bytes of each pair of ranks and explains
+//!    differences; [`crosscheck_sums`] does so by rank. Collective operations are listed without a
+//!    verdict: the bytes that the trace promises, and the traffic on the wire.
 //!
-//! Nothing here holds a trace or a capture in memory: both sides are sums by stream when they meet.
+//! Neither a trace nor a capture is held in memory: both sides are sums by stream.
 
 mod archive;
 mod clocks;
@@ -18,11 +20,11 @@ pub mod cubex;
 mod eztrace;
 mod jobs;
 mod message_sums;
-mod moments;
+mod message_times;
 mod one_sided;
 pub mod otf2;
 mod placement;
-mod singles;
+mod single_messages;
 mod sums;
 pub mod table;
 mod trace;
@@ -32,166 +34,168 @@ mod wire;
 
 pub use clocks::{Clocks, Delays, RankClock};
 pub use collectives::{CollectiveCalls, CollectivePair};
-pub use compare::{Difference, Pair};
-pub use message_sums::Sums;
-pub use one_sided::{OneSided, OneSidedResult};
+pub use compare::{Difference, PairComparison};
+pub use message_sums::MessageSums;
+pub use one_sided::{OneSidedPair, OneSidedResult};
 pub use otf2::TraceError;
 pub use placement::Placement;
-pub use singles::Singles;
-pub use sums::{Direction, RankSums};
-pub use trace::{Trace, Tracer};
-pub use unidentified::Unidentified;
-pub use verdict::{Cause, Outcome, Verdict};
+pub use single_messages::SingleMessages;
+pub use sums::{RankDirection, RankSums};
+pub use trace::{AppTrace, Tracer};
+pub use unidentified::UnidentifiedMessages;
+pub use verdict::{Cause, CrosscheckOutcome, CrosscheckVerdict};
 
-use crate::model::Profile;
+use crate::model::{Profile, count_either, count_of};
 use contexts::Contexts;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use sums::Ranks;
+use sums::RankComparison;
 use unidentified::Accounts;
-use wire::Wire;
+use wire::WireMessages;
 
-/// What the comparison came to.
+/// The result of a cross-check.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Crosscheck {
     /// The trace, as the user named it.
     pub trace: String,
-    /// What wrote it.
+    /// Name of the tracer.
     pub tracer: String,
-    /// Events in it; of a table, messages.
+    /// Number of events in the trace; number of messages for a table.
     pub events: u64,
-    /// The job of the capture that it is compared with.
+    /// The job of the capture that the trace is compared with.
     pub job: u32,
-    /// Jobs of the capture.
+    /// Number of jobs in the capture.
     pub jobs: usize,
-    /// What told which ranks share a node.
+    /// Source of the placement of ranks on nodes.
     pub placement: &'static str,
-    /// All traffic between known ranks.
-    pub traffic: Traffic,
-    /// Node of each rank, where it is known.
+    /// All traffic between identified ranks.
+    pub traffic: RankTraffic,
+    /// Node of each rank, if it is known.
     pub nodes: BTreeMap<u32, String>,
-    /// Ranks of the trace that no queue pair on the wire is known to be.
+    /// Ranks of the trace without an identified queue pair on the wire.
     pub not_identified: BTreeSet<u32>,
-    /// Differences up to this percentage of the trace's messages and bytes do not matter.
+    /// Differences up to this percentage of the trace's messages and bytes are tolerated.
     pub tolerance_percent: f64,
-    /// Pairs of ranks, point-to-point, sorted by sender and receiver.
-    pub pairs: Vec<Pair>,
-    /// Ranks, point-to-point, where a profile of sums stands in for the trace; there are no pairs then.
+    /// Point-to-point messages by pair of ranks, sorted by sender and receiver.
+    pub pairs: Vec<PairComparison>,
+    /// Point-to-point bytes by rank, if a profile of sums is compared instead of a trace; `pairs`
+    /// is empty then.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<RankSums>,
-    /// Messages on the wire between ranks of which at least one is not identified, sorted by sender
-    /// and receiver.
-    pub unidentified: Vec<Unidentified>,
-    /// The clocks of the trace against that of the capture.
+    /// Messages on the wire with an unidentified sender or receiver, sorted by sender and receiver.
+    pub unidentified: Vec<UnidentifiedMessages>,
+    /// The clocks of the trace, relative to the capture's clock.
     pub clocks: Clocks,
-    /// Collective operations called.
+    /// Calls of collective operations.
     pub collective_calls: Vec<CollectiveCalls>,
-    /// Collective operations by pair of ranks on different nodes, sorted by operation, sender and receiver.
+    /// Collective operations by pair of ranks on different nodes, sorted by operation, sender and
+    /// receiver.
     pub collectives: Vec<CollectivePair>,
     /// One-sided operations in the trace.
-    pub one_sided: Vec<OneSided>,
-    /// Things the reader of the result must know, one sentence each.
+    pub one_sided: Vec<OneSidedPair>,
+    /// Notes for the reader of the result, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// All that was captured between ranks that are known.
+/// All captured traffic between identified ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Traffic {
-    /// MPI bytes, of point-to-point messages and collective operations.
+pub struct RankTraffic {
+    /// MPI bytes of point-to-point messages and collective operations.
     pub mpi_bytes: u64,
-    /// InfiniBand payload.
+    /// InfiniBand payload bytes.
     pub payload_bytes: u64,
-    /// LRH to VCRC, or whole Ethernet frames.
+    /// Wire bytes: LRH to VCRC, or whole Ethernet frames.
     pub wire_bytes: u64,
-    /// Those of packets that were sent again.
+    /// Wire bytes of retransmitted packets.
     pub retransmitted_wire_bytes: u64,
 }
 
-/// A comparison that would say nothing.
+/// Reasons why a comparison would be meaningless.
 #[derive(Debug, thiserror::Error)]
 pub enum CrosscheckError {
-    /// The profile has nothing to compare.
+    /// The profile has no table of streams.
     #[error(
-        "the profile has no table of messages by communicator and tag, because an older program wrote it: analyze the captures again, or name them \
+        "the profile has no table of messages by communicator and tag, because an older version of ibscope wrote it: analyze the captures again, or give them \
          instead of the profile"
     )]
     NoStreams,
-    /// MPI was not looked for.
+    /// The profile was written without MPI messages.
     #[error(
-        "MPI messages were not looked for: the profile was written by `analyze --no-mpi`; analyse the captures again without it"
+        "the profile has no MPI messages, because it was written by `analyze --no-mpi`; analyze the captures again without that option"
     )]
     NoMpi,
-    /// No rank is known.
+    /// No rank is identified.
     #[error(
-        "no rank is known on the wire, so nothing can be compared: no MPI library was recognised; give --rankmap if the capture does not show ranks"
+        "no rank is identified on the wire, so nothing can be compared; if the capture does not show the ranks, give them with --rankmap"
     )]
     NoRanks,
-    /// Nothing says which job was traced.
+    /// Several jobs match the trace equally well.
     #[error(
-        "jobs {jobs} of the capture have as much in common with the trace: name the one that was traced with --job (`ibscope ranks` shows the ranks of each)"
+        "jobs {jobs} of the capture match the trace equally well: choose the traced job with --job (`ibscope ranks` shows the ranks of each)"
     )]
     SeveralJobs {
-        /// The jobs.
+        /// The numbers of these jobs.
         jobs: String,
     },
-    /// The trace has no messages, and the wire has.
+    /// The trace has no messages, but the wire has.
     #[error(
-        "the trace holds no point-to-point message, and the wire shows {messages} of the program ({bytes} bytes): they were not recorded. {} Collective operations \
+        "the trace contains no point-to-point messages, but the wire carried {messages} of the program ({bytes} bytes): the tracer did not record them. {} Collective operations \
          alone can be compared with --collectives-only", tracer.how_to_record_messages()
     )]
     NoMessages {
-        /// What wrote the trace.
+        /// The tracer that wrote the trace.
         tracer: Tracer,
-        /// On the wire.
+        /// Messages on the wire.
         messages: u64,
-        /// Their bytes.
+        /// Bytes of these messages.
         bytes: u64,
     },
-    /// The two have nothing in common.
+    /// No pair of ranks has messages on both sides.
     #[error(
-        "the trace and the capture have no message in common: of {in_trace} messages between ranks on different nodes in the trace and {on_wire} on the wire \
-         no pair of ranks has both. Are they of the same run, and are the ranks right (`ibscope ranks`, --rankmap)?"
+        "the trace and the capture have no messages in common: the trace has {in_trace} messages between ranks on different nodes and the wire {on_wire}, \
+         but no pair of ranks has both. Are they of the same run, and are the ranks right (`ibscope ranks`, --rankmap)?"
     )]
     NothingInCommon {
-        /// In the trace.
+        /// Messages in the trace.
         in_trace: u64,
-        /// On the wire.
+        /// Messages on the wire.
         on_wire: u64,
     },
 }
 
-/// How to compare.
+/// Options of a cross-check.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Options {
-    /// Differences up to this percentage of the trace's messages and bytes do not matter.
+pub struct CrosscheckOptions {
+    /// Differences up to this percentage of the trace's messages and bytes are tolerated.
     pub tolerance_percent: f64,
-    /// Leave point-to-point messages alone.
+    /// Compare only collective operations.
     pub collectives_only: bool,
 }
 
-/// Compares a trace with a profile. `singles` are the messages on the wire, where captures were
-/// read. Without a placement, the trace or the profile says where the ranks are.
+/// Compares a trace with a profile. `singles` contains the messages on the wire one by one, if
+/// captures were read. Without `placement`, the trace or the profile provides the nodes of the
+/// ranks.
 pub fn crosscheck(
-    trace: &Trace,
+    trace: &AppTrace,
     profile: &Profile,
-    singles: &Singles,
+    singles: &SingleMessages,
     placement: Option<&Placement>,
-    options: &Options,
+    options: &CrosscheckOptions,
 ) -> Result<Crosscheck, CrosscheckError> {
-    refuse_profile(profile)?;
+    check_profile(profile)?;
     jobs::compare(profile, |job| with_job(trace, profile, singles, placement, options, job))
 }
 
 fn with_job(
-    trace: &Trace,
+    trace: &AppTrace,
     profile: &Profile,
-    singles: &Singles,
+    singles: &SingleMessages,
     placement: Option<&Placement>,
-    options: &Options,
+    options: &CrosscheckOptions,
     job: u32,
 ) -> Result<Crosscheck, CrosscheckError> {
-    let wire = Wire::of(profile, job).ok_or(CrosscheckError::NoStreams)?;
+    let wire = WireMessages::of(profile, job).ok_or(CrosscheckError::NoStreams)?;
     let placement = &*placement.map_or_else(|| Cow::Owned(Placement::of(trace, profile, job)), Cow::Borrowed);
     let contexts = Contexts::find(trace, &wire);
     let mut notes = trace.notes.clone();
@@ -199,38 +203,38 @@ fn with_job(
     notes.extend(remark_on_jobs(jobs, job));
     let clocks = clocks::fit(trace, &wire, singles.of_job(job), &contexts);
     let outside = clocks::outside(trace, &clocks, captured_ns(profile));
-    let known = compare::Known { wire: &wire, contexts: &contexts, placement, outside: &outside };
+    let known = compare::ComparisonContext { wire: &wire, contexts: &contexts, placement, outside: &outside };
     let mut accounts = Accounts::of(&wire, contexts.tracer);
     let mut pairs = compare::pairs(trace, &known, &mut accounts, options.tolerance_percent);
     if options.collectives_only {
         pairs.clear();
         accounts = Accounts::default();
     } else {
-        refuse(trace, &pairs, placement)?;
+        check_common_messages(trace, &pairs, placement)?;
     }
     let unidentified = accounts.rows();
     notes.extend(remarks_on_ranks(trace, &wire, &unidentified, placement));
     notes.extend(remarks(trace, &pairs, placement, &placement::of_profile(profile, job)));
-    let (collectives, is_cut) = collectives::pairs(trace, &wire, &contexts, placement);
-    if is_cut {
+    let (collectives, is_incomplete) = collectives::pairs(trace, &wire, &contexts, placement);
+    if is_incomplete {
         notes.push(
-            "promises of collective operations on communicators of more than 1024 ranks are not told by pair"
+            "collective operations on communicators of more than 1024 ranks: the table by pair does not have the bytes that the trace promises"
                 .to_owned(),
         );
     }
     let one_sided = one_sided::pairs(trace, singles.of_job(job), placement);
-    let head = told(trace, &wire, placement, options, job);
+    let head = empty_crosscheck(trace, &wire, placement, options, job);
     Ok(Crosscheck { jobs, pairs, unidentified, clocks, collectives, one_sided, notes, ..head })
 }
 
-/// Compares a profile of sums with a profile of the wire, rank by rank.
+/// Compares a profile of sums with the wire, rank by rank.
 pub fn crosscheck_sums(
     sums: &cubex::CubeProfile,
     profile: &Profile,
     placement: Option<&Placement>,
-    options: &Options,
+    options: &CrosscheckOptions,
 ) -> Result<Crosscheck, CrosscheckError> {
-    refuse_profile(profile)?;
+    check_profile(profile)?;
     jobs::compare(profile, |job| sums_with_job(sums, profile, placement, options, job))
 }
 
@@ -238,20 +242,20 @@ fn sums_with_job(
     sums: &cubex::CubeProfile,
     profile: &Profile,
     placement: Option<&Placement>,
-    options: &Options,
+    options: &CrosscheckOptions,
     job: u32,
 ) -> Result<Crosscheck, CrosscheckError> {
-    let wire = Wire::of(profile, job).ok_or(CrosscheckError::NoStreams)?;
+    let wire = WireMessages::of(profile, job).ok_or(CrosscheckError::NoStreams)?;
     let trace = &sums.trace;
     let placement = &*placement.map_or_else(|| Cow::Owned(Placement::of(trace, profile, job)), Cow::Borrowed);
     let compared = sums::ranks(sums, &wire, placement, options.tolerance_percent);
-    let Ranks { rows: mut ranks, tracer, mut unidentified } = compared;
+    let RankComparison { rows: mut ranks, tracer, mut unidentified } = compared;
     if options.collectives_only {
         ranks.clear();
         unidentified.clear();
     }
     let has_any = |row: &RankSums| row.trace_bytes > 0 || row.uncertain_bytes > 0 || row.calls != Some(0);
-    let sent = || ranks.iter().filter(|row| row.direction == Direction::Sent);
+    let sent = || ranks.iter().filter(|row| row.direction == RankDirection::Sent);
     let on_wire = saturating_sum(sent().map(|row| row.wire.messages - row.tracer.messages));
     if on_wire > 0 && !ranks.iter().any(has_any) {
         let bytes = saturating_sum(sent().map(|row| row.wire.bytes - row.tracer.bytes));
@@ -267,11 +271,24 @@ fn sums_with_job(
     notes.extend(remark_on_jobs(jobs, job));
     notes.extend(remarks_on_ranks(trace, &wire, &unidentified, placement));
     let (collectives, _) = collectives::pairs(trace, &wire, &Contexts::of_tracer(tracer), placement);
-    Ok(Crosscheck { jobs, ranks, unidentified, collectives, notes, ..told(trace, &wire, placement, options, job) })
+    Ok(Crosscheck {
+        jobs,
+        ranks,
+        unidentified,
+        collectives,
+        notes,
+        ..empty_crosscheck(trace, &wire, placement, options, job)
+    })
 }
 
-/// What both ways of comparing tell of trace and wire; nothing is compared yet.
-fn told(trace: &Trace, wire: &Wire, placement: &Placement, options: &Options, job: u32) -> Crosscheck {
+/// The fields that both kinds of cross-check share, without any comparison.
+fn empty_crosscheck(
+    trace: &AppTrace,
+    wire: &WireMessages,
+    placement: &Placement,
+    options: &CrosscheckOptions,
+    job: u32,
+) -> Crosscheck {
     Crosscheck {
         trace: trace.name.clone(),
         tracer: trace.tracer.name().to_owned(),
@@ -294,8 +311,8 @@ fn told(trace: &Trace, wire: &Wire, placement: &Placement, options: &Options, jo
     }
 }
 
-/// Refuses a profile that shows no ranks.
-fn refuse_profile(profile: &Profile) -> Result<(), CrosscheckError> {
+/// Rejects a profile without MPI messages or ranks.
+fn check_profile(profile: &Profile) -> Result<(), CrosscheckError> {
     if !profile.mpi_read {
         return Err(CrosscheckError::NoMpi);
     }
@@ -305,38 +322,42 @@ fn refuse_profile(profile: &Profile) -> Result<(), CrosscheckError> {
     Ok(())
 }
 
-/// Node of each rank of the trace, where it is known.
-fn nodes(trace: &Trace, placement: &Placement) -> BTreeMap<u32, String> {
+/// Node of each rank of the trace, if it is known.
+fn nodes(trace: &AppTrace, placement: &Placement) -> BTreeMap<u32, String> {
     let node = |rank: u32| Some((rank, placement.node(rank)?.to_owned()));
     trace.all_ranks().into_iter().filter_map(node).collect()
 }
 
-/// Time of the first and last packet that was captured.
+/// Time of the first and the last captured packet.
 fn captured_ns(profile: &Profile) -> (i64, i64) {
     let times = profile.connections.iter().map(|row| (row.first_time_ns, row.last_time_ns));
     times.fold((i64::MAX, i64::MIN), |all, row| (all.0.min(row.0), all.1.max(row.1)))
 }
 
-/// Nobody vouches for the numbers of a trace or a profile.
+/// Saturates, because traces and profiles may contain arbitrary numbers.
 fn saturating_sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
 
-/// Refuses to call everything different.
-fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), CrosscheckError> {
-    let own = |pair: &Pair| Sums {
+/// Fails if no pair has messages on both sides, instead of reporting every pair as different.
+fn check_common_messages(
+    trace: &AppTrace,
+    pairs: &[PairComparison],
+    placement: &Placement,
+) -> Result<(), CrosscheckError> {
+    let own = |pair: &PairComparison| MessageSums {
         messages: pair.wire.messages.saturating_sub(pair.tracer.messages),
         bytes: pair.wire.bytes.saturating_sub(pair.tracer.bytes),
     };
-    let mut on_wire = Sums::default();
+    let mut on_wire = MessageSums::default();
     pairs.iter().for_each(|pair| on_wire += own(pair));
     if on_wire.messages > 0 && trace.sends.total().messages == 0 {
-        let Sums { messages, bytes } = on_wire;
+        let MessageSums { messages, bytes } = on_wire;
         return Err(CrosscheckError::NoMessages { tracer: trace.tracer.clone(), messages, bytes });
     }
     let between = || pairs.iter().filter(|pair| !placement.is_same_node(pair.src, pair.dst));
     let in_trace = saturating_sum(between().map(|pair| pair.trace.messages));
-    let is_found = |pair: &Pair| own(pair).messages > 0 || pair.unidentified.messages > 0;
+    let is_found = |pair: &PairComparison| own(pair).messages > 0 || pair.unidentified.messages > 0;
     let has_both = between().any(|pair| pair.trace.messages > 0 && is_found(pair));
     if in_trace > 0 && !has_both {
         return Err(CrosscheckError::NothingInCommon { in_trace, on_wire: on_wire.messages });
@@ -344,86 +365,107 @@ fn refuse(trace: &Trace, pairs: &[Pair], placement: &Placement) -> Result<(), Cr
     Ok(())
 }
 
-/// What is worth a look of the ranks.
-fn remarks_on_ranks(trace: &Trace, wire: &Wire, unidentified: &[Unidentified], placement: &Placement) -> Vec<String> {
+/// Notes about the ranks.
+fn remarks_on_ranks(
+    trace: &AppTrace,
+    wire: &WireMessages,
+    unidentified: &[UnidentifiedMessages],
+    placement: &Placement,
+) -> Vec<String> {
     let mut notes = Vec::new();
     notes.extend(remark_on_unidentified(unidentified));
     let collectives = wire.unidentified_collectives;
     if collectives.messages > 0 {
         notes.push(format!(
-            "{} messages ({} bytes) of collective operations have a sender or receiver whose rank is not identified, and do not count here",
-            collectives.messages, collectives.bytes
+            "not counted here: {} of collective operations with a sender or receiver whose rank is not identified",
+            describe(collectives)
         ));
     }
     let unplaced = trace.all_ranks().into_iter().filter(|rank| placement.node(*rank).is_none()).count();
     if unplaced > 0 {
-        notes.push(format!("of {unplaced} ranks it is not known on which node they run: give --placement"));
+        notes.push(format!(
+            "{} no known node: give --placement",
+            count_either(unplaced as u64, "rank has", "ranks have")
+        ));
     }
     notes
 }
 
-/// Which of several jobs was compared.
+/// A note about the choice of one of several jobs.
 fn remark_on_jobs(jobs: usize, job: u32) -> Option<String> {
     (jobs > 1).then(|| {
-        format!("the capture holds {jobs} jobs; job {job} has most in common with the trace and is compared, --job names another")
+        format!("the capture contains {jobs} jobs; job {job} has the most messages in common with the trace and was compared; choose another one with --job")
     })
 }
 
-/// What eztrace must have sent itself, where messages differ that may be eztrace's.
-fn remark_on_eztrace(trace: &Trace, pair: &Pair) -> Option<String> {
+/// A note about eztrace's own messages, for pairs in which these may cause the difference.
+fn remark_on_eztrace(trace: &AppTrace, pair: &PairComparison) -> Option<String> {
     let [kinds, contents] = trace.own.get(&pair.src).filter(|_| pair.dst == 0)?;
     let is_theirs = |tag: Option<i32>| tag.is_some_and(|tag| eztrace::TAGS.contains(&tag));
     pair.differences.iter().any(|difference| is_theirs(difference.tag)).then(|| {
         let mut own = *kinds;
         own += *contents;
         format!(
-            "eztrace itself sends from rank {} to rank 0 {} messages ({} bytes) of tags 17 and 18, as its definitions say; on the wire are others",
-            pair.src, own.messages, own.bytes
+            "rank {} sends {} with tags 17 and 18 to rank 0 for eztrace itself, according to the definitions in the trace; the wire shows other messages",
+            pair.src,
+            describe(own)
         )
     })
 }
 
-/// How many messages are on queue pairs whose rank is not identified, what they explain, and what
-/// to do.
-fn remark_on_unidentified(unidentified: &[Unidentified]) -> Option<String> {
-    let (mut all, mut explaining) = (Sums::default(), Sums::default());
+/// `2 messages (8 bytes)`.
+fn describe(sums: MessageSums) -> String {
+    format!("{} ({})", count_of(sums.messages, "message"), count_of(sums.bytes, "byte"))
+}
+
+/// A note about messages on queue pairs whose rank is not identified: their number, what they
+/// explain, and what to do.
+fn remark_on_unidentified(unidentified: &[UnidentifiedMessages]) -> Option<String> {
+    let (mut all, mut explaining) = (MessageSums::default(), MessageSums::default());
     for row in unidentified {
         all += row.wire;
         explaining += row.explaining;
     }
     let rest = all.less(explaining);
-    let told = |sums: Sums| format!("{} messages ({} bytes)", sums.messages, sums.bytes);
-    let use_of_them = match (explaining == Sums::default(), rest == Sums::default()) {
-        (true, _) => "nothing in the trace is missing that they may be".to_owned(),
+    let use_of_them = match (explaining == MessageSums::default(), rest == MessageSums::default()) {
+        (true, _) => "they match no missing message of the trace".to_owned(),
         (false, true) => "they explain messages that are missing between identified ranks".to_owned(),
         (false, false) => format!(
             "{} of them explain messages that are missing between identified ranks, {} explain nothing",
-            told(explaining),
-            told(rest)
+            describe(explaining),
+            describe(rest)
         ),
     };
     (all.messages > 0).then(|| {
         format!(
-            "{} on the wire have a sender or receiver whose rank is not identified: {use_of_them}; `ibscope ranks --format csv` lists the queue pairs \
-             without a rank, and takes their ranks back with --rankmap",
-            told(all)
+            "on the wire with a sender or receiver whose rank is not identified: {}; {use_of_them}; `ibscope ranks --format csv` lists the queue pairs \
+             without a rank; enter their ranks there and give the table back with --rankmap",
+            describe(all)
         )
     })
 }
 
-/// What is worth a look beside the pairs.
-fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, wire_nodes: &BTreeMap<u32, String>) -> Vec<String> {
+/// Notes about the pairs.
+fn remarks(
+    trace: &AppTrace,
+    pairs: &[PairComparison],
+    placement: &Placement,
+    wire_nodes: &BTreeMap<u32, String>,
+) -> Vec<String> {
     let mut notes = Vec::new();
     let unreceived = trace.sends.total().messages.saturating_sub(trace.receives.total().messages);
     if trace.receives.total().messages > 0 && unreceived > 0 {
-        notes.push(format!("{unreceived} messages of the trace were sent and, as it says, never received"));
+        notes.push(format!(
+            "according to the trace, {} sent but never received",
+            count_either(unreceived, "message was", "messages were")
+        ));
     }
-    let together: Vec<&Pair> =
+    let together: Vec<&PairComparison> =
         pairs.iter().filter(|pair| pair.wire.messages > 0 && placement.is_same_node(pair.src, pair.dst)).collect();
     if let Some(first) = together.first() {
         notes.push(format!(
-            "{} pairs of ranks of one node, as {} says, have messages on the wire, ranks {} and {} among them: is the placement right?",
-            together.len(),
+            "messages on the wire within {} of ranks that share a node according to {}, for example ranks {} and {}: is the placement right?",
+            count_of(together.len() as u64, "pair"),
             placement.source,
             first.src,
             first.dst
@@ -435,11 +477,11 @@ fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, wire_nodes: &BT
     });
     if let Some(pair) = differs {
         notes.push(format!(
-            "ranks {} and {} are at one endpoint of the capture and on two nodes as {} says",
+            "ranks {} and {} share an endpoint in the capture, but are on different nodes according to {}",
             pair.src, pair.dst, placement.source
         ));
     }
-    let bad = pairs.iter().filter(|pair| pair.verdict == Verdict::Unexplained).count();
+    let bad = pairs.iter().filter(|pair| pair.verdict == CrosscheckVerdict::Unexplained).count();
     if bad > 1 && bad * 10 >= pairs.len() * 9 {
         notes.push("nearly all pairs differ: are the trace and the capture of the same run, and are the ranks right (`ibscope ranks`)?".to_owned());
     }
@@ -447,7 +489,12 @@ fn remarks(trace: &Trace, pairs: &[Pair], placement: &Placement, wire_nodes: &BT
     let missed = pairs.iter().filter(|pair| pair.causes.contains(&Cause::NotCaptured)).count();
     if missed > 0 {
         notes.push(format!(
-            "of {missed} pairs of ranks on different nodes nothing at all was captured, as their ports were not"
+            "{} no captured packets, because their ports were not captured",
+            count_either(
+                missed as u64,
+                "pair of ranks on different nodes has",
+                "pairs of ranks on different nodes have"
+            )
         ));
     }
     notes

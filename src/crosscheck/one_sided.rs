@@ -1,67 +1,68 @@
-//! One-sided operations: what the trace has beside what RDMA moved.
+//! One-sided operations: the operations in the trace, and the data that RDMA moved.
 //!
-//! READs, WRITEs and atomics have no envelope, and a library may send small operations as messages of its own instead. So the two are shown side by side
-//! and not judged.
+//! READs, WRITEs and atomics have no envelope, and a library may send small operations as messages
+//! of its own. So the two are listed side by side, without a verdict.
 
-use super::message_sums::Sums;
+use super::message_sums::MessageSums;
 use super::placement::Placement;
-use super::singles::JobSingles;
-use super::trace::Trace;
+use super::single_messages::JobMessages;
+use super::trace::AppTrace;
 use serde::Serialize;
 
 /// One-sided operations between two ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct OneSided {
+pub struct OneSidedPair {
     /// World rank that the bytes come from.
     pub src: u32,
-    /// World rank that they go to.
+    /// World rank that the bytes go to.
     pub dst: u32,
     /// Operations and bytes in the trace.
-    pub trace: Sums,
-    /// What RDMA moved that belongs to no message; `None` where it was not looked for.
-    pub wire: Option<Sums>,
-    /// What that says.
+    pub trace: MessageSums,
+    /// RDMA operations on the wire that belong to no message; `None` if they were not collected.
+    pub wire: Option<MessageSums>,
+    /// The relation of the two.
     pub result: OneSidedResult,
 }
 
-/// What operations of the trace and RDMA on the wire have to do with each other.
+/// How the bytes of one-sided operations in the trace compare with RDMA on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OneSidedResult {
-    /// As many bytes.
+    /// The bytes are equal.
     Equal,
     /// The wire has fewer bytes.
     Fewer,
     /// The wire has more bytes.
     More,
-    /// The wire has fewer bytes between these ranks, and enough of a rank that is not identified.
+    /// The wire has fewer bytes between these ranks, but RDMA of unidentified ranks covers the
+    /// rest.
     NotIdentified,
     /// Both ranks run on one node.
     SameNode,
-    /// A profile keeps no single operations.
+    /// A profile was given, which contains no single operations.
     NotLookedFor,
 }
 
 impl OneSidedResult {
-    /// In words.
+    /// Description for outputs.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Self::Equal => "equal",
-            Self::Fewer => "fewer bytes by RDMA: the rest went as messages of the library, or was not captured",
+            Self::Fewer => "fewer bytes by RDMA: the rest was sent as messages of the library, or was not captured",
             Self::NotIdentified => "fewer bytes by RDMA: the rest may be on queue pairs whose rank is not identified",
-            Self::More => "more bytes by RDMA: some of it is the library's own",
+            Self::More => "more bytes by RDMA: some of them are the library's own",
             Self::SameNode => super::verdict::NOT_ON_WIRE,
-            Self::NotLookedFor => "not compared: a profile keeps no single operations, give the captures",
+            Self::NotLookedFor => "not compared: a profile contains no single operations; give the captures",
         }
     }
 }
 
-/// All of the trace.
-pub(super) fn pairs(trace: &Trace, singles: JobSingles<'_>, placement: &Placement) -> Vec<OneSided> {
-    let row = |(&(src, dst), &sums): (&(u32, u32), &Sums)| {
+/// Compares all one-sided operations of the trace.
+pub(super) fn pairs(trace: &AppTrace, singles: JobMessages<'_>, placement: &Placement) -> Vec<OneSidedPair> {
+    let row = |(&(src, dst), &sums): (&(u32, u32), &MessageSums)| {
         let wire = singles.rdma((Some(src), Some(dst)));
-        let mut unidentified = Sums::default();
+        let mut unidentified = MessageSums::default();
         for ends in [(Some(src), None), (None, Some(dst)), (None, None)] {
             unidentified += singles.rdma(ends).unwrap_or_default();
         }
@@ -73,7 +74,7 @@ pub(super) fn pairs(trace: &Trace, singles: JobSingles<'_>, placement: &Placemen
             Some(wire) if wire.bytes.saturating_add(unidentified.bytes) < sums.bytes => OneSidedResult::Fewer,
             Some(_) => OneSidedResult::NotIdentified,
         };
-        OneSided { src, dst, trace: sums, wire, result }
+        OneSidedPair { src, dst, trace: sums, wire, result }
     };
     trace.rma.iter().map(row).collect()
 }

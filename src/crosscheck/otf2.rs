@@ -1,87 +1,87 @@
-//! Reading an OTF2 archive by the `otf2-print` of the OTF2 tools, as a child process.
+//! Reads an OTF2 archive with `otf2-print` of the OTF2 tools, as a child process.
 //!
-//! The library of OTF2 applies mapping tables and clock offsets, knows all versions of the format and merges the locations by time; its text comes
-//! through a pipe and is added up line by line, so nothing of the trace is kept but sums. Its own speed is the limit: reading its text takes less
-//! time than it takes to print it.
+//! The OTF2 library applies mapping tables and clock offsets, reads all versions of the format and
+//! merges the locations by time. Its text comes through a pipe and is summed line by line, so only
+//! sums of the trace are kept. Printing the text takes longer than reading it.
 
 use super::archive::{Archive, References};
-use super::message_sums::Sums;
-use super::trace::{CollectiveKey, Communicator, Stream, StreamKey, Trace, Tracer};
-use crate::model::printable;
-use ibscope_parsers::tools::otf2_print::{self, Event, Message, What};
+use super::message_sums::MessageSums;
+use super::trace::{AppTrace, CollectiveKey, StreamKey, TraceCommunicator, TraceStream, Tracer};
+use crate::model::{count_either, count_of, printable};
+use ibscope_parsers::tools::otf2_print::{self, Otf2Event, Otf2EventKind, Otf2Message};
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-/// The program.
+/// Name of the program.
 const PROGRAM: &str = "otf2-print";
 /// Longest line: the definition of a communicator of millions of ranks.
 const MAX_LINE_BYTES: u64 = 1 << 28;
-/// What is kept of what the program says of errors.
+/// Limit of the error output that is kept.
 const MAX_COMPLAINT_BYTES: u64 = 1 << 16;
 
-/// A trace that could not be read.
+/// A trace, table or profile could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The OTF2 tools are missing.
+    /// The OTF2 tools are not installed.
     #[error(
-        "{PROGRAM} is not there, which reads OTF2 archives; install the OTF2 tools (Debian and Ubuntu: apt install otf2-tools)"
+        "{PROGRAM}, which reads OTF2 archives, is not installed; install the OTF2 tools (Debian and Ubuntu: apt install otf2-tools)"
     )]
     NoTools,
-    /// It could not be run.
+    /// The program could not be started.
     #[error("{PROGRAM} cannot be run: {0}")]
     Run(io::Error),
-    /// The file is not there.
+    /// The file cannot be opened.
     #[error("{}: cannot be read: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The anchor file is not there, but other files of an archive are.
+    /// The anchor file does not exist, but other files of the archive do.
     #[error(
-        "{}: is not there, though {} is: the run was killed before its trace was complete, and OTF2 cannot read what there is of it; run it again to \
+        "{}: does not exist, but {} does: the run was killed before its trace was complete, and OTF2 cannot read an incomplete trace; let the program run to \
          its end (MPI_Finalize)", path.display(), beside.display()
     )]
     NoAnchor {
         /// The anchor file.
         path: PathBuf,
-        /// What else of it there is.
+        /// Another file or folder of the archive.
         beside: PathBuf,
     },
-    /// The program refused.
+    /// The program failed.
     #[error("{}: {PROGRAM} cannot read this archive: {complaint}{}", path.display(), advice(complaint))]
     Refused {
         /// The anchor file.
         path: PathBuf,
-        /// What it said.
+        /// The error message of the program.
         complaint: String,
     },
-    /// Its text could not be read.
-    #[error("{}: a line of {PROGRAM} was not understood: `{line}`; is it of OTF2 3.0?", path.display())]
+    /// A line of the program could not be parsed.
+    #[error("{}: cannot parse a line of {PROGRAM}: `{line}`; is it the {PROGRAM} of OTF2 3.0?", path.display())]
     Line {
         /// The anchor file.
         path: PathBuf,
         /// The line.
         line: String,
     },
-    /// The archive refers to what it does not define.
+    /// The archive refers to something that it does not define.
     #[error("{}: {what}; the archive is damaged or incomplete", path.display())]
     Undefined {
         /// The anchor file.
         path: PathBuf,
-        /// What is missing.
+        /// The missing definition.
         what: String,
     },
-    /// A profile of Score-P could not be read.
-    #[error("{}: this profile cannot be read: {what}; is it the profile.cubex of a run that ended by itself?", path.display())]
+    /// A Score-P profile could not be read.
+    #[error("{}: this profile cannot be read: {what}; is it the profile.cubex of a run that ended normally?", path.display())]
     Cube {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it.
         what: String,
     },
     /// A table could not be read.
@@ -89,19 +89,19 @@ pub enum TraceError {
     Table {
         /// The file.
         path: PathBuf,
-        /// Line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// What is wrong with the line.
         what: String,
     },
 }
 
-/// What may help, by what the program complained of.
+/// Advice on an error message of the program.
 fn advice(complaint: &str) -> &'static str {
     if complaint.contains("does not exist") {
-        "; a file of the archive is missing: copy the whole folder, with everything beside the .otf2 file"
+        "; a file of the archive is missing: copy the whole folder that contains the .otf2 file"
     } else if complaint.contains("Invalid or inconsistent") || complaint.contains("end of file") {
-        "; a file of it is cut off or damaged: copy it again, or run the program again"
+        "; a file of the archive is truncated or damaged: copy it again, or run the program again"
     } else if complaint.to_ascii_lowercase().contains("version") || complaint.contains("not supported") {
         "; it may need newer OTF2 tools"
     } else {
@@ -110,20 +110,20 @@ fn advice(complaint: &str) -> &'static str {
 }
 
 /// Reads an archive. `path` is its anchor file (`traces.otf2`).
-pub fn read(path: &Path) -> Result<Trace, TraceError> {
-    look(path)?;
-    print(path)
+pub fn read(path: &Path) -> Result<AppTrace, TraceError> {
+    check_anchor(path)?;
+    run_otf2_print(path)
 }
 
-/// Reads what `otf2-print` says of the archive at this path.
-pub fn parse(path: &Path, text: impl Read) -> Result<Trace, TraceError> {
-    let mut reading = Reading::Definitions(Box::default());
+/// Parses the output of `otf2-print` for the archive at `path`.
+pub fn parse(path: &Path, text: impl Read) -> Result<AppTrace, TraceError> {
+    let mut reading = ArchiveParser::Definitions(Box::default());
     lines(path, text, &mut |line| reading.line(path, line))?;
     reading.finish(path)
 }
 
-/// Says what is missing before the OTF2 library does in its own words.
-fn look(path: &Path) -> Result<(), TraceError> {
+/// Reports a missing anchor file, with a clearer message than that of the OTF2 library.
+fn check_anchor(path: &Path) -> Result<(), TraceError> {
     let Err(source) = std::fs::File::open(path) else { return Ok(()) };
     let beside = [path.with_extension("def"), path.with_extension("")].into_iter().find(|beside| beside.exists());
     Err(match beside {
@@ -134,10 +134,11 @@ fn look(path: &Path) -> Result<(), TraceError> {
     })
 }
 
-/// Has the program print the archive and reads that. Fails where the program fails or complains.
-fn print(path: &Path) -> Result<Trace, TraceError> {
+/// Runs the program on the archive and parses its output. Fails if the program fails or prints an
+/// error.
+fn run_otf2_print(path: &Path) -> Result<AppTrace, TraceError> {
     let mut command = Command::new(PROGRAM);
-    // Everything: what wrote it, definitions, events. A path may begin with a dash.
+    // Print everything: creator, definitions, events. A path may begin with a dash.
     command.args(["-A", "--"]).arg(path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => TraceError::NoTools,
@@ -156,24 +157,27 @@ fn print(path: &Path) -> Result<Trace, TraceError> {
     };
     let read = parse(path, stdout);
     if read.is_err() {
-        // It has been read enough of. An error of its own, if there is one, goes first below.
+        // Stop the program: the rest of its output is not needed. If it printed an error, that
+        // error is reported below instead of this one.
         let _ = child.kill();
     }
     let status = child.wait().map_err(TraceError::Run)?;
     let complaint = complaints.join().unwrap_or_default();
-    // A file with the mapping of a location may be missing, and the program goes on without it and ends well. One that was killed here has no code.
+    // If the mapping file of a location is missing, the program prints an error but exits with
+    // status 0. A program that was killed above has no exit code.
     let has_failed = !status.success() && (read.is_ok() || status.code().is_some());
-    let refused = complaint.or_else(|| has_failed.then(|| format!("it ended with {status}")));
-    match refused {
+    let failure = complaint.or_else(|| has_failed.then(|| format!("it ended with {status}")));
+    match failure {
         Some(complaint) => Err(TraceError::Refused { path: path.to_owned(), complaint }),
         None => read,
     }
 }
 
-/// The first error among what the program says; the rest of its text is read, so that it does not wait.
+/// The first error message of the program. The rest of its output is read as well, so that it does
+/// not block.
 fn complaint(mut stderr: impl Read) -> Option<String> {
     let mut text = Vec::new();
-    // What cannot be read says nothing.
+    // If the output cannot be read, there is no message to report.
     let _ = stderr.by_ref().take(MAX_COMPLAINT_BYTES).read_to_end(&mut text);
     let _ = io::copy(&mut stderr, &mut io::sink());
     let text = String::from_utf8_lossy(&text);
@@ -204,40 +208,40 @@ fn lines(
 }
 
 fn not_understood(path: &Path, line: &str) -> TraceError {
-    /// Characters of a line that are shown.
+    /// Number of characters of a line that are shown.
     const SHOWN: usize = 120;
     TraceError::Line { path: path.to_owned(), line: printable(&line.chars().take(SHOWN).collect::<String>()) }
 }
 
-/// An archive in two parts: the definitions come first.
-enum Reading {
+/// The parser of an archive. All definitions come before the events.
+enum ArchiveParser {
     Definitions(Box<Archive>),
-    Events(Box<Adding>),
+    Events(Box<TraceBuilder>),
 }
 
-impl Reading {
+impl ArchiveParser {
     fn line(&mut self, path: &Path, line: &str) -> Result<(), TraceError> {
         match self {
             Self::Definitions(archive) => {
                 if line.starts_with("=== Events") {
-                    *self = Self::Events(Box::new(Adding::new(archive, path)?));
+                    *self = Self::Events(Box::new(TraceBuilder::new(archive, path)?));
                 } else if let Some(creator) = otf2_print::creator(line) {
                     archive.creator = printable(creator);
                 } else if let Some(definition) =
-                    otf2_print::definition(line).map_err(|otf2_print::Malformed| not_understood(path, line))?
+                    otf2_print::definition(line).map_err(|otf2_print::MalformedLine| not_understood(path, line))?
                 {
                     archive.add(definition);
                 }
                 Ok(())
             }
             Self::Events(adding) => {
-                let event = otf2_print::event(line).map_err(|otf2_print::Malformed| not_understood(path, line))?;
+                let event = otf2_print::event(line).map_err(|otf2_print::MalformedLine| not_understood(path, line))?;
                 event.map_or(Ok(()), |event| adding.event(path, &event))
             }
         }
     }
 
-    fn finish(self, path: &Path) -> Result<Trace, TraceError> {
+    fn finish(self, path: &Path) -> Result<AppTrace, TraceError> {
         match self {
             Self::Events(adding) => Ok(adding.finish()),
             Self::Definitions(_) => Err(not_understood(path, "(no events)")),
@@ -245,74 +249,85 @@ impl Reading {
     }
 }
 
-/// Events being added up.
-struct Adding {
-    trace: Trace,
+/// Builds a trace from events.
+struct TraceBuilder {
+    trace: AppTrace,
     references: References,
     ticks_per_second: u64,
     offset: u64,
-    /// Events of each location.
-    counted: BTreeMap<u64, u64>,
+    /// Number of events of each location.
+    event_counts: BTreeMap<u64, u64>,
     flushes: u64,
-    /// Messages and operations of locations that belong to no rank.
+    /// Number of messages and operations at locations that belong to no rank.
     without_rank: u64,
 }
 
-impl Adding {
+impl TraceBuilder {
     fn new(archive: &Archive, path: &Path) -> Result<Self, TraceError> {
         let undefined = |what: &str| TraceError::Undefined { path: path.to_owned(), what: what.to_owned() };
         let (ticks_per_second, offset) =
-            archive.clock.filter(|(ticks, _)| *ticks > 0).ok_or_else(|| undefined("it defines no clock"))?;
+            archive.clock.filter(|(ticks, _)| *ticks > 0).ok_or_else(|| undefined("no clock is defined"))?;
         let (ranks, communicators, references) = archive.resolve();
-        let trace = Trace {
+        let trace = AppTrace {
             name: path.display().to_string(),
             tracer: archive.tracer(),
             ranks,
             communicators,
             own: archive.own_messages(),
-            ..Trace::default()
+            ..AppTrace::default()
         };
-        Ok(Self { trace, references, ticks_per_second, offset, counted: BTreeMap::new(), flushes: 0, without_rank: 0 })
+        Ok(Self {
+            trace,
+            references,
+            ticks_per_second,
+            offset,
+            event_counts: BTreeMap::new(),
+            flushes: 0,
+            without_rank: 0,
+        })
     }
 
-    /// Nanoseconds from the archive's first moment.
+    /// Nanoseconds since the first timestamp of the archive.
     fn time_ns(&self, ticks: u64) -> i64 {
         let ns = (i128::from(ticks) - i128::from(self.offset)) * 1_000_000_000 / i128::from(self.ticks_per_second);
         i64::try_from(ns).unwrap_or(i64::MAX)
     }
 
-    fn event(&mut self, path: &Path, event: &Event) -> Result<(), TraceError> {
+    fn event(&mut self, path: &Path, event: &Otf2Event) -> Result<(), TraceError> {
         self.trace.events += 1;
-        *self.counted.entry(event.location).or_default() += 1;
+        *self.event_counts.entry(event.location).or_default() += 1;
         let time_ns = self.time_ns(event.time);
         let times = self.trace.times_ns.get_or_insert((time_ns, time_ns));
         *times = (times.0.min(time_ns), times.1.max(time_ns));
         match event.what {
-            What::Other => return Ok(()),
-            What::Flush => {
+            Otf2EventKind::Other => return Ok(()),
+            Otf2EventKind::Flush => {
                 self.flushes += 1;
                 return Ok(());
             }
-            What::Send(_) | What::Receive(_) | What::Collective { .. } | What::Rma { .. } => {}
+            Otf2EventKind::Send(_)
+            | Otf2EventKind::Receive(_)
+            | Otf2EventKind::Collective { .. }
+            | Otf2EventKind::Rma { .. } => {}
         }
         let Some(&rank) = self.references.ranks.get(&event.location) else {
             self.without_rank += 1;
             return Ok(());
         };
         match event.what {
-            What::Send(message) => {
+            Otf2EventKind::Send(message) => {
                 let (communicator, peer) = self.peer(path, rank, &message)?;
                 let tag = Some(message.tag.cast_signed());
                 let key = StreamKey { src: rank, dst: peer, communicator, tag };
                 self.trace.sends.add(key, stream(message.bytes, time_ns));
             }
-            What::Receive(message) => {
+            Otf2EventKind::Receive(message) => {
                 let (communicator, peer) = self.peer(path, rank, &message)?;
                 let tag = Some(message.tag.cast_signed());
                 let key = StreamKey { src: peer, dst: rank, communicator, tag };
                 self.trace.receives.add(key, stream(message.bytes, time_ns));
             }
-            What::Collective { operation, communicator, root, sent, received } => {
+            Otf2EventKind::Collective { operation, communicator, root, sent, received } => {
                 let communicator = self.communicator(path, communicator)?;
                 let root = match root {
                     Some(root) => Some(self.member(path, communicator, rank, root)?),
@@ -324,18 +339,18 @@ impl Adding {
                 sums.sent = sums.sent.saturating_add(sent);
                 sums.received = sums.received.saturating_add(received);
             }
-            What::Rma { window, remote, sent, received } => {
+            Otf2EventKind::Rma { window, remote, sent, received } => {
                 let communicator = self.references.windows.get(&window).copied();
                 let communicator =
                     communicator.ok_or_else(|| undefined(path, format!("window {window} is not defined")))?;
                 let remote = self.member(path, communicator, rank, remote)?;
                 for (pair, bytes) in [((rank, remote), sent), ((remote, rank), received)] {
                     if bytes > 0 {
-                        *self.trace.rma.entry(pair).or_default() += Sums { messages: 1, bytes };
+                        *self.trace.rma.entry(pair).or_default() += MessageSums { messages: 1, bytes };
                     }
                 }
             }
-            What::Flush | What::Other => {}
+            Otf2EventKind::Flush | Otf2EventKind::Other => {}
         }
         Ok(())
     }
@@ -345,46 +360,48 @@ impl Adding {
         index.ok_or_else(|| undefined(path, format!("communicator {reference} is not defined")))
     }
 
-    /// World rank of a member, or of the other side of a message.
+    /// World rank of a member, or of the peer of a message.
     fn member(&self, path: &Path, communicator: u32, rank: u32, place: u32) -> Result<u32, TraceError> {
         let found = self.trace.communicators.get(communicator as usize);
         let member = found.and_then(|communicator| communicator.peer(rank, place)).filter(|rank| *rank != u32::MAX);
         member.ok_or_else(|| {
-            let name = found.map(Communicator::label).unwrap_or_default();
+            let name = found.map(TraceCommunicator::label).unwrap_or_default();
             undefined(path, format!("communicator {} has no rank {place}", printable(&name)))
         })
     }
 
-    fn peer(&self, path: &Path, rank: u32, message: &Message) -> Result<(u32, u32), TraceError> {
+    fn peer(&self, path: &Path, rank: u32, message: &Otf2Message) -> Result<(u32, u32), TraceError> {
         let communicator = self.communicator(path, message.communicator)?;
         Ok((communicator, self.member(path, communicator, rank, message.peer)?))
     }
 
-    fn finish(self) -> Trace {
+    fn finish(self) -> AppTrace {
         let mut trace = self.trace;
-        let short = |(location, expected): &(&u64, &u64)| self.counted.get(location).copied().unwrap_or(0) < **expected;
-        // eztrace writes a number there that says nothing.
+        let short =
+            |(location, expected): &(&u64, &u64)| self.event_counts.get(location).copied().unwrap_or(0) < **expected;
+        // eztrace writes meaningless numbers of events.
         let missing = self.references.events.iter().filter(short).count();
         if missing > 0 && trace.tracer != Tracer::Eztrace {
             trace.notes.push(format!(
-                "{missing} locations of the trace have fewer events than its definitions say: it is incomplete"
+                "{} fewer events than defined: the trace is incomplete",
+                count_either(missing as u64, "location of the trace has", "locations of the trace have")
             ));
         }
         if self.flushes > 0 {
             trace.notes.push(format!(
-                "the tracer wrote out its buffers {} times during the run, which delayed it",
-                self.flushes
+                "the tracer flushed its buffers {} during the run, which delayed the program",
+                count_of(self.flushes, "time")
             ));
         }
         if self.without_rank > 0 {
             trace.notes.push(format!(
-                "{} communication events are at locations that belong to no rank and do not count",
-                self.without_rank
+                "not counted: {} at locations that belong to no rank",
+                count_of(self.without_rank, "communication event")
             ));
         }
         if trace.sends.is_folded() {
             trace.notes.push(
-                "the trace uses too many tags to keep them apart: messages are compared by pair of ranks".to_owned(),
+                "the trace uses too many tags to distinguish them: messages are compared by pair of ranks".to_owned(),
             );
         }
         trace
@@ -395,6 +412,6 @@ fn undefined(path: &Path, what: String) -> TraceError {
     TraceError::Undefined { path: path.to_owned(), what }
 }
 
-fn stream(bytes: u64, time_ns: i64) -> Stream {
-    Stream { sums: Sums { messages: 1, bytes }, times_ns: Some((time_ns, time_ns)) }
+fn stream(bytes: u64, time_ns: i64) -> TraceStream {
+    TraceStream { sums: MessageSums { messages: 1, bytes }, times_ns: Some((time_ns, time_ns)) }
 }

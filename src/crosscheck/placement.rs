@@ -1,29 +1,29 @@
-//! Which rank runs on which node: messages between ranks of one node never reach the wire.
+//! Maps ranks to nodes. Messages between ranks of one node never reach the wire.
 
 use super::otf2::TraceError;
-use super::trace::Trace;
+use super::trace::AppTrace;
 use crate::model::{Profile, printable, quoted};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Where ranks run, as far as it is known.
+/// The nodes of ranks, as far as they are known.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     nodes: BTreeMap<u32, String>,
-    /// What told it.
+    /// Source of the placement, for outputs.
     pub source: &'static str,
 }
 
 impl Placement {
-    /// What the trace's system tree says, with what the rank map of the profile says of the job's
-    /// ranks.
+    /// The placement in the trace's system tree. If that is incomplete, the placement in the
+    /// profile's ranks of this job.
     #[must_use]
-    pub fn of(trace: &Trace, profile: &Profile, job: u32) -> Self {
+    pub fn of(trace: &AppTrace, profile: &Profile, job: u32) -> Self {
         let from_profile = of_profile(profile, job);
         let from_trace: BTreeMap<u32, String> =
             trace.ranks.iter().filter_map(|(rank, host)| Some((*rank, host.clone()?))).collect();
-        // A trace that knows some hosts knows all; names of both worlds must not be mixed.
+        // Use one source only: host names of the trace and of the profile may differ.
         if trace.ranks.keys().all(|rank| from_trace.contains_key(rank)) && !from_trace.is_empty() {
             Self { nodes: from_trace, source: "the trace" }
         } else {
@@ -31,8 +31,9 @@ impl Placement {
         }
     }
 
-    /// Reads what mpirun printed by `--display-map`, a table `rank,host`, or a hostfile (`node1 slots=2`, `node1:2`), whose slots are filled in
-    /// order.
+    /// Parses the output of `mpirun --display-map`, a table `rank,host`, or a hostfile
+    /// (`node1 slots=2`, `node1:2`), whose slots are filled in order. Fails if a rank of `ranks`
+    /// has no node.
     pub fn parse(path: &Path, text: &str, ranks: &BTreeSet<u32>) -> Result<Self, TraceError> {
         let wrong = |line: usize, what: String| TraceError::Table { path: path.to_owned(), line, what };
         let nodes = if text.contains("Data for node:") {
@@ -46,9 +47,7 @@ impl Placement {
             let lines = text.lines().count();
             return Err(wrong(
                 lines,
-                format!(
-                    "rank {rank} has no place in it; give the output of mpirun --display-map, or a table `rank,host`"
-                ),
+                format!("rank {rank} is missing; give the output of mpirun --display-map, or a table `rank,host`"),
             ));
         }
         Ok(Self { nodes, source: "the given file" })
@@ -60,20 +59,21 @@ impl Placement {
         self.nodes.get(&rank).map(String::as_str)
     }
 
-    /// True where both ranks are known to run on one node.
+    /// True if both ranks are known to run on one node.
     #[must_use]
     pub fn is_same_node(&self, first: u32, second: u32) -> bool {
         first == second || self.node(first).is_some_and(|node| self.node(second) == Some(node))
     }
 
-    /// Nodes that have ranks.
+    /// Number of nodes with ranks.
     #[must_use]
     pub fn count(&self) -> usize {
         self.nodes.values().collect::<BTreeSet<_>>().len()
     }
 }
 
-/// Ranks at one endpoint run on one node. Names go before addresses, and ports (`node/adapter:port`) belong to their node.
+/// Nodes by rank from the endpoints of a profile's job. Names are preferred to addresses, and ports
+/// (`node/adapter:port`) belong to their node.
 pub(super) fn of_profile(profile: &Profile, job: u32) -> BTreeMap<u32, String> {
     let node = |endpoint: &str| {
         let name = endpoint.parse::<Endpoint>().ok().and_then(|endpoint| profile.names.get(&endpoint));
@@ -123,7 +123,8 @@ fn hostfile(text: &str, ranks: &BTreeSet<u32>) -> Result<BTreeMap<u32, String>, 
             None => (host, "1"),
         };
         slots = words.find_map(|word| word.strip_prefix("slots=")).unwrap_or(slots);
-        let slots: u32 = slots.parse().map_err(|_| (index + 1, format!("{} is no number of slots", quoted(slots))))?;
+        let slots: u32 =
+            slots.parse().map_err(|_| (index + 1, format!("{} is not a number of slots", quoted(slots))))?;
         for _ in 0..slots {
             if next > last {
                 return Ok(nodes);
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_of_saying_it_is_read() {
+    fn all_formats_are_read() {
         let expected = Ok(["node1", "node1", "node2", "node2"].map(str::to_owned).to_vec());
         assert_eq!(parse("node1 slots=2\n# spare\nnode2 slots=2 max_slots=4\n", 4), expected);
         assert_eq!(parse("node1:2\nnode2:2\n", 4), expected);
@@ -157,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
-        assert!(parse("node1 slots=x\n", 1).unwrap_err().contains("map: line 1: `x` is no number of slots"));
+    fn errors_name_the_line_or_rank() {
+        assert!(parse("node1 slots=x\n", 1).unwrap_err().contains("map: line 1: `x` is not a number of slots"));
         let long = parse(&format!("node1:{}", "\u{1b}".repeat(100_000)), 1).unwrap_err();
         assert!(long.len() < 1000 && !long.contains('\u{1b}'), "{long}");
-        assert!(parse("node1\nnode2\n", 3).unwrap_err().contains("rank 2 has no place"));
+        assert!(parse("node1\nnode2\n", 3).unwrap_err().contains("rank 2 is missing"));
         assert!(parse("rank,host\n0\n", 1).unwrap_err().contains("line 2: expected a rank and a host"));
     }
 }

@@ -1,22 +1,22 @@
-//! What comparisons come to, and what explains differences.
+//! The verdicts of comparisons, and the causes of differences.
 
 use serde::Serialize;
 
-/// What the comparison of a pair of ranks came to.
+/// The verdict on a pair of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum CrosscheckVerdict {
     /// Messages and bytes are the same.
     Equal,
-    /// They differ, and why is known.
+    /// Messages or bytes differ, for known causes.
     Explained,
-    /// They differ by no more than the tolerance.
+    /// Messages and bytes differ by no more than the tolerance.
     Tolerated,
-    /// They differ.
+    /// Messages or bytes differ, for no known cause.
     Unexplained,
 }
 
-impl Verdict {
+impl CrosscheckVerdict {
     /// The name used in outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -29,35 +29,38 @@ impl Verdict {
     }
 }
 
-/// What explains a difference, or a part of it.
+/// A cause of a difference, or of a part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// Both ranks run on one node: their messages never reach the wire.
     SameNode,
-    /// The tracer's own messages, which it leaves out of its trace.
+    /// The tracer's own messages, which are not in its trace.
     Tracer,
-    /// They were sent before the capture began, or after it ended.
+    /// The messages were sent before the capture began, or after it ended.
     OutsideCapture,
-    /// The capture lost packets of the pair: their numbers are missing between others.
+    /// The capture lost packets of the pair: PSNs are missing between captured ones.
     Lost,
-    /// Packets were sent again. Those are told from new ones and count in no message, but where so many were lost before that it could not be told.
+    /// Retransmitted packets. They belong to no message, unless so many packets were lost before
+    /// that they could not be distinguished from new ones.
     Retransmission,
-    /// Nothing that went between the two ranks was captured: their ports were not.
+    /// No packet between the two ranks was captured, because their ports were not captured.
     NotCaptured,
-    /// They are on the wire, from this sender to a queue pair whose rank is not identified.
+    /// The messages are on the wire, from this sender to a queue pair whose rank is not identified.
     ReceiverNotIdentified,
-    /// They are on the wire, to this receiver from a queue pair whose rank is not identified.
+    /// The messages are on the wire, to this receiver from a queue pair whose rank is not
+    /// identified.
     SenderNotIdentified,
-    /// Bytes received that a profile of sums does not tell from those of nonblocking collectives.
+    /// Received bytes that a profile of sums does not distinguish from bytes of nonblocking
+    /// collectives.
     Nonblocking,
 }
 
-/// What is said of ranks that share a node.
+/// Text for pairs of ranks that share a node.
 pub(super) const NOT_ON_WIRE: &str = "not on the wire (same node)";
 
 impl Cause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 9] = [
         Self::SameNode,
         Self::Tracer,
@@ -70,13 +73,13 @@ impl Cause {
         Self::Nonblocking,
     ];
 
-    /// True where a rank of the messages is not identified on the wire.
+    /// True if a rank of the messages is not identified on the wire.
     #[must_use]
     pub const fn is_not_identified(self) -> bool {
         matches!(self, Self::ReceiverNotIdentified | Self::SenderNotIdentified)
     }
 
-    /// In words.
+    /// Description for outputs.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -93,39 +96,38 @@ impl Cause {
     }
 }
 
-/// What a pair of ranks comes to in one word, where there is room for no more: its verdict, but
-/// that the two explanations that need a reader are named.
+/// The outcome of a pair as one word: its verdict, with the two most important explanations named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    /// [`Verdict::Equal`].
+pub enum CrosscheckOutcome {
+    /// [`CrosscheckVerdict::Equal`].
     Equal,
-    /// Explained by both ranks being on one node.
+    /// [`CrosscheckVerdict::Explained`] by both ranks being on one node.
     SameNode,
-    /// [`Verdict::Explained`] by anything else.
+    /// [`CrosscheckVerdict::Explained`] by any other cause.
     Explained,
-    /// Explained by messages on the wire whose sender or receiver is not identified.
+    /// [`CrosscheckVerdict::Explained`] by messages whose sender or receiver is not identified.
     NotIdentified,
-    /// [`Verdict::Tolerated`].
+    /// [`CrosscheckVerdict::Tolerated`].
     Tolerated,
-    /// [`Verdict::Unexplained`].
+    /// [`CrosscheckVerdict::Unexplained`].
     Unexplained,
 }
 
-impl Outcome {
-    /// All of them, the best first.
+impl CrosscheckOutcome {
+    /// All outcomes, the best first.
     pub const ALL: [Self; 6] =
         [Self::Equal, Self::SameNode, Self::Explained, Self::NotIdentified, Self::Tolerated, Self::Unexplained];
 
-    /// That of a verdict with its causes.
+    /// The outcome of a verdict with its causes.
     #[must_use]
-    pub fn of(verdict: Verdict, causes: &[Cause]) -> Self {
+    pub fn of(verdict: CrosscheckVerdict, causes: &[Cause]) -> Self {
         match verdict {
-            Verdict::Equal => Self::Equal,
-            Verdict::Explained if causes.iter().any(|cause| cause.is_not_identified()) => Self::NotIdentified,
-            Verdict::Explained if causes.contains(&Cause::SameNode) => Self::SameNode,
-            Verdict::Explained => Self::Explained,
-            Verdict::Tolerated => Self::Tolerated,
-            Verdict::Unexplained => Self::Unexplained,
+            CrosscheckVerdict::Equal => Self::Equal,
+            CrosscheckVerdict::Explained if causes.iter().any(|cause| cause.is_not_identified()) => Self::NotIdentified,
+            CrosscheckVerdict::Explained if causes.contains(&Cause::SameNode) => Self::SameNode,
+            CrosscheckVerdict::Explained => Self::Explained,
+            CrosscheckVerdict::Tolerated => Self::Tolerated,
+            CrosscheckVerdict::Unexplained => Self::Unexplained,
         }
     }
 
@@ -133,12 +135,12 @@ impl Outcome {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Equal => Verdict::Equal.name(),
+            Self::Equal => CrosscheckVerdict::Equal.name(),
             Self::SameNode => NOT_ON_WIRE,
-            Self::Explained => Verdict::Explained.name(),
+            Self::Explained => CrosscheckVerdict::Explained.name(),
             Self::NotIdentified => "rank not identified",
-            Self::Tolerated => Verdict::Tolerated.name(),
-            Self::Unexplained => Verdict::Unexplained.name(),
+            Self::Tolerated => CrosscheckVerdict::Tolerated.name(),
+            Self::Unexplained => CrosscheckVerdict::Unexplained.name(),
         }
     }
 }

@@ -1,50 +1,50 @@
-//! Packets of a batch -> shards, with each connection once.
+//! Assigns the packets of a batch to shards, and lists each connection once.
 //!
-//! A batch has many packets of few connections: what follows from the connection alone (its shard, what its packets are counted as) is found with
-//! its first packet, and those that follow the decoder look a connection up once for a batch.
+//! A batch has many packets of few connections. So the shard and the traffic kind of a connection
+//! are determined at its first packet, and later stages look up each connection once per batch.
 
-use crate::model::{ConnectionKey, Kind, PacketRecord, Packets, Seeded};
+use crate::model::{ConnectionKey, PacketRecord, Packets, SeededHasher, TrafficKind};
 use hashbrown::HashTable;
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::hash::BuildHasher as _;
 
-/// Connections for which there is room at first.
+/// Initial room for connections.
 const FIRST_ROOM: usize = 1 << 10;
-/// Numbers of connections that are found at first sight, by some bits of a hash.
-const NEAR: usize = 1 << 12;
+/// Recently found connections, by some bits of a hash: most packets find theirs here.
+const RECENT_SLOTS: usize = 1 << 12;
 
 /// The packets of a batch so far.
-pub(super) struct Dealer {
-    /// Indices into `places`: of those found last, and of all.
-    near: Vec<u32>,
+pub(super) struct ShardDealer {
+    /// Indices into `slots`: `recent` by a cheap hash, `index` all of them.
+    recent: Vec<u32>,
     index: HashTable<u32>,
-    hasher: Seeded,
-    places: Vec<Place>,
+    hasher: SeededHasher,
+    slots: Vec<ConnectionSlot>,
     shards: Vec<Packets>,
 }
 
-/// Where the packets of a connection go, and what they are counted as.
+/// Shard, slot and traffic kind of the packets of a connection.
 #[derive(Clone, Copy)]
-pub(super) struct Dealt {
+pub(super) struct DealtPacket {
     pub(super) slot: u32,
     shard: u16,
-    pub(super) kind: Kind,
+    pub(super) kind: TrafficKind,
 }
 
-/// A connection as its packets have it.
-struct Place {
+/// A connection, by the fields of its packets.
+struct ConnectionSlot {
     src: Endpoint,
     dst: Endpoint,
     /// Service and both queue pairs.
     word: u64,
-    dealt: Dealt,
+    dealt: DealtPacket,
 }
 
-impl Dealer {
-    /// For a batch of so many bytes, whose packets go to these lists instead of those that are there.
+impl ShardDealer {
+    /// A dealer for a batch of this length. Its packets replace the contents of `shards`.
     pub(super) fn new(mut shards: Vec<Packets>, batch_bytes: usize) -> Self {
-        // Room for packets of 128 bytes, twice over because pairs are dealt unevenly.
+        // Room for packets of 128 bytes, twice over because pairs are distributed unevenly.
         let room = batch_bytes / 64 / shards.len().max(1);
         for Packets { keys, records } in &mut shards {
             keys.clear();
@@ -52,36 +52,42 @@ impl Dealer {
             records.reserve(room);
         }
         Self {
-            near: vec![0; NEAR],
+            recent: vec![0; RECENT_SLOTS],
             index: HashTable::with_capacity(FIRST_ROOM),
-            hasher: Seeded::default(),
-            places: Vec::with_capacity(FIRST_ROOM),
+            hasher: SeededHasher::default(),
+            slots: Vec::with_capacity(FIRST_ROOM),
             shards,
         }
     }
 
-    /// The place of a packet's connection. `extension` is the source queue pair of a datagram.
+    /// Shard, slot and kind of a packet. `extension` is the source queue pair of a datagram.
     #[expect(clippy::inline_always, reason = "its arguments are in registers")]
     #[inline(always)]
-    pub(super) fn add(&mut self, pair: (Endpoint, Endpoint), opcode: Opcode, dest_qp: Qpn, extension: u32) -> Dealt {
+    pub(super) fn add(
+        &mut self,
+        pair: (Endpoint, Endpoint),
+        opcode: Opcode,
+        dest_qp: Qpn,
+        extension: u32,
+    ) -> DealtPacket {
         let (src, dst) = pair;
         let src_qp = if opcode.service() == Service::Ud { Qpn::new(extension).value() } else { 0 };
         let word = u64::from(opcode.0 >> 5) << 48 | u64::from(dest_qp.value()) << 24 | u64::from(src_qp);
-        let near = near(src, dst, word);
-        if let Some(place) = self.places.get(self.near[near] as usize)
+        let near = recent_index(src, dst, word);
+        if let Some(place) = self.slots.get(self.recent[near] as usize)
             && place.is(src, dst, word)
         {
             return place.dealt;
         }
-        let place = self.far(ConnectionKey::of(pair, opcode, dest_qp, extension), word);
-        self.near[near] = place;
-        self.places[place as usize].dealt
+        let place = self.find_or_add(ConnectionKey::of(pair, opcode, dest_qp, extension), word);
+        self.recent[near] = place;
+        self.slots[place as usize].dealt
     }
 
     /// Adds a packet.
     #[expect(clippy::inline_always, reason = "its arguments are in registers")]
     #[inline(always)]
-    pub(super) fn put(&mut self, dealt: Dealt, packet: PacketRecord) {
+    pub(super) fn put(&mut self, dealt: DealtPacket, packet: PacketRecord) {
         self.shards[usize::from(dealt.shard)].records.push(packet);
     }
 
@@ -90,45 +96,46 @@ impl Dealer {
         self.shards
     }
 
-    /// One that has not been seen lately, or never.
+    /// Finds a connection that is not in `recent`, or adds it.
     #[inline(never)]
-    fn far(&mut self, key: ConnectionKey, word: u64) -> u32 {
-        let Self { index, hasher, places, shards, .. } = self;
+    fn find_or_add(&mut self, key: ConnectionKey, word: u64) -> u32 {
+        let Self { index, hasher, slots, shards, .. } = self;
         let hash = hasher.hash_one((key.src, key.dst, word));
-        if let Some(place) = index.find(hash, |place| places[*place as usize].is(key.src, key.dst, word)) {
+        if let Some(place) = index.find(hash, |place| slots[*place as usize].is(key.src, key.dst, word)) {
             return *place;
         }
         let shard = shard_of(key.src, key.dst, shards.len());
         let keys = &mut shards[shard].keys;
-        let dealt = Dealt { slot: keys.len() as u32, shard: shard as u16, kind: key.kind };
+        let dealt = DealtPacket { slot: keys.len() as u32, shard: shard as u16, kind: key.kind };
         keys.push(key);
-        let number = places.len() as u32;
-        places.push(Place { src: key.src, dst: key.dst, word, dealt });
+        let number = slots.len() as u32;
+        slots.push(ConnectionSlot { src: key.src, dst: key.dst, word, dealt });
         index.insert_unique(hash, number, |place| {
-            let place = &places[*place as usize];
+            let place = &slots[*place as usize];
             hasher.hash_one((place.src, place.dst, place.word))
         });
         number
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     #[inline]
     fn is(&self, src: Endpoint, dst: Endpoint, word: u64) -> bool {
         self.word == word && self.src == src && self.dst == dst
     }
 }
 
-/// Where a connection is looked for among those found last.
+/// Index of a connection in `recent`.
 #[inline]
-const fn near(src: Endpoint, dst: Endpoint, word: u64) -> usize {
+const fn recent_index(src: Endpoint, dst: Endpoint, word: u64) -> usize {
     let mixed = src.low_bits() ^ dst.low_bits().rotate_left(20) ^ word.rotate_left(35);
-    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - NEAR.ilog2())) as usize
+    (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - RECENT_SLOTS.ilog2())) as usize
 }
 
-/// Endpoints in either order give the same shard.
+/// The shard of two endpoints, in either order.
 fn shard_of(src: Endpoint, dst: Endpoint, shards: usize) -> usize {
-    // The sum is symmetric; the multiplication spreads its low bits to the top, and the upper half of a product is as good as a remainder.
+    // The sum is symmetric. The multiplication moves its low bits to the top, and the upper half of
+    // a product replaces a remainder.
     let mixed = src.hash64().wrapping_add(dst.hash64()).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     ((mixed * shards as u64) >> 32) as usize
 }

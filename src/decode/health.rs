@@ -1,41 +1,47 @@
-//! What headers and frames say of congestion.
+//! Congestion marks in headers, and pause frames.
 
-use crate::model::Marks;
+use crate::model::PacketFlags;
 use crate::model::coverage::BatchCounts;
 use ibscope_parsers::frame::{LinkType, Record};
 use ibscope_parsers::ib::Bth;
-use ibscope_parsers::link::{Framed, Location};
+use ibscope_parsers::link::{Encapsulation, Location};
 
 /// `EtherType` of pause and PFC frames.
 pub(super) const FLOW_CONTROL: u16 = 0x8808;
-/// Opcodes: all traffic (IEEE 802.3, annex 31B), or single priorities (IEEE 802.1Qbb).
+/// Pause opcodes: for all traffic (IEEE 802.3, annex 31B), or by priority (IEEE 802.1Qbb).
 const PAUSE: [u8; 2] = [0, 1];
 const PRIORITY_PAUSE: [u8; 2] = [1, 1];
 /// ECN "congestion experienced".
 const CE: u8 = 3;
 
-/// The marks that switches and receivers set.
+/// Congestion marks that switches and receivers have set in a packet.
 #[inline]
-pub(super) fn congestion(data: &[u8], location: &Location, bth: &Bth) -> Marks {
+pub(super) fn congestion_flags(data: &[u8], location: &Location, bth: &Bth) -> PacketFlags {
     let byte = |at: usize| data.get(location.network + at).copied().unwrap_or(0);
-    // The last two bits of the IPv4 TOS, and of the traffic class of IPv6 and GRH, which begins in the first byte's low half.
-    let ecn = match location.framed {
-        Framed::Native => 0,
-        Framed::RoceV2Ipv4 => byte(1),
-        Framed::RoceV1 | Framed::RoceV2Ipv6 => byte(1) >> 4,
+    // The last two bits of the IPv4 TOS, or of the traffic class of IPv6 and GRH, which starts in
+    // the low half of the first byte.
+    let ecn = match location.encapsulation {
+        Encapsulation::Native => 0,
+        Encapsulation::RoceV2Ipv4 => byte(1),
+        Encapsulation::RoceV1 | Encapsulation::RoceV2Ipv6 => byte(1) >> 4,
     };
-    Marks::FECN.when(bth.fecn).and(Marks::BECN.when(bth.becn)).and(Marks::ECN_CE.when(ecn & CE == CE))
+    PacketFlags::FECN
+        .set_if(bth.fecn)
+        .union(PacketFlags::BECN.set_if(bth.becn))
+        .union(PacketFlags::ECN_CE.set_if(ecn & CE == CE))
 }
 
-/// Counts a pause frame by its sender, and what it asks for.
+/// Counts a pause frame by sender, and the pauses that it requests.
 ///
 /// ```text
 /// destination 6 | source 6 | 88 08 | opcode 2 | pause: quanta 2
-///                                             | PFC: enabled classes 2 (bit 0: class 0) | quanta of class 0 to 7, 2 each
+///                                             | PFC: enabled classes 2 (bit 0: class 0),
+///                                             |      quanta of classes 0 to 7, 2 each
 /// ```
 #[cold]
 pub(super) fn count_pause(record: &Record<'_>, counts: &mut BatchCounts) {
-    // Behind a tag, and in other link types, the sender stands elsewhere: the frame is counted without it then.
+    // After a VLAN tag and in other link types the sender has another offset; such frames count
+    // without a sender.
     if record.link_type != LinkType::ETHERNET || record.data.get(12..14) != Some(&FLOW_CONTROL.to_be_bytes()) {
         return;
     }
@@ -47,7 +53,7 @@ pub(super) fn count_pause(record: &Record<'_>, counts: &mut BatchCounts) {
     let sender = format!("{address} {}", if is_priority { "PFC" } else { "pause" });
     *counts.counts.pause_frames.entry(sender.clone()).or_default() += 1;
     let number = |at: usize| record.data.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
-    let mut asked = |what: String, quanta: Option<u16>| {
+    let mut add_pause = |what: String, quanta: Option<u16>| {
         if let Some(quanta) = quanta {
             counts.counts.pauses.entry(what).or_default().add(quanta);
         }
@@ -55,10 +61,10 @@ pub(super) fn count_pause(record: &Record<'_>, counts: &mut BatchCounts) {
     if is_priority {
         let enabled = number(16).unwrap_or(0);
         for class in (0..8).filter(|class| enabled >> class & 1 == 1) {
-            asked(format!("{sender} class {class}"), number(18 + 2 * class));
+            add_pause(format!("{sender} class {class}"), number(18 + 2 * class));
         }
     } else if opcode == Some(&PAUSE) {
-        asked(sender, number(16));
+        add_pause(sender, number(16));
     }
     counts.counts.bound_pauses();
 }

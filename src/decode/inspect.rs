@@ -1,34 +1,35 @@
-//! Batch of records -> packets with everything that `inspect` shows of them.
+//! Decodes a batch of records into packets with everything that `inspect` shows.
 
-use super::{Options, time_ns};
+use super::{DecodeOptions, time_ns};
 use crate::model::coverage::BatchCounts;
 use crate::model::{Batch, Coverage, InspectedPacket, PacketRecord};
 use ibscope_parsers::ParseError;
 use ibscope_parsers::frame::erf::ErfHeader;
-use ibscope_parsers::frame::{Item, LinkType, Record};
+use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::verify_icrc;
-use ibscope_parsers::link::{self, Framed, Located, Location};
+use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location};
 
-/// Reads all headers of a batch's InfiniBand packets. Records that are none, or whose BTH was cut, are left out; the
-/// coverage counts records, InfiniBand packets and those that could not be decoded. A packet whose lengths contradict each other is shown
-/// as far as it can be read, and counts as one that could not be decoded, as it does in an analysis.
+/// Parses all headers of a batch's InfiniBand packets. Other records, and packets with a truncated
+/// BTH, are left out. The coverage counts records, InfiniBand packets and records that could not be
+/// decoded. A packet with inconsistent lengths is shown as far as possible and counts as not
+/// decoded, as in an analysis.
 #[must_use]
-pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Coverage) {
+pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>, Coverage) {
     let mut packets = Vec::new();
     let mut counts = BatchCounts::default();
     let mut framing = batch.framing.clone();
     let mut frame = batch.first_record;
     framing.walk(&batch.bytes, |item| {
-        let Item::Record(record) = item else { return };
+        let CaptureItem::Record(record) = item else { return };
         frame += 1;
         counts.counts.records += 1;
         if !options.covers(time_ns(record).unwrap_or(PacketRecord::NO_TIME)) {
             return;
         }
         let found = match link::locate(record.link_type, record.data, record.original_bytes) {
-            Ok(Located::Infiniband(location)) => packet(frame, record, &location),
-            Ok(Located::Other(_)) => return,
+            Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location),
+            Ok(LinkContent::Other(_)) => return,
             Err(error) => Err(error),
         };
         match found {
@@ -45,15 +46,15 @@ pub fn inspect(batch: &Batch, options: &Options) -> (Vec<InspectedPacket>, Cover
     (packets, counts.into_coverage())
 }
 
-/// What is shown of a packet, and how it contradicts itself, if it does.
+/// The fields to show of a packet, and the error if its lengths are inconsistent.
 fn packet(
     frame: u64,
     record: &Record<'_>,
     location: &Location,
 ) -> Result<(InspectedPacket, Option<ParseError>), ParseError> {
     let packet = Packet::parse_lax(record.data, location)?;
-    let capture_header_bytes = match (location.framed, record.link_type) {
-        (Framed::Native, _) => location.start,
+    let capture_header_bytes = match (location.encapsulation, record.link_type) {
+        (Encapsulation::Native, _) => location.start,
         (_, LinkType::ERF) => ErfHeader::parse(record.data).map_or(0, |header| header.header_bytes),
         _ => 0,
     };
@@ -70,5 +71,5 @@ fn packet(
         payload_bytes: packet.payload_bytes,
         icrc: verify_icrc(record.data, location),
     };
-    Ok((shown, packet.stop.filter(|error| !error.is_truncated())))
+    Ok((shown, packet.error.filter(|error| !error.is_truncated())))
 }

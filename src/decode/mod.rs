@@ -1,6 +1,7 @@
-//! Batch of records -> packet records and counts.
+//! Decodes a batch of records into packet records and counts.
 //!
-//! Runs on every worker at once and knows no state but the batch's own framing, so batches can be decoded in any order.
+//! Every worker decodes batches at the same time. Invariant: the result depends only on the batch
+//! and its own framing, so batches can be decoded in any order.
 
 mod deal;
 mod health;
@@ -9,151 +10,161 @@ mod inspect;
 pub use inspect::inspect;
 
 use crate::model::coverage::BatchCounts;
-use crate::model::{Batch, Clock, Coverage, Kind, Marks, PacketRecord, Packets};
-use deal::Dealer;
+use crate::model::{Batch, Clock, Coverage, PacketFields, PacketFlags, PacketRecord, Packets, TrafficKind};
+use deal::ShardDealer;
 use health::FLOW_CONTROL;
-use ibscope_parsers::brief::{Brief, Content, Erf, Ethernet, Native, Shape, Then};
-use ibscope_parsers::frame::{Item, LinkType, Record};
+use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
 use ibscope_parsers::link::{Location, NotInfiniband};
+use ibscope_parsers::packet_summary::{
+    ErfShape, EthernetShape, NativeShape, PacketShape, PacketSummary, RecordContent, SummaryConsumer,
+};
 
-/// What to decode, and which part of the time.
+/// What to decode, and the time window.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Compute the check sums of every packet that was captured whole: ICRC, and VCRC where the capture has it.
+pub struct DecodeOptions {
+    /// Compute the checksums of every packet that was captured in full: ICRC, and VCRC if the
+    /// capture has it.
     pub check_icrc: bool,
-    /// Let those that follow see payload. Where not, packets look as if the capture had cut it off; check sums are computed all the same.
+    /// Pass payloads on. Otherwise packets look as if the capture had truncated them; checksums are
+    /// computed all the same.
     pub payload: bool,
-    /// First time that counts, nanoseconds since the epoch.
+    /// Start of the time window, nanoseconds since the epoch.
     pub from_ns: i64,
-    /// First time that no longer counts, nanoseconds since the epoch.
+    /// End of the time window (exclusive), nanoseconds since the epoch.
     pub to_ns: i64,
-    /// By input: what its times are corrected by, before anything else sees them. May be shorter than there are inputs.
+    /// Clock corrections by input, applied before any other step. May be shorter than the list of
+    /// inputs.
     pub clocks: Vec<Option<Clock>>,
 }
 
-impl Default for Options {
+impl Default for DecodeOptions {
     fn default() -> Self {
         Self { check_icrc: true, payload: true, from_ns: i64::MIN, to_ns: i64::MAX, clocks: Vec::new() }
     }
 }
 
-impl Options {
-    /// The same where only these inputs are read, in this order.
+impl DecodeOptions {
+    /// The same options for a selection of the inputs, in this order.
     #[must_use]
     pub fn of(&self, inputs: &[usize]) -> Self {
         let clocks = inputs.iter().map(|input| self.clocks.get(*input).copied().flatten()).collect();
         Self { clocks, ..self.clone() }
     }
 
-    /// Every time is asked for.
+    /// True if the window includes all times.
     const fn covers_all(&self) -> bool {
         self.from_ns == i64::MIN && self.to_ns == i64::MAX
     }
 
-    /// Records without a time belong to no window, unless every time is asked for.
+    /// True if a time lies in the window. Records without a time are only in the window of all
+    /// times.
     fn covers(&self, time_ns: i64) -> bool {
         if time_ns == PacketRecord::NO_TIME { self.covers_all() } else { (self.from_ns..self.to_ns).contains(&time_ns) }
     }
 }
 
-/// The packets of a batch, dealt to shards by the pair of their endpoints: both directions of a pair come to one shard.
+/// The packets of a batch, assigned to shards by their pair of endpoints, so that both directions
+/// of a pair are in the same shard.
 #[derive(Debug)]
-pub struct Decoded {
-    /// The batch itself, for payloads.
+pub struct DecodedBatch {
+    /// The batch, which holds the payloads.
     pub batch: Batch,
     /// Packets by shard, each in file order.
     pub shards: Vec<Packets>,
-    /// What was counted on the way.
+    /// Counts of the batch.
     pub counts: BatchCounts,
 }
 
-/// Records that are taken at a time. What is done to one is done to all of them before the next thing is: the processor has registers for each step
-/// alone, not for all of them at once.
+/// Records that are processed together. Each step runs over all of them before the next one starts:
+/// the processor has enough registers for one step, not for all.
 const RECORDS: usize = 64;
 
-/// Decodes a batch. `shards` are the lists that its packets are dealt to, one at least; what they hold is dropped.
+/// Decodes a batch. `shards` are the lists that its packets are assigned to, at least one; their
+/// old contents are dropped.
 ///
-/// The framing has accepted its records before (that is how it was cut), so a record that it refuses now cannot be; it would end the batch.
+/// The framing accepted the records when the batch was split off, so it cannot reject one now; if
+/// it did, the batch would end there.
 #[must_use]
-pub fn decode(batch: Batch, options: &Options, shards: Vec<Packets>) -> Decoded {
+pub fn decode(batch: Batch, options: &DecodeOptions, shards: Vec<Packets>) -> DecodedBatch {
     let mut framing = batch.framing.clone();
     let mut decoder = Decoder {
         bytes: &batch.bytes,
         options,
         clock: options.clocks.get(batch.input as usize).copied().flatten(),
         counts: BatchCounts::default(),
-        times: Times::NONE,
+        times: BatchTimes::NONE,
         times_ns: Vec::with_capacity(RECORDS),
-        packets: Dealer::new(shards, batch.bytes.len()),
+        packets: ShardDealer::new(shards, batch.bytes.len()),
     };
     let mut records: Vec<Record<'_>> = Vec::with_capacity(RECORDS);
     framing.walk(&batch.bytes, |item| match item {
-        Item::Record(record) => {
+        CaptureItem::Record(record) => {
             records.push(*record);
             if records.len() == RECORDS {
                 decoder.records(&mut records);
             }
         }
-        Item::Statistics(statistics) => decoder.counts.statistics.push(*statistics),
-        Item::Other => {}
+        CaptureItem::Statistics(statistics) => decoder.counts.statistics.push(*statistics),
+        CaptureItem::Other => {}
     });
     decoder.records(&mut records);
     let Decoder { mut counts, times, packets, .. } = decoder;
     times.finish(&mut counts);
     let steps_ns = framing.interfaces().iter().map(|interface| interface.resolution.step_ns());
     counts.counts.clock_ns = steps_ns.max().unwrap_or(0);
-    Decoded { shards: packets.finish(), batch, counts }
+    DecodedBatch { shards: packets.finish(), batch, counts }
 }
 
-/// State of a batch that is decoded.
+/// State while a batch is decoded.
 struct Decoder<'a> {
     bytes: &'a [u8],
-    options: &'a Options,
+    options: &'a DecodeOptions,
     clock: Option<Clock>,
     counts: BatchCounts,
-    times: Times,
-    /// Of the records that are taken, [`PacketRecord::NO_TIME`] where one has none.
+    times: BatchTimes,
+    /// Times of the current records; [`PacketRecord::NO_TIME`] if a record has none.
     times_ns: Vec<i64>,
-    packets: Dealer,
+    packets: ShardDealer,
 }
 
 impl Decoder<'_> {
-    /// Takes these records, and leaves none.
+    /// Processes these records and clears the list.
     #[inline(never)]
     fn records(&mut self, records: &mut Vec<Record<'_>>) {
-        self.stamps(records);
-        // Nearly always they are all of one link type; those of another are unusual.
+        self.timestamps(records);
+        // Nearly always all of them have one link type; records with another one take the slow
+        // path.
         match records.first().map_or(LinkType::RAW, |record| record.link_type) {
-            LinkType::ERF => self.packets::<Erf>(records),
-            LinkType::ETHERNET => self.packets::<Ethernet>(records),
-            _ => self.packets::<Native>(records),
+            LinkType::ERF => self.packets::<ErfShape>(records),
+            LinkType::ETHERNET => self.packets::<EthernetShape>(records),
+            _ => self.packets::<NativeShape>(records),
         }
         records.clear();
     }
 
-    fn packets<S: Shape>(&mut self, records: &[Record<'_>]) {
+    fn packets<S: PacketShape>(&mut self, records: &[Record<'_>]) {
         let Self { bytes, options, counts, times_ns, packets, .. } = self;
         for (record, time_ns) in records.iter().zip(times_ns) {
             let place = (*time_ns, data_offset(bytes, record.data));
-            let usual = Usual { record, place, options, counts: &mut counts.counts, packets };
+            let usual = CommonShapePacket { record, place, options, counts: &mut counts.counts, packets };
             let is_usual =
                 record.link_type == S::LINK_TYPE && S::quick(record.data, record.original_bytes, usual).is_some();
             if !is_usual {
-                unusual(record, place, options, counts, packets);
+                uncommon_shape(record, place, options, counts, packets);
             }
         }
     }
 
-    /// Counts records and their times, and drops those that lie outside the window.
-    fn stamps(&mut self, records: &mut Vec<Record<'_>>) {
+    /// Counts records and their times, and drops those outside the window.
+    fn timestamps(&mut self, records: &mut Vec<Record<'_>>) {
         let Self { options, clock, counts, times, times_ns, .. } = self;
         counts.counts.records += records.len() as u64;
         times_ns.clear();
         times_ns.extend(records.iter().map(|record| time_ns(record).unwrap_or(PacketRecord::NO_TIME)));
         if let Some(clock) = clock {
-            let stamped = times_ns.iter_mut().filter(|time_ns| **time_ns != PacketRecord::NO_TIME);
-            stamped.for_each(|time_ns| *time_ns = clock.corrected_ns(*time_ns));
+            let with_time = times_ns.iter_mut().filter(|time_ns| **time_ns != PacketRecord::NO_TIME);
+            with_time.for_each(|time_ns| *time_ns = clock.corrected_ns(*time_ns));
         }
         times.add(times_ns);
         if !options.covers_all() {
@@ -163,48 +174,50 @@ impl Decoder<'_> {
             times_ns.retain(|time_ns| options.covers(*time_ns));
             counts.counts.outside_window += (before - records.len()) as u64;
         }
-        // As they were stamped: corrected, times that differ may become one.
-        counts.stamps.add(records.iter().filter_map(|record| Some((record.time_ns?, record.original_bytes))));
+        // The uncorrected times: correction may make different times equal.
+        counts.timestamps.add(records.iter().filter_map(|record| Some((record.time_ns?, record.original_bytes))));
     }
 }
 
-/// Where `data` starts within `bytes`, of which it is a part.
+/// Offset of `data` within `bytes`, which contains it.
 #[inline]
 fn data_offset(bytes: &[u8], data: &[u8]) -> usize {
     data.as_ptr().addr().wrapping_sub(bytes.as_ptr().addr())
 }
 
-/// A packet of a common shape.
-struct Usual<'a> {
+/// Receives a packet of a common shape.
+struct CommonShapePacket<'a> {
     record: &'a Record<'a>,
     place: (i64, usize),
-    options: &'a Options,
+    options: &'a DecodeOptions,
     counts: &'a mut Coverage,
-    packets: &'a mut Dealer,
+    packets: &'a mut ShardDealer,
 }
 
-impl Then for Usual<'_> {
+impl SummaryConsumer for CommonShapePacket<'_> {
     type Output = ();
 
     #[expect(clippy::inline_always, reason = "the packet is in registers")]
     #[inline(always)]
-    fn then(self, brief: Brief) {
-        packet(&brief, self.record, self.place, self.options, self.counts, self.packets);
+    fn consume(self, brief: PacketSummary) {
+        count_packet(&brief, self.record, self.place, self.options, self.counts, self.packets);
     }
 }
 
-/// A record of any shape, or of none.
+/// Decodes a record of any shape.
 #[inline(never)]
-fn unusual(
+fn uncommon_shape(
     record: &Record<'_>,
     place: (i64, usize),
-    options: &Options,
+    options: &DecodeOptions,
     counts: &mut BatchCounts,
-    packets: &mut Dealer,
+    packets: &mut ShardDealer,
 ) {
-    match Brief::read(record) {
-        Ok(Content::Infiniband(brief)) => packet(&brief, record, place, options, &mut counts.counts, packets),
-        Ok(Content::Other(what)) => {
+    match PacketSummary::read(record) {
+        Ok(RecordContent::Infiniband(brief)) => {
+            count_packet(&brief, record, place, options, &mut counts.counts, packets);
+        }
+        Ok(RecordContent::Other(what)) => {
             *counts.other.entry(what).or_default() += 1;
             if what == NotInfiniband::EtherType(FLOW_CONTROL) {
                 health::count_pause(record, counts);
@@ -217,45 +230,50 @@ fn unusual(
 /// Counts a packet and puts it into its shard.
 #[expect(clippy::inline_always, reason = "a copy of its own for packets that are in registers")]
 #[inline(always)]
-fn packet(
-    brief: &Brief,
+fn count_packet(
+    brief: &PacketSummary,
     record: &Record<'_>,
     (time_ns, data_offset): (i64, usize),
-    options: &Options,
+    options: &DecodeOptions,
     counts: &mut Coverage,
-    packets: &mut Dealer,
+    packets: &mut ShardDealer,
 ) {
-    let Brief { location, bth, .. } = brief;
+    let PacketSummary { location, bth, .. } = brief;
     let dealt = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension);
     counts.infiniband += 1;
     counts.truncated += u64::from(record.data.len() < location.end());
     counts.unknown_opcode += u64::from(!bth.opcode.is_known());
-    // The copy is made where it is needed: the place of most packets then need not be in memory.
-    let damage = if options.check_icrc { check(record.data, &{ *location }, counts) } else { Marks::default() };
-    let marks = damage.and(health::congestion(record.data, location, bth));
+    // Copies the location only where needed, so that for most packets it stays in registers.
+    let crc_flags =
+        if options.check_icrc { check_crcs(record.data, &{ *location }, counts) } else { PacketFlags::default() };
+    let packet_flags = crc_flags.union(health::congestion_flags(record.data, location, bth));
     match dealt.kind {
-        Kind::Data => {}
-        Kind::Management => counts.management += 1,
-        Kind::Multicast => counts.multicast += 1,
+        TrafficKind::Data => {}
+        TrafficKind::Management => counts.management += 1,
+        TrafficKind::Multicast => counts.multicast += 1,
     }
     packets.put(
         dealt,
-        PacketRecord::new(
+        PacketRecord::new(PacketFields {
             time_ns,
-            (bth.opcode, dealt.slot),
-            (dealt.kind, bth.psn, bth.ack_req),
-            marks,
-            location.wire_bytes,
-            brief.extension,
-            (data_offset + brief.payload_offset) as u32,
-            (brief.payload_bytes as u16, if options.payload { brief.captured_payload_bytes as u16 } else { 0 }),
-        ),
+            opcode: bth.opcode,
+            slot: dealt.slot,
+            kind: dealt.kind,
+            psn: bth.psn,
+            ack_requested: bth.ack_req,
+            packet_flags,
+            wire_bytes: location.wire_bytes,
+            extension: brief.extension,
+            payload_offset: (data_offset + brief.payload_offset) as u32,
+            payload_bytes: brief.payload_bytes as u16,
+            captured_payload_bytes: if options.payload { brief.captured_payload_bytes as u16 } else { 0 },
+        }),
     );
 }
 
-/// Compares both check sums with the packet's bytes, as far as they were captured.
+/// Checks both checksums, as far as the packet was captured.
 #[inline(never)]
-fn check(data: &[u8], location: &Location, counts: &mut Coverage) -> Marks {
+fn check_crcs(data: &[u8], location: &Location, counts: &mut Coverage) -> PacketFlags {
     let tally = |verdict, ok: &mut u64, bad: &mut u64| {
         *ok += u64::from(verdict == CrcVerdict::Ok);
         *bad += u64::from(verdict == CrcVerdict::Bad);
@@ -263,10 +281,11 @@ fn check(data: &[u8], location: &Location, counts: &mut Coverage) -> Marks {
     };
     let icrc_bad = tally(verify_icrc(data, location), &mut counts.icrc_ok, &mut counts.icrc_bad);
     let vcrc_bad = tally(verify_vcrc(data, location), &mut counts.vcrc_ok, &mut counts.vcrc_bad);
-    Marks::ICRC_BAD.when(icrc_bad).and(Marks::VCRC_BAD.when(vcrc_bad))
+    PacketFlags::ICRC_BAD.set_if(icrc_bad).union(PacketFlags::VCRC_BAD.set_if(vcrc_bad))
 }
 
-/// The time of a record. One at the end of what 64 bits hold is not to be taken for none, nor to lie outside every window.
+/// The time of a record, kept away from the ends of the 64-bit range: it must not look like a
+/// missing time, nor lie outside every window.
 #[inline]
 fn time_ns(record: &Record<'_>) -> Option<i64> {
     record.time_ns.map(|time_ns| time_ns.clamp(PacketRecord::NO_TIME + 1, i64::MAX - 1))
@@ -274,8 +293,8 @@ fn time_ns(record: &Record<'_>) -> Option<i64> {
 
 /// The times of a batch's records.
 #[derive(Clone, Copy)]
-struct Times {
-    /// Of the first and the last record that has one; nothing where `earliest_ns` is above `latest_ns`.
+struct BatchTimes {
+    /// First and last time in file order; unset while `earliest_ns` is above `latest_ns`.
     first_ns: i64,
     last_ns: i64,
     earliest_ns: i64,
@@ -284,13 +303,13 @@ struct Times {
     without: u64,
 }
 
-impl Times {
+impl BatchTimes {
     const NONE: Self =
         Self { first_ns: 0, last_ns: i64::MIN, earliest_ns: i64::MAX, latest_ns: i64::MIN, backwards: 0, without: 0 };
 
-    /// The next ones, [`PacketRecord::NO_TIME`] where there is none.
+    /// Adds the next times; [`PacketRecord::NO_TIME`] if a record has none.
     fn add(&mut self, times_ns: &[i64]) {
-        // By value: the loop then keeps them in registers.
+        // By value, so that the loop keeps the fields in registers.
         *self = times_ns.iter().fold(*self, |times, &time_ns| times.and(time_ns));
     }
 

@@ -1,47 +1,63 @@
-//! Times that end where a packet arrives: with its second sight, at the port of its receiver.
+//! Times that end when a packet arrives, which is its second observation, at the port of its
+//! receiver.
 //!
-//! Whether a capture shows each packet twice is known at its end only, so the last packet of what is measured is remembered for a while.
+//! Only the end of an input shows whether the capture observes every packet twice. So a pending
+//! time waits here for the second observation of its last packet, in a queue of limited length.
 
-use crate::model::{Claim, Sight, Timing, TimingKey, Turn};
+use crate::model::{ObservedPorts, PacketRole, RequiredDetection, Timing, TimingKey};
 use std::collections::VecDeque;
 
-/// What began, and is to be measured.
+/// A time that has started and has no end yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Begun {
-    /// Number of the connection that it is of.
+pub(super) struct PendingTiming {
+    /// Number of the connection that the time is attributed to.
     pub(super) connection: u32,
     pub(super) from_ns: i64,
     pub(super) key: TimingKey,
-    pub(super) claim: Claim,
+    pub(super) required_detection: RequiredDetection,
 }
 
-/// What ends with packets of one connection, by the number of the packet: that of requests, and that of responses.
+/// Pending times of one connection, ordered by the number of the packet that ends them: first those
+/// that requests end, then those that responses end.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals([VecDeque<(i64, Begun)>; 2]);
+pub(super) struct Arrivals([VecDeque<(i64, PendingTiming)>; 2]);
 
 impl Arrivals {
-    /// What ends with the second sight of a packet that has been seen once. At most `room` of them are remembered.
-    pub(super) fn await_second(&mut self, turn: Turn, number: i64, begun: Begun, room: usize) {
-        let Some(waiting) = self.0.get_mut(turn as usize) else { return };
+    /// Lets a time wait for the second observation of packet `number`. The queue keeps at most
+    /// `room` times and drops the oldest first.
+    pub(super) fn await_second_observation(
+        &mut self,
+        role: PacketRole,
+        number: i64,
+        pending: PendingTiming,
+        room: usize,
+    ) {
+        let Some(waiting) = self.0.get_mut(role as usize) else { return };
         while waiting.len() >= room {
             waiting.pop_front();
         }
         if waiting.back().is_none_or(|(last, _)| *last <= number) {
-            waiting.push_back((number, begun));
+            waiting.push_back((number, pending));
             return;
         }
         let later = waiting.iter().rev().take_while(|(other, _)| *other > number).count();
-        waiting.insert(waiting.len() - later, (number, begun));
+        waiting.insert(waiting.len() - later, (number, pending));
     }
 
-    /// A packet is seen for the second time.
-    pub(super) fn arrived(&mut self, turn: Turn, number: i64, time_ns: i64, timings: &mut Vec<Timing>) {
-        let Some(waiting) = self.0.get_mut(turn as usize).filter(|waiting| !waiting.is_empty()) else { return };
+    /// Takes the second observation of a packet.
+    pub(super) fn second_observation(
+        &mut self,
+        role: PacketRole,
+        number: i64,
+        time_ns: i64,
+        timings: &mut Vec<Timing>,
+    ) {
+        let Some(waiting) = self.0.get_mut(role as usize).filter(|waiting| !waiting.is_empty()) else { return };
         let at = waiting.partition_point(|(other, _)| *other < number);
         // Several messages may end with one packet.
-        while let Some(&(_, begun)) = waiting.get(at).filter(|(other, _)| *other == number) {
-            let Begun { connection, from_ns, key, claim } = begun;
-            timings.push(Timing::between(connection, (key, Some(claim)), Sight::Twice, (from_ns, time_ns)));
+        while let Some(&(_, pending)) = waiting.get(at).filter(|(other, _)| *other == number) {
+            let PendingTiming { connection, from_ns, key, required_detection: claim } = pending;
+            timings.push(Timing::between(connection, (key, Some(claim)), ObservedPorts::BothPorts, (from_ns, time_ns)));
             waiting.remove(at);
         }
     }

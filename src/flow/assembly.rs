@@ -1,58 +1,61 @@
-//! From packets to transport messages: SEND and RDMA WRITE of several packets, put together by PSN.
+//! Assembles transport messages: SENDs and RDMA WRITEs of several packets, by PSN.
 //!
-//! Packets that follow each other are one *run*; a lost packet leaves two runs, which join when it comes after all:
+//! Packets with consecutive PSNs form one *run*. A lost packet leaves two runs; they join when its
+//! retransmission arrives:
 //!
 //! ```text
-//! First 10, Middle 11,  -,  Last 13      runs [10..12) [13..14)      12 was lost before the capture
-//! ... go-back-N: 12 (13 is a repeat)     run  [10..14) First to Last: complete
+//! First 10, Middle 11,  -,  Last 13     runs [10..12) [13..14)    12 was lost before the capture
+//! ... go-back-N: 12 (13 comes again)    run  [10..14) First to Last: complete
 //! ```
-//! Only packets that are seen for the first time come here: copies and repeats are sorted out by the ledger. What never
-//! becomes complete is given out when room is needed, or at the end.
+//! Only the first observation of each packet comes here; the ledger filters mirror copies and
+//! retransmissions. A message that stays incomplete is emitted when its connection has too many
+//! runs, or at the end.
 
 use crate::model::PacketRecord;
 use ibscope_parsers::ib::{Opcode, Reth};
-use ibscope_parsers::mpi::Head;
+use ibscope_parsers::mpi::MpiHeader;
 
-/// Runs that a connection may hold. A sender finishes one message before it starts the next, so more than one stands only where
-/// packets are missing.
+/// Runs that a connection may have. A sender finishes one message before it starts the next, so
+/// several runs exist only where packets are missing.
 const MAX_RUNS: usize = 32;
-/// Bytes that are kept of a message whose later packets have envelopes of their own (coalesced sends: they are eager ones).
-const MAX_KEPT_BYTES: usize = 1 << 16;
+/// Payload bytes kept of a message that may hold further envelopes in its later packets (coalesced
+/// sends, which are eager).
+const MAX_PAYLOAD_BYTES: usize = 1 << 16;
 
-/// A transport message, or what was seen of it.
+/// A transport message, or the observed part of it.
 #[derive(Clone, Debug)]
 pub(super) struct Transport {
-    /// PSN of its first packet, or of the first that was seen.
+    /// PSN of its first packet, or of the first observed one.
     pub(super) psn: u32,
     /// Opcode of that packet.
     pub(super) opcode: Opcode,
-    /// What the start of its payload showed.
-    pub(super) head: Option<Head>,
-    /// Where an RDMA WRITE goes to, and how long it is as a whole.
+    /// MPI header at the start of its payload, if recognized.
+    pub(super) head: Option<MpiHeader>,
+    /// Target address and whole length of an RDMA WRITE.
     pub(super) target: Option<Reth>,
-    /// The immediate data of an RDMA WRITE, most significant byte first.
+    /// Immediate data of an RDMA WRITE, most significant byte first.
     pub(super) immediate: Option<u32>,
-    /// Payload that was seen, in bytes.
+    /// Observed payload in bytes.
     pub(super) payload_bytes: u64,
-    /// LRH to VCRC, or whole Ethernet frames, of the packets seen.
+    /// Wire bytes of the observed packets: LRH to VCRC, or whole Ethernet frames.
     pub(super) wire_bytes: u64,
-    /// Packets seen.
+    /// Observed packets.
     pub(super) packets: u64,
-    /// Time of the first and last of them.
+    /// Times of the first and the last of them.
     pub(super) times_ns: (i64, i64),
-    /// True length in bytes, where both the first and the last packet were seen.
+    /// Full length in bytes, where both the first and the last packet were observed.
     pub(super) message_bytes: Option<u64>,
-    /// Its first packet was seen.
+    /// Its first packet was observed.
     pub(super) started: bool,
-    /// All its packets were seen.
+    /// All its packets were observed.
     pub(super) complete: bool,
-    /// The captured payload, where later parts of it are needed.
-    pub(super) kept: Vec<u8>,
+    /// Captured payload, kept only where later parts of it are needed.
+    pub(super) payload: Vec<u8>,
 }
 
 impl Transport {
-    /// A message as its first packet shows it; complete if that is the only one.
-    pub(super) fn new(packet: &PacketRecord, head: Option<Head>, target: Option<Reth>) -> Self {
+    /// A message that has its first packet only; complete if it has no more.
+    pub(super) fn new(packet: &PacketRecord, head: Option<MpiHeader>, target: Option<Reth>) -> Self {
         let opcode = packet.opcode();
         let payload_bytes = u64::from(packet.payload_bytes);
         let whole = !opcode.is_first() && !opcode.is_middle() && !opcode.is_last();
@@ -69,7 +72,7 @@ impl Transport {
             message_bytes: whole.then_some(payload_bytes),
             started: !(opcode.is_middle() || opcode.is_last()),
             complete: whole,
-            kept: Vec::new(),
+            payload: Vec::new(),
         }
     }
 
@@ -79,8 +82,8 @@ impl Transport {
         self.wire_bytes += other.wire_bytes;
         self.packets += other.packets;
         self.times_ns = join_times(self.times_ns, other.times_ns);
-        let room = MAX_KEPT_BYTES.saturating_sub(self.kept.len());
-        self.kept.extend(other.kept.into_iter().take(room));
+        let room = MAX_PAYLOAD_BYTES.saturating_sub(self.payload.len());
+        self.payload.extend(other.payload.into_iter().take(room));
     }
 
     fn add_packet(&mut self, packet: &PacketRecord, immediate: Option<u32>) {
@@ -91,14 +94,14 @@ impl Transport {
         self.times_ns = join_times(self.times_ns, (packet.time_ns, packet.time_ns));
     }
 
-    /// Keeps the captured payload of a packet, after that of the ones before it.
+    /// Appends the captured payload of a packet.
     fn keep(&mut self, payload: &[u8]) {
-        let room = MAX_KEPT_BYTES.saturating_sub(self.kept.len());
-        self.kept.extend_from_slice(&payload[..payload.len().min(room)]);
+        let room = MAX_PAYLOAD_BYTES.saturating_sub(self.payload.len());
+        self.payload.extend_from_slice(&payload[..payload.len().min(room)]);
     }
 }
 
-/// The time from the first to the last of two spans. Spans without a time do not count.
+/// Joins two time spans: earliest start, latest end. Spans without a time do not count.
 pub(super) fn join_times(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
     match (a.0 == PacketRecord::NO_TIME, b.0 == PacketRecord::NO_TIME) {
         (true, _) => b,
@@ -107,43 +110,46 @@ pub(super) fn join_times(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
     }
 }
 
-/// The messages of one connection that are not complete, as runs in the order of their numbers.
+/// The incomplete messages of one connection, as runs ordered by PSN.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Assembly {
-    runs: Vec<Run>,
+    runs: Vec<PacketRun>,
 }
 
 #[derive(Clone, Debug)]
-struct Run {
+struct PacketRun {
     /// Unwrapped PSN of its first packet.
     start: i64,
-    /// One past its last.
+    /// One past the unwrapped PSN of its last packet.
     end: i64,
     has_first: bool,
     has_last: bool,
-    /// Payload of its first packet: the path MTU, where that is a First or Middle.
+    /// Payload of its first packet: the path MTU, if that is a First or Middle.
     mtu_bytes: u16,
     /// Payload of its last packet.
     last_bytes: u16,
-    /// The first number behind it at which something else was seen: its message ends before.
-    other: Option<i64>,
-    /// Two packets or more are missing in a row: the end of this message and the start of the next may be among them.
+    /// Lowest PSN after `start` that another message or request took: this run's message ends
+    /// before it.
+    next_other: Option<i64>,
+    /// Two or more packets are missing in a row: the end of this message and the start of the next
+    /// may be among them.
     may_be_two: bool,
-    seen: Transport,
+    message: Transport,
 }
 
 impl Assembly {
-    /// Notes a request that is none of these packets, or begins a message: the message before it has ended, whether that was seen or not.
+    /// Notes a request that starts a message or is not part of any run: the message before it has
+    /// ended, observed or not.
     #[inline]
-    pub(super) fn other(&mut self, number: i64) {
+    pub(super) fn other_request_at(&mut self, number: i64) {
         if let Some(run) = self.runs.iter_mut().rev().find(|run| run.start < number).filter(|run| !run.has_last) {
-            run.other = Some(run.other.map_or(number, |other| other.min(number)));
+            run.next_other = Some(run.next_other.map_or(number, |other| other.min(number)));
         }
     }
 
-    /// Takes a First, Middle or Last packet with its unwrapped PSN. `first` is what a First shows of its message; `keep` asks for
-    /// payload to be kept: of a message that needs it, or of one whose start is missing and which may. `immediate` is what the last packet of an
-    /// RDMA WRITE has. Gives the message that is complete now.
+    /// Takes a First, Middle or Last packet with its unwrapped PSN and returns the message that it
+    /// completes. `first` is the message that a First starts. `keep` asks to keep the payload.
+    /// `immediate` is the immediate data of the last packet of an RDMA WRITE.
     pub(super) fn packet(
         &mut self,
         packet: &PacketRecord,
@@ -154,16 +160,16 @@ impl Assembly {
         immediate: Option<u32>,
     ) -> Option<Transport> {
         let opcode = packet.opcode();
-        // The next packet of the message that is being sent.
+        // Common case: the next packet of the latest message.
         if first.is_none()
             && let Some(run) = self.runs.last_mut().filter(|run| run.end == number && !run.has_last)
         {
             run.end += 1;
             run.has_last = opcode.is_last();
             run.last_bytes = packet.payload_bytes;
-            run.seen.add_packet(packet, immediate);
-            if !run.seen.kept.is_empty() {
-                run.seen.keep(payload);
+            run.message.add_packet(packet, immediate);
+            if !run.message.payload.is_empty() {
+                run.message.keep(payload);
             }
             return if run.has_last && run.has_first { self.runs.pop().map(finished) } else { None };
         }
@@ -175,26 +181,26 @@ impl Assembly {
         self.insert(packet, number, seen)
     }
 
-    /// The general case: a new run, which may close the hole between its neighbours.
+    /// General case: a new run, which may close the gap between its neighbors.
     fn insert(&mut self, packet: &PacketRecord, number: i64, seen: Transport) -> Option<Transport> {
         let has_first = seen.started;
         if has_first {
-            self.other(number);
+            self.other_request_at(number);
         }
-        let run = Run {
+        let run = PacketRun {
             start: number,
             end: number + 1,
             has_first,
             has_last: packet.opcode().is_last(),
             mtu_bytes: packet.payload_bytes,
             last_bytes: packet.payload_bytes,
-            other: None,
+            next_other: None,
             may_be_two: false,
-            seen,
+            message: seen,
         };
         let mut at = self.runs.partition_point(|other| other.start < number);
         self.runs.insert(at, run);
-        let joins = |a: &Run, b: &Run| a.end == b.start && !a.has_last && !b.has_first;
+        let joins = |a: &PacketRun, b: &PacketRun| a.end == b.start && !a.has_last && !b.has_first;
         if self.runs.get(at + 1).is_some_and(|next| joins(&self.runs[at], next)) {
             self.join(at);
         }
@@ -212,20 +218,22 @@ impl Assembly {
         run.end = next.end;
         run.has_last = next.has_last;
         run.last_bytes = next.last_bytes;
-        run.other = next.other;
-        run.seen.add(next.seen);
+        run.next_other = next.next_other;
+        run.message.add(next.message);
     }
 
-    /// The oldest message, incomplete, if too many are open.
+    /// Evicts the oldest message, incomplete, if there are too many runs.
     pub(super) fn evict(&mut self) -> Option<Transport> {
         (self.runs.len() > MAX_RUNS).then(|| self.oldest()).flatten()
     }
 
-    /// What is left of the oldest message: its runs up to the one that ends it, or to the start of the next.
+    /// Removes the oldest message: its runs up to the one with the Last packet, or up to the start
+    /// of the next message.
     pub(super) fn oldest(&mut self) -> Option<Transport> {
         let ends = |index: usize| {
             let run = &self.runs[index];
-            let is_another = |next: &Run| next.has_first || run.other.is_some_and(|other| other < next.start);
+            let is_another =
+                |next: &PacketRun| next.has_first || run.next_other.is_some_and(|other| other < next.start);
             run.has_last || self.runs.get(index + 1).is_some_and(is_another)
         };
         let count = (0..self.runs.len()).find(|&index| ends(index)).map_or(self.runs.len(), |index| index + 1);
@@ -236,23 +244,24 @@ impl Assembly {
             message.end = next.end;
             message.has_last = next.has_last;
             message.last_bytes = next.last_bytes;
-            message.seen.add(next.seen);
+            message.message.add(next.message);
         }
-        // Nothing of it joins any more, so what was kept has holes.
-        message.seen.kept.clear();
-        Some(measured(message))
+        // Its kept payload has gaps, so envelopes in it cannot be found.
+        message.message.payload.clear();
+        Some(with_length(message))
     }
 }
 
-fn finished(run: Run) -> Transport {
-    let mut message = measured(run);
+fn finished(run: PacketRun) -> Transport {
+    let mut message = with_length(run);
     message.complete = true;
     message
 }
 
-/// With its length, where both ends were seen and are of one message: all packets but the last carry a full path MTU.
-fn measured(run: Run) -> Transport {
-    let mut message = run.seen;
+/// The message of a run, with its length if both ends were observed and belong to one message: all
+/// packets but the last carry a full path MTU.
+fn with_length(run: PacketRun) -> Transport {
+    let mut message = run.message;
     message.started = run.has_first;
     if run.has_first && run.has_last && !run.may_be_two {
         let full_packets = u64::try_from(run.end - 1 - run.start).unwrap_or_default();
@@ -264,7 +273,7 @@ fn measured(run: Run) -> Transport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Kind, Marks};
+    use crate::model::PacketFields;
     use ibscope_parsers::Psn;
     use proptest::prelude::*;
 
@@ -274,16 +283,14 @@ mod tests {
     const MTU_BYTES: u16 = 4096;
 
     fn packet(opcode: u8, psn: u32, payload_bytes: u16) -> PacketRecord {
-        PacketRecord::new(
-            i64::from(psn),
-            (Opcode(opcode), 0),
-            (Kind::Data, Psn::new(psn), false),
-            Marks::default(),
-            u32::from(payload_bytes) + 30,
-            0,
-            0,
-            (payload_bytes, 0),
-        )
+        PacketRecord::new(PacketFields {
+            time_ns: i64::from(psn),
+            opcode: Opcode(opcode),
+            psn: Psn::new(psn),
+            wire_bytes: u32::from(payload_bytes) + 30,
+            payload_bytes,
+            ..PacketFields::default()
+        })
     }
 
     fn feed(assembly: &mut Assembly, opcode: u8, psn: u32, payload_bytes: u16) -> Option<Transport> {
@@ -309,7 +316,7 @@ mod tests {
         let mut assembly = Assembly::default();
         feed(&mut assembly, FIRST, 10, MTU_BYTES);
         assert!(feed(&mut assembly, LAST, 13, 1).is_none());
-        // The next message is not held up.
+        // The gap does not delay the next message.
         feed(&mut assembly, FIRST, 14, MTU_BYTES);
         assert_eq!(feed(&mut assembly, LAST, 15, 2).expect("next").message_bytes, Some(4098));
         assert!(feed(&mut assembly, MIDDLE, 12, MTU_BYTES).is_none());
@@ -339,26 +346,26 @@ mod tests {
     }
 
     #[test]
-    fn what_came_between_tells_messages_apart() {
+    fn a_request_in_the_gap_separates_two_messages() {
         let mut assembly = Assembly::default();
         feed(&mut assembly, FIRST, 10, MTU_BYTES);
         // Last 11 is lost, 12 is another request, First 13 is lost.
-        assembly.other(12);
+        assembly.other_request_at(12);
         feed(&mut assembly, LAST, 14, 1);
         let endless = assembly.oldest().expect("endless");
         assert!(endless.started && endless.message_bytes.is_none());
         let headless = assembly.oldest().expect("headless");
         assert!(!headless.started && headless.psn == 14);
-        // A message that is complete by now is another request too.
+        // A message that is complete by now also counts as another request.
         feed(&mut assembly, FIRST, 20, MTU_BYTES);
         feed(&mut assembly, FIRST, 22, MTU_BYTES);
         feed(&mut assembly, LAST, 23, 7).expect("complete");
         feed(&mut assembly, LAST, 25, 1);
         assert!(assembly.oldest().expect("endless").message_bytes.is_none());
-        // What comes before its end does not end it.
+        // A request before the run does not end its message.
         assert!(assembly.oldest().is_some_and(|headless| !headless.started));
         feed(&mut assembly, FIRST, 30, MTU_BYTES);
-        assembly.other(29);
+        assembly.other_request_at(29);
         feed(&mut assembly, LAST, 32, 1);
         assert_eq!(assembly.oldest().expect("both ends").message_bytes, Some(2 * 4096 + 1));
     }
@@ -388,23 +395,24 @@ mod tests {
         assert_eq!(assembly.runs.len(), MAX_RUNS);
     }
 
-    /// A First and a Last of which so many bytes are kept in all.
+    /// A First and a Last with `bytes` bytes of captured payload in total.
     #[test]
-    fn no_more_than_so_many_bytes_of_a_message_are_kept() {
-        for bytes in [MAX_KEPT_BYTES, MAX_KEPT_BYTES + 1] {
+    fn at_most_max_payload_bytes_of_a_message_are_kept() {
+        for bytes in [MAX_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES + 1] {
             let payload = vec![7; bytes - 1];
             let mut assembly = Assembly::default();
             let first = Transport::new(&packet(FIRST, 10, MTU_BYTES), None, None);
             assembly.packet(&packet(FIRST, 10, MTU_BYTES), &payload, 10, Some(first), true, None);
             let last = assembly.packet(&packet(LAST, 11, 1), &[9], 11, None, true, None).expect("complete");
-            assert_eq!(last.kept.len(), MAX_KEPT_BYTES);
-            assert_eq!(last.kept.last(), Some(if bytes > MAX_KEPT_BYTES { &7 } else { &9 }));
+            assert_eq!(last.payload.len(), MAX_PAYLOAD_BYTES);
+            assert_eq!(last.payload.last(), Some(if bytes > MAX_PAYLOAD_BYTES { &7 } else { &9 }));
             assert_eq!(last.payload_bytes, u64::from(MTU_BYTES) + 1);
         }
     }
 
     proptest! {
-        /// Messages of any length, their packets in any order within a window: each comes out once, with its bytes.
+        /// Messages of any length, with their packets in any order: each message is emitted once,
+        /// with its length.
         #[test]
         fn any_order_gives_the_same_messages(
             lengths in prop::collection::vec(2u32..6, 1..8),

@@ -1,19 +1,22 @@
-//! Votes of connections for the connection whose requests they answer.
+//! Pairs the two directions of connections by votes: a vote says that one connection carries the
+//! responses to the requests of another.
 
-use crate::model::{Paged, clear_favourite};
+use crate::model::{PagedVec, clear_favorite};
 use smallvec::SmallVec;
 
-/// Candidates that are counted per connection. Beyond that a new one takes the place of the one with the fewest votes, and
-/// goes on from its count (Metwally et al., *Space Saving*): no count is too low, so none looks clearer than it is, and a
-/// candidate with more than one vote in so many is among them in the end.
+/// Candidates counted per connection. A further candidate replaces the one with the fewest votes
+/// and continues from its count (Metwally et al., *Space Saving*). So no count is too low, no
+/// candidate looks clearer than it is, and a candidate with more than one vote in `MAX_PARTNERS` is
+/// kept in the end.
 const MAX_PARTNERS: usize = 16;
 
-/// Votes by number of the connection that answers: nearly all are for one or two.
+/// Votes as (candidate, count), by number of the responding connection. Nearly all connections vote
+/// for one or two candidates.
 #[derive(Debug, Default)]
-pub(super) struct Ballot(Paged<SmallVec<[(u32, u32); 2]>>);
+pub(super) struct Ballot(PagedVec<SmallVec<[(u32, u32); 2]>>);
 
 impl Ballot {
-    /// A vote of one connection for another. Gives how many there are now.
+    /// Adds a vote of a responding connection for a candidate. Returns the candidate's votes.
     pub(super) fn vote(&mut self, connection: u32, candidate: u32) -> u32 {
         let index = connection as usize;
         while index >= self.0.len() {
@@ -33,14 +36,14 @@ impl Ballot {
         fewest.1
     }
 
-    /// Numbers of connections in the other direction, and how often they were voted for.
+    /// Candidates of a connection with their votes.
     pub(super) fn votes(&self, connection: u32) -> &[(u32, u32)] {
         self.0.get(connection as usize).map_or(&[], SmallVec::as_slice)
     }
 
-    /// The connection whose requests this one answers, if that is clear by now.
+    /// The connection whose requests this one responds to, if the votes are clear by now.
     pub(super) fn partner(&self, connection: u32) -> Option<u32> {
-        clear_favourite(self.votes(connection).iter().map(|&(partner, count)| (partner, u64::from(count))))
+        clear_favorite(self.votes(connection).iter().map(|&(partner, count)| (partner, u64::from(count))))
     }
 }
 
@@ -48,7 +51,7 @@ impl Ballot {
 mod tests {
     use super::*;
 
-    /// One vote for each of so many others, then two more for the last of them.
+    /// One vote for each candidate, then two more for the last one.
     fn last_of(candidates: usize) -> Ballot {
         let mut ballot = Ballot::default();
         let last = candidates as u32;
@@ -64,7 +67,7 @@ mod tests {
         assert_eq!((beyond.votes(0).len(), beyond.partner(0)), (MAX_PARTNERS, Some(MAX_PARTNERS as u32 + 1)));
     }
 
-    /// An early candidate with two votes, and one that came too late for a place of its own with two as well.
+    /// An early candidate and one that arrives when the list is full, with two votes each.
     #[test]
     fn a_partner_without_a_place_still_speaks_against_the_others() {
         let mut ballot = Ballot::default();

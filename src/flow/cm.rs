@@ -1,20 +1,21 @@
-//! Connection management messages: who connects to whom, with which queue pairs.
+//! Reads connection management (CM) messages: who connects to whom, with which queue pairs.
 
-use crate::model::Packet;
+use crate::model::PacketRef;
 use crate::model::profile::CmRow;
 use ibscope_parsers::ib::cm::CmMessage;
 use ibscope_parsers::mpi::rdmacm;
 
-/// Notes what the private data parse as: `ranks` compares both sides of the exchange before anything counts.
-fn state(row: &mut CmRow, peer: Option<rdmacm::Peer>) {
+/// Fills in the fields of the private data. `ranks` compares both sides of the exchange before it
+/// uses them.
+fn fill_private_data(row: &mut CmRow, peer: Option<rdmacm::RdmacmPeer>) {
     row.world_rank = peer.map(|peer| peer.world_rank);
     row.mpi_job = peer.map(|peer| peer.job);
     row.mpi_queue = peer.map(|peer| peer.queue);
 }
 
-/// Reads the message of a management packet, if it is one.
+/// Reads the CM message of a management packet; `None` if the packet has none.
 #[must_use]
-pub fn connection_management(packet: Packet<'_>, batch_bytes: &[u8]) -> Option<CmRow> {
+pub fn connection_management(packet: PacketRef<'_>, batch_bytes: &[u8]) -> Option<CmRow> {
     let message = CmMessage::parse(packet.payload(batch_bytes)).ok()?;
     let mut row = CmRow {
         time_ns: packet.time_ns,
@@ -37,14 +38,14 @@ pub fn connection_management(packet: Packet<'_>, batch_bytes: &[u8]) -> Option<C
             row.starting_psn = Some(req.starting_psn.value());
             row.service_id = Some(req.service_id);
             let peer = rdmacm::request(req.private_data);
-            state(&mut row, peer);
+            fill_private_data(&mut row, peer);
             row.mpi_port = peer.map(|peer| peer.port);
             (req.local_comm_id, None)
         }
         CmMessage::Rep(rep) => {
             row.qpn = Some(rep.local_qpn);
             row.starting_psn = Some(rep.starting_psn.value());
-            state(&mut row, rdmacm::reply(rep.private_data));
+            fill_private_data(&mut row, rdmacm::reply(rep.private_data));
             (rep.local_comm_id, Some(rep.remote_comm_id))
         }
         CmMessage::Dreq(dreq) => {

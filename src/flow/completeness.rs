@@ -1,62 +1,66 @@
-//! What the capture missed: request and response numbers that must have passed, and were never seen.
+//! Finds the packets that the capture missed: request and response PSNs that must have been sent
+//! but were never observed.
 //!
-//! A receiver takes requests in the order of their PSNs, so what it acknowledges has reached it, all before included. Of a connection and the
-//! one that answers it (`pairing` tells which):
+//! A receiver takes requests in PSN order, so an ACK shows that all requests up to its PSN arrived.
+//! For a connection and the connection that responds to it (`pairing`):
 //!
 //! ```text
-//! requests seen      4 5 6 . . 9 [READ: 10 11 12 13] 14
-//! answers                       ACK 9   10 . 12 13   ACK 14
-//! never seen               7 8                       two requests, or one READ if responses 7 and 8 were seen
-//! never seen                              11         one response
+//! observed requests   4 5 6 . . 9 [READ: 10 11 12 13] 14
+//! observed responses            ACK 9   10 . 12 13   ACK 14
+//! missing                  7 8                       2 requests; 1 READ if 7 and 8 have responses
+//! missing                                 11         1 response
 //! ```
-//! Both are sets of ranges, which the ledgers hold. They are held against each other when an input ends, and before a ledger forgets.
-//! What was acknowledged behind the last request that was seen is lost as well. A missing ACK cannot be seen, nor what lies before the first request
-//! that was seen or after the last that was acknowledged.
+//! Requests and responses are sets of PSN ranges from the ledgers. They are compared at the end of
+//! an input, and before a ledger forgets runs. Requests that were acknowledged after the last
+//! observed request are missing too. Missing ACKs cannot be found, nor packets before the first
+//! observed request or after the last acknowledged one.
 
-use super::health::{self, Health};
+use super::health::{self, HealthTracker};
 use super::ledger::{Ledger, MAX_HOLE};
 use super::{LARGEST_MTU_BYTES, Tracker};
-use crate::model::health::{Loss, Observed};
-use crate::model::{ConnectionKey, Turn};
+use crate::model::health::{HealthEvents, Loss};
+use crate::model::{ConnectionKey, PacketRole};
 use std::collections::HashMap;
 
 /// PSNs wrap around after this many.
 const PSNS: i64 = 1 << 24;
-/// Votes that are enough to look for no other partner.
+/// Votes that make a partner final: the search for another one ends.
 const ENOUGH_VOTES: u32 = 8;
 
 impl Tracker {
-    /// Called when ledgers fill up: holds what can be held against each other.
+    /// Compares requests with responses as far as possible when a ledger or a list is nearly full.
     #[cold]
-    pub(super) fn reconcile_midway(&mut self, id: u32, turn: Turn) {
-        if turn == Turn::Response {
-            let ledger = &self.connections[id as usize].ledgers[Turn::Response as usize];
+    pub(super) fn reconcile_midway(&mut self, id: u32, role: PacketRole) {
+        if role == PacketRole::Response {
+            let ledger = &self.connections[id as usize].ledgers[PacketRole::Response as usize];
             let health = &mut self.health[id as usize];
-            let by_responses = ledger.crowded(health.used()).then(|| ledger.middle());
-            let by_starts = health.crowded_starts();
+            let by_responses = ledger.is_nearly_full(health.responses_compared()).then(|| ledger.middle());
+            let by_starts = health.responses_to_compare();
             let Some(upto) = by_responses.into_iter().chain(by_starts).max() else { return };
             let own_upto = upto;
-            health.data().used = upto;
+            health.data().responses_compared = upto;
             if let Some((request, _)) = self.clear_partner(id) {
                 let upto = upto + shift(upto, self.health[request as usize].high().unwrap_or(0));
                 self.reconcile(request, Some(id), upto);
             }
             if let Some(data) = &mut self.health[id as usize].data {
-                data.starts.retain(|number| *number >= own_upto);
+                data.first_responses.retain(|number| *number >= own_upto);
             }
             return;
         }
-        let ledger = &self.connections[id as usize].ledgers[Turn::Request as usize];
+        let ledger = &self.connections[id as usize].ledgers[PacketRole::Request as usize];
         let health = &self.health[id as usize];
-        let by_requests = ledger.crowded(health.done()).then(|| ledger.middle());
-        let Some(upto) = health.crowded().into_iter().chain(by_requests).min() else { return };
+        let by_requests = ledger.is_nearly_full(health.requests_compared()).then(|| ledger.middle());
+        let Some(upto) = health.requests_to_compare().into_iter().chain(by_requests).min() else { return };
         let answering = self.answering(id);
         self.reconcile(id, answering, upto);
     }
 
-    /// What was observed of each connection, in the order of their numbers, when the input has ended; `None` where nothing went wrong.
-    pub(super) fn observed(&mut self, keys: &[ConnectionKey]) -> Vec<Option<Box<Observed>>> {
-        // Votes for each request connection, of all that claim it: the clear one answers it, if it has no clearer one itself.
+    /// Health events of each connection at the end of the input, ordered by number; `None` where
+    /// there were none.
+    pub(super) fn observed(&mut self, keys: &[ConnectionKey]) -> Vec<Option<Box<HealthEvents>>> {
+        // Votes for each request connection. The connection with clearly most votes is its
+        // responder, unless that one clearly responds to another connection.
         let mut claims: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
         for id in 0..keys.len() as u32 {
             for (request, votes) in self.pairing.ballot().votes(id) {
@@ -71,28 +75,28 @@ impl Tracker {
             }
         }
         let observed = |id: usize| {
-            let never_seen = self.connections[id].ledgers[Turn::Request as usize].never_seen();
+            let never_seen = self.connections[id].ledgers[PacketRole::Request as usize].missing_numbers();
             let health = self.health.get_mut(id);
-            let open_psns = never_seen.saturating_sub(health.as_ref().map_or(0, |health| health.explained()));
-            let mut observed = health.and_then(Health::take_observed);
-            if open_psns > 0 {
-                observed.get_or_insert_default().open_psns = open_psns;
+            let unobserved_psns = never_seen.saturating_sub(health.as_ref().map_or(0, |health| health.explained()));
+            let mut observed = health.and_then(HealthTracker::take_observed);
+            if unobserved_psns > 0 {
+                observed.get_or_insert_default().unobserved_psns = unobserved_psns;
             }
             observed
         };
         (0..keys.len()).map(observed).collect()
     }
 
-    /// Of so many numbers that no request was seen for, those that responses were seen for: a READ request before the
-    /// path MTU was known takes more numbers than it was thought to.
+    /// Counts the missing request PSNs (of `missing`) whose responses were observed: a READ request
+    /// that was observed before the path MTU was known takes more PSNs than assumed.
     pub(super) fn explained(&self, request: u32, missing: u64) -> u64 {
         if missing == 0 || !self.connections[request as usize].guesses {
             return 0;
         }
         let answers = |id: &u32| self.clear_partner(*id).is_some_and(|(partner, _)| partner == request);
         let Some(answer) = (0..self.connections.len() as u32).find(answers) else { return 0 };
-        let requests = &self.connections[request as usize].ledgers[Turn::Request as usize];
-        let responses = &self.connections[answer as usize].ledgers[Turn::Response as usize];
+        let requests = &self.connections[request as usize].ledgers[PacketRole::Request as usize];
+        let responses = &self.connections[answer as usize].ledgers[PacketRole::Response as usize];
         let (Some(high), Some(other)) = (requests.high(), responses.high()) else { return 0 };
         let by = shift(other, high);
         let mut seen: Vec<(i64, i64)> = Vec::new();
@@ -102,12 +106,12 @@ impl Tracker {
         gaps_between(&asked, i64::MIN, i64::MAX).iter().map(|(start, end)| overlap(&seen, *start, *end)).sum()
     }
 
-    /// The connection whose requests this one answers, where that is clear, and the votes for it.
+    /// The connection whose requests this one responds to, and its votes; `None` while unclear.
     fn clear_partner(&self, answering: u32) -> Option<(u32, u32)> {
         clear(self.pairing.ballot().votes(answering))
     }
 
-    /// The connection that answers this one, while the input goes on.
+    /// The connection that responds to this one, as known before the end of the input.
     fn answering(&mut self, request: u32) -> Option<u32> {
         let answers = |id: &u32| self.clear_partner(*id).filter(|(partner, _)| *partner == request);
         let known = self.health[request as usize].data.as_ref().and_then(|data| data.partner);
@@ -124,7 +128,8 @@ impl Tracker {
         Some(found)
     }
 
-    /// Holds the requests of a connection, below `upto` and as far as they are acknowledged, against what was seen of them and of their answers.
+    /// Compares the requests of a connection with its responses, below `upto` and as far as they
+    /// are acknowledged, and adds the missing packets to its health.
     fn reconcile(&mut self, request: u32, answer: Option<u32>, upto: i64) {
         let Some(high) = self.health[request as usize].high() else { return };
         let mut limit = i64::MIN;
@@ -135,9 +140,9 @@ impl Tracker {
             let ledgers = &self.connections[answer as usize].ledgers;
             let acknowledged = health.acknowledged().into_iter().flatten();
             limit = acknowledged.map(|number| number + shift(number, high) + 1).max().unwrap_or(limit).min(upto);
-            let ledger = &ledgers[Turn::Response as usize];
+            let ledger = &ledgers[PacketRole::Response as usize];
             let by = ledger.high().map_or(0, |number| shift(number, high));
-            starts.extend(health.starts().iter().map(|number| number + by));
+            starts.extend(health.first_responses().iter().map(|number| number + by));
             starts.sort_unstable();
             for (start, end) in ledger.runs() {
                 match responses.last_mut().filter(|last| last.1 == start + by) {
@@ -147,9 +152,9 @@ impl Tracker {
             }
         }
         let pair = self.mtu_of(request);
-        let ledger: &Ledger = &self.connections[request as usize].ledgers[Turn::Request as usize];
+        let ledger: &Ledger = &self.connections[request as usize].ledgers[PacketRole::Request as usize];
         let health = &mut self.health[request as usize];
-        let from = health.done();
+        let from = health.requests_compared();
         let mut requests: Vec<(i64, i64)> = Vec::new();
         ledger.runs().for_each(|(start, end)| health::insert(&mut requests, start, end));
         let region = |ranges: &[(i64, i64)]| gaps_between(ranges, from, limit);
@@ -157,19 +162,20 @@ impl Tracker {
         if explained > 0 {
             health.data().explained += explained;
         }
-        // The path MTU is known by now, if it ever is: READs that were seen before take more numbers than was thought.
+        // Now that the path MTU is known, READs that were observed before it take their true span.
         if let (Some(mtu), Some(data)) = (pair, &mut health.data) {
-            for (number, length_bytes) in std::mem::take(&mut data.guessed) {
+            for (number, length_bytes) in std::mem::take(&mut data.reads_of_unknown_length) {
                 let end = number + i64::from(length_bytes.div_ceil(mtu).max(1));
                 health::insert(&mut requests, number, end);
-                health::insert(&mut data.asked, number, end);
+                health::insert(&mut data.expected_responses, number, end);
             }
         }
         let mut gaps = region(&requests);
-        // What was acknowledged beyond the last that was seen. A READ of unknown span may be what reaches so far.
+        // Requests acknowledged after the last observed one. With READs of unknown span, one of
+        // those may reach that far.
         let seen_upto = requests.last().map_or(limit, |last| last.1.max(from));
         let is_unsure = health.data.as_ref().is_some_and(|data| data.is_unsure);
-        let is_guessed = is_unsure || health.data.as_ref().is_some_and(|data| !data.guessed.is_empty());
+        let is_guessed = is_unsure || health.data.as_ref().is_some_and(|data| !data.reads_of_unknown_length.is_empty());
         if !is_guessed && (1..=MAX_HOLE).contains(&limit.saturating_sub(seen_upto)) {
             gaps.push((seen_upto, limit));
         }
@@ -177,16 +183,18 @@ impl Tracker {
         for (start, end) in gaps {
             let answered = overlap(&responses, start, end);
             let unanswered = (end - start).cast_unsigned() - answered;
-            // What was answered with data was asked for: by one READ for each first response, or one whose first response is missing too.
+            // PSNs with response data belong to READs: one per first response, or one whose first
+            // response is missing too.
             let before = |number: i64| starts.partition_point(|start| *start < number) as u64;
             let begun = before(end) - before(start);
             let reads = if is_unsure { begun } else { begun.max(answered.min(1)) };
-            // What was not is a request each; or a response whose request is missing as well.
+            // Each PSN without response data is one request, or a response whose request is missing
+            // as well.
             loss.requests += reads + unanswered;
             loss.at_least += reads + unanswered;
             loss.at_most += begun.max(answered.min(1)) + 2 * unanswered;
         }
-        for &(start, asked_end) in health.data.iter().flat_map(|data| &data.asked) {
+        for &(start, asked_end) in health.data.iter().flat_map(|data| &data.expected_responses) {
             let (start, end) = (start.max(from), asked_end.min(limit));
             if start < end {
                 let missing = (end - start).cast_unsigned() - overlap(&responses, start, end);
@@ -194,7 +202,7 @@ impl Tracker {
                 loss.at_least += missing;
                 loss.at_most += missing;
             }
-            // What is not compared now never is: it may have been answered, and not all of it.
+            // Responses in this range are never compared later: some of them may be missing.
             let (start, end) = (start.max(limit), asked_end.min(upto));
             if answer.is_some() && upto < i64::MAX && start < end {
                 loss.at_most += (end - start).cast_unsigned() - overlap(&responses, start, end);
@@ -205,13 +213,13 @@ impl Tracker {
         }
         if upto < i64::MAX {
             let data = health.data();
-            data.done = from.max(upto);
-            data.asked.retain(|(_, end)| *end > upto);
-            data.asked.iter_mut().take(1).for_each(|first| first.0 = first.0.max(upto));
+            data.requests_compared = from.max(upto);
+            data.expected_responses.retain(|(_, end)| *end > upto);
+            data.expected_responses.iter_mut().take(1).for_each(|first| first.0 = first.0.max(upto));
         }
     }
 
-    /// Path MTU between the ends of a connection, where it is known.
+    /// Path MTU between the ends of a connection, if known.
     fn mtu_of(&self, id: u32) -> Option<u32> {
         let key = &self.connections[id as usize].key;
         let mtu = self.mtu_bytes.get(&(key.src.min(key.dst), key.src.max(key.dst))).copied()?;
@@ -219,28 +227,30 @@ impl Tracker {
     }
 }
 
-/// The connection with most votes, if no other has half as many, and its votes. Stricter than `clear_favourite` at exactly two to one: loss is not to be
-/// told on a doubt.
+/// The connection with the most votes and these votes, if no other has half as many. This is
+/// stricter than `clear_favorite`, which accepts exactly two to one: a doubtful pair must not
+/// report loss.
 fn clear(votes: &[(u32, u32)]) -> Option<(u32, u32)> {
     let &(best, most) = votes.iter().max_by_key(|(_, count)| *count)?;
     let others = votes.iter().filter(|(other, _)| *other != best).map(|(_, count)| *count).max();
     (most > others.unwrap_or(0).saturating_mul(2)).then_some((best, most))
 }
 
-/// What brings a number of one numbering next to one of another: both are PSNs without their wrap-around, begun at different times.
+/// Offset that moves `number` to within half a wrap-around of `near`: both are unwrapped PSNs, but
+/// their unwrapping began at different times.
 const fn shift(number: i64, near: i64) -> i64 {
     (near - number + PSNS / 2).div_euclid(PSNS) * PSNS
 }
 
-/// What lies between the ranges, from `from` and below `limit`. A jump over more numbers than a sender can have under way is a new connection
-/// on an old queue pair number, and no gap.
+/// Gaps between the ranges, from `from` and below `limit`. A jump over more than [`MAX_HOLE`]
+/// numbers is no gap but a new connection on a reused queue pair number.
 fn gaps_between(ranges: &[(i64, i64)], from: i64, limit: i64) -> Vec<(i64, i64)> {
     let between = ranges.windows(2).map(|pair| (pair[0].1, pair[1].0));
     let gaps = between.filter(|(start, end)| end - start <= MAX_HOLE);
     gaps.map(|(start, end)| (start.max(from), end.min(limit))).filter(|(start, end)| start < end).collect()
 }
 
-/// How many numbers of a range are in the list.
+/// How many numbers from `start` to `end` the sorted ranges contain.
 fn overlap(ranges: &[(i64, i64)], start: i64, end: i64) -> u64 {
     let first = ranges.partition_point(|range| range.1 <= start);
     let inside = ranges.get(first..).unwrap_or_default().iter().take_while(|range| range.0 < end);
@@ -252,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numberings_are_brought_together() {
+    fn shift_aligns_unwrapped_psns() {
         assert_eq!(shift(5, 10), 0);
         assert_eq!(shift(3, PSNS + 1), PSNS);
         assert_eq!(shift(PSNS + 3, 5), -PSNS);

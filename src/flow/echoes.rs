@@ -1,29 +1,32 @@
-//! Answers that repeat the number of a request: they pair the two directions of a connection, as acknowledgements do.
+//! Pairs the two directions of a connection by request numbers that the receiver repeats.
 //!
-//! A ready to send carries the sender's request number, and the receiver's answer (clear to send, done) repeats it. The
-//! answer comes on the other direction of the same connection, or at least between the same processes.
+//! A ready-to-send carries the sender's request number, and the receiver's reply (clear-to-send or
+//! done) repeats it. The reply comes on the other direction of the same connection, or at least
+//! from the same process.
 
 use super::ballot::Ballot;
 use crate::model::HashMap;
 use ibscope_parsers::Endpoint;
-use ibscope_parsers::mpi::Name;
+use ibscope_parsers::mpi::MpiMessageId;
 
-/// Requests that may wait for their answer. Beyond that all are forgotten: the answers were not captured.
+/// Request numbers that may wait for a reply. When there are more, all are dropped: their replies
+/// were not captured.
 const MAX_WAITING: usize = 1 << 12;
-/// Connections whose requests with the same number may wait.
+/// Connections that may wait with the same request number.
 const MAX_NAMESAKES: usize = 16;
 
-/// Votes for the other direction of connections.
+/// Waiting requests, and votes for the other direction of connections.
 #[derive(Debug, Default)]
 pub(super) struct Echoes {
-    /// Numbers of connections by sender, receiver and request: processes of one node may use the same numbers.
-    waiting: HashMap<(Endpoint, Endpoint, Name), Vec<u32>>,
+    /// Connections by sender, receiver and request number. Processes of one node may use the same
+    /// numbers.
+    waiting: HashMap<(Endpoint, Endpoint, MpiMessageId), Vec<u32>>,
     ballot: Ballot,
 }
 
 impl Echoes {
-    /// A request that will be repeated.
-    pub(super) fn request(&mut self, (src, dst): (Endpoint, Endpoint), name: Name, connection: u32) {
+    /// Notes a request whose number a reply will repeat.
+    pub(super) fn request(&mut self, (src, dst): (Endpoint, Endpoint), name: MpiMessageId, connection: u32) {
         if self.waiting.len() >= MAX_WAITING {
             self.waiting.clear();
         }
@@ -33,15 +36,16 @@ impl Echoes {
         }
     }
 
-    /// An answer that repeats one, from its receiver: a vote for each connection that waits for it.
-    pub(super) fn answer(&mut self, (src, dst): (Endpoint, Endpoint), name: Name, connection: u32) {
+    /// Takes the reply to a request, from its receiver: one vote for each connection that waits for
+    /// it.
+    pub(super) fn answer(&mut self, (src, dst): (Endpoint, Endpoint), name: MpiMessageId, connection: u32) {
         let Some(candidates) = self.waiting.get(&(dst, src, name)) else { return };
         for candidate in candidates {
             self.ballot.vote(connection, *candidate);
         }
     }
 
-    /// The votes of connections that answer.
+    /// The votes of the replying connections.
     pub(super) const fn ballot(&self) -> &Ballot {
         &self.ballot
     }
@@ -60,18 +64,18 @@ mod tests {
 
     fn answer(echoes: &mut Echoes, number: u64) {
         let (src, dst) = ends();
-        echoes.answer((dst, src), Name::Request(number), ANSWERING);
+        echoes.answer((dst, src), MpiMessageId::SenderRequest(number), ANSWERING);
     }
 
     #[test]
-    fn requests_beyond_those_that_may_wait_take_the_place_of_all() {
+    fn one_request_more_than_may_wait_drops_all() {
         let waiting = |requests: u64| {
             let mut echoes = Echoes::default();
-            (0..requests).for_each(|number| echoes.request(ends(), Name::Request(number), number as u32));
+            (0..requests).for_each(|number| echoes.request(ends(), MpiMessageId::SenderRequest(number), number as u32));
             (0..requests).for_each(|number| answer(&mut echoes, number));
             echoes.ballot().votes(ANSWERING).iter().map(|(_, votes)| u64::from(*votes)).sum::<u64>()
         };
-        // Each answer votes once, or finds nothing.
+        // Each reply votes once, or finds no request.
         let most = MAX_WAITING as u64;
         assert!(waiting(most) >= most / 16);
         assert_eq!(waiting(most + 1), 1);
@@ -81,11 +85,11 @@ mod tests {
     fn connections_of_one_request_number_are_bounded() {
         for connections in [MAX_NAMESAKES as u32, MAX_NAMESAKES as u32 + 1] {
             let mut echoes = Echoes::default();
-            (0..connections).for_each(|connection| echoes.request(ends(), Name::Request(7), connection));
+            (0..connections).for_each(|connection| echoes.request(ends(), MpiMessageId::SenderRequest(7), connection));
             answer(&mut echoes, 7);
             let votes: Vec<u32> = echoes.ballot().votes(ANSWERING).iter().map(|(voted, _)| *voted).collect();
             assert_eq!(votes, (0..MAX_NAMESAKES as u32).collect::<Vec<_>>());
-            // Which of them is meant is open.
+            // The candidates have equal votes, so none is chosen.
             assert_eq!(echoes.ballot().partner(ANSWERING), None);
         }
     }

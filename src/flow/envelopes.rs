@@ -1,132 +1,138 @@
-//! What the first packets of a connection's messages show of an MPI library.
+//! Recognizes the MPI library and the envelope in the first packet of each message of a connection.
 
 use super::ledger::Ledger;
 use crate::model::PacketRecord;
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
-use ibscope_parsers::mpi::{self, Carrier, Form, Head, Identity, Matching, Part, Payload};
+use ibscope_parsers::mpi::{self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload};
 
-/// UCX endpoints whose datagram numbers are remembered per pair of UD queue pairs: two interfaces have one or a few. Beyond
-/// that the oldest is forgotten, and a datagram of it that comes again counts as new.
+/// UCX endpoints whose datagram numbers are kept per pair of UD queue pairs; two interfaces have
+/// one or a few. A further one replaces the oldest, whose retransmitted datagrams then count as
+/// new.
 const MAX_UD_ENDPOINTS: usize = 16;
-/// UCX numbers the datagrams of an endpoint from 1 on (`UCT_UD_INITIAL_PSN`).
+/// First datagram number of a UCX endpoint (`UCT_UD_INITIAL_PSN`).
 const FIRST_DATAGRAM: u16 = 1;
-/// The first ones connect, in forms that are not read: so many at most.
-const CONNECTING: u16 = 16;
-/// Longest message whose envelope may be left out of the next one (MVAPICH2's header caching), in bytes.
+/// Maximum number of datagrams that connect an endpoint; their formats are not parsed.
+const CONNECTING_DATAGRAMS: u16 = 16;
+/// Longest message in bytes whose envelope the next message may leave out (MVAPICH2's header
+/// caching).
 const MAX_CACHED_BYTES: u64 = 255;
 
-/// The memory of one connection.
+/// Library and envelope state of one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Envelopes {
-    /// The form that most messages have shown, and by how many it leads.
-    usual: Option<(Form, u32)>,
-    /// What some libraries alone need.
-    seldom: Option<Box<Seldom>>,
+    /// Library stack that most messages showed, and its lead in messages.
+    usual_form: Option<(LibraryStack, u32)>,
+    /// State that only some libraries need.
+    library_state: Option<Box<LibraryState>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Seldom {
-    /// UCX repeats datagrams under new PSNs: its own numbers, by receiver endpoint.
+struct LibraryState {
+    /// UCX's own datagram numbers by receiver endpoint, because UCX retransmits datagrams under new
+    /// PSNs.
     datagrams: Vec<(u32, Ledger)>,
-    /// Datagrams to endpoints that were forgotten that their numbers show to be missing.
+    /// Missing datagrams of the endpoints that were dropped.
     missing_before: u64,
-    /// Endpoints were forgotten.
-    forgets: bool,
-    /// The lowest of these numbers, to whatever endpoint.
+    /// Endpoints were dropped.
+    forgot_endpoints: bool,
+    /// Lowest datagram number to any endpoint.
     lowest: Option<u16>,
-    /// Envelope of the last small message.
+    /// Envelope of the latest small message.
     cached: Option<Identity>,
 }
 
-/// What the first packet of a message is.
+/// Result of [`Envelopes::first`].
 #[derive(Clone, Copy, Debug)]
-pub(super) enum First {
-    /// Of an MPI library.
-    Known(Head),
-    /// The same message again, under a new number.
-    Repeated,
-    /// Nothing that is known.
+pub(super) enum FirstPacket {
+    /// A message of an MPI library.
+    Recognized(MpiHeader),
+    /// A retransmission under a new PSN.
+    Retransmitted,
+    /// A message of no known library.
     Unknown,
-    /// Plain data as a rule: that it shows no envelope says nothing about the library.
+    /// Normally plain data: a missing envelope says nothing about the library.
     Data,
 }
 
 impl Envelopes {
-    /// Looks at the first packet of a SEND, WRITE or datagram.
-    pub(super) fn first(&mut self, packet: &PacketRecord, batch_bytes: &[u8]) -> First {
+    /// Classifies the first packet of a SEND, WRITE or datagram.
+    pub(super) fn first(&mut self, packet: &PacketRecord, batch_bytes: &[u8]) -> FirstPacket {
         let opcode = packet.opcode();
         let is_datagram = opcode.service() == Service::Ud;
         let q_key = if is_datagram { q_key(packet, batch_bytes) } else { None };
-        let Some(carrier) = Carrier::of(opcode, q_key, packet.extension) else {
-            return if is_datagram { First::Unknown } else { First::Data };
+        let Some(carrier) = Carrier::from_opcode(opcode, q_key, packet.extension) else {
+            return if is_datagram { FirstPacket::Unknown } else { FirstPacket::Data };
         };
-        let usual = self.usual.map(|(form, _)| form);
+        let usual = self.usual_form.map(|(form, _)| form);
         let packet_bytes = u32::from(packet.payload_bytes);
         let payload = Payload {
             captured: packet.payload(batch_bytes),
             packet_bytes,
             message_bytes: carrier.message_bytes(opcode, packet_bytes),
         };
-        let Some(head) = mpi::recognise(carrier, &payload, usual) else {
-            return if opcode.is_write() { First::Data } else { First::Unknown };
+        let Some(head) = mpi::recognize(carrier, &payload, usual) else {
+            return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown };
         };
-        if self.is_repeated(&head) {
-            return First::Repeated;
+        if self.is_retransmitted(&head) {
+            return FirstPacket::Retransmitted;
         }
-        self.usual = match self.usual {
-            Some((form, lead)) if form == head.form => Some((form, lead.saturating_add(1))),
+        self.usual_form = match self.usual_form {
+            Some((form, lead)) if form == head.stack => Some((form, lead.saturating_add(1))),
             Some((form, lead)) if lead > 0 => Some((form, lead - 1)),
-            _ => Some((head.form, 0)),
+            _ => Some((head.stack, 0)),
         };
-        if let Part::Start(start) = head.part
-            && let Matching::Named(identity) = start.envelope.matching
+        if let MpiMessagePart::Start(start) = head.part
+            && let MatchFields::Named(identity) = start.envelope.matching
             && opcode.is_write()
-            && start.envelope.length.of(0) <= MAX_CACHED_BYTES
+            && start.envelope.length.in_message(0) <= MAX_CACHED_BYTES
         {
-            self.seldom.get_or_insert_default().cached = Some(identity);
+            self.library_state.get_or_insert_default().cached = Some(identity);
         }
-        First::Known(head)
+        FirstPacket::Recognized(head)
     }
 
-    /// The connection is of a library that puts several messages into one.
+    /// True if the library of this connection puts several messages into one transport message.
     pub(super) fn may_hold_several(&self) -> bool {
-        matches!(self.usual, Some((Form::Ob1 | Form::Mvapich2, _)))
+        matches!(self.usual_form, Some((LibraryStack::Ob1 | LibraryStack::Mvapich2, _)))
     }
 
-    /// The envelope that a message without its own has.
+    /// Envelope of a message that leaves out its own.
     pub(super) fn cached(&self) -> Option<Identity> {
-        self.seldom.as_ref().and_then(|seldom| seldom.cached)
+        self.library_state.as_ref().and_then(|state| state.cached)
     }
 
-    /// Datagrams that UCX's own numbers show to be missing, from the first that was seen on; `None` without such numbers.
+    /// Missing datagrams after the first observed one, by UCX's own numbers; `None` without such
+    /// numbers.
     pub(super) fn missing_datagrams(&self) -> Option<u64> {
-        let seldom = self.seldom.as_ref().filter(|seldom| !seldom.datagrams.is_empty())?;
-        let known: u64 = seldom.datagrams.iter().map(|(_, ledger)| ledger.never_seen()).sum();
-        Some(seldom.missing_before + known)
+        let state = self.library_state.as_ref().filter(|state| !state.datagrams.is_empty())?;
+        let known: u64 = state.datagrams.iter().map(|(_, ledger)| ledger.missing_numbers()).sum();
+        Some(state.missing_before + known)
     }
 
-    /// True where datagrams that come again may not be known any more.
+    /// True if retransmitted datagrams may have counted as new.
     pub(super) fn overflowed(&self) -> bool {
-        let overflows = |seldom: &Seldom| seldom.forgets || seldom.datagrams.iter().any(|(_, own)| own.overflowed());
-        self.seldom.as_deref().is_some_and(overflows)
+        let overflows =
+            |state: &LibraryState| state.forgot_endpoints || state.datagrams.iter().any(|(_, own)| own.overflowed());
+        self.library_state.as_deref().is_some_and(overflows)
     }
 
-    /// Datagrams before the first that was seen, by the same numbers.
+    /// Datagrams before the first observed one, by UCX's own numbers.
     pub(super) fn datagrams_before(&self) -> u64 {
-        let lowest = self.seldom.as_ref().and_then(|seldom| seldom.lowest);
-        lowest.filter(|lowest| *lowest > CONNECTING).map_or(0, |lowest| u64::from(lowest - FIRST_DATAGRAM))
+        let lowest = self.library_state.as_ref().and_then(|state| state.lowest);
+        lowest.filter(|lowest| *lowest > CONNECTING_DATAGRAMS).map_or(0, |lowest| u64::from(lowest - FIRST_DATAGRAM))
     }
 
-    fn is_repeated(&mut self, head: &Head) -> bool {
+    fn is_retransmitted(&mut self, head: &MpiHeader) -> bool {
         let Some(datagram) = head.datagram else { return false };
-        let Seldom { datagrams, missing_before, forgets, lowest, .. } = &mut **self.seldom.get_or_insert_default();
+        let LibraryState { datagrams, missing_before, forgot_endpoints: forgets, lowest, .. } =
+            &mut **self.library_state.get_or_insert_default();
         *lowest = Some(lowest.map_or(datagram.sequence, |lowest| lowest.min(datagram.sequence)));
         if let Some((_, ledger)) = datagrams.iter_mut().find(|(endpoint, _)| *endpoint == datagram.endpoint) {
             return ledger.note_u16(datagram.sequence) > 1;
         }
         if datagrams.len() == MAX_UD_ENDPOINTS {
             let (_, oldest) = datagrams.remove(0);
-            *missing_before += oldest.never_seen();
+            *missing_before += oldest.missing_numbers();
             *forgets = true;
         }
         let mut ledger = Ledger::default();
@@ -146,12 +152,12 @@ fn q_key(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<u32> {
     Some(extensions(packet, batch_bytes)?.deth?.q_key)
 }
 
-/// The RDMA header of a packet, where it has one.
+/// RDMA header of a packet, if it has one.
 pub(super) fn reth(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<Reth> {
     extensions(packet, batch_bytes)?.reth
 }
 
-/// The immediate data of the last packet of an RDMA WRITE, where it has some.
+/// Immediate data of the last packet of an RDMA WRITE, if it has some.
 pub(super) fn immediate(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<u32> {
     let opcode = packet.opcode();
     if !(opcode.is_write() && opcode.has_immediate()) {
@@ -163,33 +169,35 @@ pub(super) fn immediate(packet: &PacketRecord, batch_bytes: &[u8]) -> Option<u32
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::PacketFields;
+    use ibscope_parsers::ib::Opcode;
     use ibscope_parsers::mpi::ucx::Datagram;
 
-    fn is_repeated(envelopes: &mut Envelopes, endpoint: u32, sequence: u16) -> bool {
+    fn is_retransmitted(envelopes: &mut Envelopes, endpoint: u32, sequence: u16) -> bool {
         let datagram = Some(Datagram { endpoint, sequence });
-        envelopes.is_repeated(&Head { form: Form::UcxUd, part: Part::Control, datagram })
+        envelopes.is_retransmitted(&MpiHeader { stack: LibraryStack::UcxUd, part: MpiMessagePart::Control, datagram })
     }
 
-    /// Datagrams 1 and 3 to each endpoint: one is missing of each.
+    /// Datagrams 1 and 3 to each endpoint: one datagram per endpoint is missing.
     fn of_endpoints(endpoints: u32) -> Envelopes {
         let mut envelopes = Envelopes::default();
         for endpoint in 0..endpoints {
-            assert!([1, 3].iter().all(|sequence| !is_repeated(&mut envelopes, endpoint, *sequence)));
+            assert!([1, 3].iter().all(|sequence| !is_retransmitted(&mut envelopes, endpoint, *sequence)));
         }
         envelopes
     }
 
     #[test]
-    fn endpoints_beyond_those_that_are_remembered_are_said() {
+    fn endpoints_beyond_the_limit_are_reported_as_overflow() {
         let most = MAX_UD_ENDPOINTS as u32;
         let mut at = of_endpoints(most);
         assert_eq!((at.overflowed(), at.missing_datagrams()), (false, Some(u64::from(most))));
-        assert!((0..most).all(|endpoint| is_repeated(&mut at, endpoint, 3)));
+        assert!((0..most).all(|endpoint| is_retransmitted(&mut at, endpoint, 3)));
         let mut beyond = of_endpoints(most + 1);
         assert_eq!((beyond.overflowed(), beyond.missing_datagrams()), (true, Some(u64::from(most) + 1)));
-        assert!((1..=most).all(|endpoint| is_repeated(&mut beyond, endpoint, 3)));
-        // Of the first one nothing is known any more.
-        assert!(!is_repeated(&mut beyond, 0, 3));
+        assert!((1..=most).all(|endpoint| is_retransmitted(&mut beyond, endpoint, 3)));
+        // The first endpoint was dropped.
+        assert!(!is_retransmitted(&mut beyond, 0, 3));
     }
 
     /// A message of MVAPICH2 in a slot of its ring: flag, envelope, data, flag.
@@ -207,20 +215,26 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_of_a_longer_message_is_not_the_next_ones() {
+    fn a_message_does_not_take_the_envelope_of_a_longer_message() {
         let mut envelopes = Envelopes::default();
-        // The library remembers the second one and not the third.
+        // The envelope of the second message is cached, that of the third is not.
         for (tag, bytes, remembered) in
             [(7, MAX_CACHED_BYTES - 1, 7), (8, MAX_CACHED_BYTES, 8), (9, MAX_CACHED_BYTES + 1, 8)]
         {
             let payload = slot(tag, bytes as usize);
             let length = payload.len() as u16;
-            let number = (crate::model::Kind::Data, ibscope_parsers::Psn::new(0), false);
-            let opcode = (ibscope_parsers::ib::Opcode(0x0A), 0);
-            let marks = crate::model::Marks::default();
-            let packet = PacketRecord::new(0, opcode, number, marks, 30, length.into(), 0, (length, length));
+            let packet = PacketRecord::new(PacketFields {
+                opcode: Opcode(0x0A),
+                extension: length.into(),
+                payload_bytes: length,
+                captured_payload_bytes: length,
+                ..PacketFields::default()
+            });
             let head = envelopes.first(&packet, &payload);
-            assert!(matches!(head, First::Known(Head { form: Form::Mvapich2, .. })), "{head:?}");
+            assert!(
+                matches!(head, FirstPacket::Recognized(MpiHeader { stack: LibraryStack::Mvapich2, .. })),
+                "{head:?}"
+            );
             assert_eq!(envelopes.cached().map(|identity| identity.tag), Some(remembered));
         }
     }

@@ -1,122 +1,136 @@
-//! What goes wrong on one connection, from every packet of it.
+//! Health of one connection: retransmission episodes, late packets, NAKs, marks and the requests
+//! whose responses are still expected.
 //!
-//! **Go-back-N**: the requests of a sender run upwards by PSN. Where one lies at or below the highest so far, the sender has stepped back; the
-//! run from there to the next new PSN (or to the next step back) is an episode if it repeats at least one packet.
+//! **Go-back-N**: a sender numbers its requests upwards. A request at or below the highest PSN so
+//! far shows that the sender has stepped back. The packets from there to the next new PSN, or to
+//! the next step back, are an episode if at least one of them is a retransmission.
 //!
 //! ```text
-//! PSN     4  5  6  7 | 5  6  7  8         an episode of 3 packets; its cost is the time from the first 5 to the second
+//! PSN   4  5  6  7 | 5  6  7  8     episode of 3 packets; cost: from the first 5 to the second 5
 //! ```
-//! Whether the second sight of a packet is a repeat or a mirror copy is known at the end only, so episodes are kept for both readings: with one
-//! observation point every sight is a transmission, with two the first, third ... are.
+//! Only the end of the input shows whether second observations are mirror copies. So episodes are
+//! counted for both cases: with one observation point every observation is a transmission, with two
+//! only the first, third, fifth and so on are.
 
-use super::reaction::{self, Running};
-use crate::model::health::{Episodes, Observed};
-use crate::model::{Marks, PacketRecord};
+use super::reaction::{self, ReactionMeasurement};
+use crate::model::health::{Episodes, HealthEvents};
+use crate::model::{PacketFlags, PacketRecord, PsnDigest};
 use ibscope_parsers::ib::{Aeth, AethKind, NakCode};
 
-/// First transmissions whose time is remembered, and steps between them and those that are remembered for longer.
-const RECENT: usize = 32;
-/// Times that are remembered for longer, one per [`RECENT`] packets.
-const SPARSE: usize = 32;
-/// Requests for data that wait to be compared with the responses: from then on `completeness` compares what it can. A queue pair has 16 under
-/// way at most.
-const MAX_ASKED: usize = 128;
-/// READ requests whose number of responses is not known yet. Of further ones it stays unknown, so responses that no request
-/// asks for prove no lost request.
-const MAX_GUESSED: usize = 64;
-/// First responses to requests that wait to be held against the requests.
-const MAX_STARTS: usize = 512;
+/// Latest first transmissions whose time is kept. Also the distance between the sparse times.
+const RECENT_PACKETS: usize = 32;
+/// Older times that are kept, one per [`RECENT_PACKETS`] packets.
+const SPARSE_TIMES: usize = 32;
+/// Ranges of expected responses that a connection may have; when it reaches this number,
+/// `completeness` compares what it can. A queue pair has at most 16 READs in flight.
+const MAX_EXPECTED_RANGES: usize = 128;
+/// READ requests with an unknown number of responses that are kept. If there are more, responses
+/// without a request no longer prove that a request is missing.
+const MAX_READS_OF_UNKNOWN_LENGTH: usize = 64;
+/// First responses that wait to be compared with the requests.
+const MAX_FIRST_RESPONSES: usize = 512;
 
-/// Second sights of requests that settle that all of them stand twice, if they are more than half of the first.
+/// Second observations after which all requests are taken to be observed twice, if they are more
+/// than half of the first observations.
 const ENOUGH_COPIES: u32 = 64;
 
-/// Stands for "nothing yet".
-const NOTHING: i64 = i64::MIN;
+/// No number yet.
+const NONE_YET: i64 = i64::MIN;
 
-/// The health of one connection, as far as it can be told before its input has ended. What most connections do not have stands apart.
+/// Health of one connection before the end of its input. State that most connections do not need is
+/// boxed.
 #[derive(Debug)]
-pub(super) struct Health {
-    /// Highest number that a request took; READ requests take several.
+pub(super) struct HealthTracker {
+    /// Highest PSN that a request took; a READ request takes several.
     high: i64,
-    /// Highest response number.
+    /// Highest PSN of a response.
     high_response: i64,
-    /// Highest request number of the other direction that this one has acknowledged, in the numbering of its ACKs.
+    /// Highest request PSN of the other direction that this connection acknowledged, unwrapped by
+    /// its ACK ledger.
     acknowledged: i64,
-    /// Numbers and times of the first transmissions of requests. Two rings, one behind the other: of the last ones, and from the time that they come
-    /// round of every 32nd.
-    sent_ns: Vec<Sent>,
+    /// PSNs and times of the first transmissions of requests, in two rings one after the other: the
+    /// latest [`RECENT_PACKETS`], and every 32nd of the older ones.
+    sent_ns: Vec<SentTime>,
     sent: u32,
-    copies: u32,
-    /// Something waits for new requests: a run that they end, or a measurement.
-    waits: bool,
-    /// Requests stand twice, so only the reading of two points goes on.
-    twice: bool,
-    /// What is held against what comes back.
-    pub(super) data: Option<Box<Data>>,
-    trouble: Option<Box<Trouble>>,
+    mirror_copies: u32,
+    /// The next new request ends an episode or belongs to a running measurement.
+    is_awaiting_request: bool,
+    /// Requests are observed twice, so only the case of two observation points is counted further.
+    observed_twice: bool,
+    /// Requests for data and their responses.
+    pub(super) data: Option<Box<DataRequests>>,
+    anomalies: Option<Box<Anomalies>>,
+    /// Requests that ask for an ACK, and ACKs without NAKs, each PSN once.
+    pub(super) asking: PsnDigest,
+    pub(super) acks: PsnDigest,
 }
 
-/// Requests that are answered with data and those answers, and what has been made of all requests and answers before the end.
+/// Requests for data, their responses, and how far requests and responses have been compared
+/// already.
 #[derive(Debug)]
-pub(super) struct Data {
-    /// The connection that answers this one.
+pub(super) struct DataRequests {
+    /// The connection that responds to this one.
     pub(super) partner: Option<u32>,
-    /// Requests below this number have been held against what came back, and responses below this one were used for that.
-    pub(super) done: i64,
-    pub(super) used: i64,
-    /// Request numbers never seen that lie below `done` and were acknowledged.
+    /// Requests below `requests_compared` have been compared; responses below `responses_compared`
+    /// were used for it.
+    pub(super) requests_compared: i64,
+    pub(super) responses_compared: i64,
+    /// Missing request PSNs below `requests_compared` that were acknowledged.
     pub(super) explained: u64,
-    /// Numbers that responses must come for: sorted, disjoint ranges.
-    pub(super) asked: Vec<(i64, i64)>,
-    /// Numbers of the first response of each request, as far as they may still be needed.
-    pub(super) starts: Vec<i64>,
-    /// READ requests, with their length, that were seen before the path MTU was known.
-    pub(super) guessed: Vec<(i64, u32)>,
-    /// There were more of them.
+    /// PSNs that need a response: sorted, disjoint ranges.
+    pub(super) expected_responses: Vec<(i64, i64)>,
+    /// PSNs of the first response of each request, as far as later comparisons need them.
+    pub(super) first_responses: Vec<i64>,
+    /// PSN and length in bytes of READ requests that were observed before the path MTU was known.
+    pub(super) reads_of_unknown_length: Vec<(i64, u32)>,
+    /// There were more than [`MAX_READS_OF_UNKNOWN_LENGTH`] such READ requests.
     pub(super) is_unsure: bool,
 }
 
-impl Default for Data {
+impl Default for DataRequests {
     fn default() -> Self {
         Self {
             partner: None,
-            done: NOTHING,
-            used: NOTHING,
+            requests_compared: NONE_YET,
+            responses_compared: NONE_YET,
             explained: 0,
-            asked: Vec::new(),
-            starts: Vec::new(),
-            guessed: Vec::new(),
+            expected_responses: Vec::new(),
+            first_responses: Vec::new(),
+            reads_of_unknown_length: Vec::new(),
             is_unsure: false,
         }
     }
 }
 
-/// What goes wrong.
+/// State of connections with anomalies.
 #[derive(Debug, Default)]
-struct Trouble {
-    readings: [Reading; 2],
-    /// What a notification of congestion does.
-    reaction: Option<Running>,
-    observed: Box<Observed>,
+struct Anomalies {
+    episode_states: [EpisodeState; 2],
+    /// Running measurement after a congestion notification.
+    reaction: Option<ReactionMeasurement>,
+    observed: Box<HealthEvents>,
+    /// NAKs about requests that were observed once, and about requests that were not observed.
+    naked: [u64; 2],
 }
 
-/// When a request was sent first: 40 bits of nanoseconds (18 minutes), 24 of the number. One word, so that a line holds eight.
+/// PSN and time of a first transmission: 40 bits of nanoseconds (18 minutes) and 24 bits of PSN, in
+/// one word, so that a cache line holds eight.
 #[derive(Clone, Copy, Debug)]
-struct Sent(u64);
+struct SentTime(u64);
 
-impl Sent {
+impl SentTime {
     const NUMBER_BITS: u32 = 24;
 
     const fn new(number: i64, time_ns: i64) -> Self {
         Self(time_ns.cast_unsigned() << Self::NUMBER_BITS | number.cast_unsigned() & 0xFF_FFFF)
     }
 
-    /// The number, which lies at or below `high`, by less than the sequence is long.
+    /// The unwrapped PSN: the highest one at or below `high` with these 24 bits.
     const fn number(self, high: i64) -> i64 {
         high - (high.wrapping_sub(self.0.cast_signed()) & 0xFF_FFFF)
     }
 
-    /// The time, which lies within 9 minutes of `now_ns`.
+    /// The time, if it is within 9 minutes of `now_ns`.
     const fn time_ns(self, now_ns: i64) -> i64 {
         let ago = now_ns.cast_unsigned() << Self::NUMBER_BITS;
         let ago = ago.wrapping_sub(self.0 >> Self::NUMBER_BITS << Self::NUMBER_BITS);
@@ -124,156 +138,182 @@ impl Sent {
     }
 }
 
-/// The current run of one reading.
+/// The current run of packets after a step back.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reading {
+struct EpisodeState {
     open: bool,
     counted: bool,
-    last: i64,
+    last_number: i64,
     began_ns: i64,
     first_sent_ns: Option<i64>,
 }
 
-impl Default for Health {
+impl Default for HealthTracker {
     fn default() -> Self {
         Self {
-            high: NOTHING,
-            high_response: NOTHING,
-            acknowledged: NOTHING,
+            high: NONE_YET,
+            high_response: NONE_YET,
+            acknowledged: NONE_YET,
             sent_ns: Vec::new(),
             sent: 0,
-            copies: 0,
-            waits: false,
-            twice: false,
+            mirror_copies: 0,
+            is_awaiting_request: false,
+            observed_twice: false,
             data: None,
-            trouble: None,
+            anomalies: None,
+            asking: PsnDigest::default(),
+            acks: PsnDigest::default(),
         }
     }
 }
 
-impl Health {
-    /// What went wrong, to be added to.
-    pub(super) fn observed(&mut self) -> &mut Observed {
-        &mut self.trouble().observed
+impl HealthTracker {
+    /// The health events, to add to.
+    pub(super) fn observed(&mut self) -> &mut HealthEvents {
+        &mut self.anomalies().observed
     }
 
-    /// The same given up, where anything did.
-    pub(super) fn take_observed(&mut self) -> Option<Box<Observed>> {
-        self.trouble.take().map(|trouble| trouble.observed).filter(|observed| **observed != Observed::default())
+    /// Takes the health events, if there are any.
+    pub(super) fn take_observed(&mut self) -> Option<Box<HealthEvents>> {
+        self.anomalies
+            .as_mut()
+            .map(|trouble| std::mem::take(&mut trouble.observed))
+            .filter(|observed| **observed != HealthEvents::default())
     }
 
-    /// What is held against what comes back, to be added to.
-    pub(super) fn data(&mut self) -> &mut Data {
+    /// Requests for data and their responses, to add to.
+    pub(super) fn data(&mut self) -> &mut DataRequests {
         self.data.get_or_insert_default()
     }
 
-    /// Requests below this number have been held against what came back.
-    pub(super) fn done(&self) -> i64 {
-        self.data.as_ref().map_or(NOTHING, |data| data.done)
+    /// Requests below this number have been compared with their responses.
+    pub(super) fn requests_compared(&self) -> i64 {
+        self.data.as_ref().map_or(NONE_YET, |data| data.requests_compared)
     }
 
-    /// Responses below this number were used for that.
-    pub(super) fn used(&self) -> i64 {
-        self.data.as_ref().map_or(NOTHING, |data| data.used)
+    /// Responses below this number have been used for that comparison.
+    pub(super) fn responses_compared(&self) -> i64 {
+        self.data.as_ref().map_or(NONE_YET, |data| data.responses_compared)
     }
 
-    /// Request numbers never seen that lie below `done` and were acknowledged.
+    /// Missing request PSNs below [`Self::requests_compared`] that were acknowledged.
     pub(super) fn explained(&self) -> u64 {
         self.data.as_ref().map_or(0, |data| data.explained)
     }
 
-    /// Numbers of first responses.
-    pub(super) fn starts(&self) -> &[i64] {
-        self.data.as_ref().map_or(&[], |data| &data.starts)
+    /// PSNs of first responses.
+    pub(super) fn first_responses(&self) -> &[i64] {
+        self.data.as_ref().map_or(&[], |data| &data.first_responses)
     }
 
-    fn trouble(&mut self) -> &mut Trouble {
-        self.trouble.get_or_insert_default()
+    fn anomalies(&mut self) -> &mut Anomalies {
+        self.anomalies.get_or_insert_default()
     }
 
-    /// A request of a connected service that takes `span` numbers.
+    /// Takes a request of a connected service that takes `span` PSNs.
     #[inline]
     pub(super) fn request(&mut self, number: i64, span: u32, occurrence: u32, time_ns: i64) {
         if number > self.high {
             self.high = number + i64::from(span.max(1)) - 1;
-            if self.waits {
-                self.new_one(time_ns);
+            if self.is_awaiting_request {
+                self.first_transmission(time_ns);
             }
             self.remember(number, time_ns);
             return;
         }
-        if self.twice && occurrence.is_multiple_of(2) {
+        if self.observed_twice && occurrence.is_multiple_of(2) {
             return;
         }
-        self.not_new(number, occurrence, time_ns);
+        self.later_occurrence(number, occurrence, time_ns);
     }
 
-    /// A new request where something waits for it.
-    fn new_one(&mut self, time_ns: i64) {
-        let Trouble { readings, reaction, observed } = self.trouble();
+    /// Takes a new request that ends an episode or belongs to a measurement.
+    fn first_transmission(&mut self, time_ns: i64) {
+        let Anomalies { episode_states: readings, reaction, observed, .. } = self.anomalies();
         readings.iter_mut().for_each(|reading| reading.open = false);
         if time_ns != PacketRecord::NO_TIME {
             reaction.take_if(|running| running.request(time_ns, &mut observed.reaction));
         }
-        self.waits = reaction.is_some();
+        self.is_awaiting_request = reaction.is_some();
     }
 
-    /// A notification that the sender is to slow down.
-    pub(super) fn notified(&mut self, now_ns: i64) {
+    /// Takes a congestion notification (CNP) to the sender.
+    pub(super) fn congestion_notification(&mut self, now_ns: i64) {
         let count = self.sent as usize;
-        let at = |back: usize| Some(self.sent_ns.get(count.checked_sub(back)? % RECENT)?.time_ns(now_ns));
+        let at = |back: usize| Some(self.sent_ns.get(count.checked_sub(back)? % RECENT_PACKETS)?.time_ns(now_ns));
         let times_ns = at(1).zip(at(reaction::GAPS as usize + 1));
         if let Some((last_ns, first_ns)) = times_ns
-            && self.trouble().reaction.is_none()
+            && self.anomalies().reaction.is_none()
         {
-            self.trouble().reaction = Some(Running::new(last_ns, last_ns.saturating_sub(first_ns)));
-            self.waits = true;
+            self.anomalies().reaction = Some(ReactionMeasurement::new(last_ns, last_ns.saturating_sub(first_ns)));
+            self.is_awaiting_request = true;
         }
     }
 
-    fn not_new(&mut self, number: i64, occurrence: u32, time_ns: i64) {
-        self.waits = true;
+    fn later_occurrence(&mut self, number: i64, occurrence: u32, time_ns: i64) {
+        self.is_awaiting_request = true;
         if occurrence == 1 {
-            self.observed().late += 1;
+            self.observed().late_packets += 1;
         }
         if occurrence == 2 {
-            self.copies += 1;
-            self.twice = self.copies >= ENOUGH_COPIES && self.copies > self.sent / 2;
+            self.mirror_copies += 1;
+            self.observed_twice = self.mirror_copies >= ENOUGH_COPIES && self.mirror_copies > self.sent / 2;
         }
-        if !self.twice {
-            self.back(0, number, occurrence >= 2, time_ns);
+        if !self.observed_twice {
+            self.step_back(0, number, occurrence >= 2, time_ns);
         }
         if occurrence % 2 == 1 {
-            self.back(1, number, occurrence >= 3, time_ns);
+            self.step_back(1, number, occurrence >= 3, time_ns);
         }
     }
 
-    /// A READ response or an atomic acknowledgement; `starts`: the first for its request.
+    /// Takes a READ response or an atomic acknowledgement. `starts` is true for the first response
+    /// to a request.
     #[inline]
     pub(super) fn response(&mut self, number: i64, occurrence: u32, starts: bool) {
         if starts && occurrence == 1 {
-            self.data().starts.push(number);
+            self.data().first_responses.push(number);
         }
         if number > self.high_response {
             self.high_response = number;
         } else if occurrence == 1 {
-            self.observed().late += 1;
+            self.observed().late_packets += 1;
         }
     }
 
-    /// An ACK or NAK with this AETH.
+    /// NAKs about requests that the input had observed once, and about requests that it had not
+    /// observed.
+    pub(super) fn naked(&self) -> [u64; 2] {
+        self.anomalies.as_ref().map_or([0; 2], |anomalies| anomalies.naked)
+    }
+
+    /// Counts a NAK by the observations of its request so far.
+    #[cold]
+    pub(super) fn note_naked(&mut self, observations: Option<u32>) {
+        match observations {
+            Some(1) => self.anomalies().naked[0] += 1,
+            Some(0) => self.anomalies().naked[1] += 1,
+            _ => {}
+        }
+    }
+
+    /// Takes an ACK or NAK with this AETH.
     #[inline]
-    pub(super) fn acknowledge(&mut self, number: i64, aeth: u32) {
-        let refused = aeth >> 29 != 0;
-        // A NAK names the packet that it misses or refuses: those before it have come.
-        self.acknowledged = self.acknowledged.max(number - i64::from(refused));
-        if refused {
-            self.refusal(Aeth { syndrome: (aeth >> 24) as u8, msn: aeth & 0xFF_FFFF });
+    pub(super) fn acknowledge(&mut self, number: i64, occurrence: u32, aeth: u32) {
+        let is_nak = aeth >> 29 != 0;
+        if occurrence == 1 && !is_nak {
+            self.acks.add(number as u32 & 0xFF_FFFF);
+        }
+        // A NAK carries the PSN of the packet that is missing or rejected; all packets before it
+        // have arrived.
+        self.acknowledged = self.acknowledged.max(number - i64::from(is_nak));
+        if is_nak {
+            self.nak(Aeth { syndrome: (aeth >> 24) as u8, msn: aeth & 0xFF_FFFF });
         }
     }
 
     #[cold]
-    fn refusal(&mut self, aeth: Aeth) {
+    fn nak(&mut self, aeth: Aeth) {
         let code = match aeth.kind() {
             AethKind::RnrNak { timer_ns } => {
                 let observed = self.observed();
@@ -291,74 +331,79 @@ impl Health {
         self.observed().naks[code] += 1;
     }
 
-    /// A packet with marks.
+    /// Takes a packet with congestion marks or other flags.
     #[cold]
-    pub(super) fn marked(&mut self, marks: Marks, occurrence: u32) {
-        for (count, mark) in self.observed().marked.iter_mut().zip(Marks::ALL) {
-            count[usize::from(occurrence.is_multiple_of(2))] += u64::from(marks.has(mark));
+    pub(super) fn flagged(&mut self, marks: PacketFlags, occurrence: u32) {
+        for (count, mark) in self.observed().flagged.iter_mut().zip(PacketFlags::ALL) {
+            count[usize::from(occurrence.is_multiple_of(2))] += u64::from(marks.contains(mark));
         }
     }
 
-    /// A request, seen for the first time, that data must come back for. `guessed`: its length, where the path MTU and so the number of its
-    /// responses is not known.
-    pub(super) fn ask(&mut self, number: i64, span: u32, guessed: Option<u32>) {
+    /// Takes the first observation of a request that expects data. `guessed` is the length in bytes
+    /// of a READ whose number of responses is a guess, because the path MTU is unknown.
+    pub(super) fn expect_responses(&mut self, number: i64, span: u32, guessed: Option<u32>) {
         self.observed().data_requests += 1;
-        let Data { asked, guessed: all_guessed, is_unsure, .. } = self.data();
+        let DataRequests { expected_responses: asked, reads_of_unknown_length: all_guessed, is_unsure, .. } =
+            self.data();
         insert(asked, number, number + i64::from(span.max(1)));
         match guessed {
-            Some(length_bytes) if all_guessed.len() < MAX_GUESSED => all_guessed.push((number, length_bytes)),
+            Some(length_bytes) if all_guessed.len() < MAX_READS_OF_UNKNOWN_LENGTH => {
+                all_guessed.push((number, length_bytes));
+            }
             Some(_) => *is_unsure = true,
             None => {}
         }
     }
 
-    /// Too many requests for data wait to be held against the responses: all before this number can be.
-    pub(super) fn crowded(&self) -> Option<i64> {
-        let asked = &self.data.as_ref()?.asked;
-        let &(start, _) = asked.get(MAX_ASKED - RECENT)?;
-        (asked.len() >= MAX_ASKED).then_some(start)
+    /// If too many expected ranges wait: the number below which they can be compared now.
+    pub(super) fn requests_to_compare(&self) -> Option<i64> {
+        let asked = &self.data.as_ref()?.expected_responses;
+        let &(start, _) = asked.get(MAX_EXPECTED_RANGES - RECENT_PACKETS)?;
+        (asked.len() >= MAX_EXPECTED_RANGES).then_some(start)
     }
 
-    /// Too many first responses wait: all before this number can be held against the requests.
-    pub(super) fn crowded_starts(&self) -> Option<i64> {
-        let number = self.starts().get(MAX_STARTS - MAX_STARTS / 4).copied();
-        number.filter(|_| self.starts().len() >= MAX_STARTS)
+    /// If too many first responses wait: the number below which they can be compared now.
+    pub(super) fn responses_to_compare(&self) -> Option<i64> {
+        let number = self.first_responses().get(MAX_FIRST_RESPONSES - MAX_FIRST_RESPONSES / 4).copied();
+        number.filter(|_| self.first_responses().len() >= MAX_FIRST_RESPONSES)
     }
 
-    /// Highest request number, if there was one.
+    /// Highest request PSN, if any.
     pub(super) fn high(&self) -> Option<i64> {
-        (self.high != NOTHING).then_some(self.high)
+        (self.high != NONE_YET).then_some(self.high)
     }
 
-    /// Highest numbers by ACK and by response that this direction has acknowledged, each in its own numbering.
+    /// Highest PSNs that this direction acknowledged by ACK and by response, each unwrapped by its
+    /// own ledger.
     pub(super) fn acknowledged(&self) -> [Option<i64>; 2] {
-        [self.acknowledged, self.high_response].map(|number| (number != NOTHING).then_some(number))
+        [self.acknowledged, self.high_response].map(|number| (number != NONE_YET).then_some(number))
     }
 
     fn remember(&mut self, number: i64, time_ns: i64) {
         if time_ns == PacketRecord::NO_TIME {
             return;
         }
-        let sent = Sent::new(number, time_ns);
-        let (count, at) = (self.sent as usize, self.sent as usize % RECENT);
+        let sent = SentTime::new(number, time_ns);
+        let (count, at) = (self.sent as usize, self.sent as usize % RECENT_PACKETS);
         let ring = &mut self.sent_ns;
         if at == 0 && count > 0 {
-            if count == RECENT {
+            if count == RECENT_PACKETS {
                 ring.extend_from_within(..1);
             }
-            put(ring, RECENT + count / RECENT % SPARSE, sent);
+            ring_put(ring, RECENT_PACKETS + count / RECENT_PACKETS % SPARSE_TIMES, sent);
         }
-        put(ring, at, sent);
-        // Stays a multiple of both rings' lengths where it begins again, and above them.
+        ring_put(ring, at, sent);
+        // On overflow, continues at a multiple of both ring lengths that is larger than both.
         self.sent = self.sent.checked_add(1).unwrap_or(1 << 31);
     }
 
-    /// The time of the first transmission of a number; of one that was not seen, that of the next higher one.
+    /// Time of the first transmission of a PSN; for a PSN without a first observation, that of the
+    /// next higher PSN.
     fn first_sent_ns(&self, number: i64, was_seen: bool, now_ns: i64) -> Option<i64> {
         let count = self.sent as usize;
         let mut higher = None;
-        for back in 1..=count.min(RECENT) {
-            let entry = self.sent_ns.get((count - back) % RECENT)?;
+        for back in 1..=count.min(RECENT_PACKETS) {
+            let entry = self.sent_ns.get((count - back) % RECENT_PACKETS)?;
             let (sent, time_ns) = (entry.number(self.high), entry.time_ns(now_ns));
             if sent == number || sent < number && was_seen {
                 return Some(time_ns);
@@ -368,38 +413,40 @@ impl Health {
             }
             higher = Some(time_ns);
         }
-        if count <= RECENT {
-            // Before all that was seen.
+        if count <= RECENT_PACKETS {
+            // The PSN lies before all observed ones.
             return higher;
         }
-        let steps = count.div_ceil(RECENT);
-        let before = (1..=steps.min(SPARSE)).filter_map(|back| self.sent_ns.get(RECENT + (steps - back) % SPARSE));
+        let steps = count.div_ceil(RECENT_PACKETS);
+        let before = (1..=steps.min(SPARSE_TIMES))
+            .filter_map(|back| self.sent_ns.get(RECENT_PACKETS + (steps - back) % SPARSE_TIMES));
         before.copied().find(|entry| entry.number(self.high) <= number).map(|entry| entry.time_ns(now_ns))
     }
 
-    /// A transmission that is not above all before it.
-    fn back(&mut self, reading: usize, number: i64, repeats: bool, time_ns: i64) {
-        let before = self.trouble().readings[reading];
-        if !before.open || number <= before.last {
-            let first_sent_ns = self.first_sent_ns(number, repeats, time_ns);
-            self.trouble().readings[reading] =
-                Reading { open: true, counted: false, last: number, began_ns: time_ns, first_sent_ns };
+    /// Takes a transmission at or below the highest PSN. `reading` is 0 for one observation point,
+    /// 1 for two.
+    fn step_back(&mut self, reading: usize, number: i64, is_retransmission: bool, time_ns: i64) {
+        let before = self.anomalies().episode_states[reading];
+        if !before.open || number <= before.last_number {
+            let first_sent_ns = self.first_sent_ns(number, is_retransmission, time_ns);
+            self.anomalies().episode_states[reading] =
+                EpisodeState { open: true, counted: false, last_number: number, began_ns: time_ns, first_sent_ns };
         }
-        let Trouble { readings, observed, .. } = self.trouble();
+        let Anomalies { episode_states: readings, observed, .. } = self.anomalies();
         let run = &mut readings[reading];
-        run.last = number;
-        if repeats {
+        run.last_number = number;
+        if is_retransmission {
             let episodes = &mut observed.episodes[reading];
             episodes.packets += 1;
             if !run.counted {
                 run.counted = true;
-                count(episodes, run);
+                count_episode(episodes, run);
             }
         }
     }
 }
 
-fn count(episodes: &mut Episodes, run: &Reading) {
+fn count_episode(episodes: &mut Episodes, run: &EpisodeState) {
     episodes.count += 1;
     if let Some(first_ns) = run.first_sent_ns
         && run.began_ns != PacketRecord::NO_TIME
@@ -411,20 +458,21 @@ fn count(episodes: &mut Episodes, run: &Reading) {
     }
 }
 
-/// Writes to a ring that may still grow.
-fn put<T>(ring: &mut Vec<T>, at: usize, value: T) {
+/// Writes to a ring that may not have its full length yet.
+fn ring_put<T>(ring: &mut Vec<T>, at: usize, value: T) {
     if let Some(slot) = ring.get_mut(at) {
         *slot = value;
         return;
     }
-    // Most connections fill no more than a part, and there are many: steps that an allocator has blocks of.
+    // Most connections fill only a part of their ring, and there are many: grow by block sizes of
+    // the allocator.
     if ring.len() == ring.capacity() {
         ring.reserve_exact(if ring.is_empty() { 5 } else { 4 });
     }
     ring.push(value);
 }
 
-/// Adds a range to a sorted list of disjoint ones. New ones come at the end as a rule.
+/// Adds a range to sorted, disjoint ranges. Normally it comes last.
 pub(super) fn insert(ranges: &mut Vec<(i64, i64)>, start: i64, end: i64) {
     let from = ranges.iter().rposition(|range| range.1 < start).map_or(0, |index| index + 1);
     let to = ranges.iter().rposition(|range| range.0 <= end).map_or(0, |index| index + 1);
@@ -438,9 +486,9 @@ pub(super) fn insert(ranges: &mut Vec<(i64, i64)>, start: i64, end: i64) {
 mod tests {
     use super::*;
 
-    /// Requests with their occurrence, a microsecond apart.
-    fn sent(packets: &[(i64, u32)]) -> Observed {
-        let mut health = Health::default();
+    /// Health after these requests (PSN, occurrence), one microsecond apart.
+    fn sent(packets: &[(i64, u32)]) -> HealthEvents {
+        let mut health = HealthTracker::default();
         for (time_us, &(number, occurrence)) in packets.iter().enumerate() {
             health.request(number, 1, occurrence, time_us as i64 * 1000);
         }
@@ -452,18 +500,18 @@ mod tests {
         let observed = sent(&[(4, 1), (5, 1), (6, 1), (7, 1), (5, 2), (6, 2), (7, 2), (8, 1)]);
         let once = Episodes { count: 1, packets: 3, timed: 1, total_ns: 3000, longest_ns: 3000 };
         assert_eq!(observed.episodes[0], once);
-        assert_eq!(observed.late, 0);
+        assert_eq!(observed.late_packets, 0);
     }
 
     #[test]
-    fn what_was_lost_before_the_capture_is_late_and_its_repetition_an_episode() {
-        // 5 was never seen; 6 was sent a microsecond later.
+    fn a_retransmission_of_a_packet_lost_before_the_capture_is_late_and_starts_an_episode() {
+        // 5 was not observed before; 6 was sent one microsecond later.
         let observed = sent(&[(4, 1), (6, 1), (7, 1), (5, 1), (6, 2), (7, 2), (8, 1)]);
         let once = Episodes { count: 1, packets: 2, timed: 1, total_ns: 2000, longest_ns: 2000 };
-        assert_eq!((observed.episodes[0], observed.late), (once, 1));
-        // Out of order alone is no episode.
+        assert_eq!((observed.episodes[0], observed.late_packets), (once, 1));
+        // Reordering alone is no episode.
         let observed = sent(&[(4, 1), (6, 1), (5, 1), (7, 1)]);
-        assert_eq!((observed.episodes[0], observed.late), (Episodes::default(), 1));
+        assert_eq!((observed.episodes[0], observed.late_packets), (Episodes::default(), 1));
     }
 
     #[test]
@@ -474,35 +522,35 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_starts_again_in_the_middle_is_an_episode() {
-        let mut health = Health::default();
+    fn a_read_restarted_in_the_middle_is_an_episode() {
+        let mut health = HealthTracker::default();
         for (number, span, occurrence, time_ns) in [(10, 8, 1, 0), (14, 4, 2, 500), (18, 1, 1, 600)] {
             health.request(number, span, occurrence, time_ns);
         }
         let once = Episodes { count: 1, packets: 1, timed: 1, total_ns: 500, longest_ns: 500 };
-        assert_eq!((health.observed().episodes[0], health.observed().late), (once, 0));
+        assert_eq!((health.observed().episodes[0], health.observed().late_packets), (once, 0));
     }
 
     #[test]
-    fn copies_are_no_episodes_where_there_are_two_points() {
+    fn mirror_copies_at_two_points_are_no_episodes() {
         let observed = sent(&[(1, 1), (1, 2), (2, 1), (2, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 1), (3, 2)]);
         let twice = Episodes { count: 1, packets: 2, timed: 1, total_ns: 4000, longest_ns: 4000 };
         assert_eq!(observed.episodes[1], twice);
     }
 
     #[test]
-    fn times_long_ago_are_known_to_the_next_32_packets() {
+    fn old_times_are_known_to_within_32_packets() {
         let packets: Vec<(i64, u32)> = (0..200).map(|number| (number, 1)).chain([(70, 2), (200, 1)]).collect();
-        // 64 stands for 70.
+        // PSN 64 is the latest kept one at or below 70.
         assert_eq!(sent(&packets).episodes[0].total_ns, (200 - 64) * 1000);
         let packets: Vec<(i64, u32)> = (0..2000).map(|number| (number, 1)).chain([(70, 2), (2000, 1)]).collect();
         assert_eq!(sent(&packets).episodes[0], Episodes { count: 1, packets: 1, ..Episodes::default() });
     }
 
     #[test]
-    fn numbers_and_times_come_back_from_a_word() {
+    fn a_sent_time_keeps_its_number_and_time() {
         let (number, time_ns) = (0x12_3456_789A, 1_700_000_000_123_456_789);
-        let sent = Sent::new(number, time_ns);
+        let sent = SentTime::new(number, time_ns);
         for later in [0, 1, 1000, 0xFF_FFFF] {
             assert_eq!(sent.number(number + later), number);
         }
@@ -512,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn many_copies_leave_the_reading_of_two_points() {
+    fn after_many_mirror_copies_only_two_points_are_counted() {
         let both = |number| [(number, 1), (number, 2)];
         let again = [(1990, 3), (1990, 4), (1991, 3), (1991, 4)];
         let packets: Vec<(i64, u32)> = (0..2000).flat_map(both).chain(again).chain(both(2000)).collect();

@@ -1,22 +1,31 @@
-//! Packets of one input, in file order -> what each is to its connection, and the messages.
+//! Tracks the connections of one input: packets in file order go in; the observation of each
+//! packet, transport messages, MPI messages, times and health events come out.
 //!
-//! A tracker sees all traffic between the pairs of endpoints dealt to it, so many of them run side by side and share
-//! nothing. It keeps state per connection and direction: which sequence numbers were seen how often (`ledger`), which
-//! transport messages are open (`assembly`), and what their starts have shown (`envelopes`); and per tracker what goes from one
-//! connection to another: answers that pair them (`pairing`, `echoes`), the receives of NCCL (`nccl`), and, where single messages are asked
-//! for, MPI messages in several transport messages (`messages`). What goes wrong is counted on the way (`health`), and what the capture
-//! missed is told when requests are held against answers (`completeness`). It does not decide whether a packet seen twice is a mirror copy or a
-//! repeat: that is known only when the whole input has been seen (`reduce`).
+//! A [`Tracker`] sees all packets between the endpoint pairs that are assigned to it, so many
+//! trackers run in parallel and share nothing. It keeps per connection (one direction):
+//!
+//! - how often each PSN was observed (`ledger`),
+//! - the open transport messages (`assembly`),
+//! - the MPI library and envelope state that the first packets of messages show (`envelopes`),
+//! - retransmissions, NAKs and congestion marks (`health`), and losses, by a comparison of requests
+//!   with their responses (`completeness`).
+//!
+//! It keeps per tracker whatever connects one connection to another: responses that pair the two
+//! directions (`pairing`, `echoes`), NCCL's receives (`nccl`), and MPI messages that span several
+//! transport messages (`messages`).
+//!
+//! Invariant: a tracker counts observations and does not decide whether a second observation is a
+//! mirror copy or a retransmission. Only the whole input shows that (`reduce`).
 
 mod arrivals;
 mod assembly;
 mod ballot;
 mod cm;
 mod completeness;
+mod connection_messages;
 mod echoes;
 mod envelopes;
 mod health;
-mod introductions;
 mod ledger;
 mod messages;
 mod nccl;
@@ -32,45 +41,48 @@ mod waiting;
 pub use cm::connection_management;
 pub use rails::assign_shares;
 
-use crate::model::health::Observed;
+use crate::model::health::HealthEvents;
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Continuity, CtsQueue, HashMap, Introduction, Kind, Missing, MpiMessage, Packet,
-    PacketRecord, Paged, RawMessage, Seeded, Seen, Start, Timing, Turn, Verb, Wireup, constant_hash,
+    ConnectionEnd, ConnectionKey, Continuity, CtsQueue, HashMap, MissingMessages, MpiConnectionMessage, MpiMessage,
+    PacketObservation, PacketRecord, PacketRef, PacketRole, PagedVec, RawMessage, SeededHasher, StartEvent, Timing,
+    TrafficKind, Verb, WorkerWireup, constant_hash,
 };
 use assembly::Assembly;
 use echoes::Echoes;
 use envelopes::Envelopes;
 use hashbrown::HashTable;
-use health::Health;
-use ibscope_parsers::Endpoint;
+use health::HealthTracker;
 use ibscope_parsers::ib::{Opcode, Service};
+use ibscope_parsers::{Endpoint, Psn};
 use ledger::Ledger;
-use messages::Messages;
+use messages::MessageTracker;
 use nccl::Nccl;
-use pairing::Pairing;
+use pairing::ConnectionPairing;
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
-use timing::{Clock, Sights};
+use timing::{ConnectionTimer, ObservationCounts};
 
-/// Path MTU that is assumed for the span of a READ request while none is known: the largest, so that a span is never
-/// longer than the truth.
+/// Path MTU that the span of a READ request assumes while the path MTU is unknown: the largest, so
+/// that no span is longer than the true one.
 const LARGEST_MTU_BYTES: u32 = 4096;
-/// Wire-up messages that are kept per tracker, and introductions; a connection needs a few.
+/// Wire-up messages kept per tracker, and connection messages kept per tracker. A connection needs
+/// a few.
 const MAX_WIREUPS: usize = 1 << 16;
 
-/// Connections of a tracker whose state lies in the caches of a processor: half a kibibyte each, and there are 32 trackers.
+/// Up to this many connections, the state of a tracker stays in the processor caches: a connection
+/// takes half a kibibyte, and there are 32 trackers.
 const NEAR_CONNECTIONS: usize = 64;
 
-/// What to look for beyond packets.
+/// How deeply packets are analyzed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// Packets and transport messages alone.
+    /// Packets and transport messages only.
     Packets,
-    /// MPI envelopes, as sums.
+    /// Also MPI envelopes, as sums.
     Envelopes,
-    /// Single MPI messages.
+    /// Also single MPI messages.
     Messages,
-    /// Single messages, those of the transport that belong to no MPI message too.
+    /// Also transport messages that belong to no MPI message.
     TransportMessages,
 }
 
@@ -80,59 +92,64 @@ pub struct Tracker {
     depth: Depth,
     /// Times between packets are measured.
     times: bool,
-    /// What goes wrong is followed.
-    follows_health: bool,
-    /// No connection is followed but those that are known.
+    /// Health events are collected.
+    tracks_health: bool,
+    /// New connections are not tracked any more.
     is_closed: bool,
-    /// Numbers of the connections, by their keys.
+    /// Connection numbers by connection key.
     index: HashTable<u32>,
-    hasher: Seeded,
-    connections: Paged<Connection>,
-    /// As many of each where they are asked for: of messages, of what goes wrong, of times.
-    following: Paged<Following>,
-    health: Paged<Health>,
-    clocks: Paged<Clock>,
-    sights: Sights,
-    /// Largest payload of a First or Middle packet between two endpoints (in order): the path MTU.
+    hasher: SeededHasher,
+    connections: PagedVec<Connection>,
+    /// One entry per connection, where messages, health or times are asked for.
+    message_states: PagedVec<MessageState>,
+    health: PagedVec<HealthTracker>,
+    timers: PagedVec<ConnectionTimer>,
+    observation_counts: ObservationCounts,
+    /// Path MTU between two endpoints (smaller one first): the largest payload of a First or Middle
+    /// packet.
     mtu_bytes: HashMap<(Endpoint, Endpoint), u16>,
-    pairing: Pairing,
+    pairing: ConnectionPairing,
     echoes: Echoes,
     nccl: Nccl,
-    messages: Messages,
-    wireups: Vec<Wireup>,
-    introductions: Vec<Introduction>,
-    /// Wire-up messages and introductions that there was no room for.
-    introductions_left_out: u64,
+    messages: MessageTracker,
+    wireups: Vec<WorkerWireup>,
+    connection_messages: Vec<MpiConnectionMessage>,
+    /// Wire-up messages and connection messages beyond [`MAX_WIREUPS`].
+    connection_messages_left_out: u64,
     cts_queues: Vec<CtsQueue>,
-    /// Messages given up before connections were.
+    /// Messages that were evicted from connections as incomplete.
     evicted: u64,
 }
 
-/// What every packet needs of its connection.
+/// The state that every packet of a connection needs.
 #[derive(Debug)]
 struct Connection {
     key: ConnectionKey,
-    /// Unnumbered packets.
+    /// Packets without a sequence number of their own.
     others: u32,
-    /// Response packets that its READ requests ask for; at most so many are counted.
-    asked_packets: u32,
-    /// Latest message sequence number of its acknowledgements; [`NO_MSN`] before the first.
+    /// Response packets that the READ requests expect; saturating.
+    expected_responses: u32,
+    /// Latest message sequence number of the ACKs; [`NO_MSN`] before the first.
     last_msn: u32,
-    /// A READ request was seen before the path MTU was known.
+    /// A READ request was observed before the path MTU was known, so its span is a guess.
     guesses: bool,
-    /// Its first request came again long after it was acknowledged.
+    /// The first request was observed again after [`RESTART_NS`].
     restarted: bool,
-    /// Number of the first request; the time of the first packet.
+    /// Unwrapped PSN of the first request.
     first: Option<i32>,
+    /// Time of the first request.
     first_time_ns: i64,
     ledgers: [Ledger; 3],
 }
 
-/// No acknowledgement yet: message sequence numbers have 24 bits.
+/// No ACK was observed yet: message sequence numbers have 24 bits.
 const NO_MSN: u32 = u32::MAX;
 const MSN_MASK: u32 = 0xFF_FFFF;
-/// No transport waits so long before it sends a request again: 4.096 us x 2^31 is the longest timer in theory, and
-/// the retry limit of 7 with the usual 2^14 to 2^18 ends below.
+/// AETH syndrome of a NAK with code 0, PSN sequence error.
+const NAK_SEQUENCE: u32 = 0b011_00000;
+/// A first request that is observed again after this time belongs to a new connection. The usual
+/// local ACK timeout, 4.096 us x 2^14, reaches its 7th retry after half a second; a much longer
+/// timeout (2^31 at most) can exceed this limit.
 const RESTART_NS: i64 = 1_000_000_000;
 
 impl Connection {
@@ -140,7 +157,7 @@ impl Connection {
         Self {
             key,
             others: 0,
-            asked_packets: 0,
+            expected_responses: 0,
             last_msn: NO_MSN,
             guesses: false,
             restarted: false,
@@ -150,7 +167,8 @@ impl Connection {
         }
     }
 
-    /// Takes the message sequence number of an acknowledgement. Copies lag behind, so the latest one counts.
+    /// Takes the message sequence number of an ACK or response. Mirror copies lag behind, so the
+    /// latest number counts.
     #[inline]
     const fn acknowledged(&mut self, aeth: u32) {
         let msn = aeth & MSN_MASK;
@@ -159,10 +177,11 @@ impl Connection {
         }
     }
 
-    /// A request that was seen before. The first one of all, acknowledged and after a second: it belongs to another
-    /// connection under the same numbers.
+    /// Notes a request whose PSN was observed before. The first request of the connection, observed
+    /// again after [`RESTART_NS`] and after later requests, shows a new connection with the same
+    /// queue pairs and PSNs.
     #[cold]
-    fn seen_again(&mut self, number: i64, time_ns: i64) {
+    fn note_retransmission(&mut self, number: i64, time_ns: i64) {
         let Some(first) = self.first else { return };
         let first = i64::from(first);
         let high = self.ledgers[0].high().unwrap_or(first);
@@ -170,74 +189,76 @@ impl Connection {
     }
 }
 
-/// The messages of a connection.
+/// State of the messages of a connection.
 #[derive(Debug, Default)]
-struct Following {
+struct MessageState {
     assembly: Assembly,
     envelopes: Envelopes,
-    /// Most connections miss nothing.
-    missing: Option<Box<Missing>>,
+    /// Boxed, because most connections miss no messages.
+    missing: Option<Box<MissingMessages>>,
 }
 
-impl Following {
-    fn missing(&mut self) -> &mut Missing {
+impl MessageState {
+    fn missing(&mut self) -> &mut MissingMessages {
         self.missing.get_or_insert_default()
     }
 }
 
-/// What packets showed and completed, with the numbers of their connections.
+/// Events that packets caused or completed, with the numbers of their connections.
 #[derive(Debug, Default)]
 pub struct Events {
-    /// Starts of messages that have not been seen before.
-    pub starts: Vec<(u32, Start)>,
+    /// First observations of packets that start a message.
+    pub starts: Vec<(u32, StartEvent)>,
     /// MPI messages whose length is now known.
     pub mpi: Vec<(u32, MpiMessage)>,
-    /// Messages that are complete, or that nothing more will come of.
+    /// Messages that are complete or evicted.
     pub messages: Vec<RawMessage>,
     /// Times between packets.
     pub timings: Vec<Timing>,
-    /// Transport messages whose length is known, in bytes of payload.
+    /// Transport messages whose length is known: payload in bytes.
     pub sizes: Vec<(u32, Verb, u64)>,
-    /// Shares of NCCL's messages: true where they begin a message.
+    /// Shares of NCCL messages: true for the share that starts a message.
     pub shares: Vec<(u32, bool)>,
 }
 
 impl Tracker {
-    /// A tracker that has seen nothing. `times` asks for the times between packets, which take [`Depth::Envelopes`] at least: the
-    /// pairs of connections show which packet answers which. `health` asks for what goes wrong.
+    /// An empty tracker. `times` asks for times between packets and needs at least
+    /// [`Depth::Envelopes`], because the paired connections show which response belongs to which
+    /// request. `health` asks for health events.
     #[must_use]
     pub fn new(depth: Depth, times: bool, health: bool) -> Self {
         Self {
             depth,
             times: times && depth >= Depth::Envelopes,
-            follows_health: health,
+            tracks_health: health,
             is_closed: false,
             index: HashTable::new(),
-            hasher: Seeded::default(),
-            connections: Paged::default(),
-            following: Paged::default(),
-            health: Paged::default(),
-            clocks: Paged::default(),
-            sights: Sights::default(),
+            hasher: SeededHasher::default(),
+            connections: PagedVec::default(),
+            message_states: PagedVec::default(),
+            health: PagedVec::default(),
+            timers: PagedVec::default(),
+            observation_counts: ObservationCounts::default(),
             mtu_bytes: HashMap::default(),
-            pairing: Pairing::default(),
+            pairing: ConnectionPairing::default(),
             echoes: Echoes::default(),
             nccl: Nccl::default(),
-            messages: Messages::new(depth, times && depth >= Depth::Envelopes),
+            messages: MessageTracker::new(depth, times && depth >= Depth::Envelopes),
             wireups: Vec::new(),
-            introductions: Vec::new(),
-            introductions_left_out: 0,
+            connection_messages: Vec::new(),
+            connection_messages_left_out: 0,
             cts_queues: Vec::new(),
             evicted: 0,
         }
     }
 
-    /// Asks for the single MPI messages that times are measured of.
-    pub const fn give_messages(&mut self) {
-        self.messages.give();
+    /// Also emits the single MPI messages whose times are measured.
+    pub const fn emit_messages(&mut self) {
+        self.messages.emit_messages();
     }
 
-    /// A number that stands for a message in all inputs alike: one of its connection and the PSN of its first packet.
+    /// Hash that identifies a message in all inputs: of its connection key and the PSN of its first
+    /// packet.
     #[must_use]
     pub fn hash(&self, message: &RawMessage) -> u64 {
         let key = self.connections.get(message.connection as usize).map(|connection| connection.key);
@@ -245,80 +266,91 @@ impl Tracker {
         constant_hash(&(of_connection, message.psn))
     }
 
-    /// The numbers of these connections, which are made where they are new; `None` for new ones after [`Tracker::close`].
+    /// Numbers of the connections with these keys. New connections are added; after
+    /// [`Tracker::close`] a new key gives `None`.
     pub fn connections(&mut self, keys: &[ConnectionKey], numbers: &mut Vec<Option<u32>>) {
         numbers.clear();
-        // A processor waits for memory once for all of them and not for each.
+        // All look-ups come first, so that their cache misses overlap.
         numbers.extend(keys.iter().map(|key| self.find(key)));
         for (key, number) in keys.iter().zip(numbers).filter(|(_, number)| number.is_none()) {
             *number = self.connection(key);
         }
     }
 
-    /// Makes a connection. False where it is known.
-    pub fn admit(&mut self, key: &ConnectionKey) -> bool {
-        let before = self.followed();
+    /// Adds a connection. Returns false if it exists already.
+    pub fn add_connection(&mut self, key: &ConnectionKey) -> bool {
+        let before = self.tracked_connections();
         self.connection(key);
-        self.followed() > before
+        self.tracked_connections() > before
     }
 
-    /// From now on no connection is followed but those that are known.
+    /// From now on, tracks no new connections.
     pub const fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// True with so few connections that the processor's caches hold all of their state.
+    /// True if the tracker has so few connections that the processor caches hold their state.
     #[must_use]
     pub fn is_near(&self) -> bool {
         self.connections.len() <= NEAR_CONNECTIONS
     }
 
-    /// Connections that are followed.
+    /// Number of tracked connections.
     #[must_use]
-    pub fn followed(&self) -> usize {
+    pub fn tracked_connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Touches what [`Tracker::packet`] will need of packets that come next, as [`Tracker::connections`] does. `known` are the connections by slot.
+    /// Prefetches the state that [`Tracker::packet`] will need for the next packets. `known` are
+    /// the connection numbers by slot.
     pub fn look_ahead(&self, packets: &[PacketRecord], known: &[Option<u32>], batch_bytes: &[u8]) {
         if self.is_near() && self.depth == Depth::Packets {
             return;
         }
         for packet in packets {
-            // Requests are most of what comes, and the other ledgers are next to theirs.
+            // Most packets are requests, and the other ledgers lie next to the request ledger.
             let connection = known[packet.slot() as usize].and_then(|id| self.connections.get(id as usize));
             black_box(connection.map(|connection| connection.ledgers[0].high()));
             if self.depth > Depth::Packets {
-                // Envelopes lie in the first lines of the payload.
+                // Envelopes lie in the first cache lines of the payload.
                 let payload = packet.payload(batch_bytes);
                 black_box((payload.first().copied(), payload.get(40).copied()));
             }
         }
     }
 
-    /// Takes the next packet, of the connection with this number; `batch_bytes` are those of its batch; what it shows is added to `events`.
+    /// Takes the next packet, of connection `id`, and adds its events to `events`. `batch_bytes`
+    /// are the bytes of its batch.
     #[inline]
-    pub fn packet(&mut self, packet: Packet<'_>, id: u32, batch_bytes: &[u8], events: &mut Events) -> Seen {
+    pub fn packet(
+        &mut self,
+        packet: PacketRef<'_>,
+        id: u32,
+        batch_bytes: &[u8],
+        events: &mut Events,
+    ) -> PacketObservation {
         let opcode = packet.opcode();
-        let turn = Turn::of(opcode);
+        let role = PacketRole::of(opcode);
         let span = if opcode.is_first() || opcode.is_middle() || opcode.is_read_request() {
             self.span(packet, id, opcode)
         } else {
             1
         };
-        // The index has given this number.
+        // The index returned this number, so the connection exists.
         let connection = &mut self.connections[id as usize];
-        let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(turn as usize) {
+        let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(role as usize) {
             let entry = ledger.note(packet.psn(), span);
-            match turn {
-                Turn::Request if entry.occurrence > 1 => connection.seen_again(entry.number, packet.time_ns),
-                Turn::Request => {
+            match role {
+                PacketRole::Request if entry.occurrence > 1 => {
+                    connection.note_retransmission(entry.number, packet.time_ns);
+                }
+                PacketRole::Request => {
                     if connection.first.is_none() {
                         connection.first = i32::try_from(entry.number).ok();
                         connection.first_time_ns = packet.time_ns;
                     }
-                    if opcode.is_read_request() {
-                        connection.asked_packets = connection.asked_packets.saturating_add(span);
+                    if opcode.is_read_request() || opcode.is_atomic() {
+                        connection.expected_responses = connection.expected_responses.saturating_add(span);
                     }
                 }
                 _ if entry.occurrence == 1 && !opcode.is_middle() => connection.acknowledged(packet.extension),
@@ -330,75 +362,81 @@ impl Tracker {
             (0, connection.others)
         };
         let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
-        let seen = Seen { connection: id, turn, occurrence, counts_message };
-        if self.follows_health || self.depth > Depth::Packets {
-            self.follow(packet, &seen, (number, span), batch_bytes, events);
+        let seen = PacketObservation { connection: id, role, occurrence, counts_message };
+        if self.tracks_health || self.depth > Depth::Packets {
+            self.track_packet(packet, &seen, (number, span), batch_bytes, events);
         }
         seen
     }
 
-    /// What a packet is beyond its number: to the health of its connection, to times and to messages.
+    /// Passes a packet on to health, times and messages.
     #[inline(never)]
-    fn follow(
+    fn track_packet(
         &mut self,
-        packet: Packet<'_>,
-        seen: &Seen,
+        packet: PacketRef<'_>,
+        seen: &PacketObservation,
         (number, span): (i64, u32),
         batch_bytes: &[u8],
         events: &mut Events,
     ) {
-        let Seen { connection: id, turn, occurrence, .. } = *seen;
+        let PacketObservation { connection: id, role, occurrence, .. } = *seen;
         let opcode = packet.opcode();
         let is_datagram = opcode.service() == Service::Ud;
-        if self.follows_health {
-            self.health(packet, seen, number, span);
+        if self.tracks_health {
+            self.track_health(packet, seen, number, span);
         }
-        if self.times && occurrence <= 2 && packet.kind() == Kind::Data && packet.time_ns != PacketRecord::NO_TIME {
-            if matches!(turn, Turn::Request | Turn::Response) {
-                self.time_sight(id, packet.record, turn, (number, occurrence), &mut events.timings);
+        if self.times
+            && occurrence <= 2
+            && packet.kind() == TrafficKind::Data
+            && packet.time_ns != PacketRecord::NO_TIME
+        {
+            if matches!(role, PacketRole::Request | PacketRole::Response) {
+                self.time_observation(id, packet.record, role, (number, occurrence), &mut events.timings);
             }
-            // What is seen for the first time votes first.
-            if occurrence == 2 && matches!(turn, Turn::Response | Turn::Acknowledge) && !is_datagram {
+            // The vote of the first observation comes first.
+            if occurrence == 2 && matches!(role, PacketRole::Response | PacketRole::Acknowledge) && !is_datagram {
                 self.time_answer(id, packet.record, occurrence, &mut events.timings);
             }
         }
-        if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != Kind::Data {
+        if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != TrafficKind::Data {
             return;
         }
         if !is_datagram {
-            // What asks for an ACK gets one with its PSN; READ requests and atomics get data with theirs.
+            // A request that asks for an ACK gets one with its PSN; READ requests and atomics get
+            // data with theirs.
             let wants_answer = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
-            match turn {
-                Turn::Request if wants_answer => {
+            match role {
+                PacketRole::Request if wants_answer => {
                     self.pairing.request(packet.key, id, packet.psn().value());
                 }
-                Turn::Response | Turn::Acknowledge => {
+                PacketRole::Response | PacketRole::Acknowledge => {
                     self.pairing.answer(packet.key, id, packet.psn().value());
                     if self.times && packet.time_ns != PacketRecord::NO_TIME {
                         self.time_answer(id, packet.record, occurrence, &mut events.timings);
                     }
                 }
-                Turn::Request | Turn::Other => {}
+                PacketRole::Request | PacketRole::Other => {}
             }
         }
-        match turn {
-            Turn::Request => self.request(id, packet, batch_bytes, number, events),
-            Turn::Response if self.messages.reads(packet.pair()) => {
+        match role {
+            PacketRole::Request => self.request(id, packet, batch_bytes, number, events),
+            PacketRole::Response if self.messages.reads(packet.pair()) => {
                 self.messages.read_response(id, packet, self.pairing.partner(id));
             }
-            Turn::Response | Turn::Acknowledge | Turn::Other => {}
+            PacketRole::Response | PacketRole::Acknowledge | PacketRole::Other => {}
         }
         if self.messages.has_ready() {
-            self.time_messages(id, turn, number, events);
+            self.time_messages(id, role, number, events);
         }
     }
 
-    /// Gives out what was still open, and what is left to say of the connections, in the order of their numbers.
+    /// Emits the messages that are still open. Returns the final state of all connections, ordered
+    /// by number.
     pub fn finish(&mut self, events: &mut Events) -> Vec<ConnectionEnd> {
         let keys: Vec<ConnectionKey> = self.keys().collect();
-        for (id, key) in (0..).zip(&keys).take(self.following.len()) {
-            while let Some(message) = self.following[id as usize].assembly.oldest() {
-                self.following[id as usize].note(&message);
+        for (id, key) in (0..).zip(&keys).take(self.message_states.len()) {
+            while let Some(message) = self.message_states[id as usize].assembly.oldest() {
+                self.message_states[id as usize].note(&message);
                 events.sizes.extend(requests::sized(id, &message));
                 self.finished(id, (key.src, key.dst), &message, &[], events);
             }
@@ -407,22 +445,23 @@ impl Tracker {
         self.nccl_messages(outcome, events);
         self.cts_queues.extend(self.nccl.queues(&keys));
         self.messages.finish();
-        // Nothing that is still open has a time.
+        // Messages that are still open have no time.
         events.messages.extend(self.messages.take());
         let observed = self.observed(&keys);
-        let end = |((id, key), health): ((u32, &ConnectionKey), Option<Box<Observed>>)| {
+        let end = |((id, key), health): ((u32, &ConnectionKey), Option<Box<HealthEvents>>)| {
             let connection = &self.connections[id as usize];
-            // Coalesced ACKs leave holes by nature, and so do datagrams (one sequence for all destinations).
+            // ACKs are left out: coalesced ACKs leave gaps by nature. So do datagrams, which have
+            // one sequence for all destinations.
             let [requests, responses, _] = &connection.ledgers;
             let overflowed = requests.overflowed() || responses.overflowed();
             let partner = |&(partner, votes): &(u32, u32)| (keys[partner as usize].dest_qp, u64::from(votes));
             let partners = [self.pairing.ballot(), self.echoes.ballot()].map(|ballot| ballot.votes(id));
-            let following = self.following.get(id as usize);
+            let following = self.message_states.get(id as usize);
             ConnectionEnd {
                 key: *key,
                 missing: following.and_then(|following| following.missing.as_deref()).copied().unwrap_or_default(),
                 continuity: self.continuity(id),
-                // Datagrams are known by the library's own numbers, where they have some.
+                // Datagrams count by the library's own sequence numbers, where it has them.
                 overflowed: overflowed && !key.is_datagram()
                     || following.is_some_and(|following| following.envelopes.overflowed()),
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
@@ -432,68 +471,81 @@ impl Tracker {
         (0..).zip(&keys).zip(observed).map(end).collect()
     }
 
-    /// What sequence numbers show to be missing of a connection. Datagrams have one sequence for all destinations.
+    /// Missing packets and messages of a connection, by its sequence numbers. Datagrams are left
+    /// out: they have one sequence for all destinations.
     fn continuity(&self, id: u32) -> Continuity {
         let connection = &self.connections[id as usize];
         let numbered = !connection.key.is_datagram();
-        let missing_requests = if numbered { connection.ledgers[0].never_seen() } else { 0 };
-        let envelopes = self.following.get(id as usize).map(|following| &following.envelopes);
+        let missing_requests = if numbered { connection.ledgers[0].missing_numbers() } else { 0 };
+        let envelopes = self.message_states.get(id as usize).map(|following| &following.envelopes);
         let datagrams = envelopes.and_then(Envelopes::missing_datagrams);
+        let health = self.health.get(id as usize);
+        let psn = |number: i64| number as u32 & MSN_MASK;
+        let high = health.and_then(HealthTracker::high).map(psn);
+        let last_answers = health.map_or([None; 2], HealthTracker::acknowledged).map(|number| number.map(psn));
+        let [asking, acks] = health.map(|health| [health.asking, health.acks]).unwrap_or_default();
+        let [naked_once, naked_unobserved] = health.map(HealthTracker::naked).unwrap_or_default();
         Continuity {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
             uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets
                 || numbered && connection.ledgers[0].jumps(),
             first_psn: connection.first.filter(|_| numbered).map(|number| number as u32 & MSN_MASK),
-            asked_packets: u64::from(connection.asked_packets),
+            expected_responses: u64::from(connection.expected_responses),
             last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),
             restarted: connection.restarted,
             missing_datagrams: datagrams,
+            last_request: high.filter(|_| numbered),
+            last_answers,
+            asking,
+            acks,
+            naked_once,
+            naked_unobserved,
             datagrams_before: envelopes.map_or(0, Envelopes::datagrams_before),
             ..Continuity::default()
         }
     }
 
-    /// Gives up all connections: an input has ended, and what is left of them has been said.
+    /// Drops all connections at the end of an input, after [`Tracker::finish`].
     pub fn forget(&mut self) {
         *self = Self {
             wireups: std::mem::take(&mut self.wireups),
-            introductions: std::mem::take(&mut self.introductions),
-            introductions_left_out: self.introductions_left_out,
+            connection_messages: std::mem::take(&mut self.connection_messages),
+            connection_messages_left_out: self.connection_messages_left_out,
             cts_queues: std::mem::take(&mut self.cts_queues),
             evicted: self.evicted(),
-            ..Self::new(self.depth, self.times, self.follows_health)
+            ..Self::new(self.depth, self.times, self.tracks_health)
         };
     }
 
-    /// The connections so far, in the order of their numbers, which go from 0 on.
+    /// Keys of the connections, ordered by number from 0 on.
     pub fn keys(&self) -> impl Iterator<Item = ConnectionKey> + Clone + '_ {
         self.connections.iter().map(|connection| connection.key)
     }
 
-    /// Messages that were given up because too many were open, beside those of single connections.
+    /// Messages that were evicted as incomplete because too many were open.
     #[must_use]
     pub fn evicted(&self) -> u64 {
-        // Of those that are followed for their times none is missed.
+        // If messages are tracked only for their times, an evicted message changes no number.
         let messages = if self.depth >= Depth::Messages { self.messages.evicted } else { 0 };
         self.evicted + messages
     }
 
-    /// UCX's wire-up messages, in the order seen.
+    /// UCX's wire-up messages, in the order observed.
     #[must_use]
-    pub fn wireups(&self) -> &[Wireup] {
+    pub fn wireups(&self) -> &[WorkerWireup] {
         &self.wireups
     }
 
-    /// Introductions of processes, in the order seen.
+    /// Connection messages of Open MPI (udcm) and MVAPICH2, in the order observed.
     #[must_use]
-    pub fn introductions(&self) -> &[Introduction] {
-        &self.introductions
+    pub fn connection_messages(&self) -> &[MpiConnectionMessage] {
+        &self.connection_messages
     }
 
-    /// Wire-up messages and introductions that were not kept.
+    /// Wire-up messages and connection messages beyond the limit, which were not kept.
     #[must_use]
-    pub const fn introductions_left_out(&self) -> u64 {
-        self.introductions_left_out
+    pub const fn connection_messages_left_out(&self) -> u64 {
+        self.connection_messages_left_out
     }
 
     /// NCCL's queues of clear-to-send elements, each once per input.
@@ -502,47 +554,64 @@ impl Tracker {
         &self.cts_queues
     }
 
-    /// What the packet says of its connection's health. `number` and `span` are those of the ledger.
+    /// Adds a packet to the health of its connection. `number` and `span` are those of its ledger.
     #[inline]
-    fn health(&mut self, packet: Packet<'_>, seen: &Seen, number: i64, span: u32) {
+    fn track_health(&mut self, packet: PacketRef<'_>, seen: &PacketObservation, number: i64, span: u32) {
         let ledgers = &self.connections[seen.connection as usize].ledgers;
         let health = &mut self.health[seen.connection as usize];
-        if packet.marks().any() {
-            health.marked(packet.marks(), seen.occurrence);
+        if packet.packet_flags().is_any_set() {
+            health.flagged(packet.packet_flags(), seen.occurrence);
         }
-        let crowded = match seen.turn {
-            Turn::Request if is_connected(packet.opcode().service()) => {
+        let crowded = match seen.role {
+            PacketRole::Request if is_connected(packet.opcode().service()) => {
                 health.request(number, span, seen.occurrence, packet.time_ns);
                 if seen.occurrence != 1 {
                     return;
                 }
                 let opcode = packet.opcode();
                 let asks = opcode.is_read_request() || opcode.is_atomic();
+                if !asks && packet.ack_requested() {
+                    health.asking.add(packet.psn().value());
+                }
                 if asks {
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));
-                    health.ask(number, span, guessed.then_some(packet.extension));
+                    health.expect_responses(number, span, guessed.then_some(packet.extension));
                 }
-                ledgers[0].crowded(health.done()) || asks && health.crowded().is_some()
+                ledgers[0].is_nearly_full(health.requests_compared()) || asks && health.requests_to_compare().is_some()
             }
-            Turn::Response => {
+            PacketRole::Response => {
                 let opcode = packet.opcode();
                 let starts = opcode.is_first() || opcode.is_only() || !opcode.is_read_response();
                 health.response(number, seen.occurrence, starts);
-                seen.occurrence == 1 && (ledgers[1].crowded(health.used()) || health.crowded_starts().is_some())
+                seen.occurrence == 1
+                    && (ledgers[1].is_nearly_full(health.responses_compared())
+                        || health.responses_to_compare().is_some())
             }
-            Turn::Acknowledge => {
-                health.acknowledge(number, packet.extension);
+            PacketRole::Acknowledge => {
+                health.acknowledge(number, seen.occurrence, packet.extension);
+                if seen.occurrence == 1 && packet.extension >> 24 == NAK_SEQUENCE {
+                    self.note_naked(seen.connection, packet.psn());
+                }
                 return;
             }
-            Turn::Other => return self.slow_down(packet),
-            Turn::Request => return,
+            PacketRole::Other => return self.slow_down(packet),
+            PacketRole::Request => return,
         };
         if crowded {
-            self.reconcile_midway(seen.connection, seen.turn);
+            self.reconcile_midway(seen.connection, seen.role);
         }
     }
 
-    /// The connection with this key, made where it is new.
+    /// Counts a NAK (PSN sequence error) by the observations of the request that it asks for.
+    #[cold]
+    fn note_naked(&mut self, id: u32, psn: Psn) {
+        let Some(request) = self.pairing.partner(id) else { return };
+        let observations = self.connections[request as usize].ledgers[0].observations(psn);
+        self.health[id as usize].note_naked(observations);
+    }
+
+    /// The connection with this key, added if it is new; `None` if it is new after
+    /// [`Tracker::close`].
     #[cold]
     fn connection(&mut self, key: &ConnectionKey) -> Option<u32> {
         if let Some(id) = self.find(key) {
@@ -555,13 +624,13 @@ impl Tracker {
         let id = others as u32;
         self.connections.push(Connection::new(*key, others));
         if self.depth > Depth::Packets {
-            self.following.push(Following::default());
+            self.message_states.push(MessageState::default());
         }
-        if self.follows_health {
-            self.health.push(Health::default());
+        if self.tracks_health {
+            self.health.push(HealthTracker::default());
         }
         if self.times {
-            self.clocks.push(Clock::new(self.sights.room()));
+            self.timers.push(ConnectionTimer::new(self.observation_counts.room()));
         }
         let Self { index, hasher, connections, .. } = self;
         let hash = |id: &u32| hasher.hash_one(connections[*id as usize].key);
@@ -569,14 +638,14 @@ impl Tracker {
         Some(id)
     }
 
-    /// The connection with this key, if it is known.
+    /// The connection with this key, if it is tracked.
     #[inline]
     fn find(&self, key: &ConnectionKey) -> Option<u32> {
         self.index.find(self.hasher.hash_one(key), |id| self.connections[*id as usize].key == *key).copied()
     }
 
-    /// Sequence numbers that the packet takes, and the path MTU as it becomes known.
-    fn span(&mut self, packet: Packet<'_>, id: u32, opcode: Opcode) -> u32 {
+    /// Sequence numbers that a packet takes. Learns the path MTU from First and Middle packets.
+    fn span(&mut self, packet: PacketRef<'_>, id: u32, opcode: Opcode) -> u32 {
         if opcode.is_first() || opcode.is_middle() {
             let mtu = self.mtu_bytes.entry(in_order(packet)).or_default();
             *mtu = (*mtu).max(packet.payload_bytes);
@@ -590,11 +659,11 @@ impl Tracker {
     }
 }
 
-/// Services whose requests run upwards by one number per connection: RC, UC, XRC.
+/// True for RC, UC and XRC, whose requests have one ascending sequence per connection.
 const fn is_connected(service: Service) -> bool {
     matches!(service, Service::Rc | Service::Uc | Service::Xrc)
 }
 
-fn in_order(packet: Packet<'_>) -> (Endpoint, Endpoint) {
+fn in_order(packet: PacketRef<'_>) -> (Endpoint, Endpoint) {
     (packet.key.src.min(packet.key.dst), packet.key.src.max(packet.key.dst))
 }

@@ -1,17 +1,21 @@
-//! NCCL over verbs: the receives that a receiver has posted, and the WRITEs that answer them.
+//! Measures NCCL messages over verbs: matches the receives that a receiver has posted with the
+//! WRITEs that fill them.
 //!
 //! ```text
-//! B -> A  WRITE                       {address, size, keys}, rank of A; index 1, 2, 3 ...     a queue
-//! A -> B  WRITE                       a share of the message, at the address or behind it     a path
-//! A -> B  WRITE with immediate data   a share, nothing, or the lengths of several messages
+//! B -> A  WRITE                      {address, size, keys}, rank of A; index 1, 2, 3 ...   a queue
+//! A -> B  WRITE                      a share of the message, at the address or after it    a path
+//! A -> B  WRITE with immediate data  a share, nothing, or the lengths of several messages
 //! ```
-//! No packet of the data names anybody: the clear-to-send elements give the sender's rank, the WRITEs with immediate data give
-//! the lengths. A message may be split over several queue pairs, here *paths*, on one port or on several. Each path carries one WRITE with
-//! immediate data per message, which states the length of the whole message. So every path counts whole messages, and notes whether its shares
-//! begin messages or continue them. Which paths count is decided when all of them are known (`rails`).
+//! No data packet names a process: the clear-to-send elements give the sender's rank, the WRITEs
+//! with immediate data give the lengths. A message may be split over several queue pairs, called
+//! *paths* here, on one port or on several. Each path carries one WRITE with immediate data per
+//! message, which gives the length of the whole message. So every path counts whole messages, and
+//! notes whether its shares start messages or continue them. `rails` decides which paths count,
+//! when all paths are known.
 //!
-//! A path belongs to one queue, and takes its receives in the order of their indices. Half of them, or all, may be posted through another
-//! port, and a capture may miss some. Then the key of the memory tells the queue, and the rank is the one that all its elements have named.
+//! A path belongs to one queue and takes its receives in index order. Half of the receives, or all,
+//! may be posted through another port, and a capture may miss some. Then the memory key identifies
+//! the queue, and the rank is the one that all its elements have named.
 
 use super::assembly::{Transport, join_times};
 use crate::model::traffic::CtsPath;
@@ -19,66 +23,69 @@ use crate::model::{ConnectionKey, CtsQueue, HashMap, QueuePair};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::nccl::{self, Immediate, Release};
-use ibscope_parsers::mpi::{Envelope, Identity, Length, Matching};
+use ibscope_parsers::mpi::{Envelope, Identity, Length, MatchFields};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// Receives of a queue that are kept: no connection has more requests under way (`NCCL_NET_MAX_REQUESTS`).
+/// Receives kept per queue: no connection has more requests in flight (`NCCL_NET_MAX_REQUESTS`).
 const MAX_RECEIVES: usize = 32;
-/// The same where many queues have some.
+/// Receives kept per queue where many queues have some.
 const FEW_RECEIVES: usize = 4;
-/// Receives of all queues from which on there are many.
+/// Receives of all queues from which on [`FEW_RECEIVES`] holds.
 const MANY_RECEIVES: usize = 1 << 14;
-/// Messages of a path that wait until it is known whose they are.
+/// Messages of a path that may wait for their queue or their length.
 const MAX_WAITING: usize = 32;
-/// Most WRITEs of a path for one message, but for the last one.
+/// WRITEs of a path for one message, except the last one.
 const MAX_CHAIN: usize = 8;
-/// Keys of memory that a queue remembers: a connection has one or two regions, and one for each buffer that its user has registered.
+/// Memory keys kept per queue: a connection has one or two regions, and one per buffer that its
+/// user has registered.
 const MAX_KEYS: usize = 64;
-/// Receives of a queue, and shares of a path, that are remembered as evidence.
+/// Buffers of a queue, and unmatched shares of a path, that are kept as evidence.
 const MAX_EVIDENCE: usize = 32;
-/// How far an index may be from the highest of its queue where its address says nothing: packets may be lost before the capture and sent again.
+/// Distance that an index may have from the highest one of its queue if its address does not
+/// confirm it. Packets may be lost before the capture and retransmitted.
 const WINDOW: u64 = 64;
-/// The elements of a ring: a multiple of the one, and no more than the other (`MAX_REQUESTS`: 8 or 32, for each of 8 receives).
+/// Elements per ring: a multiple of the first number, at most the second (`MAX_REQUESTS` is 8 or
+/// 32, for each of 8 receives).
 pub(super) const RING_SLOTS: (u64, u64) = (64, 256);
 /// PSNs have 24 bits.
 const PSN_MASK: u32 = 0xFF_FFFF;
 
-type Direction = (Endpoint, Endpoint);
+type DataDirection = (Endpoint, Endpoint);
 
-/// NCCL's traffic between some pairs of endpoints.
+/// NCCL traffic between some pairs of endpoints.
 #[derive(Debug, Default)]
 pub(super) struct Nccl {
     /// By number of the connection that carries the clear-to-send elements.
-    queues: HashMap<u32, Queue>,
-    /// The queues whose data go from the one to the other.
-    by_direction: HashMap<Direction, Vec<u32>>,
-    /// By number of the connection that carries the data, if it is or may be NCCL's.
+    queues: HashMap<u32, CtsQueueState>,
+    /// Queues by the direction of their data.
+    by_direction: HashMap<DataDirection, Vec<u32>>,
+    /// By number of the connection that carries the data, if they are or may be NCCL's.
     paths: HashMap<u32, DataPath>,
-    /// Receives of all queues.
-    held: usize,
+    /// Number of receives in all queues.
+    receive_count: usize,
 }
 
-/// The clear-to-send elements that came over one connection.
+/// Clear-to-send elements that came over one connection.
 #[derive(Debug)]
-struct Queue {
+struct CtsQueueState {
     release: Release,
     highest_index: u64,
-    /// Index and address in the sender's memory of one of them.
+    /// Index of one element and its address in the sender's memory.
     slot: (u64, u64),
-    /// Greatest common divisor of the distances between their indices.
+    /// Greatest common divisor of the distances between the indices.
     step: u64,
-    /// Keys of the first of them, by device of the receiver.
+    /// Keys of the first element, by device of the receiver.
     r_keys: RKeys,
-    /// The keys of all, as many as there is room for.
+    /// Keys of all elements, up to [`MAX_KEYS`].
     known_keys: Vec<u32>,
-    /// Address and length of the memory of the first ones, where the receiver has several devices.
+    /// Address and length of the first buffers, if the receiver has several devices.
     evidence: Vec<(u64, u64)>,
-    /// In the order of their indices.
+    /// Sorted by index.
     receives: VecDeque<Receive>,
-    ranks: Ranks,
-    reading: Option<Immediate>,
-    /// Most paths that have carried one message whose length is not stated.
+    ranks: QueueRanks,
+    immediate_format: Option<Immediate>,
+    /// Most paths observed for one message without an explicit length.
     width: usize,
 }
 
@@ -90,70 +97,71 @@ struct Receive {
     index: u64,
     r_keys: RKeys,
     buffers: SmallVec<[Buffer; 1]>,
-    /// What was written, where lengths are not stated.
-    written: Option<Box<Sums>>,
+    /// Sums of the WRITEs, for messages without explicit lengths.
+    sums: Option<Box<ShareSums>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Buffer {
     address: u64,
-    room_bytes: u64,
+    capacity_bytes: u64,
     /// Rank of the sender.
     rank: Option<u32>,
 }
 
 impl Buffer {
     const fn overlaps(&self, other: &Self) -> bool {
-        self.address < other.address.saturating_add(other.room_bytes)
-            && other.address < self.address.saturating_add(self.room_bytes)
+        self.address < other.address.saturating_add(other.capacity_bytes)
+            && other.address < self.address.saturating_add(self.capacity_bytes)
     }
 }
 
 /// Messages whose lengths are the sums of their shares.
 #[derive(Debug, Default)]
-struct Sums {
-    /// Connections that have carried the end.
+struct ShareSums {
+    /// Connections that have carried the last WRITE.
     ended: SmallVec<[u32; 2]>,
-    /// The one of them that carries first shares.
+    /// The connection that carries first shares.
     first: Option<u32>,
-    /// By buffer: what was written, and the end of the furthest share.
-    buffers: SmallVec<[(Written, u64); 1]>,
+    /// By buffer: the sums, and the end of the furthest share.
+    buffers: SmallVec<[(WriteSums, u64); 1]>,
 }
 
-/// A queue pair that data come over.
+/// A queue pair that carries data.
 #[derive(Debug, Default)]
 struct DataPath {
     queue: Option<u32>,
-    /// Whether its last share that went to a receive of the queue was the first of its message. Where there is none, the key of the memory tells
-    /// the queue.
+    /// Whether the last share that matched a receive of the queue was the first of its message.
+    /// `None` if no share matched, so that only the memory key identifies the queue.
     is_first: Option<bool>,
-    /// Address and length of its first shares, until one is placed.
+    /// Address and length of shares, until one matches a receive.
     evidence: Vec<(u64, u64)>,
-    /// The queue is the one that it belongs to, or names the same rank as the others with the same memory.
+    /// The rank of the queue is certain: the path belongs to this queue, or all queues with this
+    /// memory key have named the same rank.
     is_one_rank: bool,
     /// Lowest index that the next message may have.
     next_index: u64,
-    /// PSN that follows on the last WRITE, where that was seen whole.
+    /// PSN after the last WRITE, if all packets of that were observed.
     next_psn: Option<u32>,
     /// WRITEs since the last one with immediate data.
-    chain: SmallVec<[Share; 1]>,
-    /// Nothing is missing between the last one with immediate data and the chain, nor in it.
+    chain: SmallVec<[NcclShare; 1]>,
+    /// No packet is missing since the last WRITE with immediate data.
     is_whole: bool,
-    /// Messages of which something is not known yet.
-    waiting: Vec<Message>,
+    /// Messages whose queue or length is not known yet.
+    waiting: Vec<PathMessage>,
 }
 
-/// The ranks that the elements of a queue have named.
+/// Ranks that the elements of a queue have named.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Ranks {
+enum QueueRanks {
     #[default]
     Unknown,
-    /// All the same; `None` where the release names none.
+    /// Always the same one; `None` if the release gives no rank.
     One(Option<u32>),
     Several,
 }
 
-impl Ranks {
+impl QueueRanks {
     fn add(&mut self, rank: Option<u32>) {
         *self = match *self {
             Self::Unknown => Self::One(rank),
@@ -163,43 +171,43 @@ impl Ranks {
     }
 }
 
-/// Where in a receive a WRITE begins.
+/// Where in a receive a WRITE starts.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct ReceivePosition {
     index: u64,
     buffer: usize,
     offset: u64,
 }
 
-/// A WRITE of a path, and where it went.
+/// A WRITE of a path and its position.
 #[derive(Clone, Copy, Debug)]
-struct Share {
-    place: Option<Place>,
-    written: Written,
+struct NcclShare {
+    position: Option<ReceivePosition>,
+    sums: WriteSums,
 }
 
-/// What one or several WRITEs have written.
+/// Sums of one or several WRITEs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Written {
+pub(super) struct WriteSums {
     /// Number of the connection.
     pub(super) connection: u32,
     /// PSN of the first packet.
     pub(super) psn: u32,
     /// Length in bytes.
     pub(super) length_bytes: u64,
-    /// LRH to VCRC, or whole Ethernet frames, of the packets.
+    /// Wire bytes of the packets: LRH to VCRC, or whole Ethernet frames.
     pub(super) wire_bytes: u64,
-    /// Packets.
+    /// Number of packets.
     pub(super) packets: u64,
-    /// Time of the first and last packet.
+    /// Times of the first and the last packet.
     pub(super) times_ns: (i64, i64),
-    /// All packets were seen.
+    /// All packets were observed.
     pub(super) complete: bool,
-    /// The message is longer: other paths carry the rest.
+    /// Other paths carry the rest of the message.
     pub(super) is_part: bool,
 }
 
-impl Written {
+impl WriteSums {
     fn of(connection: u32, message: &Transport) -> Self {
         Self {
             connection,
@@ -224,106 +232,114 @@ impl Written {
         }
     }
 
-    /// The same as a message of so many bytes.
+    /// These WRITEs as a message of `length_bytes` bytes.
     const fn message(self, length_bytes: u64) -> Self {
         Self { length_bytes, is_part: self.length_bytes < length_bytes, ..self }
     }
 
-    /// Another message of the same packets, which the other one has.
+    /// Another message in the same packets, which count for the first one.
     const fn none(self) -> Self {
         Self { length_bytes: 0, wire_bytes: 0, packets: 0, ..self }
     }
 }
 
-/// A message, or several that were received together, as far as one path has carried it.
+/// A message, or several that were received together, as carried by one path.
 #[derive(Debug)]
-struct Message {
-    /// The immediate data, most significant byte first.
+struct PathMessage {
+    /// Immediate data, most significant byte first.
     word: u32,
     /// Shares before the last WRITE.
-    chain: SmallVec<[Share; 1]>,
+    chain: SmallVec<[NcclShare; 1]>,
     /// The last WRITE.
-    last: Share,
-    /// The start of the last WRITE was seen.
+    last: NcclShare,
+    /// The first packet of the last WRITE was observed.
     is_started: bool,
-    /// All WRITEs of it were seen.
+    /// All WRITEs of the message were observed.
     is_whole: bool,
-    /// The payload of the last WRITE, as lengths.
+    /// Lengths in the payload of the last WRITE.
     lengths: SmallVec<[u32; 2]>,
-    /// Index of the receive and ranks by buffer, where one of the shares went to one that was seen.
+    /// Index of the matching receive and ranks by buffer, if there is a match.
     receive: Option<(u64, SmallVec<[Option<u32>; 1]>)>,
 }
 
-/// How long the messages are that have ended.
-enum Lengths {
-    /// So many bytes each.
+/// Lengths of the messages that a last WRITE ends.
+enum MessageLengths {
+    /// One length per message, in bytes.
     Stated(SmallVec<[u64; 1]>),
-    /// As long as their shares together.
+    /// The sum of their shares.
     Sum,
-    /// Later messages may tell.
+    /// Unknown until a later message shows the format.
     Wait,
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
 }
 
-/// A message that has ended. The envelope is missing where the release names no rank.
+/// A message that has ended. It has no envelope if the release gives no rank.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct NcclMessage {
     pub(super) envelope: Option<Envelope>,
-    pub(super) written: Written,
+    pub(super) sums: WriteSums,
 }
 
-/// What a WRITE has come to.
+/// Result of an NCCL packet.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
-    /// It is data of NCCL, or may be.
+pub(super) struct NcclOutcome {
+    /// The WRITE is NCCL data, or may be.
     pub(super) is_data: bool,
-    /// Shares that say which part of its messages a path carries, by the number of its connection: true for the first.
+    /// Shares by connection number: true for a share that starts its message.
     pub(super) shares: SmallVec<[(u32, bool); 1]>,
     /// Messages that have ended.
-    pub(super) ended: Vec<Ended>,
-    /// Messages whose sender or length cannot be told: their connections, and their senders where these are known.
+    pub(super) ended: Vec<NcclMessage>,
+    /// Messages of unknown sender or length: their connections, and their senders if known.
     pub(super) unknown: Vec<(u32, Option<u32>)>,
-    /// Messages that are not known to be NCCL's: it is not known to whom the memory belongs that they went to.
-    pub(super) others: Vec<Written>,
+    /// Messages that may not be NCCL's, because the owner of the memory is unknown.
+    pub(super) others: Vec<WriteSums>,
 }
 
 impl Nccl {
-    /// Clear-to-send elements on a connection, from the receiver of the data `src` to its sender `dst`. `None` where their index is far from
-    /// those before: then they are none, whatever they look like.
+    /// Takes clear-to-send elements on a connection, from the receiver of the data `src` to their
+    /// sender `dst`. `None` if the index is too far from the indices before: then these are other
+    /// data.
     pub(super) fn clear_to_send(
         &mut self,
-        (src, dst): Direction,
+        (src, dst): DataDirection,
         connection: u32,
         payload: &[u8],
         reth: Reth,
-    ) -> Option<Outcome> {
+    ) -> Option<NcclOutcome> {
         let cts = nccl::cts(payload, reth.dma_len)?;
         let queue = self.queues.entry(connection).or_insert_with(|| {
             self.by_direction.entry((dst, src)).or_default().push(connection);
-            Queue::new(&cts, reth.va)
+            CtsQueueState::new(&cts, reth.va)
         });
         let is_near = cts.index.abs_diff(queue.highest_index) <= WINDOW;
         if !is_near && !is_one_ring(cts.release.slot_bytes(), queue.slot, (cts.index, reth.va)) {
             return None;
         }
         let before = queue.receives.len();
-        let most = if self.held > MANY_RECEIVES { FEW_RECEIVES } else { MAX_RECEIVES };
-        let mut outcome = Outcome::default();
+        let most = if self.receive_count > MANY_RECEIVES { FEW_RECEIVES } else { MAX_RECEIVES };
+        let mut outcome = NcclOutcome::default();
         queue.add(Receive::of(&cts), most, &mut outcome);
-        self.held = self.held + queue.receives.len() - before;
+        self.receive_count = self.receive_count + queue.receives.len() - before;
         Some(outcome)
     }
 
-    /// True where data of this direction were asked for.
-    pub(super) fn awaits(&self, direction: Direction) -> bool {
+    /// True if receives were posted for data of this direction.
+    pub(super) fn awaits(&self, direction: DataDirection) -> bool {
         !self.by_direction.is_empty() && self.by_direction.contains_key(&direction)
     }
 
-    /// A WRITE from the sender of data to their receiver; `body` is its captured payload, where it is a single packet.
-    pub(super) fn write(&mut self, direction: Direction, connection: u32, message: &Transport, body: &[u8]) -> Outcome {
-        let mut outcome = Outcome::default();
-        let place = self.place(direction, connection, message);
+    /// Takes a WRITE from the sender of data to the receiver. `body` is its captured payload, if it
+    /// is a single packet.
+    pub(super) fn write(
+        &mut self,
+        direction: DataDirection,
+        connection: u32,
+        message: &Transport,
+        body: &[u8],
+    ) -> NcclOutcome {
+        let mut outcome = NcclOutcome::default();
+        let position = self.receive_position(direction, connection, message);
         let is_bound = self.paths.get(&connection).is_some_and(|path| path.queue.is_some());
         if !is_bound && message.immediate.is_none() {
             return outcome;
@@ -331,7 +347,7 @@ impl Nccl {
         outcome.is_data = true;
         let path = self.paths.entry(connection).or_default();
         path.follow(message);
-        let share = Share { place, written: Written::of(connection, message) };
+        let share = NcclShare { position, sums: WriteSums::of(connection, message) };
         match message.immediate {
             None => path.push(share),
             Some(word) => self.end(connection, word, share, (message, body), &mut outcome),
@@ -339,21 +355,22 @@ impl Nccl {
         outcome
     }
 
-    /// Gives out what is left, when nothing more comes.
-    pub(super) fn finish(&mut self) -> Outcome {
-        let mut outcome = Outcome::default();
+    /// Emits the remaining messages at the end of the input.
+    pub(super) fn finish(&mut self) -> NcclOutcome {
+        let mut outcome = NcclOutcome::default();
         let mut paths: Vec<u32> = self.paths.keys().copied().collect();
         paths.sort_unstable();
-        // What one path has learnt may help another.
+        // One path may have shown what another path waits for.
         paths.iter().for_each(|connection| self.resolve(*connection, &mut outcome));
-        let mut queues: Vec<(&u32, &mut Queue)> = self.queues.iter_mut().collect();
+        let mut queues: Vec<(&u32, &mut CtsQueueState)> = self.queues.iter_mut().collect();
         queues.sort_unstable_by_key(|(connection, _)| **connection);
         for (_, queue) in queues {
             queue.receives.drain(..).for_each(|receive| receive.end(queue.width, &mut outcome));
         }
         for connection in &paths {
             let Some(path) = self.paths.get_mut(connection) else { continue };
-            // Messages that are received together end together, with the last of them: these were begun.
+            // Messages that are received together end with the last of them; these have started
+            // only.
             if path.queue.is_some() {
                 outcome.unknown.extend(path.chain.drain(..).map(|_| (*connection, None)));
             }
@@ -365,19 +382,19 @@ impl Nccl {
                 }
             }
         }
-        self.held = 0;
+        self.receive_count = 0;
         outcome
     }
 
-    /// The queues as evidence of what belongs together. `keys` are the connections by number.
+    /// The queues as evidence for grouping. `keys` are the connection keys by number.
     pub(super) fn queues(&self, keys: &[ConnectionKey]) -> Vec<CtsQueue> {
         let mut paths: HashMap<u32, Vec<CtsPath>> = HashMap::default();
         for (connection, path) in &self.paths {
             let Some(queue) = path.queue else { continue };
             let qpn = keys[*connection as usize].dest_qp;
-            paths.entry(queue).or_default().push(CtsPath { qpn, unplaced: path.evidence.clone() });
+            paths.entry(queue).or_default().push(CtsPath { qpn, unmatched: path.evidence.clone() });
         }
-        let as_evidence = |(connection, queue): (&u32, &Queue)| {
+        let as_evidence = |(connection, queue): (&u32, &CtsQueueState)| {
             let ConnectionKey { src, dst, dest_qp, .. } = keys[*connection as usize];
             let mut paths = paths.remove(connection).unwrap_or_default();
             paths.sort_unstable();
@@ -398,9 +415,14 @@ impl Nccl {
         queues
     }
 
-    /// Where a WRITE went, if to a receive of the queue that its path belongs to. A path that belongs to none yet belongs to the one with
-    /// such a receive, or to any whose memory has this key.
-    fn place(&mut self, direction: Direction, connection: u32, message: &Transport) -> Option<Place> {
+    /// Finds the receive that a WRITE fills, in the queue of its path. A path without a queue gets
+    /// the one with such a receive, or else one whose memory has this key.
+    fn receive_position(
+        &mut self,
+        direction: DataDirection,
+        connection: u32,
+        message: &Transport,
+    ) -> Option<ReceivePosition> {
         let reth = message.target?;
         let path = self.paths.get(&connection);
         let (own, from) =
@@ -411,9 +433,9 @@ impl Nccl {
         };
         let queues = among.iter().filter_map(|number| Some((*number, self.queues.get(number)?)));
         let is_last = message.immediate.is_some();
-        // Where empty shares go says nothing: it may be behind the message, where others begin.
+        // Empty shares do not count: they may point behind the message, where others start.
         let mut placed = queues.clone().filter(|_| reth.dma_len > 0);
-        let found = placed.find_map(|(number, queue)| Some((number, queue.place(&reth, from, is_last)?)));
+        let found = placed.find_map(|(number, queue)| Some((number, queue.position(&reth, from, is_last)?)));
         let mut with_key = queues.filter(|(_, queue)| queue.known_keys.contains(&reth.r_key));
         let by_key = with_key.next();
         let is_one_rank = by_key.is_some_and(|(_, queue)| with_key.all(|(_, other)| other.ranks == queue.ranks));
@@ -421,38 +443,39 @@ impl Nccl {
         let path = self.paths.entry(connection).or_default();
         path.queue = Some(number);
         path.is_one_rank = is_one_rank || found.is_some() || path.is_first.is_some();
-        path.place(&reth, found.map(|(_, place)| place));
+        path.note_position(&reth, found.map(|(_, place)| place));
         found.map(|(_, place)| place)
     }
 
-    /// The WRITE that ends a message on its path.
+    /// Takes the WRITE that ends a message on its path.
     fn end(
         &mut self,
         connection: u32,
         word: u32,
-        last: Share,
+        last: NcclShare,
         (transport, body): (&Transport, &[u8]),
-        outcome: &mut Outcome,
+        outcome: &mut NcclOutcome,
     ) {
         let Some(path) = self.paths.get_mut(&connection) else { return };
         let chain = std::mem::take(&mut path.chain);
         let is_whole = std::mem::replace(&mut path.is_whole, true);
-        let place = last.place.or_else(|| chain.iter().rev().find_map(|share| share.place));
+        let place = last.position.or_else(|| chain.iter().rev().find_map(|share| share.position));
         let queue = path.queue.and_then(|number| self.queues.get(&number));
         let receive = place.and_then(|place| queue?.receive(place.index));
-        // As many WRITEs as there are messages; else it is not this receive that they answer.
+        // The receive must have as many buffers as there are WRITEs; otherwise the WRITEs fill
+        // another one.
         let receive = receive.filter(|receive| {
             let (writes, most) = (chain.len(), receive.buffers.len());
             writes == most || writes < most && (writes == 0 || !is_whole)
         });
         if let Some(receive) = receive {
             path.next_index = receive.index + 1;
-            let places = chain.iter().chain([&last]).filter_map(|share| share.place);
+            let places = chain.iter().chain([&last]).filter_map(|share| share.position);
             let own = places.filter(|place| place.index == receive.index);
             outcome.shares.extend(own.map(|place| (connection, place.offset == 0)));
         }
         let dma_bytes = transport.target.map_or(0, |reth| reth.dma_len);
-        path.waiting.push(Message {
+        path.waiting.push(PathMessage {
             word,
             chain,
             last,
@@ -468,32 +491,33 @@ impl Nccl {
         }
     }
 
-    /// Gives out those messages of a path of which all is known.
-    fn resolve(&mut self, connection: u32, outcome: &mut Outcome) {
+    /// Emits the messages of a path whose queue and length are known.
+    fn resolve(&mut self, connection: u32, outcome: &mut NcclOutcome) {
         let Some(path) = self.paths.get_mut(&connection) else { return };
         let Some(queue) = path.queue.and_then(|number| self.queues.get_mut(&number)) else { return };
-        queue.reading = queue.reading.or_else(|| path.waiting.iter().find_map(Message::reading));
+        queue.immediate_format =
+            queue.immediate_format.or_else(|| path.waiting.iter().find_map(PathMessage::immediate_format));
         let mut left = Vec::new();
         for message in path.waiting.drain(..) {
             let of_queue = match queue.ranks {
-                Ranks::One(rank) if path.is_one_rank => Some([rank; MAX_CHAIN]),
-                Ranks::One(_) | Ranks::Unknown | Ranks::Several => None,
+                QueueRanks::One(rank) if path.is_one_rank => Some([rank; MAX_CHAIN]),
+                QueueRanks::One(_) | QueueRanks::Unknown | QueueRanks::Several => None,
             };
             let of_receive = message.receive.as_ref().map(|(_, ranks)| ranks.as_slice());
-            let count = message.count(queue.reading, queue.release);
+            let count = message.count(queue.immediate_format, queue.release);
             let Some(ranks) = of_receive.or(of_queue.as_ref().map(<[_; _]>::as_slice)) else {
                 outcome.unknown.extend(std::iter::repeat_n((connection, None), count.unwrap_or(1)));
                 continue;
             };
             let unknown = ranks.iter().take(count.unwrap_or(1)).map(|rank| (connection, *rank));
-            match message.lengths(count, queue.reading) {
-                Lengths::Wait => left.push(message),
-                Lengths::Sum if queue.sum(&message, path.is_first == Some(true)) => {}
-                Lengths::Sum | Lengths::Unknown => outcome.unknown.extend(unknown),
-                Lengths::Stated(lengths) => {
+            match message.lengths(count, queue.immediate_format) {
+                MessageLengths::Wait => left.push(message),
+                MessageLengths::Sum if queue.sum(&message, path.is_first == Some(true)) => {}
+                MessageLengths::Sum | MessageLengths::Unknown => outcome.unknown.extend(unknown),
+                MessageLengths::Stated(lengths) => {
                     outcome.shares.extend(message.is_empty_share_of(&lengths).then_some((connection, false)));
                     let messages = message.messages(&lengths).into_iter().zip(ranks);
-                    outcome.ended.extend(messages.map(|(written, rank)| Ended::of(*rank, written)));
+                    outcome.ended.extend(messages.map(|(written, rank)| NcclMessage::of(*rank, written)));
                 }
             }
         }
@@ -503,19 +527,19 @@ impl Nccl {
     }
 }
 
-impl Ended {
-    fn of(rank: Option<u32>, written: Written) -> Self {
-        Self { envelope: rank.map(|rank| envelope(rank, Length::Stated(written.length_bytes))), written }
+impl NcclMessage {
+    fn of(rank: Option<u32>, written: WriteSums) -> Self {
+        Self { envelope: rank.map(|rank| envelope(rank, Length::Explicit(written.length_bytes))), sums: written }
     }
 }
 
-/// The envelope of a message of this sender.
+/// Envelope of a message from this rank.
 pub(super) const fn envelope(rank: u32, length: Length) -> Envelope {
     let identity = Identity { rank, context: 0, tag: 0, world: true, collective: false };
-    Envelope { matching: Matching::Named(identity), length, sequence: None }
+    Envelope { matching: MatchFields::Named(identity), length, sequence: None }
 }
 
-impl Queue {
+impl CtsQueueState {
     fn new(cts: &nccl::Cts<'_>, address: u64) -> Self {
         Self {
             release: cts.release,
@@ -526,14 +550,15 @@ impl Queue {
             known_keys: Vec::new(),
             evidence: Vec::new(),
             receives: VecDeque::new(),
-            ranks: Ranks::Unknown,
-            reading: None,
+            ranks: QueueRanks::Unknown,
+            immediate_format: None,
             width: 0,
         }
     }
 
-    /// Adds a receive, and gives up those that have ended, or that are too many.
-    fn add(&mut self, receive: Receive, most: usize, outcome: &mut Outcome) {
+    /// Adds a receive. Ends the receives that it shows to be done, and the oldest ones beyond
+    /// `most`.
+    fn add(&mut self, receive: Receive, most: usize, outcome: &mut NcclOutcome) {
         self.highest_index = self.highest_index.max(receive.index);
         self.step = gcd(self.step, receive.index.abs_diff(self.slot.0));
         for key in &receive.r_keys {
@@ -541,7 +566,7 @@ impl Queue {
                 self.known_keys.push(*key);
             }
         }
-        for Buffer { address, room_bytes, rank } in &receive.buffers {
+        for Buffer { address, capacity_bytes: room_bytes, rank } in &receive.buffers {
             self.ranks.add(*rank);
             if self.r_keys.len() > 1 && self.evidence.len() < MAX_EVIDENCE {
                 self.evidence.push((*address, *room_bytes));
@@ -569,29 +594,29 @@ impl Queue {
         self.receives.get(at)
     }
 
-    /// Where a WRITE goes to, in the first receive of this index or a later one to which it may go. The last one of several messages goes to
-    /// none.
-    fn place(&self, reth: &Reth, from: u64, is_last: bool) -> Option<Place> {
+    /// Position of a WRITE in the first receive with this index or a later one that it may fill.
+    /// The last WRITE of several messages fills none.
+    fn position(&self, reth: &Reth, from: u64, is_last: bool) -> Option<ReceivePosition> {
         let candidates = self.receives.iter().filter(|receive| receive.index >= from);
-        candidates.filter(|receive| !is_last || receive.buffers.len() == 1).find_map(|receive| receive.place(reth))
+        candidates.filter(|receive| !is_last || receive.buffers.len() == 1).find_map(|receive| receive.position(reth))
     }
 
-    /// Adds the shares of a message to those of other paths. False where the receive is not there.
-    fn sum(&mut self, message: &Message, is_first: bool) -> bool {
-        let by_number = (self.reading == Some(Immediate::Number)).then(|| u64::from(message.word) + 1);
+    /// Adds the shares of a message to those of other paths. Returns false if the receive is gone.
+    fn sum(&mut self, message: &PathMessage, is_first: bool) -> bool {
+        let by_number = (self.immediate_format == Some(Immediate::Number)).then(|| u64::from(message.word) + 1);
         let index = message.receive.as_ref().map(|(index, _)| *index).or(by_number);
         let Some(receive) = self.receives.iter_mut().find(|receive| Some(receive.index) == index) else { return false };
-        let none = (message.last.written.none(), 0);
-        let sums = receive.written.get_or_insert_with(|| {
+        let none = (message.last.sums.none(), 0);
+        let sums = receive.sums.get_or_insert_with(|| {
             let buffers = SmallVec::from_elem(none, receive.buffers.len());
-            Box::new(Sums { buffers, ..Sums::default() })
+            Box::new(ShareSums { buffers, ..ShareSums::default() })
         });
-        sums.ended.push(message.last.written.connection);
+        sums.ended.push(message.last.sums.connection);
         if is_first {
-            sums.first = Some(message.last.written.connection);
+            sums.first = Some(message.last.sums.connection);
         }
         self.width = self.width.max(sums.ended.len());
-        for Share { place, written } in message.shares() {
+        for NcclShare { position: place, sums: written } in message.shares() {
             let Some(place) = place.filter(|place| place.index == receive.index) else { continue };
             let Some((sum, end)) = sums.buffers.get_mut(place.buffer) else { continue };
             *sum = if sum.packets == 0 { *written } else { sum.and(*written) };
@@ -601,7 +626,7 @@ impl Queue {
     }
 }
 
-/// The keys of an element, by device of the receiver.
+/// Keys of an element, by device of the receiver.
 fn r_keys(element: &nccl::Element) -> impl Iterator<Item = u32> + use<> {
     element.r_keys.into_iter().filter(|key| *key != 0)
 }
@@ -610,40 +635,42 @@ impl Receive {
     fn of(cts: &nccl::Cts<'_>) -> Self {
         let buffer = |element: nccl::Element| Buffer {
             address: element.address,
-            room_bytes: element.size_bytes,
+            capacity_bytes: element.size_bytes,
             rank: element.rank,
         };
         Self {
             index: cts.index,
             r_keys: cts.elements().flat_map(|element| r_keys(&element)).collect(),
             buffers: cts.elements().map(buffer).collect(),
-            written: None,
+            sums: None,
         }
     }
 
-    fn place(&self, reth: &Reth) -> Option<Place> {
-        let holds = |buffer: &Buffer| reth.va.checked_sub(buffer.address).is_some_and(|at| at < buffer.room_bytes);
+    fn position(&self, reth: &Reth) -> Option<ReceivePosition> {
+        let holds = |buffer: &Buffer| reth.va.checked_sub(buffer.address).is_some_and(|at| at < buffer.capacity_bytes);
         let buffer = self.buffers.iter().position(holds).filter(|_| self.r_keys.contains(&reth.r_key))?;
-        Some(Place { index: self.index, buffer, offset: reth.va - self.buffers[buffer].address })
+        Some(ReceivePosition { index: self.index, buffer, offset: reth.va - self.buffers[buffer].address })
     }
 
-    /// True if this has ended when the other one is posted: it has some of its memory, and memory is posted again when it has been written to.
-    /// All of it may be posted twice.
+    /// True if this receive is done when `other` is posted: both share memory, and memory is posted
+    /// again after it was filled. The same receive may be observed twice.
     fn is_before(&self, other: &Self) -> bool {
         let overlaps = |own: &Buffer| other.buffers.iter().any(|others| own.overlaps(others));
         self.buffers != other.buffers && self.buffers.iter().any(overlaps)
     }
 
-    /// Nothing more is written to it: gives out its messages, where their length is the sum of their shares. `width` is how many paths
-    /// carry a message.
-    fn end(self, width: usize, outcome: &mut Outcome) {
-        let Some(sums) = self.written else { return };
-        // What went over other devices is not seen here.
+    /// Ends a receive: emits its messages if their lengths are the sums of their shares. `width` is
+    /// the number of paths per message.
+    fn end(self, width: usize, outcome: &mut NcclOutcome) {
+        let Some(sums) = self.sums else { return };
+        // WRITEs over other devices are not observed here.
         let is_whole = sums.ended.len() == width && self.r_keys.len() == self.buffers.len();
         let path = sums.first.or_else(|| sums.ended.first().copied().filter(|_| width == 1));
         for ((written, end), buffer) in sums.buffers.into_iter().zip(self.buffers) {
             match path.filter(|_| is_whole && written.length_bytes == end) {
-                Some(connection) => outcome.ended.push(Ended::of(buffer.rank, Written { connection, ..written })),
+                Some(connection) => {
+                    outcome.ended.push(NcclMessage::of(buffer.rank, WriteSums { connection, ..written }));
+                }
                 None => outcome.unknown.extend(sums.ended.iter().map(|connection| (*connection, buffer.rank))),
             }
         }
@@ -651,7 +678,7 @@ impl Receive {
 }
 
 impl DataPath {
-    /// Notes whether a WRITE follows on the one before it.
+    /// Notes whether a WRITE directly follows the one before it.
     fn follow(&mut self, message: &Transport) {
         if self.next_psn != Some(message.psn) {
             self.chain.clear();
@@ -661,8 +688,8 @@ impl DataPath {
         self.next_psn = packets.map(|packets| message.psn.wrapping_add(packets) & PSN_MASK);
     }
 
-    /// Notes where a WRITE went, or that it went to no receive that was seen.
-    fn place(&mut self, reth: &Reth, place: Option<Place>) {
+    /// Notes the position of a WRITE, or that it matched no receive.
+    fn note_position(&mut self, reth: &Reth, place: Option<ReceivePosition>) {
         if let Some(place) = place {
             self.next_index = place.index;
             self.is_first = Some(place.offset == 0);
@@ -672,7 +699,7 @@ impl DataPath {
         }
     }
 
-    fn push(&mut self, share: Share) {
+    fn push(&mut self, share: NcclShare) {
         if self.chain.len() == MAX_CHAIN {
             self.chain.clear();
             self.is_whole = false;
@@ -681,28 +708,29 @@ impl DataPath {
     }
 }
 
-impl Message {
-    fn shares(&self) -> impl Iterator<Item = &Share> {
+impl PathMessage {
+    fn shares(&self) -> impl Iterator<Item = &NcclShare> {
         self.chain.iter().chain([&self.last])
     }
 
-    /// All that was written, as one.
-    fn together(&self) -> Written {
-        let first = self.chain.first().unwrap_or(&self.last).written;
-        self.shares().skip(1).fold(first, |sum, share| sum.and(share.written))
+    /// All WRITEs of the message as one.
+    fn together(&self) -> WriteSums {
+        let first = self.chain.first().unwrap_or(&self.last).sums;
+        self.shares().skip(1).fold(first, |sum, share| sum.and(share.sums))
     }
 
-    /// True if this path has nothing of messages of which others have something.
+    /// True if this path carries nothing of messages that other paths carry.
     fn is_empty_share_of(&self, lengths: &[u64]) -> bool {
         self.is_whole
             && lengths.iter().any(|bytes| *bytes > 0)
-            && self.shares().take(self.chain.len().max(1)).all(|share| share.written.length_bytes == 0)
+            && self.shares().take(self.chain.len().max(1)).all(|share| share.sums.length_bytes == 0)
     }
 
-    /// How the immediate data are to be read, where only one way is consistent with where the only share went.
-    fn reading(&self) -> Option<Immediate> {
-        let mut shares = self.shares().filter(|share| share.written.length_bytes > 0);
-        let (Share { place, written }, None) = (shares.next()?, shares.next()) else { return None };
+    /// The format of the immediate data, if only one is consistent with the position of the only
+    /// share.
+    fn immediate_format(&self) -> Option<Immediate> {
+        let mut shares = self.shares().filter(|share| share.sums.length_bytes > 0);
+        let (NcclShare { position: place, sums: written }, None) = (shares.next()?, shares.next()) else { return None };
         let place = (*place).filter(|_| written.complete)?;
         self.receive.as_ref().filter(|(index, ranks)| *index == place.index && ranks.len() == 1)?;
         let is_consistent =
@@ -711,20 +739,20 @@ impl Message {
         consistent.next().filter(|_| consistent.next().is_none())
     }
 
-    /// How many messages there are; `None` where that cannot be told.
+    /// Number of messages; `None` if unknown.
     fn count(&self, reading: Option<Immediate>, release: Release) -> Option<usize> {
         if let Some((_, ranks)) = &self.receive {
             return Some(ranks.len());
         }
-        let last_bytes = self.last.written.length_bytes;
+        let last_bytes = self.last.sums.length_bytes;
         if self.is_whole {
             return Some(self.chain.len().max(1));
         }
-        // One message has one WRITE before the last at most.
+        // One message has at most one WRITE before the last.
         if self.chain.len() > 1 {
             return Some(self.lengths.len()).filter(|count| *count >= self.chain.len());
         }
-        // Lengths of several messages are never cut into packets.
+        // Lengths of several messages always fit into one packet.
         if !self.is_started || last_bytes == 0 && release.writes_lengths() {
             return Some(1);
         }
@@ -734,7 +762,7 @@ impl Message {
         let Some(first) = self.lengths.first() else {
             return (nccl::lengths(&[0; 32], last_bytes as u32).is_none()).then_some(1);
         };
-        // With several messages the immediate data are 0, or the length of the first.
+        // For several messages the immediate data are 0 or the first length.
         let stated = reading?.length_bytes(self.word)?;
         match (u64::from(stated) < last_bytes, stated == *first) {
             (true, _) => Some(self.lengths.len()),
@@ -743,53 +771,53 @@ impl Message {
         }
     }
 
-    fn lengths(&self, count: Option<usize>, reading: Option<Immediate>) -> Lengths {
+    fn lengths(&self, count: Option<usize>, reading: Option<Immediate>) -> MessageLengths {
         let Some(count) = count else {
-            return if reading.is_none() { Lengths::Wait } else { Lengths::Unknown };
+            return if reading.is_none() { MessageLengths::Wait } else { MessageLengths::Unknown };
         };
         if count > 1 {
             return self.several_lengths(count);
         }
-        let Some(reading) = reading else { return Lengths::Wait };
-        let Some(bytes) = reading.length_bytes(self.word) else { return Lengths::Sum };
+        let Some(reading) = reading else { return MessageLengths::Wait };
+        let Some(bytes) = reading.length_bytes(self.word) else { return MessageLengths::Sum };
         let together = self.together();
         if together.complete && together.length_bytes > bytes.into() {
-            return Lengths::Unknown;
+            return MessageLengths::Unknown;
         }
-        Lengths::Stated([bytes.into()].into_iter().collect())
+        MessageLengths::Stated([bytes.into()].into_iter().collect())
     }
 
-    /// The lengths of messages that were received together.
-    fn several_lengths(&self, count: usize) -> Lengths {
+    /// Lengths of messages that were received together.
+    fn several_lengths(&self, count: usize) -> MessageLengths {
         if self.lengths.len() != count {
-            return if self.last.written.length_bytes == 0 { Lengths::Sum } else { Lengths::Unknown };
+            return if self.last.sums.length_bytes == 0 { MessageLengths::Sum } else { MessageLengths::Unknown };
         }
-        let is_longer = |(share, bytes): (&Share, &u32)| share.written.length_bytes > u64::from(*bytes);
+        let is_longer = |(share, bytes): (&NcclShare, &u32)| share.sums.length_bytes > u64::from(*bytes);
         if self.chain.len() == count && self.chain.iter().zip(&self.lengths).any(is_longer) {
-            // They were cleared.
-            return Lengths::Sum;
+            // The lengths were cleared.
+            return MessageLengths::Sum;
         }
-        Lengths::Stated(self.lengths.iter().map(|bytes| u64::from(*bytes)).collect())
+        MessageLengths::Stated(self.lengths.iter().map(|bytes| u64::from(*bytes)).collect())
     }
 
-    /// What was written of each message: all of it where there is one, a WRITE for each where there are several.
-    fn messages(&self, lengths: &[u64]) -> SmallVec<[Written; 1]> {
+    /// The WRITEs of each message: all of them for a single message, one each for several.
+    fn messages(&self, lengths: &[u64]) -> SmallVec<[WriteSums; 1]> {
         let together = self.together();
-        let last = self.last.written;
+        let last = self.last.sums;
         let share = |at: usize| match (lengths.len(), self.chain.get(at)) {
             (1, _) => together,
-            (count, Some(share)) if self.chain.len() == count && at + 1 < count => share.written,
+            (count, Some(share)) if self.chain.len() == count && at + 1 < count => share.sums,
             (count, Some(share)) if self.chain.len() == count => {
-                Written { length_bytes: share.written.length_bytes, ..share.written.and(last) }
+                WriteSums { length_bytes: share.sums.length_bytes, ..share.sums.and(last) }
             }
-            _ if at == 0 => Written { length_bytes: 0, complete: false, ..together },
-            _ => Written { complete: false, ..together.none() },
+            _ if at == 0 => WriteSums { length_bytes: 0, complete: false, ..together },
+            _ => WriteSums { complete: false, ..together.none() },
         };
         lengths.iter().enumerate().map(|(at, bytes)| share(at).message(*bytes)).collect()
     }
 }
 
-/// True if elements of two indices may have these addresses in one ring.
+/// True if elements with these (index, address) pairs may belong to one ring.
 pub(super) fn is_one_ring(slot_bytes: u32, a: (u64, u64), b: (u64, u64)) -> bool {
     let [indices, distance] = [(a.0, b.0), (a.1, b.1)].map(|(a, b)| i128::from(a) - i128::from(b));
     let (fewest, most) = (i128::from(RING_SLOTS.0), i128::from(RING_SLOTS.1));
@@ -798,7 +826,7 @@ pub(super) fn is_one_ring(slot_bytes: u32, a: (u64, u64), b: (u64, u64)) -> bool
     distance % slot_bytes == 0 && slots.abs() < most && (slots - indices) % fewest == 0
 }
 
-/// Greatest common divisor; that with 0 is the other number.
+/// Greatest common divisor; with 0 the other number.
 pub(super) const fn gcd(a: u64, b: u64) -> u64 {
     let (mut a, mut b) = (a, b);
     while b > 0 {
@@ -810,7 +838,7 @@ pub(super) const fn gcd(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Kind, Marks, PacketRecord};
+    use crate::model::{PacketFields, PacketRecord};
     use ibscope_parsers::ib::Opcode;
     use ibscope_parsers::{Lid, Psn, Qpn};
 
@@ -820,10 +848,10 @@ mod tests {
     const BUFFERS: u64 = 0x7F12_0000_0000;
     const BUFFER_BYTES: u64 = 1 << 20;
     const KEY: u32 = 0x1700;
-    /// Room for several receives that are posted together, within a buffer.
+    /// Size of each receive when several are posted together in one buffer.
     const PART_BYTES: u64 = 1 << 16;
 
-    fn data_way() -> Direction {
+    fn data_way() -> DataDirection {
         (Endpoint::from_lid(Lid(1)), Endpoint::from_lid(Lid(2)))
     }
 
@@ -831,8 +859,9 @@ mod tests {
         BUFFERS + index * BUFFER_BYTES
     }
 
-    /// A receive of this index from this rank, of so many messages; elements as NCCL 2.20 writes them.
-    fn post(nccl: &mut Nccl, index: u64, rank: u32, (keys, messages): ([u32; 2], u64)) -> Outcome {
+    /// Posts a receive with this index, from this rank, for `messages` messages; elements in the
+    /// format of NCCL 2.20.
+    fn post(nccl: &mut Nccl, index: u64, rank: u32, (keys, messages): ([u32; 2], u64)) -> NcclOutcome {
         let element = |part: u64| {
             let mut bytes = vec![0; 64];
             bytes[..8].copy_from_slice(&(buffer(index) + part * PART_BYTES).to_le_bytes());
@@ -851,23 +880,30 @@ mod tests {
     }
 
     /// A WRITE of one packet over a path; with immediate data it ends a message.
-    fn write(nccl: &mut Nccl, psn: u32, (va, key): (u64, u32), bytes: u16, word: Option<u32>, body: &[u8]) -> Outcome {
-        let opcode = if word.is_some() { 0x0B } else { 0x0A };
-        let number = (Kind::Data, Psn::new(psn), false);
-        let record = PacketRecord::new(0, (Opcode(opcode), 0), number, Marks::default(), 30, 0, 0, (bytes, 0));
+    fn write(
+        nccl: &mut Nccl,
+        psn: u32,
+        (va, key): (u64, u32),
+        bytes: u16,
+        word: Option<u32>,
+        body: &[u8],
+    ) -> NcclOutcome {
+        let opcode = Opcode(if word.is_some() { 0x0B } else { 0x0A });
+        let psn = Psn::new(psn);
+        let record = PacketRecord::new(PacketFields { opcode, psn, payload_bytes: bytes, ..PacketFields::default() });
         let reth = Reth { va, r_key: key, dma_len: bytes.into() };
         let message = Transport { immediate: word, ..Transport::new(&record, None, Some(reth)) };
         nccl.write(data_way(), PATH, &message, body)
     }
 
-    /// Of all messages so far: rank and length of those that ended, how many are unknown, and how many are not known to be
-    /// NCCL's.
-    type Sum = (Vec<(Option<u32>, u64)>, usize, usize);
+    /// Rank and length of the messages that ended, the number of unknown messages, and the number
+    /// of messages that may not be NCCL's.
+    type OutcomeSums = (Vec<(Option<u32>, u64)>, usize, usize);
 
-    fn add(sum: &mut Sum, outcome: Outcome) {
+    fn add(sum: &mut OutcomeSums, outcome: NcclOutcome) {
         let rank = |envelope: Envelope| envelope.matching.identity(ibscope_parsers::mpi::TagLayout::OpenMpi);
         let ended = outcome.ended.into_iter();
-        sum.0.extend(ended.map(|own| (own.envelope.and_then(rank).map(|own| own.rank), own.written.length_bytes)));
+        sum.0.extend(ended.map(|own| (own.envelope.and_then(rank).map(|own| own.rank), own.sums.length_bytes)));
         sum.1 += outcome.unknown.len();
         sum.2 += outcome.others.len();
     }
@@ -876,9 +912,9 @@ mod tests {
         0x0700 + index as u16
     }
 
-    /// So many receives of two ranks in turn, and then the messages of all of them.
-    fn receives(count: u64) -> Sum {
-        let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+    /// Posts receives of two ranks in turn, then writes their messages.
+    fn receives(count: u64) -> OutcomeSums {
+        let (mut nccl, mut sum) = (Nccl::default(), OutcomeSums::default());
         for index in 1..=count {
             add(&mut sum, post(&mut nccl, index, index as u32 % 2, ([KEY, 0], 1)));
         }
@@ -899,11 +935,11 @@ mod tests {
         }
     }
 
-    /// Where it is not known to whom the memory belongs, messages wait; those that find no room are counted as such.
+    /// Messages to unknown memory wait; those beyond the limit are counted as such.
     #[test]
-    fn messages_of_unknown_memory_beyond_those_that_wait_are_counted() {
+    fn messages_to_unknown_memory_beyond_the_limit_are_counted() {
         for count in [MAX_WAITING as u64, MAX_WAITING as u64 + 1] {
-            let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+            let (mut nccl, mut sum) = (Nccl::default(), OutcomeSums::default());
             for index in 0..count {
                 add(&mut sum, write(&mut nccl, index as u32, (buffer(index), KEY), length(index), Some(7), &[]));
             }
@@ -913,11 +949,12 @@ mod tests {
         }
     }
 
-    /// Empty messages do not show how lengths are to be read; one with data then shows it for those that still wait.
+    /// Empty messages do not show the format of the lengths; one with data then shows it for the
+    /// waiting ones.
     #[test]
-    fn messages_beyond_those_that_wait_for_their_length_are_unknown() {
+    fn too_many_messages_without_a_length_are_unknown() {
         for (count, unknown) in [(MAX_WAITING as u64, 0), (MAX_WAITING as u64 + 1, 1)] {
-            let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+            let (mut nccl, mut sum) = (Nccl::default(), OutcomeSums::default());
             add(&mut sum, post(&mut nccl, 1, 3, ([KEY, 0], 1)));
             (0..count).for_each(|index| add(&mut sum, write(&mut nccl, index as u32, (0, KEY), 0, Some(0), &[])));
             assert_eq!(sum, (vec![], unknown, 0));
@@ -929,12 +966,12 @@ mod tests {
         }
     }
 
-    /// Messages that were received together: a WRITE each, and one with all lengths. With a WRITE too many it is not known which is which,
-    /// and the lengths still stand in the last one.
+    /// Messages received together: one WRITE each, and one with all lengths. With one WRITE too
+    /// many the WRITEs cannot be assigned, but the last one still has the lengths.
     #[test]
-    fn writes_beyond_those_of_one_message_are_not_taken_for_it() {
+    fn too_many_writes_are_not_assigned_to_messages() {
         for writes in [MAX_CHAIN as u64, MAX_CHAIN as u64 + 1] {
-            let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+            let (mut nccl, mut sum) = (Nccl::default(), OutcomeSums::default());
             add(&mut sum, post(&mut nccl, 1, 3, ([KEY, 0], MAX_CHAIN as u64)));
             let lengths: Vec<u32> = (0..MAX_CHAIN as u32).map(|part| 100 + part).collect();
             for part in 0..writes {
@@ -950,17 +987,17 @@ mod tests {
         }
     }
 
-    /// Every receive has memory of its own key, and the messages come when all receives are gone.
+    /// Every receive has memory with its own key, and the message comes when all receives are gone.
     #[test]
-    fn memory_beyond_the_keys_that_are_remembered_is_of_no_known_process() {
+    fn memory_with_a_key_beyond_the_limit_has_no_known_owner() {
         for (keys, others) in [(MAX_KEYS as u64, 0), (MAX_KEYS as u64 + 1, 1)] {
-            let (mut nccl, mut sum) = (Nccl::default(), Sum::default());
+            let (mut nccl, mut sum) = (Nccl::default(), OutcomeSums::default());
             for index in 1..=keys + MAX_RECEIVES as u64 {
                 let key = KEY + index.min(keys) as u32;
                 add(&mut sum, post(&mut nccl, index, 3, ([key, 0], 1)));
             }
             add(&mut sum, write(&mut nccl, 0, (buffer(0), KEY + keys as u32), 700, Some(700), &[]));
-            // What waits for its length is unknown in the end.
+            // A message that waits for its length is unknown in the end.
             add(&mut sum, nccl.finish());
             assert_eq!(sum, (vec![], 1 - others, others));
         }
@@ -968,7 +1005,7 @@ mod tests {
 
     #[test]
     fn evidence_of_a_queue_and_of_a_path_is_bounded() {
-        let key = |(src, dst): Direction| ConnectionKey::of((src, dst), Opcode(4), Qpn::new(7), 0);
+        let key = |(src, dst): DataDirection| ConnectionKey::of((src, dst), Opcode(4), Qpn::new(7), 0);
         let (src, dst) = data_way();
         for count in [MAX_EVIDENCE as u64, MAX_EVIDENCE as u64 + 1] {
             let mut nccl = Nccl::default();
@@ -981,7 +1018,7 @@ mod tests {
             let expected: Vec<(u64, u64)> =
                 (1..=MAX_EVIDENCE as u64).map(|index| (buffer(index), PART_BYTES)).collect();
             assert_eq!((queues.len(), &queues[0].memory), (1, &expected));
-            let unplaced: Vec<u64> = queues[0].paths[0].unplaced.iter().map(|(address, _)| *address).collect();
+            let unplaced: Vec<u64> = queues[0].paths[0].unmatched.iter().map(|(address, _)| *address).collect();
             let expected: Vec<u64> = (1..=MAX_EVIDENCE as u64).map(|index| buffer(1000 + index)).collect();
             assert_eq!(unplaced, expected);
         }

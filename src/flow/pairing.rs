@@ -1,44 +1,47 @@
-//! Which two directed connections are the two directions of one: the BTH names the receiver's queue pair only.
+//! Finds the two connections that are the two directions of one: a BTH names the receiver's queue
+//! pair only.
 //!
-//! An answer (ACK, READ response, atomic acknowledgement) repeats the PSN of the request it answers. So each answer on
-//! B -> A votes for the connections A -> B on which a request with that PSN waits for one:
+//! A response (ACK, READ response, atomic acknowledgement) carries the PSN of its request. So each
+//! response on B -> A votes for the connections A -> B on which a request with that PSN is pending:
 //!
 //! ```text
-//! A -> B, QP 7:  SEND 41 (asks for an ACK)                        waiting: 41 {7}
-//! A -> B, QP 9:  SEND 41                                          waiting: 41 {7, 9}
+//! A -> B, QP 7:  SEND 41 (asks for an ACK)                        pending: 41 {7}
+//! A -> B, QP 9:  SEND 41                                          pending: 41 {7, 9}
 //! B -> A, QP 5:  ACK 41    votes for 7 and 9
-//! B -> A, QP 5:  ACK 42    votes for 7 only, where 9 has sent no 42
+//! B -> A, QP 5:  ACK 42    votes for 7 only, if 9 has sent no 42
 //! ```
-//! Libraries that start every queue pair at PSN 0 make single votes worthless and sums clear. `ranks` weighs them.
+//! If a library starts every queue pair at PSN 0, single votes mean little, but their sums become
+//! clear. `ranks` weighs them.
 
 use super::ballot::Ballot;
-use super::waiting::Waiting;
-use crate::model::{ConnectionKey, Paged, Seeded};
+use super::waiting::PendingRequests;
+use crate::model::{ConnectionKey, PagedVec, SeededHasher};
 use hashbrown::HashTable;
 use ibscope_parsers::Endpoint;
 use std::hash::BuildHasher as _;
 
-/// Votes that settle a connection's partner: from there on neither its requests nor its answers are looked at.
-const SETTLED: u32 = 64;
+/// Votes that pair a connection for good: its requests and its responses cast and get no more
+/// votes.
+const ENOUGH_VOTES: u32 = 64;
 
-/// Votes for the other direction of connections.
+/// Pending requests, and votes for the other direction of connections.
 #[derive(Debug, Default)]
-pub(super) struct Pairing {
-    /// Requests by sender and receiver, and where they are.
-    waiting: Paged<((Endpoint, Endpoint), Waiting)>,
+pub(super) struct ConnectionPairing {
+    /// Pending requests, by sender and receiver.
+    waiting: PagedVec<((Endpoint, Endpoint), PendingRequests)>,
     index: HashTable<u32>,
-    hasher: Seeded,
+    hasher: SeededHasher,
     ballot: Ballot,
-    /// Connections whose requests, and whose answers, need not be looked at any more.
-    settled_requests: Settled,
-    settled_answers: Settled,
+    /// Connections whose requests, and connections whose responses, are paired for good.
+    paired_requests: ConnectionSet,
+    paired_answers: ConnectionSet,
 }
 
-/// Numbers of connections.
+/// A set of connection numbers.
 #[derive(Debug, Default)]
-struct Settled(Vec<bool>);
+struct ConnectionSet(Vec<bool>);
 
-impl Settled {
+impl ConnectionSet {
     fn contains(&self, connection: u32) -> bool {
         self.0.get(connection as usize).copied().unwrap_or(false)
     }
@@ -52,10 +55,10 @@ impl Settled {
     }
 }
 
-impl Pairing {
-    /// A request that wants an answer with this PSN.
+impl ConnectionPairing {
+    /// Takes a request that expects a response with this PSN.
     pub(super) fn request(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
-        if self.settled_requests.contains(connection) {
+        if self.paired_requests.contains(connection) {
             return;
         }
         let pair = (key.src, key.dst);
@@ -71,46 +74,47 @@ impl Pairing {
     fn add(&mut self, pair: (Endpoint, Endpoint)) -> u32 {
         let Self { waiting, index, hasher, .. } = self;
         let number = waiting.len() as u32;
-        waiting.push((pair, Waiting::default()));
+        waiting.push((pair, PendingRequests::default()));
         let hash = |number: &u32| hasher.hash_one(waiting[*number as usize].0);
         index.insert_unique(hasher.hash_one(pair), number, hash);
         number
     }
 
-    /// An answer with this PSN.
+    /// Takes a response with this PSN.
     pub(super) fn answer(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
-        if self.settled_answers.contains(connection) {
+        if self.paired_answers.contains(connection) {
             return;
         }
         let Some(number) = self.find((key.dst, key.src)) else { return };
         let waiting = &mut self.waiting[number as usize].1;
         let candidates = waiting.of(psn);
-        let mut settled = None;
+        let mut paired = None;
         for candidate in &candidates {
-            if self.ballot.vote(connection, *candidate) == SETTLED {
-                settled = Some(*candidate);
+            if self.ballot.vote(connection, *candidate) == ENOUGH_VOTES {
+                paired = Some(*candidate);
             }
         }
-        // The likeliest of the candidates has its answer now.
+        // The likeliest candidate has its response now.
         let votes = self.ballot.votes(connection);
         let votes_for =
             |candidate: &u32| votes.iter().find(|(partner, _)| partner == candidate).map(|(_, count)| *count);
         if let Some(index) = (0..candidates.len()).max_by_key(|&index| votes_for(&candidates[index])) {
             waiting.remove(psn, index);
         }
-        let Some(request) = settled else { return };
-        self.settled_requests.insert(request);
-        self.settled_answers.insert(connection);
-        // Requests that a later answer completed wait for ever: those of a settled connection are let go.
+        let Some(request) = paired else { return };
+        self.paired_requests.insert(request);
+        self.paired_answers.insert(connection);
+        // Requests that a later response completed would stay pending; those of a paired connection
+        // are removed.
         waiting.forget(request);
     }
 
-    /// The votes of connections that answer.
+    /// The votes of the responding connections.
     pub(super) const fn ballot(&self) -> &Ballot {
         &self.ballot
     }
 
-    /// The connection whose requests this one answers, if that is clear by now.
+    /// The connection whose requests this one responds to, if the votes are clear by now.
     pub(super) fn partner(&self, connection: u32) -> Option<u32> {
         self.ballot.partner(connection)
     }

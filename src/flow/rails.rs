@@ -1,43 +1,49 @@
-//! NCCL's messages that travel over several queue pairs, perhaps on several ports: which of these belong together, and which of them count.
+//! Groups NCCL's paths (the queue pairs, perhaps on several ports, that one NCCL connection uses),
+//! and decides on which path a message counts.
 //!
 //! ```text
 //! queue  18 -> 17   elements 1 3 5 ..   path  17 -> 18   first shares of all messages
-//! queue  34 -> 33   elements 2 4 6 ..   path  33 -> 34   later shares of all messages        both: one connection of NCCL
+//! queue  34 -> 33   elements 2 4 6 ..   path  33 -> 34   later shares of all messages
+//! both rows together: one NCCL connection
 //! ```
-//! Trackers see one pair of ports each, so every path has counted the messages whole (`nccl`). What comes in are the connections of all inputs
-//! and the queues that they have answered. What comes out: a message counts on the path that carries its first share and on no other, and evidence of
-//! which queue pairs belong to one process. Where the path of the first shares was not captured, its messages are missing, and are counted as such.
+//! A tracker sees one pair of ports, so every path has counted whole messages (`nccl`). The
+//! connections of all inputs and their queues go in. Messages that count once come out, with
+//! evidence of the queue pairs that belong to one process.
+//!
+//! Invariant: a message counts on the path that carries its first share and on no other. If the
+//! capture missed that path, the message counts as missing.
 
 use super::nccl::{RING_SLOTS, gcd, is_one_ring};
-use crate::model::traffic::{BinOf, ConnectionTotals, CtsPath, Shares};
+use crate::model::traffic::{BinOf, ConnectionTotals, CtsPath, NcclShares};
 use crate::model::{CtsQueue, NcclProcesses, QueuePair, SameProcess};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::nccl::Release;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much more often a path must have carried the one kind of shares than the other: in a capture with holes a share may seem to answer
-/// an element that is not its own.
-const CLEAR: u64 = 2;
-/// Queues that are compared with each other at most, of those with the same keys: with more of them each stands alone.
-const MAX_ALIKE: usize = 1 << 10;
+/// How many times more often a path must carry one kind of shares than the other. In a capture with
+/// losses a share may seem to belong to another element.
+const CLEAR_RATIO: u64 = 2;
+/// Queues with the same keys that are compared with each other. With more of them, each forms its
+/// own group.
+const MAX_COMPARED_QUEUES: usize = 1 << 10;
 
-/// A path: the ports of the sender and of the receiver, and the receiver's queue pair.
-type Path = (Endpoint, QueuePair);
+/// A path: the sender's port and the receiver's queue pair.
+type NcclPath = (Endpoint, QueuePair);
 
-/// Which shares a path carries.
+/// Which shares of messages a path carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum PathRole {
     First,
     Later,
     Unclear,
 }
 
-impl Role {
-    const fn of(shares: Shares) -> Self {
-        let Shares { first, later } = shares;
-        if first > 0 && first >= later.saturating_mul(CLEAR) {
+impl PathRole {
+    const fn of(shares: NcclShares) -> Self {
+        let NcclShares { first, later } = shares;
+        if first > 0 && first >= later.saturating_mul(CLEAR_RATIO) {
             Self::First
-        } else if later > 0 && later >= first.saturating_mul(CLEAR) {
+        } else if later > 0 && later >= first.saturating_mul(CLEAR_RATIO) {
             Self::Later
         } else {
             Self::Unclear
@@ -45,11 +51,12 @@ impl Role {
     }
 }
 
-/// Takes the messages of those connections that do not count them, and gives evidence of the processes that queue pairs belong to.
+/// Removes messages from the connections that shall not count them. Returns evidence of the
+/// processes that queue pairs belong to.
 pub fn assign_shares(connections: &mut [Box<ConnectionTotals>], queues: &[CtsQueue]) -> NcclProcesses {
     let queues = merged(queues);
     let rings = Rings::of(&queues);
-    let mut of_path: BTreeMap<Path, (usize, Shares)> = BTreeMap::new();
+    let mut of_path: BTreeMap<NcclPath, (usize, NcclShares)> = BTreeMap::new();
     for (number, group) in rings.groups.iter().enumerate() {
         for (queue, path) in group.iter().flat_map(|queue| paths(&queues[*queue]).map(|path| (*queue, path))) {
             of_path.insert(path.0, (number, rings.shares(queue, path.1)));
@@ -60,21 +67,22 @@ pub fn assign_shares(connections: &mut [Box<ConnectionTotals>], queues: &[CtsQue
         let key = &connection.key;
         let path = of_path.get(&(key.src, QueuePair { endpoint: key.dst, qpn: key.dest_qp }));
         let Some(mpi) = &mut connection.mpi else { continue };
-        if let Some((_, shares)) = path.filter(|_| mpi.shares == Shares::default()) {
+        if let Some((_, shares)) = path.filter(|_| mpi.shares == NcclShares::default()) {
             mpi.shares = *shares;
         }
-        if path.is_some() || mpi.shares != Shares::default() {
+        if path.is_some() || mpi.shares != NcclShares::default() {
             members.entry(path.map(|(group, _)| *group)).or_default().push(connection);
         }
     }
-    let has_first = |members: &[&mut ConnectionTotals]| members.iter().any(|path| role(path) == Role::First);
+    let has_first = |members: &[&mut ConnectionTotals]| members.iter().any(|path| role(path) == PathRole::First);
     let counting: BTreeSet<usize> =
         members.iter().filter(|(_, members)| has_first(members)).filter_map(|(group, _)| *group).collect();
     for (group, members) in members {
         match group {
-            // Where rails cannot be told apart, one of those that may belong to these paths counts their messages.
-            Some(group) => settle(members, rings.alternatives(group).any(|group| counting.contains(&group))),
-            None => members.into_iter().for_each(|alone| settle(vec![alone], false)),
+            // If the rails cannot be distinguished, one of the groups that may belong together
+            // counts the messages.
+            Some(group) => assign_messages(members, rings.alternatives(group).any(|group| counting.contains(&group))),
+            None => members.into_iter().for_each(|alone| assign_messages(vec![alone], false)),
         }
     }
     let ends = |queue: &CtsQueue| {
@@ -89,19 +97,20 @@ pub fn assign_shares(connections: &mut [Box<ConnectionTotals>], queues: &[CtsQue
     }
 }
 
-fn role(path: &ConnectionTotals) -> Role {
-    path.mpi.as_ref().map_or(Role::Unclear, |mpi| Role::of(mpi.shares))
+fn role(path: &ConnectionTotals) -> PathRole {
+    path.mpi.as_ref().map_or(PathRole::Unclear, |mpi| PathRole::of(mpi.shares))
 }
 
-/// The paths of one connection of NCCL: those of the first shares count its messages. `is_counted` says that there are some.
-fn settle(paths: Vec<&mut ConnectionTotals>, is_counted: bool) {
-    let others = paths.into_iter().filter(|path| role(path) != Role::First);
-    let mut others: Vec<(Role, u64, &mut ConnectionTotals)> =
-        others.map(|path| (role(path), take(path), path)).collect();
-    // Each of them has seen the same messages: they are missing once.
+/// Keeps the messages of one NCCL connection on the paths of the first shares only. `is_counted` is
+/// true if there is such a path.
+fn assign_messages(paths: Vec<&mut ConnectionTotals>, is_counted: bool) {
+    let others = paths.into_iter().filter(|path| role(path) != PathRole::First);
+    let mut others: Vec<(PathRole, u64, &mut ConnectionTotals)> =
+        others.map(|path| (role(path), take_messages(path), path)).collect();
+    // All these paths carry the same messages, so they are missing once.
     others.sort_by_key(|(_, messages, path)| (std::cmp::Reverse(*messages), path.key));
     for (at, (role, messages, path)) in others.into_iter().enumerate() {
-        let is_counted = role == Role::Later && (at > 0 || is_counted);
+        let is_counted = role == PathRole::Later && (at > 0 || is_counted);
         let missing = if is_counted { 0 } else { messages };
         match &mut path.missing {
             Some(known) if is_counted => known.mpi_incomplete = 0,
@@ -111,17 +120,17 @@ fn settle(paths: Vec<&mut ConnectionTotals>, is_counted: bool) {
     }
 }
 
-/// Takes the messages of a connection, and says how many there were.
-fn take(connection: &mut ConnectionTotals) -> u64 {
+/// Removes the messages of a connection and returns their number.
+fn take_messages(connection: &mut ConnectionTotals) -> u64 {
     let Some(mpi) = &mut connection.mpi else { return 0 };
     let sums = std::mem::take(&mut mpi.sums);
     (mpi.sizes, mpi.streams) = Default::default();
-    connection.bins.retain(|bin| !matches!(bin.of, BinOf::Mpi(_)));
-    connection.timings.retain(|(claim, _)| claim.is_none());
+    connection.bins.retain(|bin| !matches!(bin.class, BinOf::Mpi(_)));
+    connection.latencies.retain(|(claim, _)| claim.is_none());
     sums.iter().map(|(_, sums)| sums.messages).sum()
 }
 
-/// What inputs have seen of one queue, as one.
+/// Merges the observations of a queue by several inputs.
 fn merged(queues: &[CtsQueue]) -> Vec<CtsQueue> {
     let mut merged: BTreeMap<(Endpoint, QueuePair), CtsQueue> = BTreeMap::new();
     for queue in queues {
@@ -134,7 +143,7 @@ fn merged(queues: &[CtsQueue]) -> Vec<CtsQueue> {
         }
         for path in &queue.paths {
             match known.paths.iter_mut().find(|other| other.qpn == path.qpn) {
-                Some(other) => other.unplaced.extend(&path.unplaced),
+                Some(other) => other.unmatched.extend(&path.unmatched),
                 None => known.paths.push(path.clone()),
             }
         }
@@ -142,15 +151,15 @@ fn merged(queues: &[CtsQueue]) -> Vec<CtsQueue> {
     merged.into_values().collect()
 }
 
-/// Which queues may carry elements of one ring, and which do.
+/// Queues that carry elements of one ring, or may do so.
 struct Rings<'a> {
     queues: &'a [CtsQueue],
-    /// By queue: all that may be of its ring, itself among them.
+    /// By queue: all queues that may belong to its ring, including itself.
     candidates: Vec<Vec<usize>>,
-    /// Queues by connection of NCCL. One that may belong to several stands alone.
+    /// Queues by NCCL connection. An ambiguous queue forms its own group.
     groups: Vec<Vec<usize>>,
     /// By queue: its group.
-    of_queue: Vec<usize>,
+    group_of_queue: Vec<usize>,
 }
 
 impl<'a> Rings<'a> {
@@ -164,7 +173,7 @@ impl<'a> Rings<'a> {
             .enumerate()
             .map(|(number, queue)| {
                 let alike = alike.get(&(queue.release, queue.r_keys.as_slice())).map_or(&[][..], Vec::as_slice);
-                let is_few = alike.len() <= MAX_ALIKE;
+                let is_few = alike.len() <= MAX_COMPARED_QUEUES;
                 let is_candidate = |other: &usize| *other == number || is_few && is_same(queue, &queues[*other]);
                 alike.iter().copied().filter(is_candidate).collect()
             })
@@ -181,19 +190,20 @@ impl<'a> Rings<'a> {
             }
             groups.push(group);
         }
-        Self { queues, candidates, groups, of_queue }
+        Self { queues, candidates, groups, group_of_queue: of_queue }
     }
 
-    /// The groups of queues that may be of the ring of this one, itself among them.
+    /// Groups with queues that may belong to the ring of this group, including itself.
     fn alternatives(&self, group: usize) -> impl Iterator<Item = usize> + '_ {
-        self.groups[group].iter().flat_map(|queue| &self.candidates[*queue]).map(|queue| self.of_queue[*queue])
+        self.groups[group].iter().flat_map(|queue| &self.candidates[*queue]).map(|queue| self.group_of_queue[*queue])
     }
 
-    /// Which shares a path carries of which none answers an element of its own port: where they lie in the memory that other elements name, of
-    /// the ring, or of those that write to the same memory between the same ports.
-    fn shares(&self, queue: usize, path: &CtsPath) -> Shares {
-        let mut shares = Shares::default();
-        if path.unplaced.is_empty() {
+    /// Parts that a path carries if none of them matches an element on its own port. They are
+    /// matched with the memory that other elements of the ring name, or of queues that write to the
+    /// same memory between the same ports.
+    fn shares(&self, queue: usize, path: &CtsPath) -> NcclShares {
+        let mut shares = NcclShares::default();
+        if path.unmatched.is_empty() {
             return shares;
         }
         let own = &self.queues[queue];
@@ -203,7 +213,7 @@ impl<'a> Rings<'a> {
         let akin: Vec<usize> = (0..self.queues.len()).filter(|other| is_akin(&self.queues[*other])).collect();
         let rings: BTreeSet<usize> = akin.iter().flat_map(|other| self.candidates[*other].iter().copied()).collect();
         let memory = || rings.iter().flat_map(|other| &self.queues[*other].memory);
-        for (address, _) in &path.unplaced {
+        for (address, _) in &path.unmatched {
             if memory().any(|(start, _)| start == address) {
                 shares.first += 1;
             } else if memory().any(|(start, bytes)| address.checked_sub(*start).is_some_and(|at| at < *bytes)) {
@@ -214,13 +224,13 @@ impl<'a> Rings<'a> {
     }
 }
 
-/// Whether two queues may carry elements of one ring, through different devices of the receiver.
+/// True if two queues may carry elements of one ring through different devices of the receiver.
 fn is_same(a: &CtsQueue, b: &CtsQueue) -> bool {
     let is_in_place = is_one_ring(a.release.slot_bytes(), (a.index, a.address), (b.index, b.address));
     a.from != b.from && a.r_keys.len() > 1 && is_in_place && take_turns(a, b)
 }
 
-/// Whether the indices of two queues never meet.
+/// True if the indices of two queues can never be equal.
 fn take_turns(a: &CtsQueue, b: &CtsQueue) -> bool {
     let indices = a.index.abs_diff(b.index);
     match gcd(a.step, b.step) {
@@ -229,7 +239,8 @@ fn take_turns(a: &CtsQueue, b: &CtsQueue) -> bool {
     }
 }
 
-/// Queue pairs of one port to which the same elements of a ring at one place were written: memory of two processes.
+/// Queue pairs of one port that received the same elements of a ring at the same address: they
+/// belong to two processes.
 fn overlapping(queues: &[CtsQueue]) -> BTreeMap<QueuePair, QueuePair> {
     let mut by_place: Vec<&CtsQueue> = queues.iter().collect();
     by_place.sort_by_key(|queue| (queue.to.endpoint, queue.release, queue.address));
@@ -246,13 +257,13 @@ fn overlapping(queues: &[CtsQueue]) -> BTreeMap<QueuePair, QueuePair> {
     by_place.windows(2).filter(meet).map(|pair| (pair[0].to, pair[1].to)).collect()
 }
 
-fn paths(queue: &CtsQueue) -> impl Iterator<Item = (Path, &CtsPath)> {
+fn paths(queue: &CtsQueue) -> impl Iterator<Item = (NcclPath, &CtsPath)> {
     let ends = |path: &CtsPath| (queue.to.endpoint, QueuePair { endpoint: queue.from, qpn: path.qpn });
     queue.paths.iter().map(move |path| (ends(path), path))
 }
 
-/// Queue pairs that belong to one process: those of the senders of a group, and those of its receivers; of groups that write to the same memory
-/// the receivers of all.
+/// Queue pairs that belong to one process: the senders of a group, the receivers of a group, and
+/// the receivers of all groups that write to the same memory.
 fn same_process(queues: &[CtsQueue], groups: &[Vec<usize>]) -> Vec<SameProcess> {
     let mut same = BTreeSet::new();
     let mut of_memory: BTreeMap<(Endpoint, &[u32]), QueuePair> = BTreeMap::new();
@@ -291,7 +302,7 @@ mod tests {
         QueuePair { endpoint: endpoint(lid), qpn: Qpn::new(qpn) }
     }
 
-    /// Elements of every second index, from this one on, in the ring of this number, from port to port.
+    /// A queue with every second index from `index` on, in ring number `ring`, from port to port.
     fn queue(from: u16, to: u16, index: u64, ring: u64, paths: &[u32]) -> CtsQueue {
         CtsQueue {
             from: endpoint(from),
@@ -302,7 +313,7 @@ mod tests {
             step: 2,
             r_keys: vec![0x2CCD, 0x1776],
             memory: vec![(0x1000, 0x1000)],
-            paths: paths.iter().map(|qpn| CtsPath { qpn: Qpn::new(*qpn), unplaced: Vec::new() }).collect(),
+            paths: paths.iter().map(|qpn| CtsPath { qpn: Qpn::new(*qpn), unmatched: Vec::new() }).collect(),
         }
     }
 
@@ -311,23 +322,23 @@ mod tests {
     }
 
     #[test]
-    fn queues_that_take_turns_in_one_ring_are_one_connection() {
+    fn queues_with_alternating_indices_in_one_ring_are_one_connection() {
         let expected = [
             SameProcess { a: queue_pair(17, 0x10), b: queue_pair(33, 0x10) },
             SameProcess { a: queue_pair(18, 0x20), b: queue_pair(34, 0x20) },
         ];
-        // The ring has been gone round, more often at the one queue.
+        // The index has wrapped around the ring, at one queue more often than at the other.
         for index in [2, 256, 258, 1024] {
             let found = same(&[queue(18, 17, 1, 0, &[0x20]), queue(34, 33, index, 0, &[0x20])]);
             assert_eq!(found, expected, "{index}");
         }
-        // Several inputs have seen them.
+        // Several inputs observed the queues.
         let queues = [queue(18, 17, 1, 0, &[0x20]), queue(34, 33, 2, 0, &[0x20]), queue(18, 17, 5, 0, &[0x20])];
         assert_eq!(same(&queues), expected);
     }
 
     #[test]
-    fn other_queues_are_not() {
+    fn other_queues_are_separate_connections() {
         let one = queue(18, 17, 1, 0, &[0x20]);
         let same_turn = queue(34, 33, 3, 0, &[0x20]);
         let another_ring = queue(34, 33, 2, 1, &[0x20]);
@@ -342,9 +353,9 @@ mod tests {
         assert_eq!(same(&paths), [SameProcess { a: queue_pair(18, 0x20), b: queue_pair(18, 0x21) }]);
     }
 
-    /// No process has two rings at one place.
+    /// No process has two rings at one address.
     #[test]
-    fn rings_at_one_place_are_of_two_processes() {
+    fn rings_at_one_address_belong_to_two_processes() {
         let to = |qpn: u32, other: CtsQueue| CtsQueue { to: queue_pair(17, qpn), ..other };
         let overlapping = |other: CtsQueue| {
             let queues = [to(0x10, queue(18, 17, 1, 0, &[0x20])), to(0x11, other)];
@@ -355,14 +366,14 @@ mod tests {
         // Another element of the same ring.
         assert_eq!(overlapping(queue(18, 17, 5, 0, &[0x21])), both);
         assert_eq!(overlapping(queue(19, 17, 5, 0, &[0x21])), both);
-        // Through the other device of the receiver, in turns; and in a ring of its own.
+        // Through the other device of the receiver with alternating indices, and in another ring.
         assert_eq!(overlapping(queue(34, 17, 2, 0, &[0x21])), []);
         assert_eq!(overlapping(queue(18, 17, 1, 1, &[0x21])), []);
     }
 
-    /// Two connections of nodes that are alike to the last bit: any pairing would be a guess.
+    /// Two connections of two identical nodes: any pairing would be a guess.
     #[test]
-    fn of_two_that_fit_neither_is_taken() {
+    fn of_two_consistent_pairings_neither_is_taken() {
         let queues = [
             queue(18, 17, 1, 0, &[0x20]),
             queue(34, 33, 2, 0, &[0x20]),
@@ -374,18 +385,18 @@ mod tests {
 
     #[test]
     fn roles() {
-        let role = |first, later| Role::of(Shares { first, later });
+        let role = |first, later| PathRole::of(NcclShares { first, later });
         assert_eq!(
             [role(5, 0), role(4, 2), role(0, 1), role(3, 7)],
-            [Role::First, Role::First, Role::Later, Role::Later]
+            [PathRole::First, PathRole::First, PathRole::Later, PathRole::Later]
         );
-        assert_eq!([role(0, 0), role(3, 2), role(2, 3)], [Role::Unclear; 3]);
+        assert_eq!([role(0, 0), role(3, 2), role(2, 3)], [PathRole::Unclear; 3]);
     }
 
     /// Two queues of one connection, and others between other ports with the same keys.
     #[test]
-    fn of_too_many_queues_with_the_same_keys_none_is_joined() {
-        for (alike, expected) in [(MAX_ALIKE as u16, 2), (MAX_ALIKE as u16 + 1, 0)] {
+    fn too_many_queues_with_the_same_keys_are_not_grouped() {
+        for (alike, expected) in [(MAX_COMPARED_QUEUES as u16, 2), (MAX_COMPARED_QUEUES as u16 + 1, 0)] {
             let others = (2..alike).map(|other| queue(100 + other, 5000 + other, 1, other.into(), &[0x20]));
             let queues: Vec<CtsQueue> =
                 [queue(18, 17, 1, 0, &[0x20]), queue(34, 33, 2, 0, &[0x20])].into_iter().chain(others).collect();

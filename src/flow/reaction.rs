@@ -1,42 +1,46 @@
-//! What a notification of congestion does to the sender: how far apart its requests are before it and after.
+//! Measures how a sender reacts to a congestion notification: the gaps between its requests before
+//! and after.
 //!
-//! A notification (CNP) names the queue pair that is to slow down, which is the one that ACKs go to. So the connection of those ACKs is looked up,
-//! and `pairing` tells which requests they answer; as long as that is not clear, nothing is measured.
+//! A notification (CNP) names the queue pair that must slow down. The ACKs go to the same queue
+//! pair. So the tracker looks up the connection of those ACKs, and `pairing` gives the connection
+//! of the requests; nothing is measured while that connection is unknown.
 //!
 //! ```text
 //! new requests   | | | | ... | |  CNP  |    |    |  ...  |
 //!                |<- 16 gaps ->|<------- 16 gaps ------->|
 //! ```
-//! One measurement runs at a time: notifications that come while it does (and the second copies at a sink) belong to it. Requests that are sent
-//! again do not count. Answers with data to READs slow down as well, and are not measured.
+//! One measurement runs at a time: further notifications, and mirror copies of the first, belong to
+//! it. Retransmitted requests do not count. READ responses slow down as well but are not measured.
 
 use super::Tracker;
 use crate::model::health::Reaction;
-use crate::model::{ConnectionKey, Packet, PacketRecord};
+use crate::model::{ConnectionKey, PacketRecord, PacketRef};
 
-/// Gaps between requests that are averaged, before and after.
+/// Gaps between requests that are averaged, before and after each.
 pub(super) const GAPS: u32 = 16;
 /// Services with ACKs: RC and XRC.
 const ACKNOWLEDGED: [u8; 2] = [0, 5];
 
-/// A measurement that waits for the requests after the notification.
+/// A running measurement that waits for the requests after the notification.
 #[derive(Clone, Debug)]
-pub(super) struct Running {
-    /// Time of the last request before it.
+pub(super) struct ReactionMeasurement {
+    /// Time of the last request before the notification.
     since_ns: i64,
-    /// Mean gap before it.
+    /// Mean gap before the notification.
     before_ns: u64,
-    /// Requests still to come.
+    /// Number of requests to come.
     left: u32,
 }
 
-impl Running {
-    /// After a request at `since_ns`, the last of a row that took `before_ns` for [`GAPS`] gaps.
+impl ReactionMeasurement {
+    /// A measurement after a request at `since_ns`, the last of requests with [`GAPS`] gaps that
+    /// took `before_ns` in all.
     pub(super) fn new(since_ns: i64, before_ns: i64) -> Self {
         Self { since_ns, before_ns: mean_ns(before_ns), left: GAPS }
     }
 
-    /// A new request. True once it was the last that is needed, and then it is added to the sum.
+    /// Takes a new request. Returns true if it was the last one needed, and then adds the result to
+    /// `sum`.
     pub(super) fn request(&mut self, time_ns: i64, sum: &mut Reaction) -> bool {
         self.left -= 1;
         let is_complete = self.left == 0;
@@ -49,15 +53,15 @@ impl Running {
     }
 }
 
-/// Clocks may step back.
+/// A negative time counts as 0: clocks may step back.
 fn mean_ns(of_all_ns: i64) -> u64 {
     of_all_ns.max(0).cast_unsigned() / u64::from(GAPS)
 }
 
 impl Tracker {
-    /// A notification of congestion.
+    /// Takes a congestion notification.
     #[cold]
-    pub(super) fn slow_down(&mut self, packet: Packet<'_>) {
+    pub(super) fn slow_down(&mut self, packet: PacketRef<'_>) {
         if packet.time_ns == PacketRecord::NO_TIME {
             return;
         }
@@ -65,7 +69,7 @@ impl Tracker {
             let acks = ConnectionKey { service, ..*packet.key };
             let requests = self.find(&acks).and_then(|acks| self.pairing.partner(acks));
             if let Some(requests) = requests {
-                self.health[requests as usize].notified(packet.time_ns);
+                self.health[requests as usize].congestion_notification(packet.time_ns);
                 return;
             }
         }
@@ -74,36 +78,36 @@ impl Tracker {
 
 #[cfg(test)]
 mod tests {
-    use super::super::health::Health;
+    use super::super::health::HealthTracker;
     use super::*;
 
     #[test]
     fn gaps_before_and_after_are_means() {
-        let mut health = Health::default();
+        let mut health = HealthTracker::default();
         let mut time_ns = 0;
         let mut number = 0;
-        let mut send = |health: &mut Health, count: u32, gap_ns: i64| {
+        let mut send = |health: &mut HealthTracker, count: u32, gap_ns: i64| {
             for _ in 0..count {
                 time_ns += gap_ns;
                 number += 1;
                 health.request(number, 1, 1, time_ns);
-                // Sent again, a request says nothing.
+                // A retransmitted request does not count.
                 health.request(number, 1, 2, time_ns);
             }
             time_ns
         };
-        // Too few before.
+        // Too few requests before it.
         let now_ns = send(&mut health, 16, 1000);
-        health.notified(now_ns);
+        health.congestion_notification(now_ns);
         send(&mut health, 16, 1000);
         assert_eq!(health.observed().reaction, Reaction::default());
         let now_ns = send(&mut health, 100, 500);
-        health.notified(now_ns);
+        health.congestion_notification(now_ns);
         let now_ns = send(&mut health, 8, 2000);
-        // Belongs to the one before.
-        health.notified(now_ns);
+        // Belongs to the running measurement.
+        health.congestion_notification(now_ns);
         send(&mut health, 100, 4000);
-        // 16 gaps: 8 of 2000, 8 of 4000.
+        // 16 gaps: 8 of 2000 ns, 8 of 4000 ns.
         assert_eq!(health.observed().reaction, Reaction { count: 1, before_ns: 500, after_ns: 3000 });
     }
 }

@@ -1,19 +1,21 @@
-//! Requests that are seen for the first time -> starts of messages, and messages.
+//! Turns the first observations of requests into starts of messages and into messages.
 
 use super::assembly::Transport;
-use super::envelopes::{First, immediate, reth};
-use super::nccl::{self, Ended, Outcome};
-use super::{Depth, Events, Following, MAX_WIREUPS, Tracker, introductions};
-use crate::model::{MpiMessage, Packet, Start, Verb};
+use super::envelopes::{FirstPacket, immediate, reth};
+use super::nccl::{self, NcclMessage, NcclOutcome};
+use super::{Depth, Events, MAX_WIREUPS, MessageState, Tracker, connection_messages};
+use crate::model::{MpiMessage, PacketRef, StartEvent, Verb};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
-use ibscope_parsers::mpi::{self, Envelope, Form, Head, Length, Matching, Name, Part};
+use ibscope_parsers::mpi::{
+    self, Envelope, Length, LibraryStack, MatchFields, MpiHeader, MpiMessageId, MpiMessagePart,
+};
 
-/// What an atomic operation works on.
+/// Size of the operand of an atomic operation.
 const ATOMIC_BYTES: u64 = 8;
 
-/// Keeps one more of these if there is room, and says how many were left out.
-fn keep<T>(kept: &mut Vec<T>, one: T) -> u64 {
+/// Keeps an item if there is room. Returns the number of items left out (0 or 1).
+fn push_bounded<T>(kept: &mut Vec<T>, one: T) -> u64 {
     let has_room = kept.len() < MAX_WIREUPS;
     if has_room {
         kept.push(one);
@@ -22,18 +24,18 @@ fn keep<T>(kept: &mut Vec<T>, one: T) -> u64 {
 }
 
 impl Tracker {
-    /// A request that is seen for the first time.
+    /// Takes the first observation of a request.
     pub(super) fn request(
         &mut self,
         id: u32,
-        packet: Packet<'_>,
+        packet: PacketRef<'_>,
         batch_bytes: &[u8],
         number: i64,
         events: &mut Events,
     ) {
         let opcode = packet.opcode();
         if !(opcode.is_middle() || opcode.is_last() || opcode.is_first()) {
-            self.following[id as usize].assembly.other(number);
+            self.message_states[id as usize].assembly.other_request_at(number);
         }
         if !(opcode.is_send() || opcode.is_write()) {
             if opcode.is_atomic() {
@@ -57,8 +59,8 @@ impl Tracker {
         if opcode.is_only() {
             events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, u64::from(packet.payload_bytes))));
         }
-        let head = if begins { self.head(id, packet, batch_bytes, events) } else { None };
-        if opcode.is_only() && head.is_none() && !self.asks_for_data(packet) {
+        let head = if begins { self.parse_head(id, packet, batch_bytes, events) } else { None };
+        if opcode.is_only() && head.is_none() && !self.expects_data(packet) {
             return;
         }
         let message = begins.then(|| self.begin(id, packet, batch_bytes, head));
@@ -68,9 +70,9 @@ impl Tracker {
             }
             return;
         }
-        let following = &mut self.following[id as usize];
+        let following = &mut self.message_states[id as usize];
         let keep = match &message {
-            Some(message) => matches!(message.head, Some(Head { part: Part::Several, .. })),
+            Some(message) => matches!(message.head, Some(MpiHeader { part: MpiMessagePart::Coalesced, .. })),
             None => following.envelopes.may_hold_several(),
         };
         let immediate = immediate(packet.record, batch_bytes);
@@ -82,119 +84,136 @@ impl Tracker {
         if let Some(message) = &done {
             self.time_message(id, message, &mut events.timings);
         }
-        let following = &mut self.following[id as usize];
+        let following = &mut self.message_states[id as usize];
         let evicted = following.assembly.evict();
         for message in [done, evicted].into_iter().flatten() {
-            let following = &mut self.following[id as usize];
+            let following = &mut self.message_states[id as usize];
             if !message.complete {
                 following.missing().evicted += 1;
             }
             following.note(&message);
             events.sizes.extend(sized(id, &message));
-            self.finished(id, packet.pair(), &message, &message.kept, events);
+            self.finished(id, packet.pair(), &message, &message.payload, events);
         }
     }
 
-    /// Whether messages without an envelope matter.
-    fn asks_for_data(&self, packet: Packet<'_>) -> bool {
+    /// True if messages without an envelope matter.
+    fn expects_data(&self, packet: PacketRef<'_>) -> bool {
         let (opcode, pair) = (packet.opcode(), packet.pair());
         self.depth >= Depth::Messages
             || opcode.is_write() && (opcode.has_immediate() || self.nccl.awaits(pair) || self.messages.awaits(pair))
     }
 
-    /// Whether messages are followed one by one.
-    fn follows_messages(&self) -> bool {
+    /// True if single messages are tracked.
+    fn tracks_messages(&self) -> bool {
         self.times || self.depth >= Depth::Messages
     }
 
-    /// What the first packet of a message shows.
-    fn head(&mut self, id: u32, packet: Packet<'_>, batch_bytes: &[u8], events: &mut Events) -> Option<Head> {
+    /// Classifies the first packet of a message and emits its start.
+    fn parse_head(
+        &mut self,
+        id: u32,
+        packet: PacketRef<'_>,
+        batch_bytes: &[u8],
+        events: &mut Events,
+    ) -> Option<MpiHeader> {
         let pair = packet.pair();
         let payload = packet.payload(batch_bytes);
-        match self.following[id as usize].envelopes.first(packet.record, batch_bytes) {
-            First::Known(head) if head.form == Form::Nccl => {
+        match self.message_states[id as usize].envelopes.first(packet.record, batch_bytes) {
+            FirstPacket::Recognized(head) if head.stack == LibraryStack::Nccl => {
                 let reth = reth(packet.record, batch_bytes);
                 let outcome = reth.and_then(|reth| self.nccl.clear_to_send(pair, id, payload, reth));
-                let start = if outcome.is_some() { Start::Recognised(Form::Nccl, None) } else { Start::Unknown };
+                let start = if outcome.is_some() {
+                    StartEvent::Recognized(LibraryStack::Nccl, None)
+                } else {
+                    StartEvent::Unknown
+                };
                 events.starts.push((id, start));
                 self.nccl_messages(outcome?, events);
                 Some(head)
             }
-            First::Known(head) => {
-                self.known(id, packet, payload, &head, events);
+            FirstPacket::Recognized(head) => {
+                self.library_message(id, packet, payload, &head, events);
                 Some(head)
             }
-            First::Repeated => {
+            FirstPacket::Retransmitted => {
                 if let Some(health) = self.health.get_mut(id as usize) {
-                    health.observed().library_repeats += 1;
+                    health.observed().library_retransmissions += 1;
                 }
-                events.starts.push((id, Start::Repeated));
+                events.starts.push((id, StartEvent::Retransmitted));
                 None
             }
-            First::Unknown => {
-                events.starts.push((id, Start::Unknown));
+            FirstPacket::Unknown => {
+                events.starts.push((id, StartEvent::Unknown));
                 None
             }
-            First::Data => None,
+            FirstPacket::Data => None,
         }
     }
 
-    /// The first packet of a message that is followed to its end.
-    fn begin(&mut self, id: u32, packet: Packet<'_>, batch_bytes: &[u8], head: Option<Head>) -> Transport {
+    /// Starts a transport message with its first packet.
+    fn begin(&mut self, id: u32, packet: PacketRef<'_>, batch_bytes: &[u8], head: Option<MpiHeader>) -> Transport {
         let pair = packet.pair();
-        let needs_target = packet.opcode().is_write() && self.asks_for_data(packet);
+        let needs_target = packet.opcode().is_write() && self.expects_data(packet);
         let target = needs_target.then(|| reth(packet.record, batch_bytes)).flatten();
         let mut message = Transport::new(packet.record, head, target);
         message.immediate = immediate(packet.record, batch_bytes);
-        if self.follows_messages() {
+        if self.tracks_messages() {
             self.messages.begin(pair, id, &message);
         }
         message
     }
 
-    /// The first packet of a message of an MPI library.
-    fn known(&mut self, id: u32, packet: Packet<'_>, payload: &[u8], head: &Head, events: &mut Events) {
-        let form = head.form;
+    /// Takes the first packet of a message of an MPI library.
+    fn library_message(
+        &mut self,
+        id: u32,
+        packet: PacketRef<'_>,
+        payload: &[u8],
+        head: &MpiHeader,
+        events: &mut Events,
+    ) {
+        let form = head.stack;
         let pair = packet.pair();
-        let start = |envelope| (id, Start::Recognised(form, envelope));
+        let start = |envelope| (id, StartEvent::Recognized(form, envelope));
         match head.part {
-            Part::Start(begun) => {
+            MpiMessagePart::Start(begun) => {
                 events.starts.push(start(Some(begun.envelope)));
                 match begun.envelope.length {
-                    Length::Stated(mpi_bytes) => {
+                    Length::Explicit(mpi_bytes) => {
                         let message = MpiMessage { form, envelope: begun.envelope, mpi_bytes, time_ns: packet.time_ns };
                         events.mpi.push((id, message));
                     }
-                    Length::NotCaptured => self.following[id as usize].missing().mpi_cut += 1,
-                    // Known when all of the message is there.
-                    Length::Beyond(_) => {}
+                    Length::NotCaptured => self.message_states[id as usize].missing().mpi_truncated += 1,
+                    // The length is known when the message is complete.
+                    Length::AfterHeaders(_) => {}
                 }
-                if let Some(name @ Name::Request(_)) = begun.name {
+                if let Some(name @ MpiMessageId::SenderRequest(_)) = begun.id {
                     self.echoes.request(pair, name, id);
                 }
             }
-            // Their envelopes are read when all of the message is there.
-            Part::Several | Part::Cached { .. } => {}
-            Part::Grant { of, .. } | Part::Done { of } => {
+            // The envelopes are parsed when the message is complete.
+            MpiMessagePart::Coalesced | MpiMessagePart::Cached { .. } => {}
+            MpiMessagePart::Grant { message: of, .. } | MpiMessagePart::Done { message: of } => {
                 events.starts.push(start(None));
                 self.echoes.answer(pair, of, id);
             }
-            Part::Data { .. } => events.starts.push(start(None)),
-            Part::Control => {
+            MpiMessagePart::Data { .. } => events.starts.push(start(None)),
+            MpiMessagePart::Control => {
                 events.starts.push(start(None));
-                if let Some(wireup) = introductions::wireup(form, packet, payload) {
-                    self.introductions_left_out += keep(&mut self.wireups, wireup);
+                if let Some(wireup) = connection_messages::wireup(form, packet, payload) {
+                    self.connection_messages_left_out += push_bounded(&mut self.wireups, wireup);
                 }
                 if packet.opcode().service() == Service::Ud
-                    && let Some(introduction) = introductions::introduction(form, packet, payload)
+                    && let Some(message) = connection_messages::connection_message(form, packet, payload)
                 {
-                    self.introductions_left_out += keep(&mut self.introductions, introduction);
+                    self.connection_messages_left_out += push_bounded(&mut self.connection_messages, message);
                 }
             }
         }
     }
 
-    /// A message that is complete, or that nothing more will come of. `body` is its captured payload, where that is needed.
+    /// Takes a message that is complete or evicted. `body` is its captured payload, where needed.
     pub(super) fn finished(
         &mut self,
         id: u32,
@@ -206,62 +225,72 @@ impl Tracker {
         if self.may_be_nccl(pair, message) && self.nccl_write(id, pair, message, body, events) {
             return;
         }
-        let following = &mut self.following[id as usize];
+        let following = &mut self.message_states[id as usize];
         let mut envelopes: Vec<Envelope> = Vec::new();
         match message.head {
-            Some(Head { form, part: Part::Start(start), .. }) if matches!(start.envelope.length, Length::Beyond(_)) => {
+            Some(MpiHeader { stack: form, part: MpiMessagePart::Start(start), .. })
+                if matches!(start.envelope.length, Length::AfterHeaders(_)) =>
+            {
                 if let Some(message_bytes) = message.message_bytes {
-                    let mpi_bytes = start.envelope.length.of(message_bytes);
+                    let mpi_bytes = start.envelope.length.in_message(message_bytes);
                     let time_ns = message.times_ns.0;
                     events.mpi.push((id, MpiMessage { form, envelope: start.envelope, mpi_bytes, time_ns }));
                 } else {
                     following.missing().mpi_incomplete += 1;
                 }
             }
-            Some(Head { form, part: Part::Several, .. }) => {
+            Some(MpiHeader { stack: form, part: MpiMessagePart::Coalesced, .. }) => {
                 let message_bytes = message.message_bytes.and_then(|bytes| u32::try_from(bytes).ok());
-                envelopes.extend(message_bytes.into_iter().flat_map(|bytes| mpi::several(form, body, bytes)));
-                // What follows the captured part cannot be counted: one message at least.
-                let is_cut = message.complete && message_bytes.is_some_and(|bytes| body.len() < bytes as usize);
-                if is_cut {
-                    following.missing().mpi_cut += 1;
+                envelopes
+                    .extend(message_bytes.into_iter().flat_map(|bytes| mpi::coalesced_envelopes(form, body, bytes)));
+                // Envelopes beyond the captured part cannot be counted; at least one is missing.
+                let is_truncated = message.complete && message_bytes.is_some_and(|bytes| body.len() < bytes as usize);
+                if is_truncated {
+                    following.missing().mpi_truncated += 1;
                 }
             }
-            Some(Head { part: Part::Cached { mpi_bytes }, .. }) => {
-                let length = Length::Stated(mpi_bytes);
-                let cached = following.envelopes.cached().map(Matching::Named);
+            Some(MpiHeader { part: MpiMessagePart::Cached { mpi_bytes }, .. }) => {
+                let length = Length::Explicit(mpi_bytes);
+                let cached = following.envelopes.cached().map(MatchFields::Named);
                 envelopes.extend(cached.map(|matching| Envelope { matching, length, sequence: None }));
             }
             _ => {}
         }
-        if let Some(Head { form, part: Part::Several | Part::Cached { .. }, .. }) = message.head {
+        if let Some(MpiHeader {
+            stack: form, part: MpiMessagePart::Coalesced | MpiMessagePart::Cached { .. }, ..
+        }) = message.head
+        {
             if envelopes.is_empty() {
                 // The packets with the envelopes are missing, or the capture began after them.
-                events.starts.push((id, Start::Recognised(form, None)));
+                events.starts.push((id, StartEvent::Recognized(form, None)));
                 following.missing().mpi_incomplete += 1;
             }
             for envelope in &envelopes {
-                events.starts.push((id, Start::Recognised(form, Some(*envelope))));
-                let mpi_bytes = envelope.length.of(0);
+                events.starts.push((id, StartEvent::Recognized(form, Some(*envelope))));
+                let mpi_bytes = envelope.length.in_message(0);
                 let time_ns = message.times_ns.0;
                 events.mpi.push((id, MpiMessage { form, envelope: *envelope, mpi_bytes, time_ns }));
             }
         }
-        if self.follows_messages() {
-            let answers = matches!(message.head, Some(Head { part: Part::Grant { .. } | Part::Done { .. }, .. }));
+        if self.tracks_messages() {
+            let answers = matches!(
+                message.head,
+                Some(MpiHeader { part: MpiMessagePart::Grant { .. } | MpiMessagePart::Done { .. }, .. })
+            );
             let partner = if answers { self.pairing.partner(id) } else { None };
             self.messages.transport(pair, (id, partner), message, &envelopes);
         }
     }
 
-    /// Whether a message may be data of NCCL: a WRITE without an envelope that it awaits, or that ends with immediate data.
+    /// True if a message may be data of NCCL: a WRITE without an envelope that NCCL expects, or
+    /// that ends with immediate data.
     fn may_be_nccl(&self, pair: (Endpoint, Endpoint), message: &Transport) -> bool {
         message.head.is_none()
             && message.opcode.is_write()
             && (self.nccl.awaits(pair) || message.immediate.is_some() && !self.messages.awaits(pair))
     }
 
-    /// A WRITE that may be data of NCCL. False where it is none.
+    /// Takes a WRITE that may be data of NCCL. Returns false if it is not.
     fn nccl_write(
         &mut self,
         id: u32,
@@ -275,47 +304,48 @@ impl Tracker {
             return false;
         }
         if message.immediate.is_none() {
-            events.starts.push((id, Start::Recognised(Form::Nccl, None)));
+            events.starts.push((id, StartEvent::Recognized(LibraryStack::Nccl, None)));
         }
         self.nccl_messages(outcome, events);
         true
     }
 
-    /// Messages of NCCL that have ended.
-    pub(super) fn nccl_messages(&mut self, outcome: Outcome, events: &mut Events) {
+    /// Takes the result of an NCCL packet: shares, messages that ended, and messages of unknown
+    /// sender or length.
+    pub(super) fn nccl_messages(&mut self, outcome: NcclOutcome, events: &mut Events) {
         events.shares.extend(outcome.shares);
-        for Ended { envelope, written } in outcome.ended {
+        for NcclMessage { envelope, sums: written } in outcome.ended {
             let id = written.connection;
-            events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
-            if self.follows_messages() {
-                self.messages.written(&written, envelope.map(|envelope| envelope.matching));
+            events.starts.push((id, StartEvent::Recognized(LibraryStack::Nccl, envelope)));
+            if self.tracks_messages() {
+                self.messages.nccl_message(&written, envelope.map(|envelope| envelope.matching));
             }
             let Some(envelope) = envelope else { continue };
             let (mpi_bytes, time_ns) = (written.length_bytes, written.times_ns.0);
-            events.mpi.push((id, MpiMessage { form: Form::Nccl, envelope, mpi_bytes, time_ns }));
+            events.mpi.push((id, MpiMessage { form: LibraryStack::Nccl, envelope, mpi_bytes, time_ns }));
         }
         for (id, rank) in outcome.unknown {
             let envelope = rank.map(|rank| nccl::envelope(rank, Length::NotCaptured));
-            events.starts.push((id, Start::Recognised(Form::Nccl, envelope)));
-            self.following[id as usize].missing().mpi_incomplete += 1;
+            events.starts.push((id, StartEvent::Recognized(LibraryStack::Nccl, envelope)));
+            self.message_states[id as usize].missing().mpi_incomplete += 1;
         }
         for written in outcome.others {
-            // Another input may know that it is one.
-            self.following[written.connection as usize].missing().mpi_incomplete += 1;
-            if self.follows_messages() {
-                self.messages.written(&written, None);
+            // Another input may show that it is one.
+            self.message_states[written.connection as usize].missing().mpi_incomplete += 1;
+            if self.tracks_messages() {
+                self.messages.nccl_message(&written, None);
             }
         }
     }
 }
 
-/// A message of several packets with its length, where that is known: its first and last packets were seen.
+/// Length of a message of several packets, if its first and last packets were observed.
 pub(super) fn sized(id: u32, message: &Transport) -> Option<(u32, Verb, u64)> {
     Some((id, Verb::of(message.opcode)?, message.message_bytes?))
 }
 
-impl Following {
-    /// Notes a message that nothing more will come of.
+impl MessageState {
+    /// Counts a message that is evicted.
     pub(super) fn note(&mut self, message: &Transport) {
         if !message.complete {
             self.missing().with_gaps += 1;

@@ -1,50 +1,50 @@
-//! Inputs -> what the workers of a pool are to do in a round: batches that reader threads have cut, and stretches of plain files to cut.
+//! Hands out the work on all inputs: batches of reader threads, and segments of plain files.
 
-use super::chunk::Cut;
-use super::cut::{Capture, Ending};
+use super::capture::{Capture, Ending};
 use super::follow::Follower;
-use super::lane::{Lane, Task};
-use super::readers::Readers;
+use super::readers::InputReaders;
+use super::segment::SegmentRecords;
+use super::split_input::{SplitInput, SplitTask};
 use crate::model::Batch;
 use ibscope_parsers::frame::Framing;
 use std::io;
 use std::time::Duration;
 
-/// All inputs of an analysis. In each round, [`Self::next`] gives pieces, each of which is cut by whoever takes it ([`Piece::cut`]), and then
-/// [`Self::settle`] is told of each in the same order whether it counts.
+/// All inputs of an analysis. In each round, [`Self::next`] gives tasks, workers run them
+/// ([`FeedTask::run`]), and [`Self::accept`] decides in the order of the tasks whose batches count.
 pub struct Feed {
-    /// Those that have to be read in order: pipes, packed files, pcapng, and what grows.
-    readers: Readers,
-    /// Which inputs these are.
-    read: Vec<usize>,
-    /// By input: the others, until they have ended.
-    lanes: Vec<Option<Lane>>,
+    /// Inputs that are read in order: pipes, compressed files, pcapng, and growing inputs.
+    readers: InputReaders,
+    /// Indices of these inputs.
+    read_inputs: Vec<usize>,
+    /// The other inputs by index, until they end.
+    split_inputs: Vec<Option<SplitInput>>,
     endings: Vec<Ending>,
 }
 
-/// What one worker does.
-pub struct Piece(Work);
+/// Work for one worker.
+pub struct FeedTask(FeedWork);
 
-enum Work {
-    Done(Batch),
-    /// Of this input.
-    Task(usize, Task),
+enum FeedWork {
+    Batch(Batch),
+    /// A task of the input with this index.
+    Task(usize, SplitTask),
 }
 
-/// What has become of a piece.
-pub struct Receipt(Outcome);
+/// Result of a task, for [`Feed::accept`].
+pub struct FeedReceipt(FeedOutcome);
 
-enum Outcome {
+enum FeedOutcome {
     Done,
-    Stretch {
+    Segment {
         input: usize,
         start_bytes: u64,
         length_bytes: u64,
         records: u64,
     },
-    /// Nothing was cut of it.
+    /// No records were found.
     Failed {
-        spare: Vec<u8>,
+        buffer: Vec<u8>,
     },
     InOrder {
         input: usize,
@@ -53,74 +53,80 @@ enum Outcome {
 }
 
 impl Feed {
-    /// Starts reading. At most `queued` batches of inputs that are read by threads of their own wait to be taken.
+    /// Starts reading. At most `queued` batches of reader threads wait to be taken.
     pub fn start(captures: Vec<Capture>, queued: usize) -> io::Result<Self> {
-        let (mut lanes, mut read, mut in_order) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut split_inputs, mut read, mut in_order) = (Vec::new(), Vec::new(), Vec::new());
         for (input, capture) in captures.into_iter().enumerate() {
-            match Lane::new(capture) {
-                Ok(lane) => lanes.push(Some(lane)),
+            match SplitInput::new(capture) {
+                Ok(split_input) => split_inputs.push(Some(split_input)),
                 Err(capture) => {
-                    lanes.push(None);
+                    split_inputs.push(None);
                     read.push(input);
                     in_order.push(*capture);
                 }
             }
         }
-        let endings = vec![Ending::default(); lanes.len()];
-        Ok(Self { readers: Readers::start(in_order, queued)?, read, lanes, endings })
+        let endings = vec![Ending::default(); split_inputs.len()];
+        Ok(Self { readers: InputReaders::start(in_order, queued)?, read_inputs: read, split_inputs, endings })
     }
 
     /// Starts reading an input that grows.
     pub fn follow(follower: Follower, queued: usize) -> io::Result<Self> {
         Ok(Self {
-            readers: Readers::start(vec![follower], queued)?,
-            read: vec![0],
-            lanes: vec![None],
+            readers: InputReaders::start(vec![follower], queued)?,
+            read_inputs: vec![0],
+            split_inputs: vec![None],
             endings: vec![Ending::default()],
         })
     }
 
-    /// At most so many pieces. Empty when all inputs have ended.
+    /// The tasks of the next round, at most `most`. Empty when all inputs have ended.
     #[must_use]
-    pub fn next(&mut self, most: usize) -> Vec<Piece> {
-        let is_open = |lane: &Option<Lane>| lane.as_ref().is_some_and(|lane| !lane.is_finished());
-        if !self.lanes.iter().any(is_open) {
-            return pieces(self.readers.next(most));
+    pub fn next(&mut self, most: usize) -> Vec<FeedTask> {
+        let is_open = |split_input: &Option<SplitInput>| {
+            split_input.as_ref().is_some_and(|split_input| !split_input.is_finished())
+        };
+        if !self.split_inputs.iter().any(is_open) {
+            return feed_tasks(self.readers.next(most));
         }
-        let mut pieces = pieces(self.readers.ready(most / 2));
-        let mut left = most - pieces.len();
-        for (input, lane) in self.lanes.iter_mut().enumerate() {
-            let Some(lane) = lane.as_mut().filter(|_| left > 0) else { continue };
-            for task in lane.plan(left, || self.readers.spare()) {
-                left -= if let Task::InOrder(_, spares) = &task { spares.len() } else { 1 };
-                pieces.push(Piece(Work::Task(input, task)));
+        let mut tasks = feed_tasks(self.readers.ready(most / 2));
+        let mut left = most - tasks.len();
+        for (input, split_input) in self.split_inputs.iter_mut().enumerate() {
+            let Some(split_input) = split_input.as_mut().filter(|_| left > 0) else { continue };
+            for task in split_input.plan(left, || self.readers.buffer()) {
+                left -= if let SplitTask::InOrder(_, used_buffers) = &task { used_buffers.len() } else { 1 };
+                tasks.push(FeedTask(FeedWork::Task(input, task)));
             }
         }
-        pieces
+        tasks
     }
 
-    /// The same of an input that grows, but empty also where nothing is ready within this time; `None` when it has ended.
+    /// The tasks of an input that grows: empty if none is ready within `patience`, `None` when it
+    /// has ended.
     #[must_use]
-    pub fn next_within(&self, most: usize, patience: Duration) -> Option<Vec<Piece>> {
-        self.readers.next_within(most, patience).map(pieces)
+    pub fn next_within(&self, most: usize, patience: Duration) -> Option<Vec<FeedTask>> {
+        self.readers.next_within(most, patience).map(feed_tasks)
     }
 
-    /// Whether the batches of a piece count; those that do not are to be thrown away. To be asked in the order of the pieces.
-    pub fn settle<'a>(&mut self, receipt: Receipt, batches: impl Iterator<Item = &'a mut Batch>) -> bool {
+    /// Whether the batches of a task count; otherwise the caller drops them. Call it in the order
+    /// of the tasks.
+    pub fn accept<'a>(&mut self, receipt: FeedReceipt, batches: impl Iterator<Item = &'a mut Batch>) -> bool {
         match receipt.0 {
-            Outcome::Done => true,
-            Outcome::Failed { spare } => {
+            FeedOutcome::Done => true,
+            FeedOutcome::Failed { buffer: spare } => {
                 self.readers.recycle(spare);
                 false
             }
-            Outcome::InOrder { input, capture } => {
-                if let Some(lane) = self.lane(input) {
-                    lane.resume(*capture);
+            FeedOutcome::InOrder { input, capture } => {
+                if let Some(split_input) = self.split_input(input) {
+                    split_input.resume(*capture);
                 }
                 true
             }
-            Outcome::Stretch { input, start_bytes, length_bytes, records } => {
-                let before = self.lane(input).and_then(|lane| lane.accept(start_bytes, length_bytes, records));
+            FeedOutcome::Segment { input, start_bytes, length_bytes, records } => {
+                let before = self
+                    .split_input(input)
+                    .and_then(|split_input| split_input.accept(start_bytes, length_bytes, records));
                 before.is_some_and(|before| {
                     batches.for_each(|batch| batch.first_record = before);
                     true
@@ -129,75 +135,77 @@ impl Feed {
         }
     }
 
-    /// Takes batches that count into the digests of their inputs: those of each round, before those of the next are told here.
+    /// Adds accepted batches to the digests of their inputs, round by round, and ends the inputs
+    /// that are finished.
     pub fn digest<'a>(&mut self, batches: impl Iterator<Item = &'a Batch>) {
         for batch in batches {
-            if let Some(lane) = self.lane(batch.input as usize) {
-                lane.digest(&batch.bytes);
+            if let Some(split_input) = self.split_input(batch.input as usize) {
+                split_input.digest(&batch.bytes);
             }
         }
-        self.end(Lane::is_finished);
+        self.end_split_inputs(SplitInput::is_finished);
     }
 
-    /// Gives the buffer of a used batch back.
+    /// Returns the buffer of a used batch.
     pub fn recycle(&self, bytes: Vec<u8>) {
         self.readers.recycle(bytes);
     }
 
-    /// Says how each input ended, in the order given.
+    /// Endings of all inputs, in the order given to [`Self::start`].
     #[must_use]
     pub fn finish(mut self) -> Vec<Ending> {
-        self.end(|_| true);
-        for (input, ending) in self.read.into_iter().zip(self.readers.finish()) {
+        self.end_split_inputs(|_| true);
+        for (input, ending) in self.read_inputs.into_iter().zip(self.readers.finish()) {
             self.endings[input] = ending;
         }
         self.endings
     }
 
-    fn lane(&mut self, input: usize) -> Option<&mut Lane> {
-        self.lanes.get_mut(input)?.as_mut()
+    fn split_input(&mut self, input: usize) -> Option<&mut SplitInput> {
+        self.split_inputs.get_mut(input)?.as_mut()
     }
 
-    /// Lets go of these lanes.
-    fn end(&mut self, which: impl Fn(&Lane) -> bool) {
-        for (lane, ending) in self.lanes.iter_mut().zip(&mut self.endings) {
-            if let Some(lane) = lane.take_if(|lane| which(lane)) {
-                *ending = lane.ending();
+    /// Ends the split inputs that `which` selects.
+    fn end_split_inputs(&mut self, which: impl Fn(&SplitInput) -> bool) {
+        for (split_input, ending) in self.split_inputs.iter_mut().zip(&mut self.endings) {
+            if let Some(split_input) = split_input.take_if(|split_input| which(split_input)) {
+                *ending = split_input.ending();
             }
         }
     }
 }
 
-fn pieces(batches: Vec<Batch>) -> Vec<Piece> {
-    batches.into_iter().map(|batch| Piece(Work::Done(batch))).collect()
+fn feed_tasks(batches: Vec<Batch>) -> Vec<FeedTask> {
+    batches.into_iter().map(|batch| FeedTask(FeedWork::Batch(batch))).collect()
 }
 
-impl Piece {
-    /// Reads and cuts it, where that has not been done.
+impl FeedTask {
+    /// Reads and splits the segment, or reads in order; a batch of a reader thread is returned
+    /// unchanged.
     #[must_use]
-    pub fn cut(self) -> (Vec<Batch>, Receipt) {
+    pub fn run(self) -> (Vec<Batch>, FeedReceipt) {
         let (batches, outcome) = match self.0 {
-            Work::Done(batch) => (vec![batch], Outcome::Done),
-            Work::Task(input, Task::InOrder(mut capture, spares)) => {
-                let batches = spares.into_iter().map_while(|spare| capture.next_batch(spare)).collect();
-                (batches, Outcome::InOrder { input, capture })
+            FeedWork::Batch(batch) => (vec![batch], FeedOutcome::Done),
+            FeedWork::Task(input, SplitTask::InOrder(mut capture, used_buffers)) => {
+                let batches = used_buffers.into_iter().map_while(|spare| capture.next_batch(spare)).collect();
+                (batches, FeedOutcome::InOrder { input, capture })
             }
-            Work::Task(input, Task::Chunk(chunk)) => {
-                let framing = chunk.framing.clone();
-                match chunk.cut() {
-                    Ok(cut) => stretch(input, framing, cut),
-                    Err(spare) => (Vec::new(), Outcome::Failed { spare }),
+            FeedWork::Task(input, SplitTask::Segment(segment)) => {
+                let framing = segment.framing.clone();
+                match segment.read_records() {
+                    Ok(records) => segment_batch(input, framing, records),
+                    Err(spare) => (Vec::new(), FeedOutcome::Failed { buffer: spare }),
                 }
             }
         };
-        (batches, Receipt(outcome))
+        (batches, FeedReceipt(outcome))
     }
 }
 
-fn stretch(input: usize, framing: Framing, cut: Cut) -> (Vec<Batch>, Outcome) {
-    let Cut { bytes, start_bytes, records } = cut;
-    let outcome = Outcome::Stretch { input, start_bytes, length_bytes: bytes.len() as u64, records };
-    // How many records are before it is known when it is settled.
+fn segment_batch(input: usize, framing: Framing, segment: SegmentRecords) -> (Vec<Batch>, FeedOutcome) {
+    let SegmentRecords { bytes, start_bytes, records } = segment;
+    let outcome = FeedOutcome::Segment { input, start_bytes, length_bytes: bytes.len() as u64, records };
+    // `Feed::accept` sets the number of records before it.
     let batch = Batch { input: input as u32, bytes, framing, first_record: 0, offset_bytes: start_bytes };
     (vec![batch], outcome)
 }

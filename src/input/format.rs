@@ -1,9 +1,9 @@
-//! What a file says of itself, for people: format, byte order, resolution.
+//! Describes the format of a file as text: container, byte order, time resolution.
 
 use ibscope_parsers::frame::{Framing, LinkType};
 use pcap_parser::{parse_pcap_header, parse_sectionheaderblock};
 
-/// One line about the capture whose first bytes are `head`; `framing` has read its interfaces.
+/// One line about the capture that starts with `head`; `framing` has parsed its interfaces.
 pub(super) fn describe(head: &[u8], framing: &Framing, compression: &str) -> String {
     let mut link_types: Vec<String> =
         framing.interfaces().iter().map(|interface| interface.link_type.to_string()).collect();
@@ -22,22 +22,24 @@ pub(super) fn describe(head: &[u8], framing: &Framing, compression: &str) -> Str
         let order = if section.big_endian() { "big-endian" } else { "little-endian" };
         format!("pcapng {}.{}, {order}", section.major_version, section.minor_version)
     } else {
-        // pcap-parser does not know the big-endian modified form, which `Framing` has accepted.
+        // pcap-parser does not support the big-endian modified format, which `Framing` accepts.
         "pcap".to_owned()
     };
     format!("{container}, {links}, {compression}")
 }
 
-/// Why captures of this link type cannot be analysed; `None` where they can.
+/// Why captures of this link type cannot be analyzed; `None` if they can.
 pub(super) fn unusable(link_type: LinkType) -> Option<&'static str> {
     match link_type {
         LinkType::ETHERNET | LinkType::RAW | LinkType::SLL | LinkType::ERF | LinkType::INFINIBAND | LinkType::SLL2 => {
             None
         }
         LinkType::IPOIB => Some(
-            "holds IP packets without InfiniBand headers (no LRH, no BTH), so it shows no verbs or MPI traffic; capture \
+            "contains IP packets without InfiniBand headers (no LRH, no BTH), so it shows no verbs or MPI traffic; capture \
              with ibdump on the port instead",
         ),
-        _ => Some("holds no InfiniBand or RoCE packets that ibscope knows; capture with ibdump or, for RoCE, tcpdump"),
+        _ => Some(
+            "contains no InfiniBand or RoCE packets that ibscope can read; capture with ibdump or, for RoCE, tcpdump",
+        ),
     }
 }

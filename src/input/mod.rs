@@ -1,83 +1,103 @@
-//! Paths, `-` and FIFOs -> batches of whole records.
+//! Reads capture files, pipes and standard input, and gives batches of whole records.
 //!
-//! [`open`] looks at every input before any work starts, so a wrong path or a wrong file fails at once. [`Feed`] then gives what is to be
-//! done in rounds: plain pcap files are read and cut by those who decode them, many stretches at a time; everything else is read, decompressed and
-//! cut by threads of its own, which hand batches over a bounded channel.
+//! [`open`] reads every input up to its first packet before any work starts, so that a wrong path
+//! or file fails at once. A [`Feed`] then hands out the work in rounds. Plain pcap files are split
+//! into segments that the workers read and split themselves, many at a time. All other inputs
+//! (pipes, gzip, zstd, pcapng, growing files) are read, decompressed and split in order by reader
+//! threads (`InputReaders`), which send their batches through a bounded channel.
+//!
+//! ```text
+//! plain pcap file   |header|rec|rec|record|rec|rec|record|rec|record|rec|rec|...
+//! Segment                  |<- segment 0 -->|<- segment 1 ->|<- segment 2 ...
+//! SegmentBuffer            [ bytes 0         ]
+//!                                           [ bytes 1        ]
+//! SegmentRecords           |rec|rec|record|rec|
+//!                                             |rec|record|rec|
+//!
+//! Feed::next         -> FeedTask: a Segment, a Capture to read in order, or a Batch of a reader
+//! FeedTask::run      -> Vec<Batch> and a FeedReceipt; on any worker, in any order
+//! Feed::accept       <- FeedReceipt, in the order of the tasks: do these batches count?
+//! ```
+//!
+//! A segment consists of the records that start within it. Its worker searches for the first one
+//! and reads on to the end of the last one. Invariant: the records of a segment count only if they
+//! start exactly where the records before it ended. So the result is the same as from reading the
+//! file in order; from a rejected segment on, its file is read in order.
 
-mod chunk;
-mod cut;
+mod capture;
 mod feed;
+mod fifo;
 mod follow;
 mod format;
-mod lane;
-mod piped;
 mod readers;
+mod segment;
 mod source;
+mod split_input;
 
-pub use cut::{Capture, Ending};
-pub use feed::{Feed, Piece, Receipt};
+pub use capture::{Capture, Ending};
+pub use feed::{Feed, FeedReceipt, FeedTask};
+pub use fifo::EndCondition;
 pub use follow::Follower;
-pub use piped::Patience;
 pub use source::{Digests, SourceOptions};
 
-use source::Source;
+use source::InputSource;
 use std::path::{Path, PathBuf};
 
-/// An input that cannot be used at all.
+/// An input that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The file could not be opened.
-    #[error("{}: cannot be opened: {source}; check the path and who may read it", path.display())]
+    #[error("{}: cannot be opened: {source}; check the path and its permissions", path.display())]
     Open {
-        /// The input.
+        /// Path of the input.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// The file could not be read up to its first packet.
     #[error("{}: cannot be read: {source} (offset {offset_bytes}); {advice}", path.display())]
     Read {
-        /// The input.
+        /// Path of the input.
         path: PathBuf,
-        /// Bytes of the decompressed file before the failure.
+        /// Offset of the failure in the decompressed file.
         offset_bytes: u64,
-        /// What the system or the decompressor said.
+        /// Error of the operating system or the decompressor.
         source: std::io::Error,
-        /// The next step.
+        /// What to do.
         advice: &'static str,
     },
-    /// It does not start like a capture.
+    /// The file does not start like a capture.
     #[error(
         "{}: not a capture file (offset 0: {found}); ibscope reads pcap and pcapng, plain or compressed with gzip or \
          zstd. Captures in other formats can be converted: editcap -F pcapng IN OUT",
         path.display()
     )]
     NotACapture {
-        /// The input.
+        /// Path of the input.
         path: PathBuf,
-        /// What stands there instead.
+        /// The start of the file.
         found: String,
     },
-    /// It ends before its first packet does.
+    /// The file ends before its first packet does.
     #[error(
-        "{}: ends at offset {length_bytes}, before the first whole packet record ({missing}); was the capture started and \
-         was the file copied whole?",
+        "{}: ends at offset {length_bytes}, before the first whole packet record ({missing}); was the capture started, and \
+         was the file copied completely?",
         path.display()
     )]
     NoRecord {
-        /// The input.
+        /// Path of the input.
         path: PathBuf,
-        /// Its length, decompressed.
+        /// Length of the decompressed file.
         length_bytes: u64,
-        /// What is cut short.
+        /// The truncated part.
         missing: String,
     },
-    /// Its packets are of a kind that holds no InfiniBand headers.
+    /// The link type carries no InfiniBand headers.
     #[error("{}: link type {link_type} {why}", path.display())]
     LinkType {
-        /// The input.
+        /// Path of the input.
         path: PathBuf,
-        /// Name and number.
+        /// Name and number of the link type.
         link_type: String,
         /// What that means, and what to do.
         why: &'static str,
@@ -85,31 +105,32 @@ pub enum InputError {
     /// A folder without captures.
     #[error("{}: no file in this folder is a capture{why}; give the folder that the capture is written to", path.display())]
     NoCapture {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// What is wrong with the first of its files, where there is one.
+        /// The error of its first file, if it has one.
         why: String,
     },
-    /// A record that cannot be, before the first packet.
+    /// An invalid record before the first packet.
     #[error("{}: offset {offset_bytes}: {source}; the file is damaged or not a capture", path.display())]
     Corrupt {
-        /// The input.
+        /// Path of the input.
         path: PathBuf,
         /// Offset of the record in the decompressed file.
         offset_bytes: u64,
-        /// What is wrong with it.
+        /// The error.
         source: ibscope_parsers::ParseError,
     },
 }
 
-/// Opens all inputs and reads each up to its first packet.
+/// Opens all inputs and reads each of them up to its first packet.
 pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Vec<Capture>, InputError> {
-    let open =
-        |(index, path): (usize, &PathBuf)| Capture::open(index as u32, path, Source::open(path, options)?, options);
+    let open = |(index, path): (usize, &PathBuf)| {
+        Capture::open(index as u32, path, InputSource::open(path, options)?, options)
+    };
     paths.iter().enumerate().map(open).collect()
 }
 
-/// Bytes of those inputs that are regular files: what a progress bar can count to.
+/// Total length of the inputs that are regular files, for a progress bar.
 #[must_use]
 pub fn total_bytes(paths: &[PathBuf]) -> u64 {
     let length =
@@ -117,7 +138,7 @@ pub fn total_bytes(paths: &[PathBuf]) -> u64 {
     paths.iter().filter_map(length).sum()
 }
 
-/// True for standard input.
+/// True if the path means standard input.
 fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

@@ -1,4 +1,4 @@
-//! Threads that read inputs side by side: those that have to be read in order.
+//! Threads that read inputs in order, several inputs at a time.
 
 use super::{Capture, Ending, Follower};
 use crate::model::Batch;
@@ -11,16 +11,16 @@ use std::time::Duration;
 /// Inputs that are read at the same time. Each needs a buffer and the window of its decompressor.
 const MAX_READERS: usize = 16;
 
-/// What batches come from.
-pub(super) trait Batches {
-    /// The next whole records. `spare` is an old buffer that may be used again.
+/// A source of batches.
+pub(super) trait BatchSource {
+    /// The next whole records; `None` at the end. `spare` is a used buffer.
     fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch>;
 
-    /// What was read, after the last batch.
+    /// Length, digests and note, after the last batch.
     fn ending(&self) -> Ending;
 }
 
-impl Batches for Capture {
+impl BatchSource for Capture {
     fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
         Self::next_batch(self, spare)
     }
@@ -30,7 +30,7 @@ impl Batches for Capture {
     }
 }
 
-impl Batches for Follower {
+impl BatchSource for Follower {
     fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
         Self::next_batch(self, spare)
     }
@@ -40,23 +40,23 @@ impl Batches for Follower {
     }
 }
 
-/// Reads all inputs and hands out their batches: each input's in order, the inputs' as they come.
-pub(super) struct Readers {
+/// Reads all inputs and gives their batches: in order for each input, as they come between inputs.
+pub(super) struct InputReaders {
     batches: Option<Receiver<Batch>>,
-    spares: Sender<Vec<u8>>,
-    take_spare: Receiver<Vec<u8>>,
+    buffer_sender: Sender<Vec<u8>>,
+    buffer_receiver: Receiver<Vec<u8>>,
     threads: Vec<JoinHandle<()>>,
     endings: Arc<Mutex<Vec<Ending>>>,
 }
 
-impl Readers {
+impl InputReaders {
     /// Starts reading. At most `queued` batches wait to be taken.
-    pub(super) fn start(captures: Vec<impl Batches + Send + 'static>, queued: usize) -> io::Result<Self> {
+    pub(super) fn start(captures: Vec<impl BatchSource + Send + 'static>, queued: usize) -> io::Result<Self> {
         let count = captures.len();
         let (send, batches) = bounded(queued);
-        let (spares, take_spare) = bounded::<Vec<u8>>(queued * 4);
+        let (buffer_sender, take_spare) = bounded::<Vec<u8>>(queued * 4);
         let endings = Arc::new(Mutex::new(vec![Ending::default(); count]));
-        // Taken from the back: the first input is read first.
+        // Inputs are taken from the end of the list: the first input is read first.
         let waiting = Arc::new(Mutex::new(captures.into_iter().enumerate().rev().collect::<Vec<_>>()));
         let threads: io::Result<Vec<JoinHandle<()>>> = (0..count.min(MAX_READERS))
             .map(|_| {
@@ -77,17 +77,19 @@ impl Readers {
                 })
             })
             .collect();
-        Ok(Self { batches: Some(batches), spares, take_spare, threads: threads?, endings })
+        Ok(Self { batches: Some(batches), buffer_sender, buffer_receiver: take_spare, threads: threads?, endings })
     }
 
-    /// The next batches: waits for one and takes up to `most` of those that are ready. Empty when all inputs have ended.
+    /// The next batches: waits for one and takes up to `most` of those that are ready. Empty when
+    /// all inputs have ended.
     #[must_use]
     pub(super) fn next(&self, most: usize) -> Vec<Batch> {
         let first = self.batches.as_ref().and_then(|batches| batches.recv().ok());
         self.and_ready(first, most)
     }
 
-    /// The same, but empty also where none is ready within this time; `None` when all inputs have ended.
+    /// The next batches: empty if none is ready within `patience`, `None` when all inputs have
+    /// ended.
     #[must_use]
     pub(super) fn next_within(&self, most: usize, patience: Duration) -> Option<Vec<Batch>> {
         match self.batches.as_ref()?.recv_timeout(patience) {
@@ -97,7 +99,7 @@ impl Readers {
         }
     }
 
-    /// Up to `most` batches of those that are ready.
+    /// Up to `most` of the batches that are ready.
     #[must_use]
     pub(super) fn ready(&self, most: usize) -> Vec<Batch> {
         self.and_ready(None, most)
@@ -108,25 +110,26 @@ impl Readers {
         first.into_iter().chain(std::iter::from_fn(ready)).take(most).collect()
     }
 
-    /// Gives the buffer of a used batch back.
+    /// Returns the buffer of a used batch.
     pub(super) fn recycle(&self, bytes: Vec<u8>) {
-        // A full channel means that there are spares enough.
-        let _ = self.spares.try_send(bytes);
+        // A full channel means that there are enough used buffers.
+        let _ = self.buffer_sender.try_send(bytes);
     }
 
-    /// An old buffer, or a new one.
+    /// A used buffer, or a new one.
     #[must_use]
-    pub(super) fn spare(&self) -> Vec<u8> {
-        self.take_spare.try_recv().unwrap_or_default()
+    pub(super) fn buffer(&self) -> Vec<u8> {
+        self.buffer_receiver.try_recv().unwrap_or_default()
     }
 
-    /// Waits for the threads and says how each input ended, in the order given.
+    /// Waits for the threads. Returns the endings of all inputs, in the order given to
+    /// [`Self::start`].
     #[must_use]
     pub(super) fn finish(mut self) -> Vec<Ending> {
-        // Without a receiver the readers stop, also where not everything was taken.
+        // Without a receiver the readers stop, even if batches are left.
         self.batches = None;
         for thread in self.threads.drain(..) {
-            // A reader that panicked leaves an empty ending, and its panic message stands on the terminal.
+            // A reader that panicked leaves an empty ending; its message is on the terminal.
             let _ = thread.join();
         }
         std::mem::take(&mut self.endings.lock().unwrap_or_else(PoisonError::into_inner))

@@ -1,6 +1,7 @@
-//! Bytes of one input: opened, counted, digested, and decompressed by what they start with.
+//! The bytes of one input: opened, counted, digested, and decompressed according to their magic
+//! number.
 
-use super::piped::{Patience, Piped};
+use super::fifo::{EndCondition, FifoReader};
 use super::{InputError, is_stdin};
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -13,70 +14,74 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// Compressed bytes that are read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// Largest window that a zstd frame may ask for, as a power of two: 128 MiB, zstd's own default limit. It bounds the
-/// memory that a hostile file can take.
+/// Largest window of a zstd frame, as a power of two: 128 MiB, zstd's own default limit. It limits
+/// the memory that a hostile file can use.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
-/// Bytes that any compressed input may come to, and how many times its own length beyond that. gzip reaches 1032 times at most, and packets
-/// in zstd some 500 times: even those full of zeroes differ in numbers, times and sums. So what is more is made to keep a reader busy.
-const ALWAYS_UNPACKED_BYTES: u64 = 64 << 20;
-const MOST_EXPANDED: u64 = 1100;
+/// Decompressed bytes that every compressed input may have, and the maximum ratio to its compressed
+/// bytes beyond that. gzip reaches a ratio of at most 1032, packets in zstd about 500: even packets
+/// full of zeros differ in numbers, times and checksums. A higher ratio means a file made to keep a
+/// reader busy.
+const MIN_DECOMPRESSED_LIMIT: u64 = 64 << 20;
+const MAX_EXPANSION: u64 = 1100;
 
 const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-/// Skippable zstd frames have magics 0x184D2A50 to 0x184D2A5F; a compressed file may start with one.
+/// Skippable zstd frames have the magic numbers 0x184D2A50 to 0x184D2A5F; a compressed file may
+/// start with one.
 const ZSTD_SKIPPABLE_MAGIC: [u8; 3] = [0x2A, 0x4D, 0x18];
 
-/// How inputs are read.
+/// Options for reading inputs.
 #[derive(Clone, Debug, Default)]
 pub struct SourceOptions {
     /// Compute XXH3-128.
     pub xxh3: bool,
-    /// Compute SHA-256 beside it.
+    /// Compute SHA-256.
     pub sha256: bool,
-    /// Counts the bytes read of all inputs, for a progress bar.
+    /// Counts the bytes read from all inputs, for a progress bar.
     pub bytes_read: Arc<AtomicU64>,
-    /// Set from outside: what was read until then is all that counts. `None` where reading is not to be ended early.
+    /// Set by the caller to stop reading: only what was read before counts. `None` if reading
+    /// cannot be stopped.
     pub stop: Option<Arc<AtomicBool>>,
-    /// Bytes of the content of a compressed input that are read at most.
+    /// Maximum number of decompressed bytes to read from a compressed input.
     pub max_decompressed_bytes: Option<u64>,
 }
 
 impl SourceOptions {
-    /// True where the end was asked for.
+    /// True if the caller has stopped reading.
     pub(super) fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 }
 
-/// Length and digests of the bytes read, compressed as they are.
+/// Length and digests of the bytes read, before decompression.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Digests {
     /// Bytes read.
     pub length_bytes: u64,
-    /// XXH3-128, hexadecimal; empty where it was not asked for.
+    /// XXH3-128, hexadecimal; empty if not asked for.
     pub xxh3_128: String,
-    /// SHA-256, hexadecimal, where it was asked for.
+    /// SHA-256, hexadecimal, if asked for.
     pub sha256: Option<String>,
 }
 
-/// A decompressed stream of one input.
-pub(super) struct Source {
+/// The decompressed stream of one input.
+pub(super) struct InputSource {
     reader: Box<dyn Read + Send>,
-    tally: Arc<Mutex<Tally>>,
+    tally: Arc<Mutex<SourceTally>>,
     /// `plain`, `gzip` or `zstd`.
     pub(super) compression: &'static str,
-    /// What is read, where that is a regular file.
+    /// The file that is read, if it is a regular file.
     file: Option<Arc<File>>,
     bytes_read: Arc<AtomicU64>,
 }
 
-struct Tally {
+struct SourceTally {
     length_bytes: u64,
     digester: Digester,
 }
 
-/// The digests that are wanted, of the bytes so far.
+/// The requested digests of the bytes so far.
 #[derive(Clone, Default)]
 pub(super) struct Digester {
     xxh3: Option<Xxh3>,
@@ -97,7 +102,7 @@ impl Digester {
         }
     }
 
-    /// Digests of so many bytes.
+    /// The digests, with the number of bytes that they cover.
     pub(super) fn digests(&self, length_bytes: u64) -> Digests {
         Digests {
             length_bytes,
@@ -107,14 +112,14 @@ impl Digester {
     }
 }
 
-/// Counts and digests what passes.
-struct Tallied<R> {
+/// Counts and digests the bytes that are read through it.
+struct DigestReader<R> {
     inner: R,
-    tally: Arc<Mutex<Tally>>,
+    tally: Arc<Mutex<SourceTally>>,
     bytes_read: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Tallied<R> {
+impl<R: Read> Read for DigestReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(buffer)?;
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,47 +130,47 @@ impl<R: Read> Read for Tallied<R> {
     }
 }
 
-/// Why no more of the content of a compressed input is read, though there is more.
+/// Reason to stop reading a compressed input before its end.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Excess {
-    /// It is out of all proportion.
+    /// Its compression ratio is too high for packets.
     #[error(
-        "it is compressed to less than 1/{MOST_EXPANDED} of its content, as packets are not; if it is a capture all the same, decompress it and give the \
+        "its content is more than {MAX_EXPANSION} times as long as the file, which is impossible for packets; if it is a capture nevertheless, decompress it and analyze the \
          plain file"
     )]
-    Expanded,
-    /// The user wants no more.
-    #[error("the content is longer than --max-decompressed {0}")]
-    Asked(u64),
+    Ratio,
+    /// The limit of the user is reached.
+    #[error("the decompressed content exceeds --max-decompressed {0}")]
+    UserLimit(u64),
 }
 
 impl Excess {
-    /// The one that an error of reading is, if it is one.
+    /// The reason that a read error carries, if any.
     pub(super) fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
 }
 
-/// What comes out of a decompressor, up to a limit.
-struct Unpacked<R> {
+/// The output of a decompressor, up to a limit.
+struct LimitedReader<R> {
     inner: R,
-    tally: Arc<Mutex<Tally>>,
+    tally: Arc<Mutex<SourceTally>>,
     length_bytes: u64,
     max_bytes: Option<u64>,
 }
 
-impl<R: Read> Read for Unpacked<R> {
+impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let packed_bytes = self.tally.lock().unwrap_or_else(PoisonError::into_inner).length_bytes;
-        if self.length_bytes >= ALWAYS_UNPACKED_BYTES.max(packed_bytes.saturating_mul(MOST_EXPANDED)) {
-            return Err(io::Error::other(Excess::Expanded));
+        if self.length_bytes >= MIN_DECOMPRESSED_LIMIT.max(packed_bytes.saturating_mul(MAX_EXPANSION)) {
+            return Err(io::Error::other(Excess::Ratio));
         }
         let count = match self.max_bytes {
-            // Whether there is more is known by reading it.
+            // Only a read shows whether there is more.
             Some(max_bytes) if self.length_bytes == max_bytes && !buffer.is_empty() => {
                 match self.inner.read(&mut [0])? {
                     0 => 0,
-                    _ => return Err(io::Error::other(Excess::Asked(max_bytes))),
+                    _ => return Err(io::Error::other(Excess::UserLimit(max_bytes))),
                 }
             }
             Some(max_bytes) => {
@@ -179,7 +184,7 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-impl Source {
+impl InputSource {
     /// Opens a path, or standard input for `-`.
     pub(super) fn open(path: &Path, options: &SourceOptions) -> Result<Self, InputError> {
         let failed = |source| InputError::Open { path: path.to_owned(), source };
@@ -189,8 +194,8 @@ impl Source {
         };
         let mut regular = None;
         let raw: Box<dyn Read + Send> = if let Some(stop) = options.stop.as_ref().filter(|_| may_wait()) {
-            // A read that waits for ever would hold up the end too.
-            Box::new(Piped::new(path.to_owned(), Patience { stop: Arc::clone(stop), until_now: false }))
+            // A read that blocks for ever would also block a stop.
+            Box::new(FifoReader::new(path.to_owned(), EndCondition { stop: Arc::clone(stop), until_now: false }))
         } else if is_stdin(path) {
             Box::new(io::stdin())
         } else {
@@ -206,16 +211,16 @@ impl Source {
             path: path.to_owned(),
             offset_bytes: 0,
             source,
-            advice: "check the file and the disk that it lies on",
+            advice: "check the file and its disk",
         })?;
         Ok(Self { file: regular, ..source })
     }
 
-    /// Takes bytes from wherever they come.
+    /// Reads from any stream.
     pub(super) fn new(raw: Box<dyn Read + Send>, options: &SourceOptions) -> io::Result<Self> {
-        let tally = Arc::new(Mutex::new(Tally { length_bytes: 0, digester: Digester::new(options) }));
+        let tally = Arc::new(Mutex::new(SourceTally { length_bytes: 0, digester: Digester::new(options) }));
         let mut tallied =
-            Tallied { inner: raw, tally: Arc::clone(&tally), bytes_read: Arc::clone(&options.bytes_read) };
+            DigestReader { inner: raw, tally: Arc::clone(&tally), bytes_read: Arc::clone(&options.bytes_read) };
         let mut head = Vec::with_capacity(ZSTD_MAGIC.len());
         tallied.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut head)?;
         let is_zstd = head == ZSTD_MAGIC || head.get(1..) == Some(&ZSTD_SKIPPABLE_MAGIC) && head[0] & 0xF0 == 0x50;
@@ -224,7 +229,7 @@ impl Source {
         let unpacked_tally = Arc::clone(&tally);
         let max_bytes = options.max_decompressed_bytes;
         let unpacked = |inner| -> Box<dyn Read + Send> {
-            Box::new(Unpacked { inner, tally: unpacked_tally, length_bytes: 0, max_bytes })
+            Box::new(LimitedReader { inner, tally: unpacked_tally, length_bytes: 0, max_bytes })
         };
         let (reader, compression) = if is_zstd {
             let mut decoder =
@@ -240,25 +245,26 @@ impl Source {
         Ok(Self { reader, tally, compression, file: None, bytes_read: Arc::clone(&options.bytes_read) })
     }
 
-    /// What has been read so far.
+    /// Length and digests of the bytes read so far.
     pub(super) fn digests(&self) -> Digests {
         let tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.digester.digests(tally.length_bytes)
     }
 
-    /// The file, where its bytes are taken as they stand: it can be read at several places at once.
+    /// The file, if it is regular and not compressed, so that it can be read at several positions
+    /// at once.
     pub(super) fn plain_file(&self) -> Option<&Arc<File>> {
         self.file.as_ref().filter(|_| self.compression == "plain")
     }
 
-    /// Leaves the digests to somebody else: what is read from now on is counted alone. Gives those of no byte.
+    /// Stops updating the digests and returns empty ones; bytes are still counted.
     pub(super) fn leave_digests(&mut self, options: &SourceOptions) -> Digester {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).digester = Digester::default();
         Digester::new(options)
     }
 
-    /// Goes on behind bytes of a plain file that somebody else has read.
-    pub(super) fn pass(&mut self, bytes: u64) -> io::Result<()> {
+    /// Skips bytes of a plain file that workers have read.
+    pub(super) fn skip(&mut self, bytes: u64) -> io::Result<()> {
         let Some(mut file) = self.file.as_deref() else { return Ok(()) };
         let mut tally = self.tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.length_bytes += bytes;
@@ -267,7 +273,7 @@ impl Source {
     }
 }
 
-impl Read for Source {
+impl Read for InputSource {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.reader.read(buffer)
     }
@@ -288,7 +294,7 @@ mod tests {
 
     fn read(bytes: Vec<u8>) -> (io::Result<Vec<u8>>, Digests) {
         let options = SourceOptions { xxh3: true, sha256: true, ..SourceOptions::default() };
-        let mut source = Source::new(Box::new(io::Cursor::new(bytes)), &options).unwrap();
+        let mut source = InputSource::new(Box::new(io::Cursor::new(bytes)), &options).unwrap();
         let mut all = Vec::new();
         let result = source.read_to_end(&mut all).map(|_| all);
         (result, source.digests())
@@ -301,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_is_told_by_magic_and_members_follow_each_other() {
+    fn compression_is_detected_by_magic_and_members_are_concatenated() {
         let (first, second) = ([7u8].repeat(300_000), [9u8].repeat(10));
         let both = [first.clone(), second.clone()].concat();
         assert_eq!(read(both.clone()).0.unwrap(), both);
@@ -314,14 +320,14 @@ mod tests {
         assert_eq!(read(Vec::new()).0.unwrap(), Vec::<u8>::new());
     }
 
-    /// A frame of a few KiB that would come to 16 GiB.
+    /// A frame of a few KiB that would decompress to 16 GiB.
     #[test]
-    fn what_expands_out_of_all_proportion_is_given_up() {
+    fn a_too_high_compression_ratio_ends_the_input() {
         let zeroes = [0].repeat(1 << 20);
         let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
         (0..128).for_each(|_| encoder.write_all(&zeroes).unwrap());
         let bomb = encoder.finish().unwrap().repeat(128);
-        let mut source = Source::new(Box::new(io::Cursor::new(bomb.clone())), &SourceOptions::default()).unwrap();
+        let mut source = InputSource::new(Box::new(io::Cursor::new(bomb.clone())), &SourceOptions::default()).unwrap();
         let mut buffer = vec![0; 1 << 20];
         let mut length_bytes = 0;
         let error = loop {
@@ -331,23 +337,23 @@ mod tests {
             }
         };
         assert!(error.to_string().contains("decompress it"), "{error}");
-        // One read goes beyond, and what is read ahead of the packed bytes counts.
-        let most = ALWAYS_UNPACKED_BYTES.max(bomb.len().min(READ_BYTES + 4) as u64 * MOST_EXPANDED) + (1 << 20);
+        // One read may exceed the limit, and compressed bytes that are read ahead count.
+        let most = MIN_DECOMPRESSED_LIMIT.max(bomb.len().min(READ_BYTES + 4) as u64 * MAX_EXPANSION) + (1 << 20);
         assert!(length_bytes <= most, "{length_bytes} of {} KiB", bomb.len() / 1024);
-        // As well as a file may be compressed that has something in it.
+        // The highest ratio of a file with some content.
         let plain: Vec<u8> =
             (0..1_000_000_u32).flat_map(|number| [number.to_le_bytes().as_slice(), &[0; 96]].concat()).collect();
         assert!(read(gzip(&plain)).0.unwrap() == plain);
     }
 
     #[test]
-    fn no_more_than_was_asked_for_is_read() {
+    fn at_most_max_decompressed_bytes_are_read() {
         let plain: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
         let length = plain.len();
         for packed in [gzip(&plain), zstd::encode_all(&plain[..], 1).unwrap()] {
             for (most, whole) in [(0, false), (1, false), (length - 1, false), (length, true), (length + 1, true)] {
                 let options = SourceOptions { max_decompressed_bytes: Some(most as u64), ..SourceOptions::default() };
-                let mut source = Source::new(Box::new(io::Cursor::new(packed.clone())), &options).unwrap();
+                let mut source = InputSource::new(Box::new(io::Cursor::new(packed.clone())), &options).unwrap();
                 let mut read = Vec::new();
                 let ended = source.read_to_end(&mut read);
                 assert!(read == plain[..most.min(length)], "{most}: {}", read.len());
@@ -358,16 +364,16 @@ mod tests {
                 );
             }
         }
-        // What is not compressed is as long as it is.
+        // A plain file has no such limit.
         let options = SourceOptions { max_decompressed_bytes: Some(1), ..SourceOptions::default() };
-        let mut source = Source::new(Box::new(io::Cursor::new(plain.clone())), &options).unwrap();
+        let mut source = InputSource::new(Box::new(io::Cursor::new(plain.clone())), &options).unwrap();
         let mut read = Vec::new();
         source.read_to_end(&mut read).unwrap();
         assert!(read == plain);
     }
 
     #[test]
-    fn digests_are_of_the_bytes_as_they_lie_on_disk() {
+    fn digests_cover_the_bytes_on_disk() {
         // SHA-256 of "abc" (FIPS 180-2, B.1); XXH3-128 of "abc" (xxhsum -H2 of xxHash 0.8).
         let (_, digests) = read(b"abc".to_vec());
         assert_eq!(digests.length_bytes, 3);
@@ -378,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_streams_say_that_they_end_too_early() {
+    fn truncated_streams_report_an_unexpected_end() {
         let plain = [1].repeat(100_000);
         for packed in [gzip(&plain), zstd::encode_all(&plain[..], 1).unwrap()] {
             let (result, _) = read(packed[..packed.len() / 2].to_vec());

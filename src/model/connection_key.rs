@@ -1,15 +1,15 @@
-//! Which connection a packet belongs to, and what it is counted as.
+//! The key of a packet's connection, and the kind of traffic that a packet counts as.
 
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 
-/// What a packet is counted as.
+/// The kind of traffic that a packet counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u8)]
-pub enum Kind {
-    /// Traffic of the applications.
+pub enum TrafficKind {
+    /// Application traffic.
     Data = 0,
     /// Destination queue pair 0 or 1.
     Management = 1,
@@ -17,11 +17,11 @@ pub enum Kind {
     Multicast = 2,
 }
 
-impl Kind {
+impl TrafficKind {
     /// All kinds, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::Data, Self::Management, Self::Multicast];
 
-    /// What a packet between these endpoints, to this queue pair, is counted as.
+    /// The kind of a packet between these endpoints to this queue pair.
     #[must_use]
     #[inline]
     pub fn of(src: Endpoint, dst: Endpoint, dest_qp: Qpn) -> Self {
@@ -46,15 +46,16 @@ impl Kind {
     }
 }
 
-/// One direction of traffic to one queue pair. The source queue pair is known for datagrams only (the BTH has none).
+/// One direction of traffic to one queue pair. Only datagrams carry the source queue pair; the BTH
+/// has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ConnectionKey {
-    /// Who sends.
+    /// Sender.
     pub src: Endpoint,
-    /// Who receives.
+    /// Receiver.
     pub dst: Endpoint,
-    /// What the packets are counted as.
-    pub kind: Kind,
+    /// Kind of traffic.
+    pub kind: TrafficKind,
     /// BTH service, opcode bits 7 to 5.
     pub service: u8,
     /// The receiver's queue pair.
@@ -63,7 +64,7 @@ pub struct ConnectionKey {
     pub src_qp: Qpn,
 }
 
-/// Looked up for every packet: five words where the fields one by one would be eight.
+/// Hashed for every packet, so the small fields share one word: five words instead of eight.
 impl Hash for ConnectionKey {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -75,24 +76,25 @@ impl Hash for ConnectionKey {
 }
 
 impl ConnectionKey {
-    /// The connection of a packet with this opcode. `extension` is the source queue pair of a datagram.
+    /// The connection of a packet with this opcode. `extension` is the source queue pair of a
+    /// datagram.
     #[must_use]
     #[inline]
     pub fn of((src, dst): (Endpoint, Endpoint), opcode: Opcode, dest_qp: Qpn, extension: u32) -> Self {
         let src_qp = if opcode.service() == Service::Ud { Qpn::new(extension) } else { Qpn::new(0) };
-        Self { src, dst, kind: Kind::of(src, dst, dest_qp), service: opcode.0 >> 5, dest_qp, src_qp }
+        Self { src, dst, kind: TrafficKind::of(src, dst, dest_qp), service: opcode.0 >> 5, dest_qp, src_qp }
     }
 
-    /// Datagrams (UD) are neither acknowledged nor repeated by the transport.
+    /// True for datagrams (UD), which the transport neither acknowledges nor retransmits.
     #[must_use]
     pub const fn is_datagram(&self) -> bool {
         self.service == 3
     }
 
-    /// Packets of the transport are numbered and may be repeated under their number; datagrams are not repeated, congestion notifications
-    /// are not numbered.
+    /// True if the transport numbers the packets and may retransmit them under the same PSN.
+    /// Datagrams are not retransmitted, congestion notifications are not numbered.
     #[must_use]
-    pub const fn can_repeat(&self) -> bool {
+    pub const fn can_be_retransmitted(&self) -> bool {
         !self.is_datagram() && self.service != 4
     }
 }

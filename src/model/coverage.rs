@@ -1,121 +1,133 @@
-//! What of a capture was understood, and what was not: goes with every result.
+//! How much of a capture was understood: part of every result.
 
-use super::Stamps;
+use super::TimestampStats;
 use ibscope_parsers::Layer;
 use ibscope_parsers::frame::Statistics;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Counts over the records of one input or of all. `records = infiniband + other_frames + undecoded`.
+/// Counts over the records of one input or of all inputs. `records = infiniband + other_frames +
+/// undecoded`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     /// Packet records read.
     pub records: u64,
-    /// InfiniBand packets among them: a BTH was read.
+    /// InfiniBand packets: records with a BTH.
     pub infiniband: u64,
-    /// Frames that are no InfiniBand, by what they are (`TCP`, `ARP`, `UDP port 53` ...).
+    /// Frames that are not InfiniBand, by kind (`TCP`, `ARP`, `UDP port 53` ...).
     pub other_frames: BTreeMap<String, u64>,
     /// Records that could not be decoded, by layer and reason.
     pub undecoded: BTreeMap<String, u64>,
-    /// Records outside `--from` and `--to`; they are in none of the sums above but `records`.
+    /// Records outside `--from` and `--to`; of the counts above they are in `records` only.
     pub outside_window: u64,
-    /// InfiniBand packets of which not all bytes were captured.
+    /// InfiniBand packets that were not captured in full.
     pub truncated: u64,
     /// Packets with an opcode that the specification does not define.
     pub unknown_opcode: u64,
-    /// Records whose time lies before that of the record before them.
+    /// Records with an earlier time than the record before.
     pub time_backwards: u64,
     /// Records without a time (pcapng simple packets): in the matrix, not in the timeline.
     pub without_time: u64,
-    /// Packets whose ICRC was computed and fits.
+    /// Packets with a correct ICRC.
     pub icrc_ok: u64,
-    /// Packets whose ICRC was computed and does not fit.
+    /// Packets with a wrong ICRC.
     pub icrc_bad: u64,
-    /// Native packets whose VCRC was computed and fits. 0 of both where an input does not keep it: most do not fit then.
+    /// Native packets with a correct VCRC. Both VCRC counts are 0 if an input does not keep VCRCs,
+    /// which shows by most of them being wrong.
     #[serde(default)]
     pub vcrc_ok: u64,
-    /// Native packets whose VCRC was computed and does not fit.
+    /// Native packets with a wrong VCRC.
     #[serde(default)]
     pub vcrc_bad: u64,
-    /// Packets that the capturing interfaces say they dropped (pcapng interface statistics).
+    /// Packets dropped according to the capturing interfaces (pcapng interface statistics).
     pub interface_drops: u64,
     /// Second copies of packets that passed two observation points of one file.
     pub mirror_copies: u64,
-    /// Connections whose window of sequence numbers overflowed: repeats older than the window were not recognised.
+    /// Connections with too many runs of sequence numbers: older retransmissions were not
+    /// recognized.
     pub window_overflows: u64,
-    /// MPI messages whose start was seen and whose end was not.
+    /// MPI messages with a known start and an unknown end.
     pub mpi_incomplete: u64,
-    /// MPI messages of which the capture holds the sender's rank and not the tag or the length (snap length): in no MPI column.
+    /// MPI messages with a captured rank, but without tag or length (snap length): in no MPI
+    /// column.
     #[serde(default)]
-    pub mpi_cut: u64,
-    /// Transport messages of which packets are missing: they were never captured, or the capture began or ended in between.
+    pub mpi_truncated: u64,
+    /// Transport messages with missing packets: lost by the capture, or sent before or after it.
     #[serde(default)]
     pub messages_with_gaps: u64,
-    /// Those of them whose first packet is missing: an envelope that stood in it was not seen.
+    /// Transport messages with a missing first packet: an envelope in it was not observed.
     #[serde(default)]
     pub messages_without_start: u64,
-    /// Messages that were given up before their end because too many were open at a time.
+    /// Messages that were evicted before their end because too many were open.
     #[serde(default)]
     pub messages_evicted: u64,
-    /// Pause and PFC frames by the sender's MAC address and kind (`02:00:00:00:00:01 PFC`); in `other_frames` they are flow control.
+    /// Pause and PFC frames by MAC address of the sender and kind (`02:00:00:00:00:01 PFC`);
+    /// `other_frames` counts them as flow control.
     #[serde(default)]
     pub pause_frames: BTreeMap<String, u64>,
-    /// What they ask for, by sender, kind and, for PFC, class (`02:00:00:00:00:01 PFC class 3`).
+    /// Requested pauses by sender, kind and, for PFC, class (`02:00:00:00:00:01 PFC class 3`).
     #[serde(default)]
     pub pauses: BTreeMap<String, Pauses>,
-    /// Packets of connections that came when an input had as many as are followed: in no table. `--max-connections` says how many.
+    /// Packets of connections beyond `--max-connections` per input: in no table.
     #[serde(default)]
-    pub not_followed: u64,
-    /// Wire-up messages and introductions of processes that were counted and not kept: ranks may be unknown for want of them.
+    pub untracked_packets: u64,
+    /// Wire-up messages and connection messages that were counted but not kept: ranks may be
+    /// unknown as a result.
     #[serde(default)]
-    pub introductions_left_out: u64,
-    /// Pause frames of senders beyond those that are told apart: in neither of the two tables of pause frames.
+    pub connection_messages_left_out: u64,
+    /// Pause frames of senders beyond the limit: in neither of the two tables of pause frames.
     #[serde(default)]
     pub pause_frames_left_out: u64,
-    /// Interface statistics of interfaces beyond those that are told apart: what these have dropped is not counted.
+    /// Interface statistics of interfaces beyond the limit: drops of these interfaces are not
+    /// counted.
     #[serde(default)]
     pub statistics_left_out: u64,
-    /// Packets that a file before this one in the same stream holds as well, with the same time: they count there alone.
+    /// Packets that an earlier file of the same stream contains with the same time: they count
+    /// there only.
     #[serde(default)]
-    pub shared_packets: u64,
-    /// Packets that a later file of the same stream may hold as well, and that were not remembered: they may count twice.
+    pub overlap_packets: u64,
+    /// Packets that a later file of the same stream may contain too but that were not kept for
+    /// comparison: they may count twice.
     #[serde(default)]
-    pub seam_left_out: u64,
-    /// Packets of connections seen here that this input lacks and another one, which overlaps it in time and counts instead, has.
+    pub overlap_left_out: u64,
+    /// Packets that are missing here, although this input observes their connections: another
+    /// input, which overlaps in time, has them and counts instead.
     #[serde(default)]
     pub missing_packets: u64,
     /// Packets to queue pairs 0 and 1.
     pub management: u64,
     /// Packets from or to multicast and permissive addresses.
     pub multicast: u64,
-    /// Tick of the capture's clock in nanoseconds, the longest of all interfaces.
+    /// Tick of the capture's clock in nanoseconds; the longest of all interfaces.
     #[serde(default)]
     pub clock_ns: u64,
-    /// Records with the same time as the one before them: the clock is coarse, or packets are stamped when they are polled for.
+    /// Records with the same time as the record before: the clock is coarse, or packets get their
+    /// timestamps in batches.
     #[serde(default)]
     pub same_time: u64,
-    /// Most records in a row with one time.
+    /// Longest run of records with one time.
     #[serde(default)]
-    pub same_time_most: u64,
-    /// Most bytes that records in a row with one time have behind the first of them.
+    pub same_time_longest_run: u64,
+    /// Most bytes after the first record in a run of records with one time.
     #[serde(default)]
-    pub same_time_most_bytes: u64,
+    pub same_time_longest_run_bytes: u64,
     /// Smallest record time in nanoseconds since the epoch.
     pub first_time_ns: Option<i64>,
     /// Largest record time in nanoseconds since the epoch.
     pub last_time_ns: Option<i64>,
 }
 
-/// What one sender of pause frames asks for, of all its traffic or of one class.
+/// Pauses requested by one sender of pause frames, for all its traffic or for one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pauses {
-    /// Frames that ask for a pause.
+    /// Frames that request a pause.
     pub pauses: u64,
-    /// Frames that end one (0 quanta).
+    /// Frames that end a pause (0 quanta).
     pub resumes: u64,
-    /// The longest pause asked for, in quanta: the time of 512 bits on the link.
+    /// Longest requested pause in quanta of 512 bit times.
     pub longest_quanta: u64,
-    /// Sum of the pauses asked for. A frame renews the pause before it, so it is an upper bound of the time that was paused.
+    /// Sum of the requested pauses in quanta. A frame renews the pause before it, so the sum is an
+    /// upper bound of the paused time.
     pub quanta: u64,
 }
 
@@ -140,17 +152,18 @@ impl Pauses {
     }
 }
 
-/// Senders of pause frames that are told apart: those whose names come first, so that it does not depend on the order in
-/// which they are met. A link has two.
+/// Senders of pause frames that are kept, the first by name, so that the order of the records does
+/// not matter. A link has two senders.
 const MAX_PAUSE_SENDERS: usize = 1 << 10;
 
 impl Coverage {
-    /// Leaves out senders of pause frames beyond those that are told apart, and counts their frames. A broken capture may have any number of them.
+    /// Drops senders of pause frames beyond the limit and counts their frames. A damaged capture
+    /// may have any number of them.
     pub fn bound_pauses(&mut self) {
         while self.pause_frames.len() > MAX_PAUSE_SENDERS {
             let Some((sender, frames)) = self.pause_frames.pop_last() else { return };
             self.pause_frames_left_out += frames;
-            // Its classes stand behind its name, and no other name begins with that.
+            // The classes sort directly after the sender's name, and no other name starts with it.
             let next = |pauses: &BTreeMap<String, Pauses>| Some(pauses.range(sender.clone()..).next()?.0.clone());
             while let Some(class) = next(&self.pauses).filter(|class| class.starts_with(&sender)) {
                 self.pauses.remove(&class);
@@ -189,27 +202,27 @@ impl Coverage {
         self.mirror_copies += other.mirror_copies;
         self.window_overflows += other.window_overflows;
         self.mpi_incomplete += other.mpi_incomplete;
-        self.mpi_cut += other.mpi_cut;
+        self.mpi_truncated += other.mpi_truncated;
         self.messages_with_gaps += other.messages_with_gaps;
         self.messages_without_start += other.messages_without_start;
         self.messages_evicted += other.messages_evicted;
-        self.not_followed += other.not_followed;
-        self.introductions_left_out += other.introductions_left_out;
+        self.untracked_packets += other.untracked_packets;
+        self.connection_messages_left_out += other.connection_messages_left_out;
         self.statistics_left_out += other.statistics_left_out;
-        self.shared_packets += other.shared_packets;
-        self.seam_left_out += other.seam_left_out;
+        self.overlap_packets += other.overlap_packets;
+        self.overlap_left_out += other.overlap_left_out;
         self.missing_packets += other.missing_packets;
         self.management += other.management;
         self.multicast += other.multicast;
         self.clock_ns = self.clock_ns.max(other.clock_ns);
         self.same_time += other.same_time;
-        self.same_time_most = self.same_time_most.max(other.same_time_most);
-        self.same_time_most_bytes = self.same_time_most_bytes.max(other.same_time_most_bytes);
+        self.same_time_longest_run = self.same_time_longest_run.max(other.same_time_longest_run);
+        self.same_time_longest_run_bytes = self.same_time_longest_run_bytes.max(other.same_time_longest_run_bytes);
         self.first_time_ns = [self.first_time_ns, other.first_time_ns].into_iter().flatten().min();
         self.last_time_ns = [self.last_time_ns, other.last_time_ns].into_iter().flatten().max();
     }
 
-    /// Records that are no InfiniBand.
+    /// Records that are not InfiniBand.
     #[must_use]
     pub fn other(&self) -> u64 {
         self.other_frames.values().sum()
@@ -221,7 +234,7 @@ impl Coverage {
         self.undecoded.values().sum()
     }
 
-    /// Share of the records that were understood (InfiniBand or known to be something else), in percent.
+    /// Percentage of the records that were understood: InfiniBand or another known kind.
     #[must_use]
     pub fn decoded_percent(&self) -> f64 {
         if self.records == 0 {
@@ -231,33 +244,33 @@ impl Coverage {
     }
 }
 
-/// Counts of one batch, cheap to add to; becomes [`Coverage`] when the batch is done.
+/// Counts of one batch, cheap to add to; converted to [`Coverage`] at the end of the batch.
 #[derive(Clone, Debug, Default)]
 pub struct BatchCounts {
-    /// The counts that need no name.
+    /// The counts without names.
     pub counts: Coverage,
     /// Other frames by kind.
     pub other: BTreeMap<ibscope_parsers::link::NotInfiniband, u64>,
-    /// Undecoded records by layer and whether they were cut short.
+    /// Undecoded records by layer and whether they were truncated.
     pub failed: BTreeMap<(Layer, bool), u64>,
-    /// Interface statistics met, in order.
+    /// Interface statistics in file order.
     pub statistics: Vec<Statistics>,
-    /// Time of the first and of the last record that has one.
+    /// Times of the first and last record with a time.
     pub times_ns: Option<(i64, i64)>,
-    /// Records with the same time.
-    pub stamps: Stamps,
+    /// Statistics of equal times.
+    pub timestamps: TimestampStats,
 }
 
 impl BatchCounts {
-    /// The counts with names.
+    /// Converts the counts to named ones.
     #[must_use]
     pub fn into_coverage(self) -> Coverage {
         let mut coverage = self.counts;
         for (what, count) in self.other {
             *coverage.other_frames.entry(what.to_string()).or_default() += count;
         }
-        for ((layer, cut), count) in self.failed {
-            let why = if cut { "cut short" } else { "not valid" };
+        for ((layer, is_truncated), count) in self.failed {
+            let why = if is_truncated { "cut short" } else { "not valid" };
             *coverage.undecoded.entry(format!("{layer} {why}")).or_default() += count;
         }
         coverage
@@ -268,12 +281,12 @@ impl BatchCounts {
 mod tests {
     use super::*;
 
-    /// A sender may pause so many classes.
+    /// Classes that a sender may pause.
     const CLASSES: usize = 8;
 
-    /// Of a sender that is left out no class is left in the other table.
+    /// A dropped sender leaves no class in the other table.
     #[test]
-    fn both_tables_of_pauses_leave_out_the_same_senders() {
+    fn both_pause_tables_drop_the_same_senders() {
         for senders in [MAX_PAUSE_SENDERS, MAX_PAUSE_SENDERS + 1] {
             let mut coverage = Coverage::default();
             for sender in 0..senders {
@@ -287,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_of_pauses_are_bounded_in_any_order() {
+    fn pause_senders_are_limited_in_any_order() {
         let of = |senders: &mut dyn Iterator<Item = usize>| {
             let mut sum = Coverage::default();
             for sender in senders {

@@ -1,33 +1,32 @@
-//! What went wrong on a connection, and what the capture missed of it.
+//! Health counts of a connection: errors, congestion, and packets that the capture missed.
 
-use super::packet::Marks;
+use super::column::column_values;
+use super::packet::PacketFlags;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// Defines [`Health`] with its columns, so that a column cannot be forgotten in a table or a sum.
+/// The text of a doc comment as the meaning of a column.
+const fn trimmed(text: &str) -> &str {
+    let text = text.trim_ascii();
+    match text.as_bytes() {
+        [phrase @ .., b'.'] => text.split_at(phrase.len()).0,
+        _ => text,
+    }
+}
+
+/// Defines [`Health`] with its columns, so that no table or sum can omit a column. The doc comment
+/// of a field is the meaning of its column, in `docs/columns.md` too.
 macro_rules! health {
-    ($($(#[$doc:meta])* $name:ident: $join:ident,)*) => {
-        /// Counts of one directed connection, of transmissions: a mirror copy is none. The columns of `health.parquet`.
+    ($($(#[doc = $doc:literal])* $name:ident = $column:literal: $join:ident $unit:ident,)*) => {
+        /// Counts of the transmissions of one directed connection, without mirror copies. The
+        /// columns of `health.parquet`.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct Health {
-            $($(#[$doc])* pub $name: u64,)*
+            $($(#[doc = $doc])* pub $name: u64,)*
         }
 
-        impl Health {
-            /// Names of the columns, in the order of [`Health::values`].
-            pub const COLUMNS: [&'static str; [$(stringify!($name)),*].len()] = [$(stringify!($name)),*];
-
-            /// The counts.
-            #[must_use]
-            pub const fn values(&self) -> [u64; Self::COLUMNS.len()] {
-                [$(self.$name),*]
-            }
-
-            /// The counts from their values.
-            #[must_use]
-            pub const fn from_values([$($name),*]: [u64; Self::COLUMNS.len()]) -> Self {
-                Self { $($name),* }
-            }
+        column_values! {
+            Health { $($name: $column, $unit, trimmed(concat!($($doc),*));)* }
         }
 
         impl AddAssign for Health {
@@ -41,82 +40,98 @@ macro_rules! health {
 }
 
 health! {
-    /// Request packets of a connected service, repeats included.
-    request_packets: sum,
-    /// READ requests and atomics among them, first transmissions: answered with data, not by an ACK.
-    data_requests: sum,
-    /// ACKs and NAKs, repeats included. Fewer than the requests that they answer where the responder coalesces.
-    acknowledge_packets: sum,
-    /// Go-back-N episodes: the sender stepped back in its PSNs and sent at least one request packet again. A run ends with the first new PSN,
-    /// or where the sender steps back once more.
-    episodes: sum,
-    /// Request packets sent again in them.
-    episode_packets: sum,
-    /// Episodes of which the first transmission was seen too, so that their time is known.
-    episodes_timed: sum,
-    /// What they cost together: from the first transmission of the first PSN that was sent again to its repetition. Where that PSN was not
-    /// seen before (lost before the capture), from the next higher one that was. Exact within the last 32 packets; farther back up to 32 packets too much.
-    episode_ns: sum,
-    /// The longest of them.
-    longest_episode_ns: max,
-    /// Requests and responses that were seen for the first time behind a later PSN: out of order, or sent again after a loss before the capture.
-    late_packets: sum,
-    /// NAKs on this connection (about requests that went the other way): PSN sequence error.
-    nak_sequence: sum,
+    /// Request packets of connected services, with retransmissions.
+    request_packets = "request_packets": sum Count,
+    /// READ requests and atomics among them, first transmissions: they are answered with data, not
+    /// with an ACK.
+    data_requests = "data_requests": sum Count,
+    /// ACKs and NAKs, with duplicates; fewer than the requests that they answer where the responder
+    /// coalesces ACKs.
+    acknowledge_packets = "acknowledge_packets": sum Count,
+    /// Go-back-N episodes: the sender stepped back in its PSNs and retransmitted at least one
+    /// request. An episode ends with the next new PSN, or with the next step back.
+    episodes = "episodes": sum Count,
+    /// Requests that were retransmitted in these episodes.
+    episode_packets = "episode_packets": sum Count,
+    /// Episodes whose first transmission was observed too, so that their time is known.
+    episodes_timed = "episodes_timed": sum Count,
+    /// Time of these episodes together: from the first transmission of the first retransmitted PSN
+    /// (of the next higher one if that PSN was lost before the capture) to its retransmission.
+    /// Exact within the last 32 requests, up to 32 requests too long within 1024, unknown beyond.
+    episode_ns = "episode_ns": sum Nanoseconds,
+    /// The longest of these episodes.
+    longest_episode_ns = "longest_episode_ns": max Nanoseconds,
+    /// Requests and responses that were first observed behind a later PSN: retransmitted after a
+    /// loss before the capture, or out of order.
+    late_packets = "late_packets": sum Count,
+    /// NAKs that `src` sent about requests of `dst`: PSN sequence error.
+    nak_sequence = "nak_sequence": sum Count,
     /// NAKs: invalid request.
-    nak_invalid_request: sum,
+    nak_invalid_request = "nak_invalid_request": sum Count,
     /// NAKs: remote access error.
-    nak_remote_access: sum,
+    nak_remote_access = "nak_remote_access": sum Count,
     /// NAKs: remote operational error.
-    nak_remote_operational: sum,
+    nak_remote_operational = "nak_remote_operational": sum Count,
     /// NAKs: invalid reliable datagram request.
-    nak_invalid_rd: sum,
+    nak_invalid_rd = "nak_invalid_rd": sum Count,
     /// NAKs with a code that the specification reserves.
-    nak_reserved: sum,
-    /// RNR NAKs on this connection: its sender had no receive buffer for what came the other way.
-    rnr_naks: sum,
-    /// The longest wait that one of them asked for.
-    longest_rnr_timer_ns: max,
-    /// Congestion notifications to the queue pair: the receiver of this row is to slow down.
-    cnp_packets: sum,
-    /// Notifications about the requests of this connection whose effect was measured: 17 new requests before and 16 after were seen.
-    cnp_reactions: sum,
-    /// Mean gap between the 17 requests before such a notification, summed over those measured.
-    cnp_gap_before_ns: sum,
-    /// The same from the last request before it to the 16th after it. Divided by the one above: how many times slower the sender became.
-    cnp_gap_after_ns: sum,
-    /// Packets with FECN: they met congestion on the way.
-    fecn_packets: sum,
-    /// Packets with BECN that are no congestion notifications.
-    becn_packets: sum,
+    nak_reserved = "nak_reserved": sum Count,
+    /// RNR NAKs that `src` sent: it had no receive buffer for a request of `dst`.
+    rnr_naks = "rnr_naks": sum Count,
+    /// The longest wait that an RNR NAK asked for.
+    longest_rnr_timer_ns = "longest_rnr_timer_ns": max Nanoseconds,
+    /// Congestion notifications: they ask the queue pair at `dst` to slow down.
+    cnp_packets = "cnp_packets": sum Count,
+    /// Congestion notifications about requests of the row whose effect was measured: 17 new
+    /// requests before and 16 after were observed.
+    cnp_reactions = "cnp_reactions": sum Count,
+    /// Mean gap of the 16 requests before each of these notifications, summed over the
+    /// notifications.
+    cnp_gap_before_ns = "cnp_gap_before_ns": sum Nanoseconds,
+    /// Mean gap of the 16 requests after each of these notifications, summed over the
+    /// notifications.
+    cnp_gap_after_ns = "cnp_gap_after_ns": sum Nanoseconds,
+    /// Packets with FECN: they met congestion on their way.
+    fecn_packets = "fecn_packets": sum Count,
+    /// Packets with BECN that are not congestion notifications.
+    becn_packets = "becn_packets": sum Count,
     /// RoCE packets with ECN "congestion experienced" in the IP header or GRH.
-    ecn_ce_packets: sum,
-    /// Packets whose ICRC does not fit.
-    icrc_bad_packets: sum,
-    /// Native packets whose VCRC does not fit, in captures that keep it.
-    vcrc_bad_packets: sum,
-    /// Datagrams that UCX sent again in its own layer, under new PSNs.
-    library_repeats: sum,
-    /// PSNs between the first and the last of a UD queue pair pair that were not seen: normal, as one sequence serves all destinations. No loss.
-    datagram_gap_psns: sum,
-    /// Request PSNs that were never seen and are not known to have been acknowledged.
-    open_psns: sum,
-    /// Capture loss: request packets that were acknowledged and never seen, best estimate (a READ takes several PSNs and is one packet).
-    lost_requests: sum,
-    /// Capture loss: READ responses and atomic acknowledgements, of requests on this connection, that were never seen though later ones were.
-    lost_responses: sum,
-    /// Lower bound of the two. Missing ACKs, and what lies before the first request or after the last acknowledged one, cannot be seen.
-    lost_at_least: sum,
-    /// Upper bound of the two, under the same reservation.
-    lost_at_most: sum,
-    /// Packets seen at one only of the two observation points of a file.
-    one_sided_packets: sum,
-    /// Packets that other inputs lack, which overlap the counted one in time and saw this connection.
-    missing_in_other_inputs: sum,
+    ecn_ce_packets = "ecn_ce_packets": sum Count,
+    /// Packets with a wrong ICRC.
+    icrc_bad_packets = "icrc_bad_packets": sum Count,
+    /// Native packets with a wrong VCRC. If most VCRCs of a capture are wrong, the capture does not
+    /// preserve the VCRC, and none counts.
+    vcrc_bad_packets = "vcrc_bad_packets": sum Count,
+    /// Datagrams that UCX retransmitted in its own protocol, with new PSNs. No loss in the fabric.
+    library_retransmissions = "library_retransmissions": sum Count,
+    /// PSNs of UD queue pairs that were not observed here. Normal, because one sequence serves all
+    /// destinations.
+    datagram_gap_psns = "datagram_gap_psns": sum Count,
+    /// Request PSNs that were never observed and are not known to be acknowledged: lost on the
+    /// path, or the other direction is not in the capture.
+    unobserved_psns = "unobserved_psns": sum Count,
+    /// Capture loss: requests that were acknowledged and never observed, best estimate (a READ
+    /// takes several PSNs and is one packet).
+    lost_requests = "lost_requests": sum Count,
+    /// Capture loss: responses to requests of the row that were never observed though later ones
+    /// were.
+    lost_responses = "lost_responses": sum Count,
+    /// Lower bound of `lost_requests` and `lost_responses` together. Missing ACKs cannot be
+    /// noticed, nor packets before the first request of a connection or after the last acknowledged
+    /// one.
+    lost_at_least = "lost_at_least": sum Count,
+    /// Upper bound of `lost_requests` and `lost_responses` together, with the same exceptions.
+    lost_at_most = "lost_at_most": sum Count,
+    /// Packets that only one of the two observation points of a file observed.
+    single_observation_packets = "single_observation_packets": sum Count,
+    /// Packets that other captures do not hold, though these overlap in time and observe the
+    /// connection. Exact if one capture is complete; packets before another capture began count
+    /// too.
+    missing_in_other_inputs = "missing_in_other_inputs": sum Count,
 }
 
 impl Health {
-    /// All NAKs but RNR.
+    /// All NAKs except RNR NAKs.
     #[must_use]
     pub const fn naks(&self) -> u64 {
         self.nak_sequence
@@ -127,19 +142,19 @@ impl Health {
             + self.nak_reserved
     }
 
-    /// Best estimate of the packets that the counted capture lost.
+    /// Best estimate of the packets that the counted capture missed.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost_requests + self.lost_responses
     }
 }
 
-/// The health of one of very many connections, most of which have no more to say than how much they sent.
+/// Health of one connection in compact form: most of very many connections only have packet counts.
 #[derive(Clone, Debug, Default)]
 pub struct BriefHealth {
     request_packets: u64,
     acknowledge_packets: u64,
-    /// All of it, where there is more.
+    /// All counts, if others are not 0.
     whole: Option<Box<Health>>,
 }
 
@@ -167,12 +182,12 @@ impl BriefHealth {
     }
 }
 
-/// Go-back-N episodes of one reading of the capture.
+/// Go-back-N episodes, for one assumed number of observation points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Episodes {
-    /// How many.
+    /// Number of episodes.
     pub count: u64,
-    /// Request packets that were sent again.
+    /// Retransmitted request packets.
     pub packets: u64,
     /// Episodes whose time is known.
     pub timed: u64,
@@ -182,7 +197,7 @@ pub struct Episodes {
     pub longest_ns: u64,
 }
 
-/// Acknowledged packets that were never seen.
+/// Acknowledged packets that were not observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// Requests, best estimate.
@@ -204,48 +219,51 @@ impl AddAssign for Loss {
     }
 }
 
-/// How the requests of a connection slowed down after notifications of congestion.
+/// Reaction of a connection's requests to congestion notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reaction {
-    /// Notifications measured.
+    /// Number of measured notifications.
     pub count: u64,
     /// Sum of the mean gaps between requests before them.
     pub before_ns: u64,
-    /// And after them.
+    /// Sum of the mean gaps after them.
     pub after_ns: u64,
 }
 
-/// What the flow stage has to say of a connection, before it is known whether the input shows each packet once or twice.
+/// Health events of a connection from the flow stage, before the number of observations per packet
+/// is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Observed {
-    /// Episodes if each packet stands once, and if it stands twice.
+pub struct HealthEvents {
+    /// Episodes if every packet is observed once, and if twice.
     pub episodes: [Episodes; 2],
-    /// First sights behind a later PSN.
-    pub late: u64,
-    /// Sights of NAKs by code: PSN sequence, invalid request, remote access, remote operation, invalid RD, reserved.
+    /// First observations after a later PSN.
+    pub late_packets: u64,
+    /// Observations of NAKs by code: PSN sequence, invalid request, remote access, remote
+    /// operation, invalid RD, reserved.
     pub naks: [u64; 6],
-    /// Sights of RNR NAKs.
+    /// Observations of RNR NAKs.
     pub rnr_naks: u64,
-    /// The longest timer in them.
+    /// Longest timer in an RNR NAK.
     pub longest_rnr_timer_ns: u64,
-    /// First sights of READ requests and atomics.
+    /// First observations of READ requests and atomics.
     pub data_requests: u64,
-    /// Marked packets by mark (see [`super::packet::Marks`]) and by whether the sight of the packet has an odd or an even number.
-    pub marked: [[u64; 2]; Marks::ALL.len()],
-    /// What notifications of congestion did to the requests.
+    /// Flagged packets by flag ([`PacketFlags::ALL`]) and by whether the occurrence of the packet
+    /// is odd or even.
+    pub flagged: [[u64; 2]; PacketFlags::ALL.len()],
+    /// Reaction of the requests to congestion notifications.
     pub reaction: Reaction,
-    /// Datagrams repeated by UCX.
-    pub library_repeats: u64,
-    /// Request PSNs between the first and the last that were not seen and are not in `loss`.
-    pub open_psns: u64,
+    /// Datagrams retransmitted by UCX.
+    pub library_retransmissions: u64,
+    /// Missing request PSNs, between the first and the last observed one, that are not in `loss`.
+    pub unobserved_psns: u64,
     /// Capture loss.
     pub loss: Loss,
 }
 
-impl Observed {
-    /// Takes back what was counted of a mark.
-    pub fn forget(&mut self, mark: Marks) {
-        let counts = self.marked.iter_mut().zip(Marks::ALL);
+impl HealthEvents {
+    /// Sets the counts of a flag to 0.
+    pub fn reset_flag(&mut self, mark: PacketFlags) {
+        let counts = self.flagged.iter_mut().zip(PacketFlags::ALL);
         counts.filter(|(_, of)| *of == mark).for_each(|(count, _)| *count = [0, 0]);
     }
 }

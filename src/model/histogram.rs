@@ -1,4 +1,5 @@
-//! Distributions of times that can be added up without loss: HDR histograms with three significant digits.
+//! Distributions of times that can be merged without loss: HDR histograms with three significant
+//! digits.
 
 mod recorder;
 
@@ -7,25 +8,26 @@ pub use recorder::Recorder;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Bits of a value that its bucket keeps.
+/// Significant bits of a value that its bucket keeps.
 const KEPT_BITS: u32 = 11;
-/// Fewest bits that are kept when room is short: what a bucket stands for is wrong by 3 % at most.
+/// Minimum of kept bits when memory is short: relative error of a bucket at most 3 %.
 const FEWEST_BITS: u32 = 5;
-/// Bits that the buckets of a timeline keep: eight of them for each power of two.
+/// Kept bits in the buckets of a timeline: eight buckets per power of two.
 const COARSE_BITS: u32 = 4;
-/// Number of coarse buckets that there are.
+/// Number of possible coarse buckets.
 pub const COARSE_BUCKETS: u16 = bucket(u64::MAX, COARSE_BITS) as u16 + 1;
 
-/// Counts of values by bucket, and their exact extremes and sums.
+/// Counts of values by bucket, with their exact extremes and sums.
 ///
-/// The buckets are those of an HDR histogram: a value is kept to 11 bits, so that what a bucket stands for is wrong by less than 0.05 %.
-/// Adding up histograms gives the histogram of all values, whatever the order. Where too many buckets would be needed in all, fewer bits are
-/// kept ([`Histogram::coarsen`]).
+/// The buckets are those of an HDR histogram: 11 significant bits of a value are kept, so the
+/// middle of a bucket is off by less than 0.05 %. Merging histograms gives the histogram of all
+/// values, in any order. Fewer bits are kept where all histograms together would need too many
+/// buckets ([`Histogram::coarsen`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "HistogramParts", into = "HistogramParts")]
 pub struct Histogram {
     kept_bits: u32,
-    /// Bucket and count, sorted; only those that are not empty.
+    /// Non-empty buckets with their counts, sorted.
     buckets: Vec<(u32, u32)>,
     samples: u64,
     extremes: Option<(u64, u64)>,
@@ -33,12 +35,12 @@ pub struct Histogram {
     sum_of_squares: u128,
 }
 
-/// What a [`Histogram`] is stored as.
+/// The stored form of a [`Histogram`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HistogramParts {
-    /// Bits of a value that its bucket keeps.
+    /// Significant bits of a value that its bucket keeps.
     pub kept_bits: u32,
-    /// Bucket and count.
+    /// Buckets with their counts.
     pub buckets: Vec<(u32, u32)>,
     /// Number of values.
     pub samples: u64,
@@ -56,7 +58,8 @@ impl Default for Histogram {
     }
 }
 
-/// The bucket of a value: with 11 bits kept, below 2048 the value itself, then 1024 for each power of two.
+/// The bucket of a value: with 11 kept bits the value itself below 2048, then 1024 buckets per
+/// power of two.
 const fn bucket(value: u64, kept_bits: u32) -> u32 {
     if value >> kept_bits == 0 {
         return value as u32;
@@ -65,13 +68,13 @@ const fn bucket(value: u64, kept_bits: u32) -> u32 {
     (shift << (kept_bits - 1)) + (value >> shift) as u32
 }
 
-/// The coarse bucket of a value: what it stands for is wrong by 6.25 % at most, and exact below 16.
+/// The coarse bucket of a value: exact below 16, otherwise with an error of at most 6.25 %.
 #[must_use]
 pub const fn coarse_bucket(value: u64) -> u16 {
     bucket(value, COARSE_BITS) as u16
 }
 
-/// The values of a coarse bucket: from the first, up to but without the second.
+/// The values of a coarse bucket: from the first (inclusive) to the second (exclusive).
 #[must_use]
 pub const fn coarse_range(bucket: u16) -> (u64, u64) {
     let bucket = bucket as u32;
@@ -83,19 +86,20 @@ pub const fn coarse_range(bucket: u16) -> (u64, u64) {
     (kept << shift, (kept << shift).saturating_add(1 << shift))
 }
 
-/// The middle of the values of a bucket.
+/// The middle of a bucket.
 const fn middle(bucket: u32, kept_bits: u32) -> u64 {
     if bucket >> kept_bits == 0 {
         return bucket as u64;
     }
     let shift = (bucket >> (kept_bits - 1)) - 1;
     let kept = (bucket - (shift << (kept_bits - 1))) as u64;
-    // The highest bucket ends with the largest value.
+    // Avoids an overflow: the highest bucket ends with the largest value.
     (kept << shift) + ((1u64 << shift) - 1) / 2
 }
 
 impl Histogram {
-    /// Adds all values of another. The result keeps as many bits as the coarser of the two.
+    /// Adds all values of another histogram. The result keeps as many bits as the coarser of the
+    /// two.
     pub fn merge(&mut self, other: &Self) {
         while self.kept_bits > other.kept_bits {
             self.drop_bit();
@@ -118,7 +122,7 @@ impl Histogram {
 
     /// Adds counts, sorted by bucket.
     fn add(&mut self, more: impl Iterator<Item = (u32, u32)>) {
-        // Most buckets of a sum are there after some of its parts: the others alone are put in order.
+        // After a few merges most buckets exist already; only the new ones are inserted.
         let mut beyond: Vec<(u32, u32)> = Vec::new();
         let mut at = 0;
         for (bucket, count) in more {
@@ -130,7 +134,8 @@ impl Histogram {
                 _ => beyond.push((bucket, count)),
             }
         }
-        // Both are sorted and have no bucket in common: from the last on each goes to its place, until the rest lies where it was.
+        // Both lists are sorted and have no bucket in common: merge from the back, until the rest
+        // is in place.
         let mut left = self.buckets.len();
         self.buckets.resize(left + beyond.len(), (0, 0));
         while let Some(&next) = beyond.last() {
@@ -146,7 +151,8 @@ impl Histogram {
         }
     }
 
-    /// Keeps one bit less of each value, if it may: half as many buckets, each twice as wide.
+    /// Keeps one bit less of each value, down to the minimum: half as many buckets, each twice as
+    /// wide.
     pub fn coarsen(&mut self) {
         if self.kept_bits > FEWEST_BITS {
             self.drop_bit();
@@ -161,7 +167,7 @@ impl Histogram {
         self.buckets.shrink_to_fit();
     }
 
-    /// True where fewer than three significant digits are kept.
+    /// True if fewer than three significant digits are kept.
     #[must_use]
     pub const fn is_coarse(&self) -> bool {
         self.kept_bits < KEPT_BITS
@@ -173,13 +179,13 @@ impl Histogram {
         self.samples
     }
 
-    /// Smallest value, exactly; 0 where there is none.
+    /// Smallest value, exact; 0 if there is none.
     #[must_use]
     pub fn min(&self) -> u64 {
         self.extremes.map_or(0, |(min, _)| min)
     }
 
-    /// Largest value, exactly; 0 where there is none.
+    /// Largest value, exact; 0 if there is none.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.extremes.map_or(0, |(_, max)| max)
@@ -191,7 +197,7 @@ impl Histogram {
         self.sum as f64 / self.samples().max(1) as f64
     }
 
-    /// Standard deviation of the values (not of a sample), from the exact sums.
+    /// Standard deviation of the population (not of a sample), from the exact sums.
     #[must_use]
     pub fn standard_deviation(&self) -> f64 {
         let mean = self.mean();
@@ -199,7 +205,8 @@ impl Histogram {
         (of_squares - mean * mean).max(0.0).sqrt()
     }
 
-    /// The smallest value that at least this share of the values does not exceed, to three significant digits; `share` from 0 to 1.
+    /// Smallest value that at least the fraction `share` (0 to 1) of the values does not exceed, to
+    /// three significant digits.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         let samples = self.samples();
@@ -208,7 +215,7 @@ impl Histogram {
         for &(bucket, count) in &self.buckets {
             seen += u64::from(count);
             if seen >= wanted {
-                // Not `clamp`: extremes that were read may be the wrong way round.
+                // Not `clamp`, which panics: stored extremes may be in the wrong order.
                 return middle(bucket, self.kept_bits).max(self.min()).min(self.max());
             }
         }
@@ -222,12 +229,12 @@ impl Histogram {
         self.buckets.iter().filter(|(bucket, _)| *bucket > from).map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// The middles of the buckets that are not empty, in order, and their counts.
+    /// Middles of the non-empty buckets with their counts, ascending.
     pub fn values(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.buckets.iter().map(|&(bucket, count)| (middle(bucket, self.kept_bits), u64::from(count)))
     }
 
-    /// The histogram of coarse buckets and their counts. Its extremes and sums are those of the middles of the buckets.
+    /// Histogram of coarse buckets. Its extremes and sums are those of the middles of the buckets.
     #[must_use]
     pub fn of_coarse(counts: &BTreeMap<u16, u64>) -> Self {
         let middles = || counts.iter().map(|(bucket, count)| (middle(u32::from(*bucket), COARSE_BITS), *count));
@@ -247,20 +254,21 @@ impl Histogram {
         }
     }
 
-    /// Numbers of the buckets that are not empty, in order, and their counts.
+    /// Non-empty buckets with their counts, ascending.
     #[must_use]
     pub fn buckets(&self) -> &[(u32, u32)] {
         &self.buckets
     }
 
-    /// What is to be stored.
+    /// The stored form.
     #[must_use]
     pub fn parts(&self) -> HistogramParts {
         let Self { kept_bits, buckets, samples, extremes, sum, sum_of_squares } = self.clone();
         HistogramParts { kept_bits, buckets, samples, extremes, sum, sum_of_squares }
     }
 
-    /// What was stored. Buckets may come in any order; numbers that no histogram has are taken as the nearest that one may have.
+    /// Restores a stored histogram. Buckets may be in any order; invalid numbers are replaced by
+    /// the nearest valid ones.
     #[must_use]
     pub fn from_parts(parts: HistogramParts) -> Self {
         let HistogramParts { kept_bits, mut buckets, samples, extremes, sum, sum_of_squares } = parts;
@@ -294,14 +302,14 @@ mod tests {
         recorder.finish()
     }
 
-    /// The value at a rank of the sorted list.
+    /// The value at the rank of a quantile in a sorted list.
     fn exact(sorted: &[u64], share: f64) -> u64 {
         let rank = ((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len());
         sorted[rank - 1]
     }
 
     #[test]
-    fn an_empty_one_says_nothing() {
+    fn an_empty_histogram_gives_zeros() {
         let empty = Histogram::default();
         assert_eq!((empty.samples(), empty.min(), empty.max(), empty.quantile(0.5)), (0, 0, 0, 0));
         assert!(empty.mean() == 0.0 && empty.standard_deviation() == 0.0);
@@ -335,9 +343,9 @@ mod tests {
         }
     }
 
-    /// The coarse ones of times over time keep fewer bits than any other.
+    /// Coarse histograms keep fewer bits than any other.
     #[test]
-    fn a_coarse_one_can_be_added_to_any() {
+    fn a_coarse_histogram_can_be_merged_into_any() {
         let coarse = Histogram::of_coarse(&BTreeMap::from([(coarse_bucket(1000), 3)]));
         for mut sum in [Histogram::default(), of(&[1000, 2000])] {
             let before = sum.samples();
@@ -348,7 +356,7 @@ mod tests {
     }
 
     proptest! {
-        /// Three significant digits: off by less than half of one in a thousand.
+        /// Three significant digits: error below 0.05 %.
         #[test]
         fn quantiles_are_those_of_the_sorted_list(
             values in prop::collection::vec((0u32..40).prop_flat_map(|bits| 0..1u64 << bits | 1), 1..400),
@@ -365,7 +373,7 @@ mod tests {
             prop_assert_eq!(histogram.samples(), sorted.len() as u64);
         }
 
-        /// One of sixteen at most.
+        /// Error at most one in sixteen.
         #[test]
         fn coarse_quantiles_are_near_those_of_the_sorted_list(
             values in prop::collection::vec((0u32..64).prop_flat_map(|bits| 0..=(1u64 << bits) - 1), 1..400),
@@ -406,7 +414,7 @@ mod tests {
             prop_assert_eq!(Histogram::from_parts(whole.parts()), whole);
         }
 
-        /// Counts that have no room beside their bucket are none the worse.
+        /// Counts too large for their 16-bit field add up as well.
         #[test]
         fn large_counts_add_up(value in 0u64..1 << 30, count in 65_000u32..140_000, others in prop::collection::vec(0u64..1 << 30, 0..40)) {
             let mut recorder = Recorder::default();
@@ -428,7 +436,8 @@ mod tests {
             prop_assert_eq!(&again.finish().buckets, &expected.buckets);
         }
 
-        /// When it happens does not matter, and what is found is as near as the bits that are left.
+        /// The order of coarsening and recording does not matter, and quantiles are as exact as the
+        /// kept bits.
         #[test]
         fn coarser_histograms_add_up_too(values in prop::collection::vec(0u64..1 << 40, 1..600), steps in 0u32..9, at in 0usize..600) {
             let mut early = Recorder::default();

@@ -1,27 +1,30 @@
-//! The straight line between two clouds of points, and how far off it may be.
+//! Fits the straight line between two clouds of points, and bounds its error.
 //!
-//! The method is that of the convex hulls (A. Duda, G. Harrus, Y. Haddad, G. Bernard: *Estimating global time in distributed systems*, ICDCS
-//! 1987): every packet from the first place to the second took some time, so the true difference of the clocks lies below what it shows; every packet
-//! back lies above. A clock that runs evenly is a line, and it lies between the two clouds.
+//! The method of convex hulls (A. Duda, G. Harrus, Y. Haddad, G. Bernard: *Estimating global time
+//! in distributed systems*, ICDCS 1987): every packet from the first place to the second takes some
+//! time, so the true difference of the clocks lies below the measured one; for every packet back it
+//! lies above. An evenly running clock is a straight line between the two clouds.
 
-/// Largest difference between the rates of two clocks unless more is asked for: what a clock that is being slewed may have (500 ppm), each of them.
+/// Default limit of the difference between the rates of two clocks, each of which may be slewed by
+/// 500 ppm.
 const MAX_SLOPE: f64 = 1e-3;
-/// What two clocks that are not being slewed may have, generously. Few packets leave room for any slope: beyond this the smallest is taken.
+/// A generous difference between the rates of two clocks that are not slewed. Few packets allow any
+/// slope: beyond this value the smallest possible slope is used.
 const PLAUSIBLE_SLOPE: f64 = 2e-4;
-/// Halvings that bring `2 * MAX_SLOPE` over a day of nanoseconds below a hundredth of one.
+/// Bisection steps that reduce `2 * MAX_SLOPE` over a day to below a hundredth of a nanosecond.
 const STEPS: u32 = 90;
 
 /// A point: time and difference of the clocks, both in nanoseconds from some origin.
 pub type Point = (f64, f64);
 
-/// Points that the line must not lie above (`upper`) or below (`lower`).
+/// Points that the line must not be above (`upper`) or below (`lower`).
 #[derive(Clone, Debug)]
 pub struct Clouds {
-    /// Those above.
+    /// Points above the line.
     pub upper: Vec<Point>,
-    /// Those below.
+    /// Points below the line.
     pub lower: Vec<Point>,
-    /// Largest slope that a line may have.
+    /// Largest slope that the line may have.
     pub max_slope: f64,
 }
 
@@ -34,22 +37,23 @@ impl Default for Clouds {
 /// A line, `at + slope * x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// Its value at `x = 0`.
+    /// Value at `x = 0`.
     pub at: f64,
-    /// What it gains for each `x`.
+    /// Slope.
     pub slope: f64,
-    /// Distance to the nearest points on either side; negative where no line lies between the clouds.
+    /// Distance to the nearest points on either side; negative if no line separates the clouds.
     pub margin: f64,
 }
 
 impl Clouds {
-    /// Leaves the points that can touch a line; the others say nothing.
+    /// Keeps only the points that a line can touch.
     pub fn reduce(&mut self) {
         hull(&mut self.upper, 1.0);
         hull(&mut self.lower, -1.0);
     }
 
-    /// The line that keeps farthest away from both clouds, unless it would be steeper than it need be. `None` without points on both sides.
+    /// The line with the largest distance to both clouds; a smaller slope is preferred beyond
+    /// `PLAUSIBLE_SLOPE`. `None` without points on both sides.
     #[must_use]
     pub fn fit(&self) -> Option<Line> {
         if self.upper.is_empty() || self.lower.is_empty() {
@@ -72,14 +76,14 @@ impl Clouds {
         Some(Line { at: f64::midpoint(top, bottom), slope, margin: (top - bottom) / 2.0 })
     }
 
-    /// How far a line between the clouds may be from `line` between two times, at most. Where no line lies between them: how far the points are on the
-    /// wrong side of it.
+    /// Largest distance between `line` and any line that separates the clouds, between two times.
+    /// If no line separates them: how far points lie on the wrong side.
     #[must_use]
     pub fn uncertainty(&self, line: &Line, (from, to): (f64, f64)) -> f64 {
         if line.margin < 0.0 {
             return -2.0 * line.margin;
         }
-        // The slopes for which there is a line at all lie around that of the widest gap.
+        // The slopes of separating lines form an interval around the slope of the widest gap.
         let steepest = |beyond: f64| {
             let (mut inside, mut outside) = (line.slope, beyond);
             if self.gap(beyond) >= 0.0 {
@@ -92,7 +96,7 @@ impl Clouds {
             inside
         };
         let slopes = (steepest(-self.max_slope), steepest(self.max_slope));
-        // How far a line can be is a convex function of time, so it is farthest at one of the ends.
+        // The largest distance is a convex function of time, so its maximum is at one of the ends.
         [from, to].into_iter().fold(0.0, |most: f64, x| {
             let here = line.at + line.slope * x;
             let above = |slope: f64| self.top(slope) + slope * x - here;
@@ -101,7 +105,7 @@ impl Clouds {
         })
     }
 
-    /// Where lines of this slope meet the upper cloud, at `x = 0`.
+    /// Where lines of this slope touch the upper cloud, at `x = 0`.
     fn top(&self, slope: f64) -> f64 {
         self.upper.iter().map(|(x, y)| y - slope * x).fold(f64::INFINITY, f64::min)
     }
@@ -115,7 +119,7 @@ impl Clouds {
     }
 }
 
-/// Where a concave function is highest.
+/// The maximum position of a concave function.
 fn highest((mut from, mut to): (f64, f64), of: impl Fn(f64) -> f64) -> f64 {
     for _ in 0..2 * STEPS {
         let third = (to - from) / 3.0;
@@ -128,7 +132,8 @@ fn highest((mut from, mut to): (f64, f64), of: impl Fn(f64) -> f64) -> f64 {
     f64::midpoint(from, to)
 }
 
-/// Leaves the corners of the convex hull, sorted by `x`: the lower ones with `side` 1, the upper ones with -1.
+/// Keeps the corners of the convex hull, sorted by `x`: the lower ones with `side` 1, the upper
+/// ones with -1.
 fn hull(points: &mut Vec<Point>, side: f64) {
     points.sort_by(|a, b| a.0.total_cmp(&b.0).then((side * a.1).total_cmp(&(side * b.1))));
     let mut corners: Vec<Point> = Vec::new();
@@ -148,7 +153,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Points of a clock that is `at` ahead and gains `slope`, with these times and transits.
+    /// Points of a clock that is `at` ahead and gains `slope`, with these times and transit times.
     fn clouds(at: f64, slope: f64, there: &[(f64, f64)], back: &[(f64, f64)]) -> Clouds {
         let point = |sign: f64| move |&(x, transit): &(f64, f64)| (x, at + slope * x + sign * transit);
         let mut clouds = Clouds {
@@ -166,7 +171,7 @@ mod tests {
         let clouds = clouds(1234.0, 20e-6, &times, &times);
         let line = clouds.fit().unwrap();
         assert!((line.at - 1234.0).abs() < 1e-3 && (line.slope - 20e-6).abs() < 1e-12, "{line:?}");
-        // 500 to either side at both ends, and nowhere more.
+        // 500 to either side at both ends, and less in between.
         assert!((line.margin - 500.0).abs() < 1e-3);
         assert!(
             (clouds.uncertainty(&line, (0.0, 1e9)) - 500.0).abs() < 0.1,
@@ -176,12 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn one_side_alone_says_nothing() {
+    fn points_on_one_side_give_no_line() {
         assert_eq!(clouds(0.0, 0.0, &[(0.0, 1.0)], &[]).fit(), None);
     }
 
     proptest! {
-        /// Any transits, and any even clock: the truth is within the uncertainty.
+        /// With any transit times and any evenly running clock, the truth is within the
+        /// uncertainty.
         #[test]
         fn the_truth_is_within_the_uncertainty(
             at in -1e9..1e9,
@@ -199,9 +205,9 @@ mod tests {
             }
         }
 
-        /// The hull touches what all points touch.
+        /// The hull and all points touch the same lines.
         #[test]
-        fn nothing_is_lost_by_the_hull(points in prop::collection::vec((0.0..1e9, -1e6..1e6), 1..80), slope in -1e-3..1e-3) {
+        fn the_hull_touches_the_same_lines_as_all_points(points in prop::collection::vec((0.0..1e9, -1e6..1e6), 1..80), slope in -1e-3..1e-3) {
             let whole = Clouds { upper: points.clone(), lower: points, ..Clouds::default() };
             let mut reduced = whole.clone();
             reduced.reduce();
@@ -210,15 +216,16 @@ mod tests {
         }
     }
 
-    /// Over a second, a hundredth of a ppm beyond the steepest line is 10 ns: more than transits of 4 ns leave room for.
+    /// Over one second, 0.01 ppm beyond the largest slope is 10 ns: more than transit times of 4 ns
+    /// allow.
     #[test]
-    fn a_clock_steeper_than_any_is_no_line() {
+    fn a_clock_beyond_the_largest_slope_has_no_line() {
         let times: Vec<(f64, f64)> = (0..=10).map(|n| (f64::from(n) * 1e8, 4.0)).collect();
         for (slope, is_line) in [(MAX_SLOPE, true), (MAX_SLOPE + 1e-8, false)] {
             let clouds = clouds(0.0, slope, &times, &times);
             let line = clouds.fit().unwrap();
             assert_eq!(line.margin >= 0.0, is_line, "{line:?}");
-            // What no line fits is as uncertain as it is far off.
+            // Without a line the uncertainty is as large as the error.
             assert!(is_line || clouds.uncertainty(&line, (0.0, 1e9)) > 1.0);
         }
     }

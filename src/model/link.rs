@@ -1,20 +1,22 @@
-//! How fast a link is, and how long packets take on it.
+//! The speed of a link, and the time that packets take on it.
 
 use std::str::FromStr;
 
 /// Data rate of a link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speed {
-    /// As given, in its usual spelling.
+    /// Width and rate in their usual spelling; empty for a plain data rate.
     name: String,
-    /// Data bits per nanosecond, after the coding of the line.
+    /// Data rate after line coding, in Gbit/s.
     gbit_per_s: f64,
 }
 
-/// Signalling rate of one lane in Gbit/s, and the share of its bits that are data.
+/// Signaling rate of one lane in Gbit/s, and the fraction of its bits that are data.
 ///
-/// InfiniBand Architecture, volume 2: SDR to QDR code 8 bits in 10, FDR10 to EDR 64 in 66; from HDR on 256 in 257 with forward error correction that
-/// sends 544 symbols for 514, together 16 of 17. The data rate of 4 lanes is then 8, 16, 32, 40, 54.5, 100, 200, 400 and 800 Gbit/s.
+/// InfiniBand Architecture, volume 2: SDR to QDR encode 8 bits in 10, FDR10 to EDR 64 in 66. From
+/// HDR on the code is 256 in 257 with a forward error correction that sends 544 symbols for 514,
+/// together 16 in 17. The data rate of 4 lanes is 8, 16, 32, 40, 54.5, 100, 200, 400 and 800
+/// Gbit/s.
 const LANES: [(&str, f64, f64); 9] = [
     ("SDR", 2.5, 8.0 / 10.0),
     ("DDR", 5.0, 8.0 / 10.0),
@@ -28,12 +30,12 @@ const LANES: [(&str, f64, f64); 9] = [
 ];
 /// Widths that InfiniBand defines.
 const WIDTHS: [u32; 5] = [1, 2, 4, 8, 12];
-/// Width where none is given.
+/// Default width.
 const USUAL_WIDTH: u32 = 4;
-/// No link is slower or faster, in Gbit/s.
-const POSSIBLE: std::ops::RangeInclusive<f64> = 1e-3..=1e5;
+/// Accepted data rates in Gbit/s.
+const POSSIBLE_GBIT_PER_S: std::ops::RangeInclusive<f64> = 1e-3..=1e5;
 
-/// What cannot be read as a speed.
+/// A text that is not a link speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected a width and a rate like `4x EDR` (1x, 2x, 4x, 8x, 12x; SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR, XDR), or a data rate \
@@ -42,25 +44,25 @@ const POSSIBLE: std::ops::RangeInclusive<f64> = 1e-3..=1e5;
 pub struct UnknownSpeed;
 
 impl Speed {
-    /// Data bits per nanosecond.
+    /// Data rate in Gbit/s, which is also data bits per nanosecond.
     #[must_use]
     pub const fn gbit_per_s(&self) -> f64 {
         self.gbit_per_s
     }
 
-    /// Time that so many bits take, in nanoseconds.
+    /// Time for `bits` bits in nanoseconds.
     #[must_use]
     pub fn bits_ns(&self, bits: u64) -> f64 {
         bits as f64 / self.gbit_per_s
     }
 
-    /// Time that so many bytes take, in nanoseconds.
+    /// Time for `bytes` bytes in nanoseconds.
     #[must_use]
     pub fn bytes_ns(&self, bytes: u64) -> f64 {
         self.bits_ns(bytes.saturating_mul(8))
     }
 
-    /// `4x EDR (100 Gbit/s)`.
+    /// Text form: `4x EDR (100 Gbit/s)`.
     #[must_use]
     pub fn describe(&self) -> String {
         let rate = format!("{:.2}", self.gbit_per_s);
@@ -73,7 +75,7 @@ impl FromStr for Speed {
     type Err = UnknownSpeed;
 
     fn from_str(text: &str) -> Result<Self, UnknownSpeed> {
-        // Bytes are no bits.
+        // Bytes, not bits.
         if text.contains("GB") {
             return Err(UnknownSpeed);
         }
@@ -81,13 +83,13 @@ impl FromStr for Speed {
         let rate = ["GBIT/S", "GBPS", "GB/S", "G"].iter().find_map(|unit| text.strip_suffix(unit));
         if let Some(rate) = rate {
             let gbit_per_s: f64 = rate.trim_end().parse().map_err(|_| UnknownSpeed)?;
-            return POSSIBLE
+            return POSSIBLE_GBIT_PER_S
                 .contains(&gbit_per_s)
                 .then_some(Self { name: String::new(), gbit_per_s })
                 .ok_or(UnknownSpeed);
         }
         let (width, lane) = match text.split_once('X') {
-            // XDR without a width begins with the same letter.
+            // `XDR` without a width splits into an empty width.
             Some((width, lane)) if !width.is_empty() => (width.trim().parse().map_err(|_| UnknownSpeed)?, lane.trim()),
             _ => (USUAL_WIDTH, text.as_str()),
         };
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_the_specification() {
-        // Data rates of four lanes, as the names of the rates are sold; FDR is 54.54.
+        // Nominal data rates of four lanes; FDR has 54.54.
         let four = [
             ("SDR", 8.0),
             ("DDR", 16.0),
@@ -130,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn data_rates_are_taken_as_they_are() {
+    fn plain_data_rates_are_accepted() {
         for text in ["100Gb/s", "100 Gbit/s", "100G", "100gbps"] {
             let speed: Speed = text.parse().expect("speed");
             assert_eq!((speed.gbit_per_s(), speed.describe().as_str()), (100.0, "100 Gbit/s"), "{text}");
         }
         let speed: Speed = "100G".parse().expect("speed");
-        // 4122 bytes are 32 976 bits; a quantum of a pause has 512.
+        // 4122 bytes are 32 976 bits; a pause quantum is 512 bits.
         assert_eq!((speed.bytes_ns(4122), speed.bits_ns(512)), (329.76, 5.12));
         for text in [
             "",

@@ -1,43 +1,43 @@
-//! An analysis that has not ended: what it has counted so far.
+//! Intermediate sums of a running analysis.
 
-use super::profile::{Repeats, Traffic};
+use super::profile::{RetransmissionSums, Traffic};
 use super::{Coverage, SizeClass, SizeOf, SizeSums};
 use ibscope_parsers::Endpoint;
 
-/// Sums so far, of one input. MPI messages are not in it: which library sent them is weighed at the end.
+/// Sums of one input so far, without MPI messages: their library is decided at the end.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Live {
-    /// What was read, and what of it was understood.
+pub struct LiveSums {
+    /// Counts of the records read so far.
     pub coverage: Coverage,
     /// Connections that carry data.
     pub connections: u64,
-    /// Sums by pair of endpoints, sorted by them.
+    /// Sums by pair of endpoints, sorted.
     pub pairs: Vec<LivePair>,
-    /// Sizes of packets and of messages of the transport, sorted by what they are of and by class.
+    /// Sizes of packets and transport messages, sorted by category and class.
     pub sizes: Vec<((SizeOf, SizeClass), SizeSums)>,
 }
 
-/// What one endpoint has sent to another.
+/// Traffic from one endpoint to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LivePair {
     /// Sender.
     pub src: Endpoint,
     /// Receiver.
     pub dst: Endpoint,
-    /// The sums.
+    /// All traffic.
     pub traffic: Traffic,
-    /// What of them was sent again.
-    pub repeats: Repeats,
+    /// Its retransmissions.
+    pub retransmissions: RetransmissionSums,
 }
 
-impl Live {
-    /// All pairs together.
+impl LiveSums {
+    /// Sum over all pairs.
     #[must_use]
-    pub fn total(&self) -> (Traffic, Repeats) {
-        let mut total = (Traffic::default(), Repeats::default());
+    pub fn total(&self) -> (Traffic, RetransmissionSums) {
+        let mut total = (Traffic::default(), RetransmissionSums::default());
         for pair in &self.pairs {
             total.0 += pair.traffic;
-            total.1 += pair.repeats;
+            total.1 += pair.retransmissions;
         }
         total
     }

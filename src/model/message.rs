@@ -1,88 +1,48 @@
 //! Single messages: as the flow stage finds them, and as they are shown.
 
 use super::Verb;
-use ibscope_parsers::mpi::{Form, Identity, Matching, Protocol};
+use ibscope_parsers::mpi::{Identity, LibraryStack, MatchFields, Protocol};
 
-/// What moved the data of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Moved {
-    /// SEND on a connected queue pair.
-    Send = 0,
-    /// Unreliable datagrams.
-    Datagram = 1,
-    /// RDMA WRITE by the sender.
-    Write = 2,
-    /// RDMA READ by the receiver.
-    Read = 3,
-    /// Compare and swap, fetch and add, atomic write. Not of MPI messages.
-    Atomic = 4,
-}
-
-impl Moved {
-    /// All of them, in the order of their discriminants.
-    pub const ALL: [Self; 5] = [Self::Send, Self::Datagram, Self::Write, Self::Read, Self::Atomic];
-
-    /// The name used in outputs.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Send => "send",
-            Self::Datagram => "datagram",
-            Self::Write => "write",
-            Self::Read => "read",
-            Self::Atomic => "atomic",
-        }
-    }
-
-    /// The same as what times are kept apart by.
-    #[must_use]
-    pub const fn verb(self) -> Verb {
-        match self {
-            Self::Send => Verb::Send,
-            Self::Datagram => Verb::Datagram,
-            Self::Write => Verb::Write,
-            Self::Read => Verb::Read,
-            Self::Atomic => Verb::Atomic,
-        }
-    }
-}
-
-/// A message of one input, not yet settled: neither its library nor its ranks are believed, and another input may show it too.
+/// A message of one input as found: its library is not confirmed, its ranks are unknown, and
+/// another input may contain it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawMessage {
-    /// Dense number of its connection within its tracker: the one that carried its first packet.
+    /// Number of its connection within its tracker: the connection of its first packet.
     pub connection: u32,
     /// PSN of its first packet.
     pub psn: u32,
-    /// Form, envelope and protocol; `None` for a transport message that belongs to no MPI message.
-    pub mpi: Option<(Form, Matching, Protocol)>,
-    /// What moved (most of) its data.
-    pub moved: Moved,
-    /// Length of the MPI message; of the transport message, where it is none. In bytes; `None` where packets that tell it are missing.
+    /// Library stack, match fields and protocol; `None` for a transport message that belongs to no
+    /// MPI message.
+    pub mpi: Option<(LibraryStack, MatchFields, Protocol)>,
+    /// The verb that transferred (most of) its data.
+    pub transfer_verb: Verb,
+    /// Length in bytes of the MPI message, or of the transport message if it is none; `None` if the
+    /// packets that show it are missing.
     pub length_bytes: Option<u64>,
-    /// LRH to VCRC, or whole Ethernet frames, of its packets: envelope and data, every packet once, no acknowledgements.
+    /// Wire bytes of its packets (LRH to VCRC, or whole Ethernet frames): envelope and data, each
+    /// packet once, without ACKs.
     pub wire_bytes: u64,
-    /// Those packets.
+    /// Number of these packets.
     pub packets: u64,
-    /// Time of its first and of its last packet, nanoseconds since the epoch.
+    /// Times of its first and last packet, nanoseconds since the epoch.
     pub times_ns: (i64, i64),
     /// All its packets were captured.
     pub complete: bool,
 }
 
-/// A message as it is shown.
+/// A message as shown to users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageRow {
     /// Index into [`super::Profile::connections`].
     pub connection: u32,
-    /// Number of the job; `None` where the message belongs to none.
+    /// Number of its job, if it belongs to one.
     pub job: Option<u32>,
     /// World rank of the sender.
     pub src_rank: Option<u32>,
     /// World rank of the receiver.
     pub dst_rank: Option<u32>,
-    /// Sender in its communicator, tag and context; `None` for a transport message that belongs to no MPI message.
+    /// Sender in its communicator, tag and context; `None` for a transport message that belongs to
+    /// no MPI message.
     pub mpi: Option<(Identity, Protocol)>,
     /// See [`RawMessage`].
     pub raw: RawMessage,
@@ -107,13 +67,13 @@ impl MessageRow {
         self.identity().map(|identity| identity.operation().name())
     }
 
-    /// Length of the MPI message.
+    /// Length of the MPI message in bytes.
     #[must_use]
     pub fn mpi_bytes(&self) -> Option<u64> {
         self.raw.length_bytes.filter(|_| self.mpi.is_some())
     }
 
-    /// Length of a transport message that belongs to no MPI message.
+    /// Length in bytes of a transport message that belongs to no MPI message.
     #[must_use]
     pub fn payload_bytes(&self) -> Option<u64> {
         self.raw.length_bytes.filter(|_| self.mpi.is_none())

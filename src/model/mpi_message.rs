@@ -1,13 +1,13 @@
-//! An MPI message, as soon as its length is known.
+//! An MPI message with a known length.
 
-use ibscope_parsers::mpi::{Envelope, Form};
+use ibscope_parsers::mpi::{Envelope, LibraryStack};
 
-/// An MPI message whose envelope was read and whose length is known.
+/// An MPI message whose envelope was parsed and whose length is known.
 #[derive(Clone, Copy, Debug)]
 pub struct MpiMessage {
-    /// Layout of the message.
-    pub form: Form,
-    /// Sender and tag.
+    /// Library stack that sent it.
+    pub form: LibraryStack,
+    /// Sender, tag and length field.
     pub envelope: Envelope,
     /// MPI length in bytes.
     pub mpi_bytes: u64,

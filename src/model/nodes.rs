@@ -1,12 +1,14 @@
-//! Which endpoints, and which ranks, are on one node: what they send each other is not on the wire.
+//! Finds the endpoints and ranks that share a node: their messages to each other are not on the
+//! wire.
 
 use super::{JobRank, Profile};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Profile {
-    /// The node of an endpoint: its name in the hosts file or manifest, which all ports of the node share. A name like `node1/mlx5_0:1`, as
-    /// manifests have them, is a port of `node1`. An endpoint without a name is a node of its own.
+    /// The node of an endpoint: its name in the hosts file or manifest, which all ports of the node
+    /// share. A name like `node1/mlx5_0:1`, as in manifests, is a port of `node1`. An endpoint
+    /// without a name is its own node.
     #[must_use]
     pub fn node_of(&self, endpoint: Endpoint) -> String {
         let Some(name) = self.names.get(&endpoint) else { return endpoint.to_string() };
@@ -14,7 +16,7 @@ impl Profile {
     }
 }
 
-/// The node of an endpoint of this name: the name without adapter and port.
+/// The node part of an endpoint's name, without adapter and port.
 #[must_use]
 pub fn node(name: &str) -> &str {
     let is_port = |text: &str| {
@@ -29,34 +31,34 @@ pub fn node(name: &str) -> &str {
     }
 }
 
-/// The nodes of ranks.
+/// Nodes by rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nodes {
     names: Vec<String>,
-    /// Indices into the names, sorted; several where a rank has ports that share no name.
-    of: BTreeMap<JobRank, BTreeSet<u32>>,
+    /// Indices into `names`, sorted; several if the ports of a rank have different names.
+    by_rank: BTreeMap<JobRank, BTreeSet<u32>>,
 }
 
 impl Nodes {
-    /// Those of a profile's ranks.
+    /// Nodes of the ranks of a profile.
     #[must_use]
     pub fn of(profile: &Profile) -> Self {
-        let mut places: BTreeMap<JobRank, BTreeSet<String>> = BTreeMap::new();
+        let mut nodes_by_rank: BTreeMap<JobRank, BTreeSet<String>> = BTreeMap::new();
         for row in &profile.ranks {
             let node = row.endpoint.parse().map_or_else(|_| row.endpoint.clone(), |endpoint| profile.node_of(endpoint));
-            places.entry(JobRank { job: row.job, rank: row.rank }).or_default().insert(node);
+            nodes_by_rank.entry(JobRank { job: row.job, rank: row.rank }).or_default().insert(node);
         }
-        let names: BTreeSet<String> = places.values().flatten().cloned().collect();
+        let names: BTreeSet<String> = nodes_by_rank.values().flatten().cloned().collect();
         let names: Vec<String> = names.into_iter().collect();
         let number = |name: &String| names.binary_search(name).unwrap_or_default() as u32;
-        let of = places.iter().map(|(rank, nodes)| (*rank, nodes.iter().map(number).collect())).collect();
-        Self { names, of }
+        let by_rank = nodes_by_rank.iter().map(|(rank, nodes)| (*rank, nodes.iter().map(number).collect())).collect();
+        Self { names, by_rank }
     }
 
-    /// True where two ranks, of whatever jobs, are on one node. A rank shares its node with itself.
+    /// True if two ranks, of any jobs, are on the same node. A rank shares its node with itself.
     #[must_use]
     pub fn are_shared(&self, a: JobRank, b: JobRank) -> bool {
-        match (self.of.get(&a), self.of.get(&b)) {
+        match (self.by_rank.get(&a), self.by_rank.get(&b)) {
             (Some(a), Some(b)) => !a.is_disjoint(b),
             _ => false,
         }
@@ -64,7 +66,7 @@ impl Nodes {
 
     /// Names of the nodes of a rank.
     pub fn names(&self, rank: JobRank) -> impl Iterator<Item = &str> {
-        let nodes = self.of.get(&rank).into_iter().flatten();
+        let nodes = self.by_rank.get(&rank).into_iter().flatten();
         nodes.filter_map(|node| self.names.get(*node as usize)).map(String::as_str)
     }
 }

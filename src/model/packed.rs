@@ -1,27 +1,27 @@
-//! A long list of rows that takes little room: as they would be written down.
+//! A long list of rows in little memory: as serialized bytes.
 //!
-//! Rows of a table are mostly small numbers in wide fields. There are millions of them at the end of an analysis, and from then on they are only
-//! gone through.
+//! Rows are mostly small numbers in wide fields. At the end of an analysis there are millions of
+//! them, which from then on are only iterated over.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Rows of a page.
+/// Rows per page.
 const PAGE: usize = 64;
 
-/// Rows in order. A row that cannot be written down, which plain ones can, is not taken.
+/// Rows in order. A row that cannot be serialized is dropped; plain rows always can.
 #[derive(Clone)]
-pub struct Packed<T> {
-    /// All but the last page are full.
+pub struct PackedRows<T> {
+    /// Full pages; `open` is the last one.
     pages: Vec<Box<[u8]>>,
     open: Vec<u8>,
     len: usize,
-    of: PhantomData<fn() -> T>,
+    marker: PhantomData<fn() -> T>,
 }
 
-impl<T> Packed<T> {
+impl<T> PackedRows<T> {
     /// Number of rows.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -34,7 +34,7 @@ impl<T> Packed<T> {
         self.len == 0
     }
 
-    /// Gives up all rows.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -44,11 +44,11 @@ impl<T> Packed<T> {
     }
 }
 
-impl<T: Serialize> Packed<T> {
+impl<T: Serialize> PackedRows<T> {
     /// Adds a row at the end.
     pub fn push(&mut self, row: &T) {
         let before = self.open.len();
-        let written = postcard::to_extend(row, Appended(&mut self.open));
+        let written = postcard::to_extend(row, ByteSink(&mut self.open));
         if written.is_err() {
             self.open.truncate(before);
             return;
@@ -61,26 +61,26 @@ impl<T: Serialize> Packed<T> {
     }
 }
 
-/// Bytes are added to what is there.
-struct Appended<'a>(&'a mut Vec<u8>);
+/// Appends bytes to a vector.
+struct ByteSink<'a>(&'a mut Vec<u8>);
 
-impl Extend<u8> for Appended<'_> {
+impl Extend<u8> for ByteSink<'_> {
     fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
         self.0.extend(bytes);
     }
 }
 
-impl<T: DeserializeOwned> Packed<T> {
+impl<T: DeserializeOwned> PackedRows<T> {
     /// All rows in order.
     pub fn iter(&self) -> Rows<'_, T> {
-        Rows { of: self, next: 0, left: &[] }
+        Rows { list: self, next: 0, left: &[] }
     }
 }
 
-/// The rows of a list, one by one.
+/// Iterates over the rows of a list.
 #[derive(Clone)]
 pub struct Rows<'a, T> {
-    of: &'a Packed<T>,
+    list: &'a PackedRows<T>,
     next: usize,
     left: &'a [u8],
 }
@@ -89,11 +89,11 @@ impl<T: DeserializeOwned> Iterator for Rows<'_, T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        if self.next >= self.of.len {
+        if self.next >= self.list.len {
             return None;
         }
         if self.next.is_multiple_of(PAGE) {
-            self.left = self.of.page(self.next / PAGE);
+            self.left = self.list.page(self.next / PAGE);
         }
         let (row, left) = postcard::take_from_bytes(self.left).ok()?;
         self.left = left;
@@ -102,37 +102,37 @@ impl<T: DeserializeOwned> Iterator for Rows<'_, T> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.of.len.saturating_sub(self.next);
+        let left = self.list.len.saturating_sub(self.next);
         (left, Some(left))
     }
 }
 
-impl<T> Default for Packed<T> {
+impl<T> Default for PackedRows<T> {
     fn default() -> Self {
-        Self { pages: Vec::new(), open: Vec::new(), len: 0, of: PhantomData }
+        Self { pages: Vec::new(), open: Vec::new(), len: 0, marker: PhantomData }
     }
 }
 
-/// Equal rows are written down alike.
-impl<T> PartialEq for Packed<T> {
+/// Compares the serialized bytes, which are equal for equal rows.
+impl<T> PartialEq for PackedRows<T> {
     fn eq(&self, other: &Self) -> bool {
         (self.len, &self.pages, &self.open) == (other.len, &other.pages, &other.open)
     }
 }
 
-impl<T: DeserializeOwned + fmt::Debug> fmt::Debug for Packed<T> {
+impl<T: DeserializeOwned + fmt::Debug> fmt::Debug for PackedRows<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl<T: Serialize> Extend<T> for Packed<T> {
+impl<T: Serialize> Extend<T> for PackedRows<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, rows: I) {
         rows.into_iter().for_each(|row| self.push(&row));
     }
 }
 
-impl<T: Serialize> FromIterator<T> for Packed<T> {
+impl<T: Serialize> FromIterator<T> for PackedRows<T> {
     fn from_iter<I: IntoIterator<Item = T>>(rows: I) -> Self {
         let mut packed = Self::default();
         packed.extend(rows);
@@ -140,7 +140,7 @@ impl<T: Serialize> FromIterator<T> for Packed<T> {
     }
 }
 
-impl<'a, T: DeserializeOwned> IntoIterator for &'a Packed<T> {
+impl<'a, T: DeserializeOwned> IntoIterator for &'a PackedRows<T> {
     type Item = T;
     type IntoIter = Rows<'a, T>;
 
@@ -157,11 +157,11 @@ mod tests {
     proptest! {
         #[test]
         fn rows_come_out_as_they_went_in(rows in prop::collection::vec((any::<u32>(), any::<i64>(), any::<Option<u8>>()), 0..3 * PAGE)) {
-            let packed: Packed<_> = rows.iter().copied().collect();
+            let packed: PackedRows<_> = rows.iter().copied().collect();
             prop_assert_eq!((packed.len(), packed.is_empty()), (rows.len(), rows.is_empty()));
             prop_assert!(packed.iter().eq(rows.iter().copied()));
             prop_assert_eq!(packed.iter().size_hint(), (rows.len(), Some(rows.len())));
-            let mut fewer: Packed<_> = rows.iter().copied().skip(1).collect();
+            let mut fewer: PackedRows<_> = rows.iter().copied().skip(1).collect();
             prop_assert_eq!(fewer == packed, rows.is_empty());
             fewer.clear();
             prop_assert!(fewer.is_empty() && fewer.iter().next().is_none());

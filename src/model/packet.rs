@@ -1,119 +1,165 @@
-//! The waist of the program in memory: one InfiniBand packet in 32 bytes, and whose it is once for all packets of a batch.
+//! The packet record that decoding hands to all later stages: 32 bytes per InfiniBand packet, with
+//! the connection keys stored once per batch.
 
-use super::{ConnectionKey, Kind};
+use super::{ConnectionKey, TrafficKind};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::ib::crc::CrcVerdict;
 use ibscope_parsers::{Endpoint, Psn, Qpn};
 use std::ops::Deref;
 
-/// What a packet says of the fabric beside its traffic. Most packets say nothing.
+/// Congestion marks and checksum errors of a packet. Most packets have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks(u32);
+pub struct PacketFlags(u32);
 
-impl Marks {
+impl PacketFlags {
     /// BTH FECN: the packet met congestion.
     pub const FECN: Self = Self(1);
-    /// BTH BECN: the receiver of the packet is to slow down.
+    /// BTH BECN: the receiver of the packet shall slow down.
     pub const BECN: Self = Self(1 << 1);
     /// ECN "congestion experienced" in the IP header or GRH.
     pub const ECN_CE: Self = Self(1 << 2);
-    /// The ICRC was computed and does not fit.
+    /// The ICRC is wrong.
     pub const ICRC_BAD: Self = Self(1 << 3);
-    /// The VCRC was computed and does not fit.
+    /// The VCRC is wrong.
     pub const VCRC_BAD: Self = Self(1 << 4);
-    /// All of them, in the order in which they are counted.
+    /// All flags, in the order of the counters.
     pub const ALL: [Self; 5] = [Self::FECN, Self::BECN, Self::ECN_CE, Self::ICRC_BAD, Self::VCRC_BAD];
 
-    /// The mark if `set`, else none.
+    /// This flag if `set`, otherwise none.
     #[must_use]
-    pub const fn when(self, set: bool) -> Self {
+    pub const fn set_if(self, set: bool) -> Self {
         if set { self } else { Self(0) }
     }
 
-    /// Both.
+    /// The flags of both.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// True where one of them is set.
+    /// True if any flag is set.
     #[must_use]
-    pub const fn any(self) -> bool {
+    pub const fn is_any_set(self) -> bool {
         self.0 != 0
     }
 
-    /// True where `mark` is set.
+    /// True if `flag` is set.
     #[must_use]
-    pub const fn has(self, mark: Self) -> bool {
-        self.0 & mark.0 != 0
+    pub const fn contains(self, flag: Self) -> bool {
+        self.0 & flag.0 != 0
     }
 }
 
-/// One decoded packet, without what it has in common with the others of its connection. Offsets point into the bytes of the batch that
-/// it came from.
+/// The fields of a [`PacketRecord`], unpacked.
+#[derive(Clone, Copy, Debug)]
+pub struct PacketFields {
+    /// Capture time in nanoseconds since the epoch; [`PacketRecord::NO_TIME`] if the record has
+    /// none.
+    pub time_ns: i64,
+    /// The BTH opcode.
+    pub opcode: Opcode,
+    /// Index of the packet's connection in [`Packets::keys`]: 24 bits.
+    pub slot: u32,
+    /// The kind of traffic that the packet counts as.
+    pub kind: TrafficKind,
+    /// The packet sequence number.
+    pub psn: Psn,
+    /// True if the sender requested an ACK.
+    pub ack_requested: bool,
+    /// Congestion marks and checksum errors.
+    pub packet_flags: PacketFlags,
+    /// As [`PacketRecord::wire_bytes`].
+    pub wire_bytes: u32,
+    /// As [`PacketRecord::extension`].
+    pub extension: u32,
+    /// As [`PacketRecord::payload_offset`].
+    pub payload_offset: u32,
+    /// As [`PacketRecord::payload_bytes`].
+    pub payload_bytes: u16,
+    /// As [`PacketRecord::captured_payload_bytes`].
+    pub captured_payload_bytes: u16,
+}
+
+/// A data packet without payload, so that a test names only the fields that matter to it.
+#[cfg(test)]
+impl Default for PacketFields {
+    fn default() -> Self {
+        Self {
+            time_ns: 0,
+            opcode: Opcode(0),
+            slot: 0,
+            kind: TrafficKind::Data,
+            psn: Psn::new(0),
+            ack_requested: false,
+            packet_flags: PacketFlags::default(),
+            wire_bytes: 30,
+            extension: 0,
+            payload_offset: 0,
+            payload_bytes: 0,
+            captured_payload_bytes: 0,
+        }
+    }
+}
+
+/// One decoded packet, without the key of its connection. Offsets point into the bytes of its
+/// batch.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PacketRecord {
-    /// Capture time in nanoseconds since the epoch; [`PacketRecord::NO_TIME`] where the record has none.
+    /// Capture time in nanoseconds since the epoch; [`PacketRecord::NO_TIME`] if the record has
+    /// none.
     pub time_ns: i64,
-    /// Opcode in the top 8 bits; number of the connection among those of [`Packets`] in the low 24.
+    /// Opcode in the top 8 bits; slot (index into [`Packets::keys`]) in the low 24.
     opcode_and_slot: u32,
-    /// Flags in the top 8 bits, from the lowest: [`Kind`] (2), ACK requested, [`Marks`] (5); PSN in the low 24.
+    /// Flags in the top 8 bits, from the lowest: [`TrafficKind`] (2), ACK requested,
+    /// [`PacketFlags`] (5); PSN in the low 24.
     flags_and_psn: u32,
-    /// LRH to VCRC, or the whole Ethernet frame.
+    /// Wire bytes: LRH to VCRC, or the whole Ethernet frame.
     pub wire_bytes: u32,
-    /// By opcode: RETH `DMALen`, AETH, or the source queue pair of a datagram; else 0.
+    /// RETH `DMALen`, AETH, or the source queue pair of a datagram, depending on the opcode; else
+    /// 0.
     pub extension: u32,
-    /// Where the InfiniBand payload starts in the batch.
+    /// Offset of the InfiniBand payload in the batch.
     pub payload_offset: u32,
-    /// True length of the payload, without pad and ICRC.
+    /// Full length of the payload, without pad and ICRC.
     pub payload_bytes: u16,
-    /// How much of it was captured.
+    /// Captured bytes of the payload.
     pub captured_payload_bytes: u16,
 }
 
 const _: () = assert!(size_of::<PacketRecord>() == 32, "two records fill one cache line");
 
 impl PacketRecord {
-    /// Stands for "the record has no time" (pcapng simple packets).
+    /// Time of a record without a time (pcapng simple packets).
     pub const NO_TIME: i64 = i64::MIN;
-    /// Connections that the packets of a batch may have: more than a batch has packets.
+    /// Limit of connections per batch; a batch has fewer packets.
     const MAX_SLOTS: u32 = 1 << 24;
 
     const ACK_REQUESTED: u32 = 1 << 26;
-    const MARKS_SHIFT: u32 = 27;
+    const PACKET_FLAGS_SHIFT: u32 = 27;
 
-    /// Puts opcode, slot, PSN, marks and kind into their words; the other fields are taken as they are.
+    /// Packs opcode, slot, PSN, flags and kind into their words; stores the other fields unchanged.
     #[must_use]
     #[inline]
-    #[allow(clippy::too_many_arguments)]
-    pub const fn new(
-        time_ns: i64,
-        (opcode, slot): (Opcode, u32),
-        (kind, psn, ack_requested): (Kind, Psn, bool),
-        marks: Marks,
-        wire_bytes: u32,
-        extension: u32,
-        payload_offset: u32,
-        (payload_bytes, captured_payload_bytes): (u16, u16),
-    ) -> Self {
-        let flags = (kind as u32) << 24 | if ack_requested { Self::ACK_REQUESTED } else { 0 };
+    pub const fn new(fields: PacketFields) -> Self {
+        let flags = (fields.kind as u32) << 24 | if fields.ack_requested { Self::ACK_REQUESTED } else { 0 };
+        let packet_flags = (fields.packet_flags.0 & 0x1F) << Self::PACKET_FLAGS_SHIFT;
         Self {
-            time_ns,
-            opcode_and_slot: (opcode.0 as u32) << 24 | slot & (Self::MAX_SLOTS - 1),
-            flags_and_psn: flags | (marks.0 & 0x1F) << Self::MARKS_SHIFT | psn.value(),
-            wire_bytes,
-            extension,
-            payload_offset,
-            payload_bytes,
-            captured_payload_bytes,
+            time_ns: fields.time_ns,
+            opcode_and_slot: (fields.opcode.0 as u32) << 24 | fields.slot & (Self::MAX_SLOTS - 1),
+            flags_and_psn: flags | packet_flags | fields.psn.value(),
+            wire_bytes: fields.wire_bytes,
+            extension: fields.extension,
+            payload_offset: fields.payload_offset,
+            payload_bytes: fields.payload_bytes,
+            captured_payload_bytes: fields.captured_payload_bytes,
         }
     }
 
-    /// Its marks.
+    /// Its flags.
     #[must_use]
-    pub const fn marks(&self) -> Marks {
-        Marks(self.flags_and_psn >> Self::MARKS_SHIFT & 0x1F)
+    pub const fn packet_flags(&self) -> PacketFlags {
+        PacketFlags(self.flags_and_psn >> Self::PACKET_FLAGS_SHIFT & 0x1F)
     }
 
     /// The BTH opcode.
@@ -122,7 +168,7 @@ impl PacketRecord {
         Opcode((self.opcode_and_slot >> 24) as u8)
     }
 
-    /// Number of its connection among those of its [`Packets`].
+    /// Index of its connection in [`Packets::keys`].
     #[must_use]
     #[inline]
     pub const fn slot(&self) -> u32 {
@@ -135,17 +181,17 @@ impl PacketRecord {
         Psn::new(self.flags_and_psn)
     }
 
-    /// What the packet is counted as.
+    /// The kind of traffic that the packet counts as.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> TrafficKind {
         match self.flags_and_psn >> 24 & 3 {
-            0 => Kind::Data,
-            1 => Kind::Management,
-            _ => Kind::Multicast,
+            0 => TrafficKind::Data,
+            1 => TrafficKind::Management,
+            _ => TrafficKind::Multicast,
         }
     }
 
-    /// The sender asked for an acknowledgement.
+    /// True if the sender requested an ACK.
     #[must_use]
     pub const fn ack_requested(&self) -> bool {
         self.flags_and_psn & Self::ACK_REQUESTED != 0
@@ -159,16 +205,16 @@ impl PacketRecord {
     }
 }
 
-/// A packet and its connection.
+/// A packet with the key of its connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Packet<'a> {
-    /// Between whom it travels.
+pub struct PacketRef<'a> {
+    /// The connection.
     pub key: &'a ConnectionKey,
-    /// All else.
+    /// The packet.
     pub record: &'a PacketRecord,
 }
 
-impl Deref for Packet<'_> {
+impl Deref for PacketRef<'_> {
     type Target = PacketRecord;
 
     #[inline]
@@ -177,7 +223,7 @@ impl Deref for Packet<'_> {
     }
 }
 
-impl Packet<'_> {
+impl PacketRef<'_> {
     /// Sender and receiver.
     #[must_use]
     #[inline]
@@ -186,29 +232,29 @@ impl Packet<'_> {
     }
 }
 
-/// Packets in file order, with each of their connections once.
+/// Packets in file order, and the keys of their connections.
 #[derive(Clone, Debug, Default)]
 pub struct Packets {
-    /// The connections in the order of their first packets.
+    /// Connection keys in the order of their first packets.
     pub keys: Vec<ConnectionKey>,
-    /// The packets, whose slots are indices into `keys`.
+    /// Packets; their slots are indices into `keys`.
     pub records: Vec<PacketRecord>,
 }
 
 impl Packets {
     /// The packets with their connections.
-    pub fn iter(&self) -> impl Iterator<Item = Packet<'_>> {
-        // Slots were given together with the keys.
-        self.records.iter().map(|record| Packet { key: &self.keys[record.slot() as usize], record })
+    pub fn iter(&self) -> impl Iterator<Item = PacketRef<'_>> {
+        // Every slot is the index of a key.
+        self.records.iter().map(|record| PacketRef { key: &self.keys[record.slot() as usize], record })
     }
 }
 
-/// One InfiniBand packet with everything that `inspect` shows of it.
+/// One InfiniBand packet with everything that `inspect` shows.
 #[derive(Clone, Copy, Debug)]
 pub struct InspectedPacket {
-    /// Number of its record in the file, from 1.
+    /// Number of its record in the file, starting at 1.
     pub frame: u64,
-    /// Capture time in nanoseconds since the epoch, where the record has one.
+    /// Capture time in nanoseconds since the epoch, if the record has one.
     pub time_ns: Option<i64>,
     /// Source.
     pub src: Endpoint,
@@ -220,13 +266,13 @@ pub struct InspectedPacket {
     pub dest_qp: Qpn,
     /// Packet sequence number.
     pub psn: Psn,
-    /// LRH to VCRC, or the whole Ethernet frame.
+    /// Wire bytes: LRH to VCRC, or the whole Ethernet frame.
     pub wire_bytes: u32,
     /// Captured bytes of the packet, without an ERF header.
     pub captured_bytes: usize,
-    /// InfiniBand payload on the wire, without pad and ICRC.
+    /// InfiniBand payload on the wire in bytes, without pad and ICRC.
     pub payload_bytes: usize,
-    /// Whether the ICRC fits.
+    /// Result of the ICRC check.
     pub icrc: CrcVerdict,
 }
 
@@ -234,13 +280,19 @@ pub struct InspectedPacket {
 mod tests {
     use super::*;
 
-    /// The largest number of a connection does not touch the opcode beside it.
+    /// The largest slot does not change the fields that share a word with it.
     #[test]
-    fn the_last_slot_of_a_batch_comes_back() {
-        let number = (Kind::Multicast, Psn::new(0xFF_FFFF), true);
+    fn the_largest_slot_is_stored_unchanged() {
         let slot = PacketRecord::MAX_SLOTS - 1;
-        let record = PacketRecord::new(0, (Opcode(0x81), slot), number, Marks::default(), 30, 0, 0, (0, 0));
+        let record = PacketRecord::new(PacketFields {
+            opcode: Opcode(0x81),
+            slot,
+            kind: TrafficKind::Multicast,
+            psn: Psn::new(0xFF_FFFF),
+            ack_requested: true,
+            ..PacketFields::default()
+        });
         assert_eq!((record.opcode(), record.slot(), record.psn().value()), (Opcode(0x81), slot, 0xFF_FFFF));
-        assert_eq!((record.kind(), record.ack_requested()), (Kind::Multicast, true));
+        assert_eq!((record.kind(), record.ack_requested()), (TrafficKind::Multicast, true));
     }
 }

@@ -1,26 +1,27 @@
-//! A list that grows without moving what it holds.
+//! A vector that grows without moving its entries.
 //!
-//! A vector that grows by copying leaves holes in memory as large as it was, which many of them beside each other never fill again. With a quarter of a
-//! million connections that was half of what an analysis took.
+//! A `Vec` that grows by copying leaves free blocks of its former sizes, and many growing `Vec`s
+//! side by side never fill them again. With a quarter of a million connections these blocks were
+//! half of the memory of an analysis.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Entries of a page: few enough that 32 shards of a small capture take little.
+/// Entries per page: few enough that 32 shards of a small capture need little memory.
 const PAGE: usize = 32;
 
-/// Entries in pages of equal size, numbered from 0 on.
+/// Entries in pages of equal size, numbered from 0.
 #[derive(Clone, Debug)]
-pub struct Paged<T> {
+pub struct PagedVec<T> {
     pages: Vec<Vec<T>>,
 }
 
-impl<T> Default for Paged<T> {
+impl<T> Default for PagedVec<T> {
     fn default() -> Self {
         Self { pages: Vec::new() }
     }
 }
 
-impl<T> Paged<T> {
+impl<T> PagedVec<T> {
     /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -28,20 +29,20 @@ impl<T> Paged<T> {
         self.pages.last().map_or(0, |last| (self.pages.len() - 1) * PAGE + last.len())
     }
 
-    /// True without entries.
+    /// True if there are no entries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
 
-    /// The entry with a number.
+    /// The entry with this number.
     #[must_use]
     #[inline]
     pub fn get(&self, number: usize) -> Option<&T> {
         self.pages.get(number / PAGE)?.get(number % PAGE)
     }
 
-    /// The entry with a number, to be changed.
+    /// The entry with this number, mutable.
     #[must_use]
     #[inline]
     pub fn get_mut(&mut self, number: usize) -> Option<&mut T> {
@@ -63,13 +64,13 @@ impl<T> Paged<T> {
         self.pages.iter().flatten()
     }
 
-    /// All entries in order, to be changed.
+    /// All entries in order, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.pages.iter_mut().flatten()
     }
 }
 
-impl<T> std::ops::Index<usize> for Paged<T> {
+impl<T> std::ops::Index<usize> for PagedVec<T> {
     type Output = T;
 
     #[inline]
@@ -78,15 +79,15 @@ impl<T> std::ops::Index<usize> for Paged<T> {
     }
 }
 
-impl<T> std::ops::IndexMut<usize> for Paged<T> {
+impl<T> std::ops::IndexMut<usize> for PagedVec<T> {
     #[inline]
     fn index_mut(&mut self, number: usize) -> &mut T {
         &mut self.pages[number / PAGE][number % PAGE]
     }
 }
 
-/// Gives up its pages one by one.
-impl<T> IntoIterator for Paged<T> {
+/// Frees each page after its entries.
+impl<T> IntoIterator for PagedVec<T> {
     type Item = T;
     type IntoIter = std::iter::Flatten<std::vec::IntoIter<Vec<T>>>;
 
@@ -95,7 +96,7 @@ impl<T> IntoIterator for Paged<T> {
     }
 }
 
-impl<T> FromIterator<T> for Paged<T> {
+impl<T> FromIterator<T> for PagedVec<T> {
     fn from_iter<I: IntoIterator<Item = T>>(values: I) -> Self {
         let mut paged = Self::default();
         values.into_iter().for_each(|value| paged.push(value));
@@ -103,10 +104,11 @@ impl<T> FromIterator<T> for Paged<T> {
     }
 }
 
-/// As a sequence.
-impl<T: Serialize> Serialize for Paged<T> {
+/// Serialized as a sequence.
+impl<T: Serialize> Serialize for PagedVec<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Formats without ends need the length beforehand, which a flattened iterator does not know.
+        // Formats without end markers need the length first, which a flattened iterator does not
+        // know.
         use serde::ser::SerializeSeq as _;
         let mut sequence = serializer.serialize_seq(Some(self.len()))?;
         self.iter().try_for_each(|value| sequence.serialize_element(value))?;
@@ -114,7 +116,7 @@ impl<T: Serialize> Serialize for Paged<T> {
     }
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Paged<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for PagedVec<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Vec::<T>::deserialize(deserializer).map(|values| values.into_iter().collect())
     }
@@ -125,8 +127,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_a_vector() {
-        let mut paged = Paged::default();
+    fn entries_have_the_numbers_of_a_vector() {
+        let mut paged = PagedVec::default();
         assert!(paged.is_empty() && paged.get(0).is_none());
         for number in 0..5 * PAGE + 3 {
             assert_eq!(paged.len(), number);
@@ -139,7 +141,7 @@ mod tests {
         assert!(paged.iter().copied().eq(0..paged.len()));
         let bytes = postcard::to_allocvec(&paged).expect("written");
         assert_eq!(bytes, postcard::to_allocvec(&(0..paged.len()).collect::<Vec<_>>()).expect("written"));
-        let read: Paged<usize> = postcard::from_bytes(&bytes).expect("read");
+        let read: PagedVec<usize> = postcard::from_bytes(&bytes).expect("read");
         assert!(read.into_iter().eq(0..paged.len()));
     }
 }

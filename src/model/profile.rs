@@ -1,43 +1,49 @@
-//! The profile: what an analysis found, in tables. Written by `profile`, read by `report`.
+//! The profile: the results of an analysis as tables. `profile` writes it, `report` reads it.
 
 use super::RdmaSums;
+use super::column::column_values;
 use super::{
-    ClockRow, ConnectionKey, Coverage, Health, Histogram, Kind, Packed, SizeClass, SizeOf, SizeSums, StreamSums,
-    TimingKey,
+    ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SizeClass, SizeOf, SizeSums, StreamSums,
+    TimingKey, TrafficKind, Trust,
 };
-use ibscope_parsers::mpi::Operation;
+use ibscope_parsers::mpi::MpiOperation;
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Everything that an analysis keeps of its captures. Tables are sorted; nothing depends on threads or on wall time.
+/// All results of an analysis. Tables are sorted; nothing depends on the number of threads or on
+/// wall time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// The captures read.
     pub inputs: Vec<Input>,
     /// Counts over all inputs.
     pub coverage: Coverage,
-    /// Things the reader of the result must know, one sentence each.
+    /// Whether the captures hold all packets.
+    pub trust: Trust,
+    /// Notes for the reader of the result, one sentence each.
     pub notes: Vec<String>,
     /// Width of the timeline's bins in nanoseconds.
     pub bin_ns: i64,
-    /// Width of the bins of the times in nanoseconds; 0 where times were not kept over time.
+    /// Width of the bins of the latency time series in nanoseconds; 0 if there is no such time
+    /// series.
     pub latency_bin_ns: i64,
-    /// MPI envelopes were looked for (`--no-mpi` was not given).
+    /// MPI envelopes were parsed (no `--no-mpi`).
     pub mpi_read: bool,
-    /// Times between packets were measured (neither `--no-times` nor `--no-mpi` was given).
+    /// Times between packets were measured (neither `--no-times` nor `--no-mpi`).
     pub times_read: bool,
     /// Names of endpoints, from the hosts file.
     pub names: BTreeMap<Endpoint, String>,
-    /// Leaf switches of endpoints, as the manifest of the run knows them: their GUIDs.
+    /// GUIDs of the leaf switches of endpoints, from the manifest of the run.
     pub leaves: BTreeMap<Endpoint, String>,
-    /// Version of the program that made the analysis.
+    /// Version of ibscope that made the analysis.
     pub ibscope: String,
-    /// Jobs, sorted by number: by the time of their first packet.
+    /// Jobs, sorted by number, which follows the time of their first packet.
     pub jobs: Vec<JobRow>,
-    /// Which rank of which job runs where, and the evidence for it.
+    /// Locations of the ranks of each job, with the evidence.
     pub ranks: Vec<RankRow>,
-    /// Queue pairs with MPI traffic whose rank is unknown, with the reason, sorted by endpoint and queue pair.
+    /// Queue pairs with MPI traffic and unknown rank, with the reason, sorted by endpoint and queue
+    /// pair.
     pub unassigned: Vec<UnassignedRow>,
     /// Sums per connection, sorted by their key.
     pub connections: Vec<ConnectionRow>,
@@ -45,19 +51,21 @@ pub struct Profile {
     pub timeline: Vec<TimelineRow>,
     /// Messages of collective operations, sorted by connection and operation.
     pub collectives: Vec<CollectiveRow>,
-    /// MPI messages by connection, communicator and tag, sorted by these; `None` where the profile was written before they were kept.
+    /// MPI messages by connection, communicator and tag, sorted by these; `None` in profiles of
+    /// versions without this table.
     pub streams: Option<Vec<StreamRow>>,
-    /// Times between packets, sorted by connection and what they are of.
-    pub latencies: Packed<LatencyRow>,
-    /// Sizes of packets and messages, sorted by connection, what they are of, and class.
-    pub sizes: Packed<SizeRow>,
-    /// Those that end with an answer over time, sorted by time, latency and bucket.
+    /// Times between packets, sorted by connection and timing key.
+    pub latencies: PackedRows<LatencyRow>,
+    /// Sizes of packets and messages, sorted by connection, category and class.
+    pub sizes: PackedRows<SizeRow>,
+    /// Time series of response times, sorted by time, latency and bucket.
     pub latency_timeline: Vec<LatencyBin>,
-    /// Health of connections that have something to say, sorted by connection.
-    pub health: Packed<HealthRow>,
+    /// Health of connections with counts other than 0, sorted by connection.
+    pub health: PackedRows<HealthRow>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
-    /// What a merge with other profiles needs, as it is written down; `None` where it was not asked for, and in a profile that was read.
+    /// Serialized data that a merge with other profiles needs; `None` if not asked for, and in a
+    /// profile that was read from a file.
     pub parts: Option<Vec<u8>>,
 }
 
@@ -66,47 +74,52 @@ pub struct Profile {
 pub struct Input {
     /// Path as given, `-` for standard input.
     pub name: String,
-    /// Bytes read, compressed as they are.
+    /// Bytes read, before decompression.
     pub length_bytes: u64,
     /// XXH3-128 of the bytes read, hexadecimal.
     pub xxh3_128: String,
-    /// SHA-256 of the bytes read, hexadecimal; only where it was asked for.
+    /// SHA-256 of the bytes read, hexadecimal, if asked for.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sha256: Option<String>,
-    /// Format and link types, for people.
+    /// Format and link types as text.
     pub format: String,
-    /// How many times a packet stands in this file where both its ports were mirrored into it: pairs of endpoints seen
-    /// once and twice.
-    pub pairs_seen_once: u64,
-    /// See `pairs_seen_once`.
-    pub pairs_seen_twice: u64,
-    /// Its clock, where it was held against another input's.
+    /// Pairs of endpoints whose packets this file contains once. If both ports of a pair are
+    /// mirrored into the file, it contains every packet twice.
+    pub pairs_observed_once: u64,
+    /// Pairs of endpoints whose packets this file contains twice.
+    pub pairs_observed_twice: u64,
+    /// Its clock, if it was compared with that of another input.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub clock: Option<ClockRow>,
-    /// The analysis was interrupted before the end of this input; a note says where.
+    /// The analysis was interrupted before the end of this input; a note gives the offset.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub interrupted: bool,
-    /// Counts over this input alone.
+    /// This input was not read to its end: it is truncated or damaged, or the analysis was
+    /// interrupted.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub ends_early: bool,
+    /// Counts over this input only.
     pub coverage: Coverage,
 }
 
-/// Sums of one connection. Every packet is counted once, whatever the number of copies and files.
+/// Sums of one connection. Every packet counts once, however many mirror copies and files contain
+/// it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConnectionRow {
     /// Sender.
     pub src: Endpoint,
     /// Receiver.
     pub dst: Endpoint,
-    /// What the packets are counted as.
-    pub kind: Kind,
+    /// Kind of traffic.
+    pub kind: TrafficKind,
     /// BTH service, opcode bits 7 to 5.
     pub service: u8,
     /// The receiver's queue pair.
     pub dest_qp: Qpn,
-    /// The sender's queue pair, where it is known.
+    /// The sender's queue pair, if known.
     pub src_qp: Option<Qpn>,
-    /// What told it: `deth` (datagrams name it), `cm`, `introduction`, `wireup`, `echo`, `answers`
-    /// or `alone`.
+    /// Evidence for it: `deth` (datagrams carry it), `cm`, `connection_message`, `wireup`, `echo`,
+    /// `responses` or `only_connection`.
     pub src_qp_evidence: Option<String>,
     /// Time of the first packet in nanoseconds since the epoch.
     pub first_time_ns: i64,
@@ -114,28 +127,28 @@ pub struct ConnectionRow {
     pub last_time_ns: i64,
     /// The sums.
     pub traffic: Traffic,
-    /// What was repeated.
-    pub repeats: Repeats,
-    /// Library whose envelopes were recognised.
+    /// Retransmissions.
+    pub retransmissions: RetransmissionSums,
+    /// Library whose envelopes were recognized.
     pub stack: Option<String>,
-    /// Number of the job that the connection belongs to; `None` where it belongs to none or to one that
-    /// cannot be told from another.
+    /// Number of its job; `None` if it belongs to none, or may belong to several.
     pub job: Option<u32>,
-    /// One-sided MPI operations: its WRITEs and READs, which belong to no message with an envelope, between processes of a
-    /// job; `None` where it carries none of these.
+    /// One-sided MPI operations: WRITEs and READs between processes of a job that belong to no
+    /// message with an envelope; `None` if there are none.
     pub one_sided: Option<RdmaSums>,
-    /// How much of the connection's messages the capture holds.
+    /// How many of the connection's packets and messages the capture contains.
     pub coverage: PairCoverage,
 }
 
-/// How much of a pair's messages the capture holds: goes with every count of the pair.
+/// How many of a pair's packets and messages the capture contains: shown with every count of the
+/// pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairCoverage {
-    /// The class.
+    /// Coverage class.
     pub state: CoverageState,
-    /// Packets that were sent and are not in the capture, as far as sequence numbers show them.
+    /// Packets missing in the capture, as far as sequence numbers show them.
     pub missing_packets: u64,
-    /// MPI messages that were begun and whose length is unknown: they are in no count.
+    /// MPI messages with a known start and an unknown length: they are in no count.
     pub missing_messages: u64,
 }
 
@@ -148,7 +161,7 @@ impl PairCoverage {
     }
 }
 
-/// The four classes of coverage, the best first: of several connections the worst one counts.
+/// The four classes of coverage, best first: the worst connection determines the class of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CoverageState {
@@ -159,12 +172,12 @@ pub enum CoverageState {
     Incomplete,
     /// The mirror sampled the packets: counts are those of the sample.
     Sampled,
-    /// Whether packets are missing cannot be told.
+    /// Missing packets cannot be detected.
     Unknown,
 }
 
 impl CoverageState {
-    /// All of them, in the order of their discriminants.
+    /// All classes, in the order of their discriminants.
     pub const ALL: [Self; 4] = [Self::Complete, Self::Incomplete, Self::Sampled, Self::Unknown];
 
     /// The name used in outputs.
@@ -182,23 +195,23 @@ impl CoverageState {
 /// A job: processes that exchange messages of one library.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRow {
-    /// Its number, from 1 by the time of the first packet.
+    /// Its number; jobs are numbered from 1 by the time of their first packet.
     pub job: u32,
     /// The library.
     pub stack: String,
-    /// Ranks that are known, inferred ones included.
+    /// Number of known ranks, including inferred ones.
     pub ranks: u32,
     /// Time of the first packet of its connections in nanoseconds since the epoch.
     pub first_time_ns: i64,
     /// Time of the last packet in nanoseconds since the epoch.
     pub last_time_ns: i64,
-    /// Slurm's job id, where a manifest names it.
+    /// Slurm's job id, if a manifest gives it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slurm_job_id: Option<String>,
 }
 
 impl ConnectionRow {
-    /// The connection.
+    /// The key of the connection.
     #[must_use]
     pub fn key(&self) -> ConnectionKey {
         let Self { src, dst, kind, service, dest_qp, .. } = *self;
@@ -215,7 +228,7 @@ impl ConnectionRow {
 pub struct CollectiveRow {
     /// Index into [`Profile::connections`].
     pub connection: u32,
-    /// Name of the operation, `collective` where the library does not say which.
+    /// Name of the operation; `collective` if the library does not identify it.
     pub operation: String,
     /// MPI messages.
     pub messages: u64,
@@ -228,15 +241,15 @@ pub struct CollectiveRow {
 pub struct StreamRow {
     /// Index into [`Profile::connections`].
     pub connection: u32,
-    /// What their envelopes say; `None` for those messages of a connection that have more tags than are kept apart.
+    /// Its envelope; `None` for messages of a connection with too many tags.
     pub envelope: Option<StreamEnvelope>,
-    /// The MPI operation that they belong to.
-    pub operation: Operation,
+    /// The MPI operation of the messages.
+    pub operation: MpiOperation,
     /// The sums.
     pub sums: StreamSums,
 }
 
-/// What the envelopes of a stream say.
+/// Envelope fields that the messages of a stream have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamEnvelope {
     /// Context id of the communicator.
@@ -245,35 +258,36 @@ pub struct StreamEnvelope {
     pub world: bool,
     /// The sender's rank in the communicator.
     pub rank: u32,
-    /// Tag; of nonblocking collectives, which have one each, that of the first.
+    /// Tag; nonblocking collectives have one tag each, of which this is the first.
     pub tag: i32,
 }
 
 /// Times between packets of one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyRow {
-    /// Index into [`Profile::connections`]: that of the requests.
+    /// Index into [`Profile::connections`]: the connection of the requests.
     pub connection: u32,
-    /// From which moment to which, and of what.
+    /// Interval, verb and size class.
     pub timing: TimingKey,
     /// The times, in nanoseconds.
     pub histogram: Histogram,
 }
 
-/// Sizes of packets or messages of one connection, of one class. Each counts once, whatever was copied or sent again.
+/// Sizes of packets or messages of one connection and one class. Mirror copies and retransmissions
+/// do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeRow {
     /// Index into [`Profile::connections`].
     pub connection: u32,
-    /// Of what.
-    pub of: SizeOf,
-    /// From which power of two to the next.
+    /// Category of packets or messages.
+    pub size_of: SizeOf,
+    /// Size class: from one power of two to the next.
     pub size: SizeClass,
     /// The sums.
     pub sums: SizeSums,
 }
 
-/// Times of one kind and one coarse bucket that begin in one bin.
+/// Times of one kind and one coarse bucket that start in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LatencyBin {
     /// Start of the bin in nanoseconds since the epoch, a multiple of the bin's width.
@@ -282,7 +296,7 @@ pub struct LatencyBin {
     pub latency: u32,
     /// Their [`coarse_bucket`](super::histogram::coarse_bucket).
     pub bucket: u16,
-    /// How many they are.
+    /// Number of times.
     pub count: u32,
 }
 
@@ -295,14 +309,14 @@ pub struct HealthRow {
     pub health: Health,
 }
 
-/// What matrices and timelines add up.
+/// Sums of packets and messages, for matrices and timelines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Transmissions, retransmissions and ACKs included.
+    /// Packets sent, including retransmissions and ACKs.
     pub packets: u64,
-    /// LRH to VCRC, or whole Ethernet frames, of those packets.
+    /// Wire bytes of these packets: LRH to VCRC, or whole Ethernet frames.
     pub wire_bytes: u64,
-    /// InfiniBand payload of those packets that are no repeats.
+    /// InfiniBand payload of the packets that are not retransmissions.
     pub payload_bytes: u64,
     /// Transport messages.
     pub messages: u64,
@@ -316,6 +330,19 @@ pub struct Traffic {
     pub collective_mpi_bytes: u64,
 }
 
+column_values! {
+    Traffic {
+        packets: "packets", Count, "every transmission: requests, responses, acknowledgements, retransmissions; mirror copies count once";
+        wire_bytes: "wire_bytes", Bytes, "bytes of these packets, from LRH to VCRC or the whole Ethernet frame";
+        payload_bytes: "payload_bytes", Bytes, "InfiniBand payload of these packets without retransmissions";
+        messages: "messages", Count, "transport messages that the sender started";
+        p2p_messages: "p2p_messages", Count, "MPI messages, point-to-point";
+        p2p_mpi_bytes: "p2p_mpi_bytes", Bytes, "their MPI length";
+        collective_messages: "collective_messages", Count, "MPI messages of collective operations";
+        collective_mpi_bytes: "collective_mpi_bytes", Bytes, "their MPI length";
+    }
+}
+
 impl std::ops::AddAssign for Traffic {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
@@ -323,21 +350,22 @@ impl std::ops::AddAssign for Traffic {
         self.payload_bytes += other.payload_bytes;
         self.messages += other.messages;
         self.p2p_messages += other.p2p_messages;
-        // Lengths are what envelopes state: a broken capture may state anything.
+        // Lengths come from envelopes: a damaged capture may contain any value.
         self.p2p_mpi_bytes = self.p2p_mpi_bytes.saturating_add(other.p2p_mpi_bytes);
         self.collective_messages += other.collective_messages;
         self.collective_mpi_bytes = self.collective_mpi_bytes.saturating_add(other.collective_mpi_bytes);
     }
 }
 
-/// Repeated packets of a connection: counted in `packets` and `wire_bytes`, never in `payload_bytes` or messages.
+/// Retransmissions of a connection: included in `packets` and `wire_bytes`, not in `payload_bytes`
+/// or messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Repeats {
-    /// Repeated requests.
+pub struct RetransmissionSums {
+    /// Retransmitted requests.
     pub request_packets: u64,
-    /// Repeated READ responses and atomic acknowledgements.
+    /// Retransmitted READ responses and atomic acknowledgements.
     pub response_packets: u64,
-    /// Repeated acknowledgements.
+    /// Duplicate ACKs.
     pub acknowledge_packets: u64,
     /// Wire bytes of all of them.
     pub wire_bytes: u64,
@@ -345,7 +373,17 @@ pub struct Repeats {
     pub payload_bytes: u64,
 }
 
-impl std::ops::AddAssign for Repeats {
+column_values! {
+    RetransmissionSums {
+        request_packets: "retransmitted_request_packets", Count, "retransmitted requests: same connection, same PSN; also READ requests that start again inside an earlier one";
+        response_packets: "retransmitted_response_packets", Count, "retransmitted READ responses and atomic acknowledgements";
+        acknowledge_packets: "duplicate_acknowledge_packets", Count, "acknowledgements of PSNs that were acknowledged before";
+        wire_bytes: "retransmitted_wire_bytes", Bytes, "bytes on the wire of all these packets";
+        payload_bytes: "retransmitted_payload_bytes", Bytes, "InfiniBand payload of all these packets";
+    }
+}
+
+impl std::ops::AddAssign for RetransmissionSums {
     fn add_assign(&mut self, other: Self) {
         self.request_packets += other.request_packets;
         self.response_packets += other.response_packets;
@@ -355,24 +393,31 @@ impl std::ops::AddAssign for Repeats {
     }
 }
 
-impl Repeats {
-    /// All of them.
+impl RetransmissionSums {
+    /// Number of packets of all three.
     #[must_use]
     pub const fn packets(&self) -> u64 {
         self.request_packets + self.response_packets + self.acknowledge_packets
     }
 }
 
-/// Repeated packets in a bin, of whatever turn: what [`Repeats`] adds up over all time.
+/// Retransmitted packets in a bin, of any role: the time series of [`RetransmissionSums`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Repeated {
-    /// Packets that were sent before.
+pub struct BinRetransmissions {
+    /// Retransmitted packets.
     pub packets: u64,
-    /// LRH to VCRC, or whole Ethernet frames, of those packets.
+    /// Wire bytes of these packets: LRH to VCRC, or whole Ethernet frames.
     pub wire_bytes: u64,
 }
 
-impl std::ops::AddAssign for Repeated {
+column_values! {
+    BinRetransmissions {
+        packets: "retransmitted_packets", Count, "packets that were sent before";
+        wire_bytes: "retransmitted_wire_bytes", Bytes, "bytes on the wire of the packets that were sent before";
+    }
+}
+
+impl std::ops::AddAssign for BinRetransmissions {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.wire_bytes += other.wire_bytes;
@@ -388,16 +433,16 @@ pub struct TimelineRow {
     pub connection: u32,
     /// The sums.
     pub traffic: Traffic,
-    /// What of them was sent again.
-    pub repeated: Repeated,
+    /// The retransmissions among them.
+    pub retransmissions: BinRetransmissions,
 }
 
-/// The job of rows that do not name one.
+/// Job number of rows without one.
 const fn first_job() -> u32 {
     1
 }
 
-/// Where a rank runs, and the evidence for it.
+/// The location of a rank, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankRow {
     /// Number of the job.
@@ -405,34 +450,36 @@ pub struct RankRow {
     pub job: u32,
     /// Rank in `MPI_COMM_WORLD`.
     pub rank: u32,
-    /// Its endpoint, as text.
+    /// Its endpoint as text.
     pub endpoint: String,
-    /// Its queue pair, where the rank belongs to that one only.
+    /// Its queue pair, if the rank is known for this queue pair only.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub qpn: Option<u32>,
-    /// What says so: `envelope` (messages name the rank), `cm` (the library's connection messages do), `communicator` (inferred: it has this
-    /// rank on a communicator where all known processes have their world rank), `rankmap` (the user).
+    /// Source of the rank: `envelope` (messages carry it), `cm` (the library's connection messages
+    /// carry it), `communicator` (inferred: its rank on a communicator where all known processes
+    /// have their world rank), `rankmap` (the user).
     pub evidence: String,
-    /// First packets of messages on `MPI_COMM_WORLD`, and connection messages, of this process that named this rank.
+    /// First packets of messages on `MPI_COMM_WORLD`, and connection messages, of this process with
+    /// this rank.
     pub agreeing: u64,
-    /// Those that named another.
+    /// The number of such packets and messages with another rank.
     pub disagreeing: u64,
-    /// No message or connection message names the rank: it follows from others.
+    /// No message or connection message carries the rank; it follows from other ranks.
     #[serde(default)]
     pub inferred: bool,
 }
 
-/// A queue pair with MPI traffic whose rank is unknown.
+/// A queue pair with MPI traffic and unknown rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnassignedRow {
-    /// Number of the job, where that is known.
+    /// Number of the job, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub job: Option<u32>,
-    /// Its endpoint, as text.
+    /// Its endpoint as text.
     pub endpoint: String,
     /// The queue pair.
     pub qpn: u32,
-    /// Why its rank is unknown, and what would show it.
+    /// Why its rank is unknown, and how to find it.
     pub reason: String,
 }
 
@@ -449,23 +496,23 @@ pub struct CmRow {
     pub message: String,
     /// The sender's communication id.
     pub local_comm_id: u32,
-    /// The receiver's communication id, where the message has it.
+    /// The receiver's communication id, if the message has it.
     pub remote_comm_id: Option<u32>,
-    /// The sender's queue pair (REQ, REP), or the one to be closed (DREQ).
+    /// The sender's queue pair (REQ, REP), or the one to close (DREQ).
     pub qpn: Option<Qpn>,
-    /// First PSN that the receiver is to use.
+    /// First PSN that the receiver shall use.
     pub starting_psn: Option<u32>,
     /// Service id (REQ).
     pub service_id: Option<u64>,
-    /// Rank in `MPI_COMM_WORLD` that the sender's private data states (Open MPI's `openib`).
+    /// Rank in `MPI_COMM_WORLD` from the sender's private data (Open MPI's `openib`).
     pub world_rank: Option<u32>,
-    /// Job that the sender's private data states beside its rank.
+    /// Job from the sender's private data.
     #[serde(default)]
     pub mpi_job: Option<u32>,
-    /// TCP port number at which the sender listens for connections, stated beside its rank (REQ).
+    /// TCP port at which the sender listens for connections, from its private data (REQ).
     #[serde(default)]
     pub mpi_port: Option<u16>,
-    /// Number of the receive queue that the connection is for, stated beside the rank.
+    /// Number of the receive queue of the connection, from the private data.
     #[serde(default)]
     pub mpi_queue: Option<u8>,
 }

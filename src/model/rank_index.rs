@@ -1,4 +1,4 @@
-//! From an end of a connection to the rank behind it.
+//! Finds the rank at an end of a connection.
 
 use super::Profile;
 use super::profile::{ConnectionRow, RankRow};
@@ -17,7 +17,7 @@ pub struct JobRank {
 /// The job of a connection, and the ranks at its ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionRanks {
-    /// The job; `None` where the connection belongs to none, and then no rank is known either.
+    /// The job; `None` if the connection belongs to none, and then both ranks are unknown.
     pub job: Option<u32>,
     /// Rank of the sender in the job's `MPI_COMM_WORLD`.
     pub src: Option<u32>,
@@ -28,13 +28,13 @@ pub struct ConnectionRanks {
 /// The ranks of a profile, by endpoint and queue pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankIndex {
-    /// The profile says which job each connection belongs to. Profiles written before there were jobs do not.
+    /// The profile assigns connections to jobs. Profiles of versions without jobs do not.
     has_jobs: bool,
-    /// Endpoints that are one rank of a job as a whole, by endpoint and job.
-    alone: BTreeMap<(Endpoint, u32), JobRank>,
+    /// Endpoints that belong to one rank of a job, by endpoint and job.
+    endpoint_ranks: BTreeMap<(Endpoint, u32), JobRank>,
     queue_pairs: BTreeMap<(Endpoint, Qpn), JobRank>,
-    /// Endpoints at which queue pairs of ranks of a job are named.
-    with_queue_pairs: BTreeSet<(Endpoint, u32)>,
+    /// Endpoints with queue pairs that are assigned to ranks of a job.
+    queue_pair_endpoints: BTreeSet<(Endpoint, u32)>,
 }
 
 impl RankIndex {
@@ -44,8 +44,8 @@ impl RankIndex {
         Self { has_jobs: !profile.jobs.is_empty(), ..Self::new(&profile.ranks) }
     }
 
-    /// Indexes the rows of a rank map. Rows whose endpoint is no address name nothing; nor do rows of two ranks of a job without queue pairs
-    /// at one endpoint.
+    /// Indexes the rows of a rank map. Rows with an invalid endpoint are ignored, and so are rows
+    /// of several ranks of a job at one endpoint without queue pairs.
     #[must_use]
     pub fn new(rows: &[RankRow]) -> Self {
         let mut whole: BTreeMap<(Endpoint, u32), BTreeSet<JobRank>> = BTreeMap::new();
@@ -64,16 +64,21 @@ impl RankIndex {
         });
         let with_queue_pairs =
             queue_pairs.iter().map(|((endpoint, _), rank): (&(Endpoint, Qpn), &JobRank)| (*endpoint, rank.job));
-        Self { has_jobs: false, alone: alone.collect(), with_queue_pairs: with_queue_pairs.collect(), queue_pairs }
+        Self {
+            has_jobs: false,
+            endpoint_ranks: alone.collect(),
+            queue_pair_endpoints: with_queue_pairs.collect(),
+            queue_pairs,
+        }
     }
 
-    /// The job of a connection and the ranks at its ends. Without a table of jobs, the job follows from the ranks, and where these are
-    /// unknown it is job 1.
+    /// The job of a connection and the ranks at its ends. Without a table of jobs, the job follows
+    /// from the ranks; if these are unknown, it is job 1.
     #[must_use]
     pub fn connection(&self, connection: &ConnectionRow) -> ConnectionRanks {
         let ConnectionRow { src, dst, src_qp, dest_qp, .. } = *connection;
         let job = connection.job.or_else(|| {
-            let has_ranks = !(self.alone.is_empty() && self.queue_pairs.is_empty());
+            let has_ranks = !(self.endpoint_ranks.is_empty() && self.queue_pairs.is_empty());
             (has_ranks && !self.has_jobs).then(|| self.job(connection).unwrap_or(1))
         });
         let Some(job) = job else { return ConnectionRanks::default() };
@@ -81,7 +86,7 @@ impl RankIndex {
         ConnectionRanks { job: Some(job), src: rank(src, src_qp), dst: rank(dst, Some(dest_qp)) }
     }
 
-    /// The job that the ranks at the ends of a connection have in common, or that of the only end that is known.
+    /// The job that the ranks at both ends have in common, or the job of the only known end.
     #[must_use]
     pub fn job(&self, connection: &ConnectionRow) -> Option<u32> {
         let jobs = |endpoint, qpn| self.ranks(endpoint, qpn).map(|rank| rank.job).collect::<BTreeSet<u32>>();
@@ -94,39 +99,41 @@ impl RankIndex {
         if common.len() == 1 { common.first().copied() } else { None }
     }
 
-    /// True where the queue pair itself is named, not its endpoint alone.
+    /// True if this queue pair is assigned to a rank, not only its endpoint.
     #[must_use]
-    pub fn names(&self, endpoint: Endpoint, qpn: Qpn) -> bool {
+    pub fn has_queue_pair(&self, endpoint: Endpoint, qpn: Qpn) -> bool {
         self.queue_pairs.contains_key(&(endpoint, qpn))
     }
 
-    /// The rank of this job at an endpoint: that of the queue pair, or that of the endpoint as a whole.
+    /// The rank of this job at an endpoint: that of the queue pair, or else that of the endpoint.
     fn rank_in(&self, job: u32, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<u32> {
         let named = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn)));
-        // A queue pair that is not known may be any of those that are named.
-        let alone =
-            || self.alone.get(&(endpoint, job)).filter(|_| qpn.is_some() || !self.names_queue_pairs(endpoint, job));
+        // An unknown queue pair may be any of those that are assigned.
+        let alone = || {
+            self.endpoint_ranks.get(&(endpoint, job)).filter(|_| qpn.is_some() || !self.has_queue_pairs(endpoint, job))
+        };
         named.or_else(alone).filter(|rank| rank.job == job).map(|rank| rank.rank)
     }
 
-    /// The rank at an endpoint, where ranks of one job only may be meant.
+    /// The rank at an endpoint, if only one is possible.
     #[must_use]
     pub fn rank(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<JobRank> {
         let mut ranks = self.ranks(endpoint, qpn);
         ranks.next().filter(|_| ranks.next().is_none())
     }
 
-    /// The ranks that an end of a connection may be: that of its queue pair, or one of each job that has the endpoint as a whole.
+    /// The possible ranks at an end of a connection: that of its queue pair, or one of each job
+    /// that the endpoint belongs to.
     pub fn ranks(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> impl Iterator<Item = JobRank> + '_ {
         let named = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn))).copied();
-        let alone = self.alone.range((endpoint, 0)..=(endpoint, u32::MAX)).map(|(_, rank)| *rank);
-        // A queue pair that is not known may be any of those that are named.
-        let may_be = move |rank: &JobRank| qpn.is_some() || !self.names_queue_pairs(endpoint, rank.job);
+        let alone = self.endpoint_ranks.range((endpoint, 0)..=(endpoint, u32::MAX)).map(|(_, rank)| *rank);
+        // An unknown queue pair may be any of those that are assigned.
+        let may_be = move |rank: &JobRank| qpn.is_some() || !self.has_queue_pairs(endpoint, rank.job);
         named.into_iter().chain(alone.filter(move |rank| named.is_none() && may_be(rank)))
     }
 
-    /// True where queue pairs of ranks of the job are named at the endpoint.
-    fn names_queue_pairs(&self, endpoint: Endpoint, job: u32) -> bool {
-        self.with_queue_pairs.contains(&(endpoint, job))
+    /// True if queue pairs at the endpoint are assigned to ranks of the job.
+    fn has_queue_pairs(&self, endpoint: Endpoint, job: u32) -> bool {
+        self.queue_pair_endpoints.contains(&(endpoint, job))
     }
 }

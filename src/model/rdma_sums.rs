@@ -1,12 +1,13 @@
-//! Sums over RDMA without envelopes.
+//! Sums over RDMA operations without envelopes.
 
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// RDMA WRITEs and READs in the direction of their bytes, without repeats: of a READ what its responses carry.
+/// RDMA WRITEs and READs in the direction of their data, without retransmissions; the data of a
+/// READ is the payload of its responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RdmaSums {
-    /// Those whose first packet was seen.
+    /// Operations whose first packet was observed.
     pub messages: u64,
     /// InfiniBand payload.
     pub payload_bytes: u64,

@@ -1,36 +1,37 @@
-//! A profile -> less of it: one job alone, or the ranks that messages name alone.
+//! Restricts a profile to one job, or to the ranks that messages name.
 //!
-//! Tables that name connections by their row are renumbered with them, so that the result is a profile as any other.
+//! Tables refer to connections by row number. These numbers are updated, so that the result is a
+//! valid profile.
 
 use super::profile::{JobRow, RankRow, UnassignedRow};
-use super::{JobRank, Packed, Profile, RankIndex};
+use super::{JobRank, PackedRows, Profile, RankIndex};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// A job that a profile does not hold.
+/// A job that the profile does not contain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no job {job}; {}", known(.jobs))]
+#[error("the profile has no job {job}; {}", describe_jobs(.jobs))]
 pub struct UnknownJob {
     /// The number asked for.
     pub job: u32,
-    /// Those that there are.
+    /// The jobs of the profile.
     pub jobs: Vec<JobRow>,
 }
 
-/// Jobs in a sentence.
-fn known(jobs: &[JobRow]) -> String {
+/// The jobs as part of a sentence.
+fn describe_jobs(jobs: &[JobRow]) -> String {
     if jobs.is_empty() {
         return "no job was recognized: no messages of an MPI library, and no ranks".to_owned();
     }
     let all: Vec<String> = jobs.iter().map(JobRow::describe).collect();
-    format!("there are: {}", all.join("; "))
+    format!("its jobs are: {}", all.join("; "))
 }
 
 impl JobRow {
-    /// The job in a few words: `job 2 (Slurm 4711): Open MPI UCX rc_verbs, 4 ranks`.
+    /// The job in short: `job 2 (Slurm 4711): Open MPI UCX rc_verbs, 4 ranks`.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut text = format!("job {}", self.job);
@@ -48,13 +49,14 @@ impl JobRow {
     }
 }
 
-/// The reason of queue pairs whose rank was inferred.
+/// Reason for queue pairs whose rank was inferred.
 const LEFT_OUT: &str = "inferred; left out by --strict";
 
 impl Profile {
-    /// Keeps the traffic, ranks and queue pairs of one job. Counts over whole captures and notes stay as they are. Gives the new number of each
-    /// connection that is kept, by its old one.
-    pub fn only_job(&mut self, job: u32) -> Result<Vec<Option<u32>>, UnknownJob> {
+    /// Keeps the traffic, ranks and queue pairs of one job. Counts over whole captures and notes do
+    /// not change. Returns the new number of each connection by its old one; `None` if it is
+    /// removed.
+    pub fn keep_job(&mut self, job: u32) -> Result<Vec<Option<u32>>, UnknownJob> {
         let jobs = self.jobs_or_first();
         if !jobs.iter().any(|row| row.job == job) {
             return Err(UnknownJob { job, jobs });
@@ -68,7 +70,7 @@ impl Profile {
             .collect();
         self.renumber(&numbers);
         self.ranks.retain(|row| row.job == job);
-        // One whose job is unknown may be of this one.
+        // A queue pair of unknown job may belong to this one.
         self.unassigned.retain(|row| row.job.is_none_or(|own| own == job));
         self.jobs.retain(|row| row.job == job);
         self.keep_connection_messages();
@@ -76,7 +78,7 @@ impl Profile {
         Ok(numbers)
     }
 
-    /// The table of jobs. A profile written before there was one has the job of its ranks.
+    /// The table of jobs. A profile of a version without this table has one job, with all ranks.
     fn jobs_or_first(&self) -> Vec<JobRow> {
         if !self.jobs.is_empty() || self.ranks.is_empty() {
             return self.jobs.clone();
@@ -86,23 +88,23 @@ impl Profile {
         vec![JobRow { job: 1, stack, ranks, ..JobRow::default() }]
     }
 
-    /// Keeps the connections that have a number here, and what belongs to them.
+    /// Keeps the connections with a new number, and their rows in all tables.
     fn renumber(&mut self, numbers: &[Option<u32>]) {
         let mut keeps = numbers.iter().map(Option::is_some);
         self.connections.retain(|_| keeps.next().unwrap_or(false));
-        self.timeline.retain_mut(|row| keep(&mut row.connection, numbers));
-        self.collectives.retain_mut(|row| keep(&mut row.connection, numbers));
+        self.timeline.retain_mut(|row| renumber_one(&mut row.connection, numbers));
+        self.collectives.retain_mut(|row| renumber_one(&mut row.connection, numbers));
         if let Some(streams) = &mut self.streams {
-            streams.retain_mut(|row| keep(&mut row.connection, numbers));
+            streams.retain_mut(|row| renumber_one(&mut row.connection, numbers));
         }
-        retain(&mut self.sizes, |row| keep(&mut row.connection, numbers));
-        retain(&mut self.health, |row| keep(&mut row.connection, numbers));
-        let latencies = retain(&mut self.latencies, |row| keep(&mut row.connection, numbers));
-        self.latency_timeline.retain_mut(|row| keep(&mut row.latency, &latencies));
+        retain(&mut self.sizes, |row| renumber_one(&mut row.connection, numbers));
+        retain(&mut self.health, |row| renumber_one(&mut row.connection, numbers));
+        let latencies = retain(&mut self.latencies, |row| renumber_one(&mut row.connection, numbers));
+        self.latency_timeline.retain_mut(|row| renumber_one(&mut row.latency, &latencies));
     }
 
-    /// Keeps the connection management messages of the connections that are left: those that name one of their queue pairs, and the others of the
-    /// same exchange.
+    /// Keeps the connection management messages of the remaining connections: messages with one of
+    /// their queue pairs, and the other messages of the same exchange.
     fn keep_connection_messages(&mut self) {
         let ends = self
             .connections
@@ -120,8 +122,8 @@ impl Profile {
         });
     }
 
-    /// Leaves out inferred ranks: their queue pairs are unassigned.
-    pub fn leave_out_inferred(&mut self) {
+    /// Removes inferred ranks; their queue pairs become unassigned.
+    pub fn drop_inferred_ranks(&mut self) {
         let (inferred, named): (Vec<RankRow>, Vec<RankRow>) = self.ranks.drain(..).partition(|row| row.inferred);
         self.ranks = named;
         if inferred.is_empty() {
@@ -152,18 +154,19 @@ impl Profile {
     }
 }
 
-/// Replaces a number by the new one; false where there is none.
-fn keep(number: &mut u32, numbers: &[Option<u32>]) -> bool {
+/// Replaces a number by its new one. Returns false if it has none.
+fn renumber_one(number: &mut u32, numbers: &[Option<u32>]) -> bool {
     let new = numbers.get(*number as usize).copied().flatten();
     new.map(|new| *number = new).is_some()
 }
 
-/// Keeps the rows of which this is true, and gives the new number of each by its old one.
+/// Keeps the rows for which `keeps` returns true. Returns the new number of each row by its old
+/// one.
 fn retain<T: Serialize + DeserializeOwned>(
-    rows: &mut Packed<T>,
+    rows: &mut PackedRows<T>,
     mut keeps: impl FnMut(&mut T) -> bool,
 ) -> Vec<Option<u32>> {
-    let mut kept = Packed::default();
+    let mut kept = PackedRows::default();
     let mut numbers = Vec::with_capacity(rows.len());
     for mut row in rows.iter() {
         let keeps = keeps(&mut row);
@@ -180,10 +183,10 @@ fn retain<T: Serialize + DeserializeOwned>(
 mod tests {
     use super::*;
     use crate::model::profile::{
-        CmRow, CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, PairCoverage, Repeated, Repeats,
-        TimelineRow, Traffic,
+        BinRetransmissions, CmRow, CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, PairCoverage,
+        RetransmissionSums, TimelineRow, Traffic,
     };
-    use crate::model::{Health, Interval, Kind, Recorder, SizeClass, TimingKey, Verb};
+    use crate::model::{Health, Interval, Recorder, SizeClass, TimingKey, TrafficKind, Verb};
 
     fn endpoint(lid: u16) -> Endpoint {
         Endpoint::from_lid(ibscope_parsers::Lid(lid))
@@ -193,7 +196,7 @@ mod tests {
         ConnectionRow {
             src: endpoint(src.0),
             dst: endpoint(dst.0),
-            kind: Kind::Data,
+            kind: TrafficKind::Data,
             service: 0,
             dest_qp: Qpn::new(dst.1),
             src_qp: Some(Qpn::new(src.1)),
@@ -201,7 +204,7 @@ mod tests {
             first_time_ns: 0,
             last_time_ns: 0,
             traffic: Traffic { packets: 1, ..Traffic::default() },
-            repeats: Repeats::default(),
+            retransmissions: RetransmissionSums::default(),
             stack: job.map(|_| "a library".to_owned()),
             job,
             one_sided: None,
@@ -214,7 +217,8 @@ mod tests {
         RankRow { job, rank, endpoint, qpn, evidence, agreeing: 1, disagreeing: 0, inferred }
     }
 
-    /// Jobs 1 and 2 and other traffic in turn; tables have a row for each of six connections, which says its number.
+    /// Jobs 1 and 2 and other traffic in turn. Each table has a row for each of six connections,
+    /// with its number as value.
     fn profile() -> Profile {
         let job = |job| JobRow { job, stack: "a library".to_owned(), ranks: 2, ..JobRow::default() };
         let mut profile = Profile { jobs: vec![job(1), job(2)], streams: Some(Vec::new()), ..Profile::default() };
@@ -230,8 +234,8 @@ mod tests {
             let ends = if number < 3 { (1, 2) } else { (2, 1) };
             profile.connections.push(connection(job, (ends.0, qpn), (ends.1, qpn)));
             let traffic = Traffic { packets: u64::from(number), ..Traffic::default() };
-            let repeated = Repeated::default();
-            profile.timeline.push(TimelineRow { time_ns: 0, connection: number, traffic, repeated });
+            let retransmissions = BinRetransmissions::default();
+            profile.timeline.push(TimelineRow { time_ns: 0, connection: number, traffic, retransmissions });
             let operation = "bcast".to_owned();
             profile.collectives.push(CollectiveRow {
                 connection: number,
@@ -278,7 +282,7 @@ mod tests {
     #[test]
     fn one_job_keeps_its_rows_under_new_numbers() {
         let mut only = profile();
-        assert_eq!(only.only_job(2).unwrap(), [None, Some(0), None, None, Some(1), None]);
+        assert_eq!(only.keep_job(2).unwrap(), [None, Some(0), None, None, Some(1), None]);
         assert_eq!(only.connections.iter().map(|row| row.job).collect::<Vec<_>>(), [Some(2), Some(2)]);
         assert_eq!(
             only.timeline.iter().map(|row| (row.connection, row.traffic.packets)).collect::<Vec<_>>(),
@@ -306,10 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_job_lists_those_that_there_are() {
-        let error = profile().only_job(3).unwrap_err().to_string();
-        assert_eq!(error, "there is no job 3; there are: job 1: a library, 2 ranks; job 2: a library, 2 ranks");
-        let none = Profile::default().only_job(1).unwrap_err().to_string();
+    fn an_unknown_job_lists_the_jobs_of_the_profile() {
+        let error = profile().keep_job(3).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the profile has no job 3; its jobs are: job 1: a library, 2 ranks; job 2: a library, 2 ranks"
+        );
+        let none = Profile::default().keep_job(1).unwrap_err().to_string();
         assert!(none.contains("no job was recognized"), "{none}");
     }
 
@@ -320,16 +327,16 @@ mod tests {
         old.ranks.retain(|row| row.job == 1);
         old.connections.iter_mut().for_each(|row| row.job = None);
         let before = old.connections.len();
-        old.only_job(1).unwrap();
+        old.keep_job(1).unwrap();
         assert_eq!(old.connections.len(), before);
     }
 
     #[test]
     fn inferred_ranks_become_unassigned_queue_pairs() {
         let mut strict = profile();
-        strict.leave_out_inferred();
+        strict.drop_inferred_ranks();
         assert_eq!(strict.ranks.iter().map(|row| (row.job, row.rank)).collect::<Vec<_>>(), [(1, 0), (2, 0)]);
-        // Of a whole port those with traffic of its job.
+        // For a rank of a whole port: the queue pairs with traffic of its job.
         let rows: Vec<_> = strict.unassigned.iter().map(|row| (row.endpoint.as_str(), row.qpn, row.job)).collect();
         assert_eq!(rows, [("2", 10, Some(1)), ("2", 20, Some(2))]);
         assert!(strict.unassigned.iter().all(|row| row.reason == "inferred; left out by --strict"));

@@ -1,44 +1,45 @@
-//! A sample that two captures of the same packets draw alike, without knowing of each other.
+//! A sample that two captures of the same packets draw alike, independently.
 
 use serde::{Deserialize, Serialize};
 
-/// The items with the smallest hashes: at most `room` of them, whatever the order in which they come. Of two samples of the same items, drawn by
-/// the same hash, everything below the lower of their limits stands in both.
+/// The items with the smallest hashes, at most `room` of them, in any order of arrival. If two
+/// samples of the same items use the same hash, both contain all items below the lower one of their
+/// limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample<T> {
     room: usize,
-    /// Hashes from here on are not kept.
+    /// Hashes from this one on are dropped.
     limit: u64,
     kept: Vec<(u64, T)>,
 }
 
 impl<T> Sample<T> {
-    /// An empty one with room for at least one item.
+    /// An empty sample with room for at least one item.
     #[must_use]
     pub const fn new(room: usize) -> Self {
         Self { room: if room == 0 { 1 } else { room }, limit: u64::MAX, kept: Vec::new() }
     }
 
-    /// True where an item with this hash would be kept for now.
+    /// True if an item with this hash would be kept for now.
     #[inline]
     #[must_use]
     pub const fn wants(&self, hash: u64) -> bool {
         hash < self.limit
     }
 
-    /// Takes an item; items of equal hash all stay.
+    /// Adds an item. Items with equal hashes are kept or dropped together.
     pub fn add(&mut self, hash: u64, item: T) {
         if !self.wants(hash) {
             return;
         }
         self.kept.push((hash, item));
-        // Twice the room, so that putting things right is seldom.
+        // Pruning at twice the room keeps it rare.
         if self.kept.len() >= 2 * self.room {
             self.prune();
         }
     }
 
-    /// Leaves room for no more than so many items: the sample that would have been drawn with that room.
+    /// Reduces the room to `room`: the result is the sample that would have been drawn with it.
     pub fn narrow(&mut self, room: usize) {
         self.room = self.room.min(room).max(1);
         self.prune();
@@ -54,13 +55,13 @@ impl<T> Sample<T> {
         self.kept.iter().map(|(hash, item)| (*hash, item))
     }
 
-    /// Hashes from here on are not kept.
+    /// Hashes from this one on are dropped.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// The items, to be changed.
+    /// The items, mutable.
     pub fn items_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.kept.iter_mut().map(|(_, item)| item)
     }
@@ -75,18 +76,18 @@ impl<T> Sample<T> {
         self.kept.retain(|(hash, _)| *hash < limit);
     }
 
-    /// The limit below which nothing is missing, and the items sorted by hash; those of equal hash in the order in which they came.
+    /// The limit below which the sample is complete, and the items sorted by hash.
     #[must_use]
     pub fn finish(mut self) -> (u64, Vec<(u64, T)>) {
         self.prune();
-        // Pruning moves items about, and those of equal hash may have changed places; whoever cares compares what they hold.
+        // Pruning reorders items with equal hashes, so callers must compare their contents.
         self.kept.sort_by_key(|(hash, _)| *hash);
         (self.limit, self.kept)
     }
 }
 
 impl<T: Ord> Sample<T> {
-    /// Puts the items in an order that does not depend on the one in which they came.
+    /// Sorts the items, independently of their order of arrival.
     pub fn sort(&mut self) {
         self.prune();
         self.kept.sort_unstable();
@@ -115,7 +116,7 @@ mod tests {
             let mut backwards = hashes.clone();
             backwards.reverse();
             prop_assert_eq!(whole(&backwards).finish(), (limit, kept.clone()));
-            // One with more room becomes the same.
+            // A narrowed sample with more room equals this one.
             let mut wide = Sample::new(room + more);
             hashes.iter().for_each(|&hash| wide.add(hash, hash));
             wide.narrow(room);

@@ -1,40 +1,41 @@
-//! How large packets and messages are: exact sums by power of two.
+//! Sizes of packets and messages: exact sums by power of two.
 //!
-//! Classes and not an HDR histogram: a packet adds to one of a few counters, which are exact, take 40 bytes each and need never be made
-//! coarser. Most programs send few sizes, and where all of a class are equal its extremes say which size that is.
+//! Classes instead of an HDR histogram: a packet adds to one of a few exact counters of 40 bytes,
+//! which never need coarsening. Most programs send few sizes, and if all sizes of a class are
+//! equal, its extremes give the size.
 
-use super::{SizeClass, Turn, Verb};
+use super::{PacketRole, SizeClass, Verb};
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// What has a size.
+/// A category of things with a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum SizeOf {
-    /// A packet that asks, as long as it is on the wire: LRH to VCRC, or the whole Ethernet frame.
+    /// A request packet: its wire bytes (LRH to VCRC, or the whole Ethernet frame).
     Request,
-    /// The same of READ responses and atomic acknowledgements.
+    /// A READ response or atomic acknowledgement: its wire bytes.
     Response,
-    /// The same of ACKs and NAKs.
+    /// An ACK or NAK: its wire bytes.
     Acknowledge,
-    /// The payload of a message sent by SEND.
+    /// A message sent by SEND: its payload.
     Send,
-    /// That of an RDMA WRITE.
+    /// An RDMA WRITE: its payload.
     Write,
-    /// What an RDMA READ asks for.
+    /// An RDMA READ: the requested length.
     Read,
-    /// What an atomic works on.
+    /// An atomic operation: the size of its operand.
     Atomic,
-    /// The payload of an unreliable datagram.
+    /// An unreliable datagram: its payload.
     Datagram,
-    /// An MPI message, point-to-point.
+    /// A point-to-point MPI message.
     PointToPoint,
     /// An MPI message of a collective operation.
     Collective,
 }
 
 impl SizeOf {
-    /// All of them, in the order of their discriminants.
+    /// All categories, in the order of their discriminants.
     pub const ALL: [Self; 10] = [
         Self::Request,
         Self::Response,
@@ -48,18 +49,19 @@ impl SizeOf {
         Self::Collective,
     ];
 
-    /// Packets by turn; those without a number have no first sight, so they have no size here.
+    /// The category of a packet with this role. Packets without a sequence number have none,
+    /// because their first observation is unknown.
     #[must_use]
-    pub const fn packet(turn: Turn) -> Option<Self> {
-        match turn {
-            Turn::Request => Some(Self::Request),
-            Turn::Response => Some(Self::Response),
-            Turn::Acknowledge => Some(Self::Acknowledge),
-            Turn::Other => None,
+    pub const fn packet(role: PacketRole) -> Option<Self> {
+        match role {
+            PacketRole::Request => Some(Self::Request),
+            PacketRole::Response => Some(Self::Response),
+            PacketRole::Acknowledge => Some(Self::Acknowledge),
+            PacketRole::Other => None,
         }
     }
 
-    /// Messages of the transport.
+    /// The category of a transport message with this verb.
     #[must_use]
     pub const fn message(verb: Verb) -> Self {
         match verb {
@@ -71,7 +73,7 @@ impl SizeOf {
         }
     }
 
-    /// Which distribution it belongs to, as named in outputs: each thing is counted once in each.
+    /// Name of the distribution in outputs; each thing counts once per distribution.
     #[must_use]
     pub const fn distribution(self) -> &'static str {
         match self {
@@ -102,7 +104,7 @@ impl SizeOf {
 /// Sizes of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeSums {
-    /// How many.
+    /// Number of things.
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -113,7 +115,7 @@ pub struct SizeSums {
 }
 
 impl SizeSums {
-    /// One thing of a size.
+    /// Sums of a single size.
     #[must_use]
     pub const fn one(bytes: u64) -> Self {
         Self { count: 1, bytes, smallest_bytes: bytes, largest_bytes: bytes }
@@ -123,36 +125,36 @@ impl SizeSums {
 impl AddAssign for SizeSums {
     fn add_assign(&mut self, other: Self) {
         self.count += other.count;
-        // Lengths of MPI messages are what envelopes state: a broken capture may state anything.
+        // Lengths of MPI messages come from envelopes: a damaged capture may contain any value.
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.smallest_bytes = self.smallest_bytes.min(other.smallest_bytes);
         self.largest_bytes = self.largest_bytes.max(other.largest_bytes);
     }
 }
 
-/// Sizes by what they are of and by class. There is a handful, which are looked for one by one; but the next size is likely to be of the class of the last, so
-/// that is remembered for each of a few things which come in turns.
+/// Sums by category and class. They are few and found by linear search. The next size of a category
+/// is likely in the same class as the last one, so the last position is kept per packet role.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sizes<K> {
-    entries: Vec<Entry<K>>,
-    /// Where the last of each thing was found.
+    entries: Vec<SizeEntry<K>>,
+    /// Position of the last sums, by packet role.
     #[serde(skip)]
-    last: [u8; Turn::COUNT],
+    last: [u8; PacketRole::COUNT],
 }
 
-/// What the sizes are of, their class, and their sums.
-type Entry<K> = ((K, SizeClass), SizeSums);
+/// Category and class with their sums.
+type SizeEntry<K> = ((K, SizeClass), SizeSums);
 
 impl<K> Default for Sizes<K> {
     fn default() -> Self {
-        Self { entries: Vec::new(), last: [0; Turn::COUNT] }
+        Self { entries: Vec::new(), last: [0; PacketRole::COUNT] }
     }
 }
 
 impl<K: Copy + Ord> Sizes<K> {
-    /// Adds one thing of a size. `thing` tells apart those that come in turns.
+    /// Adds one size. `thing` selects which last position is used.
     #[inline]
-    pub fn record(&mut self, thing: Turn, of: K, bytes: u64) {
+    pub fn record(&mut self, thing: PacketRole, of: K, bytes: u64) {
         let key = (of, SizeClass::of(bytes));
         let last = &mut self.last[thing as usize];
         match self.entries.get_mut(usize::from(*last)) {
@@ -164,18 +166,18 @@ impl<K: Copy + Ord> Sizes<K> {
         }
     }
 
-    /// Adds sums of a class.
+    /// Adds the sums of a class.
     pub fn add(&mut self, key: (K, SizeClass), sums: SizeSums) {
         self.place(key, sums);
     }
 
-    /// The same, and where they are.
+    /// Adds the sums of a class and returns their position.
     fn place(&mut self, key: (K, SizeClass), sums: SizeSums) -> usize {
         if let Some(at) = self.entries.iter().position(|(of, _)| *of == key) {
             self.entries[at].1 += sums;
             return at;
         }
-        // Room for what is there: there may be many connections.
+        // Grow in small steps: there may be many connections.
         if self.entries.len() == self.entries.capacity() {
             self.entries.reserve_exact(2);
         }
@@ -183,7 +185,7 @@ impl<K: Copy + Ord> Sizes<K> {
         self.entries.len() - 1
     }
 
-    /// Adds all of another.
+    /// Adds all sums of another list.
     pub fn merge(&mut self, other: Self) {
         for (key, sums) in other.entries {
             self.add(key, sums);
@@ -196,20 +198,20 @@ impl<K: Copy + Ord> Sizes<K> {
         self.entries.len()
     }
 
-    /// True without any.
+    /// True if there are no classes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The sums, in no order.
+    /// The sums, unsorted.
     pub fn iter(&self) -> impl Iterator<Item = (&(K, SizeClass), &SizeSums)> {
         self.entries.iter().map(|(key, sums)| (key, sums))
     }
 
-    /// The sums, sorted by what they are of and by class.
+    /// The sums, sorted by category and class.
     #[must_use]
-    pub fn into_sorted(self) -> Vec<Entry<K>> {
+    pub fn into_sorted(self) -> Vec<SizeEntry<K>> {
         let mut all = self.entries;
         all.sort_unstable_by_key(|(key, _)| *key);
         all
@@ -224,7 +226,7 @@ mod tests {
     #[test]
     fn a_class_has_its_sum_and_extremes() {
         let mut sizes = Sizes::default();
-        [64, 127, 100, 128].iter().for_each(|bytes| sizes.record(Turn::Request, SizeOf::Send, *bytes));
+        [64, 127, 100, 128].iter().for_each(|bytes| sizes.record(PacketRole::Request, SizeOf::Send, *bytes));
         let sorted = sizes.into_sorted();
         let expected = SizeSums { count: 3, bytes: 291, smallest_bytes: 64, largest_bytes: 127 };
         assert_eq!(sorted[0], ((SizeOf::Send, SizeClass::of(64)), expected));
@@ -233,21 +235,21 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order and however cut, the sums are those of all sizes.
+        /// Neither the order nor a split of the sizes changes the sums.
         #[test]
-        fn order_and_cuts_do_not_matter(
+        fn order_and_splits_do_not_matter(
             values in prop::collection::vec((0usize..SizeOf::ALL.len(), any::<u32>()), 0..60),
-            cut in 0usize..60,
+            split in 0usize..60,
         ) {
             let of = |values: &[(usize, u32)]| {
                 let mut sizes = Sizes::default();
-                let things = [Turn::Request, Turn::Response, Turn::Acknowledge, Turn::Other];
+                let things = [PacketRole::Request, PacketRole::Response, PacketRole::Acknowledge, PacketRole::Other];
                 values.iter().for_each(|&(of, bytes)| sizes.record(things[of % 4], SizeOf::ALL[of], u64::from(bytes)));
                 sizes
             };
-            let cut = cut.min(values.len());
-            let mut joined = of(&values[cut..]);
-            joined.merge(of(&values[..cut]));
+            let split = split.min(values.len());
+            let mut joined = of(&values[split..]);
+            joined.merge(of(&values[..split]));
             prop_assert_eq!(joined.into_sorted(), of(&values).into_sorted());
         }
     }

@@ -1,15 +1,17 @@
-//! Messages by what their envelope says: communicator, sender in it, and tag. What a trace of the application is held against.
+//! MPI messages by envelope: communicator, sender and tag. Compared with traces of the application.
 //!
-//! A program uses few tags as a rule, so a connection has few streams. One that numbers its messages by tag would have any number of them:
-//! what finds no place is counted without tag and communicator.
+//! Most programs use few tags, so a connection has few streams. A program that numbers its messages
+//! by tag would have any number of streams; messages beyond the limit are counted without tag and
+//! communicator.
 
-use super::{Few, MpiMessage, PacketRecord};
-use ibscope_parsers::mpi::{Form, Identity, Matching};
+use super::{MpiMessage, PacketRecord, VecMap};
+use ibscope_parsers::mpi::{Identity, LibraryStack, MatchFields};
 use serde::{Deserialize, Serialize};
 
-/// Streams of one connection that are kept apart.
-const MOST_OF_CONNECTION: usize = 1 << 10;
-/// First of the tags that Open MPI counts down, one for each nonblocking collective: they say nothing of the operation.
+/// Streams per connection.
+const MAX_STREAMS_PER_CONNECTION: usize = 1 << 10;
+/// First of the tags that Open MPI counts down, one per nonblocking collective. They do not
+/// identify the operation.
 const NONBLOCKING_TAG: i32 = -27;
 
 /// Messages of one stream.
@@ -19,7 +21,8 @@ pub struct StreamSums {
     pub messages: u64,
     /// Their MPI bytes.
     pub mpi_bytes: u64,
-    /// Time of the first and of the last envelope, nanoseconds since the epoch; `None` where none has a time.
+    /// Times of the first and last envelope, nanoseconds since the epoch; `None` if no envelope has
+    /// a time.
     pub times_ns: Option<(i64, i64)>,
 }
 
@@ -35,12 +38,13 @@ impl StreamSums {
     }
 }
 
-/// The streams of one connection, by form and envelope as they stand on the wire.
+/// Streams of one connection, by library stack and match fields as on the wire.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Streams(Few<(Form, Matching), StreamSums>);
+pub struct Streams(VecMap<(LibraryStack, MatchFields), StreamSums>);
 
 impl Streams {
-    /// Adds a message. `room` is how many new streams there may be in all; where there are too many it counts in none.
+    /// Adds a message. `room` is the number of streams that may still be added in all; without room
+    /// the message is added to none.
     pub fn record(&mut self, message: &MpiMessage, room: &mut usize) {
         let time_ns = (message.time_ns != PacketRecord::NO_TIME).then_some(message.time_ns);
         let sums = StreamSums {
@@ -48,36 +52,36 @@ impl Streams {
             mpi_bytes: message.mpi_bytes,
             times_ns: time_ns.map(|time_ns| (time_ns, time_ns)),
         };
-        let key = (message.form, plain(message.envelope.matching));
+        let key = (message.form, merge_nonblocking_tags(message.envelope.matching));
         if let Some(stream) = self.0.get_mut(&key) {
             stream.merge(sums);
-        } else if *room > 0 && self.0.len() < MOST_OF_CONNECTION {
+        } else if *room > 0 && self.0.len() < MAX_STREAMS_PER_CONNECTION {
             *room -= 1;
             self.0.or_insert_with(key, || sums);
         }
     }
 
-    /// Adds those of another part of the connection.
+    /// Adds the streams of another part of the connection.
     pub fn merge(&mut self, other: Self) {
         for (key, sums) in other.0 {
             self.0.join(key, sums, StreamSums::merge);
         }
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = (Form, Matching, StreamSums)> + '_ {
+    /// All streams.
+    pub fn iter(&self) -> impl Iterator<Item = (LibraryStack, MatchFields, StreamSums)> + '_ {
         self.0.iter().map(|(&(form, matching), &sums)| (form, matching, sums))
     }
 }
 
-/// The same envelope with one tag for all nonblocking collectives, where Open MPI is the only one to have such tags.
-fn plain(matching: Matching) -> Matching {
+/// Replaces the tags of nonblocking collectives by one tag. Only Open MPI has such tags.
+fn merge_nonblocking_tags(matching: MatchFields) -> MatchFields {
     match matching {
-        Matching::UcxTag(tag) if (tag.cast_signed() >> 40) < i64::from(NONBLOCKING_TAG) => Matching::UcxTag(
+        MatchFields::UcxTag(tag) if (tag.cast_signed() >> 40) < i64::from(NONBLOCKING_TAG) => MatchFields::UcxTag(
             ((i64::from(NONBLOCKING_TAG) << 40) | (tag.cast_signed() & 0xFF_FFFF_FFFF)).cast_unsigned(),
         ),
-        Matching::Named(identity) if identity.collective && identity.tag < NONBLOCKING_TAG => {
-            Matching::Named(Identity { tag: NONBLOCKING_TAG, ..identity })
+        MatchFields::Named(identity) if identity.collective && identity.tag < NONBLOCKING_TAG => {
+            MatchFields::Named(Identity { tag: NONBLOCKING_TAG, ..identity })
         }
         other => other,
     }
@@ -90,9 +94,9 @@ mod tests {
 
     fn message(tag: i64, bytes: u64, time_ns: i64) -> MpiMessage {
         // Open MPI: rank 3 on context 5.
-        let matching = Matching::UcxTag((tag << 40 | 3 << 20 | 5).cast_unsigned());
-        let envelope = Envelope { matching, length: Length::Stated(bytes), sequence: None };
-        MpiMessage { form: Form::UcxVerbs, envelope, mpi_bytes: bytes, time_ns }
+        let matching = MatchFields::UcxTag((tag << 40 | 3 << 20 | 5).cast_unsigned());
+        let envelope = Envelope { matching, length: Length::Explicit(bytes), sequence: None };
+        MpiMessage { form: LibraryStack::UcxVerbs, envelope, mpi_bytes: bytes, time_ns }
     }
 
     #[test]
@@ -108,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn nonblocking_collectives_are_one_stream_and_room_is_bounded() {
+    fn nonblocking_collectives_are_one_stream_and_room_is_limited() {
         let (mut streams, mut room) = (Streams::default(), 3);
         (-200..=-27).for_each(|tag| streams.record(&message(tag, 4, 1), &mut room));
         let all: Vec<_> = streams.iter().collect();
@@ -120,11 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_a_connection_are_bounded() {
-        for tags in [MOST_OF_CONNECTION, MOST_OF_CONNECTION + 1] {
+    fn streams_of_a_connection_are_limited() {
+        for tags in [MAX_STREAMS_PER_CONNECTION, MAX_STREAMS_PER_CONNECTION + 1] {
             let (mut streams, mut room) = (Streams::default(), usize::MAX);
             (0..tags as i64).for_each(|tag| streams.record(&message(tag, 4, 1), &mut room));
-            assert_eq!((streams.iter().count(), usize::MAX - room), (MOST_OF_CONNECTION, MOST_OF_CONNECTION));
+            assert_eq!(
+                (streams.iter().count(), usize::MAX - room),
+                (MAX_STREAMS_PER_CONNECTION, MAX_STREAMS_PER_CONNECTION)
+            );
         }
     }
 }

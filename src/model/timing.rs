@@ -1,27 +1,27 @@
-//! What times are measured between, of what, and how they are kept apart.
+//! The times that are measured, and the keys that they are grouped by.
 
 use ibscope_parsers::ib::{Opcode, Service};
-use ibscope_parsers::mpi::{Form, Matching, TagLayout};
+use ibscope_parsers::mpi::{LibraryStack, MatchFields, TagLayout};
 use serde::{Deserialize, Serialize};
 
-/// From which moment to which; all of them as the capture's clock stamped the packets.
+/// Start and end of a time, by the capture timestamps of packets.
 ///
 /// ```text
-/// requester  |--First--Middle--Last---------------------|--First ...        READ--------------------
-///            |<----- message ----->|<-- acknowledged -->|                      |<- first response ->|
-/// responder  |---------------------------------ACK------|                      |----First------Last-|
-///            |<--------------- interval --------------->|                      |<- last response -------->|
+/// requester  |--First--Middle--Last-------------------|--First ...   READ--------------------
+///            |<----- message ----->|<- acknowledged ->|                 |<- first response ->|
+/// responder  |-------------------------------ACK------|                 |----First------Last-|
+///            |<-------------- interval -------------->|                 |<- last response ---->|
 ///
-/// sender     |--ready to send------------------------------First--data--Last--------------------------------|
-///            |<--------- rendezvous request ----------->|<- rendezvous data ->|<- rendezvous completion ->|
-/// receiver   |----------------READ, or clear to send-----------------Last---------------------done--------|
-///            |<------------------------- MPI message ---------------------->|
+/// sender     |--ready-to-send--------------------First--data--Last------------------------------|
+///            |<---- rendezvous request ------>|<- rendezvous data ->|<- rendezvous completion ->|
+/// receiver   |----------READ, or clear-to-send-------------Last---------------------done--------|
+///            |<-------------------- MPI message ----------------->|
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Interval {
-    /// Last packet of a message that asks for it -> the ACK that covers it. One ACK may complete several messages. Sent again, the message counts
-    /// from its first transmission.
+    /// Last packet of a message that requests an ACK -> the ACK that covers it. One ACK may
+    /// complete several messages. A retransmitted message counts from its first transmission.
     Acknowledged,
     /// READ request -> first packet of its response.
     FirstResponse,
@@ -31,27 +31,30 @@ pub enum Interval {
     Message,
     /// First packet of a message -> first packet of the next one on the same connection.
     Interval,
-    /// Packet at the port of its sender -> the same packet at the port of its receiver, where one capture holds both.
+    /// Packet at the port of its sender -> the same packet at the port of its receiver, if one
+    /// capture contains both.
     Transit,
-    /// First packet of the ready to send of a rendezvous -> first packet of its data, which are those that follow in other messages, READ responses or WRITEs.
+    /// First packet of the ready-to-send of a rendezvous -> first packet of its data, in later
+    /// messages, READ responses or WRITEs.
     RendezvousRequest,
     /// First -> last packet of the data of a rendezvous.
     RendezvousData,
-    /// Last packet of the data of a rendezvous -> the library's message that says that they are there, at the sender's port. Not all ways of
-    /// sending data have one.
+    /// Last packet of the data of a rendezvous -> the library's completion notice, at the sender's
+    /// port. Not every protocol has one.
     RendezvousCompletion,
-    /// First packet of an MPI message at its sender's port -> its last one at its receiver's port, where the captures hold both.
+    /// First packet of an MPI message at its sender's port -> its last packet at its receiver's
+    /// port, if the captures contain both.
     MpiMessage,
 }
 
 impl Interval {
-    /// True for the times that a requester waits until its request is done: these are kept over time as well.
+    /// True for response times, which a requester waits for: they also get a time series.
     #[must_use]
-    pub const fn is_answer(self) -> bool {
+    pub const fn is_response_time(self) -> bool {
         matches!(self, Self::Acknowledged | Self::LastResponse)
     }
 
-    /// All of them, in the order of their discriminants.
+    /// All intervals, in the order of their discriminants.
     pub const ALL: [Self; 10] = [
         Self::Acknowledged,
         Self::FirstResponse,
@@ -65,9 +68,9 @@ impl Interval {
         Self::MpiMessage,
     ];
 
-    /// True for times of MPI messages: shown only where a library is believed.
+    /// True for times of MPI messages: shown only if a library was detected.
     #[must_use]
-    pub const fn is_of_mpi(self) -> bool {
+    pub const fn requires_detection(self) -> bool {
         matches!(self, Self::RendezvousRequest | Self::RendezvousData | Self::RendezvousCompletion | Self::MpiMessage)
     }
 
@@ -89,27 +92,27 @@ impl Interval {
     }
 }
 
-/// What is measured.
+/// The operation that transfers data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Verb {
-    /// SEND.
+    /// SEND on a connected queue pair.
     Send,
-    /// RDMA WRITE.
+    /// RDMA WRITE by the sender of the data.
     Write,
-    /// RDMA READ.
+    /// RDMA READ by the receiver of the data.
     Read,
-    /// Atomic operations.
+    /// Compare and swap, fetch and add, atomic write. Never an MPI message.
     Atomic,
     /// Unreliable datagrams.
     Datagram,
 }
 
 impl Verb {
-    /// All of them, in the order of their discriminants.
+    /// All verbs, in the order of their discriminants.
     pub const ALL: [Self; 5] = [Self::Send, Self::Write, Self::Read, Self::Atomic, Self::Datagram];
 
-    /// The name used in outputs.
+    /// The name in outputs of times and sizes.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -121,7 +124,19 @@ impl Verb {
         }
     }
 
-    /// The verb of a request, or of the READ and atomic that a response answers.
+    /// The name in outputs of single messages.
+    #[must_use]
+    pub const fn lowercase_name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Write => "write",
+            Self::Read => "read",
+            Self::Atomic => "atomic",
+            Self::Datagram => "datagram",
+        }
+    }
+
+    /// The verb of a request, or of the READ or atomic that a response belongs to.
     #[must_use]
     pub fn of(opcode: Opcode) -> Option<Self> {
         if opcode.service() == Service::Ud {
@@ -140,7 +155,7 @@ impl Verb {
     }
 }
 
-/// Lengths from one power of two to the next.
+/// A class of lengths, from one power of two to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct SizeClass(u8);
@@ -149,7 +164,7 @@ impl TryFrom<u8> for SizeClass {
     type Error = &'static str;
 
     fn try_from(class: u8) -> Result<Self, Self::Error> {
-        if u32::from(class) <= u64::BITS { Ok(Self(class)) } else { Err("no length is in this class") }
+        if u32::from(class) <= u64::BITS { Ok(Self(class)) } else { Err("the size class is above 64, the largest one") }
     }
 }
 
@@ -173,51 +188,53 @@ impl SizeClass {
     }
 }
 
-/// What a histogram of times is of.
+/// The key of a histogram of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TimingKey {
-    /// From which moment to which.
+    /// Start and end.
     pub interval: Interval,
-    /// Of what.
+    /// Operation.
     pub verb: Verb,
-    /// How long the messages are (packets, where single packets are measured).
+    /// Size class of the messages, or of the packets where single packets are measured.
     pub size: SizeClass,
 }
 
-/// What must be believed of a connection for a time of its MPI messages to count: their form, and that they are the application's under the
-/// layout of its tags.
+/// The detection result that a time of MPI messages requires of its connection: this library stack,
+/// with a tag layout under which the message belongs to the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Claim {
-    form: Form,
-    /// Layouts under which they are the application's, one bit each.
+pub struct RequiredDetection {
+    form: LibraryStack,
+    /// Layouts under which the message belongs to the application, one bit each.
     layouts: u8,
 }
 
-impl Claim {
-    /// The claim of a message to be one of MPI.
+impl RequiredDetection {
+    /// The requirement of a message.
     #[must_use]
-    pub fn of(form: Form, matching: Matching) -> Self {
+    pub fn of(form: LibraryStack, matching: MatchFields) -> Self {
         let reads = |layout: &TagLayout| matching.identity(*layout).is_some();
         let layouts = TagLayout::ALL.into_iter().filter(reads).fold(0, |bits, layout| bits | 1 << layout as u8);
         Self { form, layouts }
     }
 
-    /// True where this is what is believed.
+    /// True if the detected stack and layout meet the requirement.
     #[must_use]
-    pub fn holds(self, (form, layout): (Form, TagLayout)) -> bool {
+    pub fn is_met_by(self, (form, layout): (LibraryStack, TagLayout)) -> bool {
         self.form == form && self.layouts & 1 << layout as u8 != 0
     }
 }
 
-/// Which sights of the packets a time was measured between. At a sink that holds both ports, the first sight of a packet is at its sender's
-/// port and the second at its receiver's, so what answers is taken from its second sight there.
+/// The observations that a time was measured between. At a mirror sink of both ports, the first
+/// observation of a packet is at its sender's port and the second at its receiver's. A response
+/// counts there from its second observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Sight {
-    /// Of one port: first sights only. Right where a capture holds each packet once.
-    Alone,
-    /// First sight of what asks, second of what answers. Right where a capture holds each packet twice.
-    Twice,
-    /// Either: packets of one sender alone.
+pub enum ObservedPorts {
+    /// One port: first observations only. Valid if the capture contains every packet once.
+    OnePort,
+    /// First observation of the request, second of the response. Valid if the capture contains
+    /// every packet twice.
+    BothPorts,
+    /// Valid in both cases: packets of one sender only.
     Any,
 }
 
@@ -226,15 +243,15 @@ pub enum Sight {
 pub struct Timing {
     /// Number of the connection of the request within its tracker.
     pub connection: u32,
-    /// What it is of.
+    /// Interval, verb and size class.
     pub key: TimingKey,
-    /// What it claims, where it is of MPI messages.
-    pub claim: Option<Claim>,
-    /// Which sights it lies between.
-    pub sight: Sight,
-    /// When it began, in nanoseconds since the epoch.
+    /// Required detection, for times of MPI messages.
+    pub required_detection: Option<RequiredDetection>,
+    /// The observations that it was measured between.
+    pub observed_ports: ObservedPorts,
+    /// Its start, in nanoseconds since the epoch.
     pub from_ns: i64,
-    /// The time in nanoseconds; a clock that steps back gives 0.
+    /// The time in nanoseconds; 0 if the clock stepped back.
     pub ns: u64,
 }
 
@@ -243,12 +260,12 @@ impl Timing {
     #[must_use]
     pub fn between(
         connection: u32,
-        (key, claim): (TimingKey, Option<Claim>),
-        sight: Sight,
+        (key, required_detection): (TimingKey, Option<RequiredDetection>),
+        observed_ports: ObservedPorts,
         (from_ns, to_ns): (i64, i64),
     ) -> Self {
         // Clocks may step back.
         let ns = u64::try_from(to_ns.saturating_sub(from_ns)).unwrap_or(0);
-        Self { connection, key, claim, sight, from_ns, ns }
+        Self { connection, key, required_detection, observed_ports, from_ns, ns }
     }
 }

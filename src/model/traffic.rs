@@ -1,10 +1,13 @@
-//! Connections, what was seen of them, and the sums over them.
+//! Connections: observations of their packets, evidence from their messages, and sums.
 
-use super::health::{BriefHealth, Observed};
-use super::profile::{Repeats, Traffic};
-use super::{Claim, ConnectionKey, Few, MpiMessage, RdmaSums, Recorder, SizeOf, Sizes, Streams, TimingKey, Turn};
+use super::health::{BriefHealth, HealthEvents};
+use super::profile::{RetransmissionSums, Traffic};
+use super::{
+    ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SizeOf, Sizes, Streams, TimingKey,
+    VecMap,
+};
 use ibscope_parsers::mpi::nccl::Release;
-use ibscope_parsers::mpi::{Envelope, Form, Identity, Matching, Operation, TagLayout};
+use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -12,45 +15,47 @@ use std::collections::BTreeMap;
 use std::hash::Hash;
 use std::ops::AddAssign;
 
-/// What the flow stage says of one packet.
+/// Result of the flow stage for one packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct PacketObservation {
     /// Dense number of the packet's connection within its tracker.
     pub connection: u32,
-    /// Its turn.
-    pub turn: Turn,
-    /// How often this packet (same connection, turn and PSN) has been seen in this file, this time included: 1, 2, ...
+    /// Its role.
+    pub role: PacketRole,
+    /// Number of this observation of the packet (same connection, role and PSN) in this file: 1, 2,
+    /// ...
     pub occurrence: u32,
-    /// A transport message starts to count with this packet: Last or Only of SEND and WRITE, READ, atomic and FLUSH
-    /// requests, datagrams.
+    /// The packet counts as a transport message: Last or Only of SEND and WRITE, READ, atomic and
+    /// FLUSH requests, datagrams.
     pub counts_message: bool,
 }
 
-/// What the first packet of a transport message showed of an MPI library.
+/// Classification of the first packet of a transport message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// A message of this form, with an envelope or without.
-    Recognised(Form, Option<Envelope>),
-    /// The same message again, under a new transport number (UCX over UD).
-    Repeated,
-    /// Nothing that is known.
+pub enum StartEvent {
+    /// A message of this library stack, with or without an envelope.
+    Recognized(LibraryStack, Option<Envelope>),
+    /// A retransmission under a new PSN (UCX over UD).
+    Retransmitted,
+    /// A message of no known library.
     Unknown,
 }
 
-/// Layouts under which the envelopes of a form can be read: only tags leave a choice.
+/// Tag layouts that the envelopes of a stack may have; only stacks with UCX-style tags have
+/// several.
 #[must_use]
-pub const fn readings(form: Form) -> &'static [TagLayout] {
+pub const fn tag_layouts(form: LibraryStack) -> &'static [TagLayout] {
     if form.carries_tags() { &TagLayout::ALL } else { &[TagLayout::ALL[0]] }
 }
 
-/// MPI messages and their length, told apart by what decides later what they are.
+/// A class of MPI messages, by the properties that are interpreted later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MpiClass {
-    /// Layout of the messages.
-    pub form: Form,
-    /// Operation that they belong to, by layout of the tag in the order of [`TagLayout::ALL`]; `None`: under that layout they are no
-    /// messages of the application.
-    pub operation: [Option<Operation>; TagLayout::ALL.len()],
+    /// Library stack of the messages.
+    pub form: LibraryStack,
+    /// Operation by tag layout, in the order of [`TagLayout::ALL`]; `None` if under that layout the
+    /// messages do not belong to the application.
+    pub operation: [Option<MpiOperation>; TagLayout::ALL.len()],
 }
 
 impl MpiClass {
@@ -63,17 +68,18 @@ impl MpiClass {
     }
 }
 
-/// A group of processes in which ranks are counted.
+/// A group of processes in which ranks are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Communicator {
     /// `MPI_COMM_WORLD`.
     World,
-    /// Another one, by its context id. Disjoint communicators may share one.
+    /// Another communicator, by its context id. Disjoint communicators may have the same id.
     Context(u32),
 }
 
 impl Communicator {
-    /// The communicator that an envelope names. MPICH's contexts of collective operations are joined with those of the rest.
+    /// The communicator of an envelope. MPICH's contexts for collective operations are merged with
+    /// the point-to-point ones.
     #[must_use]
     pub const fn of(identity: &Identity, layout: TagLayout) -> Self {
         match layout {
@@ -84,43 +90,46 @@ impl Communicator {
     }
 }
 
-/// What the first packets of a connection's messages said of the library and of the sender's rank.
+/// Evidence for the library and the sender's rank in the first packets of a connection's messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Votes {
-    /// Those with an envelope, by form.
-    pub enveloped: [u64; Form::ALL.len()],
-    /// Those that belong to a library and carry no envelope, by form.
-    pub bare: [u64; Form::ALL.len()],
-    /// Envelopes by form, tag layout, communicator and the sender's rank in it. At most [`Votes::MAX_RANKS`] ranks of each form and
-    /// layout on `MPI_COMM_WORLD`, and as many on all others together.
-    pub ranks: Few<(Form, TagLayout, Communicator, u32), u64>,
-    /// Envelopes on `MPI_COMM_WORLD` that found no place in `ranks`, by tag layout.
-    pub crowded: [u64; TagLayout::ALL.len()],
-    /// Envelopes whose rank or tag is larger than any in real use, by tag layout.
+    /// First packets with an envelope, by stack.
+    pub enveloped: [u64; LibraryStack::ALL.len()],
+    /// First packets of a library without an envelope, by stack.
+    pub bare: [u64; LibraryStack::ALL.len()],
+    /// Envelopes by stack, tag layout, communicator and the sender's rank in it. At most
+    /// [`Votes::MAX_RANKS`] ranks on `MPI_COMM_WORLD` per stack and layout, and as many on all
+    /// other communicators together.
+    pub ranks: VecMap<(LibraryStack, TagLayout, Communicator, u32), u64>,
+    /// Envelopes on `MPI_COMM_WORLD` beyond that limit, by tag layout.
+    pub uncounted_ranks: [u64; TagLayout::ALL.len()],
+    /// Envelopes with a rank or tag larger than in real use, by tag layout.
     pub implausible: [u64; TagLayout::ALL.len()],
-    /// Highest rank that an envelope named on any communicator, by tag layout.
+    /// Highest rank in an envelope on any communicator, by tag layout.
     pub highest_rank: [u32; TagLayout::ALL.len()],
-    /// Messages that the library numbers, by communicator. At most [`Votes::MAX_NUMBERED`] communicators.
-    pub numbered: Few<u32, Numbered>,
+    /// Spans of the library's sequence numbers, by communicator. At most
+    /// [`Votes::MAX_SEQUENCE_SPANS`] communicators.
+    pub sequence_spans: VecMap<u32, SequenceSpan>,
 }
 
-/// Messages of one communicator by the numbers that the library gives to all that one process sends another.
+/// Messages of one communicator, with the sequence numbers that the library gives to the messages
+/// from one process to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Numbered {
-    /// Lowest number; the one that was seen first is below 65 536.
+pub struct SequenceSpan {
+    /// Lowest unwrapped number; the first observed number is below 65 536.
     pub first: i64,
-    /// Highest number; those of 16 bits are taken on from the highest before.
+    /// Highest unwrapped number; a 16-bit number is unwrapped relative to the highest one before.
     pub last: i64,
-    /// Messages seen.
+    /// Observed messages.
     pub messages: u64,
 }
 
-impl Numbered {
+impl SequenceSpan {
     fn one(number: i64) -> Self {
         Self { first: number, last: number, messages: 1 }
     }
 
-    /// Adds messages that came later, by their own count from 0 on.
+    /// Adds a span of later messages, which was unwrapped separately.
     fn add(&mut self, later: Self) {
         let nearest = self.last + i64::from((later.first as u16).wrapping_sub(self.last as u16).cast_signed());
         let by = nearest - later.first;
@@ -130,38 +139,39 @@ impl Numbered {
     }
 }
 
-/// What the messages of a connection have shown of MPI.
+/// MPI results of a connection.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct MpiSeen {
+pub struct MpiTotals {
     /// Messages and MPI bytes by class.
-    pub sums: Few<MpiClass, MpiSums>,
-    /// What they said of library and rank.
+    pub sums: VecMap<MpiClass, MpiSums>,
+    /// Evidence for library and rank.
     pub votes: Votes,
     /// Their sizes by class.
     pub sizes: Sizes<MpiClass>,
     /// Messages by envelope.
     pub streams: Streams,
-    /// Which shares of NCCL's messages it has carried, where that is known.
-    pub shares: Shares,
+    /// Shares of NCCL messages that the connection carried, if known.
+    pub shares: NcclShares,
 }
 
-/// Shares of NCCL's messages: a message may be split over several connections, and each of these counts it.
+/// Shares of NCCL messages: a message may be split over several connections, each of which counts
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shares {
-    /// Those that begin a message.
+pub struct NcclShares {
+    /// Shares that start a message.
     pub first: u64,
-    /// Those that continue one that another connection begins.
+    /// Shares that continue a message that starts on another connection.
     pub later: u64,
 }
 
-impl AddAssign for Shares {
+impl AddAssign for NcclShares {
     fn add_assign(&mut self, other: Self) {
         self.first += other.first;
         self.later += other.later;
     }
 }
 
-impl MpiSeen {
+impl MpiTotals {
     fn merge(&mut self, later: Self) {
         self.shares += later.shares;
         for (class, sums) in later.sums {
@@ -174,57 +184,59 @@ impl MpiSeen {
 }
 
 impl Votes {
-    /// Of a connection whose messages have shown nothing.
+    /// Votes of a connection without MPI messages.
     const NONE: Self = Self {
         enveloped: [0; _],
         bare: [0; _],
-        ranks: Few::new(),
-        crowded: [0; _],
+        ranks: VecMap::new(),
+        uncounted_ranks: [0; _],
         implausible: [0; _],
         highest_rank: [0; _],
-        numbered: Few::new(),
+        sequence_spans: VecMap::new(),
     };
 
-    /// A connection belongs to one process, so a few ranks are room enough to see that they contradict each other.
+    /// Ranks per connection: it belongs to one process, so a few ranks are enough to show a
+    /// contradiction.
     pub const MAX_RANKS: usize = 16;
-    /// Programs have a few communicators; those of a broken capture are without number.
-    pub const MAX_NUMBERED: usize = 64;
-    /// Ranks and tags beyond these are not seen in real jobs: they tell a wrong reading of a tag.
+    /// Communicators per connection: programs have few, damaged captures any number.
+    pub const MAX_SEQUENCE_SPANS: usize = 64;
+    /// Ranks and tags beyond these do not occur in real jobs: they show that the tag layout is
+    /// wrong.
     const PLAUSIBLE_RANKS: u32 = 1 << 14;
     const PLAUSIBLE_TAGS: i32 = 1 << 20;
 
-    /// Counts the first packet of a message of a library.
-    pub fn start(&mut self, form: Form, envelope: Option<Envelope>) {
+    /// Counts the first packet of a library's message.
+    pub fn start(&mut self, form: LibraryStack, envelope: Option<Envelope>) {
         let Some(envelope) = envelope else {
             self.bare[form as usize] += 1;
             return;
         };
         self.enveloped[form as usize] += 1;
-        for &layout in readings(form) {
+        for &layout in tag_layouts(form) {
             self.envelope(form, layout, &envelope);
         }
-        if let (Some(sequence), Matching::Named(identity)) = (envelope.sequence, envelope.matching) {
-            self.number(identity.context, Numbered::one(sequence.into()));
+        if let (Some(sequence), MatchFields::Named(identity)) = (envelope.sequence, envelope.matching) {
+            self.number(identity.context, SequenceSpan::one(sequence.into()));
         }
     }
 
-    /// True where messages of further communicators than are followed were numbered: whether some of them are missing does not
-    /// show.
+    /// True if there were messages on communicators beyond the limit: missing ones among them are
+    /// not detected.
     #[must_use]
-    pub fn lacks_numbers(&self) -> bool {
-        let followed: u64 = self.numbered.iter().map(|(_, numbered)| numbered.messages).sum();
-        self.numbered.len() >= Self::MAX_NUMBERED && followed < self.enveloped[Form::Ob1 as usize]
+    pub fn misses_sequence_numbers(&self) -> bool {
+        let followed: u64 = self.sequence_spans.iter().map(|(_, numbered)| numbered.messages).sum();
+        self.sequence_spans.len() >= Self::MAX_SEQUENCE_SPANS && followed < self.enveloped[LibraryStack::Ob1 as usize]
     }
 
-    fn number(&mut self, context: u32, numbered: Numbered) {
-        if let Some(known) = self.numbered.get_mut(&context) {
+    fn number(&mut self, context: u32, numbered: SequenceSpan) {
+        if let Some(known) = self.sequence_spans.get_mut(&context) {
             known.add(numbered);
-        } else if self.numbered.len() < Self::MAX_NUMBERED {
-            self.numbered.or_insert_with(context, || numbered);
+        } else if self.sequence_spans.len() < Self::MAX_SEQUENCE_SPANS {
+            self.sequence_spans.or_insert_with(context, || numbered);
         }
     }
 
-    fn envelope(&mut self, form: Form, layout: TagLayout, envelope: &Envelope) {
+    fn envelope(&mut self, form: LibraryStack, layout: TagLayout, envelope: &Envelope) {
         let Some(identity) = envelope.matching.identity(layout) else { return };
         let at = layout as usize;
         self.implausible[at] +=
@@ -233,7 +245,7 @@ impl Votes {
         self.vote((form, layout, Communicator::of(&identity, layout), identity.rank), 1);
     }
 
-    /// Adds what another part of the connection said.
+    /// Adds the votes of another part of the connection.
     pub fn merge(&mut self, other: &Self) {
         for form in 0..self.enveloped.len() {
             self.enveloped[form] += other.enveloped[form];
@@ -242,97 +254,148 @@ impl Votes {
         for (key, count) in other.ranks.iter() {
             self.vote(*key, *count);
         }
-        for layout in 0..self.crowded.len() {
-            self.crowded[layout] += other.crowded[layout];
+        for layout in 0..self.uncounted_ranks.len() {
+            self.uncounted_ranks[layout] += other.uncounted_ranks[layout];
             self.implausible[layout] += other.implausible[layout];
             self.highest_rank[layout] = self.highest_rank[layout].max(other.highest_rank[layout]);
         }
-        for (context, numbered) in other.numbered.iter() {
+        for (context, numbered) in other.sequence_spans.iter() {
             self.number(*context, *numbered);
         }
     }
 
-    /// Envelopes by communicator and rank, of one form under one layout.
-    pub fn of(&self, form: Form, layout: TagLayout) -> impl Iterator<Item = (Communicator, u32, u64)> + '_ {
+    /// Envelopes by communicator and rank, for one stack and layout.
+    pub fn of(&self, form: LibraryStack, layout: TagLayout) -> impl Iterator<Item = (Communicator, u32, u64)> + '_ {
         self.ranks
             .range((form, layout, Communicator::World, 0)..=(form, layout, Communicator::Context(u32::MAX), u32::MAX))
             .map(|(&(_, _, communicator, rank), &count)| (communicator, rank, count))
     }
 
-    /// Envelopes on `MPI_COMM_WORLD` by rank, of one form under one layout.
-    pub fn world(&self, form: Form, layout: TagLayout) -> impl Iterator<Item = (u32, u64)> + '_ {
+    /// Envelopes on `MPI_COMM_WORLD` by rank, for one stack and layout.
+    pub fn world(&self, form: LibraryStack, layout: TagLayout) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.of(form, layout)
             .take_while(|(communicator, ..)| *communicator == Communicator::World)
             .map(|(_, rank, count)| (rank, count))
     }
 
-    fn vote(&mut self, key: (Form, TagLayout, Communicator, u32), count: u64) {
+    fn vote(&mut self, key: (LibraryStack, TagLayout, Communicator, u32), count: u64) {
         if let Some(votes) = self.ranks.get_mut(&key) {
             *votes += count;
             return;
         }
-        // The wrong reading of a tag gives any number of ranks and contexts: they must not crowd out those of the right one.
+        // A wrong tag layout gives any number of ranks and contexts, which must not displace those
+        // of the right one.
         let (form, layout, communicator, _) = key;
         let is_world = communicator == Communicator::World;
         let held = self.of(form, layout).filter(|(other, ..)| (*other == Communicator::World) == is_world).count();
         if held < Self::MAX_RANKS {
             *self.ranks.or_default(key) = count;
         } else if is_world {
-            self.crowded[layout as usize] += count;
+            self.uncounted_ranks[layout as usize] += count;
         }
     }
 }
 
-/// Messages of which something is missing.
+/// Counts of incomplete messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missing {
-    /// MPI messages that were begun and whose length is not known.
+pub struct MissingMessages {
+    /// MPI messages with a known start and an unknown length.
     pub mpi_incomplete: u64,
-    /// MPI messages whose rank was captured and whose tag or length was not.
-    pub mpi_cut: u64,
-    /// Transport messages of which packets are missing.
+    /// MPI messages with a captured rank, but without tag or length.
+    pub mpi_truncated: u64,
+    /// Transport messages with missing packets.
     pub with_gaps: u64,
-    /// Those of them whose first packet is missing.
+    /// Transport messages with a missing first packet.
     pub without_start: u64,
-    /// Messages given up because too many were open.
+    /// Messages evicted because too many were open.
     pub evicted: u64,
 }
 
-impl AddAssign for Missing {
+impl AddAssign for MissingMessages {
     fn add_assign(&mut self, other: Self) {
         self.mpi_incomplete += other.mpi_incomplete;
-        self.mpi_cut += other.mpi_cut;
+        self.mpi_truncated += other.mpi_truncated;
         self.with_gaps += other.with_gaps;
         self.without_start += other.without_start;
         self.evicted += other.evicted;
     }
 }
 
-/// What sequence numbers show of packets that a capture does not hold.
+/// Missing packets of a connection, by sequence numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
 pub struct Continuity {
-    /// Request packets between the first and the last one that were never seen.
+    /// Request packets, between the first and the last observed one, that were not observed.
     pub missing_requests: u64,
-    /// READ requests whose length in packets is unknown stand before some of the holes: these may be none. Or PSNs jump so far
-    /// that it is unknown what lies between. Or an input that does not count holds packets before or after those that do.
+    /// The missing packets are uncertain: READ requests of unknown length precede gaps, or PSNs
+    /// jump too far, or an input that does not count contains packets before or after those that
+    /// do.
     pub uncertain: bool,
     /// PSN of the first request.
     pub first_psn: Option<u32>,
-    /// Request packets, each once.
+    /// Request packets, without retransmissions.
     pub request_packets: u64,
-    /// READ response packets that the connection's READ requests ask for, at least.
-    pub asked_packets: u64,
-    /// READ responses and atomic acknowledgements, each once.
+    /// READ responses and atomic acknowledgements that the requests of the connection expect, at
+    /// least.
+    pub expected_responses: u64,
+    /// READ responses and atomic acknowledgements, without retransmissions.
     pub response_packets: u64,
-    /// Latest message sequence number in the acknowledgements on this connection: so many request messages of the
-    /// other direction has its receiver completed since the connection exists (AETH, InfiniBand Architecture 9.7.5).
+    /// Latest message sequence number in the ACKs of this connection: the number of request
+    /// messages of the other direction that its receiver has completed since the connection was set
+    /// up (AETH, InfiniBand Architecture 9.7.5).
     pub last_msn: Option<u32>,
-    /// The first request came again long after it was acknowledged: the queue pair number serves a second connection.
+    /// The first request was observed again much later: the queue pair number serves a second
+    /// connection.
     pub restarted: bool,
-    /// Datagrams that the library's own numbers show to be missing; `None` where there are no such numbers.
+    /// Missing datagrams by the library's own sequence numbers; `None` without such numbers.
     pub missing_datagrams: Option<u64>,
-    /// Datagrams before the first of the capture, by the same numbers.
+    /// Datagrams before the first one of the capture, by the same numbers.
     pub datagrams_before: u64,
+    /// PSN of the last request; the last PSN of its responses for a READ.
+    pub last_request: Option<u32>,
+    /// PSNs of the last ACK and the last response of this connection.
+    pub last_answers: [Option<u32>; 2],
+    /// Requests that ask for an ACK.
+    pub asking: PsnDigest,
+    /// ACKs of this connection, without NAKs.
+    pub acks: PsnDigest,
+    /// NAKs of this connection, PSN sequence error, about requests that the input had observed
+    /// once, and about requests that it had not observed.
+    pub naked_once: u64,
+    /// See [`Self::naked_once`].
+    pub naked_unobserved: u64,
+    /// Packets known to be lost on the fabric: observed at the sender's port and rejected as
+    /// missing by the receiver.
+    pub lost_on_fabric: u64,
+    /// The inputs that count hold every packet twice: they have two observation points.
+    pub is_observed_twice: bool,
+    /// Inputs that do not count observed the connection too: they may hold packets that the others
+    /// miss.
+    pub is_in_other_inputs: bool,
+    /// The ledgers overflowed.
+    pub has_overflowed: bool,
+}
+
+/// Digest of a set of PSNs: two sets with equal digests are equal. A sum, so that the order of the
+/// packets does not matter and parts add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PsnDigest(u64);
+
+impl PsnDigest {
+    /// Adds a PSN.
+    #[inline]
+    pub const fn add(&mut self, psn: u32) {
+        // The finalizer of splitmix64 spreads PSNs over 64 bits.
+        let mixed = (psn as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        self.0 = self.0.wrapping_add(mixed ^ mixed >> 31);
+    }
+
+    /// Adds the PSNs of a later part.
+    pub const fn join(&mut self, later: Self) {
+        self.0 = self.0.wrapping_add(later.0);
+    }
 }
 
 impl Continuity {
@@ -342,10 +405,22 @@ impl Continuity {
         self.uncertain |= later.uncertain;
         self.first_psn = self.first_psn.or(later.first_psn);
         self.request_packets += later.request_packets;
-        self.asked_packets += later.asked_packets;
+        self.expected_responses += later.expected_responses;
         self.response_packets += later.response_packets;
         self.last_msn = later.last_msn.or(self.last_msn);
         self.restarted |= later.restarted;
+        self.last_request = later.last_request.or(self.last_request);
+        for (own, later) in self.last_answers.iter_mut().zip(later.last_answers) {
+            *own = later.or(*own);
+        }
+        self.asking.join(later.asking);
+        self.acks.join(later.acks);
+        self.naked_once += later.naked_once;
+        self.naked_unobserved += later.naked_unobserved;
+        self.lost_on_fabric += later.lost_on_fabric;
+        self.is_observed_twice &= later.is_observed_twice;
+        self.is_in_other_inputs |= later.is_in_other_inputs;
+        self.has_overflowed |= later.has_overflowed;
         if self.missing_datagrams.is_none() {
             self.datagrams_before = later.datagrams_before;
         }
@@ -361,8 +436,8 @@ impl Continuity {
 pub struct ConnectionEnd {
     /// The connection.
     pub key: ConnectionKey,
-    /// Messages of which packets are missing.
-    pub missing: Missing,
+    /// Counts of incomplete messages.
+    pub missing: MissingMessages,
     /// Gaps that sequence numbers show; the reduction fills in the counts of observed packets.
     pub continuity: Continuity,
     /// The ledgers overflowed.
@@ -370,16 +445,16 @@ pub struct ConnectionEnd {
     /// Votes of responses for the sender's queue pair: by PSN, and by repeated request numbers.
     pub partners: [Vec<(Qpn, u64)>; 2],
     /// Health events, if there were any.
-    pub health: Option<Box<Observed>>,
+    pub health: Option<Box<HealthEvents>>,
 }
 
 impl ConnectionEnd {
-    /// The end of a connection of which nothing is known but its packets.
+    /// The end of a connection without events.
     #[must_use]
     pub fn new(key: ConnectionKey) -> Self {
         Self {
             key,
-            missing: Missing::default(),
+            missing: MissingMessages::default(),
             continuity: Continuity::default(),
             overflowed: false,
             partners: [Vec::new(), Vec::new()],
@@ -388,7 +463,7 @@ impl ConnectionEnd {
     }
 }
 
-/// The sums of one connection over all inputs, without mirror copies; the library is not yet known.
+/// Sums of one connection over all inputs, without mirror copies. Its library is not detected yet.
 #[derive(Clone, Debug)]
 pub struct ConnectionTotals {
     /// The connection.
@@ -397,53 +472,54 @@ pub struct ConnectionTotals {
     pub times_ns: (i64, i64),
     /// Sums without the MPI columns.
     pub traffic: Traffic,
-    /// What was repeated.
-    pub repeats: Repeats,
-    /// What else went wrong.
+    /// Retransmissions.
+    pub retransmissions: RetransmissionSums,
+    /// Other health counts.
     pub health: BriefHealth,
-    /// First packets of messages that are of no library.
+    /// First packets of messages that belong to no known library.
     pub unknown_starts: u64,
-    /// What its messages have shown of MPI, if anything.
-    pub mpi: Option<Box<MpiSeen>>,
-    /// Messages of which something is missing, if any.
-    pub missing: Option<Box<Missing>>,
-    /// What sequence numbers show to be missing.
+    /// MPI results, if any.
+    pub mpi: Option<Box<MpiTotals>>,
+    /// Counts of incomplete messages, if any.
+    pub missing: Option<Box<MissingMessages>>,
+    /// Missing packets, by sequence numbers.
     pub continuity: Continuity,
-    /// RDMA WRITEs and READs, of the traffic.
+    /// RDMA WRITEs and READs within the traffic.
     pub rdma: RdmaSums,
-    /// Indices of the inputs whose packets these sums are of, in the order of time: one, as a rule.
+    /// Indices of the inputs that these sums come from, in time order; usually one.
     pub inputs: SmallVec<[u32; 2]>,
-    /// Votes for the sender's queue pair, which the packets do not name: how many answers fit the requests that went to it.
-    pub partners: Few<Qpn, u64>,
-    /// The same from answers that repeat the number of a request.
-    pub echoes: Few<Qpn, u64>,
-    /// Times between packets, with what must be believed for them to count.
-    pub timings: Few<(Option<Claim>, TimingKey), Recorder>,
+    /// Votes for the sender's queue pair, which the packets do not carry: responses that are
+    /// consistent with requests to it.
+    pub partners: VecMap<Qpn, u64>,
+    /// The same votes from replies that repeat a request number.
+    pub echoes: VecMap<Qpn, u64>,
+    /// Times between packets, with the detection that they require.
+    pub latencies: VecMap<(Option<RequiredDetection>, TimingKey), Recorder>,
     /// Sizes of packets and messages.
     pub sizes: Sizes<SizeOf>,
-    /// Those that end with an answer over time, in any order.
+    /// Time series of response times, unsorted.
     pub time_bins: Vec<TimeBin>,
-    /// The same sums over time; those of a bin stand together.
+    /// Time series of these sums; entries of one bin are adjacent.
     pub bins: Vec<BinSums>,
 }
 
 impl ConnectionTotals {
-    /// What its messages said of library and rank.
+    /// Evidence for library and rank.
     #[must_use]
     pub fn votes(&self) -> &Votes {
         static NONE: Votes = Votes::NONE;
         self.mpi.as_ref().map_or(&NONE, |mpi| &mpi.votes)
     }
 
-    /// First packets of messages that were looked at.
+    /// Number of first packets of messages that were classified.
     #[must_use]
     pub fn starts(&self) -> u64 {
         let votes = self.votes();
         self.unknown_starts + votes.enveloped.iter().chain(&votes.bare).sum::<u64>()
     }
 
-    /// Adds what a later input has seen of MPI.
-    pub fn merge_mpi(&mut self, later: Option<Box<MpiSeen>>) {
+    /// Adds the MPI results of a later input.
+    pub fn merge_mpi(&mut self, later: Option<Box<MpiTotals>>) {
         match (&mut self.mpi, later) {
             (Some(mpi), Some(later)) => mpi.merge(*later),
             (None, later) => self.mpi = later,
@@ -452,14 +528,14 @@ impl ConnectionTotals {
     }
 }
 
-/// How much better the favourite must be than the next.
-const CLEAR: u64 = 2;
+/// Minimum ratio between the votes of the best candidate and the next.
+const CLEAR_RATIO: u64 = 2;
 
-/// The candidate with clearly the most votes: twice as many as the next.
-pub fn clear_favourite<T: Copy + Ord>(votes: impl Iterator<Item = (T, u64)> + Clone) -> Option<T> {
+/// The candidate with at least twice as many votes as the next one.
+pub fn clear_favorite<T: Copy + Ord>(votes: impl Iterator<Item = (T, u64)> + Clone) -> Option<T> {
     let (best, most) = votes.clone().max_by_key(|&(candidate, count)| (count, std::cmp::Reverse(candidate)))?;
     let next = votes.filter(|(candidate, _)| *candidate != best).map(|(_, count)| count).max().unwrap_or(0);
-    (most >= next.saturating_mul(CLEAR).max(1)).then_some(best)
+    (most >= next.saturating_mul(CLEAR_RATIO).max(1)).then_some(best)
 }
 
 /// One end of a connection.
@@ -467,13 +543,13 @@ pub fn clear_favourite<T: Copy + Ord>(votes: impl Iterator<Item = (T, u64)> + Cl
 pub struct QueuePair {
     /// The port.
     pub endpoint: Endpoint,
-    /// The queue pair at it.
+    /// Its queue pair number.
     pub qpn: Qpn,
 }
 
-/// A wire-up message of UCX: which worker (process) has which queue pairs.
+/// A wire-up message of UCX: the queue pairs of a worker (process).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Wireup {
+pub struct WorkerWireup {
     /// Sender.
     pub src: Endpoint,
     /// Receiver.
@@ -482,111 +558,118 @@ pub struct Wireup {
     pub worker: u64,
     /// The sender's UCX endpoint.
     pub sender_endpoint: u64,
-    /// The receiver's UCX endpoint; 0 in requests.
+    /// The receiver's UCX endpoint; 0 in a wire-up request.
     pub receiver_endpoint: u64,
-    /// The sender's datagram queue pair, where it came as a datagram.
+    /// The sender's datagram queue pair, if the message came as a datagram.
     pub datagram_qp: Option<Qpn>,
-    /// The address of the sender's worker, which holds its queue pair numbers somewhere.
+    /// Address of the sender's worker, which contains its queue pair numbers.
     pub address: Vec<u8>,
 }
 
-/// A datagram in which an MPI library introduces its process to another: Open MPI's `udcm` and MVAPICH2's connection messages.
+/// A datagram in which an MPI library gives the identity and queue pairs of its process to another
+/// one: Open MPI's `udcm` and MVAPICH2's connection messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Introduction {
+pub struct MpiConnectionMessage {
     /// The library.
-    pub form: Form,
-    /// Who speaks: its datagram queue pair.
+    pub form: LibraryStack,
+    /// Datagram queue pair of the sender.
     pub from: QueuePair,
-    /// Who is spoken to.
+    /// Datagram queue pair of the receiver.
     pub to: QueuePair,
-    /// Tells introductions of the same two processes apart, the same in both directions where the library has such a number.
+    /// Distinguishes connection messages between the same two processes; equal in both directions
+    /// if the library has such a number, else 0.
     pub number: u32,
-    /// The speaker's rank in `MPI_COMM_WORLD`, where it is said.
+    /// The sender's rank in `MPI_COMM_WORLD`, if given.
     pub world_rank: Option<u32>,
-    /// The library's number of the job, where it is said.
+    /// The library's number of the job, if given.
     pub job: Option<u32>,
-    /// The speaker's queue pairs for this connection; those of the answer belong to them one by one.
+    /// The sender's queue pairs for this connection, in the order of those in the reply.
     pub queue_pairs: Vec<Qpn>,
 }
 
-/// The clear-to-send elements that one queue pair of an NCCL connection carries, from the receiver of data to their sender.
+/// The clear-to-send elements that one queue pair of an NCCL connection carries, from the receiver
+/// of data to the sender.
 ///
-/// The elements of one connection take turns over the devices of the receiver, so there is one of these for each of them, perhaps between
-/// other ports. They lie in one ring in the sender's memory, and their indices do not overlap.
+/// The elements of one connection alternate between the devices of the receiver. So a connection
+/// has one such queue per device, perhaps between other ports. All elements lie in one ring in the
+/// sender's memory, with disjoint indices.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CtsQueue {
     /// The receiver's port.
     pub from: Endpoint,
     /// The sender's queue pair.
     pub to: QueuePair,
-    /// Index of one of the elements, from 1.
+    /// Index of one element; indices start at 1.
     pub index: u64,
     /// Address of that element in the sender's memory.
     pub address: u64,
     /// Layout of the elements.
     pub release: Release,
-    /// Greatest common divisor of the distances between the indices of its elements; 0 where there was one.
+    /// Greatest common divisor of the distances between the indices; 0 if there was only one.
     pub step: u64,
-    /// Keys of one region of the receiver's memory, by device.
+    /// Keys of one memory region of the receiver, by device.
     pub r_keys: Vec<u32>,
-    /// Address and length of the memory that some of the elements name, where the receiver has several devices.
+    /// Address and length of some buffers that the elements name, if the receiver has several
+    /// devices.
     pub memory: Vec<(u64, u64)>,
-    /// Where the data come that answer these elements, or those of the same connection through other devices.
+    /// Paths that carry the data for these elements, or for those of the same connection through
+    /// other devices.
     pub paths: Vec<CtsPath>,
 }
 
-/// A queue pair of the receiver over which data come, at the port of the [`CtsQueue`].
+/// A queue pair of the receiver, at the port of the [`CtsQueue`], that carries data.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct CtsPath {
-    /// Its number.
+    /// Its queue pair number.
     pub qpn: Qpn,
-    /// Address and length of some of what was written, where none of it answers an element that was seen at this port.
-    pub unplaced: Vec<(u64, u64)>,
+    /// Address and length of some shares, if none of them matches an element observed at this port.
+    pub unmatched: Vec<(u64, u64)>,
 }
 
-/// What the elements of NCCL show of processes.
+/// Evidence about processes from NCCL's elements.
 #[derive(Clone, Debug, Default)]
 pub struct NcclProcesses {
-    /// Queue pairs of one process.
+    /// Pairs of queue pairs that belong to one process.
     pub same: Vec<SameProcess>,
-    /// The release whose elements ask for the data that a queue pair sends, or receives. A process has one.
+    /// NCCL release by queue pair that sends or receives data. A process has one release.
     pub releases: BTreeMap<QueuePair, Release>,
-    /// An address in the ring of a queue pair that sends data.
+    /// Address of a ring element, by queue pair that sends data.
     pub rings: BTreeMap<QueuePair, u64>,
-    /// Queue pairs that send data, with another one of the same port whose ring lies at the same place.
+    /// Queue pairs that send data, each with another one of the same port whose ring has the same
+    /// address.
     pub overlapping: BTreeMap<QueuePair, QueuePair>,
 }
 
-/// Two queue pairs, perhaps at different ports, that belong to one process: a library has written to memory that only this process has, or has
-/// read the same ring of elements through both.
+/// Two queue pairs, perhaps at different ports, of one process: both were used for memory or for a
+/// ring of elements that only one process has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SameProcess {
-    /// The one.
+    /// One queue pair.
     pub a: QueuePair,
-    /// The other.
+    /// The other queue pair.
     pub b: QueuePair,
 }
 
-/// What some of a connection's packets add up to in one bin.
+/// Sums of one kind of packets or messages of a connection in one bin.
 #[derive(Clone, Copy, Debug)]
 pub struct BinSums {
     /// Number of the bin: time divided by the bin's width.
     pub bin: i64,
-    /// What they are.
-    pub of: BinOf,
-    /// Their sums; of MPI messages their bytes stand in `payload_bytes`.
-    pub sums: Sums,
+    /// The kind.
+    pub class: BinOf,
+    /// The sums; for MPI messages `payload_bytes` holds MPI bytes.
+    pub sums: PacketSums,
     /// Messages.
     pub messages: u64,
 }
 
-/// What sums of a bin are of.
+/// Kinds of sums in a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinOf {
-    /// Packets that are no repeats.
+    /// Packets that are not retransmissions.
     Sent,
-    /// Packets that were sent before.
-    Repeated,
+    /// Retransmissions.
+    Retransmitted,
     /// MPI messages of a class.
     Mpi(MpiClass),
 }
@@ -594,13 +677,13 @@ pub enum BinOf {
 /// Times of one kind and one coarse bucket in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TimeBin {
-    /// Number of the bin in which they begin: time divided by the bin's width.
+    /// Number of the bin in which they start: time divided by the bin's width.
     pub bin: i64,
-    /// What they are of.
+    /// Interval, verb and size class.
     pub key: TimingKey,
     /// Their [`coarse_bucket`](super::histogram::coarse_bucket).
     pub bucket: u16,
-    /// How many they are.
+    /// Number of times.
     pub count: u32,
 }
 
@@ -616,35 +699,35 @@ pub struct MpiSums {
 impl AddAssign for MpiSums {
     fn add_assign(&mut self, other: Self) {
         self.messages += other.messages;
-        // Lengths are what envelopes state: a broken capture may state anything.
+        // Lengths come from envelopes: a damaged capture may contain any value.
         self.mpi_bytes = self.mpi_bytes.saturating_add(other.mpi_bytes);
     }
 }
 
 /// Packets and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sums {
+pub struct PacketSums {
     /// Packets.
     pub packets: u64,
-    /// LRH to VCRC, or whole Ethernet frames.
+    /// Wire bytes: LRH to VCRC, or whole Ethernet frames.
     pub wire_bytes: u64,
     /// InfiniBand payload, without pad and ICRC.
     pub payload_bytes: u64,
 }
 
-impl Sums {
-    /// True when there was no packet.
+impl PacketSums {
+    /// True if there are no packets.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.packets == 0
     }
 }
 
-impl AddAssign for Sums {
+impl AddAssign for PacketSums {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.wire_bytes += other.wire_bytes;
-        // It holds the MPI bytes of a bin too.
+        // May hold MPI bytes too, which come from envelopes.
         self.payload_bytes = self.payload_bytes.saturating_add(other.payload_bytes);
     }
 }
@@ -654,34 +737,34 @@ mod tests {
     use super::*;
     use ibscope_parsers::mpi::Length;
 
-    /// A message of `ob1` from a rank, on a communicator.
+    /// A message of `ob1` from this rank on this communicator.
     fn start(votes: &mut Votes, rank: u32, context: u32, sequence: u16) {
         let identity = Identity { rank, context, tag: 7, world: context == 0, collective: false };
         let envelope =
-            Envelope { matching: Matching::Named(identity), length: Length::Stated(8), sequence: Some(sequence) };
-        votes.start(Form::Ob1, Some(envelope));
+            Envelope { matching: MatchFields::Named(identity), length: Length::Explicit(8), sequence: Some(sequence) };
+        votes.start(LibraryStack::Ob1, Some(envelope));
     }
 
     #[test]
-    fn ranks_beyond_those_that_are_told_apart_are_counted() {
+    fn ranks_beyond_the_limit_are_counted() {
         for ranks in [Votes::MAX_RANKS as u32, Votes::MAX_RANKS as u32 + 1] {
             let mut votes = Votes::default();
             (0..ranks).for_each(|rank| start(&mut votes, rank, 0, 1));
             let beyond = u64::from(ranks) - Votes::MAX_RANKS as u64;
-            for &layout in readings(Form::Ob1) {
-                assert_eq!(votes.world(Form::Ob1, layout).count(), Votes::MAX_RANKS);
-                assert_eq!(votes.crowded[layout as usize], beyond);
+            for &layout in tag_layouts(LibraryStack::Ob1) {
+                assert_eq!(votes.world(LibraryStack::Ob1, layout).count(), Votes::MAX_RANKS);
+                assert_eq!(votes.uncounted_ranks[layout as usize], beyond);
             }
         }
     }
 
     #[test]
-    fn messages_of_communicators_beyond_those_that_are_followed_are_said() {
-        for communicators in [Votes::MAX_NUMBERED as u32, Votes::MAX_NUMBERED as u32 + 1] {
+    fn messages_on_communicators_beyond_the_limit_are_reported() {
+        for communicators in [Votes::MAX_SEQUENCE_SPANS as u32, Votes::MAX_SEQUENCE_SPANS as u32 + 1] {
             let mut votes = Votes::default();
             (0..communicators).for_each(|context| start(&mut votes, 0, context, 1));
-            assert_eq!(votes.numbered.len(), Votes::MAX_NUMBERED);
-            assert_eq!(votes.lacks_numbers(), communicators as usize > Votes::MAX_NUMBERED);
+            assert_eq!(votes.sequence_spans.len(), Votes::MAX_SEQUENCE_SPANS);
+            assert_eq!(votes.misses_sequence_numbers(), communicators as usize > Votes::MAX_SEQUENCE_SPANS);
         }
     }
 }

@@ -1,33 +1,36 @@
-//! What of the options still applies to a profile that was read from disk: names, ranks, a window of time.
+//! Options applied to a profile that was read from disk: names, ranks, a time window.
+//!
+//! A stored profile has fewer details than the captures, so a window keeps whole bins only and
+//! drops every table without times.
 
-use super::{Error, Options};
+use super::{AnalysisOptions, PipelineError};
 use crate::model::RdmaSums;
-use crate::model::profile::{Repeats, Traffic};
+use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::{Profile, duration};
 use crate::ranks::rankmap;
 
 /// Applies `--hosts`, `--rankmap`, `--from` and `--to` to a profile.
 ///
-/// A window is cut out of the timeline in whole bins: every bin that overlaps it counts, and a note says so where that
-/// widens it; latencies over time have bins of their own. Repeats, health, sizes, streams and latencies as such are not kept by time; within a window there are none.
-pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
-    profile.names.extend(options.names.iter().map(|(endpoint, name)| (*endpoint, name.clone())));
+/// A window keeps every timeline bin that overlaps it; a note reports the widening. The latency
+/// time series has bins of its own width. Retransmission totals, health, sizes and streams have no
+/// times, so a window drops them.
+pub fn adapt(profile: &mut Profile, options: &AnalysisOptions) -> Result<(), PipelineError> {
+    profile.names.extend(options.endpoints.names.iter().map(|(endpoint, name)| (*endpoint, name.clone())));
     if let Some(rows) = &options.rankmap {
         rankmap::apply(profile, rows);
     }
-    if options.from.is_none() && options.to.is_none() {
+    if !options.window.is_limited() {
         return Ok(());
     }
     if profile.bin_ns <= 0 {
-        return Err(Error::NoTimeline);
+        return Err(PipelineError::NoTimeline);
     }
     let start_ns = profile.coverage.first_time_ns.unwrap_or(0);
-    let from_ns = options.from.map_or(i64::MIN, |moment| moment.absolute_ns(start_ns));
-    let to_ns = options.to.map_or(i64::MAX, |moment| moment.absolute_ns(start_ns));
+    let (from_ns, to_ns) = options.window.bounds_ns(start_ns);
     let bin_ns = profile.bin_ns;
     let overlaps = |time_ns: i64, bin_ns: i64| time_ns < to_ns && time_ns.saturating_add(bin_ns) > from_ns;
     profile.timeline.retain(|row| overlaps(row.time_ns, bin_ns));
-    // Their bins may have been made wider than those of the traffic.
+    // The bins of the latency time series may be wider than those of the timeline.
     let latency_bin_ns = profile.latency_bin_ns;
     profile.latency_timeline.retain(|row| overlaps(row.time_ns, latency_bin_ns));
     profile.health.clear();
@@ -35,7 +38,7 @@ pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
     profile.streams = None;
     for connection in &mut profile.connections {
         connection.traffic = Traffic::default();
-        connection.repeats = Repeats::default();
+        connection.retransmissions = RetransmissionSums::default();
     }
     for row in &profile.timeline {
         if let Some(connection) = profile.connections.get_mut(row.connection as usize) {
@@ -44,7 +47,7 @@ pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
     }
     for connection in &mut profile.connections {
         let Traffic { messages, payload_bytes, .. } = connection.traffic;
-        // RDMA by itself is not kept by time: these are all messages of the connection.
+        // The timeline does not separate RDMA, so all messages of a one-sided connection count.
         connection.one_sided = connection.one_sided.map(|_| RdmaSums { messages, payload_bytes });
     }
     let cuts = |bin_ns: i64| {
@@ -57,7 +60,7 @@ pub fn adapt(profile: &mut Profile, options: &Options) -> Result<(), Error> {
             width_ns => format!(" ({} of latencies)", duration(width_ns)),
         };
         profile.notes.push(format!(
-            "the window is widened to whole bins of {}{latencies}; for an exact one give the captures, or analyse with a smaller --bin",
+            "the window is widened to whole bins of {}{latencies}; for an exact window, give the captures or analyze them with a smaller --bin",
             duration(bin_ns)
         ));
     }

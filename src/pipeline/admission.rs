@@ -1,22 +1,30 @@
-//! Which connections are followed where there are more than `--max-connections`: those whose first packets come first, in the order of the
-//! file, whatever the shards and threads.
+//! Admission of connections under `--max-connections`: the connections whose first packets come
+//! first in the file are tracked.
+//!
+//! Invariant: the choice does not depend on shards, threads or batch boundaries.
 
-use crate::decode::Decoded;
+use crate::decode::DecodedBatch;
 use crate::flow::Tracker;
 
-/// Makes the connections of these batches, which come next and in this order, where not all of them may be followed, and lets no other one in when
-/// there are `most`. `trackers` are those of all shards of one input.
-pub(super) fn admit(trackers: &mut [&mut Tracker], batches: &[&Decoded], most: usize) {
-    let followed: usize = trackers.iter().map(|tracker| tracker.followed()).sum();
+/// Creates the connections of the next batches, in file order, if the limit of `most` connections
+/// falls into these batches; closes the trackers when the limit is reached. `trackers` are those of
+/// all shards of one input.
+pub(super) fn admit(trackers: &mut [&mut Tracker], batches: &[&DecodedBatch], most: usize) {
+    let followed: usize = trackers.iter().map(|tracker| tracker.tracked_connections()).sum();
     let coming: usize = batches.iter().flat_map(|batch| &batch.shards).map(|packets| packets.keys.len()).sum();
-    // Most captures have far fewer: the shards make them when they come to their packets. Where there are as many already, no other one is let in.
-    if followed.saturating_add(coming) <= most || followed >= most {
+    // The shards may have reached the limit themselves, with the connections of earlier batches.
+    if followed >= most {
+        trackers.iter_mut().for_each(|tracker| tracker.close());
+        return;
+    }
+    // Below the limit, the shards create the connections themselves.
+    if followed.saturating_add(coming) <= most {
         return;
     }
     let mut left = most - followed;
     for batch in batches {
         for (shard, slot) in in_file_order(batch) {
-            left -= usize::from(trackers[shard].admit(&batch.shards[shard].keys[slot]));
+            left -= usize::from(trackers[shard].add_connection(&batch.shards[shard].keys[slot]));
             if left == 0 {
                 trackers.iter_mut().for_each(|tracker| tracker.close());
                 return;
@@ -26,10 +34,10 @@ pub(super) fn admit(trackers: &mut [&mut Tracker], batches: &[&Decoded], most: u
 }
 
 /// The connections of a batch by shard and slot, in the order of their first packets.
-fn in_file_order(batch: &Decoded) -> Vec<(usize, usize)> {
+fn in_file_order(batch: &DecodedBatch) -> Vec<(usize, usize)> {
     let mut firsts: Vec<(u32, usize, usize)> = Vec::new();
     for (shard, packets) in batch.shards.iter().enumerate() {
-        // Slots are numbered in the order of their first packets.
+        // Slots are numbered in the order of first packets.
         let mut slot = 0;
         for record in &packets.records {
             if record.slot() as usize == slot {

@@ -1,111 +1,118 @@
-//! Captures -> their clocks, before the analysis proper: it takes a reading of its own, as a clock's rate shows over the whole of a capture only.
+//! Alignment of the captures' clocks before the analysis.
+//!
+//! Captures and known clocks go in; corrections, packet samples and the order of files come out.
+//! The alignment reads the captures once by itself, because the drift of a clock shows only over a
+//! whole capture. An input that can be read only once is not aligned.
 
-use super::{Error, Options, cut};
-use crate::align::{self, Aligned, Given, Sights, Transit};
+use super::{AnalysisOptions, PipelineError, for_each_batch};
+use crate::align::{self, Alignment, KnownClock, PacketSample, Transit};
 use crate::decode;
 use crate::input::{self, Feed, SourceOptions};
 use crate::model::profile::Input;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Batch, ClockRow, ConnectionKey, Interval, Packets, Recorder, TimingKey};
+use crate::model::{Batch, ClockRow, ConnectionKey, Interval, Packets, Recorder, TimingKey, count_either, count_of};
 use rayon::ThreadPool;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Pairs of inputs that a note names at most.
+/// Pairs of inputs that notes name at most.
 const MAX_NOTES: usize = 8;
-/// Stands for an input in the profile where the clock was given.
-const GIVEN: &str = "manifest";
+/// Reference name in the profile for a clock that the user gave.
+const CLOCK_FROM_MANIFEST: &str = "manifest";
 
-/// Transit times of one connection by what they are of.
+/// Transit times of one connection.
 pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
 
-/// Inputs that are read for a sample of their packets: those whose clocks are to be found and those that they can be held against, or the way of packets
-/// between them. Only what can be read twice. A single input is read for those that may be merged with it, where its times are to be corrected.
-fn readable(paths: &[PathBuf], options: &Options) -> Vec<usize> {
+/// Inputs to read for a packet sample: the regular files, if their clocks or the transit times
+/// between them are wanted. With `keep_parts`, a single input is also read if its clock is known:
+/// profiles merged with it later need its sample in uncorrected time.
+fn readable(paths: &[PathBuf], options: &AnalysisOptions) -> Vec<usize> {
     let found: Vec<usize> = (0..paths.len()).filter(|index| is_file(&paths[*index])).collect();
-    let has_clock = |index: &usize| options.clock(&paths[*index]).is_some();
+    let has_clock = |index: &usize| options.clocks.of(&paths[*index]).is_some();
     let reads = if options.keep_parts {
         paths.len() > 1 || found.iter().any(has_clock)
     } else {
-        found.len() > 1 && (options.read_times || !found.iter().all(has_clock))
+        found.len() > 1 && (options.measures.times || !found.iter().all(has_clock))
     };
-    if options.align && reads { found } else { Vec::new() }
+    if options.clocks.align && reads { found } else { Vec::new() }
 }
 
-/// True where the sample of a single input is drawn while it is analysed: its times are not corrected then.
-pub(super) fn drawn_meanwhile(paths: &[PathBuf], options: &Options) -> bool {
-    let is_alone = paths.len() == 1 && paths.iter().all(|path| is_file(path) && options.clock(path).is_none());
-    options.keep_parts && options.align && is_alone
+/// True if the analysis of a single input draws its sample itself: its times are not corrected.
+pub(super) fn samples_during_analysis(paths: &[PathBuf], options: &AnalysisOptions) -> bool {
+    let is_alone = paths.len() == 1 && paths.iter().all(|path| is_file(path) && options.clocks.of(path).is_none());
+    options.keep_parts && options.clocks.align && is_alone
 }
 
-/// True for what can be read twice.
+/// True for a regular file, which can be read twice.
 pub(super) fn is_file(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file())
 }
 
-/// By input: it can be read once only, and nothing is known of its clock.
-pub(super) fn streams(paths: &[PathBuf], options: &Options) -> Vec<bool> {
-    paths.iter().map(|path| !is_file(path) && options.clock(path).is_none()).collect()
+/// By input: true if it can be read only once and its clock is unknown.
+pub(super) fn streams(paths: &[PathBuf], options: &AnalysisOptions) -> Vec<bool> {
+    paths.iter().map(|path| !is_file(path) && options.clocks.of(path).is_none()).collect()
 }
 
-/// What [`align()`] reads.
-pub(super) fn bytes_to_read(paths: &[PathBuf], options: &Options) -> u64 {
+/// Bytes that [`align()`] reads.
+pub(super) fn bytes_to_read(paths: &[PathBuf], options: &AnalysisOptions) -> u64 {
     readable(paths, options).iter().map(|index| input::total_bytes(&paths[*index..=*index])).sum()
 }
 
-/// What a first reading of the inputs shows.
-pub(super) struct Read {
-    pub(super) aligned: Aligned,
-    /// The samples by which clocks are found, where they are kept.
-    pub(super) sights: Vec<Option<Sights>>,
-    /// Inputs that are tracked as one, each in the order of time.
+/// Result of the first pass over the inputs.
+pub(super) struct FirstPass {
+    pub(super) aligned: Alignment,
+    /// The packet samples, if `keep_parts` is set.
+    pub(super) samples: Vec<Option<PacketSample>>,
+    /// Inputs that are tracked as one stream, each stream in the order of time.
     pub(super) streams: Vec<Vec<usize>>,
-    /// Where each input begins that is known to be followed or to follow, nanoseconds since the epoch.
+    /// By input: a time at or before its first record, nanoseconds since the epoch, if it has a
+    /// sample.
     pub(super) starts_ns: Vec<Option<i64>>,
 }
 
-/// The clocks of all inputs, and the samples that tell them, where these are kept. Nothing is read where there is one input, or where that is not wanted.
+/// Aligns the clocks of all inputs. Reads nothing if [`readable`] selects no input.
 pub(super) fn align(
     paths: &[PathBuf],
-    options: &Options,
+    options: &AnalysisOptions,
     pool: &ThreadPool,
     source: &SourceOptions,
     report: &(dyn Fn() + Sync),
-) -> Result<Read, Error> {
+) -> Result<FirstPass, PipelineError> {
     let read = readable(paths, options);
-    let mut sights: Vec<Option<Sights>> = paths.iter().map(|_| None).collect();
-    for (index, drawn) in read.iter().zip(sample(paths, &read, pool, source, report)?) {
-        sights[*index] = Some(drawn);
+    let mut samples: Vec<Option<PacketSample>> = paths.iter().map(|_| None).collect();
+    for (index, input_sample) in read.iter().zip(sample(paths, &read, pool, source, report)?) {
+        samples[*index] = Some(input_sample);
     }
-    // Parts that a merge joins stay apart: each is tracked by itself.
+    // `merge` joins inputs that were tracked separately, so an analysis for it does not chain
+    // files.
     let streams = if options.keep_parts {
         (0..paths.len()).map(|input| vec![input]).collect()
     } else {
-        align::chains(&sights.iter().map(Option::as_ref).collect::<Vec<_>>())
+        align::chains(&samples.iter().map(Option::as_ref).collect::<Vec<_>>())
     };
-    let starts_ns = sights.iter().map(|sights| sights.as_ref().and_then(Sights::starts_ns)).collect();
-    let kept = if options.keep_parts { sights.clone() } else { paths.iter().map(|_| None).collect() };
+    let starts_ns = samples.iter().map(|samples| samples.as_ref().and_then(PacketSample::starts_ns)).collect();
+    let kept = if options.keep_parts { samples.clone() } else { paths.iter().map(|_| None).collect() };
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    let given: Vec<Option<Given>> = paths.iter().map(|path| options.clock(path)).collect();
-    Ok(Read { aligned: hold(&names, sights, &given, options), sights: kept, streams, starts_ns })
+    let given: Vec<Option<KnownClock>> = paths.iter().map(|path| options.clocks.of(path)).collect();
+    Ok(FirstPass { aligned: compare_clocks(&names, samples, &given, options), samples: kept, streams, starts_ns })
 }
 
-/// Holds inputs of these names against each other, as far as there are samples of them. `given` are the clocks that are known.
-pub(super) fn hold(
+/// Compares the clocks of the inputs that have samples. `given` are the known clocks.
+pub(super) fn compare_clocks(
     names: &[String],
-    sights: Vec<Option<Sights>>,
-    given: &[Option<Given>],
-    options: &Options,
-) -> Aligned {
-    let inputs = sights.len();
-    let mut aligned = Aligned { clocks: vec![None; inputs], rows: vec![None; inputs], ..Aligned::default() };
-    let (read, sights): (Vec<usize>, Vec<Sights>) =
-        sights.into_iter().enumerate().filter_map(|(index, sights)| Some((index, sights?))).unzip();
-    let asks = options.read_times || read.iter().any(|index| given[*index].is_none());
-    if options.align && read.len() > 1 && asks {
+    samples: Vec<Option<PacketSample>>,
+    given: &[Option<KnownClock>],
+    options: &AnalysisOptions,
+) -> Alignment {
+    let inputs = samples.len();
+    let mut aligned = Alignment { clocks: vec![None; inputs], rows: vec![None; inputs], ..Alignment::default() };
+    let (read, samples): (Vec<usize>, Vec<PacketSample>) =
+        samples.into_iter().enumerate().filter_map(|(index, samples)| Some((index, samples?))).unzip();
+    let asks = options.measures.times || read.iter().any(|index| given[*index].is_none());
+    if options.clocks.align && read.len() > 1 && asks {
         let own_names: Vec<String> = read.iter().map(|index| names[*index].clone()).collect();
-        let own_given: Vec<Option<Given>> = read.iter().map(|index| given[*index]).collect();
-        let found = align::align(sights, &own_names, &own_given, GIVEN);
+        let own_given: Vec<Option<KnownClock>> = read.iter().map(|index| given[*index]).collect();
+        let found = align::align(samples, &own_names, &own_given, CLOCK_FROM_MANIFEST);
         aligned.transits = found.transits;
         aligned.unclear = found.unclear.iter().map(|(a, b, why)| (read[*a], read[*b], *why)).collect();
         for ((index, clock), row) in read.iter().zip(found.clocks).zip(found.rows) {
@@ -116,8 +123,8 @@ pub(super) fn hold(
         let Some((clock, uncertainty_ns)) = given else { continue };
         aligned.clocks[index] = Some(*clock);
         aligned.rows[index] = Some(ClockRow {
-            reference: GIVEN.to_owned(),
-            compared_with: GIVEN.to_owned(),
+            reference: CLOCK_FROM_MANIFEST.to_owned(),
+            compared_with: CLOCK_FROM_MANIFEST.to_owned(),
             at_ns: clock.own_ns,
             offset_ns: clock.own_ns.saturating_sub(clock.reference_ns),
             drift_ppm: clock.drift_ppm(),
@@ -129,39 +136,40 @@ pub(super) fn hold(
     aligned
 }
 
-/// Reads these inputs for a sample of their packets.
+/// Draws a packet sample from each of these inputs.
 fn sample(
     paths: &[PathBuf],
     read: &[usize],
     pool: &ThreadPool,
     source: &SourceOptions,
     report: &(dyn Fn() + Sync),
-) -> Result<Vec<Sights>, Error> {
+) -> Result<Vec<PacketSample>, PipelineError> {
     if read.is_empty() {
         return Ok(Vec::new());
     }
     let own: Vec<PathBuf> = read.iter().map(|index| paths[*index].clone()).collect();
     let source = SourceOptions { xxh3: false, sha256: false, ..source.clone() };
     let batches_per_round = pool.current_num_threads() * 2;
-    let mut feed = Feed::start(input::open(&own, &source)?, batches_per_round).map_err(Error::Threads)?;
-    let mut sights: Vec<Sights> = own.iter().map(|_| Sights::new(own.len())).collect();
-    let decode = decode::Options { check_icrc: false, payload: false, ..decode::Options::default() };
+    let mut feed = Feed::start(input::open(&own, &source)?, batches_per_round).map_err(PipelineError::Threads)?;
+    let mut samples: Vec<PacketSample> = own.iter().map(|_| PacketSample::new(own.len())).collect();
+    let decode = decode::DecodeOptions { check_icrc: false, payload: false, ..decode::DecodeOptions::default() };
     pool.install(|| {
         loop {
             let pieces = feed.next(batches_per_round);
             if pieces.is_empty() {
                 break;
             }
-            let draw = |batch: Batch| {
+            let decode_and_sample = |batch: Batch| {
                 let decoded = decode::decode(batch, &decode, vec![Packets::default()]);
-                let drawn = sights[decoded.batch.input as usize].draw(decoded.shards.iter().flat_map(Packets::iter));
-                (decoded.batch, drawn)
+                let candidates =
+                    samples[decoded.batch.input as usize].candidates(decoded.shards.iter().flat_map(Packets::iter));
+                (decoded.batch, candidates)
             };
-            for (mut piece, receipt) in cut(pieces, draw) {
-                let counts = feed.settle(receipt, piece.iter_mut().map(|(batch, _)| batch));
-                for (batch, drawn) in piece {
+            for (mut piece, receipt) in for_each_batch(pieces, decode_and_sample) {
+                let counts = feed.accept(receipt, piece.iter_mut().map(|(batch, _)| batch));
+                for (batch, candidates) in piece {
                     if counts {
-                        sights[batch.input as usize].add(drawn);
+                        samples[batch.input as usize].add(candidates);
                     }
                     feed.recycle(batch.bytes);
                 }
@@ -169,18 +177,19 @@ fn sample(
             report();
         }
     });
-    // How each ended is told by the analysis, which reads it again.
+    // The analysis reads each input again and reports how it ended.
     let _ = feed.finish();
-    Ok(sights)
+    Ok(samples)
 }
 
-/// What a person has to know of the clocks. `streams` are those inputs that can be read once only and of whose clocks nothing is known.
-pub(super) fn notes(inputs: &[Input], aligned: &Aligned, streams: &[bool], options: &Options) -> Vec<String> {
+/// Notes on clocks. `streams` flags the inputs that can be read only once and whose clock is
+/// unknown.
+pub(super) fn notes(inputs: &[Input], aligned: &Alignment, streams: &[bool], options: &AnalysisOptions) -> Vec<String> {
     let mut notes = Vec::new();
-    if options.align && inputs.len() > 1 {
+    if options.clocks.align && inputs.len() > 1 {
         for (stream, _) in inputs.iter().zip(streams).filter(|(_, is_stream)| **is_stream) {
             notes.push(format!(
-                "{}: can be read once only, so its clock is left as it is; save it to a file first if it differs",
+                "{}: can be read only once, so its clock is not compared or corrected; save it to a file first if its clock differs",
                 stream.name
             ));
         }
@@ -191,44 +200,44 @@ pub(super) fn notes(inputs: &[Input], aligned: &Aligned, streams: &[bool], optio
         let runs = if row.drift_ppm < 0.0 { "slower" } else { "faster" };
         let basis = match row.common_packets {
             0 => String::new(),
-            common => format!(", from {common} packets that it shares with {}", row.compared_with),
+            common => {
+                let packets = count_either(common, "packet that is", "packets that are");
+                format!(", from {packets} also in {}", row.compared_with)
+            }
         };
-        let uneven = if row.is_even { "" } else { "; it does not run evenly" };
+        let uneven = if row.is_even { "" } else { "; its rate varies" };
         notes.push(format!(
-            "{}: its clock is {} {ahead} the one of {} and runs {:.2} ppm {runs}; its times are corrected, to within {}{basis}{uneven}",
+            "{}: its clock is {} {ahead} that of {} and runs {:.2} ppm {runs}; its times are corrected to within {}{basis}{uneven}",
             input.name,
-            time(row.offset_ns.unsigned_abs()),
+            describe_time(row.offset_ns.unsigned_abs()),
             row.reference,
             row.drift_ppm.abs(),
-            time(row.uncertainty_ns),
+            describe_time(row.uncertainty_ns),
         ));
     }
     for (first, second, why) in aligned.unclear.iter().take(MAX_NOTES) {
         if let (Some(first), Some(second)) = (inputs.get(*first), inputs.get(*second)) {
-            notes.push(format!(
-                "the clocks of {} and {} cannot be held against each other: {why}",
-                first.name, second.name
-            ));
+            notes.push(format!("the clocks of {} and {} cannot be compared: {why}", first.name, second.name));
         }
     }
     if let Some(more) = aligned.unclear.len().checked_sub(MAX_NOTES).filter(|more| *more > 0) {
-        notes.push(format!("the clocks of {more} more pairs of inputs cannot be held against each other"));
+        notes.push(format!("the clocks of {} of inputs cannot be compared", count_of(more as u64, "more pair")));
     }
     notes
 }
 
-/// A time for people, exact enough to be used.
-fn time(ns: u64) -> String {
+/// Formats a duration with enough digits to correct a clock by it.
+fn describe_time(ns: u64) -> String {
     match ns {
-        0..1_000_000 => format!("{:.3} us", ns as f64 / 1e3),
+        0..1_000_000 => format!("{:.3} µs", ns as f64 / 1e3),
         _ => format!("{:.6} s", ns as f64 / 1e9),
     }
 }
 
 /// Transit times within a window, by connection.
-pub(super) fn transits(aligned: Aligned, options: &Options, window_ns: (i64, i64)) -> Vec<Transits> {
+pub(super) fn transits(aligned: Alignment, options: &AnalysisOptions, window_ns: (i64, i64)) -> Vec<Transits> {
     let mut table: BTreeMap<ConnectionKey, BTreeMap<TimingKey, Recorder>> = BTreeMap::new();
-    let counts = |transit: &Transit| options.read_times && (window_ns.0..window_ns.1).contains(&transit.time_ns);
+    let counts = |transit: &Transit| options.measures.times && (window_ns.0..window_ns.1).contains(&transit.time_ns);
     for transit in aligned.transits.into_iter().filter(counts) {
         let Transit { connection, verb, size, ns, .. } = transit;
         let key = TimingKey { interval: Interval::Transit, verb, size };
@@ -237,14 +246,14 @@ pub(super) fn transits(aligned: Aligned, options: &Options, window_ns: (i64, i64
     table.into_iter().collect()
 }
 
-/// Adds transit times to the connections of which no input shows both ports by itself.
-pub(super) fn add(connections: &mut [Box<ConnectionTotals>], transits: Vec<Transits>) {
+/// Adds transit times to connections for which no single input observed both ports.
+pub(super) fn add_transits(connections: &mut [Box<ConnectionTotals>], transits: Vec<Transits>) {
     for (key, timings) in transits {
         let Ok(at) = connections.binary_search_by_key(&key, |connection| connection.key) else { continue };
         let connection = &mut connections[at];
-        if connection.timings.iter().all(|((_, timing), _)| timing.interval != Interval::Transit) {
+        if connection.latencies.iter().all(|((_, timing), _)| timing.interval != Interval::Transit) {
             for (timing, recorder) in timings {
-                *connection.timings.or_default((None, timing)) = recorder;
+                *connection.latencies.or_default((None, timing)) = recorder;
             }
         }
     }
@@ -255,23 +264,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_of_inputs_beyond_those_that_are_named_are_counted() {
+    fn pairs_of_inputs_beyond_the_named_ones_are_counted() {
         let input = |number: usize| Input {
             name: format!("node{number}.pcap"),
             length_bytes: 0,
             xxh3_128: String::new(),
             sha256: None,
             format: String::new(),
-            pairs_seen_once: 0,
-            pairs_seen_twice: 0,
+            pairs_observed_once: 0,
+            pairs_observed_twice: 0,
             clock: None,
             interrupted: false,
+            ends_early: false,
             coverage: crate::model::Coverage::default(),
         };
-        for (unclear, more) in [(MAX_NOTES, None), (MAX_NOTES + 1, Some("the clocks of 1 more pairs"))] {
+        for (unclear, more) in [(MAX_NOTES, None), (MAX_NOTES + 1, Some("the clocks of 1 more pair of inputs"))] {
             let inputs: Vec<Input> = (0..=unclear).map(input).collect();
             let unclear = (1..=unclear).map(|second| (0, second, "why")).collect();
-            let notes = notes(&inputs, &Aligned { unclear, ..Aligned::default() }, &[], &Options::default());
+            let notes =
+                notes(&inputs, &Alignment { unclear, ..Alignment::default() }, &[], &AnalysisOptions::default());
             assert_eq!(notes.len(), MAX_NOTES + usize::from(more.is_some()));
             let is_named = |(at, note): (usize, &String)| note.contains(&format!("node{}.pcap", at + 1));
             assert!(notes.iter().take(MAX_NOTES).enumerate().all(is_named), "{notes:?}");

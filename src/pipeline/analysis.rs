@@ -1,70 +1,84 @@
-//! Captures -> profile.
+//! The analysis: captures in, profile out.
+//!
+//! [`run`] aligns clocks, then reads the inputs in rounds: while one round of batches is split and
+//! decoded, the packets of the round before pass through trackers and sums. `conclude` makes the
+//! profile. Invariant: the result depends on the files alone, not on threads or batch boundaries.
 
 use super::admission::admit;
-use super::align::{self, Read, Transits};
-use super::bounds::Bounds;
-use super::conclude::{Finished, conclude};
+use super::align::{self, FirstPass, Transits};
+use super::bounds::MemoryBounds;
+use super::buffer_pool::BufferPool;
+use super::conclude::{AnalysisResult, conclude};
+use super::file_overlap::FileOverlap;
 use super::merge;
-use super::parts::{self, Head, Rest};
-use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, drawn_room};
-use super::seam::Seam;
-use super::spares::Spares;
+use super::parts::{self, InputExtras, PartsHeader};
+use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, transit_sample_room};
 use super::spill::{Spill, SpillFile};
-use super::{Error, Options, cut, decode_options, pool};
-use crate::align::Sights;
-use crate::decode::{self, Decoded};
+use super::{AnalysisOptions, PipelineError, decode_options, for_each_batch, pool};
+use crate::align::PacketSample;
+use crate::decode::{self, DecodedBatch};
 use crate::flow::{self, Depth, Events, Tracker};
-use crate::input::{self, Capture, Ending, Feed, Piece, SourceOptions};
+use crate::input::{self, Capture, Ending, Feed, FeedTask, SourceOptions};
 use crate::model::profile::{CmRow, Input};
-use crate::model::{ConnectionEnd, Coverage, Kind, Live, Packet, Packets, Profile, Sample, Stamps};
-use crate::reduce::{self, Accumulator, Passage};
+use crate::model::{
+    ConnectionEnd, Coverage, LiveSums, PacketRef, Packets, Profile, Sample, TimestampStats, TrafficKind,
+};
+use crate::reduce::{self, Accumulator, TransitSample};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Batches of a round per worker thread: enough that the end of a round, where workers wait for each other, is seldom.
+/// Batches of a round per worker thread: enough that workers seldom wait at the end of a round.
 pub(super) const BATCHES_PER_THREAD: usize = 2;
-/// Packets that are looked up at a time: as many as a processor has loads under way, some times over.
-const AHEAD: usize = 64;
+/// Packets whose state is prefetched together: a few times as many as a processor has loads in
+/// flight.
+const PREFETCHED_PACKETS: usize = 64;
 /// Connection management messages that are kept per input and shard.
 const MAX_CM: usize = 1 << 16;
-/// Interfaces of an input whose drops are counted; a broken capture may name any number of them.
+/// Interfaces of an input whose drops are counted; a damaged capture may name any number.
 const MAX_INTERFACES: usize = 1 << 12;
 
-/// Analyses captures. `progress` is told the bytes read so far, now and then.
-pub fn analyze(paths: &[PathBuf], options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Result<Profile, Error> {
-    let depth = if options.read_mpi { Depth::Envelopes } else { Depth::Packets };
+/// Analyzes captures. Calls `progress` with the number of bytes read so far, now and then.
+pub fn analyze(
+    paths: &[PathBuf],
+    options: &AnalysisOptions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Profile, PipelineError> {
+    let depth = if options.measures.mpi { Depth::Envelopes } else { Depth::Packets };
     run(paths, options, depth, progress).map(|finished| finished.profile)
 }
 
-/// Analyses captures to a depth.
+/// Analyzes captures to a depth.
 pub(super) fn run(
     paths: &[PathBuf],
-    options: &Options,
+    options: &AnalysisOptions,
     depth: Depth,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Finished, Error> {
+) -> Result<AnalysisResult, PipelineError> {
     let bytes_read = Arc::new(AtomicU64::new(0));
     let source = SourceOptions {
-        xxh3: options.xxh3,
-        sha256: options.sha256,
+        xxh3: options.digests.xxh3,
+        sha256: options.digests.sha256,
         bytes_read: Arc::clone(&bytes_read),
         stop: options.stop.clone(),
-        max_decompressed_bytes: options.max_decompressed_bytes,
+        max_decompressed_bytes: options.limits.max_decompressed_bytes,
     };
     let is_stopped = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
     let captures = match input::open(paths, &source) {
-        Err(_) if is_stopped() => return Err(Error::Interrupted),
+        Err(_) if is_stopped() => return Err(PipelineError::Interrupted),
         opened => opened?,
     };
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let report = || progress(bytes_read.load(Ordering::Relaxed));
-    let Read { aligned, sights, streams, starts_ns } = match align::align(paths, options, &pool, &source, &report) {
-        // Of what has come through pipes nothing is lost.
-        _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => return Err(Error::Interrupted),
+    let FirstPass { aligned, samples, streams, starts_ns } = match align::align(paths, options, &pool, &source, &report)
+    {
+        // Packets from pipes cannot be read again, so an interrupted analysis keeps them.
+        _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => {
+            return Err(PipelineError::Interrupted);
+        }
         aligned => aligned?,
     };
     let decode = decode_options(&captures, options, aligned.clocks.clone());
@@ -74,19 +88,19 @@ pub(super) fn run(
         input.clock.clone_from(row);
     }
     let mut analysis = Analysis::new(inputs.len(), options, depth);
-    analysis.sights = align::drawn_meanwhile(paths, options).then(|| Sights::new(1));
+    analysis.sample = align::samples_during_analysis(paths, options).then(|| PacketSample::new(1));
     let mut endings: Vec<Ending> = vec![Ending::default(); inputs.len()];
     let mut captures: Vec<Option<Capture>> = captures.into_iter().map(Some).collect();
-    // The first files of all streams together, then their second ones.
-    for turn in 0..streams.iter().map(Vec::len).max().unwrap_or(0) {
-        let read: Vec<usize> = streams.iter().filter_map(|stream| stream.get(turn).copied()).collect();
+    // Read the first files of all streams together, then the second ones, and so on.
+    for position in 0..streams.iter().map(Vec::len).max().unwrap_or(0) {
+        let read: Vec<usize> = streams.iter().filter_map(|stream| stream.get(position).copied()).collect();
         let now = read.iter().filter_map(|input| captures[*input].take());
         let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
         let decode = decode.of(&read);
-        analysis.read(read.clone(), &streams, &starts_ns, turn);
-        let mut feed = Feed::start(now, batches_per_round).map_err(Error::Threads)?;
+        analysis.start_inputs(read.clone(), &streams, &starts_ns, position);
+        let mut feed = Feed::start(now, batches_per_round).map_err(PipelineError::Threads)?;
         pool.install(|| {
-            let mut decoded: Vec<Decoded> = Vec::new();
+            let mut decoded: Vec<DecodedBatch> = Vec::new();
             loop {
                 let pieces = feed.next(batches_per_round);
                 if pieces.is_empty() && decoded.is_empty() {
@@ -105,34 +119,35 @@ pub(super) fn run(
         input.xxh3_128 = ending.digests.xxh3_128;
         input.sha256 = ending.digests.sha256;
         input.interrupted = ending.interrupted;
+        input.ends_early = ending.note.is_some();
         notes.extend(ending.note.iter().map(|note| format!("{}: {note}", input.name)));
         ending_notes.push(ending.note);
     }
-    let drawn_meanwhile = analysis.sights.take();
+    let own_sample = analysis.sample.take();
     pool.install(|| {
         let mut readout = analysis.end();
         let parts = options.keep_parts.then(|| {
             readout.level();
-            let mut rests: Vec<Rest> = Vec::new();
-            let origins = paths.iter().zip(&aligned.clocks).zip(sights).zip(ending_notes);
-            for (((path, clock), sights), note) in origins {
-                rests.push(Rest {
+            let mut rests: Vec<InputExtras> = Vec::new();
+            let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(ending_notes);
+            for (((path, clock), samples), note) in origins {
+                rests.push(InputExtras {
                     note,
                     clock: *clock,
-                    given: options.clocks.get(path).copied(),
-                    found: merge::found(path, options),
+                    known_clock: options.clocks.known.get(path).copied(),
+                    merge_clock: merge::merge_clock(path, options),
                     is_stream: !align::is_file(path),
-                    // One input is not read twice for this.
-                    sights: sights.or_else(|| drawn_meanwhile.clone()),
+                    // A single input is not read twice; the analysis drew its sample.
+                    sample: samples.or_else(|| own_sample.clone()),
                 });
             }
             parts::level(&mut rests);
-            parts::write(&Head::new(&inputs, options), &rests, &readout)
+            parts::write(&PartsHeader::new(&inputs, options), &rests, &readout)
         });
         let transits = align::transits(aligned, options, window_ns);
-        let is_cut = inputs.iter().any(|input| input.interrupted);
+        let is_interrupted = inputs.iter().any(|input| input.interrupted);
         let mut finished = match conclude(readout, inputs, notes, transits, options) {
-            Err(Error::NoInfiniband { .. }) if is_cut => return Err(Error::Interrupted),
+            Err(PipelineError::NoInfiniband { .. }) if is_interrupted => return Err(PipelineError::Interrupted),
             finished => finished?,
         };
         finished.profile.parts = parts.transpose()?;
@@ -144,7 +159,7 @@ fn describe(capture: &Capture) -> Input {
     input(capture.path(), capture.format())
 }
 
-/// An input of which nothing is counted yet.
+/// An input without counts.
 pub(super) fn input(path: &Path, format: &str) -> Input {
     Input {
         name: path.display().to_string(),
@@ -152,37 +167,39 @@ pub(super) fn input(path: &Path, format: &str) -> Input {
         xxh3_128: String::new(),
         sha256: None,
         format: format.to_owned(),
-        pairs_seen_once: 0,
-        pairs_seen_twice: 0,
+        pairs_observed_once: 0,
+        pairs_observed_twice: 0,
         clock: None,
         interrupted: false,
+        ends_early: false,
         coverage: Coverage::default(),
     }
 }
 
-/// Counts over an input, and over its stream.
+/// Coverage of an input, and of its stream.
 type Coverages = (Coverage, Coverage);
 
 /// State of a running analysis.
 pub(super) struct Analysis {
     inputs: Vec<InputState>,
-    /// By input: the first one of its stream, whose state all of them share.
+    /// By input: the first input of its stream; all inputs of the stream share the state of that
+    /// one.
     first_of_stream: Vec<usize>,
-    /// The inputs that are read now: batches name them by their place in this list.
-    now: Vec<usize>,
-    bounds: Bounds,
+    /// The inputs that are read now; batches refer to them by position in this list.
+    current_inputs: Vec<usize>,
+    bounds: MemoryBounds,
     max_connections: usize,
-    /// The packets of a single input by which its clock can be held against that of others later, where they are asked for.
-    sights: Option<Sights>,
-    spares: Spares,
+    /// Packet sample of a single input, by which `merge` compares its clock with others.
+    sample: Option<PacketSample>,
+    buffers: BufferPool,
 }
 
 struct InputState {
     shards: Vec<Shard>,
     coverage: Coverage,
     last_time_ns: Option<i64>,
-    stamps: Stamps,
-    /// Drops by interface: the counters run up, so the largest is the last.
+    timestamps: TimestampStats,
+    /// Drops by interface: these counters only grow, so the largest value is the last.
     drops: BTreeMap<u32, u64>,
 }
 
@@ -191,136 +208,141 @@ struct Shard {
     sums: Accumulator,
     cm: Vec<CmRow>,
     cm_lost: u64,
-    /// Packets of connections that are not followed.
-    not_followed: u64,
-    /// What later files of the stream may hold too, and the packets that they did.
-    seam: Seam,
-    shared: u64,
-    /// What the packets have just shown, and the numbers of the connections that a batch has, `None` where there is no room: here so that their memory is used again.
+    /// Packets of connections beyond the limit.
+    untracked: u64,
+    /// Records that later files of the stream may repeat, and the number of packets dropped for
+    /// that.
+    overlap: FileOverlap,
+    overlap_packets: u64,
+    /// Events of the packets just processed, and the tracker's number of each connection of the
+    /// batch (`None` beyond the limit). Fields, to reuse their memory.
     events: Events,
-    known: Vec<Option<u32>>,
-    /// Single messages, where they are asked for.
+    connection_numbers: Vec<Option<u32>>,
+    /// Single messages, if the depth asks for them.
     spill: Option<Spill>,
-    /// MPI messages that other inputs may have seen too.
-    drawn: Option<Sample<Passage>>,
+    /// MPI messages that other inputs may have observed too.
+    transit_samples: Option<Sample<TransitSample>>,
 }
 
 impl Analysis {
-    pub(super) fn new(inputs: usize, options: &Options, depth: Depth) -> Self {
+    pub(super) fn new(inputs: usize, options: &AnalysisOptions, depth: Depth) -> Self {
         let file = SpillFile::default();
-        let draws = (inputs > 1 || options.keep_parts) && options.read_times && depth >= Depth::Envelopes;
-        let room = drawn_room(inputs);
+        let draws = (inputs > 1 || options.keep_parts) && options.measures.times && depth >= Depth::Envelopes;
+        let room = transit_sample_room(inputs);
         let tracker = || {
-            let mut tracker = Tracker::new(depth, options.read_times, options.read_health);
+            let mut tracker = Tracker::new(depth, options.measures.times, options.measures.health);
             if draws {
-                tracker.give_messages();
+                tracker.emit_messages();
             }
             tracker
         };
         let shard = || Shard {
             tracker: tracker(),
-            drawn: draws.then(|| Sample::new(room)),
-            sums: Accumulator::new(options.bin_ns, options.read_sizes),
+            transit_samples: draws.then(|| Sample::new(room)),
+            sums: Accumulator::new(options.bin_ns, options.measures.sizes),
             cm: Vec::new(),
             cm_lost: 0,
-            not_followed: 0,
-            seam: Seam::default(),
-            shared: 0,
+            untracked: 0,
+            overlap: FileOverlap::default(),
+            overlap_packets: 0,
             events: Events::default(),
-            known: Vec::new(),
+            connection_numbers: Vec::new(),
             spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
         };
         let input = || InputState {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             coverage: Coverage::default(),
             last_time_ns: None,
-            stamps: Stamps::default(),
+            timestamps: TimestampStats::default(),
             drops: BTreeMap::new(),
         };
         Self {
             inputs: (0..inputs).map(|_| input()).collect(),
             first_of_stream: (0..inputs).collect(),
-            now: (0..inputs).collect(),
-            bounds: Bounds::new(options),
-            max_connections: options.max_connections,
-            sights: None,
-            spares: Spares::default(),
+            current_inputs: (0..inputs).collect(),
+            bounds: MemoryBounds::new(options),
+            max_connections: options.limits.max_connections,
+            sample: None,
+            buffers: BufferPool::default(),
         }
     }
 
-    /// These inputs are read next: the one of this turn of each stream. `starts_ns`: where inputs begin.
-    fn read(&mut self, inputs: Vec<usize>, streams: &[Vec<usize>], starts_ns: &[Option<i64>], turn: usize) {
+    /// Starts file number `position` of each stream: `inputs` are these files. `starts_ns` are the
+    /// start times of all inputs.
+    fn start_inputs(&mut self, inputs: Vec<usize>, streams: &[Vec<usize>], starts_ns: &[Option<i64>], position: usize) {
         for stream in streams {
             stream.iter().for_each(|input| self.first_of_stream[*input] = stream[0]);
-            let behind = stream.get(turn + 1..).unwrap_or_default();
+            let behind = stream.get(position + 1..).unwrap_or_default();
             let from_ns = behind.iter().filter_map(|input| starts_ns[*input]).min();
-            self.inputs[stream[0]].shards.iter_mut().for_each(|shard| shard.seam.turn(from_ns));
+            self.inputs[stream[0]].shards.iter_mut().for_each(|shard| shard.overlap.next_file(from_ns));
         }
-        self.now = inputs;
+        self.current_inputs = inputs;
     }
 
-    /// One round: these pieces are cut and decoded while the packets of those of the round before go on their way.
+    /// One round: splits and decodes `pieces` while the batches of the round before are counted.
     pub(super) fn step(
         &mut self,
-        pieces: Vec<Piece>,
-        decoded: &mut Vec<Decoded>,
-        options: &decode::Options,
+        pieces: Vec<FeedTask>,
+        decoded: &mut Vec<DecodedBatch>,
+        options: &decode::DecodeOptions,
         feed: &mut Feed,
     ) {
-        let (sights, spares) = (self.sights.take(), std::mem::take(&mut self.spares));
+        let (samples, buffers) = (self.sample.take(), std::mem::take(&mut self.buffers));
         let decode = |batch| {
-            let decoded = decode::decode(batch, options, spares.take());
-            let drawn = sights.as_ref().map(|sights| sights.draw(decoded.shards.iter().flat_map(Packets::iter)));
-            (decoded, drawn)
+            let decoded = decode::decode(batch, options, buffers.take());
+            let candidates =
+                samples.as_ref().map(|samples| samples.candidates(decoded.shards.iter().flat_map(Packets::iter)));
+            (decoded, candidates)
         };
         let digest = |feed: &mut Feed| feed.digest(decoded.iter().map(|decoded| &decoded.batch));
-        let (next, _) = rayon::join(|| cut(pieces, decode), || rayon::join(|| self.round(decoded), || digest(feed)));
-        (self.sights, self.spares) = (sights, spares);
+        let (next, _) =
+            rayon::join(|| for_each_batch(pieces, decode), || rayon::join(|| self.round(decoded), || digest(feed)));
+        (self.sample, self.buffers) = (samples, buffers);
         for used in decoded.drain(..) {
             self.recycle(used, feed);
         }
         for (mut piece, receipt) in next {
-            let counts = feed.settle(receipt, piece.iter_mut().map(|(decoded, _)| &mut decoded.batch));
-            for (own, drawn) in piece {
+            let counts = feed.accept(receipt, piece.iter_mut().map(|(decoded, _)| &mut decoded.batch));
+            for (own, candidates) in piece {
                 if !counts {
                     self.recycle(own, feed);
                     continue;
                 }
-                if let (Some(sights), Some(drawn)) = (&mut self.sights, drawn) {
-                    sights.add(drawn);
+                if let (Some(samples), Some(candidates)) = (&mut self.sample, candidates) {
+                    samples.add(candidates);
                 }
                 decoded.push(own);
             }
         }
     }
 
-    /// Keeps what is used again of a batch.
-    fn recycle(&self, used: Decoded, feed: &Feed) {
+    /// Returns the buffers of a batch to their pools.
+    fn recycle(&self, used: DecodedBatch, feed: &Feed) {
         feed.recycle(used.batch.bytes);
-        self.spares.give(used.shards);
+        self.buffers.give(used.shards);
     }
 
-    /// What the first input has shown so far.
-    pub(super) fn live(&self) -> Live {
-        let Some(input) = self.inputs.first() else { return Live::default() };
+    /// Sums of the first input so far.
+    pub(super) fn live(&self) -> LiveSums {
+        let Some(input) = self.inputs.first() else { return LiveSums::default() };
         let shards = input.shards.iter();
         let connections: Vec<_> =
             shards.flat_map(|shard| shard.tracker.keys().zip(shard.sums.partials().iter())).collect();
-        let mut live = reduce::live(&connections);
+        let mut live = reduce::live_sums(&connections);
         let mirror_copies = std::mem::replace(&mut live.coverage, input.coverage.clone()).mirror_copies;
         live.coverage.mirror_copies = mirror_copies;
         live.coverage.interface_drops = input.dropped();
-        live.coverage.not_followed = input.not_followed();
+        live.coverage.untracked_packets = input.untracked();
         live
     }
 
-    /// Takes the packets of some batches. Those of one input are in file order.
-    fn round(&mut self, decoded: &[Decoded]) {
-        let Self { inputs, first_of_stream, now, max_connections, .. } = self;
-        let input_of = |decoded: &Decoded| now[decoded.batch.input as usize];
+    /// Counts the packets of these batches. The batches of one input are in file order.
+    fn round(&mut self, decoded: &[DecodedBatch]) {
+        let Self { inputs, first_of_stream, current_inputs: now, max_connections, .. } = self;
+        let input_of = |decoded: &DecodedBatch| now[decoded.batch.input as usize];
         inputs.par_iter_mut().enumerate().for_each(|(index, input)| {
             decoded.iter().filter(|decoded| input_of(decoded) == index).for_each(|decoded| input.count(decoded));
-            let own: Vec<&Decoded> =
+            let own: Vec<&DecodedBatch> =
                 decoded.iter().filter(|decoded| first_of_stream[input_of(decoded)] == index).collect();
             if own.is_empty() {
                 return;
@@ -333,22 +355,23 @@ impl Analysis {
                 }
             });
         });
-        self.bound();
+        self.enforce_bounds();
     }
 
-    fn bound(&mut self) {
+    fn enforce_bounds(&mut self) {
         let shards = self.inputs.iter_mut().flat_map(|input| input.shards.iter_mut());
-        self.bounds.hold(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
+        self.bounds.enforce(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
     }
 
-    /// Ends the analysis: `inputs` are what was read, `notes` what is to be said of them already.
+    /// Ends the analysis and makes the profile. `inputs` are the captures, `notes` those of
+    /// reading.
     pub(super) fn finish(
         self,
         inputs: Vec<Input>,
         notes: Vec<String>,
         transits: Vec<Transits>,
-        options: &Options,
-    ) -> Result<Finished, Error> {
+        options: &AnalysisOptions,
+    ) -> Result<AnalysisResult, PipelineError> {
         conclude(self.end(), inputs, notes, transits, options)
     }
 
@@ -356,8 +379,9 @@ impl Analysis {
     pub(super) fn end(mut self) -> Readout {
         let ends: Vec<Vec<Vec<ConnectionEnd>>> =
             self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
-        // The last messages may have added cells, and the last round left some that join: the width must not depend on where rounds ended.
-        self.bound();
+        // The last messages may have added cells, and the last round may have left cells that join:
+        // the width must not depend on where rounds end.
+        self.enforce_bounds();
         let coverages: Vec<Coverage> = self.inputs.iter().map(InputState::coverage).collect();
         let mut streams: Vec<Coverage> = vec![Coverage::default(); coverages.len()];
         for (coverage, first) in coverages.iter().zip(&self.first_of_stream) {
@@ -375,46 +399,46 @@ impl Analysis {
 }
 
 impl InputState {
-    /// Packets that the capturing interfaces have dropped.
+    /// Packets that the capturing interfaces dropped.
     fn dropped(&self) -> u64 {
         self.drops.values().fold(0, |sum: u64, drops| sum.saturating_add(*drops))
     }
 
-    /// Packets of connections for which there was no room.
-    fn not_followed(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.not_followed).sum()
+    /// Packets of connections beyond the limit.
+    fn untracked(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.untracked).sum()
     }
 
-    /// Packets that a file held which a file before it had already.
-    fn shared(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.shared).sum()
+    /// Packets of this stream that an earlier file had already.
+    fn overlap_packets(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.overlap_packets).sum()
     }
 
-    /// Packets that files after theirs may hold too, and that are not remembered.
-    fn seam_left_out(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.seam.left_out()).sum()
+    /// Packets that later files may repeat and that are not remembered.
+    fn overlap_left_out(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.overlap.left_out()).sum()
     }
 
-    /// All that is known of what was read.
+    /// The complete coverage of the input.
     fn coverage(&self) -> Coverage {
-        let (same_time, same_time_most, same_time_most_bytes) = self.stamps.together();
+        let (same_time, same_time_longest_run, same_time_longest_run_bytes) = self.timestamps.same_time_counts();
         let interface_drops = self.dropped();
-        let not_followed = self.not_followed();
-        let shared_packets = self.shared();
-        let seam_left_out = self.seam_left_out();
+        let untracked_packets = self.untracked();
+        let overlap_packets = self.overlap_packets();
+        let overlap_left_out = self.overlap_left_out();
         Coverage {
             interface_drops,
-            not_followed,
-            shared_packets,
-            seam_left_out,
+            untracked_packets,
+            overlap_packets,
+            overlap_left_out,
             same_time,
-            same_time_most,
-            same_time_most_bytes,
+            same_time_longest_run,
+            same_time_longest_run_bytes,
             ..self.coverage.clone()
         }
     }
 
-    fn count(&mut self, decoded: &Decoded) {
+    fn count(&mut self, decoded: &DecodedBatch) {
         let counts = &decoded.counts;
         for statistics in &counts.statistics {
             let dropped = statistics.if_dropped.unwrap_or(0).saturating_add(statistics.os_dropped.unwrap_or(0));
@@ -429,39 +453,39 @@ impl InputState {
             self.coverage.time_backwards += u64::from(self.last_time_ns.is_some_and(|before| first < before));
             self.last_time_ns = Some(last);
         }
-        self.stamps.join(&counts.stamps);
+        self.timestamps.join(&counts.timestamps);
         self.coverage.merge(&counts.clone().into_coverage());
     }
 }
 
 impl Shard {
-    fn packets(&mut self, decoded: &Decoded, shard: usize) {
+    fn packets(&mut self, decoded: &DecodedBatch, shard: usize) {
         let bytes = decoded.batch.bytes.as_slice();
         let Some(Packets { keys, records }) = decoded.shards.get(shard) else { return };
-        self.tracker.connections(keys, &mut self.known);
-        self.sums.grow(self.tracker.followed());
-        let is_alone = self.seam.is_idle();
-        for records in records.chunks(AHEAD) {
-            self.tracker.look_ahead(records, &self.known, bytes);
+        self.tracker.connections(keys, &mut self.connection_numbers);
+        self.sums.grow(self.tracker.tracked_connections());
+        let is_alone = self.overlap.is_idle();
+        for records in records.chunks(PREFETCHED_PACKETS) {
+            self.tracker.look_ahead(records, &self.connection_numbers, bytes);
             if !self.tracker.is_near() {
-                self.sums.look_ahead(records, &self.known);
+                self.sums.look_ahead(records, &self.connection_numbers);
             }
             for record in records {
-                // Slots were given together with the keys.
+                // Slots were assigned together with the keys.
                 let slot = record.slot() as usize;
-                let packet = Packet { key: &keys[slot], record };
-                if !is_alone && self.seam.is_shared(packet) {
-                    self.shared += 1;
+                let packet = PacketRef { key: &keys[slot], record };
+                if !is_alone && self.overlap.is_shared(packet) {
+                    self.overlap_packets += 1;
                     continue;
                 }
-                match self.known[slot] {
+                match self.connection_numbers[slot] {
                     Some(id) => {
                         let seen = self.tracker.packet(packet, id, bytes, &mut self.events);
                         self.sums.packet(record, &seen);
                     }
-                    None => self.not_followed += 1,
+                    None => self.untracked += 1,
                 }
-                if packet.kind() == Kind::Management
+                if packet.kind() == TrafficKind::Management
                     && let Some(message) = flow::connection_management(packet, bytes)
                 {
                     if self.cm.len() < MAX_CM {
@@ -493,12 +517,12 @@ impl Shard {
         }
         for message in self.events.messages.drain(..) {
             self.spill.iter_mut().for_each(|spill| spill.push(&message));
-            let Some(drawn) = &mut self.drawn else { continue };
+            let Some(sample) = &mut self.transit_samples else { continue };
             let hash = self.tracker.hash(&message);
-            if drawn.wants(hash)
-                && let Some(passage) = Passage::of(&message)
+            if sample.wants(hash)
+                && let Some(transit) = TransitSample::of(&message)
             {
-                drawn.add(hash, passage);
+                sample.add(hash, transit);
             }
         }
     }
@@ -515,13 +539,13 @@ impl Shard {
             connections,
             evicted: self.tracker.evicted(),
             wireups: self.tracker.wireups().to_vec(),
-            introductions: self.tracker.introductions().to_vec(),
-            introductions_left_out: self.tracker.introductions_left_out(),
+            connection_messages: self.tracker.connection_messages().to_vec(),
+            connection_messages_left_out: self.tracker.connection_messages_left_out(),
             cts_queues: self.tracker.cts_queues().to_vec(),
             sums: self.sums,
             cm: self.cm,
             cm_lost: self.cm_lost,
-            drawn: self.drawn,
+            transit_samples: self.transit_samples,
             spill: self.spill,
         }
     }

@@ -1,49 +1,50 @@
-//! What bounds on memory have left out of the numbers: said wherever these are shown.
+//! Notes on everything that a bound on memory left out of the numbers.
 
-use super::Options;
+use super::AnalysisOptions;
 use crate::model::Coverage;
 
-/// A sentence or two for each thing that was left out. `cm` are connection management messages that were not kept.
-pub(super) fn notes(coverage: &Coverage, cm: u64, options: &Options) -> Vec<String> {
-    let beyond = format!("packets of connections beyond --max-connections {}", options.max_connections);
+/// A note for each count that is not zero. `cm` counts connection management messages beyond the
+/// bound.
+pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> Vec<String> {
+    let beyond = format!("packets of connections beyond --max-connections {}", options.limits.max_connections);
     let all = [
         (
-            coverage.not_followed,
+            coverage.untracked_packets,
             beyond.as_str(),
-            "They are in no other number, and whether pairs are complete is unknown; give a larger one",
+            "They are missing from all other numbers, and the coverage of all pairs is unknown; give a larger --max-connections",
         ),
         (
-            coverage.seam_left_out,
-            "packets of files that overlap and that were not remembered",
-            "They may count twice, and whether pairs are complete is unknown",
+            coverage.overlap_left_out,
+            "packets of overlapping files that were not remembered",
+            "They may count twice, and the coverage of all pairs is unknown",
         ),
-        (cm, "connection management messages that were counted and not kept", "Ranks that they state may be unknown"),
+        (cm, "connection management messages that were counted but not stored", "Ranks in them may be unknown"),
         (
-            coverage.introductions_left_out,
-            "wire-up messages and introductions that were counted and not kept",
-            "Ranks that follow from them may be unknown",
+            coverage.connection_messages_left_out,
+            "wire-up and connection messages that were counted but not stored",
+            "Ranks derived from them may be unknown",
         ),
         (
             coverage.pause_frames_left_out,
-            "pause frames of senders beyond those that are told apart",
-            "They are in no table of pauses",
+            "pause frames of senders beyond the bound",
+            "They are missing from the table of pauses",
         ),
         (
             coverage.statistics_left_out,
-            "statistics of interfaces beyond those that are told apart",
-            "What these interfaces have dropped is not counted",
+            "statistics of interfaces beyond the bound",
+            "The packets that these interfaces dropped are not counted",
         ),
         (
             coverage.window_overflows,
-            "connections with more holes in their PSNs than are remembered",
-            "Packets that came again long after may count as new",
+            "connections with more gaps in their PSNs than are remembered",
+            "Late retransmissions may count as new packets",
         ),
         (
             coverage.messages_evicted,
-            "messages given up because too many were open at a time",
-            "They are incomplete, and their lengths may be in no sum",
+            "messages dropped because too many were incomplete at a time",
+            "They count as incomplete, and their lengths may be missing from the sums",
         ),
     ];
-    let said = all.into_iter().filter(|(count, ..)| *count > 0);
-    said.map(|(count, what, why)| format!("{what}: {count}. {why}")).collect()
+    let left_out = all.into_iter().filter(|(count, ..)| *count > 0);
+    left_out.map(|(count, what, effect)| format!("{what}: {count}. {effect}")).collect()
 }

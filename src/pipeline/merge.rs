@@ -1,187 +1,199 @@
-//! Profiles of parts of a fabric, or of a time -> the profile of all of it: what one analysis of all their captures would have given.
+//! Merge of profiles: partial profiles in, the profile of one analysis of all captures out.
 //!
-//! The parts of all inputs are put in the order of their names, so that neither the order in which profiles are given nor how they were merged before
-//! matters, brought to one level, and concluded as an analysis concludes them.
+//! The inputs of all profiles are sorted by name, brought to the same bin widths and sample sizes,
+//! and concluded like those of an analysis. Invariant: neither the order of the profiles nor
+//! earlier merges change the result.
 //!
-//! Clocks are the one thing that an analysis needs before it reads: times are corrected as packets are decoded. So inputs keep the sample of
-//! their packets by which clocks are found, and here they are held against each other as an analysis of all of them does. Where that gives the clocks by
-//! which the inputs were corrected, or finds that they agree, all is well. Else nothing is merged ([`Mismatch::Clocks`]): the inputs have to be
-//! analysed with the clocks that were found.
+//! Clocks are the exception, because an analysis corrects times while it decodes packets. The
+//! inputs therefore store the packet samples by which clocks are compared, and the merge compares
+//! them as an analysis of all captures would. If the inputs were corrected by the same clocks, the
+//! merge goes on. Otherwise it fails with [`MergeError::UnalignedClocks`]: analyze the captures
+//! again with the clocks in the error.
 
 use super::align;
-use super::bounds::Bounds;
+use super::bounds::MemoryBounds;
 use super::conclude::conclude;
-use super::parts::{self, Broken, EndpointInfo, Found, Head, Part, Rest};
+use super::parts::{self, InputExtras, InputPart, MergeClock, PartsError, PartsHeader};
 use super::readout::{InputReadout, Readout};
-use super::{Error, Options, pool};
-use crate::align::Aligned;
+use super::{AnalysisOptions, EndpointInfo, PipelineError, pool};
+use crate::align::Alignment;
 use crate::model::profile::{Input, RankRow};
-use crate::model::{Clock, Profile};
+use crate::model::{Clock, Profile, count_of};
 use crate::profile::{self, ProfileError};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Profiles that cannot be merged.
+/// Failure of a merge.
 #[derive(Debug, thiserror::Error)]
-pub enum Mismatch {
-    /// A profile cannot be read, or keeps no parts.
+pub enum MergeError {
+    /// A profile cannot be read, or has no data for a merge.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// What a profile keeps for a merge is not what was written.
-    #[error("{}: what it keeps for `merge` cannot be used: {why}; analyse its captures again with --partial", place.display())]
-    Broken {
+    /// The data of a profile for a merge are damaged.
+    #[error("{}: the data for `merge` cannot be used: {why}; analyze the captures again with --partial", place.display())]
+    InvalidParts {
         /// The profile.
         place: PathBuf,
-        /// What is wrong.
-        why: Broken,
+        /// The reason.
+        why: PartsError,
     },
-    /// They were not analysed alike.
-    #[error("{} and {} were analysed with different {what}; analyse both alike", first.display(), second.display())]
-    Unlike {
-        /// A profile.
+    /// Two profiles were analyzed with different options.
+    #[error("{} and {} were analyzed with different {what}; analyze both with the same options", first.display(), second.display())]
+    DifferentSettings {
+        /// First profile.
         first: PathBuf,
-        /// Another one.
+        /// Second profile.
         second: PathBuf,
-        /// The option in which they differ.
+        /// The option that differs.
         what: &'static str,
     },
-    /// A capture is in two of them.
-    #[error("{capture} is in {} and in {}; give each capture once", first.display(), second.display())]
-    Twice {
+    /// Two profiles contain the same capture.
+    #[error("both {} and {} contain {capture}; give each capture once", first.display(), second.display())]
+    DuplicateCapture {
         /// Name of the capture.
         capture: String,
-        /// A profile.
+        /// First profile.
         first: PathBuf,
-        /// Another one.
+        /// Second profile.
         second: PathBuf,
     },
-    /// They say different things of an endpoint.
-    #[error("endpoint {endpoint} is {one} in one profile and {other} in another; say with --hosts which it is")]
-    Named {
+    /// Two profiles give an endpoint different names or leaf switches.
+    #[error("endpoint {endpoint} is {one} in one profile and {other} in another; name it with --hosts")]
+    ConflictingNames {
         /// The endpoint.
         endpoint: Endpoint,
-        /// What one says.
+        /// Text in one profile.
         one: String,
-        /// What another one says.
+        /// Text in another profile.
         other: String,
     },
-    /// They were analysed with different rank maps.
-    #[error("{} and {} were analysed with different rank maps; give the one for all with --rankmap", first.display(), second.display())]
-    Ranks {
-        /// A profile.
+    /// Two profiles were analyzed with different rank maps.
+    #[error("{} and {} were analyzed with different rank maps; give one for all with --rankmap", first.display(), second.display())]
+    DifferentRankMaps {
+        /// First profile.
         first: PathBuf,
-        /// Another one.
+        /// Second profile.
         second: PathBuf,
     },
-    /// The times of captures have to be corrected first.
-    #[error("the clocks of the captures differ: {} of them have to be analysed with a clock of their own", clocks.len())]
-    Clocks {
-        /// The clocks of the captures that are to be corrected, by name, and by how much they may be wrong, in nanoseconds.
+    /// Captures need a clock correction that their profiles do not have.
+    #[error(
+        "the clocks of the captures differ: {} must be analyzed again with a clock correction",
+        count_of(clocks.len() as u64, "capture")
+    )]
+    UnalignedClocks {
+        /// By capture name: the clock that corrects it, and its uncertainty in nanoseconds.
         clocks: Vec<(String, Clock, u64)>,
     },
-    /// The end of the analysis failed.
+    /// The rest of the analysis failed.
     #[error(transparent)]
-    Analysis(#[from] Error),
+    Analysis(#[from] PipelineError),
 }
 
-/// Merges the profiles at these places. Of the options those count that tell what the user knows (names, rank map) and how many threads there are.
-pub fn merge(places: &[PathBuf], options: &Options) -> Result<Profile, Mismatch> {
+/// Merges the profiles at `places`. Only names, leaf switches, job ids, the rank map and `threads`
+/// of the options apply.
+pub fn merge(places: &[PathBuf], options: &AnalysisOptions) -> Result<Profile, MergeError> {
     let pool = pool(options.threads)?;
     pool.install(|| {
         let loaded = load(places)?;
-        let Loaded { head, heads, parts } = loaded;
-        let mut options = Options { keep_parts: true, ..options.clone() };
+        let LoadedProfiles { head, heads, parts } = loaded;
+        let mut options = AnalysisOptions { keep_parts: true, ..options.clone() };
         head.settings.apply(&mut options);
-        said(&heads, places, &mut options)?;
+        merge_endpoint_info(&heads, places, &mut options)?;
         rankmap(&heads, places, &mut options)?;
         join(parts, &options)
     })
 }
 
-struct Loaded {
-    /// Of the first profile: the others have the same settings.
-    head: Head,
-    heads: Vec<Head>,
-    /// In the order of their names.
-    parts: Vec<Part>,
+struct LoadedProfiles {
+    /// Header of the first profile; the others have the same settings.
+    head: PartsHeader,
+    heads: Vec<PartsHeader>,
+    /// Sorted by [`input_order`].
+    parts: Vec<InputPart>,
 }
 
-fn load(places: &[PathBuf]) -> Result<Loaded, Mismatch> {
-    let mut heads: Vec<Head> = Vec::new();
-    let mut parts: Vec<(usize, Part)> = Vec::new();
+fn load(places: &[PathBuf]) -> Result<LoadedProfiles, MergeError> {
+    let mut heads: Vec<PartsHeader> = Vec::new();
+    let mut parts: Vec<(usize, InputPart)> = Vec::new();
     for (index, place) in places.iter().enumerate() {
         let bytes = profile::read_parts(place)?;
-        let (head, own) = parts::read(&bytes).map_err(|why| Mismatch::Broken { place: place.clone(), why })?;
+        let (head, own) = parts::read(&bytes).map_err(|why| MergeError::InvalidParts { place: place.clone(), why })?;
         if let Some(what) = heads.first().and_then(|first| first.settings.difference(&head.settings)) {
-            return Err(Mismatch::Unlike { first: places[0].clone(), second: place.clone(), what });
+            return Err(MergeError::DifferentSettings { first: places[0].clone(), second: place.clone(), what });
         }
         heads.push(head);
         parts.extend(own.into_iter().map(|part| (index, part)));
     }
-    parts.sort_by(|(_, a), (_, b)| order(&a.input).cmp(&order(&b.input)));
-    let is_same = |a: &Input, b: &Input| order(a) == order(b) && a.coverage.records > 0;
+    parts.sort_by(|(_, a), (_, b)| input_order(&a.input).cmp(&input_order(&b.input)));
+    let is_same = |a: &Input, b: &Input| input_order(a) == input_order(b) && a.coverage.records > 0;
     let mut pairs = parts.iter().zip(parts.iter().skip(1));
     if let Some(((one, part), (other, _))) = pairs.find(|(a, b)| is_same(&a.1.input, &b.1.input)) {
         let (first, second) = (places[*one].clone(), places[*other].clone());
-        return Err(Mismatch::Twice { capture: part.input.name.clone(), first, second });
+        return Err(MergeError::DuplicateCapture { capture: part.input.name.clone(), first, second });
     }
     let parts = parts.into_iter().map(|(_, part)| part).collect();
-    heads.first().cloned().map(|head| Loaded { head, heads, parts }).ok_or_else(|| {
+    heads.first().cloned().map(|head| LoadedProfiles { head, heads, parts }).ok_or_else(|| {
         let records = 0;
-        Error::NoInfiniband { records, found: String::new(), advice: "give at least one profile" }.into()
+        PipelineError::NoInfiniband { records, found: String::new(), advice: "give at least one profile" }.into()
     })
 }
 
-/// What tells inputs apart, and the order in which they stand in a merged profile.
-fn order(input: &Input) -> impl Ord + use<'_> {
+/// Identity of an input, and the sort order of inputs in a merged profile.
+fn input_order(input: &Input) -> impl Ord + use<'_> {
     (&input.name, &input.xxh3_128, input.length_bytes)
 }
 
-/// Puts together what the profiles say of endpoints; what the options say already goes before.
-fn said(heads: &[Head], places: &[PathBuf], options: &mut Options) -> Result<(), Mismatch> {
-    let own = [options.names.clone(), options.leaves.clone()];
+/// Merges the endpoint names, leaf switches and job ids of the profiles into the options, which
+/// take precedence.
+fn merge_endpoint_info(
+    heads: &[PartsHeader],
+    places: &[PathBuf],
+    options: &mut AnalysisOptions,
+) -> Result<(), MergeError> {
+    let endpoints = &mut options.endpoints;
+    let own = [endpoints.names.clone(), endpoints.leaves.clone()];
     let mut slurm_jobs: BTreeMap<Endpoint, BTreeSet<String>> = BTreeMap::new();
     for (head, place) in heads.iter().zip(places) {
-        let said = head.said().map_err(|why| Mismatch::Broken { place: place.clone(), why })?;
-        let EndpointInfo { names, leaves, slurm_jobs: ids } = said;
+        let info = head.endpoint_info().map_err(|why| MergeError::InvalidParts { place: place.clone(), why })?;
+        let EndpointInfo { names, leaves, slurm_jobs: ids } = info;
         ids.into_iter().for_each(|(endpoint, id)| _ = slurm_jobs.entry(endpoint).or_default().insert(id));
-        let into = [&mut options.names, &mut options.leaves];
-        for ((into, own), said) in into.into_iter().zip(&own).zip([names, leaves]) {
-            for (endpoint, text) in said {
+        let into = [&mut endpoints.names, &mut endpoints.leaves];
+        for ((into, own), texts) in into.into_iter().zip(&own).zip([names, leaves]) {
+            for (endpoint, text) in texts {
                 let before = into.entry(endpoint).or_insert_with(|| text.clone());
                 if *before != text && !own.contains_key(&endpoint) {
-                    return Err(Mismatch::Named { endpoint, one: before.clone(), other: text });
+                    return Err(MergeError::ConflictingNames { endpoint, one: before.clone(), other: text });
                 }
             }
         }
     }
-    // A port may have run several jobs, of which each profile saw one: which of them a job here is, none of the profiles says.
+    // A port with several Slurm jobs has no single id, and no profile shows which job is which.
     let single = slurm_jobs.into_iter().filter(|(_, ids)| ids.len() == 1);
-    options.slurm_jobs.extend(single.flat_map(|(endpoint, ids)| ids.into_iter().map(move |id| (endpoint, id))));
+    endpoints.slurm_jobs.extend(single.flat_map(|(endpoint, ids)| ids.into_iter().map(move |id| (endpoint, id))));
     Ok(())
 }
 
-/// The rank map of all profiles, unless the options have one.
-fn rankmap(heads: &[Head], places: &[PathBuf], options: &mut Options) -> Result<(), Mismatch> {
+/// Takes the common rank map of all profiles, unless the options have one.
+fn rankmap(heads: &[PartsHeader], places: &[PathBuf], options: &mut AnalysisOptions) -> Result<(), MergeError> {
     if options.rankmap.is_some() {
         return Ok(());
     }
-    let rankmap = |head: &Head| -> Option<Vec<RankRow>> { head.rankmap.clone() };
+    let rankmap = |head: &PartsHeader| -> Option<Vec<RankRow>> { head.rankmap.clone() };
     let first = heads.first().and_then(rankmap);
     if let Some(other) = heads.iter().position(|head| head.rankmap != first) {
-        return Err(Mismatch::Ranks { first: places[0].clone(), second: places[other].clone() });
+        return Err(MergeError::DifferentRankMaps { first: places[0].clone(), second: places[other].clone() });
     }
     options.rankmap = first;
     Ok(())
 }
 
-fn join(parts: Vec<Part>, options: &Options) -> Result<Profile, Mismatch> {
+fn join(parts: Vec<InputPart>, options: &AnalysisOptions) -> Result<Profile, MergeError> {
     let mut inputs: Vec<Input> = Vec::new();
-    let mut rests: Vec<Rest> = Vec::new();
+    let mut rests: Vec<InputExtras> = Vec::new();
     let mut readouts: Vec<InputReadout> = Vec::new();
-    for Part { input, rest, shards } in parts {
+    for InputPart { input, rest, shards } in parts {
         let times_ns = input.coverage.first_time_ns.zip(input.coverage.last_time_ns);
         readouts.push(InputReadout { coverage: input.coverage.clone(), times_ns, shards });
         inputs.push(input);
@@ -197,9 +209,9 @@ fn join(parts: Vec<Part>, options: &Options) -> Result<Profile, Mismatch> {
     for (input, rest) in inputs.iter().zip(&rests) {
         notes.extend(rest.note.iter().map(|note| format!("{}: {note}", input.name)));
     }
-    let mut readout = Readout { inputs: readouts, bounds: Bounds::new(options) };
+    let mut readout = Readout { inputs: readouts, bounds: MemoryBounds::new(options) };
     readout.level();
-    let written = parts::write(&Head::new(&inputs, options), &rests, &readout)?;
+    let written = parts::write(&PartsHeader::new(&inputs, options), &rests, &readout)?;
     drop(rests);
     let transits = align::transits(aligned, options, (i64::MIN, i64::MAX));
     let mut profile = conclude(readout, inputs, notes, transits, options)?.profile;
@@ -207,54 +219,55 @@ fn join(parts: Vec<Part>, options: &Options) -> Result<Profile, Mismatch> {
     Ok(profile)
 }
 
-/// The clocks of all inputs, if they are those by which these were analysed.
-fn clocks(inputs: &[Input], rests: &[Rest], options: &Options) -> Result<Aligned, Mismatch> {
+/// Aligns the clocks of all inputs. Fails if the inputs were analyzed with other clocks.
+fn clocks(inputs: &[Input], rests: &[InputExtras], options: &AnalysisOptions) -> Result<Alignment, MergeError> {
     let names: Vec<String> = inputs.iter().map(|input| input.name.clone()).collect();
-    let hold = |given: &dyn Fn(&Rest) -> Option<(Clock, u64)>| {
+    let compare_with = |given: &dyn Fn(&InputExtras) -> Option<(Clock, u64)>| {
         let given: Vec<_> = rests.iter().map(given).collect();
-        align::hold(&names, rests.iter().map(|rest| rest.sights.clone()).collect(), &given, options)
+        align::compare_clocks(&names, rests.iter().map(|rest| rest.sample.clone()).collect(), &given, options)
     };
-    // A clock that corrects nothing is none.
+    // The default clock corrects nothing, so it equals no clock.
     let corrects = |clock: Option<Clock>| clock.filter(|clock| *clock != Clock::default());
-    let differs = |aligned: &Aligned| {
+    let differs = |aligned: &Alignment| {
         aligned.clocks.iter().zip(rests).any(|(clock, rest)| corrects(*clock) != corrects(rest.clock))
     };
-    let aligned = hold(&|rest| rest.given);
+    let aligned = compare_with(&|rest| rest.known_clock);
     if !differs(&aligned) {
         return Ok(aligned);
     }
-    // Some of those whose clocks were found together: without the others packets may tell them otherwise.
-    let set = rests.iter().find_map(|rest| Some(rest.found?.set));
-    let known = |rest: &Rest| {
-        let found = rest.found.filter(|found| Some(found.set) == set);
-        rest.given.or(found.map(|found| (found.clock, found.uncertainty_ns)))
+    // Maybe these are some of the inputs whose clocks one merge found together: without the others,
+    // their packets may give other clocks.
+    let set = rests.iter().find_map(|rest| Some(rest.merge_clock?.set));
+    let known = |rest: &InputExtras| {
+        let found = rest.merge_clock.filter(|found| Some(found.set) == set);
+        rest.known_clock.or(found.map(|found| (found.clock, found.uncertainty_ns)))
     };
     if rests.iter().all(|rest| known(rest).is_some()) {
-        let as_found = hold(&known);
+        let as_found = compare_with(&known);
         if !differs(&as_found) {
             return Ok(as_found);
         }
     }
     let found = names.into_iter().zip(&aligned.clocks).zip(&aligned.rows).zip(rests);
     let clocks = found.filter_map(|(((name, clock), row), rest)| {
-        let clock = corrects(*clock).filter(|_| rest.given.is_none())?;
+        let clock = corrects(*clock).filter(|_| rest.known_clock.is_none())?;
         Some((name, clock, row.as_ref().map_or(0, |row| row.uncertainty_ns)))
     });
-    Err(Mismatch::Clocks { clocks: clocks.collect() })
+    Err(MergeError::UnalignedClocks { clocks: clocks.collect() })
 }
 
-/// The clock that a merge has found for a capture, if it was asked for some.
-pub(super) fn found(path: &Path, options: &Options) -> Option<Found> {
-    let clocks = options.found_clocks.as_ref().filter(|_| !options.clocks.contains_key(path))?;
+/// The clock that an earlier merge found for a capture, if the options have any of these.
+pub(super) fn merge_clock(path: &Path, options: &AnalysisOptions) -> Option<MergeClock> {
+    let clocks = options.clocks.found.as_ref().filter(|_| !options.clocks.known.contains_key(path))?;
     let all: Vec<_> = clocks.iter().map(|(path, (clock, ns))| (path.display().to_string(), *clock, *ns)).collect();
     let (clock, uncertainty_ns) = clocks.get(path).copied().unwrap_or_default();
-    Some(Found { clock, uncertainty_ns, set: xxh3_64(clocks_csv(&all).as_bytes()) })
+    Some(MergeClock { clock, uncertainty_ns, set: xxh3_64(clocks_csv(&all).as_bytes()) })
 }
 
-/// The header of a file of clocks.
+/// Header line of a clock file.
 const CLOCKS: &str = "capture,own_ns,reference_ns,gain,uncertainty_ns";
 
-/// Clocks as a file that [`parse_clocks`] reads.
+/// Writes clocks as a file that [`parse_clocks`] reads.
 #[must_use]
 pub fn clocks_csv(clocks: &[(String, Clock, u64)]) -> String {
     let row = |(name, clock, uncertainty_ns): &(String, Clock, u64)| {
@@ -264,7 +277,7 @@ pub fn clocks_csv(clocks: &[(String, Clock, u64)]) -> String {
     std::iter::once(format!("{CLOCKS}\n")).chain(clocks.iter().map(row)).collect()
 }
 
-/// Clocks by the path of their capture. The error names the line.
+/// Reads clocks by capture path. Errors name the line.
 pub fn parse_clocks(text: &str) -> Result<BTreeMap<PathBuf, (Clock, u64)>, String> {
     let mut lines = text.lines();
     if lines.next().map(str::trim) != Some(CLOCKS) {
@@ -273,7 +286,7 @@ pub fn parse_clocks(text: &str) -> Result<BTreeMap<PathBuf, (Clock, u64)>, Strin
     let mut clocks = BTreeMap::new();
     for (line, number) in lines.zip(2..).filter(|(line, _)| !line.trim().is_empty()) {
         let row = || {
-            // A name may hold commas.
+            // The name may contain commas.
             let mut fields = line.rsplitn(5, ',');
             let uncertainty_ns = fields.next()?.trim().parse().ok()?;
             let gain: f64 = fields.next()?.parse().ok().filter(|gain: &f64| gain.abs() <= 1e-2)?;
@@ -281,9 +294,9 @@ pub fn parse_clocks(text: &str) -> Result<BTreeMap<PathBuf, (Clock, u64)>, Strin
             let own_ns = fields.next()?.parse().ok()?;
             Some((fields.next()?, (Clock { own_ns, reference_ns, gain }, uncertainty_ns)))
         };
-        let (name, clock) = row().ok_or_else(|| format!("line {number}: is no clock as `merge --clocks` writes it"))?;
+        let (name, clock) = row().ok_or_else(|| format!("line {number}: not a clock as `merge --clocks` writes it"))?;
         if clocks.insert(Path::new(name).to_owned(), clock).is_some() {
-            return Err(format!("line {number}: {name} stands there already"));
+            return Err(format!("line {number}: duplicate capture {name}"));
         }
     }
     Ok(clocks)

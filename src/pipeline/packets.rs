@@ -1,6 +1,6 @@
-//! Packets one by one, for `inspect`.
+//! Single decoded packets of captures, for `inspect`.
 
-use super::{Error, Options, decode_options, pool};
+use super::{AnalysisOptions, PipelineError, decode_options, pool};
 use crate::decode;
 use crate::input::{self, Capture, SourceOptions};
 use crate::model::{Coverage, InspectedPacket};
@@ -8,31 +8,34 @@ use rayon::ThreadPool;
 use rayon::prelude::*;
 use std::path::PathBuf;
 
-/// Hands packets to `show` in the order of time: each input in its own order, the inputs merged. `show` ends the work by
-/// returning false. Gives back what was read, and a note for each input that ended early.
+/// Calls `show` with packets in order of time: each input in file order, the inputs merged. It also
+/// gets the time of the first record of all inputs, from which relative times count, and returns
+/// false to stop. Returns the coverage, and a note for each input that ended early.
 pub fn inspect(
     paths: &[PathBuf],
-    options: &Options,
-    show: &mut dyn FnMut(&InspectedPacket) -> bool,
-) -> Result<(Coverage, Vec<String>), Error> {
-    let source = SourceOptions { max_decompressed_bytes: options.max_decompressed_bytes, ..SourceOptions::default() };
+    options: &AnalysisOptions,
+    show: &mut dyn FnMut(&InspectedPacket, Option<i64>) -> bool,
+) -> Result<(Coverage, Vec<String>), PipelineError> {
+    let source =
+        SourceOptions { max_decompressed_bytes: options.limits.max_decompressed_bytes, ..SourceOptions::default() };
     let captures = input::open(paths, &source)?;
-    // As they stand in the files.
+    // `inspect` shows times as the files have them, so no clock is corrected.
     let decode = decode_options(&captures, options, Vec::new());
+    let origin_ns = captures.iter().filter_map(Capture::first_time_ns).min();
     let pool = pool(options.threads)?;
-    let mut streams: Vec<Stream> = captures.into_iter().map(Stream::new).collect();
+    let mut streams: Vec<PacketStream> = captures.into_iter().map(PacketStream::new).collect();
     loop {
         for stream in &mut streams {
             stream.refill(&pool, &decode);
         }
-        // Of equal times the input given first goes first.
+        // At equal times, the input given first goes first.
         let earliest = streams.iter_mut().filter(|stream| !stream.ready.is_empty()).min_by_key(|s| s.time_ns());
         let Some(packet) = earliest.and_then(|stream| stream.ready.pop()) else { break };
-        if !show(&packet) {
+        if !show(&packet, origin_ns) {
             break;
         }
     }
-    let note = |stream: &Stream| {
+    let note = |stream: &PacketStream| {
         let note = stream.capture.ending().note?;
         Some(format!("{}: {note}", stream.capture.path().display()))
     };
@@ -43,15 +46,15 @@ pub fn inspect(
 }
 
 /// One input, with the packets that are decoded and not yet shown.
-struct Stream {
+struct PacketStream {
     capture: Capture,
-    /// The next packet is the last of the list.
+    /// In reverse order: the next packet is the last of the list.
     ready: Vec<InspectedPacket>,
     ended: bool,
     coverage: Coverage,
 }
 
-impl Stream {
+impl PacketStream {
     fn new(capture: Capture) -> Self {
         Self { capture, ready: Vec::new(), ended: false, coverage: Coverage::default() }
     }
@@ -60,7 +63,7 @@ impl Stream {
         self.ready.last().and_then(|packet| packet.time_ns)
     }
 
-    fn refill(&mut self, pool: &ThreadPool, options: &decode::Options) {
+    fn refill(&mut self, pool: &ThreadPool, options: &decode::DecodeOptions) {
         while self.ready.is_empty() && !self.ended {
             let batches: Vec<_> = std::iter::from_fn(|| self.capture.next_batch(Vec::new()))
                 .take(pool.current_num_threads() * 2)

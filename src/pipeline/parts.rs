@@ -1,20 +1,22 @@
-//! What a profile keeps for a merge: the inputs as they ended, nothing decided, written down without loss.
+//! The stored form of a readout: each input at its end, before any decision, without loss.
 //!
 //! ```text
-//! magic | version | head (JSON) | for each input: rest, shard, shard ... (postcard)
+//! magic | version | header (JSON) | for each input: extras, shard, shard ... (postcard)
 //! ```
-//! Head, rests and shards are pieces of their own: length, stored length and XXH3-64, then the bytes, compressed with zstd where that makes them
-//! shorter. So no more than one is held twice, and nothing is believed, nor room made for it, before its sum fits. Numbers are of variable length:
-//! most are small.
+//! The header, the extras and each shard are one piece each: length, stored length and XXH3-64,
+//! then the bytes, compressed with zstd if that makes them shorter. Numbers have variable length,
+//! because most are small.
 //!
-//! **Version**: whoever changes a type that is written down here, or what its values mean, raises [`VERSION`].
+//! Invariant: no piece is decoded, and no memory is reserved for it, before its XXH3-64 matches.
+//!
+//! **Version**: a change to a stored type, or to the meaning of its values, increments [`VERSION`].
 
 use super::readout::{Readout, SHARDS, ShardReadout};
-use super::{Error, Options};
-use crate::align::Sights;
+use super::{AnalysisMeasures, AnalysisOptions, EndpointInfo, PipelineError};
+use crate::align::PacketSample;
 use crate::model::Clock;
 use crate::model::profile::{Input, RankRow};
-use crate::reduce::OverTime;
+use crate::reduce::TimeSeriesKind;
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
 use serde::de::DeserializeOwned;
@@ -24,20 +26,21 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"ibsparts";
-const VERSION: u32 = 3;
-/// The second level is as good as higher ones on numbers like these, and several times as fast.
+const VERSION: u32 = 4;
+/// Higher levels compress such numbers no better and take several times as long.
 const ZSTD_LEVEL: i32 = 2;
-/// No piece is compressed more than this: one that claims to be is no piece, and does not get room.
-const MOST_COMPRESSED: usize = 256;
-/// Numbers in front of a piece.
+/// Largest ratio of compression. A larger ratio in a file means damage, and no memory is reserved
+/// for it.
+const MAX_COMPRESSION: usize = 256;
+/// Length of the three numbers before a piece.
 const PIECE_HEAD_BYTES: usize = 24;
-/// Inputs that parts may claim to have: no run has more.
+/// Inputs that a header may list; no run has more.
 const MAX_INPUTS: usize = 1 << 16;
 
-/// How the inputs were analysed. Only what was analysed alike can be merged.
+/// Options that inputs must share to be merged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
-pub(super) struct Settings {
+pub(super) struct MergeSettings {
     bin_ns: Option<i64>,
     max_cells: usize,
     max_connections: usize,
@@ -47,38 +50,44 @@ pub(super) struct Settings {
     health: bool,
     icrc: bool,
     align: bool,
-    /// Parts written before there was this had been looked into.
+    /// Absent in files from before the option existed; these were analyzed with payload.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     no_payload: bool,
 }
 
-impl Settings {
-    fn of(options: &Options) -> Self {
+impl MergeSettings {
+    fn of(options: &AnalysisOptions) -> Self {
         Self {
             bin_ns: options.bin_ns,
-            max_cells: options.max_cells,
-            max_connections: options.max_connections,
-            mpi: options.read_mpi,
-            times: options.read_times,
-            sizes: options.read_sizes,
-            health: options.read_health,
-            icrc: options.check_icrc,
-            align: options.align,
-            no_payload: !options.read_payload,
+            max_cells: options.limits.max_cells,
+            max_connections: options.limits.max_connections,
+            mpi: options.measures.mpi,
+            times: options.measures.times,
+            sizes: options.measures.sizes,
+            health: options.measures.health,
+            icrc: options.measures.icrc,
+            align: options.clocks.align,
+            no_payload: !options.measures.payload,
         }
     }
 
-    /// Sets the options to these.
-    pub(super) fn apply(&self, options: &mut Options) {
-        (options.bin_ns, options.max_cells) = (self.bin_ns, self.max_cells);
-        options.max_connections = self.max_connections;
-        (options.read_mpi, options.read_times) = (self.mpi, self.times);
-        (options.read_sizes, options.read_health) = (self.sizes, self.health);
-        (options.check_icrc, options.align) = (self.icrc, self.align);
-        options.read_payload = !self.no_payload;
+    /// Sets the options to these settings.
+    pub(super) fn apply(&self, options: &mut AnalysisOptions) {
+        options.bin_ns = self.bin_ns;
+        options.limits.max_cells = self.max_cells;
+        options.limits.max_connections = self.max_connections;
+        options.measures = AnalysisMeasures {
+            mpi: self.mpi,
+            times: self.times,
+            sizes: self.sizes,
+            health: self.health,
+            icrc: self.icrc,
+            payload: !self.no_payload,
+        };
+        options.clocks.align = self.align;
     }
 
-    /// The option of `analyze` in which two differ, if they do.
+    /// The first option of `analyze` that differs.
     pub(super) fn difference(&self, other: &Self) -> Option<&'static str> {
         let same = [
             (self.bin_ns == other.bin_ns, "--bin"),
@@ -91,252 +100,250 @@ impl Settings {
             (self.no_payload == other.no_payload, "--no-payload"),
         ];
         let differs = same.into_iter().find_map(|(is_same, option)| (!is_same).then_some(option));
-        differs.or((self != other).then_some("what is kept"))
+        differs.or((self != other).then_some("stored tables"))
     }
 }
 
-/// What stands in front.
+/// Header: the settings, the user's names, and the inputs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Head {
-    pub(super) settings: Settings,
-    /// Endpoints as text, with their names, their leaf switches, and the jobs of Slurm that they ran.
+pub(super) struct PartsHeader {
+    pub(super) settings: MergeSettings,
+    /// Endpoints as text, each with its name, leaf switch or Slurm job id.
     names: Vec<(String, String)>,
     leaves: Vec<(String, String)>,
     slurm_jobs: Vec<(String, String)>,
     pub(super) rankmap: Option<Vec<RankRow>>,
-    /// With their counts as they are before anything is decided.
+    /// With their coverage before any decision.
     pub(super) inputs: Vec<Input>,
 }
 
-impl Head {
-    /// Of inputs that were analysed with these options.
-    pub(super) fn new(inputs: &[Input], options: &Options) -> Self {
+impl PartsHeader {
+    /// A header for inputs that were analyzed with these options.
+    pub(super) fn new(inputs: &[Input], options: &AnalysisOptions) -> Self {
         let text = |map: &BTreeMap<Endpoint, String>| {
             map.iter().map(|(endpoint, text)| (endpoint.to_string(), text.clone())).collect()
         };
         Self {
-            settings: Settings::of(options),
-            names: text(&options.names),
-            leaves: text(&options.leaves),
-            slurm_jobs: text(&options.slurm_jobs),
+            settings: MergeSettings::of(options),
+            names: text(&options.endpoints.names),
+            leaves: text(&options.endpoints.leaves),
+            slurm_jobs: text(&options.endpoints.slurm_jobs),
             rankmap: options.rankmap.clone(),
             inputs: inputs.to_vec(),
         }
     }
 
-    /// What was said of endpoints.
-    pub(super) fn said(&self) -> Result<EndpointInfo, Broken> {
+    /// Names, leaf switches and Slurm job ids of endpoints.
+    pub(super) fn endpoint_info(&self) -> Result<EndpointInfo, PartsError> {
         let endpoint = |(endpoint, text): &(String, String)| {
-            Ok((endpoint.parse().map_err(|_| Broken("it names what is no endpoint"))?, crate::model::printable(text)))
+            Ok((
+                endpoint.parse().map_err(|_| PartsError("an endpoint in it is malformed"))?,
+                crate::model::printable(text),
+            ))
         };
-        let map = |said: &[(String, String)]| said.iter().map(endpoint).collect::<Result<_, Broken>>();
+        let map = |texts: &[(String, String)]| texts.iter().map(endpoint).collect::<Result<_, PartsError>>();
         Ok(EndpointInfo { names: map(&self.names)?, leaves: map(&self.leaves)?, slurm_jobs: map(&self.slurm_jobs)? })
     }
 }
 
-/// What was said of endpoints.
-pub(super) struct EndpointInfo {
-    pub(super) names: BTreeMap<Endpoint, String>,
-    /// Leaf switches.
-    pub(super) leaves: BTreeMap<Endpoint, String>,
-    /// Ids of the jobs of Slurm that they ran.
-    pub(super) slurm_jobs: BTreeMap<Endpoint, String>,
-}
-
-/// What an input has beside its shards.
+/// Data of an input without its shards.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Rest {
-    /// How its file ended, where there is something to say of that.
+pub(super) struct InputExtras {
+    /// How its file ended, if that needs a note.
     pub(super) note: Option<String>,
-    /// What its times were corrected by.
+    /// The clock that corrected its times.
     pub(super) clock: Option<Clock>,
-    /// The same where the user knew it, and by how much it may be wrong.
-    pub(super) given: Option<(Clock, u64)>,
-    /// The same where a merge had found it together with those of other inputs.
-    pub(super) found: Option<Found>,
-    /// It could be read once only.
+    /// The clock that the user gave, and its uncertainty in nanoseconds.
+    pub(super) known_clock: Option<(Clock, u64)>,
+    /// The clock that a merge found together with those of other inputs.
+    pub(super) merge_clock: Option<MergeClock>,
+    /// The input could be read only once.
     pub(super) is_stream: bool,
-    /// A sample of its packets by its own clock.
-    pub(super) sights: Option<Sights>,
+    /// A sample of its packets, in the time of its own clock.
+    pub(super) sample: Option<PacketSample>,
 }
 
-/// A clock that a merge had found.
+/// A clock that a merge found.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(super) struct Found {
-    /// One that corrects nothing where none is needed.
+pub(super) struct MergeClock {
+    /// The default clock, which corrects nothing, where no correction is needed.
     pub(super) clock: Clock,
     pub(super) uncertainty_ns: u64,
-    /// Stands for all clocks that were found together: they are on one clock, those of others may not be.
+    /// Hash over all clocks that were found together; only clocks of one set agree with each other.
     pub(super) set: u64,
 }
 
-/// One input as it was written down.
-pub(super) struct Part {
+/// One stored input.
+pub(super) struct InputPart {
     pub(super) input: Input,
-    pub(super) rest: Rest,
+    pub(super) rest: InputExtras,
     pub(super) shards: Vec<ShardReadout>,
 }
 
-/// Bytes that are no parts, or not whole.
+/// Reason why bytes are not valid parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Broken(&'static str);
+pub struct PartsError(&'static str);
 
-const CUT: Broken = Broken("it ends too early");
-const NOT_THESE: Broken = Broken("its numbers are not those of an analysis");
+const TRUNCATED: PartsError = PartsError("it is truncated");
+const INVALID_VALUES: PartsError = PartsError("its values are out of range or inconsistent");
 
-/// Samples as large as they would be had one run drawn them all.
-pub(super) fn level(rests: &mut [Rest]) {
-    let drawn = rests.iter().filter(|rest| rest.sights.is_some()).count();
-    rests.par_iter_mut().filter_map(|rest| rest.sights.as_mut()).for_each(|sights| sights.narrow(drawn));
+/// Reduces the samples to the size they would have in one run over all inputs.
+pub(super) fn level(rests: &mut [InputExtras]) {
+    let sampled_inputs = rests.iter().filter(|rest| rest.sample.is_some()).count();
+    rests.par_iter_mut().filter_map(|rest| rest.sample.as_mut()).for_each(|sample| sample.narrow(sampled_inputs));
 }
 
-/// Writes down inputs that are level (see [`Readout::level`] and [`level`]).
-pub(super) fn write(head: &Head, rests: &[Rest], readout: &Readout) -> Result<Vec<u8>, Error> {
+/// Serializes inputs that were leveled by [`Readout::level`] and [`level`].
+pub(super) fn write(head: &PartsHeader, rests: &[InputExtras], readout: &Readout) -> Result<Vec<u8>, PipelineError> {
     let mut head = head.clone();
     for (input, end) in head.inputs.iter_mut().zip(&readout.inputs) {
         input.clock = None;
         input.coverage = end.coverage.clone();
     }
-    let failed = |error: &dyn std::fmt::Display| Error::Parts(error.to_string());
+    let failed = |error: &dyn std::fmt::Display| PipelineError::Parts(error.to_string());
     let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
-    bytes.extend(piece(serde_json::to_vec(&head).map_err(|error| failed(&error))?));
+    bytes.extend(store_piece(serde_json::to_vec(&head).map_err(|error| failed(&error))?));
     for (rest, end) in rests.iter().zip(&readout.inputs) {
-        bytes.extend(piece(postcard::to_allocvec(rest).map_err(|error| failed(&error))?));
+        bytes.extend(store_piece(postcard::to_allocvec(rest).map_err(|error| failed(&error))?));
         let shards: Vec<Vec<u8>> = end
             .shards
             .par_iter()
-            .map(|shard| Ok(piece(postcard::to_allocvec(shard).map_err(|error| failed(&error))?)))
-            .collect::<Result<_, Error>>()?;
+            .map(|shard| Ok(store_piece(postcard::to_allocvec(shard).map_err(|error| failed(&error))?)))
+            .collect::<Result<_, PipelineError>>()?;
         shards.iter().for_each(|shard| bytes.extend(shard));
     }
     Ok(bytes)
 }
 
-/// Reads what was written down. Nothing that the bytes say makes it take more room than some hundred times their length.
-pub(super) fn read(bytes: &[u8]) -> Result<(Head, Vec<Part>), Broken> {
-    let bytes = bytes.strip_prefix(&MAGIC).ok_or(Broken("it is not what analyze --partial writes"))?;
-    let (version, mut left) = bytes.split_first_chunk().ok_or(CUT)?;
+/// Reads stored inputs. Memory is bounded by a few hundred times the length of `bytes`.
+pub(super) fn read(bytes: &[u8]) -> Result<(PartsHeader, Vec<InputPart>), PartsError> {
+    let bytes = bytes.strip_prefix(&MAGIC).ok_or(PartsError("it was not written by analyze --partial"))?;
+    let (version, mut left) = bytes.split_first_chunk().ok_or(TRUNCATED)?;
     if u32::from_le_bytes(*version) != VERSION {
-        return Err(Broken("another version of ibscope wrote it"));
+        return Err(PartsError("it was written by another version of ibscope"));
     }
-    let head = possible(serde_json::from_slice(&take(&mut left)?).map_err(|_| NOT_THESE)?)?;
+    let head = checked_header(serde_json::from_slice(&take_piece(&mut left)?).map_err(|_| INVALID_VALUES)?)?;
     let mut parts = Vec::new();
     for input in &head.inputs {
-        let rest: Rest = decode(&take(&mut left)?)?;
-        let pieces = (0..SHARDS).map(|_| cut(&mut left)).collect::<Result<Vec<Piece>, Broken>>()?;
-        let shards = pieces.into_par_iter().map(|piece| sound(decode(&piece.unpack()?)?, &head.settings));
-        parts.push(Part { input: input.clone(), rest, shards: shards.collect::<Result<_, Broken>>()? });
+        let rest: InputExtras = decode(&take_piece(&mut left)?)?;
+        let pieces = (0..SHARDS).map(|_| split_piece(&mut left)).collect::<Result<Vec<StoredPiece>, PartsError>>()?;
+        let shards = pieces.into_par_iter().map(|piece| checked_shard(decode(&piece.unpack()?)?, &head.settings));
+        parts.push(InputPart { input: input.clone(), rest, shards: shards.collect::<Result<_, PartsError>>()? });
     }
-    if left.is_empty() { Ok((head, parts)) } else { Err(Broken("something stands behind its end")) }
+    if left.is_empty() { Ok((head, parts)) } else { Err(PartsError("it has extra bytes at its end")) }
 }
 
-/// A head that can be one of an analysis.
-fn possible(head: Head) -> Result<Head, Broken> {
+/// Checks the bounds of a header.
+fn checked_header(head: PartsHeader) -> Result<PartsHeader, PartsError> {
     let is_possible = head.inputs.len() <= MAX_INPUTS && head.settings.bin_ns.is_none_or(|bin_ns| bin_ns > 0);
-    if is_possible { Ok(head) } else { Err(NOT_THESE) }
+    if is_possible { Ok(head) } else { Err(INVALID_VALUES) }
 }
 
-/// A shard that can be one of an analysis with these settings.
-fn sound(shard: ShardReadout, settings: &Settings) -> Result<ShardReadout, Broken> {
-    let is_width = |which: OverTime| match (shard.sums.bin_ns(which), settings.bin_ns) {
+/// Checks a shard for consistency with itself and with the settings.
+fn checked_shard(shard: ShardReadout, settings: &MergeSettings) -> Result<ShardReadout, PartsError> {
+    let is_width = |which: TimeSeriesKind| match (shard.sums.bin_ns(which), settings.bin_ns) {
         (Some(bin_ns), Some(first_ns)) => bin_ns % first_ns == 0 && (bin_ns / first_ns).count_ones() == 1,
         (bin_ns, first_ns) => bin_ns == first_ns,
     };
     let is_sound = shard.sums.is_sound()
         && shard.sums.partials().len() == shard.connections.len()
-        && is_width(OverTime::Traffic)
-        && is_width(OverTime::Times);
-    if is_sound { Ok(shard) } else { Err(NOT_THESE) }
+        && is_width(TimeSeriesKind::Traffic)
+        && is_width(TimeSeriesKind::Times);
+    if is_sound { Ok(shard) } else { Err(INVALID_VALUES) }
 }
 
-fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Broken> {
-    let (value, left) = postcard::take_from_bytes(bytes).map_err(|_| NOT_THESE)?;
-    if left.is_empty() { Ok(value) } else { Err(NOT_THESE) }
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, PartsError> {
+    let (value, left) = postcard::take_from_bytes(bytes).map_err(|_| INVALID_VALUES)?;
+    if left.is_empty() { Ok(value) } else { Err(INVALID_VALUES) }
 }
 
-/// A piece as it is stored.
-fn piece(bytes: Vec<u8>) -> Vec<u8> {
+/// A piece in its stored form.
+fn store_piece(bytes: Vec<u8>) -> Vec<u8> {
     let stored = zstd::bulk::compress(&bytes, ZSTD_LEVEL).ok();
-    let is_shorter = |stored: &Vec<u8>| stored.len() < bytes.len() && bytes.len() / MOST_COMPRESSED < stored.len();
+    let is_shorter = |stored: &Vec<u8>| stored.len() < bytes.len() && bytes.len() / MAX_COMPRESSION < stored.len();
     let length = bytes.len() as u64;
     let stored = stored.filter(is_shorter).unwrap_or(bytes);
     let words = [length, stored.len() as u64, xxh3_64(&stored)];
     [words.map(u64::to_le_bytes).as_flattened(), &stored].concat()
 }
 
-/// A piece whose sum fits.
-struct Piece<'a> {
+/// A piece whose XXH3-64 matches.
+struct StoredPiece<'a> {
     length: usize,
     stored: &'a [u8],
 }
 
-impl<'a> Piece<'a> {
-    fn unpack(self) -> Result<Cow<'a, [u8]>, Broken> {
+impl<'a> StoredPiece<'a> {
+    fn unpack(self) -> Result<Cow<'a, [u8]>, PartsError> {
         if self.length == self.stored.len() {
             return Ok(Cow::Borrowed(self.stored));
         }
-        let bytes = zstd::bulk::decompress(self.stored, self.length).map_err(|_| Broken("it is damaged"))?;
-        if bytes.len() == self.length { Ok(Cow::Owned(bytes)) } else { Err(CUT) }
+        let bytes = zstd::bulk::decompress(self.stored, self.length).map_err(|_| PartsError("it is damaged"))?;
+        if bytes.len() == self.length { Ok(Cow::Owned(bytes)) } else { Err(TRUNCATED) }
     }
 }
 
-/// Cuts the next piece off.
-fn cut<'a>(left: &mut &'a [u8]) -> Result<Piece<'a>, Broken> {
-    let (head, behind) = left.split_first_chunk::<PIECE_HEAD_BYTES>().ok_or(CUT)?;
+/// Splits the next piece off `left` and checks its XXH3-64.
+fn split_piece<'a>(left: &mut &'a [u8]) -> Result<StoredPiece<'a>, PartsError> {
+    let (head, behind) = left.split_first_chunk::<PIECE_HEAD_BYTES>().ok_or(TRUNCATED)?;
     let (words, _) = head.as_chunks::<8>();
     let word = |index: usize| words.get(index).map_or(0, |&word| u64::from_le_bytes(word));
     let [length, stored_length] = [word(0), word(1)].map(|length| usize::try_from(length).unwrap_or(usize::MAX));
-    let (stored, behind) = behind.split_at_checked(stored_length).ok_or(CUT)?;
-    if length / MOST_COMPRESSED > stored_length || length < stored_length || xxh3_64(stored) != word(2) {
-        return Err(Broken("it is damaged"));
+    let (stored, behind) = behind.split_at_checked(stored_length).ok_or(TRUNCATED)?;
+    if length / MAX_COMPRESSION > stored_length || length < stored_length || xxh3_64(stored) != word(2) {
+        return Err(PartsError("it is damaged"));
     }
     *left = behind;
-    Ok(Piece { length, stored })
+    Ok(StoredPiece { length, stored })
 }
 
-fn take<'a>(left: &mut &'a [u8]) -> Result<Cow<'a, [u8]>, Broken> {
-    cut(left)?.unpack()
+fn take_piece<'a>(left: &mut &'a [u8]) -> Result<Cow<'a, [u8]>, PartsError> {
+    split_piece(left)?.unpack()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::{analyze, merge};
+    use crate::pipeline::{AnalysisLimits, analyze, merge};
     use std::path::PathBuf;
 
-    /// Parts of two inputs, and a profile's folder.
+    /// Parts of a profile of two inputs.
     fn parts() -> Vec<u8> {
         let runs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("samples/runs/ompi-rc-halo-2x2");
         let paths = [1, 2].map(|node| runs.join(format!("node{node}.pcap.zst")));
-        let options = Options { keep_parts: true, max_cells: 600, ..Options::default() };
+        let options = AnalysisOptions {
+            keep_parts: true,
+            limits: AnalysisLimits { max_cells: 600, ..AnalysisLimits::default() },
+            ..AnalysisOptions::default()
+        };
         analyze(&paths, &options, &|_| {}).expect("profile").parts.expect("parts")
     }
 
-    /// Where pieces begin, and their bytes.
+    /// The bytes of each piece.
     fn pieces(bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut left = &bytes[MAGIC.len() + 4..];
         let mut pieces = Vec::new();
         while !left.is_empty() {
-            pieces.push(take(&mut left).expect("a piece").into_owned());
+            pieces.push(take_piece(&mut left).expect("a piece").into_owned());
         }
         pieces
     }
 
     fn joined(pieces: Vec<Vec<u8>>) -> Vec<u8> {
         let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes()].concat();
-        pieces.into_iter().for_each(|own| bytes.extend(piece(own)));
+        pieces.into_iter().for_each(|own| bytes.extend(store_piece(own)));
         bytes
     }
 
     #[test]
-    fn pieces_come_back() {
+    fn pieces_are_read_back_unchanged() {
         for bytes in [Vec::new(), vec![7], vec![0; 1 << 20], (0..=255).collect()] {
-            let stored = piece(bytes.clone());
-            // So many equal bytes are stored as they are, as nothing else may claim so much room.
-            assert!(stored.len() >= bytes.len() / MOST_COMPRESSED);
+            let stored = store_piece(bytes.clone());
+            // So many equal bytes are stored uncompressed, within `MAX_COMPRESSION`.
+            assert!(stored.len() >= bytes.len() / MAX_COMPRESSION);
             let mut left = stored.as_slice();
-            assert_eq!((take(&mut left).expect("a piece").into_owned(), left.len()), (bytes, 0));
+            assert_eq!((take_piece(&mut left).expect("a piece").into_owned(), left.len()), (bytes, 0));
         }
         let bytes = parts();
         assert_eq!(joined(pieces(&bytes)), bytes);
@@ -344,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_changed_is_refused() {
+    fn truncated_or_changed_bytes_are_rejected() {
         let bytes = parts();
         assert!(read(&bytes).is_ok());
         for end in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
@@ -356,15 +363,15 @@ mod tests {
             assert!(read(&changed).is_err(), "byte {at}");
         }
         assert!(read(&[bytes.as_slice(), &[0]].concat()).is_err());
-        // A piece that claims to be huge does not get room.
+        // A huge length reserves no memory.
         let mut claims = bytes;
         claims[12..20].copy_from_slice(&(1u64 << 50).to_le_bytes());
         assert!(read(&claims).is_err());
     }
 
-    /// Pieces whose sums fit and whose numbers are anything: an error or a profile, and no panic.
+    /// Pieces with valid checksums and arbitrary numbers: an error or a profile, and no panic.
     #[test]
-    fn any_numbers_end_without_panic() {
+    fn arbitrary_numbers_do_not_panic() {
         let pieces = pieces(&parts());
         let folder = tempfile::tempdir().expect("folder");
         let place = folder.path().join("hostile.ibp");
@@ -387,29 +394,29 @@ mod tests {
                 continue;
             }
             let profile = crate::model::Profile { parts: Some(bytes), ..Default::default() };
-            crate::profile::Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
-            merged += u32::from(merge(std::slice::from_ref(&place), &Options::default()).is_ok());
+            crate::profile::ProfileWriter::create(&place, &[]).expect("place").finish(&profile).expect("written");
+            merged += u32::from(merge(std::slice::from_ref(&place), &AnalysisOptions::default()).is_ok());
         }
         assert!(merged > 10, "{merged} of them are profiles");
     }
 
     #[test]
-    fn a_head_that_claims_more_inputs_than_any_run_has_is_refused() {
-        let head: Head = serde_json::from_slice(&pieces(&parts())[0]).expect("a head");
-        let with = |inputs: usize| Head { inputs: vec![head.inputs[0].clone(); inputs], ..head.clone() };
-        assert!(possible(with(MAX_INPUTS)).is_ok());
-        assert_eq!(possible(with(MAX_INPUTS + 1)).err(), Some(NOT_THESE));
+    fn a_header_with_too_many_inputs_is_rejected() {
+        let head: PartsHeader = serde_json::from_slice(&pieces(&parts())[0]).expect("a head");
+        let with = |inputs: usize| PartsHeader { inputs: vec![head.inputs[0].clone(); inputs], ..head.clone() };
+        assert!(checked_header(with(MAX_INPUTS)).is_ok());
+        assert_eq!(checked_header(with(MAX_INPUTS + 1)).err(), Some(INVALID_VALUES));
     }
 
     #[test]
-    fn a_piece_that_claims_to_be_compressed_more_than_any_is_refused() {
+    fn a_piece_with_too_large_a_compression_ratio_is_rejected() {
         let stored = [7; 10];
-        // The last length that rounds down to the bound, and the next.
-        let most = (MOST_COMPRESSED * stored.len() + MOST_COMPRESSED - 1) as u64;
+        // The last length that rounds down to the bound, and the next one.
+        let most = (MAX_COMPRESSION * stored.len() + MAX_COMPRESSION - 1) as u64;
         for (length, is_piece) in [(most, true), (most + 1, false)] {
             let words = [length, stored.len() as u64, xxh3_64(&stored)];
             let bytes = [words.map(u64::to_le_bytes).as_flattened(), &stored].concat();
-            assert_eq!(cut(&mut bytes.as_slice()).is_ok(), is_piece);
+            assert_eq!(split_piece(&mut bytes.as_slice()).is_ok(), is_piece);
         }
     }
 }

@@ -1,70 +1,74 @@
-//! The readout of the trackers: the sums of each input at its end, with mirror copies, without libraries or ranks.
+//! The readout of the trackers: the sums of each input at its end, with mirror copies, without
+//! libraries or ranks.
 //!
-//! `conclude` makes the profile of it. `parts` writes it to disk, so that `merge` can conclude inputs that different
-//! runs of the program read.
+//! `conclude` makes the profile from a readout. `parts` stores it, so that `merge` can conclude
+//! inputs that different runs of the program read.
 
-use super::bounds::Bounds;
+use super::bounds::MemoryBounds;
 use super::spill::Spill;
 use crate::model::profile::CmRow;
-use crate::model::{ConnectionEnd, ConnectionKey, Coverage, CtsQueue, Introduction, Sample, Wireup};
-use crate::reduce::{Accumulator, Partial, Passage};
+use crate::model::{ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, Sample, WorkerWireup};
+use crate::reduce::{Accumulator, PartialSums, TransitSample};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Parts into which the traffic of an input is dealt. More than cores, so that uneven parts even out; results do not
-/// depend on it.
+/// Shards of each input, by pair of endpoints. More than cores, so that uneven shards balance;
+/// results do not depend on the number.
 pub(super) const SHARDS: usize = 32;
-/// MPI messages that all inputs together remember, some 50 bytes each, to find those that two of them have seen; and fewest of an input and shard. A job of
-/// a few nodes has its pairs in a few shards: this is enough for all messages of such a job, however its addresses deal them.
-const MAX_DRAWN: usize = 1 << 19;
-const FEWEST_DRAWN: usize = 1 << 6;
+/// MPI messages that all inputs together remember, about 50 bytes each, to find messages that two
+/// inputs observed; and the minimum per input and shard. The pairs of a job of a few nodes lie in a
+/// few shards; this is enough for all messages of such a job.
+const MAX_TRANSIT_SAMPLES: usize = 1 << 19;
+const MIN_TRANSIT_SAMPLES: usize = 1 << 6;
 
-/// MPI messages that one shard of one of so many inputs remembers. A single input draws as one of two, for those that may join it.
-pub(super) fn drawn_room(inputs: usize) -> usize {
-    (MAX_DRAWN / (inputs.max(2) * SHARDS)).max(FEWEST_DRAWN)
+/// MPI messages that one shard of an input remembers, by the number of inputs. A single input
+/// counts as one of two, for a later merge.
+pub(super) fn transit_sample_room(inputs: usize) -> usize {
+    (MAX_TRANSIT_SAMPLES / (inputs.max(2) * SHARDS)).max(MIN_TRANSIT_SAMPLES)
 }
 
-/// All inputs.
+/// The readout of all inputs, and the bounds that it was kept in.
 pub(super) struct Readout {
     pub(super) inputs: Vec<InputReadout>,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: MemoryBounds,
 }
 
-/// One input.
+/// The readout of one input.
 pub(super) struct InputReadout {
     /// Counts over its records; `conclude` adds those that follow from all inputs.
     pub(super) coverage: Coverage,
-    /// Time of the first and of the last record of its stream; of the first input of a stream alone.
+    /// Time of the first and of the last record of the input's stream, on the first input of the
+    /// stream only.
     pub(super) times_ns: Option<(i64, i64)>,
-    /// As many for each input, by the pairs of endpoints that they hold.
+    /// [`SHARDS`] shards, by pair of endpoints.
     pub(super) shards: Vec<ShardReadout>,
 }
 
-/// One tracker of an input.
+/// The readout of one shard of an input: its tracker and its sums.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ShardReadout {
-    /// Its connections by number, and their sums in the same order.
+    /// Connections by number, and their sums in the same order.
     pub(super) connections: Vec<ConnectionEnd>,
     pub(super) sums: Accumulator,
     pub(super) cm: Vec<CmRow>,
     pub(super) cm_lost: u64,
-    /// Messages that were given up because too many were open.
+    /// Messages that were dropped because too many were open.
     pub(super) evicted: u64,
-    pub(super) wireups: Vec<Wireup>,
-    pub(super) introductions: Vec<Introduction>,
-    /// Wire-up messages and introductions that were not kept.
-    pub(super) introductions_left_out: u64,
+    pub(super) wireups: Vec<WorkerWireup>,
+    pub(super) connection_messages: Vec<MpiConnectionMessage>,
+    /// Wire-up and connection messages beyond the bound.
+    pub(super) connection_messages_left_out: u64,
     pub(super) cts_queues: Vec<CtsQueue>,
-    /// MPI messages that other inputs may have seen too.
-    pub(super) drawn: Option<Sample<Passage>>,
-    /// Single messages, where they were asked for: they are not written down.
+    /// MPI messages that other inputs may have observed too.
+    pub(super) transit_samples: Option<Sample<TransitSample>>,
+    /// Single messages, if they were asked for; not stored in parts.
     #[serde(skip)]
     pub(super) spill: Option<Spill>,
 }
 
 impl ShardReadout {
-    /// Its connections with their sums.
-    pub(super) fn sums(&self) -> impl Iterator<Item = (&ConnectionKey, &Partial)> {
+    /// The connections with their sums.
+    pub(super) fn sums(&self) -> impl Iterator<Item = (&ConnectionKey, &PartialSums)> {
         self.connections.iter().map(|end| &end.key).zip(self.sums.partials().iter())
     }
 
@@ -75,14 +79,14 @@ impl ShardReadout {
 }
 
 impl Readout {
-    /// Makes bins as wide, times as coarse and samples as large as if one run had read all inputs. It changes nothing
-    /// where one run did.
+    /// Makes bins as wide, latencies as coarse and samples as small as if one run had read all
+    /// inputs. Changes nothing if one run did.
     pub(super) fn level(&mut self) {
-        let room = drawn_room(self.inputs.len());
+        let room = transit_sample_room(self.inputs.len());
         let shards = self.inputs.par_iter_mut().flat_map(|input| input.shards.par_iter_mut());
-        shards.filter_map(|shard| shard.drawn.as_mut()).for_each(|drawn| {
-            drawn.narrow(room);
-            drawn.sort();
+        shards.filter_map(|shard| shard.transit_samples.as_mut()).for_each(|sample| {
+            sample.narrow(room);
+            sample.sort();
         });
         let sums = self.inputs.iter_mut().flat_map(|input| input.shards.iter_mut()).map(|shard| &mut shard.sums);
         self.bounds.level(&mut sums.collect::<Vec<_>>());
@@ -94,17 +98,18 @@ mod tests {
     use super::*;
     use crate::model::Sample;
 
-    /// As much as all inputs and shards may remember, no more; and of a shard's messages those with the smallest hashes.
+    /// All inputs and shards together stay within the bound, and a full sample keeps the smallest
+    /// hashes.
     #[test]
-    fn messages_beyond_those_that_are_drawn_leave_those_below_a_limit() {
+    fn transit_samples_stay_within_the_bound_and_keep_the_smallest_hashes() {
         for inputs in [1, 2, 3, 256] {
-            assert!(drawn_room(inputs) * inputs * SHARDS <= MAX_DRAWN, "{inputs}");
+            assert!(transit_sample_room(inputs) * inputs * SHARDS <= MAX_TRANSIT_SAMPLES, "{inputs}");
         }
-        assert_eq!(drawn_room(256), FEWEST_DRAWN);
-        assert_eq!(drawn_room(257), FEWEST_DRAWN);
-        let room = drawn_room(2) as u64;
+        assert_eq!(transit_sample_room(256), MIN_TRANSIT_SAMPLES);
+        assert_eq!(transit_sample_room(257), MIN_TRANSIT_SAMPLES);
+        let room = transit_sample_room(2) as u64;
         for messages in [room, room + 1] {
-            let mut sample = Sample::new(drawn_room(2));
+            let mut sample = Sample::new(transit_sample_room(2));
             (0..messages).for_each(|hash| sample.add(hash, ()));
             let (limit, kept) = sample.finish();
             assert_eq!((kept.len() as u64, limit), (room, if messages > room { room } else { u64::MAX }));

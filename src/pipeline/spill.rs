@@ -1,23 +1,25 @@
-//! Messages that wait until it is known which of them count: in memory while they are few, in one temporary file beyond that.
+//! Stores messages until the analysis knows which messages count: in memory up to a limit, beyond
+//! it in one temporary file that all spills share.
 
-use crate::model::{Moved, RawMessage};
-use ibscope_parsers::mpi::{Form, Identity, Matching, Protocol};
+use crate::model::{RawMessage, Verb};
+use ibscope_parsers::mpi::{Identity, LibraryStack, MatchFields, Protocol};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes that a spill keeps in memory, and of a piece in the file: there are 32 spills for each input.
+/// Bytes that a spill keeps in memory, and bytes of each piece in the file. There are 32 spills per
+/// input.
 const PIECE_BYTES: usize = 910 * STORED_BYTES;
 /// Length of a stored message.
 const STORED_BYTES: usize = 72;
 
-/// The temporary file that all spills share; made when it is needed.
+/// The temporary file that all spills share; created on first use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpillFile(Arc<Mutex<Option<File>>>);
 
 impl SpillFile {
-    /// Puts a piece at the end and says where that is.
+    /// Appends a piece and returns its offset.
     fn put(&self, piece: &[u8]) -> io::Result<u64> {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let file = match &mut *file {
@@ -37,13 +39,13 @@ impl SpillFile {
     }
 }
 
-/// A sequence of messages.
+/// A sequence of messages, written once and then read.
 #[derive(Debug)]
 pub(super) struct Spill {
     file: SpillFile,
-    /// Where its pieces are, in their order.
+    /// Offsets of its pieces in the file, in order.
     pieces: VecDeque<u64>,
-    /// The end of the sequence.
+    /// The messages after the last piece.
     memory: Vec<u8>,
     failed: Option<io::Error>,
 }
@@ -53,7 +55,7 @@ impl Spill {
         Self { file, pieces: VecDeque::new(), memory: Vec::new(), failed: None }
     }
 
-    /// Adds a message. That it could not be stored is told by [`Spill::read`].
+    /// Adds a message. [`Spill::read`] reports an error of the file.
     pub(super) fn push(&mut self, message: &RawMessage) {
         if self.failed.is_some() {
             return;
@@ -68,27 +70,29 @@ impl Spill {
         }
     }
 
-    /// The messages, in the order in which they came.
-    pub(super) fn read(self) -> io::Result<Messages> {
+    /// The messages, in the order in which they were added.
+    pub(super) fn read(self) -> io::Result<SpillReader> {
         match self.failed {
             Some(error) => Err(error),
-            None => Ok(Messages { file: self.file, pieces: self.pieces, last: self.memory, piece: Vec::new(), at: 0 }),
+            None => {
+                Ok(SpillReader { file: self.file, pieces: self.pieces, last: self.memory, piece: Vec::new(), at: 0 })
+            }
         }
     }
 }
 
-/// Messages that are read again.
+/// Reads the messages of a spill.
 #[derive(Debug)]
-pub(super) struct Messages {
+pub(super) struct SpillReader {
     file: SpillFile,
     pieces: VecDeque<u64>,
-    /// What follows the pieces.
+    /// The messages after the last piece.
     last: Vec<u8>,
     piece: Vec<u8>,
     at: usize,
 }
 
-impl Iterator for Messages {
+impl Iterator for SpillReader {
     type Item = io::Result<RawMessage>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -115,25 +119,25 @@ const UCX_TAG: u8 = 2;
 const OFI_TAG: u8 = 3;
 const OFI_TAG_AND_DATA: u8 = 4;
 
-/// Sixteen bytes that mean what the kind before them says.
-fn matching_words(matching: Matching) -> (u8, [u64; 2]) {
+/// Sixteen bytes of matching fields, and the kind that defines their meaning.
+fn matching_words(matching: MatchFields) -> (u8, [u64; 2]) {
     match matching {
-        Matching::Named(Identity { rank, context, tag, world, collective }) => {
+        MatchFields::Named(Identity { rank, context, tag, world, collective }) => {
             let flags = u64::from(world) | u64::from(collective) << 1;
             (NAMED, [u64::from(rank) << 32 | u64::from(context), u64::from(tag.cast_unsigned()) << 32 | flags])
         }
-        Matching::UcxTag(tag) => (UCX_TAG, [tag, 0]),
-        Matching::OfiTag(tag, None) => (OFI_TAG, [tag, 0]),
-        Matching::OfiTag(tag, Some(cq_data)) => (OFI_TAG_AND_DATA, [tag, cq_data]),
+        MatchFields::UcxTag(tag) => (UCX_TAG, [tag, 0]),
+        MatchFields::OfiTag(tag, None) => (OFI_TAG, [tag, 0]),
+        MatchFields::OfiTag(tag, Some(cq_data)) => (OFI_TAG_AND_DATA, [tag, cq_data]),
     }
 }
 
-fn matching(kind: u8, [a, b]: [u64; 2]) -> Matching {
+fn matching(kind: u8, [a, b]: [u64; 2]) -> MatchFields {
     match kind {
-        UCX_TAG => Matching::UcxTag(a),
-        OFI_TAG => Matching::OfiTag(a, None),
-        OFI_TAG_AND_DATA => Matching::OfiTag(a, Some(b)),
-        _ => Matching::Named(Identity {
+        UCX_TAG => MatchFields::UcxTag(a),
+        OFI_TAG => MatchFields::OfiTag(a, None),
+        OFI_TAG_AND_DATA => MatchFields::OfiTag(a, Some(b)),
+        _ => MatchFields::Named(Identity {
             rank: (a >> 32) as u32,
             context: a as u32,
             tag: ((b >> 32) as u32).cast_signed(),
@@ -155,7 +159,7 @@ fn store(message: &RawMessage) -> [u8; STORED_BYTES] {
         kind,
         form,
         protocol,
-        message.moved as u8,
+        message.transfer_verb as u8,
         u8::from(message.complete),
         u8::from(message.length_bytes.is_some()),
         0,
@@ -182,14 +186,14 @@ fn restore(stored: [u8; STORED_BYTES]) -> RawMessage {
     let (chunks, _) = stored.as_chunks::<8>();
     let word = |index: usize| chunks.get(index).map_or(0, |&chunk| u64::from_le_bytes(chunk));
     let [kind, form, protocol, moved, complete, has_length, ..] = word(0).to_le_bytes();
-    let form = Form::ALL.get(usize::from(form)).copied();
+    let form = LibraryStack::ALL.get(usize::from(form)).copied();
     let protocol = Protocol::ALL.get(usize::from(protocol)).copied();
     let mpi = form.zip(protocol).filter(|_| kind != NO_MPI);
     RawMessage {
         connection: (word(1) >> 32) as u32,
         psn: word(1) as u32,
         mpi: mpi.map(|(form, protocol)| (form, matching(kind, [word(2), word(3)]), protocol)),
-        moved: Moved::ALL.get(usize::from(moved)).copied().unwrap_or(Moved::Send),
+        transfer_verb: Verb::ALL.get(usize::from(moved)).copied().unwrap_or(Verb::Send),
         length_bytes: (has_length != 0).then_some(word(4)),
         wire_bytes: word(5),
         packets: word(6),
@@ -203,35 +207,35 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn matchings() -> impl Strategy<Value = Matching> {
+    fn matchings() -> impl Strategy<Value = MatchFields> {
         let identity = (any::<u32>(), any::<u32>(), any::<i32>(), any::<bool>(), any::<bool>());
         prop_oneof![
-            identity.prop_map(|(rank, context, tag, world, collective)| Matching::Named(Identity {
+            identity.prop_map(|(rank, context, tag, world, collective)| MatchFields::Named(Identity {
                 rank,
                 context,
                 tag,
                 world,
                 collective
             })),
-            any::<u64>().prop_map(Matching::UcxTag),
-            (any::<u64>(), any::<Option<u64>>()).prop_map(|(tag, data)| Matching::OfiTag(tag, data)),
+            any::<u64>().prop_map(MatchFields::UcxTag),
+            (any::<u64>(), any::<Option<u64>>()).prop_map(|(tag, data)| MatchFields::OfiTag(tag, data)),
         ]
     }
 
     fn messages() -> impl Strategy<Value = RawMessage> {
         let mpi = prop::option::of((
-            prop::sample::select(Form::ALL.to_vec()),
+            prop::sample::select(LibraryStack::ALL.to_vec()),
             matchings(),
             prop::sample::select(Protocol::ALL.to_vec()),
         ));
-        let moved = prop::sample::select(Moved::ALL.to_vec());
+        let moved = prop::sample::select(Verb::ALL.to_vec());
         let numbers = (any::<u32>(), any::<u32>(), any::<Option<u64>>(), any::<u64>(), any::<u64>());
         (numbers, mpi, moved, any::<(i64, i64)>(), any::<bool>()).prop_map(
             |((connection, psn, length_bytes, wire_bytes, packets), mpi, moved, times_ns, complete)| RawMessage {
                 connection,
                 psn,
                 mpi,
-                moved,
+                transfer_verb: moved,
                 length_bytes,
                 wire_bytes,
                 packets,
@@ -242,9 +246,9 @@ mod tests {
     }
 
     proptest! {
-        /// In memory and in the file, from spills that share it.
+        /// In memory and in the file, for two spills that share the file.
         #[test]
-        fn what_is_stored_comes_back(sent in prop::collection::vec(messages(), 0..20), times in prop::sample::select(vec![1, 100, 400])) {
+        fn stored_messages_are_read_back_unchanged(sent in prop::collection::vec(messages(), 0..20), times in prop::sample::select(vec![1, 100, 400])) {
             let file = SpillFile::default();
             let mut spills = [Spill::new(file.clone()), Spill::new(file)];
             for _ in 0..times {

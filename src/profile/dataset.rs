@@ -1,14 +1,15 @@
-//! Single messages as a part of a dataset: a folder in which many calls, on many machines, write side by side, and which readers of Parquet take as one
-//! table.
+//! Single messages as a part of a dataset: a folder that many calls on many machines write side by
+//! side and that readers of Parquet treat as one table.
 //!
 //! ```text
 //! DATASET/KEY=VALUE/.../capture=NAME-SUM/messages-00000.parquet
 //!                                        messages-00001.parquet
 //! ```
 //!
-//! `KEY=VALUE` is the layout of Hive: readers show the folders as columns, and skip those that a query does not want. The last of them is named after the
-//! captures and a sum over their bytes, so different captures never meet, and the same ones find their place again. Files are written in a
-//! scratch folder under names that no reader looks for, and put in place at the end.
+//! `KEY=VALUE` is the Hive layout: readers show the folders as columns, and skip folders that a
+//! query excludes. The last folder has the name of the captures and a hash of their digests.
+//! Different captures therefore get different folders, and the same captures replace their own.
+//! Files are written to a scratch folder that readers ignore, and renamed at the end.
 
 use super::{MessageWriter, ProfileError, io_error, tables};
 use crate::model::{MessageRow, Profile};
@@ -17,36 +18,37 @@ use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The folder of some captures is `capture=...`.
+/// Key of the captures' folder, `capture=...`.
 const CAPTURE: &str = "capture";
-/// Characters of their names that it keeps, at most.
+/// Maximum of characters of a capture name in the folder name.
 const MOST_CHARACTERS: usize = 80;
 
-/// Writes the messages of some captures.
+/// Writer of the messages of some captures.
 pub struct DatasetWriter {
-    /// Of the keys that the user gave.
+    /// The dataset folder, with the keys that the user gave.
     folder: PathBuf,
     scratch: Scratch,
     file_rows: u64,
-    /// The file that is being written, and its rows so far.
+    /// The current file, and its number of rows.
     open: Option<(MessageWriter, u64)>,
-    /// Files so far, this one too.
+    /// Number of files, including the current one.
     files: usize,
 }
 
 impl DatasetWriter {
-    /// The names that no key may have: those of the columns, and that of the captures.
+    /// Names that no key may have: those of the columns, and `capture`.
     #[must_use]
-    pub fn taken_names() -> Vec<String> {
+    pub fn reserved_names() -> Vec<String> {
         let table = tables::messages(&[], &Profile::default());
         let columns = table.iter().flat_map(|table| table.get_column_names()).map(ToString::to_string);
         columns.chain([CAPTURE.to_owned()]).collect()
     }
 
-    /// Prepares `folder`: that of the dataset, with those of its keys. A file gets at most `file_rows` messages.
+    /// Prepares `folder`, the dataset folder with its keys. A file gets at most `file_rows`
+    /// messages.
     pub fn create(folder: &Path, file_rows: u64) -> Result<Self, ProfileError> {
         fs::create_dir_all(folder).map_err(io_error(folder, "cannot be created"))?;
-        // Readers of the dataset pass over names that begin with a dot.
+        // Readers of datasets skip names that begin with a dot.
         let scratch = Scratch::folder(&folder.join(".messages")).map_err(io_error(folder, "cannot be written to"))?;
         Ok(Self { folder: folder.to_owned(), scratch, file_rows: file_rows.max(1), open: None, files: 0 })
     }
@@ -65,15 +67,16 @@ impl DatasetWriter {
         Ok(())
     }
 
-    /// Puts the files in their place, and removes those that an earlier call left there for the same captures. Gives the place and the number of files: one
-    /// at least, so that the table has its columns where no message was found.
+    /// Puts the files in place, and removes those of an earlier call for the same captures. Returns
+    /// the folder and the number of files: at least one, so that the table has its columns without
+    /// messages.
     pub fn finish(mut self, profile: &Profile) -> Result<(PathBuf, usize), ProfileError> {
         let writer = match self.open.take() {
             Some((writer, _)) => writer,
             None => self.begin(profile)?,
         };
         writer.finish(profile)?;
-        let place = self.folder.join(name(profile));
+        let place = self.folder.join(folder_name(profile));
         fs::create_dir_all(&place).map_err(io_error(&place, "cannot be created"))?;
         let files = self.files;
         self.scratch.commit(|scratch| put_in_place(scratch, &place, files))?;
@@ -81,27 +84,28 @@ impl DatasetWriter {
     }
 
     fn begin(&mut self, profile: &Profile) -> Result<MessageWriter, ProfileError> {
-        let path = begun(self.scratch.path(), self.files);
+        let path = scratch_file(self.scratch.path(), self.files);
         self.files += 1;
-        // Tags and sizes of single messages are for their owner, as in a profile.
+        // Tags and sizes of single messages are for the owner only, as in a profile.
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let file = file.map_err(io_error(&path, "cannot be created"))?;
         MessageWriter::begin(&path, file, profile)
     }
 }
 
-/// A file of the scratch folder.
-fn begun(scratch: &Path, file: usize) -> PathBuf {
+/// Path of a file in the scratch folder.
+fn scratch_file(scratch: &Path, file: usize) -> PathBuf {
     scratch.join(format!("{file}.part"))
 }
 
-/// Puts so many files in their place, and removes those that an earlier call left behind the last.
+/// Renames `files` files into place, and removes surplus files of an earlier call.
 fn put_in_place(scratch: &Path, place: &Path, files: usize) -> Result<(), ProfileError> {
     for file in 0..files {
         let target = place.join(file_name(file));
-        fs::rename(begun(scratch, file), &target).map_err(io_error(&target, "cannot be put in place"))?;
+        fs::rename(scratch_file(scratch, file), &target)
+            .map_err(io_error(&target, "cannot be renamed to its final name"))?;
     }
-    // Only files of this kind: whatever else lies there is not ours.
+    // Only files with such names: others are not ours.
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
         let entry = entry.map_err(io_error(place, "cannot be read"))?;
         let number = entry.file_name().to_str().and_then(file_number);
@@ -112,8 +116,9 @@ fn put_in_place(scratch: &Path, place: &Path, files: usize) -> Result<(), Profil
     Ok(())
 }
 
-/// The folder of the captures: the name of the first, how many more, and what tells others of that name apart.
-fn name(profile: &Profile) -> String {
+/// Name of the captures' folder: the name of the first capture, the number of others, and a hash
+/// that distinguishes captures of the same name.
+fn folder_name(profile: &Profile) -> String {
     let first = profile.inputs.first().map_or("none", |input| input.name.as_str());
     let of_file = first.rsplit('/').next().unwrap_or(first).chars().take(MOST_CHARACTERS);
     let plain: String =

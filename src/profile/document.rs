@@ -1,51 +1,55 @@
-//! `profile.json`.
+//! The document of a profile, `profile.json`: everything except the tables, and the digests of the
+//! other files.
 
 use super::VERSION;
 use crate::model::profile::{Input, JobRow, RankRow, UnassignedRow};
-use crate::model::{Coverage, Profile, printable};
+use crate::model::{Coverage, Profile, Trust, printable};
 use ibscope_parsers::Endpoint;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const FORMAT: &str = "ibscope profile";
 
-/// The part that every version has.
+/// The fields that every version has.
 #[derive(Deserialize)]
-pub(super) struct Head {
+pub(super) struct DocumentHeader {
     pub(super) format: String,
     pub(super) version: u32,
     pub(super) ibscope: String,
 }
 
 #[derive(Serialize, Deserialize)]
-pub(super) struct Document {
+pub(super) struct ProfileDocument {
     format: String,
     version: u32,
-    /// Version of the program that wrote it.
+    /// Version of the program that wrote the profile.
     ibscope: String,
     inputs: Vec<Input>,
     coverage: Coverage,
+    /// Profiles of older versions have no verdict.
+    #[serde(default)]
+    trust: Trust,
     notes: Vec<String>,
-    /// Width of the timeline's bins.
+    /// Width of the timeline's bins in nanoseconds.
     bin_ns: i64,
-    /// Width of the bins of the latencies over time; 0 where there are none.
+    /// Width of the bins of the latency time series in nanoseconds; 0 without one.
     latency_bin_ns: i64,
-    /// MPI envelopes were looked for.
+    /// MPI envelopes were read.
     mpi_read: bool,
-    /// Times between packets were measured.
+    /// Latencies were measured.
     times_read: bool,
     endpoints: Vec<EndpointEntry>,
     #[serde(default)]
     jobs: Vec<JobRow>,
     ranks: Vec<RankRow>,
-    /// Queue pairs with MPI traffic whose rank is unknown.
+    /// Queue pairs with MPI traffic and unknown rank.
     #[serde(default)]
     unassigned: Vec<UnassignedRow>,
-    /// The Parquet files beside this one.
+    /// Digests of the other files of the profile.
     tables: BTreeMap<String, TableDigest>,
 }
 
-/// Length and digest of a table's file.
+/// Length and digest of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TableDigest {
     pub(super) length_bytes: u64,
@@ -66,12 +70,12 @@ struct EndpointEntry {
     endpoint: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     name: Option<String>,
-    /// Its leaf switch, where a manifest told it.
+    /// Its leaf switch, if a manifest has it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     leaf: Option<String>,
 }
 
-impl Document {
+impl ProfileDocument {
     pub(super) fn new(profile: &Profile, tables: BTreeMap<String, TableDigest>) -> Self {
         let seen = profile.connections.iter().flat_map(|connection| [connection.src, connection.dst]);
         let endpoints: BTreeSet<Endpoint> =
@@ -87,6 +91,7 @@ impl Document {
             ibscope: env!("CARGO_PKG_VERSION").to_owned(),
             inputs: profile.inputs.clone(),
             coverage: profile.coverage.clone(),
+            trust: profile.trust.clone(),
             notes: profile.notes.clone(),
             bin_ns: profile.bin_ns,
             latency_bin_ns: profile.latency_bin_ns,
@@ -100,23 +105,24 @@ impl Document {
         }
     }
 
-    /// A profile without its tables, and their digests.
+    /// The profile without its tables, and the digests of the other files.
     pub(super) fn into_profile(self) -> (Profile, BTreeMap<String, TableDigest>) {
-        let said = |entry: &EndpointEntry, text: &Option<String>| {
+        let printable_text = |entry: &EndpointEntry, text: &Option<String>| {
             Some((entry.endpoint.parse().ok()?, printable(text.as_deref()?)))
         };
         let profile = Profile {
-            inputs: self.inputs.into_iter().map(plain_input).collect(),
-            coverage: plain_coverage(self.coverage),
+            inputs: self.inputs.into_iter().map(printable_input).collect(),
+            coverage: printable_coverage(self.coverage),
+            trust: printable_trust(self.trust),
             notes: self.notes.iter().map(|note| printable(note)).collect(),
             bin_ns: self.bin_ns,
             latency_bin_ns: self.latency_bin_ns,
             mpi_read: self.mpi_read,
             times_read: self.times_read,
-            names: self.endpoints.iter().filter_map(|entry| said(entry, &entry.name)).collect(),
-            leaves: self.endpoints.iter().filter_map(|entry| said(entry, &entry.leaf)).collect(),
+            names: self.endpoints.iter().filter_map(|entry| printable_text(entry, &entry.name)).collect(),
+            leaves: self.endpoints.iter().filter_map(|entry| printable_text(entry, &entry.leaf)).collect(),
             ibscope: printable(&self.ibscope),
-            jobs: self.jobs.into_iter().map(plain_job).collect(),
+            jobs: self.jobs.into_iter().map(printable_job).collect(),
             ranks: self.ranks.into_iter().map(|row| RankRow { evidence: printable(&row.evidence), ..row }).collect(),
             unassigned: self
                 .unassigned
@@ -129,26 +135,32 @@ impl Document {
     }
 }
 
-/// A job as a terminal may show it.
-fn plain_job(mut job: JobRow) -> JobRow {
+/// A verdict without control characters.
+fn printable_trust(mut trust: Trust) -> Trust {
+    trust.reasons = trust.reasons.iter().map(|reason| printable(reason)).collect();
+    trust
+}
+
+/// A job without control characters.
+fn printable_job(mut job: JobRow) -> JobRow {
     job.stack = printable(&job.stack);
     job.slurm_job_id = job.slurm_job_id.as_deref().map(printable);
     job
 }
 
-/// An input as a terminal may show it; its name is the user's own, and shown with care wherever it is shown.
-fn plain_input(input: Input) -> Input {
+/// An input without control characters. Its name stays as it is: outputs make it printable.
+fn printable_input(input: Input) -> Input {
     Input {
         xxh3_128: printable(&input.xxh3_128),
         sha256: input.sha256.as_deref().map(printable),
         format: printable(&input.format),
-        coverage: plain_coverage(input.coverage),
+        coverage: printable_coverage(input.coverage),
         ..input
     }
 }
 
-/// Counts under names that a terminal may show.
-fn plain_coverage(coverage: Coverage) -> Coverage {
+/// A coverage whose names have no control characters.
+fn printable_coverage(coverage: Coverage) -> Coverage {
     fn plain<T>(counts: BTreeMap<String, T>) -> BTreeMap<String, T> {
         counts.into_iter().map(|(name, count)| (printable(&name), count)).collect()
     }

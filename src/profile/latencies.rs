@@ -1,38 +1,63 @@
-//! The Parquet tables of times between packets: one row per histogram, one per bucket, and one per coarse bucket and bin of time.
+//! The Parquet tables of latencies: histograms, their buckets, and the time series.
 
 use super::ProfileError;
-use super::tables::{Table, column};
+use super::tables::TableReader;
+use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds, Number, SquareNanoseconds, Timestamp};
 use crate::model::histogram::COARSE_BUCKETS;
 use crate::model::profile::{LatencyBin, LatencyRow};
-use crate::model::{Histogram, HistogramParts, Interval, Packed, SizeClass, TimingKey, Verb};
-use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
+use crate::model::table::Table;
+use crate::model::{Histogram, HistogramParts, Interval, PackedRows, SizeClass, TimingKey, Verb};
 use std::path::{Path, PathBuf};
 
-/// The upper half of a sum of 128 bits.
+/// The upper half of a 128-bit sum.
 const fn high(sum: u128) -> u64 {
     (sum >> 64) as u64
 }
 
+/// A histogram, with the values that several columns share and that are computed once.
+pub(super) struct HistogramRow {
+    row: LatencyRow,
+    parts: HistogramParts,
+}
+
+impl From<LatencyRow> for HistogramRow {
+    fn from(row: LatencyRow) -> Self {
+        let parts = row.histogram.parts();
+        Self { row, parts }
+    }
+}
+
 /// The table of histograms.
-pub(super) fn table(rows: &[LatencyRow]) -> PolarsResult<DataFrame> {
-    let parts: Vec<(&LatencyRow, HistogramParts)> = rows.iter().map(|row| (row, row.histogram.parts())).collect();
-    let columns = vec![
-        column!(rows, "connection", u32, |row| row.connection),
-        column!(rows, "interval", String, |row| row.timing.interval.name().to_owned()),
-        column!(rows, "verb", String, |row| row.timing.verb.name().to_owned()),
-        column!(rows, "from_bytes", u64, |row| row.timing.size.from_bytes()),
-        column!(parts, "kept_bits", u32, |(_, parts)| parts.kept_bits),
-        column!(rows, "samples", u64, |row| row.histogram.samples()),
-        column!(rows, "min_ns", u64, |row| row.histogram.min()),
-        column!(rows, "median_ns", u64, |row| row.histogram.quantile(0.5)),
-        column!(rows, "p99_ns", u64, |row| row.histogram.quantile(0.99)),
-        column!(rows, "max_ns", u64, |row| row.histogram.max()),
-        column!(parts, "sum_ns_high", u64, |(_, parts)| high(parts.sum)),
-        column!(parts, "sum_ns_low", u64, |(_, parts)| parts.sum as u64),
-        column!(parts, "sum_of_squares_high", u64, |(_, parts)| high(parts.sum_of_squares)),
-        column!(parts, "sum_of_squares_low", u64, |(_, parts)| parts.sum_of_squares as u64),
-    ];
-    DataFrame::new(rows.len(), columns)
+pub(super) fn table() -> Table<HistogramRow> {
+    Table::new("latencies.parquet")
+        .column(
+            "connection",
+            Number,
+            "the row of `connections.parquet`, from 0, that carried the requests",
+            |of: &HistogramRow| of.row.connection,
+        )
+        .column("interval", Name, "the measured interval, as in `ibscope latency`", |of| of.row.timing.interval.name())
+        .column("verb", Name, "`SEND`, `WRITE`, `READ`, `ATOMIC` or `DATAGRAM`", |of| of.row.timing.verb.name())
+        .column("from_bytes", Bytes, "size class of the messages: from this power of two to below the next", |of| {
+            of.row.timing.size.from_bytes()
+        })
+        .column("kept_bits", Count, "significant bits of the times of a bucket", |of| of.parts.kept_bits)
+        .column("samples", Count, "times that were measured", |of| of.row.histogram.samples())
+        .column("min_ns", Nanoseconds, "the shortest time", |of| of.row.histogram.min())
+        .column("median_ns", Nanoseconds, "half of the times are shorter", |of| of.row.histogram.quantile(0.5))
+        .column("p99_ns", Nanoseconds, "99 % of the times are shorter", |of| of.row.histogram.quantile(0.99))
+        .column("max_ns", Nanoseconds, "the longest time", |of| of.row.histogram.max())
+        .column("sum_ns_high", Nanoseconds, "upper 64 bits of the sum of the times", |of| high(of.parts.sum))
+        .column("sum_ns_low", Nanoseconds, "lower 64 bits of the sum of the times", |of| of.parts.sum as u64)
+        .column(
+            "sum_of_squares_high",
+            SquareNanoseconds,
+            "upper 64 bits of the sum of the squares of the times",
+            |of| high(of.parts.sum_of_squares),
+        )
+        .column("sum_of_squares_low", SquareNanoseconds, "lower 64 bits of the sum of the squares of the times", |of| {
+            of.parts.sum_of_squares as u64
+        })
 }
 
 /// Buckets with their counts, each with the row of its histogram.
@@ -44,51 +69,53 @@ pub(super) fn bucket_rows(rows: impl Iterator<Item = LatencyRow>) -> impl Iterat
     (0..).zip(rows).flat_map(of_row)
 }
 
+/// The row that a histogram has in the first table.
+const LATENCY: &str = "the row of `latencies.parquet`, from 0";
+
 /// The table of buckets.
-pub(super) fn buckets(buckets: &[(u32, u32, u32)]) -> PolarsResult<DataFrame> {
-    let columns = vec![
-        column!(buckets, "latency", u32, |(latency, ..)| *latency),
-        column!(buckets, "bucket", u32, |(_, bucket, _)| *bucket),
-        column!(buckets, "count", u32, |(.., count)| *count),
-    ];
-    DataFrame::new(buckets.len(), columns)
+pub(super) fn buckets() -> Table<(u32, u32, u32)> {
+    Table::new("latency_buckets.parquet")
+        .column("latency", Number, LATENCY, |(latency, ..): &(u32, u32, u32)| *latency)
+        .column("bucket", Number, "number of the bucket", |(_, bucket, _)| *bucket)
+        .column("count", Count, "times in the bucket", |(.., count)| *count)
 }
 
 /// The table of times over time.
-pub(super) fn timeline(rows: &[LatencyBin]) -> PolarsResult<DataFrame> {
-    let columns = vec![
-        column!(rows, "time_ns", i64, |row| row.time_ns),
-        column!(rows, "latency", u32, |row| row.latency),
-        column!(rows, "bucket", u32, |row| u32::from(row.bucket)),
-        column!(rows, "count", u32, |row| row.count),
-    ];
-    DataFrame::new(rows.len(), columns)
+pub(super) fn timeline() -> Table<LatencyBin> {
+    Table::new("latency_timeline.parquet")
+        .column("time_ns", Timestamp, "start of the bin", |row: &LatencyBin| row.time_ns)
+        .column("latency", Number, LATENCY, |row| row.latency)
+        .column("bucket", Number, "number of the coarse bucket: eight for each power of two", |row| {
+            u32::from(row.bucket)
+        })
+        .column("count", Count, "times in the bucket", |row| row.count)
 }
 
-/// Reads the table of times over time; `latencies` is the length of the table that it points into.
+/// Reads the latency time series; `latencies` is the number of rows of the table it refers to.
 pub(super) fn read_timeline(path: &Path, bytes: Vec<u8>, latencies: usize) -> Result<Vec<LatencyBin>, ProfileError> {
-    let table = Table::open(path, bytes)?;
+    let table = TableReader::open(path, bytes)?;
     let time = table.i64("time_ns")?;
     let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
     let row = |row: usize| {
         let (latency, bucket) = (table.value(&latency, row)?, table.value(&bucket, row)?);
         if latency as usize >= latencies {
-            return Err(table.bad(row, format!("latency {latency} is not in the table of {latencies}")));
+            return Err(table.invalid_value(row, format!("latency {latency} is not in the table of {latencies}")));
         }
         let bucket = u16::try_from(bucket).ok().filter(|bucket| *bucket < COARSE_BUCKETS);
-        let bucket = bucket.ok_or_else(|| table.bad(row, "there is no such bucket".to_owned()))?;
+        let bucket = bucket.ok_or_else(|| table.invalid_value(row, "no such bucket".to_owned()))?;
         Ok(LatencyBin { time_ns: table.value(&time, row)?, latency, bucket, count: table.value(&count, row)? })
     };
     (0..table.rows()).map(row).collect()
 }
 
-/// Reads both tables, each with its path for errors; `connections` is the length of the table that the first points into.
+/// Reads histograms and buckets, each with its path for errors; `connections` is the number of rows
+/// of the table that the histograms refer to.
 pub(super) fn read(
     (path, bytes): (PathBuf, Vec<u8>),
     (buckets_path, buckets_bytes): (PathBuf, Vec<u8>),
     connections: usize,
-) -> Result<Packed<LatencyRow>, ProfileError> {
-    let table = Table::open(&path, bytes)?;
+) -> Result<PackedRows<LatencyRow>, ProfileError> {
+    let table = TableReader::open(&path, bytes)?;
     let (connection, interval, verb) = (table.u32("connection")?, table.text("interval")?, table.text("verb")?);
     let kept_bits = table.u32("kept_bits")?;
     let numbers = [
@@ -103,12 +130,12 @@ pub(super) fn read(
     ];
     let numbers = table.u64s(numbers)?;
     let row = |row: usize| {
-        let interval = table.named(&interval, row, Interval::ALL, Interval::name, "no interval")?;
-        let verb = table.named(&verb, row, Verb::ALL, Verb::name, "no verb")?;
+        let interval = table.parse_name(&interval, row, Interval::ALL, Interval::name, "no interval")?;
+        let verb = table.parse_name(&verb, row, Verb::ALL, Verb::name, "no verb")?;
         let [samples, from_bytes, min, max, sum_high, sum_low, squares_high, squares_low] =
             table.values(&numbers, row)?;
         if min > max {
-            return Err(table.bad(row, format!("no time is at least {min} ns and at most {max} ns")));
+            return Err(table.invalid_value(row, format!("the minimum {min} ns exceeds the maximum {max} ns")));
         }
         let wide = |high: u64, low: u64| u128::from(high) << 64 | u128::from(low);
         let parts = HistogramParts {
@@ -123,13 +150,13 @@ pub(super) fn read(
         Ok((table.connection(&connection, row, connections)?, timing, parts))
     };
     let mut rows = (0..table.rows()).map(row).collect::<Result<Vec<_>, ProfileError>>()?;
-    let table = Table::open(&buckets_path, buckets_bytes)?;
+    let table = TableReader::open(&buckets_path, buckets_bytes)?;
     let (latency, bucket, count) = (table.u32("latency")?, table.u32("bucket")?, table.u32("count")?);
     for row in 0..table.rows() {
         let latency = table.value(&latency, row)?;
         let (_, _, parts) = rows
             .get_mut(latency as usize)
-            .ok_or_else(|| table.bad(row, format!("latency {latency} is not in the table of latencies")))?;
+            .ok_or_else(|| table.invalid_value(row, format!("latency {latency} is not in the table of latencies")))?;
         parts.buckets.push((table.value(&bucket, row)?, table.value(&count, row)?));
     }
     let whole = |(connection, timing, parts)| {
@@ -146,25 +173,27 @@ mod tests {
     use crate::model::Recorder;
 
     #[test]
-    fn extremes_that_no_times_have_are_refused() {
+    fn a_minimum_above_the_maximum_is_rejected() {
         let mut recorder = Recorder::default();
         [5, 9].into_iter().for_each(|ns| recorder.record(ns));
         let timing = TimingKey { interval: Interval::Acknowledged, verb: Verb::Send, size: SizeClass::of(64) };
         let rows = [LatencyRow { connection: 0, timing, histogram: recorder.finish() }];
-        let written = |name: &str, frame: DataFrame| {
-            let path = std::path::PathBuf::from(name);
-            let whole = |rows: &[()]| Ok(frame.head(Some(rows.len() * frame.height())));
-            let bytes = tables::bytes(&path, [[()]].iter(), whole).unwrap();
-            (path, bytes)
-        };
         let read_with = |min_ns: u64| {
-            let mut frame = table(&rows).unwrap();
-            frame.with_column(Column::from(Series::new("min_ns".into(), [min_ns]))).unwrap();
-            let buckets = buckets(&bucket_rows(rows.iter().cloned()).collect::<Vec<_>>()).unwrap();
-            read(written("latencies.parquet", frame), written("buckets.parquet", buckets), 1)
+            let path = PathBuf::from("latencies.parquet");
+            let mut table = table();
+            table.columns.retain(|column| column.description.name != "min_ns");
+            let table = table.column("min_ns", Nanoseconds, "the shortest time", move |_: &HistogramRow| min_ns);
+            let histograms: Vec<HistogramRow> = rows.iter().cloned().map(HistogramRow::from).collect();
+            let latencies = tables::bytes(&path, [histograms].iter(), &table).unwrap();
+            let own: Vec<_> = bucket_rows(rows.iter().cloned()).collect();
+            let buckets = tables::bytes(&path, [own].iter(), &buckets()).unwrap();
+            read((path.clone(), latencies), (path, buckets), 1)
         };
         assert!(read_with(5).unwrap().iter().eq(rows.iter().cloned()));
         let error = read_with(10).unwrap_err().to_string();
-        assert!(error.contains("latencies.parquet") && error.contains("at least 10 ns and at most 9 ns"), "{error}");
+        assert!(
+            error.contains("latencies.parquet") && error.contains("the minimum 10 ns exceeds the maximum 9 ns"),
+            "{error}"
+        );
     }
 }

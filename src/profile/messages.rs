@@ -1,4 +1,4 @@
-//! The table of single messages, written as they come: one Parquet file, a row group at a time.
+//! The table of single messages: one Parquet file, written one row group at a time.
 
 use super::{ProfileError, tables};
 use crate::model::{MessageRow, Profile};
@@ -7,7 +7,7 @@ use polars::prelude::ParquetWriter;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Writes messages to a file that is open.
+/// Writer of messages to an open file.
 pub struct MessageWriter {
     /// For errors.
     path: PathBuf,
@@ -16,7 +16,7 @@ pub struct MessageWriter {
 }
 
 impl MessageWriter {
-    /// Begins the table in `file`; `path` is what errors call it.
+    /// Starts the table in `file`; errors show `path`.
     pub fn begin(path: &Path, file: File, profile: &Profile) -> Result<Self, ProfileError> {
         tables::start_threads()?;
         let path = path.to_owned();
@@ -35,7 +35,7 @@ impl MessageWriter {
         if self.waiting.len() < tables::GROUP { Ok(()) } else { self.flush(profile) }
     }
 
-    /// Writes what is left, and the end of the file.
+    /// Writes the remaining messages, and the end of the file.
     pub fn finish(mut self, profile: &Profile) -> Result<(), ProfileError> {
         if !self.waiting.is_empty() {
             self.flush(profile)?;

@@ -1,30 +1,37 @@
-//! The profile on disk: a folder `NAME.ibp/`, the one file format between an analysis and everything that shows it.
+//! The profile on disk: a folder `NAME.ibp/`, the only format between an analysis and its outputs.
 //!
-//! | file | content |
-//! |---|---|
-//! | `profile.json` | format version, inputs with digests, coverage, notes, endpoints, ranks |
-//! | `connections.parquet` | one row per directed connection, sorted by source, destination, queue pair |
-//! | `timeline.parquet` | sums per bin and connection (`connection` is the row number in the table above), sorted by time; `repeated_*` is what of them was sent again |
-//! | `collectives.parquet` | messages of collective operations per connection and operation |
-//! | `streams.parquet` | MPI messages per connection, context, sender's rank in the communicator, tag and operation; without context and tag what has more tags than are kept apart. Profiles written before there was this table lack it |
-//! | `latencies.parquet` | times between packets per connection, interval, verb and size class: extremes, sums, quantiles |
-//! | `latency_buckets.parquet` | their histograms: `latency` is the row number in the table above |
-//! | `sizes.parquet` | sizes of packets (on the wire), transport messages (payload) and MPI messages per connection and power of two, each thing once |
-//! | `latency_timeline.parquet` | those that end with an answer over time, in coarse buckets; `latency` as above, sorted by time |
-//! | `health.parquet` | what went wrong per connection, and what the capture missed of it; columns as in [`Health`](crate::model::Health) |
-//! | `cm.parquet` | connection management messages, sorted by time |
-//! | `parts.bin` | what `merge` needs, where it was asked for: the inputs as they ended, before anything was decided |
+//! - `profile.json`: format version, inputs with digests, coverage, notes, endpoints, ranks.
+//! - `connections.parquet`: one row per directed connection, sorted by source, destination, queue
+//!   pair.
+//! - `timeline.parquet`: sums per bin and connection, sorted by time, with columns for the
+//!   retransmissions among them; `connection` is a row number of the table above.
+//! - `collectives.parquet`: messages of collective operations per connection and operation.
+//! - `streams.parquet`: MPI messages per connection, context, sender's rank in the communicator,
+//!   tag and operation; messages beyond the bound on tags have no context and tag. Missing in
+//!   profiles from before the table existed.
+//! - `latencies.parquet`: latencies per connection, interval, verb and size class: extremes, sums,
+//!   quantiles.
+//! - `latency_buckets.parquet`: their histograms; `latency` is a row number of the table above.
+//! - `latency_timeline.parquet`: time series of the latencies that end with a response, in coarse
+//!   buckets, sorted by time; `latency` as above.
+//! - `sizes.parquet`: packets (on the wire), transport messages (payload) and MPI messages per
+//!   connection and power of two in size, each counted once.
+//! - `health.parquet`: faults per connection, and the packets that the capture missed; columns as
+//!   in [`Health`](crate::model::Health).
+//! - `cm.parquet`: connection management messages, sorted by time.
+//! - `parts.bin`: data for `merge`, if requested: the inputs at their end, before any decision.
 //!
-//! Units stand in the column names. The same captures and options give the same bytes on any machine with any number of
-//! threads. A profile is written beside its place and renamed, so that it is whole or not there.
+//! Column names contain the unit. Invariants: the same captures and options give the same bytes on
+//! any machine with any number of threads; and a profile exists completely or not at all, because
+//! it is written to a scratch folder and renamed.
 //!
-//! **Version**: whoever changes the meaning, name or type of a field or column raises [`VERSION`].
+//! **Version**: a change to the meaning, name or type of a field or column increments [`VERSION`].
 
-mod claims;
 mod dataset;
 mod document;
 mod latencies;
 mod messages;
+mod parquet_check;
 mod sizes;
 mod streams;
 mod tables;
@@ -33,16 +40,19 @@ pub use dataset::DatasetWriter;
 pub use messages::MessageWriter;
 
 use crate::model::Profile;
+use crate::model::column::TableDescription;
+use crate::model::table::Table;
 use crate::scratch::{self, Scratch};
-use document::{Document, TableDigest};
+use document::{ProfileDocument, TableDigest};
+use latencies::HistogramRow;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// Version of the format that this program writes and reads.
-pub const VERSION: u32 = 3;
+/// Format version that this program writes and reads.
+pub const VERSION: u32 = 4;
 
 const DOCUMENT: &str = "profile.json";
 const CONNECTIONS: &str = "connections.parquet";
@@ -57,12 +67,12 @@ const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
 const PARTS: &str = "parts.bin";
 
-/// Longest document that is written and read: a thousand times that of a job of a thousand ranks.
+/// Maximum length of the document: a thousand times that of a job of a thousand ranks.
 const MOST_DOCUMENT_BYTES: u64 = 1 << 30;
-/// Longest other file of a profile that is written and read. Each is in memory as a whole then.
+/// Maximum length of every other file of a profile, each of which is read into memory as a whole.
 const MOST_FILE_BYTES: u64 = 1 << 34;
 
-/// Everything that a profile may hold.
+/// Names of all files that a profile may have.
 const FILES: [&str; 12] = [
     DOCUMENT,
     CONNECTIONS,
@@ -78,133 +88,151 @@ const FILES: [&str; 12] = [
     PARTS,
 ];
 
-/// A profile that could not be written or read.
+/// Failure to write or read a profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// The file system refused.
+    /// An operation of the file system failed.
     #[error("{}: {action}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something else is in the way.
+    /// Another file or folder exists at the place.
     #[error("{}: exists and {why}; choose another name with -o or remove it", path.display())]
     InTheWay {
         /// The place.
         path: PathBuf,
-        /// What it is.
+        /// Its kind.
         why: String,
     },
-    /// The command reads what stands there.
+    /// The place contains an input of the command.
     #[error("{}: cannot be replaced: the command reads {}; choose another name with -o", path.display(), input.display())]
-    IsRead {
+    InputInTheWay {
         /// The place.
         path: PathBuf,
         /// The input.
         input: PathBuf,
     },
-    /// Something else stands where a file of the profile should be.
-    #[error("{}: not a regular file; analyse the captures again", path.display())]
-    NoFile {
+    /// A file of the profile is not a regular file.
+    #[error("{}: not a regular file; analyze the captures again", path.display())]
+    NotARegularFile {
         /// The place.
         path: PathBuf,
     },
-    /// A file of the profile is longer than those that are read.
-    #[error("{}: {length_bytes} bytes long, and at most {most_bytes} are read; analyse the captures again, fewer at a time", path.display())]
+    /// A file of the profile exceeds the maximum length.
+    #[error("{}: {length_bytes} bytes long, the maximum is {most_bytes}; analyze the captures again, fewer at a time", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
         /// Its length.
         length_bytes: u64,
-        /// Longest file that is read.
+        /// The maximum.
         most_bytes: u64,
     },
-    /// The threads that pack and unpack tables cannot be started.
-    #[error("the threads for tables cannot be started; raise the limit on processes (`ulimit -u`)")]
+    /// The threads that compress and decompress tables cannot be started.
+    #[error("cannot start the threads for tables; raise the limit on processes (`ulimit -u`)")]
     Threads,
-    /// The place has no name of its own.
+    /// The path has no file name.
     #[error("{}: a profile needs a name, for example job.ibp", path.display())]
     Nameless {
         /// The place.
         path: PathBuf,
     },
-    /// It is not a profile.
-    #[error("{}: not a profile: {source}; analyse the captures again", path.display())]
+    /// The document is malformed.
+    #[error("{}: not a profile: {source}; analyze the captures again", path.display())]
     Document {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         source: serde_json::Error,
     },
-    /// It was written by another version.
+    /// The profile has another format version.
     #[error(
         "{}: profile version {found}, this ibscope reads version {VERSION}; use the ibscope that wrote it ({writer}) or \
-         analyse the captures again", path.display()
+         analyze the captures again", path.display()
     )]
     Version {
         /// The file.
         path: PathBuf,
-        /// Version found.
+        /// Version of the profile.
         found: u32,
-        /// Program that wrote it.
+        /// Program that wrote the profile.
         writer: String,
     },
-    /// A table is damaged.
+    /// A table cannot be read or written.
     #[error("{}: table cannot be {action}: {source}", path.display())]
     Table {
         /// The file.
         path: PathBuf,
         /// "read" or "written".
         action: &'static str,
-        /// What is wrong.
+        /// The reason.
         source: polars::error::PolarsError,
     },
-    /// A table is not the one that was written.
-    #[error("{}: damaged: it is not the table that was written with this profile; analyse the captures again", path.display())]
+    /// A file differs from its digest in the document.
+    #[error("{}: damaged: the table is not the one that was written with this profile; analyze the captures again", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
     },
-    /// One of its files cannot be read.
-    #[error("{}: cannot be read: {source}; if it is gone, analyse the captures again", path.display())]
-    Lacks {
+    /// A file of the profile cannot be read.
+    #[error("{}: cannot be read: {source}; if it is gone, analyze the captures again", path.display())]
+    MissingFile {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It keeps nothing to merge it by.
-    #[error("{}: keeps nothing that it could be merged by; analyse its captures again with `analyze --partial`", path.display())]
+    /// The profile has no data for a merge.
+    #[error("{}: has no data for a merge; analyze its captures again with `analyze --partial`", path.display())]
     NoParts {
         /// The profile.
         path: PathBuf,
     },
-    /// A value in a table cannot be.
-    #[error("{}: row {row}: {what}; the profile is damaged: analyse the captures again", path.display())]
+    /// A table contains an invalid value.
+    #[error("{}: row {row}: {what}; the profile is damaged: analyze the captures again", path.display())]
     Value {
         /// The file.
         path: PathBuf,
         /// Row, from 0.
         row: usize,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
 }
 
-/// A place for a profile, made before the work starts so that a bad path fails at once.
+/// The columns of every table of a profile.
+#[must_use]
+pub fn column_tables() -> Vec<TableDescription> {
+    vec![
+        tables::connections().describe(),
+        tables::timeline().describe(),
+        tables::collectives().describe(),
+        streams::table().describe(),
+        latencies::table().describe(),
+        latencies::buckets().describe(),
+        latencies::timeline().describe(),
+        sizes::table().describe(),
+        tables::health().describe(),
+        tables::cm().describe(),
+    ]
+}
+
+/// Writer of a profile; created before the work starts, so that a bad path fails at once.
 #[derive(Debug)]
-pub struct Writer {
+pub struct ProfileWriter {
     place: PathBuf,
-    /// What captures hold is not for everybody's eyes, and neither is what is made of them: a scratch folder is its owner's alone.
+    /// A scratch folder that only its owner may read, because captures may be confidential.
     scratch: Scratch,
 }
 
-impl Writer {
-    /// Prepares `place`. A profile that is there is replaced when the new one is whole, unless it holds one of `inputs`, which the command reads.
+impl ProfileWriter {
+    /// Prepares `place`. [`ProfileWriter::finish`] replaces an existing profile there. Fails if it
+    /// contains one of `inputs`, which the command reads.
     pub fn create(place: &Path, inputs: &[&Path]) -> Result<Self, ProfileError> {
         if place.file_name().is_none() {
             return Err(ProfileError::Nameless { path: place.to_owned() });
@@ -212,52 +240,53 @@ impl Writer {
         tables::start_threads()?;
         let resolved = scratch::resolve(place).map_err(io_error(place, "cannot be written"))?;
         if resolved.exists() {
-            in_the_way(&resolved)?;
+            check_replaceable(&resolved)?;
         }
         if let Some(input) = scratch::read_within(&resolved, inputs) {
-            return Err(ProfileError::IsRead { path: place.to_owned(), input: input.to_owned() });
+            return Err(ProfileError::InputInTheWay { path: place.to_owned(), input: input.to_owned() });
         }
         let scratch = Scratch::folder(&resolved).map_err(io_error(place, "cannot be created"))?;
         Ok(Self { place: resolved, scratch })
     }
 
-    /// Writes the profile and puts it in its place.
+    /// Writes the profile and puts it in place.
     pub fn finish(self, profile: &Profile) -> Result<(), ProfileError> {
         let mut tables = Tables { folder: self.scratch.path(), digests: BTreeMap::new() };
-        tables.write(CONNECTIONS, &profile.connections, tables::connections)?;
-        tables.write(TIMELINE, &profile.timeline, tables::timeline)?;
-        tables.write(COLLECTIVES, &profile.collectives, tables::collectives)?;
-        tables.write_groups(LATENCIES, tables::groups(profile.latencies.iter()), latencies::table)?;
+        tables.write(&tables::connections(), &profile.connections)?;
+        tables.write(&tables::timeline(), &profile.timeline)?;
+        tables.write(&tables::collectives(), &profile.collectives)?;
+        let histograms = profile.latencies.iter().map(HistogramRow::from);
+        tables.write_groups(&latencies::table(), tables::groups(histograms))?;
         let buckets = latencies::bucket_rows(profile.latencies.iter());
-        tables.write_groups(LATENCY_BUCKETS, tables::groups(buckets), latencies::buckets)?;
-        tables.write_groups(SIZES, tables::groups(profile.sizes.iter()), sizes::table)?;
-        tables.write(LATENCY_TIMELINE, &profile.latency_timeline, latencies::timeline)?;
-        tables.write_groups(HEALTH, tables::groups(profile.health.iter()), tables::health)?;
-        tables.write(CM, &profile.cm, tables::cm)?;
+        tables.write_groups(&latencies::buckets(), tables::groups(buckets))?;
+        tables.write_groups(&sizes::table(), tables::groups(profile.sizes.iter()))?;
+        tables.write(&latencies::timeline(), &profile.latency_timeline)?;
+        tables.write_groups(&tables::health(), tables::groups(profile.health.iter()))?;
+        tables.write(&tables::cm(), &profile.cm)?;
         if let Some(streams) = &profile.streams {
-            tables.write(STREAMS, streams, streams::table)?;
+            tables.write(&streams::table(), streams)?;
         }
         if let Some(parts) = &profile.parts {
             tables.put(PARTS, parts)?;
         }
         let path = self.scratch.path().join(DOCUMENT);
-        let mut text = serde_json::to_vec_pretty(&Document::new(profile, tables.digests))
+        let mut text = serde_json::to_vec_pretty(&ProfileDocument::new(profile, tables.digests))
             .map_err(|source| ProfileError::Document { path: path.clone(), source })?;
         text.push(b'\n');
         put(&path, &text, MOST_DOCUMENT_BYTES)?;
         self.put_in_place()
     }
 
-    /// All files are on the disk before the profile has its name, and the name is before the command ends.
+    /// Syncs all files before the profile gets its name, and the name before the command ends.
     fn put_in_place(self) -> Result<(), ProfileError> {
         let Self { place, scratch: written } = self;
         let replaces = place.exists();
         if replaces {
-            in_the_way(&place)?;
+            check_replaceable(&place)?;
             take_over_permissions(&place, written.path())?;
         }
         sync(written.path())?;
-        // The old profile is put aside first, so that there is a whole one at any time.
+        // The old profile is only renamed at first, so that a complete one exists at all times.
         let old = written.sibling(&place, "old");
         written.commit(|written| {
             if replaces {
@@ -265,10 +294,10 @@ impl Writer {
             }
             if let Err(error) = fs::rename(written, &place) {
                 if replaces {
-                    // Back to where it was; the error to tell is the first one.
+                    // Restore the old profile; the first error is the one to report.
                     let _ = fs::rename(&old, &place);
                 }
-                return Err(io_error(&place, "cannot be put in place")(error));
+                return Err(io_error(&place, "cannot be renamed to its final name")(error));
             }
             sync(scratch::folder_of(&place))?;
             if replaces {
@@ -279,7 +308,7 @@ impl Writer {
     }
 }
 
-/// Writes a file of a profile to the disk.
+/// Writes a file and syncs it to disk.
 fn put(path: &Path, bytes: &[u8], most_bytes: u64) -> Result<(), ProfileError> {
     let length_bytes = bytes.len() as u64;
     if length_bytes > most_bytes {
@@ -292,8 +321,8 @@ fn put(path: &Path, bytes: &[u8], most_bytes: u64) -> Result<(), ProfileError> {
     written.map_err(io_error(path, "cannot be written"))
 }
 
-/// Waits until the names in a folder are on the disk, where that can be waited for: not all file systems sync folders, and one that may be written may not be
-/// opened.
+/// Syncs the names in a folder to disk. Some file systems cannot sync folders, and a folder that
+/// may be written may not be readable; both count as success.
 fn sync(folder: &Path) -> Result<(), ProfileError> {
     use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     match File::open(folder).and_then(|folder| folder.sync_all()) {
@@ -304,25 +333,24 @@ fn sync(folder: &Path) -> Result<(), ProfileError> {
     }
 }
 
-/// The tables of a profile as they are written.
+/// The tables written so far.
 struct Tables<'a> {
     folder: &'a Path,
     digests: BTreeMap<String, TableDigest>,
 }
 
 impl Tables<'_> {
-    fn write<T>(&mut self, name: &str, rows: &[T], table: impl Fn(&[T]) -> tables::Frame) -> Result<(), ProfileError> {
-        self.write_groups(name, rows.chunks(tables::GROUP), table)
+    fn write<R>(&mut self, table: &Table<R>, rows: &[R]) -> Result<(), ProfileError> {
+        self.write_groups(table, rows.chunks(tables::GROUP))
     }
 
-    fn write_groups<T>(
+    fn write_groups<R>(
         &mut self,
-        name: &str,
-        groups: impl Iterator<Item = impl AsRef<[T]>>,
-        table: impl Fn(&[T]) -> tables::Frame,
+        table: &Table<R>,
+        groups: impl Iterator<Item = impl AsRef<[R]>>,
     ) -> Result<(), ProfileError> {
-        let path = self.folder.join(name);
-        self.put(name, &tables::bytes(&path, groups, table)?)
+        let path = self.folder.join(table.name);
+        self.put(table.name, &tables::bytes(&path, groups, table)?)
     }
 
     fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), ProfileError> {
@@ -332,7 +360,7 @@ impl Tables<'_> {
     }
 }
 
-/// Whoever may read the profile that is replaced may read what replaces it.
+/// Copies the permissions of the old profile: its readers may read the new one.
 fn take_over_permissions(old: &Path, new: &Path) -> Result<(), ProfileError> {
     let found = fs::metadata(old).map_err(io_error(old, "cannot be read"))?;
     let mode = found.permissions().mode() & 0o777;
@@ -340,41 +368,42 @@ fn take_over_permissions(old: &Path, new: &Path) -> Result<(), ProfileError> {
     set.map_err(io_error(new, "its permissions cannot be set"))
 }
 
-/// Refuses to replace anything but a profile with nothing else in its folder.
-fn in_the_way(place: &Path) -> Result<(), ProfileError> {
+/// Fails unless `place` is a profile with no other files in its folder.
+fn check_replaceable(place: &Path) -> Result<(), ProfileError> {
     let refuse = |why: String| Err(ProfileError::InTheWay { path: place.to_owned(), why });
     if !is_profile(place) {
-        return refuse(format!("is no profile (it has no {DOCUMENT} of ibscope's)"));
+        return refuse(format!("is not a profile (it has no {DOCUMENT} of ibscope)"));
     }
     for entry in fs::read_dir(place).map_err(io_error(place, "cannot be read"))? {
         let entry = entry.map_err(io_error(place, "cannot be read"))?;
         let name = entry.file_name();
         if !FILES.iter().any(|own| name == **own) {
-            return refuse(format!("holds {} beside the profile", name.display()));
+            return refuse(format!("contains {} beside the profile", name.display()));
         }
-        // A folder or a link of such a name is not of ibscope's making, and would be removed with all that it holds.
+        // ibscope creates no folder or link with such a name, and replacing would remove its
+        // contents.
         if !entry.file_type().map_err(io_error(place, "cannot be read"))?.is_file() {
-            return refuse(format!("holds {}, which is not a regular file", name.display()));
+            return refuse(format!("contains {}, which is not a regular file", name.display()));
         }
     }
     Ok(())
 }
 
-/// True where `path` is a profile's folder.
+/// True if `path` is the folder of a profile.
 #[must_use]
 pub fn is_profile(path: &Path) -> bool {
-    let head = |text: Vec<u8>| serde_json::from_slice::<document::Head>(&text).ok();
+    let head = |text: Vec<u8>| serde_json::from_slice::<document::DocumentHeader>(&text).ok();
     let head = open(&path.join(DOCUMENT)).and_then(|file| file.contents(MOST_DOCUMENT_BYTES)).ok().and_then(head);
     head.is_some_and(|head| head.format == document::FORMAT)
 }
 
-/// True for a folder that has a document, whether that can be read or not.
+/// True if the folder has a document, readable or not.
 #[must_use]
-pub fn was_profile(path: &Path) -> bool {
+pub fn has_profile_document(path: &Path) -> bool {
     path.join(DOCUMENT).symlink_metadata().is_ok()
 }
 
-/// Reads what a profile keeps for a merge.
+/// Reads the data of a profile for a merge.
 pub fn read_parts(place: &Path) -> Result<Vec<u8>, ProfileError> {
     let (_, digests) = read_document(place)?;
     if !digests.contains_key(PARTS) {
@@ -383,20 +412,20 @@ pub fn read_parts(place: &Path) -> Result<Vec<u8>, ProfileError> {
     read_file(place, PARTS, &digests).map(|(_, bytes)| bytes)
 }
 
-/// What the document of a profile says, and the digests of the files beside it.
+/// Reads the document of a profile: the profile without tables, and the digests of the other files.
 fn read_document(place: &Path) -> Result<(Profile, BTreeMap<String, TableDigest>), ProfileError> {
     let path = place.join(DOCUMENT);
     let text = open(&path)?.contents(MOST_DOCUMENT_BYTES)?;
     let document = |source| ProfileError::Document { path: path.clone(), source };
-    // The version is looked at first: a later version may hold fields of other types.
-    let head: document::Head = serde_json::from_slice(&text).map_err(document)?;
+    // Check the version first: a later version may have fields of other types.
+    let head: document::DocumentHeader = serde_json::from_slice(&text).map_err(document)?;
     if head.version != VERSION {
         return Err(ProfileError::Version { path, found: head.version, writer: head.ibscope });
     }
-    Ok(serde_json::from_slice::<Document>(&text).map_err(document)?.into_profile())
+    Ok(serde_json::from_slice::<ProfileDocument>(&text).map_err(document)?.into_profile())
 }
 
-/// A file of a profile, if it is the one that was written.
+/// Reads a file of a profile, and checks it against its digest.
 fn read_file(
     place: &Path,
     name: &str,
@@ -408,31 +437,32 @@ fn read_file(
         return Err(ProfileError::Damaged { path });
     };
     let bytes = file.contents(MOST_FILE_BYTES)?;
-    // Damaged Parquet can take its reader down, so it is not shown any.
+    // Damaged Parquet can crash its reader, so the digest is checked first.
     if *digest != TableDigest::of(&bytes) {
         return Err(ProfileError::Damaged { path });
     }
     Ok((path, bytes))
 }
 
-/// A file of a profile that can be read to its end.
+/// An open file of a profile.
 struct OpenFile {
     path: PathBuf,
     file: File,
     length_bytes: u64,
 }
 
-/// Opens a file of a profile. A profile may come from anybody, so kind and length are looked at before anything is opened or read: a FIFO has no writer, a
-/// device no end, and a sparse file may be longer than the memory.
+/// Opens a file of a profile. A profile may come from anybody, so kind and length are checked
+/// before the file is opened or read: a FIFO blocks, a device has no end, and a sparse file may
+/// exceed the memory.
 fn open(path: &Path) -> Result<OpenFile, ProfileError> {
     let path = path.to_owned();
     let found = match fs::metadata(&path) {
-        Ok(found) if !found.is_file() => return Err(ProfileError::NoFile { path }),
+        Ok(found) if !found.is_file() => return Err(ProfileError::NotARegularFile { path }),
         found => found.and_then(|found| Ok((File::open(&path)?, found.len()))),
     };
     match found {
         Ok((file, length_bytes)) => Ok(OpenFile { path, file, length_bytes }),
-        Err(source) => Err(ProfileError::Lacks { path, source }),
+        Err(source) => Err(ProfileError::MissingFile { path, source }),
     }
 }
 
@@ -444,10 +474,10 @@ impl OpenFile {
         }
         let mut bytes = Vec::new();
         let reserved = bytes.try_reserve_exact(length_bytes as usize).map_err(io::Error::from);
-        // No more than was there when it was opened.
+        // Read at most the length at the time of opening.
         match reserved.and_then(|()| file.take(length_bytes).read_to_end(&mut bytes)) {
             Ok(_) => Ok(bytes),
-            Err(source) => Err(ProfileError::Lacks { path, source }),
+            Err(source) => Err(ProfileError::MissingFile { path, source }),
         }
     }
 }

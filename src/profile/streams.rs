@@ -1,33 +1,44 @@
-//! The Parquet table of streams: MPI messages by connection, communicator, sender in it, tag and operation.
+//! The Parquet table of streams: MPI messages by connection, communicator, sender's rank in it, tag
+//! and operation.
 
 use super::ProfileError;
-use super::tables::{Table, column};
+use super::tables::{CONNECTION, TableReader};
 use crate::model::StreamSums;
+use crate::model::column::ColumnUnit::{Bytes, Count, Flag, Name, Number, Timestamp};
 use crate::model::profile::{StreamEnvelope, StreamRow};
-use ibscope_parsers::mpi::Operation;
-use polars::prelude::{Column, DataFrame, NamedFrom, PolarsResult, Series};
+use crate::model::table::Table;
+use ibscope_parsers::mpi::MpiOperation;
 use std::path::Path;
 
 /// The table of streams.
-pub(super) fn table(rows: &[StreamRow]) -> PolarsResult<DataFrame> {
-    let columns = vec![
-        column!(rows, "connection", u32, |row| row.connection),
-        column!(rows, "operation", String, |row| row.operation.name().to_owned()),
-        column!(rows, "context", Option<u32>, |row| row.envelope.map(|envelope| envelope.context)),
-        column!(rows, "is_world", Option<u32>, |row| row.envelope.map(|envelope| u32::from(envelope.world))),
-        column!(rows, "communicator_rank", Option<u32>, |row| row.envelope.map(|envelope| envelope.rank)),
-        column!(rows, "tag", Option<i64>, |row| row.envelope.map(|envelope| i64::from(envelope.tag))),
-        column!(rows, "messages", u64, |row| row.sums.messages),
-        column!(rows, "mpi_bytes", u64, |row| row.sums.mpi_bytes),
-        column!(rows, "first_time_ns", Option<i64>, |row| row.sums.times_ns.map(|times| times.0)),
-        column!(rows, "last_time_ns", Option<i64>, |row| row.sums.times_ns.map(|times| times.1)),
-    ];
-    DataFrame::new(rows.len(), columns)
+pub(super) fn table() -> Table<StreamRow> {
+    Table::new("streams.parquet")
+        .column("connection", Number, CONNECTION, |row: &StreamRow| row.connection)
+        .column("operation", Name, "`point-to-point` or the collective operation", |row| row.operation.name())
+        .column("context", Number, "context id of the communicator; null, as the next three, for messages whose tags are too many to be kept apart", |row| {
+            row.envelope.map(|envelope| envelope.context)
+        })
+        .column("is_world", Flag, "1 if the communicator is `MPI_COMM_WORLD`, else 0", |row| {
+            row.envelope.map(|envelope| u32::from(envelope.world))
+        })
+        .column("communicator_rank", Number, "rank of the sender in the communicator", |row| {
+            row.envelope.map(|envelope| envelope.rank)
+        })
+        .column("tag", Number, "tag", |row| row.envelope.map(|envelope| i64::from(envelope.tag)))
+        .column("messages", Count, "MPI messages", |row| row.sums.messages)
+        .column("mpi_bytes", Bytes, "their MPI length", |row| row.sums.mpi_bytes)
+        .column("first_time_ns", Timestamp, "time of the envelope of the first message", |row| {
+            row.sums.times_ns.map(|times| times.0)
+        })
+        .column("last_time_ns", Timestamp, "time of the envelope of the last message", |row| {
+            row.sums.times_ns.map(|times| times.1)
+        })
 }
 
-/// Reads it; `path` is for errors, and `connections` is the length of the table that it points into.
+/// Reads the table; `path` is for errors, and `connections` is the number of rows of the table that
+/// it refers to.
 pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<StreamRow>, ProfileError> {
-    let table = Table::open(path, bytes)?;
+    let table = TableReader::open(path, bytes)?;
     let (connection, operation) = (table.u32("connection")?, table.text("operation")?);
     let (context, world) = (table.u32("context")?, table.u32("is_world")?);
     let (rank, tag) = (table.u32("communicator_rank")?, table.i64("tag")?);
@@ -40,7 +51,7 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Ve
                 context: table.value(&context, row)?,
                 world: table.value(&world, row)? != 0,
                 rank: table.value(&rank, row)?,
-                tag: i32::try_from(tag).map_err(|_| table.bad(row, format!("{tag} is no tag")))?,
+                tag: i32::try_from(tag).map_err(|_| table.invalid_value(row, format!("{tag} is not a tag")))?,
             })
         } else {
             None
@@ -48,7 +59,7 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Ve
         Ok(StreamRow {
             connection: table.connection(&connection, row, connections)?,
             envelope,
-            operation: table.named(&operation, row, Operation::ALL, Operation::name, "no operation")?,
+            operation: table.parse_name(&operation, row, MpiOperation::ALL, MpiOperation::name, "no operation")?,
             sums: StreamSums {
                 messages: table.value(&messages, row)?,
                 mpi_bytes: table.value(&mpi_bytes, row)?,

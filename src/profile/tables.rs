@@ -1,12 +1,19 @@
-//! The Parquet tables. polars stays within this folder.
+//! Parquet tables of a profile: their columns, and how rows are written and read.
+//!
+//! In: rows of the profile, or the bytes of a Parquet file. Out: the bytes, or checked rows; every
+//! row number that points into another table is in range. Only this folder uses polars.
 
-use super::{ProfileError, claims};
+use super::{ProfileError, parquet_check};
 use crate::model::RdmaSums;
+use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number, Timestamp};
+use crate::model::column::{ColumnDescription, ColumnType};
+use crate::model::message_table::{ConnectedMessage, messages_table};
 use crate::model::profile::{
-    CmRow, CollectiveRow, ConnectionRow, CoverageState, HealthRow, PairCoverage, Repeated, Repeats, TimelineRow,
-    Traffic,
+    BinRetransmissions, CmRow, CollectiveRow, ConnectionRow, CoverageState, HealthRow, PairCoverage,
+    RetransmissionSums, TimelineRow, Traffic,
 };
-use crate::model::{Health, Kind, MessageRow, Packed, PacketRecord, Profile, printable, quoted};
+use crate::model::table::{Column as TableColumn, ColumnValue, Table};
+use crate::model::{Health, MessageRow, PackedRows, Profile, TrafficKind, printable, quoted};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
 use polars::error::PolarsError;
@@ -19,236 +26,201 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::sync::LazyLock;
 
-/// A table as polars has it.
-pub(super) type Frame = PolarsResult<DataFrame>;
+/// A polars table, or the polars error.
+pub(super) type TableResult = PolarsResult<DataFrame>;
 
-/// How tables are compressed.
+/// The compression of all tables.
 pub(super) const COMPRESSION: ParquetCompression = ParquetCompression::Zstd(None);
 
-/// Columns that connections and the timeline share.
-const TRAFFIC: [&str; 8] = [
-    "packets",
-    "wire_bytes",
-    "payload_bytes",
-    "messages",
-    "p2p_messages",
-    "p2p_mpi_bytes",
-    "collective_messages",
-    "collective_mpi_bytes",
-];
+/// The meaning of the columns that refer to the table of connections.
+pub(super) const CONNECTION: &str = "the row of `connections.parquet`, from 0";
 
-fn traffic_values(traffic: &Traffic) -> [u64; 8] {
-    [
-        traffic.packets,
-        traffic.wire_bytes,
-        traffic.payload_bytes,
-        traffic.messages,
-        traffic.p2p_messages,
-        traffic.p2p_mpi_bytes,
-        traffic.collective_messages,
-        traffic.collective_mpi_bytes,
-    ]
+/// The names of columns.
+pub(super) fn names<const N: usize>(columns: [ColumnDescription; N]) -> [&'static str; N] {
+    columns.map(|column| column.name)
 }
 
-fn traffic_from(values: [u64; 8]) -> Traffic {
-    let [packets, wire_bytes, payload_bytes, messages, p2p_messages, p2p_mpi_bytes, collective_messages, last] = values;
-    Traffic {
-        packets,
-        wire_bytes,
-        payload_bytes,
-        messages,
-        p2p_messages,
-        p2p_mpi_bytes,
-        collective_messages,
-        collective_mpi_bytes: last,
+/// Converts rows to a polars table.
+pub(super) fn frame<R>(table: &Table<R>, rows: &[R]) -> TableResult {
+    let columns = table.columns.iter().map(|column| series(column, rows).into());
+    DataFrame::new(rows.len(), columns.collect())
+}
+
+/// Converts the values of a column to a polars series.
+///
+/// A value of another type than the column's becomes null. No column produces such a value: the
+/// column's type follows from the return type of its function.
+fn series<R>(column: &TableColumn<R>, rows: &[R]) -> Series {
+    let name = column.description.name.into();
+    let values = || rows.iter().map(|row| column.value(row));
+    let unsigned = |value| if let ColumnValue::Unsigned(number) = value { Some(number) } else { None };
+    let signed = |value| if let ColumnValue::Signed(number) = value { Some(number) } else { None };
+    match column.description.column_type {
+        ColumnType::U32 => {
+            Series::new(name, values().map(|value| unsigned(value).map(|number| number as u32)).collect::<Vec<_>>())
+        }
+        ColumnType::U64 => Series::new(name, values().map(unsigned).collect::<Vec<_>>()),
+        ColumnType::I32 => {
+            Series::new(name, values().map(|value| signed(value).map(|number| number as i32)).collect::<Vec<_>>())
+        }
+        ColumnType::I64 => Series::new(name, values().map(signed).collect::<Vec<_>>()),
+        ColumnType::F64 => {
+            let real = |value| if let ColumnValue::Real(number) = value { Some(number) } else { None };
+            Series::new(name, values().map(real).collect::<Vec<_>>())
+        }
+        ColumnType::Bool => {
+            let flag = |value| if let ColumnValue::Flag(flag) = value { Some(flag) } else { None };
+            Series::new(name, values().map(flag).collect::<Vec<_>>())
+        }
+        ColumnType::Text | ColumnType::List | ColumnType::Label => {
+            let text = |value| if let ColumnValue::Text(text) = value { Some(text) } else { None };
+            Series::new(name, values().map(text).collect::<Vec<_>>())
+        }
     }
 }
 
-const REPEATS: [&str; 5] = [
-    "retransmitted_request_packets",
-    "retransmitted_response_packets",
-    "repeated_acknowledge_packets",
-    "retransmitted_wire_bytes",
-    "retransmitted_payload_bytes",
-];
-
-fn repeats_values(repeats: &Repeats) -> [u64; 5] {
-    [
-        repeats.request_packets,
-        repeats.response_packets,
-        repeats.acknowledge_packets,
-        repeats.wire_bytes,
-        repeats.payload_bytes,
-    ]
+/// The columns of `connections.parquet`.
+pub(super) fn connections() -> Table<ConnectionRow> {
+    Table::new("connections.parquet")
+        .column("src", Name, "endpoint of the sender", |row: &ConnectionRow| row.src.to_string())
+        .column("dst", Name, "endpoint of the receiver", |row| row.dst.to_string())
+        .column("kind", Name, "what the packets count as: `data`, `management` or `multicast`", |row| row.kind.name())
+        .column("service", Name, "`RC`, `UC`, `UD` ...", |row| Opcode(row.service << 5).service().name())
+        .column("service_code", Number, "bits 7 to 5 of the opcode", |row| u32::from(row.service))
+        .column("dest_qp", Number, "queue pair of the receiver", |row| row.dest_qp.value())
+        .column("src_qp", Number, "queue pair of the sender; null where it is not known", |row| row.src_qp.map(Qpn::value))
+        .name(
+            "src_qp_evidence",
+            "what shows the sender's queue pair: `deth`, `cm`, `connection_message`, `wireup`, `echo`, `responses` or `only_connection`",
+            |row| row.src_qp_evidence.as_deref(),
+        )
+        .column("first_time_ns", Timestamp, "time of the first packet", |row| row.first_time_ns)
+        .column("last_time_ns", Timestamp, "time of the last packet", |row| row.last_time_ns)
+        .name("stack", "MPI library whose envelopes were detected; null where there is none", |row| row.stack.as_deref())
+        .column("job", Number, "number of the job; null where the connection belongs to none", |row| row.job)
+        .column(
+            "one_sided_messages",
+            Count,
+            "WRITEs and READs, counted in the direction in which the bytes move; null where the connection carries no one-sided MPI operations",
+            |row| row.one_sided.map(|rdma| rdma.messages),
+        )
+        .column("one_sided_bytes", Bytes, "payload of the WRITEs and READs; null where `one_sided_messages` is", |row| row.one_sided.map(|rdma| rdma.payload_bytes))
+        .column(
+            "coverage",
+            Name,
+            "how much of the connection's messages the capture holds: `complete`, `incomplete`, `sampled` or `unknown`, as in the matrix; `unknown` in profiles that were written before this column existed",
+            |row| row.coverage.state.name(),
+        )
+        .column("missing_packets", Count, "packets that were sent and are not in the capture, as far as sequence numbers show", |row| {
+            row.coverage.missing_packets
+        })
+        .column("missing_messages", Count, "MPI messages that began and whose length is unknown; no other column counts them", |row| {
+            row.coverage.missing_messages
+        })
+        .counts(Traffic::COLUMNS, |row| row.traffic.values())
+        .counts(RetransmissionSums::COLUMNS, |row| row.retransmissions.values())
 }
 
-fn repeats_from(
-    [request_packets, response_packets, acknowledge_packets, wire_bytes, payload_bytes]: [u64; 5],
-) -> Repeats {
-    Repeats { request_packets, response_packets, acknowledge_packets, wire_bytes, payload_bytes }
+/// The columns of `timeline.parquet`.
+pub(super) fn timeline() -> Table<TimelineRow> {
+    Table::new("timeline.parquet")
+        .column("time_ns", Timestamp, "start of the bin, a multiple of its width", |row: &TimelineRow| row.time_ns)
+        .column("connection", Number, CONNECTION, |row| row.connection)
+        .counts(Traffic::COLUMNS, |row| row.traffic.values())
+        .counts(BinRetransmissions::COLUMNS, |row| row.retransmissions.values())
 }
 
-/// What the timeline has beside [`TRAFFIC`].
-const REPEATED: [&str; 2] = ["repeated_packets", "repeated_bytes"];
-
-/// A column of the values that `of` takes from each row.
-macro_rules! column {
-    ($rows:expr, $name:expr, $type:ty, $of:expr) => {
-        Column::from(Series::new($name.into(), $rows.iter().map($of).collect::<Vec<$type>>()))
-    };
+/// The columns of `collectives.parquet`.
+pub(super) fn collectives() -> Table<CollectiveRow> {
+    Table::new("collectives.parquet")
+        .column("connection", Number, CONNECTION, |row: &CollectiveRow| row.connection)
+        .name(
+            "operation",
+            "`barrier`, `bcast`, `allreduce` ...; `collective` where the library does not say which",
+            |row| Some(&row.operation),
+        )
+        .column("messages", Count, "MPI messages of the operation", |row| row.messages)
+        .column("mpi_bytes", Bytes, "MPI length of these messages", |row| row.mpi_bytes)
 }
 
-pub(super) use column;
-
-/// The table of connections.
-pub(super) fn connections(rows: &[ConnectionRow]) -> PolarsResult<DataFrame> {
-    let mut columns = vec![
-        column!(rows, "src", String, |row| row.src.to_string()),
-        column!(rows, "dst", String, |row| row.dst.to_string()),
-        column!(rows, "kind", String, |row| row.kind.name().to_owned()),
-        column!(rows, "service", String, |row| Opcode(row.service << 5).service().name().to_owned()),
-        column!(rows, "service_code", u32, |row| u32::from(row.service)),
-        column!(rows, "dest_qp", u32, |row| row.dest_qp.value()),
-        column!(rows, "src_qp", Option<u32>, |row| row.src_qp.map(Qpn::value)),
-        column!(rows, "src_qp_evidence", Option<String>, |row| row.src_qp_evidence.clone()),
-        column!(rows, "first_time_ns", i64, |row| row.first_time_ns),
-        column!(rows, "last_time_ns", i64, |row| row.last_time_ns),
-        column!(rows, "stack", Option<String>, |row| row.stack.clone()),
-        column!(rows, "job", Option<u32>, |row| row.job),
-        column!(rows, "one_sided_messages", Option<u64>, |row| row.one_sided.map(|rdma| rdma.messages)),
-        column!(rows, "one_sided_bytes", Option<u64>, |row| row.one_sided.map(|rdma| rdma.payload_bytes)),
-        column!(rows, "coverage", String, |row| row.coverage.state.name().to_owned()),
-        column!(rows, "missing_packets", u64, |row| row.coverage.missing_packets),
-        column!(rows, "missing_messages", u64, |row| row.coverage.missing_messages),
-    ];
-    for (index, name) in TRAFFIC.into_iter().enumerate() {
-        columns.push(column!(rows, name, u64, |row| traffic_values(&row.traffic)[index]));
-    }
-    for (index, name) in REPEATS.into_iter().enumerate() {
-        columns.push(column!(rows, name, u64, |row| repeats_values(&row.repeats)[index]));
-    }
-    DataFrame::new(rows.len(), columns)
+/// The columns of `health.parquet`.
+pub(super) fn health() -> Table<HealthRow> {
+    Table::new("health.parquet")
+        .column("connection", Number, CONNECTION, |row: &HealthRow| row.connection)
+        .counts(Health::COLUMNS, |row| row.health.values())
 }
 
-/// The table of time.
-pub(super) fn timeline(rows: &[TimelineRow]) -> PolarsResult<DataFrame> {
-    let mut columns =
-        vec![column!(rows, "time_ns", i64, |row| row.time_ns), column!(rows, "connection", u32, |row| row.connection)];
-    for (index, name) in TRAFFIC.into_iter().enumerate() {
-        columns.push(column!(rows, name, u64, |row| traffic_values(&row.traffic)[index]));
-    }
-    let [packets, bytes] = REPEATED;
-    columns.push(column!(rows, packets, u64, |row| row.repeated.packets));
-    columns.push(column!(rows, bytes, u64, |row| row.repeated.wire_bytes));
-    DataFrame::new(rows.len(), columns)
+/// The columns of `cm.parquet`, the connection management messages.
+pub(super) fn cm() -> Table<CmRow> {
+    Table::new("cm.parquet")
+        .column("time_ns", Timestamp, "capture time of the message", |row: &CmRow| row.time_ns)
+        .column("src", Name, "endpoint of the sender", |row| row.src.to_string())
+        .column("dst", Name, "endpoint of the receiver", |row| row.dst.to_string())
+        .name("message", "`REQ`, `REP`, `RTU`, `REJ`, `MRA`, `DREQ`, `DREP` ...", |row| Some(&row.message))
+        .column("local_comm_id", Number, "communication id of the sender", |row| row.local_comm_id)
+        .column("remote_comm_id", Number, "communication id of the receiver; null where the message has none", |row| row.remote_comm_id)
+        .column("qpn", Number, "queue pair of the sender (REQ, REP), or the one to be closed (DREQ); else null", |row| {
+            row.qpn.map(Qpn::value)
+        })
+        .column("starting_psn", Number, "first PSN that the receiver is to use (REQ, REP); else null", |row| row.starting_psn)
+        .column("service_id", Number, "service id (REQ); else null", |row| row.service_id)
+        .column("world_rank", Number, "rank in `MPI_COMM_WORLD`, from the sender's private data; null where the data has no rank", |row| {
+            row.world_rank
+        })
+        .column(
+            "mpi_job",
+            Number,
+            "job id beside the rank in the sender's private data (Open MPI's `openib`), where both sides of the exchange agree; else null",
+            |row| row.mpi_job,
+        )
 }
 
-/// The table of collective operations.
-pub(super) fn collectives(rows: &[CollectiveRow]) -> PolarsResult<DataFrame> {
-    let columns = vec![
-        column!(rows, "connection", u32, |row| row.connection),
-        column!(rows, "operation", String, |row| row.operation.clone()),
-        column!(rows, "messages", u64, |row| row.messages),
-        column!(rows, "mpi_bytes", u64, |row| row.mpi_bytes),
-    ];
-    DataFrame::new(rows.len(), columns)
+/// Converts messages to a polars table. Skips messages whose connection the profile does not have;
+/// a consistent profile has none.
+pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> TableResult {
+    let rows: Vec<_> = rows.iter().filter_map(|row| ConnectedMessage::of(row, profile)).collect();
+    frame(&messages_table(), &rows)
 }
 
-/// The table of health.
-pub(super) fn health(rows: &[HealthRow]) -> PolarsResult<DataFrame> {
-    let mut columns = vec![column!(rows, "connection", u32, |row| row.connection)];
-    for (index, name) in Health::COLUMNS.into_iter().enumerate() {
-        columns.push(column!(rows, name, u64, |row| row.health.values()[index]));
-    }
-    DataFrame::new(rows.len(), columns)
-}
-
-/// The table of connection management messages.
-pub(super) fn cm(rows: &[CmRow]) -> PolarsResult<DataFrame> {
-    let columns = vec![
-        column!(rows, "time_ns", i64, |row| row.time_ns),
-        column!(rows, "src", String, |row| row.src.to_string()),
-        column!(rows, "dst", String, |row| row.dst.to_string()),
-        column!(rows, "message", String, |row| row.message.clone()),
-        column!(rows, "local_comm_id", u32, |row| row.local_comm_id),
-        column!(rows, "remote_comm_id", Option<u32>, |row| row.remote_comm_id),
-        column!(rows, "qpn", Option<u32>, |row| row.qpn.map(Qpn::value)),
-        column!(rows, "starting_psn", Option<u32>, |row| row.starting_psn),
-        column!(rows, "service_id", Option<u64>, |row| row.service_id),
-        column!(rows, "world_rank", Option<u32>, |row| row.world_rank),
-        column!(rows, "mpi_job", Option<u32>, |row| row.mpi_job),
-    ];
-    DataFrame::new(rows.len(), columns)
-}
-
-/// A table of single messages. Rows of connections that the profile does not have are left out: there are none.
-pub(super) fn messages(rows: &[MessageRow], profile: &Profile) -> PolarsResult<DataFrame> {
-    let rows: Vec<(&MessageRow, &ConnectionRow)> =
-        rows.iter().filter_map(|row| Some((row, profile.connections.get(row.connection as usize)?))).collect();
-    let time = |time_ns: i64| (time_ns != PacketRecord::NO_TIME).then_some(time_ns);
-    let columns = vec![
-        column!(rows, "first_time_ns", Option<i64>, |(row, _)| time(row.raw.times_ns.0)),
-        column!(rows, "last_time_ns", Option<i64>, |(row, _)| time(row.raw.times_ns.1)),
-        column!(rows, "src_rank", Option<u32>, |(row, _)| row.src_rank),
-        column!(rows, "dst_rank", Option<u32>, |(row, _)| row.dst_rank),
-        column!(rows, "src", String, |(_, on)| on.src.to_string()),
-        column!(rows, "dst", String, |(_, on)| on.dst.to_string()),
-        column!(rows, "src_qp", Option<u32>, |(_, on)| on.src_qp.map(Qpn::value)),
-        column!(rows, "dest_qp", u32, |(_, on)| on.dest_qp.value()),
-        column!(rows, "psn", u32, |(row, _)| row.raw.psn),
-        column!(rows, "stack", Option<String>, |(_, on)| on.stack.clone()),
-        column!(rows, "protocol", Option<String>, |(row, _)| row.protocol().map(str::to_owned)),
-        column!(rows, "moved_by", String, |(row, _)| row.raw.moved.name().to_owned()),
-        column!(rows, "operation", Option<String>, |(row, _)| row.operation().map(str::to_owned)),
-        column!(rows, "communicator_rank", Option<u32>, |(row, _)| row.identity().map(|identity| identity.rank)),
-        column!(rows, "context", Option<u32>, |(row, _)| row.identity().map(|identity| identity.context)),
-        column!(rows, "tag", Option<i32>, |(row, _)| row.identity().map(|identity| identity.tag)),
-        column!(rows, "mpi_bytes", Option<u64>, |(row, _)| row.mpi_bytes()),
-        column!(rows, "payload_bytes", Option<u64>, |(row, _)| row.payload_bytes()),
-        column!(rows, "wire_bytes", u64, |(row, _)| row.raw.wire_bytes),
-        column!(rows, "packets", u64, |(row, _)| row.raw.packets),
-        column!(rows, "complete", bool, |(row, _)| row.raw.complete),
-        column!(rows, "job", Option<u32>, |(row, _)| row.job),
-    ];
-    DataFrame::new(rows.len(), columns)
-}
-
-/// Starts the threads of polars, which would panic where they are needed and cannot be started.
+/// Starts the polars thread pool early and returns an error if that fails; polars itself would
+/// panic at first use.
 pub(super) fn start_threads() -> Result<(), ProfileError> {
     catch_unwind(|| LazyLock::force(&THREAD_POOL)).map(drop).map_err(|_| ProfileError::Threads)
 }
 
-/// Rows of a row group: some MB while it is made.
+/// Rows per row group; a group takes a few MB while it is written.
 pub(super) const GROUP: usize = 1 << 14;
 
-/// Rows in row groups.
+/// Splits rows into chunks of [`GROUP`] rows.
 pub(super) fn groups<T>(mut rows: impl Iterator<Item = T>) -> impl Iterator<Item = Vec<T>> {
     std::iter::from_fn(move || Some(rows.by_ref().take(GROUP).collect()).filter(|group: &Vec<T>| !group.is_empty()))
 }
 
-/// A table as it is stored, made a row group at a time: as a whole it would take as much memory again as the rows do. Not written by polars itself, which does not
-/// pass on why a file cannot be written.
-pub(super) fn bytes<T>(
+/// Encodes a table as Parquet, one row group at a time, so that the rows are not held twice.
+///
+/// The caller writes the bytes to the file, because polars does not report why a write failed.
+/// `path` is for errors.
+pub(super) fn bytes<R>(
     path: &Path,
-    groups: impl Iterator<Item = impl AsRef<[T]>>,
-    table: impl Fn(&[T]) -> Frame,
+    groups: impl Iterator<Item = impl AsRef<[R]>>,
+    table: &Table<R>,
 ) -> Result<Vec<u8>, ProfileError> {
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
     let mut bytes = Vec::new();
-    let empty = table(&[]).map_err(failed)?;
+    let empty = frame(table, &[]).map_err(failed)?;
     let writer = ParquetWriter::new(&mut bytes).with_compression(COMPRESSION).batched(empty.schema());
     let mut writer = writer.map_err(failed)?;
     for group in groups {
-        table(group.as_ref()).and_then(|group| writer.write_batch(&group)).map_err(failed)?;
+        frame(table, group.as_ref()).and_then(|group| writer.write_batch(&group)).map_err(failed)?;
     }
     writer.finish().map_err(failed)?;
     drop(writer);
     Ok(bytes)
 }
 
-/// Reads the table of connections. `path` is for errors, here and below.
+/// Reads the table of connections. `path` is for errors in all read functions.
 pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<ConnectionRow>, ProfileError> {
-    let table = Table::open(path, bytes)?;
+    let table = TableReader::open(path, bytes)?;
     let (src, dst, kind) = (table.text("src")?, table.text("dst")?, table.text("kind")?);
     let (service, dest_qp, src_qp) = (table.u32("service_code")?, table.u32("dest_qp")?, table.u32("src_qp")?);
     let (first, last) = (table.i64("first_time_ns")?, table.i64("last_time_ns")?);
@@ -258,22 +230,22 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
     let one_sided = if has_jobs { table.u64s(["one_sided_messages", "one_sided_bytes"])? } else { Vec::new() };
     let coverage = if has_jobs { table.text("coverage")? } else { Vec::new() };
     let missing = if has_jobs { table.u64s(["missing_packets", "missing_messages"])? } else { Vec::new() };
-    let traffic = table.u64s(TRAFFIC)?;
-    let repeats = table.u64s(REPEATS)?;
+    let traffic = table.u64s(names(Traffic::COLUMNS))?;
+    let retransmissions = table.u64s(names(RetransmissionSums::COLUMNS))?;
     let row = |row: usize| {
         let endpoint = |column: &[Option<&str>]| table.endpoint(column, row);
         Ok(ConnectionRow {
             src: endpoint(&src)?,
             dst: endpoint(&dst)?,
-            kind: table.named(&kind, row, Kind::ALL, Kind::name, "no kind of traffic")?,
+            kind: table.parse_name(&kind, row, TrafficKind::ALL, TrafficKind::name, "not a kind of traffic")?,
             service: table.value(&service, row)? as u8,
             dest_qp: Qpn::new(table.value(&dest_qp, row)?),
             src_qp: src_qp.get(row).copied().flatten().map(Qpn::new),
             src_qp_evidence: src_qp_evidence.get(row).copied().flatten().map(printable),
             first_time_ns: table.value(&first, row)?,
             last_time_ns: table.value(&last, row)?,
-            traffic: traffic_from(table.values(&traffic, row)?),
-            repeats: repeats_from(table.values(&repeats, row)?),
+            traffic: Traffic::from_values(table.values(&traffic, row)?),
+            retransmissions: RetransmissionSums::from_values(table.values(&retransmissions, row)?),
             stack: stack.get(row).copied().flatten().map(printable),
             job: job.get(row).copied().flatten(),
             one_sided: match &one_sided[..] {
@@ -286,8 +258,13 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
             },
             coverage: if has_jobs {
                 let [missing_packets, missing_messages] = table.values(&missing, row)?;
-                let state =
-                    table.named(&coverage, row, CoverageState::ALL, CoverageState::name, "no class of coverage")?;
+                let state = table.parse_name(
+                    &coverage,
+                    row,
+                    CoverageState::ALL,
+                    CoverageState::name,
+                    "not a class of coverage",
+                )?;
                 PairCoverage { state, missing_packets, missing_messages }
             } else {
                 PairCoverage { state: CoverageState::Unknown, ..PairCoverage::default() }
@@ -297,13 +274,14 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
     (0..table.rows()).map(row).collect()
 }
 
-/// Reads the table of collective operations; `connections` is the length of the table that it points into.
+/// Reads the table of collective operations; `connections` is the length of the table of
+/// connections.
 pub(super) fn read_collectives(
     path: &Path,
     bytes: Vec<u8>,
     connections: usize,
 ) -> Result<Vec<CollectiveRow>, ProfileError> {
-    let table = Table::open(path, bytes)?;
+    let table = TableReader::open(path, bytes)?;
     let (connection, operation) = (table.u32("connection")?, table.text("operation")?);
     let (messages, mpi_bytes) = (table.u64("messages")?, table.u64("mpi_bytes")?);
     let row = |row: usize| {
@@ -317,10 +295,14 @@ pub(super) fn read_collectives(
     (0..table.rows()).map(row).collect()
 }
 
-/// Reads the table of health; `connections` is the length of the table that it points into.
-pub(super) fn read_health(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Packed<HealthRow>, ProfileError> {
-    let table = Table::open(path, bytes)?;
-    let (connection, values) = (table.u32("connection")?, table.u64s(Health::COLUMNS)?);
+/// Reads the table of health; `connections` is the length of the table of connections.
+pub(super) fn read_health(
+    path: &Path,
+    bytes: Vec<u8>,
+    connections: usize,
+) -> Result<PackedRows<HealthRow>, ProfileError> {
+    let table = TableReader::open(path, bytes)?;
+    let (connection, values) = (table.u32("connection")?, table.u64s(names(Health::COLUMNS))?);
     let row = |row: usize| {
         let connection = table.connection(&connection, row, connections)?;
         Ok(HealthRow { connection, health: Health::from_values(table.values(&values, row)?) })
@@ -328,24 +310,24 @@ pub(super) fn read_health(path: &Path, bytes: Vec<u8>, connections: usize) -> Re
     (0..table.rows()).map(row).collect()
 }
 
-/// Reads the table of time; `connections` is the length of the table that it points into.
+/// Reads the timeline; `connections` is the length of the table of connections.
 pub(super) fn read_timeline(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<TimelineRow>, ProfileError> {
-    let table = Table::open(path, bytes)?;
-    let (time, connection, traffic) = (table.i64("time_ns")?, table.u32("connection")?, table.u64s(TRAFFIC)?);
-    let repeated = table.u64s(REPEATED)?;
+    let table = TableReader::open(path, bytes)?;
+    let (time, connection, traffic) =
+        (table.i64("time_ns")?, table.u32("connection")?, table.u64s(names(Traffic::COLUMNS))?);
+    let retransmitted = table.u64s(names(BinRetransmissions::COLUMNS))?;
     let row = |row: usize| {
         let connection = table.connection(&connection, row, connections)?;
-        let traffic = traffic_from(table.values(&traffic, row)?);
-        let [packets, wire_bytes] = table.values(&repeated, row)?;
-        let repeated = Repeated { packets, wire_bytes };
-        Ok(TimelineRow { time_ns: table.value(&time, row)?, connection, traffic, repeated })
+        let traffic = Traffic::from_values(table.values(&traffic, row)?);
+        let retransmissions = BinRetransmissions::from_values(table.values(&retransmitted, row)?);
+        Ok(TimelineRow { time_ns: table.value(&time, row)?, connection, traffic, retransmissions })
     };
     (0..table.rows()).map(row).collect()
 }
 
 /// Reads the table of connection management messages.
 pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, ProfileError> {
-    let table = Table::open(path, bytes)?;
+    let table = TableReader::open(path, bytes)?;
     let (time, src, dst, message) =
         (table.i64("time_ns")?, table.text("src")?, table.text("dst")?, table.text("message")?);
     let (local, remote) = (table.u32("local_comm_id")?, table.u32("remote_comm_id")?);
@@ -372,13 +354,13 @@ pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, Profile
     (0..table.rows()).map(row).collect()
 }
 
-/// A table that was read.
-pub(super) struct Table<'a> {
+/// A decoded table, with its path for errors.
+pub(super) struct TableReader<'a> {
     path: &'a Path,
     frame: DataFrame,
 }
 
-/// The values of one column, with gaps.
+/// Defines a method that returns the values of a column by name; nulls are `None`.
 macro_rules! reader {
     ($name:ident, $type:ty, $access:ident, $own:expr) => {
         pub(super) fn $name(&self, name: &str) -> Result<Vec<Option<$type>>, ProfileError> {
@@ -388,13 +370,20 @@ macro_rules! reader {
     };
 }
 
-impl<'a> Table<'a> {
-    /// Reads a table. That its digest fits says only that it stood there when the profile was put together, by whomever: the reader of Parquet
-    /// believes what it reads, makes room for rows that a few bytes claim, and panics where it should refuse.
+impl<'a> TableReader<'a> {
+    /// Decodes a table.
+    ///
+    /// A correct digest only shows that the file has not changed since somebody wrote the profile;
+    /// its content is untrusted. The Parquet reader allocates as many rows as the file claims to
+    /// have and panics on damaged input, so `parquet_check` runs first and panics are caught.
     pub(super) fn open(path: &'a Path, bytes: Vec<u8>) -> Result<Self, ProfileError> {
         start_threads()?;
         let read = catch_unwind(|| {
-            if claims::hold(&bytes)? { ParquetReader::new(Cursor::new(bytes)).finish().map(Some) } else { Ok(None) }
+            if parquet_check::has_valid_columns(&bytes)? {
+                ParquetReader::new(Cursor::new(bytes)).finish().map(Some)
+            } else {
+                Ok(None)
+            }
         });
         let damaged = || ProfileError::Damaged { path: path.to_owned() };
         let frame = read.map_err(|_| damaged())?.map_err(|source| ProfileError::Table {
@@ -409,12 +398,12 @@ impl<'a> Table<'a> {
     reader!(u64, u64, u64, |value| value);
     reader!(i64, i64, i64, |value| value);
 
-    /// Texts are names that ibscope gave: those of others are as short.
+    /// The strings of a column. Fails on a string over 256 bytes: ibscope writes short names only.
     pub(super) fn text(&self, name: &str) -> Result<Vec<Option<&str>>, ProfileError> {
         const MOST_BYTES: usize = 256;
         let column = self.frame.column(name).and_then(Column::str).map_err(|source| self.unreadable(source))?;
         match column.iter().position(|text| text.is_some_and(|text| text.len() > MOST_BYTES)) {
-            Some(row) => Err(self.bad(row, format!("the text in `{name}` has more than {MOST_BYTES} bytes"))),
+            Some(row) => Err(self.invalid_value(row, format!("the text in `{name}` has more than {MOST_BYTES} bytes"))),
             None => Ok(column.iter().collect()),
         }
     }
@@ -423,7 +412,7 @@ impl<'a> Table<'a> {
         names.into_iter().map(|name| self.u64(name)).collect()
     }
 
-    /// True where the table has the column: profiles written before it was kept have none.
+    /// True if the table has the column; profiles of older versions do not have all columns.
     fn has(&self, name: &str) -> bool {
         self.frame.column(name).is_ok()
     }
@@ -433,7 +422,11 @@ impl<'a> Table<'a> {
     }
 
     pub(super) fn value<T: Clone>(&self, column: &[Option<T>], row: usize) -> Result<T, ProfileError> {
-        column.get(row).cloned().flatten().ok_or_else(|| self.bad(row, "a value is missing".to_owned()))
+        column
+            .get(row)
+            .cloned()
+            .flatten()
+            .ok_or_else(|| self.invalid_value(row, "a required value is missing".to_owned()))
     }
 
     pub(super) fn values<const N: usize>(
@@ -448,7 +441,7 @@ impl<'a> Table<'a> {
         Ok(values)
     }
 
-    /// A row number in the table of connections.
+    /// The row number of a connection; fails if it is `connections` or above.
     pub(super) fn connection(
         &self,
         column: &[Option<u32>],
@@ -457,13 +450,17 @@ impl<'a> Table<'a> {
     ) -> Result<u32, ProfileError> {
         let connection = self.value(column, row)?;
         if connection as usize >= connections {
-            return Err(self.bad(row, format!("connection {connection} is not in the table of {connections}")));
+            return Err(self.invalid_value(
+                row,
+                format!("connection {connection} is out of range: the profile has {connections}"),
+            ));
         }
         Ok(connection)
     }
 
-    /// What the name in a row stands for, of all that there may be; `else_is` is said of any other.
-    pub(super) fn named<T: Copy, const N: usize>(
+    /// Finds the value in `all` whose name is in this row. For any other name, returns an error
+    /// that describes the name by `else_is`.
+    pub(super) fn parse_name<T: Copy, const N: usize>(
         &self,
         column: &[Option<&str>],
         row: usize,
@@ -473,15 +470,15 @@ impl<'a> Table<'a> {
     ) -> Result<T, ProfileError> {
         let text = self.value(column, row)?;
         let found = all.into_iter().find(|one| name(*one) == text);
-        found.ok_or_else(|| self.bad(row, format!("{} is {else_is}", quoted(text))))
+        found.ok_or_else(|| self.invalid_value(row, format!("{} is {else_is}", quoted(text))))
     }
 
     fn endpoint(&self, column: &[Option<&str>], row: usize) -> Result<Endpoint, ProfileError> {
         let text = self.value(column, row)?;
-        text.parse().map_err(|error| self.bad(row, format!("{} is {error}", quoted(text))))
+        text.parse().map_err(|error| self.invalid_value(row, format!("{} is {error}", quoted(text))))
     }
 
-    pub(super) fn bad(&self, row: usize, what: String) -> ProfileError {
+    pub(super) fn invalid_value(&self, row: usize, what: String) -> ProfileError {
         ProfileError::Value { path: self.path.to_owned(), row, what }
     }
 

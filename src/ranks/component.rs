@@ -1,38 +1,39 @@
-//! Connections that share processes, and the ranks of those.
+//! Components: processes that exchange messages of one library, and their ranks.
 //!
-//! Processes that exchange messages of one library are a component. What its messages and connection messages say is
-//! collected per process; a rank is accepted where the votes for it outweigh all others by [`CLEAR`].
+//! Connections, connection messages and processes go in. Votes from envelopes and connection
+//! messages are collected per process. Invariant: a rank is accepted only if it has
+//! [`CLEAR_MAJORITY`] times as many votes as all others together.
 
-use super::cm::Exchange;
-use super::processes::{End, Processes, Sets};
-use super::reading::{self, Family, Fitting, Reading};
-use super::{Witnesses, nccl};
+use super::cm::CmExchange;
+use super::processes::{EndId, Processes, UnionFind};
+use super::tag_layout::{self, Family, LayoutChoice, LibraryConnection};
+use super::{IdentityEvidence, nccl};
 use crate::model::QueuePair;
 use crate::model::traffic::Communicator;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::nccl::Release;
-use ibscope_parsers::mpi::{Operation, TagLayout};
+use ibscope_parsers::mpi::{MpiOperation, TagLayout};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many times as many votes as all others together a rank needs.
-const CLEAR: u64 = 20;
-/// Messages on `MPI_COMM_WORLD` that make a process's rank count where a component has to prove that it is MPI.
-const ENOUGH: u64 = 3;
+/// Required ratio of the votes for a rank to the votes for all others together.
+const CLEAR_MAJORITY: u64 = 20;
+/// Envelopes on `MPI_COMM_WORLD` that a rank needs to count as proof that a component is MPI.
+const MIN_WORLD_MESSAGES: u64 = 3;
 
-/// What shows a rank, the strongest first.
+/// Kind of evidence for a rank, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Evidence {
-    /// The library's connection messages state it.
+pub(super) enum RankEvidence {
+    /// The library's connection messages state the rank.
     Stated,
-    /// Envelopes name it.
+    /// Envelopes name the rank.
     Envelopes,
-    /// It has this rank on communicators on which all known processes have their world rank.
+    /// The process has this rank on communicators where all known processes have their world rank.
     Communicator,
-    /// It is the only rank of its port.
+    /// The rank is the only one of its port.
     Port,
 }
 
-impl Evidence {
+impl RankEvidence {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Stated => "cm",
@@ -42,47 +43,47 @@ impl Evidence {
         }
     }
 
-    /// No message names the rank: it follows from others.
+    /// True if no message names the rank, but it follows from other ranks.
     pub(super) const fn is_inferred(self) -> bool {
         matches!(self, Self::Communicator | Self::Port)
     }
 }
 
-/// Connections with the ends that send and receive.
-pub(super) type Connections<'a> = Vec<(Fitting<'a>, (End, End))>;
+/// Connections, each with its sending and receiving end.
+pub(super) type ComponentConnections<'a> = Vec<(LibraryConnection<'a>, (EndId, EndId))>;
 
-/// A rank, and the votes for and against it.
-#[expect(clippy::struct_field_names, reason = "the number of a rank has no other name")]
+/// A rank, with the votes for and against it.
+#[expect(clippy::struct_field_names, reason = "no other name fits the number of a rank")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rank {
     pub(super) rank: u32,
     pub(super) agreeing: u64,
     pub(super) disagreeing: u64,
-    pub(super) evidence: Evidence,
+    pub(super) evidence: RankEvidence,
 }
 
-/// What messages show of one process.
+/// The votes of one process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Votes {
-    /// Envelopes on `MPI_COMM_WORLD` by the rank they name.
+pub(super) struct RankVotes {
+    /// Envelopes on `MPI_COMM_WORLD`, by the rank they name.
     pub(super) envelopes: BTreeMap<u32, u64>,
-    /// Envelopes on other communicators by context id and the rank they name there.
-    pub(super) elsewhere: BTreeMap<(u32, u32), u64>,
-    /// Connection messages by the rank they state.
+    /// Envelopes on other communicators, by context id and the rank they name there.
+    pub(super) other_communicators: BTreeMap<(u32, u32), u64>,
+    /// Connection messages, by the rank they state.
     pub(super) stated: BTreeMap<u32, u64>,
 }
 
-impl Votes {
-    /// The rank that outweighs all others.
+impl RankVotes {
+    /// The rank with a clear majority.
     pub(super) fn rank(&self) -> Option<Rank> {
         let stated = !self.stated.is_empty();
         let candidates = if stated { &self.stated } else { &self.envelopes };
         let (&rank, _) = candidates.iter().max_by_key(|&(rank, count)| (count, std::cmp::Reverse(rank)))?;
         let agreeing = [&self.envelopes, &self.stated].iter().filter_map(|votes| votes.get(&rank)).sum::<u64>();
         let all = self.envelopes.values().chain(self.stated.values()).sum::<u64>();
-        let evidence = if stated { Evidence::Stated } else { Evidence::Envelopes };
+        let evidence = if stated { RankEvidence::Stated } else { RankEvidence::Envelopes };
         let disagreeing = all - agreeing;
-        (agreeing >= disagreeing * CLEAR).then_some(Rank { rank, agreeing, disagreeing, evidence })
+        (agreeing >= disagreeing * CLEAR_MAJORITY).then_some(Rank { rank, agreeing, disagreeing, evidence })
     }
 }
 
@@ -90,83 +91,84 @@ impl Votes {
 #[derive(Debug)]
 pub(super) struct Component<'a> {
     pub(super) family: Family,
-    /// How its tags are read.
+    /// Layout of its tags.
     pub(super) layout: TagLayout,
-    /// Connections, with the ends that send and receive.
-    pub(super) connections: Vec<(Fitting<'a>, (End, End))>,
-    /// What is known of each process.
-    pub(super) votes: BTreeMap<End, Votes>,
-    /// Their ranks, where votes are clear.
-    pub(super) ranks: BTreeMap<End, Rank>,
+    /// Connections, each with its sending and receiving end.
+    pub(super) connections: Vec<(LibraryConnection<'a>, (EndId, EndId))>,
+    /// Votes of each process.
+    pub(super) votes: BTreeMap<EndId, RankVotes>,
+    /// Rank of each process with a clear majority.
+    pub(super) ranks: BTreeMap<EndId, Rank>,
     /// Ports of each process.
-    pub(super) ports: BTreeMap<End, BTreeSet<Endpoint>>,
+    pub(super) ports: BTreeMap<EndId, BTreeSet<Endpoint>>,
     /// Time of the first and of the last packet of its connections, nanoseconds since the epoch.
     pub(super) times_ns: (i64, i64),
-    /// The release of NCCL that its messages show, where they show one.
+    /// The NCCL release that the messages show.
     pub(super) release: Option<Release>,
 }
 
 impl Component<'_> {
-    /// Ranks that are known, with their processes. A rank of two processes is known of neither.
-    pub(super) fn processes_by_rank(&self) -> BTreeMap<u32, Vec<End>> {
-        let mut by_rank: BTreeMap<u32, Vec<End>> = BTreeMap::new();
+    /// The processes of each rank; a rank may have several.
+    pub(super) fn processes_by_rank(&self) -> BTreeMap<u32, Vec<EndId>> {
+        let mut by_rank: BTreeMap<u32, Vec<EndId>> = BTreeMap::new();
         for (process, rank) in &self.ranks {
             by_rank.entry(rank.rank).or_default().push(*process);
         }
         by_rank
     }
 
-    /// Ranks that enough messages name, or that connection messages state: nothing but MPI has two of them.
+    /// Ranks that connection messages state or that enough envelopes name. Two of them prove MPI.
     pub(super) fn strong_ranks(&self) -> impl Iterator<Item = u32> + '_ {
-        let is_strong = |rank: &&Rank| rank.evidence == Evidence::Stated || rank.agreeing >= ENOUGH;
+        let is_strong = |rank: &&Rank| rank.evidence == RankEvidence::Stated || rank.agreeing >= MIN_WORLD_MESSAGES;
         self.ranks.values().filter(is_strong).map(|rank| rank.rank)
     }
 
-    /// Communicators other than `MPI_COMM_WORLD` that its messages name.
+    /// Context ids of the communicators other than `MPI_COMM_WORLD` in its messages.
     pub(super) fn contexts(&self) -> BTreeSet<u32> {
-        self.votes.values().flat_map(|votes| votes.elsewhere.keys().map(|(context, _)| *context)).collect()
+        self.votes.values().flat_map(|votes| votes.other_communicators.keys().map(|(context, _)| *context)).collect()
     }
 
-    /// Messages of collective operations that the library names.
+    /// True if there are messages of collective operations that the library names.
     pub(super) fn has_named_collectives(&self) -> bool {
         let mut classes = self
             .connections
             .iter()
             .filter_map(|(fit, _)| fit.connection.mpi.as_ref())
             .flat_map(|seen| seen.sums.iter().filter_map(|(class, _)| class.operation[self.layout as usize]));
-        classes.any(|operation| !matches!(operation, Operation::PointToPoint | Operation::Collective))
+        classes.any(|operation| !matches!(operation, MpiOperation::PointToPoint | MpiOperation::Collective))
     }
 }
 
-/// Sorts connections into components. Those whose tags cannot be read with a margin are listed apart.
+/// Groups connections into components. Returns separately the connections whose tag layout is not
+/// clear.
 pub(super) fn components<'a>(
-    fitting: Vec<Fitting<'a>>,
-    witnesses: &Witnesses<'_>,
-    exchanges: &[Exchange],
-    paired: &super::Pairs,
+    connections: Vec<LibraryConnection<'a>>,
+    evidence: &IdentityEvidence<'_>,
+    exchanges: &[CmExchange],
+    paired: &super::QueuePairPartners,
     processes: &mut Processes,
-) -> (Vec<Component<'a>>, Vec<Connections<'a>>) {
-    let with_ends = ends(fitting, witnesses, paired, processes);
-    let mut sets = Sets::default();
+) -> (Vec<Component<'a>>, Vec<ComponentConnections<'a>>) {
+    let with_ends = ends(connections, evidence, paired, processes);
+    let mut sets = UnionFind::default();
     (0..processes.len()).for_each(|_| _ = sets.add());
     for (_, (from, to)) in &with_ends {
         sets.join(processes.process(*from), processes.process(*to));
     }
-    let mut groups: BTreeMap<(End, Family), Connections<'a>> = BTreeMap::new();
+    let mut groups: BTreeMap<(EndId, Family), ComponentConnections<'a>> = BTreeMap::new();
     for (fit, (from, to)) in with_ends {
-        let group = sets.of(processes.process(from));
+        let group = sets.find(processes.process(from));
         groups.entry((group, Family::of(fit.form))).or_default().push((fit, (from, to)));
     }
-    let stated = stated(witnesses, exchanges, processes);
+    let stated = stated_ranks(evidence, exchanges, processes);
     let (mut known, mut unread) = (Vec::new(), Vec::new());
     for ((_, family), connections) in groups {
         let sides: Vec<_> = connections
             .iter()
             .map(|(fit, (from, to))| (*fit, (processes.process(*from), processes.process(*to))))
             .collect();
-        match reading::layout(&sides) {
-            Reading::Clear(layout) => known.push(component(family, layout, connections, &stated, processes)),
-            Reading::Open(layouts) => unread.push((family, layouts, connections)),
+        match tag_layout::layout(&sides) {
+            LayoutChoice::Clear(layout) => known.push(component(family, layout, connections, &stated, processes)),
+            LayoutChoice::Open(layouts) => unread.push((family, layouts, connections)),
         }
     }
     let mut apart = Vec::new();
@@ -185,7 +187,7 @@ pub(super) fn components<'a>(
     (known, apart)
 }
 
-/// How tags of a family are read at each port.
+/// Tag layouts of each family, by port.
 type LayoutsAt = BTreeMap<(Family, Endpoint), BTreeSet<TagLayout>>;
 
 fn note_layout(layouts_at: &mut LayoutsAt, own: &Component<'_>) {
@@ -194,12 +196,12 @@ fn note_layout(layouts_at: &mut LayoutsAt, own: &Component<'_>) {
     }
 }
 
-/// The only layout of the components of a family that have a port in common with these connections: tags that read
-/// alike in several layouts are read as those of their neighbors.
+/// The tag layout that all components of the family with a common port have. Tags that are valid in
+/// several layouts get the layout of their neighbors.
 fn layout_around(
     layouts_at: &LayoutsAt,
     family: Family,
-    connections: &[(Fitting<'_>, (End, End))],
+    connections: &[(LibraryConnection<'_>, (EndId, EndId))],
 ) -> Option<TagLayout> {
     let keys = connections.iter().map(|(fit, _)| &fit.connection.key);
     let ports: BTreeSet<Endpoint> = keys.flat_map(|key| [key.src, key.dst]).collect();
@@ -208,18 +210,18 @@ fn layout_around(
     layouts.first().copied().filter(|_| layouts.len() == 1)
 }
 
-/// The ends of connections.
+/// The sending and the receiving end of each connection.
 fn ends<'a>(
-    fitting: Vec<Fitting<'a>>,
-    witnesses: &Witnesses<'_>,
-    paired: &super::Pairs,
+    connections: Vec<LibraryConnection<'a>>,
+    evidence: &IdentityEvidence<'_>,
+    paired: &super::QueuePairPartners,
     processes: &mut Processes,
-) -> Connections<'a> {
-    let mut of_nccl = nccl::Ends::default();
+) -> ComponentConnections<'a> {
+    let mut of_nccl = nccl::NcclEnds::default();
     let mut with_ends = Vec::new();
-    for fit in fitting {
+    for fit in connections {
         let key = &fit.connection.key;
-        let receiver = reading::receiver(key);
+        let receiver = tag_layout::receiver(key);
         let to = processes.end(receiver);
         let sender = if key.is_datagram() {
             Some(QueuePair { endpoint: key.src, qpn: key.src_qp })
@@ -237,40 +239,40 @@ fn ends<'a>(
         }
         with_ends.push((fit, (from, to)));
     }
-    of_nccl.join(witnesses.nccl, processes);
+    of_nccl.join(evidence.nccl, processes);
     with_ends
 }
 
 /// Ranks that connection messages state, by process.
-fn stated(
-    witnesses: &Witnesses<'_>,
-    exchanges: &[Exchange],
+fn stated_ranks(
+    evidence: &IdentityEvidence<'_>,
+    exchanges: &[CmExchange],
     processes: &mut Processes,
-) -> BTreeMap<End, BTreeMap<u32, u64>> {
-    let mut stated: BTreeMap<End, BTreeMap<u32, u64>> = BTreeMap::new();
+) -> BTreeMap<EndId, BTreeMap<u32, u64>> {
+    let mut stated: BTreeMap<EndId, BTreeMap<u32, u64>> = BTreeMap::new();
     let mut state = |processes: &mut Processes, queue_pair: QueuePair, rank: u32| {
         let Some(end) = processes.find(queue_pair) else { return };
         *stated.entry(processes.process(end)).or_default().entry(rank).or_default() += 1;
     };
     for exchange in exchanges {
-        let Some(ranks) = exchange.stated else { continue };
+        let Some(ranks) = exchange.stated_ranks else { continue };
         state(processes, exchange.requester, ranks.requester);
         state(processes, exchange.replier, ranks.replier);
     }
-    for said in witnesses.introductions {
-        if let Some(rank) = said.world_rank {
-            state(processes, said.from, rank);
+    for message in evidence.connection_messages {
+        if let Some(rank) = message.world_rank {
+            state(processes, message.from, rank);
         }
     }
     stated
 }
 
-/// A component whose tags are read as those of a job that has its ports. Its ranks are not believed: they would be of a
-/// reading that nothing here supports.
-pub(super) fn read_as<'a>(
+/// A component whose tag layout comes from a job at its ports. It gets no ranks: nothing in its own
+/// messages supports the layout.
+pub(super) fn component_with_layout<'a>(
     family: Family,
     layout: TagLayout,
-    connections: Vec<(Fitting<'a>, (End, End))>,
+    connections: Vec<(LibraryConnection<'a>, (EndId, EndId))>,
     processes: &mut Processes,
 ) -> Component<'a> {
     let own = component(family, layout, connections, &BTreeMap::new(), processes);
@@ -280,12 +282,12 @@ pub(super) fn read_as<'a>(
 fn component<'a>(
     family: Family,
     layout: TagLayout,
-    connections: Vec<(Fitting<'a>, (End, End))>,
-    stated: &BTreeMap<End, BTreeMap<u32, u64>>,
+    connections: Vec<(LibraryConnection<'a>, (EndId, EndId))>,
+    stated: &BTreeMap<EndId, BTreeMap<u32, u64>>,
     processes: &mut Processes,
 ) -> Component<'a> {
-    let mut votes: BTreeMap<End, Votes> = BTreeMap::new();
-    let mut ports: BTreeMap<End, BTreeSet<Endpoint>> = BTreeMap::new();
+    let mut votes: BTreeMap<EndId, RankVotes> = BTreeMap::new();
+    let mut ports: BTreeMap<EndId, BTreeSet<Endpoint>> = BTreeMap::new();
     let mut times_ns = (i64::MAX, i64::MIN);
     for (fit, (from, to)) in &connections {
         let (key, times) = (&fit.connection.key, fit.connection.times_ns);
@@ -293,13 +295,15 @@ fn component<'a>(
         let (from, to) = (processes.process(*from), processes.process(*to));
         ports.entry(from).or_default().insert(key.src);
         ports.entry(to).or_default().insert(key.dst);
-        // The receiver may never send: it is a process all the same.
+        // A receiver that never sends is a process as well.
         votes.entry(to).or_default();
         let sender = votes.entry(from).or_default();
         for (communicator, rank, count) in fit.connection.votes().of(fit.form, layout) {
             match communicator {
                 Communicator::World => *sender.envelopes.entry(rank).or_default() += count,
-                Communicator::Context(context) => *sender.elsewhere.entry((context, rank)).or_default() += count,
+                Communicator::Context(context) => {
+                    *sender.other_communicators.entry((context, rank)).or_default() += count;
+                }
             }
         }
     }

@@ -1,62 +1,65 @@
-//! The MPI library of each connection, and how its envelopes are read.
+//! The detected library and tag layout of each connection.
 
 use super::component::Component;
-use super::jobs::Job;
-use super::reading::Fitting;
+use super::jobs::InferredJob;
+use super::tag_layout::LibraryConnection;
 use crate::model::ConnectionKey;
-use ibscope_parsers::mpi::{Form, TagLayout};
+use ibscope_parsers::mpi::{LibraryStack, TagLayout};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What was detected, by connection.
+/// Detected libraries by connection.
 #[derive(Clone, Debug, Default)]
 pub struct Detection {
-    readings: BTreeMap<ConnectionKey, (Form, TagLayout)>,
+    forms_and_layouts: BTreeMap<ConnectionKey, (LibraryStack, TagLayout)>,
 }
 
 impl Detection {
     pub(super) fn add(&mut self, components: &[Component<'_>]) {
         for own in components {
-            // Datagrams by which processes connect are none of their messages.
-            let speaks = |fit: &Fitting<'_>| {
+            // Datagrams without envelopes are connection messages, not MPI messages.
+            let has_messages = |fit: &LibraryConnection<'_>| {
                 let enveloped = fit.connection.votes().enveloped.iter().sum::<u64>();
                 !fit.connection.key.is_datagram() || enveloped > 0
             };
-            let readings = own.connections.iter().filter(|(fit, _)| speaks(fit));
-            self.readings.extend(readings.map(|(fit, _)| (fit.connection.key, (fit.form, own.layout))));
+            let readings = own.connections.iter().filter(|(fit, _)| has_messages(fit));
+            self.forms_and_layouts.extend(readings.map(|(fit, _)| (fit.connection.key, (fit.form, own.layout))));
         }
     }
 
-    /// The form of a connection's messages, where one is detected.
+    /// The detected library of a connection.
     #[must_use]
-    pub fn form(&self, key: &ConnectionKey) -> Option<Form> {
-        self.readings.get(key).map(|(form, _)| *form)
+    pub fn form(&self, key: &ConnectionKey) -> Option<LibraryStack> {
+        self.forms_and_layouts.get(key).map(|(form, _)| *form)
     }
 
-    /// The form, and how its envelopes are read.
+    /// The detected library, and the layout of its tags.
     #[must_use]
-    pub fn reading(&self, key: &ConnectionKey) -> Option<(Form, TagLayout)> {
-        self.readings.get(key).copied()
+    pub fn form_and_layout(&self, key: &ConnectionKey) -> Option<(LibraryStack, TagLayout)> {
+        self.forms_and_layouts.get(key).copied()
     }
 
     /// The library's name for outputs.
     #[must_use]
     pub fn stack(&self, key: &ConnectionKey) -> Option<String> {
-        self.reading(key).map(|(form, layout)| name(form, layout))
+        self.form_and_layout(key).map(|(form, layout)| name(form, layout))
     }
 }
 
-fn name(form: Form, layout: TagLayout) -> String {
+fn name(form: LibraryStack, layout: TagLayout) -> String {
     match form {
-        Form::Ob1 => format!("{} {}", TagLayout::OpenMpi.name(), form.name()),
-        Form::Mvapich2 | Form::Nccl => form.name().to_owned(),
-        Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd | Form::Rxm => format!("{} {}", layout.name(), form.name()),
+        LibraryStack::Ob1 => format!("{} {}", TagLayout::OpenMpi.name(), form.name()),
+        LibraryStack::Mvapich2 | LibraryStack::Nccl => form.name().to_owned(),
+        LibraryStack::UcxVerbs | LibraryStack::UcxMlx5 | LibraryStack::UcxUd | LibraryStack::Rxm => {
+            format!("{} {}", layout.name(), form.name())
+        }
     }
 }
 
-/// The libraries of a job, several where it uses several transports.
-pub(super) fn name_of(job: &Job<'_>) -> String {
+/// The libraries of a job, comma-separated; a job with several transports has several.
+pub(super) fn name_of(job: &InferredJob<'_>) -> String {
     let mut detection = Detection::default();
     detection.add(&job.components);
-    let names: BTreeSet<String> = detection.readings.values().map(|(form, layout)| name(*form, *layout)).collect();
+    let names: BTreeSet<String> =
+        detection.forms_and_layouts.values().map(|(form, layout)| name(*form, *layout)).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }

@@ -1,11 +1,11 @@
-//! The user's names of endpoints: csv `endpoint,name`, with a header line.
+//! The user's file of endpoint names: csv `endpoint,name` with a header line.
 
 use crate::model::{printable, quoted};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// A file of names that cannot be used.
+/// Error in a file of endpoint names.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: line {line}: {what}", path.display())]
 pub struct HostsError {
@@ -13,11 +13,11 @@ pub struct HostsError {
     pub path: PathBuf,
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The reason.
     pub what: String,
 }
 
-/// Reads names from their text. `path` is for errors.
+/// Parses endpoint names. `path` is for errors.
 pub fn parse(path: &Path, text: &str) -> Result<BTreeMap<Endpoint, String>, HostsError> {
     let error = |index: usize, what: String| HostsError { path: path.to_owned(), line: index + 1, what };
     let mut names = BTreeMap::new();

@@ -1,41 +1,44 @@
-//! Ranks of queue pairs whose messages name none, where they follow: the only rank of their port.
+//! Ranks of queue pairs without envelopes, inferred from the only rank of their port.
 //!
-//! Libraries open queue pairs that carry no envelope: one for each size class (`openib`), rails for large messages, those
-//! of one-sided operations. Where every port of a job has one rank, a further queue pair between two of these ports
-//! belongs to the same two processes if it is of the same library: connection messages name it, or its messages are of
-//! that library.
+//! Libraries open queue pairs that carry no envelopes: for a size class (`openib`), for large
+//! messages (rails), or for one-sided operations. If every port of a job has a single rank, another
+//! queue pair between two of its ports belongs to the same two processes, provided it is of the
+//! same library: connection messages name it, or its messages match the library. Invariant: these
+//! ranks are marked as inferred.
 
-use super::component::{Evidence, Rank};
-use super::jobs::Job;
+use super::component::{Rank, RankEvidence};
+use super::jobs::InferredJob;
 use super::outline::is_dense;
 use super::processes::Processes;
-use super::reading::{self, Family};
-use super::{Identified, Pairs, Ranks, Witnesses};
+use super::tag_layout::{self, Family};
+use super::{IdentityEvidence, QueuePairPartners, RanksByQueuePair, ResolvedRanks};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Kind, QueuePair};
+use crate::model::{QueuePair, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Gives queue pairs the rank of their port, and connections the job of their ports.
+/// Assigns queue pairs the rank of their port, and connections the job of their ports. Ports in
+/// `blocked` have messages of unknown processes.
 pub(super) fn by_port(
-    witnesses: &Witnesses<'_>,
-    paired: &Pairs,
-    jobs: &[Job<'_>],
+    evidence: &IdentityEvidence<'_>,
+    paired: &QueuePairPartners,
+    jobs: &[InferredJob<'_>],
     processes: &mut Processes,
-    ranks: &mut Ranks,
+    ranks: &mut RanksByQueuePair,
     blocked: &BTreeSet<Endpoint>,
-    identified: &mut Identified,
+    identified: &mut ResolvedRanks,
 ) {
     let alone = ports_of_one_rank(jobs, ranks, blocked, processes);
-    let times_ns: Vec<(i64, i64)> = jobs.iter().map(Job::times_ns).collect();
-    let speaking = witnesses.connections.iter().filter(|own| !is_bare(own));
-    let speaking: BTreeSet<(Endpoint, QueuePair)> =
-        speaking.map(|own| (own.key.src, reading::receiver(&own.key))).collect();
+    let times_ns: Vec<(i64, i64)> = jobs.iter().map(InferredJob::times_ns).collect();
+    let with_envelopes = evidence.connections.iter().filter(|own| !is_bare(own));
+    let with_envelopes: BTreeSet<(Endpoint, QueuePair)> =
+        with_envelopes.map(|own| (own.key.src, tag_layout::receiver(&own.key))).collect();
     let mut found: Vec<(QueuePair, (u32, Rank))> = Vec::new();
-    for (index, connection) in witnesses.connections.iter().enumerate() {
-        let receiver = reading::receiver(&connection.key);
-        // A datagram queue pair may serve other processes' set-up; what it carries is no message of a rank.
-        let is_data = connection.key.kind == Kind::Data && !connection.key.is_datagram();
+    for (index, connection) in evidence.connections.iter().enumerate() {
+        let receiver = tag_layout::receiver(&connection.key);
+        // A datagram queue pair may serve the connection setup of other processes; its traffic
+        // belongs to no pair of ranks.
+        let is_data = connection.key.kind == TrafficKind::Data && !connection.key.is_datagram();
         let Some((sender, _)) = paired.partner(receiver).filter(|_| is_data) else { continue };
         let of = |end: &QueuePair| ranks.get(end).or_else(|| alone.get(&end.endpoint)).copied();
         let (Some(from), Some(to)) = (of(&sender), of(&receiver)) else { continue };
@@ -49,7 +52,7 @@ pub(super) fn by_port(
         if is_new && !(is_within && is_of_library(connection, [sender, receiver], job, processes)) {
             continue;
         }
-        let inferred = |rank: Rank| Rank { evidence: Evidence::Port, agreeing: 0, disagreeing: 0, ..rank };
+        let inferred = |rank: Rank| Rank { evidence: RankEvidence::Port, agreeing: 0, disagreeing: 0, ..rank };
         for (end, (number, rank)) in [(sender, from), (receiver, to)] {
             if !ranks.contains_key(&end) {
                 found.push((end, (number, inferred(rank))));
@@ -57,19 +60,20 @@ pub(super) fn by_port(
         }
         identified.job_of[index] = Some(from.0);
         let back = QueuePair { endpoint: connection.key.src, ..sender };
-        // Open MPI's `osc/ucx` has a worker of its own: queue pairs without envelopes in either direction.
-        let is_silent = is_bare(connection) && !speaking.contains(&(receiver.endpoint, back));
+        // Open MPI's `osc/ucx` has a UCX worker of its own: its queue pairs carry no envelopes in
+        // either direction.
+        let is_silent = is_bare(connection) && !with_envelopes.contains(&(receiver.endpoint, back));
         let is_of_ucx = job.family().is_some_and(|(family, _)| family == Family::Ucx);
         identified.one_sided[index] = is_new && is_silent && is_of_ucx;
     }
     ranks.extend(found);
 }
 
-/// Ports at which one rank of one job runs, of jobs that have all ranks up to the highest and one of them per port: there
-/// is one process per port. `blocked` are ports with messages of unknown processes.
+/// Ports with a single rank, of jobs that have all ranks up to the highest and one rank per port.
+/// `blocked` are ports with messages of unknown processes.
 fn ports_of_one_rank(
-    jobs: &[Job<'_>],
-    ranks: &Ranks,
+    jobs: &[InferredJob<'_>],
+    ranks: &RanksByQueuePair,
     blocked: &BTreeSet<Endpoint>,
     processes: &Processes,
 ) -> BTreeMap<Endpoint, (u32, Rank)> {
@@ -77,21 +81,21 @@ fn ports_of_one_rank(
     for (end, (job, rank)) in ranks {
         ports.entry(end.endpoint).or_default().insert((*job, rank.rank), *rank);
     }
-    // Of the votes for some ranks nothing may have been left: whoever speaks has to have one in the end.
-    let speaks_unknown = |job: &Job<'_>| {
-        let mut speaking =
+    // Conflicting votes may have left a rank out, so every sender of envelopes must have a rank.
+    let has_unranked_sender = |job: &InferredJob<'_>| {
+        let mut with_envelopes =
             job.components.iter().flat_map(|own| &own.connections).filter(|(fit, _)| !is_bare(fit.connection));
-        speaking.any(|(_, (from, _))| processes.queue_pair(*from).is_some_and(|own| !ranks.contains_key(&own)))
+        with_envelopes.any(|(_, (from, _))| processes.queue_pair(*from).is_some_and(|own| !ranks.contains_key(&own)))
     };
     let mut known: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     for (job, rank) in ranks.values() {
         known.entry(*job).or_default().insert(rank.rank);
     }
-    let is_single = |number: u32, job: &Job<'_>| {
+    let is_single = |number: u32, job: &InferredJob<'_>| {
         let own = job.ports();
         is_dense(known.get(&number).into_iter().flatten().copied(), 100)
             && job.is_whole()
-            && !speaks_unknown(job)
+            && !has_unranked_sender(job)
             && own.is_disjoint(blocked)
             && own.iter().all(|port| ports.get(port).is_some_and(|own| own.len() == 1))
     };
@@ -104,26 +108,27 @@ fn ports_of_one_rank(
     ports.iter().filter_map(one).collect()
 }
 
-/// The connection is of the job's library: connection messages name both ends, or all its messages are of the library.
+/// True if the connection is of the job's library: connection messages name both ends, or all its
+/// messages match the library.
 fn is_of_library(
     connection: &ConnectionTotals,
     ends: [QueuePair; 2],
-    job: &Job<'_>,
+    job: &InferredJob<'_>,
     processes: &mut Processes,
 ) -> bool {
     let Some((family, _)) = job.family() else { return false };
     let votes = connection.votes();
-    let own: u64 = ibscope_parsers::mpi::Form::ALL
+    let own: u64 = ibscope_parsers::mpi::LibraryStack::ALL
         .into_iter()
         .filter(|form| Family::of(*form) == family)
         .map(|form| votes.enveloped[form as usize] + votes.bare[form as usize])
         .sum();
-    let speaks = own > 0 && own == connection.starts();
+    let is_consistent = own > 0 && own == connection.starts();
     let is_named = |end: QueuePair| processes.find(end).is_some_and(|end| processes.is_named(end));
-    speaks || family == Family::Ucx && ends.map(is_named) == [true; 2]
+    is_consistent || family == Family::Ucx && ends.map(is_named) == [true; 2]
 }
 
-/// No message of the connection carries an envelope.
+/// True if no message of the connection carries an envelope.
 fn is_bare(connection: &ConnectionTotals) -> bool {
     connection.votes().enveloped.iter().sum::<u64>() == 0
 }

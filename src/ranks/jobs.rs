@@ -1,61 +1,66 @@
-//! Components -> jobs.
+//! Jobs, formed from components.
 //!
-//! Where connection messages were captured, a component is a whole job: its processes are known. Where they were not,
-//! each connection is a component of its own, and those of one job are put together by their ranks:
+//! If connection messages were captured, a component is a whole job, because its processes are
+//! known. If not, each connection is a component, and the components of a job are joined by their
+//! ranks:
 //!
 //! ```text
 //!             n1          n2          n3
-//! a:          rank 0 <--> rank 1                  a and b: rank 0 is at n1 in both
-//! b:          rank 0 <-------------> rank 2       one job, as nothing speaks against it
-//! c:          rank 0 <--> rank 1                  c cannot be in the job of a: it has this connection already
+//! a:          rank 0 <--> rank 1                  a and b: rank 0 is at n1 in both,
+//! b:          rank 0 <-------------> rank 2       and nothing contradicts, so they are one job
+//! c:          rank 0 <--> rank 1                  c is another job: a has this connection already
 //! ```
-//! Two components are of different jobs where a rank is at different nodes, where connection messages name different
-//! processes as one rank, or where both connect the same two ranks and the library has one queue pair for that. If a
-//! component may be of several jobs, its job is unknown: jobs are never put together on a guess.
+//! Two components belong to different jobs if a rank is on different nodes, if connection messages
+//! name different processes for one rank, or if both connect the same two ranks and the library
+//! uses one queue pair per pair. Invariant: a component that may belong to several jobs is assigned
+//! to none.
 
-use super::component::{Component, Connections};
-use super::gathering::Gathering;
-use super::outline::{MAX_COMPARED, Nodes, Outline, common, is_dense};
+use super::component::{Component, ComponentConnections};
+use super::component_sets::ComponentSets;
+use super::outline::{MAX_COMPARED, NodePorts, Outline, common, is_dense};
 use super::processes::Processes;
-use super::reading::Family;
+use super::tag_layout::Family;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::TagLayout;
 use ibscope_parsers::mpi::nccl::Release;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Share of the ranks up to the highest that are seen of a job of MPICH without collective operations, in percent. Any
-/// program may fill UCX's tags as MPICH does, with a number of its own where the rank stands.
+/// Share of the ranks up to the highest that must appear in an MPICH job without collective
+/// operations, in percent. Any program may fill UCX tags like MPICH, with another number in place
+/// of the rank.
 const DENSE_PERCENT: usize = 50;
 
-/// Components of one job, and those that may be of several.
+/// Jobs, and components without a job.
 #[derive(Debug, Default)]
-pub(super) struct Formed<'a> {
-    pub(super) jobs: Vec<Job<'a>>,
-    /// Components of MPI whose job is unknown, with the reason.
+pub(super) struct JobGrouping<'a> {
+    pub(super) jobs: Vec<InferredJob<'a>>,
+    /// MPI components that may belong to several jobs, with the reason.
     pub(super) unclear: Vec<(Component<'a>, String)>,
-    /// Components that do not prove to be MPI, with the reason.
-    pub(super) refused: Vec<(Component<'a>, String)>,
+    /// Components without proof that they are MPI, with the reason.
+    pub(super) not_mpi: Vec<(Component<'a>, String)>,
 }
 
 /// A job.
 #[derive(Debug)]
-pub(super) struct Job<'a> {
+pub(super) struct InferredJob<'a> {
     pub(super) components: Vec<Component<'a>>,
     pub(super) doubts: Doubts,
 }
 
-/// Why it is open whether a job is one and whole.
+/// Reasons why a job may not be exactly one job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Doubts {
-    /// Another job has the same ranks at other ports at the same time: it may be a part.
-    pub(super) part: bool,
-    /// What fits, and no connection messages, put its connections together: it may be several.
-    pub(super) several: bool,
-    /// What a port's queue pairs of NCCL show does not look like one process: it may be several.
-    pub(super) processes: bool,
+    /// Another job has the same ranks at other ports at the same time: the job may be part of a
+    /// larger one.
+    pub(super) may_be_part: bool,
+    /// Consistent ranks alone join its connections, without connection messages: it may be several
+    /// jobs.
+    pub(super) may_be_several: bool,
+    /// The NCCL queue pairs of a port may belong to several processes: it may be several jobs.
+    pub(super) has_doubtful_processes: bool,
 }
 
-impl Job<'_> {
+impl InferredJob<'_> {
     pub(super) fn family(&self) -> Option<(Family, TagLayout)> {
         self.components.first().map(|own| (own.family, own.layout))
     }
@@ -70,11 +75,14 @@ impl Job<'_> {
         self.components.iter().flat_map(|own| own.ports.values().flatten().copied()).collect()
     }
 
-    /// All ranks up to the highest are known, and no process that speaks is without one.
+    /// True if all ranks up to the highest are known and every process that sends envelopes has a
+    /// rank.
     pub(super) fn is_whole(&self) -> bool {
         let is_silent = |own: &Component<'_>| {
-            let speaks = |votes: &super::component::Votes| !votes.envelopes.is_empty() || !votes.elsewhere.is_empty();
-            own.votes.iter().all(|(process, votes)| own.ranks.contains_key(process) || !speaks(votes))
+            let sends_envelopes = |votes: &super::component::RankVotes| {
+                !votes.envelopes.is_empty() || !votes.other_communicators.is_empty()
+            };
+            own.votes.iter().all(|(process, votes)| own.ranks.contains_key(process) || !sends_envelopes(votes))
         };
         is_dense(self.ranks(), 100) && self.components.iter().all(is_silent)
     }
@@ -84,50 +92,57 @@ impl Job<'_> {
     }
 }
 
-/// Puts components together. Those without a known rank are not asked.
-pub(super) fn form<'a>(components: Vec<Component<'a>>, nodes: &Nodes, processes: &mut Processes) -> Formed<'a> {
+/// Groups components with known ranks into jobs.
+pub(super) fn form<'a>(
+    components: Vec<Component<'a>>,
+    nodes: &NodePorts,
+    processes: &mut Processes,
+) -> JobGrouping<'a> {
     let mut outlined: Vec<(Outline, Component<'a>)> =
         components.into_iter().map(|own| (Outline::new(&own, nodes, processes), own)).collect();
     outlined.sort_by_key(|(_, own)| own.times_ns);
-    let mut formed = Formed::default();
-    // Whole jobs first: what is left is part of one of them, or of none.
+    let mut formed = JobGrouping::default();
+    // Whole jobs first: each part then joins one of them, or none.
     let (mut whole, parts): (Vec<_>, Vec<_>) = outlined.into_iter().partition(|(outline, _)| outline.is_whole());
     let rivals = rivals(&whole);
     for at in rivals.into_iter().rev() {
-        formed.unclear.push((whole.remove(at).1, several(2)));
+        formed.unclear.push((whole.remove(at).1, several_jobs_reason(2)));
     }
-    let mut gathering = Gathering::default();
+    let mut sets = ComponentSets::default();
     for (outline, component) in whole.into_iter().chain(parts) {
-        if let Some((component, jobs)) = gathering.add(outline, component) {
-            formed.unclear.push((component, several(jobs)));
+        if let Some((component, jobs)) = sets.add(outline, component) {
+            formed.unclear.push((component, several_jobs_reason(jobs)));
         }
     }
-    let mut jobs = gathering.finish();
+    let mut jobs = sets.finish();
     complete(&mut jobs);
     let parts = part_of_several(&jobs);
     let twins = twins(&jobs);
     let doubtful = processes.doubtful();
     for (at, (_, components)) in jobs.into_iter().enumerate() {
         if let Some(count) = parts.get(&at) {
-            formed.unclear.extend(components.into_iter().map(|own| (own, several(*count))));
+            formed.unclear.extend(components.into_iter().map(|own| (own, several_jobs_reason(*count))));
             continue;
         }
         let doubts = Doubts {
-            part: twins.contains(&at),
-            several: by_ranks(&components, processes),
-            processes: components.iter().flat_map(|own| own.votes.keys()).any(|process| doubtful.contains(process)),
+            may_be_part: twins.contains(&at),
+            may_be_several: by_ranks(&components, processes),
+            has_doubtful_processes: components
+                .iter()
+                .flat_map(|own| own.votes.keys())
+                .any(|process| doubtful.contains(process)),
         };
-        let job = Job { components, doubts };
-        match refusal(&job) {
+        let job = InferredJob { components, doubts };
+        match not_mpi_reason(&job) {
             None => formed.jobs.push(job),
-            Some(reason) => formed.refused.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
+            Some(reason) => formed.not_mpi.extend(job.components.into_iter().map(|own| (own, reason.clone()))),
         }
     }
     formed
 }
 
-/// Components that are whole, of which only one can be part of a larger one: which of them is, and which is a job of its
-/// own, does not show.
+/// Whole components that rival each other: only one of them can be part of a larger component, and
+/// the capture does not show which one.
 fn rivals(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
     if whole.len() > MAX_COMPARED {
         return parts_of_larger(whole);
@@ -141,7 +156,7 @@ fn rivals(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
     for (at, (one, _)) in whole.iter().enumerate() {
         for (other_at, (other, _)) in whole.iter().enumerate().skip(at + 1) {
             let is_of_one = joins[at].iter().zip(&joins[other_at]).any(|(one, other)| *one && *other);
-            if is_of_one && one.ports.keys().eq(other.ports.keys()) && one.doubles(other) {
+            if is_of_one && one.ports.keys().eq(other.ports.keys()) && one.has_conflicting_link(other) {
                 rivals.extend([at, other_at]);
             }
         }
@@ -149,7 +164,7 @@ fn rivals(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
     rivals
 }
 
-/// Components that have a rank at a port in common with a larger one.
+/// Components that share a rank at a port with a larger component.
 fn parts_of_larger(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
     let places = |own: &Outline| -> Vec<(u32, Endpoint)> {
         own.ports.iter().flat_map(|(rank, ports)| ports.iter().map(|port| (*rank, *port))).collect()
@@ -165,12 +180,12 @@ fn parts_of_larger(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
     whole.iter().enumerate().filter(|(_, (own, _))| is_part(own)).map(|(at, _)| at).collect()
 }
 
-fn several(jobs: usize) -> String {
+fn several_jobs_reason(jobs: usize) -> String {
     format!("{jobs} jobs may own this queue pair: their connection messages would show which; capture from their start")
 }
 
-/// Two sets of components may be one job: no rank in common, whole together.
-fn fits(a: &Outline, b: &Outline) -> bool {
+/// True if two sets of components may be one job: no common rank, and whole together.
+fn may_be_one_job(a: &Outline, b: &Outline) -> bool {
     let highest = a.ports.keys().next_back().max(b.ports.keys().next_back()).copied().unwrap_or(0);
     a.key == b.key
         && a.ports.len() + b.ports.len() == highest as usize + 1
@@ -178,7 +193,8 @@ fn fits(a: &Outline, b: &Outline) -> bool {
         && !a.contradicts(b)
 }
 
-/// Jobs of which another one may be a part: on several rails, of which no connection message was captured.
+/// Jobs that may be part of another one: a job on several rails whose connection messages were not
+/// captured.
 fn twins(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeSet<usize> {
     let may_be = |at: &usize| {
         let mut others = jobs.iter().enumerate().filter(|(other, _)| other != at);
@@ -187,30 +203,32 @@ fn twins(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeSet<usize> {
     (0..jobs.len()).filter(|at| jobs.len() > MAX_COMPARED || may_be(at)).collect()
 }
 
-/// Ranks that fit alone say that the components are one job: of two jobs with other pairs of ranks on the same nodes they
-/// fit as well.
+/// True if consistent ranks alone join the components. Two jobs with different pairs of ranks on
+/// the same nodes would be consistent as well.
 fn by_ranks(components: &[Component<'_>], processes: &mut Processes) -> bool {
     let mut ends = components.iter().flat_map(|own| own.ranks.keys());
     components.len() > 1 && ends.any(|end| !processes.is_named(*end))
 }
 
-/// Jobs that are whole only together with one of several others, and how many these are.
+/// Jobs that are whole only together with one of several others, with the number of these.
 fn part_of_several(jobs: &[(Outline, Vec<Component<'_>>)]) -> BTreeMap<usize, usize> {
     let others = |at: usize| {
-        let fitting = || jobs.iter().filter(|(outline, _)| fits(&jobs[at].0, outline)).count();
-        if jobs.len() > MAX_COMPARED { jobs.len() } else { fitting() }
+        let candidates = || jobs.iter().filter(|(outline, _)| may_be_one_job(&jobs[at].0, outline)).count();
+        if jobs.len() > MAX_COMPARED { jobs.len() } else { candidates() }
     };
     let parts = (0..jobs.len()).filter(|&at| !jobs[at].0.is_whole());
     parts.map(|at| (at, others(at))).filter(|(_, others)| *others > 1).collect()
 }
 
-/// Joins jobs that have no rank in common and are whole only together, where each fits one other alone.
+/// Joins two jobs without a common rank that are whole only together, if each is the only choice
+/// for the other.
 fn complete(jobs: &mut Vec<(Outline, Vec<Component<'_>>)>) {
     while jobs.len() <= MAX_COMPARED {
-        // Whether there are two is enough to know.
+        // Two partners are enough to decide.
         let partners = |at: usize| -> Vec<usize> {
-            let fitting = (0..jobs.len()).filter(|&other| other != at && fits(&jobs[at].0, &jobs[other].0));
-            fitting.take(2).collect()
+            let candidates =
+                (0..jobs.len()).filter(|&other| other != at && may_be_one_job(&jobs[at].0, &jobs[other].0));
+            candidates.take(2).collect()
         };
         let pair = (0..jobs.len()).find_map(|at| match partners(at)[..] {
             [other] if partners(other) == [at] => Some((at.min(other), at.max(other))),
@@ -223,8 +241,8 @@ fn complete(jobs: &mut Vec<(Outline, Vec<Component<'_>>)>) {
     }
 }
 
-/// Why a set of components is no MPI job, if it is none.
-fn refusal(job: &Job<'_>) -> Option<String> {
+/// The reason why a set of components is not an MPI job, if it is not.
+fn not_mpi_reason(job: &InferredJob<'_>) -> Option<String> {
     let strong: BTreeSet<u32> = job.components.iter().flat_map(Component::strong_ranks).collect();
     if strong.len() < 2 {
         return Some("fewer than two processes send enough messages that name their rank".to_owned());
@@ -237,7 +255,7 @@ fn refusal(job: &Job<'_>) -> Option<String> {
     {
         let highest = ranks.last().copied().unwrap_or(0);
         return Some(format!(
-            "tags read as MPICH's name {} of {} ranks and no collective operation: this may be another UCX program",
+            "the tags, decoded as MPICH's, name {} of {} ranks and no collective operation: this may be another UCX program",
             ranks.len(),
             u64::from(highest) + 1
         ));
@@ -245,25 +263,26 @@ fn refusal(job: &Job<'_>) -> Option<String> {
     None
 }
 
-/// What of a job decides which connections without ranks belong to it.
-struct Place {
+/// The properties of a job by which components without ranks are assigned.
+struct JobScope {
     key: Option<(Family, TagLayout)>,
     release: Option<Release>,
     ports: BTreeSet<Endpoint>,
     contexts: BTreeSet<u32>,
 }
 
-impl Place {
-    fn new(job: &Job<'_>) -> Self {
+impl JobScope {
+    fn new(job: &InferredJob<'_>) -> Self {
         let contexts = job.components.iter().flat_map(Component::contexts).collect();
         let release = job.components.iter().find_map(|own| own.release);
         Self { key: job.family(), release, ports: job.ports(), contexts }
     }
 
-    /// The component has a port of the job, and speaks of communicators of the job alone. Messages of other programs
-    /// may parse as UCX's, on the same ports: where they name no communicator of the job, connection messages have to
-    /// name the processes.
-    fn takes(
+    /// True if the component has a port of the job and uses only communicators of the job. Messages
+    /// of other programs at the same ports may parse as UCX messages. So without a known
+    /// communicator, connection messages must name the processes, and all ports must be ports of
+    /// the job.
+    fn accepts(
         &self,
         own: &Component<'_>,
         ports: &BTreeSet<Endpoint>,
@@ -276,28 +295,29 @@ impl Place {
             && if is_known { !ports.is_disjoint(&self.ports) } else { is_of_library && ports.is_subset(&self.ports) }
     }
 
-    /// Connections whose tags read alike in all layouts are between ports of the job.
+    /// True if connections with an ambiguous tag layout lie between ports of the job.
     fn spans(&self, family: Option<Family>, ports: &BTreeSet<Endpoint>) -> bool {
         self.key.map(|key| key.0) == family && ports.is_subset(&self.ports)
     }
 }
 
-/// Gives components that name no rank, and those whose tags cannot be read alone, to the one job of their library that
-/// they fit. Returns the queue pairs that no job takes, with the reason.
+/// Assigns components without ranks, and connections without a clear tag layout, to the only job of
+/// their library that accepts them. Returns the queue pairs of the others, with the reason.
 pub(super) fn attach<'a>(
-    jobs: &mut [Job<'a>],
+    jobs: &mut [InferredJob<'a>],
     silent: Vec<Component<'a>>,
-    unread: Vec<Connections<'a>>,
+    unread: Vec<ComponentConnections<'a>>,
     processes: &mut Processes,
 ) -> Vec<(Vec<crate::model::QueuePair>, String)> {
     let mut unclaimed = Vec::new();
-    let places: Vec<Place> = jobs.iter().map(Place::new).collect();
+    let places: Vec<JobScope> = jobs.iter().map(JobScope::new).collect();
     let mut at_port: BTreeMap<Endpoint, Vec<usize>> = BTreeMap::new();
     for (at, place) in places.iter().enumerate() {
         place.ports.iter().for_each(|port| at_port.entry(*port).or_default().push(at));
     }
-    // The only job at these ports that takes what is there, else how many may: where too many are there to ask, all of them.
-    let only = |ports: &BTreeSet<Endpoint>, takes: &dyn Fn(&Place) -> bool| -> Result<usize, usize> {
+    // The only job at these ports that `takes` accepts, otherwise the number of candidates. With
+    // too many jobs at a port, all of them count as candidates.
+    let only = |ports: &BTreeSet<Endpoint>, takes: &dyn Fn(&JobScope) -> bool| -> Result<usize, usize> {
         let lists = ports.iter().filter_map(|port| at_port.get(port));
         if let Some(crowd) = lists.clone().map(Vec::len).find(|count| *count > MAX_COMPARED) {
             return Err(crowd);
@@ -310,12 +330,12 @@ pub(super) fn attach<'a>(
         let ports: BTreeSet<Endpoint> = own.ports.values().flatten().copied().collect();
         let contexts = own.contexts();
         let is_of_library = own.family != Family::Ucx || own.ports.keys().all(|process| processes.is_named(*process));
-        match only(&ports, &|place| place.takes(&own, &ports, &contexts, is_of_library)) {
+        match only(&ports, &|place| place.accepts(&own, &ports, &contexts, is_of_library)) {
             Ok(at) => {
-                jobs[at].doubts.several |= own.ports.keys().any(|process| !processes.is_named(*process));
+                jobs[at].doubts.may_be_several |= own.ports.keys().any(|process| !processes.is_named(*process));
                 jobs[at].components.push(own);
             }
-            Err(takers) => unclaimed.push(refused(&own.connections, takers, processes)),
+            Err(takers) => unclaimed.push(unclaimed_queue_pairs(&own.connections, takers, processes)),
         }
     }
     for connections in unread {
@@ -325,57 +345,41 @@ pub(super) fn attach<'a>(
         let taker = only(&ports, &|place| place.spans(family, &ports));
         match (taker, taker.ok().and_then(|at| places[at].key)) {
             (Ok(at), Some((family, layout))) => {
-                jobs[at].components.push(super::component::read_as(family, layout, connections, processes));
+                jobs[at].components.push(super::component::component_with_layout(
+                    family,
+                    layout,
+                    connections,
+                    processes,
+                ));
             }
-            (Ok(_), None) => unclaimed.push(refused(&connections, 0, processes)),
-            (Err(takers), _) => unclaimed.push(refused(&connections, takers, processes)),
+            (Ok(_), None) => unclaimed.push(unclaimed_queue_pairs(&connections, 0, processes)),
+            (Err(takers), _) => unclaimed.push(unclaimed_queue_pairs(&connections, takers, processes)),
         }
     }
     unclaimed
 }
 
-fn refused(
-    connections: &Connections<'_>,
+fn unclaimed_queue_pairs(
+    connections: &ComponentConnections<'_>,
     takers: usize,
     processes: &Processes,
 ) -> (Vec<crate::model::QueuePair>, String) {
     let ends = connections.iter().flat_map(|(_, (from, to))| [*from, *to]);
     let ends = ends.filter_map(|end| processes.queue_pair(end)).collect();
     let reason = match takers {
-        0 => "its messages name no rank, and nothing shows that they are of a job at its ports".to_owned(),
-        count => several(count),
+        0 => "its messages name no rank, and no evidence assigns them to a job at its ports".to_owned(),
+        count => several_jobs_reason(count),
     };
     (ends, reason)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::component::{Evidence, Rank};
-    use super::super::processes::End;
+    use super::super::outline::fixture::component;
     use super::*;
-    use ibscope_parsers::Lid;
 
-    /// Processes with these ranks, each at the port of this number.
-    fn component(processes: &mut Processes, ranks: &[(u32, u16)]) -> (Outline, Component<'static>) {
-        let ends: Vec<(End, u32, Endpoint)> = ranks
-            .iter()
-            .map(|(rank, lid)| (processes.unknown_sender(), *rank, Endpoint::from_lid(Lid(*lid))))
-            .collect();
-        let known = |rank| Rank { rank, agreeing: 3, disagreeing: 0, evidence: Evidence::Envelopes };
-        let component = Component {
-            family: Family::Ucx,
-            layout: TagLayout::OpenMpi,
-            connections: Vec::new(),
-            votes: BTreeMap::new(),
-            ranks: ends.iter().map(|(end, rank, _)| (*end, known(*rank))).collect(),
-            ports: ends.iter().map(|(end, _, port)| (*end, BTreeSet::from([*port]))).collect(),
-            times_ns: (0, 1),
-            release: None,
-        };
-        (Outline::new(&component, &Nodes::new(&BTreeMap::new()), processes), component)
-    }
-
-    /// So many jobs of ranks 0 and 5, which are not whole, each at two ports of its own; and behind them these.
+    /// `count` jobs: incomplete ones of ranks 0 and 5, each at two ports of its own, followed by
+    /// `last`.
     fn jobs(count: usize, last: &[&[(u32, u16)]]) -> Vec<(Outline, Vec<Component<'static>>)> {
         let mut processes = Processes::default();
         let parts = (0..count - last.len()).map(|job| [(0, 100 + 2 * job as u16), (5, 101 + 2 * job as u16)]);
@@ -385,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_beyond_those_that_are_compared_are_in_doubt() {
+    fn with_too_many_jobs_to_compare_all_are_in_doubt() {
         for (count, in_doubt) in [(MAX_COMPARED, 0), (MAX_COMPARED + 1, MAX_COMPARED + 1)] {
             let jobs = jobs(count, &[]);
             assert_eq!(twins(&jobs).len(), in_doubt);
@@ -394,9 +398,9 @@ mod tests {
         }
     }
 
-    /// Ranks 0 and 1 of the one and 2 and 3 of the other are whole together.
+    /// Ranks 0 and 1 of one job and 2 and 3 of the other are whole together.
     #[test]
-    fn jobs_beyond_those_that_are_compared_are_not_put_together() {
+    fn with_too_many_jobs_to_compare_none_are_joined() {
         for (count, left) in [(MAX_COMPARED, MAX_COMPARED - 1), (MAX_COMPARED + 1, MAX_COMPARED + 1)] {
             let mut jobs = jobs(count, &[&[(0, 1), (1, 2)], &[(2, 3), (3, 4)]]);
             complete(&mut jobs);
@@ -404,9 +408,10 @@ mod tests {
         }
     }
 
-    /// The first has a rank at a port in common with the second, which is larger: it may be a part of that.
+    /// The first component shares a rank at a port with the second, which is larger: it may be part
+    /// of it.
     #[test]
-    fn of_more_components_than_are_compared_those_that_touch_a_larger_one_are_unclear() {
+    fn with_too_many_components_to_compare_those_sharing_a_port_with_a_larger_one_are_unclear() {
         let mut processes = Processes::default();
         let mut whole =
             vec![component(&mut processes, &[(0, 1), (1, 2)]), component(&mut processes, &[(0, 1), (1, 3), (2, 4)])];

@@ -1,84 +1,88 @@
-//! Which connection carries MPI, which job it belongs to, and who is which rank. Decided once, when all has been read.
+//! Identification: the library of each connection, the jobs, and the rank of each queue pair.
 //!
 //! ```text
-//! connection messages -> processes    queue pairs that one process owns, on any number of ports
-//! votes of messages   -> reading      the library of a connection, and how its tags are read
-//! both                -> component    processes that exchange messages, and the rank of each
-//! components          -> jobs         never two added up, never one guessed
-//! jobs                -> infer        ranks that follow from others, marked as such
+//! connection messages -> processes   queue pairs that one process owns, on any number of ports
+//! message votes       -> detection   library and tag layout of each connection
+//! both                -> component   processes that exchange messages, and their ranks
+//! components          -> jobs        joined only on evidence, never on a guess
+//! jobs                -> infer       ranks that follow from others, marked as inferred
 //! ```
-//! A reading, a job and a rank are accepted where the evidence beats the next best by a stated margin; else they are
-//! unknown, with the reason (`UnassignedRow`). [`rankmap`] is what the user says, which goes before.
+//! The captures' connections and connection messages go in ([`IdentityEvidence`]); jobs, ranks and
+//! pair coverage come out ([`ResolvedRanks`]). Invariant: a tag layout, a job or a rank is accepted
+//! only if its evidence exceeds the next best by a stated margin. Otherwise it is unknown, with a
+//! reason ([`UnassignedRow`]). The user's [`rankmap`] overrides all of it.
 
 pub mod hosts;
 pub mod rankmap;
 
+mod aliases;
 mod cm;
 mod communicators;
 mod component;
+mod component_sets;
 mod coverage;
 mod detection;
-mod gathering;
 mod infer;
 mod jobs;
-mod moved;
 mod nccl;
 mod outline;
 mod pairs;
 mod partners;
 mod processes;
-mod reading;
+mod tag_layout;
+mod trust;
 
 pub use coverage::mark_unseen_payload;
 pub use detection::Detection;
-pub use pairs::{named, pair};
-pub use partners::{Evidence, Pairs};
+pub use pairs::{named_queue_pairs, pair};
+pub use partners::{PairEvidence, QueuePairPartners};
 
 use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Introduction, Kind, NcclProcesses, QueuePair, Wireup, ranges};
-use cm::Exchange;
+use crate::model::{MpiConnectionMessage, NcclProcesses, QueuePair, TrafficKind, Trust, WorkerWireup, ranges};
+use aliases::QueuePairAliases;
+use cm::CmExchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
-use jobs::{Doubts, Job};
-use moved::Moved;
-use outline::Nodes;
-use processes::{End, Processes};
+use jobs::{Doubts, InferredJob};
+use outline::NodePorts;
+use processes::{EndId, Processes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Unassigned queue pairs that are listed; a broken capture may have any number.
+/// Unassigned queue pairs to list at most; a damaged capture may have any number.
 const MAX_UNASSIGNED: usize = 1 << 16;
 
-/// Everything that shows ranks.
+/// The input of the identification.
 #[derive(Clone, Copy, Debug)]
-pub struct Witnesses<'a> {
+pub struct IdentityEvidence<'a> {
     /// Connections with the votes of their messages.
     pub connections: &'a [Box<ConnectionTotals>],
-    /// Connection management messages, of which [`keep_agreed`] has been asked.
+    /// Connection management messages, after [`clear_contradicted_ranks`].
     pub cm: &'a [CmRow],
-    /// UCX's wire-up messages.
-    pub wireups: &'a [Wireup],
-    /// The queue pairs that each of these may name, as [`named`] finds them.
-    pub named: &'a [Vec<QueuePair>],
-    /// Introductions of Open MPI's `udcm` and of MVAPICH2.
-    pub introductions: &'a [Introduction],
-    /// Only a window of the time of the captures was read.
+    /// UCX wire-up messages.
+    pub wireups: &'a [WorkerWireup],
+    /// For each wire-up message, the queue pairs that it may name, as [`named_queue_pairs`] finds
+    /// them.
+    pub named_queue_pairs: &'a [Vec<QueuePair>],
+    /// Connection messages of Open MPI's `udcm` and of MVAPICH2.
+    pub connection_messages: &'a [MpiConnectionMessage],
+    /// True if only a time window of the captures was read.
     pub is_window: bool,
-    /// Names of endpoints: those with one name are ports of one node.
+    /// Names of endpoints: endpoints with the same name are ports of one node.
     pub names: &'a BTreeMap<Endpoint, String>,
-    /// What NCCL's messages show of its processes.
+    /// Processes that NCCL messages show.
     pub nccl: &'a NcclProcesses,
 }
 
-/// Takes ranks out of CM messages whose exchange does not agree on them.
-pub fn keep_agreed(rows: &mut [CmRow]) {
-    cm::keep_agreed(rows);
+/// Removes the ranks from CM messages whose exchange contradicts them.
+pub fn clear_contradicted_ranks(rows: &mut [CmRow]) {
+    cm::clear_contradicted_ranks(rows);
 }
 
-/// Jobs, ranks, and what stays unknown.
+/// Jobs, ranks and unassigned queue pairs.
 #[derive(Clone, Debug, Default)]
-pub struct Identified {
-    /// The library of each connection, and how its envelopes are read.
+pub struct ResolvedRanks {
+    /// The library and the tag layout of each connection.
     pub detection: Detection,
     /// Jobs by number.
     pub jobs: Vec<JobRow>,
@@ -86,42 +90,46 @@ pub struct Identified {
     pub ranks: Vec<RankRow>,
     /// Queue pairs without a rank, sorted by endpoint and queue pair.
     pub unassigned: Vec<UnassignedRow>,
-    /// The job of each connection, in their order.
+    /// The job of each connection, in connection order.
     pub job_of: Vec<Option<u32>>,
-    /// How much of each connection the captures hold, in their order.
+    /// The capture coverage of each connection, in connection order.
     pub coverage: Vec<PairCoverage>,
-    /// Connections with one-sided operations, in their order.
+    /// For each connection, in connection order, whether it carries one-sided operations.
     pub one_sided: Vec<bool>,
-    /// What the reader has to know, one sentence each.
+    /// Whether the capture holds all packets, as far as connections show it.
+    pub trust: Trust,
+    /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Ranks by queue pair, with their job.
-type Ranks = BTreeMap<QueuePair, (u32, Rank)>;
+/// Job and rank of each queue pair.
+type RanksByQueuePair = BTreeMap<QueuePair, (u32, Rank)>;
 
 /// Identifies jobs and ranks.
 #[must_use]
-pub fn identify(witnesses: &Witnesses<'_>, paired: &Pairs) -> Identified {
-    let mut exchanges = cm::exchanges(witnesses.cm);
-    let moved = moved::moved(witnesses, &exchanges, paired);
+pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> ResolvedRanks {
+    let mut exchanges = cm::exchanges(evidence.cm);
+    let aliases = aliases::find_aliases(evidence, &exchanges, paired);
     for exchange in &mut exchanges {
-        exchange.requester = moved.actual(exchange.requester);
-        exchange.replier = moved.actual(exchange.replier);
+        exchange.requester = aliases.actual(exchange.requester);
+        exchange.replier = aliases.actual(exchange.replier);
     }
-    let (mut identified, doubts) = jobs_and_ranks(witnesses, paired, &exchanges, &moved);
-    let Witnesses { connections, cm, is_window, .. } = *witnesses;
+    let (mut identified, doubts) = jobs_and_ranks(evidence, paired, &exchanges, &aliases);
+    let IdentityEvidence { connections, cm, is_window, .. } = *evidence;
     let first_psns = cm
         .iter()
-        .filter_map(|row| Some((moved.actual(QueuePair { endpoint: row.src, qpn: row.qpn? }), row.starting_psn?)));
+        .filter_map(|row| Some((aliases.actual(QueuePair { endpoint: row.src, qpn: row.qpn? }), row.starting_psn?)));
     let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
     identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
+    let views = coverage::views(connections, &first_psns, paired, &identified.detection, is_window);
+    identified.trust = trust::judge(views, &identified.coverage, cm);
     coverage::mark_uncounted(connections, paired, is_window, &mut identified);
     mark_doubts(&doubts, &mut identified);
     identified
 }
 
-/// Says which jobs may be one, or several; what their pairs have sent is unknown then.
-fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut Identified) {
+/// Adds notes on jobs that may be part of a job, or several jobs, and marks their pairs as unknown.
+fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut ResolvedRanks) {
     let mut note = |of: fn(&Doubts) -> bool, what: &str| {
         let jobs: Vec<u32> = doubts.iter().filter(|(_, doubts)| of(doubts)).map(|(job, _)| *job).collect();
         if !jobs.is_empty() {
@@ -130,15 +138,15 @@ fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut Identified) {
         }
     };
     note(
-        |doubts| doubts.part,
+        |doubts| doubts.may_be_part,
         "the same ranks appear at other ports at the same time, and no connection message separates them, so they may be one job on several ports; capture from the start of the job",
     );
     note(
-        |doubts| doubts.several,
+        |doubts| doubts.may_be_several,
         "identified by consistent ranks only; no connection message shows that all connections belong to one job, so it may be several jobs; capture from the start of the job",
     );
     note(
-        |doubts| doubts.processes,
+        |doubts| doubts.has_doubtful_processes,
         "identified by its ports only; the memory that its messages write to does not look like that of one process per port, so it may be several jobs; capture one job at a time",
     );
     for (coverage, job) in identified.coverage.iter_mut().zip(&identified.job_of) {
@@ -149,35 +157,35 @@ fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut Identified) {
 }
 
 fn jobs_and_ranks(
-    witnesses: &Witnesses<'_>,
-    paired: &Pairs,
-    exchanges: &[Exchange],
-    moved: &Moved,
-) -> (Identified, BTreeMap<u32, Doubts>) {
-    let connections = witnesses.connections;
-    let mut identified = Identified {
+    evidence: &IdentityEvidence<'_>,
+    paired: &QueuePairPartners,
+    exchanges: &[CmExchange],
+    aliases: &QueuePairAliases,
+) -> (ResolvedRanks, BTreeMap<u32, Doubts>) {
+    let connections = evidence.connections;
+    let mut identified = ResolvedRanks {
         job_of: vec![None; connections.len()],
         one_sided: vec![false; connections.len()],
-        ..Identified::default()
+        ..ResolvedRanks::default()
     };
-    let fitting = reading::fitting_connections(connections, paired);
+    let fitting = tag_layout::library_connections(connections, paired);
     if fitting.is_empty() {
         return (identified, BTreeMap::new());
     }
-    let mut processes = processes::named(witnesses, exchanges, moved);
-    let (known, unread) = component::components(fitting, witnesses, exchanges, paired, &mut processes);
+    let mut processes = processes::named_processes(evidence, exchanges, aliases);
+    let (known, unread) = component::components(fitting, evidence, exchanges, paired, &mut processes);
     let (ranked, silent): (Vec<_>, Vec<_>) = known.into_iter().partition(|own| !own.ranks.is_empty());
-    let mut formed = jobs::form(ranked, &Nodes::new(witnesses.names), &mut processes);
-    formed.jobs.sort_by_key(Job::times_ns);
+    let mut formed = jobs::form(ranked, &NodePorts::new(evidence.names), &mut processes);
+    formed.jobs.sort_by_key(InferredJob::times_ns);
     let unclaimed = jobs::attach(&mut formed.jobs, silent, unread, &mut processes);
     let mut reasons: BTreeMap<QueuePair, String> = BTreeMap::new();
-    let mut ranks = Ranks::new();
+    let mut ranks = RanksByQueuePair::new();
     for (number, job) in (1..).zip(&formed.jobs) {
         identified.detection.add(&job.components);
         for own in &job.components {
             own.connections.iter().for_each(|(fit, _)| identified.job_of[fit.index] = Some(number));
         }
-        let found = ranks_of(job, witnesses.names, &mut processes, &mut identified.notes);
+        let found = ranks_of(job, evidence.names, &mut processes, &mut identified.notes);
         for (queue_pair, rank) in found {
             if let Some((other, _)) = ranks.insert(queue_pair, (number, rank)).filter(|(other, _)| *other != number) {
                 ranks.remove(&queue_pair);
@@ -185,10 +193,10 @@ fn jobs_and_ranks(
             }
         }
     }
-    // Their messages are MPI's, whosoever they are.
+    // The library of these messages is known even if their job is not.
     formed.unclear.iter().for_each(|(own, _)| identified.detection.add(std::slice::from_ref(own)));
     let mut blocked: BTreeSet<Endpoint> = BTreeSet::new();
-    for (own, reason) in formed.unclear.iter().chain(&formed.refused) {
+    for (own, reason) in formed.unclear.iter().chain(&formed.not_mpi) {
         blocked.extend(own.ports.values().flatten());
         ends_of(own, &processes).for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));
     }
@@ -196,7 +204,7 @@ fn jobs_and_ranks(
         blocked.extend(ends.iter().map(|queue_pair: &QueuePair| queue_pair.endpoint));
         ends.into_iter().for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));
     }
-    infer::by_port(witnesses, paired, &formed.jobs, &mut processes, &mut ranks, &blocked, &mut identified);
+    infer::by_port(evidence, paired, &formed.jobs, &mut processes, &mut ranks, &blocked, &mut identified);
     identified.jobs = job_rows(&formed.jobs, &ranks);
     identified.unassigned = unassigned(connections, paired, &ranks, &reasons, &mut identified);
     identified.ranks = rows(connections, paired, &ranks);
@@ -209,7 +217,8 @@ fn ends_of<'a>(own: &'a Component<'_>, processes: &'a Processes) -> impl Iterato
     own.connections.iter().flat_map(|(_, (from, to))| [*from, *to]).filter_map(|end| processes.queue_pair(end))
 }
 
-/// Ports with one name belong to one node; without names each is a node by itself.
+/// The node of an endpoint: ports with the same name belong to one node; a port without a name is a
+/// node of its own.
 fn node(endpoint: Endpoint, names: &BTreeMap<Endpoint, String>) -> (Option<&str>, Option<Endpoint>) {
     match names.get(&endpoint) {
         Some(name) => (Some(name), None),
@@ -217,14 +226,15 @@ fn node(endpoint: Endpoint, names: &BTreeMap<Endpoint, String>) -> (Option<&str>
     }
 }
 
-/// The ranks of a job's queue pairs. A rank that processes at different nodes claim is believed of none of them.
+/// The ranks of a job's queue pairs. If processes on different nodes claim a rank, none of them
+/// gets it.
 fn ranks_of(
-    job: &Job<'_>,
+    job: &InferredJob<'_>,
     names: &BTreeMap<Endpoint, String>,
     processes: &mut Processes,
     notes: &mut Vec<String>,
 ) -> BTreeMap<QueuePair, Rank> {
-    let mut of_process: BTreeMap<End, Rank> = BTreeMap::new();
+    let mut of_process: BTreeMap<EndId, Rank> = BTreeMap::new();
     let mut members = Vec::new();
     for own in &job.components {
         for (process, votes) in &own.votes {
@@ -234,11 +244,11 @@ fn ranks_of(
             members.push((*process, communicators::Member { ports, votes, rank: rank.map(|rank| rank.rank) }));
         }
     }
-    let (ends, members): (Vec<End>, Vec<_>) = members.into_iter().unzip();
+    let (ends, members): (Vec<EndId>, Vec<_>) = members.into_iter().unzip();
     for (at, rank) in communicators::infer(&members) {
         of_process.insert(ends[at], rank);
     }
-    let mut places: BTreeMap<u32, BTreeMap<End, BTreeSet<_>>> = BTreeMap::new();
+    let mut places: BTreeMap<u32, BTreeMap<EndId, BTreeSet<_>>> = BTreeMap::new();
     for (process, member) in ends.iter().zip(&members) {
         if let Some(rank) = of_process.get(process) {
             let nodes = member.ports.iter().map(|port| node(*port, names));
@@ -259,7 +269,7 @@ fn ranks_of(
             .collect();
         let ports: Vec<String> = ports.into_iter().collect();
         notes.push(format!(
-            "rank {rank} is claimed at {}: unknown at all of them; name the ports of one node alike with --hosts if they are",
+            "rank {rank} is claimed at {}, so it is unknown at all of them; if they are ports of one node, give them one name with --hosts",
             ports.join(" and ")
         ));
     }
@@ -278,12 +288,12 @@ fn ranks_of(
     ranks
 }
 
-fn job_rows(jobs: &[Job<'_>], ranks: &Ranks) -> Vec<JobRow> {
+fn job_rows(jobs: &[InferredJob<'_>], ranks: &RanksByQueuePair) -> Vec<JobRow> {
     let mut known: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     for (job, rank) in ranks.values() {
         known.entry(*job).or_default().insert(rank.rank);
     }
-    let row = |(number, job): (u32, &Job<'_>)| {
+    let row = |(number, job): (u32, &InferredJob<'_>)| {
         let (first_time_ns, last_time_ns) = job.times_ns();
         JobRow {
             job: number,
@@ -298,10 +308,10 @@ fn job_rows(jobs: &[Job<'_>], ranks: &Ranks) -> Vec<JobRow> {
 }
 
 /// Queue pairs that carry data.
-fn data_ends(connections: &[Box<ConnectionTotals>], paired: &Pairs) -> BTreeSet<QueuePair> {
+fn data_ends(connections: &[Box<ConnectionTotals>], paired: &QueuePairPartners) -> BTreeSet<QueuePair> {
     let mut ends = BTreeSet::new();
-    for key in connections.iter().map(|connection| &connection.key).filter(|key| key.kind == Kind::Data) {
-        let receiver = reading::receiver(key);
+    for key in connections.iter().map(|connection| &connection.key).filter(|key| key.kind == TrafficKind::Data) {
+        let receiver = tag_layout::receiver(key);
         ends.insert(receiver);
         if key.is_datagram() {
             ends.insert(QueuePair { endpoint: key.src, qpn: key.src_qp });
@@ -314,15 +324,15 @@ fn data_ends(connections: &[Box<ConnectionTotals>], paired: &Pairs) -> BTreeSet<
 
 fn unassigned(
     connections: &[Box<ConnectionTotals>],
-    paired: &Pairs,
-    ranks: &Ranks,
+    paired: &QueuePairPartners,
+    ranks: &RanksByQueuePair,
     reasons: &BTreeMap<QueuePair, String>,
-    identified: &mut Identified,
+    identified: &mut ResolvedRanks,
 ) -> Vec<UnassignedRow> {
     let mut jobs: BTreeMap<QueuePair, u32> = BTreeMap::new();
     let mut mpi: BTreeSet<QueuePair> = BTreeSet::new();
     for (connection, job) in connections.iter().zip(&identified.job_of) {
-        let receiver = reading::receiver(&connection.key);
+        let receiver = tag_layout::receiver(&connection.key);
         let both = [Some(receiver), paired.partner(receiver).map(|(end, _)| end)];
         for end in both.into_iter().flatten() {
             jobs.extend(job.map(|job| (end, job)));
@@ -349,13 +359,14 @@ fn unassigned(
     if all.len() > MAX_UNASSIGNED {
         identified
             .notes
-            .push(format!("{} queue pairs have no rank; the first {MAX_UNASSIGNED} of them are listed", all.len()));
+            .push(format!("{} queue pairs have no rank; only the first {MAX_UNASSIGNED} are listed", all.len()));
     }
     all.into_iter().take(MAX_UNASSIGNED).map(row).collect()
 }
 
-/// One row for a port whose queue pairs all belong to one rank by the same evidence, else one for each queue pair.
-fn rows(connections: &[Box<ConnectionTotals>], paired: &Pairs, ranks: &Ranks) -> Vec<RankRow> {
+/// The rank table: one row per port if all queue pairs of the port have one rank by the same kind
+/// of evidence, otherwise one row per queue pair.
+fn rows(connections: &[Box<ConnectionTotals>], paired: &QueuePairPartners, ranks: &RanksByQueuePair) -> Vec<RankRow> {
     let mut ports: BTreeMap<Endpoint, Vec<QueuePair>> = BTreeMap::new();
     for end in data_ends(connections, paired) {
         ports.entry(end.endpoint).or_default().push(end);
@@ -366,7 +377,7 @@ fn rows(connections: &[Box<ConnectionTotals>], paired: &Pairs, ranks: &Ranks) ->
         let kinds: BTreeSet<_> =
             known.iter().map(|(_, (job, own))| (*job, own.rank, own.evidence.is_inferred())).collect();
         if kinds.len() == 1 && known.len() == ends.len() {
-            rows.extend(together(*endpoint, &known));
+            rows.extend(single_rank_row(*endpoint, &known));
         } else {
             rows.extend(known.iter().map(|(end, (job, own))| row(*endpoint, Some(end.qpn.value()), *job, own)));
         }
@@ -375,11 +386,11 @@ fn rows(connections: &[Box<ConnectionTotals>], paired: &Pairs, ranks: &Ranks) ->
     rows
 }
 
-/// The row of a port that is one rank: with the strongest evidence, and all votes.
-fn together(endpoint: Endpoint, known: &[(&QueuePair, &(u32, Rank))]) -> Option<RankRow> {
+/// The row of a port with a single rank: the strongest evidence, and the most votes.
+fn single_rank_row(endpoint: Endpoint, known: &[(&QueuePair, &(u32, Rank))]) -> Option<RankRow> {
     let (_, (job, first)) = known.first()?;
     let evidence = known.iter().map(|(_, (_, own))| own.evidence).min()?;
-    // Queue pairs of one process carry the same votes.
+    // All queue pairs of a process carry the same votes.
     let votes = known.iter().map(|(_, (_, own))| (own.agreeing, own.disagreeing)).max()?;
     Some(row(endpoint, None, *job, &Rank { evidence, agreeing: votes.0, disagreeing: votes.1, ..*first }))
 }
@@ -400,18 +411,18 @@ fn row(endpoint: Endpoint, qpn: Option<u32>, job: u32, own: &Rank) -> RankRow {
 #[cfg(test)]
 mod tests {
     use crate::model::traffic::ConnectionTotals;
-    use crate::model::{ConnectionKey, Kind};
+    use crate::model::{ConnectionKey, TrafficKind};
     use ibscope_parsers::{Endpoint, Qpn};
 
-    /// Queue pairs of one port, of which no message names a rank.
+    /// Queue pairs of one port; no message names a rank.
     #[test]
-    fn queue_pairs_beyond_those_that_are_listed_are_counted() {
+    fn unlisted_queue_pairs_are_counted_in_a_note() {
         use super::{MAX_UNASSIGNED, unassigned};
         for (count, note) in [(MAX_UNASSIGNED, None), (MAX_UNASSIGNED + 1, Some("65537 queue pairs have no rank"))] {
             let connections: Vec<Box<ConnectionTotals>> =
                 (0..count).map(|number| Box::new(connection(3, 4, 0x100 + number as u32))).collect();
-            let mut identified = super::Identified { job_of: vec![None; count], ..super::Identified::default() };
-            let (paired, nobody) = (super::Pairs::default(), std::collections::BTreeMap::new());
+            let mut identified = super::ResolvedRanks { job_of: vec![None; count], ..super::ResolvedRanks::default() };
+            let (paired, nobody) = (super::QueuePairPartners::default(), std::collections::BTreeMap::new());
             let rows = unassigned(&connections, &paired, &nobody, &std::collections::BTreeMap::new(), &mut identified);
             assert_eq!(rows.len(), MAX_UNASSIGNED);
             assert_eq!(identified.notes.len(), usize::from(note.is_some()));
@@ -419,14 +430,14 @@ mod tests {
         }
     }
 
-    /// A reliable connection without any traffic, between LIDs.
+    /// A reliable connection between two LIDs, without traffic.
     #[expect(clippy::default_trait_access, reason = "the types of so many empty fields say nothing")]
     pub(super) fn connection(src: u16, dst: u16, dest_qp: u32) -> ConnectionTotals {
         let endpoint = |lid: u16| lid.to_string().parse::<Endpoint>().expect("a LID");
         let key = ConnectionKey {
             src: endpoint(src),
             dst: endpoint(dst),
-            kind: Kind::Data,
+            kind: TrafficKind::Data,
             service: 0,
             dest_qp: Qpn::new(dest_qp),
             src_qp: Qpn::new(0),
@@ -435,7 +446,7 @@ mod tests {
             key,
             times_ns: (0, 0),
             traffic: Default::default(),
-            repeats: Default::default(),
+            retransmissions: Default::default(),
             health: Default::default(),
             unknown_starts: 0,
             mpi: None,
@@ -445,7 +456,7 @@ mod tests {
             inputs: Default::default(),
             partners: Default::default(),
             echoes: Default::default(),
-            timings: Default::default(),
+            latencies: Default::default(),
             sizes: Default::default(),
             time_bins: Vec::new(),
             bins: Vec::new(),

@@ -1,34 +1,43 @@
-//! The two directions of connections: which queue pair at the one end belongs to which at the other.
+//! Pairs of queue pairs: which queue pair at one end of a connection belongs to which at the other.
 //!
-//! Strongest first: CM messages (REP answers REQ), the introductions of Open MPI's `udcm` and of MVAPICH2 (both sides list their queue
-//! pairs), UCX's wire-up messages (a reply names the endpoint of the request, and both hold the queue pair number), answers that repeat
-//! request numbers, answers with the PSN of requests, and that there is but one connection each way between two ports. Votes pair two queue pairs only where each is the other's clear
-//! favourite; what is paired no longer competes, so the rest is looked at again.
+//! Evidence, strongest first:
+//!
+//! 1. CM messages: a REP answers a REQ.
+//! 2. Connection messages of Open MPI's `udcm` and of MVAPICH2: both sides list their queue pairs.
+//! 3. UCX wire-up messages: a reply names the endpoint of the request, and both contain queue pair
+//!    numbers.
+//! 4. Responses that repeat request numbers.
+//! 5. Responses with the PSNs of requests.
+//! 6. A single connection in each direction between two ports.
+//!
+//! Invariant: votes pair two queue pairs only if each is the other's clear favorite. Paired queue
+//! pairs drop out of the vote, and the rest vote again.
 
-use super::partners::{Evidence, Pairs};
-use super::{Witnesses, moved, reading};
+use super::partners::{PairEvidence, QueuePairPartners};
+use super::{IdentityEvidence, aliases, tag_layout};
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Few, HashMap, Introduction, Kind, QueuePair, Wireup};
+use crate::model::{HashMap, MpiConnectionMessage, QueuePair, TrafficKind, VecMap, WorkerWireup};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Finds all pairs.
+/// Finds the pairs of all connected queue pairs.
 #[must_use]
-pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
-    let Witnesses { connections, cm, wireups, named, introductions, .. } = *witnesses;
-    let states = !(cm.is_empty() && introductions.is_empty() && wireups.is_empty());
-    let senders = if states { senders(connections) } else { Vec::new() };
-    let mut stated = Stated { pairs: Pairs::default(), senders };
+pub fn pair(evidence: &IdentityEvidence<'_>) -> QueuePairPartners {
+    let IdentityEvidence { connections, cm, wireups, named_queue_pairs: named, connection_messages: messages, .. } =
+        *evidence;
+    let has_messages = !(cm.is_empty() && messages.is_empty() && wireups.is_empty());
+    let senders = if has_messages { senders(connections) } else { Vec::new() };
+    let mut stated = StatedPairs { pairs: QueuePairPartners::default(), senders };
     by_cm(&mut stated, cm);
-    by_introductions(&mut stated, introductions);
+    by_connection_messages(&mut stated, messages);
     by_wireup(&mut stated, wireups, named);
     let mut pairs = stated.pairs;
     let is_favorite: fn(u64, u64) -> bool = if is_lossy(connections) { beyond_chance } else { twice_as_many };
-    by_votes(&mut pairs, connections, is_favorite, Evidence::Echo, |connection| &connection.echoes);
-    by_votes(&mut pairs, connections, is_favorite, Evidence::Answers, |connection| &connection.partners);
+    by_votes(&mut pairs, connections, is_favorite, PairEvidence::Echo, |connection| &connection.echoes);
+    by_votes(&mut pairs, connections, is_favorite, PairEvidence::Responses, |connection| &connection.partners);
     if !is_lossy(connections) {
-        alone(&mut pairs, connections);
+        by_only_connection(&mut pairs, connections);
     }
     pairs
 }
@@ -36,19 +45,19 @@ pub fn pair(witnesses: &Witnesses<'_>) -> Pairs {
 /// Ports that send to each queue pair, sorted. There may be a million.
 fn senders(connections: &[Box<ConnectionTotals>]) -> Vec<(QueuePair, Endpoint)> {
     let mut senders: Vec<(QueuePair, Endpoint)> =
-        connections.iter().map(|own| (reading::receiver(&own.key), own.key.src)).collect();
+        connections.iter().map(|own| (tag_layout::receiver(&own.key), own.key.src)).collect();
     senders.sort_unstable();
     senders
 }
 
-/// What connection messages state, as far as packets do not show that they mean another port.
-struct Stated {
-    pairs: Pairs,
+/// Pairs that connection messages state, unless packets show that they mean another port.
+struct StatedPairs {
+    pairs: QueuePairPartners,
     senders: Vec<(QueuePair, Endpoint)>,
 }
 
-impl Stated {
-    fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: Evidence) {
+impl StatedPairs {
+    fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: PairEvidence) {
         let receives_from = |end: QueuePair, other: QueuePair| {
             let first = self.senders.partition_point(|(to, _)| *to < end);
             let mut ports = self.senders[first..].iter().take_while(|(to, _)| *to == end).peekable();
@@ -60,37 +69,38 @@ impl Stated {
     }
 }
 
-/// Share of the requests that may be missing, in percent, before answers whose request is missing outnumber chance.
+/// Share of missing requests, in percent, above which responses without a request outnumber chance.
 const LOSSY_PERCENT: u64 = 2;
 
-/// True where a capture lacks so many requests that what answers may have been sent to another queue pair.
+/// True if so many requests are missing that responses may belong to another queue pair.
 fn is_lossy(connections: &[Box<ConnectionTotals>]) -> bool {
     let requests = connections.iter().filter(|own| !own.key.is_datagram()).map(|own| &own.continuity);
     let (seen, missing) = requests.fold((0, 0), |sum, own| (sum.0 + own.request_packets, sum.1 + own.missing_requests));
     missing * 100 > (seen + missing) * LOSSY_PERCENT
 }
 
-/// Where each answer finds its request, another queue pair has that request by chance only.
+/// If every response finds its request, another queue pair has that request only by chance.
 const fn twice_as_many(best: u64, next: u64) -> bool {
     best >= next.saturating_mul(2) && best > 0
 }
 
-/// Where requests are missing, every queue pair that has used a PSN is as likely to have kept it: only a difference of
-/// four standard deviations tells (a fair coin gives it once in 30 000).
+/// If requests are missing, every queue pair that used a PSN may be the one that lost it. Only a
+/// difference of four standard deviations decides (a fair coin exceeds it once in 30 000).
 const fn beyond_chance(best: u64, next: u64) -> bool {
     let difference = best.saturating_sub(next);
     difference.saturating_mul(difference) >= best.saturating_add(next).saturating_mul(16) && best > 0
 }
 
-/// The queue pairs that both sides list belong together one by one. Introductions between the same two speakers are taken in turn.
-fn by_introductions(stated: &mut Stated, introductions: &[Introduction]) {
+/// Pairs the queue pairs that both sides list, in list order. Several connection messages between
+/// the same two processes are paired in order.
+fn by_connection_messages(stated: &mut StatedPairs, messages: &[MpiConnectionMessage]) {
     type Lists<'a> = BTreeMap<(QueuePair, QueuePair, u32), Vec<&'a [Qpn]>>;
     let mut lists: Lists<'_> = BTreeMap::new();
-    let mut said_before = BTreeSet::new();
-    for said in introductions {
-        // They are repeated until they are acknowledged.
-        if said_before.insert((said.from, said.to, said.number, &said.queue_pairs)) {
-            lists.entry((said.from, said.to, said.number)).or_default().push(&said.queue_pairs);
+    let mut seen_messages = BTreeSet::new();
+    for message in messages {
+        // Connection messages are retransmitted until they are acknowledged.
+        if seen_messages.insert((message.from, message.to, message.number, &message.queue_pairs)) {
+            lists.entry((message.from, message.to, message.number)).or_default().push(&message.queue_pairs);
         }
     }
     for (&(from, to, number), own) in &lists {
@@ -99,13 +109,13 @@ fn by_introductions(stated: &mut Stated, introductions: &[Introduction]) {
             for (&own, &other) in own.iter().zip(others.iter()) {
                 let a = QueuePair { endpoint: from.endpoint, qpn: own };
                 let b = QueuePair { endpoint: to.endpoint, qpn: other };
-                stated.pair(a, b, Evidence::Introduction);
+                stated.pair(a, b, PairEvidence::ConnectionMessage);
             }
         }
     }
 }
 
-fn by_cm(stated: &mut Stated, cm: &[CmRow]) {
+fn by_cm(stated: &mut StatedPairs, cm: &[CmRow]) {
     let requests: BTreeMap<_, _> = cm
         .iter()
         .filter(|row| row.message == "REQ")
@@ -115,33 +125,34 @@ fn by_cm(stated: &mut Stated, cm: &[CmRow]) {
         let (Some(remote), Some(qpn)) = (reply.remote_comm_id, reply.qpn) else { continue };
         if let Some(&requester) = requests.get(&(reply.dst, reply.src, remote)) {
             let (a, b) = (QueuePair { endpoint: reply.dst, qpn: requester }, QueuePair { endpoint: reply.src, qpn });
-            stated.pair(a, b, Evidence::Cm);
+            stated.pair(a, b, PairEvidence::Cm);
         }
     }
 }
 
-/// The queue pairs that each of UCX's wire-up messages names: those of the sender that the receiver sends to.
+/// For each UCX wire-up message, the sender's queue pairs that it lists and the receiver sends to.
 #[must_use]
-pub fn named(connections: &[Box<ConnectionTotals>], wireups: &[Wireup]) -> Vec<Vec<QueuePair>> {
+pub fn named_queue_pairs(connections: &[Box<ConnectionTotals>], wireups: &[WorkerWireup]) -> Vec<Vec<QueuePair>> {
     if wireups.is_empty() {
         return Vec::new();
     }
     let mut connected: BTreeMap<(Endpoint, Endpoint), BTreeSet<Qpn>> = BTreeMap::new();
     for key in connections.iter().map(|connection| &connection.key) {
-        if key.kind == Kind::Data && !key.is_datagram() {
+        if key.kind == TrafficKind::Data && !key.is_datagram() {
             connected.entry((key.dst, key.src)).or_default().insert(key.dest_qp);
         }
     }
-    let of_message = |wireup: &Wireup| {
+    let of_message = |wireup: &WorkerWireup| {
         let Some(own) = connected.get(&(wireup.src, wireup.dst)) else { return Vec::new() };
-        let listed: BTreeSet<QueuePair> = moved::listed(wireup).collect();
+        let listed: BTreeSet<QueuePair> = aliases::listed_queue_pairs(wireup).collect();
         listed.into_iter().filter(|listed| listed.endpoint == wireup.src && own.contains(&listed.qpn)).collect()
     };
     wireups.iter().map(of_message).collect()
 }
 
-fn by_wireup(stated: &mut Stated, wireups: &[Wireup], named: &[Vec<QueuePair>]) {
-    // A UCX endpoint by its owner and its id, the workers that have such an id, and the one queue pair that their messages name.
+fn by_wireup(stated: &mut StatedPairs, wireups: &[WorkerWireup], named: &[Vec<QueuePair>]) {
+    // UCX endpoints by owner and id: the workers with such an id, and the queue pairs that their
+    // messages name.
     let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<QueuePair>>> = BTreeMap::new();
     let mut replies = BTreeSet::new();
     for (wireup, ends) in wireups.iter().zip(named) {
@@ -158,20 +169,22 @@ fn by_wireup(stated: &mut Stated, wireups: &[Wireup], named: &[Vec<QueuePair>]) 
         let only = |ends: &BTreeSet<QueuePair>| ends.iter().next().copied().filter(|_| ends.len() == 1);
         let own = endpoints.get(&(src, sender)).and_then(|workers| workers.get(&worker));
         let Some(end) = own.and_then(only) else { continue };
-        // The id is the receiver's: it tells nothing of its worker, so it must be the only one with that id.
+        // The id is the receiver's and does not identify its worker, so only one worker may have
+        // it.
         let Some(others) = endpoints.get(&(dst, receiver)).filter(|workers| workers.len() == 1) else { continue };
         if let Some(other) = others.values().next().and_then(only) {
-            stated.pair(end, other, Evidence::Wireup);
+            stated.pair(end, other, PairEvidence::Wireup);
         }
     }
 }
 
-/// Where acknowledgements were not captured, one connection each way between two ports is one connection.
-fn alone(pairs: &mut Pairs, connections: &[Box<ConnectionTotals>]) {
-    // Sorted as the connections are; `None` where there is more than one.
+/// Without captured acknowledgements, a single connection in each direction between two ports is
+/// one connection.
+fn by_only_connection(pairs: &mut QueuePairPartners, connections: &[Box<ConnectionTotals>]) {
+    // Sorted like the connections; `None` if there are several.
     let mut receivers: Vec<((Endpoint, Endpoint, u8), Option<Qpn>)> = Vec::new();
     for key in connections.iter().map(|connection| &connection.key) {
-        if key.kind == Kind::Data && !key.is_datagram() {
+        if key.kind == TrafficKind::Data && !key.is_datagram() {
             let between = (key.src, key.dst, key.service);
             match receivers.last_mut().filter(|(last, _)| *last == between) {
                 Some((_, only)) => *only = only.filter(|only| *only == key.dest_qp),
@@ -185,27 +198,28 @@ fn alone(pairs: &mut Pairs, connections: &[Box<ConnectionTotals>]) {
     };
     for &((src, dst, service), _) in receivers.iter().filter(|((src, dst, _), _)| src < dst) {
         if let (Some(there), Some(back)) = (only(src, dst, service), only(dst, src, service)) {
-            pairs.pair(there, back, Evidence::Alone);
+            pairs.pair(there, back, PairEvidence::OnlyConnection);
         }
     }
 }
 
 /// The candidate with clearly the most votes.
-fn favorite(candidates: &Few<QueuePair, u64>, is_favorite: fn(u64, u64) -> bool) -> Option<QueuePair> {
+fn favorite(candidates: &VecMap<QueuePair, u64>, is_favorite: fn(u64, u64) -> bool) -> Option<QueuePair> {
     let (best, most) = candidates.iter().max_by_key(|(end, count)| (**count, std::cmp::Reverse(**end)))?;
     let next = candidates.iter().filter(|(end, _)| *end != best).map(|(_, count)| *count).max().unwrap_or(0);
     is_favorite(*most, next).then_some(*best)
 }
 
 fn by_votes(
-    pairs: &mut Pairs,
+    pairs: &mut QueuePairPartners,
     connections: &[Box<ConnectionTotals>],
     is_favorite: fn(u64, u64) -> bool,
-    evidence: Evidence,
-    cast: impl Fn(&ConnectionTotals) -> &Few<Qpn, u64>,
+    evidence: PairEvidence,
+    cast: impl Fn(&ConnectionTotals) -> &VecMap<Qpn, u64>,
 ) {
-    // There may be as many as connections: looked up, and never gone through in an order that matters.
-    let mut votes: HashMap<QueuePair, Few<QueuePair, u64>> = HashMap::default();
+    // There may be as many as connections. Hash maps are safe here: no result depends on their
+    // order.
+    let mut votes: HashMap<QueuePair, VecMap<QueuePair, u64>> = HashMap::default();
     for connection in connections {
         let key = &connection.key;
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
@@ -220,11 +234,11 @@ fn by_votes(
         for candidates in votes.values_mut() {
             candidates.retain(|end| !pairs.partners.contains_key(end));
         }
-        let favourites: HashMap<QueuePair, QueuePair> =
+        let favorites: HashMap<QueuePair, QueuePair> =
             votes.iter().filter_map(|(end, candidates)| Some((*end, favorite(candidates, is_favorite)?))).collect();
-        let mutual: Vec<(QueuePair, QueuePair)> = favourites
+        let mutual: Vec<(QueuePair, QueuePair)> = favorites
             .iter()
-            .filter(|(end, other)| end < other && favourites.get(other) == Some(end))
+            .filter(|(end, other)| end < other && favorites.get(other) == Some(end))
             .map(|(end, other)| (*end, *other))
             .collect();
         if mutual.is_empty() {

@@ -1,53 +1,53 @@
-//! Queue pairs and their partners at the other end.
+//! The partner of each queue pair: the other end of its connection.
 
 use crate::model::{HashMap, QueuePair};
 
-/// How a pair was found.
+/// Kind of evidence for a pair of queue pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Evidence {
+pub enum PairEvidence {
     /// CM REQ and REP.
     Cm,
-    /// Introductions of both sides.
-    Introduction,
+    /// Connection messages of both sides.
+    ConnectionMessage,
     /// UCX wire-up request and reply.
     Wireup,
-    /// Answers that repeat the number of a request.
+    /// Responses that repeat the number of a request.
     Echo,
-    /// Answers with the PSN of requests.
-    Answers,
-    /// It is the only connection each way.
-    Alone,
+    /// Responses with the PSNs of requests.
+    Responses,
+    /// The only connection in each direction.
+    OnlyConnection,
 }
 
-impl Evidence {
-    /// The name used in tables.
+impl PairEvidence {
+    /// The name in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cm => "cm",
-            Self::Introduction => "introduction",
+            Self::ConnectionMessage => "connection_message",
             Self::Wireup => "wireup",
             Self::Echo => "echo",
-            Self::Answers => "answers",
-            Self::Alone => "alone",
+            Self::Responses => "responses",
+            Self::OnlyConnection => "only_connection",
         }
     }
 }
 
-/// Queue pairs and their partners, both ways round.
+/// Partners of queue pairs, in both directions.
 #[derive(Clone, Debug, Default)]
-pub struct Pairs {
-    pub(super) partners: HashMap<QueuePair, (QueuePair, Evidence)>,
+pub struct QueuePairPartners {
+    pub(super) partners: HashMap<QueuePair, (QueuePair, PairEvidence)>,
 }
 
-impl Pairs {
-    /// The other end of a connection.
+impl QueuePairPartners {
+    /// The other end of a queue pair's connection, and the evidence.
     #[must_use]
-    pub fn partner(&self, end: QueuePair) -> Option<(QueuePair, Evidence)> {
+    pub fn partner(&self, end: QueuePair) -> Option<(QueuePair, PairEvidence)> {
         self.partners.get(&end).copied()
     }
 
-    pub(super) fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: Evidence) {
+    pub(super) fn pair(&mut self, a: QueuePair, b: QueuePair, evidence: PairEvidence) {
         if !self.partners.contains_key(&a) && !self.partners.contains_key(&b) {
             self.partners.insert(a, (b, evidence));
             self.partners.insert(b, (a, evidence));

@@ -1,59 +1,62 @@
-//! The user's rank map: `rank,endpoint[,qpn]` and more, as `ranks --format csv` writes it.
+//! The user's rank map: csv `rank,endpoint[,qpn]` and more, as `ranks --format csv` writes it.
 //!
-//! [`parse`] reads the file, [`apply`] lets its rows replace the ranks that were learned. Rows that say what was learned keep their evidence, so a
-//! file that is given back unedited changes nothing.
+//! [`parse`] reads the file; [`apply`] replaces the inferred ranks of a profile by it. Invariant: a
+//! row that equals an inferred rank keeps its evidence, so an unedited file changes nothing.
 
 use crate::model::profile::{ConnectionRow, JobRow, RankRow, UnassignedRow};
-use crate::model::{JobRank, Kind, Profile, RankIndex, quoted};
+use crate::model::{JobRank, Profile, RankIndex, TrafficKind, quoted};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
-/// A rank map that cannot be used.
+/// Error in a rank map.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: line {line}: {what}; expected {expected}", path.display())]
-pub struct TableError {
+pub struct RankmapError {
     /// The file.
     pub path: PathBuf,
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The reason.
     pub what: String,
-    /// What should stand there.
+    /// The expected content.
     pub expected: &'static str,
 }
 
 const EXPECTED: &str = "a header line `rank,endpoint` or `rank,endpoint,qpn` and then lines like `0,17` or `0,10.77.0.1,0x11`; a column \
-                        `job` may follow, and others do not matter";
+                        `job` may follow, other columns are ignored";
 
-/// What the rows of the map are evidence of.
+/// Evidence of ranks from the map.
 const EVIDENCE: &str = "rankmap";
 
-/// Ranks are below this: no job has more processes, so what is larger is a mistyped number.
+/// Upper limit of ranks: no job has more processes, so a larger number is a typing error.
 const MAX_RANK: u32 = 1 << 24;
 
-/// Why a queue pair has no rank whose row is not in the map.
-const LEFT_OUT: &str = "the rank map does not name it";
+/// Reason for a queue pair whose row is missing from the map.
+const LEFT_OUT: &str = "the rank map does not list it";
 
-/// Reads a rank map from its text. `path` is for errors. Rows without a rank are skipped: `ranks --format csv` writes unassigned queue pairs so.
-pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableError> {
+/// Parses a rank map. `path` is for errors. Skips rows without a rank, which `ranks --format csv`
+/// writes for unassigned queue pairs.
+pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, RankmapError> {
     let mut rows: Vec<RankRow> = Vec::new();
     let mut places: HashMap<(Endpoint, Option<u32>, Option<u32>), JobRank> = HashMap::new();
-    let mut columns: Option<Columns> = None;
+    let mut columns: Option<RankmapColumns> = None;
     for (index, line) in text.lines().enumerate() {
-        let error = |what: String| TableError { path: path.to_owned(), line: index + 1, what, expected: EXPECTED };
+        let error = |what: String| RankmapError { path: path.to_owned(), line: index + 1, what, expected: EXPECTED };
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }
-        let fields = fields(line).ok_or_else(|| error(format!("{} has a quote without its end", quoted(line))))?;
+        let fields = fields(line).ok_or_else(|| error(format!("{} has an unclosed quote", quoted(line))))?;
         let Some(columns) = &columns else {
-            columns = Some(Columns::of(&fields).ok_or_else(|| error(format!("{} is no header", quoted(line))))?);
+            columns =
+                Some(RankmapColumns::of(&fields).ok_or_else(|| error(format!("{} is not a header", quoted(line))))?);
             continue;
         };
         let row = row(&fields, columns).map_err(error)?;
         let Some((endpoint, row)) = row else { continue };
         let rank = JobRank { job: row.job, rank: row.rank };
-        // A queue pair belongs to one process; a port may serve several jobs, one rank of each.
+        // A queue pair belongs to one process; a port may serve several jobs, with one rank of
+        // each.
         let job = row.qpn.is_none().then_some(row.job);
         let other = *places.entry((endpoint, row.qpn, job)).or_insert(rank);
         if other != rank {
@@ -64,20 +67,20 @@ pub fn parse(path: &std::path::Path, text: &str) -> Result<Vec<RankRow>, TableEr
     }
     if columns.is_none() {
         let what = "the file is empty".to_owned();
-        return Err(TableError { path: path.to_owned(), line: 1, what, expected: EXPECTED });
+        return Err(RankmapError { path: path.to_owned(), line: 1, what, expected: EXPECTED });
     }
     rows.sort_by(|a, b| place(a).cmp(&place(b)));
     rows.dedup();
     Ok(rows)
 }
 
-/// What the header says of columns behind the third.
-struct Columns {
+/// Columns after the third.
+struct RankmapColumns {
     job: Option<usize>,
 }
 
-impl Columns {
-    /// Of a header; `None` where this is none.
+impl RankmapColumns {
+    /// The columns of a header line; `None` if it is no header.
     fn of(fields: &[String]) -> Option<Self> {
         let is_header =
             fields.len() > 1 && fields.iter().zip(["rank", "endpoint", "qpn"]).all(|(field, name)| field == name);
@@ -85,8 +88,8 @@ impl Columns {
     }
 }
 
-/// The row of a line, unless it has no rank.
-fn row(fields: &[String], columns: &Columns) -> Result<Option<(Endpoint, RankRow)>, String> {
+/// The row of a line; `None` if it has no rank.
+fn row(fields: &[String], columns: &RankmapColumns) -> Result<Option<(Endpoint, RankRow)>, String> {
     let [rank, endpoint, ..] = fields else {
         return Err(format!("{} has fewer than two fields", quoted(&fields.join(","))));
     };
@@ -94,13 +97,13 @@ fn row(fields: &[String], columns: &Columns) -> Result<Option<(Endpoint, RankRow
         return Ok(None);
     }
     let rank =
-        rank.parse().ok().filter(|rank| *rank < MAX_RANK).ok_or_else(|| format!("{} is no rank", quoted(rank)))?;
+        rank.parse().ok().filter(|rank| *rank < MAX_RANK).ok_or_else(|| format!("{} is not a rank", quoted(rank)))?;
     let endpoint: Endpoint = endpoint.parse().map_err(|problem| format!("{} is {problem}", quoted(endpoint)))?;
     let filled = |column: usize| fields.get(column).filter(|text| !text.is_empty());
-    let qpn = |text: &String| number(text).ok_or_else(|| format!("{} is no queue pair number", quoted(text)));
+    let qpn = |text: &String| number(text).ok_or_else(|| format!("{} is not a queue pair number", quoted(text)));
     let job = |text: &String| {
         let job = text.parse().ok().filter(|job| (1..=MAX_RANK).contains(job));
-        job.ok_or_else(|| format!("{} is no job: jobs are numbered from 1", quoted(text)))
+        job.ok_or_else(|| format!("{} is not a job: jobs are numbered from 1", quoted(text)))
     };
     let row = RankRow {
         rank,
@@ -115,7 +118,8 @@ fn row(fields: &[String], columns: &Columns) -> Result<Option<(Endpoint, RankRow
     Ok(Some((endpoint, row)))
 }
 
-/// The fields of a line, without blanks around them. A field in quotes may hold commas, and quotes twice. `None` where its end is missing.
+/// The fields of a line, trimmed. A quoted field may contain commas, and quotes as double quotes.
+/// `None` if a quote is not closed.
 fn fields(line: &str) -> Option<Vec<String>> {
     let mut fields = vec![String::new()];
     let mut letters = line.chars().peekable();
@@ -140,25 +144,25 @@ fn number(text: &str) -> Option<u32> {
     (value < 1 << 24).then_some(value)
 }
 
-/// What a row says: which rank runs where. Rows are sorted by it.
+/// Identity of a row, which is also its sort key.
 fn place(row: &RankRow) -> (u32, u32, &str, Option<u32>) {
     (row.job, row.rank, &row.endpoint, row.qpn)
 }
 
-/// Replaces the ranks of a profile by those of a map. Jobs of connections follow from the ranks of their queue pairs, and queue pairs that lose
-/// their rank are unassigned.
+/// Replaces the ranks of a profile by those of a map. Jobs of connections follow from the ranks of
+/// their queue pairs; queue pairs that lose their rank are unassigned.
 pub fn apply(profile: &mut Profile, rankmap: &[RankRow]) {
-    let learned: BTreeMap<_, RankRow> = profile.ranks.iter().map(|row| (place(row), row.clone())).collect();
-    let rows: Vec<RankRow> = rankmap.iter().map(|row| learned.get(&place(row)).unwrap_or(row).clone()).collect();
-    if rows.len() == learned.len() && rows.iter().all(|row| learned.contains_key(&place(row))) {
+    let inferred_ranks: BTreeMap<_, RankRow> = profile.ranks.iter().map(|row| (place(row), row.clone())).collect();
+    let rows: Vec<RankRow> = rankmap.iter().map(|row| inferred_ranks.get(&place(row)).unwrap_or(row).clone()).collect();
+    if rows.len() == inferred_ranks.len() && rows.iter().all(|row| inferred_ranks.contains_key(&place(row))) {
         return;
     }
-    drop(learned);
+    drop(inferred_ranks);
     let before = RankIndex::of(profile);
     profile.ranks = rows;
     let after = RankIndex::of(profile);
     let has_jobs = !profile.jobs.is_empty();
-    for connection in profile.connections.iter_mut().filter(|connection| connection.kind == Kind::Data) {
+    for connection in profile.connections.iter_mut().filter(|connection| connection.kind == TrafficKind::Data) {
         if changes(&before, &after, connection) && (!has_jobs || may_join(&after, connection)) {
             connection.job = after.job(connection).or(connection.job);
         }
@@ -167,14 +171,16 @@ pub fn apply(profile: &mut Profile, rankmap: &[RankRow]) {
     renew_jobs(profile);
 }
 
-/// True where the map says something else of an end of the connection than what was learned.
+/// True if the map changes the rank of an end of the connection.
 fn changes(before: &RankIndex, after: &RankIndex, connection: &ConnectionRow) -> bool {
     ends(connection).into_iter().any(|(endpoint, qpn)| before.rank(endpoint, qpn) != after.rank(endpoint, qpn))
 }
 
-/// False for traffic of no job that shares a port with ranks, as storage does: to name it takes its queue pair.
+/// False for connections outside jobs that share a port with ranks, like storage: only their queue
+/// pair numbers can name them.
 fn may_join(after: &RankIndex, connection: &ConnectionRow) -> bool {
-    let is_named = |(endpoint, qpn): (Endpoint, Option<Qpn>)| qpn.is_some_and(|qpn| after.names(endpoint, qpn));
+    let is_named =
+        |(endpoint, qpn): (Endpoint, Option<Qpn>)| qpn.is_some_and(|qpn| after.has_queue_pair(endpoint, qpn));
     connection.job.is_some() || connection.stack.is_some() || ends(connection).into_iter().any(is_named)
 }
 
@@ -182,7 +188,7 @@ fn ends(connection: &ConnectionRow) -> [(Endpoint, Option<Qpn>); 2] {
     [(connection.src, connection.src_qp), (connection.dst, Some(connection.dest_qp))]
 }
 
-/// Brings the list of unassigned queue pairs up to what the map says.
+/// Updates the list of unassigned queue pairs.
 fn unassign(profile: &mut Profile, before: &RankIndex, after: &RankIndex) {
     let mut unassigned: BTreeMap<(Endpoint, Qpn), UnassignedRow> = BTreeMap::new();
     for row in profile.unassigned.drain(..) {
@@ -193,7 +199,8 @@ fn unassign(profile: &mut Profile, before: &RankIndex, after: &RankIndex) {
             unassigned.insert((endpoint, qpn), row);
         }
     }
-    let is_mpi = |row: &&ConnectionRow| row.kind == Kind::Data && (row.stack.is_some() || row.one_sided.is_some());
+    let is_mpi =
+        |row: &&ConnectionRow| row.kind == TrafficKind::Data && (row.stack.is_some() || row.one_sided.is_some());
     for connection in profile.connections.iter().filter(is_mpi) {
         for (endpoint, qpn) in ends(connection) {
             let Some(qpn) = qpn else { continue };
@@ -210,7 +217,7 @@ fn unassign(profile: &mut Profile, before: &RankIndex, after: &RankIndex) {
     profile.unassigned = unassigned.into_values().collect();
 }
 
-/// Makes the table of jobs anew: the map may join jobs, split one, or name the first.
+/// Rebuilds the table of jobs: the map may join jobs, split one, or name the first.
 fn renew_jobs(profile: &mut Profile) {
     let mut jobs: BTreeMap<u32, JobRow> = BTreeMap::new();
     let mut stacks: BTreeMap<u32, BTreeMap<&str, u64>> = BTreeMap::new();
@@ -245,7 +252,7 @@ fn renew_jobs(profile: &mut Profile) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::profile::{PairCoverage, Repeats, Traffic};
+    use crate::model::profile::{PairCoverage, RetransmissionSums, Traffic};
     use std::path::Path;
 
     fn parsed(text: &str) -> Vec<RankRow> {
@@ -272,19 +279,19 @@ mod tests {
     }
 
     #[test]
-    fn says_line_and_remedy() {
+    fn errors_name_the_line_and_the_expected_content() {
         for (text, line, what) in [
             ("", 1, "empty"),
-            ("0,17\n", 1, "no header"),
-            ("rank,endpoint,job\n0,17,1\n", 1, "no header"),
-            ("rank,endpoint\nx,17\n", 2, "`x` is no rank"),
+            ("0,17\n", 1, "not a header"),
+            ("rank,endpoint,job\n0,17,1\n", 1, "not a header"),
+            ("rank,endpoint\nx,17\n", 2, "`x` is not a rank"),
             ("rank,endpoint\n0,node1\n", 2, "not an endpoint"),
             ("rank,endpoint\n0\n", 2, "fewer than two"),
             ("rank,endpoint\n0,17\n1,17\n", 3, "rank 0 already"),
             ("rank,endpoint,qpn\n0,17,0x1000000\n", 2, "queue pair"),
             ("rank,endpoint,qpn,job\n0,17,5,1\n0,17,5,2\n", 3, "rank 0 of job 1 already"),
-            ("rank,endpoint,qpn,job\n0,17,,0\n", 2, "`0` is no job"),
-            ("rank,endpoint\n0,\"17\n", 2, "quote without its end"),
+            ("rank,endpoint,qpn,job\n0,17,,0\n", 2, "`0` is not a job"),
+            ("rank,endpoint\n0,\"17\n", 2, "unclosed quote"),
         ] {
             let error = parse(Path::new("map.csv"), text).unwrap_err();
             assert_eq!(error.line, line, "{text:?}");
@@ -302,7 +309,7 @@ mod tests {
         ConnectionRow {
             src: endpoint(src.0),
             dst: endpoint(dst.0),
-            kind: Kind::Data,
+            kind: TrafficKind::Data,
             service: 0,
             dest_qp: Qpn::new(dst.1),
             src_qp: Some(Qpn::new(src.1)),
@@ -310,7 +317,7 @@ mod tests {
             first_time_ns: 5,
             last_time_ns: 6,
             traffic: Traffic { packets: 1, ..Traffic::default() },
-            repeats: Repeats::default(),
+            retransmissions: RetransmissionSums::default(),
             stack: job.map(|_| "a library".to_owned()),
             job,
             one_sided: None,
@@ -318,7 +325,7 @@ mod tests {
         }
     }
 
-    fn learned(job: u32, rank: u32, endpoint: &str, qpn: Option<u32>) -> RankRow {
+    fn inferred_rank(job: u32, rank: u32, endpoint: &str, qpn: Option<u32>) -> RankRow {
         let (endpoint, evidence) = (endpoint.to_owned(), "envelope".to_owned());
         RankRow { job, rank, endpoint, qpn, evidence, agreeing: 9, disagreeing: 1, inferred: rank == 1 }
     }
@@ -336,10 +343,10 @@ mod tests {
         let mut profile = Profile {
             jobs: vec![job(1), job(2)],
             ranks: vec![
-                learned(1, 0, "17", Some(10)),
-                learned(1, 1, "18", Some(20)),
-                learned(2, 0, "17", Some(11)),
-                learned(2, 1, "18", Some(21)),
+                inferred_rank(1, 0, "17", Some(10)),
+                inferred_rank(1, 1, "18", Some(20)),
+                inferred_rank(2, 0, "17", Some(11)),
+                inferred_rank(2, 1, "18", Some(21)),
             ],
             ..Profile::default()
         };
@@ -357,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_given_back_changes_nothing() {
+    fn an_unedited_map_changes_nothing() {
         let mut same = profile();
         let rows = parsed("rank,endpoint,qpn,job\n1,18,21,2\n0,17,11,2\n1,18,20,1\n0,17,10,1\n,18,22,2\n");
         apply(&mut same, &rows);
@@ -365,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn edited_rows_are_the_users_and_others_keep_their_evidence() {
+    fn edited_rows_have_rankmap_evidence_and_others_keep_theirs() {
         let mut changed = profile();
         apply(&mut changed, &parsed("rank,endpoint,qpn,job\n0,17,10,1\n1,18,20,1\n0,17,11,2\n2,18,21,2\n1,18,22,2\n"));
         let rows: Vec<_> = changed
@@ -381,7 +388,7 @@ mod tests {
             (2, 2, Some(21), "rankmap", 0, false),
         ];
         assert_eq!(rows, expected);
-        assert_eq!(changed.unassigned, [], "the map names the queue pair");
+        assert_eq!(changed.unassigned, [], "the map lists the queue pair");
         assert_eq!(changed.jobs.iter().map(|job| (job.job, job.ranks)).collect::<Vec<_>>(), [(1, 2), (2, 3)]);
         assert_eq!(changed.connections, profile().connections);
     }
@@ -389,13 +396,14 @@ mod tests {
     #[test]
     fn jobs_follow_from_ranks() {
         let mut joined = profile();
-        // The queue pairs of job 2 belong to job 1, as ranks 2 and 3; nothing is said of one that was unassigned.
+        // The queue pairs of job 2 belong to job 1 as ranks 2 and 3; the map omits an unassigned
+        // one.
         apply(&mut joined, &parsed("rank,endpoint,qpn\n0,17,10\n1,18,20\n2,17,11\n3,18,21\n"));
         let jobs: Vec<_> = joined.connections.iter().map(|row| row.job).collect();
         assert_eq!(jobs, [Some(1), Some(1), Some(1), None], "storage belongs to no job");
         assert_eq!(joined.jobs.iter().map(|job| (job.job, job.ranks)).collect::<Vec<_>>(), [(1, 4)]);
         assert_eq!(joined.unassigned.len(), 1);
-        // Rows that are left out lose their ranks, and nothing else.
+        // Rows that are missing from the map lose their ranks, and nothing else.
         let mut fewer = profile();
         apply(&mut fewer, &parsed("rank,endpoint,qpn,job\n0,17,10,1\n1,18,20,1\n0,17,11,2\n"));
         assert_eq!(fewer.connections, profile().connections);
@@ -409,16 +417,16 @@ mod tests {
         apply(&mut profile, &parsed("rank,endpoint,qpn,job\n0,17,,1\n1,18,,1\n0,17,,2\n"));
         let index = RankIndex::of(&profile);
         let ranks = |at: usize| index.connection(&profile.connections[at]);
-        // The other end is of job 1 alone.
+        // The other end has a rank in job 1 only.
         assert_eq!((ranks(0).job, ranks(0).src, ranks(0).dst), (Some(1), Some(0), Some(1)));
         assert_eq!(ranks(3).job, None);
     }
 
     #[test]
-    fn a_rank_beyond_the_highest_is_refused() {
+    fn a_rank_beyond_the_limit_is_rejected() {
         let highest = MAX_RANK - 1;
         assert_eq!(parsed(&format!("rank,endpoint\n{highest},17\n"))[0].rank, highest);
         let error = parse(Path::new("map"), &format!("rank,endpoint\n{MAX_RANK},17\n")).unwrap_err();
-        assert!(error.line == 2 && error.to_string().contains("`16777216` is no rank"), "{error}");
+        assert!(error.line == 2 && error.to_string().contains("`16777216` is not a rank"), "{error}");
     }
 }

@@ -1,23 +1,26 @@
-//! A timeline of one connection: values by bin and slot, in the order of time as they come.
+//! The time series of one connection.
+//!
+//! In: values with a bin and a slot, roughly in the order of time. Out: one cell per bin and slot.
+//! Invariant: neither the order of values nor a wider bin changes a sum.
 
-use crate::model::Sums;
+use crate::model::PacketSums;
 use crate::model::traffic::MpiClass;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// What a cell of the traffic sums up.
+/// The slot of a traffic cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum TrafficSlot {
     /// Packets by occurrence class.
     Occurrence(u8),
-    /// MPI messages; their bytes stand in `payload_bytes`.
+    /// MPI messages; `payload_bytes` holds their bytes.
     Mpi(MpiClass),
 }
 
-/// Sums of a slot of the traffic in one bin.
+/// Sums of one traffic slot in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct TrafficSums {
-    pub(super) sums: Sums,
+    pub(super) sums: PacketSums,
     pub(super) messages: u64,
 }
 
@@ -28,16 +31,16 @@ impl AddAssign for TrafficSums {
     }
 }
 
-/// What a cell of the times counts.
+/// The slot of a cell that counts times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct TimeSlot {
-    /// What they are of, as its place in the connection's list.
-    pub(super) of: u16,
-    /// Their coarse bucket.
+    /// Index of the recorder in the connection's list, which states the kind of times.
+    pub(super) recorder: u16,
+    /// Coarse bucket of the times.
     pub(super) bucket: u16,
 }
 
-/// How many times a cell counts: small, since there are many of them.
+/// The number of times in a cell. It has 32 bits, because there are many cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Count(pub(super) u32);
 
@@ -49,22 +52,23 @@ impl AddAssign for Count {
 
 /// The value of one slot in one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Cell<S, V> {
+pub(super) struct BinCell<S, V> {
     pub(super) bin: i64,
     pub(super) slot: S,
     pub(super) value: V,
 }
 
-/// Cells of a connection, nearly sorted: time runs forwards but for small steps back.
+/// Cells of a connection, nearly sorted: time runs forward, except for small steps back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "Vec<Cell<S, V>>", into = "Vec<Cell<S, V>>")]
+#[serde(from = "Vec<BinCell<S, V>>", into = "Vec<BinCell<S, V>>")]
 #[serde(bound(
     serialize = "S: Copy + Ord + Serialize, V: Copy + AddAssign + Serialize",
     deserialize = "S: Copy + Ord + Deserialize<'de>, V: Copy + AddAssign + Deserialize<'de>"
 ))]
 pub(super) struct Bins<S, V> {
-    cells: Vec<Cell<S, V>>,
-    /// Cells before this one lie in earlier bins than those from it on, as they were added. Those from it on are of one bin and sorted.
+    cells: Vec<BinCell<S, V>>,
+    /// Cells from this index on are of one bin and sorted by slot. Earlier cells are of bins that
+    /// were added before.
     current: usize,
 }
 
@@ -74,8 +78,9 @@ impl<S, V> Default for Bins<S, V> {
     }
 }
 
-/// Cells as they are written down: each bin as the distance to the one before it, which is a small number.
-impl<S: Copy + Ord, V: Copy + AddAssign> From<Bins<S, V>> for Vec<Cell<S, V>> {
+/// Serialized form of the cells: each bin is the difference to the one before, which is a small
+/// number.
+impl<S: Copy + Ord, V: Copy + AddAssign> From<Bins<S, V>> for Vec<BinCell<S, V>> {
     fn from(bins: Bins<S, V>) -> Self {
         let mut cells = bins.into_cells();
         let mut before = 0i64;
@@ -87,8 +92,8 @@ impl<S: Copy + Ord, V: Copy + AddAssign> From<Bins<S, V>> for Vec<Cell<S, V>> {
     }
 }
 
-impl<S: Copy + Ord, V: Copy + AddAssign> From<Vec<Cell<S, V>>> for Bins<S, V> {
-    fn from(mut cells: Vec<Cell<S, V>>) -> Self {
+impl<S: Copy + Ord, V: Copy + AddAssign> From<Vec<BinCell<S, V>>> for Bins<S, V> {
+    fn from(mut cells: Vec<BinCell<S, V>>) -> Self {
         let mut bin = 0i64;
         for cell in &mut cells {
             bin = bin.wrapping_add(cell.bin);
@@ -106,7 +111,7 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
         self.cells.iter().map(|cell| cell.slot)
     }
 
-    /// Adds to a bin; true where that took one cell more.
+    /// Adds to a bin; true if a new cell was needed.
     pub(super) fn add(&mut self, bin: i64, slot: S, value: V) -> bool {
         if self.cells.get(self.current).is_none_or(|cell| cell.bin != bin) {
             self.current = self.cells.len();
@@ -118,17 +123,18 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
                 false
             }
             Err(at) => {
-                // All connections together have half a million cells: room is not doubled.
+                // All connections together have half a million cells, so the capacity is not
+                // doubled.
                 if self.cells.len() == self.cells.capacity() {
                     self.cells.reserve_exact(self.cells.len() / 4 + 1);
                 }
-                self.cells.insert(self.current + at, Cell { bin, slot, value });
+                self.cells.insert(self.current + at, BinCell { bin, slot, value });
                 true
             }
         }
     }
 
-    /// How many cells there are; with `exact`, after joining those of the same bin and slot.
+    /// The number of cells; with `exact`, after joining those of the same bin and slot.
     pub(super) fn cells(&mut self, exact: bool) -> usize {
         if exact {
             self.join();
@@ -136,7 +142,7 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
         self.cells.len()
     }
 
-    /// Makes each bin twice as wide.
+    /// Doubles the bin width.
     pub(super) fn widen(&mut self) {
         for cell in &mut self.cells {
             cell.bin = cell.bin.div_euclid(2);
@@ -145,8 +151,8 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
         self.cells.shrink_to_fit();
     }
 
-    /// The cells, sorted by bin and slot, one each.
-    pub(super) fn into_cells(mut self) -> Vec<Cell<S, V>> {
+    /// The cells, sorted by bin and slot, one per bin and slot.
+    pub(super) fn into_cells(mut self) -> Vec<BinCell<S, V>> {
         self.join();
         self.cells
     }
@@ -165,17 +171,18 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
     }
 }
 
-/// Number of the bin in which a time lies. Times that follow each other mostly lie in the same one, so it is not divided for each.
+/// Computes the bin of a time. Consecutive times mostly lie in the same bin, so that most need no
+/// division.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(try_from = "i64", into = "i64")]
-pub(super) struct Ruler {
+pub(super) struct BinIndexer {
     bin_ns: i64,
-    /// The last bin, and where it starts.
+    /// The last bin, and its start.
     bin: i64,
     start_ns: i64,
 }
 
-impl TryFrom<i64> for Ruler {
+impl TryFrom<i64> for BinIndexer {
     type Error = &'static str;
 
     fn try_from(bin_ns: i64) -> Result<Self, Self::Error> {
@@ -183,19 +190,19 @@ impl TryFrom<i64> for Ruler {
     }
 }
 
-impl From<Ruler> for i64 {
-    fn from(ruler: Ruler) -> Self {
-        ruler.bin_ns
+impl From<BinIndexer> for i64 {
+    fn from(indexer: BinIndexer) -> Self {
+        indexer.bin_ns
     }
 }
 
-impl Ruler {
-    /// Their width.
+impl BinIndexer {
+    /// Bin width in nanoseconds.
     pub(super) const fn bin_ns(self) -> i64 {
         self.bin_ns
     }
 
-    /// For bins of a positive width.
+    /// An indexer for bins of a positive width.
     pub(super) const fn new(bin_ns: i64) -> Self {
         Self { bin_ns, bin: 0, start_ns: 0 }
     }
@@ -203,20 +210,20 @@ impl Ruler {
     /// The bin of a time.
     #[inline]
     pub(super) fn bin(&mut self, time_ns: i64) -> i64 {
-        // The difference may be more than a signed number holds, and never more than an unsigned one.
+        // The difference may exceed `i64`, but never `u64`.
         let offset_ns = time_ns.wrapping_sub(self.start_ns).cast_unsigned();
         if time_ns >= self.start_ns && offset_ns < self.bin_ns.cast_unsigned() {
             return self.bin;
         }
         let bin = time_ns.div_euclid(self.bin_ns);
-        // The first bin of all starts before there are numbers for it.
+        // The start of the first bin of all may be below `i64::MIN`.
         if let Some(start_ns) = time_ns.checked_sub(time_ns.rem_euclid(self.bin_ns)) {
             (self.bin, self.start_ns) = (bin, start_ns);
         }
         bin
     }
 
-    /// Makes each bin twice as wide.
+    /// Doubles the bin width.
     pub(super) const fn widen(&mut self) {
         *self = Self::new(self.bin_ns.saturating_mul(2));
     }
@@ -227,7 +234,7 @@ mod tests {
     use super::*;
 
     fn traffic(packets: u64, messages: u64) -> TrafficSums {
-        TrafficSums { sums: Sums { packets, wire_bytes: packets * 100, payload_bytes: packets * 10 }, messages }
+        TrafficSums { sums: PacketSums { packets, wire_bytes: packets * 100, payload_bytes: packets * 10 }, messages }
     }
 
     #[test]
@@ -280,17 +287,17 @@ mod tests {
     }
 
     #[test]
-    fn a_ruler_divides_as_arithmetic_does() {
+    fn bins_of_times_are_those_of_a_division() {
         let edges = [i64::MIN, i64::MIN + 1, -1001, -1, 0, 1, 999, 1000, 1001, i64::MAX - 1, i64::MAX];
         for bin_ns in [1, 2, 3, 1000, 1 << 60, i64::MAX] {
-            let mut ruler = Ruler::new(bin_ns);
+            let mut indexer = BinIndexer::new(bin_ns);
             for time_ns in edges.into_iter().chain(edges.into_iter().rev()).chain(-20..20) {
-                assert_eq!(ruler.bin(time_ns), time_ns.div_euclid(bin_ns), "{time_ns} in bins of {bin_ns}");
+                assert_eq!(indexer.bin(time_ns), time_ns.div_euclid(bin_ns), "{time_ns} in bins of {bin_ns}");
             }
         }
-        let mut ruler = Ruler::new(10);
-        assert_eq!(ruler.bin(25), 2);
-        ruler.widen();
-        assert_eq!(ruler.bin(25), 1);
+        let mut indexer = BinIndexer::new(10);
+        assert_eq!(indexer.bin(25), 2);
+        indexer.widen();
+        assert_eq!(indexer.bin(25), 1);
     }
 }

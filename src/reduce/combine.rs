@@ -1,107 +1,120 @@
-//! Combines what the inputs observed into one count per packet.
+//! Combines the observations of all inputs into one count per packet.
 //!
-//! In: per input the sums by occurrence. Out: per connection the transmissions, without mirror copies, of the inputs
-//! that count. Invariant: a shard holds both directions of its connections in all inputs, so shards are independent.
+//! In: per input the sums by occurrence. Out: per connection the transmissions, without mirror
+//! copies, of the inputs that count. Invariant: a shard holds both directions of its connections in
+//! all inputs, so shards are independent.
 
-use super::bins::{Cell, Count, TimeSlot, TrafficSlot, TrafficSums};
-use super::copies::Copies;
+use super::bins::{BinCell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::health;
-use super::points::{self, Point};
-use super::{OCCURRENCES, Partial};
-use crate::model::profile::{Repeats, Traffic};
+use super::mirror_copies::MirrorCopies;
+use super::observation_points::{self, ObservationPoint};
+use super::{OCCURRENCES, PartialSums};
+use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
-    Claim, ConnectionEnd, ConnectionKey, Continuity, Few, Kind, Missing, Recorder, Sight, Sums, TimingKey, Turn,
+    ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PacketRole, PacketSums, Recorder,
+    RequiredDetection, TimingKey, TrafficKind, VecMap,
 };
 use smallvec::smallvec;
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-/// Clocks of two captures of the same packets differ by less, or nothing can be said.
+/// Largest plausible difference between the clocks of two captures of the same packets, in
+/// nanoseconds. Messages farther apart are different ones.
 pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 
-/// Packets that an input holds this long before or after the inputs that count are not copies of theirs: transits, and
-/// what remains of the difference of clocks, are shorter.
+/// A packet in an input that does not count is not a mirror copy if it was captured this long (ns)
+/// before the first or after the last packet of the inputs that count: transit times and the
+/// remaining differences of the clocks are shorter.
 const BEYOND_NS: i64 = 10_000_000;
 
-/// A connection in one input. Each lies by itself, so that combining releases them one by one.
-pub type ConnectionSums = Box<(ConnectionEnd, Partial)>;
+/// A connection in one input. Each has its own allocation, so that combining frees them one by one.
+pub type ConnectionSums = Box<(ConnectionEnd, PartialSums)>;
 
 /// One count per packet, for all inputs.
 #[derive(Debug, Default)]
 pub struct CombinedTotals {
-    /// Sums by connection, sorted by key. They are boxed one by one: a single allocation would need as much memory again.
+    /// Sums by connection, sorted by key. Each is boxed: a single allocation would need as much
+    /// memory again while it grows.
     pub connections: Vec<Box<ConnectionTotals>>,
-    /// Per input: mirror copies, and pairs of endpoints seen once and twice.
-    pub inputs: Vec<InputCopies>,
-    /// Connections that go on from one input to the next.
+    /// Per input: mirror copies, and pairs of endpoints observed once and twice.
+    pub inputs: Vec<InputMirrorCopies>,
+    /// Connections that continue from one input to the next.
     pub continued: u64,
-    /// Connections of which inputs that do not count hold packets before or after those that do.
+    /// Connections with packets that only an input that does not count has: before the first or
+    /// after the last packet of the inputs that count.
     pub left_out: u64,
-    /// Connections whose window of sequence numbers overflowed, in the inputs that count.
+    /// Connections whose PSN window overflowed, in the inputs that count.
     pub window_overflows: u64,
-    /// Per input: which pairs of endpoints it shows twice.
-    pub(super) copies: Vec<Copies>,
+    /// Per input: which pairs of endpoints it observes twice.
+    pub(super) mirror_copies: Vec<MirrorCopies>,
 }
 
-/// How the packets of one input stand in it.
+/// Mirror copies and missing packets of one input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InputCopies {
-    /// Second copies of packets.
+pub struct InputMirrorCopies {
+    /// Packets that are mirror copies of others.
     pub mirror_copies: u64,
-    /// Directed pairs of endpoints that are seen at one port.
-    pub pairs_seen_once: u64,
-    /// Directed pairs of endpoints that are seen at both ports.
-    pub pairs_seen_twice: u64,
-    /// Packets of its connections that it lacks and the inputs that count have.
+    /// Directed pairs of endpoints observed at one port.
+    pub pairs_observed_once: u64,
+    /// Directed pairs of endpoints observed at both ports.
+    pub pairs_observed_twice: u64,
+    /// Packets of its connections that are missing here and present in the inputs that count.
     pub missing_packets: u64,
 }
 
 /// Combines the sums of all inputs.
 ///
-/// Callers add every input first, in the order of the command line, and then combine shard by shard, several at a time,
-/// so that memory of one shard is released before the next is read.
+/// Callers add every input first, in the order of the command line. Then they combine the shards,
+/// several at a time, so that the memory of one shard is freed before the next is read.
 #[derive(Debug, Default)]
 pub struct Combiner {
-    /// Which pairs of endpoints each input shows twice; no connections yet.
+    /// Results on the inputs so far, without connections.
     totals: CombinedTotals,
     /// By input: the times of its first and last record.
     times_ns: Vec<(i64, i64)>,
 }
 
 impl Combiner {
-    /// Adds the next input: the times of its first and last record, and all its connections in any order.
+    /// Adds the next input: the times of its first and last record, and all its connections in any
+    /// order.
     pub fn input<'a>(
         &mut self,
         times_ns: Option<(i64, i64)>,
-        connections: impl Iterator<Item = (&'a ConnectionKey, &'a Partial)>,
+        connections: impl Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
     ) {
-        let copies = Copies::decide(connections);
-        let (pairs_seen_once, pairs_seen_twice) = copies.count();
-        self.totals.inputs.push(InputCopies { pairs_seen_once, pairs_seen_twice, ..InputCopies::default() });
-        self.totals.copies.push(copies);
+        let copies = MirrorCopies::detect(connections);
+        let (pairs_observed_once, pairs_observed_twice) = copies.count_pairs();
+        self.totals.inputs.push(InputMirrorCopies {
+            pairs_observed_once,
+            pairs_observed_twice,
+            ..InputMirrorCopies::default()
+        });
+        self.totals.mirror_copies.push(copies);
         self.times_ns.push(times_ns.unwrap_or_default());
     }
 
-    /// Combines one shard: the connections that each input, in the same order, has in it.
+    /// Combines one shard. `inputs` holds its connections in each input, in the order of the
+    /// inputs.
     #[must_use]
     pub fn shard(&self, inputs: Vec<Vec<ConnectionSums>>) -> CombinedTotals {
-        let copies = &self.totals.copies;
-        let mut totals = CombinedTotals { inputs: vec![InputCopies::default(); copies.len()], ..Default::default() };
+        let copies = &self.totals.mirror_copies;
+        let mut totals =
+            CombinedTotals { inputs: vec![InputMirrorCopies::default(); copies.len()], ..Default::default() };
         let mut inputs: Vec<_> = inputs.into_iter().map(by_key).collect();
         while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|sums| sums.0.key)).min() {
-            let mut observed: Vec<(Point, Option<InputConnection>)> = Vec::new();
+            let mut observed: Vec<(ObservationPoint, Option<InputConnection>)> = Vec::new();
             for (index, input) in inputs.iter_mut().enumerate() {
                 let Some(sums) = input.next_if(|next| next.0.key == key) else { continue };
                 let (end, partial) = *sums;
-                let twice = copies[index].twice(&key);
+                let twice = copies[index].is_observed_twice(&key);
                 let one = InputConnection::new(index as u32, end, partial, twice);
                 totals.inputs[index].mirror_copies += one.mirror_copies;
-                let point = Point {
+                let point = ObservationPoint {
                     input: index,
                     input_times_ns: self.times_ns[index],
                     packets: one.totals.traffic.packets,
-                    twice,
+                    observed_twice: twice,
                     first_time_ns: one.totals.times_ns.0,
                 };
                 observed.push((point, Some(one)));
@@ -132,7 +145,7 @@ impl Combiner {
     }
 }
 
-/// The connections of a shard in the order of their keys, each key once: a damaged part of a profile may repeat one.
+/// The connections of a shard, sorted, each key once: a damaged partial profile may repeat a key.
 fn by_key(mut connections: Vec<ConnectionSums>) -> Peekable<IntoIter<ConnectionSums>> {
     connections.sort_unstable_by_key(|sums| sums.0.key);
     connections.dedup_by_key(|sums| sums.0.key);
@@ -140,13 +153,15 @@ fn by_key(mut connections: Vec<ConnectionSums>) -> Peekable<IntoIter<ConnectionS
 }
 
 impl CombinedTotals {
-    /// Adds a connection: chooses the inputs that count, of those that observed it, and adds up their sums.
-    fn add_connection(&mut self, key: &ConnectionKey, mut observed: Vec<(Point, Option<InputConnection>)>) {
+    /// Adds a connection: chooses which of the inputs that observed it count, and adds up their
+    /// sums.
+    fn add_connection(&mut self, key: &ConnectionKey, mut observed: Vec<(ObservationPoint, Option<InputConnection>)>) {
         let times: Vec<(usize, (i64, i64))> =
             observed.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
-        let views: Vec<Point> = observed.iter().map(|(point, _)| *point).collect();
-        let chosen = points::choose(views.clone());
-        let lacking = points::lacking(&views, &chosen);
+        let views: Vec<ObservationPoint> = observed.iter().map(|(point, _)| *point).collect();
+        let chosen = observation_points::choose(views.clone());
+        let lost_on_fabric = lost_on_fabric(&observed);
+        let missing = observation_points::missing_packets(&views, &chosen);
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));
         let (first, last) =
             counted.fold((i64::MAX, i64::MIN), |(first, last), (_, times)| (first.min(times.0), last.max(times.1)));
@@ -168,14 +183,36 @@ impl CombinedTotals {
         if let Some(total) = total.as_mut().filter(|_| leaves_out) {
             total.continuity.uncertain = true;
         }
-        if let Some(total) = total.as_mut().filter(|_| key.kind == Kind::Data) {
-            for (input, packets) in lacking {
+        if let Some(total) = &mut total {
+            total.continuity.lost_on_fabric = lost_on_fabric;
+            total.continuity.is_in_other_inputs = times.len() > total.inputs.len();
+        }
+        if let Some(total) = total.as_mut().filter(|_| key.kind == TrafficKind::Data) {
+            for (input, packets) in missing {
                 total.health.change(|health| health.missing_in_other_inputs += packets);
                 self.inputs.iter_mut().skip(input).take(1).for_each(|copies| copies.missing_packets += packets);
             }
         }
         self.connections.extend(total.map(Box::new));
     }
+}
+
+/// Requests that were lost on the fabric, by the NAKs of a connection about them. The receiver names
+/// the request that it has not got. If an input with two observation points held one observation of
+/// the request by then, that one is of the sender's port. Of two inputs with one observation point,
+/// one held the request and the other did not.
+fn lost_on_fabric(observed: &[(ObservationPoint, Option<InputConnection>)]) -> u64 {
+    let inputs = || {
+        let inputs = observed.iter().enumerate();
+        inputs.filter_map(|(at, (point, one))| Some((at, point.observed_twice, one.as_ref()?.totals.continuity)))
+    };
+    let within = inputs().filter(|(_, twice, _)| *twice).map(|(_, _, own)| own.naked_once);
+    let once = || inputs().filter(|(_, twice, _)| !twice);
+    let between = once().flat_map(|(at, _, sender)| {
+        let others = once().filter(move |(other, ..)| *other != at);
+        others.map(move |(_, _, receiver)| sender.naked_once.min(receiver.naked_unobserved))
+    });
+    within.chain(between).max().unwrap_or(0)
 }
 
 /// A connection in one input, without mirror copies.
@@ -185,37 +222,39 @@ struct InputConnection {
     mirror_copies: u64,
 }
 
-/// Which occurrences are transmissions, and which of those are retransmissions.
-struct Rule {
+/// Which occurrence classes are transmissions, and which of them are retransmissions.
+struct TransmissionRule {
     transmission: [bool; OCCURRENCES],
-    repeat: [bool; OCCURRENCES],
+    retransmission: [bool; OCCURRENCES],
 }
 
-impl Rule {
-    fn new(twice: bool, can_repeat: bool) -> Self {
-        // With two observation points every second sight is the copy of the one before it.
+impl TransmissionRule {
+    fn new(twice: bool, can_retransmit: bool) -> Self {
+        // With two observation points, every second observation is the mirror copy of the one
+        // before.
         let transmission = if twice { [true, false, true, false] } else { [true; OCCURRENCES] };
-        let repeat = [false, !twice && can_repeat, can_repeat, !twice && can_repeat];
-        Self { transmission, repeat }
+        let retransmission = [false, !twice && can_retransmit, can_retransmit, !twice && can_retransmit];
+        Self { transmission, retransmission }
     }
 }
 
-/// What a connection sent, without mirror copies.
-pub(super) struct Transmissions {
+/// Transmissions of a connection, without mirror copies.
+pub(super) struct TransmissionSums {
     pub(super) traffic: Traffic,
-    pub(super) repeats: Repeats,
+    pub(super) retransmissions: RetransmissionSums,
     pub(super) mirror_copies: u64,
 }
 
-/// Packets, bytes and transport messages of a connection; `twice` says that both copies of its packets are in the input.
-pub(super) fn transmissions(key: &ConnectionKey, partial: &Partial, twice: bool) -> Transmissions {
-    let numbered = Rule::new(twice, !key.is_datagram());
-    let unnumbered = Rule::new(twice, false);
+/// Packets, bytes and transport messages of a connection; `twice` if the input observes
+/// each of its packets twice.
+pub(super) fn transmissions(key: &ConnectionKey, partial: &PartialSums, twice: bool) -> TransmissionSums {
+    let numbered = TransmissionRule::new(twice, !key.is_datagram());
+    let unnumbered = TransmissionRule::new(twice, false);
     let mut traffic = Traffic::default();
-    let mut repeats = Repeats::default();
+    let mut retransmissions = RetransmissionSums::default();
     let mut mirror_copies = 0;
-    for (turn, by_occurrence) in partial.all_sums().iter().enumerate() {
-        let rule = if turn == Turn::Other as usize { &unnumbered } else { &numbered };
+    for (role, by_occurrence) in partial.all_sums().iter().enumerate() {
+        let rule = if role == PacketRole::Other as usize { &unnumbered } else { &numbered };
         for (class, sums) in by_occurrence.iter().enumerate() {
             if !rule.transmission[class] {
                 mirror_copies += sums.packets;
@@ -223,58 +262,61 @@ pub(super) fn transmissions(key: &ConnectionKey, partial: &Partial, twice: bool)
             }
             traffic.packets += sums.packets;
             traffic.wire_bytes += sums.wire_bytes;
-            if rule.repeat[class] {
-                add_repeats(&mut repeats, turn, sums);
+            if rule.retransmission[class] {
+                add_retransmissions(&mut retransmissions, role, sums);
             } else {
                 traffic.payload_bytes += sums.payload_bytes;
             }
         }
     }
     traffic.messages = messages(&numbered, partial.messages());
-    Transmissions { traffic, repeats, mirror_copies }
+    TransmissionSums { traffic, retransmissions, mirror_copies }
 }
 
 impl InputConnection {
-    fn new(input: u32, end: ConnectionEnd, partial: Partial, twice: bool) -> Self {
+    fn new(input: u32, end: ConnectionEnd, partial: PartialSums, twice: bool) -> Self {
         let ConnectionEnd { key, missing, continuity, overflowed, partners, health } = end;
-        let Transmissions { traffic, repeats, mirror_copies } = transmissions(&key, &partial, twice);
+        let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, twice);
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
-        let bins = bins(&Rule::new(twice, key.can_repeat()), partial.bins.into_cells());
+        let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), partial.bins.into_cells());
         let times_ns = partial.times_ns;
         let [partners, echoes] = partners.map(|votes| votes.into_iter().collect());
         let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes);
         let times = partial.times.map(|times| *times).unwrap_or_default();
-        // At a sink of both ports what answers is measured at its second sight, and a second sight elsewhere is a repeat.
-        let right = if twice { Sight::Twice } else { Sight::Alone };
-        let is_right = |sight: Sight| sight == right || sight == Sight::Any;
+        // If the input observes both ports, a response is timed at its second observation, the port
+        // of its receiver. If it observes one port, the second observation is a retransmission.
+        let right = if twice { ObservedPorts::BothPorts } else { ObservedPorts::OnePort };
+        let is_right = |ports: ObservedPorts| ports == right || ports == ObservedPorts::Any;
         let kinds: Vec<Option<TimingKey>> =
-            times.recorders.iter().map(|((sight, _, key), _)| is_right(*sight).then_some(*key)).collect();
+            times.recorders.iter().map(|((ports, _, key), _)| is_right(*ports).then_some(*key)).collect();
         let time_bins = time_bins(&kinds, &times.bins.into_cells());
-        let timings = times.recorders.into_iter().filter(|((sight, ..), _)| is_right(*sight));
-        let mut recorders: Few<(Option<Claim>, TimingKey), Recorder> = Few::default();
-        for ((_, claim, key), recorder) in timings {
-            recorders.join((claim, key), recorder, Recorder::merge);
+        let timings = times.recorders.into_iter().filter(|((ports, ..), _)| is_right(*ports));
+        let mut recorders: VecMap<(Option<RequiredDetection>, TimingKey), Recorder> = VecMap::default();
+        for ((_, detection, key), recorder) in timings {
+            recorders.join((detection, key), recorder, Recorder::merge);
         }
         let continuity = Continuity {
-            request_packets: partial.first[Turn::Request as usize].packets,
-            response_packets: partial.first[Turn::Response as usize].packets,
+            request_packets: partial.first[PacketRole::Request as usize].packets,
+            response_packets: partial.first[PacketRole::Response as usize].packets,
+            is_observed_twice: twice,
+            has_overflowed: overflowed,
             ..continuity
         };
         let totals = ConnectionTotals {
             key,
             times_ns,
             traffic,
-            repeats,
+            retransmissions,
             health,
             unknown_starts,
             mpi,
-            missing: (missing != Missing::default()).then(|| Box::new(missing)),
+            missing: (missing != MissingMessages::default()).then(|| Box::new(missing)),
             continuity,
             rdma: partial.rdma,
             inputs: smallvec![input],
             partners,
             echoes,
-            timings: recorders,
+            latencies: recorders,
             sizes,
             time_bins,
             bins,
@@ -283,55 +325,55 @@ impl InputConnection {
     }
 }
 
-fn messages(rule: &Rule, by_occurrence: [u64; OCCURRENCES]) -> u64 {
-    let counted = |class: &usize| rule.transmission[*class] && !rule.repeat[*class];
+fn messages(rule: &TransmissionRule, by_occurrence: [u64; OCCURRENCES]) -> u64 {
+    let counted = |class: &usize| rule.transmission[*class] && !rule.retransmission[*class];
     (0..OCCURRENCES).filter(counted).map(|class| by_occurrence[class]).sum()
 }
 
-fn add_repeats(repeats: &mut Repeats, turn: usize, sums: &Sums) {
-    repeats.wire_bytes += sums.wire_bytes;
-    repeats.payload_bytes += sums.payload_bytes;
-    if turn == Turn::Request as usize {
-        repeats.request_packets += sums.packets;
-    } else if turn == Turn::Response as usize {
-        repeats.response_packets += sums.packets;
+fn add_retransmissions(retransmissions: &mut RetransmissionSums, role: usize, sums: &PacketSums) {
+    retransmissions.wire_bytes += sums.wire_bytes;
+    retransmissions.payload_bytes += sums.payload_bytes;
+    if role == PacketRole::Request as usize {
+        retransmissions.request_packets += sums.packets;
+    } else if role == PacketRole::Response as usize {
+        retransmissions.response_packets += sums.packets;
     } else {
-        repeats.acknowledge_packets += sums.packets;
+        retransmissions.acknowledge_packets += sums.packets;
     }
 }
 
-/// The times of the kinds that count: those that have a name here.
-fn time_bins(kinds: &[Option<TimingKey>], cells: &[Cell<TimeSlot, Count>]) -> Vec<TimeBin> {
-    let named = |cell: &Cell<TimeSlot, Count>| {
-        let key = kinds.get(usize::from(cell.slot.of)).copied().flatten()?;
+/// Time series of the times that count: those whose recorder has a key in `kinds`.
+fn time_bins(kinds: &[Option<TimingKey>], cells: &[BinCell<TimeSlot, Count>]) -> Vec<TimeBin> {
+    let named = |cell: &BinCell<TimeSlot, Count>| {
+        let key = kinds.get(usize::from(cell.slot.recorder)).copied().flatten()?;
         Some(TimeBin { bin: cell.bin, key, bucket: cell.slot.bucket, count: cell.value.0 })
     };
-    // There are many in all: no more room than they need.
+    // All connections together have many bins, so the capacity is exact.
     let mut bins = Vec::with_capacity(cells.iter().filter_map(named).count());
     bins.extend(cells.iter().filter_map(named));
     bins
 }
 
-/// What was transmitted, of each bin. It stays where it is: there are many in all.
-fn bins(rule: &Rule, cells: Vec<Cell<TrafficSlot, TrafficSums>>) -> Vec<BinSums> {
-    let transmission = |Cell { bin, slot, value }: Cell<TrafficSlot, TrafficSums>| {
+/// Transmissions per bin, collected in place, because all connections together have many bins.
+fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) -> Vec<BinSums> {
+    let transmission = |BinCell { bin, slot, value }: BinCell<TrafficSlot, TrafficSums>| {
         let TrafficSums { sums, messages } = value;
         let of = match slot {
             TrafficSlot::Occurrence(class) if !rule.transmission[usize::from(class)] => return None,
-            TrafficSlot::Occurrence(class) if rule.repeat[usize::from(class)] => BinOf::Repeated,
+            TrafficSlot::Occurrence(class) if rule.retransmission[usize::from(class)] => BinOf::Retransmitted,
             TrafficSlot::Occurrence(_) => BinOf::Sent,
             TrafficSlot::Mpi(class) => BinOf::Mpi(class),
         };
-        Some(BinSums { bin, of, sums, messages })
+        Some(BinSums { bin, class: of, sums, messages })
     };
     cells.into_iter().filter_map(transmission).collect()
 }
 
-/// Adds what a later input saw of the same connection.
+/// Adds the totals of the same connection in a later input.
 fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.times_ns = (total.times_ns.0.min(later.times_ns.0), total.times_ns.1.max(later.times_ns.1));
     total.traffic += later.traffic;
-    total.repeats += later.repeats;
+    total.retransmissions += later.retransmissions;
     total.health.change(|health| *health += later.health.whole());
     total.unknown_starts += later.unknown_starts;
     total.merge_mpi(later.mpi);
@@ -341,8 +383,8 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.continuity.add(&later.continuity);
     total.rdma += later.rdma;
     total.inputs.extend(later.inputs);
-    for (key, recorder) in later.timings {
-        total.timings.or_default(key).merge(recorder);
+    for (key, recorder) in later.latencies {
+        total.latencies.or_default(key).merge(recorder);
     }
     total.sizes.merge(later.sizes);
     for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
@@ -351,6 +393,6 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
         }
     }
     total.time_bins.extend(later.time_bins);
-    // Parts of a rotated capture share the bin in which one goes on to the next.
+    // Consecutive files of a rotated capture share a bin: its cells stay separate here.
     total.bins.extend(later.bins);
 }

@@ -1,36 +1,45 @@
-//! From what the flow stage observed to the health of a connection, once it is known whether the input holds each packet once or twice.
+//! Computes the health of a connection from the events that the flow stage counted.
+//!
+//! In: events and packet sums of one connection in one input, and whether the input holds every
+//! packet twice. Out: its [`Health`]. Invariant: a mirror copy never counts as an event of its own.
 
-use super::{OCCURRENCES, Partial};
+use super::{OCCURRENCES, PartialSums};
 use crate::model::Health;
-use crate::model::health::Observed;
-use crate::model::{ConnectionKey, Sums, Turn};
+use crate::model::health::HealthEvents;
+use crate::model::{ConnectionKey, PacketRole, PacketSums};
 
 /// The health of a connection in one input.
-pub(super) fn of_connection(key: &ConnectionKey, partial: &Partial, observed: &Observed, twice: bool) -> Health {
-    // Copies of NAKs and notifications are as many as they are themselves; an odd one has lost its copy.
-    let events = |sights: u64| if twice { sights.div_ceil(2) } else { sights };
-    // A mark is set between the two points, or before the first: the copy that has it counts.
+pub(super) fn of_connection(
+    key: &ConnectionKey,
+    partial: &PartialSums,
+    observed: &HealthEvents,
+    twice: bool,
+) -> Health {
+    // Mirror copies of NAKs and RNR NAKs double their number; an odd one has lost its copy.
+    let events = |observations: u64| if twice { observations.div_ceil(2) } else { observations };
+    // FECN, BECN or CE is set between the two observation points, or before the first. The
+    // observation that has it counts.
     let marked = |[odd, even]: [u64; 2]| if twice { odd.max(even) } else { odd + even };
-    let sent = |turn: Turn| {
-        let [first, second, odd, even] = partial.sums(turn as usize).map(|sums: Sums| sums.packets);
+    let sent = |role: PacketRole| {
+        let [first, second, odd, even] = partial.sums(role as usize).map(|sums: PacketSums| sums.packets);
         if twice { first + odd } else { first + second + odd + even }
     };
-    let [fecn_packets, becn_packets, ecn_ce_packets, icrc_bad_packets, vcrc_bad_packets] = observed.marked.map(marked);
+    let [fecn_packets, becn_packets, ecn_ce_packets, icrc_bad_packets, vcrc_bad_packets] = observed.flagged.map(marked);
     let [nak_sequence, nak_invalid_request, nak_remote_access, nak_remote_operational, nak_invalid_rd, nak_reserved] =
         observed.naks.map(events);
     let episodes = observed.episodes[usize::from(twice)];
     let datagram = key.is_datagram();
-    let cnp_packets = sent(Turn::Other);
+    let cnp_packets = sent(PacketRole::Other);
     Health {
-        request_packets: if datagram { 0 } else { sent(Turn::Request) },
+        request_packets: if datagram { 0 } else { sent(PacketRole::Request) },
         data_requests: observed.data_requests,
-        acknowledge_packets: sent(Turn::Acknowledge),
+        acknowledge_packets: sent(PacketRole::Acknowledge),
         episodes: episodes.count,
         episode_packets: episodes.packets,
         episodes_timed: episodes.timed,
         episode_ns: episodes.total_ns,
         longest_episode_ns: episodes.longest_ns,
-        late_packets: observed.late,
+        late_packets: observed.late_packets,
         nak_sequence,
         nak_invalid_request,
         nak_remote_access,
@@ -44,26 +53,26 @@ pub(super) fn of_connection(key: &ConnectionKey, partial: &Partial, observed: &O
         cnp_gap_before_ns: observed.reaction.before_ns,
         cnp_gap_after_ns: observed.reaction.after_ns,
         fecn_packets,
-        // Every notification has it.
+        // Every CNP has BECN set.
         becn_packets: becn_packets.saturating_sub(cnp_packets),
         ecn_ce_packets,
         icrc_bad_packets,
         vcrc_bad_packets,
-        library_repeats: observed.library_repeats,
-        datagram_gap_psns: if datagram { observed.open_psns } else { 0 },
-        open_psns: if datagram { 0 } else { observed.open_psns },
+        library_retransmissions: observed.library_retransmissions,
+        datagram_gap_psns: if datagram { observed.unobserved_psns } else { 0 },
+        unobserved_psns: if datagram { 0 } else { observed.unobserved_psns },
         lost_requests: observed.loss.requests,
         lost_responses: observed.loss.responses,
         lost_at_least: observed.loss.at_least,
         lost_at_most: observed.loss.at_most,
-        one_sided_packets: if twice { one_sided(partial) } else { 0 },
+        single_observation_packets: if twice { single_observations(partial) } else { 0 },
         missing_in_other_inputs: 0,
     }
 }
 
-/// Transmissions without a copy.
-fn one_sided(partial: &Partial) -> u64 {
-    let odd = |by_occurrence: &[Sums; OCCURRENCES]| {
+/// Transmissions whose mirror copy is missing.
+fn single_observations(partial: &PartialSums) -> u64 {
+    let odd = |by_occurrence: &[PacketSums; OCCURRENCES]| {
         let [first, second, odd, even] = by_occurrence.map(|sums| sums.packets);
         (first + odd).saturating_sub(second + even)
     };

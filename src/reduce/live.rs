@@ -1,32 +1,42 @@
-//! What the sums of one input say while they still grow. Copies are told from repeats by what is there so far, as they are at the end.
+//! Sums of one input while it grows, for `watch`.
+//!
+//! In: the connections of an input so far. Out: sums per pair of endpoints. Invariant: mirror
+//! copies are distinguished from retransmissions by the packets so far, with the same rule as at
+//! the end.
 
-use super::Partial;
-use super::combine::{Transmissions, transmissions};
-use super::copies::Copies;
-use crate::model::live::{Live, LivePair};
-use crate::model::profile::{Repeats, Traffic};
-use crate::model::{ConnectionKey, Kind, SizeOf, Sizes};
+use super::PartialSums;
+use super::combine::{TransmissionSums, transmissions};
+use super::mirror_copies::MirrorCopies;
+use crate::model::live::{LivePair, LiveSums};
+use crate::model::profile::{RetransmissionSums, Traffic};
+use crate::model::{ConnectionKey, SizeOf, Sizes, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
-/// Adds up the connections of an input so far. What of it was read is not known here.
+/// Adds up the connections of an input so far. Of the coverage, only the mirror copies are set.
 #[must_use]
-pub fn live(connections: &[(ConnectionKey, &Partial)]) -> Live {
-    let copies = Copies::decide(connections.iter().map(|(key, partial)| (key, *partial)));
-    let mut live = Live::default();
+pub fn live_sums(connections: &[(ConnectionKey, &PartialSums)]) -> LiveSums {
+    let copies = MirrorCopies::detect(connections.iter().map(|(key, partial)| (key, *partial)));
+    let mut live = LiveSums::default();
     let mut pairs: BTreeMap<(Endpoint, Endpoint), LivePair> = BTreeMap::new();
     let mut sizes = Sizes::<SizeOf>::default();
     for (key, partial) in connections {
-        let Transmissions { traffic, repeats, mirror_copies } = transmissions(key, partial, copies.twice(key));
+        let TransmissionSums { traffic, retransmissions, mirror_copies } =
+            transmissions(key, partial, copies.is_observed_twice(key));
         live.coverage.mirror_copies += mirror_copies;
-        if key.kind != Kind::Data {
+        if key.kind != TrafficKind::Data {
             continue;
         }
         live.connections += 1;
-        let new = || LivePair { src: key.src, dst: key.dst, traffic: Traffic::default(), repeats: Repeats::default() };
+        let new = || LivePair {
+            src: key.src,
+            dst: key.dst,
+            traffic: Traffic::default(),
+            retransmissions: RetransmissionSums::default(),
+        };
         let pair = pairs.entry((key.src, key.dst)).or_insert_with(new);
         pair.traffic += traffic;
-        pair.repeats += repeats;
+        pair.retransmissions += retransmissions;
         for (of, sums) in partial.sizes.iter() {
             sizes.add(*of, *sums);
         }

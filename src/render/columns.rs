@@ -1,8 +1,9 @@
-//! Tables for people: columns without lines, numbers at the right.
+//! Terminal tables: aligned columns without borders.
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// An empty table with this header; the columns of these numbers are aligned at the right.
+/// Creates an empty table with this header; the columns at the indices in `right` are aligned
+/// right.
 pub(crate) fn columns<S: AsRef<str>>(header: &[S], right: impl IntoIterator<Item = usize>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

@@ -1,24 +1,24 @@
-//! A comparison as a table for people, csv and JSON.
+//! A comparison of two runs as terminal tables, csv and JSON.
 
-use crate::analysis::By;
-use crate::analysis::compare::{Comparison, MovedRank, Pairing, Placements, Times, Verdict};
+use crate::analysis::compare::{
+    Comparison, ComparisonVerdict, LatencyComparison, MovedRank, Placements, ValueComparison,
+};
+use crate::analysis::latency::LatencyKey;
+use crate::analysis::{GroupBy, Label};
+use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds, OfValue, Ratio};
+use crate::model::column::{ColumnDescription, ColumnType};
 use crate::render::columns::columns;
-use crate::render::latency::{key_csv, key_json, size, time};
-use crate::render::units::{bytes, bytes_per_second, group, per_second, span};
-use serde_json::{Value, json};
+use crate::render::table::{ColumnValue, Table, write_document};
+use crate::render::units::{bytes, bytes_per_second, group, per_second, size, span, time};
+use serde_json::json;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Pairs, and kinds of times, in the table.
+/// Maximum number of pairs, and of kinds of times, in the terminal tables.
 const MOST: usize = 10;
 
-/// The labels of what has none.
-const NONE: &str = ",,,,";
-/// The columns of csv.
-const COLUMNS: &str = "section,interval,verb,from_bytes,src,dst,value,a,b,difference,ratio,a_samples,b_samples,a_low,a_high,b_low,b_high,\
-                       longer_in_b,verdict";
-
-/// For people: what differs, the most first.
+/// The terminal output: the differences, largest first.
 #[must_use]
 pub fn table(comparison: &Comparison) -> String {
     let [a, b] = &comparison.names;
@@ -28,19 +28,19 @@ pub fn table(comparison: &Comparison) -> String {
     text.push_str(&times(comparison));
     text.push_str(&health(comparison));
     text.push_str(
-        "\nCounts are exact. A difference of medians is called beyond chance where their 99 % intervals have no value in common. Both say what differs\n\
-         between these two captures; what differs from run to run takes several runs of each.\n",
+        "\nCounts are exact. Medians differ beyond chance if their 99 % confidence intervals do not overlap. Both describe these two captures only; to\n\
+         measure how much runs vary, compare several runs of each.\n",
     );
     text
 }
 
-/// What differs in where the ranks are; `None` where nothing does.
+/// The ranks that are on another node in B; `None` if there are none.
 pub(crate) fn placement(placements: &Placements) -> Option<String> {
     let Placements { ranks, moved, .. } = placements;
-    let told = |MovedRank { rank, nodes: [a, b] }: &MovedRank| format!("rank {rank} ({a} in A, {b} in B)");
-    let mut all: Vec<String> = moved.iter().take(MOST).map(told).collect();
+    let describe = |MovedRank { rank, nodes: [a, b] }: &MovedRank| format!("rank {rank} ({a} in A, {b} in B)");
+    let mut all: Vec<String> = moved.iter().take(MOST).map(describe).collect();
     if moved.len() > MOST {
-        all.push(format!("{} more, which json has", group((moved.len() - MOST) as u64)));
+        all.push(format!("{} more; --format json lists all", group((moved.len() - MOST) as u64)));
     }
     (!moved.is_empty()).then(|| {
         let (moved, ranks) = (group(moved.len() as u64), group(*ranks as u64));
@@ -48,23 +48,23 @@ pub(crate) fn placement(placements: &Placements) -> Option<String> {
     })
 }
 
-/// A number for people, by the unit in its name.
-fn shown(value: &str, number: f64) -> String {
+/// Formats a number by the unit in the name of its value.
+fn format_value(value: &str, number: f64) -> String {
     if value.ends_with("_ns") {
-        // Spans are told exactly, times to three digits.
+        // The duration of a run with three decimal places, latencies with three digits.
         return if value == "time_ns" { span(number as u64) } else { time(number) };
     }
     if value.ends_with("bytes") { bytes(number as u64) } else { group(number as u64) }
 }
 
-/// The same of a rate per second.
-fn shown_rate(value: &str, rate: f64) -> String {
+/// Formats a rate per second by the unit in the name of its value.
+fn format_rate(value: &str, rate: f64) -> String {
     if value.ends_with("bytes") { bytes_per_second(rate) } else { per_second(rate) }
 }
 
-/// A value in A and in B, their difference, and how they relate, for people.
-pub(crate) fn texts(pairing: &Pairing, is_rate: bool) -> [String; 4] {
-    let shown = if is_rate { shown_rate } else { shown };
+/// The value in A, the value in B, their difference, and their relation, as text.
+pub(crate) fn texts(pairing: &ValueComparison, is_rate: bool) -> [String; 4] {
+    let shown = if is_rate { format_rate } else { format_value };
     let side = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |number| shown(pairing.value, number));
     let difference = match pairing.difference() {
         None => "-".to_owned(),
@@ -78,14 +78,14 @@ pub(crate) fn texts(pairing: &Pairing, is_rate: bool) -> [String; 4] {
     [a, b, difference, relative(pairing)]
 }
 
-/// Of values that are nearly equal the difference in percent, of others the multiple.
-fn relative(pairing: &Pairing) -> String {
+/// The relation of B to A: in percent between half and double, else as a multiple.
+fn relative(pairing: &ValueComparison) -> String {
     match pairing.ratio() {
         None => "-".to_owned(),
         Some(1.0) => "=".to_owned(),
         Some(ratio) if (0.5..2.0).contains(&ratio) => {
             let percent = (ratio - 1.0) * 100.0;
-            // What differs is not shown as if it did not.
+            // A difference that rounds to 0 is still shown as a difference.
             let least = if percent < 0.0 { "> -0.1 %" } else { "< +0.1 %" };
             if percent.abs() < 0.05 { least.to_owned() } else { format!("{percent:+.1} %") }
         }
@@ -94,7 +94,7 @@ fn relative(pairing: &Pairing) -> String {
     }
 }
 
-/// The name of a value for people.
+/// The name of a value as text: without unit suffix and underscores.
 pub(crate) fn name(value: &str) -> String {
     let unit_less = value.strip_suffix("_ns").unwrap_or(value);
     unit_less
@@ -105,20 +105,12 @@ pub(crate) fn name(value: &str) -> String {
 }
 
 fn totals(comparison: &Comparison) -> String {
-    let mut table = columns(&["", "A", "B", "difference", ""], 1..5);
-    for pairing in comparison.totals.iter().filter(|pairing| pairing.values.iter().any(Option::is_some)) {
-        let [a, b, difference, relation] = texts(pairing, false);
-        table.add_row([name(pairing.value), a, b, difference, relation]);
-    }
-    for (what, pairing) in &comparison.rates {
-        if !matches!(pairing.value, "wire_bytes" | "packets") {
-            continue;
-        }
-        let [a, b, difference, relation] = texts(pairing, true);
-        let rate = if pairing.value == "wire_bytes" { "rate on the wire" } else { "packet rate" };
-        table.add_row([format!("{what} {rate}"), a, b, difference, relation]);
-    }
-    let mut text = format!("{}\n", table.trim_fmt());
+    let known = comparison.totals.iter().filter(|pairing| pairing.values.iter().any(Option::is_some));
+    let rates = comparison.rates.iter().filter(|(_, pairing)| matches!(pairing.value, "wire_bytes" | "packets"));
+    let rows = known
+        .map(|pairing| CompareRow::new("total", pairing))
+        .chain(rates.map(|(what, pairing)| CompareRow::rate(what, pairing)));
+    let mut text = format!("{}\n", columns_of_comparison("").text(rows));
     let [a, b] = comparison.windows_ns.map(|ns| span(ns.unsigned_abs()));
     if a != b {
         let _ = writeln!(text, "peaks are over {a} in A and over {b} in B");
@@ -127,15 +119,19 @@ fn totals(comparison: &Comparison) -> String {
 }
 
 fn pairs(comparison: &Comparison) -> String {
-    let what = if comparison.by == By::Rank { "ranks" } else { "endpoints" };
+    let what = if comparison.by == GroupBy::Rank { "ranks" } else { "endpoints" };
     let differ: Vec<_> = comparison
         .pairs
         .iter()
         .map(|pair| (pair, pair.values()))
-        .filter(|(_, values)| values.iter().any(|pairing| pairing.verdict != Verdict::Equal))
+        .filter(|(_, values)| values.iter().any(|pairing| pairing.verdict != ComparisonVerdict::Equal))
         .collect();
     if differ.is_empty() {
-        return format!("\nall {} pairs of {what} have sent the same\n", comparison.pairs.len());
+        let all = match comparison.pairs.len() {
+            1 => "the only pair".to_owned(),
+            count => format!("all {} pairs", group(count as u64)),
+        };
+        return format!("\n{all} of {what} sent the same\n");
     }
     let title =
         format!("{} of {} pairs of {what} differ", group(differ.len() as u64), group(comparison.pairs.len() as u64));
@@ -154,15 +150,15 @@ fn pairs(comparison: &Comparison) -> String {
         table.add_row(row);
     }
     let more = differ.len().saturating_sub(MOST);
-    let more = if more > 0 { format!("and {more} more; csv and json have all\n") } else { String::new() };
+    let more = if more > 0 { format!("and {more} more; --format csv or json lists all\n") } else { String::new() };
     format!("\n{}\n{more}", table.trim_fmt())
 }
 
 fn times(comparison: &Comparison) -> String {
-    let rows: Vec<&Times> =
+    let rows: Vec<&LatencyComparison> =
         comparison.times.iter().filter(|times| times.samples.iter().all(|count| *count > 0)).collect();
     if rows.is_empty() {
-        return "\nno time was measured in both\n".to_owned();
+        return "\nno times were measured in both runs\n".to_owned();
     }
     let header = [
         "times",
@@ -195,122 +191,173 @@ fn times(comparison: &Comparison) -> String {
         table.add_row(row);
     }
     let more = comparison.times.len().saturating_sub(rows.len().min(MOST));
-    let more = if more > 0 { format!("and {more} more; csv and json have all\n") } else { String::new() };
+    let more = if more > 0 { format!("and {more} more; --format csv or json lists all\n") } else { String::new() };
     format!("\n{}\n{more}", table.trim_fmt())
 }
 
 fn health(comparison: &Comparison) -> String {
-    let differ: Vec<&Pairing> = comparison.health.iter().filter(|pairing| pairing.verdict != Verdict::Equal).collect();
+    let differ: Vec<CompareRow<'_>> = comparison
+        .health
+        .iter()
+        .filter(|pairing| pairing.verdict != ComparisonVerdict::Equal)
+        .map(|pairing| CompareRow::new("health", pairing))
+        .collect();
     if differ.is_empty() {
         return "\nhealth: no count differs\n".to_owned();
     }
-    let mut table = columns(&["health", "A", "B", "difference", ""], 1..5);
-    for pairing in differ {
-        let [a, b, difference, relation] = texts(pairing, false);
-        table.add_row([name(pairing.value), a, b, difference, relation]);
-    }
-    format!("\n{}\n", table.trim_fmt())
+    format!("\n{}\n", columns_of_comparison("health").text(differ))
 }
 
-/// One row per value. Fields that do not belong to a section are empty.
-pub fn csv(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{COLUMNS}")?;
-    let mut row = |section: &str, labels: &str, value: &str, pairing: &Pairing, times: Option<&Times>| {
-        let number = |number: Option<f64>| number.map(|number| number.to_string()).unwrap_or_default();
-        let [a, b] = pairing.values.map(number);
-        let (difference, ratio) = (number(pairing.difference()), number(pairing.ratio()));
-        let samples =
-            times.map_or_else(|| ",".to_owned(), |times| format!("{},{}", times.samples[0], times.samples[1]));
-        let bounds = pairing
-            .bounds
-            .map(|bounds| bounds.map_or_else(|| ",".to_owned(), |b| format!("{},{}", b.low_ns, b.high_ns)));
-        let longer = number(times.and_then(|times| times.longer_in_b));
-        let verdict = pairing.verdict.name();
-        writeln!(
-            out,
-            "{section},{labels},{value},{a},{b},{difference},{ratio},{samples},{},{longer},{verdict}",
-            bounds.join(",")
+/// One value in both runs, with the times, the pair or the rank that it belongs to.
+pub(super) struct CompareRow<'a> {
+    section: &'static str,
+    /// The times that the row belongs to.
+    times: Option<&'a LatencyComparison>,
+    /// Sender and receiver of a pair's value, or the rank that is on another node.
+    pair: [Option<&'a Label>; 2],
+    value: String,
+    /// Of a rate: `mean` or `peak`.
+    rate: Option<&'a str>,
+    /// Nodes of a rank that is on another node in B.
+    nodes: Option<&'a [String; 2]>,
+    pairing: Cow<'a, ValueComparison>,
+}
+
+impl<'a> CompareRow<'a> {
+    fn new(section: &'static str, pairing: &'a ValueComparison) -> Self {
+        let (value, pairing) = (pairing.value.to_owned(), Cow::Borrowed(pairing));
+        Self { section, times: None, pair: [None; 2], value, rate: None, nodes: None, pairing }
+    }
+
+    fn rate(what: &'a str, pairing: &'a ValueComparison) -> Self {
+        Self { value: format!("{}_per_s_{what}", pairing.value), rate: Some(what), ..Self::new("rate", pairing) }
+    }
+
+    /// The name of the value in the terminal tables.
+    fn name(&self) -> String {
+        match (self.rate, self.pairing.value) {
+            (Some(what), "wire_bytes") => format!("{what} rate on the wire"),
+            (Some(what), _) => format!("{what} packet rate"),
+            (None, value) => name(value),
+        }
+    }
+
+    /// The text for A (0), B (1), their difference (2) or their relation (3).
+    fn text(&self, index: usize) -> String {
+        texts(&self.pairing, self.rate.is_some())[index].clone()
+    }
+
+    fn key(&self) -> Option<&'a LatencyKey> {
+        self.times.map(|times| &times.key)
+    }
+
+    /// Lower and upper end of the confidence interval of A (0) or B (1).
+    fn interval(&self, side: usize) -> Option<[u64; 2]> {
+        self.pairing.confidence_intervals[side].map(|bounds| [bounds.low_ns, bounds.high_ns])
+    }
+}
+
+const fn end(name: &'static str, meaning: &'static str) -> ColumnDescription {
+    ColumnDescription { name, column_type: ColumnType::Label, unit: Name, meaning }
+}
+
+/// A sender or receiver. The table has no column `job`, so traffic of no job is labeled as such
+/// instead of `unknown`, which is the label of unknown ranks.
+fn of_both(label: Option<&Label>) -> ColumnValue<'_> {
+    match label {
+        Some(label @ Label::NoJob) => ColumnValue::Text(label.to_string().into()),
+        label => label.map_or(ColumnValue::Missing, ColumnValue::from),
+    }
+}
+
+/// The columns of `compare`; `heading` is the one of the values in the terminal table.
+pub(super) fn columns_of_comparison<'a>(heading: &'static str) -> Table<CompareRow<'a>> {
+    Table::new("ibscope compare --format csv")
+        .column("section", Name, "`total`, `placement`, `rate`, `health`, `pair` or `latency`", |row: &CompareRow<'_>| row.section)
+        .column("interval", Name, "of a time: the measured interval; else empty", |row| row.key().map(|key| key.interval))
+        .column("verb", Name, "of a time: its verb; else empty", |row| row.key().map(|key| key.verb))
+        .column("from_bytes", Bytes, "of a time: its size class; else empty", |row| row.key().and_then(|key| key.from_bytes))
+        .values(end("src", "of a pair: the sender; of the placement: the rank; else empty"), |row| of_both(row.pair[0]))
+        .values(end("dst", "of a pair: the receiver; else empty"), |row| of_both(row.pair[1]))
+        .name(
+            "value",
+            "the name of the value, with its unit; `moved` for a rank that is on another node in B; `pairs_on_one_node` counts ordered pairs of ranks that share a node",
+            |row| Some(&row.value),
         )
-    };
-    for pairing in &comparison.totals {
-        row("total", NONE, pairing.value, pairing, None)?;
-    }
-    for moved in &comparison.placements.moved {
-        let labels = format!(",,,{},", moved.rank);
-        row("placement", &labels, "moved", &Pairing::differing("moved"), None)?;
-    }
-    for (what, pairing) in &comparison.rates {
-        row("rate", NONE, &format!("{}_per_s_{what}", pairing.value), pairing, None)?;
-    }
-    for pairing in &comparison.health {
-        row("health", NONE, pairing.value, pairing, None)?;
-    }
-    for pair in &comparison.pairs {
-        let labels = format!(",,,{},{}", pair.pair.0, pair.pair.1);
-        for pairing in pair.values() {
-            row("pair", &labels, pairing.value, &pairing, None)?;
-        }
-    }
-    for times in &comparison.times {
-        for pairing in &times.quantiles {
-            row("latency", &key_csv(&times.key), pairing.value, pairing, Some(times))?;
-        }
-    }
-    Ok(())
+        .shown_left(heading, CompareRow::name)
+        .column("a", OfValue, "the value in A", |row| row.pairing.values[0])
+        .shown("A", |row| row.text(0))
+        .column("b", OfValue, "the value in B", |row| row.pairing.values[1])
+        .shown("B", |row| row.text(1))
+        .column("difference", OfValue, "B minus A", |row| row.pairing.difference())
+        .shown("difference", |row| row.text(2))
+        .column("ratio", Ratio, "B divided by A", |row| row.pairing.ratio())
+        .shown("", |row| row.text(3))
+        .column("a_samples", Count, "of a time: times measured in A", |row| row.times.map(|times| times.samples[0]))
+        .column("b_samples", Count, "of a time: times measured in B", |row| row.times.map(|times| times.samples[1]))
+        .column("a_low", Nanoseconds, "of a time: lower end of the interval that holds the true quantile of A with 99 % confidence", |row| {
+            row.interval(0).map(|ends| ends[0])
+        })
+        .column("a_high", Nanoseconds, "upper end of the interval of A", |row| row.interval(0).map(|ends| ends[1]))
+        .column("b_low", Nanoseconds, "lower end of the interval of B", |row| row.interval(1).map(|ends| ends[0]))
+        .column("b_high", Nanoseconds, "upper end of the interval of B", |row| row.interval(1).map(|ends| ends[1]))
+        .column("longer_in_b", Ratio, "of a time: probability that a time of B is longer than one of A, 0 to 1", |row| {
+            row.times.and_then(|times| times.longer_in_b)
+        })
+        .column("verdict", Name, "see [two runs](report.md#two-runs)", |row| row.pairing.verdict.name())
+        .name("a_node", "of the placement: node of the rank in A; else empty", |row| row.nodes.map(|[a, _]| a.as_str()))
+        .name("b_node", "of the placement: node of the rank in B; else empty", |row| row.nodes.map(|[_, b]| b.as_str()))
 }
 
-/// One object with the rows of the csv by section.
+/// All values, section by section.
+fn rows(comparison: &Comparison) -> impl Iterator<Item = CompareRow<'_>> {
+    let totals = comparison.totals.iter().map(|pairing| CompareRow::new("total", pairing));
+    let moved = comparison.placements.moved.iter().map(|MovedRank { rank, nodes }| CompareRow {
+        section: "placement",
+        times: None,
+        pair: [Some(rank), None],
+        value: "moved".to_owned(),
+        rate: None,
+        nodes: Some(nodes),
+        pairing: Cow::Owned(ValueComparison::differing("moved")),
+    });
+    let rates = comparison.rates.iter().map(|(what, pairing)| CompareRow::rate(what, pairing));
+    let health = comparison.health.iter().map(|pairing| CompareRow::new("health", pairing));
+    let pairs = comparison.pairs.iter().flat_map(|pair| {
+        pair.values().into_iter().map(move |pairing| CompareRow {
+            section: "pair",
+            times: None,
+            pair: [Some(&pair.pair.0), Some(&pair.pair.1)],
+            value: pairing.value.to_owned(),
+            rate: None,
+            nodes: None,
+            pairing: Cow::Owned(pairing),
+        })
+    });
+    let times = comparison.times.iter().flat_map(|times| {
+        times
+            .quantiles
+            .iter()
+            .map(move |pairing| CompareRow { times: Some(times), ..CompareRow::new("latency", pairing) })
+    });
+    totals.chain(moved).chain(rates).chain(health).chain(pairs).chain(times)
+}
+
+/// Writes one csv row per value. Fields that do not apply to its section are empty.
+pub fn csv(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
+    columns_of_comparison("").csv(rows(comparison), out)
+}
+
+/// Writes one JSON object with the csv rows.
 pub fn json(comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
-    let value = |pairing: &Pairing| {
-        let [a, b] = pairing.values;
-        let mut object = json!({
-            "value": pairing.value, "a": a, "b": b, "difference": pairing.difference(), "ratio": pairing.ratio(),
-            "verdict": pairing.verdict.name(),
-        });
-        if pairing.bounds.iter().any(Option::is_some) {
-            let [a, b] = pairing.bounds.map(|bounds| bounds.map(|b| [b.low_ns, b.high_ns]));
-            (object["a_interval"], object["b_interval"]) = (json!(a), json!(b));
-        }
-        object
-    };
-    let all = |pairings: &[Pairing]| pairings.iter().map(value).collect::<Vec<Value>>();
-    let rates = comparison.rates.iter().map(|(what, pairing)| {
-        let mut object = value(pairing);
-        object["value"] = json!(format!("{}_per_s_{what}", pairing.value));
-        object
-    });
-    let pairs = comparison.pairs.iter().map(
-        |pair| json!({ "src": pair.pair.0.to_string(), "dst": pair.pair.1.to_string(), "values": all(&pair.values()) }),
-    );
-    let times = comparison.times.iter().map(|times| {
-        let mut object = key_json(&times.key);
-        // All pairs are together, of whatever job.
-        object.remove("job");
-        object.insert("samples".to_owned(), json!(times.samples));
-        object.insert("longer_in_b".to_owned(), json!(times.longer_in_b));
-        object.insert("quantiles".to_owned(), json!(all(&times.quantiles)));
-        object
-    });
-    let moved = comparison.placements.moved.iter();
-    let moved = moved.map(|MovedRank { rank, nodes: [a, b] }| json!({ "rank": rank.to_string(), "a": a, "b": b }));
-    let document = json!({
-        "schema": "ibscope compare",
-        "version": 1,
+    let members = json!({
         "a": comparison.names[0],
         "b": comparison.names[1],
-        "by": if comparison.by == By::Rank { "rank" } else { "endpoint" },
+        "by": comparison.by.name(),
         "confidence": 0.99,
         "windows_ns": comparison.windows_ns,
-        "placement": {
-            "ranks": comparison.placements.ranks,
-            "moved": moved.collect::<Vec<_>>(),
-            "pairs_on_one_node": comparison.placements.pairs_on_one_node,
-        },
-        "totals": all(&comparison.totals),
-        "rates": rates.collect::<Vec<_>>(),
-        "health": all(&comparison.health),
-        "pairs": pairs.collect::<Vec<_>>(),
-        "latencies": times.collect::<Vec<_>>(),
+        "ranks": comparison.placements.ranks,
+        "values": columns_of_comparison("").objects(rows(comparison)),
     });
-    writeln!(out, "{document:#}")
+    write_document(out, "ibscope compare", 2, members)
 }

@@ -1,15 +1,15 @@
-//! What is said of pairs whose messages the capture does not hold in full: symbols beside the numbers, and what they mean.
+//! Symbols, sentences and lists that mark pairs with an incomplete capture in terminal output.
 
-use super::units::{counted, group};
+use super::units::count_of;
 use crate::analysis::Label;
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::Matrix;
 use crate::model::profile::{CoverageState, PairCoverage};
 
-/// Pairs whose missing packets and messages are listed.
+/// Maximum number of pairs in the list of missing packets and messages.
 const MOST_PAIRS: usize = 10;
 
-/// What stands before a number in a table; nothing before those that are complete.
+/// The symbol before a number in a table; empty for complete pairs.
 pub(crate) const fn symbol(state: CoverageState) -> &'static str {
     match state {
         CoverageState::Complete => "",
@@ -19,28 +19,28 @@ pub(crate) const fn symbol(state: CoverageState) -> &'static str {
     }
 }
 
-/// What a state means for the numbers.
+/// The name of a state, and its meaning for the numbers.
 pub(crate) const fn meaning(state: CoverageState) -> &'static str {
     match state {
         CoverageState::Complete => "complete: no packet is missing",
         CoverageState::Incomplete => "incomplete: packets or messages are missing, so the numbers are lower bounds",
         CoverageState::Sampled => "sampled: the mirror sampled the packets, so the numbers are those of the sample",
-        CoverageState::Unknown => "unknown: whether packets are missing is unknown",
+        CoverageState::Unknown => "unknown: packets may be missing, but the capture cannot show whether they are",
     }
 }
 
-/// A sentence for each state that is not complete, and nothing where all is complete.
+/// One sentence per state other than complete; none if all pairs are complete.
 pub(crate) fn sentences(states: &States) -> Vec<String> {
     if let Some(state) = states.of_all().filter(|state| *state != CoverageState::Complete) {
         return vec![format!("Coverage of all pairs is {}.", meaning(state))];
     }
     states
         .incomplete()
-        .map(|(state, count)| format!("{} {} ({}).", symbol(state), meaning(state), counted(count, "pair")))
+        .map(|(state, count)| format!("{} {} ({}).", symbol(state), meaning(state), count_of(count, "pair")))
         .collect()
 }
 
-/// What is known to be missing of pairs, the most first: a line each.
+/// One line per pair with known missing packets or messages, the most first.
 pub(crate) fn missing(matrix: &Matrix) -> Vec<String> {
     let mut rows: Vec<(&Label, &Label, PairCoverage)> = matrix
         .rows()
@@ -53,15 +53,15 @@ pub(crate) fn missing(matrix: &Matrix) -> Vec<String> {
     };
     let mut lines: Vec<String> = rows.iter().take(MOST_PAIRS).map(line).collect();
     if let Some(more) = rows.len().checked_sub(MOST_PAIRS).filter(|more| *more > 0) {
-        lines.push(format!("and {} more pairs", group(more as u64)));
+        lines.push(format!("and {}", count_of(more as u64, "more pair")));
     }
     lines
 }
 
-/// What is missing, in words.
+/// The missing packets and messages: `3 packets, 1 message`.
 fn counts(coverage: &PairCoverage) -> String {
     let parts = [(coverage.missing_packets, "packet"), (coverage.missing_messages, "message")];
     let parts: Vec<String> =
-        parts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| counted(count, what)).collect();
+        parts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| count_of(count, what)).collect();
     parts.join(", ")
 }

@@ -1,18 +1,19 @@
-//! Renderings of a profile's numbers: terminal, csv, JSON, figures, pages, traces. In: what [`crate::analysis`] computes. Out: text and drawings.
-//! Each module writes in its own form and adds nothing.
+//! Output: terminal text, csv, JSON, figures, HTML pages and trace files.
+//!
+//! In: the results of [`crate::analysis`]. Out: text and drawings. Rendering computes no new
+//! results; it only formats them.
 
 pub mod collectives;
 mod columns;
 pub mod compare;
 mod coverage;
 pub mod crosscheck;
-pub mod csv;
 pub mod figure;
 pub mod health;
 pub mod html;
-pub mod json;
 pub mod latency;
 pub mod live;
+pub mod matrix;
 pub mod matrix_note;
 pub mod messages;
 pub mod packets;
@@ -21,39 +22,83 @@ pub mod ranks;
 pub mod rates;
 mod scale;
 pub mod summary;
+mod table;
 pub mod text;
 pub mod theoretical_minimum;
 pub mod trace;
+mod trust;
 mod units;
 
 use crate::analysis::AnalysisError;
+use crate::model::column::TableDescription;
+use crate::model::message_table::messages_table;
 
-/// What stands in the place of a table that MPI messages would fill.
-const NOT_LOOKED_FOR: &str = "MPI messages were not looked for: the profile was written by `analyze --no-mpi`\n";
+/// Printed instead of a table of MPI results for a profile without MPI analysis.
+const NOT_LOOKED_FOR: &str = "MPI messages were not analyzed: the profile was written by `analyze --no-mpi`\n";
 
-/// A rendering that is not possible.
+/// The column descriptions of every csv output, each under the command that writes it.
+#[must_use]
+pub fn column_tables() -> Vec<TableDescription> {
+    vec![
+        matrix::matrix_table().describe(),
+        matrix::timeline_table().describe(),
+        messages_table().describe(),
+        packets::packets_table().describe(),
+        summary::facts_table().describe(),
+        ranks::rank_map_table().describe(),
+        collectives::pairs_table().describe(),
+        rates::bins_table().describe(),
+        rates::peaks_table().describe(),
+        rates::sizes_table(rates::SizeHeadings::default()).describe(),
+        phases::phases_table().describe(),
+        phases::matrices_table().describe(),
+        phases::operations_table().describe(),
+        latency::latencies_table(0, false).describe(),
+        latency::buckets_table(false).describe(),
+        latency::columns_of_surface(false).describe(),
+        latency::columns_of_time_series(false).describe(),
+        theoretical_minimum::columns(false).describe(),
+        health::connections_table().describe(),
+        health::columns_of_links().describe(),
+        health::columns_of_time_series().describe(),
+        health::columns_of_pauses().describe(),
+        compare::columns_of_comparison("").describe(),
+        crosscheck::columns_of_pairs().describe(),
+        crosscheck::unidentified_table().describe(),
+        crosscheck::differences_table().describe(),
+        crosscheck::clocks_table().describe(),
+        crosscheck::delays_table().describe(),
+        crosscheck::calls_table().describe(),
+        crosscheck::one_sided_table().describe(),
+        crosscheck::columns_of_sums().describe(),
+    ]
+}
+
+/// The reasons why an output cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
-    /// The profile has no such numbers.
+    /// The analysis failed.
     #[error(transparent)]
     Analysis(#[from] AnalysisError),
     /// There are no times to draw.
     #[error(
-        "there is no time to draw{}: {}; `ibscope latency` without a figure shows what there is",
+        "no times to draw{}: {}; `ibscope latency` without a figure lists the times that were measured",
         interval.map(|name| format!(" of the interval `{name}`")).unwrap_or_default(),
-        latency::takes(*interval)
+        latency::requirements(*interval)
     )]
     EmptyTimes {
-        /// Name of the interval, where one is meant.
+        /// Name of the interval, if one was selected.
         interval: Option<&'static str>,
     },
-    /// Nobody looked for times.
+    /// The analysis did not measure times.
     #[error("{}", latency::NOT_MEASURED)]
     NotMeasured,
-    /// No packet was sent again.
-    #[error("no packet was sent again, so there are no retransmissions to draw; `ibscope timeline` draws the traffic")]
+    /// The captures hold no retransmission.
+    #[error(
+        "no packet was retransmitted, so there are no retransmissions to draw; `ibscope timeline` draws the traffic"
+    )]
     NoRetransmissions,
-    /// There is nothing to draw.
+    /// The captures hold no traffic to draw.
     #[error("there is no traffic to draw")]
     Empty,
     /// The figure could not be drawn.

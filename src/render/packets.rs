@@ -1,87 +1,82 @@
-//! Packets one by one: a table for people, csv and JSON lines for programs.
+//! Single packets as terminal lines, csv and JSON lines.
 
+pub use super::table::LineFormat;
+use super::table::{RowWriter, Table};
 use crate::model::InspectedPacket;
+use crate::model::column::ColumnUnit::{Bytes, Name, Number, Timestamp};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// How packets are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// Aligned columns, endpoints by name where they have one, time from the first packet.
-    Table,
-    /// `frame,time_ns,src,dst,opcode,dest_qp,psn,wire_bytes,captured_bytes,payload_bytes,icrc`.
-    Csv,
-    /// One object per line with the same fields.
-    Json,
+/// The columns of packets.
+pub(super) fn packets_table() -> Table<InspectedPacket> {
+    Table::new("ibscope inspect --format csv")
+        .column("frame", Number, "number of the packet's record in its capture, from 1", |packet: &InspectedPacket| {
+            packet.frame
+        })
+        .column("time_ns", Timestamp, "capture time; empty where the record has none", |packet| packet.time_ns)
+        .column("src", Name, "endpoint of the sender", |packet| packet.src.to_string())
+        .column("dst", Name, "endpoint of the receiver", |packet| packet.dst.to_string())
+        .column("opcode", Name, "opcode name of the InfiniBand specification", |packet| packet.opcode.to_string())
+        .column("dest_qp", Number, "queue pair of the receiver", |packet| packet.dest_qp.value())
+        .column("psn", Number, "packet sequence number", |packet| packet.psn.value())
+        .column("wire_bytes", Bytes, "length of the packet, from LRH to VCRC or the whole Ethernet frame", |packet| {
+            packet.wire_bytes
+        })
+        .column("captured_bytes", Bytes, "bytes of the packet that are in the capture", |packet| packet.captured_bytes)
+        .column(
+            "payload_bytes",
+            Bytes,
+            "payload: bytes after the BTH and extension headers, without pad and ICRC",
+            |packet| packet.payload_bytes,
+        )
+        .column("icrc", Name, "result of the check of the ICRC", |packet| packet.icrc.name())
 }
 
-/// A stream of lines.
-pub struct Lines<'a> {
-    form: Form,
+/// Writes packets as a stream of lines.
+pub struct PacketLines<'a> {
     names: &'a BTreeMap<Endpoint, String>,
-    out: &'a mut dyn Write,
-    start_ns: Option<i64>,
+    rows: RowWriter<'a, InspectedPacket>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> PacketLines<'a> {
     /// Writes the header.
-    pub fn begin(form: Form, names: &'a BTreeMap<Endpoint, String>, out: &'a mut dyn Write) -> io::Result<Self> {
-        match form {
-            Form::Table => writeln!(
-                out,
-                "{:>7} {:>13} {:>15} {:>15}  {:<30} {:>8} {:>8} {:>6} {:>7}  ICRC",
-                "frame", "time [s]", "source", "destination", "opcode", "dest QP", "PSN", "wire B", "payload"
-            )?,
-            Form::Csv => {
-                writeln!(out, "frame,time_ns,src,dst,opcode,dest_qp,psn,wire_bytes,captured_bytes,payload_bytes,icrc")?;
-            }
-            Form::Json => {}
-        }
-        Ok(Self { form, names, out, start_ns: None })
+    pub fn begin(form: LineFormat, names: &'a BTreeMap<Endpoint, String>, out: &'a mut dyn Write) -> io::Result<Self> {
+        let header = format!(
+            "{:>7} {:>13} {:>15} {:>15}  {:<30} {:>8} {:>8} {:>6} {:>7}  ICRC",
+            "frame", "time [s]", "source", "destination", "opcode", "dest QP", "PSN", "wire B", "payload"
+        );
+        Ok(Self { names, rows: RowWriter::begin(form, packets_table(), &header, out)? })
     }
 
-    /// Writes one packet.
-    pub fn packet(&mut self, packet: &InspectedPacket) -> io::Result<()> {
-        let InspectedPacket { frame, src, dst, opcode, wire_bytes, captured_bytes, payload_bytes, .. } = packet;
-        let (dest_qp, psn, icrc) = (packet.dest_qp.value(), packet.psn.value(), packet.icrc.name());
-        match self.form {
-            Form::Table => {
-                let (src, dst, opcode) = (self.name(src), self.name(dst), opcode.to_string());
-                let time = since_start(packet.time_ns, &mut self.start_ns);
-                writeln!(
-                    self.out,
-                    "{frame:>7} {time:>13} {src:>15} {dst:>15}  {opcode:<30} {dest_qp:>#8x} {psn:>8} {wire_bytes:>6} \
-                     {payload_bytes:>7}  {icrc}"
-                )
-            }
-            Form::Csv => {
-                let time = packet.time_ns.map(|time_ns| time_ns.to_string()).unwrap_or_default();
-                writeln!(
-                    self.out,
-                    "{frame},{time},{src},{dst},{opcode},{dest_qp},{psn},{wire_bytes},{captured_bytes},{payload_bytes},{icrc}"
-                )
-            }
-            Form::Json => {
-                let object = serde_json::json!({
-                    "frame": frame, "time_ns": packet.time_ns, "src": src.to_string(), "dst": dst.to_string(),
-                    "opcode": opcode.to_string(), "dest_qp": dest_qp, "psn": psn, "wire_bytes": wire_bytes,
-                    "captured_bytes": captured_bytes, "payload_bytes": payload_bytes, "icrc": icrc,
-                });
-                writeln!(self.out, "{object}")
-            }
-        }
+    /// Writes one packet; its time counts from `origin_ns`.
+    pub fn packet(&mut self, packet: &InspectedPacket, origin_ns: Option<i64>) -> io::Result<()> {
+        let names = self.names;
+        self.rows.write(packet, || line(packet, names, origin_ns))
     }
 
-    fn name(&self, endpoint: &Endpoint) -> String {
-        self.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string())
+    /// Writes what is still buffered.
+    pub fn finish(self) -> io::Result<()> {
+        self.rows.finish()
     }
 }
 
-/// Seconds since the first time that was shown.
-pub(crate) fn since_start(time_ns: Option<i64>, start_ns: &mut Option<i64>) -> String {
-    let Some(time_ns) = time_ns else { return "-".to_owned() };
-    let since = time_ns.saturating_sub(*start_ns.get_or_insert(time_ns));
+/// The terminal line of a packet.
+fn line(packet: &InspectedPacket, names: &BTreeMap<Endpoint, String>, origin_ns: Option<i64>) -> String {
+    let InspectedPacket { frame, wire_bytes, payload_bytes, .. } = packet;
+    let (dest_qp, psn, icrc) = (packet.dest_qp.value(), packet.psn.value(), packet.icrc.name());
+    let name = |endpoint: &Endpoint| names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string());
+    let (src, dst, opcode) = (name(&packet.src), name(&packet.dst), packet.opcode.to_string());
+    let time = since_start(packet.time_ns, origin_ns);
+    format!(
+        "{frame:>7} {time:>13} {src:>15} {dst:>15}  {opcode:<30} {dest_qp:>#8x} {psn:>8} {wire_bytes:>6} {payload_bytes:>7}  {icrc}"
+    )
+}
+
+/// Formats seconds since `origin_ns`; `-` without a time.
+pub(crate) fn since_start(time_ns: Option<i64>, origin_ns: Option<i64>) -> String {
+    let Some((time_ns, origin_ns)) = time_ns.zip(origin_ns) else { return "-".to_owned() };
+    let since = time_ns.saturating_sub(origin_ns);
     let sign = if since < 0 { "-" } else { "" };
     let since = since.unsigned_abs();
     format!("{sign}{}.{:09}", since / 1_000_000_000, since % 1_000_000_000)

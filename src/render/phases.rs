@@ -1,14 +1,123 @@
-//! Phases as a table for people, csv and JSON.
+//! Phases as terminal table, csv and JSON.
 
-use crate::analysis::phases::{Phase, Phases};
+use crate::analysis::Label;
+use crate::analysis::matrix::MatrixCell;
+use crate::analysis::phases::{Phase, PhaseCollective, Phases};
+use crate::model::column::ColumnUnit::{Bytes, BytesPerSecond, Count, Flag, Name, Number, Ratio, Timestamp};
 use crate::render::columns::columns;
-use crate::render::csv;
-use crate::render::json::{by, values};
+use crate::render::table::groups::{self, HasCell, HasPair};
+use crate::render::table::{Table, write_document};
 use crate::render::units::{bytes, duration, group, seconds_since};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::{self, Write};
 
-/// A table for people: one line per phase, and one per pause.
+/// One pair in the matrix of a phase.
+pub(super) struct PhasePairRow<'a> {
+    number: u64,
+    phase: &'a Phase,
+    src: &'a Label,
+    dst: &'a Label,
+    cell: &'a MatrixCell,
+}
+
+impl HasPair for PhasePairRow<'_> {
+    fn pair(&self) -> Option<(&Label, &Label)> {
+        Some((self.src, self.dst))
+    }
+}
+
+impl HasCell for PhasePairRow<'_> {
+    fn cell(&self) -> &MatrixCell {
+        self.cell
+    }
+}
+
+/// A collective operation of a phase.
+pub(super) struct PhaseOperationRow<'a> {
+    number: u64,
+    phase: &'a Phase,
+    collective: &'a PhaseCollective,
+}
+
+/// The columns of `phases --view phases`.
+pub(super) fn phases_table() -> Table<Phase> {
+    Table::new("ibscope phases --view phases --format csv")
+        .column("from_ns", Timestamp, "start of the phase", |phase: &Phase| phase.from_ns)
+        .column("to_ns", Timestamp, "end of the phase, exclusive", |phase| phase.to_ns)
+        .column(
+            "messages",
+            Count,
+            "MPI messages where a library was detected, else transport messages",
+            Phase::messages,
+        )
+        .column("mpi_bytes", Bytes, "MPI length of the messages; empty where no MPI library was detected", |phase| {
+            phase.has_mpi.then(|| phase.bytes())
+        })
+        .column("payload_bytes", Bytes, "InfiniBand payload, without retransmissions", |phase| {
+            phase.traffic.payload_bytes
+        })
+        .column("wire_bytes", Bytes, "bytes of all packets on the wire", |phase| phase.traffic.wire_bytes)
+        .column("packets", Count, "all packets, with retransmissions", |phase| phase.traffic.packets)
+        .column("p2p_messages", Count, "MPI messages, point-to-point", |phase| phase.traffic.p2p_messages)
+        .column("collective_messages", Count, "MPI messages of collective operations", |phase| {
+            phase.traffic.collective_messages
+        })
+        .column("pairs", Count, "pairs with traffic", |phase| phase.matrix.cells.len() as u64)
+        .column("pattern", Name, "name of the communication pattern", |phase| phase.pattern.name.name())
+        .column(
+            "confidence",
+            Ratio,
+            "share of the pairs and of the traffic that is consistent with the pattern, 0 to 1",
+            |phase| phase.pattern.confidence,
+        )
+        .decimals(3)
+        .column("symmetric", Flag, "`true` if all pairs send both ways", |phase| phase.pattern.symmetric)
+        .list("collectives", Name, "collective operations that were observed, separated by `;`", |phase| {
+            phase.collectives.iter().map(|seen| seen.operation.as_str().into()).collect()
+        })
+        .column("wire_bytes_per_s", BytesPerSecond, "`wire_bytes` divided by the length of the phase", Phase::wire_rate)
+}
+
+/// The columns of `phases --view matrices`.
+pub(super) fn matrices_table<'a>() -> Table<PhasePairRow<'a>> {
+    Table::new("ibscope phases --view matrices --format csv")
+        .column("phase", Number, "number of the phase, from 1", |row: &PhasePairRow<'_>| row.number)
+        .column("from_ns", Timestamp, "start of the phase", |row| row.phase.from_ns)
+        .column("to_ns", Timestamp, "end of the phase, exclusive", |row| row.phase.to_ns)
+        .with(groups::cell)
+}
+
+/// The columns of `phases --view collectives`.
+pub(super) fn operations_table<'a>() -> Table<PhaseOperationRow<'a>> {
+    Table::new("ibscope phases --view collectives --format csv")
+        .column("phase", Number, "number of the phase, from 1", |row: &PhaseOperationRow<'_>| row.number)
+        .column("from_ns", Timestamp, "start of the phase", |row| row.phase.from_ns)
+        .column("to_ns", Timestamp, "end of the phase, exclusive", |row| row.phase.to_ns)
+        .name("operation", "a collective operation that was observed in the phase", |row| {
+            Some(&row.collective.operation)
+        })
+        .column("at_least_messages", Count, "messages of the operation that cannot have been in another phase", |row| {
+            row.collective.at_least
+        })
+}
+
+fn numbered(phases: &Phases) -> impl Iterator<Item = (u64, &Phase)> {
+    (1..).zip(&phases.phases)
+}
+
+fn pairs(phases: &Phases) -> impl Iterator<Item = PhasePairRow<'_>> {
+    numbered(phases).flat_map(|(number, phase)| {
+        phase.matrix.rows().map(move |(src, dst, cell)| PhasePairRow { number, phase, src, dst, cell })
+    })
+}
+
+fn operations(phases: &Phases) -> impl Iterator<Item = PhaseOperationRow<'_>> {
+    numbered(phases).flat_map(|(number, phase)| {
+        phase.collectives.iter().map(move |collective| PhaseOperationRow { number, phase, collective })
+    })
+}
+
+/// The terminal table: one line per phase, and one per pause between phases.
 #[must_use]
 pub fn table(phases: &Phases) -> String {
     if phases.phases.is_empty() {
@@ -18,14 +127,14 @@ pub fn table(phases: &Phases) -> String {
         "",
         "from [s]",
         "to [s]",
-        "lasted",
+        "duration",
         "messages",
         "bytes",
         "wire rate",
         "pattern",
         "",
         "collective",
-        "of these at least",
+        "at least",
     ];
     let mut table = columns(&header, [0, 1, 2, 3, 4, 5, 6, 8, 9]);
     let mut before_ns = None;
@@ -60,13 +169,13 @@ pub fn table(phases: &Phases) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// What is to be said of the phases.
+/// Notes on windows that are wider than requested.
 #[must_use]
 pub fn notes(phases: &Phases, wanted_ns: Option<i64>) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(wanted_ns) = wanted_ns.filter(|wanted_ns| phases.window_ns > *wanted_ns) {
         notes.push(format!(
-            "windows are {} wide, not {}: they are whole bins of the timeline, and at most 512",
+            "windows are {} wide instead of {}: a window is whole bins of the timeline, and there are at most 512 windows",
             duration(phases.window_ns),
             duration(wanted_ns)
         ));
@@ -74,99 +183,32 @@ pub fn notes(phases: &Phases, wanted_ns: Option<i64>) -> Vec<String> {
     notes
 }
 
-/// One row per phase.
+/// Writes one csv row per phase.
 pub fn csv(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "from_ns,to_ns,messages,mpi_bytes,payload_bytes,wire_bytes,packets,p2p_messages,collective_messages,pairs,pattern,confidence,symmetric,collectives"
-    )?;
-    for phase in &phases.phases {
-        let traffic = &phase.traffic;
-        let mpi_bytes = if phase.has_mpi { phase.bytes().to_string() } else { String::new() };
-        let collectives: Vec<&str> = phase.collectives.iter().map(|seen| seen.operation.as_str()).collect();
-        writeln!(
-            out,
-            "{},{},{},{mpi_bytes},{},{},{},{},{},{},{},{:.3},{},{}",
-            phase.from_ns,
-            phase.to_ns,
-            phase.messages(),
-            traffic.payload_bytes,
-            traffic.wire_bytes,
-            traffic.packets,
-            traffic.p2p_messages,
-            traffic.collective_messages,
-            phase.matrix.cells.len(),
-            phase.pattern.name.name(),
-            phase.pattern.confidence,
-            phase.pattern.symmetric,
-            collectives.join(" ")
-        )?;
-    }
-    Ok(())
+    phases_table().csv(&phases.phases, out)
 }
 
-/// `phase,from_ns,to_ns,src,dst` and the columns of `ibscope matrix`: a row for each pair that has sent something in a phase.
+/// Writes one csv row per phase and pair with traffic.
 pub fn matrices_csv(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "phase,from_ns,to_ns,src,dst,{}", csv::CELL_COLUMNS)?;
-    for (number, phase) in (1..).zip(&phases.phases) {
-        for (src, dst, cell) in phase.matrix.rows() {
-            writeln!(out, "{number},{},{},{}", phase.from_ns, phase.to_ns, csv::cell(src, dst, cell))?;
-        }
-    }
-    Ok(())
+    matrices_table().csv(pairs(phases), out)
 }
 
-/// `phase,from_ns,to_ns,operation,at_least_messages`: a row for each collective operation that was seen in a phase.
+/// Writes one csv row per phase and collective operation.
 pub fn collectives_csv(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "phase,from_ns,to_ns,operation,at_least_messages")?;
-    for (number, phase) in (1..).zip(&phases.phases) {
-        for seen in &phase.collectives {
-            writeln!(out, "{number},{},{},{},{}", phase.from_ns, phase.to_ns, seen.operation, seen.at_least)?;
-        }
-    }
-    Ok(())
+    operations_table().csv(operations(phases), out)
 }
 
-/// One object with everything, the matrices too.
+/// Writes one JSON object with the rows of all three csv views.
 pub fn json(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{:#}", value(phases))
-}
-
-/// The object that is written as JSON.
-fn value(phases: &Phases) -> Value {
-    let of_phase = |phase: &Phase| {
-        let traffic = &phase.traffic;
-        json!({
-            "from_ns": phase.from_ns,
-            "to_ns": phase.to_ns,
-            "messages": phase.messages(),
-            "mpi_bytes": phase.has_mpi.then(|| phase.bytes()),
-            "payload_bytes": traffic.payload_bytes,
-            "wire_bytes": traffic.wire_bytes,
-            "packets": traffic.packets,
-            "p2p_messages": traffic.p2p_messages,
-            "collective_messages": traffic.collective_messages,
-            "wire_bytes_per_s": phase.wire_rate(),
-            "pattern": {
-                "name": phase.pattern.name.name(),
-                "confidence": phase.pattern.confidence,
-                "symmetric": phase.pattern.symmetric,
-            },
-            "collectives": phase.collectives.iter().map(|seen| json!({
-                "operation": seen.operation,
-                "at_least_messages": seen.at_least,
-            })).collect::<Vec<_>>(),
-            "cells": phase.matrix.rows().map(|(src, dst, cell)| values(src, dst, cell)).collect::<Vec<_>>(),
-        })
-    };
-    json!({
-        "schema": "ibscope phases",
-        "version": 1,
+    let members = json!({
         "row": "sender",
         "column": "receiver",
-        "by": by(phases.by),
+        "by": phases.by.name(),
         "window_ns": phases.window_ns,
         "origin_ns": phases.origin_ns,
-        "phases": phases.phases.iter().map(of_phase).collect::<Vec<_>>(),
-    })
+        "phases": phases_table().objects(&phases.phases),
+        "matrices": matrices_table().objects(pairs(phases)),
+        "collectives": operations_table().objects(operations(phases)),
+    });
+    write_document(out, "ibscope phases", 2, members)
 }

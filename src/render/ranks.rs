@@ -1,27 +1,30 @@
-//! The rank map: which rank runs where, and what says so.
+//! The rank map as terminal table, csv and JSON: where each rank runs, and the evidence.
 
-use super::csv::quoted;
+use super::table::{ColumnValue, Table, write_document};
 use crate::analysis::libraries::{Libraries, libraries};
 use crate::model::Profile;
+use crate::model::column::ColumnUnit::{Count, Flag, Number, Prose};
+use crate::model::column::{ColumnDescription, ColumnType};
 use crate::model::profile::{RankRow, UnassignedRow};
 use crate::render::columns::columns;
-use crate::render::units::counted;
+use crate::render::units::count_of;
 use ibscope_parsers::Endpoint;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// Queue pairs that are listed per rank in the table.
+/// Maximum number of queue pairs per rank in the terminal table.
 const MAX_QUEUE_PAIRS: usize = 6;
 
-/// Endpoints that are listed per reason in the table.
+/// Maximum number of endpoints per reason in the terminal table.
 const MAX_ENDPOINTS: usize = 8;
 
-/// Queue pairs by endpoint and job.
+/// Queue pair numbers by endpoint and job.
 type Unassigned<'a> = BTreeMap<(&'a str, Option<u32>), Vec<u32>>;
 
-/// A table for people: one line per rank and endpoint, each job under a heading of its own, and queue pairs without a rank by the reason.
+/// The terminal table: one line per rank and endpoint, one table per job, then the queue pairs
+/// without a rank, grouped by reason.
 #[must_use]
 pub fn ranks_table(profile: &Profile) -> String {
     if profile.ranks.is_empty() && !profile.mpi_read {
@@ -30,7 +33,7 @@ pub fn ranks_table(profile: &Profile) -> String {
     let mut parts = Vec::new();
     if profile.ranks.is_empty() {
         parts.push(
-            "no rank is known: no message named one (is there MPI traffic in the capture, from its start?)\n"
+            "no rank is known: no message in the capture names one (does it hold MPI traffic from the start of the job?)\n"
                 .to_owned(),
         );
     }
@@ -48,7 +51,7 @@ pub fn ranks_table(profile: &Profile) -> String {
     parts.join("\n")
 }
 
-/// Queue pairs without a rank, by the reason.
+/// The queue pairs without a rank, grouped by reason.
 fn unassigned(profile: &Profile) -> String {
     let mut reasons: BTreeMap<&str, Unassigned<'_>> = BTreeMap::new();
     for row in &profile.unassigned {
@@ -56,17 +59,17 @@ fn unassigned(profile: &Profile) -> String {
         endpoints.entry((&row.endpoint, row.job)).or_default().push(row.qpn);
     }
     let count = profile.unassigned.len() as u64;
-    let mut text = format!("without a rank: {} with MPI traffic\n", counted(count, "queue pair"));
+    let mut text = format!("without a rank: {} with MPI traffic\n", count_of(count, "queue pair"));
     for (reason, endpoints) in reasons {
         let count = endpoints.values().map(Vec::len).sum::<usize>() as u64;
-        let _ = writeln!(text, "  {reason} ({}):", counted(count, "queue pair"));
+        let _ = writeln!(text, "  {reason} ({}):", count_of(count, "queue pair"));
         for ((endpoint, job), numbers) in endpoints.iter().take(MAX_ENDPOINTS) {
             let name = name(profile, endpoint).map(|name| format!(" {name}")).unwrap_or_default();
             let job = job.filter(|_| profile.jobs.len() > 1).map(|job| format!(", job {job}")).unwrap_or_default();
             let _ = writeln!(text, "    {endpoint}{name}{job}: {}", queue_pairs(numbers));
         }
         if let Some(more) = endpoints.len().checked_sub(MAX_ENDPOINTS).filter(|more| *more > 0) {
-            let _ = writeln!(text, "    and {}", counted(more as u64, "more endpoint"));
+            let _ = writeln!(text, "    and {}", count_of(more as u64, "more endpoint"));
         }
     }
     text
@@ -76,10 +79,10 @@ fn name<'a>(profile: &'a Profile, endpoint: &str) -> Option<&'a str> {
     profile.names.get(&endpoint.parse().ok()?).map(String::as_str)
 }
 
-/// What people are told of each rank.
+/// The columns of the terminal table.
 pub(crate) const COLUMNS: [&str; 7] = ["rank", "node", "endpoint", "queue pairs", "library", "evidence", "confidence"];
 
-/// A line of [`COLUMNS`] per rank and endpoint, of all jobs.
+/// One line of [`COLUMNS`] per rank and endpoint, for all jobs.
 pub(crate) fn lines(profile: &Profile) -> impl Iterator<Item = [String; COLUMNS.len()]> {
     let libraries = libraries(profile);
     let several = profile.jobs.len() > 1;
@@ -115,33 +118,108 @@ fn lines_of<'a>(
     })
 }
 
-/// `rank,endpoint,qpn,evidence,agreeing,disagreeing,job,inferred,reason`: what `--rankmap` reads. `qpn` is empty where the rank has
-/// all queue pairs of its endpoint, `rank` where the rank of a queue pair is unknown, for the `reason`.
-pub fn ranks_csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "rank,endpoint,qpn,evidence,agreeing,disagreeing,job,inferred,reason")?;
-    for row in &profile.ranks {
-        let RankRow { job, rank, endpoint, evidence, agreeing, disagreeing, inferred, .. } = row;
-        let qpn = row.qpn.map(|qpn| qpn.to_string()).unwrap_or_default();
-        let inferred = if *inferred { "yes" } else { "no" };
-        writeln!(out, "{rank},{endpoint},{qpn},{},{agreeing},{disagreeing},{job},{inferred},", quoted(evidence))?;
-    }
-    for UnassignedRow { job, endpoint, qpn, reason } in &profile.unassigned {
-        let job = job.map(|job| job.to_string()).unwrap_or_default();
-        writeln!(out, ",{endpoint},{qpn},,,,{job},,{}", quoted(reason))?;
-    }
-    Ok(())
+/// A rank at an endpoint or queue pair, or a queue pair without a rank.
+pub(super) enum RankMapRow<'a> {
+    Rank(&'a RankRow),
+    Unassigned(&'a UnassignedRow),
 }
 
-/// One object with the rows of the csv, and the jobs.
+impl<'a> RankMapRow<'a> {
+    const fn rank(&self) -> Option<&'a RankRow> {
+        match self {
+            Self::Rank(row) => Some(row),
+            Self::Unassigned(_) => None,
+        }
+    }
+
+    const fn unassigned(&self) -> Option<&'a UnassignedRow> {
+        match self {
+            Self::Rank(_) => None,
+            Self::Unassigned(row) => Some(row),
+        }
+    }
+
+    fn endpoint(&self) -> &'a str {
+        match self {
+            Self::Rank(row) => &row.endpoint,
+            Self::Unassigned(row) => &row.endpoint,
+        }
+    }
+
+    const fn qpn(&self) -> Option<u32> {
+        match self {
+            Self::Rank(row) => row.qpn,
+            Self::Unassigned(row) => Some(row.qpn),
+        }
+    }
+
+    const fn job(&self) -> Option<u32> {
+        match self {
+            Self::Rank(row) => Some(row.job),
+            Self::Unassigned(row) => row.job,
+        }
+    }
+}
+
+/// The columns of `ranks`; `--rankmap` reads a csv file with these columns.
+pub(super) fn rank_map_table<'a>() -> Table<RankMapRow<'a>> {
+    let inferred = ColumnDescription {
+        name: "inferred",
+        column_type: ColumnType::Bool,
+        unit: Flag,
+        meaning: "`yes` (in JSON `true`) if no message names the rank and it was inferred from others; else `no`; empty without a rank",
+    };
+    Table::new("ibscope ranks --format csv")
+        .column("rank", Number, "rank in the `MPI_COMM_WORLD` of its job; empty where it is not known", |row: &RankMapRow<'_>| {
+            row.rank().map(|row| row.rank)
+        })
+        .name("endpoint", "where the rank runs", |row| Some(row.endpoint()))
+        .column("qpn", Number, "the queue pair, if the rank was assigned to that queue pair only", RankMapRow::qpn)
+        .name(
+            "evidence",
+            "`envelope`: messages name the rank; `cm`: the library's connection messages name it; `communicator`: inferred, see [Ranks](method.md#ranks); `rankmap`: given with `--rankmap`",
+            |row| row.rank().map(|row| row.evidence.as_str()),
+        )
+        .column("agreeing", Count, "messages on `MPI_COMM_WORLD` and connection messages of this process that named this rank", |row| {
+            row.rank().map(|row| row.agreeing)
+        })
+        .column("disagreeing", Count, "messages that named another rank", |row| row.rank().map(|row| row.disagreeing))
+        .column("job", Number, "number of the job, from 1; empty where it is not known", RankMapRow::job)
+        .values(inferred, |row| row.rank().map_or(ColumnValue::Missing, |row| ColumnValue::YesNo(row.inferred)))
+        .values(
+            ColumnDescription {
+                name: "reason",
+                column_type: ColumnType::Text,
+                unit: Prose,
+                meaning: "why the rank of the queue pair is not known",
+            },
+            |row| row.unassigned().map_or(ColumnValue::Missing, |row| ColumnValue::Text(row.reason.as_str().into())),
+        )
+}
+
+fn known(profile: &Profile) -> impl Iterator<Item = RankMapRow<'_>> {
+    profile.ranks.iter().map(RankMapRow::Rank)
+}
+
+fn without_rank(profile: &Profile) -> impl Iterator<Item = RankMapRow<'_>> {
+    profile.unassigned.iter().map(RankMapRow::Unassigned)
+}
+
+/// Writes one csv row per rank and endpoint or queue pair, and one per queue pair that has MPI
+/// traffic and no rank.
+pub fn ranks_csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    rank_map_table().csv(known(profile).chain(without_rank(profile)), out)
+}
+
+/// Writes one JSON object with the csv rows and the jobs.
 pub fn ranks_json(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    let document = json!({
-        "schema": "ibscope ranks",
-        "version": 1,
+    let table = rank_map_table();
+    let members = json!({
         "jobs": profile.jobs,
-        "ranks": profile.ranks,
-        "unassigned": profile.unassigned,
+        "ranks": table.objects(known(profile)),
+        "unassigned": table.objects(without_rank(profile)),
     });
-    writeln!(out, "{document:#}")
+    write_document(out, "ibscope ranks", 2, members)
 }
 
 fn queue_pairs(numbers: &[u32]) -> String {
@@ -155,7 +233,7 @@ fn queue_pairs(numbers: &[u32]) -> String {
     }
 }
 
-/// What says that a rank runs there, in words.
+/// Describes the evidence for a rank.
 pub(crate) fn evidence(row: &RankRow) -> String {
     let text = match row.evidence.as_str() {
         "envelope" => "messages name it",
@@ -164,8 +242,8 @@ pub(crate) fn evidence(row: &RankRow) -> String {
         "rankmap" => "rank map",
         other => other,
     };
-    let is_said = !row.inferred || text.starts_with("inferred");
-    if is_said { text.to_owned() } else { format!("{text} (inferred)") }
+    let is_complete = !row.inferred || text.starts_with("inferred");
+    if is_complete { text.to_owned() } else { format!("{text} (inferred)") }
 }
 
 #[cfg(test)]
@@ -174,7 +252,7 @@ mod tests {
     use crate::analysis::fixture::two_jobs;
 
     #[test]
-    fn csv_has_unassigned_queue_pairs_and_goes_back_as_it_is() {
+    fn csv_has_unassigned_queue_pairs_and_can_be_read_as_a_rank_map() {
         let mut out = Vec::new();
         ranks_csv(&two_jobs(), &mut out).unwrap();
         let expected = "rank,endpoint,qpn,evidence,agreeing,disagreeing,job,inferred,reason\n\

@@ -1,6 +1,7 @@
-//! Values -> colours, the same ones in figures and on terminals.
+//! Maps values to colors, the same in figures and on terminals.
 
-/// Viridis at equal distances, from its low to its high end. Light increases steadily: readable without colours too, and for every kind of colour vision.
+/// The viridis color map at nine equidistant points, low to high. Its lightness increases steadily,
+/// so it works in grayscale and for color-blind readers.
 pub(crate) const VIRIDIS: [Rgb; 9] = [
     (68, 1, 84),
     (71, 44, 122),
@@ -16,33 +17,35 @@ pub(crate) const VIRIDIS: [Rgb; 9] = [
 /// Red, green and blue.
 pub(crate) type Rgb = (u8, u8, u8);
 
-/// How values become colours.
+/// A mapping of values to positions on the color map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ColorScale {
-    /// Smallest value above 0.
+    /// The smallest value above 0.
     pub(crate) min: u64,
-    /// Largest value.
+    /// The largest value.
     pub(crate) max: u64,
-    /// Logarithmic from `min`, or linear from 0: a linear scale that starts elsewhere makes small differences look large.
+    /// True: logarithmic from `min`. False: linear from 0, because a linear scale that starts
+    /// elsewhere exaggerates small differences.
     pub(crate) log: bool,
 }
 
 impl ColorScale {
-    /// The scale for these values, logarithmic where they spread by more than a factor of 100; `None` where all are 0.
+    /// The scale for these values: logarithmic if they span more than a factor of 100, else linear.
+    /// `None` if all values are 0.
     pub(crate) fn new(values: impl Iterator<Item = u64> + Clone) -> Option<Self> {
         let values = values.filter(|&value| value > 0);
         let (min, max) = (values.clone().min()?, values.max()?);
         Some(Self { min, max, log: max / min > 100 || (max / min == 100 && max % min > 0) })
     }
 
-    /// Where a value lies between the ends of the scale, 0 to 1.
+    /// The position of a value on the scale, 0 to 1.
     pub(crate) fn share(&self, value: u64) -> f64 {
         let (value, min, max) = (value as f64, self.min as f64, self.max as f64);
         if self.log { (value / min).ln() / (max / min).ln() } else { value / max }
     }
 }
 
-/// Viridis at 0 to 1.
+/// The viridis color at a position from 0 to 1.
 pub(crate) fn viridis(share: f64) -> Rgb {
     let position = share.clamp(0.0, 1.0) * (VIRIDIS.len() - 1) as f64;
     let below = usize::try_from(position as i64).unwrap_or_default().min(VIRIDIS.len() - 2);
@@ -55,14 +58,15 @@ pub(crate) fn viridis(share: f64) -> Rgb {
     (mix(r0, r1), mix(g0, g1), mix(b0, b1))
 }
 
-/// True where black text is easier to read than white.
+/// True if black text has more contrast on this color than white text.
 pub(crate) fn is_light((red, green, blue): Rgb) -> bool {
     let [red, green, blue] = [red, green, blue].map(|part| (f64::from(part) / 255.0).powf(2.2));
-    // The luminance at which WCAG's contrast ratio to black equals that to white: (l + 0.05)² = 1.05 × 0.05.
+    // At this luminance l the WCAG contrast ratios to black and to white are equal:
+    // (l + 0.05)² = 1.05 × 0.05.
     0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179
 }
 
-/// The nearest of the 6 x 6 x 6 colours that nearly all terminals have.
+/// The index of the nearest color in the 6 x 6 x 6 color cube of 256-color terminals.
 pub(crate) fn terminal((red, green, blue): Rgb) -> u8 {
     const LEVELS: [u8; 6] = [0, 95, 135, 175, 215, 255];
     let nearest = |part: u8| (0..6u8).min_by_key(|level| LEVELS[usize::from(*level)].abs_diff(part)).unwrap_or(0);
@@ -86,17 +90,17 @@ mod tests {
     }
 
     #[test]
-    fn colours_go_from_dark_to_light() {
+    fn colors_go_from_dark_to_light() {
         assert_eq!(viridis(0.0), (68, 1, 84));
         assert_eq!(viridis(0.5), (33, 144, 141));
         assert_eq!(viridis(1.0), (253, 231, 37));
-        // Half of the way from the first to the second: (68 + 71) / 2, (1 + 44) / 2, (84 + 122) / 2.
+        // Halfway between the first two colors: (68 + 71) / 2, (1 + 44) / 2, (84 + 122) / 2.
         assert_eq!(viridis(1.0 / 16.0), (70, 23, 103));
         assert!(!is_light(viridis(0.0)) && is_light(viridis(1.0)));
     }
 
     #[test]
-    fn terminals_have_a_colour_near_each() {
+    fn terminals_have_a_color_near_each() {
         // 253, 231, 37 -> 255, 215, 0 = 16 + 36 * 5 + 6 * 4 + 0.
         assert_eq!(terminal(viridis(1.0)), 220);
         // 33, 144, 141 -> 0, 135, 135 = 16 + 6 * 2 + 2.

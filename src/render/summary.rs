@@ -1,88 +1,161 @@
-//! The facts of a summary for programs: csv and JSON. For people it is [`super::text::summary`].
+//! The summary as csv and JSON; [`super::text::summary`] has the terminal form.
 
+use super::table::{Table, write_document};
 use crate::analysis::health;
-use crate::analysis::rates::{DEFAULT_WINDOW_NS, VALUES, rates};
-use crate::analysis::totals::Totals;
-use crate::model::Profile;
-use crate::model::profile::Traffic;
-use serde_json::{Map, Value, json};
+use crate::analysis::rates::{
+    DEFAULT_WINDOW_NS, MESSAGES, MPI_BYTES, MPI_MESSAGES, PACKETS, PAYLOAD_BYTES, Rates, WIRE_BYTES, rates,
+};
+use crate::analysis::totals::ProfileTotals;
+use crate::model::column::ColumnUnit::{
+    self, Bytes, BytesPerSecond, Count, Name, Nanoseconds, PerSecond, Percent, Timestamp,
+};
+use crate::model::profile::{RetransmissionSums, Traffic};
+use crate::model::{Coverage, Health, Profile};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
-/// Names and values, in the order of the csv.
-fn facts(profile: &Profile) -> Vec<(String, Value)> {
-    let coverage = &profile.coverage;
-    let totals = Totals::of(profile);
-    let Totals { traffic, repeats, endpoints, stacks, .. } = &totals;
-    let ranks: BTreeSet<(u32, u32)> = profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
-    let mpi = |of: fn(&Traffic) -> u64| json!(totals.mpi(of));
-    let mut facts: Vec<(String, Value)> = [
-        ("inputs", json!(profile.inputs.len())),
-        ("first_time_ns", json!(coverage.first_time_ns)),
-        ("last_time_ns", json!(coverage.last_time_ns)),
-        ("records", json!(coverage.records)),
-        ("infiniband", json!(coverage.infiniband)),
-        ("other_frames", json!(coverage.other())),
-        ("not_decoded", json!(coverage.failed())),
-        ("decoded_percent", json!(coverage.decoded_percent())),
-        ("cut_short", json!(coverage.truncated)),
-        ("icrc_bad", json!(coverage.icrc_bad)),
-        ("vcrc_bad", json!(coverage.vcrc_bad)),
-        ("interface_drops", json!(coverage.interface_drops)),
-        ("mirror_copies", json!(coverage.mirror_copies)),
-        ("endpoints", json!(endpoints.len())),
-        ("ranks", json!(ranks.len())),
-        ("stacks", json!(stacks.iter().copied().collect::<Vec<_>>().join("; "))),
-        ("packets", json!(traffic.packets)),
-        ("wire_bytes", json!(traffic.wire_bytes)),
-        ("payload_bytes", json!(traffic.payload_bytes)),
-        ("messages", json!(traffic.messages)),
-        ("p2p_messages", mpi(|sums| sums.p2p_messages)),
-        ("p2p_mpi_bytes", mpi(|sums| sums.p2p_mpi_bytes)),
-        ("collective_messages", mpi(|sums| sums.collective_messages)),
-        ("collective_mpi_bytes", mpi(|sums| sums.collective_mpi_bytes)),
-        ("repeated_packets", json!(repeats.packets())),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into();
-    let rates = rates(profile, None, None, DEFAULT_WINDOW_NS).ok();
-    for (index, name) in VALUES.into_iter().enumerate() {
-        let known = rates.as_ref().filter(|rates| rates.total.known(index, 0).is_some());
-        let mean = known.map(|rates| rates.mean(rates.total.sums[index]));
-        let peak = known.map(|rates| rates.peak(rates.total.peaks[index]));
-        facts.push((format!("{name}_per_s_mean"), json!(mean)));
-        facts.push((format!("{name}_per_s_peak"), json!(peak)));
-    }
-    facts.push(("peak_window_ns".to_owned(), json!(rates.map(|rates| rates.window_ns))));
-    facts.extend(health::total(profile).into_iter().map(|(name, value)| (name.to_owned(), json!(value))));
-    facts
+/// The profile and the totals that the facts are computed from.
+pub(super) struct SummaryRow<'a> {
+    profile: &'a Profile,
+    totals: ProfileTotals<'a>,
+    rates: Option<Rates>,
+    health: Health,
+    retransmissions: RetransmissionSums,
 }
 
-/// `name,value`, a row for each. Times and rates that are not known are empty.
+impl<'a> SummaryRow<'a> {
+    fn of(profile: &'a Profile) -> Self {
+        let (health, retransmissions) = health::totals(profile);
+        let rates = rates(profile, None, None, DEFAULT_WINDOW_NS).ok();
+        Self { profile, totals: ProfileTotals::of(profile), rates, health, retransmissions }
+    }
+
+    const fn coverage(&self) -> &Coverage {
+        &self.profile.coverage
+    }
+
+    fn mpi(&self, of: fn(&Traffic) -> u64) -> Option<u64> {
+        self.totals.mpi(of)
+    }
+
+    /// The rates, if the value at `index` is known.
+    fn known(&self, index: usize) -> Option<&Rates> {
+        self.rates.as_ref().filter(|rates| rates.total.known(index, 0).is_some())
+    }
+
+    fn ranks(&self) -> u64 {
+        let ranks: BTreeSet<(u32, u32)> = self.profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
+        ranks.len() as u64
+    }
+}
+
+/// For each value: its index, the column names of its mean and peak rate, and their unit.
+const RATES: [(usize, &str, &str, ColumnUnit); 6] = [
+    (WIRE_BYTES, "wire_bytes_per_s_mean", "wire_bytes_per_s_peak", BytesPerSecond),
+    (PAYLOAD_BYTES, "payload_bytes_per_s_mean", "payload_bytes_per_s_peak", BytesPerSecond),
+    (PACKETS, "packets_per_s_mean", "packets_per_s_peak", PerSecond),
+    (MESSAGES, "messages_per_s_mean", "messages_per_s_peak", PerSecond),
+    (MPI_MESSAGES, "mpi_messages_per_s_mean", "mpi_messages_per_s_peak", PerSecond),
+    (MPI_BYTES, "mpi_bytes_per_s_mean", "mpi_bytes_per_s_peak", BytesPerSecond),
+];
+
+fn rate_columns(mut table: Table<SummaryRow<'_>>) -> Table<SummaryRow<'_>> {
+    for (index, mean, peak, unit) in RATES {
+        table = table
+            .column(mean, unit, "mean rate, as in `ibscope rates`", move |row| {
+                row.known(index).map(|rates| rates.mean(rates.total.sums[index]))
+            })
+            .column(peak, unit, "highest rate over the window", move |row| {
+                row.known(index).map(|rates| rates.peak(rates.total.peaks[index]))
+            });
+    }
+    table
+}
+
+/// The columns of `summary`; csv writes each as a row.
+pub(super) fn facts_table<'a>() -> Table<SummaryRow<'a>> {
+    Table::new("ibscope summary --format csv")
+        .column("inputs", Count, "captures that were read", |row: &SummaryRow<'_>| row.profile.inputs.len() as u64)
+        .column("first_time_ns", Timestamp, "smallest time of a record", |row| row.coverage().first_time_ns)
+        .column("last_time_ns", Timestamp, "largest time of a record", |row| row.coverage().last_time_ns)
+        .column(
+            "records",
+            Count,
+            "records of the captures: without a time window the sum of `infiniband`, `other_frames` and `not_decoded`",
+            |row| row.coverage().records,
+        )
+        .column("infiniband", Count, "records with a BTH", |row| row.coverage().infiniband)
+        .column("other_frames", Count, "frames that are not InfiniBand", |row| row.coverage().other())
+        .column("not_decoded", Count, "records that could not be decoded", |row| row.coverage().failed())
+        .column(
+            "decoded_percent",
+            Percent,
+            "share of the records that were decoded, which `--min-coverage` checks",
+            |row| row.coverage().decoded_percent(),
+        )
+        .column("truncated", Count, "InfiniBand packets that were not captured in full", |row| row.coverage().truncated)
+        .column("icrc_bad", Count, "packets with a wrong ICRC", |row| row.coverage().icrc_bad)
+        .column("vcrc_bad", Count, "packets with a wrong VCRC", |row| row.coverage().vcrc_bad)
+        .column("interface_drops", Count, "packets that the capturing interfaces report as dropped", |row| {
+            row.coverage().interface_drops
+        })
+        .column(
+            "mirror_copies",
+            Count,
+            "mirror copies: second observations of packets that appear twice in one file",
+            |row| row.coverage().mirror_copies,
+        )
+        .column("endpoints", Count, "endpoints with traffic", |row| row.totals.endpoints.len() as u64)
+        .column("ranks", Count, "ranks that are known", SummaryRow::ranks)
+        // A library name may contain a `;`, so this is not a list column.
+        .column("stacks", Name, "MPI libraries that were detected, separated by `; `", |row| {
+            row.totals.stacks.iter().copied().collect::<Vec<_>>().join("; ")
+        })
+        .column("packets", Count, "all packets, with retransmissions", |row| row.totals.traffic.packets)
+        .column("wire_bytes", Bytes, "bytes of these packets on the wire", |row| row.totals.traffic.wire_bytes)
+        .column("payload_bytes", Bytes, "InfiniBand payload, without retransmissions", |row| {
+            row.totals.traffic.payload_bytes
+        })
+        .column("messages", Count, "transport messages", |row| row.totals.traffic.messages)
+        .column("p2p_messages", Count, "MPI messages, point-to-point; empty where no MPI library was detected", |row| {
+            row.mpi(|sums| sums.p2p_messages)
+        })
+        .column("p2p_mpi_bytes", Bytes, "MPI length of these messages", |row| row.mpi(|sums| sums.p2p_mpi_bytes))
+        .column(
+            "collective_messages",
+            Count,
+            "MPI messages of collective operations; empty where no MPI library was detected",
+            |row| row.mpi(|sums| sums.collective_messages),
+        )
+        .column("collective_mpi_bytes", Bytes, "MPI length of these messages", |row| {
+            row.mpi(|sums| sums.collective_mpi_bytes)
+        })
+        .column("retransmitted_packets", Count, "retransmissions, duplicate acknowledgements included", |row| {
+            row.totals.retransmissions.packets()
+        })
+        .with(rate_columns)
+        .column("peak_window_ns", Nanoseconds, "length of the window of the peaks", |row| {
+            row.rates.as_ref().map(|rates| rates.window_ns)
+        })
+        .counts(RetransmissionSums::COLUMNS, |row| row.retransmissions.values())
+        .counts(Health::COLUMNS, |row| row.health.values())
+}
+
+/// Writes csv with one `name,value` row per fact; unknown values are empty.
 pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "name,value")?;
-    for (name, value) in facts(profile) {
-        match value {
-            Value::Null => writeln!(out, "{name},")?,
-            // Names of libraries have no commas and no quotes.
-            Value::String(text) => writeln!(out, "{name},{text}")?,
-            value => writeln!(out, "{name},{value}")?,
-        }
-    }
-    Ok(())
+    facts_table().csv_transposed(&SummaryRow::of(profile), out)
 }
 
-/// One object with the same, the inputs, the ranks and the notes.
+/// Writes one JSON object with the facts, the inputs, the coverage, the ranks and the notes.
 pub fn json(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    let facts: Map<String, Value> = facts(profile).into_iter().collect();
-    let document = json!({
-        "schema": "ibscope summary",
-        "version": 1,
-        "facts": facts,
+    let members = json!({
+        "facts": facts_table().object(&SummaryRow::of(profile)),
         "inputs": profile.inputs,
         "coverage": profile.coverage,
+        "trust": profile.trust,
         "ranks": profile.ranks,
         "notes": profile.notes,
     });
-    writeln!(out, "{document:#}")
+    write_document(out, "ibscope summary", 2, members)
 }

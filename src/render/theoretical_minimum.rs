@@ -1,51 +1,128 @@
-//! Predicted against measured times as a table for people, csv and JSON.
+//! Measured times compared with the theoretical minimum latency: terminal table, csv and JSON.
 
-use super::latency::{LABELS, key_csv, key_job, key_json, labelled, number, time};
-use super::units::{bytes, duration, group};
-use crate::analysis::latency::Key;
-use crate::analysis::theoretical_minimum::Path;
+use super::latency::{ends, has_pairs};
+use super::table::groups::{self, HasKey, HasPair};
+use super::table::{Table, write_document};
+use super::units::{bytes, duration, group, time};
+use crate::analysis::Label;
+use crate::analysis::latency::LatencyKey;
+use crate::analysis::theoretical_minimum::FabricPath;
+use crate::model::column::ColumnUnit::{Count, Nanoseconds, Ratio};
 use crate::model::{Coverage, Histogram};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// A table for people, with what was assumed and how far stamps can be trusted; without rows, what is said of `nothing`.
+/// Measured times, and the path whose minimum they are compared with.
+pub(super) struct MinimumRow<'a> {
+    key: &'a LatencyKey,
+    times: &'a Histogram,
+    path: &'a FabricPath,
+    coverage: &'a Coverage,
+}
+
+impl HasPair for MinimumRow<'_> {
+    fn pair(&self) -> Option<(&Label, &Label)> {
+        ends(self.key)
+    }
+}
+
+impl HasKey for MinimumRow<'_> {
+    fn key(&self) -> &LatencyKey {
+        self.key
+    }
+}
+
+impl MinimumRow<'_> {
+    fn ratio(&self) -> Option<f64> {
+        self.path.ratio(self.key, self.times)
+    }
+
+    fn error_ns(&self) -> f64 {
+        self.path.error_ns(self.key, self.coverage)
+    }
+}
+
+/// The columns of `latency --link`.
+pub(super) fn columns<'a>(has_pairs: bool) -> Table<MinimumRow<'a>> {
+    Table::new("ibscope latency --link 100Gb/s --format csv")
+        .with(groups::key(has_pairs))
+        .column("samples", Count, "times that were measured", |row: &MinimumRow<'_>| row.times.samples())
+        .headed("samples")
+        .column(
+            "theoretical_minimum_ns",
+            Nanoseconds,
+            "the shortest time that the link and the switches allow",
+            |row| row.path.minimum_ns(row.key),
+        )
+        .decimals(1)
+        .headed("minimum")
+        .column("median_ns", Nanoseconds, "half of the times are shorter", |row| row.times.quantile(0.5))
+        .headed("median")
+        .column("standard_deviation_ns", Nanoseconds, "standard deviation of the times", |row| {
+            row.times.standard_deviation()
+        })
+        .decimals(1)
+        .headed("deviation")
+        .column(
+            "median_over_minimum",
+            Ratio,
+            "median divided by the theoretical minimum; empty where the minimum is 0",
+            MinimumRow::ratio,
+        )
+        .decimals(3)
+        .shown("median / minimum", |row| row.ratio().map_or_else(|| "-".to_owned(), format_ratio))
+        .column(
+            "error_ns",
+            Nanoseconds,
+            "uncertainty of the times, from the ticks and the errors of the clocks",
+            MinimumRow::error_ns,
+        )
+        .decimals(1)
+        .shown("error", |row| format!("+- {}", time(row.error_ns())))
+        .with(groups::job)
+}
+
+fn rows<'a>(
+    latencies: &'a BTreeMap<LatencyKey, Histogram>,
+    path: &'a FabricPath,
+    coverage: &'a Coverage,
+) -> impl Iterator<Item = MinimumRow<'a>> {
+    latencies.iter().map(move |(key, times)| MinimumRow { key, times, path, coverage })
+}
+
+/// The terminal table, with the assumptions about the path and the accuracy of the timestamps;
+/// `nothing` if there are no rows.
 #[must_use]
-pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Coverage, nothing: &str) -> String {
+pub fn table(
+    latencies: &BTreeMap<LatencyKey, Histogram>,
+    path: &FabricPath,
+    coverage: &Coverage,
+    nothing: &str,
+) -> String {
     if latencies.is_empty() {
         return nothing.to_owned();
     }
-    let header = ["samples", "floor", "median", "deviation", "median / floor", "error"];
-    let row = |key: &Key, times: &Histogram| {
-        vec![
-            group(times.samples()),
-            time(path.minimum_ns(key)),
-            time(times.quantile(0.5) as f64),
-            time(times.standard_deviation()),
-            path.ratio(key, times).map_or_else(|| "-".to_owned(), shown),
-            format!("+- {}", time(path.error_ns(key, coverage))),
-        ]
-    };
-    let table = labelled(latencies, &header, row);
-    let share = coverage.same_time as f64 * 100.0 / stamped(coverage).max(1) as f64;
-    let stamps = match coverage.same_time {
-        0 => "no record has the stamp of the one before it".to_owned(),
+    let table = columns(has_pairs(latencies)).text(rows(latencies, path, coverage));
+    let share = coverage.same_time as f64 * 100.0 / timestamped_records(coverage).max(1) as f64;
+    let timestamps = match coverage.same_time {
+        0 => "no record has the same timestamp as the one before".to_owned(),
         _ => format!(
-            "{share:.1} % of the records have the stamp of the one before; at most {} have one stamp, and at most {} follow behind the first of such, \
-             which take {} on this link",
-            group(coverage.same_time_most),
-            bytes(coverage.same_time_most_bytes),
+            "{share:.1} % of the records have the same timestamp as the one before; at most {} records share one timestamp, and the bytes after the first \
+             of them are at most {}, which take {} on this link",
+            group(coverage.same_time_longest_run),
+            bytes(coverage.same_time_longest_run_bytes),
             time(path.burst_ns(coverage))
         ),
     };
     let clocks = match path.clocks_ns {
         0 => String::new(),
-        ns => format!("; transits and MPI messages between inputs: their clocks may differ by {}", time(ns as f64)),
+        ns => format!("; for transits and MPI messages between inputs, the clocks may differ by {}", time(ns as f64)),
     };
     let switches = if path.hops == 1 { "switch" } else { "switches" };
     format!(
-        "{}\n\nfloor   links of {}, {} {switches} of {} each way, path MTU {}; the smallest message of each size, at the requester's port\n\
-         error   the clock ticks every {}; {stamps}{clocks}\n",
+        "{}\n\nminimum links of {}, {} {switches} of {} each way, path MTU {}; the smallest message of each size, at the requester's port\n\
+         error   the clock ticks every {}; {timestamps}{clocks}\n",
         table,
         path.speed.describe(),
         path.hops,
@@ -55,13 +132,13 @@ pub fn table(latencies: &BTreeMap<Key, Histogram>, path: &Path, coverage: &Cover
     )
 }
 
-/// Records whose stamps were looked at.
-const fn stamped(coverage: &Coverage) -> u64 {
+/// Number of records whose timestamps were examined.
+const fn timestamped_records(coverage: &Coverage) -> u64 {
     coverage.records.saturating_sub(coverage.outside_window)
 }
 
-/// A ratio to three digits.
-fn shown(ratio: f64) -> String {
+/// Formats a ratio with three significant digits.
+fn format_ratio(ratio: f64) -> String {
     match ratio {
         ratio if ratio < 10.0 => format!("{ratio:.2}"),
         ratio if ratio < 100.0 => format!("{ratio:.1}"),
@@ -69,64 +146,34 @@ fn shown(ratio: f64) -> String {
     }
 }
 
-/// Names and values of a row, in the order of the csv.
-fn values(key: &Key, times: &Histogram, path: &Path, coverage: &Coverage) -> [(&'static str, Option<f64>); 6] {
-    [
-        ("samples", Some(times.samples() as f64)),
-        ("floor_ns", Some(path.minimum_ns(key))),
-        ("median_ns", Some(times.quantile(0.5) as f64)),
-        ("standard_deviation_ns", Some(times.standard_deviation())),
-        ("ratio", path.ratio(key, times)),
-        ("error_ns", Some(path.error_ns(key, coverage))),
-    ]
-}
-
-/// `interval,verb,from_bytes,src,dst` and the values.
+/// Writes one csv row per histogram.
 pub fn csv(
-    latencies: &BTreeMap<Key, Histogram>,
-    path: &Path,
+    latencies: &BTreeMap<LatencyKey, Histogram>,
+    path: &FabricPath,
     coverage: &Coverage,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    writeln!(out, "{LABELS},samples,floor_ns,median_ns,standard_deviation_ns,ratio,error_ns,job")?;
-    for (key, times) in latencies {
-        let cell = |(name, value): (&str, Option<f64>)| match value {
-            None => String::new(),
-            Some(ratio) if name == "ratio" => format!("{ratio:.3}"),
-            Some(value) => number(value),
-        };
-        let values = values(key, times, path, coverage).map(cell).join(",");
-        writeln!(out, "{},{values},{}", key_csv(key), key_job(key))?;
-    }
-    Ok(())
+    columns(true).csv(rows(latencies, path, coverage), out)
 }
 
-/// One object with the rows of the csv, what was assumed, and what is known of the stamps.
+/// Writes one JSON object with the csv rows, the assumptions about the path, and the accuracy of
+/// the timestamps.
 pub fn json(
-    latencies: &BTreeMap<Key, Histogram>,
-    path: &Path,
+    latencies: &BTreeMap<LatencyKey, Histogram>,
+    path: &FabricPath,
     coverage: &Coverage,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let row = |(key, times): (&Key, &Histogram)| {
-        let mut object = key_json(key);
-        object.extend(values(key, times, path, coverage).map(|(name, value)| (name.to_owned(), json!(value))));
-        // A count, which is no time.
-        object.insert("samples".to_owned(), json!(times.samples()));
-        object
-    };
-    let document = json!({
-        "schema": "ibscope latency floors",
-        "version": 1,
+    let members = json!({
         "link": {
             "gbit_per_s": path.speed.gbit_per_s(), "hops": path.hops, "switch_ns": path.switch_ns, "mtu_bytes": path.mtu_bytes,
             "header_bytes": path.header_bytes,
         },
-        "stamps": {
-            "clock_ns": coverage.clock_ns, "records": stamped(coverage), "same_time": coverage.same_time,
-            "same_time_most": coverage.same_time_most, "same_time_most_bytes": coverage.same_time_most_bytes, "clocks_ns": path.clocks_ns,
+        "timestamps": {
+            "clock_ns": coverage.clock_ns, "records": timestamped_records(coverage), "same_time": coverage.same_time,
+            "same_time_longest_run": coverage.same_time_longest_run, "same_time_longest_run_bytes": coverage.same_time_longest_run_bytes, "clocks_ns": path.clocks_ns,
         },
-        "latencies": latencies.iter().map(row).collect::<Vec<_>>(),
+        "latencies": columns(true).objects(rows(latencies, path, coverage)),
     });
-    writeln!(out, "{document:#}")
+    write_document(out, "ibscope theoretical minimum", 2, members)
 }

@@ -1,81 +1,86 @@
-//! Messages as trace events (JSON), which Perfetto and other viewers open: one process per rank, messages as slices, and a flow from
-//! each sender's slice to its receiver's. Of a profile, which keeps sums: the rate at which each rank sent, as counters.
+//! Messages as JSON trace events for Perfetto and other viewers.
 //!
-//! The format is that of Chrome's "Trace Event Format". Its times are microseconds, which viewers read as floating point numbers, so they are told
-//! from the first packet, with three digits of nanoseconds. Slices of one track must not overlap: messages that do go to tracks of their own.
+//! In: messages, or a profile. Out: Chrome's "Trace Event Format", one process per rank. Each
+//! message is a slice at its sender, a slice at its receiver, and a flow between the two. A profile
+//! has no single messages, so it becomes counters: the rate at which each rank sent.
+//!
+//! The format's times are microseconds, which viewers parse as floating-point numbers. They are
+//! written relative to the first packet, with three decimal places, so that nanoseconds survive.
+//! Slices of one track must not overlap, so overlapping messages go to separate tracks.
 
 use super::RenderError;
-use super::messages::times;
 use super::units::{bytes, utc};
 use crate::analysis::matrix::Selection;
 use crate::analysis::timeline::timeline;
-use crate::analysis::{By, Label};
+use crate::analysis::{GroupBy, Label};
+use crate::model::message_table::times;
 use crate::model::{JobRank, MessageRow, Profile};
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The process of rank 0 of the first job; the others follow in their order, job by job. Viewers show the number beside the name, take 0 for the idle process, and a track of the
-/// same number for the main one.
+/// The process id of rank 0 of the first job; the other ranks follow in order, job by job. It is
+/// large because viewers treat process 0 as idle, and a track whose number equals the process id as
+/// the main thread.
 const FIRST_PID: u64 = 10_000;
-/// Behind all ranks of one job that there may be.
+/// The first process id of endpoints, above all ranks that a single job may have.
 const FIRST_ENDPOINT_PID: u64 = 1 << 25;
 
-/// Events of a message: a slice at each end, and both ends of the flow.
+/// Events per message: a slice at each end, and both ends of the flow.
 const EVENTS_OF_A_MESSAGE: u64 = 4;
 
-/// What has a process in the trace.
+/// The owner of a process in the trace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Process {
+enum TraceProcess {
     Rank(JobRank),
-    /// Its rank is not known.
+    /// An endpoint whose rank is not known.
     Endpoint(Endpoint),
 }
 
-/// Which end of its messages a track shows.
+/// The end of the messages that a track shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
+enum LaneDirection {
     Sends,
     Receives,
 }
 
 /// A track of slices that do not overlap.
-struct Lane {
+struct TraceLane {
     tid: u64,
-    /// Up to where it is taken, in nanoseconds since the epoch.
+    /// End of the last slice, in nanoseconds since the epoch.
     until_ns: i64,
 }
 
-/// What was written, and what was not.
+/// Counts of written and skipped messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
-    /// Messages, or values of counters.
+pub struct TraceCounts {
+    /// Messages or counter values that were written.
     pub shown: u64,
-    /// Messages beyond the most events that were wanted.
-    pub beyond: u64,
-    /// Messages of which no packet has a time.
+    /// Messages or counter values beyond the event limit.
+    pub over_limit: u64,
+    /// Messages without a timestamp.
     pub without_time: u64,
 }
 
-/// A trace that is written as it comes.
-pub struct Trace<'a> {
+/// Writes a trace as a stream.
+pub struct TraceWriter<'a> {
     out: &'a mut dyn Write,
     profile: &'a Profile,
     origin_ns: i64,
     most: u64,
     events: u64,
-    written: Written,
-    /// The process of rank 0 of each job.
+    counts: TraceCounts,
+    /// The process id of rank 0 of each job.
     pids: BTreeMap<u32, u64>,
     first_endpoint_pid: u64,
-    processes: BTreeMap<Process, u64>,
-    lanes: BTreeMap<(Process, End), Vec<Lane>>,
+    processes: BTreeMap<TraceProcess, u64>,
+    lanes: BTreeMap<(TraceProcess, LaneDirection), Vec<TraceLane>>,
     threads: u64,
 }
 
-impl<'a> Trace<'a> {
-    /// Writes the beginning. No more events than `most` are written.
+impl<'a> TraceWriter<'a> {
+    /// Writes the start of the document. The writer writes at most `most` events.
     pub fn begin(profile: &'a Profile, most: u64, out: &'a mut dyn Write) -> io::Result<Self> {
         let origin_ns = crate::analysis::origin_ns(profile, profile.timeline.first().map(|row| row.time_ns));
         let other = json!({
@@ -90,7 +95,7 @@ impl<'a> Trace<'a> {
             origin_ns,
             most,
             events: 0,
-            written: Written::default(),
+            counts: TraceCounts::default(),
             pids,
             first_endpoint_pid,
             processes: BTreeMap::new(),
@@ -103,32 +108,32 @@ impl<'a> Trace<'a> {
     pub fn message(&mut self, row: &MessageRow) -> io::Result<()> {
         let Some(connection) = self.profile.connections.get(row.connection as usize) else { return Ok(()) };
         let (Some(first), Some(last)) = times(row) else {
-            self.written.without_time += 1;
+            self.counts.without_time += 1;
             return Ok(());
         };
         if self.events.saturating_add(EVENTS_OF_A_MESSAGE) > self.most {
-            self.written.beyond += 1;
+            self.counts.over_limit += 1;
             return Ok(());
         }
         let last = last.max(first);
         let process = |rank: Option<u32>, endpoint| match row.job.zip(rank) {
-            Some((job, rank)) => Process::Rank(JobRank { job, rank }),
-            None => Process::Endpoint(endpoint),
+            Some((job, rank)) => TraceProcess::Rank(JobRank { job, rank }),
+            None => TraceProcess::Endpoint(endpoint),
         };
         let ends = [
-            (process(row.src_rank, connection.src), End::Sends),
-            (process(row.dst_rank, connection.dst), End::Receives),
+            (process(row.src_rank, connection.src), LaneDirection::Sends),
+            (process(row.dst_rank, connection.dst), LaneDirection::Receives),
         ];
         let names = [&ends[0].0, &ends[1].0].map(|process| self.name(process));
-        let id = self.written.shown;
+        let id = self.counts.shown;
         let identity = row.identity();
         let args = json!({
             "from": names[0], "to": names[1], "bytes": row.raw.length_bytes, "protocol": row.protocol(),
-            "moved_by": row.raw.moved.name(), "tag": identity.map(|identity| identity.tag),
+            "verb": row.raw.transfer_verb.lowercase_name(), "tag": identity.map(|identity| identity.tag),
             "context": identity.map(|identity| identity.context), "packets": row.raw.packets,
             "wire_bytes": row.raw.wire_bytes, "psn": row.raw.psn, "complete": row.raw.complete,
         });
-        let operation = row.operation().unwrap_or_else(|| row.raw.moved.name());
+        let operation = row.operation().unwrap_or_else(|| row.raw.transfer_verb.lowercase_name());
         let length = row.raw.length_bytes.map_or_else(String::new, |length| format!(" {}", bytes(length)));
         for (end, process) in [("s", &ends[0]), ("f", &ends[1])] {
             let (pid, tid) = self.lane(process, (first, last))?;
@@ -137,22 +142,23 @@ impl<'a> Trace<'a> {
             self.event(format_args!(
                 "{{\"ph\":\"X\",\"name\":{name},\"cat\":\"message\",\"ts\":{ts},\"dur\":{duration},\"pid\":{pid},\"tid\":{tid},\"args\":{args}}}"
             ))?;
-            // The arrow ends within the slice that it points to.
+            // The arrow must end inside the receiver's slice.
             let (ts, binds) = if end == "f" { (self.micros((last - 1).max(first)), ",\"bp\":\"e\"") } else { (ts, "") };
             self.event(format_args!(
                 "{{\"ph\":\"{end}\",\"id\":{id},\"name\":\"message\",\"cat\":\"message\",\"ts\":{ts},\"pid\":{pid},\"tid\":{tid}{binds}}}"
             ))?;
             self.events += EVENTS_OF_A_MESSAGE / 2;
         }
-        self.written.shown += 1;
+        self.counts.shown += 1;
         Ok(())
     }
 
-    /// Writes how fast each rank sent, from the profile's timeline.
+    /// Writes the send rate of each rank as counters, from the profile's timeline.
     pub fn counters(&mut self) -> Result<io::Result<()>, RenderError> {
         let profile = self.profile;
-        let timeline = timeline(profile, By::Rank, Selection::All, None)?;
-        let by = if timeline.bins.iter().any(|bin| bin.src.rank().is_some()) { By::Rank } else { By::Endpoint };
+        let timeline = timeline(profile, GroupBy::Rank, Selection::All, None)?;
+        let by =
+            if timeline.bins.iter().any(|bin| bin.src.rank().is_some()) { GroupBy::Rank } else { GroupBy::Endpoint };
         let timeline = self::timeline(profile, by, Selection::All, None)?;
         let mut sent: BTreeMap<(Label, i64), u64> = BTreeMap::new();
         for bin in timeline.bins {
@@ -175,13 +181,13 @@ impl<'a> Trace<'a> {
 
     fn counter(&mut self, src: &Label, time_ns: i64, wire_bytes_per_s: f64) -> io::Result<()> {
         if self.events >= self.most {
-            self.written.beyond += 1;
+            self.counts.over_limit += 1;
             return Ok(());
         }
         let process = match src {
-            Label::Rank(rank, _) => Process::Rank(*rank),
-            Label::Endpoint(endpoint, _) => Process::Endpoint(*endpoint),
-            // Several endpoints, which nothing tells apart here.
+            Label::Rank(rank, _) => TraceProcess::Rank(*rank),
+            Label::Endpoint(endpoint, _) => TraceProcess::Endpoint(*endpoint),
+            // The label stands for several endpoints, so it has no process.
             Label::Unknown(..) | Label::NoJob => return Ok(()),
         };
         let pid = self.process(&process)?;
@@ -191,39 +197,41 @@ impl<'a> Trace<'a> {
             "{{\"ph\":\"C\",\"name\":\"sent\",\"cat\":\"traffic\",\"ts\":{ts},\"pid\":{pid},\"tid\":0,\"args\":{args}}}"
         ))?;
         self.events += 1;
-        self.written.shown += 1;
+        self.counts.shown += 1;
         Ok(())
     }
 
-    /// Writes the end.
-    pub fn finish(self) -> io::Result<Written> {
+    /// Writes the end of the document.
+    pub fn finish(self) -> io::Result<TraceCounts> {
         writeln!(self.out, "\n]}}")?;
-        Ok(self.written)
+        Ok(self.counts)
     }
 
     fn event(&mut self, event: std::fmt::Arguments<'_>) -> io::Result<()> {
-        // The names of its process and track stand before it.
+        // The metadata of the process and track is always written before, so a comma is needed.
         write!(self.out, ",\n{event}")
     }
 
-    fn name(&self, process: &Process) -> String {
+    fn name(&self, process: &TraceProcess) -> String {
         match process {
-            Process::Rank(JobRank { rank, .. }) if self.profile.jobs.len() < 2 => format!("rank {rank}"),
-            Process::Rank(JobRank { job, rank }) => format!("job {job} rank {rank}"),
-            Process::Endpoint(endpoint) => {
+            TraceProcess::Rank(JobRank { rank, .. }) if self.profile.jobs.len() < 2 => format!("rank {rank}"),
+            TraceProcess::Rank(JobRank { job, rank }) => format!("job {job} rank {rank}"),
+            TraceProcess::Endpoint(endpoint) => {
                 self.profile.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string())
             }
         }
     }
 
-    /// The number of a process. Its name is written when it is met.
-    fn process(&mut self, process: &Process) -> io::Result<u64> {
+    /// The id of a process. Writes the name of a new process.
+    fn process(&mut self, process: &TraceProcess) -> io::Result<u64> {
         if let Some(pid) = self.processes.get(process) {
             return Ok(*pid);
         }
         let pid = match process {
-            Process::Rank(JobRank { job, rank }) => self.pids.get(job).copied().unwrap_or(FIRST_PID) + u64::from(*rank),
-            Process::Endpoint(_) => self.first_endpoint_pid + self.processes.len() as u64,
+            TraceProcess::Rank(JobRank { job, rank }) => {
+                self.pids.get(job).copied().unwrap_or(FIRST_PID) + u64::from(*rank)
+            }
+            TraceProcess::Endpoint(_) => self.first_endpoint_pid + self.processes.len() as u64,
         };
         let is_first = self.processes.is_empty();
         self.processes.insert(process.clone(), pid);
@@ -237,11 +245,12 @@ impl<'a> Trace<'a> {
         Ok(pid)
     }
 
-    /// A track of the process that is free from the first to the last of these moments.
-    fn lane(&mut self, of: &(Process, End), (first, last): (i64, i64)) -> io::Result<(u64, u64)> {
+    /// Process id and track id of a track that is free from `first` to `last`. Adds a track if none
+    /// is free.
+    fn lane(&mut self, of: &(TraceProcess, LaneDirection), (first, last): (i64, i64)) -> io::Result<(u64, u64)> {
         let pid = self.process(&of.0)?;
         let lanes = self.lanes.entry(of.clone()).or_default();
-        // The fullest of those that are free, so that few are needed.
+        // Best fit: the free track that ended last, so that fewer tracks are needed.
         let free = lanes.iter_mut().filter(|lane| lane.until_ns < first).max_by_key(|lane| lane.until_ns);
         if let Some(lane) = free {
             lane.until_ns = last;
@@ -249,10 +258,10 @@ impl<'a> Trace<'a> {
         }
         self.threads += 1;
         let tid = self.threads;
-        lanes.push(Lane { tid, until_ns: last });
+        lanes.push(TraceLane { tid, until_ns: last });
         let (what, order) = match of.1 {
-            End::Sends => ("sends", 0),
-            End::Receives => ("receives", 1_000_000),
+            LaneDirection::Sends => ("sends", 0),
+            LaneDirection::Receives => ("receives", 1_000_000),
         };
         let count = lanes.len();
         let args = json!({ "name": if count == 1 { what.to_owned() } else { format!("{what} {count}") } });
@@ -270,7 +279,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// The process of rank 0 of each job, and the first one behind all ranks.
+/// The process id of rank 0 of each job, and the first id for endpoints.
 fn pids(profile: &Profile) -> (BTreeMap<u32, u64>, u64) {
     let mut largest: BTreeMap<u32, u32> = BTreeMap::new();
     for row in &profile.ranks {
@@ -286,7 +295,7 @@ fn pids(profile: &Profile) -> (BTreeMap<u32, u64>, u64) {
     (pids, next.max(FIRST_ENDPOINT_PID))
 }
 
-/// Nanoseconds as microseconds, exactly.
+/// Formats nanoseconds as microseconds, exactly.
 fn micros(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     let ns = ns.unsigned_abs();

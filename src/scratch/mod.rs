@@ -1,13 +1,16 @@
-//! Scratch files and folders: a result is written beside its place and renamed into it when it is whole.
+//! Scratch files and folders: a result is written to a scratch path in the folder of its target,
+//! and renamed to the target when it is complete.
 //!
-//! In: the place that the user named. Out: a whole result in that place, or nothing. Invariant: whatever ends the command - an error, a panic, SIGINT,
-//! SIGTERM or SIGHUP - removes its scratch files; only SIGKILL and a crash leave `NAME.part-XXXXXX` behind. So every result that needs a scratch
-//! file gets it here, and every rename into place happens in [`Scratch::commit`].
+//! In: the target path that the user named. Out: a complete result at that path, or nothing.
+//!
+//! Invariant: whatever ends the command (an error, a panic, SIGINT, SIGTERM or SIGHUP) removes its
+//! scratch files. Only SIGKILL and a crash leave `NAME.part-XXXXXX` behind. Every result that needs
+//! a scratch file therefore gets it here, and [`Scratch::commit`] does every rename into place.
 
-mod place;
+mod path_resolution;
 pub mod signals;
 
-pub use place::{is_read_from, read_within, resolve};
+pub use path_resolution::{is_read_from, read_within, resolve};
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,26 +20,28 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Only the owner may look into a scratch folder.
+/// Only the owner may read a scratch folder.
 const FOR_OWNER: u32 = 0o700;
 
 /// The scratch files and folders of this process.
 ///
-/// The lock is held while one is made, renamed or removed, so that a signal finds each of them either here or done with.
+/// The lock is held while a scratch path is made, renamed or removed. A signal therefore finds each
+/// path either in this set or committed or removed.
 static ALL: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
-fn all() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+fn lock_scratch_paths() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A scratch file or folder. It is removed when this is dropped.
+/// A scratch file or folder, removed on drop.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// Makes a scratch file beside `place` and opens it. `mode` says who may read it, as far as the umask lets them.
+    /// Makes a scratch file in the folder of `place` and opens it. `mode` holds its permission
+    /// bits, which the umask may reduce.
     pub fn file(place: &Path, mode: u32) -> io::Result<(Self, File)> {
         Self::make(place, mode, |builder, folder| {
             let (file, path) = builder.tempfile_in(folder)?.keep().map_err(|error| error.error)?;
@@ -44,7 +49,7 @@ impl Scratch {
         })
     }
 
-    /// Makes a scratch folder beside `place`.
+    /// Makes a scratch folder in the folder of `place`.
     pub fn folder(place: &Path) -> io::Result<Self> {
         let made = Self::make(place, FOR_OWNER, |builder, folder| Ok((builder.tempdir_in(folder)?.keep(), ())));
         made.map(|(scratch, ())| scratch)
@@ -60,19 +65,20 @@ impl Scratch {
         let prefix = beside(place, "part");
         let mut builder = tempfile::Builder::new();
         builder.prefix(&prefix).permissions(Permissions::from_mode(mode));
-        let mut all = all();
+        let mut all = lock_scratch_paths();
         let (path, made) = make(&builder, folder)?;
         all.insert(path.clone());
         Ok((Self { path }, made))
     }
 
-    /// The scratch file or folder.
+    /// Path of the scratch file or folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A name beside `place` that ends as the name of this scratch does, and is as free.
+    /// A path in the folder of `place` with the random suffix of this scratch, so it is as unlikely
+    /// to exist.
     #[must_use]
     pub fn sibling(&self, place: &Path, what: &str) -> PathBuf {
         let name = self.path.to_string_lossy();
@@ -82,9 +88,9 @@ impl Scratch {
         place.with_file_name(name)
     }
 
-    /// Lets `put` rename what was written. A signal that comes meanwhile waits for the end of it.
+    /// Calls `put`, which renames the scratch path into place. A signal waits until `put` returns.
     pub fn commit<T>(self, put: impl FnOnce(&Path) -> T) -> T {
-        let all = all();
+        let all = lock_scratch_paths();
         let result = put(&self.path);
         drop(all);
         result
@@ -93,27 +99,29 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // After a signal this waits for the end of the process: the command is not to report that its scratch files are gone.
-        let mut all = all();
+        // After a signal the thread blocks here until the process ends, so that the command does
+        // not report an error about scratch files that are gone.
+        let mut all = lock_scratch_paths();
         remove(&self.path);
         all.remove(&self.path);
     }
 }
 
-/// `NAME.WHAT-`, the beginning of a name beside `NAME`.
+/// `NAME.WHAT-`: the start of a scratch name for `NAME`.
 fn beside(place: &Path, what: &str) -> OsString {
     let mut name = place.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{what}-"));
     name
 }
 
-/// The folder that a place is in.
+/// The folder that contains `place`.
 #[must_use]
 pub fn folder_of(place: &Path) -> &Path {
     place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Removes a scratch file or folder, if it is still there. A failure must not hide the error that led here.
+/// Removes a scratch file or folder that still exists. A failure must not hide the error that led
+/// here.
 fn remove(path: &Path) {
     /// The command may still be writing into its folder when a signal removes it.
     const TRIES: usize = 100;
@@ -149,7 +157,7 @@ mod tests {
         let (file, _) = Scratch::file(&place, 0o600).unwrap();
         drop(file);
         assert_eq!(names(folder.path()), [""; 0]);
-        assert!(all().iter().all(|path| !path.starts_with(folder.path())));
+        assert!(lock_scratch_paths().iter().all(|path| !path.starts_with(folder.path())));
     }
 
     #[test]

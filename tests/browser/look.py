@@ -164,7 +164,7 @@ class Page:
         return self.driver.execute_script(f"return echarts.getInstanceByDom(document.getElementById('{name}')).getOption().series.map(({{data}}) => data)")
 
     def end(self, found):
-        """What is to be said of every page."""
+        """The findings that every page has."""
         found["complaints"] = self.complaints()
         found["overflow"] = self.overflow()
         self.driver.quit()
@@ -281,7 +281,7 @@ def compared(path, folder):
         page.choose("compared-selection", selection)
         found["maps"][f"{by},{selection}"] = page.cells(f"#map-{'difference' if by == 'rank' else 'b'} canvas:last-child")
     page.choose("compared-by", "rank")
-    # What a person sees of a map: its colours, at the middle of each cell.
+    # What a person sees of a map: its colors, at the middle of each cell.
     page.choose("compared-scaling", "linear")
     page.choose("compared-unit", "wire-bytes")
     shade = """
@@ -292,10 +292,10 @@ def compared(path, folder):
         return Array.from({length: span}, (_, row) => Array.from({length: span}, (_, column) => pixel(row, column)));
     """
     found["shades"] = page.driver.execute_script(shade)
-    found["courses"] = {}
+    found["series"] = {}
     for rate in ["wire_bytes", "mpi_messages"]:
         page.choose("compared-rate", rate)
-        found["courses"][rate] = page.drawn("compared-rates")
+        found["series"][rate] = page.drawn("compared-rates")
     found["times"] = page.drawn("compared-times")
     rows = "return [...document.querySelectorAll('#compared-values tbody tr')].map(({dataset}) => [dataset.of, dataset.a, dataset.b, dataset.verdict])"
     found["first"] = page.driver.execute_script(rows)

@@ -1,21 +1,23 @@
-//! What becomes of captures: private files, and numbers that are those which the recorded program counted.
+//! Checks of fetched captures: they are private, and the analysis finds the numbers that the
+//! recorded program counted.
 
 use crate::jobs::SAMPLE;
-use crate::lab::{FIRST_LID, Lab};
+use crate::lab::{FIRST_LID, HookLab};
 use crate::tools;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Manifest and captures of a run belong to this user and group and to nobody else, and together they give what the recorded program counted.
-pub(crate) fn analysed(lab: &Lab, run: &Path, captures: usize, owner: (u32, u32)) {
+/// Checks that manifest and captures of a run belong to this user and group only, and that their
+/// analysis gives the numbers that the recorded program counted.
+pub(crate) fn check_run(lab: &HookLab, run: &Path, captures: usize, owner: (u32, u32)) {
     let manifest = run.join("manifest.json");
     let text = fs::read_to_string(&manifest).expect("manifest");
     let value: serde_json::Value = serde_json::from_str(&text).expect("json");
     let files = files(run);
     assert_eq!(files.len(), captures, "{text}");
     for file in files.iter().chain([&manifest]) {
-        private(file, owner);
+        check_private(file, owner);
     }
     let lids: Vec<u64> =
         value["ports"].as_array().expect("ports").iter().map(|port| port["lid"].as_u64().expect("lid")).collect();
@@ -24,10 +26,10 @@ pub(crate) fn analysed(lab: &Lab, run: &Path, captures: usize, owner: (u32, u32)
     let profile = lab.path().join("job.ibp");
     let manifest = manifest.display().to_string();
     tools::result(&["analyze", "--manifest", &manifest, "-o", profile.to_str().expect("path")], &files);
-    counted(&profile);
+    check_counts(&profile);
 }
 
-/// Captures that the manifest of a run names, which lie beside it.
+/// Paths of the captures in the manifest of a run, which are in the folder of the manifest.
 pub(crate) fn files(run: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(run.join("manifest.json")).expect("manifest");
     let value: serde_json::Value = serde_json::from_str(&text).expect("json");
@@ -35,22 +37,22 @@ pub(crate) fn files(run: &Path) -> Vec<PathBuf> {
     captures.iter().map(|capture| run.join(capture["file"].as_str().expect("file"))).collect()
 }
 
-/// Only its owner may read the file.
-pub(crate) fn private(file: &Path, owner: (u32, u32)) {
+/// Checks that only its owner can read a file.
+pub(crate) fn check_private(file: &Path, owner: (u32, u32)) {
     let metadata = fs::metadata(file).expect("file");
     let found = (metadata.permissions().mode() & 0o777, metadata.uid(), metadata.gid());
     assert_eq!(found, (0o600, owner.0, owner.1), "{}", file.display());
 }
 
-/// A profile of the whole job has what the recorded program counted.
-pub(crate) fn counted(profile: &Path) {
+/// Checks that the profile of a whole job has the numbers that the recorded program counted.
+pub(crate) fn check_counts(profile: &Path) {
     let truth = fs::read_to_string(tools::samples_folder().join(format!("{SAMPLE}.truth.csv"))).expect("truth");
     let mut truth: Vec<String> = truth.lines().skip(1).map(str::to_owned).collect();
     truth.sort();
     assert_eq!(by_rank(profile), truth);
 }
 
-/// `SRC,DST,MESSAGES,BYTES` of pairs of ranks that have any.
+/// `SRC,DST,MESSAGES,BYTES` of the pairs of ranks that have messages.
 pub(crate) fn by_rank(input: &Path) -> Vec<String> {
     let matrix = tools::result(&["matrix", "--by", "rank", "--format", "csv"], &[input]);
     let mut counted: Vec<String> = matrix

@@ -1,43 +1,43 @@
-//! Attacks of an unprivileged user on hooks that run: planted links and FIFOs, swapped folders,
-//! processes with a capture's arguments, changes in folders that root gives away. No file of root's
-//! changes, nobody reads another user's packets, nothing of the user's runs as root.
+//! Attacks of an unprivileged user on running hooks: planted links and FIFOs, swapped folders,
+//! processes with the arguments of a capture, changes in folders that root gave away. No file of
+//! root changes, nobody reads another user's packets, and no program of the user runs as root.
 
 use crate::cases::{NODELIST, hook, lab_as, starts};
 use crate::container::{Container, until};
 use crate::jobs::{SAMPLE, clean, install};
-use crate::lab::Lab;
-use crate::site::Site;
+use crate::lab::HookLab;
+use crate::site::SiteConfig;
 use crate::slurm::Hooks;
 use crate::tools;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A user of the cluster: Debian's `nobody`.
+/// A user of the cluster: `nobody` on Debian.
 pub(crate) const USER: u32 = 65_534;
-/// Who `SlurmUser` is where it is not root: made by Debian's slurm-wlm.
+/// `SlurmUser` if it is not root: a user that Debian's slurm-wlm creates.
 pub(crate) const SLURM: &str = "slurm";
-/// To whom captures are given: Debian's `daemon`.
+/// Owner of captures: `daemon` on Debian.
 pub(crate) const OWNER: u32 = 1;
 
 const PLANT: &str = include_str!("attacks/plant.pl");
 pub(crate) const SWAP: &str = include_str!("attacks/swap.pl");
 pub(crate) const FOLLOW: &str = include_str!("attacks/follow.pl");
 
-/// So many hooks are raced in a test run, and in `make soak`.
+/// Number of raced hooks in a test run, and in `make soak`.
 const RACES: u32 = 3;
 const MANY_RACES: u32 = 1000;
 
-/// Where captures go on nodes that users work on too: a folder in one that all may write to.
-const SHARED: Site = Site { captures: "captures/ibscope", ..Site::PLAIN };
-const SHARED_AND_GIVEN: Site = Site { capture: "owner = \"daemon:daemon\"", collect: "", ..SHARED };
+/// Capture folder on nodes that users work on too: in a folder that everyone may write to.
+const SHARED: SiteConfig = SiteConfig { captures: "captures/ibscope", ..SiteConfig::PLAIN };
+const SHARED_AND_GIVEN: SiteConfig = SiteConfig { capture: "owner = \"daemon:daemon\"", collect: "", ..SHARED };
 
-/// A program that an unprivileged user runs, until this is dropped.
-pub(crate) struct Thief(Child);
+/// A program that an unprivileged user runs, until this value is dropped.
+pub(crate) struct AttackProcess(Child);
 
-impl Thief {
+impl AttackProcess {
     fn words(user: u32, how: &[&str], script: &str, arguments: &[&str]) -> Vec<String> {
         let ids = [format!("--reuid={user}"), format!("--regid={user}")];
         let fixed = ["--clear-groups", "--pdeathsig=KILL"].into_iter().chain(how.iter().copied());
@@ -46,14 +46,14 @@ impl Thief {
         ["setpriv"].into_iter().chain(words).map(str::to_owned).collect()
     }
 
-    /// Starts it on this machine.
+    /// Starts the program on this machine.
     pub(crate) fn start(user: u32, how: &[&str], script: &str, arguments: &[&str]) -> Self {
         let words = Self::words(user, how, script, arguments);
         let mut command = Command::new(&words[0]);
         Self(command.args(&words[1..]).current_dir("/").stdin(Stdio::null()).spawn().expect("setpriv and perl"))
     }
 
-    /// Starts it in the lab.
+    /// Starts the program in the lab.
     fn start_in(container: &Container, user: u32, how: &[&str], script: &str, arguments: &[&str]) -> Self {
         let words = Self::words(user, how, script, arguments);
         Self(container.command(Path::new("/"), words).stdout(Stdio::null()).spawn().expect("nsenter"))
@@ -64,24 +64,23 @@ impl Thief {
     }
 }
 
-impl Drop for Thief {
+impl Drop for AttackProcess {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
     }
 }
 
-/// A file and a folder of root's that nobody else may touch, and a folder where thieves put what
-/// they get.
-pub(crate) struct Treasure {
+/// A file and a folder of root that nobody else may touch, and a folder for what attackers get.
+pub(crate) struct RootFiles {
     vault: PathBuf,
     pub(crate) loot: PathBuf,
 }
 
-/// No other file of the lab holds this text.
-const SECRET: &str = "a secret of root's that no thief may see";
+/// Text of the secret file. No other file of the lab contains it.
+const SECRET: &str = "a secret of root that no attacker may see";
 
-impl Treasure {
+impl RootFiles {
     pub(crate) fn lay(folder: &Path) -> Self {
         let (vault, loot) = (folder.join("vault"), folder.join("loot"));
         fs::DirBuilder::new().mode(0o700).create(&vault).expect("folder");
@@ -99,7 +98,7 @@ impl Treasure {
         self.vault.join("secret").display().to_string()
     }
 
-    /// The vault is as it was, and nobody has left any loot but notes.
+    /// Checks that the vault is unchanged, and that the loot folder has nothing but notes.
     pub(crate) fn is_untouched(&self, when: &str) {
         let names: Vec<_> =
             fs::read_dir(&self.vault).expect("vault").map(|entry| entry.expect("entry").file_name()).collect();
@@ -115,7 +114,7 @@ impl Treasure {
     }
 }
 
-/// Nothing below a folder holds the secret.
+/// Checks that no file below a folder contains the secret.
 fn is_nowhere_in(folder: &Path) {
     for entry in fs::read_dir(folder).expect("folder").map(|entry| entry.expect("entry").path()) {
         let metadata = fs::symlink_metadata(&entry).expect("metadata");
@@ -129,29 +128,29 @@ fn is_nowhere_in(folder: &Path) {
     }
 }
 
-/// Nothing below a folder belongs to root, whatever names a thief has left to what is there.
-pub(crate) fn holds_nothing_of_roots(folder: &Path) {
+/// Checks that nothing below a folder belongs to root, under any name.
+pub(crate) fn holds_nothing_of_root(folder: &Path) {
     for entry in fs::read_dir(folder).expect("folder").map(|entry| entry.expect("entry").path()) {
         let metadata = fs::symlink_metadata(&entry).expect("metadata");
         assert_ne!(metadata.uid(), 0, "root has written into a user's folder: {}", entry.display());
         if metadata.is_dir() {
-            holds_nothing_of_roots(&entry);
+            holds_nothing_of_root(&entry);
         }
     }
 }
 
-/// Makes a folder that others can write to.
+/// Creates a folder that others can write to.
 pub(crate) fn open(folder: &Path, mode: u32) {
     fs::create_dir_all(folder).expect("folder");
     fs::set_permissions(folder, fs::Permissions::from_mode(mode)).expect("mode");
 }
 
 /// A lab whose nodes users work on too.
-fn shared(user: &'static str, site: Site) -> (Lab, Treasure) {
+fn shared(user: &'static str, site: SiteConfig) -> (HookLab, RootFiles) {
     let lab = lab_as(user, site);
     lab.let_users_in();
     open(&lab.path().join("captures"), 0o1777);
-    let treasure = Treasure::lay(lab.path());
+    let treasure = RootFiles::lay(lab.path());
     (lab, treasure)
 }
 
@@ -163,22 +162,22 @@ pub(crate) fn attacks_on_hooks_of_slurms_user_fail() {
     attacked(SLURM);
 }
 
-fn attacked(user: &'static str) -> Lab {
+fn attacked(user: &'static str) -> HookLab {
     let (lab, treasure) = shared(user, SHARED);
     planted_captures_are_refused(&lab, &treasure);
     processes_of_users_are_left_alone(&lab);
-    folders_that_change_in_mid_job_are_refused(&lab, &treasure);
+    folders_that_change_during_a_job_are_refused(&lab, &treasure);
     raced(&lab, &treasure, RACES);
     lab
 }
 
-/// Captures that run, without what thieves run.
-fn real_captures(lab: &Lab) -> Vec<String> {
+/// Captures that run, without the processes of attackers.
+fn real_captures(lab: &HookLab) -> Vec<String> {
     lab.captures_running().into_iter().filter(|line| !line.starts_with("perl ")).collect()
 }
 
-/// The folder of the lab's captures, with what is in it.
-fn folder(lab: &Lab) -> PathBuf {
+/// Folder of the lab's captures.
+fn folder(lab: &HookLab) -> PathBuf {
     lab.path().join("captures/ibscope")
 }
 
@@ -188,21 +187,21 @@ fn remove(path: &Path) {
     assert!(removed.is_ok() || !path.exists(), "{}: {removed:?}", path.display());
 }
 
-/// Every name that a capture can get in the next minute is a link to a file of root's, or a FIFO
-/// with a reader.
-fn planted_captures_are_refused(lab: &Lab, treasure: &Treasure) {
+/// Every name that a capture can get in the next minute is a link to a file of root, or a FIFO with
+/// a reader.
+fn planted_captures_are_refused(lab: &HookLab, treasure: &RootFiles) {
     let captures = folder(lab);
     for (job, kind) in [(930, "links"), (931, "fifos")] {
         let (place, secret, loot) =
             (captures.display().to_string(), treasure.secret(), treasure.loot.display().to_string());
         let job_id = job.to_string();
         let words = [kind, &place, &secret, &loot, &job_id, "sink1a", "sink1b", "sink2a", "sink2b"];
-        let thief = Thief::start_in(&lab.container, USER, &[], PLANT, &words);
+        let thief = AttackProcess::start_in(&lab.container, USER, &[], PLANT, &words);
         until(Duration::from_secs(10), "the planted names", || {
             (fs::read_dir(&captures).is_ok_and(|names| names.count() == 61 * 8)).then_some(())
         });
-        let told = hook(lab, "prolog", job);
-        assert!(told.contains("ibscope belongs to user 65534"), "{told}");
+        let log_text = hook(lab, "prolog", job);
+        assert!(log_text.contains("ibscope belongs to user 65534"), "{log_text}");
         hook(lab, "epilog", job);
         assert_eq!((lab.switch_calls().len(), real_captures(lab).len()), (0, 0));
         drop(thief);
@@ -215,28 +214,28 @@ fn planted_captures_are_refused(lab: &Lab, treasure: &Treasure) {
 }
 
 /// A user runs a process with the arguments of a capture, and one that looks like a launch of it.
-fn processes_of_users_are_left_alone(lab: &Lab) {
+fn processes_of_users_are_left_alone(lab: &HookLab) {
     starts(lab, 935);
     let running = real_captures(lab);
     let line =
         running.iter().find(|line| line.contains("bin/ibdump -d") && !line.contains("/bin/sh")).expect("a capture");
     let words: Vec<&str> = line.split_whitespace().skip(1).collect();
     let mut thieves = [&[][..], &[": ibscope-launch; x"]]
-        .map(|before| Thief::start_in(&lab.container, USER, &[], "sleep 1000", &[before, &words].concat()));
+        .map(|before| AttackProcess::start_in(&lab.container, USER, &[], "sleep 1000", &[before, &words].concat()));
     until(Duration::from_secs(10), "the imitations", || {
         (lab.captures_running().len() == running.len() + thieves.len() && real_captures(lab).len() == running.len())
             .then_some(())
     });
-    let told = hook(lab, "epilog", 935);
-    assert!(told.contains("undone; manifest") && !told.contains("error: "), "{told}");
-    assert!(thieves.iter_mut().all(Thief::is_alive), "a user's process was ended: {told}");
+    let log_text = hook(lab, "epilog", 935);
+    assert!(log_text.contains("undone; manifest") && !log_text.contains("error: "), "{log_text}");
+    assert!(thieves.iter_mut().all(AttackProcess::is_alive), "a user's process was ended: {log_text}");
     drop(thieves);
     clean(lab);
 }
 
-/// A node restarts in mid-job and loses its capture folder. A user creates another one, in which
-/// the names of capture and log are links to a file of root's.
-fn folders_that_change_in_mid_job_are_refused(lab: &Lab, treasure: &Treasure) {
+/// A node reboots during the job and loses its capture folder. A user creates another one, in which
+/// the names of capture and log are links to a file of root.
+fn folders_that_change_during_a_job_are_refused(lab: &HookLab, treasure: &RootFiles) {
     let (captures, job) = (folder(lab), 940);
     starts(lab, job);
     let names: Vec<_> =
@@ -252,13 +251,13 @@ fn folders_that_change_in_mid_job_are_refused(lab: &Lab, treasure: &Treasure) {
         symlink(treasure.secret(), captures.join(name)).expect("link");
     }
     chown(&captures, Some(USER), Some(USER)).expect("owner");
-    let told = hook(lab, "epilog", job);
-    assert!(told.contains("left: sink1a") && told.contains("belongs to user 65534"), "{told}");
-    assert!(!told.contains(SECRET), "{told}");
+    let log_text = hook(lab, "epilog", job);
+    assert!(log_text.contains("not undone: sink1a") && log_text.contains("belongs to user 65534"), "{log_text}");
+    assert!(!log_text.contains(SECRET), "{log_text}");
     treasure.is_untouched("another folder of captures");
     is_nowhere_in(&lab.path().join("runs"));
-    assert!(names.iter().all(|name| captures.join(name).is_symlink()), "links of the user's are not root's to delete");
-    assert!(lab.mirrored().is_empty(), "the switches are restored all the same");
+    assert!(names.iter().all(|name| captures.join(name).is_symlink()), "root must not delete links of the user");
+    assert!(lab.mirrored().is_empty(), "the switches are restored nevertheless");
     remove(&captures);
     let undone = lab.capture(&["undo", "--job", &job.to_string()]);
     assert_eq!(undone.code, 0, "{}{}", undone.stdout, undone.stderr);
@@ -267,7 +266,7 @@ fn folders_that_change_in_mid_job_are_refused(lab: &Lab, treasure: &Treasure) {
 
 /// Changed and truncated journals: either the journal is refused, or the check of the switches
 /// finds the mirrors that it does not mention.
-fn damaged_journals_are_refused(lab: &Lab) {
+fn damaged_journals_are_refused(lab: &HookLab) {
     let job = 950;
     starts(lab, job);
     let mut journals = fs::read_dir(lab.path().join("state")).expect("state").map(|entry| entry.expect("entry").path());
@@ -283,17 +282,17 @@ fn damaged_journals_are_refused(lab: &Lab) {
         (format!("{count} zeros at its end"), [kept, &vec![0; count]].concat())
     });
     let ends: Vec<usize> = (1..=whole.len()).filter(|&end| whole[end - 1] == b'\n').take(3).collect();
-    let cuts = [0, 10, 1000, ends[0] - 1, ends[0], ends[1], ends[1] + 5, ends[2]];
-    let cut = cuts.map(|length| (format!("its first {length} bytes"), whole[..length].to_vec()));
-    let more = ("a line more".to_owned(), [&whole[..], b"garbage\n"].concat());
-    for (what, bytes) in flipped.into_iter().chain(zeros).chain(cut).chain([more]) {
+    let lengths = [0, 10, 1000, ends[0] - 1, ends[0], ends[1], ends[1] + 5, ends[2]];
+    let truncated = lengths.map(|length| (format!("its first {length} bytes"), whole[..length].to_vec()));
+    let more = ("an additional line".to_owned(), [&whole[..], b"garbage\n"].concat());
+    for (what, bytes) in flipped.into_iter().chain(zeros).chain(truncated).chain([more]) {
         fs::write(&path, bytes).expect("journal");
         let undone = lab.capture(&["undo", "--job", &job.to_string()]);
         assert_eq!(undone.code, 1, "{what}: {}{}", undone.stdout, undone.stderr);
-        let said = undone.stdout + &undone.stderr;
+        let printed = undone.stdout + &undone.stderr;
         assert!(
-            said.contains("undo the run by hand") || said.contains("lines of the journal are gone"),
-            "{what}: {said}"
+            printed.contains("undo the run by hand") || printed.contains("lines of the journal are missing"),
+            "{what}: {printed}"
         );
         assert_eq!(lab.mirrored().len(), 4, "{what}");
     }
@@ -303,7 +302,7 @@ fn damaged_journals_are_refused(lab: &Lab) {
 }
 
 /// While hooks run, a user swaps the capture folder for other folders, links and FIFOs.
-fn raced(lab: &Lab, treasure: &Treasure, races: u32) {
+fn raced(lab: &HookLab, treasure: &RootFiles, races: u32) {
     let (captures, items) = (folder(lab), lab.path().join("captures/items"));
     open(&items, 0o755);
     open(&items.join("folder"), 0o755);
@@ -312,15 +311,15 @@ fn raced(lab: &Lab, treasure: &Treasure, races: u32) {
     }
     remove(&captures);
     let words = [&captures, &items].map(|path| path.display().to_string());
-    let thief = Thief::start_in(&lab.container, USER, &[], SWAP, &[&words[0], treasure.vault(), &words[1]]);
+    let thief = AttackProcess::start_in(&lab.container, USER, &[], SWAP, &[&words[0], treasure.vault(), &words[1]]);
     let mut refused = 0;
     for race in 0..races {
         let job = 10_000 + race;
-        let told = hook(lab, "prolog", job);
-        // Once the folder is root's the thief has lost, until it is removed.
-        refused += u32::from(!told.contains("capturing"));
-        let told = hook(lab, "epilog", job);
-        assert!(!told.contains("left: "), "{told}");
+        let log_text = hook(lab, "prolog", job);
+        // Once the folder belongs to root, the attacker has lost until it is removed.
+        refused += u32::from(!log_text.contains("capturing"));
+        let log_text = hook(lab, "epilog", job);
+        assert!(!log_text.contains("not undone: "), "{log_text}");
         treasure.is_untouched("raced hooks");
         if fs::symlink_metadata(&captures).is_ok_and(|found| found.uid() == 0) {
             remove(&captures);
@@ -328,7 +327,7 @@ fn raced(lab: &Lab, treasure: &Treasure, races: u32) {
     }
     println!("{races} prologs, {refused} of them refused a folder");
     drop(thief);
-    holds_nothing_of_roots(&lab.path().join("captures"));
+    holds_nothing_of_root(&lab.path().join("captures"));
     remove(&captures);
     is_nowhere_in(&lab.path().join("runs"));
     clean(lab);
@@ -343,7 +342,7 @@ pub(crate) fn a_thousand_hooks_are_raced() {
 }
 
 /// The owner of captures follows root into the run folders and swaps every entry there: while hooks
-/// fetch captures, while a second try fetches the rest, and while Slurm runs the analysis.
+/// fetch captures, while a second attempt fetches the rest, and while Slurm runs the analysis.
 pub(crate) fn the_owner_of_captures_gains_nothing_by_following_root() {
     let (lab, treasure) = shared("root", SHARED_AND_GIVEN);
     followed(&lab, &treasure, 1);
@@ -351,16 +350,23 @@ pub(crate) fn the_owner_of_captures_gains_nothing_by_following_root() {
         "slurm_conf = \"{}/slurm/slurm.conf\"\n[analyze]\nafter = \"sbatch\"\nsbatch = [\"--output=/dev/null\"]",
         lab.path().display()
     );
-    let config = lab.configure(Site { run: &run, ..SHARED_AND_GIVEN });
+    let config = lab.configure(SiteConfig { run: &run, ..SHARED_AND_GIVEN });
     let lines = install(&lab, config.to_str().expect("path"));
     lab.slurm(Hooks { lines: &lines, timeout_s: 70 });
     let thief = follower(&lab, &treasure);
     let id = lab.submit(&["-N4", "--comment=ibscope=on"], "true");
-    assert_eq!(lab.ended(id).0, "COMPLETED", "{}", lab.told());
+    assert_eq!(lab.ended(id).0, "COMPLETED", "{}", lab.log_text());
     let analysis = until(Duration::from_secs(30), "an analysis", || {
-        let told = lab.told();
-        told.split("analysis submitted as job ").nth(1)?.lines().next()?.trim().parse().ok()
+        let log_text = lab.log_text();
+        log_text.split("analysis submitted as job ").nth(1)?.lines().next()?.trim().parse().ok()
     });
+    // The analysis runs as the owner, who may hold up its own job by putting a FIFO in place of an
+    // input: the analysis waits there for a writer until Slurm ends it.
+    let start = Instant::now();
+    while lab.is_active(analysis) && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    lab.slurm_tool(&["scancel", &analysis.to_string()]);
     lab.ended(analysis);
     drop(thief);
     treasure.is_untouched("an analysis by Slurm");
@@ -374,18 +380,18 @@ pub(crate) fn a_thousand_runs_are_followed() {
     followed(&lab, &treasure, MANY_RACES);
 }
 
-/// Whether users can hard-link files of root's depends on `fs.protected_hardlinks`. This capability
+/// Whether users can hard-link files of root depends on `fs.protected_hardlinks`. This capability
 /// allows it, as the setting 0 does.
 pub(crate) const LINKS: [&str; 2] = ["--inh-caps=+fowner", "--ambient-caps=+fowner"];
 
-fn follower(lab: &Lab, treasure: &Treasure) -> Thief {
+fn follower(lab: &HookLab, treasure: &RootFiles) -> AttackProcess {
     let [runs, loot] = [&lab.path().join("runs"), &treasure.loot].map(|path| path.display().to_string());
-    Thief::start_in(&lab.container, OWNER, &LINKS, FOLLOW, &[&runs, &treasure.secret(), &loot])
+    AttackProcess::start_in(&lab.container, OWNER, &LINKS, FOLLOW, &[&runs, &treasure.secret(), &loot])
 }
 
-/// The first try leaves a capture on its sink, so the second try works in a folder that belongs to
-/// the owner already.
-fn followed(lab: &Lab, treasure: &Treasure, runs: u32) {
+/// The first attempt leaves a capture on its sink, so the second one works in a folder that belongs
+/// to the owner already.
+fn followed(lab: &HookLab, treasure: &RootFiles, runs: u32) {
     let (all, seen) = (lab.path().join("runs"), lab.path().join("seen-by-the-thief"));
     open(&seen, 0o700);
     let thief = follower(lab, treasure);
@@ -395,12 +401,12 @@ fn followed(lab: &Lab, treasure: &Treasure, runs: u32) {
         lab.stop_ssh_server("sink2a");
         hook(lab, "epilog", job);
         lab.start_ssh_server("sink2a");
-        // The owner can keep captures of its own from being fetched, and nothing else.
+        // The owner can prevent its own captures from being fetched, and nothing else.
         for _ in 0..2 {
             lab.capture(&["undo", "--job", &job.to_string()]);
         }
         treasure.is_untouched("a run that is followed");
-        // Out of the thief's way, which has the next run to follow.
+        // Move the run away from the attacker, who follows the next run.
         for run in fs::read_dir(&all).expect("runs").map(|entry| entry.expect("entry")) {
             fs::rename(run.path(), seen.join(run.file_name())).expect("a run's folder");
         }
@@ -408,7 +414,7 @@ fn followed(lab: &Lab, treasure: &Treasure, runs: u32) {
     drop(thief);
     let notes = fs::read_to_string(treasure.loot.join("followed")).unwrap_or_default();
     for run in 0..runs {
-        assert!(notes.contains(&format!("ibscope-{}-", 20_000 + run)), "the thief was not there: {notes}");
+        assert!(notes.contains(&format!("ibscope-{}-", 20_000 + run)), "the attacker did not run: {notes}");
     }
     is_nowhere_in(&seen);
     remove(&seen);
@@ -422,9 +428,9 @@ fn followed(lab: &Lab, treasure: &Treasure, runs: u32) {
 /// Hooks run as `SlurmUser=slurm`, from `sbatch` to the analysis. `hook install` and `selftest`
 /// refuse settings that need root.
 pub(crate) fn hooks_run_as_slurms_own_user() {
-    let lab = Lab::start_as(SLURM);
+    let lab = HookLab::start_as(SLURM);
     lab.traffic(&tools::sample(SAMPLE));
-    let config = lab.configure(Site::PLAIN);
+    let config = lab.configure(SiteConfig::PLAIN);
     let config = config.to_str().expect("path");
     let lines = install(&lab, config);
     lab.slurm(Hooks { lines: &lines, timeout_s: 70 });
@@ -432,17 +438,17 @@ pub(crate) fn hooks_run_as_slurms_own_user() {
     assert_eq!(tested.code, 0, "{}{}", tested.stdout, tested.stderr);
 
     let id = lab.submit(&["-N4", "--comment=ibscope=on"], "sleep 1");
-    assert_eq!(lab.ended(id), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.told());
-    until(Duration::from_secs(30), "the epilog", || lab.told().contains("undone; manifest").then_some(()));
+    assert_eq!(lab.ended(id), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.log_text());
+    until(Duration::from_secs(30), "the epilog", || lab.log_text().contains("undone; manifest").then_some(()));
     clean(&lab);
     assert_eq!(lab.drained().trim(), "");
     let user = lab.uid(SLURM);
     let run = crate::jobs::only_folder(&lab.path().join("runs"));
-    crate::analysis::analysed(&lab, &run, 2, (user, user));
+    crate::analysis::check_run(&lab, &run, 2, (user, user));
 
     for (site, owner, what) in [
-        (Site { capture: "owner = \"daemon\"", ..Site::PLAIN }, user, "capture.owner is daemon"),
-        (Site::PLAIN, 0, "cannot write to the state folder"),
+        (SiteConfig { capture: "owner = \"daemon\"", ..SiteConfig::PLAIN }, user, "capture.owner is daemon"),
+        (SiteConfig::PLAIN, 0, "cannot write to the state folder"),
     ] {
         lab.configure(site);
         chown(lab.path().join("state"), Some(owner), None).expect("owner");
@@ -453,7 +459,7 @@ pub(crate) fn hooks_run_as_slurms_own_user() {
     }
 }
 
-fn checked(lab: &Lab, config: &str) -> tools::Ran {
+fn checked(lab: &HookLab, config: &str) -> tools::ProgramResult {
     let [slurm, scripts] = ["before.conf", "scripts"].map(|name| lab.path().join(name).display().to_string());
     lab.ibscope_as("root", &[], &["hook", "install", "--config", config, "--slurm-conf", &slurm, "--scripts", &scripts])
 }

@@ -1,20 +1,21 @@
-//! Other ways than a site's command and ibdump at a sink: registers, every node for itself, tcpdump.
+//! Other backends than a command of the site and ibdump at a sink: switch registers, capture at
+//! every node, tcpdump.
 
-use crate::analysis::{analysed, by_rank, files};
+use crate::analysis::{by_rank, check_run, files};
 use crate::cases::{hook, lab, starts};
 use crate::jobs::{clean, expected, only_folder};
-use crate::lab::{Lab, NODES};
-use crate::site::Site;
-use crate::switch::Fault;
+use crate::lab::{HookLab, NODES};
+use crate::site::SiteConfig;
+use crate::switch::SwitchFault;
 use crate::tools;
 use crate::topology::leaf_guid;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// `mstreg` writes an analyser per leaf and a register per port and direction, two jobs on a leaf have an analyser each, and all of it is taken back in the order that
-/// a switch wants.
+/// `mstreg` writes one analyzer per leaf and one register per port and direction. Two jobs on a
+/// leaf have an analyzer each. All registers are cleared in the order that a switch requires.
 pub(crate) fn registers_are_written_read_back_and_cleared() {
-    let lab = lab(Site { backend: "mstreg", ..Site::PLAIN });
+    let lab = lab(SiteConfig { backend: "mstreg", ..SiteConfig::PLAIN });
     lab.switch_lids();
     starts(&lab, 700);
     assert_eq!(lab.mirrored(), expected(&lab, &NODES[..4], ["sink1a", "sink2a"], 0), "{}", lab.registers());
@@ -32,22 +33,25 @@ pub(crate) fn registers_are_written_read_back_and_cleared() {
     assert_eq!(lab.hook("prolog", 701, "n[005-006]").code, 0);
     let (leaf, port, _) = lab.topology.place("sink1b");
     let second = format!("MPAT {:#018x} 1: be=1,e=1,span_type=4,system_port={port}", leaf_guid(leaf));
-    assert!(lab.registers().lines().any(|line| line == second), "{}{}", lab.registers(), lab.told());
+    assert!(lab.registers().lines().any(|line| line == second), "{}{}", lab.registers(), lab.log_text());
     hook(&lab, "epilog", 700);
     assert_eq!(lab.mirrored().len(), 2, "the other job's: {}", lab.registers());
     assert_eq!(lab.hook("epilog", 701, "n[005-006]").code, 0);
     clean(&lab);
     assert!(!lab.registers().contains(",e=1") && !lab.registers().contains("enable=1"), "{}", lab.registers());
     let runs = fs::read_dir(lab.path().join("runs")).expect("runs").map(|run| run.expect("run").path());
-    analysed(&lab, &runs.into_iter().find(|run| run.display().to_string().contains("-700-")).expect("run"), 2, (0, 0));
+    check_run(&lab, &runs.into_iter().find(|run| run.display().to_string().contains("-700-")).expect("run"), 2, (0, 0));
 
-    // A register that does not keep what is written is found by reading it back.
-    lab.switch_fault(Some(Fault::Forget(lab.topology.place("n002").1 as u8)));
-    let told = hook(&lab, "prolog", 702);
-    assert!(told.contains("mirroring was switched on, but") && told.contains("says that enable is 0, not 1"), "{told}");
-    assert!(told.contains("all of it is undone"), "{told}");
+    // Reading back finds a register that does not keep its value.
+    lab.switch_fault(Some(SwitchFault::Forget(lab.topology.place("n002").1 as u8)));
+    let log_text = hook(&lab, "prolog", 702);
+    assert!(
+        log_text.contains("mirroring was switched on, but") && log_text.contains("reports that enable is 0, not 1"),
+        "{log_text}"
+    );
+    assert!(log_text.contains("all changes are undone"), "{log_text}");
     clean(&lab);
-    // One that is on already belongs to somebody else.
+    // A register that is on already belongs to somebody else.
     lab.switch_fault(None);
     let mstreg = lab.path().join("bin/mstreg").display().to_string();
     let set = |register: &str, index: &str, fields: &str| {
@@ -60,17 +64,17 @@ pub(crate) fn registers_are_written_read_back_and_cleared() {
         lab.container.run([mstreg.as_str()].iter().chain(&words))
     };
     assert!(set("MPAT", "pa_id=0", "system_port=6,span_type=4,e=1").status.success());
-    let told = hook(&lab, "prolog", 703);
-    assert!(told.contains("is mirrored already"), "{told}");
-    // What stands for the switch refuses what one would: an order, a field, a port.
+    let log_text = hook(&lab, "prolog", 703);
+    assert!(log_text.contains("is mirrored already"), "{log_text}");
+    // The stand-in for the switch refuses what a switch would refuse: a wrong order, field or port.
     let refused = |register: &str, index: &str, fields: &str, says: &str| {
         let output = set(register, index, fields);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(says), "{fields}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && printed.contains(says), "{fields}: {printed}");
     };
     let first = "local_port=1,i_e=1,lp_msb=0";
     refused("MPAR", first, "pa_id=1,enable=1", "is off: MPAT first");
-    refused("MPAR", first, "analyser=1", "no field of MPAR");
+    refused("MPAR", first, "analyzer=1", "not a field of MPAR");
     refused("MPAR", "local_port=1,i_e=1", "enable=1", "indexes are");
     refused("MPAR", "local_port=6,i_e=1,lp_msb=0", "pa_id=0,enable=1", "a sink's port");
     assert!(set("MPAR", first, "pa_id=0,enable=1").status.success());
@@ -80,11 +84,11 @@ pub(crate) fn registers_are_written_read_back_and_cleared() {
     clean(&lab);
 }
 
-/// Without mirrors every node captures at its own adapter, and no switch is asked for anything.
+/// Without mirrors every node captures at its own adapter, and no switch is called.
 pub(crate) fn every_node_captures_at_its_own_adapter() {
-    let lab = lab(Site { backend: "none", ..Site::PLAIN });
-    let told = hook(&lab, "prolog", 710);
-    assert!(told.contains("capturing: 4 captures, 0 ports mirrored"), "{told}");
+    let lab = lab(SiteConfig { backend: "none", ..SiteConfig::PLAIN });
+    let log_text = hook(&lab, "prolog", 710);
+    assert!(log_text.contains("capturing (captures: 4, mirrored ports: 0)"), "{log_text}");
     for node in &NODES[..4] {
         let own = format!("-{node}-ibsim0-1.pcap");
         assert!(lab.captures_running().iter().any(|line| line.contains(&own)), "{:?}", lab.captures_running());
@@ -92,20 +96,21 @@ pub(crate) fn every_node_captures_at_its_own_adapter() {
     hook(&lab, "epilog", 710);
     assert_eq!(lab.switch_calls().len(), 0);
     clean(&lab);
-    analysed(&lab, &only_folder(&lab.path().join("runs")), 4, (0, 0));
+    check_run(&lab, &only_folder(&lab.path().join("runs")), 4, (0, 0));
 }
 
-/// The real tcpdump at an interface that a recorded job's frames come in by: all of them are in the file, and the filter keeps the rest out.
+/// The real tcpdump at an interface where the frames of a recorded job arrive: all of them are in
+/// the file, and the filter drops all other frames.
 pub(crate) fn tcpdump_captures_roce() {
-    let lab = Lab::start();
+    let lab = HookLab::start();
     for interface in ["ve0", "ve1"] {
         lab.container.succeeds(["ip", "link", "set", interface, "mtu", "9000"]);
     }
-    lab.configure(Site {
+    lab.configure(SiteConfig {
         backend: "none",
         program: "tcpdump",
         capture: "[capture.tcpdump]\ninterface = \"ve0\"\nbuffer_kib = 65536\nfilter = \"udp port 4791\"",
-        ..Site::PLAIN
+        ..SiteConfig::PLAIN
     });
     let tested = lab.capture(&["selftest", "--nodelist", "n001"]);
     assert_eq!(tested.code, 0, "{}{}", tested.stdout, tested.stderr);
@@ -116,13 +121,13 @@ pub(crate) fn tcpdump_captures_roce() {
     fs::write(&frames, zstd::decode_all(&packed[..]).expect("zstd")).expect("frames");
 
     assert_eq!(lab.hook("prolog", 720, "n001").code, 0);
-    assert!(lab.told().contains("capturing: 1 captures, 0 ports mirrored"), "{}", lab.told());
+    assert!(lab.log_text().contains("capturing: 1 capture, 0 ports mirrored"), "{}", lab.log_text());
     let frames = frames.display().to_string();
     lab.container.succeeds(["tcpreplay", "--quiet", "--pps=1000", "--intf1=ve1", &frames]);
     assert_eq!(lab.hook("epilog", 720, "n001").code, 0);
     clean(&lab);
-    let told = lab.told();
-    assert!(told.contains("n001: 1408 packets in "), "{told}");
+    let log_text = lab.log_text();
+    assert!(log_text.contains("n001: 1408 packets in "), "{log_text}");
     let run = only_folder(&lab.path().join("runs"));
     let manifest: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(run.join("manifest.json")).expect("manifest")).expect("json");

@@ -1,44 +1,45 @@
-//! What the tests of failures share: a lab whose hooks are called by hand, as slurmctld calls them.
+//! Shared parts of the tests of failures: a lab whose hooks are called directly, with the
+//! environment of slurmctld.
 
 use crate::jobs::SAMPLE;
-use crate::lab::Lab;
-use crate::site::Site;
+use crate::lab::HookLab;
+use crate::site::SiteConfig;
 use crate::tools;
 use std::time::{Duration, Instant};
 
 /// Nodes of the job.
 pub(crate) const NODELIST: &str = "n[001-004]";
 
-/// Hooks end by their deadline, whatever they wait for.
+/// Time limit of a hook: its deadline, whatever it waits for.
 pub(crate) const LONGEST: Duration = Duration::from_secs(crate::site::DEADLINE_S + 2);
 
-pub(crate) fn lab(site: Site) -> Lab {
+pub(crate) fn lab(site: SiteConfig) -> HookLab {
     lab_as("root", site)
 }
 
-/// The same with hooks that run as this user.
-pub(crate) fn lab_as(user: &'static str, site: Site) -> Lab {
-    let lab = Lab::start_as(user);
+/// A lab whose hooks run as this user.
+pub(crate) fn lab_as(user: &'static str, site: SiteConfig) -> HookLab {
+    let lab = HookLab::start_as(user);
     lab.traffic(&tools::sample(SAMPLE));
     lab.configure(site);
     lab
 }
 
-/// Calls a hook that must end well and in time; what it told.
-pub(crate) fn hook(lab: &Lab, which: &str, job: u32) -> String {
-    let before = lab.told().len();
+/// Calls a hook that must succeed in time. Returns its lines in the log.
+pub(crate) fn hook(lab: &HookLab, which: &str, job: u32) -> String {
+    let before = lab.log_text().len();
     let start = Instant::now();
     let ran = lab.hook(which, job, NODELIST);
-    assert_eq!(ran.code, 0, "{which} of job {job}: {}{}", ran.stderr, lab.told());
+    assert_eq!(ran.code, 0, "{which} of job {job}: {}{}", ran.stderr, lab.log_text());
     assert!(start.elapsed() < LONGEST, "{which} of job {job}: {:?}", start.elapsed());
-    lab.told()[before..].to_owned()
+    lab.log_text()[before..].to_owned()
 }
 
-/// A capture that runs.
-pub(crate) fn starts(lab: &Lab, job: u32) {
-    let told = hook(lab, "prolog", job);
-    assert!(told.contains("capturing: 2 captures, 4 ports mirrored"), "{told}");
+/// Starts a capture.
+pub(crate) fn starts(lab: &HookLab, job: u32) {
+    let log_text = hook(lab, "prolog", job);
+    assert!(log_text.contains("capturing (captures: 2, mirrored ports: 4)"), "{log_text}");
 }
 
-/// A step of a case: the lab, and the number of the job.
-pub(crate) type Step = fn(&mut Lab, u32);
+/// An action in a case. The arguments are the lab and the job id.
+pub(crate) type LabAction = fn(&mut HookLab, u32);

@@ -1,23 +1,26 @@
-//! Captures that are analysed on the cluster: `slurm-analyze` submits to a real Slurm, tasks fail and run again, the merge tells and then has all.
+//! Captures that are analyzed on the cluster: `slurm-analyze` submits to a real Slurm, tasks fail
+//! and run again, and the merge reports missing parts and then merges all.
 
 use crate::analysis::by_rank;
 use crate::container::until;
-use crate::lab::Lab;
+use crate::lab::HookLab;
 use crate::slurm::Hooks;
 use crate::tools;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A recorded run of four ranks, each on a node of its own, and nothing on the wire but its own messages.
+/// A recorded run of four ranks on four nodes, with no other messages on the wire.
 const RUN: &str = "runs/ompi-rc-notrace-mixed-4x1";
 /// Its second capture.
 const BROKEN: &str = "node2.pcap.zst";
 
-/// One capture is damaged at first: its task fails, the others are done, the merge says which lacks. Submitted again when it is whole, one task has work to
-/// do, and the merge gives what one analysis of all gives. A task that Slurm runs again finds nothing to do.
-pub(crate) fn captures_are_analysed_by_an_array_of_tasks() {
-    let lab = Lab::start();
+/// One capture is damaged at first: its task fails, the others succeed, and the merge names the
+/// missing one. When it is submitted again with the whole capture, one task has work to do, and the
+/// merge gives the same profile as one analysis of all captures. A task that Slurm runs again finds
+/// nothing to do.
+pub(crate) fn captures_are_analyzed_by_an_array_of_tasks() {
+    let lab = HookLab::start();
     lab.slurm(Hooks { lines: "", timeout_s: 10 });
     let folder = lab.path().join("many captures");
     fs::create_dir(&folder).expect("folder");
@@ -31,18 +34,18 @@ pub(crate) fn captures_are_analysed_by_an_array_of_tasks() {
 
     let (_, merge) = submit(&lab, &folder, &captures);
     assert_eq!(lab.ended(merge), ("FAILED".to_owned(), "1:0".to_owned()), "{}", log(&lab, "merge"));
-    let told = log(&lab, "merge");
-    assert!(told.contains("1 of 4 captures are not analysed") && told.contains(BROKEN), "{told}");
-    let told = log(&lab, "analyze-1");
-    assert!(told.contains(BROKEN), "{told}");
+    let log_text = log(&lab, "merge");
+    assert!(log_text.contains("1 of 4 captures are not analyzed") && log_text.contains(BROKEN), "{log_text}");
+    let log_text = log(&lab, "analyze-1");
+    assert!(log_text.contains(BROKEN), "{log_text}");
     assert!(!lab.path().join("job.ibp").exists());
 
     fs::write(folder.join(BROKEN), &whole).expect("capture");
     let (array, merge) = submit(&lab, &folder, &captures);
     assert_eq!(lab.ended(merge), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", log(&lab, "merge"));
     for task in 0..4 {
-        let told = log(&lab, &format!("analyze-{task}"));
-        assert_eq!(told.contains("is analysed already"), task != 1, "task {task}: {told}");
+        let log_text = log(&lab, &format!("analyze-{task}"));
+        assert_eq!(log_text.contains("is already analyzed"), task != 1, "task {task}: {log_text}");
     }
     let job = lab.path().join("job.ibp");
     let truth = fs::read_to_string(tools::samples_folder().join(RUN).join("wire.csv")).expect("truth");
@@ -53,34 +56,35 @@ pub(crate) fn captures_are_analysed_by_an_array_of_tasks() {
     tools::result(&["analyze", "--partial", "--bin", "1ms", "-o", at_once.to_str().expect("path")], &captures);
     assert_eq!(files(&job), files(&at_once));
 
-    // Slurm runs a task again, as it does where a node has failed.
+    // Slurm runs a task again, as after the failure of a node.
     let task = format!("{array}_1");
     lab.slurm_tool(&["scontrol", "requeue", &task]);
     until(Duration::from_secs(20), "a task that waits again", || {
         lab.slurm_tool(&["scontrol", "show", "job", &task]).contains("JobState=PENDING").then_some(())
     });
-    // By itself it would begin again after two minutes.
+    // Without this it would begin again only after two minutes.
     lab.slurm_tool(&["scontrol", "update", &format!("JobId={task}"), "StartTime=now"]);
     until(Duration::from_mins(1), "a task that runs again", || {
-        log(&lab, "analyze-1").contains("is analysed already").then_some(())
+        log(&lab, "analyze-1").contains("is already analyzed").then_some(())
     });
     assert_eq!(files(&job), files(&at_once));
 }
 
-/// Submits the jobs, and gives their ids: that of the array and that of the merge.
-fn submit(lab: &Lab, folder: &Path, captures: &[PathBuf]) -> (u32, u32) {
+/// Submits the jobs. Returns the ids of the array and of the merge.
+fn submit(lab: &HookLab, folder: &Path, captures: &[PathBuf]) -> (u32, u32) {
     assert_eq!(captures.len(), 4);
     let [program, folder, output] = [lab.path().join("bin/ibscope"), folder.to_owned(), lab.path().join("job.ibp")]
         .map(|path| path.display().to_string());
     let options = ["--submit", "--sbatch=--partition=ib", "--", "--bin", "1ms"];
-    let said = lab.slurm_tool(&[&[program.as_str(), "slurm-analyze", &folder, "-o", &output], &options[..]].concat());
-    let ids: Vec<u32> = said.lines().map(|line| line.parse().expect("the id of a job")).collect();
-    let [array, merge] = ids[..] else { panic!("{said}") };
+    let printed =
+        lab.slurm_tool(&[&[program.as_str(), "slurm-analyze", &folder, "-o", &output], &options[..]].concat());
+    let ids: Vec<u32> = printed.lines().map(|line| line.parse().expect("the id of a job")).collect();
+    let [array, merge] = ids[..] else { panic!("{printed}") };
     (array, merge)
 }
 
-/// What a job printed.
-fn log(lab: &Lab, name: &str) -> String {
+/// Log of a job.
+fn log(lab: &HookLab, name: &str) -> String {
     fs::read_to_string(lab.path().join("job.ibp.slurm").join(format!("{name}.log"))).unwrap_or_default()
 }
 

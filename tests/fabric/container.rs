@@ -1,4 +1,5 @@
-//! A network, process and mount namespace of its own: what a test starts in it ends with it, also when the test dies.
+//! Network, process and mount namespaces. Everything that a test starts in them ends with them,
+//! also when the test dies.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -6,18 +7,20 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The namespaces. Its first process is a shell that does nothing but wait; when that ends the kernel ends all others.
+/// The namespaces. Their first process is a shell that only waits; when it ends, the kernel ends
+/// all others.
 #[derive(Debug)]
 pub(crate) struct Container {
     child: Child,
     pid: String,
 }
 
-/// Waits, and reaps what others leave behind.
+/// Waits, and reaps orphaned processes.
 const FIRST: &str = "trap : TERM; while :; do sleep 1000 & wait; done";
 
 impl Container {
-    /// Needs root. Beside loopback there is one address, 10.77.0.1: without it slurmctld cannot resolve any name.
+    /// Creates the namespaces. Needs root. Besides loopback there is one address, 10.77.0.1:
+    /// without it slurmctld cannot resolve any name.
     pub(crate) fn start() -> Self {
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--mount", "--fork", "--kill-child=KILL"])
@@ -30,7 +33,7 @@ impl Container {
         let pid = until(Duration::from_secs(10), "the namespaces", || {
             assert_eq!(child.try_wait().expect("its state"), None, "unshare failed: no root, or no namespaces here");
             let pid = std::fs::read_to_string(&children).ok()?.trim().to_owned();
-            // Before it runs the shell it has not mounted its /proc.
+            // The shell starts after /proc is mounted.
             (std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()? == "bash\n").then_some(pid)
         });
         let container = Self { child, pid };
@@ -46,8 +49,8 @@ impl Container {
         container
     }
 
-    /// A program that runs inside, in this folder, with nothing in its environment but what is given later by
-    /// `NAME=value` arguments in front of it.
+    /// A program that runs inside, in this folder. Its environment has only `PATH` and the
+    /// variables that `NAME=value` arguments in front of it set.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, folder: &Path, words: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.pid, "--net", "--pid", "--mount", "--", "env", "-i", "-C"]).arg(folder);
@@ -60,7 +63,7 @@ impl Container {
         self.command(Path::new("/"), words).output().expect("nsenter is installed")
     }
 
-    /// Runs a program that must succeed, and gives its standard output.
+    /// Runs a program that must succeed, and returns its standard output.
     pub(crate) fn succeeds<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
         let words: Vec<S> = words.into_iter().collect();
         let output = self.run(words.iter());
@@ -69,7 +72,8 @@ impl Container {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Processes that run inside, by their id there, with their arguments; neither zombies nor threads of the kernel.
+    /// Processes inside, by their id there, with their arguments; neither zombies nor kernel
+    /// threads.
     pub(crate) fn processes(&self) -> BTreeMap<u32, String> {
         let listed = self.succeeds(["ps", "-eo", "pid=,stat=,args="]);
         let row = |line: &str| {
@@ -84,7 +88,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // With `unshare` its child ends, with that all that runs inside.
+        // The end of `unshare` ends its child, and so everything inside.
         let ended = self.child.kill().and_then(|()| self.child.wait());
         let first = format!("/proc/{}", self.pid);
         let start = Instant::now();
@@ -97,14 +101,14 @@ impl Drop for Container {
     }
 }
 
-/// Asks again and again until there is an answer; fails after a time.
+/// Polls until there is a value; fails after `most`.
 pub(crate) fn until<T>(most: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(start.elapsed() < most, "{what}: not there after {most:?}");
+        assert!(start.elapsed() < most, "{what}: missing after {most:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

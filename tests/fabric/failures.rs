@@ -1,29 +1,30 @@
-//! Prologs that are killed, sinks that do not answer, and hooks that meet each other.
+//! Killed prologs, sinks that do not answer, and concurrent hooks.
 
 use crate::cases::{LONGEST, NODELIST, hook, lab, starts};
 use crate::container::until;
 use crate::jobs::{clean, expected};
-use crate::lab::{Lab, NODES};
-use crate::site::Site;
-use crate::switch::Fault as Switch;
+use crate::lab::{HookLab, NODES};
+use crate::site::SiteConfig;
+use crate::switch::SwitchFault as Switch;
 use std::time::Instant;
 
-/// Prologs are killed by -9 at every call of the switches, and at moments in between: all of it, and then the epilog restores the fabric; or the hook alone,
-/// as Slurm does, and then its work undoes what it has begun.
+/// Prologs are killed with SIGKILL at every call of the switches, and at moments in between. Either
+/// all processes are killed, and the epilog restores the fabric; or only the hook, as Slurm does,
+/// and its worker undoes the capture.
 pub(crate) fn a_prolog_that_is_killed_anywhere_is_undone() {
-    let lab = lab(Site::default());
+    let lab = lab(SiteConfig::default());
     let mut job = 300;
     for call in 1..=4 {
         lab.switch_fault(Some(Switch::Kill(call)));
-        let told = killed(&lab, job);
-        assert!(!told.contains("capturing"), "{told}");
+        let log_text = killed(&lab, job);
+        assert!(!log_text.contains("capturing"), "{log_text}");
         assert!(lab.mirrored().len() >= call.div_ceil(2), "call {call}: it was killed after the change");
         lab.switch_fault(None);
         hook(&lab, "epilog", job);
         clean(&lab);
         job += 1;
     }
-    // A run of the whole takes so long here; twenty moments of it.
+    // Duration of a whole prolog on this machine; prologs are killed at fractions of it.
     let start = Instant::now();
     starts(&lab, job);
     let whole = start.elapsed();
@@ -47,35 +48,35 @@ pub(crate) fn a_prolog_that_is_killed_anywhere_is_undone() {
         }
         clean(&lab);
     }
-    // A prolog is killed and no epilog comes: `undo --all-stale` sees to it.
+    // A prolog is killed and no epilog follows: `undo --all-stale` undoes the run.
     lab.switch_fault(Some(Switch::Kill(2)));
     killed(&lab, job);
     lab.switch_fault(None);
-    // The hook has been waited for; what works for it was killed too, and has its lock until it is gone.
-    until(LONGEST, "run that was cut off", || lab.capture(&["list"]).stdout.contains("cut off").then_some(()));
+    // The hook has been waited for. Its worker was killed too, and holds its lock until it is gone.
+    until(LONGEST, "run that was aborted", || lab.capture(&["list"]).stdout.contains("aborted").then_some(()));
     let undone = lab.capture(&["undo", "--all-stale"]);
     assert_eq!(undone.code, 0, "{}{}", undone.stdout, undone.stderr);
     clean(&lab);
 }
 
-/// Kills the hook, not what works for it; false where it has ended.
-fn is_hook_killed(lab: &Lab) -> bool {
+/// Kills the hook, but not its worker. False if the hook has ended.
+fn is_hook_killed(lab: &HookLab) -> bool {
     let is_hook = |line: &String| line.contains("ibscope hook prolog") && !line.contains("--work");
     let processes = lab.container.processes();
     let Some((pid, _)) = processes.iter().find(|(_, line)| is_hook(line)) else { return false };
     lab.container.run(["kill", "-KILL", &pid.to_string()]).status.success()
 }
 
-/// Runs a prolog that is killed by somebody else.
-fn killed(lab: &Lab, job: u32) -> String {
-    let before = lab.told().len();
+/// Runs a prolog that the switch kills.
+fn killed(lab: &HookLab, job: u32) -> String {
+    let before = lab.log_text().len();
     let status = begun(lab, job).wait().expect("a hook");
     assert!(!status.success(), "{status}");
-    lab.told()[before..].to_owned()
+    lab.log_text()[before..].to_owned()
 }
 
-/// A prolog that has just been started.
-fn begun(lab: &Lab, job: u32) -> std::process::Child {
+/// Starts a prolog.
+fn begun(lab: &HookLab, job: u32) -> std::process::Child {
     let path = lab.path().join("capture.toml").display().to_string();
     let program = lab.path().join("bin/ibscope").display().to_string();
     let words = [&program, "hook", "prolog", "--config", &path].map(str::to_owned);
@@ -83,30 +84,31 @@ fn begun(lab: &Lab, job: u32) -> std::process::Child {
     lab.container.command(std::path::Path::new("/"), words).spawn().expect("a hook")
 }
 
-/// A sink that does not answer is left out: the other one on its leaf takes its place, and the log says so.
+/// A sink that does not answer is skipped with a warning, and the other sink on its leaf takes its
+/// place.
 pub(crate) fn a_sink_that_does_not_answer_is_replaced() {
-    let lab = lab(Site::default());
+    let lab = lab(SiteConfig::default());
     lab.stop_ssh_server("sink1a");
     starts(&lab, 600);
-    assert_eq!(lab.mirrored(), expected(&lab, &NODES[..4], ["sink1b", "sink2a"], 600), "{}", lab.told());
-    assert!(lab.told().contains("warning: a sink is left out: sink1a: no connection"), "{}", lab.told());
+    assert_eq!(lab.mirrored(), expected(&lab, &NODES[..4], ["sink1b", "sink2a"], 600), "{}", lab.log_text());
+    assert!(lab.log_text().contains("warning: a sink is skipped: sink1a: no connection"), "{}", lab.log_text());
     hook(&lab, "epilog", 600);
     clean(&lab);
 }
 
 /// Two jobs that begin and end at the same time on the same leaf have a sink each.
 pub(crate) fn two_jobs_at_once_on_one_leaf_have_a_sink_each() {
-    let lab = lab(Site::default());
+    let lab = lab(SiteConfig::default());
     let both = |which| {
         std::thread::scope(|scope| {
             let one = scope.spawn(|| lab.hook(which, 400, "n[001-002]").code);
             let two = scope.spawn(|| lab.hook(which, 401, "n[005-006]").code);
-            assert_eq!((one.join().expect("one"), two.join().expect("two")), (0, 0), "{}", lab.told());
+            assert_eq!((one.join().expect("one"), two.join().expect("two")), (0, 0), "{}", lab.log_text());
         });
     };
     both("prolog");
     let mirrored = lab.mirrored();
-    assert_eq!(mirrored.len(), 4, "{}", lab.told());
+    assert_eq!(mirrored.len(), 4, "{}", lab.log_text());
     let sinks = |job: u32| {
         let mut sinks: Vec<u8> =
             mirrored.values().filter(|mirror| mirror.job == job).map(|mirror| mirror.sink).collect();
@@ -119,17 +121,17 @@ pub(crate) fn two_jobs_at_once_on_one_leaf_have_a_sink_each() {
     clean(&lab);
 }
 
-/// As Prolog and Epilog of the nodes, only the first node's acts.
+/// As Prolog and Epilog of slurmd, only the hook on the first node does anything.
 pub(crate) fn hooks_of_nodes_act_on_the_first_one_only() {
-    let lab = lab(Site::default());
+    let lab = lab(SiteConfig::default());
     for node in ["n002", "n003", "n004"] {
         assert_eq!(lab.node_hook("prolog", 500, NODELIST, node).code, 0);
     }
     assert_eq!((lab.mirrored().len(), lab.captures_running().len()), (0, 0));
     assert_eq!(lab.node_hook("prolog", 500, NODELIST, "n001").code, 0);
-    assert_eq!(lab.mirrored().len(), 4, "{}", lab.told());
+    assert_eq!(lab.mirrored().len(), 4, "{}", lab.log_text());
     assert_eq!(lab.node_hook("epilog", 500, NODELIST, "n002").code, 0);
-    assert_eq!(lab.mirrored().len(), 4, "{}", lab.told());
+    assert_eq!(lab.mirrored().len(), 4, "{}", lab.log_text());
     assert_eq!(lab.node_hook("epilog", 500, NODELIST, "n001").code, 0);
     clean(&lab);
 }

@@ -1,19 +1,20 @@
-//! Names that would do harm if a shell, an option parser or a path ever took them for anything but names. Those of switches and of a host of the fabric are in every
-//! test (`topology.rs`, `lab.rs`).
+//! Names that would do harm if a shell, an option parser or a path treated them as anything but
+//! names. Hostile names of switches and hosts are in the fabric of every test (`topology.rs`,
+//! `lab.rs`).
 
 use crate::attacks::{SLURM, USER};
 use crate::cases::{NODELIST, hook, lab, lab_as, starts};
 use crate::jobs::{clean, only_folder};
-use crate::lab::Lab;
-use crate::site::{Site, environment};
-use crate::tools::Ran;
+use crate::lab::HookLab;
+use crate::site::{SiteConfig, environment};
+use crate::tools::ProgramResult;
 use crate::topology::PWNED;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Lists of nodes that no Slurm writes. `PWNED` stands for the file that must not be made.
+/// Node lists that Slurm never writes. `PWNED` stands for a file that must not be created.
 const LISTS: [&str; 16] = [
     "-oProxyCommand=touch PWNED",
     "n001,-oProxyCommand=touch${IFS}PWNED",
@@ -33,7 +34,7 @@ const LISTS: [&str; 16] = [
     ",",
 ];
 
-/// What else a job brings along: passed on literally, or not at all.
+/// Other texts of a job: passed on literally, or not at all.
 const TEXTS: [&str; 3] = [
     "-oProxyCommand=touch PWNED ibscope=on",
     "ibscope=on ; touch PWNED; $(touch PWNED) `touch PWNED` | 'x \"y",
@@ -41,17 +42,17 @@ const TEXTS: [&str; 3] = [
 ];
 
 pub(crate) fn hostile_names_are_refused_or_passed_literally() {
-    let lab = lab(Site::PLAIN);
+    let lab = lab(SiteConfig::PLAIN);
     let pwned = |text: &str| text.replace("PWNED", PWNED);
     for list in LISTS {
         for which in ["prolog", "epilog"] {
-            let before = lab.told().len();
-            // Open, as ever: the job is not held up.
-            let Ran { code, stderr, .. } = lab.hook(which, 900, &pwned(list));
-            let told = lab.told()[before..].to_owned();
+            let before = lab.log_text().len();
+            // `run.fail_open` is true, so the job runs.
+            let ProgramResult { code, stderr, .. } = lab.hook(which, 900, &pwned(list));
+            let log_text = lab.log_text()[before..].to_owned();
             assert_eq!(code, 0, "{list:?}: {stderr}");
-            assert!(told.lines().count() == 1 && told.contains("error: "), "{list:?}: {told}");
-            assert!(!told.contains('\u{1b}'), "{told:?}");
+            assert!(log_text.lines().count() == 1 && log_text.contains("error: "), "{list:?}: {log_text}");
+            assert!(!log_text.contains('\u{1b}'), "{log_text:?}");
         }
         for command in ["plan", "start"] {
             let ran = lab.capture(&[command, "--job", "900", "--nodelist", &pwned(list)]);
@@ -76,7 +77,11 @@ pub(crate) fn hostile_names_are_refused_or_passed_literally() {
             assert_eq!(ran.code, 0, "{which} {text:?}: {}", ran.stderr);
         };
         call("prolog");
-        assert!(lab.told().contains(&format!("job {job}: capturing: 2 captures, 4 ports mirrored")), "{}", lab.told());
+        assert!(
+            lab.log_text().contains(&format!("job {job}: capturing (captures: 2, mirrored ports: 4)")),
+            "{}",
+            lab.log_text()
+        );
         let listed = lab.capture(&["list"]).stdout;
         assert!(listed.lines().count() == 2 && !listed.contains('\u{1b}'), "{listed:?}");
         call("epilog");
@@ -86,23 +91,24 @@ pub(crate) fn hostile_names_are_refused_or_passed_literally() {
         assert!(serde_json::from_str::<serde_json::Value>(&manifest).is_ok(), "{manifest}");
         fs::remove_dir_all(run).expect("the run");
     }
-    // The same id with a decent name.
+    // The same job id with a valid node list.
     hook(&lab, "epilog", 900);
     assert!(!Path::new(PWNED).exists(), "a name was run");
 }
 
-/// What a user can prepare before a job's hooks run as root: folders, links, FIFOs, journals, a configuration. No file of root's changes, nothing runs,
-/// and what was prepared is named; with it out of the way jobs are captured.
-pub(crate) fn what_users_have_prepared_is_refused() {
-    prepared(&lab(Site::PLAIN));
+/// Things that a user can prepare before a job's hooks run as root: folders, links, FIFOs,
+/// journals, a configuration. No file of root changes, nothing runs, and the error names the
+/// prepared item. Without it, jobs are captured.
+pub(crate) fn items_that_users_prepare_are_refused() {
+    prepared(&lab(SiteConfig::PLAIN));
 }
 
-/// The same for hooks that run as Slurm's own user.
-pub(crate) fn slurms_user_refuses_what_users_have_prepared() {
-    prepared(&lab_as(SLURM, Site::PLAIN));
+/// The same for hooks that run as `SlurmUser=slurm`.
+pub(crate) fn hooks_of_slurms_user_refuse_items_that_users_prepare() {
+    prepared(&lab_as(SLURM, SiteConfig::PLAIN));
 }
 
-fn prepared(lab: &Lab) {
+fn prepared(lab: &HookLab) {
     let own = lab.uid(lab.user);
     let at = |name: &str| lab.path().join(name);
     let secret = at("secret");
@@ -110,8 +116,8 @@ fn prepared(lab: &Lab) {
     let mode = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
     let refused = |what: &str| {
         for which in ["prolog", "epilog"] {
-            let told = hook(lab, which, 920);
-            assert!(which == "epilog" || told.contains(what), "{what}: {told}");
+            let log_text = hook(lab, which, 920);
+            assert!(which == "epilog" || log_text.contains(what), "{what}: {log_text}");
         }
         assert_eq!((lab.switch_calls().len(), lab.captures_running().len()), (0, 0), "{what}");
         assert_eq!(fs::read_to_string(&secret).expect("file"), "root's", "{what}");
@@ -119,27 +125,27 @@ fn prepared(lab: &Lab) {
     let captures = at("captures");
     assert!(fs::remove_dir_all(&captures).is_ok() || !captures.exists());
 
-    // A folder of the user's, with whatever is in it.
+    // A folder of the user, with anything in it.
     fs::create_dir(&captures).expect("folder");
     chown(&captures, Some(USER), None).expect("owner");
     refused("captures belongs to user 65534");
-    // One of root's that all may write to, as /tmp.
+    // A folder of root that everyone may write to, like /tmp.
     chown(&captures, Some(0), None).expect("owner");
     mode(&captures, 0o1777);
     refused("captures has mode 1777");
-    // A link to a folder of root's.
+    // A link to a folder of root.
     fs::remove_dir(&captures).expect("folder");
     fs::create_dir(at("elsewhere")).expect("folder");
     symlink(at("elsewhere"), &captures).expect("link");
     lchown(&captures, Some(USER), None).expect("owner");
-    refused("captures is a link of user 65534");
+    refused("captures is a symbolic link of user 65534");
     // A file, and a FIFO that nobody writes to.
     fs::remove_file(&captures).expect("link");
     fs::write(&captures, "").expect("file");
-    refused("captures is no folder");
+    refused("captures is not a folder");
     fs::remove_file(&captures).expect("file");
     assert!(Command::new("mkfifo").arg(&captures).status().expect("mkfifo").success());
-    refused("captures is no folder");
+    refused("captures is not a folder");
     fs::remove_file(&captures).expect("FIFO");
     assert_eq!(fs::read_dir(at("elsewhere")).expect("folder").count(), 0);
 
@@ -153,25 +159,25 @@ fn prepared(lab: &Lab) {
     chown(&planted, Some(USER), None).expect("owner");
     refused("state has mode 0777");
     mode(&state, 0o700);
-    let told = hook(lab, "prolog", 920);
-    assert!(told.contains("belongs to user 65534") || told.contains("capturing"), "{told}");
+    let log_text = hook(lab, "prolog", 920);
+    assert!(log_text.contains("belongs to user 65534") || log_text.contains("capturing"), "{log_text}");
     hook(lab, "epilog", 920);
     assert_eq!(fs::read_to_string(&secret).expect("file"), "root's");
     fs::remove_file(&planted).expect("journal");
 
-    // The configuration: nothing in it is believed, not even where the log is.
+    // The configuration: no value in it is used, not even the path of the log.
     let config = at("capture.toml");
     for (bits, owner) in [(0o660, own), (0o606, own), (0o600, USER)] {
         mode(&config, bits);
         chown(&config, Some(owner), None).expect("owner");
-        let before = lab.told().len();
-        let Ran { code, stderr, .. } = lab.hook("prolog", 921, NODELIST);
-        assert_eq!((code, lab.told().len()), (0, before), "{stderr}");
+        let before = lab.log_text().len();
+        let ProgramResult { code, stderr, .. } = lab.hook("prolog", 921, NODELIST);
+        assert_eq!((code, lab.log_text().len()), (0, before), "{stderr}");
         let what = match owner {
             USER if own == 0 => "belongs to user 65534",
-            // The system does not even let it read the file.
+            // The operating system refuses to open the file for this user.
             USER => "Permission denied",
-            _ => "can be written by others",
+            _ => "can be written by users other than",
         };
         assert!(stderr.contains(what) && stderr.contains("capture.toml"), "{stderr}");
         assert_eq!(lab.captures_running().len(), 0);
@@ -179,7 +185,7 @@ fn prepared(lab: &Lab) {
     mode(&config, 0o600);
     chown(&config, Some(own), None).expect("owner");
 
-    // What is missing is made, for root alone.
+    // Missing folders are created, for root only.
     starts(lab, 922);
     let made = fs::metadata(&captures).expect("folder").permissions().mode();
     assert_eq!(made & 0o7777, 0o700);

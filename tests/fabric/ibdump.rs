@@ -1,7 +1,8 @@
-//! The traffic of the lab: that of a recorded job on the LIDs of n001 to n004. What stands for ibdump captures at a node what comes by there: its own packets, and
-//! those of ports that are mirrored to it.
+//! The traffic of the lab: a recorded job on the LIDs of n001 to n004. The stand-in for ibdump
+//! captures the packets that pass its node: the node's own, and those of ports that are mirrored to
+//! it.
 
-use crate::lab::{FIRST_LID, Lab, NODES};
+use crate::lab::{FIRST_LID, HookLab, NODES};
 use crate::{mstreg, switch};
 use std::fmt::Write as _;
 use std::fs;
@@ -9,27 +10,27 @@ use std::path::Path;
 
 pub(crate) const NAME: &str = "ibdump";
 
-/// The one stand-in, which the orchestrator's own tests use too.
+/// The same stand-in that the tests of the orchestrator use.
 #[path = "../../orchestrator/examples/ibdump-standin.rs"]
 mod program;
 
 pub(crate) use program::main;
 
-/// What goes wrong at a node, from now on.
+/// Fault of ibdump at a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum IbdumpFault {
     /// The adapter refuses. An empty file is left, as by ibdump.
     Start,
-    /// It ends by itself.
+    /// ibdump ends by itself.
     Die,
-    /// SIGINT is ignored.
+    /// ibdump ignores SIGINT.
     DeafToInt,
-    /// SIGINT and SIGTERM are ignored.
+    /// ibdump ignores SIGINT and SIGTERM.
     Deaf,
 }
 
-impl Lab {
-    /// Lays out the traffic of the sample, and who is at which port.
+impl HookLab {
+    /// Writes the traffic of the sample, and the table of nodes and ports.
     pub(crate) fn traffic(&self, sample: &Path) {
         let packed = fs::read(sample).expect("sample");
         fs::write(self.path().join("traffic.pcap"), zstd::decode_all(&packed[..]).expect("zstd")).expect("traffic");
@@ -43,20 +44,20 @@ impl Lab {
         deliver(self.path());
     }
 
-    /// Lets something go wrong at a node, or nothing any more.
-    pub(crate) fn ibdump_fault(&self, node: &str, fault: Option<Fault>) {
+    /// Sets the fault of ibdump at a node; `None` clears it.
+    pub(crate) fn ibdump_fault(&self, node: &str, fault: Option<IbdumpFault>) {
         let words = match fault {
             None => "",
-            Some(Fault::Start) => "fail",
-            Some(Fault::Die) => "die",
-            Some(Fault::DeafToInt) => "deaf-int",
-            Some(Fault::Deaf) => "deaf-int,deaf-term",
+            Some(IbdumpFault::Start) => "fail",
+            Some(IbdumpFault::Die) => "die",
+            Some(IbdumpFault::DeafToInt) => "deaf-int",
+            Some(IbdumpFault::Deaf) => "deaf-int,deaf-term",
         };
         fs::write(self.path().join(format!("fault-{node}")), words).expect("fault");
     }
 }
 
-/// Variables by which the stand-in knows where it is, for the ssh server of a node.
+/// Environment variables of the stand-in, for the ssh server of a node.
 pub(crate) fn variables(lab: &Path, node: &str) -> String {
     let lab = lab.display();
     format!(
@@ -65,17 +66,17 @@ pub(crate) fn variables(lab: &Path, node: &str) -> String {
     )
 }
 
-/// Writes down which packets come by at each node: the switches call it after each change.
+/// Writes for each node which packets pass it. The switches call this function after each change.
 pub(crate) fn deliver(lab: &Path) {
     let rows = fs::read_to_string(lab.join("ports")).unwrap_or_default();
     let rows: Vec<Vec<&str>> = rows.lines().map(|row| row.split(' ').collect()).collect();
-    let mut copies = mstreg::copies(lab);
+    let mut mirrored = mstreg::copies(lab);
     for (port, mirror) in switch::state(lab) {
-        copies.extend(["sent", "received"].map(|way| switch::Copy { port, sink: mirror.sink, way }));
+        mirrored.extend(["sent", "received"].map(|way| switch::CopiedTraffic { port, sink: mirror.sink, way }));
     }
     for own in &rows {
         let mut lines = format!("sent {0}\nreceived {0}\n", own[3]);
-        for copy in &copies {
+        for copy in &mirrored {
             let is_at = |row: &[&str], number: u8| {
                 row[1] == format!("{:#018x}", copy.port.leaf) && row[2] == number.to_string()
             };
@@ -84,8 +85,8 @@ pub(crate) fn deliver(lab: &Path) {
                 writeln!(lines, "{} {}", copy.way, source[3]).expect("a string takes all");
             }
         }
-        // In one step, because captures read it all the time.
+        // Replaced atomically, because captures read it all the time.
         let (new, file) = (lab.join(format!("seen/{}.new", own[0])), lab.join("seen").join(own[0]));
-        fs::write(&new, lines).and_then(|()| fs::rename(&new, &file)).expect("what comes by");
+        fs::write(&new, lines).and_then(|()| fs::rename(&new, &file)).expect("the selection of packets");
     }
 }

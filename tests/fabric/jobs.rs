@@ -1,11 +1,11 @@
-//! Jobs that go well: from the prolog to a manifest that `ibscope analyze` takes.
+//! Jobs without faults: from the prolog to a manifest that `ibscope analyze` reads.
 
-use crate::analysis::analysed;
+use crate::analysis::check_run;
 use crate::container::until;
-use crate::lab::Lab;
-use crate::site::Site;
+use crate::lab::HookLab;
+use crate::site::SiteConfig;
 use crate::slurm::Hooks;
-use crate::switch::{Mirror, Port};
+use crate::switch::{LeafPort, SwitchMirror};
 use crate::tools;
 use crate::topology::leaf_guid;
 use std::collections::BTreeMap;
@@ -13,24 +13,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The traffic of this job is what the sinks capture; its four ranks ran on LIDs 17 to 20.
+/// The sinks capture the traffic of this job, whose four ranks ran on LIDs 17 to 20.
 pub(crate) const SAMPLE: &str = "openib-mixed-4x1";
 
-/// What mirroring a job's nodes must come to: each to a sink of its leaf.
-pub(crate) fn expected(lab: &Lab, nodes: &[&str], sinks: [&str; 2], job: u32) -> BTreeMap<Port, Mirror> {
+/// Expected mirrors of a job's nodes: each to a sink of its leaf.
+pub(crate) fn expected(lab: &HookLab, nodes: &[&str], sinks: [&str; 2], job: u32) -> BTreeMap<LeafPort, SwitchMirror> {
     let mirror = |node: &&str| {
         let (leaf, port, _) = lab.topology.place(node);
         let (_, sink, _) = lab.topology.place(sinks[leaf]);
-        (Port { leaf: leaf_guid(leaf), number: port as u8 }, Mirror { sink: sink as u8, job })
+        (LeafPort { leaf: leaf_guid(leaf), number: port as u8 }, SwitchMirror { sink: sink as u8, job })
     };
     nodes.iter().map(mirror).collect()
 }
 
-/// `sbatch -N4` with the hooks as `hook install` installs them: plan, mirrors, captures, the order of things, manifest, analysis.
+/// `sbatch -N4` with the hooks that `hook install` installs: plan, mirrors, captures, their order,
+/// manifest, analysis.
 pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
-    let lab = Lab::start();
+    let lab = HookLab::start();
     lab.traffic(&tools::sample(SAMPLE));
-    let config = lab.configure(Site::default());
+    let config = lab.configure(SiteConfig::default());
     let config = config.to_str().expect("path");
     let slurm = install(&lab, config);
     lab.slurm(Hooks { lines: &slurm, timeout_s: 70 });
@@ -40,7 +41,8 @@ pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
 
     planned(&lab);
 
-    // The job looks at the switches itself: it must find its ports mirrored and captures running when it starts.
+    // The job itself checks the switches: its ports must be mirrored and captures must run when it
+    // starts.
     let script = format!("cat {0}/switch/state; sleep 1; cat {0}/hosts/*; date +%s%N", lab.path().display());
     let asked = Instant::now();
     let id = lab.submit(&["-N4", "--comment=please ibscope=on"], &script);
@@ -61,7 +63,7 @@ pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
     clean(&lab);
     let calls = lab.switch_calls();
     let (on, off) = calls.split_at(mirrored.len());
-    let as_map = |calls: &[crate::switch::Call]| -> BTreeMap<Port, Mirror> {
+    let as_map = |calls: &[crate::switch::SwitchCall]| -> BTreeMap<LeafPort, SwitchMirror> {
         calls.iter().map(|call| (call.port, call.mirror)).collect()
     };
     assert!(on.iter().all(|call| call.on) && off.iter().all(|call| !call.on), "{calls:?}");
@@ -69,27 +71,27 @@ pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
     assert_eq!(lab.drained().trim(), "");
 
     let run = only_folder(&lab.path().join("runs"));
-    analysed(&lab, &run, 2, (0, 0));
+    check_run(&lab, &run, 2, (0, 0));
 
-    // A job that does not ask for it is left alone.
+    // A job that does not request a capture is not captured.
     let id = lab.submit(&["-N2", "--comment=nothing"], "true");
     assert_eq!(lab.ended(id).0, "COMPLETED");
     assert_eq!(lab.switch_calls().len(), calls.len());
-    assert!(!lab.told().contains(&format!("job {id}:")), "{}", lab.told());
+    assert!(!lab.log_text().contains(&format!("job {id}:")), "{}", lab.log_text());
 
-    // All eight nodes: how long their prolog takes.
+    // All eight nodes, to show how long the prolog takes.
     let id = lab.submit(&["-N8", "--comment=ibscope=on"], "true");
     assert_eq!(lab.ended(id).0, "COMPLETED");
     clean(&lab);
-    let told = lab.told();
-    println!("{told}");
-    assert!(told.contains(&format!("job {id}: capturing: 2 captures, 8 ports mirrored")), "{told}");
+    let log_text = lab.log_text();
+    println!("{log_text}");
+    assert!(log_text.contains(&format!("job {id}: capturing (captures: 2, mirrored ports: 8)")), "{log_text}");
 
     by_hand(&lab);
 }
 
-/// What `docs/slurm.md` has a person do on idle nodes: start, look, stop.
-fn by_hand(lab: &Lab) {
+/// The steps of `docs/slurm.md` for a capture by hand on idle nodes: start, look, stop.
+fn by_hand(lab: &HookLab) {
     let succeeds = |words: &[&str]| {
         let ran = lab.capture(words);
         assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.stdout, ran.stderr);
@@ -107,7 +109,7 @@ fn by_hand(lab: &Lab) {
 }
 
 /// The plan of a job has its ports where `ibnetdiscover` has them, and planning changes nothing.
-fn planned(lab: &Lab) {
+fn planned(lab: &HookLab) {
     let arguments = ["plan", "--job", "7", "--nodelist", "n[001-004]"];
     let shown = lab.capture(&arguments);
     println!("{}", shown.stdout);
@@ -137,14 +139,14 @@ fn planned(lab: &Lab) {
     clean(lab);
 }
 
-/// Installs the hooks as a person would; the lines for `slurm.conf`.
-pub(crate) fn install(lab: &Lab, config: &str) -> String {
+/// Installs the hooks as an administrator would. Returns the lines for `slurm.conf`.
+pub(crate) fn install(lab: &HookLab, config: &str) -> String {
     let slurm = lab.path().join("before.conf");
     fs::write(&slurm, format!("SlurmUser={}\nPrologEpilogTimeout=70\n", lab.user)).expect("slurm.conf");
     let scripts = lab.path().join("scripts").display().to_string();
     let slurm = slurm.display().to_string();
     lab.copy_programs();
-    // A person does it as root, whatever the hooks run as.
+    // An administrator does this as root, whatever user the hooks run as.
     let ran = lab.ibscope_as(
         "root",
         &[],
@@ -162,13 +164,13 @@ pub(crate) fn install(lab: &Lab, config: &str) -> String {
     lines.join("\n")
 }
 
-/// Nothing is left: no port mirrored, no capture running, no journal open, no hostfile.
-pub(crate) fn clean(lab: &Lab) {
-    assert_eq!(lab.mirrored(), BTreeMap::new(), "{}", lab.told());
-    // Questions to nodes that nobody waits for any more, because who asked was killed, end by themselves.
+/// Checks that nothing is left: no mirrored port, no running capture, no open journal, no hostfile.
+pub(crate) fn clean(lab: &HookLab) {
+    assert_eq!(lab.mirrored(), BTreeMap::new(), "{}", lab.log_text());
+    // Commands on nodes whose caller was killed end by themselves.
     until(Duration::from_secs(15), "a lab without captures", || lab.captures_running().is_empty().then_some(()));
     let listed = lab.capture(&["list"]);
-    assert_eq!((listed.code, listed.stdout.as_str()), (0, "no runs\n"), "{}{}", listed.stderr, lab.told());
+    assert_eq!((listed.code, listed.stdout.as_str()), (0, "no runs\n"), "{}{}", listed.stderr, lab.log_text());
     let hosts = fs::read_dir(lab.path().join("hosts")).expect("folder").count();
     assert_eq!(hosts, 0, "hostfiles");
 }

@@ -1,4 +1,5 @@
-//! A fabric to try the orchestrator on: ibsim and opensm, an ssh server per node, and what stands for ibdump and the switches.
+//! A lab for the orchestrator: ibsim and opensm, an ssh server per node, and stand-ins for ibdump
+//! and the switches.
 
 use crate::container::{Container, until};
 use crate::topology::Topology;
@@ -14,25 +15,25 @@ use std::time::Duration;
 /// Port of every ssh server; each node has an address of its own.
 pub(crate) const SSH_PORT: u16 = 2222;
 
-/// Fabrics of more hosts do not change while a test runs.
+/// Larger fabrics do not change while a test runs.
 const MANY_HOSTS: usize = 100;
 
-/// LIDs that the nodes of the sample capture had.
+/// First of the LIDs that the nodes of the sample capture had.
 pub(crate) const FIRST_LID: u16 = 17;
 
-/// Everything below ends when this is dropped.
-pub(crate) struct Lab {
+/// The lab. Everything in it ends when it is dropped.
+pub(crate) struct HookLab {
     pub(crate) container: Container,
     pub(crate) folder: tempfile::TempDir,
     pub(crate) topology: Topology,
-    /// Whom hooks run as: `SlurmUser`.
+    /// `SlurmUser`, the user that hooks run as.
     pub(crate) user: &'static str,
     console: ChildStdin,
     daemons: Vec<Child>,
 }
 
-/// The fabric of most tests: compute nodes n001 to n008 on two leaves with two sinks each, and a leaf for the subnet manager and
-/// the machine that Slurm's controller runs on, and one with a name that is nothing but a name.
+/// The fabric of most tests: compute nodes n001 to n008 on two leaves with two sinks each, and a
+/// leaf with the subnet manager, the machine of Slurm's controller, and a host with a hostile name.
 pub(crate) fn topology() -> Topology {
     let leaf = |names: &[&str]| names.iter().copied().map(str::to_owned).collect();
     Topology {
@@ -49,7 +50,7 @@ pub(crate) fn topology() -> Topology {
 pub(crate) const NODES: [&str; 12] =
     ["n001", "n002", "n003", "n004", "n005", "n006", "n007", "n008", "sink1a", "sink1b", "sink2a", "sink2b"];
 
-/// The node whose ssh server the others can be reached through.
+/// The node whose ssh server is the jump host.
 pub(crate) const JUMP_HOST: &str = "sink2b";
 
 /// Address of a node's ssh server.
@@ -58,13 +59,13 @@ pub(crate) fn address(node: &str) -> String {
     format!("127.0.0.{}", 11 + index)
 }
 
-impl Lab {
-    /// The fabric of [`topology`] with its ssh servers.
+impl HookLab {
+    /// Starts the fabric of [`topology`] with its ssh servers.
     pub(crate) fn start() -> Self {
         Self::start_as("root")
     }
 
-    /// The same for hooks that run as this user.
+    /// Starts the lab for hooks that run as this user.
     pub(crate) fn start_as(user: &'static str) -> Self {
         let mut lab = Self::fabric(topology());
         lab.ssh_servers();
@@ -77,7 +78,7 @@ impl Lab {
         lab
     }
 
-    /// Other users than root can pass the lab's folder.
+    /// Lets other users than root enter the lab's folder.
     pub(crate) fn let_users_in(&self) {
         fs::set_permissions(self.path(), fs::Permissions::from_mode(0o755)).expect("permissions");
     }
@@ -102,7 +103,7 @@ impl Lab {
         self.container.succeeds(["id", "-u", user]).trim().parse().expect("a number")
     }
 
-    /// Gives the user that hooks run as what hooks read and write here.
+    /// Gives the files that hooks read and write to the user that hooks run as.
     pub(crate) fn hand_over(&self) {
         let user = self.uid(self.user);
         for name in ["state", "runs", "hosts", "log", "switch", "seen", "ssh/id", "capture.toml"] {
@@ -110,7 +111,7 @@ impl Lab {
         }
     }
 
-    /// A fabric alone, up to the moment when its last host is active.
+    /// Starts only a fabric, and waits until its last host is active.
     pub(crate) fn fabric(topology: Topology) -> Self {
         let folder = tempfile::Builder::new().prefix("ibscope-lab-").tempdir().expect("folder");
         let path = folder.path();
@@ -139,7 +140,7 @@ impl Lab {
             fs::read_to_string(path.join("log/ibsim")).ok()?.contains("simulator ready").then_some(())
         });
 
-        // The nodes of a job have the LIDs that the traffic has which their sinks will seem to capture.
+        // The nodes of a job have the LIDs of the traffic that their sinks appear to capture.
         let mut lids = String::new();
         for (index, name) in NODES.iter().take(8).enumerate() {
             if let Some((.., guid)) = topology.hosts().find(|(host, ..)| host == name) {
@@ -148,7 +149,8 @@ impl Lab {
             }
         }
         fs::write(path.join("osm/guid2lid"), lids).expect("LIDs");
-        // Where nothing changes nobody has to look for changes: a sweep of thousands of hosts takes their ports out of use for a moment.
+        // Large fabrics do not change, so opensm need not sweep them: a sweep of thousands of hosts
+        // makes their ports inactive for a moment.
         let sweep_s = if hosts > MANY_HOSTS { 0 } else { 2 };
         fs::write(path.join("osm/conf"), format!("honor_guid2lid_file TRUE\nsweep_interval {sweep_s}\n"))
             .expect("configuration");
@@ -196,7 +198,8 @@ impl Lab {
         self.console.flush().expect("ibsim reads");
     }
 
-    /// One ssh server per node, each with a host key and an address of its own, and a view of the fabric from its node.
+    /// Starts one ssh server per node, each with a host key and an address of its own, and with the
+    /// view of the fabric from its node.
     fn ssh_servers(&mut self) {
         let folder = self.ssh_folder();
         std::thread::scope(|scope| {
@@ -213,7 +216,7 @@ impl Lab {
             let home = folder.join(node);
             let own = [
                 format!("ListenAddress {}", address(node)),
-                // What goes through it as a jump host is told at this level.
+                // At this log level the jump host logs the connections through it.
                 format!("LogLevel {}", if node == JUMP_HOST { "DEBUG1" } else { "INFO" }),
                 format!("SetEnv {}", self.variables(node)),
             ];
@@ -224,7 +227,8 @@ impl Lab {
         fs::write(folder.join("known_hosts"), known_hosts).expect("known hosts");
     }
 
-    /// One ssh server for many nodes, each of which has an address of its own and its own view of the fabric.
+    /// Starts one ssh server for many nodes, each of which has an address and a view of the fabric
+    /// of its own.
     pub(crate) fn one_ssh_server(&self, nodes: &[(String, String)]) {
         let home = self.ssh_folder().join("all");
         fs::create_dir(&home).expect("folder");
@@ -240,9 +244,9 @@ impl Lab {
         self.start_ssh_server("all");
     }
 
-    /// The folder of all ssh servers, with the key that they let in.
+    /// Creates the folder of all ssh servers, with the key that they accept.
     fn ssh_folder(&self) -> PathBuf {
-        // What sshd needs where Debian's service did not create it.
+        // sshd needs this folder, which otherwise only Debian's service creates.
         fs::create_dir_all("/run/sshd").expect("/run/sshd");
         let folder = self.path().join("ssh");
         key(&folder.join("id"));
@@ -250,9 +254,9 @@ impl Lab {
         folder
     }
 
-    /// What programs on a node find in their environment.
+    /// Environment variables of programs on a node.
     fn variables(&self, node: &str) -> String {
-        // What this machine's root has in its .bashrc is not the nodes'.
+        // The nodes must not read the .bashrc of this machine's root.
         let home = self.path().join("ssh");
         format!(
             "SIM_HOST=\"{}\" HOME={} {}",
@@ -262,7 +266,7 @@ impl Lab {
         )
     }
 
-    /// Starts the ssh server of a node (again).
+    /// Starts the ssh server of a node, also after it was stopped.
     pub(crate) fn start_ssh_server(&self, node: &str) {
         let home = self.path().join("ssh").join(node);
         let words = [
@@ -276,7 +280,7 @@ impl Lab {
         self.container.succeeds(words);
     }
 
-    /// Ends the ssh server of a node, and with it nothing that was started through it.
+    /// Stops the ssh server of a node, but nothing that was started through it.
     pub(crate) fn stop_ssh_server(&self, node: &str) {
         let pid = self.path().join("ssh").join(node).join("pid");
         let pid = fs::read_to_string(&pid).expect("its process id");
@@ -304,7 +308,7 @@ impl Lab {
         lines.iter().chain(own).flat_map(|line| [line.as_str(), "\n"]).collect()
     }
 
-    /// What the lab's programs wrote, for the message of a failed test.
+    /// Ends of the logs of the lab's programs, for the message of a failed test.
     pub(crate) fn logs(&self) -> String {
         let mut text = String::new();
         for folder in ["log", "state"] {
@@ -322,12 +326,12 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for HookLab {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("{}", self.logs());
         }
-        // `nsenter` waits for what it started; the container goes first by ending its first process.
+        // `nsenter` waits for its program; the container is dropped next and ends everything.
         for daemon in &mut self.daemons {
             drop(daemon.kill());
             drop(daemon.wait());
@@ -335,7 +339,7 @@ impl Drop for Lab {
     }
 }
 
-/// The line of `known_hosts` for an address with the key in this folder.
+/// Line of `known_hosts` for an address with the key in this folder.
 fn known(home: &Path, address: &str) -> String {
     let public = fs::read_to_string(home.join("key.pub")).expect("key");
     let public: Vec<&str> = public.split(' ').take(2).collect();

@@ -1,7 +1,8 @@
-//! Fabrics of hundreds and thousands of hosts: a plan for a job of 256 nodes, from one `ibnetdiscover -p`.
+//! Fabrics of hundreds and thousands of hosts: a plan for a job of 256 nodes, from one
+//! `ibnetdiscover -p`.
 
-use crate::lab::Lab;
-use crate::site::Site;
+use crate::lab::HookLab;
+use crate::site::SiteConfig;
 use crate::topology::{Topology, leaf_guid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -20,7 +21,7 @@ pub(crate) fn a_job_of_256_nodes_is_planned_on_2000_hosts() {
     planned(56);
 }
 
-/// Every node has its leaf, its port and a sink of its leaf, as the topology has them.
+/// Every node has its leaf, its port and a sink on its leaf, as in the topology.
 fn planned(leaves: usize) {
     let began = Instant::now();
     let name = |leaf: usize, host: usize| match host {
@@ -32,12 +33,12 @@ fn planned(leaves: usize) {
         leaves: (0..leaves).map(|leaf| (0..HOSTS).map(|host| name(leaf, host)).collect()).collect(),
         spines: 16,
     };
-    let lab = Lab::fabric(topology);
+    let lab = HookLab::fabric(topology);
     let places: BTreeMap<String, (usize, usize, u64)> =
         lab.topology.hosts().map(|(host, leaf, port, guid)| (host.to_owned(), (leaf, port, guid + 1))).collect();
     println!("{} hosts: fabric active after {:?}", places.len(), began.elapsed());
 
-    // Nodes of the job lie on all leaves, in an order of their own.
+    // The nodes of the job are on all leaves, in no order.
     let computes: Vec<&String> = places.keys().filter(|name| name.starts_with('n')).collect();
     let chosen: Vec<&String> = (0..NODES).map(|index| computes[index * 7 % NODES * computes.len() / NODES]).collect();
     assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), NODES);
@@ -54,7 +55,7 @@ fn planned(leaves: usize) {
     let list: Vec<&str> = chosen.iter().map(|node| node.as_str()).collect();
     let plan = |check_nodes: usize| {
         let run = format!("[fabric]\ncheck_nodes = {check_nodes}\ntimeout_s = 60");
-        lab.configure_for(Site { run: &run, ..Site::PLAIN }, &sinks, &addresses);
+        lab.configure_for(SiteConfig { run: &run, ..SiteConfig::PLAIN }, &sinks, &addresses);
         let began = Instant::now();
         let ran = lab.capture(&["plan", "--job", "1", "--nodelist", &list.join(","), "--format", "json"]);
         let (count, took) = (places.len(), began.elapsed());
@@ -63,7 +64,7 @@ fn planned(leaves: usize) {
         );
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let mut plan: serde_json::Value = serde_json::from_str(&ran.stdout).expect("json");
-        // Names of files hold the time.
+        // File names contain the time.
         for value in ["started_s", "steps"] {
             plan.as_object_mut().expect("a plan").remove(value);
         }

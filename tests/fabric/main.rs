@@ -1,11 +1,13 @@
-//! The orchestrator on a simulated fabric with real ibsim, opensm, diagnostics, Slurm and ssh servers. What cannot run without
-//! hardware is stood in for: the switches' mirroring (`switch.rs`) and ibdump.
+//! The orchestrator on a simulated fabric with real ibsim, opensm, diagnostics, Slurm and ssh
+//! servers. Stand-ins replace what needs hardware: the mirroring of switches (`switch.rs`,
+//! `mstreg.rs`) and ibdump (`ibdump.rs`).
 //!
-//! Needs root and the packages of `make deps`. Everything runs in namespaces of its own and ends with the test.
+//! Needs root and the packages of `make deps`. Everything runs in namespaces of its own and ends
+//! with the test.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "programs that are stood in for, and tests that tell how far they are"
+    reason = "stand-ins for programs, and tests that print their progress"
 )]
 
 mod analysis;
@@ -14,13 +16,13 @@ mod backends;
 mod cases;
 mod cluster;
 mod container;
-mod courses;
 mod failures;
 mod hostile;
 mod ibdump;
 mod jobs;
 mod lab;
 mod large;
+mod late_failures;
 mod mstreg;
 mod races;
 mod settings;
@@ -29,9 +31,9 @@ mod site;
 mod slurm;
 mod slurm_failures;
 mod standin;
-mod starts;
+mod start_failures;
 mod switch;
-// What only the suite uses of these is not used here.
+// The suite uses parts of this module that these tests do not use.
 #[path = "../suite/tools.rs"]
 #[allow(dead_code)]
 mod tools;
@@ -44,13 +46,10 @@ use std::process::ExitCode;
 type Test = fn();
 
 const TESTS: [(&str, Test); 26] = [
-    ("the_lab_is_what_the_tests_take_it_for", the_lab_is_what_the_tests_take_it_for),
+    ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
-    ("a_start_that_fails_is_undone_and_the_job_runs", starts::a_start_that_fails_is_undone_and_the_job_runs),
-    (
-        "whatever_happens_meanwhile_the_epilog_restores_the_fabric",
-        courses::whatever_happens_meanwhile_the_epilog_restores_the_fabric,
-    ),
+    ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
+    ("the_epilog_restores_the_fabric_after_any_fault", late_failures::the_epilog_restores_the_fabric_after_any_fault),
     ("a_prolog_that_is_killed_anywhere_is_undone", failures::a_prolog_that_is_killed_anywhere_is_undone),
     ("a_sink_that_does_not_answer_is_replaced", failures::a_sink_that_does_not_answer_is_replaced),
     ("two_jobs_at_once_on_one_leaf_have_a_sink_each", failures::two_jobs_at_once_on_one_leaf_have_a_sink_each),
@@ -60,8 +59,11 @@ const TESTS: [(&str, Test); 26] = [
     ),
     ("hooks_of_nodes_act_on_the_first_one_only", failures::hooks_of_nodes_act_on_the_first_one_only),
     ("hostile_names_are_refused_or_passed_literally", hostile::hostile_names_are_refused_or_passed_literally),
-    ("what_users_have_prepared_is_refused", hostile::what_users_have_prepared_is_refused),
-    ("slurms_user_refuses_what_users_have_prepared", hostile::slurms_user_refuses_what_users_have_prepared),
+    ("items_that_users_prepare_are_refused", hostile::items_that_users_prepare_are_refused),
+    (
+        "hooks_of_slurms_user_refuse_items_that_users_prepare",
+        hostile::hooks_of_slurms_user_refuse_items_that_users_prepare,
+    ),
     ("attacks_on_hooks_of_root_fail", attacks::attacks_on_hooks_of_root_fail),
     ("attacks_on_hooks_of_slurms_user_fail", attacks::attacks_on_hooks_of_slurms_user_fail),
     (
@@ -76,18 +78,15 @@ const TESTS: [(&str, Test); 26] = [
     ("tcpdump_captures_roce", backends::tcpdump_captures_roce),
     ("nodes_are_reached_through_a_jump_host", settings::nodes_are_reached_through_a_jump_host),
     (
-        "captures_are_given_to_their_owner_and_analysed_on_the_sinks",
-        settings::captures_are_given_to_their_owner_and_analysed_on_the_sinks,
+        "captures_are_given_to_their_owner_and_analyzed_on_the_sinks",
+        settings::captures_are_given_to_their_owner_and_analyzed_on_the_sinks,
     ),
-    (
-        "a_job_waits_for_its_capture_where_the_site_wants_that",
-        settings::a_job_waits_for_its_capture_where_the_site_wants_that,
-    ),
-    ("captures_are_analysed_by_an_array_of_tasks", cluster::captures_are_analysed_by_an_array_of_tasks),
+    ("a_job_waits_for_its_capture_if_fail_open_is_false", settings::a_job_waits_for_its_capture_if_fail_open_is_false),
+    ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];
 
-/// Take longer than all the others: `make soak` asks for them by this variable.
+/// Variable with which `make soak` runs the tests that take longest.
 const SOAK: &str = "IBSCOPE_SOAK";
 const LONGEST: [(&str, Test); 3] = [
     ("a_job_of_256_nodes_is_planned_on_2000_hosts", large::a_job_of_256_nodes_is_planned_on_2000_hosts),
@@ -149,11 +148,11 @@ fn main() -> ExitCode {
     .exit_code()
 }
 
-/// The components alone: the fabric has the topology that was asked for, ssh reaches every node and shows its own view of the
-/// fabric, Slurm runs a job, links go down, and the stand-ins refuse what is wrong.
-fn the_lab_is_what_the_tests_take_it_for() {
+/// The parts of the lab: the fabric has the requested topology, ssh reaches every node and shows
+/// the node's view of the fabric, Slurm runs a job, and links go down and up.
+fn the_parts_of_the_lab_work() {
     let start = std::time::Instant::now();
-    let mut lab = lab::Lab::start();
+    let mut lab = lab::HookLab::start();
     println!("fabric and ssh servers: {:?}", start.elapsed());
     lab.slurm(slurm::Hooks { lines: "", timeout_s: 10 });
     println!("with Slurm: {:?}", start.elapsed());

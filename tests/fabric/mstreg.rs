@@ -1,10 +1,13 @@
-//! What stands for mstreg of mstflint and for the switches that it writes registers of: MPAT, the analysers, and MPAR, the ports that lead to them. It takes the call,
-//! the fields and the order that mstflint's description of the registers states, and refuses everything else. That a switch would take them is not shown by it.
+//! A stand-in for mstreg of mstflint, and for the switches whose registers it writes: MPAT
+//! configures the analyzers, MPAR the ports that lead to them. It accepts the command line, the
+//! fields and the order that the register descriptions of mstflint state, and refuses everything
+//! else. It does not prove that a real switch accepts them.
 //!
-//! `mstreg -d lid-N[,ADAPTER] --yes --reg_name REGISTER -i INDEXES -o OPTIONS --set FIELDS|--get`. Registers are lines of `switch/registers` in the lab's folder.
+//! `mstreg -d lid-N[,ADAPTER] --yes --reg_name REGISTER -i INDEXES -o OPTIONS --set FIELDS|--get`.
+//! Registers are lines of `switch/registers` in the lab's folder.
 
-use crate::lab::Lab;
-use crate::switch::{self, Copy, Mirror, Port};
+use crate::lab::HookLab;
+use crate::switch::{self, CopiedTraffic, LeafPort, SwitchMirror};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,11 +16,12 @@ use std::process::ExitCode;
 
 pub(crate) const NAME: &str = "mstreg";
 
-/// Ports of a leaf of the lab, and analysers of a switch.
+/// Ports of a leaf of the lab, and analyzers of a switch.
 const PORTS: u64 = 64;
 const ANALYSERS: u64 = 8;
 
-/// Writable fields of MPAT with the greatest value of each. To a port of the same switch (`span_type` 4) no more are needed.
+/// Writable fields of MPAT with the largest value of each. Mirroring to a port of the same switch
+/// (`span_type` 4) needs no more fields.
 const MPAT: [(&str, u64); 9] = [
     ("system_port", PORTS),
     ("e", 1),
@@ -33,12 +37,12 @@ const MPAT: [(&str, u64); 9] = [
 const MPAR: [(&str, u64); 3] = [("enable", 1), ("pa_id", ANALYSERS - 1), ("probability_rate", u32::MAX as u64)];
 
 /// Fields by name.
-type Fields = BTreeMap<String, u64>;
-/// Registers by leaf, name and indexes, as they stand in their line.
-type Registers = BTreeMap<String, Fields>;
+type RegisterFields = BTreeMap<String, u64>;
+/// Registers by leaf, name and indexes, as in their lines.
+type Registers = BTreeMap<String, RegisterFields>;
 
-impl Lab {
-    /// Tells which switch has which LID, for programs that know switches by LID.
+impl HookLab {
+    /// Writes the LIDs of the switches, for programs that address switches by LID.
     pub(crate) fn switch_lids(&self) {
         let listed = self.tool("mgmt", &["ibnetdiscover", "-p"]);
         let mut lines = String::new();
@@ -49,41 +53,41 @@ impl Lab {
         fs::write(self.path().join("switch-lids"), lines).expect("LIDs");
     }
 
-    /// Registers of the switches that are not zero, a line each.
+    /// Registers of the switches that are not zero, one line each.
     pub(crate) fn registers(&self) -> String {
         fs::read_to_string(self.path().join("switch/registers")).unwrap_or_default()
     }
 }
 
-/// Ports whose packets are copied, by the registers.
-pub(crate) fn copies(lab: &Path) -> Vec<Copy> {
+/// Mirrored traffic, from the registers.
+pub(crate) fn copies(lab: &Path) -> Vec<CopiedTraffic> {
     let registers = read(&lab.join("switch"));
-    let copy = |(name, fields): (&String, &Fields)| {
+    let copy = |(name, fields): (&String, &RegisterFields)| {
         let words: Vec<&str> = name.split(' ').collect();
         let ["MPAR", leaf, port, direction] = words[..] else { return None };
-        let analyser = registers.get(&format!("MPAT {leaf} {}", value(fields, "pa_id")))?;
-        let is_on = value(fields, "enable") == 1 && value(analyser, "e") == 1;
+        let analyzer = registers.get(&format!("MPAT {leaf} {}", value(fields, "pa_id")))?;
+        let is_on = value(fields, "enable") == 1 && value(analyzer, "e") == 1;
         let leaf = u64::from_str_radix(leaf.strip_prefix("0x")?, 16).ok()?;
-        is_on.then(|| Copy {
-            port: Port { leaf, number: port.parse().expect("a port") },
-            sink: value(analyser, "system_port") as u8,
-            // Into the switch (1) goes what the node sends.
+        is_on.then(|| CopiedTraffic {
+            port: LeafPort { leaf, number: port.parse().expect("a port") },
+            sink: value(analyzer, "system_port") as u8,
+            // Into the switch (1) go the packets that the node sends.
             way: if direction == "1" { "sent" } else { "received" },
         })
     };
     registers.iter().filter_map(copy).collect()
 }
 
-/// Ports that are mirrored one way at least; no register knows the job.
-pub(crate) fn mirrored(lab: &Path) -> BTreeMap<Port, Mirror> {
-    copies(lab).into_iter().map(|copy| (copy.port, Mirror { sink: copy.sink, job: 0 })).collect()
+/// Ports that are mirrored in at least one direction. No register has the job.
+pub(crate) fn mirrored(lab: &Path) -> BTreeMap<LeafPort, SwitchMirror> {
+    copies(lab).into_iter().map(|copy| (copy.port, SwitchMirror { sink: copy.sink, job: 0 })).collect()
 }
 
-fn value(fields: &Fields, name: &str) -> u64 {
+fn value(fields: &RegisterFields, name: &str) -> u64 {
     fields.get(name).copied().unwrap_or_default()
 }
 
-/// The program.
+/// The stand-in program.
 pub(crate) fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match work(&words, &super::standin::folder()) {
@@ -98,20 +102,20 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// `a=1,b=0x2`
-fn fields(text: &str) -> Result<Fields, String> {
+/// Parses `a=1,b=0x2`.
+fn fields(text: &str) -> Result<RegisterFields, String> {
     let field = |field: &str| {
         let (name, value) = field.split_once('=').ok_or(format!("{field}: no value"))?;
         let number = value.strip_prefix("0x").map_or_else(|| value.parse(), |digits| u64::from_str_radix(digits, 16));
         Ok((name.to_owned(), number.map_err(|_| format!("{field}: no number"))?))
     };
     let pairs: Vec<(String, u64)> = text.split(',').map(field).collect::<Result<_, String>>()?;
-    let (count, fields) = (pairs.len(), Fields::from_iter(pairs));
-    if fields.len() == count { Ok(fields) } else { Err(format!("{text}: a field stands twice")) }
+    let (count, fields) = (pairs.len(), RegisterFields::from_iter(pairs));
+    if fields.len() == count { Ok(fields) } else { Err(format!("{text}: a field is listed twice")) }
 }
 
 /// The values of exactly these indexes.
-fn indexes<const N: usize>(given: &Fields, names: [&str; N]) -> Result<[u64; N], String> {
+fn indexes<const N: usize>(given: &RegisterFields, names: [&str; N]) -> Result<[u64; N], String> {
     if given.len() != N || names.iter().any(|name| !given.contains_key(*name)) {
         return Err(format!("indexes are {names:?}, not {given:?}"));
     }
@@ -127,18 +131,18 @@ fn work(words: &[String], lab: &Path) -> Result<String, String> {
     };
     let device = device.split(',').next().unwrap_or_default();
     let lids = fs::read_to_string(lab.join("switch-lids")).map_err(|error| error.to_string())?;
-    let lid = device.strip_prefix("lid-").ok_or(format!("{device}: no device in band"))?;
+    let lid = device.strip_prefix("lid-").ok_or(format!("{device}: not an in-band device"))?;
     let leaf = lids.lines().find_map(|line| line.strip_prefix(lid)?.strip_prefix(' '));
     let leaf = leaf.ok_or(format!("{device}: Failed to read device ID"))?;
     if *options != "mngr_type=1" {
-        return Err(format!("{options}: ports are InfiniBand port numbers with mngr_type=1 alone"));
+        return Err(format!("{options}: ports are InfiniBand port numbers only with mngr_type=1"));
     }
     let index = fields(index)?;
     let (name, known): (String, &[(&str, u64)]) = match *register {
         "MPAT" => {
-            let [analyser] = indexes(&index, ["pa_id"])?;
-            within("pa_id", analyser, ANALYSERS - 1)?;
-            (format!("MPAT {leaf} {analyser}"), &MPAT)
+            let [analyzer] = indexes(&index, ["pa_id"])?;
+            within("pa_id", analyzer, ANALYSERS - 1)?;
+            (format!("MPAT {leaf} {analyzer}"), &MPAT)
         }
         "MPAR" => {
             let [port, direction, high] = indexes(&index, ["local_port", "i_e", "lp_msb"])?;
@@ -154,7 +158,7 @@ fn work(words: &[String], lab: &Path) -> Result<String, String> {
     };
     let folder = lab.join("switch");
     fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-    // One at a time, as at a switch.
+    // One at a time, as a switch does.
     let lock = File::create(folder.join("lock")).map_err(|error| error.to_string())?;
     lock.lock().map_err(|error| error.to_string())?;
     let mut registers = read(&folder);
@@ -166,7 +170,7 @@ fn work(words: &[String], lab: &Path) -> Result<String, String> {
                 let (_, most) = known
                     .iter()
                     .find(|(known, _)| *known == field)
-                    .ok_or(format!("{field}: no field of {register}"))?;
+                    .ok_or(format!("{field}: not a field of {register}"))?;
                 within(&field, new, *most)?;
                 now.insert(field, new);
             }
@@ -190,46 +194,47 @@ fn within(field: &str, value: u64, most: u64) -> Result<(), String> {
     if value > most { Err(format!("{field}={value}: at most {most}")) } else { Ok(()) }
 }
 
-/// What the description of the registers wants: no analyser is changed while it is on, or ended while a port leads to it, and no port is sent to one that is off, or
-/// to itself.
-fn allowed(name: &str, new: &Fields, registers: &Registers) -> Result<(), String> {
+/// Checks the rules of the register descriptions: an analyzer is not changed while it is on, or
+/// switched off while a port leads to it, and no port is mirrored to an analyzer that is off, or to
+/// itself.
+fn allowed(name: &str, new: &RegisterFields, registers: &Registers) -> Result<(), String> {
     let words: Vec<&str> = name.split(' ').collect();
     let (leaf, old) = (words[1], registers.get(name).cloned().unwrap_or_default());
-    let leads = |analyser: u64| {
+    let leads = |analyzer: u64| {
         registers.iter().any(|(other, fields)| {
             other.starts_with(&format!("MPAR {leaf} "))
                 && value(fields, "enable") == 1
-                && value(fields, "pa_id") == analyser
+                && value(fields, "pa_id") == analyzer
         })
     };
     if words[0] == "MPAT" {
-        let analyser = words[2].parse().expect("a number");
-        if value(new, "e") == 0 && leads(analyser) {
-            return Err(format!("analyser {analyser} is in use: MPAR first"));
+        let analyzer = words[2].parse().expect("a number");
+        if value(new, "e") == 0 && leads(analyzer) {
+            return Err(format!("analyzer {analyzer} is in use: MPAR first"));
         }
         if value(&old, "e") == 1 && value(new, "e") == 1 && old != *new {
-            return Err(format!("analyser {analyser} is on: it cannot be changed"));
+            return Err(format!("analyzer {analyzer} is on: it cannot be changed"));
         }
         if value(new, "e") == 1 && (value(new, "span_type") != 4 || value(new, "system_port") == 0) {
-            return Err("an analyser without a local port to lead to".to_owned());
+            return Err("the analyzer has no local port as its destination".to_owned());
         }
     } else if value(new, "enable") == 1 {
-        let analyser = registers.get(&format!("MPAT {leaf} {}", value(new, "pa_id"))).cloned().unwrap_or_default();
-        if value(&analyser, "e") == 0 {
-            return Err(format!("analyser {} is off: MPAT first", value(new, "pa_id")));
+        let analyzer = registers.get(&format!("MPAT {leaf} {}", value(new, "pa_id"))).cloned().unwrap_or_default();
+        if value(&analyzer, "e") == 0 {
+            return Err(format!("analyzer {} is off: MPAT first", value(new, "pa_id")));
         }
-        if words[2] == value(&analyser, "system_port").to_string() {
+        if words[2] == value(&analyzer, "system_port").to_string() {
             return Err("a sink's port cannot be mirrored".to_owned());
         }
         if value(&old, "enable") == 1 && old != *new {
-            return Err(format!("port {} leads to another analyser", words[2]));
+            return Err(format!("port {} leads to another analyzer", words[2]));
         }
     }
     Ok(())
 }
 
-/// As mstreg prints a register.
-fn table(index: &Fields, now: &Fields, known: &[(&str, u64)]) -> String {
+/// Prints a register in the format of mstreg.
+fn table(index: &RegisterFields, now: &RegisterFields, known: &[(&str, u64)]) -> String {
     let line = "=".repeat(43);
     let mut text = format!("Sending access register...\n\n{:<26}| Data\n{line}\n", "Field Name");
     let rows = index.iter().map(|(name, value)| (name.as_str(), *value));
@@ -239,7 +244,7 @@ fn table(index: &Fields, now: &Fields, known: &[(&str, u64)]) -> String {
     text + &line + "\n"
 }
 
-/// `MPAT LEAF ANALYSER: FIELDS`, `MPAR LEAF PORT DIRECTION: FIELDS`
+/// Reads the lines `MPAT LEAF ANALYZER: FIELDS` and `MPAR LEAF PORT DIRECTION: FIELDS`.
 fn read(folder: &Path) -> Registers {
     let text = fs::read_to_string(folder.join("registers")).unwrap_or_default();
     let register = |line: &str| {

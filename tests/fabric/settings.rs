@@ -1,12 +1,13 @@
-//! Settings of a site that change what hooks do: a jump host, an owner, an analysis afterwards, jobs that do not run without their capture.
+//! Settings of a site that change what hooks do: a jump host, an owner, a later analysis, jobs that
+//! do not run without their capture.
 
-use crate::analysis::{analysed, counted, private};
+use crate::analysis::{check_counts, check_private, check_run};
 use crate::cases::{hook, lab, starts};
 use crate::container::until;
-use crate::ibdump::Fault;
+use crate::ibdump::IbdumpFault;
 use crate::jobs::{SAMPLE, clean, expected, install, only_folder};
-use crate::lab::{JUMP_HOST, Lab, NODES, SSH_PORT, address};
-use crate::site::Site;
+use crate::lab::{HookLab, JUMP_HOST, NODES, SSH_PORT, address};
+use crate::site::SiteConfig;
 use crate::slurm::Hooks;
 use crate::tools;
 use crate::topology::PWNED;
@@ -14,42 +15,43 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// All connections go through the jump host: commands, and files that are fetched.
+/// All connections go through the jump host: those of commands, and those that fetch files.
 pub(crate) fn nodes_are_reached_through_a_jump_host() {
     let jump = format!("jump_host = {{ address = \"{}\", port = {SSH_PORT} }}", address(JUMP_HOST));
-    let lab = lab(Site { ssh: &jump, ..Site::PLAIN });
+    let lab = lab(SiteConfig { ssh: &jump, ..SiteConfig::PLAIN });
     starts(&lab, 800);
-    assert_eq!(lab.mirrored(), expected(&lab, &NODES[..4], ["sink1a", "sink2a"], 800), "{}", lab.told());
+    assert_eq!(lab.mirrored(), expected(&lab, &NODES[..4], ["sink1a", "sink2a"], 800), "{}", lab.log_text());
     hook(&lab, "epilog", 800);
     clean(&lab);
-    analysed(&lab, &only_folder(&lab.path().join("runs")), 2, (0, 0));
+    check_run(&lab, &only_folder(&lab.path().join("runs")), 2, (0, 0));
     let log = fs::read_to_string(lab.path().join("ssh").join(JUMP_HOST).join("log")).expect("log");
     for node in NODES[..4].iter().chain(&["sink1a", "sink2a"]) {
         let passed = format!("target {} port {SSH_PORT}", address(node));
         assert!(log.lines().any(|line| line.contains("direct-tcpip") || line.contains(&passed)), "{node}: {log}");
         assert!(log.contains(&passed), "{node} was not reached through it: {log}");
     }
-    // Without it nobody is reached.
+    // Without the jump host no node is reached.
     lab.stop_ssh_server(JUMP_HOST);
-    let told = hook(&lab, "prolog", 801);
-    assert!(told.contains(&format!("no connection to {}:{SSH_PORT}", address(JUMP_HOST))), "{told}");
+    let log_text = hook(&lab, "prolog", 801);
+    assert!(log_text.contains(&format!("no connection to {}:{SSH_PORT}", address(JUMP_HOST))), "{log_text}");
     clean(&lab);
 }
 
-/// Captures and manifests are given to their owner, on the sinks too, and each sink analyses its own.
-pub(crate) fn captures_are_given_to_their_owner_and_analysed_on_the_sinks() {
-    let lab = lab(Site {
+/// Captures and manifests are given to their owner, also on the sinks, and each sink analyzes its
+/// own capture.
+pub(crate) fn captures_are_given_to_their_owner_and_analyzed_on_the_sinks() {
+    let lab = lab(SiteConfig {
         capture: "owner = \"daemon:daemon\"",
         collect: "",
         run: "[analyze]\nafter = \"sink\"",
-        ..Site::PLAIN
+        ..SiteConfig::PLAIN
     });
     starts(&lab, 810);
-    let told = hook(&lab, "epilog", 810);
-    assert!(told.contains("analysis started on sink1a, sink2a"), "{told}");
+    let log_text = hook(&lab, "epilog", 810);
+    assert!(log_text.contains("analysis started on sink1a, sink2a"), "{log_text}");
     clean(&lab);
     // User and group 1 of Debian.
-    analysed(&lab, &only_folder(&lab.path().join("runs")), 2, (1, 1));
+    check_run(&lab, &only_folder(&lab.path().join("runs")), 2, (1, 1));
     let (mut captures, mut profiles) = (Vec::new(), Vec::new());
     until(Duration::from_mins(1), "two profiles on the sinks", || {
         captures = named(&lab.path().join("captures"), "pcap");
@@ -59,8 +61,8 @@ pub(crate) fn captures_are_given_to_their_owner_and_analysed_on_the_sinks() {
     });
     assert_eq!(captures.len(), 2);
     for (capture, profile) in captures.iter().zip(&profiles) {
-        private(capture, (1, 1));
-        private(&capture.with_extension("log"), (1, 1));
+        check_private(capture, (1, 1));
+        check_private(&capture.with_extension("log"), (1, 1));
         assert_eq!(capture.with_extension("ibp"), *profile);
         let matrix = |input: &Path| tools::result(&["matrix", "--format", "csv"], &[input]);
         assert_eq!(matrix(profile), matrix(capture));
@@ -75,24 +77,25 @@ fn named(folder: &Path, extension: &str) -> Vec<PathBuf> {
     named
 }
 
-/// With `run.fail_open = false` a job whose capture cannot be started is requeued, or cancelled where it does not want that, and nothing is left of it. The next start is
-/// captured, and analysed in a batch job that the epilog submits.
-pub(crate) fn a_job_waits_for_its_capture_where_the_site_wants_that() {
-    let lab = Lab::start();
+/// With `run.fail_open = false`, a job whose capture cannot be started is requeued, or canceled
+/// with `--no-requeue`, and nothing of the capture is left. The next start is captured, and
+/// analyzed in a batch job that the epilog submits.
+pub(crate) fn a_job_waits_for_its_capture_if_fail_open_is_false() {
+    let lab = HookLab::start();
     lab.traffic(&tools::sample(SAMPLE));
     let run = format!(
         "fail_open = false\nslurm_conf = \"{}/slurm/slurm.conf\"\n[analyze]\nafter = \"sbatch\"\nsbatch = [\"--output=/dev/null\"]",
         lab.path().display()
     );
-    let config = lab.configure(Site { run: &run, ..Site::PLAIN });
+    let config = lab.configure(SiteConfig { run: &run, ..SiteConfig::PLAIN });
     let lines = install(&lab, config.to_str().expect("path"));
     lab.slurm(Hooks { lines: &lines, timeout_s: 70 });
-    lab.ibdump_fault("sink1a", Some(Fault::Start));
+    lab.ibdump_fault("sink1a", Some(IbdumpFault::Start));
 
     let name = format!("--job-name=-oProxyCommand=touch {PWNED}; `touch {PWNED}` 'x \"y");
     let comment = format!("--comment=ibscope=on ; $(touch {PWNED}) 'x \"y\n-oProxyCommand=x");
     let refused = lab.submit(&["-N4", "--no-requeue", &name, &comment], "echo ran");
-    assert_eq!(lab.ended(refused).0, "CANCELLED", "{}", lab.told());
+    assert_eq!(lab.ended(refused).0, "CANCELLED", "{}", lab.log_text());
     let waiting = lab.submit(&["-N4", "--requeue", &name, &comment], "echo ran");
     until(Duration::from_mins(1), "a job that is requeued", || {
         let text = lab.slurm_tool(&["scontrol", "show", "job", &waiting.to_string()]);
@@ -102,24 +105,27 @@ pub(crate) fn a_job_waits_for_its_capture_where_the_site_wants_that() {
         (lab.mirrored().is_empty() && lab.capture(&["list"]).stdout == "no runs\n").then_some(())
     });
     clean(&lab);
-    let told = lab.told();
+    let log_text = lab.log_text();
     for job in [refused, waiting] {
-        assert!(told.contains(&format!("job {job}: error: job {job}: not captured: sink1a: ibdump ended")), "{told}");
+        assert!(
+            log_text.contains(&format!("job {job}: error: job {job}: not captured: sink1a: ibdump ended")),
+            "{log_text}"
+        );
         assert_eq!(lab.printed(job), "", "it never ran");
     }
     assert_eq!(lab.drained().trim(), "");
 
     lab.ibdump_fault("sink1a", None);
-    // By itself it would begin again after two minutes.
+    // Without this it would begin again only after two minutes.
     lab.slurm_tool(&["scontrol", "update", &format!("JobId={waiting}"), "StartTime=now"]);
-    assert_eq!(lab.ended(waiting), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.told());
+    assert_eq!(lab.ended(waiting), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.log_text());
     assert_eq!(lab.printed(waiting), "ran\n");
     let profile = until(Duration::from_mins(2), "the analysis in a batch job", || {
         let runs = fs::read_dir(lab.path().join("runs")).ok()?;
         let profiles = runs.map(|run| run.expect("run").path().join("job.ibp"));
         profiles.into_iter().find(|profile| profile.join("profile.json").exists())
     });
-    counted(&profile);
+    check_counts(&profile);
     // The owner of the folder could write another script before Slurm reads it.
     let folder = profile.parent().expect("the run's folder");
     let mut names = fs::read_dir(folder).expect("folder").map(|entry| entry.expect("entry").file_name());

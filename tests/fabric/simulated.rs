@@ -1,4 +1,5 @@
-//! Fabric tools on a simulated fabric: the real `ibstat` and so on, with ibsim in place of the kernel's driver.
+//! Fabric tools on a simulated fabric: the real `ibstat` and others, with ibsim instead of the
+//! kernel's driver.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -9,17 +10,18 @@ use std::time::Duration;
 
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
 
-/// ibsim serves ten programs at once and refuses more for good; opensm is one of them.
+/// Most simultaneous clients. ibsim serves ten programs at a time, refuses further ones
+/// permanently, and opensm is one of them.
 const MOST_AT_ONCE: usize = 8;
 
-/// Whose view of the fabric a program has where nothing says otherwise.
+/// Host whose view of the fabric a program has by default.
 const DEFAULT_HOST: &str = "mgmt mlx5_0";
 
-/// The programs that this stands for.
+/// Programs that this module wraps.
 pub(crate) const TOOLS: [&str; 5] = ["ibstat", "ibtracert", "ibnetdiscover", "sminfo", "smpquery"];
 
-/// Runs the tool of this name with the arguments of the process. Each client of ibsim leaves sockets in its folder, so each gets
-/// a folder of its own; beside it stand the locks that keep the number of clients down.
+/// Runs the tool of this name with the arguments of the process. Each client of ibsim leaves
+/// sockets in its folder, so each gets a folder of its own. Lock files limit the number of clients.
 pub(crate) fn main(tool: &str) -> ExitCode {
     let lab = super::standin::folder();
     let _slot = slot(&lab.join("slots"));
@@ -32,15 +34,17 @@ pub(crate) fn main(tool: &str) -> ExitCode {
         .current_dir(folder.path())
         .output()
         .expect("the tool is installed");
-    // Not the tool's own: where nobody listens any more it would die of it, and ibsim never forgets a client that was killed.
-    let said = std::io::stdout().write_all(&output.stdout).and_then(|()| std::io::stderr().write_all(&output.stderr));
+    // The wrapper prints the output, not the tool: without a reader the tool would die, and ibsim
+    // never forgets a client that was killed.
+    let written =
+        std::io::stdout().write_all(&output.stdout).and_then(|()| std::io::stderr().write_all(&output.stderr));
     match output.status.code() {
-        Some(code) if said.is_ok() => ExitCode::from(code as u8),
+        Some(code) if written.is_ok() => ExitCode::from(code as u8),
         _ => ExitCode::from(255),
     }
 }
 
-/// Lets other users than root run them.
+/// Lets other users than root run the tools.
 pub(crate) fn let_users_in(lab: &Path) {
     let open = || fs::Permissions::from_mode(0o777);
     fs::set_permissions(lab.join("run"), open()).expect("permissions");
@@ -62,7 +66,7 @@ fn slot(folder: &Path) -> File {
     }
 }
 
-/// Environment of a daemon that lives on the fabric at this host.
+/// Environment of a daemon at this host of the fabric.
 pub(crate) fn at(host: &str) -> [String; 2] {
     [format!("LD_PRELOAD={PRELOAD}"), format!("SIM_HOST={}", super::topology::description(host))]
 }

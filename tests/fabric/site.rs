@@ -1,38 +1,38 @@
-//! The configuration of the lab, and the program called as a person and as Slurm call it.
+//! The configuration of the lab, and calls of the program by an administrator and by Slurm.
 
-use crate::lab::{Lab, NODES, SSH_PORT, address};
-use crate::tools::Ran;
+use crate::lab::{HookLab, NODES, SSH_PORT, address};
+use crate::tools::ProgramResult;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-/// `run.deadline_s`, with room for a machine that does other things as well.
+/// `run.deadline_s`, long enough for a busy machine.
 pub(crate) const DEADLINE_S: u64 = 60;
 
-/// What differs between sites: lines for sections of the configuration.
+/// Settings that differ between sites: lines for sections of the configuration.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Site<'a> {
+pub(crate) struct SiteConfig<'a> {
     /// `mirror.backend`
     pub(crate) backend: &'a str,
     /// `capture.backend`
     pub(crate) program: &'a str,
-    /// More of `[ssh]`.
+    /// Further lines of `[ssh]`.
     pub(crate) ssh: &'a str,
-    /// More of `[mirror]`.
+    /// Further lines of `[mirror]`.
     pub(crate) mirror: &'a str,
     /// `capture.directory`, in the lab's folder.
     pub(crate) captures: &'a str,
-    /// More of `[capture]`, also sections below it.
+    /// Further lines of `[capture]`, and sections below it.
     pub(crate) capture: &'a str,
-    /// More of `[collect]`.
+    /// Further lines of `[collect]`.
     pub(crate) collect: &'a str,
-    /// More of `[run]`, and sections after it.
+    /// Further lines of `[run]`, and sections after it.
     pub(crate) run: &'a str,
 }
 
-impl Site<'_> {
-    /// The site of most tests: a command of the site's mirrors ports, ibdump captures, and captures are fetched.
+impl SiteConfig<'_> {
+    /// The site of most tests: a command mirrors ports, ibdump captures, and captures are fetched.
     pub(crate) const PLAIN: Self = Self {
         backend: "command",
         program: "ibdump",
@@ -45,13 +45,13 @@ impl Site<'_> {
     };
 }
 
-impl Default for Site<'_> {
+impl Default for SiteConfig<'_> {
     fn default() -> Self {
         Self::PLAIN
     }
 }
 
-/// The site's mirroring command.
+/// Mirroring command of the site.
 const COMMANDS: &str = r#"[mirror.command]
 on = ["SWITCH", "on", "--leaf", "{leaf_guid}", "--port", "{port}", "--to", "{sink_port}", "--job", "{job}"]
 off = ["SWITCH", "off", "--leaf", "{leaf_guid}", "--port", "{port}", "--to", "{sink_port}", "--job", "{job}"]
@@ -60,15 +60,16 @@ check_on = "port {port} mirrored to {sink_port} for job {job}"
 check_off = "port {port} not mirrored"
 "#;
 
-impl Lab {
-    /// Writes the configuration. Sinks sink1a and sink1b are on the first leaf, sink2a and sink2b on the second.
-    pub(crate) fn configure(&self, site: Site) -> PathBuf {
+impl HookLab {
+    /// Writes the configuration. Sinks sink1a and sink1b are on the first leaf, sink2a and sink2b
+    /// on the second.
+    pub(crate) fn configure(&self, site: SiteConfig) -> PathBuf {
         let nodes: Vec<(String, String)> = NODES.iter().map(|node| ((*node).to_owned(), address(node))).collect();
         self.configure_for(site, &["sink1a", "sink1b", "sink2a", "sink2b"], &nodes)
     }
 
-    /// The same with other sinks, and with the addresses of these nodes.
-    pub(crate) fn configure_for(&self, site: Site, sinks: &[&str], nodes: &[(String, String)]) -> PathBuf {
+    /// Writes the configuration with other sinks, and with the addresses of these nodes.
+    pub(crate) fn configure_for(&self, site: SiteConfig, sinks: &[&str], nodes: &[(String, String)]) -> PathBuf {
         let at = |name: &str| self.path().join(name).display().to_string();
         let sinks = match site.backend {
             "none" => String::new(),
@@ -78,7 +79,7 @@ impl Lab {
             "command" => COMMANDS.replace("SWITCH", &at("bin/switchctl")),
             _ => String::new(),
         };
-        let Site { backend, program, ssh, mirror, captures, capture, collect, run } = site;
+        let SiteConfig { backend, program, ssh, mirror, captures, capture, collect, run } = site;
         let mut text = format!(
             r#"[ssh]
 key = "{key}"
@@ -140,13 +141,14 @@ deadline_s = {DEADLINE_S}
         path
     }
 
-    /// Runs `ibscope` in the lab as the user that hooks run as, with these variables alone.
-    pub(crate) fn ibscope(&self, variables: &[String], arguments: &[&str]) -> Ran {
+    /// Runs `ibscope` in the lab as the user that hooks run as, with these environment variables
+    /// only.
+    pub(crate) fn ibscope(&self, variables: &[String], arguments: &[&str]) -> ProgramResult {
         self.ibscope_as(self.user, variables, arguments)
     }
 
-    /// The same as another user.
-    pub(crate) fn ibscope_as(&self, user: &str, variables: &[String], arguments: &[&str]) -> Ran {
+    /// Runs `ibscope` in the lab as another user.
+    pub(crate) fn ibscope_as(&self, user: &str, variables: &[String], arguments: &[&str]) -> ProgramResult {
         let program = self.path().join("bin/ibscope").display().to_string();
         let (reuid, regid) = (format!("--reuid={user}"), format!("--regid={user}"));
         let words = ["setpriv", &reuid, &regid, "--clear-groups", &program];
@@ -154,8 +156,8 @@ deadline_s = {DEADLINE_S}
         self.container.run(words).into()
     }
 
-    /// `ibscope capture` with the lab's configuration.
-    pub(crate) fn capture(&self, arguments: &[&str]) -> Ran {
+    /// Runs `ibscope capture` with the lab's configuration.
+    pub(crate) fn capture(&self, arguments: &[&str]) -> ProgramResult {
         let path = self.path().join("capture.toml").display().to_string();
         let (command, rest) = arguments.split_first().expect("a command");
         let words: Vec<&str> = ["capture", command, "--config", &path].iter().chain(rest).copied().collect();
@@ -163,13 +165,13 @@ deadline_s = {DEADLINE_S}
     }
 
     /// Calls a hook as slurmctld does.
-    pub(crate) fn hook(&self, which: &str, job: u32, nodes: &str) -> Ran {
+    pub(crate) fn hook(&self, which: &str, job: u32, nodes: &str) -> ProgramResult {
         let path = self.path().join("capture.toml").display().to_string();
         self.ibscope(&environment(which, job, nodes), &["hook", which, "--config", &path])
     }
 
     /// Calls a hook as the slurmd of a node does.
-    pub(crate) fn node_hook(&self, which: &str, job: u32, nodes: &str, node: &str) -> Ran {
+    pub(crate) fn node_hook(&self, which: &str, job: u32, nodes: &str, node: &str) -> ProgramResult {
         let path = self.path().join("capture.toml").display().to_string();
         let mut environment = environment(which, job, nodes);
         environment
@@ -180,19 +182,19 @@ deadline_s = {DEADLINE_S}
         self.ibscope(&environment, &["hook", which, "--config", &path])
     }
 
-    /// What the hooks told.
-    pub(crate) fn told(&self) -> String {
+    /// Content of the hooks' log.
+    pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(self.path().join("log/ibscope")).unwrap_or_default()
     }
 
-    /// Captures, and what launches them.
+    /// Command lines of captures and their launchers.
     pub(crate) fn captures_running(&self) -> Vec<String> {
         let captures = self.path().join("captures").display().to_string();
         self.container.processes().into_values().filter(|arguments| arguments.contains(&captures)).collect()
     }
 }
 
-/// What slurmctld gives its hooks, for a job that asks for a capture.
+/// Environment that slurmctld gives its hooks, for a job that requests a capture.
 pub(crate) fn environment(which: &str, job: u32, nodes: &str) -> Vec<String> {
     let lines = [
         format!("SLURM_JOB_ID={job}"),

@@ -1,15 +1,16 @@
-//! Slurm on the lab's machine: munge, a controller and a daemon for each of the eight compute nodes.
+//! Slurm on the lab's machine: munge, a controller, and a slurmd for each of the eight compute
+//! nodes.
 
 use crate::container::until;
-use crate::lab::{Lab, log};
+use crate::lab::{HookLab, log};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::time::Duration;
 
-/// Compute nodes are the first of the lab's nodes.
+/// Compute nodes, the first of the lab's nodes.
 const NODES: usize = 8;
 
-/// Programs that Slurm is to run.
+/// Hooks of Slurm.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hooks<'a> {
     /// Lines of `slurm.conf`.
@@ -18,14 +19,14 @@ pub(crate) struct Hooks<'a> {
     pub(crate) timeout_s: u32,
 }
 
-impl Lab {
+impl HookLab {
     /// Starts Slurm and waits until all nodes are idle.
     pub(crate) fn slurm(&self, hooks: Hooks) {
         let folder = self.path().join("slurm");
         for name in ["", "munge", "state", "spool", "jobs"] {
             fs::create_dir(folder.join(name)).expect("folder");
         }
-        // munged wants its folders to be passable.
+        // munged requires that others can pass its folders.
         for name in ["", "slurm", "slurm/munge"] {
             fs::set_permissions(self.path().join(name), fs::Permissions::from_mode(0o755)).expect("permissions");
         }
@@ -69,7 +70,7 @@ impl Lab {
         assert!(status.is_ok_and(|status| status.success()), "{words:?}");
     }
 
-    /// Standard output of one of Slurm's tools.
+    /// Standard output of a Slurm tool.
     pub(crate) fn slurm_tool(&self, words: &[&str]) -> String {
         let configuration = format!("SLURM_CONF={}", self.path().join("slurm/slurm.conf").display());
         let words = ["timeout", "10"].iter().chain(words);
@@ -81,7 +82,7 @@ impl Lab {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Submits a job; `script` is what it runs, its output goes to `slurm/jobs/ID`. Gives its id.
+    /// Submits a job that runs `script`, and returns its id. The output goes to `slurm/jobs/ID`.
     pub(crate) fn submit(&self, options: &[&str], script: &str) -> u32 {
         let file = tempfile::NamedTempFile::new_in(self.path().join("slurm")).expect("file");
         fs::write(&file, format!("#!/bin/sh\n{script}\n")).expect("script");
@@ -93,7 +94,7 @@ impl Lab {
         id.trim().parse().unwrap_or_else(|_| panic!("{words:?}: {id}"))
     }
 
-    /// State of a job: `COMPLETED`, `RUNNING` ... and its exit code.
+    /// State of a job (`COMPLETED`, `RUNNING` ...) and its exit code.
     pub(crate) fn job(&self, id: u32) -> (String, String) {
         let text = self.slurm_tool(&["scontrol", "show", "job", &id.to_string()]);
         let value = |name: &str| {
@@ -103,26 +104,28 @@ impl Lab {
         (value("JobState="), value("ExitCode="))
     }
 
-    /// Waits until a job has ended, with its epilog.
+    /// Waits until a job and its epilog have ended.
     pub(crate) fn ended(&self, id: u32) -> (String, String) {
-        until(Duration::from_mins(2), "end of the job", || {
-            let job = self.job(id);
-            (!["PENDING", "CONFIGURING", "RUNNING", "COMPLETING"].contains(&job.0.as_str())).then_some(job)
-        })
+        until(Duration::from_mins(2), "end of the job", || (!self.is_active(id)).then(|| self.job(id)))
     }
 
-    /// What a job printed.
+    /// True until a job and its epilog have ended.
+    pub(crate) fn is_active(&self, id: u32) -> bool {
+        ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING"].contains(&self.job(id).0.as_str())
+    }
+
+    /// Output of a job.
     pub(crate) fn printed(&self, id: u32) -> String {
         fs::read_to_string(self.path().join("slurm/jobs").join(id.to_string())).unwrap_or_default()
     }
 
-    /// Nodes that Slurm would not use any more.
+    /// Nodes that Slurm no longer uses.
     pub(crate) fn drained(&self) -> String {
         self.slurm_tool(&["sinfo", "-h", "-t", "drain,down,fail", "-o", "%N %E"])
     }
 }
 
-fn configuration(lab: &Lab, hooks: Hooks) -> String {
+fn configuration(lab: &HookLab, hooks: Hooks) -> String {
     let (user, lab) = (lab.user, lab.path());
     let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("host name");
     let host = host.trim().split('.').next().expect("a name");

@@ -1,9 +1,10 @@
-//! What stands for programs that cannot run here. The test program is called by their names and does their work then.
+//! Stand-ins for programs that cannot run here. The test program does their work if it is called by
+//! their names.
 
 use std::path::PathBuf;
 
-/// The lab's folder: the program lies in `bin` of it.
+/// Folder of the lab: the program is in its folder `bin`.
 pub(crate) fn folder() -> PathBuf {
     let program = PathBuf::from(std::env::args_os().next().expect("a name"));
-    program.parent().and_then(|bin| bin.parent()).expect("called by its whole path").to_owned()
+    program.parent().and_then(|bin| bin.parent()).expect("called by its absolute path").to_owned()
 }

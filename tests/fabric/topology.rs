@@ -1,8 +1,8 @@
-//! Fabrics for ibsim: hosts on leaves, leaves on spines, in the form that `ibnetdiscover` prints.
+//! Fabrics for ibsim: hosts on leaves, leaves on spines, in the format that `ibnetdiscover` prints.
 
 use std::fmt::Write as _;
 
-/// A fabric of two levels. The GUID of a host's port is one above that of its node.
+/// A fabric of two levels. The GUID of a host's port is one above the GUID of its node.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
     /// Names of the hosts of each leaf, in the order of the leaf's ports from 1.
@@ -12,12 +12,13 @@ pub(crate) struct Topology {
 
 const SWITCH_PORTS: usize = 64;
 
-/// Description of a host's HCA, which is also how ibsim is told where a program runs.
+/// Description of a host's HCA, by which ibsim also identifies the host of a program.
 pub(crate) fn description(host: &str) -> String {
     format!("{host} mlx5_0")
 }
 
-/// What a leaf calls itself (31 bytes are kept of it). Nothing of it may be run, or taken for anything else.
+/// Description of a leaf, of which ibsim keeps 31 bytes. No part of it may be run, or taken for
+/// anything but a name.
 fn leaf_name(leaf: usize) -> String {
     format!("leaf{}'; $(touch {PWNED})", leaf + 1)
 }
@@ -26,7 +27,7 @@ fn spine_name(spine: usize) -> String {
     format!("-oProxy=`id`|({} spine", spine + 1)
 }
 
-/// A file that hostile names would make.
+/// A file that hostile names would create.
 pub(crate) const PWNED: &str = "/tmp/pwned";
 
 pub(crate) fn leaf_guid(leaf: usize) -> u64 {
@@ -48,14 +49,14 @@ impl Topology {
             .map(|(index, (host, leaf, port))| (host, leaf, port, 0x1070_fd03_0000_0010 + 16 * index as u64))
     }
 
-    /// Leaf (from 0), port of the leaf and GUID of the port of a host.
+    /// Leaf (from 0), port of the leaf, and GUID of the port of a host.
     pub(crate) fn place(&self, name: &str) -> (usize, usize, u64) {
         let found = self.hosts().find(|(host, ..)| *host == name);
         let (_, leaf, port, guid) = found.unwrap_or_else(|| panic!("{name} is in the topology"));
         (leaf, port, guid + 1)
     }
 
-    /// The file that ibsim reads.
+    /// The topology file for ibsim.
     pub(crate) fn text(&self) -> String {
         assert!(self.spines + self.leaves.iter().map(Vec::len).max().unwrap_or(0) <= SWITCH_PORTS, "ports of a leaf");
         assert!(self.leaves.len() <= 128, "ports of a spine");

@@ -1,48 +1,48 @@
-//! The invariants: what a profile says of a scene, compared with what is true.
+//! The invariants: compares a profile of a scene with the truth.
 //!
 //! A cell is a sender and a receiver of one job, as the profile labels them. Only `Labels` knows
-//! how a profile names ranks and jobs.
+//! how a profile identifies ranks and jobs.
 
-use crate::library::{Owner, Owners, Truth};
+use crate::library::{QueuePairOwner, QueuePairOwners, ReferenceSums};
 use crate::scene::Scene;
 use ibscope::model::profile::{ConnectionRow, CoverageState};
-use ibscope::model::{JobRank, Kind, Profile, RankIndex};
+use ibscope::model::{JobRank, Profile, RankIndex, TrafficKind};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sender and receiver of one job.
-type Pair = (usize, u32, u32);
+type JobRankPair = (usize, u32, u32);
 
-/// What does not hold, one sentence each.
+/// Violated invariants of a case, one sentence each.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
-    /// A queue pair that has another rank than its own.
+pub(crate) struct CaseOutcome {
+    /// Queue pairs that have another rank than their own.
     pub(crate) wrong_rank: Vec<String>,
-    /// More messages or bytes than were sent.
+    /// Pairs with more messages or bytes than were sent.
     pub(crate) above: Vec<String>,
-    /// Fewer than the captures show, and not marked as incomplete.
+    /// Pairs with fewer messages or bytes than the captures show, and not marked as incomplete.
     pub(crate) silent: Vec<String>,
-    /// Messages of two jobs in one cell, or two jobs with one number.
+    /// Cells with messages of two jobs, and two jobs with one number.
     pub(crate) added_up: Vec<String>,
-    /// Traffic of other protocols counted as MPI messages.
+    /// Traffic of other protocols that is counted as MPI messages.
     pub(crate) foreign: Vec<String>,
-    /// A complete capture that does not give the truth.
+    /// Pairs of a complete capture that differ from the truth.
     pub(crate) inexact: Vec<String>,
-    /// The analysis failed: no answer, so no failure where packets are missing.
+    /// Errors of the analysis. They are failures only if no packet is missing.
     pub(crate) failed: Vec<String>,
-    /// Queue pairs of other protocols that have the rank of their port.
+    /// Number of queue pairs of other protocols that have the rank of their port.
     pub(crate) foreign_ranks: u64,
-    /// Bytes in cells of the right ranks, and those that the captures show.
+    /// Bytes in cells of the right ranks, and bytes that the captures show.
     pub(crate) right_bytes: u64,
     pub(crate) captured_bytes: u64,
-    /// InfiniBand payload of the jobs' connections, and that of it in cells of the right ranks.
+    /// InfiniBand payload of the jobs' connections, and its part in cells of the right ranks.
     pub(crate) payload_bytes: u64,
     pub(crate) right_payload_bytes: u64,
-    /// The case has to be exact, so that even an error is a failure.
+    /// The case must be exact, so even an error is a failure.
     pub(crate) complete: bool,
 }
 
-impl Outcome {
+impl CaseOutcome {
     /// Every kind of failure with its name.
     pub(crate) fn kinds(&self) -> [(&'static str, &Vec<String>); 7] {
         [
@@ -77,30 +77,30 @@ impl Labels {
 }
 
 /// Messages and bytes by the pairs that a connection may belong to.
-type Sums = BTreeMap<Vec<Pair>, (u64, u64)>;
+type SumsByPairs = BTreeMap<Vec<JobRankPair>, (u64, u64)>;
 
-fn add(sums: &mut Sums, pairs: &[Pair], (messages, bytes): (u64, u64)) {
+fn add(sums: &mut SumsByPairs, pairs: &[JobRankPair], (messages, bytes): (u64, u64)) {
     let sum = sums.entry(pairs.to_vec()).or_default();
     *sum = (sum.0 + messages, sum.1 + bytes);
 }
 
 /// Messages with the right ranks, by the job that the profile gives them.
-type Right = BTreeMap<Pair, BTreeMap<JobLabel, Cell>>;
+type CellsByPair = BTreeMap<JobRankPair, BTreeMap<JobLabel, ReportedCell>>;
 
-/// What a cell shows.
+/// Values of a cell.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cell {
+struct ReportedCell {
     messages: u64,
     bytes: u64,
-    /// Its coverage is not complete.
+    /// The coverage is not complete.
     is_marked: bool,
-    /// Its coverage says that something is missing.
-    lacks_some: bool,
+    /// The coverage reports that something is missing.
+    is_incomplete: bool,
     payload_bytes: u64,
 }
 
-/// Who may be behind an end of a connection.
-fn owners_at(owners: &Owners, endpoint: Endpoint, qpn: Option<Qpn>) -> BTreeSet<Owner> {
+/// Possible owners of an end of a connection.
+fn owners_at(owners: &QueuePairOwners, endpoint: Endpoint, qpn: Option<Qpn>) -> BTreeSet<QueuePairOwner> {
     match qpn {
         Some(qpn) => owners.get(&(endpoint, qpn.value())).cloned().unwrap_or_default(),
         None => {
@@ -109,15 +109,15 @@ fn owners_at(owners: &Owners, endpoint: Endpoint, qpn: Option<Qpn>) -> BTreeSet<
     }
 }
 
-/// Compares a profile with what is true.
-pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
-    let mut outcome = Outcome { complete: scene.complete, ..Outcome::default() };
+/// Compares a profile with the truth.
+pub(crate) fn check(scene: &Scene, profile: &Profile) -> CaseOutcome {
+    let mut outcome = CaseOutcome { complete: scene.complete, ..CaseOutcome::default() };
     let labels = Labels::new(profile);
     outcome.compare_rank_map(scene, profile);
-    let (mut sums, mut collective) = (Sums::new(), Sums::new());
-    let mut right = Right::new();
+    let (mut sums, mut collective) = (SumsByPairs::new(), SumsByPairs::new());
+    let mut right = CellsByPair::new();
     let mut cells: BTreeMap<(JobLabel, u32, u32), BTreeSet<usize>> = BTreeMap::new();
-    for row in profile.connections.iter().filter(|row| row.kind == Kind::Data) {
+    for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
         let ends = [(row.src, row.src_qp), (row.dst, Some(row.dest_qp))];
         let [src, dst] = ends.map(|(endpoint, qpn)| owners_at(&scene.owners, endpoint, qpn));
         let [src_label, dst_label] = ends.map(|(endpoint, qpn)| labels.of(endpoint, qpn));
@@ -155,7 +155,7 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
             cell.bytes += traffic.p2p_mpi_bytes;
             cell.payload_bytes += traffic.payload_bytes;
             cell.is_marked |= row.coverage.state != CoverageState::Complete;
-            cell.lacks_some |= matches!(row.coverage.state, CoverageState::Incomplete | CoverageState::Sampled);
+            cell.is_incomplete |= matches!(row.coverage.state, CoverageState::Incomplete | CoverageState::Sampled);
         }
         let jobs: BTreeSet<usize> = pairs.iter().map(|pair| pair.0).collect();
         if let [true_job] = jobs.into_iter().collect::<Vec<_>>()[..] {
@@ -164,20 +164,22 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> Outcome {
     }
     outcome.compare_sums("point-to-point", &scene.truths, &sums);
     outcome.compare_sums("collective", &scene.collectives, &collective);
-    cells.retain(|(label, ..), _| !says_that_it_may_be_several(profile, *label));
+    cells.retain(|(label, ..), _| !is_marked_as_several_jobs(profile, *label));
     outcome.compare_cells(&cells);
     outcome.compare_right(scene, &right);
     outcome
 }
 
-/// The profile says that a job may be several, and that what its connections hold of it is unknown.
-fn says_that_it_may_be_several(profile: &Profile, label: JobLabel) -> bool {
+/// True if a note of the profile says that the job may be several jobs, and the coverage of all its
+/// connections is unknown.
+fn is_marked_as_several_jobs(profile: &Profile, label: JobLabel) -> bool {
     let mut own = profile.connections.iter().filter(|row| row.job == Some(label));
     profile.notes.iter().any(|note| note.contains("it may be several jobs") && is_about(note, label))
         && own.all(|row| row.coverage.state == CoverageState::Unknown)
 }
 
-/// The note begins with the job, or with ranges of jobs that hold it: `jobs 2, 5-9: ...`.
+/// True if the note begins with the job, or with ranges of jobs that contain it: `jobs 2, 5-9:
+/// ...`.
 fn is_about(note: &str, label: JobLabel) -> bool {
     let jobs = note.split_once(':').map_or("", |(jobs, _)| jobs).trim_start_matches("jobs").trim_start_matches("job");
     jobs.split(',').any(|range| {
@@ -187,7 +189,7 @@ fn is_about(note: &str, label: JobLabel) -> bool {
     })
 }
 
-fn pairs(src: &BTreeSet<Owner>, dst: &BTreeSet<Owner>) -> Vec<Pair> {
+fn pairs(src: &BTreeSet<QueuePairOwner>, dst: &BTreeSet<QueuePairOwner>) -> Vec<JobRankPair> {
     let mut pairs = Vec::new();
     for one in src {
         pairs.extend(dst.iter().filter(|other| other.job == one.job).map(|other| (one.job, one.rank, other.rank)));
@@ -200,13 +202,13 @@ fn name(row: &ConnectionRow) -> String {
     format!("{} {src_qp} -> {} {:#x}", row.src, row.dst, row.dest_qp.value())
 }
 
-fn truth_of(truths: &[Truth], (job, src, dst): Pair) -> (u64, u64) {
+fn truth_of(truths: &[ReferenceSums], (job, src, dst): JobRankPair) -> (u64, u64) {
     truths[job].get(&(src, dst)).copied().unwrap_or_default()
 }
 
-impl Outcome {
-    /// No pair above its truth.
-    fn compare_sums(&mut self, what: &str, truths: &[Truth], sums: &Sums) {
+impl CaseOutcome {
+    /// Checks that no pair exceeds its truth.
+    fn compare_sums(&mut self, what: &str, truths: &[ReferenceSums], sums: &SumsByPairs) {
         for (pairs, &(messages, bytes)) in sums {
             let bounds = pairs.iter().map(|&pair| truth_of(truths, pair));
             let (most, most_bytes) = bounds.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -217,7 +219,7 @@ impl Outcome {
         }
     }
 
-    /// One job per cell, and one job per number.
+    /// Checks that a cell has one job, and a job number means one job.
     fn compare_cells(&mut self, cells: &BTreeMap<(JobLabel, u32, u32), BTreeSet<usize>>) {
         let mut numbers: BTreeMap<u32, BTreeSet<usize>> = BTreeMap::new();
         for ((label, src, dst), jobs) in cells {
@@ -231,7 +233,7 @@ impl Outcome {
         }
     }
 
-    /// The rows of the rank map: those of a queue pair and those of a whole endpoint.
+    /// Checks the rows of the rank map, for queue pairs and for whole endpoints.
     fn compare_rank_map(&mut self, scene: &Scene, profile: &Profile) {
         for row in &profile.ranks {
             let Ok(endpoint) = row.endpoint.parse::<Endpoint>() else { continue };
@@ -246,8 +248,8 @@ impl Outcome {
         }
     }
 
-    /// What has the right ranks: enough, or marked.
-    fn compare_right(&mut self, scene: &Scene, right: &Right) {
+    /// Checks that the cells with the right ranks are complete or marked.
+    fn compare_right(&mut self, scene: &Scene, right: &CellsByPair) {
         let captured = scene.captured.as_ref().unwrap_or(&scene.truths);
         for (job, truth) in captured.iter().enumerate() {
             let label = main_label(job, right);
@@ -257,13 +259,13 @@ impl Outcome {
                 self.captured_bytes += bytes;
                 self.right_bytes += cell.bytes.min(bytes);
                 if cell.messages >= messages && cell.bytes >= bytes {
-                    // Data that stand under unknown ranks are missing in the pair.
-                    if scene.complete && cell.lacks_some && cell.payload_bytes >= cell.bytes {
-                        self.inexact.push(format!("job {job}: {src} -> {dst} is whole, and said to lack something"));
+                    // A pair whose data have unknown ranks is incomplete.
+                    if scene.complete && cell.is_incomplete && cell.payload_bytes >= cell.bytes {
+                        self.inexact.push(format!("job {job}: {src} -> {dst} is complete, but marked as incomplete"));
                     }
                     continue;
                 }
-                let Cell { messages: own, bytes: own_bytes, is_marked, .. } = cell;
+                let ReportedCell { messages: own, bytes: own_bytes, is_marked, .. } = cell;
                 let text =
                     format!("job {job}: {src} -> {dst}: {own} messages, {own_bytes} bytes of {messages}, {bytes}");
                 if scene.complete {
@@ -279,7 +281,7 @@ impl Outcome {
 
 /// The number that a profile gives to most bytes of a job. Messages with another number are in
 /// other cells.
-fn main_label(job: usize, right: &Right) -> Option<JobLabel> {
+fn main_label(job: usize, right: &CellsByPair) -> Option<JobLabel> {
     let mut sums: BTreeMap<JobLabel, (u64, u64)> = BTreeMap::new();
     for (_, labels) in right.iter().filter(|(pair, _)| pair.0 == job) {
         for (label, own) in labels {

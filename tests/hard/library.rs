@@ -1,32 +1,33 @@
-//! The recorded runs with their truth, and whose each queue pair is.
+//! The recorded runs with their truth, and the owner of each queue pair.
 
-use ibscope::model::{Kind, Profile, RankIndex};
-use ibscope::pipeline::{Options, messages};
+use ibscope::model::{Profile, RankIndex, TrafficKind};
+use ibscope::pipeline::{AnalysisOptions, messages};
 use ibscope_parsers::Endpoint;
 use ibscope_samples::Random;
 use ibscope_samples::hard::Recording;
-use ibscope_samples::hard::rewrite::{End, lid};
+use ibscope_samples::hard::rewrite::{QueuePairAddress, lid};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// A rank of one of the jobs in the captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Owner {
+pub(crate) struct QueuePairOwner {
     pub(crate) job: usize,
     pub(crate) rank: u32,
 }
 
-/// Whose a queue pair is. Several owners only where jobs follow each other with the same numbers.
-pub(crate) type Owners = HashMap<End, BTreeSet<Owner>>;
+/// Owners of queue pairs. A queue pair has several owners only if jobs follow each other with the
+/// same numbers.
+pub(crate) type QueuePairOwners = HashMap<QueuePairAddress, BTreeSet<QueuePairOwner>>;
 
 /// Messages and bytes by sender and receiver.
-pub(crate) type Truth = BTreeMap<(u32, u32), (u64, u64)>;
+pub(crate) type ReferenceSums = BTreeMap<(u32, u32), (u64, u64)>;
 
 /// How a run was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// One mirror sink, native InfiniBand, every packet twice.
+pub(crate) enum RecordingSetup {
+    /// One mirror sink, native InfiniBand, every packet appears twice.
     Sink,
     /// One file per port, RoCEv2.
     Nodes,
@@ -34,44 +35,45 @@ pub(crate) enum Form {
 
 /// A point-to-point message of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
+pub(crate) struct ReferenceMessage {
     pub(crate) job: usize,
     pub(crate) pair: (u32, u32),
     pub(crate) bytes: u64,
     pub(crate) times_ns: (i64, i64),
 }
 
-/// What is known of a run beside its packets.
+/// Facts about a run that are not in its packets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reference {
-    /// By the LIDs of the sink; see [`Run::owners`] for the addresses of the other form.
-    owners: Owners,
+    /// Owners by the LIDs of the sink; see [`LibraryRun::owners`] for the addresses of the other
+    /// form.
+    owners: QueuePairOwners,
     /// The queue pair that sends to a connected queue pair.
-    senders: HashMap<End, End>,
-    pub(crate) sent: Vec<Sent>,
+    senders: HashMap<QueuePairAddress, QueuePairAddress>,
+    pub(crate) sent: Vec<ReferenceMessage>,
     /// Per job: messages of collectives that the analysis of the whole run counts. A part never has
     /// more.
-    pub(crate) collectives: Vec<Truth>,
+    pub(crate) collectives: Vec<ReferenceSums>,
 }
 
 /// A recorded run.
-pub(crate) struct Run {
+pub(crate) struct LibraryRun {
     pub(crate) name: String,
     folder: PathBuf,
     /// Per job: truth of the wire, and node of each rank.
-    pub(crate) jobs: Vec<Job>,
+    pub(crate) jobs: Vec<LibraryJob>,
     captures: [OnceLock<Arc<Vec<Recording>>>; 2],
     reference: OnceLock<Result<Arc<Reference>, String>>,
 }
 
 /// A job of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Job {
-    pub(crate) truth: Truth,
+pub(crate) struct LibraryJob {
+    pub(crate) truth: ReferenceSums,
     nodes: BTreeMap<u32, u8>,
 }
 
-/// Runs whose `truth.csv` is what stands on the wire: no tracer, and no two ranks on one node.
+/// Runs whose `truth.csv` equals the traffic on the wire: no tracer, and no two ranks on one node.
 const TRUTH_ON_THE_WIRE: [&str; 2] = ["straggler", "ompi5-ucx-rc-rma"];
 
 /// Node number of an endpoint: 10.77.0.N and 10.78.0.N, LID 16+N and 32+N.
@@ -82,7 +84,7 @@ pub(crate) fn node(endpoint: Endpoint) -> u8 {
     }
 }
 
-/// The address of the port that has this LID in a sink.
+/// IP address of the port that has this LID in a sink.
 fn address(endpoint: Endpoint) -> Endpoint {
     let lid = endpoint.lid().expect("a LID").0;
     Endpoint::from_ipv4([10, if lid < 32 { 77 } else { 78 }, 0, (lid % 16) as u8])
@@ -93,7 +95,7 @@ fn csv(folder: &Path, file: &str) -> Option<Vec<Vec<String>>> {
     Some(text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect())
 }
 
-fn truth(folder: &Path, file: &str) -> Option<Truth> {
+fn truth(folder: &Path, file: &str) -> Option<ReferenceSums> {
     let row = |fields: &Vec<String>| {
         let number = |index: usize| fields[index].parse::<u64>().expect("number");
         ((number(0) as u32, number(1) as u32), (number(2), number(3)))
@@ -109,14 +111,14 @@ fn nodes(folder: &Path, file: &str) -> Option<BTreeMap<u32, u8>> {
     Some(csv(folder, file)?.iter().map(row).collect())
 }
 
-impl Run {
+impl LibraryRun {
     fn open(folder: PathBuf) -> Self {
         let name = folder.file_name().expect("name").to_string_lossy().into_owned();
         let jobs = jobs(&folder, &name);
         Self { name, folder, jobs, captures: [OnceLock::new(), OnceLock::new()], reference: OnceLock::new() }
     }
 
-    /// Bytes of the compressed sink: how long a case takes.
+    /// Bytes of the compressed sink, which determine how long a case takes.
     fn size(&self) -> u64 {
         std::fs::metadata(self.folder.join("sink.ib.pcap.zst")).expect("sink").len()
     }
@@ -126,11 +128,11 @@ impl Run {
     }
 
     /// The captures: one of a sink, or one per port.
-    pub(crate) fn captures(&self, form: Form) -> Arc<Vec<Recording>> {
+    pub(crate) fn captures(&self, form: RecordingSetup) -> Arc<Vec<Recording>> {
         let read = || {
             let files = match form {
-                Form::Sink => vec!["sink.ib.pcap.zst".to_owned()],
-                Form::Nodes => self.port_files(),
+                RecordingSetup::Sink => vec!["sink.ib.pcap.zst".to_owned()],
+                RecordingSetup::Nodes => self.port_files(),
             };
             let read = |file: &String| Recording::read(&self.folder.join(file)).expect("capture");
             Arc::new(files.iter().map(read).collect())
@@ -148,36 +150,36 @@ impl Run {
         files
     }
 
-    /// What is known of the run; an error where it has no independent truth.
+    /// The reference of the run; an error if it has no independent truth.
     pub(crate) fn reference(&self) -> Result<Arc<Reference>, String> {
         self.reference.get_or_init(|| self.learn().map(Arc::new)).clone()
     }
 
-    /// Whose each queue pair is, by the endpoints of a form.
-    pub(crate) fn owners(&self, form: Form) -> Owners {
+    /// Owner of each queue pair, by the endpoints of a form.
+    pub(crate) fn owners(&self, form: RecordingSetup) -> QueuePairOwners {
         let reference = self.reference().expect("a run with a reference");
         reference.owners.iter().map(|(&end, owners)| (at(end, form), owners.clone())).collect()
     }
 
     /// The queue pair that sends to a connected queue pair, by the endpoints of a form.
-    pub(crate) fn senders(&self, form: Form) -> HashMap<End, End> {
+    pub(crate) fn senders(&self, form: RecordingSetup) -> HashMap<QueuePairAddress, QueuePairAddress> {
         let reference = self.reference().expect("a run with a reference");
         reference.senders.iter().map(|(&receiver, &sender)| (at(receiver, form), at(sender, form))).collect()
     }
 
     /// The upper bound per job.
-    pub(crate) fn truths(&self) -> Vec<Truth> {
+    pub(crate) fn truths(&self) -> Vec<ReferenceSums> {
         self.jobs.iter().map(|job| job.truth.clone()).collect()
     }
 
     fn learn(&self) -> Result<Reference, String> {
         let sink = self.folder.join("sink.ib.pcap.zst");
-        let options = Options { threads: 1, ..Options::default() };
+        let options = AnalysisOptions { threads: 1, ..AnalysisOptions::default() };
         let stream = messages(&[sink], &options, false, &|_| {}).map_err(|error| error.to_string())?;
         let profile = stream.profile().clone();
         let mut reference = Reference { senders: senders(&profile), ..Reference::default() };
         reference.owners = match &self.jobs[..] {
-            [] => Owners::new(),
+            [] => QueuePairOwners::new(),
             [job] => job.owners(&profile)?,
             jobs => by_totals(jobs, &profile)?,
         };
@@ -185,7 +187,7 @@ impl Run {
         for message in stream {
             let message = message.map_err(|error| error.to_string())?;
             let row = &profile.connections[message.connection as usize];
-            let owner = |end: End| reference.owners.get(&end).and_then(BTreeSet::first).copied();
+            let owner = |end: QueuePairAddress| reference.owners.get(&end).and_then(BTreeSet::first).copied();
             let Some(src_qp) = row.src_qp else { continue };
             let ends = (owner((row.src, src_qp.value())), owner((row.dst, row.dest_qp.value())));
             let (Some(src), Some(dst)) = ends else { continue };
@@ -193,42 +195,42 @@ impl Run {
                 && !identity.collective
             {
                 let times_ns = message.raw.times_ns;
-                reference.sent.push(Sent { job: src.job, pair: (src.rank, dst.rank), bytes, times_ns });
+                reference.sent.push(ReferenceMessage { job: src.job, pair: (src.rank, dst.rank), bytes, times_ns });
             }
         }
         Ok(reference)
     }
 }
 
-fn at((endpoint, qpn): End, form: Form) -> End {
+fn at((endpoint, qpn): QueuePairAddress, form: RecordingSetup) -> QueuePairAddress {
     match form {
-        Form::Sink => (endpoint, qpn),
-        Form::Nodes => (address(endpoint), qpn),
+        RecordingSetup::Sink => (endpoint, qpn),
+        RecordingSetup::Nodes => (address(endpoint), qpn),
     }
 }
 
-fn jobs(folder: &Path, name: &str) -> Vec<Job> {
-    let one = |truth: Truth, map: &str| Job { truth, nodes: nodes(folder, map).unwrap_or_default() };
+fn jobs(folder: &Path, name: &str) -> Vec<LibraryJob> {
+    let one = |truth: ReferenceSums, map: &str| LibraryJob { truth, nodes: nodes(folder, map).unwrap_or_default() };
     if let (Some(first), Some(second)) = (truth(folder, "truth1.csv"), truth(folder, "truth2.csv")) {
-        let apart = |truth: Truth| truth.into_iter().filter(|((src, dst), _)| src != dst).collect();
+        let apart = |truth: ReferenceSums| truth.into_iter().filter(|((src, dst), _)| src != dst).collect();
         return vec![one(apart(first), "rankmap1.csv"), one(apart(second), "rankmap2.csv")];
     }
     let wire = truth(folder, "wire.csv").or_else(|| {
-        let alone = one(Truth::new(), "rankmap.csv").has_one_rank_per_node();
+        let alone = one(ReferenceSums::new(), "rankmap.csv").has_one_rank_per_node();
         let is_wire = TRUTH_ON_THE_WIRE.iter().any(|start| name.starts_with(start)) || name.contains("-coll-");
         truth(folder, "truth.csv").filter(|_| alone && is_wire && !name.starts_with("scorep"))
     });
     wire.map(|truth| one(truth, "rankmap.csv")).filter(|job| !job.nodes.is_empty()).into_iter().collect()
 }
 
-impl Job {
+impl LibraryJob {
     fn has_one_rank_per_node(&self) -> bool {
         self.nodes.values().collect::<BTreeSet<_>>().len() == self.nodes.len()
     }
 
-    /// By placement where a node has one rank, else by the analysis of the whole run, where that
-    /// gives the truth.
-    fn owners(&self, profile: &Profile) -> Result<Owners, String> {
+    /// Owners by the nodes of ranks if each node has one rank. Otherwise by the analysis of the
+    /// whole run, if it gives the truth.
+    fn owners(&self, profile: &Profile) -> Result<QueuePairOwners, String> {
         let by_node: BTreeMap<u8, u32> = self.nodes.iter().map(|(&rank, &node)| (node, rank)).collect();
         if self.has_one_rank_per_node() {
             return Ok(owners(profile, |row| Some([*by_node.get(&node(row.src))?, *by_node.get(&node(row.dst))?])));
@@ -239,7 +241,7 @@ impl Job {
             let fits = self.nodes.get(&src) == Some(&node(row.src)) && self.nodes.get(&dst) == Some(&node(row.dst));
             fits.then_some([src, dst])
         });
-        let mut sums = Truth::new();
+        let mut sums = ReferenceSums::new();
         for row in profile.connections.iter().filter(|row| row.traffic.p2p_messages > 0) {
             let pair = index.rank(row.src, row.src_qp).zip(index.rank(row.dst, Some(row.dest_qp)));
             let (src, dst) = pair.ok_or("a rank is not known")?;
@@ -255,34 +257,35 @@ impl Job {
     }
 }
 
-type Row = ibscope::model::profile::ConnectionRow;
+type ReportedConnection = ibscope::model::profile::ConnectionRow;
 
-fn owners(profile: &Profile, ranks: impl Fn(&Row) -> Option<[u32; 2]>) -> Owners {
-    let mut owners = Owners::new();
-    for row in profile.connections.iter().filter(|row| row.kind == Kind::Data) {
+fn owners(profile: &Profile, ranks: impl Fn(&ReportedConnection) -> Option<[u32; 2]>) -> QueuePairOwners {
+    let mut owners = QueuePairOwners::new();
+    for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
         let Some([src, dst]) = ranks(row) else { continue };
-        owners.entry((row.dst, row.dest_qp.value())).or_default().insert(Owner { job: 0, rank: dst });
+        owners.entry((row.dst, row.dest_qp.value())).or_default().insert(QueuePairOwner { job: 0, rank: dst });
         if let Some(src_qp) = row.src_qp {
-            owners.entry((row.src, src_qp.value())).or_default().insert(Owner { job: 0, rank: src });
+            owners.entry((row.src, src_qp.value())).or_default().insert(QueuePairOwner { job: 0, rank: src });
         }
     }
     owners
 }
 
-/// Two jobs with one rank per node: a connection belongs to the job whose truth its messages equal.
-fn by_totals(jobs: &[Job], profile: &Profile) -> Result<Owners, String> {
-    let mut owners = Owners::new();
+/// For two jobs with one rank per node: a connection belongs to the job whose truth its messages
+/// equal.
+fn by_totals(jobs: &[LibraryJob], profile: &Profile) -> Result<QueuePairOwners, String> {
+    let mut owners = QueuePairOwners::new();
     let mut found = 0;
-    for row in profile.connections.iter().filter(|row| row.kind == Kind::Data) {
+    for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
         let sums = (row.traffic.p2p_messages, row.traffic.p2p_mpi_bytes);
         for (job, own) in jobs.iter().enumerate() {
             let by_node: BTreeMap<u8, u32> = own.nodes.iter().map(|(&rank, &node)| (node, rank)).collect();
             let (Some(&src), Some(&dst)) = (by_node.get(&node(row.src)), by_node.get(&node(row.dst))) else { continue };
             if own.truth.get(&(src, dst)) == Some(&sums) {
                 found += 1;
-                owners.entry((row.dst, row.dest_qp.value())).or_default().insert(Owner { job, rank: dst });
+                owners.entry((row.dst, row.dest_qp.value())).or_default().insert(QueuePairOwner { job, rank: dst });
                 let src_qp = row.src_qp.ok_or("a queue pair is not known")?.value();
-                owners.entry((row.src, src_qp)).or_default().insert(Owner { job, rank: src });
+                owners.entry((row.src, src_qp)).or_default().insert(QueuePairOwner { job, rank: src });
             }
         }
     }
@@ -290,10 +293,10 @@ fn by_totals(jobs: &[Job], profile: &Profile) -> Result<Owners, String> {
     if found == pairs { Ok(owners) } else { Err(format!("{found} of {pairs} pairs are one connection each")) }
 }
 
-fn collectives(profile: &Profile, owners: &Owners, jobs: usize) -> Vec<Truth> {
-    let mut sums = vec![Truth::new(); jobs];
+fn collectives(profile: &Profile, owners: &QueuePairOwners, jobs: usize) -> Vec<ReferenceSums> {
+    let mut sums = vec![ReferenceSums::new(); jobs];
     for row in profile.connections.iter().filter(|row| row.traffic.collective_messages > 0) {
-        let owner = |end: End| owners.get(&end).and_then(BTreeSet::first);
+        let owner = |end: QueuePairAddress| owners.get(&end).and_then(BTreeSet::first);
         let src = row.src_qp.and_then(|src_qp| owner((row.src, src_qp.value())));
         let (Some(src), Some(dst)) = (src, owner((row.dst, row.dest_qp.value()))) else { continue };
         let sum = sums[src.job].entry((src.rank, dst.rank)).or_default();
@@ -303,30 +306,30 @@ fn collectives(profile: &Profile, owners: &Owners, jobs: usize) -> Vec<Truth> {
     sums
 }
 
-fn senders(profile: &Profile) -> HashMap<End, End> {
-    let connected = profile.connections.iter().filter(|row| row.kind == Kind::Data && !row.key().is_datagram());
+fn senders(profile: &Profile) -> HashMap<QueuePairAddress, QueuePairAddress> {
+    let connected = profile.connections.iter().filter(|row| row.kind == TrafficKind::Data && !row.key().is_datagram());
     connected.filter_map(|row| Some(((row.dst, row.dest_qp.value()), (row.src, row.src_qp?.value())))).collect()
 }
 
-/// The runs, by what cases need of them.
+/// The runs, by their use in cases.
 pub(crate) struct Library {
     /// MPI and NCCL jobs with a reference.
-    pub(crate) jobs: Vec<Arc<Run>>,
-    /// Recorded storage without a job.
-    pub(crate) storage: Vec<Arc<Run>>,
-    /// Runs without a reference, and why.
+    pub(crate) jobs: Vec<Arc<LibraryRun>>,
+    /// Recorded storage traffic without a job.
+    pub(crate) storage: Vec<Arc<LibraryRun>>,
+    /// Runs without a reference, and the reason.
     pub(crate) refused: Vec<(String, String)>,
 }
 
 impl Library {
-    /// Opens all runs and learns their references, with this many threads.
+    /// Opens all runs and determines their references, with this many threads.
     pub(crate) fn open(threads: usize) -> Self {
         let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
         let folders = ["runs", "runs2"].into_iter().flat_map(|set| std::fs::read_dir(samples.join(set)).expect("runs"));
         let mut folders: Vec<PathBuf> =
             folders.map(|entry| entry.expect("entry").path()).filter(|path| path.is_dir()).collect();
         folders.sort();
-        let runs: Vec<Arc<Run>> = folders.into_iter().map(|folder| Arc::new(Run::open(folder))).collect();
+        let runs: Vec<Arc<LibraryRun>> = folders.into_iter().map(|folder| Arc::new(LibraryRun::open(folder))).collect();
         crate::in_parallel(&runs, threads, |run| {
             let _ = run.reference();
         });
@@ -343,9 +346,10 @@ impl Library {
         library
     }
 
-    /// A job whose name passes the filter. All are as likely but the largest, which take long.
-    pub(crate) fn pick(&self, random: &mut Random, filter: impl Fn(&Run) -> bool) -> Arc<Run> {
-        let fitting: Vec<&Arc<Run>> = self.jobs.iter().filter(|run| filter(run)).collect();
+    /// A random job whose name passes the filter. Large runs are less likely, because they take
+    /// long.
+    pub(crate) fn pick(&self, random: &mut Random, filter: impl Fn(&LibraryRun) -> bool) -> Arc<LibraryRun> {
+        let fitting: Vec<&Arc<LibraryRun>> = self.jobs.iter().filter(|run| filter(run)).collect();
         let weights: Vec<u64> = fitting.iter().map(|run| 1_000_000 / run.size().max(100_000)).collect();
         let mut at = random.below(weights.iter().sum());
         for (run, weight) in fitting.iter().zip(weights) {
@@ -359,7 +363,7 @@ impl Library {
 }
 
 /// The endpoints of a run's ports in a form.
-pub(crate) fn ports(form: Form) -> Vec<Endpoint> {
+pub(crate) fn ports(form: RecordingSetup) -> Vec<Endpoint> {
     let lids = (17..=20).chain(33..=36);
-    lids.map(|number| if form == Form::Sink { lid(number) } else { address(lid(number)) }).collect()
+    lids.map(|number| if form == RecordingSetup::Sink { lid(number) } else { address(lid(number)) }).collect()
 }

@@ -1,12 +1,12 @@
-//! Recorded runs distorted the way real fabrics and recorders distort them, and what must hold of
-//! the result: no wrong rank, no pair above the truth, no shortfall without a mark.
+//! Recorded runs, distorted as real fabrics and recorders distort captures. The result must have no
+//! wrong rank, no pair above the truth, and no shortfall without a mark.
 //!
-//! A test run takes a few cases of each class, `make soak` all of them. Every case follows from its
-//! class and number alone. Environment:
+//! A test run takes a few cases of each class, `make soak` all of them. Every case depends only on
+//! its class and number. Environment:
 //!
 //! | variable | effect |
 //! |---|---|
-//! | `IBSCOPE_HARD_ONLY=late-start-17` | run this case or class, and print what fails |
+//! | `IBSCOPE_HARD_ONLY=late-start-17` | run this case or class, and print the failures |
 //! | `IBSCOPE_HARD_KEEP=folder` | keep captures and truth of the cases in this folder |
 //! | `IBSCOPE_HARD_SHARE=4` | run a quarter of all cases |
 
@@ -16,24 +16,25 @@ mod library;
 mod report;
 mod scene;
 
-use cases::Class;
-use check::Outcome;
-use ibscope::pipeline::{Options, analyze};
+use cases::CaseClass;
+use check::CaseOutcome;
+use ibscope::pipeline::{AnalysisOptions, DigestChoice, analyze};
 use library::Library;
-use report::Row;
+use report::ReportRow;
 use scene::Scene;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// That of the program: with the system's, half of the time goes into pages.
+/// The allocator of the program. With the system's allocator, half of the time is spent in page
+/// faults.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Cases at once; each analysis has one thread.
+/// Number of cases at the same time; each analysis has one thread.
 const THREADS: usize = 2;
 
-/// Does the work for each item on this many threads.
+/// Calls `work` for each item on this many threads.
 pub(crate) fn in_parallel<T: Sync>(items: &[T], threads: usize, work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -49,18 +50,18 @@ pub(crate) fn in_parallel<T: Sync>(items: &[T], threads: usize, work: impl Fn(&T
 
 /// One case: a class and a number.
 #[derive(Clone, Copy)]
-struct Case {
-    class: &'static Class,
+struct HardCase {
+    class: &'static CaseClass,
     number: usize,
 }
 
-impl Case {
+impl HardCase {
     fn name(&self) -> String {
         format!("{}-{}", self.class.name, self.number)
     }
 
-    /// Builds the captures, analyzes them and compares.
-    fn run(&self, library: &Library, keep: Option<&Path>) -> Row {
+    /// Builds the captures, analyzes them and compares the result with the truth.
+    fn run(&self, library: &Library, keep: Option<&Path>) -> ReportRow {
         let scene = self.class.scene(library, self.number);
         let outcome = match keep {
             Some(folder) => {
@@ -71,14 +72,15 @@ impl Case {
             }
             None => analyzed(&scene, tempfile::tempdir().expect("folder").path()),
         };
-        Row { class: self.class.name, case: self.name(), about: scene.about, outcome }
+        ReportRow { class: self.class.name, case: self.name(), about: scene.about, outcome }
     }
 }
 
-fn analyzed(scene: &Scene, folder: &Path) -> Outcome {
+fn analyzed(scene: &Scene, folder: &Path) -> CaseOutcome {
     let paths = scene.write(folder);
-    let options = Options { threads: 1, xxh3: false, ..Options::default() };
-    let failed = |why: String, complete: bool| Outcome { failed: vec![why], complete, ..Outcome::default() };
+    let digests = DigestChoice { xxh3: false, sha256: false };
+    let options = AnalysisOptions { threads: 1, digests, ..AnalysisOptions::default() };
+    let failed = |why: String, complete: bool| CaseOutcome { failed: vec![why], complete, ..CaseOutcome::default() };
     match std::panic::catch_unwind(|| analyze(&paths, &options, &|_| {})) {
         Ok(Ok(profile)) => check::check(scene, &profile),
         Ok(Err(error)) => failed(error.to_string(), scene.complete),
@@ -86,16 +88,17 @@ fn analyzed(scene: &Scene, folder: &Path) -> Outcome {
     }
 }
 
-/// Runs `count` of each class; gives the rows and a text about them.
-fn run(count: impl Fn(&Class) -> usize) -> (Vec<Row>, String) {
+/// Runs `count` cases of each class; returns the rows and the report.
+fn run(count: impl Fn(&CaseClass) -> usize) -> (Vec<ReportRow>, String) {
     let library = Library::open(THREADS);
     let only = std::env::var("IBSCOPE_HARD_ONLY").ok();
     let keep = std::env::var_os("IBSCOPE_HARD_KEEP").map(PathBuf::from);
-    let numbers = |class: &'static Class| (0..count(class)).map(move |number| Case { class, number });
-    let mut cases: Vec<Case> = cases::ALL.iter().flat_map(numbers).collect();
+    let numbers = |class: &'static CaseClass| (0..count(class)).map(move |number| HardCase { class, number });
+    let mut cases: Vec<HardCase> = cases::ALL.iter().flat_map(numbers).collect();
     if let Some(only) = &only {
-        let named = |case: &Case| case.name() == *only || case.class.name == *only;
-        cases = cases::ALL.iter().flat_map(|class| (0..class.all).map(move |number| Case { class, number })).collect();
+        let named = |case: &HardCase| case.name() == *only || case.class.name == *only;
+        cases =
+            cases::ALL.iter().flat_map(|class| (0..class.all).map(move |number| HardCase { class, number })).collect();
         cases.retain(named);
         assert!(!cases.is_empty(), "there is no case or class {only}");
     }
@@ -110,8 +113,8 @@ fn run(count: impl Fn(&Class) -> usize) -> (Vec<Row>, String) {
     (rows, text)
 }
 
-/// The classes that fail today are listed in [`cases`]; the others must hold.
-fn assert_only_open_classes_fail(rows: &[Row]) {
+/// Only the classes that are marked as open in [`cases`] may fail.
+fn assert_only_open_classes_fail(rows: &[ReportRow]) {
     let unexpected: Vec<String> = rows
         .iter()
         .filter(|row| !cases::class(row.class).is_open)
@@ -128,7 +131,7 @@ fn a_few_of_each_class() {
 }
 
 #[test]
-#[ignore = "minutes: `make soak` asks for it"]
+#[ignore = "takes minutes; `make soak` runs it"]
 fn all_cases() {
     let share: usize = std::env::var("IBSCOPE_HARD_SHARE").map_or(1, |text| text.parse().expect("a number"));
     let (rows, text) = run(|class| class.all.div_ceil(share));
@@ -136,7 +139,7 @@ fn all_cases() {
     assert_only_open_classes_fail(&rows);
 }
 
-/// A run with a truth that the analysis of the whole run does not give would drop out of all cases.
+/// A run whose analysis does not give its truth would drop out of all cases.
 #[test]
 fn every_run_with_a_truth_is_used() {
     let library = Library::open(THREADS);
@@ -146,7 +149,7 @@ fn every_run_with_a_truth_is_used() {
 }
 
 #[test]
-fn there_are_enough_cases_and_every_name_is_one() {
+fn there_are_enough_cases_and_class_names_are_unique() {
     assert!(cases::ALL.iter().map(|class| class.all).sum::<usize>() >= 20_000);
     let names: std::collections::BTreeSet<&str> = cases::ALL.iter().map(|class| class.name).collect();
     assert_eq!(names.len(), cases::ALL.len());

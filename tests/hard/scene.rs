@@ -1,34 +1,35 @@
-//! A case: captures, and what is true of them.
+//! A case: captures, and the truth about them.
 
-use crate::library::{Form, Owners, Run, Sent, Truth};
+use crate::library::{LibraryRun, QueuePairOwners, RecordingSetup, ReferenceMessage, ReferenceSums};
 use ibscope_samples::Random;
-use ibscope_samples::hard::rewrite::{End, Rewrite};
+use ibscope_samples::hard::rewrite::{AddressRewrite, QueuePairAddress};
 use ibscope_samples::hard::{Recording, combine, split};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// Captures, and what is true of them.
+/// Captures, and the truth about them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scene {
-    /// What was done, for people.
+    /// Description of the distortions.
     pub(crate) about: String,
-    /// The files, in the order in which they are given.
+    /// The files, in the order of the command line.
     pub(crate) files: Vec<Recording>,
-    /// Whose each queue pair is. Others carry no MPI.
-    pub(crate) owners: Owners,
-    /// Per job: messages and bytes that were sent. Never to be exceeded.
-    pub(crate) truths: Vec<Truth>,
-    /// The same of collectives: what the whole runs show.
-    pub(crate) collectives: Vec<Truth>,
-    /// Per job: messages and bytes whose packets are all in the captures; `None`: as `truths`.
-    pub(crate) captured: Option<Vec<Truth>>,
+    /// Owner of each queue pair. Queue pairs without an owner carry no MPI.
+    pub(crate) owners: QueuePairOwners,
+    /// Per job: messages and bytes that were sent, the upper bound of every result.
+    pub(crate) truths: Vec<ReferenceSums>,
+    /// Per job: collective messages and bytes that the analysis of the whole run shows.
+    pub(crate) collectives: Vec<ReferenceSums>,
+    /// Per job: messages and bytes whose packets are all in the captures; `None`: the same as
+    /// `truths`.
+    pub(crate) captured: Option<Vec<ReferenceSums>>,
     /// No packet is missing: every pair must be exact.
     pub(crate) complete: bool,
 }
 
 impl Scene {
-    /// Writes the captures into a folder; gives their paths.
+    /// Writes the captures into a folder; returns their paths.
     pub(crate) fn write(&self, folder: &Path) -> Vec<PathBuf> {
         std::fs::create_dir_all(folder).expect("folder");
         let path = |index: usize| folder.join(format!("{index:02}.pcap"));
@@ -39,7 +40,7 @@ impl Scene {
         paths
     }
 
-    /// Writes what is true of the captures beside them.
+    /// Writes the truth into the folder of the captures.
     pub(crate) fn write_truth(&self, folder: &Path) {
         let mut owners = "endpoint,qpn,job,rank\n".to_owned();
         for (end, own) in self.owners.iter().collect::<BTreeMap<_, _>>() {
@@ -59,23 +60,24 @@ impl Scene {
     }
 }
 
-/// Clocks of nodes are within this of the sink's: at most 86 us in `clock_before.csv` of the recorded runs.
+/// Largest offset of a node's clock from the sink's clock: at most 86 us in `clock_before.csv` of
+/// the recorded runs.
 const NODE_CLOCKS_NS: u64 = 200_000;
 
-/// One or more jobs as they were recorded, under their final names.
+/// One or more jobs as they were recorded, with their final names.
 #[derive(Clone, Debug)]
-pub(crate) struct Cast {
-    pub(crate) form: Form,
+pub(crate) struct SceneJobs {
+    pub(crate) form: RecordingSetup,
     pub(crate) files: Vec<Recording>,
-    pub(crate) owners: Owners,
-    pub(crate) senders: HashMap<End, End>,
-    pub(crate) truths: Vec<Truth>,
-    pub(crate) collectives: Vec<Truth>,
-    pub(crate) sent: Vec<Sent>,
+    pub(crate) owners: QueuePairOwners,
+    pub(crate) senders: HashMap<QueuePairAddress, QueuePairAddress>,
+    pub(crate) truths: Vec<ReferenceSums>,
+    pub(crate) collectives: Vec<ReferenceSums>,
+    pub(crate) sent: Vec<ReferenceMessage>,
 }
 
-impl Cast {
-    pub(crate) fn of(run: &Run, form: Form) -> Self {
+impl SceneJobs {
+    pub(crate) fn of(run: &LibraryRun, form: RecordingSetup) -> Self {
         let reference = run.reference().expect("a run with a reference");
         Self {
             form,
@@ -90,19 +92,22 @@ impl Cast {
 
     /// Mirror copies of a transmission in one file.
     pub(crate) fn copies(&self) -> usize {
-        if self.form == Form::Sink { 2 } else { 1 }
+        if self.form == RecordingSetup::Sink { 2 } else { 1 }
     }
 
-    /// Under other names.
-    pub(crate) fn renamed(mut self, rewrite: &Rewrite) -> Self {
+    /// Applies other names.
+    pub(crate) fn renamed(mut self, rewrite: &AddressRewrite) -> Self {
         self.files = self.files.iter().map(|file| rewrite.apply(file)).collect();
-        self.owners = self.owners.into_iter().map(|(end, owners)| (rewrite.end(end), owners)).collect();
-        self.senders =
-            self.senders.into_iter().map(|(receiver, sender)| (rewrite.end(receiver), rewrite.end(sender))).collect();
+        self.owners = self.owners.into_iter().map(|(end, owners)| (rewrite.rewritten_end(end), owners)).collect();
+        self.senders = self
+            .senders
+            .into_iter()
+            .map(|(receiver, sender)| (rewrite.rewritten_end(receiver), rewrite.rewritten_end(sender)))
+            .collect();
         self
     }
 
-    /// Moved in time, so that the first packet is at this time.
+    /// Moves the jobs in time, so that the first packet is at this time.
     pub(crate) fn starting_at(mut self, start_ns: u64) -> Self {
         let offset_ns = start_ns.cast_signed() - self.span_ns().0.cast_signed();
         self.files = combine::start_at(&self.files, start_ns);
@@ -119,7 +124,7 @@ impl Cast {
         (spans().map(|span| span.0).min().unwrap_or(0), spans().map(|span| span.1).max().unwrap_or(0))
     }
 
-    /// Together with other jobs: files are merged by their place in the list, by time.
+    /// Adds other jobs. Files with the same index are merged by time.
     pub(crate) fn with(mut self, other: Self) -> Self {
         let jobs = self.truths.len();
         let files = self.files.len().max(other.files.len());
@@ -138,22 +143,23 @@ impl Cast {
         self.senders.extend(other.senders);
         self.truths.extend(other.truths);
         self.collectives.extend(other.collectives);
-        self.sent.extend(other.sent.into_iter().map(|sent| Sent { job: sent.job + jobs, ..sent }));
+        self.sent.extend(other.sent.into_iter().map(|sent| ReferenceMessage { job: sent.job + jobs, ..sent }));
         self
     }
 
-    /// All of it as a case.
+    /// The jobs as a case.
     pub(crate) fn scene(self, about: String) -> Scene {
         let Self { files, owners, truths, collectives, .. } = self;
         Scene { about, files, owners, truths, collectives, captured: None, complete: true }
     }
 
-    /// What was sent wholly between two times, both excluded. Messages have the times of the sink; what passed a port so
-    /// close to the times that its clock decides is not counted.
-    pub(crate) fn sent_between(&self, start_ns: u64, end_ns: u64) -> Vec<Truth> {
-        let apart_ns = if self.form == Form::Nodes { NODE_CLOCKS_NS } else { 0 };
+    /// Messages that were sent completely between two times, both excluded. Messages have the times
+    /// of the sink. Messages so close to the limits that the clock of a port decides are not
+    /// counted.
+    pub(crate) fn sent_between(&self, start_ns: u64, end_ns: u64) -> Vec<ReferenceSums> {
+        let apart_ns = if self.form == RecordingSetup::Nodes { NODE_CLOCKS_NS } else { 0 };
         let (start_ns, end_ns) = (start_ns.saturating_add(apart_ns), end_ns.saturating_sub(apart_ns));
-        let mut truths = vec![Truth::new(); self.truths.len()];
+        let mut truths = vec![ReferenceSums::new(); self.truths.len()];
         let (start_ns, end_ns) = (start_ns.cast_signed(), end_ns.cast_signed());
         for sent in self.sent.iter().filter(|sent| sent.times_ns.0 > start_ns && sent.times_ns.1 < end_ns) {
             let sum = truths[sent.job].entry(sent.pair).or_default();
@@ -164,33 +170,32 @@ impl Cast {
     }
 }
 
-/// A job in a random form, and a text that names it.
+/// A job in a random form, and its description.
 pub(crate) fn cast(
     library: &crate::library::Library,
     random: &mut Random,
-    filter: impl Fn(&Run) -> bool,
-) -> (Cast, String) {
-    let form = if random.below(2) == 0 { Form::Sink } else { Form::Nodes };
+    filter: impl Fn(&LibraryRun) -> bool,
+) -> (SceneJobs, String) {
+    let form = if random.below(2) == 0 { RecordingSetup::Sink } else { RecordingSetup::Nodes };
     cast_in(library, random, form, filter)
 }
 
-/// A job in this form, and a text that names it.
+/// A job in this form, and its description.
 pub(crate) fn cast_in(
     library: &crate::library::Library,
     random: &mut Random,
-    form: Form,
-    filter: impl Fn(&Run) -> bool,
-) -> (Cast, String) {
+    form: RecordingSetup,
+    filter: impl Fn(&LibraryRun) -> bool,
+) -> (SceneJobs, String) {
     let run = library.pick(random, filter);
-    (Cast::of(&run, form), format!("{} {form:?}", run.name))
+    (SceneJobs::of(&run, form), format!("{} {form:?}", run.name))
 }
 
-/// The captures as one file: those of ports merged by time, as a sink has them.
-pub(crate) fn one_file(cast: &Cast) -> Recording {
+/// The captures as one file: captures of ports are merged by time, as in the file of a sink.
+pub(crate) fn one_file(cast: &SceneJobs) -> Recording {
     if cast.files.len() == 1 { cast.files[0].clone() } else { combine::merge(&cast.files) }
 }
 
-/// Shuffles files.
 pub(crate) fn shuffled(mut files: Vec<Recording>, random: &mut Random) -> Vec<Recording> {
     split::shuffle(&mut files, random);
     files

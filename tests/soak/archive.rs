@@ -1,4 +1,5 @@
-//! An OTF2 archive of 50 million events, against the time that `otf2-print` alone takes for it.
+//! An OTF2 archive of 50 million events, compared with the time that `otf2-print` alone takes for
+//! it.
 
 use crate::memory::{self, MIB, MOST_BYTES};
 use crate::tools::sample;
@@ -6,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Three events for each of these.
+/// Three events for each of these messages.
 const MESSAGES_PER_RANK: u64 = 4_166_667;
 const RANKS: u64 = 4;
 
@@ -31,11 +32,12 @@ fn fifty_million_events_are_added_up_in_bounded_memory() {
     let start = Instant::now();
     let (peak_bytes, result) = memory::crosscheck(&sample("ucx-rc-mixed-4x1"), &anchor);
     let own_s = start.elapsed().as_secs_f64();
-    // The library adds an event of its own (BUFFER_FLUSH) where it empties the buffer of a location: here once, at its end.
+    // The library adds an event of its own (BUFFER_FLUSH) when it empties the buffer of a location:
+    // here once, at its end.
     let flushes = result["events"].as_u64().map(|read| read - events);
     assert_eq!(flushes, Some(RANKS));
     let pairs = result["pairs"].as_array().expect("pairs");
-    let bytes: u64 = pairs.iter().filter_map(|pair| pair["trace"]["bytes"].as_u64()).sum();
+    let bytes: u64 = pairs.iter().filter_map(|pair| pair["trace_bytes"].as_u64()).sum();
     assert_eq!(bytes, RANKS * MESSAGES_PER_RANK.div_ceil(2) * 1024);
     println!(
         "{events} events: {:.2} million/s, otf2-print alone {:.2} million/s; {} MiB",

@@ -1,7 +1,7 @@
-//! What 1 MiB of input may cost at most, in every command, whatever is in it.
+//! Limits of the time and memory that 1 MiB of any input may cost, for every command.
 
 use crate::memory::{MIB, MOST_BYTES, watch};
-use ibscope_samples::crafted::Shape;
+use ibscope_samples::crafted::CraftedCapture;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -9,7 +9,7 @@ const MOST_CPU_S: f64 = 5.0;
 /// Linux counts the time of processes in hundredths of a second (`USER_HZ`).
 const TICKS_PER_S: f64 = 100.0;
 
-/// What a command reads: the capture itself, or the profile that is made of it first.
+/// Commands that read the capture itself.
 const OF_CAPTURES: [&[&str]; 5] = [
     &["matrix", "--by", "rank", "--format", "csv"],
     &["messages"],
@@ -17,6 +17,7 @@ const OF_CAPTURES: [&[&str]; 5] = [
     &["collectives"],
     &["health", "--format", "csv"],
 ];
+/// Commands that read the profile.
 const OF_PROFILES: [&[&str]; 12] = [
     &["summary"],
     &["matrix", "--by", "rank"],
@@ -43,7 +44,7 @@ fn measured(arguments: &[&str], input: &Path, output: Option<&Path>) -> (f64, u6
     let mut child: Child = command.spawn().expect("spawn");
     let peak_bytes = watch(&mut child);
     let status = child.wait().expect("wait");
-    // Captures without traffic of MPI end with a code of their own; a signal is a crash.
+    // Captures without MPI traffic end with an exit status of their own; a signal is a crash.
     assert!(status.code().is_some_and(|code| code != 101), "{arguments:?} {}: {status}", input.display());
     (waited_for_s() - before_s, peak_bytes)
 }
@@ -53,7 +54,7 @@ fn waited_for_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("stat");
     let behind_name = stat.rsplit_once(')').expect("a name").1;
     let fields: Vec<f64> = behind_name.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-    // Fields 3 (a letter, left out) and 4 stand first.
+    // Field 3 is a letter and not in the list, so the first element is field 4.
     (fields[16 - 4] + fields[17 - 4]) / TICKS_PER_S
 }
 
@@ -61,7 +62,7 @@ fn waited_for_s() -> f64 {
 fn a_mebibyte_costs_five_seconds_and_300_mib_at_most() {
     let folder = tempfile::tempdir().expect("folder");
     let mut faults = Vec::new();
-    for shape in Shape::ALL {
+    for shape in CraftedCapture::ALL {
         let capture = folder.path().join(format!("{}.pcap", shape.name()));
         let (profile, report) = (capture.with_extension("ibp"), capture.with_extension("html"));
         std::fs::write(&capture, shape.capture(MIB as usize)).expect("written");

@@ -1,4 +1,5 @@
-//! The large tests, run by `make soak`: more than 256 MiB of captures, or 1 MiB that was made to cost time. Their small versions are in `tests/suite`.
+//! The large tests, run by `make soak`: more than 256 MiB of captures, or 1 MiB that was made to
+//! cost time. Their small versions are in `tests/suite`.
 
 mod archive;
 mod crafted;
@@ -7,7 +8,7 @@ mod crafted;
 mod joined;
 #[path = "../suite/memory.rs"]
 mod memory;
-// What only the suite uses of these is not used here.
+// The suite uses parts of these modules that the large tests do not use.
 #[path = "../suite/runs.rs"]
 #[allow(dead_code)]
 mod runs;
@@ -23,12 +24,13 @@ mod wire;
 #[allow(dead_code)]
 mod writing;
 
-use ibscope_samples::Totals;
+use ibscope_samples::SampleTotals;
 use memory::{ANALYZE, MATRIX, MIB, MOST_BYTES, assert_whole, generate, generate_of, run};
 use std::path::Path;
 
-/// Each of these commands needs less memory than so many bytes for a capture, and leaves none of it out.
-fn assert_bounded(capture: &Path, totals: &Totals, most_bytes: [(&[&str], u64); 2]) {
+/// Checks that each command needs less memory than its limit for a capture, and that it reads the
+/// whole capture.
+fn assert_bounded(capture: &Path, totals: &SampleTotals, most_bytes: [(&[&str], u64); 2]) {
     for (arguments, most_bytes) in most_bytes {
         let (peak_bytes, printed) = run(arguments, capture);
         let measured = format!("{arguments:?}: {} MiB", peak_bytes / MIB);
@@ -48,14 +50,19 @@ fn memory_is_bounded_on_two_gibibytes() {
     assert_bounded(&capture, &totals, [(ANALYZE, MOST_BYTES), (MATRIX, MOST_BYTES)]);
 }
 
-/// A hundred thousand directed connections of some two hundred packets each: about 4 KiB each, and 1 KiB for the matrix alone, beside what every run
-/// takes; a fifth is left for what systems differ by.
+/// A hundred thousand directed connections with some two hundred packets each take about 4 KiB
+/// each, and 1 KiB for the matrix alone, in addition to the memory of every run. A fifth is the
+/// margin for differences between systems.
 #[test]
 fn memory_of_a_hundred_thousand_connections() {
     let folder = tempfile::tempdir().expect("folder");
     let capture = folder.path().join("capture.pcap");
-    let options =
-        ibscope_samples::Options { bytes: 2048 * MIB, lids: 1563, qps: 1, ..ibscope_samples::Options::default() };
+    let options = ibscope_samples::SampleOptions {
+        bytes: 2048 * MIB,
+        lids: 1563,
+        qps: 1,
+        ..ibscope_samples::SampleOptions::default()
+    };
     let totals = generate_of(&capture, &options);
     assert_bounded(&capture, &totals, [(ANALYZE, 500 * MIB), (MATRIX, 170 * MIB)]);
 }
@@ -66,12 +73,12 @@ fn ten_million_random_packets_are_unknown() {
 }
 
 #[test]
-fn ended_at_two_hundred_random_moments_a_command_leaves_whole_results_alone() {
+fn a_command_ended_at_a_random_moment_leaves_only_whole_results() {
     writing::end_at_random_moments(200);
 }
 
 #[test]
-fn any_two_runs_are_told_apart_within_a_window() {
+fn any_two_runs_are_distinguished_within_a_window() {
     let names: Vec<String> = joined::runs_with_sends().into_iter().map(|(run, _)| run.name).collect();
     let pairs: Vec<[String; 2]> = names
         .iter()

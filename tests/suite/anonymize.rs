@@ -1,14 +1,15 @@
-//! `ibscope anonymize`: what the results show is what the captures show, under other names; and nothing else is left in them.
+//! `ibscope anonymize`: its results show the same as the captures, under other names, and contain
+//! nothing else of them.
 
 use crate::runs;
-use crate::tools::{Blocks, Raw, ibscope, in_parallel, result, sample, walk};
+use crate::tools::{Blocks, RawRecord, ibscope, in_parallel, result, sample, walk};
 use ibscope::model::Profile;
-use ibscope::pipeline::{Options, analyze};
+use ibscope::pipeline::{AnalysisOptions, DigestChoice, analyze};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, verify_icrc, verify_vcrc};
 use ibscope_parsers::ib::{CrcVerdict, Packet};
-use ibscope_parsers::link::{Located, Location, locate};
+use ibscope_parsers::link::{LinkContent, Location, locate};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs;
@@ -16,7 +17,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One run of each stack, of several processes per node, with loss, with connections by RDMA CM and by datagrams, and of perftest.
+/// One run of each library, of several processes per node, with loss, with connections by RDMA CM
+/// and by datagrams, and of perftest.
 const RUNS: [&str; 14] = [
     "mpich-rc-mixed-2x2",
     "ompi-ofi-ring2",
@@ -34,7 +36,7 @@ const RUNS: [&str; 14] = [
     "scorep-ompi-rc-halo-4x1",
 ];
 
-/// Runs the command; gives the endpoints of the result by what they were, and what it said.
+/// Runs the command; returns the new endpoint of each old one, and the output of the command.
 pub(crate) fn anonymized(captures: &[PathBuf], output: &Path, names: &Path) -> (BTreeMap<Endpoint, Endpoint>, String) {
     let text = |path: &Path| path.to_str().expect("path").to_owned();
     let mut arguments = vec!["anonymize".to_owned(), "--threads".to_owned(), "1".to_owned()];
@@ -51,7 +53,8 @@ pub(crate) fn anonymized(captures: &[PathBuf], output: &Path, names: &Path) -> (
 }
 
 fn analyzed(paths: &[PathBuf]) -> Profile {
-    analyze(paths, &Options { xxh3: false, ..Options::default() }, &|_| {}).expect("analysis")
+    let digests = DigestChoice { xxh3: false, sha256: false };
+    analyze(paths, &AnalysisOptions { digests, ..AnalysisOptions::default() }, &|_| {}).expect("analysis")
 }
 
 /// A row without the number of its connection.
@@ -59,7 +62,7 @@ fn rest<T: Debug>(row: &T, connection: u32) -> String {
     format!("{row:?}").replacen(&format!("connection: {connection},"), "", 1)
 }
 
-/// A profile as lines that do not depend on the order of endpoints, which `name` names.
+/// A profile as lines that do not depend on the order of endpoints; `name` maps endpoints.
 fn lines(profile: &Profile, name: &dyn Fn(Endpoint) -> Endpoint) -> BTreeMap<&'static str, Vec<String>> {
     let connection = |index: u32| {
         let row = &profile.connections[index as usize];
@@ -77,7 +80,7 @@ fn lines(profile: &Profile, name: &dyn Fn(Endpoint) -> Endpoint) -> BTreeMap<&'s
     let mut add = |table, line: String| tables.entry(table).or_default().push(line);
     for (index, row) in profile.connections.iter().enumerate() {
         let times = (row.first_time_ns, row.last_time_ns);
-        let sums = (&row.traffic, &row.repeats, &row.stack, &row.src_qp_evidence);
+        let sums = (&row.traffic, &row.retransmissions, &row.stack, &row.src_qp_evidence);
         add("connections", format!("{}: {times:?} {sums:?}", connection(index as u32)));
     }
     for row in &profile.ranks {
@@ -138,7 +141,7 @@ fn assert_same(case: &str, old: &Profile, new: &Profile, names: &BTreeMap<Endpoi
 fn runs_show_the_same_under_other_names() {
     in_parallel(&RUNS, |_, name| {
         let run = runs::named(name);
-        // Native InfiniBand as a sink sees it, and RoCE as each port does.
+        // Native InfiniBand as captured at a sink, and RoCE as captured at each port.
         for captures in [vec![run.sink()], run.every_node()] {
             let folder = tempfile::tempdir().expect("folder");
             let output = folder.path().join("out");
@@ -151,18 +154,19 @@ fn runs_show_the_same_under_other_names() {
     });
 }
 
-/// The packet of a record, where there is one.
+/// The packet of a record, if it is InfiniBand.
 fn packet(link_type: u16, data: &[u8]) -> Option<Location> {
     match locate(LinkType(link_type), data, data.len() as u32) {
-        Ok(Located::Infiniband(location)) => Some(location),
+        Ok(LinkContent::Infiniband(location)) => Some(location),
         _ => None,
     }
 }
 
 const MARK: &[u8] = b"SECRETWORD";
 
-/// Writes the mark over and over into what the data of the packets of a classic file may be: all of a payload that starts no message, and what comes behind
-/// the longest envelope in one that does; and computes the ICRC anew. Gives the file and the number of marks.
+/// Fills everything in a classic file that may be data with a repeated mark: the whole payload of a
+/// packet that starts no message, and the bytes after the longest envelope in one that does.
+/// Recomputes the ICRC. Returns the file and the number of marks.
 fn planted(file: &[u8]) -> (Vec<u8>, usize) {
     /// No header of a library is longer.
     const ENVELOPE_BYTES: usize = 96;
@@ -186,7 +190,7 @@ fn planted(file: &[u8]) -> (Vec<u8>, usize) {
             place.copy_from_slice(MARK);
             marks += 1;
         }
-        let sum = icrc(location.framed, data, &location).expect("whole");
+        let sum = icrc(location.encapsulation, data, &location).expect("whole");
         let end = location.end();
         data[end - 4..end].copy_from_slice(&sum.to_le_bytes());
     }
@@ -198,7 +202,7 @@ fn holds(bytes: &[u8], what: &[u8]) -> bool {
 }
 
 #[test]
-fn planted_words_and_addresses_are_gone_and_check_sums_fit() {
+fn planted_words_and_addresses_are_removed_and_checksums_match() {
     for name in ["ompi-rc-mixed-2x2", "ompi-openib-mixed-2x2", "ompi-ofi-ring2", "perf-send-lat", "perf-cm-write-lat"] {
         let run = runs::named(name);
         for capture in [run.sink(), run.node(1)] {
@@ -208,19 +212,19 @@ fn planted_words_and_addresses_are_gone_and_check_sums_fit() {
             let path = folder.path().join("planted.pcap");
             fs::write(&path, &file).expect("written");
             let place = folder.path().join("out.pcap");
-            let (names, said) = anonymized(std::slice::from_ref(&path), &place, &folder.path().join("names.csv"));
+            let (names, printed) = anonymized(std::slice::from_ref(&path), &place, &folder.path().join("names.csv"));
             let new = fs::read(&place).expect("result");
-            assert!(!holds(&new, MARK) && !said.contains("SECRETWORD"), "{name}");
-            // What user and machine are called stands in wire-up messages, addresses in many places.
+            assert!(!holds(&new, MARK) && !printed.contains("SECRETWORD"), "{name}");
+            // Wire-up messages contain user and host names; many messages contain addresses.
             assert!(!holds(&new, b"node1") && !holds(&new, b"node2"), "{name}");
             for address in [[10, 77, 0, 1], [10, 77, 0, 2]] {
                 assert!(!holds(&new, &address), "{name}: {address:?}");
             }
             let link_type = crate::tools::link_type(&file);
-            let old: Vec<Raw> =
+            let old: Vec<RawRecord> =
                 walk(&file).into_iter().filter(|record| packet(link_type, record.data(&file)).is_some()).collect();
             let records = walk(&new);
-            assert_eq!(records.len(), old.len(), "{name}: {said}");
+            assert_eq!(records.len(), old.len(), "{name}: {printed}");
             for (record, old) in records.iter().zip(old) {
                 let (data, before) = (record.data(&new), old.data(&file));
                 assert_eq!(
@@ -241,11 +245,11 @@ fn planted_words_and_addresses_are_gone_and_check_sums_fit() {
     }
 }
 
-/// What tshark has to object to, and the check sums that it computes itself.
+/// What tshark reports as malformed, and the checksums that it computes.
 fn objections(capture: &Path) -> BTreeMap<String, usize> {
     let fields = ["_ws.malformed", "ip.checksum.status", "udp.checksum.status", "infiniband.bth.opcode"];
     let mut tshark = Command::new("tshark");
-    // It takes any payload for RPC over RDMA that might be.
+    // It would take some payload for RPC over RDMA.
     tshark.args(["--disable-protocol", "rpcordma"]);
     tshark.args(["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE", "-n", "-T", "fields"]);
     tshark.args(fields.iter().flat_map(|field| ["-e", field]));
@@ -269,14 +273,14 @@ fn tshark_reads_the_result_as_it_reads_the_capture() {
             anonymized(std::slice::from_ref(&capture), &place, &folder.path().join("names.csv"));
             let plain = folder.path().join("plain.pcap");
             fs::write(&plain, runs::decompressed(&capture)).expect("written");
-            // What is no InfiniBand packet is not in the result, and has no opcode.
+            // The result contains InfiniBand packets only; other packets have no opcode.
             let packets = |path: &Path| {
                 let mut found = objections(path);
                 found.retain(|line, _| !line.ends_with('\t'));
                 found
             };
             assert_eq!(packets(&place), packets(&plain), "{name}");
-            assert_eq!(objections(&place), packets(&place), "{name}: something else is in it");
+            assert_eq!(objections(&place), packets(&place), "{name}: the result contains other packets");
         }
     }
 }
@@ -293,7 +297,7 @@ fn names_of_pcapng_files_and_their_comments_are_dropped() {
             0,
             &[(2, b"mlx5_0 of SECRETWORD"), (9, &[9]), (1, b"SECRETWORD")],
         ));
-        // Names of hosts, and a comment behind a packet.
+        // A host name table, and a comment after a packet.
         pcapng.extend(blocks.block(4, b"SECRETWORD in a name table.."));
         for record in walk(&file) {
             pcapng.extend(blocks.packet(0, record.time_ns.cast_unsigned(), record.data(&file), record.original_bytes));
@@ -302,8 +306,8 @@ fn names_of_pcapng_files_and_their_comments_are_dropped() {
         let path = folder.path().join("named.pcapng");
         fs::write(&path, &pcapng).expect("written");
         let place = folder.path().join("out.pcapng");
-        let (names, said) = anonymized(std::slice::from_ref(&path), &place, &folder.path().join("names.csv"));
-        assert!(said.contains("2 blocks that hold no packet"), "{said}");
+        let (names, printed) = anonymized(std::slice::from_ref(&path), &place, &folder.path().join("names.csv"));
+        assert!(printed.contains("2 blocks without a packet"), "{printed}");
         let new = fs::read(&place).expect("result");
         assert!(!holds(&new, b"SECRETWORD"));
         assert_same("pcapng", &analyzed(&[path]), &analyzed(&[place]), &names);
@@ -311,7 +315,7 @@ fn names_of_pcapng_files_and_their_comments_are_dropped() {
 }
 
 #[test]
-fn one_key_gives_one_name_and_other_keys_others() {
+fn names_depend_on_the_key() {
     let folder = tempfile::tempdir().expect("folder");
     let run = runs::named("perf-write-lat");
     let ends = |key: Option<&str>, capture: &Path| {
@@ -333,26 +337,26 @@ fn one_key_gives_one_name_and_other_keys_others() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told() {
+fn wrong_arguments_and_inputs_are_errors() {
     let folder = tempfile::tempdir().expect("folder");
     let capture = sample("perftest-read-lat");
     let capture = capture.to_str().expect("path");
     let place = folder.path().join("x.pcap");
     let place = place.to_str().expect("path");
-    // The same place under another name.
+    // The same file under another path.
     let again = format!("{}/./x.pcap", folder.path().display());
     for (arguments, code, expected) in [
         (vec!["anonymize", capture], 2, "--output"),
         (
             vec!["anonymize", "-", "-o", place],
             1,
-            "-: can be read once only, and anonymize reads twice: save it to a file first",
+            "-: is not a regular file, and anonymize reads captures twice; save it to a file first",
         ),
         (vec!["anonymize", capture, "-o", capture], 1, "the command reads it"),
         (
             vec!["anonymize", capture, capture, "-o", folder.path().to_str().expect("path")],
             1,
-            "another capture has this name too",
+            "another capture has the same file name",
         ),
         (vec!["anonymize", "/nowhere.pcap", "-o", place], 1, "/nowhere.pcap: cannot be opened"),
         (
@@ -369,7 +373,7 @@ fn what_cannot_be_done_is_told() {
 }
 
 #[test]
-fn who_is_who_is_written_after_success_alone_and_for_its_owner() {
+fn the_name_table_is_written_only_on_success_and_for_its_owner() {
     let folder = tempfile::tempdir().expect("folder");
     let at = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
     let file = runs::decompressed(&runs::named("perf-write-lat").sink());
@@ -381,15 +385,15 @@ fn who_is_who_is_written_after_success_alone_and_for_its_owner() {
         arguments.extend(captures.iter().cloned());
         ibscope(&arguments)
     };
-    // A capture that ends in a record, and one that is not there, behind one that is whole.
+    // A truncated capture, and a missing one, each after a complete one.
     for failing in ["cut.pcap", "missing.pcap"] {
         let ran = run(&[at("whole.pcap"), at(failing)]);
         assert_eq!(ran.code, 1, "{failing}: {}", ran.stderr);
         assert!(!Path::new(&at("names.csv")).exists(), "{failing}: {}", ran.stderr);
     }
-    let said = run(&[at("cut.pcap")]).stderr;
-    assert!(said.contains("names.csv: not written"), "{said}");
-    // What everybody may read is replaced by a file that nobody else may.
+    let printed = run(&[at("cut.pcap")]).stderr;
+    assert!(printed.contains("names.csv: not written"), "{printed}");
+    // A world-readable file is replaced by one that only its owner may read.
     fs::write(at("names.csv"), "old").expect("written");
     fs::set_permissions(at("names.csv"), fs::Permissions::from_mode(0o644)).expect("permissions");
     assert_eq!(run(&[at("cut.pcap")]).code, 1);

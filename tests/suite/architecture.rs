@@ -1,8 +1,10 @@
-//! The table of allowed imports in ARCHITECTURE.md, held against the `use` lines and paths of the code; and no circle of imports.
+//! The import rules: the table of allowed imports in ARCHITECTURE.md compared with the imports of
+//! the code, no import cycles, and one definition of each type name.
 
-mod circles;
+mod cycles;
+mod type_names;
 
-use circles::Crate;
+use cycles::Crate;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -39,7 +41,7 @@ fn allowed() -> BTreeMap<String, BTreeSet<String>> {
     section.lines().filter(|line| line.starts_with("| `")).filter_map(row).collect()
 }
 
-/// Every `NAME` that stands in a path `PREFIX::NAME` of the code, comments left out.
+/// Every `NAME` in a path `PREFIX::NAME` of the code, without comments.
 fn named_after(prefix: &str, text: &str) -> BTreeSet<String> {
     let code: String =
         text.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(|line| [line, "\n"]).collect();
@@ -112,7 +114,7 @@ fn stages_import_only_what_the_table_allows() {
 }
 
 #[test]
-fn parsers_and_orchestrator_stand_alone() {
+fn parsers_and_orchestrator_import_no_other_crate() {
     for path in sources(&root().join("parsers/src")) {
         let text = std::fs::read_to_string(&path).expect("source");
         assert!(
@@ -129,27 +131,28 @@ fn parsers_and_orchestrator_stand_alone() {
     }
 }
 
-/// What counts: modules of one folder, and folders beside each other, must not import each other, on whatever way
-/// round. An import is a `use`, or a path in the code, that begins with `crate`, `self`, `super` or a module that the
-/// file declares; it leads to the module in whose file the thing stands, through all re-exports on the way. An import
-/// by a file deep in a folder counts for the folder as well.
+/// Two modules with the same parent, files or folders, never import each other, directly or through
+/// other modules. An import is a `use`, or a path in the code, that begins with `crate`, `self`,
+/// `super` or a module that the file declares. It counts as an import of the module that defines
+/// the item, even if the path names a re-export. An import by a file in a folder also counts as an
+/// import by the folder.
 ///
-/// What does not count: declarations of modules, re-exports, what is compiled for tests alone, and imports between a
-/// module and one that lies in it. A parent that holds the types of its children and calls them is how most folders
-/// here are made.
+/// Declarations of modules, re-exports, code compiled for tests only, and imports between a module
+/// and its submodules do not count: in most folders the parent holds the types of its children and
+/// calls them.
 #[test]
 fn no_modules_import_each_other() {
     for folder in ["src", "parsers/src", "orchestrator/src", "samples/src", "fuzz/src"] {
-        let circles = Crate::read(&root().join(folder)).circles();
-        assert!(circles.is_empty(), "{folder}: {circles:#?}");
+        let cycles = Crate::read(&root().join(folder)).cycles();
+        assert!(cycles.is_empty(), "{folder}: {cycles:#?}");
     }
 }
 
 #[test]
-fn circles_are_found_through_re_exports_and_folders() {
-    let circles = |files: &[(&str, &str)]| {
+fn cycles_are_found_through_re_exports_and_folders() {
+    let cycles = |files: &[(&str, &str)]| {
         let module = |name: &str| name.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        Crate::of(files.iter().map(|(name, text)| (module(name), (*text).to_owned())).collect()).circles()
+        Crate::of(files.iter().map(|(name, text)| (module(name), (*text).to_owned())).collect()).cycles()
     };
     let root = ("", "mod a;\nmod b;\npub use b::{Thing, other::{self, X as Y}};\n");
     let a = ("a", "pub fn a() {}\n");
@@ -159,11 +162,11 @@ fn circles_are_found_through_re_exports_and_folders() {
     for own in uses {
         let files = [root, ("a", own), ("b", "mod other;\npub struct Thing;"), ("b/other", "use crate::a::a;")];
         let expected = ["a imports", "b/other imports crate::a::a"];
-        let found = circles(&files);
+        let found = cycles(&files);
         assert_eq!(found.len(), 2, "{own}: {found:?}");
         assert!(found.iter().zip(expected).all(|(found, expected)| found.starts_with(expected)), "{own}: {found:?}");
     }
-    // Nothing of these is an import of `b` by `a`.
+    // None of these is an import of `b` by `a`.
     let others = [
         "// use crate::b;",
         "fn f() -> &'static str { \"crate::b::f\" }",
@@ -174,9 +177,9 @@ fn circles_are_found_through_re_exports_and_folders() {
     for own in others {
         let files =
             [root, ("a", own), ("b", "mod other;\nuse crate::a;\nuse other::X;"), ("b/other", "use super::Thing;")];
-        assert_eq!(circles(&files), [""; 0], "{own}");
+        assert_eq!(cycles(&files), [""; 0], "{own}");
     }
-    assert_eq!(circles(&[root, a, ("b", "use crate::a::a;")]), [""; 0]);
+    assert_eq!(cycles(&[root, a, ("b", "use crate::a::a;")]), [""; 0]);
 }
 
 #[test]

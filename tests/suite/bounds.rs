@@ -1,54 +1,88 @@
-//! What is kept is bounded, and what finds no room is counted and said by every command that shows numbers it belongs to.
+//! Bounds on memory: everything beyond a bound is counted, and every command that shows affected
+//! numbers prints a note.
 
 use crate::health::without;
 use crate::runs;
 use crate::runs::decompressed;
 use crate::tools::{Blocks, ibscope, sample, samples_folder};
-use crate::wire::{Queue, Wire, profile};
+use crate::wire::{WireBuilder, WireQueuePair, profile};
 use ibscope::model::profile::CoverageState;
-use ibscope::model::{Kind, Profile};
-use ibscope::pipeline::{Options, analyze};
+use ibscope::model::{Profile, TrafficKind};
+use ibscope::pipeline::{AnalysisLimits, AnalysisMeasures, AnalysisOptions, analyze};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Notes on what was left out begin with what it is, and its count.
-fn said(profile: &Profile, what: &str, count: u64) {
+/// Asserts a note on left-out data: the subject, then the count.
+fn assert_note(profile: &Profile, what: &str, count: u64) {
     let expected = format!("{what}: {count}. ");
     assert!(profile.notes.iter().any(|note| note.starts_with(&expected)), "{expected}: {:?}", profile.notes);
 }
 
-/// Queue pairs between two LIDs lie in one shard: the limit is that of all shards together.
+/// Each packet has its own connection. For some of the limits, the connections of the first batches
+/// (of 1 MiB) are exactly as many as the limit, and those of later batches exceed it.
+#[test]
+fn no_batch_exceeds_the_limit_of_connections() {
+    const PACKETS: u32 = 6000;
+    let mut wire = WireBuilder::new();
+    for qpn in 0..PACKETS {
+        let (mut there, _) = WireQueuePair::pair((3, 0x100 + qpn), (4, 0x10_0000 + qpn));
+        there.send(&mut wire, &[1; 1024]);
+    }
+    let path = [wire.file()];
+    let limited = |max_connections: usize| {
+        let options = AnalysisOptions {
+            limits: AnalysisLimits { max_connections, ..AnalysisLimits::default() },
+            threads: 1,
+            bin_ns: None,
+            measures: AnalysisMeasures { times: false, sizes: false, ..AnalysisMeasures::default() },
+            ..AnalysisOptions::default()
+        };
+        let found = analyze(&path, &options, &|_| {}).expect("analysis");
+        (found.connections.len(), found.coverage.untracked_packets)
+    };
+    let record_bytes = fs::metadata(&path[0]).expect("file").len() as usize / PACKETS as usize;
+    // Batches of the first 4 MiB end within a few records of these numbers.
+    for batches in 1..=4 {
+        let per_batches = batches * (1 << 20) / record_bytes;
+        for limit in per_batches - 3..=per_batches + 3 {
+            assert_eq!(limited(limit), (limit, u64::from(PACKETS) - limit as u64));
+        }
+    }
+}
+
+/// Queue pairs between two LIDs are in one shard; the limit covers all shards together.
 #[test]
 fn connections_between_two_ports_fill_the_limit() {
     const QUEUE_PAIRS: u32 = 100;
-    let mut wire = Wire::new();
+    let mut wire = WireBuilder::new();
     for qpn in 0..QUEUE_PAIRS {
-        let (mut there, mut back) = Queue::pair((3, 0x100 + qpn), (4, 0x200 + qpn));
+        let (mut there, mut back) = WireQueuePair::pair((3, 0x100 + qpn), (4, 0x200 + qpn));
         there.send(&mut wire, &[1; 64]);
         back.ack(&mut wire, &there);
     }
     let path = [wire.file()];
     let limited = |max_connections: usize, threads: usize| {
-        let options = Options { max_connections, threads, ..Options::default() };
+        let limits = AnalysisLimits { max_connections, ..AnalysisLimits::default() };
+        let options = AnalysisOptions { limits, threads, ..AnalysisOptions::default() };
         analyze(&path, &options, &|_| {}).expect("analysis")
     };
-    // A connection for each direction, of one packet each.
+    // One connection per direction, of one packet each.
     let all = limited(2 * QUEUE_PAIRS as usize, 2);
-    assert_eq!((all.connections.len(), all.coverage.not_followed), (2 * QUEUE_PAIRS as usize, 0));
+    assert_eq!((all.connections.len(), all.coverage.untracked_packets), (2 * QUEUE_PAIRS as usize, 0));
     assert!(all.notes.iter().all(|note| !note.contains("--max-connections")), "{:?}", all.notes);
     let some = limited(2 * QUEUE_PAIRS as usize - 1, 2);
-    assert_eq!((some.connections.len(), some.coverage.not_followed), (2 * QUEUE_PAIRS as usize - 1, 1));
+    assert_eq!((some.connections.len(), some.coverage.untracked_packets), (2 * QUEUE_PAIRS as usize - 1, 1));
     assert_eq!(some, limited(2 * QUEUE_PAIRS as usize - 1, 1));
-    said(&some, "packets of connections beyond --max-connections 199", 1);
+    assert_note(&some, "packets of connections beyond --max-connections 199", 1);
     assert!(some.connections.iter().all(|row| row.coverage.state == CoverageState::Unknown));
-    // The one that comes last.
+    // The last connection to start.
     let last = all.connections.iter().max_by_key(|row| row.first_time_ns).expect("a connection");
     assert!(some.connections.iter().all(|row| (row.src, row.dest_qp) != (last.src, last.dest_qp)));
 }
 
 #[test]
-fn every_command_says_that_connections_were_left_out() {
+fn every_command_notes_untracked_connections() {
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
     let capture = sample("openib-mixed-4x1");
@@ -74,24 +108,24 @@ fn every_command_says_that_connections_were_left_out() {
     for arguments in commands {
         let ran = ibscope([arguments, &limit[..], &[capture]].concat());
         assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
-        let told = [ran.stdout, ran.stderr].concat().replace('\n', " ");
-        assert!(told.contains(expected) || arguments[0] == "report", "{arguments:?}: {told}");
+        let text = [ran.stdout, ran.stderr].concat().replace('\n', " ");
+        assert!(text.contains(expected) || arguments[0] == "report", "{arguments:?}: {text}");
     }
     assert!(fs::read_to_string(&page).expect("page").contains(expected));
     for command in ["summary", "matrix", "timeline", "ranks", "collectives", "health", "latency", "rates", "phases"] {
         let ran = ibscope([command, &profile]);
-        let told = [ran.stdout, ran.stderr].concat();
-        assert!(told.contains("--max-connections 2: "), "{command}: {told}");
+        let text = [ran.stdout, ran.stderr].concat();
+        assert!(text.contains("--max-connections 2: "), "{command}: {text}");
     }
 }
 
 #[test]
-fn introductions_beyond_those_that_are_kept_are_counted_and_said() {
+fn library_connection_messages_beyond_the_bound_are_counted_in_a_note() {
     /// `MAX_WIREUPS`.
     const KEPT: u32 = 1 << 16;
-    let mut wire = Wire::new();
-    let mut queue = Queue::new(3, 4, 0x41);
-    // As `constructed::udcm_gives_ranks_and_queue_pairs`: the sender's rank, and one queue pair.
+    let mut wire = WireBuilder::new();
+    let mut queue = WireQueuePair::new(3, 4, 0x41);
+    // As in `constructed::udcm_gives_ranks_and_queue_pairs`: the sender's rank, and one queue pair.
     let mut payload = vec![0; 64];
     payload[0] = 100;
     payload[8..16].copy_from_slice(&0x5566_0000_5000u64.to_le_bytes());
@@ -105,17 +139,18 @@ fn introductions_beyond_those_that_are_kept_are_counted_and_said() {
         queue.datagram(&mut wire, 0, 0x40, &payload);
     }
     let found = profile(&[wire.file()]);
-    assert_eq!(found.coverage.introductions_left_out, 1);
-    said(&found, "wire-up messages and introductions that were counted and not kept", 1);
+    assert_eq!(found.coverage.connection_messages_left_out, 1);
+    assert_note(&found, "wire-up and connection messages that were counted but not stored", 1);
 }
 
 #[test]
-fn connection_messages_beyond_those_that_are_kept_are_counted_and_said() {
+fn cm_messages_beyond_the_bound_are_counted_in_a_note() {
     /// `MAX_CM`.
     const KEPT: usize = 1 << 16;
-    let mut wire = Wire::new();
-    let mut queue = Queue::new(3, 4, 1);
-    // ReadyToUse: base version 1, class 7, class version 2, Send(), attribute 0x14 (InfiniBand Architecture, 12.6).
+    let mut wire = WireBuilder::new();
+    let mut queue = WireQueuePair::new(3, 4, 1);
+    // `ReadyToUse`: base version 1, class 7, class version 2, `Send()`, attribute 0x14 (InfiniBand
+    // Architecture, 12.6).
     let mut payload = vec![0; 256];
     payload[..4].copy_from_slice(&[1, 7, 2, 3]);
     payload[17] = 0x14;
@@ -124,13 +159,13 @@ fn connection_messages_beyond_those_that_are_kept_are_counted_and_said() {
     }
     let found = profile(&[wire.file()]);
     assert_eq!(found.coverage.management, KEPT as u64 + 1);
-    assert!(found.connections.iter().all(|row| row.kind == Kind::Management));
-    said(&found, "connection management messages that were counted and not kept", 1);
+    assert!(found.connections.iter().all(|row| row.kind == TrafficKind::Management));
+    assert_note(&found, "connection management messages that were counted but not stored", 1);
 }
 
-/// Senders whose names come first are told apart, of three frames each.
+/// Senders beyond the bound, with three frames each.
 #[test]
-fn senders_of_pauses_beyond_those_that_are_told_apart_are_counted_and_said() {
+fn pause_senders_beyond_the_bound_are_counted_in_a_note() {
     /// `MAX_PAUSE_SENDERS`.
     const KEPT: u16 = 1 << 10;
     const FRAMES: u64 = 3;
@@ -154,10 +189,10 @@ fn senders_of_pauses_beyond_those_that_are_told_apart_are_counted_and_said() {
     let last = format!("02:00:00:00:{:02x}:{:02x} pause", KEPT >> 8, KEPT & 0xFF);
     assert_eq!((found.coverage.pause_frames.len(), found.coverage.pause_frames.get(&last)), (usize::from(KEPT), None));
     assert_eq!(found.coverage.pause_frames_left_out, FRAMES);
-    said(&found, "pause frames of senders beyond those that are told apart", FRAMES);
+    assert_note(&found, "pause frames of senders beyond the bound", FRAMES);
     let ran = ibscope(["health", path.to_str().expect("path")]);
     assert!(
-        ran.stderr.contains("pause frames of senders beyond") && !ran.stdout.contains("nothing went wrong"),
+        ran.stderr.contains("pause frames of senders beyond") && !ran.stdout.contains("the packets show no problem"),
         "{}",
         ran.stdout
     );
@@ -165,12 +200,12 @@ fn senders_of_pauses_beyond_those_that_are_told_apart_are_counted_and_said() {
 
 /// Interface statistics (type 5) with `isb_ifdrop` (5) of two packets each.
 #[test]
-fn interfaces_beyond_those_that_are_told_apart_are_counted_and_said() {
+fn interfaces_beyond_the_bound_are_counted_in_a_note() {
     /// `MAX_INTERFACES`.
     const KEPT: u32 = 1 << 12;
     let blocks = Blocks { big_endian: false };
-    let mut wire = Wire::new();
-    Queue::new(3, 4, 7).send(&mut wire, &[1; 64]);
+    let mut wire = WireBuilder::new();
+    WireQueuePair::new(3, 4, 7).send(&mut wire, &[1; 64]);
     let packet = fs::read(wire.file()).expect("capture")[24 + 16..].to_vec();
     let mut file = blocks.section();
     for _ in 0..=KEPT {
@@ -188,15 +223,15 @@ fn interfaces_beyond_those_that_are_told_apart_are_counted_and_said() {
     let found = profile(&[path]);
     assert_eq!(found.coverage.interface_drops, 2 * u64::from(KEPT));
     assert_eq!(found.coverage.statistics_left_out, 1);
-    said(&found, "statistics of interfaces beyond those that are told apart", 1);
+    assert_note(&found, "statistics of interfaces beyond the bound", 1);
 }
 
-/// A payload that is nothing: no two bytes in a row are equal, and none is small.
+/// Payload that matches no library: no two equal bytes in a row, and no small ones.
 fn data(length_bytes: usize) -> Vec<u8> {
     (0..length_bytes).map(|at| (at * 37 + 0x8B) as u8 | 0x80).collect()
 }
 
-/// A tag of Open MPI on `MPI_COMM_WORLD`: tag 63-40, rank 39-20, context 19-0.
+/// An Open MPI tag on `MPI_COMM_WORLD`: tag 63-40, rank 39-20, context 19-0.
 fn open_mpi_tag(rank: u64, tag: u64) -> [u8; 8] {
     (tag << 40 | rank << 20).to_le_bytes()
 }
@@ -206,14 +241,15 @@ fn eager(rank: u64, tag: u64) -> Vec<u8> {
     [&[2][..], &open_mpi_tag(rank, tag), &data(40)].concat()
 }
 
-/// UCX, active message 9: {tag, endpoint id, request id, address, size, opcode u8}, then a packed key.
+/// UCX, active message 9: {tag, endpoint id, request id, address, size, opcode u8}, then a packed
+/// key.
 fn ready_to_send(rank: u64, request: u64) -> Vec<u8> {
     let words = [0x7F00_0000_1230u64, request, 0x7F12_3456_0000, 100_000].map(u64::to_le_bytes);
     [&[9][..], &open_mpi_tag(rank, 5), words.as_flattened(), &[0, 0x10, 0, 0, 0, 9, 0x45, 0x23, 1, 0]].concat()
 }
 
-/// Eager messages both ways: these are ranks 0 and 1.
-fn greet(wire: &mut Wire, there: &mut Queue, back: &mut Queue) {
+/// Eager messages in both directions, which identify ranks 0 and 1.
+fn greet(wire: &mut WireBuilder, there: &mut WireQueuePair, back: &mut WireQueuePair) {
     for _ in 0..5 {
         there.send(wire, &eager(0, 3));
         back.ack(wire, there);
@@ -222,23 +258,23 @@ fn greet(wire: &mut Wire, there: &mut Queue, back: &mut Queue) {
     }
 }
 
-/// What a command says, its notes on one line.
-fn told(arguments: &[&str]) -> String {
+/// Standard output and error of a command, on one line.
+fn output(arguments: &[&str]) -> String {
     let ran = ibscope(arguments);
     assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
     [ran.stdout, ran.stderr].concat().replace('\n', " ")
 }
 
-/// So many rendezvous that are asked for and never go on.
+/// Rendezvous requests that are never continued.
 #[test]
-fn messages_given_up_are_said_where_single_messages_are_shown() {
+fn dropped_messages_are_noted_beside_single_messages() {
     /// `MAX_OPEN`.
     const KEPT: u64 = 1 << 12;
     let folder = tempfile::tempdir().expect("folder");
     let trace = folder.path().join("trace.json");
-    for (open, given_up) in [(KEPT, false), (KEPT + 1, true)] {
-        let mut wire = Wire::new();
-        let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
+    for (open, evicted) in [(KEPT, false), (KEPT + 1, true)] {
+        let mut wire = WireBuilder::new();
+        let (mut there, mut back) = WireQueuePair::pair((0x11, 0x100), (0x12, 0x200));
         greet(&mut wire, &mut there, &mut back);
         for request in 0..open {
             there.send(&mut wire, &ready_to_send(0, 0x4000 + request));
@@ -248,82 +284,83 @@ fn messages_given_up_are_said_where_single_messages_are_shown() {
         let capture = capture.to_str().expect("path");
         let messages = ["messages", "--format", "csv", capture];
         for arguments in [&messages[..], &["trace", "-o", trace.to_str().expect("path"), capture]] {
-            let told = told(arguments);
-            let note = "messages given up because too many were open at a time: 1. ";
-            assert_eq!(told.contains(note), given_up, "{arguments:?}: {}", &told[told.len().saturating_sub(2000)..]);
+            let text = output(arguments);
+            let note = "messages dropped because too many were incomplete at a time: 1. ";
+            assert_eq!(text.contains(note), evicted, "{arguments:?}: {}", &text[text.len().saturating_sub(2000)..]);
         }
         let lines = ibscope(messages).stdout.lines().count() as u64;
-        // With the header, and ten that were sent at once.
+        // The header, and ten eager messages.
         assert_eq!(lines, 1 + 10 + open);
     }
 }
 
-/// Messages of two packets of which the last was not captured.
+/// Each message has two packets; the capture is missing the second one.
 #[test]
-fn messages_with_holes_beyond_those_that_stay_open_are_said_by_every_command() {
+fn every_command_notes_dropped_messages_with_gaps() {
     /// `MAX_RUNS` of `flow/assembly.rs`.
     const KEPT: usize = 32;
     let folder = tempfile::tempdir().expect("folder");
     let (capture, place) = (folder.path().join("holes.pcap"), folder.path().join("holes.ibp"));
     let (capture, place) = (capture.to_str().expect("path"), place.to_str().expect("path"));
-    let note = "messages given up because too many were open at a time: 1. ";
-    for (open, given_up) in [(KEPT, false), (KEPT + 1, true)] {
-        let mut wire = Wire::new();
-        let (mut there, mut back) = Queue::pair((3, 0x100), (4, 0x200));
+    let note = "messages dropped because too many were incomplete at a time: 1. ";
+    for (open, evicted) in [(KEPT, false), (KEPT + 1, true)] {
+        let mut wire = WireBuilder::new();
+        let (mut there, mut back) = WireQueuePair::pair((3, 0x100), (4, 0x200));
         (0..open).for_each(|_| there.send(&mut wire, &data(5000)));
         back.ack(&mut wire, &there);
         let file = fs::read(wire.file()).expect("capture");
         fs::write(capture, without(&file, &(0..open).map(|message| 2 * message + 1).collect())).expect("capture");
-        assert_eq!(told(&["analyze", "-o", place, capture]).contains(note), given_up);
+        assert_eq!(output(&["analyze", "-o", place, capture]).contains(note), evicted);
         for command in [&["summary"][..], &["matrix"], &["timeline"], &["health"]] {
-            assert_eq!(told(&[command, &[place]].concat()).contains(note), given_up, "{command:?}");
+            assert_eq!(output(&[command, &[place]].concat()).contains(note), evicted, "{command:?}");
         }
     }
 }
 
-/// Connections whose messages are of no library.
+/// Connections whose messages match no library.
 #[test]
-fn queue_pairs_without_a_rank_beyond_those_that_are_listed_are_counted_and_said() {
+fn unassigned_queue_pairs_beyond_the_bound_are_counted_in_a_note() {
     /// `MAX_UNASSIGNED`.
     const KEPT: u32 = 1 << 16;
-    let mut wire = Wire::new();
-    (0..=KEPT).for_each(|qpn| Queue::new(3, 4, 0x100 + qpn).send(&mut wire, &[1; 8]));
-    let options =
-        Options { read_times: false, read_health: false, read_sizes: false, bin_ns: None, ..Options::default() };
+    let mut wire = WireBuilder::new();
+    (0..=KEPT).for_each(|qpn| WireQueuePair::new(3, 4, 0x100 + qpn).send(&mut wire, &[1; 8]));
+    let measures = AnalysisMeasures { times: false, health: false, sizes: false, ..AnalysisMeasures::default() };
+    let options = AnalysisOptions { measures, bin_ns: None, ..AnalysisOptions::default() };
     let found = analyze(&[wire.file()], &options, &|_| {}).expect("analysis");
     assert_eq!(found.unassigned.len(), KEPT as usize);
-    let note = "65537 queue pairs have no rank; the first 65536 of them are listed";
+    let note = "65537 queue pairs have no rank; only the first 65536 are listed";
     assert!(found.notes.iter().any(|own| own == note), "{:?}", found.notes);
 }
 
 /// Jobs of two ranks, each at two ports of its own.
 #[test]
-fn of_more_jobs_than_are_compared_all_are_in_doubt() {
+fn with_too_many_jobs_to_compare_all_are_in_doubt() {
     /// `MAX_COMPARED`.
     const COMPARED: u16 = 1 << 10;
-    let options = Options { read_times: false, bin_ns: None, ..Options::default() };
-    for (jobs, state, is_said) in [(3, "complete", false), (COMPARED + 1, "unknown", true)] {
-        let mut wire = Wire::new();
+    let measures = AnalysisMeasures { times: false, ..AnalysisMeasures::default() };
+    let options = AnalysisOptions { measures, bin_ns: None, ..AnalysisOptions::default() };
+    for (jobs, state, is_noted) in [(3, "complete", false), (COMPARED + 1, "unknown", true)] {
+        let mut wire = WireBuilder::new();
         for job in 0..jobs {
-            let (mut there, mut back) = Queue::pair((0x10 + 2 * job, 0x100), (0x11 + 2 * job, 0x200));
+            let (mut there, mut back) = WireQueuePair::pair((0x10 + 2 * job, 0x100), (0x11 + 2 * job, 0x200));
             greet(&mut wire, &mut there, &mut back);
         }
         let found = analyze(&[wire.file()], &options, &|_| {}).expect("analysis");
         let states: BTreeSet<&str> = found.connections.iter().map(|row| row.coverage.state.name()).collect();
         assert_eq!((found.jobs.len(), states), (usize::from(jobs), BTreeSet::from([state])), "{:?}", found.notes);
         let note = "the same ranks appear at other ports at the same time";
-        assert_eq!(found.notes.iter().any(|own| own.contains(note)), is_said, "{:?}", found.notes);
+        assert_eq!(found.notes.iter().any(|own| own.contains(note)), is_noted, "{:?}", found.notes);
     }
 }
 
-/// Messages of UCX whose PSNs begin at 0, with a hole between the first and the last.
+/// UCX messages whose PSNs start at 0, with a gap between the first and the last.
 #[test]
-fn a_jump_over_more_packets_than_one_hole_leaves_the_coverage_unknown() {
+fn a_psn_gap_beyond_the_bound_leaves_the_coverage_unknown() {
     /// `MAX_HOLE`.
     const HOLE: u32 = 1 << 16;
     for (hole, expected) in [(HOLE, ("incomplete", u64::from(HOLE))), (HOLE + 1, ("unknown", 0))] {
-        let mut wire = Wire::new();
-        let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
+        let mut wire = WireBuilder::new();
+        let (mut there, mut back) = WireQueuePair::pair((0x11, 0x100), (0x12, 0x200));
         (0..10).for_each(|_| greet(&mut wire, &mut there, &mut back));
         there.psn += hole;
         (0..10).for_each(|_| greet(&mut wire, &mut there, &mut back));
@@ -333,9 +370,10 @@ fn a_jump_over_more_packets_than_one_hole_leaves_the_coverage_unknown() {
     }
 }
 
-/// `ob1` {tag u8, 0, credits u16}, then type and flags, context u16 @6, rank u32 @8, tag i32 @12, number u16 @16: one message on each communicator.
+/// `ob1` {tag u8, 0, credits u16}, then type and flags, context u16 @6, rank u32 @8, tag i32 @12,
+/// number u16 @16: one message on each communicator.
 #[test]
-fn messages_on_more_communicators_than_are_tracked_leave_the_coverage_unknown() {
+fn too_many_communicators_leave_the_coverage_unknown() {
     /// `MAX_NUMBERED`.
     const KEPT: u16 = 64;
     let message = |rank: u8, context: u16, number: u16| {
@@ -346,8 +384,8 @@ fn messages_on_more_communicators_than_are_tracked_leave_the_coverage_unknown() 
         [payload, data(40)].concat()
     };
     for (communicators, state) in [(KEPT, "complete"), (KEPT + 1, "unknown")] {
-        let mut wire = Wire::new();
-        let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
+        let mut wire = WireBuilder::new();
+        let (mut there, mut back) = WireQueuePair::pair((0x11, 0x100), (0x12, 0x200));
         let on_world = (1..=20).map(|number| (0, number));
         for (context, number) in on_world.chain((1..communicators).map(|context| (context, 1))) {
             there.send(&mut wire, &message(0, context, number));
@@ -361,16 +399,17 @@ fn messages_on_more_communicators_than_are_tracked_leave_the_coverage_unknown() 
     }
 }
 
-/// A message of its own tag each: sums are whole, and what has no stream of its own stands in one without tag.
+/// Messages with a tag of their own each. Sums are complete; messages beyond the bound are in a
+/// stream without tag.
 #[test]
-fn messages_of_more_tags_than_are_kept_count_without_tag() {
+fn messages_with_tags_beyond_the_bound_count_without_tag() {
     /// `MOST_OF_CONNECTION`.
     const KEPT: u64 = 1 << 10;
     for tags in [KEPT, KEPT + 1] {
-        let mut wire = Wire::new();
-        let (mut there, mut back) = Queue::pair((0x11, 0x100), (0x12, 0x200));
+        let mut wire = WireBuilder::new();
+        let (mut there, mut back) = WireQueuePair::pair((0x11, 0x100), (0x12, 0x200));
         greet(&mut wire, &mut there, &mut back);
-        // One stream is that of the greeting.
+        // The greeting is one stream.
         for tag in 1..tags {
             there.send(&mut wire, &eager(0, 100 + tag));
         }
@@ -385,14 +424,14 @@ fn messages_of_more_tags_than_are_kept_count_without_tag() {
     }
 }
 
-/// Datagrams of UCX to endpoints of one queue pair: number 1 of each.
+/// UCX datagrams to endpoints of one queue pair: number 1 of each.
 #[test]
-fn datagrams_of_more_endpoints_than_are_remembered_are_said() {
+fn datagram_endpoints_beyond_the_bound_are_counted_in_a_note() {
     /// `MAX_UD_ENDPOINTS`.
     const KEPT: u32 = 16;
     for endpoints in [KEPT, KEPT + 1] {
-        let mut wire = Wire::new();
-        let mut queue = Queue::new(3, 4, 0x41);
+        let mut wire = WireBuilder::new();
+        let mut queue = WireQueuePair::new(3, 4, 0x41);
         for endpoint in 0..endpoints {
             let mut payload = (2 << 27 | 1 << 24 | endpoint).to_le_bytes().to_vec();
             payload.extend([1, 0, 0, 0]);
@@ -403,25 +442,27 @@ fn datagrams_of_more_endpoints_than_are_remembered_are_said() {
         let found = profile(&[wire.file()]);
         assert_eq!(found.coverage.window_overflows, u64::from(endpoints - KEPT));
         if endpoints > KEPT {
-            said(&found, "connections with more holes in their PSNs than are remembered", 1);
+            assert_note(&found, "connections with more gaps in their PSNs than are remembered", 1);
         }
     }
 }
 
-/// What a capture with READs has lost, by its own account, in requests and responses.
-fn lost(wire: &mut Wire) -> (u64, u64, u64, u64) {
+/// Lost requests and responses of a capture with READs, according to its health table.
+fn lost(wire: &mut WireBuilder) -> (u64, u64, u64, u64) {
     let health = crate::health::total(&profile(&[wire.file()])).0;
     (health.lost_requests, health.lost_responses, health.lost_at_least, health.lost_at_most)
 }
 
-/// READs of three responses each with a SEND behind each. Of every third the request is lost, of the next one all responses.
+/// READs of three responses, each followed by a SEND. Of every third READ the request is missing,
+/// of the next one all responses.
 #[test]
 fn loss_is_exact_whenever_requests_and_responses_are_compared() {
-    /// `MAX_ASKED` and `MAX_STARTS`: of two READs in three there is a request, and of two in three a response.
+    /// `MAX_ASKED` and `MAX_STARTS`: two of three READs have a request, and two of three a
+    /// response.
     const BOUNDS: [usize; 2] = [128, 512];
     for count in BOUNDS.into_iter().flat_map(|bound| [bound * 3 / 2 - 2, bound * 3 / 2, bound * 3 / 2 + 2]) {
-        let (mut wire, mut missing) = (Wire::new(), Wire::new());
-        let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+        let (mut wire, mut missing) = (WireBuilder::new(), WireBuilder::new());
+        let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
         (there.mtu_bytes, back.mtu_bytes) = (1024, 1024);
         there.send(&mut wire, &[1; 2000]);
         back.ack(&mut wire, &there);
@@ -439,14 +480,15 @@ fn loss_is_exact_whenever_requests_and_responses_are_compared() {
     }
 }
 
-/// READs of three responses each, all under way at once with a SEND behind each, as no adapter allows. The responses of the first are missing.
+/// READs of three responses, all in flight at once and each followed by a SEND, which no adapter
+/// does. The responses of the first READ are missing.
 #[test]
-fn requests_that_wait_for_data_beyond_those_that_are_compared_widen_the_bounds_of_loss() {
-    /// `MAX_ASKED`: with so many the oldest are compared at once.
+fn too_many_waiting_requests_widen_the_bounds_of_loss() {
+    /// `MAX_ASKED`: at this number, the oldest request is compared at once.
     const KEPT: usize = 128;
     for (reads, is_exact) in [(KEPT - 1, true), (KEPT, false)] {
-        let mut wire = Wire::new();
-        let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+        let mut wire = WireBuilder::new();
+        let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
         (there.mtu_bytes, back.mtu_bytes) = (1024, 1024);
         for _ in 0..20 {
             there.send(&mut wire, &[1; 2000]);
@@ -470,14 +512,15 @@ fn requests_that_wait_for_data_beyond_those_that_are_compared_widen_the_bounds_o
     }
 }
 
-/// READs of eight responses that are asked for before anything tells the path MTU: PSNs that were not expected are no lost request.
+/// READs of eight responses before any packet shows the path MTU: unexpected PSNs are not lost
+/// requests.
 #[test]
-fn reads_of_unknown_length_beyond_those_that_are_remembered_are_no_loss() {
+fn too_many_reads_of_unknown_length_are_not_counted_as_loss() {
     /// `MAX_GUESSED`.
     const KEPT: usize = 64;
     for reads in [KEPT, KEPT + 1] {
-        let mut wire = Wire::new();
-        let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+        let mut wire = WireBuilder::new();
+        let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
         (there.mtu_bytes, back.mtu_bytes) = (1024, 1024);
         let mut asked = Vec::new();
         for _ in 0..reads {
@@ -489,12 +532,12 @@ fn reads_of_unknown_length_beyond_those_that_are_remembered_are_no_loss() {
         back.ack(&mut wire, &there);
         let (requests, responses, at_least, at_most) = lost(&mut wire);
         assert_eq!((requests, responses, at_least), (0, 0, 0));
-        // Beyond the bound one request may be missing, and it is not known.
+        // Beyond the bound one request may be missing; its state is unknown.
         assert_eq!(at_most, (reads - KEPT) as u64);
     }
 }
 
-/// Sources below a folder: path and text.
+/// Sources in a folder: path and text.
 fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(folder).expect("folder") {
         let path = entry.expect("entry").path();
@@ -507,7 +550,7 @@ fn sources(folder: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// What stands in backticks.
+/// The texts in backticks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -518,9 +561,9 @@ fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
     rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
 }
 
-/// Each constant that bounds what is kept of a capture has a row that says what happens beyond it.
+/// Each constant that bounds memory has a row with the effect beyond it.
 #[test]
-fn every_bound_stands_in_the_table_of_bounds() {
+fn the_table_of_bounds_has_every_bound() {
     let root = samples_folder().parent().expect("root").to_owned();
     let mut files = Vec::new();
     for folder in ["align", "decode", "flow", "model", "pipeline", "ranks", "reduce"] {
@@ -543,7 +586,7 @@ fn every_bound_stands_in_the_table_of_bounds() {
     assert_eq!(bounds, listed);
 }
 
-/// Each row names tests that there are, in the module that it names.
+/// Each row names existing tests, in the module that it names.
 #[test]
 fn every_test_that_the_table_of_bounds_names_exists() {
     let root = samples_folder().parent().expect("root").to_owned();

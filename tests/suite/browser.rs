@@ -1,4 +1,4 @@
-//! The HTML report in a browser: what a person sees there is what the commands print.
+//! The HTML report in a browser: a person sees the numbers that the commands print.
 
 mod checked;
 mod compared;
@@ -10,10 +10,12 @@ mod times;
 use crate::python::{run, venv};
 use crate::runs::decompressed;
 use crate::tools::{ibscope, result, sample, samples_folder};
-use ibscope::crosscheck::{self, Clocks, Crosscheck, Pair, Sums, Verdict};
-use ibscope::model::profile::{ConnectionRow, PairCoverage, RankRow, Repeated, Repeats, TimelineRow, Traffic};
-use ibscope::model::{Kind, Profile};
-use ibscope::render::html::{Compared, Page};
+use ibscope::crosscheck::{self, Clocks, Crosscheck, CrosscheckVerdict, MessageSums, PairComparison};
+use ibscope::model::profile::{
+    BinRetransmissions, ConnectionRow, PairCoverage, RankRow, RetransmissionSums, TimelineRow, Traffic,
+};
+use ibscope::model::{Profile, TrafficKind};
+use ibscope::render::html::{Page, ReportComparison};
 use ibscope_parsers::{Endpoint, Lid, Qpn};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,12 +24,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The browser, its driver, and what looks at its print, of Debian's packages.
+/// The browser, its driver, and tools that inspect its print, from Debian packages.
 const PROGRAMS: [&str; 4] = ["/usr/bin/chromium", "/usr/bin/chromedriver", "/usr/bin/pdftotext", "/usr/bin/pdftoppm"];
-/// Columns of the csv behind sender and receiver, in the order of the tip.
+/// Columns of the csv after sender and receiver, in the order of the tooltip.
 const COLUMNS: [&str; 5] = ["messages", "MPI bytes", "payload bytes", "wire bytes", "packets"];
 
-/// True where there is a browser. Root, as in continuous integration, has installed it or fails; others are told what they miss.
+/// True if there is a browser. Root, as in continuous integration, must have installed it; other
+/// users get a message with the missing packages.
 #[allow(clippy::print_stderr, reason = "a test that does not run says so")]
 fn has_browser() -> bool {
     let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !Path::new(program).exists()).collect();
@@ -40,12 +43,12 @@ fn has_browser() -> bool {
     false
 }
 
-/// What `tests/browser/look.py` prints.
+/// Output of `tests/browser/look.py`.
 fn look(arguments: &[&Path]) -> Value {
     drive("look.py", arguments)
 }
 
-/// What a script that drives the browser prints.
+/// Output of a script that drives the browser.
 fn drive(script: &str, arguments: &[&Path]) -> Value {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     let mut command = Command::new(venv(&folder.join("requirements.txt")));
@@ -53,16 +56,16 @@ fn drive(script: &str, arguments: &[&Path]) -> Value {
     serde_json::from_str(&run(&mut command, "the page could not be looked at")).expect("json")
 }
 
-/// Where pictures stay, for people to look at.
+/// Folder for screenshots, for people to look at.
 fn pictures() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("browser")
 }
 
-/// What a sender sent to a receiver, in the order of [`COLUMNS`], as text; empty where it is unknown.
-type Cells = BTreeMap<(String, String), Vec<String>>;
+/// Cells by sender and receiver, in the order of [`COLUMNS`], as text; empty if unknown.
+type PageCells = BTreeMap<(String, String), Vec<String>>;
 
-/// What `ibscope matrix` prints for the command that the page shows.
-fn printed(command: &str, profile: &Path) -> Cells {
+/// Output of the `ibscope matrix` command that the page shows.
+fn printed(command: &str, profile: &Path) -> PageCells {
     let words: Vec<&str> = command.split(' ').collect();
     assert_eq!((words[0], words[1]), ("ibscope", "matrix"), "{command}");
     let csv = result(&[&["matrix", "--format", "csv"], &words[3..]].concat(), &[profile]);
@@ -74,9 +77,10 @@ fn printed(command: &str, profile: &Path) -> Cells {
     csv.lines().skip(1).map(row).collect()
 }
 
-/// What the tips of all cells say, both ways, and how many cells there are. `names` turns a label of the page into that of the csv.
-fn hovered(window: &Value, names: &BTreeMap<&str, &str>) -> (Cells, usize) {
-    let mut cells = Cells::new();
+/// Cells from the tooltips of both directions, and the number of cells. `names` maps labels of the
+/// page to those of the csv.
+fn hovered(window: &Value, names: &BTreeMap<&str, &str>) -> (PageCells, usize) {
+    let mut cells = PageCells::new();
     let tips = window["cells"].as_array().expect("cells");
     for tip in tips {
         assert_eq!(tip["hidden"], false, "{tip}");
@@ -88,10 +92,10 @@ fn hovered(window: &Value, names: &BTreeMap<&str, &str>) -> (Cells, usize) {
             rows.iter().filter_map(|row| Some(row.get(index)?.as_str()?.to_owned())).collect()
         };
         for (pair, values) in [((label(src), label(dst)), way(1)), ((label(dst), label(src)), way(2))] {
-            // Without packets there is nothing to show, and on the diagonal no way back.
+            // A pair without packets shows nothing, and a cell on the diagonal has one direction.
             if values.last().is_some_and(|packets| !packets.is_empty()) {
                 let before = cells.insert(pair, values.clone());
-                assert!(before.is_none_or(|before| before == values), "both tips of a pair say the same: {tip}");
+                assert!(before.is_none_or(|before| before == values), "both tooltips of a pair are equal: {tip}");
             }
         }
     }
@@ -146,7 +150,7 @@ fn the_report_shows_what_the_commands_print() {
         assert_eq!(cells, printed(command, &profile), "{state}: {command}");
         windows.push((command.to_owned(), cells));
     }
-    // They are windows of their own, and hold less than all.
+    // These are time windows, and contain less than the whole.
     let whole = &windows[0].1;
     for [(one, some), (other, others)] in [[0, 1], [1, 2], [2, 3]].map(|pair| pair.map(|at| &windows[at])) {
         assert!(one != other && some != others, "{one} and {other}");
@@ -160,26 +164,27 @@ fn the_report_shows_what_the_commands_print() {
 
     let background = |when: &str| seen["backgrounds"][when].as_str().expect("background").to_owned();
     assert_ne!(background("light"), background("dark"));
-    assert_eq!(background("button"), background("light"), "the button goes before the system");
+    assert_eq!(background("button"), background("light"), "the button overrides the system");
     assert_eq!(background("after print"), background("dark"), "what was dark before is dark again");
     assert_printed(&seen);
     for (width, over) in [1200, 800].into_iter().zip(seen["overflow"].as_array().expect("overflow")) {
-        assert!(over.as_i64().expect("pixels") <= 0, "{width} pixels are wide enough");
+        assert!(over.as_i64().expect("pixels") <= 0, "the page overflows {width} pixels");
     }
 }
 
-/// On paper stand the title, the headings of all sections and the totals of the matrix; no page is blank or dark, and none has controls.
+/// The print has the title, the headings of all sections and the totals of the matrix. No page is
+/// blank or dark, and none has controls.
 fn assert_printed(seen: &Value) {
     let pages = seen["pages"].as_array().expect("pages");
     assert!((3..=12).contains(&pages.len()), "{} pages", pages.len());
-    // Lines may be broken elsewhere than in the browser.
+    // Lines may break at other places than in the browser.
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = words(&pages.iter().map(|page| page["text"].as_str().expect("text")).collect::<String>());
     let list = |name: &str| seen[name].as_array().expect("list").iter().map(|text| words(text.as_str().expect("text")));
     assert!(text.starts_with(&words(seen["title"].as_str().expect("title"))), "{text}");
     assert!(list("headings").len() >= 8 && list("totals").len() >= 5, "{seen}");
     for expected in list("headings").chain(list("totals")) {
-        assert!(text.contains(&expected), "{expected:?} is not on paper: {text}");
+        assert!(text.contains(&expected), "{expected:?} is not in the print: {text}");
     }
     for control in ["Whole time", "Skip to the matrix", "Drag over the timeline"] {
         assert!(!text.contains(control), "{control:?} is on paper");
@@ -198,25 +203,25 @@ fn a_profile_is_shown_as_a_whole() {
     result(&["analyze", "-o", &place("job.ibp")], &[sample("ucx-ud-ring2")]);
     let ran = ibscope(["report", &place("job.ibp"), "-o", &place("report.html"), "--from", "0.5"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""));
-    assert!(ran.stderr.contains("give the captures to look at a part"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("give the captures to analyze a time window"), "{}", ran.stderr);
     assert!(!Path::new(&place("report.html")).exists());
-    assert_eq!(ibscope(["report", &place("job.ibp")]).code, 2, "it has to be said where the page goes");
+    assert_eq!(ibscope(["report", &place("job.ibp")]).code, 2, "the output path is required");
 }
 
-/// A name that would do something if it were markup.
+/// A name that would run as a script if it were markup.
 const EVIL: &str = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
 
 const EVIL_FILE: &str = "<img src=x onerror=\"document.title='owned'\">&lt;b&gt;.pcap";
 
 #[test]
-fn names_from_outside_stay_text() {
+fn foreign_names_stay_text() {
     if !has_browser() {
         return;
     }
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
     fs::write(place("hosts.csv"), format!("endpoint,name\n17,{EVIL}\n18,</script><!--\n")).expect("hosts");
-    // A file of such a name that is cut short, so that a note names it.
+    // A truncated file of that name, so that a note contains the name.
     let whole = decompressed(&sample("ucx-rc-ring2-loss1"));
     let capture = folder.path().join(EVIL_FILE);
     fs::write(&capture, &whole[..whole.len() - 10]).expect("capture");
@@ -225,7 +230,7 @@ fn names_from_outside_stay_text() {
     let seen = look(&["--names".as_ref(), page.as_ref()]);
     assert_eq!(seen["complaints"], serde_json::json!([]));
     assert!(seen["title"].as_str().expect("title").starts_with(EVIL_FILE), "{}", seen["title"]);
-    // The data, the library and the page's own.
+    // The data, the library and the page's own script.
     assert_eq!((&seen["scripts"], &seen["images"]), (&serde_json::json!(3), &serde_json::json!(0)));
     let texts = seen["texts"].as_array().expect("texts");
     for name in [EVIL, "</script><!--"] {
@@ -234,28 +239,29 @@ fn names_from_outside_stay_text() {
     let body = seen["body"].as_str().expect("text");
     let is_note = |line: &str| line.contains(EVIL_FILE) && line.contains("truncated_input");
     assert!(body.lines().any(is_note), "{body}");
-    // Figures are opened by browsers too: text stays text.
+    // Browsers open figures too: text stays text.
     let svg = place("matrix.svg");
     result(&["matrix", "--svg", &svg, "--hosts", &place("hosts.csv")], &[&capture]);
     let svg = fs::read_to_string(svg).expect("svg");
     assert!(svg.contains("&lt;/script&gt;") && !svg.contains("<script") && !svg.contains("<img"));
 }
 
-/// A job of so many ranks, one to a port and 64 ports to a leaf: each exchanges with its six neighbours on a grid, and one of each leaf with one of
-/// every other, for 20 bins: as many cells as a profile has.
+/// A job of `ranks` ranks, one per port and 64 ports per leaf switch. Each rank exchanges messages
+/// with its six neighbors on a grid, and one rank of each leaf with one of every other, for 20
+/// bins: as many cells as a profile has.
 fn large(ranks: u16) -> Profile {
     const BINS: i64 = 20;
     const BIN_NS: i64 = 10_000_000;
     const START_NS: i64 = 1_700_000_000_000_000_000;
     let endpoint = |rank: u16| Endpoint::from_lid(Lid(rank + 1));
-    let neighbours = |rank: u16| {
+    let neighbors = |rank: u16| {
         let near =
             [1, 16, 256].into_iter().flat_map(move |step| [(rank + step) % ranks, (rank + ranks - step) % ranks]);
         let far = (0..ranks).step_by(64).filter(move |other| rank.is_multiple_of(64) && *other != rank);
         near.chain(far).collect::<BTreeSet<u16>>()
     };
     let sums = |src: u16, dst: u16, bin: i64| {
-        // Numbers that are not alike, so that they take the room that real ones do.
+        // Varied numbers, which compress as badly as real ones.
         let bytes = (u64::from(src) * 7919 + u64::from(dst) * 104_729 + bin as u64 * 1_299_709) % 1_000_003;
         let packets = bytes / 4096 + 1;
         Traffic {
@@ -270,13 +276,13 @@ fn large(ranks: u16) -> Profile {
         }
     };
     let mut profile = Profile { bin_ns: BIN_NS, mpi_read: true, ..Profile::default() };
-    for (src, dst) in (0..ranks).flat_map(|src| neighbours(src).into_iter().map(move |dst| (src, dst))) {
+    for (src, dst) in (0..ranks).flat_map(|src| neighbors(src).into_iter().map(move |dst| (src, dst))) {
         let mut traffic = Traffic::default();
         (0..BINS).for_each(|bin| traffic += sums(src, dst, bin));
         profile.connections.push(ConnectionRow {
             src: endpoint(src),
             dst: endpoint(dst),
-            kind: Kind::Data,
+            kind: TrafficKind::Data,
             service: 0,
             dest_qp: Qpn::new(64),
             src_qp: Some(Qpn::new(64)),
@@ -284,7 +290,7 @@ fn large(ranks: u16) -> Profile {
             first_time_ns: START_NS,
             last_time_ns: START_NS + BINS * BIN_NS,
             traffic,
-            repeats: Repeats::default(),
+            retransmissions: RetransmissionSums::default(),
             stack: Some("Open MPI UCX rc_verbs".to_owned()),
             job: None,
             one_sided: None,
@@ -296,7 +302,12 @@ fn large(ranks: u16) -> Profile {
             let rank = |endpoint: Endpoint| endpoint.to_string().parse::<u16>().expect("LID") - 1;
             let traffic = sums(rank(row.src), rank(row.dst), bin);
             let time_ns = START_NS + bin * BIN_NS;
-            profile.timeline.push(TimelineRow { time_ns, connection, traffic, repeated: Repeated::default() });
+            profile.timeline.push(TimelineRow {
+                time_ns,
+                connection,
+                traffic,
+                retransmissions: BinRetransmissions::default(),
+            });
         }
     }
     profile.coverage.first_time_ns = Some(START_NS);
@@ -320,32 +331,32 @@ fn large(ranks: u16) -> Profile {
     profile
 }
 
-/// The same job beside one in which every third connection sent more.
-fn busier(profile: &Profile) -> Compared {
+/// The comparison of the job with a job in which every third connection sent more.
+fn busier(profile: &Profile) -> ReportComparison {
     let mut other = profile.clone();
     for connection in other.connections.iter_mut().step_by(3) {
         connection.traffic.wire_bytes += 1_000_003;
         connection.traffic.p2p_messages += 7;
     }
-    Compared::new([profile, &other], ["large.ibp".to_owned(), "busier.ibp".to_owned()]).expect("compared")
+    ReportComparison::new([profile, &other], ["large.ibp".to_owned(), "busier.ibp".to_owned()]).expect("compared")
 }
 
-/// The same job beside a trace of it that lacks a message of every fifth pair.
+/// The cross-check of the job with a trace in which every fifth pair is missing a message.
 fn traced(profile: &Profile) -> Crosscheck {
     let rank = |endpoint: Endpoint| endpoint.to_string().parse::<u32>().expect("LID") - 1;
     let pair = |(index, row): (usize, &ConnectionRow)| {
-        let wire = Sums { messages: row.traffic.p2p_messages, bytes: row.traffic.p2p_mpi_bytes };
-        let lacks = index % 5 == 0;
-        Pair {
+        let wire = MessageSums { messages: row.traffic.p2p_messages, bytes: row.traffic.p2p_mpi_bytes };
+        let is_incomplete = index % 5 == 0;
+        PairComparison {
             src: rank(row.src),
             dst: rank(row.dst),
-            trace: Sums { messages: wire.messages - u64::from(lacks), bytes: wire.bytes },
+            trace: MessageSums { messages: wire.messages - u64::from(is_incomplete), bytes: wire.bytes },
             wire,
-            tracer: Sums::default(),
-            missing: Sums::default(),
-            unidentified: Sums::default(),
-            beyond: Sums::default(),
-            verdict: if lacks { Verdict::Unexplained } else { Verdict::Equal },
+            tracer: MessageSums::default(),
+            missing: MessageSums::default(),
+            unidentified: MessageSums::default(),
+            beyond: MessageSums::default(),
+            verdict: if is_incomplete { CrosscheckVerdict::Unexplained } else { CrosscheckVerdict::Equal },
             causes: Vec::new(),
             differences: Vec::new(),
             wire_bytes: row.traffic.wire_bytes,
@@ -360,7 +371,7 @@ fn traced(profile: &Profile) -> Crosscheck {
         job: 1,
         jobs: 1,
         placement: "the table",
-        traffic: crosscheck::Traffic::default(),
+        traffic: crosscheck::RankTraffic::default(),
         nodes: BTreeMap::new(),
         not_identified: BTreeSet::new(),
         tolerance_percent: 0.0,
@@ -375,7 +386,8 @@ fn traced(profile: &Profile) -> Crosscheck {
     }
 }
 
-/// A page of 4096 ranks can be used. How fast it opens is told, and not asserted: machines differ.
+/// A page of 4096 ranks is usable. The test prints how fast it opens and does not assert it,
+/// because machines differ.
 #[test]
 fn thousands_of_ranks_fit_into_a_page() {
     const MIB: u64 = 1 << 20;
@@ -385,10 +397,10 @@ fn thousands_of_ranks_fit_into_a_page() {
         let page = folder.join(format!("{ranks}-ranks.html"));
         let mut text = Vec::new();
         let profile = large(ranks);
-        // With all that a page may have beside the run.
+        // With both optional parts of a page: a comparison and a cross-check.
         let (compared, crosscheck) = (busier(&profile), traced(&profile));
         let page_of =
-            Page { compared: Some(&compared), crosscheck: Some(&crosscheck), ..Page::of(&profile, "large.ibp") };
+            Page { comparison: Some(&compared), crosscheck: Some(&crosscheck), ..Page::of(&profile, "large.ibp") };
         page_of.write(&mut text).expect("written");
         assert!((text.len() as u64) < most_bytes, "{ranks} ranks: {} bytes", text.len());
         fs::write(&page, &text).expect("page");

@@ -17,20 +17,21 @@ use std::path::{Path, PathBuf};
 const MATRIX_HEADER: &str = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage";
 const TIMELINE_HEADER: &str = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job";
 
-/// What a pair of endpoints or ranks has: messages, MPI bytes, payload bytes, wire bytes, packets. `None`: empty in the csv.
-type Cell = [Option<u64>; 5];
+/// Numbers of a pair of endpoints or ranks: messages, MPI bytes, payload bytes, wire bytes,
+/// packets. `None` if the csv has an empty field.
+type CsvCell = [Option<u64>; 5];
 
 /// Sums by sender and receiver.
-type Cells = BTreeMap<(String, String), Cell>;
+type CsvCells = BTreeMap<(String, String), CsvCell>;
 
-fn cell(fields: &[&str]) -> Cell {
+fn cell(fields: &[&str]) -> CsvCell {
     let value = |text: &&str| (!text.is_empty()).then(|| text.parse().expect("number"));
     let values: Vec<Option<u64>> = fields.iter().map(value).collect();
     values.try_into().expect("five values")
 }
 
-/// Adds, where empty and empty stay empty.
-fn add(sum: &mut Cell, other: &Cell) {
+/// Adds two cells; two empty fields stay empty.
+fn add(sum: &mut CsvCell, other: &CsvCell) {
     for (sum, other) in sum.iter_mut().zip(other) {
         *sum = match (*sum, *other) {
             (None, None) => None,
@@ -40,23 +41,23 @@ fn add(sum: &mut Cell, other: &Cell) {
 }
 
 /// The cells of a matrix in csv.
-fn matrix_cells(csv: &str) -> Cells {
+fn matrix_cells(csv: &str) -> CsvCells {
     let mut lines = csv.lines();
     assert_eq!(lines.next(), Some(MATRIX_HEADER));
-    let mut cells = Cells::new();
+    let mut cells = CsvCells::new();
     for line in lines {
         let fields: Vec<&str> = line.split(',').collect();
         let before = cells.insert((fields[0].to_owned(), fields[1].to_owned()), cell(&fields[2..7]));
-        assert_eq!(before, None, "{line}: the pair stands there twice");
+        assert_eq!(before, None, "{line}: the pair is there twice");
     }
     cells
 }
 
-/// The sums of a timeline in csv by pair, over the bins of which this is true.
-fn timeline_cells(csv: &str, counts: impl Fn(i64) -> bool) -> Cells {
+/// The sums of a timeline in csv by pair, over the bins for which `counts` is true.
+fn timeline_cells(csv: &str, counts: impl Fn(i64) -> bool) -> CsvCells {
     let mut lines = csv.lines();
     assert_eq!(lines.next(), Some(TIMELINE_HEADER));
-    let mut cells = Cells::new();
+    let mut cells = CsvCells::new();
     for line in lines {
         let fields: Vec<&str> = line.split(',').collect();
         if counts(fields[0].parse().expect("time")) {
@@ -67,7 +68,7 @@ fn timeline_cells(csv: &str, counts: impl Fn(i64) -> bool) -> Cells {
     cells
 }
 
-/// Analyses captures into a profile in the folder.
+/// Analyzes captures into a profile in the folder.
 fn profile_of(folder: &Path, inputs: &[impl AsRef<Path>], more: &[&str]) -> PathBuf {
     let place = folder.join("profile.ibp");
     let mut arguments = vec!["analyze", "-o", place.to_str().expect("path")];
@@ -76,7 +77,7 @@ fn profile_of(folder: &Path, inputs: &[impl AsRef<Path>], more: &[&str]) -> Path
     place
 }
 
-/// Names of what a folder holds, sorted.
+/// Names of the entries of a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("folder");
     let mut names: Vec<String> =

@@ -1,39 +1,41 @@
-//! `docs/columns.md` held against what the program writes: every csv of every command and view, the members of every JSON, `profile.json`
-//! and the Parquet tables. Each heading says what it is of; tables below it name columns, in their first cells.
+//! Compares `docs/columns.md` with the output of the program: every csv of every command and view,
+//! the members of every JSON, `profile.json` and the Parquet tables. Each heading names an output;
+//! the first cells of the tables below it name the columns.
 
 use crate::runs;
 use crate::tools::{ibscope, listed_commands, sample};
+use ibscope::model::column::{ColumnDescription, ColumnType, ColumnUnit, TableDescription};
 use polars::prelude::{ParquetReader, SerReader as _};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-type Names = BTreeSet<String>;
+type ColumnNames = BTreeSet<String>;
 
-/// What a section defines.
+/// The content of a section.
 #[derive(Default)]
-struct Section {
+struct ColumnSection {
     /// Names that must be there, and those that may be.
-    always: Names,
-    sometimes: Names,
+    always: ColumnNames,
+    sometimes: ColumnNames,
     /// Objects whose keys are data.
-    maps: Names,
-    /// Sections whose names may be there as well.
+    maps: ColumnNames,
+    /// Sections whose names this section may contain as well.
     others: Vec<String>,
     /// They are all there: the section says so of one csv with one more column.
     text: String,
 }
 
-fn document() -> BTreeMap<String, Section> {
+fn document() -> BTreeMap<String, ColumnSection> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/columns.md")).expect("document");
-    let mut sections: BTreeMap<String, Section> = BTreeMap::new();
+    let mut sections: BTreeMap<String, ColumnSection> = BTreeMap::new();
     for part in text.split("\n### ").skip(1) {
         let part = part.split("\n## ").next().expect("section");
         let (heading, body) = part.split_once('\n').expect("a heading ends");
         let heading =
             heading.strip_prefix('`').and_then(|heading| heading.strip_suffix('`')).expect("a heading in code");
-        let mut section = Section { text: body.to_owned(), ..Section::default() };
+        let mut section = ColumnSection { text: body.to_owned(), ..ColumnSection::default() };
         for line in body.lines() {
             let Some(cell) = line.strip_prefix("| `").and_then(|row| row.split(" |").next()) else {
                 let quoted = line.split('`').skip(1).step_by(2);
@@ -56,14 +58,14 @@ fn document() -> BTreeMap<String, Section> {
                 };
             }
         }
-        assert!(sections.insert(heading.to_owned(), section).is_none(), "{heading} stands there twice");
+        assert!(sections.insert(heading.to_owned(), section).is_none(), "duplicate heading {heading}");
     }
     sections
 }
 
-/// Names that a section allows beside its own.
-fn allowed(sections: &BTreeMap<String, Section>, section: &Section) -> Names {
-    let mut names: Names = section.always.union(&section.sometimes).cloned().collect();
+/// Names that a section allows: its own, and those of the sections it refers to.
+fn allowed(sections: &BTreeMap<String, ColumnSection>, section: &ColumnSection) -> ColumnNames {
+    let mut names: ColumnNames = section.always.union(&section.sometimes).cloned().collect();
     for other in section.others.iter().filter_map(|other| sections.get(other)) {
         names.extend(allowed(sections, other));
     }
@@ -105,12 +107,8 @@ impl Inputs {
     }
 }
 
-fn header(csv: &str) -> Names {
-    csv.lines().next().expect("header").split(',').map(str::to_owned).collect()
-}
-
-/// All names of members, not those of objects whose keys are data.
-fn members(value: &Value, maps: &Names, names: &mut Names) {
+/// The names of all members, except in objects whose keys are data.
+fn members(value: &Value, maps: &ColumnNames, names: &mut ColumnNames) {
     match value {
         Value::Object(object) => {
             for (name, value) in object {
@@ -125,8 +123,8 @@ fn members(value: &Value, maps: &Names, names: &mut Names) {
     }
 }
 
-fn json(text: &str, maps: &Names) -> Names {
-    let mut names = Names::new();
+fn json(text: &str, maps: &ColumnNames) -> ColumnNames {
+    let mut names = ColumnNames::new();
     serde_json::Deserializer::from_str(text)
         .into_iter::<Value>()
         .for_each(|value| members(&value.expect("JSON"), maps, &mut names));
@@ -134,7 +132,7 @@ fn json(text: &str, maps: &Names) -> Names {
 }
 
 /// Holds names against a section: its own are all there, and there are no others.
-fn hold(sections: &BTreeMap<String, Section>, heading: &str, names: &Names) {
+fn hold(sections: &BTreeMap<String, ColumnSection>, heading: &str, names: &ColumnNames) {
     let section = &sections[heading];
     let missing: Vec<_> = section.always.difference(names).collect();
     assert!(missing.is_empty(), "{heading}: documented and not written: {missing:?}");
@@ -147,38 +145,169 @@ fn words(heading: &str) -> Vec<&str> {
     heading.strip_prefix("ibscope ").expect("a command").split(' ').collect()
 }
 
+/// The library's description of every csv.
+fn described() -> Vec<TableDescription> {
+    ibscope::render::column_tables()
+}
+
+/// The names of the columns, in their order.
+fn names_of(table: &TableDescription) -> Vec<&'static str> {
+    table.columns.iter().map(|column| column.name).collect()
+}
+
+/// The document with the table of columns under each heading as the library describes it.
+fn with_tables(text: &str, tables: &[TableDescription]) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for table in tables {
+        let heading = format!("### `{}`", table.name);
+        let start = lines.iter().position(|line| *line == heading).unwrap_or_else(|| panic!("no heading {heading}"));
+        let end =
+            lines[start + 1..].iter().position(|line| line.starts_with('#')).map_or(lines.len(), |at| start + 1 + at);
+        let first = lines[start..end].iter().position(|line| line.starts_with("| column |")).map(|at| start + at);
+        let first = first.unwrap_or_else(|| panic!("no table under {heading}"));
+        let rows = lines[first..end].iter().take_while(|line| line.starts_with('|')).count();
+        lines.splice(first..first + rows, table.markdown().lines().map(str::to_owned));
+    }
+    lines.join("\n") + "\n"
+}
+
+/// `IBSCOPE_BLESS=1` writes the tables of columns into the document.
 #[test]
-fn every_csv_is_as_documented() {
-    let (sections, inputs) = (document(), Inputs::new());
-    let mut seen: BTreeMap<&str, Vec<Names>> = BTreeMap::new();
-    for (heading, section) in sections.iter().filter(|(heading, _)| heading.ends_with("--format csv")) {
-        let words = words(heading);
-        let csv = inputs.written(&words);
-        let names = header(&csv);
-        if words[0] == "summary" {
-            // Its names stand in rows: below.
-            assert_eq!(csv.lines().next(), Some("name,value"));
-        } else {
-            hold(&sections, heading, &names);
-            // A csv that has the columns of another one has all of them.
-            for other in section.others.iter().filter_map(|other| sections.get(other)) {
-                assert!(other.always.is_subset(&names), "{heading}: {:?}", other.always);
+fn the_document_has_the_columns_of_the_library() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/columns.md");
+    let text = fs::read_to_string(&place).expect("document");
+    let tables = [described(), ibscope::profile::column_tables()].concat();
+    let expected = with_tables(&text, &tables);
+    if std::env::var_os("IBSCOPE_BLESS").is_some() {
+        fs::write(&place, &expected).expect("document");
+        return;
+    }
+    assert!(text == expected, "docs/columns.md is not as the library describes its columns: IBSCOPE_BLESS=1 writes it");
+}
+
+/// The unit that the end of a name promises.
+fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
+    use ColumnUnit::{Bytes, BytesPerSecond, Nanoseconds, OfValue, PartsPerMillion, PerSecond, Percent, Timestamp};
+    let units: [(&str, &[ColumnUnit]); 7] = [
+        ("time_ns", &[Timestamp]),
+        ("_ns", &[Nanoseconds, Timestamp]),
+        ("bytes_per_s", &[BytesPerSecond]),
+        ("_per_s", &[PerSecond, OfValue]),
+        ("bytes", &[Bytes]),
+        ("_percent", &[Percent]),
+        ("_ppm", &[PartsPerMillion]),
+    ];
+    units.into_iter().find(|(end, _)| name.ends_with(end)).map(|(_, units)| units)
+}
+
+#[test]
+fn every_column_has_a_unit_and_a_meaning() {
+    let tables = [described(), ibscope::profile::column_tables()].concat();
+    assert_eq!(tables.len(), 31 + 10);
+    for table in &tables {
+        let distinct: BTreeSet<&str> = names_of(table).into_iter().collect();
+        assert_eq!(distinct.len(), table.columns.len(), "{}: a column twice", table.name);
+        for ColumnDescription { name, unit, meaning, column_type } in &table.columns {
+            let place = format!("{}: {name}", table.name);
+            assert!(
+                meaning.len() >= 3
+                    && meaning.trim() == *meaning
+                    && (meaning.ends_with("...") || !meaning.ends_with('.')),
+                "{place}: {meaning:?}"
+            );
+            assert!(!meaning.contains(['|', '\n']), "{place}: {meaning:?}");
+            if let Some(units) = unit_of_name(name) {
+                assert!(units.contains(unit), "{place}: the name promises {units:?}, not {unit:?}");
             }
+            let has_suffix = matches!(unit, ColumnUnit::Bytes | ColumnUnit::Nanoseconds | ColumnUnit::Timestamp);
+            let exempt = ["ns", "a_low", "a_high", "b_low", "b_high", "sum_ns_high", "sum_ns_low"];
+            assert!(
+                !has_suffix || unit_of_name(name).is_some() || exempt.contains(name),
+                "{place}: no unit in the name"
+            );
+            let is_text = matches!(unit, ColumnUnit::Name | ColumnUnit::Prose);
+            let is_number =
+                matches!(column_type, ColumnType::U64 | ColumnType::U32 | ColumnType::I64 | ColumnType::F64);
+            assert!(!(is_text && is_number), "{place}: {unit:?} of {column_type:?}");
         }
-        seen.entry(words[0]).or_default().push(names);
+    }
+}
+
+#[test]
+fn every_csv_has_the_columns_of_the_library() {
+    let (inputs, tables) = (Inputs::new(), described());
+    for table in &tables {
+        let csv = inputs.written(&words(table.name));
+        let header: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+        if words(table.name)[0] == "summary" {
+            // Its columns are rows.
+            assert_eq!(header, ["name", "value"]);
+            let names: Vec<&str> = csv.lines().skip(1).filter_map(|row| row.split(',').next()).collect();
+            assert_eq!(names, names_of(table));
+        } else {
+            assert_eq!(header, names_of(table), "{}", table.name);
+        }
     }
     // Whatever views a command has: each csv is one of those.
     let mut commands = 0;
     for command in commands_with_csv() {
         commands += 1;
-        let known = seen.get(command.as_str()).unwrap_or_else(|| panic!("{command}: no csv is documented"));
+        let own = || tables.iter().filter(|table| words(table.name)[0] == command);
+        assert!(own().next().is_some(), "{command}: no csv is described");
         for more in variants(&command) {
             let words: Vec<&str> =
                 [command.as_str(), "--format", "csv"].into_iter().chain(more.iter().map(String::as_str)).collect();
-            assert!(known.contains(&header(&inputs.written(&words))), "{words:?}: this csv is not documented");
+            let header = inputs.written(&words).lines().next().expect("header").to_owned();
+            let is_known = header == "name,value" || own().any(|table| names_of(table).join(",") == header);
+            assert!(is_known, "{words:?}: this csv is not described: {header}");
         }
     }
     assert!(commands >= 12, "{commands}");
+}
+
+/// Objects in lists of a document, and the document itself: the members of each.
+fn rows_of(value: &Value, found: &mut Vec<ColumnNames>) {
+    match value {
+        Value::Object(object) => {
+            found.push(object.keys().cloned().collect());
+            object.values().for_each(|value| rows_of(value, found));
+        }
+        Value::Array(values) => values.iter().for_each(|value| rows_of(value, found)),
+        _ => {}
+    }
+}
+
+/// Tables that have another form in JSON: bins of rates as columns, and buckets as pairs of
+/// numbers, because there may be millions of both.
+const OTHER_FORM: [&str; 2] = ["ibscope rates --view bins --format csv", "ibscope latency --view buckets --format csv"];
+
+/// Members that rows of JSON may have in addition to the columns of csv.
+const BESIDE: [&str; 4] = ["findings", "buckets", "missing_packets", "missing_messages"];
+
+#[test]
+fn rows_of_json_have_the_columns_of_csv() {
+    let inputs = Inputs::new();
+    let mut compared = 0;
+    for table in described().iter().filter(|table| !OTHER_FORM.contains(&table.name)) {
+        let csv = inputs.written(&words(table.name));
+        if csv.lines().count() < 2 {
+            continue;
+        }
+        // JSON has all views of most commands at once.
+        let form = table.name.replace("--format csv", "--format json");
+        let text = inputs.written(&words(&form));
+        let mut rows = Vec::new();
+        for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
+            rows_of(&value.expect("JSON"), &mut rows);
+        }
+        let columns: ColumnNames = names_of(table).into_iter().map(str::to_owned).collect();
+        let has_all = |row: &&ColumnNames| {
+            columns.is_subset(row) && row.difference(&columns).all(|name| BESIDE.contains(&name.as_str()))
+        };
+        assert!(rows.iter().any(|row| has_all(&row)), "{}: no object of JSON has these columns", table.name);
+        compared += 1;
+    }
+    assert!(compared >= 24, "{compared}");
 }
 
 #[test]
@@ -201,49 +330,59 @@ fn every_json_is_as_documented() {
 }
 
 #[test]
-fn every_name_of_the_summary_is_documented() {
-    let (sections, inputs) = (document(), Inputs::new());
-    let csv = inputs.written(&["summary", "--format", "csv"]);
-    let mut names: Names = csv.lines().skip(1).map(|row| row.split(',').next().expect("name").to_owned()).collect();
-    names.extend(["name", "value"].map(str::to_owned));
-    hold(&sections, "ibscope summary --format csv", &names);
-}
-
-#[test]
-fn every_table_of_a_profile_is_as_documented() {
+fn every_table_of_a_profile_is_as_described() {
     let (sections, inputs) = (document(), Inputs::new());
     let text = fs::read_to_string(inputs.profile().join("profile.json")).expect("profile");
     hold(&sections, "profile.json", &json(&text, &sections["profile.json"].maps));
     let entries = fs::read_dir(inputs.profile()).expect("profile").map(|entry| entry.expect("entry").path());
-    let tables: BTreeMap<String, Names> = entries
+    let written: BTreeSet<String> = entries
         .filter(|path| path.extension().is_some_and(|ending| ending == "parquet"))
-        .map(|path| (path.file_name().expect("name").to_string_lossy().into_owned(), columns(&path)))
+        .map(|path| path.file_name().expect("name").to_string_lossy().into_owned())
         .collect();
-    let documented: Vec<&String> = sections.keys().filter(|heading| heading.ends_with(".parquet")).collect();
-    assert_eq!(documented, tables.keys().collect::<Vec<_>>());
-    for (name, columns) in &tables {
-        hold(&sections, name, columns);
+    let tables = ibscope::profile::column_tables();
+    assert_eq!(tables.iter().map(|table| table.name.to_owned()).collect::<BTreeSet<_>>(), written);
+    for table in &tables {
+        assert_eq!(columns(&inputs.profile().join(table.name)), types_of(table), "{}", table.name);
     }
-    // `messages` promises the columns of its csv.
+    // `messages` has the columns of its csv.
     let place = inputs.folder.path().join("messages.parquet");
     let ran = ibscope([Path::new("messages"), Path::new("--parquet"), &place, &sample("openib-mixed-4x1")]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert_eq!(columns(&place), sections["ibscope messages --format csv"].always);
+    let tables = described();
+    let messages = tables.iter().find(|table| words(table.name)[0] == "messages").expect("messages");
+    assert_eq!(columns(&place), types_of(messages));
     assert!(sections["ibscope messages --format json"].text.contains("--parquet"));
 }
 
-fn columns(table: &Path) -> Names {
+/// Names and types of the columns of a Parquet file.
+fn columns(table: &Path) -> Vec<(String, String)> {
     let mut reader = ParquetReader::new(fs::File::open(table).expect("table"));
-    reader.schema().expect("schema").iter_names().map(ToString::to_string).collect()
+    let fields = reader.schema().expect("schema").iter_values().cloned().collect::<Vec<_>>();
+    fields.into_iter().map(|field| (field.name.to_string(), format!("{:?}", field.dtype))).collect()
 }
 
-/// Commands that can write csv, as the help says.
+/// The same as described, in the words of Arrow.
+fn types_of(table: &TableDescription) -> Vec<(String, String)> {
+    let name = |column_type| match column_type {
+        ColumnType::U32 => "UInt32",
+        ColumnType::U64 => "UInt64",
+        ColumnType::I32 => "Int32",
+        ColumnType::I64 => "Int64",
+        ColumnType::F64 => "Float64",
+        ColumnType::Bool => "Boolean",
+        ColumnType::Text => "Utf8View",
+        ColumnType::List | ColumnType::Label => panic!("no type of Parquet"),
+    };
+    table.columns.iter().map(|column| (column.name.to_owned(), name(column.column_type).to_owned())).collect()
+}
+
+/// Commands that can write csv, according to the help.
 fn commands_with_csv() -> Vec<String> {
     let names = listed_commands(&ibscope(["--help"]).stdout);
     names.into_iter().filter(|name| values(name, "--format").iter().any(|value| value == "csv")).collect()
 }
 
-/// The values that an option may have, as the help says.
+/// The values that an option may have, according to the help.
 fn values(command: &str, option: &str) -> Vec<String> {
     let help = ibscope([command, "--help"]).stdout;
     let mut lines = help.lines().skip_while(|line| !line.trim_start().starts_with(&format!("{option} <"))).skip(1);
@@ -254,7 +393,7 @@ fn values(command: &str, option: &str) -> Vec<String> {
     values
 }
 
-/// Every combination of what chooses what is shown.
+/// Every combination of the values of `--by` and `--view`.
 fn variants(command: &str) -> Vec<Vec<String>> {
     let mut all = vec![Vec::new()];
     for option in ["--by", "--view"] {

@@ -1,4 +1,4 @@
-//! `ibscope compare`: two profiles side by side.
+//! The command `compare`: two profiles side by side.
 
 use crate::runs;
 use crate::tools::{ibscope, result, sample};
@@ -11,14 +11,14 @@ fn profile(folder: &Path, name: &str, capture: &Path) -> PathBuf {
     place
 }
 
-/// The rows of a section by their labels and value: a, b, verdict.
-type Rows = BTreeMap<(String, String), (Option<f64>, Option<f64>, String)>;
+/// The rows of a section by label and value: A, B, verdict.
+type ComparisonRows = BTreeMap<(String, String), (Option<f64>, Option<f64>, String)>;
 
-fn rows(a: &Path, b: &Path, section: &str) -> Rows {
+fn rows(a: &Path, b: &Path, section: &str) -> ComparisonRows {
     let csv = result(&["compare", "--format", "csv"], &[a, b]);
     let mut lines = csv.lines();
     let header: Vec<&str> = lines.next().expect("header").split(',').collect();
-    let mut rows = Rows::new();
+    let mut rows = ComparisonRows::new();
     for line in lines {
         let fields: Vec<&str> = line.split(',').collect();
         assert_eq!(fields.len(), header.len(), "{line}");
@@ -27,7 +27,7 @@ fn rows(a: &Path, b: &Path, section: &str) -> Rows {
             let labels = ["interval", "verb", "from_bytes", "src", "dst"].map(at).join(",");
             let number = |text: &str| (!text.is_empty()).then(|| text.parse().expect("number"));
             let row = (number(at("a")), number(at("b")), at("verdict").to_owned());
-            assert_eq!(rows.insert((labels, at("value").to_owned()), row), None, "{line}: stands there twice");
+            assert_eq!(rows.insert((labels, at("value").to_owned()), row), None, "{line}: duplicate row");
         }
     }
     rows
@@ -49,10 +49,10 @@ fn a_profile_does_not_differ_from_itself() {
         }
     }
     let text = result(&["compare"], &[&own, &own]);
-    assert!(text.contains("all 2 pairs of ranks have sent the same") && text.contains("no count differs"), "{text}");
+    assert!(text.contains("all 2 pairs of ranks sent the same") && text.contains("no count differs"), "{text}");
 }
 
-/// The same program over two libraries: the same MPI messages, in other packets.
+/// The same program over two libraries: equal MPI messages in different packets.
 #[test]
 fn pairs_and_totals_are_those_of_the_matrices() {
     let folder = tempfile::tempdir().expect("folder");
@@ -84,7 +84,8 @@ fn pairs_and_totals_are_those_of_the_matrices() {
     }
 }
 
-/// A ring whose packets were held up for 5 ms each takes longer, beyond chance; how long is what `latency` says.
+/// A ring whose packets are delayed by 5 ms each takes longer, beyond chance, by the difference
+/// that `latency` shows.
 #[test]
 fn a_delay_is_found_in_the_times() {
     let folder = tempfile::tempdir().expect("folder");
@@ -114,7 +115,7 @@ fn a_delay_is_found_in_the_times() {
 }
 
 #[test]
-fn captures_are_refused() {
+fn captures_are_rejected() {
     let path = sample("openib-mixed-4x1");
     let path = path.to_str().expect("path");
     let ran = ibscope(["compare", path, path]);
@@ -124,12 +125,12 @@ fn captures_are_refused() {
 
 /// The same program with two ranks per node and with one: LID 16 + N is node N.
 #[test]
-fn another_placement_is_named() {
+fn a_different_placement_is_reported() {
     let folder = tempfile::tempdir().expect("folder");
     let runs = ["ompi-rc-mixed-2x2", "ompi-rc-notrace-mixed-4x1"].map(runs::named);
     let [a, b] = ["a.ibp", "b.ibp"];
     let [a, b] = [(a, &runs[0]), (b, &runs[1])].map(|(name, run)| profile(folder.path(), name, &run.sink()));
-    let nodes = runs.each_ref().map(runs::Run::node_of_rank);
+    let nodes = runs.each_ref().map(runs::RecordedRun::node_of_rank);
     let moved: Vec<(u32, String, String)> = nodes[0]
         .iter()
         .filter(|(rank, node)| nodes[1][rank] != **node)
@@ -138,14 +139,16 @@ fn another_placement_is_named() {
     assert_eq!(moved.len(), 3, "all but rank 0");
     let document: serde_json::Value =
         serde_json::from_str(&result(&["compare", "--format", "json"], &[&a, &b])).expect("json");
-    let expected: Vec<serde_json::Value> = moved
-        .iter()
-        .map(|(rank, in_a, in_b)| serde_json::json!({ "rank": rank.to_string(), "a": in_a, "b": in_b }))
-        .collect();
-    let placement = &document["placement"];
-    assert_eq!((&placement["ranks"], &placement["moved"]), (&serde_json::json!(4), &serde_json::json!(expected)));
-    // 0 and 1, 2 and 3, both ways.
-    assert_eq!(placement["pairs_on_one_node"], serde_json::json!([4, 0]));
+    let expected: Vec<serde_json::Value> =
+        moved.iter().map(|(rank, in_a, in_b)| serde_json::json!([rank, in_a, in_b])).collect();
+    let values = document["values"].as_array().expect("values");
+    let of = |name: &str| values.iter().filter(|row| row["value"] == name).collect::<Vec<_>>();
+    let found: Vec<serde_json::Value> =
+        of("moved").iter().map(|row| serde_json::json!([row["src"], row["a_node"], row["b_node"]])).collect();
+    assert_eq!((&document["ranks"], found), (&serde_json::json!(4), expected));
+    // 0 and 1, 2 and 3, in both directions.
+    let on_one_node = of("pairs_on_one_node")[0];
+    assert_eq!([&on_one_node["a"], &on_one_node["b"]].map(serde_json::Value::as_f64), [Some(4.0), Some(0.0)]);
     let total = rows(&a, &b, "total");
     assert_eq!(
         total[&(",,,,".to_owned(), "pairs_on_one_node".to_owned())],
@@ -162,9 +165,9 @@ fn another_placement_is_named() {
     assert!(!result(&["compare"], &[&a, &a]).contains("placement"));
 }
 
-/// A node is the same one where one profile alone knows its name.
+/// A node keeps its identity if only one profile knows its name.
 #[test]
-fn names_alone_are_no_other_placement() {
+fn different_names_are_not_a_different_placement() {
     let folder = tempfile::tempdir().expect("folder");
     let capture = sample("ucx-rc-mixed-4x1");
     let plain = profile(folder.path(), "plain.ibp", &capture);

@@ -1,5 +1,5 @@
-//! Profiles that other versions of ibscope have written (`tests/compat`, `docs/stability.md`): those of the version of the format that is
-//! written today are read, with the right numbers; all others are refused with what to do.
+//! Profiles that other versions of ibscope wrote (`tests/compat`, `docs/stability.md`): profiles of
+//! the current format version are read with the right numbers; others are rejected with advice.
 
 use crate::tools::{ibscope, samples_folder};
 use serde_json::{Value, json};
@@ -7,15 +7,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn old() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/compat/version-3")
+/// The version of the format of the newest profile in `tests/compat`.
+const NEWEST: u64 = 4;
+
+/// The profile of this version of the format.
+fn of_version(version: u64) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/compat/version-{version}"))
 }
 
 fn document(profile: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(profile.join("profile.json")).expect("profile")).expect("JSON")
 }
 
-/// The version of the format that is written today.
+/// The current format version.
 fn today(folder: &Path) -> u64 {
     let place = folder.join("today.ibp");
     let ran = ibscope([Path::new("analyze"), &samples_folder().join("ucx-ud-ring2.pcap.zst"), Path::new("-o"), &place]);
@@ -23,11 +27,11 @@ fn today(folder: &Path) -> u64 {
     document(&place)["version"].as_u64().expect("version")
 }
 
-/// A copy of the old profile with another document.
-fn copy(folder: &Path, change: impl FnOnce(&mut Value)) -> PathBuf {
+/// A copy of the old profile with a changed document.
+fn copy(folder: &Path, version: u64, change: impl FnOnce(&mut Value)) -> PathBuf {
     let place = folder.join("copy.ibp");
     fs::create_dir_all(&place).expect("folder");
-    for entry in fs::read_dir(old()).expect("profile") {
+    for entry in fs::read_dir(of_version(version)).expect("profile") {
         let path = entry.expect("entry").path();
         fs::copy(&path, place.join(path.file_name().expect("name"))).expect("copy");
     }
@@ -37,7 +41,7 @@ fn copy(folder: &Path, change: impl FnOnce(&mut Value)) -> PathBuf {
     place
 }
 
-/// `src,dst` to messages and bytes, from these columns.
+/// Messages and bytes from these columns, by `src,dst`.
 fn sums(csv: &str) -> BTreeMap<(String, String), (u64, u64)> {
     let row = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
@@ -47,7 +51,7 @@ fn sums(csv: &str) -> BTreeMap<(String, String), (u64, u64)> {
     csv.lines().skip(1).map(row).filter(|(_, (messages, _))| *messages > 0).collect()
 }
 
-/// Every command that reads profiles reads this one, and the matrix is that of the truth.
+/// Every command that reads profiles accepts this one, and the matrix equals the truth.
 fn reads(profile: &Path) {
     let place = profile.to_str().expect("path");
     let ran = ibscope(["matrix", place, "--by", "rank", "--format", "csv"]);
@@ -71,7 +75,7 @@ fn is_refused(profile: &Path, version: &str, writer: &str) {
         let more: &[&str] = if command == "matrix" { &[] } else { &["-o", output] };
         let ran = ibscope([&[command, place], more].concat());
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{command}");
-        for part in [place, version, writer, "analyse the captures again"] {
+        for part in [place, version, writer, "analyze the captures again"] {
             assert!(ran.stderr.contains(part), "{command}: {part} is not in {}", ran.stderr);
         }
         assert!(!Path::new(output).exists(), "{command}");
@@ -79,34 +83,38 @@ fn is_refused(profile: &Path, version: &str, writer: &str) {
 }
 
 #[test]
-fn a_profile_of_old_is_read_or_refused() {
+fn an_old_profile_is_read_or_rejected() {
     let folder = tempfile::tempdir().expect("folder");
-    if today(folder.path()) == 3 {
-        reads(&old());
-    } else {
-        is_refused(&copy(folder.path(), |_| ()), "profile version 3", "0.1.0");
+    let today = today(folder.path());
+    for version in 3..=NEWEST {
+        if today == version {
+            reads(&of_version(version));
+        } else {
+            let folder = tempfile::tempdir().expect("folder");
+            is_refused(&copy(folder.path(), version, |_| ()), &format!("profile version {version}"), "0.1.0");
+        }
     }
 }
 
 #[test]
-fn a_profile_of_a_newer_version_is_refused() {
+fn a_profile_of_a_newer_version_is_rejected() {
     let folder = tempfile::tempdir().expect("folder");
     let newer = today(folder.path()) + 1;
-    let profile = copy(folder.path(), |document| {
+    let profile = copy(folder.path(), NEWEST, |document| {
         document["version"] = json!(newer);
         document["ibscope"] = json!("9.8.7");
-        // Nothing but the head has to be as it is today.
+        // Only the header of the document must have the current form.
         document["inputs"] = json!("something else");
     });
     is_refused(&profile, &format!("profile version {newer}"), "9.8.7");
 }
 
-/// What later versions add without raising the version of the format does not disturb this one.
+/// Additions of later versions under the same format version are ignored.
 #[test]
-fn what_is_added_later_is_passed_over() {
+fn later_additions_are_ignored() {
     let folder = tempfile::tempdir().expect("folder");
-    if today(folder.path()) == 3 {
-        let profile = copy(folder.path(), |document| {
+    if today(folder.path()) == NEWEST {
+        let profile = copy(folder.path(), NEWEST, |document| {
             document["added_later"] = json!({ "a": [1] });
             document["coverage"]["added_later"] = json!(1);
         });

@@ -1,40 +1,46 @@
-//! Stacks of which there is no recorded run, packet by packet from their layouts, and the rank matrix that follows by arithmetic.
+//! Libraries without a recorded run: packets built from their message layouts, and the rank matrix
+//! that follows by arithmetic.
 //!
-//! Layouts are those of the sources named in `parsers/src/mpi`; P is the start of the payload, numbers are little-endian.
+//! The layouts are those of the sources named in `parsers/src/mpi`; P is the start of the payload,
+//! numbers are little-endian.
 
-use crate::wire::{Cells, Queue, Wire, by_rank, profile};
+use crate::wire::{EndpointCells, WireBuilder, WireQueuePair, by_rank, profile};
 use ibscope::analysis::matrix::Selection;
 use ibscope::model::{Interval, Profile};
 use std::collections::BTreeMap;
 
-/// Processes with a LID and a pair of queue pairs to each other, and what they have sent.
-struct Job {
-    wire: Wire,
+/// Processes with a LID and a pair of queue pairs to each other, and the messages they sent.
+struct ConstructedJob {
+    wire: WireBuilder,
     /// World ranks; the process with index n has LID 0x11 + n.
     ranks: Vec<u32>,
-    queues: BTreeMap<(usize, usize), Queue>,
-    p2p: Cells,
-    collective: Cells,
-    /// Messages whose receiver was asked first, and those of them that one side has said to be done.
+    queues: BTreeMap<(usize, usize), WireQueuePair>,
+    p2p: EndpointCells,
+    collective: EndpointCells,
+    /// Rendezvous messages, and how many of them have a completion message.
     rendezvous: [u64; 2],
 }
 
-impl Job {
+impl ConstructedJob {
     fn new(ranks: &[u32]) -> Self {
         let pairs = (0..ranks.len()).flat_map(|one| (0..ranks.len()).map(move |other| (one, other)));
-        let queue = |(src, dst)| ((src, dst), Queue::new(lid(src), lid(dst), queue_pair(dst, src)));
+        let queue = |(src, dst)| ((src, dst), WireQueuePair::new(lid(src), lid(dst), queue_pair(dst, src)));
         Self {
-            wire: Wire::new(),
+            wire: WireBuilder::new(),
             ranks: ranks.to_vec(),
             queues: pairs.filter(|(src, dst)| src != dst).map(queue).collect(),
-            p2p: Cells::new(),
-            collective: Cells::new(),
+            p2p: EndpointCells::new(),
+            collective: EndpointCells::new(),
             rendezvous: [0; 2],
         }
     }
 
-    /// Both directions between two processes.
-    fn with(&mut self, (src, dst): (usize, usize), act: impl FnOnce(&mut Wire, &mut Queue, &mut Queue)) {
+    /// Calls `act` with both directions between two processes.
+    fn with(
+        &mut self,
+        (src, dst): (usize, usize),
+        act: impl FnOnce(&mut WireBuilder, &mut WireQueuePair, &mut WireQueuePair),
+    ) {
         let mut there = self.queues.remove(&(src, dst)).expect("queue");
         let mut back = self.queues.remove(&(dst, src)).expect("queue");
         act(&mut self.wire, &mut there, &mut back);
@@ -42,7 +48,7 @@ impl Job {
         self.queues.insert((dst, src), back);
     }
 
-    /// SEND and its acknowledgement.
+    /// A SEND and its acknowledgement.
     fn send(&mut self, pair: (usize, usize), payload: &[u8]) {
         self.with(pair, |wire, there, back| {
             there.send(wire, payload);
@@ -50,7 +56,7 @@ impl Job {
         });
     }
 
-    /// RDMA WRITE and its acknowledgement.
+    /// An RDMA WRITE and its acknowledgement.
     fn write(&mut self, pair: (usize, usize), va: u64, payload: &[u8]) {
         self.with(pair, |wire, there, back| {
             there.write(wire, va, R_KEY, payload);
@@ -58,7 +64,7 @@ impl Job {
         });
     }
 
-    /// RDMA READ by the first of the pair, answered by the second.
+    /// An RDMA READ by the first of the pair, with the response of the second.
     fn read(&mut self, pair: (usize, usize), va: u64, length_bytes: usize) {
         self.with(pair, |wire, there, back| {
             there.read(wire, va, R_KEY, length_bytes);
@@ -66,20 +72,20 @@ impl Job {
         });
     }
 
-    /// An MPI message has been sent.
+    /// Counts an MPI message as sent.
     fn sent(&mut self, (src, dst): (usize, usize), collective: bool, mpi_bytes: usize) {
         let cells = if collective { &mut self.collective } else { &mut self.p2p };
         let cell = cells.entry((self.ranks[src].to_string(), self.ranks[dst].to_string())).or_default();
         (cell.0, cell.1) = (cell.0 + 1, cell.1 + mpi_bytes as u64);
     }
 
-    /// The message was a rendezvous.
-    fn asked(&mut self, is_done: bool) {
+    /// Counts the message as a rendezvous.
+    fn count_rendezvous(&mut self, is_done: bool) {
         self.rendezvous[0] += 1;
         self.rendezvous[1] += u64::from(is_done);
     }
 
-    /// Analyses the capture: every process is named, and all messages are there.
+    /// Analyzes the capture, and checks that every process has a rank and that all messages count.
     fn check(&mut self) -> Profile {
         let messages: u64 = self.p2p.values().chain(self.collective.values()).map(|cell| cell.0).sum();
         assert!(messages >= 20, "{messages} messages");
@@ -107,7 +113,7 @@ impl Job {
 }
 
 const R_KEY: u32 = 0x0001_2345;
-/// Where user buffers are.
+/// Address of the user buffers.
 const BUFFER: u64 = 0x7F12_3456_0000;
 
 fn lid(process: usize) -> u16 {
@@ -119,7 +125,8 @@ fn queue_pair(process: usize, other: usize) -> u32 {
     (0x100 * (process + 1) + other) as u32
 }
 
-/// Data of an application: no two bytes in a row are equal, and none stands where a header would have a small number.
+/// Application data: no two bytes in a row are equal, and no byte is as small as the numbers in a
+/// header.
 fn data(length_bytes: usize) -> Vec<u8> {
     (0..length_bytes).map(|at| (at * 37 + 0x8B) as u8 | 0x80).collect()
 }
@@ -129,24 +136,25 @@ fn length(number: usize) -> usize {
     [8, 40, 100, 1000, 5000, 8000][number % 6]
 }
 
-/// Rounds of messages between all pairs of processes: the number of a message among those of its pair, and the pair.
-fn rounds(job: &mut Job, rounds: usize, mut act: impl FnMut(&mut Job, usize, (usize, usize))) {
+/// Rounds of messages between all pairs of processes: calls `act` with the number of the message
+/// within its pair, and the pair.
+fn rounds(job: &mut ConstructedJob, rounds: usize, mut act: impl FnMut(&mut ConstructedJob, usize, (usize, usize))) {
     let pairs: Vec<(usize, usize)> = job.queues.keys().copied().collect();
     for number in 0..rounds {
         pairs.iter().for_each(|&pair| act(job, number, pair));
     }
 }
 
-/// Every fourth message is one of a collective operation.
+/// Every fourth message belongs to a collective operation.
 fn is_collective(number: usize) -> bool {
     number % 4 == 3
 }
 
-/// Fields of a header at their offsets.
+/// A header, built field by field at offsets.
 #[derive(Clone, Default)]
-struct Header(Vec<u8>);
+struct HeaderBuilder(Vec<u8>);
 
-impl Header {
+impl HeaderBuilder {
     fn new(length_bytes: usize) -> Self {
         Self(vec![0; length_bytes])
     }
@@ -178,9 +186,10 @@ impl Header {
     }
 }
 
-/// MVAPICH2 2.3.7: types, and the numbers that RTS and CTS have in a build with CMA and without check-pointing.
+/// MVAPICH2 2.3.7: message types, and the numbers of RTS and CTS in a build with CMA and without
+/// checkpointing.
 mod mvapich2 {
-    use super::{BUFFER, Header, R_KEY};
+    use super::{BUFFER, HeaderBuilder, R_KEY};
 
     pub(super) const EAGER_SEND: u8 = 0;
     pub(super) const EAGER_SEND_CONTIG: u8 = 1;
@@ -190,9 +199,10 @@ mod mvapich2 {
     const RTS: u8 = 32;
     const CTS: u8 = 33;
 
-    /// type u8, sequence u16 @2, acknowledged u16 @4, credits u8 @6 and @7, the receiver's connection as a pointer @8, credit @16, rail @17.
-    fn common(kind: u8, sequence: u16, length_bytes: usize) -> Header {
-        Header::new(length_bytes)
+    /// Type u8, sequence u16 @2, acknowledged u16 @4, credits u8 @6 and @7, the receiver's
+    /// connection as a pointer @8, credit @16, rail @17.
+    fn common(kind: u8, sequence: u16, length_bytes: usize) -> HeaderBuilder {
+        HeaderBuilder::new(length_bytes)
             .put(0, [kind])
             .u16(2, sequence)
             .u16(4, sequence.saturating_sub(1))
@@ -201,13 +211,13 @@ mod mvapich2 {
             .put(16, [2, 0])
     }
 
-    /// tag i32 @24, rank i16 @28, context u16 @30, length i64 @32; the data follow at @40.
+    /// Tag i32 @24, rank i16 @28, context u16 @30, length i64 @32; the data follow at @40.
     pub(super) fn envelope(
         kind: u8,
         sequence: u16,
         (rank, tag, context): (u16, i32, u16),
         data_bytes: usize,
-    ) -> Header {
+    ) -> HeaderBuilder {
         let length_bytes = if kind == RTS { 144 } else { 40 };
         common(kind, sequence, length_bytes)
             .i32(20, 0x2C00_0001)
@@ -222,7 +232,8 @@ mod mvapich2 {
         envelope(RTS, sequence, identity, data_bytes).u64(40, BUFFER).u32(48, R_KEY).0
     }
 
-    /// Length i64 @24, address u64 @32, keys from @40 on, the requests of sender and receiver at @136 and @140.
+    /// Length i64 @24, address u64 @32, keys from @40 on, the requests of sender and receiver at
+    /// @136 and @140.
     pub(super) fn clear_to_send(sequence: u16, data_bytes: usize) -> Vec<u8> {
         let header = common(CTS, sequence, 144).u64(24, data_bytes as u64).u64(32, BUFFER).u32(40, R_KEY);
         header.i32(136, 0x2C00_0001).i32(140, 0x2C00_0002).0
@@ -233,7 +244,8 @@ mod mvapich2 {
         common(RPUT_FINISH, sequence, 24).i32(20, 0x2C00_0002).0
     }
 
-    /// A slot of the eager RDMA ring: flag u64, content, flag u64; the flag is the length and, every other round, bit 15.
+    /// A slot of the eager RDMA ring: flag u64, content, flag u64. The flag is the length and,
+    /// every other round, bit 15.
     pub(super) fn slot(content: &[u8], round: usize) -> Vec<u8> {
         let flag = (content.len() as u64 | (round as u64 & 1) << 15).to_le_bytes();
         [&flag, content, &flag].concat()
@@ -247,7 +259,7 @@ fn mpich_identity(src: usize, number: usize) -> (u16, i32, u16) {
 
 #[test]
 fn mvapich2_eager_and_rendezvous() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     let mut sequences: BTreeMap<(usize, usize), u16> = BTreeMap::new();
     rounds(&mut job, 16, |job, number, (src, dst)| {
         let mut next = |pair| {
@@ -263,7 +275,7 @@ fn mvapich2_eager_and_rendezvous() {
             job.send(back, &mvapich2::clear_to_send(next(back), bytes));
             job.write(pair, BUFFER, &data(bytes));
             job.send(pair, &mvapich2::finish(next(pair)));
-            job.asked(true);
+            job.count_rendezvous(true);
             job.sent(pair, is_collective(number), bytes);
         } else {
             let bytes = length(number);
@@ -275,12 +287,13 @@ fn mvapich2_eager_and_rendezvous() {
     job.check();
 }
 
-/// After some messages by SEND each side writes into the other's ring. An envelope like the last full one is not repeated.
+/// After some messages by SEND each side writes into the other's ring. The ring caches the envelope
+/// and omits an equal one.
 #[test]
 fn mvapich2_fast_path_with_cached_headers() {
-    let mut job = Job::new(&[0, 1]);
+    let mut job = ConstructedJob::new(&[0, 1]);
     rounds(&mut job, 40, |job, number, (src, dst)| {
-        // The tag changes with every eighth message: then the envelope is written out.
+        // The tag changes with every eighth message; then the envelope is written.
         let identity = (src as u16, 7 + number as i32 / 8, 0);
         let bytes = 8 + number;
         let (pair, sequence) = ((src, dst), number as u16);
@@ -309,7 +322,13 @@ fn mvapich2_fast_path_with_cached_headers() {
 }
 
 /// Messages of these lengths in one SEND, each with its header of 40 bytes, unaligned.
-fn mvapich2_together(job: &mut Job, pair: (usize, usize), number: usize, first_sequence: usize, lengths: &[usize]) {
+fn mvapich2_together(
+    job: &mut ConstructedJob,
+    pair: (usize, usize),
+    number: usize,
+    first_sequence: usize,
+    lengths: &[usize],
+) {
     let mut payload = Vec::new();
     for (part, &bytes) in lengths.iter().enumerate() {
         let (sequence, identity) = ((first_sequence + part) as u16, mpich_identity(pair.0, number + part));
@@ -322,7 +341,7 @@ fn mvapich2_together(job: &mut Job, pair: (usize, usize), number: usize, first_s
 /// Under back-pressure several messages share a SEND.
 #[test]
 fn mvapich2_coalesced_sends() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 8, |job, number, pair| {
         let lengths = [5, 12, 19].map(|bytes| bytes + number);
         if number < 4 {
@@ -334,37 +353,38 @@ fn mvapich2_coalesced_sends() {
     job.check();
 }
 
-/// The same where the SEND has several packets: what follows the first message stands in later ones.
+/// A coalesced SEND of several packets: later messages are in later packets.
 #[test]
 fn mvapich2_coalesced_sends_of_several_packets() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 8, |job, number, pair| {
         mvapich2_together(job, pair, number, number * 3, &[2000, 2300, 2600].map(|bytes| bytes + number));
     });
     job.check();
 }
 
-/// Jobs of more than 64 ranks connect on demand: datagrams of `Q_Key` 0 name the world ranks and queue pairs of both ends. What is sent
-/// then is on a communicator of its own, whose ranks are others.
+/// Jobs of more than 64 ranks connect on demand: datagrams of `Q_Key` 0 contain the world ranks and
+/// queue pairs of both ends. The messages then use another communicator with other ranks.
 #[test]
 fn mvapich2_connection_messages_give_ranks() {
-    let mut job = Job::new(&[70, 71, 75]);
+    let mut job = ConstructedJob::new(&[70, 71, 75]);
     let ranks = job.ranks.clone();
     for (client, server) in [(0, 1), (0, 2), (2, 1)] {
-        // request u32, rank of the server u32, rank of the client u32, type u8, rails u8, LIDs u16[40] @14, GIDs @96, queue pairs u32[40] @736.
+        // Request u32, rank of the server u32, rank of the client u32, type u8, rails u8, LIDs
+        // u16[40] @14, GIDs @96, queue pairs u32[40] @736.
         let message = |kind: u8, sender: usize, other: usize| {
-            let header = Header::new(1296).u32(0, 1 + client as u32).u32(4, ranks[server]).u32(8, ranks[client]);
+            let header = HeaderBuilder::new(1296).u32(0, 1 + client as u32).u32(4, ranks[server]).u32(8, ranks[client]);
             let header = header.put(12, [kind, 1]).u16(14, lid(sender));
             header.u32(736, queue_pair(sender, other)).u64(896, 0x5566_1234_5680).0
         };
         let (client_qp, server_qp) = (0x50 + client as u32, 0x50 + server as u32);
-        Queue::new(lid(client), lid(server), server_qp).datagram(
+        WireQueuePair::new(lid(client), lid(server), server_qp).datagram(
             &mut job.wire,
             0,
             client_qp,
             &message(0, client, server),
         );
-        Queue::new(lid(server), lid(client), client_qp).datagram(
+        WireQueuePair::new(lid(server), lid(client), client_qp).datagram(
             &mut job.wire,
             0,
             server_qp,
@@ -382,36 +402,38 @@ fn mvapich2_connection_messages_give_ranks() {
     job.check();
 }
 
-/// A "clear to send" of NCCL 2.20: elements {address u64, size u32, keys u32[2], elements u32 @20, rank of the sender of the data u32 @24,
-/// index u64 @32}, 64 bytes each.
+/// A "clear to send" of NCCL 2.20: elements {address u64, size u32, keys u32[2], elements u32 @20,
+/// rank of the sender of the data u32 @24, index u64 @32}, 64 bytes each.
 fn nccl_elements(addresses: &[u64], size_bytes: u32, rank: u32, index: u64) -> Vec<u8> {
     let element = |address: &u64| {
-        let header = Header::new(64).u64(0, *address).u32(8, size_bytes).u32(12, R_KEY).u32(20, addresses.len() as u32);
+        let header =
+            HeaderBuilder::new(64).u64(0, *address).u32(8, size_bytes).u32(12, R_KEY).u32(20, addresses.len() as u32);
         header.u32(24, rank).u64(32, index).0
     };
     addresses.iter().flat_map(element).collect()
 }
 
-/// What a ring of NCCL must give: messages are completed elements, bytes are data written. Whether they count as point-to-point or as
-/// collective is not said on the wire.
-fn check_nccl(job: &mut Job) {
+/// Checks a ring of NCCL: messages are completed elements, bytes are written data. The wire does
+/// not show whether they are point-to-point or collective.
+fn check_nccl(job: &mut ConstructedJob) {
     let profile = profile(&[job.wire.file()]);
     assert_eq!(by_rank(&profile, Selection::All), job.p2p, "{:?}", profile.notes);
     let named: Vec<_> = profile.ranks.iter().map(|row| (row.rank, row.endpoint.as_str())).collect();
     assert_eq!(named, [(0, "17"), (1, "18"), (2, "19")]);
 }
 
-/// A ring of three: each rank receives from the one before it. Large data are written first and completed by an empty WRITE with
-/// Immediate, small ones are the WRITE with Immediate.
+/// A ring of three: each rank receives from the one before it. Large data are written first and
+/// completed by an empty WRITE with Immediate; small data are in the WRITE with Immediate.
 #[test]
 fn nccl_ring() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     for number in 0..24u64 {
         for src in 0..3 {
             let dst = (src + 1) % 3;
             let address = BUFFER + number % 8 * 0x10_0000;
             let bytes = if number % 3 == 0 { 512 } else { 10_000 + number as usize };
-            // Slot of 512 bytes in the sender's memory; the receiver writes the rank that it waits for.
+            // A slot of 512 bytes in the sender's memory; the receiver writes the rank that it
+            // waits for.
             let elements = nccl_elements(&[address], 1 << 20, src as u32, number + 1);
             job.write((dst, src), 0x5577_0000_0000 + number % 8 * 512, &elements);
             job.with((src, dst), |wire, there, back| {
@@ -429,10 +451,10 @@ fn nccl_ring() {
     check_nccl(&mut job);
 }
 
-/// An invitation that was lost before the capture and sent again comes after the next ones.
+/// A "clear to send" that was lost and retransmitted arrives after the following ones.
 #[test]
-fn nccl_ring_with_an_invitation_that_came_late() {
-    let mut job = Job::new(&[0, 1, 2]);
+fn nccl_ring_with_a_late_clear_to_send() {
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     for round in 0..8u64 {
         for src in 0..3 {
             let dst = (src + 1) % 3;
@@ -452,10 +474,11 @@ fn nccl_ring_with_an_invitation_that_came_late() {
     check_nccl(&mut job);
 }
 
-/// Two receives in one "clear to send": both buffers are written, and the WRITE with Immediate holds their lengths.
+/// Two receives in one "clear to send": both buffers are written, and the WRITE with Immediate
+/// contains their lengths.
 #[test]
 fn nccl_ring_with_several_receives() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     for number in 0..12u64 {
         for src in 0..3 {
             let dst = (src + 1) % 3;
@@ -477,55 +500,57 @@ fn nccl_ring_with_several_receives() {
     check_nccl(&mut job);
 }
 
-/// UCX active messages by their ids.
+/// UCX active messages by id.
 mod ucx {
-    use super::{BUFFER, Header, data};
+    use super::{BUFFER, HeaderBuilder, data};
 
     /// {tag, data}.
     pub(super) fn eager_only(tag: u64, bytes: usize) -> Vec<u8> {
-        Header::new(9).put(0, [2]).u64(1, tag).then(&data(bytes))
+        HeaderBuilder::new(9).put(0, [2]).u64(1, tag).then(&data(bytes))
     }
 
-    /// {tag, length, message id, data} and {message id, offset, data}: 8 KiB of active message each.
+    /// {tag, length, message id, data} and {message id, offset, data}: 8 KiB of active message
+    /// each.
     pub(super) fn fragments(tag: u64, bytes: usize, id: u64) -> Vec<Vec<u8>> {
         let whole = data(bytes);
         let first_bytes = 8192 - 25;
-        let first = Header::new(25).put(0, [3]).u64(1, tag).u64(9, bytes as u64).u64(17, id);
+        let first = HeaderBuilder::new(25).put(0, [3]).u64(1, tag).u64(9, bytes as u64).u64(17, id);
         let mut messages = vec![first.then(&whole[..first_bytes])];
         for (index, part) in whole[first_bytes..].chunks(8192 - 17).enumerate() {
             let offset = first_bytes + index * (8192 - 17);
-            messages.push(Header::new(17).put(0, [4]).u64(1, id).u64(9, offset as u64).then(part));
+            messages.push(HeaderBuilder::new(17).put(0, [4]).u64(1, id).u64(9, offset as u64).then(part));
         }
         messages
     }
 
     /// {tag, endpoint id, request id, address, size, opcode u8}, then a packed key.
     pub(super) fn ready_to_send(tag: u64, bytes: usize, request: u64) -> Vec<u8> {
-        let header = Header::new(42).put(0, [9]).u64(1, tag).u64(9, 0x7F00_0000_1230).u64(17, request);
+        let header = HeaderBuilder::new(42).put(0, [9]).u64(1, tag).u64(9, 0x7F00_0000_1230).u64(17, request);
         header.u64(25, BUFFER).u64(33, bytes as u64).then(&[0x10, 0, 0, 0, 9, 0x45, 0x23, 1, 0])
     }
 
     /// UCX 1.10: {endpoint id, request id, address, size, flags u16 (bit 0: tag), tag}.
     pub(super) fn ready_to_send_1_10(tag: u64, bytes: usize, request: u64) -> Vec<u8> {
-        let header = Header::new(43).put(0, [9]).u64(1, 0x7F00_0000_1230).u64(9, request).u64(17, BUFFER);
+        let header = HeaderBuilder::new(43).put(0, [9]).u64(1, 0x7F00_0000_1230).u64(9, request).u64(17, BUFFER);
         header.u64(25, bytes as u64).u16(33, 1).u64(35, tag).then(&[0x10, 0, 0, 0, 9, 0x45, 0x23, 1, 0])
     }
 
-    /// The answer when the data were read: {request id, status}.
-    pub(super) fn answer(request: u64) -> Vec<u8> {
-        Header::new(10).put(0, [10]).u64(1, request).0
+    /// The completion after the data were read: {request id, status}.
+    pub(super) fn completion(request: u64) -> Vec<u8> {
+        HeaderBuilder::new(10).put(0, [10]).u64(1, request).0
     }
 }
 
-/// Open MPI 3.0 and later: tag 63-40 (negative ones are the library's), rank 39-20, context 19-0.
+/// Open MPI 3.0 and later: tag 63-40 (negative tags are the library's), rank 39-20, context 19-0.
 fn open_mpi_tag(src: usize, number: usize) -> u64 {
     let tag: i64 = if is_collective(number) { -12 } else { 30 + number as i64 };
     (tag << 40).cast_unsigned() & 0xFFFF_FF00_0000_0000 | (src as u64) << 20
 }
 
-/// Eager messages, fragments and rendezvous of UCX, with something done to every payload and a form of RTS.
-fn ucx_job(wrap: impl Fn(Vec<u8>) -> Vec<u8>, rts: impl Fn(u64, usize, u64) -> Vec<u8>) -> Job {
-    let mut job = Job::new(&[0, 1, 2]);
+/// Eager messages, fragments and rendezvous of UCX. `wrap` changes every payload; `rts` builds the
+/// request to send.
+fn ucx_job(wrap: impl Fn(Vec<u8>) -> Vec<u8>, rts: impl Fn(u64, usize, u64) -> Vec<u8>) -> ConstructedJob {
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 14, |job, number, (src, dst)| {
         let tag = open_mpi_tag(src, number);
         let (pair, back) = ((src, dst), (dst, src));
@@ -541,8 +566,8 @@ fn ucx_job(wrap: impl Fn(Vec<u8>) -> Vec<u8>, rts: impl Fn(u64, usize, u64) -> V
                 let (bytes, request) = (300_000 + number, 0x4000 + number as u64);
                 job.send(pair, &wrap(rts(tag, bytes, request)));
                 job.read(back, BUFFER, bytes);
-                job.send(back, &wrap(ucx::answer(request)));
-                job.asked(true);
+                job.send(back, &wrap(ucx::completion(request)));
+                job.count_rendezvous(true);
                 bytes
             }
             _ => {
@@ -556,13 +581,13 @@ fn ucx_job(wrap: impl Fn(Vec<u8>) -> Vec<u8>, rts: impl Fn(u64, usize, u64) -> V
     job
 }
 
-/// The transport of mlx5 puts a byte 0 (no hardware tag) before the id.
+/// The mlx5 transport puts a byte 0 (no hardware tag) before the id.
 #[test]
 fn ucx_over_mlx5() {
     ucx_job(|message| [&[0], &message[..]].concat(), ucx::ready_to_send).check();
 }
 
-/// The same by the verbs transport, which was recorded: the builder is right.
+/// The same over the verbs transport, which has recorded runs: this checks the builder.
 #[test]
 fn ucx_over_verbs() {
     ucx_job(|message| message, ucx::ready_to_send).check();
@@ -576,7 +601,7 @@ fn ucx_1_10_ready_to_send() {
 /// Open MPI 2.x: tag 63-40, rank 39-16, context 15-0.
 #[test]
 fn open_mpi_2_tags() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 12, |job, number, pair| {
         let tag: i64 = if is_collective(number) { -16 } else { 30 + number as i64 };
         let tag = (tag << 40).cast_unsigned() & 0xFFFF_FF00_0000_0000 | (pair.0 as u64) << 16;
@@ -587,10 +612,11 @@ fn open_mpi_2_tags() {
     job.check();
 }
 
-/// MPICH 4.3: context 63-48, rank 47-32, bit 31 says active message, tag 30-0. Active messages are the library's own.
+/// MPICH 4.3: context 63-48, rank 47-32, bit 31 marks an active message, tag 30-0. Active messages
+/// are the library's own.
 #[test]
 fn mpich_4_3_tags() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 16, |job, number, pair| {
         let (rank, tag, context) = mpich_identity(pair.0, number);
         let active = number % 5 == 2;
@@ -605,9 +631,10 @@ fn mpich_4_3_tags() {
     job.check();
 }
 
-/// Open MPI's `openib` BTL and `ob1`: BTL header {tag u8, 0, credits u16}, then the PML header H at P+4.
+/// Open MPI's `openib` BTL and `ob1`: BTL header {tag u8, 0, credits u16}, then the PML header H at
+/// P+4.
 mod ob1 {
-    use super::{BUFFER, Header, R_KEY};
+    use super::{BUFFER, HeaderBuilder, R_KEY};
 
     const MATCH: u8 = 0x41;
     pub(super) const RNDV: u8 = 0x42;
@@ -622,34 +649,34 @@ mod ob1 {
     pub(super) const RECEIVER_FRAGMENT: u64 = 0x5566_0000_4000;
 
     /// Rank, MPI tag, context and number of the message.
-    pub(super) type Identity = (u32, i32, u16, u16);
+    pub(super) type Ob1Identity = (u32, i32, u16, u16);
 
-    /// A PML header behind the BTL header: type and flags.
-    fn header(kind: u8, flags: u8, pml_bytes: usize) -> Header {
-        Header::new(4 + pml_bytes).put(0, [kind]).put(4, [kind, flags])
+    /// A PML header after the BTL header: type and flags.
+    fn header(kind: u8, flags: u8, pml_bytes: usize) -> HeaderBuilder {
+        HeaderBuilder::new(4 + pml_bytes).put(0, [kind]).put(4, [kind, flags])
     }
 
     /// Context u16 H+2, rank i32 H+4, tag i32 H+8, sequence u16 H+12.
-    fn matching(header: Header, (rank, tag, context, sequence): Identity) -> Header {
+    fn matching(header: HeaderBuilder, (rank, tag, context, sequence): Ob1Identity) -> HeaderBuilder {
         header.u16(6, context).u32(8, rank).i32(12, tag).u16(16, sequence)
     }
 
-    pub(super) fn eager(identity: Identity, data: &[u8]) -> Vec<u8> {
+    pub(super) fn eager(identity: Ob1Identity, data: &[u8]) -> Vec<u8> {
         matching(header(MATCH, 0, 14), identity).then(data)
     }
 
     /// The PML header and data of an eager message, without the BTL header.
-    pub(super) fn pml(identity: Identity, data: &[u8]) -> Vec<u8> {
+    pub(super) fn pml(identity: Ob1Identity, data: &[u8]) -> Vec<u8> {
         eager(identity, data).split_off(4)
     }
 
-    /// Length u64 H+16, request of the sender u64 H+24, the first of the data H+32.
-    pub(super) fn rendezvous(identity: Identity, length_bytes: usize, first: &[u8]) -> Vec<u8> {
+    /// Length u64 H+16, request of the sender u64 H+24, the first data H+32.
+    pub(super) fn rendezvous(identity: Ob1Identity, length_bytes: usize, first: &[u8]) -> Vec<u8> {
         matching(header(RNDV, 1, 32), identity).u64(20, length_bytes as u64).u64(28, SOURCE_REQUEST).then(first)
     }
 
     /// As RNDV, then fragment u64 H+32, address u64 H+40, keys u32 H+48 and H+52.
-    pub(super) fn get(identity: Identity, length_bytes: usize) -> Vec<u8> {
+    pub(super) fn get(identity: Ob1Identity, length_bytes: usize) -> Vec<u8> {
         let header = matching(header(RGET, 8, 56), identity).u64(20, length_bytes as u64).u64(28, SOURCE_REQUEST);
         header.u64(36, SOURCE_FRAGMENT).u64(44, BUFFER).u32(52, R_KEY).u32(56, R_KEY + 1).0
     }
@@ -666,7 +693,8 @@ mod ob1 {
         header.then(data)
     }
 
-    /// Request H+8, fragment H+16, receiver's request H+24, offset H+32, address H+40, size H+48, key H+56.
+    /// Request H+8, fragment H+16, receiver's request H+24, offset H+32, address H+40, size H+48,
+    /// key H+56.
     pub(super) fn put(offset: usize, length_bytes: usize) -> Vec<u8> {
         let header = header(PUT, 0, 64).u64(12, SOURCE_REQUEST).u64(20, RECEIVER_FRAGMENT).u64(28, RECEIVER_REQUEST);
         header.u64(36, offset as u64).u64(44, BUFFER).u64(52, length_bytes as u64).u32(60, R_KEY).u32(64, R_KEY).0
@@ -677,8 +705,9 @@ mod ob1 {
         header(FIN, 0, 24).u64(12, length_bytes as u64).u64(20, fragment).0
     }
 
-    /// Network byte order (flag 2): built for machines of different kinds, where a MATCH has 16 bytes and not 14.
-    pub(super) fn big_endian(kind: u8, (rank, tag, context, sequence): Identity, rest: &[u8]) -> Vec<u8> {
+    /// Network byte order (flag 2): for machines of different architectures, where a MATCH has 16
+    /// bytes instead of 14.
+    pub(super) fn big_endian(kind: u8, (rank, tag, context, sequence): Ob1Identity, rest: &[u8]) -> Vec<u8> {
         let header = header(kind, 2, 16).put(6, context.to_be_bytes()).put(8, rank.to_be_bytes());
         header.put(12, tag.to_be_bytes()).put(16, sequence.to_be_bytes()).then(rest)
     }
@@ -688,16 +717,18 @@ mod ob1 {
     }
 }
 
-/// Negative tags are those of collective operations: -12 is allreduce. Context 0 is `MPI_COMM_WORLD`; messages count from 1.
-fn ob1_identity(src: usize, number: usize) -> ob1::Identity {
+/// Negative tags are those of collective operations: -12 is allreduce. Context 0 is
+/// `MPI_COMM_WORLD`; messages count from 1.
+fn ob1_identity(src: usize, number: usize) -> ob1::Ob1Identity {
     let tag = if is_collective(number) { -12 } else { 30 + number as i32 };
     (src as u32, tag, 0, 1 + number as u16)
 }
 
-/// Shared receive queues: every message goes by SEND with Immediate, whose word is the receiver's index of the sender.
+/// Shared receive queues: every message is a SEND with Immediate, whose word is the receiver's
+/// index of the sender.
 #[test]
 fn ob1_sends_with_immediate() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 12, |job, number, pair| {
         let bytes = length(number);
         let payload = ob1::eager(ob1_identity(pair.0, number), &data(bytes));
@@ -710,10 +741,11 @@ fn ob1_sends_with_immediate() {
     job.check();
 }
 
-/// Control message 2: from P+5 on {tag u8, 3 unused, size u32, allocated u32} and a PML header with its data, again and again.
+/// Control message 2: from P+5 on {tag u8, 3 unused, size u32, allocated u32} and a PML header with
+/// its data, repeatedly.
 #[test]
 fn ob1_coalesced_sends() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 8, |job, number, pair| {
         // One message in even rounds, three in odd ones.
         let first = number / 2 * 4 + number % 2;
@@ -730,7 +762,8 @@ fn ob1_coalesced_sends() {
             let pml = ob1::pml(identity, &data(bytes));
             // Allocated in steps of 4 bytes.
             let allocated = pml.len().next_multiple_of(4);
-            let header = Header::new(12).put(0, [ob1::kind_match()]).u32(4, pml.len() as u32).u32(8, allocated as u32);
+            let header =
+                HeaderBuilder::new(12).put(0, [ob1::kind_match()]).u32(4, pml.len() as u32).u32(8, allocated as u32);
             payload.extend(header.then(&pml));
             payload.resize(payload.len() + allocated - pml.len(), 0);
             job.sent(pair, is_collective(first + part), bytes);
@@ -740,17 +773,18 @@ fn ob1_coalesced_sends() {
     job.check();
 }
 
-/// The same in the eager RDMA ring, where a footer follows: its length and 0xff.
+/// The same in the eager RDMA ring, followed by a footer: its length and 0xff.
 #[test]
 fn ob1_coalesced_messages_in_the_ring() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 8, |job, number, pair| {
         let mut payload = vec![0x20, 0, 0, 0, 2];
         for part in 0..3 {
             let bytes = 3 + 10 * part + number;
             let identity = ob1_identity(pair.0, number * 3 + part);
             let pml = ob1::pml(identity, &data(bytes));
-            let header = Header::new(12).put(0, [ob1::kind_match()]).u32(4, pml.len() as u32).u32(8, pml.len() as u32);
+            let header =
+                HeaderBuilder::new(12).put(0, [ob1::kind_match()]).u32(4, pml.len() as u32).u32(8, pml.len() as u32);
             payload.extend(header.then(&pml));
             job.sent(pair, is_collective(number * 3 + part), bytes);
         }
@@ -761,7 +795,7 @@ fn ob1_coalesced_messages_in_the_ring() {
     job.check();
 }
 
-/// RNDV with the first of the data, ACK, and the rest in fragments of 64 KiB.
+/// RNDV with the first data, ACK, and the rest in fragments of 64 KiB.
 #[test]
 fn ob1_rendezvous_with_fragments() {
     ob1_rendezvous(|job, pair, back, identity, bytes| {
@@ -771,11 +805,11 @@ fn ob1_rendezvous_with_fragments() {
         for (index, part) in whole[first..].chunks(65_536 - 36).enumerate() {
             job.send(pair, &ob1::fragment(first + index * (65_536 - 36), part));
         }
-        job.asked(false);
+        job.count_rendezvous(false);
     });
 }
 
-/// RNDV with the first of the data, PUT names the receiver's buffer, WRITE, FIN.
+/// RNDV with the first data, PUT with the receiver's buffer, WRITE, FIN.
 #[test]
 fn ob1_rendezvous_with_put() {
     ob1_rendezvous(|job, pair, back, identity, bytes| {
@@ -784,26 +818,26 @@ fn ob1_rendezvous_with_put() {
         job.send(back, &ob1::put(first, bytes - first));
         job.write(pair, BUFFER, &whole[first..]);
         job.send(pair, &ob1::finish(ob1::RECEIVER_FRAGMENT, bytes - first));
-        job.asked(true);
+        job.count_rendezvous(true);
     });
 }
 
-/// RGET names the sender's buffer, the receiver READs and says FIN.
+/// RGET with the sender's buffer, READ by the receiver, FIN.
 #[test]
 fn ob1_rendezvous_with_get() {
     ob1_rendezvous(|job, pair, back, identity, bytes| {
         job.send(pair, &ob1::get(identity, bytes));
         job.read(back, BUFFER, bytes);
         job.send(back, &ob1::finish(ob1::SOURCE_FRAGMENT, bytes));
-        job.asked(true);
+        job.count_rendezvous(true);
     });
 }
 
-type Pair = (usize, usize);
+type RankPair = (usize, usize);
 
-/// Eager messages and some that are too long for that.
-fn ob1_rendezvous(mut long: impl FnMut(&mut Job, Pair, Pair, ob1::Identity, usize)) {
-    let mut job = Job::new(&[0, 1, 2]);
+/// Eager messages, and some that are too long for eager.
+fn ob1_rendezvous(mut long: impl FnMut(&mut ConstructedJob, RankPair, RankPair, ob1::Ob1Identity, usize)) {
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 9, |job, number, pair| {
         let identity = ob1_identity(pair.0, number);
         let bytes = if number % 3 == 1 { 200_000 + number } else { length(number) };
@@ -817,16 +851,17 @@ fn ob1_rendezvous(mut long: impl FnMut(&mut Job, Pair, Pair, ob1::Identity, usiz
     job.check();
 }
 
-/// udcm: datagrams of `Q_Key` 0 with the sender's rank in `MPI_COMM_WORLD` and its four queue pairs. What is sent then is on another
-/// communicator and goes one way, unacknowledged: only CONNECT tells whose queue pairs belong together, and whose rank it is.
+/// Open MPI's `udcm`: datagrams of `Q_Key` 0 with the sender's rank in `MPI_COMM_WORLD` and its
+/// four queue pairs. The messages then are on another communicator and one-way, without
+/// acknowledgements. Only CONNECT shows which queue pairs belong together, and their ranks.
 #[test]
 fn udcm_gives_ranks_and_queue_pairs() {
-    let mut job = Job::new(&[5, 9]);
+    let mut job = ConstructedJob::new(&[5, 9]);
     let queue_pairs = |process: usize| (0..4).map(move |queue| queue_pair(process, 1 - process) + 0x10 * queue);
     for sender in [0, 1] {
-        // Type 100, context u64 @8, sender's endpoint @16, receiver's @24, {job, rank} u32 @32, index i32 (big-endian) @40, port u8 @44,
-        // {queue pair, PSN} u32 (big-endian) from @56 on.
-        let header = Header::new(56).put(0, [100]).u64(8, 0x5566_0000_5000).u64(16, 0x5566_0000_6000);
+        // Type 100, context u64 @8, sender's endpoint @16, receiver's @24, {job, rank} u32 @32,
+        // index i32 (big-endian) @40, port u8 @44, {queue pair, PSN} u32 (big-endian) from @56 on.
+        let header = HeaderBuilder::new(56).put(0, [100]).u64(8, 0x5566_0000_5000).u64(16, 0x5566_0000_6000);
         let header = header.u32(32, 19_476 << 16 | 1).u32(36, job.ranks[sender]);
         let header = header.put(40, (3 + sender as i32).to_be_bytes()).put(44, [1]);
         let entries: Vec<u8> =
@@ -835,23 +870,23 @@ fn udcm_gives_ranks_and_queue_pairs() {
         // 56 + 8 for each of four queues.
         assert_eq!(payload.len(), 88);
         let (own, other) = (0x40 + sender as u32, 0x41 - sender as u32);
-        Queue::new(lid(sender), lid(1 - sender), other).datagram(&mut job.wire, 0, own, &payload);
+        WireQueuePair::new(lid(sender), lid(1 - sender), other).datagram(&mut job.wire, 0, own, &payload);
     }
     for (index, (one, other)) in queue_pairs(0).zip(queue_pairs(1)).enumerate() {
         for (src, from, to) in [(0, one, other), (1, other, one)] {
-            // The first two queues are used by process 0, the others by process 1.
+            // Process 0 uses the first two queues, process 1 the others.
             if (index < 2) != (src == 0) {
                 continue;
             }
-            let mut queue = Queue::new(lid(src), lid(1 - src), to);
+            let mut queue = WireQueuePair::new(lid(src), lid(1 - src), to);
             queue.psn = from * 0x111;
             for number in 0..10 {
-                // Context 3: the ranks are turned round there.
+                // Context 3 has the ranks in reverse order.
                 let sequence = 1 + index % 2 * 10 + number;
                 let identity = (1 - src as u32, 30 + number as i32, 3, sequence as u16);
                 let bytes = length(number);
                 let payload = ob1::eager(identity, &data(bytes));
-                // What the receiver asked for in its CONNECT, in the order of the host.
+                // The receiver's index from its CONNECT, in host byte order.
                 queue.send_immediate(&mut job.wire, &payload, (4 - src as u32).swap_bytes());
                 job.sent((src, 1 - src), false, bytes);
             }
@@ -873,15 +908,17 @@ fn udcm_gives_ranks_and_queue_pairs() {
     assert_eq!(paired, expected);
 }
 
-/// Between machines of different byte order `ob1` writes its headers in that of the network and says so in flag 2.
+/// Between machines of different byte order, `ob1` writes its headers in network byte order and
+/// sets flag 2.
 #[test]
 fn ob1_in_network_byte_order() {
-    let mut job = Job::new(&[0, 1, 2]);
+    let mut job = ConstructedJob::new(&[0, 1, 2]);
     rounds(&mut job, 12, |job, number, pair| {
         let identity = ob1_identity(pair.0, number);
         let bytes = length(number);
         let payload = if number % 5 == 4 {
-            // Length u64 H+16, request u64 H+24, the data H+32: a synchronous send of a short message is a RNDV that holds it whole.
+            // Length u64 H+16, request u64 H+24, the data H+32: a synchronous send of a short
+            // message is a RNDV with all of its data.
             let rest = [&(bytes as u64).to_be_bytes()[..], &[0, 0, 0x55, 0x66, 0, 0, 0x10, 0], &data(bytes)].concat();
             ob1::big_endian(ob1::RNDV, identity, &rest)
         } else {

@@ -1,4 +1,5 @@
-//! Traces of the applications held against the wire: recorded ones by Score-P and eztrace, and constructed ones for what no recorded run has.
+//! Traces of applications compared with the wire: recorded traces by Score-P and eztrace, and
+//! constructed ones for cases without a recorded run.
 
 mod archives;
 mod constructed;
@@ -10,8 +11,8 @@ mod recorded;
 mod unidentified;
 mod volume;
 
-use crate::runs::Run;
-use ibscope::crosscheck::{self, Crosscheck, CrosscheckError, Options, Singles, Trace, otf2};
+use crate::runs::RecordedRun;
+use ibscope::crosscheck::{self, AppTrace, Crosscheck, CrosscheckError, CrosscheckOptions, SingleMessages, otf2};
 use ibscope::model::Profile;
 use ibscope::pipeline;
 use serde_json::{Value, json};
@@ -19,39 +20,39 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The archive of a recorded run.
-fn archive(run: &Run) -> Option<PathBuf> {
+/// The trace archive of a recorded run.
+fn archive(run: &RecordedRun) -> Option<PathBuf> {
     ["trace/traces.otf2", "trace/eztrace_log.otf2"]
         .map(|name| run.folder.join(name))
         .into_iter()
         .find(|path| path.exists())
 }
 
-fn read(path: &Path) -> Trace {
+fn read(path: &Path) -> AppTrace {
     otf2::read(path).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Compares with a profile alone.
-fn with_profile(trace: &Trace, profile: &Profile) -> Result<Crosscheck, CrosscheckError> {
-    crosscheck::crosscheck(trace, profile, &Singles::default(), None, &Options::default())
+/// Compares with a profile only.
+fn with_profile(trace: &AppTrace, profile: &Profile) -> Result<Crosscheck, CrosscheckError> {
+    crosscheck::crosscheck(trace, profile, &SingleMessages::default(), None, &CrosscheckOptions::default())
 }
 
-/// Compares with captures, of which all messages are known.
-fn with_captures(trace: &Trace, captures: &[PathBuf]) -> Crosscheck {
-    let options = pipeline::Options { bin_ns: None, ..pipeline::Options::default() };
+/// Compares with captures, which show every single message.
+fn with_captures(trace: &AppTrace, captures: &[PathBuf]) -> Crosscheck {
+    let options = pipeline::AnalysisOptions { bin_ns: None, ..pipeline::AnalysisOptions::default() };
     let with_rdma = !trace.rma.is_empty();
     let mut stream = pipeline::messages(captures, &options, with_rdma, &|_| {}).expect("messages");
-    let mut singles = Singles::new(with_rdma);
+    let mut singles = SingleMessages::new(with_rdma);
     stream.by_ref().for_each(|row| singles.add(&row.expect("row")));
     let profile = stream.profile();
-    crosscheck::crosscheck(trace, profile, &singles.sorted(), None, &Options::default()).expect("compared")
+    crosscheck::crosscheck(trace, profile, &singles.sorted(), None, &CrosscheckOptions::default()).expect("compared")
 }
 
-/// A send that a program noted itself: time, sender, receiver, tag, bytes.
-pub(crate) type Noted = (i64, u32, u32, i32, u64);
+/// A send that the program itself recorded: time, sender, receiver, tag, bytes.
+pub(crate) type NotedSend = (i64, u32, u32, i32, u64);
 
-/// Every send of a recorded run, as its program noted it.
-fn noted(run: &Run) -> Vec<Noted> {
+/// Every send of a recorded run, as the program recorded it.
+fn noted_sends(run: &RecordedRun) -> Vec<NotedSend> {
     let mut sends = Vec::new();
     for rank in run.node_of_rank().keys() {
         let text = crate::runs::decompressed(&run.folder.join(format!("sends/sends.{rank}.csv.zst")));
@@ -80,18 +81,18 @@ impl Description {
         Self { ranks: (0..ranks).map(rank).collect(), communicators: vec![world], creator: "", events: Vec::new() }
     }
 
-    /// Sends over `MPI_COMM_WORLD`, of each rank by its threads in turn.
-    pub(crate) fn sends(&mut self, sends: &[Noted]) {
+    /// Adds sends over `MPI_COMM_WORLD`; the threads of each rank send in turn.
+    pub(crate) fn sends(&mut self, sends: &[NotedSend]) {
         let threads = self.ranks[0]["threads"].as_u64().expect("threads");
         for (index, (time_ns, src, dst, tag, bytes)) in (0_u64..).zip(sends) {
             self.events.push(json!([src, index % threads, "send", time_ns, dst, 0, tag, bytes]));
         }
     }
 
-    /// Writes the archive; its anchor file.
+    /// Writes the archive; returns its anchor file.
     pub(crate) fn write(&self, folder: &Path) -> PathBuf {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/otf2/write.py");
-        // The system's own, for which Debian has the OTF2 module.
+        // The system's Python, for which Debian has the OTF2 module.
         let mut python = Command::new("/usr/bin/python3");
         let place = folder.join("archive");
         python.arg(script).arg(&place).stdin(Stdio::piped()).stderr(Stdio::piped());

@@ -1,11 +1,12 @@
-//! The commands of README.md and of the documents in docs/ run as they are written, each document in a folder of its own, and print what
-//! is shown there. `IBSCOPE_BLESS=1` writes what they print into the documents, which is to be read before it is committed.
+//! The commands of README.md and of the documents in docs/ run as written, each document in a
+//! folder of its own, and print what the document shows. `IBSCOPE_BLESS=1` writes their output into
+//! the documents; read it before you commit it.
 
 mod parse;
 mod scratch;
 
-use parse::{Part, parts};
-use scratch::Scratch;
+use parse::{DocumentPart, parts};
+use scratch::DocumentFolder;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,11 +15,11 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Runs a document from its beginning to its end.
+/// Runs a document from start to end.
 fn run(name: &str) {
     let place = root().join(name);
     let text = fs::read_to_string(&place).expect("document");
-    let scratch = Scratch::new();
+    let scratch = DocumentFolder::new();
     let (mut printed, mut wrong) = (Vec::new(), Vec::new());
     let parts = parts(&text);
     assert!(!parts.is_empty(), "{name} has no commands");
@@ -35,7 +36,7 @@ fn run(name: &str) {
     assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
 }
 
-/// A test for each document, and the list of them.
+/// Declares a test for each document, and the list of documents.
 macro_rules! documents {
     ($($test:ident $name:literal)*) => {
         $(#[test]
@@ -63,7 +64,7 @@ documents! {
     notebooks_run "notebooks/README.md"
 }
 
-/// README.md and all documents of docs/.
+/// README.md and all documents in docs/.
 fn all() -> BTreeSet<String> {
     let entries = fs::read_dir(root().join("docs")).expect("docs").map(|entry| entry.expect("entry").path());
     let documents = entries.filter(|path| path.extension().is_some_and(|ending| ending == "md"));
@@ -71,7 +72,7 @@ fn all() -> BTreeSet<String> {
     names.chain(["README.md".to_owned()]).collect()
 }
 
-/// A document that nobody has named above runs too.
+/// Documents without a test of their own run too.
 #[test]
 fn others_run() {
     for name in all().iter().filter(|name| !RUN.contains(&name.as_str())) {
@@ -81,7 +82,7 @@ fn others_run() {
     }
 }
 
-/// All files of a folder with this ending.
+/// All files in a folder with this extension.
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("folder").map(|entry| entry.expect("entry").path());
     entries
@@ -91,14 +92,14 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_not_run_names_what_covers_it() {
+fn blocks_that_do_not_run_name_the_test_that_covers_them() {
     let tests: String =
         files(&root().join("tests"), "rs").iter().map(|path| fs::read_to_string(path).expect("test")).collect();
     let makefile = fs::read_to_string(root().join("Makefile")).expect("Makefile");
     let mut seen = 0;
     for name in all().into_iter().chain(RUN.iter().map(|&name| name.to_owned())) {
         for part in parts(&fs::read_to_string(root().join(&name)).expect("document")) {
-            let Part::NotRun { line, covered_by } = part else { continue };
+            let DocumentPart::NotRun { line, covered_by } = part else { continue };
             for covering in &covered_by {
                 let exists = match covering.strip_prefix("make ") {
                     Some(target) => makefile.lines().any(|line| line.starts_with(&format!("{target}:"))),
@@ -112,9 +113,9 @@ fn what_is_not_run_names_what_covers_it() {
     assert!(seen > 0);
 }
 
-/// Places in this repository that documents link to.
+/// Local targets of links in documents exist.
 #[test]
-fn links_lead_somewhere() {
+fn link_targets_exist() {
     let more = ["CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(str::to_owned);
     for name in all().into_iter().chain(more) {
         let text = fs::read_to_string(root().join(&name)).expect("document");
@@ -126,19 +127,19 @@ fn links_lead_somewhere() {
             }
             let own = root().join(&name);
             let place = if file.is_empty() { own } else { own.with_file_name("").join(file) };
-            assert!(place.exists(), "{name}: {target} leads nowhere");
+            assert!(place.exists(), "{name}: {target} does not exist");
             if !anchor.is_empty() {
                 let other = fs::read_to_string(&place).expect("document");
                 assert!(
                     other.lines().any(|line| heading(line).is_some_and(|own| own == anchor)),
-                    "{name}: {target} leads nowhere"
+                    "{name}: {target} does not exist"
                 );
             }
         }
     }
 }
 
-/// The anchor of a heading, as viewers of Markdown make it.
+/// The anchor of a heading, as Markdown viewers make it.
 fn heading(line: &str) -> Option<String> {
     let text = line.strip_prefix('#')?.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|&c| c.is_alphanumeric() || c == ' ' || c == '-' || c == '_');
@@ -148,7 +149,7 @@ fn heading(line: &str) -> Option<String> {
 #[test]
 fn lines_fit_as_shown() {
     let own = |shown: &[&str], printed: &[&str]| {
-        parse::fits(&shown.iter().map(|&line| line.to_owned()).collect::<Vec<_>>(), printed)
+        parse::matches_output(&shown.iter().map(|&line| line.to_owned()).collect::<Vec<_>>(), printed)
     };
     assert!(own(&["a", "...", "z"], &["a", "b", "c", "z"]) && own(&["..."], &[]));
     assert!(own(&["took [..] s, [..] bytes"], &["took 3 s, 17 bytes"]));

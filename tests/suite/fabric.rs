@@ -1,10 +1,10 @@
-//! Check sums of links, pause frames, notifications of congestion, coalesced ACKs and UCX's own repeats: recorded where it was recorded, else
-//! constructed.
+//! Link checksums, pause frames, congestion notifications, coalesced ACKs and UCX's own
+//! retransmissions: recorded where possible, otherwise constructed.
 
 use crate::health::{packets, total};
-use crate::runs::{self, Run, decompressed, is_roce};
+use crate::runs::{self, RecordedRun, decompressed, is_roce};
 use crate::tools::{HEADER_BYTES, in_parallel, result, walk};
-use crate::wire::{Queue, Wire, profile};
+use crate::wire::{WireBuilder, WireQueuePair, profile};
 use ibscope::model::profile::HealthRow;
 use ibscope::model::{Health, Profile};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ fn written(folder: &Path, file: &[u8]) -> PathBuf {
     path
 }
 
-/// The health of the connections of a sender, by service.
+/// The health of a sender's connections, by service.
 fn of(found: &Profile, src: u16, service: u8) -> Health {
     let row = |row: &HealthRow| {
         let connection = &found.connections[row.connection as usize];
@@ -25,7 +25,7 @@ fn of(found: &Profile, src: u16, service: u8) -> Health {
     found.health.iter().find(row).expect("a row").health
 }
 
-/// The rows of a csv, by column.
+/// The rows of a csv by column name.
 fn csv(text: &str) -> Vec<BTreeMap<&str, &str>> {
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().expect("header").split(',').collect();
@@ -33,23 +33,24 @@ fn csv(text: &str) -> Vec<BTreeMap<&str, &str>> {
 }
 
 #[test]
-fn every_recorded_vcrc_fits() {
-    in_parallel(&runs::all(), |_, run: &Run| {
+fn every_recorded_vcrc_is_right() {
+    in_parallel(&runs::all(), |_, run: &RecordedRun| {
         let coverage = profile(&[run.sink()]).coverage;
-        // One of them has a snap length.
+        // One of the runs has a snap length.
         let whole = coverage.infiniband - coverage.truncated;
         assert!(whole > 100, "{}", run.name);
         assert_eq!((coverage.vcrc_ok, coverage.vcrc_bad), (whole, 0), "{}", run.name);
-        // RoCE has none.
+        // RoCE has no VCRC.
         let coverage = profile(&[run.node(1)]).coverage;
         assert_eq!((coverage.vcrc_ok, coverage.vcrc_bad), (0, 0), "{}", run.name);
     });
 }
 
-/// Messages of one packet and of five, 40 in all, and their ACKs; the last byte of every `nth` packet is changed.
+/// Messages of one packet and of five, 40 in all, and their ACKs; the last byte of every `nth`
+/// packet is changed.
 fn with_wrong_vcrc(nth: usize) -> (tempfile::TempDir, PathBuf, u64) {
-    let mut wire = Wire::new();
-    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    let mut wire = WireBuilder::new();
+    let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
     let long = vec![7; 20_000];
     for number in 0..40 {
         there.send(&mut wire, if number % 2 == 0 { b"request" } else { &long });
@@ -64,14 +65,14 @@ fn with_wrong_vcrc(nth: usize) -> (tempfile::TempDir, PathBuf, u64) {
 }
 
 #[test]
-fn wrong_vcrcs_are_counted_where_the_capture_keeps_them() {
+fn wrong_vcrcs_are_counted_if_the_capture_preserves_vcrcs() {
     let (_folder, path, changed) = with_wrong_vcrc(7);
     let found = profile(&[path]);
     // 20 messages of one packet, 20 of five, 40 ACKs.
     assert_eq!((found.coverage.vcrc_ok, found.coverage.vcrc_bad), (160 - changed, changed));
     assert_eq!((total(&found).0.vcrc_bad_packets, total(&found).0.icrc_bad_packets), (changed, 0));
     assert!(changed == 23 && found.notes.is_empty(), "{changed}: {:?}", found.notes);
-    // An adapter that does not keep it: nothing is said but that.
+    // An adapter that does not preserve the VCRC: the only note is about that.
     let (_folder, path, _) = with_wrong_vcrc(1);
     let found = profile(&[path]);
     assert_eq!((found.coverage.vcrc_ok, found.coverage.vcrc_bad, found.coverage.icrc_ok), (0, 0, 160));
@@ -87,13 +88,14 @@ fn pause(sender: u8, opcode: u16, fields: &[u16]) -> Vec<u8> {
     frame
 }
 
-/// Constructed: there is no recorded one.
+/// Constructed: no run has pause frames.
 #[test]
-fn pauses_are_told_by_sender_and_class() {
+fn pauses_are_counted_by_sender_and_class() {
     let mut file = decompressed(&runs::named("ompi-rc-ring2").node(1));
     let time = file[HEADER_BYTES..HEADER_BYTES + 8].to_vec();
     let frames = [
-        // Classes 3 and 4; class 3 again, for less; class 3 goes on. What stands in the fields of other classes does not count.
+        // Classes 3 and 4; class 3 again, for less; class 3 resumes. The fields of other classes do
+        // not count.
         pause(1, 0x0101, &[0b1_1000, 9, 9, 9, 0xFFFF, 100, 9, 9, 9]),
         pause(1, 0x0101, &[0b0_1000, 0, 0, 0, 1000, 0, 0, 0, 0]),
         pause(1, 0x0101, &[0b0_1000, 0, 0, 0, 0, 0, 0, 0, 0]),
@@ -128,11 +130,14 @@ fn pauses_are_told_by_sender_and_class() {
     assert!(table.contains("class 3: 2 pauses of up to 65 535 quanta, 1 resumed"), "{table}");
     // 65 535 x 512 bits at 100 Gbit/s are 335 539.2 ns.
     let table = result(&["health", "--link", "100Gb/s"], &[&path]);
-    assert!(table.contains("class 3: 2 pauses of up to 335.539 us, 1 resumed"), "{table}");
+    assert!(table.contains("class 3: 2 pauses of up to 335.539 µs, 1 resumed"), "{table}");
     let json: serde_json::Value =
         serde_json::from_str(&result(&["health", "--link", "4x EDR", "--format", "json"], &[&path])).expect("JSON");
+    let pauses = json["pauses"].as_array().expect("pauses");
+    let longest_ns =
+        &pauses.iter().find(|row| row["sender"] == "02:00:00:00:00:02 pause").expect("sender")["longest_ns"];
     // 256 x 512 / 100.
-    assert_eq!(json["pauses"]["02:00:00:00:00:02 pause"]["longest_ns"], 1311);
+    assert_eq!(*longest_ns, 1311);
     let csv = result(&["health", "--by", "pause", "--link", "100Gb/s", "--format", "csv"], &[&path]);
     assert_eq!(
         csv.lines().collect::<Vec<_>>(),
@@ -149,26 +154,27 @@ fn pauses_are_told_by_sender_and_class() {
     assert!(table.contains("65 535 quanta") && table.lines().count() == 6, "{table}");
 }
 
-/// Constructed: recorded runs have no notification.
+/// Constructed: no run has congestion notifications.
 #[test]
 fn requests_slow_down_after_a_notification() {
-    let mut wire = Wire::new();
-    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    let mut wire = WireBuilder::new();
+    let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
     let mut now_ns = 1_700_000_000_000_000_000;
-    let mut exchange = |wire: &mut Wire, count: u32, gap_ns: i64, (there, back): (&mut Queue, &mut Queue)| {
-        for _ in 0..count {
-            now_ns += gap_ns;
-            there.send(wire.at(now_ns), b"request");
-            back.ack(wire, there);
-        }
-    };
+    let mut exchange =
+        |wire: &mut WireBuilder, count: u32, gap_ns: i64, (there, back): (&mut WireQueuePair, &mut WireQueuePair)| {
+            for _ in 0..count {
+                now_ns += gap_ns;
+                there.send(wire.at(now_ns), b"request");
+                back.ack(wire, there);
+            }
+        };
     exchange(&mut wire, 40, 10_000, (&mut there, &mut back));
-    // Goes to queue pair 0x11 at 3, as its ACKs do.
+    // To queue pair 0x11 at 3, like its ACKs.
     back.notify(&mut wire);
     exchange(&mut wire, 40, 30_000, (&mut there, &mut back));
     back.notify(&mut wire);
     exchange(&mut wire, 40, 60_000, (&mut there, &mut back));
-    // Too few requests come after it.
+    // Too few requests follow.
     back.notify(&mut wire);
     exchange(&mut wire, 15, 60_000, (&mut there, &mut back));
     let found = profile(&[wire.file()]);
@@ -183,9 +189,9 @@ fn requests_slow_down_after_a_notification() {
 }
 
 #[test]
-fn acks_are_for_so_many_requests() {
-    let mut wire = Wire::new();
-    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+fn requests_per_ack_are_counted() {
+    let mut wire = WireBuilder::new();
+    let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
     for _ in 0..10 {
         for _ in 0..3 {
             there.send(&mut wire, b"request");
@@ -193,17 +199,18 @@ fn acks_are_for_so_many_requests() {
         back.ack(&mut wire, &there);
         back.send(&mut wire, b"request");
         there.ack(&mut wire, &back);
-        // Answered with data: not for ACKs.
+        // A response with data, not an ACK.
         there.read(&mut wire, 0x1000, 9, 64);
         back.read_response(&mut wire, &there, &[5; 64]);
     }
-    // Neither a refusal nor an ACK that comes again is for new requests.
+    // Neither a NAK nor a duplicate ACK acknowledges new requests.
     back.refuse(&mut wire, there.psn, 0x60);
     let path = wire.file();
     let text = result(&["health", "--format", "csv"], &[&path]);
     let ratios: Vec<&str> = csv(&text).iter().map(|row| row["requests_per_ack"]).collect();
-    assert_eq!(ratios, ["3.0", "1.0"]);
-    // Slowly, of recorded connections: SENDs and WRITEs that are not repeats, and ACKs that are no NAKs nor repeats, of both directions together.
+    assert_eq!(ratios, ["3", "1"]);
+    // A simple count on recorded connections: SENDs and WRITEs without retransmissions, and ACKs
+    // without NAKs and duplicates, of both directions together.
     for name in ["ompi-rc-ring2", "ompi-openib-ring2", "perf-send-lat", "ompi-rc-loss1-ring2"] {
         let path = runs::named(name).node(1);
         let (mut requests, mut acks) = (BTreeSet::new(), BTreeSet::new());
@@ -221,20 +228,22 @@ fn acks_are_for_so_many_requests() {
             serde_json::from_str(&result(&["health", "--format", "json"], &[&path])).expect("JSON");
         let sum = |column: &str| json["total"][column].as_u64().expect("number");
         let found = sum("request_packets") - sum("retransmitted_request_packets") - sum("data_requests");
-        // READs that start again inside an earlier one are repeats by their range, and none of these.
+        // READs that restart inside an earlier one are retransmissions by their range, and not
+        // among these.
         assert_eq!(found, requests.len() as u64, "{name}");
         let table = result(&["health"], &[&path]);
         let line = table.lines().find(|line| line.starts_with("ACKs")).expect("a line");
         let shown: u64 =
             line["ACKs".len()..].split(',').next().expect("number").replace(' ', "").parse().expect("number");
-        // An ACK with the PSN of a NAK before it counts as a repeat: at most as many as there are NAKs.
+        // An ACK with the PSN of an earlier NAK counts as a duplicate: at most as many as there are
+        // NAKs.
         let all = acks.len() as u64;
         assert!(shown <= all && all <= shown + refusals, "{name}: {shown}, {all}, {refusals}");
     }
 }
 
-/// A datagram of UCX in a RoCE frame, read by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12, DETH 8, then UCX's header: word (24 bits of endpoint, flags
-/// from bit 24), number at 4.
+/// A UCX datagram in a RoCE frame, parsed by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12, DETH 8,
+/// then UCX's header: word (24 bits of endpoint, flags from bit 24), number at 4.
 fn ucx(frame: &[u8]) -> Option<(Vec<u8>, u32, u16)> {
     let is_ucx = is_roce(frame) && frame.get(42) == Some(&0x64) && frame.get(54..58) == Some(&[0x1E, 0xE7, 0xA3, 0x30]);
     let header = frame.get(62..70).filter(|_| is_ucx)?;
@@ -244,10 +253,11 @@ fn ucx(frame: &[u8]) -> Option<(Vec<u8>, u32, u16)> {
     Some((place, word, u16::from_le_bytes([header[4], header[5]])))
 }
 
-/// Of what carries messages (bit 24). Bare ACKs have a number too, that of the next message, which they do not take: counting them as well gives the 15
-/// to 91 "repeats" that runs without any loss seem to have.
+/// Counts datagrams that carry messages (bit 24). A bare ACK has the number of the next message
+/// without taking it. Counting ACKs as well would give 15 to 91 "retransmissions" in runs without
+/// loss.
 #[test]
-fn repeats_of_ucx_over_datagrams_are_found() {
+fn retransmissions_of_ucx_datagrams_are_found() {
     let mut messages = 0;
     for run in runs::all().iter().filter(|run| run.nodes == 2) {
         let file = decompressed(&run.node(1));
@@ -261,7 +271,7 @@ fn repeats_of_ucx_over_datagrams_are_found() {
             own.by_ref().filter(|(place, _, number)| !seen.insert((place, number))).count() as u64
         };
         for paths in [vec![run.node(1)], vec![run.sink()], run.every_node()] {
-            assert_eq!(total(&profile(&paths)).0.library_repeats, count(true), "{}: {paths:?}", run.name);
+            assert_eq!(total(&profile(&paths)).0.library_retransmissions, count(true), "{}: {paths:?}", run.name);
         }
         messages += datagrams.len();
         if run.name == "ompi-ud-ring2" {
@@ -271,9 +281,9 @@ fn repeats_of_ucx_over_datagrams_are_found() {
     assert!(messages > 1000, "{messages}");
 }
 
-/// Some messages of a recorded run are sent again under new PSNs, as UCX does.
+/// Some messages of a recorded run are retransmitted under new PSNs, as UCX does.
 #[test]
-fn messages_that_ucx_sends_again_are_counted_apart() {
+fn retransmissions_by_ucx_are_counted_separately() {
     let file = decompressed(&runs::named("ompi-ud-ring2").node(1));
     let mut changed = file[..HEADER_BYTES].to_vec();
     let (mut number, mut again) = (0, 0);
@@ -284,7 +294,7 @@ fn messages_that_ucx_sends_again_are_counted_apart() {
         number += 1;
         if word >> 24 & 1 == 1 && number % 10 == 0 {
             let mut copy = record.to_vec();
-            // Record header 16; the PSN stands at 9 in the BTH. Far from all others.
+            // Record header 16; the PSN is at 9 in the BTH. The new PSN is far from all others.
             let psn = 0x40_0000u32 + again;
             copy[16 + 42 + 9..16 + 42 + 12].copy_from_slice(&psn.to_be_bytes()[1..]);
             changed.extend(copy);
@@ -295,7 +305,7 @@ fn messages_that_ucx_sends_again_are_counted_apart() {
     let path = written(folder.path(), &changed);
     let (health, repeats) = total(&profile(&[path]));
     assert!(again > 50, "{again}");
-    assert_eq!(health.library_repeats, u64::from(again));
-    // No repeats of the transport, and no loss.
-    assert_eq!((repeats.request_packets, health.lost(), health.open_psns), (0, 0, 0));
+    assert_eq!(health.library_retransmissions, u64::from(again));
+    // No retransmissions of the transport, and no loss.
+    assert_eq!((repeats.request_packets, health.lost(), health.unobserved_psns), (0, 0, 0));
 }

@@ -1,10 +1,11 @@
-//! What goes wrong around the program: disks, files that change while they are read, signals, clocks, broken profiles. `docs/faults.md` says what it
-//! does then, and names the test of each; a test holds that table against the suite.
+//! Faults around the program: full disks, files that change while they are read, signals, clocks,
+//! broken profiles. `docs/faults.md` describes the behavior and names the test of each fault; a
+//! test compares that table with the suite.
 
 mod writers;
 
 use crate::runs;
-use crate::tools::{Ran, command, ibscope, result, sample, samples_folder, walk};
+use crate::tools::{ProgramResult, command, ibscope, result, sample, samples_folder, walk};
 use ibscope::model::Profile;
 use ibscope::pipeline::{self, load};
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The library that makes one thing go wrong (`faults/fault.c`), compiled once per process.
+/// The library that injects one fault (`faults/fault.c`), compiled once per process.
 fn fault() -> &'static Path {
     static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
     let (_, library) = BUILT.get_or_init(|| {
@@ -31,15 +32,15 @@ fn fault() -> &'static Path {
     library
 }
 
-/// A capture of some MB in a folder of its own, and a place for its profile.
-struct Case {
+/// A capture of some MB in a folder of its own, and a path for its profile.
+struct FaultCase {
     folder: tempfile::TempDir,
     capture: PathBuf,
     profile: PathBuf,
     file: Vec<u8>,
 }
 
-impl Case {
+impl FaultCase {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let file = runs::decompressed(&runs::named("ompi-rc-ring2").sink());
@@ -54,7 +55,7 @@ impl Case {
         command
     }
 
-    /// The analysis while this happens after so many bytes of the capture.
+    /// Runs the analysis with this fault after `at` bytes of the capture.
     fn with(&self, fault_name: &str, at: usize) -> Output {
         let mut command = self.analyze();
         command.env("LD_PRELOAD", fault()).env("FAULT", fault_name).env("FAULT_AT", at.to_string());
@@ -65,12 +66,12 @@ impl Case {
         load(&self.profile).expect("a whole profile")
     }
 
-    /// Records that end at this offset at the latest.
+    /// Number of records that end at or before this offset.
     fn records_until(&self, offset: usize) -> u64 {
         walk(&self.file).iter().filter(|record| record.place.end <= offset).count() as u64
     }
 
-    /// What stands in the folder.
+    /// Names of the entries of the folder.
     fn names(&self) -> BTreeSet<String> {
         let entries = fs::read_dir(self.folder.path()).expect("folder");
         entries.map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned()).collect()
@@ -79,7 +80,7 @@ impl Case {
 
 const AT: usize = 3_000_000;
 
-/// The only note on the input, which must begin like this.
+/// The only note on the input, which must start with `begins`.
 fn note(profile: &Profile, begins: &str) -> String {
     let of_input = |note: &&String| note.contains("sink.pcap: ");
     let note = profile.notes.iter().find(of_input).unwrap_or_else(|| panic!("{:?}", profile.notes));
@@ -88,7 +89,7 @@ fn note(profile: &Profile, begins: &str) -> String {
     note.to_owned()
 }
 
-/// The number behind "offset".
+/// The number after "offset".
 fn offset(note: &str) -> usize {
     let (_, rest) = note.split_once("offset ").expect("an offset");
     rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("number")
@@ -96,8 +97,8 @@ fn offset(note: &str) -> usize {
 
 #[test]
 fn a_read_error_keeps_what_was_read_and_says_where() {
-    let case = Case::new();
-    let ran = Ran::from(case.with("eio", AT));
+    let case = FaultCase::new();
+    let ran = ProgramResult::from(case.with("eio", AT));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let profile = case.loaded();
     let note = note(&profile, "read_error: ");
@@ -107,9 +108,9 @@ fn a_read_error_keeps_what_was_read_and_says_where() {
 }
 
 #[test]
-fn a_file_cut_while_it_is_read_gives_the_records_before() {
-    let case = Case::new();
-    let ran = Ran::from(case.with("truncate", AT));
+fn a_file_truncated_during_the_analysis_gives_the_records_before() {
+    let case = FaultCase::new();
+    let ran = ProgramResult::from(case.with("truncate", AT));
     assert_eq!((ran.code, fs::metadata(&case.capture).expect("capture").len()), (0, AT as u64), "{}", ran.stderr);
     let profile = case.loaded();
     let note = note(&profile, "truncated_input: ");
@@ -117,19 +118,21 @@ fn a_file_cut_while_it_is_read_gives_the_records_before() {
     assert_eq!(profile.coverage.records, case.records_until(AT));
 }
 
-/// Content beyond `--max-decompressed` is as if the file ended there.
+/// The input ends at `--max-decompressed`.
 #[test]
-fn no_more_of_a_compressed_file_is_read_than_was_asked_for() {
-    let case = Case::new();
+fn max_decompressed_limits_the_bytes_that_are_read() {
+    let case = FaultCase::new();
     let cut = case.folder.path().join("cut.pcap");
     fs::write(&cut, &case.file[..AT]).expect("cut");
-    let expected =
-        pipeline::analyze(std::slice::from_ref(&cut), &pipeline::Options::default(), &|_| {}).expect("analysis");
+    let expected = pipeline::analyze(std::slice::from_ref(&cut), &pipeline::AnalysisOptions::default(), &|_| {})
+        .expect("analysis");
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&case.file).expect("compressed");
     for packed in [gzip.finish().expect("compressed"), zstd::encode_all(&case.file[..], 1).expect("compressed")] {
         fs::write(&case.capture, packed).expect("written");
-        let with = |most: &str| Ran::from(case.analyze().args(["--max-decompressed", most]).output().expect("started"));
+        let with = |most: &str| {
+            ProgramResult::from(case.analyze().args(["--max-decompressed", most]).output().expect("started"))
+        };
         let ran = with(&AT.to_string());
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let profile = case.loaded();
@@ -138,7 +141,7 @@ fn no_more_of_a_compressed_file_is_read_than_was_asked_for() {
         let ends = walk(&case.file).into_iter().map(|record| record.place.end);
         assert_eq!(Some(offset(&note)), ends.filter(|end| *end <= AT).max());
         assert_eq!((profile.coverage, &profile.connections), (expected.coverage.clone(), &expected.connections));
-        // There is no digest of half a file.
+        // A partial file has no digest.
         assert_eq!(profile.inputs[0].xxh3_128, "");
         let inspect =
             |arguments: &[&str], path: &Path| result(&[&["inspect", "--format", "csv"], arguments].concat(), &[path]);
@@ -148,14 +151,14 @@ fn no_more_of_a_compressed_file_is_read_than_was_asked_for() {
         assert_eq!(case.loaded().coverage.records, case.records_until(case.file.len()));
         let ran = with("30");
         assert_eq!(ran.code, 1);
-        assert!(ran.stderr.contains("sink.pcap: cannot be read") && ran.stderr.contains("give more"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("sink.pcap: cannot be read") && ran.stderr.contains("raise it"), "{}", ran.stderr);
     }
 }
 
 #[test]
 fn a_file_rotated_while_it_is_read_is_read_to_its_end() {
-    let case = Case::new();
-    let ran = Ran::from(case.with("rotate", AT));
+    let case = FaultCase::new();
+    let ran = ProgramResult::from(case.with("rotate", AT));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(case.names().contains("sink.pcap.1"));
     let profile = case.loaded();
@@ -166,23 +169,23 @@ fn a_file_rotated_while_it_is_read_is_read_to_its_end() {
 #[test]
 fn a_signal_leaves_a_profile_of_what_was_read() {
     for (signal, code) in [("int", 130), ("term", 143), ("hup", 129)] {
-        let case = Case::new();
-        let ran = Ran::from(case.with(signal, AT));
+        let case = FaultCase::new();
+        let ran = ProgramResult::from(case.with(signal, AT));
         assert_eq!(ran.code, code, "{}", ran.stderr);
         assert!(
-            ran.stderr.contains("ibscope: interrupted: the result is of what was read until then"),
+            ran.stderr.contains("ibscope: interrupted: the result covers only the records read so far"),
             "{}",
             ran.stderr
         );
         let profile = case.loaded();
-        let note = note(&profile, "interrupted: analysed up to offset ");
+        let note = note(&profile, "interrupted: analyzed up to offset ");
         assert!(note.contains(&format!("of the {} bytes of the file were read", case.file.len())), "{note}");
         assert!(ran.stdout.contains(&note[..40]), "{}", ran.stdout);
         let input = &profile.inputs[0];
         assert!(input.interrupted && input.xxh3_128.is_empty(), "no digest of a part");
         assert!((AT..case.file.len()).contains(&offset(&note)), "{note}");
         assert_eq!(input.coverage.records, case.records_until(offset(&note)));
-        // Other commands show it, with the note.
+        // Other commands show the profile, with the note.
         let shown = ibscope(["matrix", case.profile.to_str().expect("path")]);
         assert!(shown.code == 0 && shown.stderr.contains("interrupted: "), "{}", shown.stderr);
         assert_eq!(case.names(), ["job.ibp", "sink.pcap"].map(str::to_owned).into());
@@ -191,17 +194,17 @@ fn a_signal_leaves_a_profile_of_what_was_read() {
 
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let case = Case::new();
+    let case = FaultCase::new();
     let output = case.with("twice", AT);
     assert_eq!(output.status.signal(), Some(2));
     assert!(!case.profile.exists() && output.stdout.is_empty());
     assert_eq!(case.names(), ["sink.pcap".to_owned()].into(), "no scratch folder is left");
 }
 
-/// `nohup`, and jobs that a script starts in the background.
+/// As for `nohup`, and jobs that a script starts in the background.
 #[test]
 fn a_signal_that_was_ignored_before_stays_ignored() {
-    let case = Case::new();
+    let case = FaultCase::new();
     let place = fifo(case.folder.path());
     let analyze = case.analyze();
     let mut command = Command::new("sh");
@@ -212,7 +215,7 @@ fn a_signal_that_was_ignored_before_stays_ignored() {
     send(&child, "INT");
     pipe.write_all(&case.file).expect("written");
     drop(pipe);
-    let ran = Ran::from(child.wait_with_output().expect("ended"));
+    let ran = ProgramResult::from(child.wait_with_output().expect("ended"));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert_eq!(case.loaded().coverage.records, case.records_until(case.file.len()));
 }
@@ -224,7 +227,7 @@ fn fifo(folder: &Path) -> PathBuf {
     place
 }
 
-/// Waits until it is true.
+/// Waits until the condition is true.
 fn wait(what: &str, is_true: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_true() {
@@ -239,9 +242,9 @@ fn send(child: &Child, signal: &str) {
 
 #[test]
 fn a_signal_ends_the_wait_for_a_pipe() {
-    let case = Case::new();
+    let case = FaultCase::new();
     let place = fifo(case.folder.path());
-    let start = |case: &Case| {
+    let start = |case: &FaultCase| {
         let mut command = case.analyze();
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started")
     };
@@ -255,7 +258,7 @@ fn a_signal_ends_the_wait_for_a_pipe() {
     assert_eq!(output.status.code(), Some(130), "{stderr}");
     assert!(stderr.contains("interrupted before any InfiniBand packet was counted; nothing was written"), "{stderr}");
     assert_eq!(case.names(), ["sink.pcap".to_owned()].into());
-    // In the middle of a record, with more to come.
+    // Inside a record, with more to come.
     let child = start(&case);
     let mut pipe = File::options().write(true).open(&place).expect("the other end");
     let records = walk(&case.file);
@@ -267,20 +270,20 @@ fn a_signal_ends_the_wait_for_a_pipe() {
         characters.is_none_or(|characters| characters > part)
     };
     wait("the pipe is read", read);
-    // What was read goes on to the analysis within a moment; how much has come is what the profile says.
+    // The analysis gets the bytes within a moment; the profile shows how many arrived.
     std::thread::sleep(Duration::from_millis(200));
     send(&child, "TERM");
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(143), "{}", String::from_utf8_lossy(&output.stderr));
     let profile = case.loaded();
-    let note = note(&profile, "interrupted: analysed up to offset ");
+    let note = note(&profile, "interrupted: analyzed up to offset ");
     assert_eq!(profile.coverage.records, case.records_until(offset(&note)));
     assert!(profile.coverage.records > 0 && profile.coverage.records <= 100);
 }
 
 #[test]
 fn a_pipe_closed_by_its_writer_ends_the_capture() {
-    let case = Case::new();
+    let case = FaultCase::new();
     let place = fifo(case.folder.path());
     let child = case.analyze().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("started");
     let mut pipe = File::options().write(true).open(&place).expect("the other end");
@@ -288,7 +291,7 @@ fn a_pipe_closed_by_its_writer_ends_the_capture() {
     let cut = records[1000].place.end + 20;
     pipe.write_all(&case.file[..cut]).expect("written");
     drop(pipe);
-    let ran = Ran::from(child.wait_with_output().expect("ended"));
+    let ran = ProgramResult::from(child.wait_with_output().expect("ended"));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let profile = case.loaded();
     assert_eq!(profile.coverage.records, 1001);
@@ -296,8 +299,8 @@ fn a_pipe_closed_by_its_writer_ends_the_capture() {
 }
 
 #[test]
-fn killed_at_any_moment_a_profile_is_whole_or_absent() {
-    let case = Case::new();
+fn a_killed_analysis_leaves_a_complete_profile_or_none() {
+    let case = FaultCase::new();
     let old = sample("perftest-read-lat");
     let first = ibscope(["analyze", "-o", case.profile.to_str().expect("path"), old.to_str().expect("path")]);
     assert_eq!(first.code, 0, "{}", first.stderr);
@@ -321,7 +324,7 @@ fn killed_at_any_moment_a_profile_is_whole_or_absent() {
             let found = case.loaded();
             assert!(found == old || found.coverage.records == case.records_until(case.file.len()), "at {at}");
         } else {
-            // The one that was to be replaced is whole, beside its place.
+            // The profile to be replaced is complete under its scratch name.
             absent += 1;
             let put_aside = scratch("old").expect("the old profile");
             assert_eq!(load(&put_aside).expect("whole"), old, "at {at}");
@@ -337,8 +340,8 @@ fn killed_at_any_moment_a_profile_is_whole_or_absent() {
 }
 
 #[test]
-fn a_full_disk_leaves_no_half_profile() {
-    let case = Case::new();
+fn a_full_disk_leaves_no_partial_profile() {
+    let case = FaultCase::new();
     let disk = case.folder.path().join("disk");
     fs::create_dir(&disk).expect("folder");
     let mount = |program: &str, arguments: &[&str]| {
@@ -363,14 +366,14 @@ fn a_full_disk_leaves_no_half_profile() {
     assert!(mount("umount", &[]));
     for (ran, command) in ran {
         assert_eq!(ran.code, 1, "{command}: {}", ran.stderr);
-        for said in [text(&place), "No space left on device".to_owned(), "make room".to_owned()] {
-            assert!(ran.stderr.contains(&said), "{command}: {}", ran.stderr);
+        for wanted in [text(&place), "No space left on device".to_owned(), "make room".to_owned()] {
+            assert!(ran.stderr.contains(&wanted), "{command}: {}", ran.stderr);
         }
     }
     assert_eq!(left, 0, "something is left on the disk");
 }
 
-/// The capture with other times, in seconds, of the records from this one on.
+/// The capture with other times, in seconds, for the records from this one on.
 fn at_times(file: &[u8], from: usize, seconds: u32) -> Vec<u8> {
     let mut changed = file.to_vec();
     for record in walk(file).iter().skip(from) {
@@ -381,8 +384,8 @@ fn at_times(file: &[u8], from: usize, seconds: u32) -> Vec<u8> {
 
 #[test]
 fn clocks_that_jump_change_times_and_no_counts() {
-    let case = Case::new();
-    let plain = Ran::from(case.analyze().output().expect("started"));
+    let case = FaultCase::new();
+    let plain = ProgramResult::from(case.analyze().output().expect("started"));
     assert_eq!(plain.code, 0, "{}", plain.stderr);
     let expected = case.loaded();
     let records = walk(&case.file);
@@ -396,7 +399,7 @@ fn clocks_that_jump_change_times_and_no_counts() {
         ("ahead", at_times(&case.file, middle, end_s), false),
     ] {
         fs::write(&case.capture, &file).expect("written");
-        let ran = Ran::from(case.analyze().output().expect("started"));
+        let ran = ProgramResult::from(case.analyze().output().expect("started"));
         assert_eq!(ran.code, 0, "{name}: {}", ran.stderr);
         let profile = case.loaded();
         let sums = |profile: &Profile| {
@@ -405,9 +408,10 @@ fn clocks_that_jump_change_times_and_no_counts() {
                 .collect::<Vec<_>>()
         };
         assert_eq!(sums(&profile), sums(&expected), "{name}");
-        // Times differ from those of the record before where the file was changed, and within the second whose fractions now follow each other.
+        // Times go backwards at the changed record, and within the second in which fractions now
+        // follow each other.
         assert!(!backwards || profile.coverage.time_backwards > 0, "{name}");
-        assert!(!backwards || ran.stdout.contains("back in time"), "{name}: {}", ran.stdout);
+        assert!(!backwards || ran.stdout.contains("earlier than the record before"), "{name}: {}", ran.stdout);
         assert!(profile.timeline.len() <= ibscope::pipeline::DEFAULT_MAX_CELLS, "{name}");
         let shown = ibscope(["timeline", case.profile.to_str().expect("path"), "--format", "csv"]);
         assert_eq!(shown.code, 0, "{name}: {}", shown.stderr);
@@ -428,36 +432,36 @@ const READERS: [&[&str]; 10] = [
     &["report", "-o", "/dev/null"],
 ];
 
-fn refused(case: &Case, arguments: &[&str], expected: &[&str]) {
+fn refused(case: &FaultCase, arguments: &[&str], expected: &[&str]) {
     let place = case.profile.to_str().expect("path");
     let ran = ibscope(arguments.iter().copied().chain([place]));
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{arguments:?}: {}", ran.stderr);
-    for said in expected {
-        assert!(ran.stderr.contains(said), "{arguments:?}: {}", ran.stderr);
+    for wanted in expected {
+        assert!(ran.stderr.contains(wanted), "{arguments:?}: {}", ran.stderr);
     }
 }
 
 #[test]
-fn a_profile_of_another_version_says_who_wrote_it() {
-    let case = Case::new();
-    assert_eq!(Ran::from(case.analyze().output().expect("started")).code, 0);
+fn a_profile_of_another_version_is_rejected_with_its_writer() {
+    let case = FaultCase::new();
+    assert_eq!(ProgramResult::from(case.analyze().output().expect("started")).code, 0);
     let path = case.profile.join("profile.json");
     let text = fs::read_to_string(&path).expect("text");
     let newer =
-        text.replacen("\"version\": 3", "\"version\": 4", 1).replacen("\"ibscope\": \"", "\"ibscope\": \"9.", 1);
+        text.replacen("\"version\": 4", "\"version\": 5", 1).replacen("\"ibscope\": \"", "\"ibscope\": \"9.", 1);
     assert_ne!(newer, text);
     fs::write(&path, newer).expect("written");
     for arguments in READERS {
         let writer = format!("use the ibscope that wrote it (9.{})", env!("CARGO_PKG_VERSION"));
-        refused(&case, arguments, &["job.ibp/profile.json: profile version 4", &writer, "analyse the captures again"]);
+        refused(&case, arguments, &["job.ibp/profile.json: profile version 5", &writer, "analyze the captures again"]);
     }
 }
 
 #[test]
-fn broken_profiles_say_which_file_and_what_to_do() {
-    let case = Case::new();
+fn broken_profiles_are_rejected_with_the_file_and_advice() {
+    let case = FaultCase::new();
     let mut analyze = case.analyze();
-    assert_eq!(Ran::from(analyze.arg("--partial").output().expect("started")).code, 0);
+    assert_eq!(ProgramResult::from(analyze.arg("--partial").output().expect("started")).code, 0);
     let broken = |name: &str, bytes: Option<&[u8]>, readers: &[&[&str]], expected: &[&str]| {
         let path = case.profile.join(name);
         let good = fs::read(&path).expect("file");
@@ -468,7 +472,7 @@ fn broken_profiles_say_which_file_and_what_to_do() {
         readers.iter().for_each(|arguments| refused(&case, arguments, expected));
         fs::write(&path, good).expect("written");
     };
-    let again = "analyse the captures again";
+    let again = "analyze the captures again";
     for text in [&b""[..], b"{", b"\0\0\0\0", b"{\"format\": \"ibscope profile\"}", b"[]"] {
         broken("profile.json", Some(text), &READERS, &["job.ibp/profile.json: not a profile: ", again]);
     }
@@ -487,7 +491,7 @@ fn broken_profiles_say_which_file_and_what_to_do() {
     broken("parts.bin", Some(&parts[..parts.len() - 1]), &merge, &["job.ibp/parts.bin: damaged", again]);
     broken("parts.bin", None, &merge, &["job.ibp/parts.bin: cannot be read: No such file", again]);
     assert!(!out.exists());
-    // Unbroken again it is read.
+    // The repaired profile is readable.
     assert_eq!(ibscope(["matrix", case.profile.to_str().expect("path")]).code, 0);
 }
 
@@ -517,6 +521,6 @@ fn every_test_that_the_table_of_faults_names_exists() {
     for name in names {
         let function = name.rsplit("::").next().expect("a name");
         let found = sources.iter().any(|source| source.contains(&format!("fn {function}()")));
-        assert!(found, "docs/faults.md names the test `{name}`, which there is not");
+        assert!(found, "docs/faults.md names the test `{name}`, which does not exist");
     }
 }

@@ -1,17 +1,19 @@
-//! The table of `docs/privacy.md`, bit by bit: what `ibscope anonymize` does to every field of every header.
+//! The table of `docs/privacy.md`, bit by bit: the treatment of every field of every header by
+//! `ibscope anonymize`.
 //!
-//! Packets are put together header by header, with ones and other numbers also where the standards reserve bits, so it is known where each
-//! header stands. Every byte of a record is in one header, and every bit of a header in one row of the table.
+//! Packets are assembled header by header, so each header's position is known. Reserved bits are
+//! set as well. Every byte of a record is in one header, and every bit of a header is in one row of
+//! the table.
 
 mod packets;
 
-use crate::tools::{HEADER_BYTES, Raw, link_type, random, walk};
+use crate::tools::{HEADER_BYTES, RawRecord, link_type, random, walk};
 use crate::{anonymize, runs};
-use ibscope::anonymize::{Anonymizer, Key, Known};
+use ibscope::anonymize::{AnonymizeKey, Anonymizer, ConnectionForms};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::{CrcVerdict, crc};
-use ibscope_parsers::link::{Located, locate};
-use packets::{Maker, Packet, location, places, sum, summed, udp_sum};
+use ibscope_parsers::link::{LinkContent, locate};
+use packets::{HeaderList, PacketMaker, location, places, sum, summed, udp_sum};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
@@ -64,7 +66,7 @@ const LENGTHS: [(&str, usize); 44] = [
     ("Open MPI peer", 15),
     ("ICRC", 4),
 ];
-/// The VCRC, and what is as long as it is.
+/// The VCRC, and content of any length.
 const OTHERS: [(&str, Option<usize>); 6] = [
     ("VCRC", Some(2)),
     ("MAD data", None),
@@ -77,11 +79,11 @@ const OTHERS: [(&str, Option<usize>); 6] = [
 fn length(header: &str) -> Option<usize> {
     let fixed = LENGTHS.iter().map(|(name, bytes)| (*name, Some(*bytes)));
     let found = fixed.chain(OTHERS).find(|(name, _)| *name == header);
-    found.unwrap_or_else(|| panic!("`{header}` is no header")).1
+    found.unwrap_or_else(|| panic!("`{header}` is not a header")).1
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Becomes {
+enum Treatment {
     Kept,
     Permuted,
     Cleared,
@@ -93,11 +95,11 @@ enum Becomes {
 #[derive(Clone, Debug)]
 struct Field {
     header: String,
-    /// `None` for all of a header of any length.
+    /// `None` for the whole of a header of any length.
     bytes: Option<Range<usize>>,
     mask: Vec<u8>,
     name: String,
-    becomes: Becomes,
+    treatment: Treatment,
 }
 
 impl Field {
@@ -106,7 +108,7 @@ impl Field {
         format!("{} {bytes} {}", self.header, self.name)
     }
 
-    /// The field of a header, or the part of it that is there.
+    /// The field of a header, or its captured part.
     fn of(&self, header: &[u8]) -> Vec<u8> {
         match &self.bytes {
             None => header.to_vec(),
@@ -137,14 +139,14 @@ fn table() -> Vec<Field> {
             }
         };
         let becomes = match becomes {
-            "kept" => Becomes::Kept,
-            "permuted" => Becomes::Permuted,
-            "cleared" => Becomes::Cleared,
-            "computed" => Becomes::Computed,
-            number => Becomes::Number(number.parse().unwrap_or_else(|_| panic!("{line}: {number}"))),
+            "kept" => Treatment::Kept,
+            "permuted" => Treatment::Permuted,
+            "cleared" => Treatment::Cleared,
+            "computed" => Treatment::Computed,
+            number => Treatment::Number(number.parse().unwrap_or_else(|_| panic!("{line}: {number}"))),
         };
         assert_eq!(mask.len(), bytes.as_ref().map_or(0, Range::len), "{line}: one byte of mask for each byte");
-        Field { header: header.to_owned(), bytes, mask, name: name.to_owned(), becomes }
+        Field { header: header.to_owned(), bytes, mask, name: name.to_owned(), treatment: becomes }
     };
     let rows = section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Header"));
     rows.map(field).collect()
@@ -166,15 +168,15 @@ fn every_bit_of_every_header_is_in_one_row() {
         for row in rows {
             let range = row.bytes.clone().unwrap_or_else(|| panic!("{header}: {} has no place", row.name));
             for (at, mask) in range.zip(&row.mask) {
-                assert!(at < bytes && bits[at] & mask == 0, "{header}: byte {at} is in two rows, or behind its end");
+                assert!(at < bytes && bits[at] & mask == 0, "{header}: byte {at} is in two rows, or after its end");
                 bits[at] |= mask;
             }
         }
-        assert!(bits.iter().all(|bits| *bits == 0xFF), "{header}: {bits:02x?} are in a row");
+        assert!(bits.iter().all(|bits| *bits == 0xFF), "{header}: only {bits:02x?} are in a row");
     }
 }
 
-/// A classic file in nanoseconds with a time zone and an accuracy. The record with number n is of second n.
+/// A classic file in nanoseconds with a time zone and an accuracy. Record number n has second n.
 fn file(link_type: LinkType, records: &[(&[u8], usize)]) -> Vec<u8> {
     let mut file: Vec<u8> = [0xA1B2_3C4D, 0x0004_0002, 3600, 7, 0xFFFF, u32::from(link_type.0)]
         .iter()
@@ -189,27 +191,27 @@ fn file(link_type: LinkType, records: &[(&[u8], usize)]) -> Vec<u8> {
     file
 }
 
-/// The file that becomes of one.
+/// Anonymizes a file.
 fn anonymized(folder: &Path, file: &[u8]) -> Vec<u8> {
     let path = folder.join("fields.pcap");
     fs::write(&path, file).expect("written");
     let mut new = Vec::new();
-    let mut anonymizer = Anonymizer::new(&Key::of("fields"), Known::default());
+    let mut anonymizer = Anonymizer::new(&AnonymizeKey::of("fields"), ConnectionForms::default());
     anonymizer.file(&path, Path::new("result"), &mut new).expect("anonymized");
     new
 }
 
-/// Compares the headers of old and new records with the table, and remembers what was permuted.
+/// Compares the headers of old and new records with the table, and remembers permuted values.
 #[derive(Default)]
-struct Check {
+struct FieldCheck {
     table: BTreeMap<String, Vec<Field>>,
-    /// By header and field, what its values have become.
+    /// By header and field, the new value of each old one.
     permuted: BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>,
-    /// Rows for which a record was there that would show it if they were wrong.
+    /// Rows for which there was a record that would have shown an error.
     tried: BTreeSet<String>,
 }
 
-impl Check {
+impl FieldCheck {
     fn new() -> Self {
         let mut check = Self::default();
         for field in table() {
@@ -218,12 +220,12 @@ impl Check {
         check
     }
 
-    /// One header of a packet that was captured whole; check sums are looked at by who knows the packet.
+    /// Checks one header of a complete packet, without its checksums.
     fn header(&mut self, case: &str, header: &str, old: &[u8], new: &[u8]) {
         self.part(case, header, old, new, false);
     }
 
-    /// One header as far as it was captured. Of a truncated datagram nothing but zeros may be left.
+    /// Checks the captured part of one header. A truncated datagram must become zeros.
     fn part(&mut self, case: &str, header: &str, old: &[u8], new: &[u8], is_truncated: bool) {
         let is_management = is_truncated && (header.starts_with("CM ") || matches!(header, "MAD" | "Open MPI peer"));
         for field in &self.table[header] {
@@ -232,30 +234,30 @@ impl Check {
             let is_cleared = after.iter().all(|byte| *byte == 0);
             let why = format!("{case}: {header}, {}: {before:02x?} has become {after:02x?}", field.name);
             let id = field.id();
-            let is_telling = match field.becomes {
-                Becomes::Kept => {
+            let is_telling = match field.treatment {
+                Treatment::Kept => {
                     assert!(before == after || is_management && is_cleared, "{why}");
                     before == after && before.iter().any(|byte| *byte != 0)
                 }
-                Becomes::Cleared => {
+                Treatment::Cleared => {
                     assert!(is_cleared, "{why}");
                     before != after
                 }
-                Becomes::Number(number) => {
+                Treatment::Number(number) => {
                     assert!(after.iter().all(|byte| *byte == number), "{why}");
                     before != after
                 }
-                Becomes::Permuted if !is_there || is_management && is_cleared => {
+                Treatment::Permuted if !is_there || is_management && is_cleared => {
                     assert!(is_cleared, "{why}");
                     false
                 }
-                Becomes::Permuted => {
+                Treatment::Permuted => {
                     let known = self.permuted.entry(id.clone()).or_default();
                     let earlier = known.insert(before.clone(), after.clone());
-                    assert!(earlier.is_none_or(|earlier| earlier == after), "{why}, and something else before");
+                    assert!(earlier.is_none_or(|earlier| earlier == after), "{why}, but had another value before");
                     before != after && !is_cleared
                 }
-                Becomes::Computed => before != after,
+                Treatment::Computed => before != after,
             };
             if is_telling && !is_truncated {
                 self.tried.insert(id);
@@ -270,24 +272,24 @@ impl Check {
         }
         for field in headers.iter().flat_map(|header| &self.table[*header]) {
             let id = field.id();
-            assert!(self.tried.contains(&id), "{id}: no packet shows what becomes of it");
+            assert!(self.tried.contains(&id), "{id}: no packet covers this row");
         }
     }
 }
 
 #[test]
-fn constructed_packets_become_what_the_table_says() {
+fn constructed_packets_are_treated_as_the_table_says() {
     let folder = tempfile::tempdir().expect("folder");
-    let mut check = Check::new();
+    let mut check = FieldCheck::new();
     let mut packets = Vec::new();
     for seed in 0..3 {
-        packets.extend(Maker(random(seed)).all());
+        packets.extend(PacketMaker(random(seed)).all());
     }
     let link_types: BTreeSet<u16> = packets.iter().map(|(link_type, _)| link_type.0).collect();
     for link_type in link_types.into_iter().map(LinkType) {
-        let of_type: Vec<&Packet> = packets.iter().filter(|(own, _)| *own == link_type).map(|(_, it)| it).collect();
-        for do_fit in [true, false] {
-            let data: Vec<Vec<u8>> = of_type.iter().map(|packet| summed(link_type, packet, do_fit)).collect();
+        let of_type: Vec<&HeaderList> = packets.iter().filter(|(own, _)| *own == link_type).map(|(_, it)| it).collect();
+        for are_right in [true, false] {
+            let data: Vec<Vec<u8>> = of_type.iter().map(|packet| summed(link_type, packet, are_right)).collect();
             let old = file(link_type, &data.iter().map(|data| (&data[..], data.len())).collect::<Vec<_>>());
             let new = anonymized(folder.path(), &old);
             check.header("file", "pcap file", &old[..HEADER_BYTES], &new[..HEADER_BYTES]);
@@ -297,14 +299,14 @@ fn constructed_packets_become_what_the_table_says() {
                 let places = places(packet);
                 let names: Vec<&str> = places.iter().map(|(name, _)| *name).collect();
                 let case = format!("{link_type:?} {names:?}");
-                let head = |file: &[u8], record: &Raw| file[record.place.start..record.place.start + 16].to_vec();
+                let head = |file: &[u8], record: &RawRecord| file[record.place.start..record.place.start + 16].to_vec();
                 check.header(&case, "pcap record", &head(&old, before), &head(&new, after));
                 let (before, after) = (before.data(&old), after.data(&new));
                 assert_eq!(before.len(), after.len(), "{case}");
                 for (name, place) in &places {
                     check.header(&case, name, &before[place.clone()], &after[place.clone()]);
                 }
-                sums_fit(&case, link_type, after, &places, do_fit);
+                assert_checksums(&case, link_type, after, &places, are_right);
             }
         }
     }
@@ -312,27 +314,33 @@ fn constructed_packets_become_what_the_table_says() {
     check.end(&all);
 }
 
-/// All check sums of a whole packet fit, or none.
-fn sums_fit(case: &str, link_type: LinkType, data: &[u8], places: &[(&'static str, Range<usize>)], do_fit: bool) {
+/// Asserts that all checksums of a complete packet match, or that none does.
+fn assert_checksums(
+    case: &str,
+    link_type: LinkType,
+    data: &[u8],
+    places: &[(&'static str, Range<usize>)],
+    are_right: bool,
+) {
     let Some(location) = location(link_type, data) else { return };
-    let verdict = if do_fit { CrcVerdict::Ok } else { CrcVerdict::Bad };
+    let verdict = if are_right { CrcVerdict::Ok } else { CrcVerdict::Bad };
     assert_eq!(crc::verify_icrc(data, &location), verdict, "{case}: ICRC");
     for (name, place) in places {
         match *name {
             "VCRC" => assert_eq!(crc::verify_vcrc(data, &location), verdict, "{case}: VCRC"),
-            "IPv4" => assert_eq!(sum(&data[place.clone()]) == 0xFFFF, do_fit, "{case}: check sum of IP"),
-            "UDP" => assert_eq!(udp_sum(data, places) == 0xFFFF, do_fit, "{case}: check sum of UDP"),
+            "IPv4" => assert_eq!(sum(&data[place.clone()]) == 0xFFFF, are_right, "{case}: checksum of IP"),
+            "UDP" => assert_eq!(udp_sum(data, places) == 0xFFFF, are_right, "{case}: checksum of UDP"),
             _ => {}
         }
     }
 }
 
-/// Wherever a capture truncates a packet, nothing is left that the table clears.
+/// Wherever a capture truncates a packet, no cleared field is left.
 #[test]
 fn packets_truncated_at_any_byte_leave_nothing_more() {
     let folder = tempfile::tempdir().expect("folder");
-    let mut check = Check::new();
-    let packets = Maker(random(7)).all();
+    let mut check = FieldCheck::new();
+    let packets = PacketMaker(random(7)).all();
     let link_types: BTreeSet<u16> = packets.iter().map(|(link_type, _)| link_type.0).collect();
     for link_type in link_types.into_iter().map(LinkType) {
         let of_type: Vec<(Vec<_>, Vec<u8>)> = packets
@@ -352,7 +360,7 @@ fn packets_truncated_at_any_byte_leave_nothing_more() {
         let after = walk(&new);
         assert!(after.len() * 4 > records.len(), "{link_type:?}: {} of {}", after.len(), records.len());
         for record in &after {
-            // What could not be read is dropped; the second is the number.
+            // Unreadable records are dropped; the second of a record's time is its number.
             let (index, cut) = cuts[(record.time_ns / 1_000_000_000) as usize];
             let (places, old) = &of_type[index];
             let new = record.data(&new);
@@ -361,7 +369,8 @@ fn packets_truncated_at_any_byte_leave_nothing_more() {
                 let place = place.start..place.end.min(cut);
                 let case = format!("{link_type:?} record {index} of {cut} bytes");
                 check.part(&case, name, &old[place.clone()], &new[place.clone()], true);
-                // Sums over what is not there would be made up, and would tell of it as they were.
+                // A checksum over missing bytes would be invented, and the original one would
+                // reveal them.
                 let covers_all = matches!(*name, "ICRC" | "VCRC") && place.len() < length(name).expect("fixed");
                 assert!(!covers_all || new[place].iter().all(|byte| *byte == 0), "{case}: {name}");
             }
@@ -418,8 +427,8 @@ fn recorded(link_type: u16, data: &[u8]) -> Option<Vec<(&'static str, Range<usiz
 }
 
 #[test]
-fn recorded_packets_become_what_the_table_says() {
-    let mut check = Check::new();
+fn recorded_packets_are_treated_as_the_table_says() {
+    let mut check = FieldCheck::new();
     for name in ["perf-atomic-lat", "perf-cm-write-lat", "perf-read-lat", "perf-ud-send-lat", "ompi-ofi-ring2"] {
         let run = runs::named(name);
         for capture in [run.sink(), run.node(1)] {
@@ -428,12 +437,12 @@ fn recorded_packets_become_what_the_table_says() {
             anonymize::anonymized(std::slice::from_ref(&capture), &place, &folder.path().join("names.csv"));
             let (old, new) = (runs::decompressed(&capture), fs::read(&place).expect("result"));
             let link = link_type(&old);
-            let before: Vec<Raw> = walk(&old)
+            let before: Vec<RawRecord> = walk(&old)
                 .into_iter()
                 .filter(|record| {
                     matches!(
                         locate(LinkType(link), record.data(&old), record.original_bytes),
-                        Ok(Located::Infiniband(_))
+                        Ok(LinkContent::Infiniband(_))
                     )
                 })
                 .collect();
@@ -445,7 +454,7 @@ fn recorded_packets_become_what_the_table_says() {
                     check.header(name, header, &before[place.clone()], &after[place]);
                 }
             }
-            // Each run has a key of its own.
+            // Each run has its own key.
             check.end(&[]);
             check.permuted.clear();
         }
@@ -461,6 +470,6 @@ fn recorded_packets_become_what_the_table_says() {
         "AtomicETH 0..8 virtual address",
         "RETH 8..12 remote key",
     ] {
-        assert!(check.tried.contains(id), "{id}: no recorded packet shows what becomes of it");
+        assert!(check.tried.contains(id), "{id}: no recorded packet covers this row");
     }
 }

@@ -1,37 +1,37 @@
-//! `ibscope_parsers::frame` against pcap-parser, record by record.
+//! `ibscope_parsers::frame` compared with pcap-parser, record by record.
 
 use crate::runs;
 use crate::tools::{Blocks, as_pcapng, random, sample, samples};
-use ibscope_parsers::frame::{Framing, Item};
+use ibscope_parsers::frame::{CaptureItem, Framing};
 use pcap_parser::traits::PcapNGPacketBlock as _;
 use pcap_parser::{Block, PcapBlockOwned, PcapNGSlice, parse_pcap_frame, parse_pcap_frame_be, parse_pcap_header};
 use rayon::prelude::*;
 use std::fmt::Display;
 
-/// A record as both readers give it.
+/// A record as both readers return it.
 #[derive(Debug, PartialEq, Eq)]
-struct Found<'a> {
+struct ComparedRecord<'a> {
     time_ns: Option<i64>,
     link_type: u16,
     data: &'a [u8],
     original_bytes: u32,
 }
 
-/// Names the first record that differs.
-fn same(ours: &[Found<'_>], theirs: &[Found<'_>], case: &dyn Display) {
+/// Asserts equality, and names the first record that differs.
+fn same(ours: &[ComparedRecord<'_>], theirs: &[ComparedRecord<'_>], case: &dyn Display) {
     for (index, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
         assert_eq!(ours, theirs, "{case}: record {index}");
     }
     assert_eq!(ours.len(), theirs.len(), "{case}: records");
 }
 
-fn ours(file: &[u8]) -> Vec<Found<'_>> {
+fn ours(file: &[u8]) -> Vec<ComparedRecord<'_>> {
     let (mut framing, mut at) = Framing::detect(file).expect("a capture file");
     let mut found = Vec::new();
     while at < file.len() {
         let (item, length) = framing.next(&file[at..]).expect("a record or block");
-        if let Item::Record(record) = item {
-            found.push(Found {
+        if let CaptureItem::Record(record) = item {
+            found.push(ComparedRecord {
                 time_ns: record.time_ns,
                 link_type: record.link_type.0,
                 data: record.data,
@@ -44,14 +44,14 @@ fn ours(file: &[u8]) -> Vec<Found<'_>> {
     found
 }
 
-fn classic(file: &[u8]) -> Vec<Found<'_>> {
+fn classic(file: &[u8]) -> Vec<ComparedRecord<'_>> {
     let (mut rest, header) = parse_pcap_header(file).expect("header");
     let parse = if header.is_bigendian() { parse_pcap_frame_be } else { parse_pcap_frame };
     let unit_ns = if header.is_nanosecond_precision() { 1 } else { 1000 };
     let mut found = Vec::new();
     while !rest.is_empty() {
         let (left, record) = parse(rest).expect("record");
-        found.push(Found {
+        found.push(ComparedRecord {
             time_ns: Some(i64::from(record.ts_sec) * 1_000_000_000 + i64::from(record.ts_usec) * unit_ns),
             link_type: header.network.0 as u16,
             data: record.data,
@@ -62,9 +62,9 @@ fn classic(file: &[u8]) -> Vec<Found<'_>> {
     found
 }
 
-/// Only decimal units down to 10^-9 s, offsets that are not negative, and seconds of 32 bits: of the rest pcap-parser 0.17
-/// makes other times.
-fn sections(file: &[u8]) -> Vec<Found<'_>> {
+/// Only decimal units down to 10^-9 s, non-negative offsets, and seconds of 32 bits: pcap-parser
+/// 0.17 returns wrong times for others.
+fn sections(file: &[u8]) -> Vec<ComparedRecord<'_>> {
     let mut interfaces = Vec::new();
     let mut found = Vec::new();
     for block in PcapNGSlice::from_slice(file).expect("section header") {
@@ -80,15 +80,15 @@ fn sections(file: &[u8]) -> Vec<Found<'_>> {
                 let (link_type, offset_s, per_second) = interfaces[packet.if_id as usize];
                 let (seconds, fraction) = packet.decode_ts(offset_s, per_second);
                 let fraction_ns = u128::from(fraction) * 1_000_000_000 / u128::from(per_second);
-                // The padded data outlives the block, what `packet_data` gives does not.
-                found.push(Found {
+                // The padded data outlive the block; the result of `packet_data` does not.
+                found.push(ComparedRecord {
                     time_ns: Some(i64::from(seconds) * 1_000_000_000 + fraction_ns as i64),
                     link_type,
                     data: &packet.data[..packet.packet_data().len()],
                     original_bytes: packet.origlen,
                 });
             }
-            Block::SimplePacket(packet) => found.push(Found {
+            Block::SimplePacket(packet) => found.push(ComparedRecord {
                 time_ns: None,
                 link_type: interfaces[0].0,
                 data: &packet.data[..packet.packet_data().len()],
@@ -101,7 +101,7 @@ fn sections(file: &[u8]) -> Vec<Found<'_>> {
 }
 
 #[test]
-fn classic_files_are_cut_as_pcap_parser_cuts_them() {
+fn classic_files_are_split_like_in_pcap_parser() {
     let sinks = ["ompi-openib-bt.S-4x1", "ompi-rc-mixed-2x2", "perf-atomic-lat"].map(|name| runs::named(name).sink());
     let paths: Vec<_> = samples().into_iter().chain(sinks).collect();
     paths.par_iter().for_each(|path| {
@@ -113,7 +113,7 @@ fn classic_files_are_cut_as_pcap_parser_cuts_them() {
 }
 
 #[test]
-fn big_endian_files_are_cut_as_pcap_parser_cuts_them() {
+fn big_endian_files_are_split_like_in_pcap_parser() {
     for name in ["perftest-read-lat", "ucx-rc-ring2.node1"] {
         let little = runs::decompressed(&sample(name));
         let big = big_endian(&little);
@@ -123,21 +123,21 @@ fn big_endian_files_are_cut_as_pcap_parser_cuts_them() {
     }
 }
 
-/// The same classic file with all numbers of its framing turned round.
+/// The same classic file with all framing numbers in big-endian order.
 fn big_endian(file: &[u8]) -> Vec<u8> {
-    let mut turned = file.to_vec();
-    let mut turn = |at: usize, bytes: usize| turned[at..at + bytes].reverse();
+    let mut reversed = file.to_vec();
+    let mut reverse = |at: usize, bytes: usize| reversed[at..at + bytes].reverse();
     for (at, bytes) in [(0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4)] {
-        turn(at, bytes);
+        reverse(at, bytes);
     }
     for record in crate::tools::walk(file) {
-        (0..4).for_each(|field| turn(record.place.start + 4 * field, 4));
+        (0..4).for_each(|field| reverse(record.place.start + 4 * field, 4));
     }
-    turned
+    reversed
 }
 
 #[test]
-fn a_sample_rewritten_as_pcapng_is_the_same() {
+fn a_sample_rewritten_as_pcapng_has_the_same_records() {
     for name in ["perftest-read-lat", "ucx-rc-ring2.node1", "ucx-ud-ring2"] {
         let plain = runs::decompressed(&sample(name));
         let pcapng = as_pcapng(&plain);
@@ -148,10 +148,11 @@ fn a_sample_rewritten_as_pcapng_is_the_same() {
 }
 
 const LINK_TYPES: [u16; 5] = [1, 101, 113, 197, 247];
-/// Powers of ten for which pcap-parser's fraction, of 32 bits, is large enough.
+/// Powers of ten for which pcap-parser's 32-bit fraction is large enough.
 const UNITS: [u8; 5] = [0, 3, 6, 7, 9];
 
-/// A file of sections in either byte order, with interfaces of every unit and link type, and blocks of all kinds.
+/// A file of sections in either byte order, with interfaces of every unit and link type, and blocks
+/// of all kinds.
 fn hand_made(seed: u64) -> Vec<u8> {
     let mut random = random(seed);
     let mut file = Vec::new();
@@ -165,7 +166,7 @@ fn hand_made(seed: u64) -> Vec<u8> {
             let offset_s = if blocks.big_endian { 0 } else { (random(3) * 3600) as u64 };
             let name = [b'i', b'b', b'0', b'0', b'0'];
             let options = [(2, &name[..random(6)]), (9, &[unit][..]), (14, &offset_s.to_le_bytes())];
-            // Without if_tsresol the unit is a microsecond.
+            // Without `if_tsresol` the unit is a microsecond.
             let (options, unit) = if random(4) == 0 { (&options[..1], 6) } else { (&options[..], unit) };
             file.extend(blocks.interface(link_type, 0, options));
             units.push(unit);
@@ -175,7 +176,7 @@ fn hand_made(seed: u64) -> Vec<u8> {
             let original_bytes = (data.len() + random(3) * 100) as u32;
             match random(8) {
                 0 => file.extend(blocks.simple_packet(&data, data.len() as u32)),
-                // pcap-parser refuses an unknown block without a body.
+                // pcap-parser rejects an unknown block without a body.
                 1 => file.extend(blocks.block(0x0BAD, &[&data[..], &[0; 4]].concat())),
                 // Name resolution without records, and interface statistics without counters.
                 2 => file.extend(blocks.block(4, &[0; 4])),
@@ -193,7 +194,7 @@ fn hand_made(seed: u64) -> Vec<u8> {
 }
 
 #[test]
-fn hand_made_sections_are_cut_as_pcap_parser_cuts_them() {
+fn hand_made_sections_are_split_like_in_pcap_parser() {
     for seed in 0..500 {
         let file = hand_made(seed);
         let found = ours(&file);
@@ -203,7 +204,7 @@ fn hand_made_sections_are_cut_as_pcap_parser_cuts_them() {
 }
 
 #[test]
-fn times_that_pcap_parser_cannot_do_are_exact() {
+fn times_beyond_pcap_parser_are_exact() {
     let blocks = Blocks { big_endian: false };
     let time_ns = |options: &[(u16, &[u8])], ticks: u64| {
         let parts = [blocks.section(), blocks.interface(247, 0, options), blocks.packet(0, ticks, &[1, 2, 3], 3)];

@@ -1,16 +1,16 @@
-//! The targets of `fuzz/`, without the fuzzer: their corpora, and changes of these that are the same in every run.
+//! The targets of `fuzz/` without the fuzzer: their corpora, and reproducible mutations of these.
 
 use crate::tools::{in_parallel, random};
-use ibscope_fuzz::{TARGETS, Target};
+use ibscope_fuzz::{FuzzTarget, TARGETS};
 use std::collections::BTreeSet;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-/// What the repository keeps of all corpora at most, and of one input.
+/// Maximum of all corpora in the repository, and of one input.
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_INPUT_BYTES: u64 = 64 << 10;
-/// Targets that run the whole program, and changes of each input for these and for the others.
+/// Targets that run the whole program; mutations of each input for these and for the others.
 const SLOW: [&str; 5] = ["profile", "parts", "pipeline", "capture", "merge"];
 const CHANGES: [usize; 2] = [1, 20];
 
@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
 }
 
-/// The inputs of a target, in the order of their names.
+/// The inputs of a target, sorted by name.
 fn corpus(name: &str) -> Vec<PathBuf> {
     let place = folder().join("corpus").join(name);
     let entries = fs::read_dir(&place).unwrap_or_else(|error| panic!("{}: {error}", place.display()));
@@ -28,7 +28,7 @@ fn corpus(name: &str) -> Vec<PathBuf> {
     inputs
 }
 
-/// Some bytes of an input exchanged, removed, doubled, or put in from another one.
+/// An input with some bytes replaced, removed, duplicated, or inserted from another input.
 fn changed(bytes: &[u8], other: &[u8], mut random: impl FnMut(usize) -> usize) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..=random(4) {
@@ -50,8 +50,8 @@ fn changed(bytes: &[u8], other: &[u8], mut random: impl FnMut(usize) -> usize) -
     bytes
 }
 
-/// An input and its changes.
-fn hold((name, target): &Target, input: &Path, other: &Path) {
+/// Runs a target on an input and its mutations.
+fn run_target((name, target): &FuzzTarget, input: &Path, other: &Path) {
     let whole = fs::read(input).expect("input");
     let other = fs::read(other).expect("input");
     let changes = CHANGES[usize::from(!SLOW.contains(name))];
@@ -67,8 +67,8 @@ fn hold((name, target): &Target, input: &Path, other: &Path) {
 }
 
 #[test]
-fn every_target_holds_on_its_corpus_and_on_changes_of_it() {
-    let inputs: Vec<(Target, PathBuf, PathBuf)> = TARGETS
+fn every_target_holds_on_its_corpus_and_its_mutations() {
+    let inputs: Vec<(FuzzTarget, PathBuf, PathBuf)> = TARGETS
         .into_iter()
         .flat_map(|target| {
             let inputs = corpus(target.0);
@@ -76,12 +76,12 @@ fn every_target_holds_on_its_corpus_and_on_changes_of_it() {
             inputs.into_iter().zip(others).map(move |(input, other)| (target, input, other)).collect::<Vec<_>>()
         })
         .collect();
-    in_parallel(&inputs, |_, (target, input, other)| hold(target, input, other));
+    in_parallel(&inputs, |_, (target, input, other)| run_target(target, input, other));
 }
 
-/// A target has a corpus and a program for the fuzzer, and there are no others; corpora stay small.
+/// Every target has a corpus and a program for the fuzzer, and the reverse; corpora stay small.
 #[test]
-fn targets_corpora_and_programs_go_together() {
+fn targets_corpora_and_programs_match() {
     let names = |folder: PathBuf| -> BTreeSet<String> {
         let name = |path: PathBuf| path.file_stem().expect("name").to_string_lossy().into_owned();
         fs::read_dir(folder).expect("folder").map(|entry| name(entry.expect("entry").path())).collect()

@@ -1,11 +1,11 @@
-//! What goes wrong on a connection, and what a capture missed: against the record of the runs, a slow look at raw frames, and packets
-//! built by hand.
+//! Faults of connections, and packets that a capture missed, compared with the record of the runs,
+//! a simple computation on raw frames, and packets built by hand.
 
-use crate::runs::{self, Run, decompressed, is_roce};
+use crate::runs::{self, RecordedRun, decompressed, is_roce};
 use crate::tools::{HEADER_BYTES, in_parallel, random, result, walk};
-use crate::wire::{Queue, Wire, profile};
-use ibscope::model::profile::Repeats;
-use ibscope::model::{Health, Kind, Profile};
+use crate::wire::{WireBuilder, WireQueuePair, profile};
+use ibscope::model::profile::RetransmissionSums;
+use ibscope::model::{Health, Profile, TrafficKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -15,12 +15,12 @@ const READ_REQUEST: u8 = 0x0C;
 const ACKNOWLEDGE: u8 = 0x11;
 
 /// The sums of a profile.
-pub(crate) fn total(profile: &Profile) -> (Health, Repeats) {
+pub(crate) fn total(profile: &Profile) -> (Health, RetransmissionSums) {
     let mut health = Health::default();
-    let mut repeats = Repeats::default();
+    let mut repeats = RetransmissionSums::default();
     profile.health.iter().for_each(|row| health += row.health);
-    let data = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
-    data.for_each(|connection| repeats += connection.repeats);
+    let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
+    data.for_each(|connection| repeats += connection.retransmissions);
     (health, repeats)
 }
 
@@ -28,9 +28,10 @@ fn health(paths: &[PathBuf]) -> Health {
     total(&profile(paths)).0
 }
 
-/// A RoCE packet of a reliable connection in a file, read by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12.
+/// A RoCE packet of a reliable connection in a file, parsed by hand: Ethernet 14, IPv4 20, UDP 8,
+/// BTH 12.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet {
+pub(crate) struct HealthPacket {
     record: usize,
     time_ns: i64,
     src: [u8; 4],
@@ -38,12 +39,12 @@ pub(crate) struct Packet {
     dest_qp: u32,
     pub(crate) opcode: u8,
     pub(crate) psn: u32,
-    /// PSNs that it takes.
+    /// Number of PSNs that the packet takes.
     span: u32,
     pub(crate) syndrome: u8,
 }
 
-impl Packet {
+impl HealthPacket {
     fn is_request(&self) -> bool {
         matches!(self.opcode, 0x00..=0x0C | 0x13 | 0x14 | 0x16 | 0x17)
     }
@@ -59,7 +60,7 @@ impl Packet {
 }
 
 /// The packets of reliable connections in a RoCE capture.
-pub(crate) fn packets(file: &[u8]) -> Vec<Packet> {
+pub(crate) fn packets(file: &[u8]) -> Vec<HealthPacket> {
     let mut packets = Vec::new();
     for (record, raw) in walk(file).iter().enumerate() {
         let frame = raw.data(file);
@@ -72,7 +73,7 @@ pub(crate) fn packets(file: &[u8]) -> Vec<Packet> {
             READ_REQUEST => u32::from_be_bytes(bth[24..28].try_into().expect("RETH")).div_ceil(MTU_BYTES).max(1),
             _ => 1,
         };
-        packets.push(Packet {
+        packets.push(HealthPacket {
             record,
             time_ns: raw.time_ns,
             src: frame[26..30].try_into().expect("address"),
@@ -92,16 +93,18 @@ pub(crate) fn steps(from: u32, to: u32) -> i64 {
     i64::from((to.wrapping_sub(from) << 8).cast_signed() >> 8)
 }
 
-/// Go-back-N episodes of a capture at one port, found slowly: how many, the requests that they repeat, and the time they cost.
-fn episodes(packets: &[Packet]) -> (u64, u64, i64) {
-    let mut by_connection: BTreeMap<_, Vec<Packet>> = BTreeMap::new();
+/// A simple computation of the go-back-N episodes in a capture at one port: their number, the
+/// retransmitted requests, and the time they cost.
+fn episodes(packets: &[HealthPacket]) -> (u64, u64, i64) {
+    let mut by_connection: BTreeMap<_, Vec<HealthPacket>> = BTreeMap::new();
     for packet in packets.iter().filter(|packet| packet.is_request()) {
         by_connection.entry(packet.connection()).or_default().push(*packet);
     }
     let (mut count, mut repeated, mut cost_ns) = (0, 0, 0);
     for sent in by_connection.values() {
-        let covers = |packet: &Packet, psn: u32| (0..i64::from(packet.span)).contains(&steps(packet.psn, psn));
-        // What each packet is: not above all before it, and one that takes a PSN which was taken before.
+        let covers = |packet: &HealthPacket, psn: u32| (0..i64::from(packet.span)).contains(&steps(packet.psn, psn));
+        // Whether a packet is not above all packets before it, and whether it takes a PSN that was
+        // taken before.
         let steps_back =
             |at: usize| sent[..at].iter().any(|before| steps(sent[at].psn, before.psn) + i64::from(before.span) > 0);
         let repeats = |at: usize| sent[..at].iter().any(|before| covers(before, sent[at].psn));
@@ -135,8 +138,8 @@ fn episodes(packets: &[Packet]) -> (u64, u64, i64) {
     (count, repeated, cost_ns)
 }
 
-/// Every way to look at a run that shows all of it, with a name.
-fn ways(run: &Run) -> Vec<(&'static str, Vec<PathBuf>)> {
+/// Every set of captures of a run that shows all of it, with a name.
+fn ways(run: &RecordedRun) -> Vec<(&'static str, Vec<PathBuf>)> {
     let mut ways = vec![("sink", vec![run.sink()]), ("every node", run.every_node())];
     if run.nodes == 2 {
         ways.extend([("node 1", vec![run.node(1)]), ("node 2", vec![run.node(2)])]);
@@ -145,9 +148,9 @@ fn ways(run: &Run) -> Vec<(&'static str, Vec<PathBuf>)> {
 }
 
 #[test]
-fn health_is_that_of_the_recorded_runs_from_every_place() {
-    in_parallel(&runs::all(), |_, run: &Run| {
-        // As the record of the runs has them, by an independent count.
+fn health_matches_the_recorded_runs_at_every_observation_point() {
+    in_parallel(&runs::all(), |_, run: &RecordedRun| {
+        // From the record of the runs, counted independently.
         let (requests, restarted, responses, acks) = match run.name.as_str() {
             "ompi-rc-loss1-ring2" => (47, 16, Some(565), Some(3)),
             "perf-send-lat" => (8, 0, None, None),
@@ -166,7 +169,7 @@ fn health_is_that_of_the_recorded_runs_from_every_place() {
             assert_eq!(repeats.acknowledge_packets, acks.unwrap_or(repeats.acknowledge_packets), "{case}");
             assert_eq!((health.lost(), health.lost_at_least, health.lost_at_most), (0, 0, 0), "{case}");
             assert_eq!(
-                (health.open_psns, health.missing_in_other_inputs, health.one_sided_packets),
+                (health.unobserved_psns, health.missing_in_other_inputs, health.single_observation_packets),
                 (0, 0, 0),
                 "{case}"
             );
@@ -177,13 +180,14 @@ fn health_is_that_of_the_recorded_runs_from_every_place() {
                     (count, count, again),
                     "{case}"
                 );
-                // The ports see each packet at other times (0.1 ms apart at most on average), the sink in microseconds.
+                // The ports observe each packet at other times (at most 0.1 ms apart on average),
+                // the sink in microseconds.
                 let tolerance_ns = if place == "node 1" { 0 } else { count as i64 * 100_000 };
                 assert!(
                     (health.episode_ns.cast_signed() - cost_ns).abs() <= tolerance_ns,
                     "{case}: {health:?}, {cost_ns} ns"
                 );
-                let nak = |packet: &&Packet| packet.opcode == ACKNOWLEDGE && packet.syndrome >> 5 == 3;
+                let nak = |packet: &&HealthPacket| packet.opcode == ACKNOWLEDGE && packet.syndrome >> 5 == 3;
                 let naks: Vec<_> = packets.iter().filter(nak).collect();
                 assert_eq!(health.naks(), naks.len() as u64, "{case}");
                 assert_eq!(
@@ -199,7 +203,8 @@ fn health_is_that_of_the_recorded_runs_from_every_place() {
             if run.name == "ompi-rc-loss1-ring2" {
                 assert_eq!(health.nak_sequence, 9, "{case}");
             }
-            // Nothing but the times depends on where one looks, whether both copies are there or one.
+            // Only the times depend on the observation point, and on whether both copies or one
+            // were captured.
             let timeless = Health { episode_ns: 0, longest_episode_ns: 0, ..health };
             assert_eq!(*first.get_or_insert(timeless), timeless, "{case}");
         }
@@ -215,7 +220,7 @@ pub(crate) fn without(file: &[u8], deleted: &BTreeSet<usize>) -> Vec<u8> {
     kept
 }
 
-/// A twentieth of the RoCE packets, at random; management stays.
+/// A random twentieth of the RoCE packets; management stays.
 fn a_twentieth(file: &[u8], seed: u64) -> BTreeSet<usize> {
     let mut random = random(seed);
     let records = walk(file);
@@ -226,18 +231,19 @@ fn a_twentieth(file: &[u8], seed: u64) -> BTreeSet<usize> {
     data.map(|(record, _)| record).filter(|_| random(20) == 0).collect()
 }
 
-fn written(folder: &Path, file: &[u8]) -> PathBuf {
+pub(crate) fn written(folder: &Path, file: &[u8]) -> PathBuf {
     let path = folder.join("cut.pcap");
     std::fs::write(&path, file).expect("written");
     path
 }
 
-/// Runs of which packets are deleted: READs of many packets beside SENDs, WRITEs, two processes per node, READs alone.
+/// Runs to delete packets from: READs of many packets together with SENDs, WRITEs, two processes
+/// per node, READs only.
 const DELETED_FROM: [&str; 5] =
     ["ompi-rc-ring2", "ompi-openib-put-ring2", "ompi-rc-mixed-2x2", "perf-read-lat", "perf-atomic-lat"];
 
 #[test]
-fn what_another_input_has_is_reported_exactly() {
+fn losses_are_exact_if_another_input_has_the_packets() {
     in_parallel(&DELETED_FROM, |index, name| {
         let run = runs::named(name);
         for node in [1, 2] {
@@ -255,8 +261,8 @@ fn what_another_input_has_is_reported_exactly() {
                     paths.iter().map(|path| if *path == cut { deleted.len() as u64 } else { 0 }).collect::<Vec<_>>();
                 assert_eq!(missing, expected, "{name}, node {node}");
                 assert_eq!(health.missing_in_other_inputs, deleted.len() as u64, "{name}, node {node}");
-                // The complete one counts.
-                assert_eq!(health.lost() + health.open_psns, 0, "{name}, node {node}");
+                // The complete input counts.
+                assert_eq!(health.lost() + health.unobserved_psns, 0, "{name}, node {node}");
                 assert_eq!(repeats, total(&profile(&run.every_node())).1, "{name}, node {node}");
             }
         }
@@ -264,7 +270,7 @@ fn what_another_input_has_is_reported_exactly() {
 }
 
 #[test]
-fn deleted_packets_are_capture_loss_and_no_repeats() {
+fn deleted_packets_are_capture_loss_and_not_retransmissions() {
     in_parallel(&DELETED_FROM, |index, name| {
         let run = runs::named(name);
         for seed in 0..4 {
@@ -272,11 +278,12 @@ fn deleted_packets_are_capture_loss_and_no_repeats() {
             let deleted = a_twentieth(&file, 1000 * index as u64 + seed);
             let (mut all, mut certain) = (0, 0);
             let packets = packets(&file);
-            let gone = |packet: &Packet| deleted.contains(&packet.record);
-            let kept = |packet: &&Packet| !gone(packet);
+            let gone = |packet: &HealthPacket| deleted.contains(&packet.record);
+            let kept = |packet: &&HealthPacket| !gone(packet);
             for packet in packets.iter().filter(|packet| gone(packet)) {
-                // Packets that the network lost as well came again, and are in the file twice.
-                let again = |other: &&Packet| {
+                // Packets that the network lost as well were retransmitted, and are in the file
+                // twice.
+                let again = |other: &&HealthPacket| {
                     (other.connection(), other.opcode, other.psn) == (packet.connection(), packet.opcode, packet.psn)
                 };
                 if packets.iter().filter(again).any(|other| kept(&other)) {
@@ -286,22 +293,24 @@ fn deleted_packets_are_capture_loss_and_no_repeats() {
                     continue;
                 }
                 all += 1;
-                // Requests: between others of their connection. Responses: asked for by a request that was kept. Both: with answers to later PSNs.
-                let own =
-                    |other: &&Packet| other.connection() == packet.connection() && other.is_request() && kept(other);
-                let reverse = |other: &&Packet| (other.src, other.dst) == (packet.dst, packet.src) && kept(other);
+                // A deleted request counts between others of its connection; a deleted response if
+                // its request was kept. Both need responses to later PSNs.
+                let own = |other: &&HealthPacket| {
+                    other.connection() == packet.connection() && other.is_request() && kept(other)
+                };
+                let reverse = |other: &&HealthPacket| (other.src, other.dst) == (packet.dst, packet.src) && kept(other);
                 let (bounded, answered) = if packet.is_request() {
                     let before = packets.iter().filter(own).any(|other| steps(other.psn, packet.psn) > 0);
                     let after = packets.iter().filter(own).any(|other| steps(packet.psn, other.psn) > 0);
                     let answers = packets.iter().filter(reverse).filter(|other| !other.is_request());
                     (before && after, answers.filter(|other| steps(packet.psn, other.psn) > 0).count() > 0)
                 } else {
-                    let asks = |other: &&Packet| {
+                    let asks = |other: &&HealthPacket| {
                         reverse(other)
                             && other.is_request()
                             && (0..i64::from(other.span)).contains(&steps(other.psn, packet.psn))
                     };
-                    let later = |other: &&Packet| {
+                    let later = |other: &&HealthPacket| {
                         other.connection() == packet.connection()
                             && !other.is_request()
                             && kept(other)
@@ -317,28 +326,29 @@ fn deleted_packets_are_capture_loss_and_no_repeats() {
             assert!(all >= 8, "{case}");
             assert!(health.lost_at_least <= all && certain <= health.lost_at_most, "{case}");
             assert!(health.lost_at_least <= health.lost() && health.lost() <= health.lost_at_most, "{case}");
-            // The estimate lies near the truth: nothing is made up, and what must be seen is. Responses whose READ was deleted too are not certain.
+            // The estimate is close to the truth: no invented losses, and all provable ones.
+            // Responses whose READ was deleted too are not certain.
             assert!(health.lost() <= all && certain <= health.lost() + certain / 20, "{case}");
             let before = total(&profile(&[run.node(1)])).1;
             assert!(repeats.request_packets <= before.request_packets, "{case}");
             assert!(repeats.response_packets <= before.response_packets, "{case}");
             assert!(health.episode_packets <= before.request_packets, "{case}");
-            assert_eq!(health.missing_in_other_inputs + health.one_sided_packets, 0, "{case}");
+            assert_eq!(health.missing_in_other_inputs + health.single_observation_packets, 0, "{case}");
         }
     });
 }
 
 #[test]
-fn a_sink_that_lacks_single_copies_loses_nothing() {
+fn a_sink_with_missing_copies_has_no_loss() {
     let run = runs::named("ompi-rc-ring2");
     let file = decompressed(&run.sink());
     let mut random = random(7);
     let whole = health(&[run.sink()]);
-    // Of each pair of copies at most one: those at even records, as far as they are the first of their packet.
+    // At most one of each pair of copies: at even records, the first copy of its packet.
     let mut seen = BTreeSet::new();
     let mut deleted = BTreeSet::new();
     for (record, raw) in walk(&file).iter().enumerate() {
-        // LRH and BTH behind ERF 16; management stays.
+        // LRH and BTH after ERF 16; management stays.
         let data = raw.data(&file);
         let is_management = matches!(data[29..32], [0, 0, 0 | 1]);
         if seen.insert(data[16..36].to_vec()) && !is_management && random(20) == 0 {
@@ -348,21 +358,22 @@ fn a_sink_that_lacks_single_copies_loses_nothing() {
     assert!(deleted.len() > 20);
     let folder = tempfile::tempdir().expect("folder");
     let found = health(&[written(folder.path(), &without(&file, &deleted))]);
-    assert_eq!(found.one_sided_packets, deleted.len() as u64);
-    assert_eq!(Health { one_sided_packets: 0, ..found }, Health { late_packets: found.late_packets, ..whole });
+    assert_eq!(found.single_observation_packets, deleted.len() as u64);
+    assert_eq!(Health { single_observation_packets: 0, ..found }, Health { late_packets: found.late_packets, ..whole });
 }
 
 #[test]
-fn refusals_and_congestion_are_counted_where_they_travel() {
-    let mut wire = Wire::new();
-    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+fn naks_and_congestion_count_in_their_direction() {
+    let mut wire = WireBuilder::new();
+    let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
     for _ in 0..20 {
         there.send(&mut wire, b"request");
         back.send(&mut wire, b"request");
         there.ack(&mut wire, &back);
         back.ack(&mut wire, &there);
     }
-    // InfiniBand Architecture, table 45 and 46: NAK codes 0 to 4, 5 is reserved; RNR timers of code 1, 12 and 0 are 0.01, 0.64 and 655.36 ms.
+    // InfiniBand Architecture, tables 45 and 46: NAK codes 0 to 4, 5 is reserved; RNR timers of
+    // code 1, 12 and 0 are 0.01, 0.64 and 655.36 ms.
     for (count, syndrome) in (1..).zip(0x60..=0x65) {
         for _ in 0..count {
             back.refuse(&mut wire, there.psn, syndrome);
@@ -400,7 +411,7 @@ fn refusals_and_congestion_are_counted_where_they_travel() {
     assert_eq!((forth.fecn_packets, forth.becn_packets, answers.fecn_packets), (3, 1, 0));
     assert_eq!((notified.cnp_packets, notified.becn_packets, found.health.len()), (7, 0, 3));
     assert_eq!((forth.request_packets, forth.acknowledge_packets), (24, 21));
-    assert_eq!(total(&found).0.lost() + total(&found).0.open_psns, 0);
+    assert_eq!(total(&found).0.lost() + total(&found).0.unobserved_psns, 0);
     let table = result(&["health"], &[wire.file()]);
     for text in ["RNR NAKs", "receive buffers", "remote access error", "congestion notifications", "655.360 ms"] {
         assert!(table.contains(text), "{text}: {table}");
@@ -408,30 +419,30 @@ fn refusals_and_congestion_are_counted_where_they_travel() {
 }
 
 #[test]
-fn a_read_that_was_not_captured_is_one_packet() {
-    let mut wire = Wire::new();
-    let mut lost = Wire::new();
-    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+fn a_missing_read_request_is_one_packet() {
+    let mut wire = WireBuilder::new();
+    let mut lost = WireBuilder::new();
+    let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
     there.mtu_bytes = 1024;
     back.mtu_bytes = 1024;
-    let mut exchange = |wire: &mut Wire, request: bool, lost: &mut Wire| {
+    let mut exchange = |wire: &mut WireBuilder, request: bool, lost: &mut WireBuilder| {
         there.send(wire, b"request");
         back.ack(wire, &there);
         there.read(if request { wire } else { lost }, 0x1000, 9, 8 * 1024);
         back.read_response(wire, &there, &[5; 8 * 1024]);
     };
-    // 8 PSNs each. The first is there before anything tells the path MTU.
+    // 8 PSNs each. The first comes before any packet shows the path MTU.
     for number in 0..300 {
         exchange(&mut wire, number % 3 != 1, &mut lost);
     }
     let found = health(&[wire.file()]);
-    // One READ in three; the very last request before the end is there.
-    assert_eq!((found.lost_requests, found.lost_responses, found.open_psns), (lost.packets(), 0, 0));
+    // One READ in three; the very last request is captured.
+    assert_eq!((found.lost_requests, found.lost_responses, found.unobserved_psns), (lost.packets(), 0, 0));
     assert_eq!((found.lost_at_least, found.lost_at_most), (100, 100));
 }
 
 #[test]
-fn marks_pauses_and_damage_of_ethernet_frames() {
+fn ecn_marks_pauses_and_damage_of_ethernet_frames_are_counted() {
     let run = runs::named("ompi-rc-ring2");
     let mut file = decompressed(&run.node(1));
     let records = walk(&file);
@@ -441,7 +452,7 @@ fn marks_pauses_and_damage_of_ethernet_frames() {
             is_roce(frame) && frame[42] >> 5 == 0
         })
         .collect();
-    // TOS is no part of the ICRC; the payload is. 02 is "capable", 03 "experienced".
+    // The ICRC covers the payload, and not the TOS. 02 is "capable", 03 "experienced".
     for (index, &record) in roce.iter().enumerate() {
         let frame = records[record].place.start + 16;
         match index % 10 {

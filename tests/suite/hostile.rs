@@ -1,10 +1,10 @@
-//! Hostile input, each case once found by attacking the program.
+//! Hostile input: cases that attacks on the program found.
 
-use ibscope::analysis::By;
+use ibscope::analysis::GroupBy;
 use ibscope::analysis::matrix::{Selection, matrix};
 use ibscope::analysis::timeline::timeline;
-use ibscope::pipeline::{Options, analyze, load};
-use ibscope::render::csv;
+use ibscope::pipeline::{AnalysisLimits, AnalysisOptions, analyze, load};
+use ibscope::render::matrix::timeline_csv;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -63,9 +63,9 @@ fn enhanced(time_ns: u32, packet: &[u8]) -> Vec<u8> {
     block(6, &body)
 }
 
-struct Folder(tempfile::TempDir);
+struct HostileFolder(tempfile::TempDir);
 
-impl Folder {
+impl HostileFolder {
     fn new() -> Self {
         Self(tempfile::tempdir().expect("folder"))
     }
@@ -83,10 +83,11 @@ fn ibscope(arguments: &[&str], path: &Path) -> (Option<i32>, String) {
 }
 
 #[test]
-fn more_connections_than_cells_end() {
-    let folder = Folder::new();
+fn more_connections_than_cells_terminate() {
+    let folder = HostileFolder::new();
     let path = folder.file("many.pcap", &pcap((0..500).map(|qp| packet(4, 0, b"", 1, qp + 2))));
-    let options = Options { max_cells: 10, ..Options::default() };
+    let limits = AnalysisLimits { max_cells: 10, ..AnalysisLimits::default() };
+    let options = AnalysisOptions { limits, ..AnalysisOptions::default() };
     let profile = analyze(&[path], &options, &|_| {}).expect("analysis");
     assert_eq!(profile.connections.len(), 500);
     assert!(profile.notes.iter().any(|note| note.contains("widened")));
@@ -94,39 +95,40 @@ fn more_connections_than_cells_end() {
 
 #[test]
 fn interfaces_are_bounded() {
-    let folder = Folder::new();
+    let folder = HostileFolder::new();
     let mut file = [section(), interface(0), enhanced(1, &packet(4, 0, b"", 1, 5))].concat();
     file.extend(interface(0).repeat(70_000));
-    let profile = analyze(&[folder.file("many.pcapng", &file)], &Options::default(), &|_| {}).expect("analysis");
+    let profile =
+        analyze(&[folder.file("many.pcapng", &file)], &AnalysisOptions::default(), &|_| {}).expect("analysis");
     assert_eq!(profile.coverage.records, 1);
     let note = profile.notes.first().expect("a note");
     assert!(note.contains("corrupt_input") && note.contains("number of interfaces"), "{note}");
 }
 
 #[test]
-fn blocks_before_the_first_packet_are_let_go() {
-    let folder = Folder::new();
+fn blocks_before_the_first_packet_are_freed() {
+    let folder = HostileFolder::new();
     let mut file = [section(), interface(0)].concat();
     file.extend(block(0x0BAD, &[7; 20]).repeat(300_000));
     let offset = file.len();
     file.extend(enhanced(1, &packet(4, 0, b"", 1, 5)));
     let whole = folder.file("late.pcapng", &file);
-    assert_eq!(analyze(&[whole], &Options::default(), &|_| {}).expect("analysis").coverage.records, 1);
+    assert_eq!(analyze(&[whole], &AnalysisOptions::default(), &|_| {}).expect("analysis").coverage.records, 1);
     let cut = folder.file("cut.pcapng", &file[..offset + 30]);
-    let error = analyze(&[cut], &Options::default(), &|_| {}).expect_err("no packet").to_string();
+    let error = analyze(&[cut], &AnalysisOptions::default(), &|_| {}).expect_err("no packet").to_string();
     assert!(error.contains(&format!("ends at offset {}", offset + 30)), "{error}");
 }
 
 #[test]
-fn times_at_the_end_of_time_stay_times() {
-    let folder = Folder::new();
+fn times_at_the_limits_do_not_overflow() {
+    let folder = HostileFolder::new();
     for offset_s in [-9_223_372_037, -9_223_372_036, 9_223_372_036, i64::MAX, i64::MIN] {
         let mut file = [section(), interface(offset_s)].concat();
         (0..3).for_each(|psn| file.extend(enhanced(1000 + psn, &packet(4, psn, &[1; 16], 1, 5))));
         let path = folder.file("extreme.pcapng", &file);
-        let profile = analyze(&[path], &Options::default(), &|_| {}).expect("analysis");
+        let profile = analyze(&[path], &AnalysisOptions::default(), &|_| {}).expect("analysis");
         for bin_ns in [None, Some(70_000_000), Some(10_000_000_000)] {
-            let timeline = timeline(&profile, By::Endpoint, Selection::All, bin_ns).expect("timeline");
+            let timeline = timeline(&profile, GroupBy::Endpoint, Selection::All, bin_ns).expect("timeline");
             let packets: u64 = timeline.bins.iter().map(|bin| bin.cell.packets).sum();
             assert_eq!(packets, 3, "{offset_s} {bin_ns:?}");
             assert!(timeline.bins.iter().all(|bin| (bin.time_ns < 0) == (offset_s < 0)), "{offset_s} {bin_ns:?}");
@@ -135,24 +137,24 @@ fn times_at_the_end_of_time_stay_times() {
 }
 
 #[test]
-fn broken_congestion_notifications_add_up_alike() {
-    let folder = Folder::new();
+fn broken_congestion_notifications_add_up() {
+    let folder = HostileFolder::new();
     let path = folder.file("cnp.pcap", &pcap((0..3).map(|_| packet(0x81, 0, &[7; 20], 1, 5))));
-    let profile = analyze(&[path], &Options::default(), &|_| {}).expect("analysis");
-    let total = matrix(&profile, By::Endpoint, Selection::All).total();
-    let timeline = timeline(&profile, By::Endpoint, Selection::All, None).expect("timeline");
+    let profile = analyze(&[path], &AnalysisOptions::default(), &|_| {}).expect("analysis");
+    let total = matrix(&profile, GroupBy::Endpoint, Selection::All).total();
+    let timeline = timeline(&profile, GroupBy::Endpoint, Selection::All, None).expect("timeline");
     assert_eq!((total.packets, total.payload_bytes), (3, 0));
     assert!(timeline.bins.iter().all(|bin| bin.cell.payload_bytes == 0));
-    csv::timeline_csv(&timeline, &mut std::io::sink()).expect("csv");
+    timeline_csv(&timeline, &mut std::io::sink()).expect("csv");
 }
 
 #[test]
-fn damaged_tables_are_refused_before_they_are_read() {
-    let folder = Folder::new();
+fn damaged_tables_are_rejected_before_they_are_read() {
+    let folder = HostileFolder::new();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/perftest-read-lat.pcap.zst");
     let place = folder.0.path().join("job.ibp");
-    let profile = analyze(&[sample], &Options::default(), &|_| {}).expect("analysis");
-    ibscope::pipeline::Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
+    let profile = analyze(&[sample], &AnalysisOptions::default(), &|_| {}).expect("analysis");
+    ibscope::pipeline::ProfileWriter::create(&place, &[]).expect("place").finish(&profile).expect("written");
     for table in ["connections.parquet", "timeline.parquet", "cm.parquet"] {
         let path = place.join(table);
         let good = std::fs::read(&path).expect("table");
@@ -161,29 +163,29 @@ fn damaged_tables_are_refused_before_they_are_read() {
             bad[at] ^= 0x55;
             std::fs::write(&path, &bad).expect("write");
             let error = load(&place).expect_err("damaged").to_string();
-            assert!(error.contains(table) && error.contains("analyse the captures again"), "{error}");
+            assert!(error.contains(table) && error.contains("analyze the captures again"), "{error}");
         }
         std::fs::write(&path, good).expect("write");
     }
     assert_eq!(load(&place).expect("whole again"), profile);
 }
 
-/// What stands where a file of a profile should be may have no end, or no beginning, or be longer than the memory.
+/// A special file in place of a file of a profile may block, have no end, or exceed the memory.
 #[test]
-fn what_is_no_file_of_a_profile_is_refused_before_it_is_read() {
-    let folder = Folder::new();
+fn special_files_in_a_profile_are_rejected_before_they_are_read() {
+    let folder = HostileFolder::new();
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/perftest-read-lat.pcap.zst");
     let place = folder.0.path().join("job.ibp");
-    let profile = analyze(&[sample], &Options::default(), &|_| {}).expect("analysis");
-    ibscope::pipeline::Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
+    let profile = analyze(&[sample], &AnalysisOptions::default(), &|_| {}).expect("analysis");
+    ibscope::pipeline::ProfileWriter::create(&place, &[]).expect("place").finish(&profile).expect("written");
     let refused = |path: &Path, expected: &str| {
-        // Within 4 GB of memory, and a minute: what has no end shall not take the machine with it.
+        // With 4 GB of memory and a minute, so that an endless file does not exhaust the machine.
         let script = format!("ulimit -v 4000000; exec timeout 60 {} matrix \"$1\"", env!("CARGO_BIN_EXE_ibscope"));
         let output = Command::new("sh").args(["-c", &script, "sh"]).arg(&place).output().expect("started");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{}: {said}", path.display());
-        assert!(said.contains(&format!("{}: {expected}", path.display())), "{said}");
-        assert!(said.contains("analyse the captures again"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{}: {printed}", path.display());
+        assert!(printed.contains(&format!("{}: {expected}", path.display())), "{printed}");
+        assert!(printed.contains("analyze the captures again"), "{printed}");
     };
     for (name, too_long) in [("profile.json", "107374182400 bytes long"), ("health.parquet", "damaged")] {
         let path = place.join(name);
@@ -219,8 +221,8 @@ fn what_is_no_file_of_a_profile_is_refused_before_it_is_read() {
 
 /// The document of a profile has no digest: anyone may write one.
 #[test]
-fn counts_and_formats_of_a_foreign_profile_give_terminals_no_orders() {
-    let place = Folder::new();
+fn names_in_a_foreign_profile_contain_no_terminal_controls() {
+    let place = HostileFolder::new();
     let capture = place.file("some.pcap", &pcap([packet(4, 1, b"some", 17, 5)]));
     let profile = place.0.path().join("some.ibp");
     assert_eq!(ibscope(&["analyze", "-o", profile.to_str().unwrap()], &capture).0, Some(0));
@@ -241,17 +243,17 @@ fn counts_and_formats_of_a_foreign_profile_give_terminals_no_orders() {
     let mut all = String::new();
     for command in ["summary", "health", "matrix", "timeline"] {
         let output = Command::new(env!("CARGO_BIN_EXE_ibscope")).arg(command).arg(&profile).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&said));
-        all += &String::from_utf8(said).unwrap();
+        let printed = [output.stdout, output.stderr].concat();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&printed));
+        all += &String::from_utf8(printed).unwrap();
     }
     assert!(!all.contains(['\u{1b}', '\u{7}']), "{all:?}");
     assert!(all.contains("a \\u{1b}[2J\\u{7} bell"), "{all}");
 }
 
 #[test]
-fn tables_of_the_user_may_come_from_a_spreadsheet_or_be_nonsense() {
-    let folder = Folder::new();
+fn user_tables_from_spreadsheets_are_read_and_nonsense_is_rejected() {
+    let folder = HostileFolder::new();
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/perftest-read-lat.pcap.zst");
     let with = |option: &str, text: &str| {
         let table = folder.file("table.csv", text.as_bytes());

@@ -1,25 +1,25 @@
-//! Times of the recorded runs, against their record and an independent look at the packets.
+//! Latencies of the recorded runs, compared with their record and with an independent computation.
 
 use crate::recorded::{every_way, is_mpi, profile};
 use crate::runs;
 use crate::tools::{ibscope, in_parallel, result};
-use ibscope::analysis::By;
-use ibscope::analysis::latency::{Apart, Key, latencies};
+use ibscope::analysis::GroupBy;
+use ibscope::analysis::latency::{LatencyGrouping, LatencyKey, latencies};
 use ibscope::model::{Histogram, Profile};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// By interval, verb, sender and receiver, all sizes together; nodes by number.
+/// Histograms by interval, verb, sender and receiver, all sizes together; nodes by number.
 pub(crate) fn by_pair(profile: &Profile) -> BTreeMap<(&'static str, &'static str, u8, u8), Histogram> {
     let node = |label: &str| match label.strip_prefix("10.77.0.") {
         Some(node) => node.parse().expect("node"),
         None => label.parse::<u8>().expect("LID") - 16,
     };
-    let row = |(key, histogram): (Key, Histogram)| {
+    let row = |(key, histogram): (LatencyKey, Histogram)| {
         let (src, dst) = key.pair.expect("pair");
         ((key.interval, key.verb, node(&src.to_string()), node(&dst.to_string())), histogram)
     };
-    latencies(profile, Apart { by: Some(By::Endpoint), sizes: false }).into_iter().map(row).collect()
+    latencies(profile, LatencyGrouping { by: Some(GroupBy::Endpoint), sizes: false }).into_iter().map(row).collect()
 }
 
 fn samples(profile: &Profile, interval: &'static str, verb: &'static str) -> [u64; 2] {
@@ -27,7 +27,8 @@ fn samples(profile: &Profile, interval: &'static str, verb: &'static str) -> [u6
     [(1, 2), (2, 1)].map(|(src, dst)| found.get(&(interval, verb, src, dst)).map_or(0, Histogram::samples))
 }
 
-/// perftest says how many iterations it made: 500 ping-pongs, 500 READs, 200 atomics, 100 WRITEs with 10 SENDs to set up.
+/// perftest reports its iterations: 500 ping-pongs, 500 READs, 200 atomics, 100 WRITEs with 10
+/// SENDs for the setup.
 #[test]
 fn every_request_of_perftest_gives_one_sample() {
     type Expected<'a> = &'a [(&'static str, &'static str, [u64; 2])];
@@ -50,23 +51,22 @@ fn every_request_of_perftest_gives_one_sample() {
     });
 }
 
-/// Where nothing is acknowledged that is said, beside what there is.
+/// A note names the services without acknowledgements; the intervals that exist are shown.
 #[test]
 fn services_without_acknowledgements_are_named() {
     for (name, service) in [("perf-uc-write-lat", "2 of UC"), ("perf-ud-send-lat", "2 of UD")] {
         let ran = ibscope(["latency".as_ref(), runs::named(name).node(1).as_os_str()]);
-        let what =
-            format!("note: connections without acknowledgements ({service}) have no times from request to answer");
+        let what = format!("note: connections without acknowledgements ({service}) have no response times");
         assert!(ran.stderr.contains(&what) && !ran.stdout.contains("acknowledged"), "{name}: {}", ran.stderr);
     }
     let ran = ibscope(["latency".as_ref(), runs::named("perf-send-lat").node(1).as_os_str()]);
     assert!(!ran.stderr.contains("without acknowledgements"), "{}", ran.stderr);
 }
 
-/// The figures of runs/README.md at node1's port: request to response of `read_lat` 204 us on average and 188 us in the median, and half the median
-/// interval between SENDs of `send_lat` 423 us.
+/// The numbers of runs/README.md at the port of node 1: request to response of `read_lat` 204 us on
+/// average and 188 us in the median; half the median interval between SENDs of `send_lat` 423 us.
 #[test]
-fn the_figures_of_the_record_are_found() {
+fn the_numbers_of_the_record_are_found() {
     let near = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.05, "{found}, not {expected}");
     let read = by_pair(&profile(&[runs::named("perf-read-lat").node(1)]));
     let read = &read[&("last_response", "READ", 1, 2)];
@@ -76,7 +76,7 @@ fn the_figures_of_the_record_are_found() {
     near(send[&("interval", "SEND", 1, 2)].quantile(0.5) as f64 / 2.0, 423_000.0);
 }
 
-/// 5 ms were added to every frame that leaves a node.
+/// Every frame that leaves a node is delayed by 5 ms.
 #[test]
 fn added_delay_is_measured() {
     let [slow, fast] = ["ompi-rc-delay5ms-ring2", "ompi-rc-ring2"].map(runs::named);
@@ -91,23 +91,25 @@ fn added_delay_is_measured() {
     }
 }
 
-/// What a slow second method finds at the port of node 1.
-pub(crate) struct SlowLook {
-    /// Node that asked, when, and how long until the ACK, in nanoseconds.
-    pub(crate) answered: Vec<(u8, u64, u64)>,
-    /// Node that sent a message, and when.
+/// Latencies at the port of node 1, from a simple computation.
+pub(crate) struct ReferenceTimes {
+    /// Requesting node, time, and time to the ACK in nanoseconds.
+    pub(crate) acknowledgements: Vec<(u8, u64, u64)>,
+    /// Sending node and time of each message.
     pub(crate) sent: Vec<(u8, u64)>,
 }
 
-/// SENDs and WRITEs of one packet by RC, and the first ACK at or after the PSN of those that ask for one, in file order.
-pub(crate) fn slow_look(run: &runs::Run) -> SlowLook {
+/// SENDs and WRITEs of one packet on RC, and for those that request one, the first ACK at or after
+/// the PSN, in file order.
+pub(crate) fn reference_times(run: &runs::RecordedRun) -> ReferenceTimes {
     const SEND_ONLY: [u8; 2] = [0x04, 0x05];
     const WRITE_ONLY: u8 = 0x0A;
     let mut waiting: Vec<(u8, u32, u64)> = Vec::new();
-    let mut look = SlowLook { answered: Vec::new(), sent: Vec::new() };
+    let mut look = ReferenceTimes { acknowledgements: Vec::new(), sent: Vec::new() };
     let mut seen = std::collections::BTreeSet::new();
     for (time_ns, frame) in runs::timed_records(&run.node(1)).iter().filter(|(_, frame)| runs::is_roce(frame)) {
-        // Ethernet 14, IPv4 20, UDP 8, BTH: opcode @0, destination queue pair @5, AckReq in @8, PSN @9; AETH syndrome @12.
+        // Ethernet 14, IPv4 20, UDP 8, BTH: opcode @0, destination queue pair @5, AckReq in @8, PSN
+        // @9; AETH syndrome @12.
         let (src, bth) = (frame[29], &frame[42..]);
         let psn = u32::from_be_bytes([0, bth[9], bth[10], bth[11]]);
         let is_request = SEND_ONLY.contains(&bth[0]) || bth[0] == WRITE_ONLY;
@@ -120,7 +122,7 @@ pub(crate) fn slow_look(run: &runs::Run) -> SlowLook {
             waiting.retain(|&(asker, asked, from_ns)| {
                 let is_covered = asker != src && psn.wrapping_sub(asked) & 0xFF_FFFF < 1 << 23;
                 if is_covered {
-                    look.answered.push((asker, from_ns, time_ns - from_ns));
+                    look.acknowledgements.push((asker, from_ns, time_ns - from_ns));
                 }
                 !is_covered
             });
@@ -130,14 +132,14 @@ pub(crate) fn slow_look(run: &runs::Run) -> SlowLook {
 }
 
 #[test]
-fn samples_and_times_are_those_of_a_slow_look() {
+fn samples_and_latencies_match_a_simple_computation() {
     for (name, verb) in [("perf-send-lat", "SEND"), ("perf-write-lat", "WRITE")] {
         let run = runs::named(name);
-        let look = slow_look(&run);
+        let look = reference_times(&run);
         let found = by_pair(&profile(&[run.node(1)]));
         for (src, dst) in [(1, 2), (2, 1)] {
             let found = &found[&("acknowledged", verb, src, dst)];
-            let own = look.answered.iter().filter(|(asker, ..)| *asker == src);
+            let own = look.acknowledgements.iter().filter(|(asker, ..)| *asker == src);
             let mut slow: Vec<u64> = own.map(|(.., ns)| *ns).collect();
             slow.sort_unstable();
             assert_eq!(found.samples(), slow.len() as u64, "{name}: {src} to {dst}");
@@ -152,10 +154,11 @@ fn samples_and_times_are_those_of_a_slow_look() {
     }
 }
 
-/// At the sink each packet stands twice: what answers is measured where the requester sees it, as at the requester's port, but for the microseconds
-/// of the sink's clock; and there is a transit for each packet.
+/// At the sink every packet appears twice. Responses are measured where the requester's port
+/// observes them, as in a capture at that port, to the microseconds of the sink's clock. Each
+/// packet has a transit time.
 #[test]
-fn a_sink_shows_the_requester_s_port() {
+fn a_sink_shows_latencies_at_the_requesters_port() {
     for run in runs::all().iter().filter(|run| run.nodes == 2 && !run.name.contains("loss")) {
         let sink = by_pair(&profile(&[run.sink()]));
         for node in [1u8, 2] {
@@ -179,7 +182,7 @@ fn a_sink_shows_the_requester_s_port() {
 }
 
 #[test]
-fn every_form_says_the_same() {
+fn every_format_has_the_same_numbers() {
     let path: PathBuf = runs::named("perf-read-lat").node(1);
     let collie = result(&["latency", "--format", "collie"], &[&path]);
     let collie: BTreeMap<&str, u64> = collie
@@ -208,7 +211,7 @@ fn every_form_says_the_same() {
     let read = rows.iter().find(|row| row["interval"] == "last_response").expect("row");
     let counts = read["buckets"].as_array().expect("buckets").iter().map(|bucket| bucket[1].as_u64().expect("count"));
     assert_eq!(counts.sum::<u64>(), collie["latency_samples"]);
-    // From a profile as from the capture.
+    // The same from a profile and from the capture.
     let folder = tempfile::tempdir().expect("folder");
     let place = folder.path().join("profile.ibp");
     result(&["analyze", "-o", place.to_str().expect("path")], &[&path]);
@@ -219,7 +222,8 @@ fn every_form_says_the_same() {
     }
 }
 
-/// Whatever the table shows can be asked for alone, and is the same then; MPI messages and their phases too.
+/// Everything in the table can be selected alone and is equal then; MPI messages and their phases
+/// too.
 #[test]
 fn each_interval_can_be_shown_alone() {
     let paths = [runs::named("ompi-rc-ring2").sink()];

@@ -1,31 +1,33 @@
-//! Health per link: sums of both ends, against a look at raw frames and packets built by hand.
+//! Health per link: sums over both directions, compared with raw frames and packets built by hand.
 
 use crate::health::without;
 use crate::runs::{self, decompressed};
 use crate::tools::{in_parallel, result, walk};
-use crate::wire::{Queue, Wire};
+use crate::wire::{WireBuilder, WireQueuePair};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-type Row = BTreeMap<String, String>;
+type LinkRow = BTreeMap<String, String>;
 
 /// The csv per link, by port and direction.
-fn links(paths: &[PathBuf]) -> BTreeMap<(String, String), Row> {
+fn links(paths: &[PathBuf]) -> BTreeMap<(String, String), LinkRow> {
     let text = result(&["health", "--by", "link", "--format", "csv"], paths);
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next().expect("header").split(',').collect();
     let row = |line: &str| {
-        let row: Row = header.iter().map(|name| (*name).to_owned()).zip(line.split(',').map(str::to_owned)).collect();
+        let row: LinkRow =
+            header.iter().map(|name| (*name).to_owned()).zip(line.split(',').map(str::to_owned)).collect();
         ((row["endpoint"].clone(), row["direction"].clone()), row)
     };
     lines.map(row).collect()
 }
 
-fn number(row: &Row, column: &str) -> u64 {
+fn number(row: &LinkRow, column: &str) -> u64 {
     row[column].parse().unwrap_or_else(|_| panic!("{column}: {row:?}"))
 }
 
-/// Packets and bytes by LID and direction, from the records of a sink, where each packet stands twice.
+/// Packets and bytes by LID and direction, from the records of a sink, in which every packet
+/// appears twice.
 #[test]
 fn a_link_has_all_packets_of_its_port() {
     let names = ["ompi-rc-loss1-ring2", "scorep-ompi-rc-comm-4x1", "ompi-openib-mixed-2x2", "ompi-ud-ring2"];
@@ -55,7 +57,7 @@ fn a_link_has_all_packets_of_its_port() {
 }
 
 #[test]
-fn what_happens_to_a_packet_counts_at_both_of_its_links() {
+fn events_of_a_packet_count_at_both_of_its_links() {
     let paths = [runs::named("ompi-rc-loss1-ring2").node(1)];
     let found = links(&paths);
     let row = |end: &str, way: &str| &found[&(end.to_owned(), way.to_owned())];
@@ -68,7 +70,7 @@ fn what_happens_to_a_packet_counts_at_both_of_its_links() {
         sums[0] += number(from, "retransmitted_packets");
         sums[1] += number(from, "naks");
     }
-    // The record of the run: 47 requests, 16 READs that start again, 565 responses, 3 ACKs; 9 NAKs.
+    // The record of the run: 47 requests, 16 READs that restart, 565 responses, 3 ACKs; 9 NAKs.
     assert_eq!(sums, [47 + 16 + 565 + 3, 9]);
     let json: serde_json::Value = serde_json::from_str(&result(&["health", "--format", "json"], &paths)).expect("JSON");
     let of_json = json["links"].as_array().expect("links");
@@ -84,11 +86,12 @@ fn what_happens_to_a_packet_counts_at_both_of_its_links() {
     }
 }
 
-/// READs of eight packets; of each third one the fourth response is missing, and of each fifth one the request.
+/// READs of eight packets: every third one without its fourth response, every fifth one without its
+/// request.
 #[test]
-fn what_the_capture_lost_is_told_where_it_travelled() {
-    let mut wire = Wire::new();
-    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+fn packets_missing_in_the_capture_count_in_their_direction() {
+    let mut wire = WireBuilder::new();
+    let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
     (there.mtu_bytes, back.mtu_bytes) = (1024, 1024);
     let (mut requests, mut responses) = (BTreeSet::new(), BTreeSet::new());
     for number in 0..60 {
@@ -122,9 +125,10 @@ fn what_the_capture_lost_is_told_where_it_travelled() {
     }
 }
 
-/// At a sink of both ports a packet of which one copy is missing was missed at one of its two links: at most all of them at each, at least none.
+/// At a sink of both ports, a packet with a missing copy was missed at one of its two links: at
+/// most all of them at each link, at least none.
 #[test]
-fn single_copies_bound_what_a_link_missed() {
+fn single_copies_bound_the_packets_that_a_link_missed() {
     let file = decompressed(&runs::named("ompi-rc-ring2").sink());
     let (mut seen, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     let mut by_sender: BTreeMap<u8, u64> = BTreeMap::new();
@@ -146,7 +150,7 @@ fn single_copies_bound_what_a_link_missed() {
         assert!(single > 20);
         for (end, way) in [(sender, "from"), (receiver, "to")] {
             let row = &found[&(end.to_string(), way.to_owned())];
-            let bounds = ["one_sided_packets", "lost_packets", "lost_at_least", "lost_at_most"];
+            let bounds = ["single_observation_packets", "lost_packets", "lost_at_least", "lost_at_most"];
             assert_eq!(
                 bounds.map(|column| number(row, column)),
                 [single, single.div_ceil(2), 0, single],

@@ -1,4 +1,5 @@
-//! The program against recorded traffic, real tools and damaged files. One binary, so that polars is linked once.
+//! The program tested with recorded traffic, real tools and damaged files. One binary, so that
+//! polars is linked once.
 
 mod align;
 mod anonymize;
@@ -13,13 +14,12 @@ mod constructed;
 mod crafted;
 #[cfg(target_os = "linux")]
 mod crosscheck;
-mod cuts;
+mod damaged_inputs;
 mod documents;
 mod fabric;
 #[cfg(target_os = "linux")]
 mod faults;
 mod fields;
-mod floor;
 mod forms;
 mod framing;
 mod fuzz;
@@ -36,7 +36,6 @@ mod messages;
 mod mpi_times;
 mod nccl;
 mod notebooks;
-mod over_time;
 mod partial;
 mod phases;
 mod privacy;
@@ -48,10 +47,14 @@ mod release;
 mod runs;
 mod slurm;
 mod synthetic;
+mod theoretical_minimum;
+mod time_series;
 mod tools;
 mod trace;
+mod trust;
 mod tshark;
 mod unknown;
+mod values;
 mod watch;
 mod wire;
 mod writing;

@@ -1,9 +1,9 @@
-//! What the manifest of a run says to the analysis: names of endpoints.
+//! The manifest of a run in the analysis: names of endpoints, leaf switches and job ids.
 
 use crate::tools::{ibscope, result, sample, samples_folder};
 use std::fs;
 
-/// LIDs 17 to 20, as the sample has them. node3 answers to 18 and 19 by an LMC of 1 in the second form.
+/// LIDs 17 to 20, as in the sample. In the second form node3 has 18 and 19, by an LMC of 1.
 fn manifest(ports: &[(&str, &str, u16, u8)]) -> String {
     let port = |(index, (node, ca, lid, lmc)): (usize, &(&str, &str, u16, u8))| {
         format!(
@@ -12,7 +12,7 @@ fn manifest(ports: &[(&str, &str, u16, u8)]) -> String {
         )
     };
     let ports: Vec<String> = ports.iter().enumerate().map(port).collect();
-    // One as a sink: its own traffic has a name too.
+    // The last port is a sink: its own traffic has a name too.
     let (sink, compute) = ports.split_last().expect("ports");
     format!(r#"{{"version": 1, "job_id": 17, "ports": [{}], "sinks": [{sink}]}}"#, compute.join(","))
 }
@@ -45,17 +45,17 @@ fn a_manifest_names_endpoints() {
     assert!(expected.contains("node4"), "{expected}");
     assert_eq!(shown(&four, &[]), expected);
 
-    // The four LIDs are those of three ports, two of which are one node's.
+    // The four LIDs belong to three ports, two of them on one node.
     let three = [("node2", "mlx5_0", 18, 1), ("node1", "mlx5_0", 17, 0), ("node1", "mlx5_1", 20, 0)];
     let names = "17,node1/mlx5_0:1\n18,node2\n19,node2\n20,node1/mlx5_1:1\n";
     assert_eq!(shown(&three, &[]), by_hosts(names));
 
-    // What the user says himself goes first, endpoint by endpoint.
+    // The user's names take precedence, endpoint by endpoint.
     let own = hosts("18,gateway\n");
     let mixed = shown(&four, &["--hosts", own.to_str().expect("path")]);
     assert_eq!(mixed, by_hosts("17,node1\n18,gateway\n19,node3\n20,node4\n"));
 
-    // Names are kept in a profile, and given to one that has none.
+    // A profile stores the names, and takes them if it has none.
     let profile = folder.path().join("job.ibp");
     let profile = profile.to_str().expect("path");
     result(&["analyze", "-o", profile, "--manifest", place], &capture);
@@ -78,10 +78,10 @@ fn a_job_on_the_ports_of_a_run_has_its_id() {
     };
     let all = [("a", "", 17, 0), ("b", "", 18, 0), ("c", "", 19, 0), ("d", "", 20, 0), ("sink", "", 30, 0)];
     assert!(shown(&all).starts_with("job 1 (Slurm 17): "), "{}", shown(&all));
-    // A job that runs on ports beyond those of the run is another one.
+    // A job on ports beyond those of the run is another one.
     assert!(!shown(&all[..4]).contains("Slurm"), "{}", shown(&all[..4]));
 
-    // The id is kept, and a merge finds it in the profiles.
+    // The profile stores the id, and a merge finds it.
     fs::write(&path, manifest(&all)).expect("manifest");
     let profile = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
     result(&["analyze", "--partial", "-o", &profile("a.ibp"), "--manifest", place], &capture);
@@ -93,12 +93,12 @@ fn a_job_on_the_ports_of_a_run_has_its_id() {
 }
 
 #[test]
-fn a_manifest_that_contradicts_itself_is_refused() {
+fn a_contradictory_manifest_is_rejected() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("manifest.json");
     fs::write(&path, manifest(&[("node1", "mlx5_0", 17, 2), ("node2", "mlx5_0", 18, 0)])).expect("manifest");
     let capture = sample("openib-mixed-4x1");
     let ran = ibscope(["matrix".as_ref(), "--manifest".as_ref(), path.as_os_str(), capture.as_os_str()]);
-    let what = "manifest.json: LID 18 belongs to node1 and to node2; take one of the ports out";
+    let what = "manifest.json: LID 18 belongs to node1 and to node2; remove one of the two ports from the manifest";
     assert!(ran.code == 1 && ran.stderr.contains(what), "{}: {}", ran.code, ran.stderr);
 }

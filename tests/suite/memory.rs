@@ -1,7 +1,7 @@
-//! Peak memory is bounded by the work under way, the number of connections and the cells of the timeline, not by the size
-//! of the capture.
+//! Peak memory is bounded by the batches in flight, the number of connections and the cells of the
+//! timeline, and not by the size of the capture.
 
-use ibscope_samples::Totals;
+use ibscope_samples::SampleTotals;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -10,27 +10,31 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 pub(crate) const MIB: u64 = 1 << 20;
-/// What any of the runs below may need.
+/// Maximum for each of the runs below.
 pub(crate) const MOST_BYTES: u64 = 300 * MIB;
-/// What a capture of fifteen times the size may need more. Keeping 64 bytes of each of its packets would need 127 MiB.
+/// Maximum of additional memory for a capture of fifteen times the size. 64 bytes for each of its
+/// packets would need 127 MiB.
 const MORE_BYTES: u64 = 64 * MIB;
 
-/// The batches under way grow with the threads, so their number must not depend on the machine.
+/// The batches in flight grow with the threads, so their number must not depend on the machine.
 pub(crate) const ANALYZE: &[&str] = &["analyze", "--threads", "2"];
-/// What a directed connection of a few packets may need: all that can be said of it, or its packets alone.
+/// Maximum per directed connection of a few packets: with all analyses, or packets only.
 const MOST_OF_CONNECTION_BYTES: [(&[&str], u64); 2] = [(ANALYZE, 1920), (MATRIX, 768)];
-/// The timeline grows with the time captured, up to its bound of cells. In one bin it does not, and what is left must
-/// not grow either.
+/// The timeline grows with the captured time, up to its bound of cells. With one bin it does not,
+/// and the rest must not grow either.
 const ANALYZE_ONE_BIN: &[&str] = &["analyze", "--threads", "2", "--bin", "1h"];
 pub(crate) const MATRIX: &[&str] = &["matrix", "--no-mpi", "--format", "csv", "--threads", "2"];
 
 /// A mirror sink's capture of 64 LIDs in ibdump's layout.
-pub(crate) fn generate(path: &Path, bytes: u64) -> Totals {
-    generate_of(path, &ibscope_samples::Options { bytes, lids: 64, mirror: 2, ..ibscope_samples::Options::default() })
+pub(crate) fn generate(path: &Path, bytes: u64) -> SampleTotals {
+    generate_of(
+        path,
+        &ibscope_samples::SampleOptions { bytes, lids: 64, mirror: 2, ..ibscope_samples::SampleOptions::default() },
+    )
 }
 
-/// A capture, written to disk packet by packet.
-pub(crate) fn generate_of(path: &Path, options: &ibscope_samples::Options) -> Totals {
+/// Writes a capture to disk packet by packet.
+pub(crate) fn generate_of(path: &Path, options: &ibscope_samples::SampleOptions) -> SampleTotals {
     let mut out = BufWriter::new(File::create(path).expect("create"));
     let totals = ibscope_samples::generate(options, &mut out).expect("generate");
     out.flush().expect("write");
@@ -38,13 +42,13 @@ pub(crate) fn generate_of(path: &Path, options: &ibscope_samples::Options) -> To
     totals
 }
 
-/// Runs the program; its peak resident memory in bytes, and what it printed.
+/// Runs the program; returns its peak resident memory in bytes, and its output.
 pub(crate) fn run(arguments: &[&str], capture: &Path) -> (u64, String) {
     let output = capture.with_extension("output");
     let mut child = Command::new(env!("CARGO_BIN_EXE_ibscope"))
         .args(arguments)
         .arg(capture)
-        // What is freed goes back at once: the peak is what is held, not what the allocator keeps.
+        // Freed memory returns to the system at once, so the peak is the memory in use.
         .env("MIMALLOC_PURGE_DELAY", "0")
         .stdin(Stdio::null())
         .stdout(File::create(&output).expect("create"))
@@ -52,12 +56,13 @@ pub(crate) fn run(arguments: &[&str], capture: &Path) -> (u64, String) {
         .expect("spawn");
     let peak_bytes = watch(&mut child);
     assert!(child.wait().expect("wait").success(), "{arguments:?}");
-    // A program that was not seen at work says nothing.
+    // A smaller peak means that the program was not sampled while it ran.
     assert!(peak_bytes > MIB, "{arguments:?}: peak {peak_bytes} bytes");
     (peak_bytes, std::fs::read_to_string(output).expect("output"))
 }
 
-/// Compares a capture with an archive of another run; its peak resident memory in bytes, and the comparison.
+/// Compares a capture with an archive of another run; returns the peak resident memory in bytes and
+/// the comparison.
 pub(crate) fn crosscheck(capture: &Path, archive: &Path) -> (u64, Value) {
     let output = archive.with_extension("output");
     let mut child = Command::new(env!("CARGO_BIN_EXE_ibscope"))
@@ -71,17 +76,17 @@ pub(crate) fn crosscheck(capture: &Path, archive: &Path) -> (u64, Value) {
         .expect("spawn");
     let peak_bytes = watch(&mut child);
     assert_eq!(child.wait().expect("wait").code(), Some(4), "it differs");
-    let mut json: Value = serde_json::from_reader(File::open(output).expect("output")).expect("json");
-    (peak_bytes, json["crosscheck"].take())
+    let json: Value = serde_json::from_reader(File::open(output).expect("output")).expect("json");
+    (peak_bytes, json)
 }
 
-/// Peak resident memory until the program ends. The system keeps the high-water mark, so what is missed between two
-/// looks is the growth of the last millisecond.
+/// Peak resident memory until the program ends. The system keeps the high-water mark, so sampling
+/// misses only the growth of the last millisecond.
 pub(crate) fn watch(child: &mut Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let mut peak_bytes = 0;
     while child.try_wait().expect("wait").is_none() {
-        // The line is missing once the program has ended and has not yet been waited for.
+        // The line disappears when the program has ended and its status is not collected yet.
         let seen_bytes = std::fs::read_to_string(&status).ok().and_then(|text| high_water(&text));
         peak_bytes = peak_bytes.max(seen_bytes.unwrap_or(0));
         std::thread::sleep(Duration::from_millis(1));
@@ -95,8 +100,8 @@ fn high_water(status: &str) -> Option<u64> {
     value.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// The matrix holds every packet of the capture, so memory is not saved by leaving traffic out.
-pub(crate) fn assert_whole(csv: &str, totals: &Totals) {
+/// The matrix contains every packet of the capture, so no memory is saved by dropping traffic.
+pub(crate) fn assert_whole(csv: &str, totals: &SampleTotals) {
     let mut lines = csv.lines();
     let column = lines.next().expect("head").split(',').position(|name| name == "packets").expect("packets");
     let packets = |line: &str| line.split(',').nth(column).expect("packets").parse::<u64>().expect("number");
@@ -130,11 +135,15 @@ fn a_connection_takes_little_memory() {
     let folder = tempfile::tempdir().expect("folder");
     let captures = [1, 32].map(|qps| (qps, folder.path().join(format!("{qps}.pcap"))));
     let counts = captures.each_ref().map(|(qps, capture)| {
-        // One port of 64 LIDs, with so many queue pairs at either end of each pair of ports, most of which send a message or two.
-        let options = ibscope_samples::Options { bytes: 12 * MIB, lids: 64, qps: *qps, ..Default::default() };
+        // One port of 64 LIDs, with `qps` queue pairs at either end of each pair of ports; most of
+        // them send a message or two.
+        let options = ibscope_samples::SampleOptions { bytes: 12 * MIB, lids: 64, qps: *qps, ..Default::default() };
         generate_of(capture, &options);
-        let profile =
-            ibscope::pipeline::analyze(std::slice::from_ref(capture), &ibscope::pipeline::Options::default(), &|_| {});
+        let profile = ibscope::pipeline::analyze(
+            std::slice::from_ref(capture),
+            &ibscope::pipeline::AnalysisOptions::default(),
+            &|_| {},
+        );
         profile.expect("analysis").connections.len() as u64
     });
     for (arguments, most_bytes) in MOST_OF_CONNECTION_BYTES {

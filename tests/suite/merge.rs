@@ -1,29 +1,31 @@
-//! Profiles of parts, merged: byte for byte what one analysis of all captures gives. Captures have the same paths in both, so nothing of a profile is left out
-//! of the comparison, not even what it keeps for the next merge.
+//! Merged partial profiles equal one analysis of all captures, byte for byte. The captures have the
+//! same paths in both, so no part of a profile is excluded, not even its data for the next merge.
 
-use crate::align::{Set, port, set};
-use crate::runs::{self, Run, decompressed};
+use crate::align::{ClockSetting, port, set};
+use crate::runs::{self, RecordedRun, decompressed};
 use crate::tools::{HEADER_BYTES, ibscope, ibscope_fed, in_parallel, walk};
 use ibscope::model::Profile;
-use ibscope::pipeline::{self, Mismatch, Options, Writer};
+use ibscope::pipeline::{
+    self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, ClockOptions, MergeError, ProfileWriter,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-fn partial() -> Options {
-    Options { keep_parts: true, threads: 2, ..Options::default() }
+fn partial() -> AnalysisOptions {
+    AnalysisOptions { keep_parts: true, threads: 2, ..AnalysisOptions::default() }
 }
 
 fn write(profile: &Profile, place: &Path) -> PathBuf {
-    Writer::create(place, &[]).expect("place").finish(profile).expect("written");
+    ProfileWriter::create(place, &[]).expect("place").finish(profile).expect("written");
     place.to_owned()
 }
 
-fn analyzed(captures: &[PathBuf], options: &Options, place: &Path) -> PathBuf {
+fn analyzed(captures: &[PathBuf], options: &AnalysisOptions, place: &Path) -> PathBuf {
     write(&pipeline::analyze(captures, options, &|_| {}).expect("profile"), place)
 }
 
 fn merged(profiles: &[PathBuf], place: &Path) -> PathBuf {
-    let options = Options { threads: 2, ..Options::default() };
+    let options = AnalysisOptions { threads: 2, ..AnalysisOptions::default() };
     write(&pipeline::merge(profiles, &options).unwrap_or_else(|error| panic!("{profiles:?}: {error}")), place)
 }
 
@@ -45,8 +47,9 @@ fn assert_same(case: &str, one: &Path, other: &Path) {
     assert!(tables.is_empty(), "{case}: {tables:?} differ; {different:?}");
 }
 
-/// Merges the groups of captures, each analysed by itself, and all of them as one analysis: they must be the same.
-fn check(case: &str, groups: &[Vec<PathBuf>], options: &Options) {
+/// Merges the groups of captures, each analyzed separately, and asserts that the result equals one
+/// analysis of all.
+fn check(case: &str, groups: &[Vec<PathBuf>], options: &AnalysisOptions) {
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name);
     let mut all: Vec<PathBuf> = groups.concat();
@@ -65,7 +68,7 @@ fn alone(captures: &[PathBuf]) -> Vec<Vec<PathBuf>> {
     captures.iter().map(|capture| vec![capture.clone()]).collect()
 }
 
-/// A capture cut into so many files by its records.
+/// Splits a capture by its records into `count` files.
 fn cut(capture: &Path, count: usize, folder: &Path) -> Vec<PathBuf> {
     let bytes = decompressed(capture);
     let records = walk(&bytes);
@@ -80,7 +83,7 @@ fn cut(capture: &Path, count: usize, folder: &Path) -> Vec<PathBuf> {
     (0..count).map(part).collect()
 }
 
-/// The records of a capture that are wanted.
+/// The wanted records of a capture.
 fn some(capture: &Path, name: &str, folder: &Path, mut is_wanted: impl FnMut(usize, &[u8]) -> bool) -> PathBuf {
     let bytes = decompressed(capture);
     let wanted = walk(&bytes).into_iter().enumerate().filter(|(index, record)| is_wanted(*index, record.data(&bytes)));
@@ -90,10 +93,11 @@ fn some(capture: &Path, name: &str, folder: &Path, mut is_wanted: impl FnMut(usi
     place
 }
 
-/// Every recorded run, a profile for each port: a connection's two directions are in two captures each, and each packet too.
+/// Every recorded run, a profile for each port: the two directions of a connection, and the two
+/// observations of a packet, are in two captures.
 #[test]
 fn runs_split_by_port_merge_to_the_whole() {
-    let runs: Vec<Run> = runs::all().into_iter().filter(|run| run.nodes >= 2).collect();
+    let runs: Vec<RecordedRun> = runs::all().into_iter().filter(|run| run.nodes >= 2).collect();
     assert_eq!(runs.len(), 32);
     in_parallel(&runs, |_, run| check(&run.name, &alone(&run.every_node()), &partial()));
 }
@@ -107,12 +111,12 @@ fn runs_split_by_time_merge_to_the_whole() {
     });
 }
 
-/// Every recorded run, its captures cut by time and dealt to three profiles by chance.
+/// Every recorded run, its captures split by time and distributed over three profiles at random.
 #[test]
-fn runs_split_by_chance_merge_to_the_whole() {
+fn runs_split_at_random_merge_to_the_whole() {
     let mut state = 20_261_122u64;
-    let mut dealt = |runs: &[Run]| {
-        let deal = |_: &Run| {
+    let mut dealt = |runs: &[RecordedRun]| {
+        let deal = |_: &RecordedRun| {
             // Knuth's linear congruential generator.
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state
@@ -133,15 +137,16 @@ fn runs_split_by_chance_merge_to_the_whole() {
     });
 }
 
-/// Two sinks that both saw some of the packets, a sink and a port, and sinks of one direction each.
+/// Two sinks that both captured some of the packets, a sink and a port, and sinks of one direction
+/// each.
 #[test]
-fn what_two_sinks_have_seen_counts_once() {
+fn packets_at_two_sinks_count_once() {
     let run = runs::named("ompi-openib-mixed-2x2");
     let folder = tempfile::tempdir().expect("folder");
     let at = |name: &str, is_wanted: &dyn Fn(usize, &[u8]) -> bool| {
         some(&run.sink(), name, folder.path(), |index, data| is_wanted(index, data))
     };
-    // SLID, behind the ERF header of 16 bytes.
+    // SLID, after the ERF header of 16 bytes.
     let source = |data: &[u8]| data.get(22..24).map(|lid| u16::from_be_bytes([lid[0], lid[1]]));
     let [first, second] = [at("a.pcap", &|index, _| index % 7 != 0), at("b.pcap", &|index, _| index % 5 != 0)];
     let [there, back] =
@@ -158,7 +163,7 @@ fn what_two_sinks_have_seen_counts_once() {
     }
 }
 
-/// Six orders of three profiles, merged at once and by and by.
+/// Six orders of three profiles, merged at once and step by step.
 #[test]
 fn order_and_grouping_do_not_matter() {
     for name in ["ompi-rc-halo-2x2", "scorep-ompi-openib-coll-2x2", "ompi-rc-loss1-ring2", "ompi-ud-ring2"] {
@@ -181,22 +186,28 @@ fn order_and_grouping_do_not_matter() {
             let two = merged(&[a, b], &place(format!("{number}.two.ibp")));
             assert_same(&case, &merged(&[two, c], &place(format!("{number}.three.ibp"))), &whole);
         }
-        // A merge of one is that one.
+        // A merge of a single profile is that profile.
         assert_same(name, &merged(&parts[..1], &place("one.ibp".to_owned())), &parts[0]);
     }
 }
 
-/// Where parts have room for bins that all together have not, and with other options.
+/// Parts with room for bins that all together do not have, and other options.
 #[test]
-fn bounds_and_options_are_those_of_the_whole() {
+fn bounds_and_options_equal_those_of_one_analysis() {
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
+    let cells = |max_cells| AnalysisLimits { max_cells, ..AnalysisLimits::default() };
+    let all = AnalysisMeasures::default();
     let options = [
-        Options { max_cells: 300, ..partial() },
-        Options { max_cells: 40, bin_ns: Some(1_000_000), ..partial() },
-        Options { read_mpi: false, ..partial() },
-        Options { read_times: false, ..partial() },
-        Options { bin_ns: None, check_icrc: false, read_health: false, read_sizes: false, ..partial() },
-        Options { align: false, ..partial() },
+        AnalysisOptions { limits: cells(300), ..partial() },
+        AnalysisOptions { limits: cells(40), bin_ns: Some(1_000_000), ..partial() },
+        AnalysisOptions { measures: AnalysisMeasures { mpi: false, ..all }, ..partial() },
+        AnalysisOptions { measures: AnalysisMeasures { times: false, ..all }, ..partial() },
+        AnalysisOptions {
+            bin_ns: None,
+            measures: AnalysisMeasures { icrc: false, health: false, sizes: false, ..all },
+            ..partial()
+        },
+        AnalysisOptions { clocks: ClockOptions { align: false, ..ClockOptions::default() }, ..partial() },
     ];
     for (index, options) in options.iter().enumerate() {
         check(&format!("options {index}"), &alone(&run.every_node()), options);
@@ -206,12 +217,12 @@ fn bounds_and_options_are_those_of_the_whole() {
     assert!(few.bin_ns > one.bin_ns && one.bin_ns > 1_000_000, "{} {}", few.bin_ns, one.bin_ns);
 }
 
-/// What is kept does not depend on threads, and keeping it changes nothing else.
+/// The data for a merge do not depend on threads, and storing them changes nothing else.
 #[test]
 fn parts_do_not_depend_on_threads() {
     let run = runs::named("ompi-openib-mixed-2x2");
     let of = |captures: &[PathBuf], threads: usize, keep_parts: bool| {
-        let options = Options { threads, keep_parts, ..Options::default() };
+        let options = AnalysisOptions { threads, keep_parts, ..AnalysisOptions::default() };
         pipeline::analyze(captures, &options, &|_| {}).expect("profile")
     };
     for captures in [vec![run.sink()], run.every_node()] {
@@ -222,13 +233,14 @@ fn parts_do_not_depend_on_threads() {
     }
 }
 
-/// A clock 3 s ahead: the merge says so and writes down which it is; analysed with that, the parts merge to the whole. Where that clock is
-/// found on the way over others, some of the parts can be merged alone as well.
+/// A clock 3 s ahead: the merge fails and returns the clock; analyzed with it, the parts merge to
+/// the whole. If the clock was found by way of other captures, some of the parts can be merged
+/// alone as well.
 #[test]
-fn clocks_that_differ_are_found_and_given_back() {
+fn clocks_that_differ_are_found_and_returned() {
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
     let folder = tempfile::tempdir().expect("folder");
-    let clock = |ahead_ns, ppm| Set { ahead_ns, ppm, resolution_ns: 1 };
+    let clock = |ahead_ns, ppm| ClockSetting { ahead_ns, ppm, resolution_ns: 1 };
     let captures: Vec<PathBuf> = [clock(0, 0.0), clock(3_000_000_000, 20.0), clock(-7_000_000, 0.0), clock(0, 0.0)]
         .into_iter()
         .zip(1..)
@@ -236,22 +248,25 @@ fn clocks_that_differ_are_found_and_given_back() {
         .collect();
     let place = |name: &str| folder.path().join(name);
     let whole = analyzed(&captures, &partial(), &place("whole.ibp"));
-    let parts = |options: &Options, name: &str| -> Vec<PathBuf> {
+    let parts = |options: &AnalysisOptions, name: &str| -> Vec<PathBuf> {
         let part = |(index, capture): (usize, &PathBuf)| {
             analyzed(std::slice::from_ref(capture), options, &place(&format!("{name}{index}.ibp")))
         };
         captures.iter().enumerate().map(part).collect()
     };
-    let Err(Mismatch::Clocks { clocks }) = pipeline::merge(&parts(&partial(), "first"), &Options::default()) else {
+    let Err(MergeError::UnalignedClocks { clocks }) =
+        pipeline::merge(&parts(&partial(), "first"), &AnalysisOptions::default())
+    else {
         panic!("the clocks differ");
     };
     let names: Vec<&str> = clocks.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, [&captures[1], &captures[2]].map(|path| path.to_str().expect("path")));
-    // As they are written down and read again.
-    let found_clocks = pipeline::parse_clocks(&pipeline::clocks_csv(&clocks)).expect("clocks");
-    let found = Options { found_clocks: Some(found_clocks), ..partial() };
+    // The same clocks as when written to a file and read back.
+    let with_clocks =
+        |found| AnalysisOptions { clocks: ClockOptions { found: Some(found), ..ClockOptions::default() }, ..partial() };
+    let found = with_clocks(pipeline::parse_clocks(&pipeline::clocks_csv(&clocks)).expect("clocks"));
     let again = parts(&found, "again");
-    // What is kept for the next merge says by which clocks the inputs were analysed, and is not the same for that.
+    // The data for the next merge contain the clocks of the analysis, so they differ.
     let assert_same = |profile: PathBuf| {
         let (found, whole) = (pipeline::load(&profile).expect("profile"), pipeline::load(&whole).expect("profile"));
         assert_eq!(found.inputs, whole.inputs);
@@ -260,19 +275,19 @@ fn clocks_that_differ_are_found_and_given_back() {
     assert_same(merged(&again, &place("merged.ibp")));
     let two = merged(&again[1..3], &place("two.ibp"));
     assert_same(merged(&[again[0].clone(), two, again[3].clone()], &place("merged.ibp")));
-    // What was corrected for nothing is said too.
+    // An unnecessary correction is an error too.
     let straight = runs::named("ompi-rc-ring2");
-    let wrong = Options { found_clocks: Some([(straight.node(2), (clocks[0].1, clocks[0].2))].into()), ..partial() };
+    let wrong = with_clocks([(straight.node(2), (clocks[0].1, clocks[0].2))].into());
     let pair = [
         analyzed(&[straight.node(1)], &partial(), &place("straight.ibp")),
         analyzed(&[straight.node(2)], &wrong, &place("wrong.ibp")),
     ];
     assert!(
-        matches!(pipeline::merge(&pair, &Options::default()), Err(Mismatch::Clocks { clocks }) if clocks.is_empty())
+        matches!(pipeline::merge(&pair, &AnalysisOptions::default()), Err(MergeError::UnalignedClocks { clocks }) if clocks.is_empty())
     );
 }
 
-/// A sink that has seen nothing of the job is part of it all the same.
+/// A sink that captured nothing of the job is a valid part.
 #[test]
 fn a_capture_without_infiniband_is_a_part() {
     let run = runs::named("ompi-rc-ring2");
@@ -281,9 +296,9 @@ fn a_capture_without_infiniband_is_a_part() {
     check("no InfiniBand", &alone(&[run.node(1), run.node(2), tcp]), &partial());
 }
 
-/// The commands, and what they say where something is wrong.
+/// The commands, and their errors.
 #[test]
-fn the_command_says_what_is_missing() {
+fn the_command_reports_errors() {
     let run = runs::named("ompi-rc-ring2");
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
@@ -298,7 +313,7 @@ fn the_command_says_what_is_missing() {
     analyze(&captures[1], &other, &[]);
     let ran = go(&["merge", &one, &other, "-o", &all]);
     assert!(
-        ran.code == 1 && ran.stderr.contains("other.ibp: keeps nothing") && ran.stderr.contains("--partial"),
+        ran.code == 1 && ran.stderr.contains("other.ibp: has no data for a merge") && ran.stderr.contains("--partial"),
         "{}",
         ran.stderr
     );
@@ -315,7 +330,7 @@ fn the_command_says_what_is_missing() {
         assert_eq!(go(usage).code, 2, "{usage:?}");
     }
     assert!(!Path::new(&all).exists());
-    // Names and ranks that only some have, or that contradict each other.
+    // Names and rank maps that only some profiles have, or that contradict each other.
     let hosts = |name: &str, text: &str| {
         let file = place(name);
         std::fs::write(&file, format!("endpoint,name\n{text}\n")).expect("hosts");
@@ -334,12 +349,12 @@ fn the_command_says_what_is_missing() {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let names = pipeline::load(Path::new(&all)).expect("profile").names;
     assert_eq!(names.into_values().collect::<Vec<_>>(), ["left", "right"]);
-    // What is printed is what `analyze` prints.
+    // The output equals that of `analyze`.
     let whole = place("whole.ibp");
     let both = hosts("both.csv", "10.77.0.1,left\n10.77.0.2,right");
     let printed = go(&["analyze", &captures[0], &captures[1], "-o", &whole, "--hosts", &both]);
     assert_eq!(printed.stdout, ran.stdout);
-    // What can be read once only.
+    // Inputs that can be read only once.
     let bytes = decompressed(&run.node(1));
     let fed = |words: &[&str]| {
         let ran = ibscope_fed(words, &bytes);
@@ -350,7 +365,7 @@ fn the_command_says_what_is_missing() {
     analyze(&captures[1], &other, &["--partial"]);
     assert_eq!(go(&["merge", &other, &one, "-o", &all]).code, 0);
     assert_same("standard input", Path::new(&all), Path::new(&whole));
-    // Damaged.
+    // Damaged data.
     let parts = Path::new(&one).join("parts.bin");
     let mut bytes = std::fs::read(&parts).expect("parts");
     let middle = bytes.len() / 2;

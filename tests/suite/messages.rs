@@ -1,9 +1,9 @@
-//! Single messages of the recorded runs, against every send that the applications made.
+//! Single messages of the recorded runs, compared with every send of the applications.
 
 use crate::recorded::{every_way, is_mpi};
-use crate::runs::{self, Run};
-use ibscope::model::{MessageRow, Moved, Profile};
-use ibscope::pipeline::{Options, messages};
+use crate::runs::{self, RecordedRun};
+use ibscope::model::{MessageRow, Profile, Verb};
+use ibscope::pipeline::{AnalysisMeasures, AnalysisOptions, messages};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -11,7 +11,8 @@ use std::path::PathBuf;
 type Sends = BTreeMap<(u32, u32, i32, u64), u64>;
 
 fn read(paths: &[PathBuf], with_transport: bool) -> (Profile, Vec<MessageRow>) {
-    let options = Options { bin_ns: None, check_icrc: false, ..Options::default() };
+    let measures = AnalysisMeasures { icrc: false, ..AnalysisMeasures::default() };
+    let options = AnalysisOptions { bin_ns: None, measures, ..AnalysisOptions::default() };
     let stream =
         messages(paths, &options, with_transport, &|_| {}).unwrap_or_else(|error| panic!("{paths:?}: {error}"));
     let profile = stream.profile().clone();
@@ -22,8 +23,8 @@ fn is_p2p(row: &MessageRow) -> bool {
     row.operation() == Some("point-to-point")
 }
 
-/// What the applications sent from node to node, by every send that they noted.
-fn sent(run: &Run) -> Sends {
+/// The sends of the applications between nodes, as they recorded them.
+fn sent(run: &RecordedRun) -> Sends {
     let nodes = run.node_of_rank();
     let mut sends = Sends::new();
     for rank in nodes.keys() {
@@ -50,7 +51,7 @@ fn found(rows: &[MessageRow], counts: impl Fn(&MessageRow) -> bool) -> Sends {
     sends
 }
 
-/// The tracers of all other runs send messages of their own.
+/// In all other runs, tracers send messages of their own.
 #[test]
 fn every_send_of_the_untraced_runs_is_a_row() {
     for name in ["ompi-openib-notrace-mixed-4x1", "ompi-rc-notrace-mixed-4x1"] {
@@ -62,8 +63,8 @@ fn every_send_of_the_untraced_runs_is_a_row() {
     }
 }
 
-/// Score-P's messages go over its own communicator, which is context 3 (runs/README.md), and so do the application's own where it
-/// dropped that communicator.
+/// Score-P's messages use its own communicator, context 3 (runs/README.md). So do the application's
+/// own messages in runs that lost that communicator.
 #[test]
 fn every_send_of_the_runs_with_two_ranks_per_node_under_score_p_is_a_row() {
     let mut checked = 0;
@@ -88,9 +89,10 @@ fn every_send_of_the_runs_with_two_ranks_per_node_under_score_p_is_a_row() {
     assert_eq!(checked, 3, "Score-P runs with two ranks per node");
 }
 
-/// All runs: the sends of the application are among the rows, what is more is the tracer's, and the sums are those of wire.csv.
+/// All runs: the rows contain the sends of the application; the rest are the tracer's, and the sums
+/// are those of wire.csv.
 #[test]
-fn rows_add_up_to_what_must_stand_on_the_wire() {
+fn rows_add_up_to_the_messages_on_the_wire() {
     let mut checked = 0;
     for run in runs::all().iter().filter(|run| is_mpi(run)) {
         let Some(wire) = run.truth("wire.csv") else { continue };
@@ -113,10 +115,10 @@ fn rows_add_up_to_what_must_stand_on_the_wire() {
     assert_eq!(checked, 22, "runs with a wire.csv");
 }
 
-/// Nothing is missing in the recorded runs, lost and repeated packets included; and a message's packets are those of its data and its
-/// headers, no less and not many more.
+/// No message of the recorded runs is incomplete, including those with lost and retransmitted
+/// packets. The packets of a message carry its data and headers, and little more.
 #[test]
-fn messages_are_complete_and_their_packets_carry_them() {
+fn messages_are_complete_and_match_their_packets() {
     for run in runs::all().iter().filter(|run| is_mpi(run)) {
         for paths in every_way(run) {
             let (profile, rows) = read(&paths, false);
@@ -127,18 +129,19 @@ fn messages_are_complete_and_their_packets_carry_them() {
                 let raw = &row.raw;
                 assert!(raw.complete, "{place}: {raw:?}");
                 assert!(raw.times_ns.0 <= raw.times_ns.1, "{place}: {raw:?}");
-                // Every packet has headers of at least 26 bytes (LRH, BTH, VCRC, ICRC), and of less than 200 with those of the library.
+                // Every packet has headers of at least 26 bytes (LRH, BTH, VCRC, ICRC), and of less
+                // than 200 with the library's.
                 let length_bytes = raw.length_bytes.expect("length");
                 let data = length_bytes..length_bytes + raw.packets * 200 + 200;
                 assert!(raw.wire_bytes >= raw.packets * 26 && data.contains(&raw.wire_bytes), "{place}: {raw:?}");
-                let by_read = raw.moved == Moved::Read;
+                let by_read = raw.transfer_verb == Verb::Read;
                 assert!(!by_read || row.protocol() == Some("rendezvous"), "{place}: {raw:?}");
             }
         }
     }
 }
 
-/// Sums by rank pair and operation are the same, whether they are added up from rows or while reading.
+/// Sums by rank pair and operation are equal, whether added up from rows or during the analysis.
 #[test]
 fn rows_and_sums_agree() {
     for name in ["ompi-rc-coll-2x2", "mpich-rc-mixed-2x2", "ompi-openib-put-ring2", "ompi-ud-ring2", "ompi-ofi-ring2"] {
@@ -162,19 +165,19 @@ fn rows_and_sums_agree() {
     }
 }
 
-/// perftest's iterations, counted by what its command line asked for; see runs/README.md.
+/// perftest's iterations, counted from its command line; see runs/README.md.
 #[test]
 fn transport_messages_of_perftest() {
     for (name, moved, count) in [
-        ("perf-read-lat", Moved::Read, 500),
-        ("perf-atomic-lat", Moved::Atomic, 200),
-        ("perf-send-lat", Moved::Send, 1000),
+        ("perf-read-lat", Verb::Read, 500),
+        ("perf-atomic-lat", Verb::Atomic, 200),
+        ("perf-send-lat", Verb::Send, 1000),
     ] {
         let run = runs::named(name);
         for paths in every_way(&run) {
             let (_, rows) = read(&paths, true);
             assert!(rows.iter().all(|row| row.mpi.is_none() && row.raw.complete), "{name}");
-            assert_eq!(rows.iter().filter(|row| row.raw.moved == moved).count(), count, "{name}: {paths:?}");
+            assert_eq!(rows.iter().filter(|row| row.raw.transfer_verb == moved).count(), count, "{name}: {paths:?}");
         }
         assert_eq!(read(&[run.sink()], false).1, []);
     }

@@ -1,10 +1,11 @@
-//! Times of MPI messages of the recorded runs: the phases of rendezvous, and messages from port to port.
+//! Latencies of MPI messages of the recorded runs: the phases of rendezvous, and messages from port
+//! to port.
 
 use crate::latency::by_pair;
 use crate::recorded::{is_mpi, profile};
 use crate::runs;
 use ibscope::model::{Histogram, Interval, Profile};
-use ibscope::pipeline::{Options, messages};
+use ibscope::pipeline::{AnalysisMeasures, AnalysisOptions, messages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -12,16 +13,16 @@ const REQUEST: &str = "rendezvous_request";
 const DATA: &str = "rendezvous_data";
 const COMPLETION: &str = "rendezvous_completion";
 
-/// How to see with little knowledge of a library what a packet of a rendezvous is.
-struct Looks {
+/// How to recognize the packets of a rendezvous with little knowledge of the library.
+struct RendezvousSignature {
     run: &'static str,
     verb: &'static str,
-    /// The start of a SEND is a ready to send; says that it is done.
-    asks: fn(&[u8]) -> bool,
-    done: fn(&[u8]) -> bool,
+    /// True if the payload of a SEND is a ready-to-send message; true if it is a completion.
+    is_ready_to_send: fn(&[u8]) -> bool,
+    is_completion: fn(&[u8]) -> bool,
     /// BTH opcodes of the data.
     data: std::ops::RangeInclusive<u8>,
-    /// The sender says that it is done; else the receiver.
+    /// The sender sends the completion; otherwise the receiver.
     by_sender: bool,
 }
 
@@ -37,86 +38,90 @@ const fn ucx(payload: &[u8], id: u8) -> bool {
 const RESPONSES: std::ops::RangeInclusive<u8> = 0x0D..=0x10;
 const WRITES: std::ops::RangeInclusive<u8> = 0x06..=0x0A;
 
-const UCX_READ: Looks = Looks {
+const UCX_READ: RendezvousSignature = RendezvousSignature {
     run: "ompi-rc-ring2",
     verb: "READ",
-    asks: |payload| ucx(payload, 9),
-    done: |payload| ucx(payload, 10),
+    is_ready_to_send: |payload| ucx(payload, 9),
+    is_completion: |payload| ucx(payload, 10),
     data: RESPONSES,
     by_sender: false,
 };
 
-const LOOKS: [Looks; 4] = [
-    Looks {
+const SIGNATURES: [RendezvousSignature; 4] = [
+    RendezvousSignature {
         run: "ompi-openib-ring2",
         verb: "READ",
-        asks: |payload| ob1(payload, 0x43),
-        done: |payload| ob1(payload, 0x49),
+        is_ready_to_send: |payload| ob1(payload, 0x43),
+        is_completion: |payload| ob1(payload, 0x49),
         data: RESPONSES,
         by_sender: false,
     },
-    Looks {
+    RendezvousSignature {
         run: "ompi-openib-put-ring2",
         verb: "WRITE",
-        asks: |payload| ob1(payload, 0x42),
-        done: |payload| ob1(payload, 0x49),
+        is_ready_to_send: |payload| ob1(payload, 0x42),
+        is_completion: |payload| ob1(payload, 0x49),
         data: WRITES,
         by_sender: true,
     },
     UCX_READ,
-    Looks { run: "ompi-rc-delay5ms-ring2", ..UCX_READ },
+    RendezvousSignature { run: "ompi-rc-delay5ms-ring2", ..UCX_READ },
 ];
 
-/// A rendezvous as a slow look at one port finds it: when its ready to send, first and last data, and what says that it is done were seen, in nanoseconds.
+/// A rendezvous in a simple computation at one port: the times of its ready-to-send message, its
+/// first and last data, and its completion in nanoseconds.
 #[derive(Clone, Copy, Default)]
-struct Phases {
+struct RendezvousPhases {
     asked: u64,
     data: Option<(u64, u64)>,
     done: Option<u64>,
 }
 
-/// A ring sends one message at a time in a direction: what follows a ready to send, up to the next one, is of it.
-fn slow_look(looks: &Looks, node: u8) -> BTreeMap<u8, Vec<Phases>> {
-    let mut found: BTreeMap<u8, Vec<Phases>> = BTreeMap::new();
+/// A ring sends one message at a time per direction: the packets between two ready-to-send messages
+/// belong to the first.
+fn rendezvous_phases(looks: &RendezvousSignature, node: u8) -> BTreeMap<u8, Vec<RendezvousPhases>> {
+    let mut found: BTreeMap<u8, Vec<RendezvousPhases>> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     let records = runs::timed_records(&runs::named(looks.run).node(node));
     for (time_ns, frame) in records.iter().filter(|(_, frame)| runs::is_roce(frame)) {
-        // Ethernet 14, IPv4 20, UDP 8, BTH 12: opcode @0, destination queue pair @5, PSN @9; SENDs have their payload after it.
+        // Ethernet 14, IPv4 20, UDP 8, BTH 12: opcode @0, destination queue pair @5, PSN @9; the
+        // payload of a SEND follows.
         let (src, dst, bth) = (frame[29], frame[33], &frame[42..]);
         let (opcode, payload) = (bth[0], &bth[12..bth.len() - 4]);
-        // Of requests and responses with the same number only what is sent again counts once.
+        // Requests and responses may share a PSN; a retransmission counts once.
         if !seen.insert((src, bth[5..8].to_vec(), RESPONSES.contains(&opcode), bth[9..12].to_vec())) {
             continue;
         }
         let is_send = [0x00, 0x04].contains(&opcode);
-        if is_send && (looks.asks)(payload) {
-            found.entry(src).or_default().push(Phases { asked: *time_ns, ..Phases::default() });
+        if is_send && (looks.is_ready_to_send)(payload) {
+            found.entry(src).or_default().push(RendezvousPhases { asked: *time_ns, ..RendezvousPhases::default() });
         } else if looks.data.contains(&opcode) {
             let Some(last) = found.entry(src).or_default().last_mut() else { continue };
             assert_eq!(last.done, None, "{}", looks.run);
             last.data = Some((last.data.map_or(*time_ns, |(first, _)| first), *time_ns));
-        } else if is_send && (looks.done)(payload) {
+        } else if is_send && (looks.is_completion)(payload) {
             let sender = if looks.by_sender { src } else { dst };
-            let last = found.entry(sender).or_default().last_mut().expect("a ready to send before");
+            let last = found.entry(sender).or_default().last_mut().expect("a ready-to-send message before");
             assert_eq!(last.done.replace(*time_ns), None, "{}", looks.run);
         }
     }
     found
 }
 
-/// Phases at each of the two ports, message by message, against a slow look; and they add up to the time from ready to send to done.
+/// Phases at each of the two ports, message by message, compared with a simple computation; they
+/// add up to the time from ready-to-send to completion.
 #[test]
-fn phases_are_those_of_a_slow_look() {
-    for looks in &LOOKS {
+fn phases_match_a_simple_computation() {
+    for looks in &SIGNATURES {
         for node in [1, 2] {
             let found = by_pair(&profile(&[runs::named(looks.run).node(node)]));
-            let slow = slow_look(looks, node);
+            let slow = rendezvous_phases(looks, node);
             for (src, dst) in [(1u8, 2u8), (2, 1)] {
                 let phases = &slow[&src];
                 assert!(phases.len() >= 5, "{}", looks.run);
                 let of = |interval: &'static str| &found[&(interval, looks.verb, src, dst)];
-                let data = |phases: &Phases| phases.data.expect("data");
-                let done = |phases: &Phases| phases.done.expect("done");
+                let data = |phases: &RendezvousPhases| phases.data.expect("data");
+                let done = |phases: &RendezvousPhases| phases.done.expect("done");
                 let compare = |interval: &'static str, mut expected: Vec<u64>| {
                     let place = format!("{} at node {node}: {interval} {src} to {dst}", looks.run);
                     expected.sort_unstable();
@@ -137,10 +142,11 @@ fn phases_are_those_of_a_slow_look() {
     }
 }
 
-/// Every frame leaves its node 5 ms late. From ready to send to data there are two of them, the READ and its response, and one from the data to what
-/// says that they are there. The delay lies before the ports, so a message of one packet takes no longer from port to port.
+/// Every frame leaves its node 5 ms late. The phase from ready-to-send to data contains two frames,
+/// the READ and its response; the phase from data to completion contains one. The delay is before
+/// the ports, so a message of one packet takes no longer from port to port.
 #[test]
-fn added_delay_is_in_the_phases_that_wait_for_an_answer() {
+fn added_delay_is_in_the_phases_that_wait_for_a_response() {
     let [slow, fast] =
         ["ompi-rc-delay5ms-ring2", "ompi-rc-ring2"].map(|name| by_pair(&profile(&[runs::named(name).sink()])));
     for (src, dst) in [(1, 2), (2, 1)] {
@@ -168,9 +174,10 @@ fn samples(profile: &Profile, interval: Interval) -> BTreeMap<(String, String), 
     samples
 }
 
-/// MPI messages by pair: all, and those of `messages` that are rendezvous whose data came by themselves.
+/// MPI messages by pair: all, and the rendezvous among them whose data are separate.
 fn counted(paths: &[PathBuf]) -> [BTreeMap<(String, String), u64>; 2] {
-    let options = Options { bin_ns: None, check_icrc: false, read_times: false, ..Options::default() };
+    let measures = AnalysisMeasures { icrc: false, times: false, ..AnalysisMeasures::default() };
+    let options = AnalysisOptions { bin_ns: None, measures, ..AnalysisOptions::default() };
     let stream = messages(paths, &options, false, &|_| {}).expect("messages");
     let connections = stream.profile().connections.clone();
     let mut counted = [BTreeMap::new(), BTreeMap::new()];
@@ -186,10 +193,11 @@ fn counted(paths: &[PathBuf]) -> [BTreeMap<(String, String), u64>; 2] {
     counted
 }
 
-/// One time for each MPI message, at the sink and from all ports together; the phases of each rendezvous; and at one port alone no time from port
-/// to port. What is sent point to point, and with which sizes, is held against the applications elsewhere.
+/// One latency for each MPI message, at the sink and from all ports together; the phases of each
+/// rendezvous; and no port-to-port time from one port alone. Other tests compare the point-to-point
+/// messages and sizes with the applications.
 #[test]
-fn every_message_has_its_times() {
+fn every_message_has_its_latencies() {
     let mut checked = 0;
     for run in runs::all().iter().filter(|run| is_mpi(run)) {
         for paths in [vec![run.sink()], run.every_node()] {
@@ -199,7 +207,7 @@ fn every_message_has_its_times() {
             assert_eq!(samples(&profile, Interval::MpiMessage), all, "{place}");
             assert_eq!(samples(&profile, Interval::RendezvousRequest), rendezvous, "{place}");
             assert_eq!(samples(&profile, Interval::RendezvousData), rendezvous, "{place}");
-            // UCX over UD sends the data as messages of its own, which nothing answers.
+            // UCX over UD sends the data as messages of its own, without a completion.
             let done = if run.name.contains("-ud-") { BTreeMap::new() } else { rendezvous };
             assert_eq!(samples(&profile, Interval::RendezvousCompletion), done, "{place}");
             checked += 1;
@@ -210,13 +218,14 @@ fn every_message_has_its_times() {
     assert_eq!(checked, 2 * 25, "ways of 25 MPI runs");
     for run in runs::all().iter().filter(|run| !is_mpi(run)) {
         let profile = profile(&[run.sink()]);
-        assert!(profile.latencies.iter().all(|row| !row.timing.interval.is_of_mpi()), "{}: no MPI", run.name);
+        assert!(profile.latencies.iter().all(|row| !row.timing.interval.requires_detection()), "{}: no MPI", run.name);
     }
 }
 
-/// The truth of the application itself: ring sends each of its sizes equally often, and long ones by rendezvous.
+/// The truth of the application: ring sends each of its sizes equally often, long ones by
+/// rendezvous.
 #[test]
-fn rendezvous_of_a_size_are_the_sends_of_that_size() {
+fn rendezvous_match_the_sends_of_their_size() {
     for name in ["ompi-openib-ring2", "ompi-openib-put-ring2", "ompi-rc-ring2"] {
         let run = runs::named(name);
         let profile = profile(&[run.sink()]);
@@ -240,10 +249,11 @@ fn rendezvous_of_a_size_are_the_sends_of_that_size() {
     }
 }
 
-/// From the ready to send at the sender's port to the last data at the receiver's: the phases up to the last data, and its way.
+/// From ready-to-send at the sender's port to the last data at the receiver's: the phases up to the
+/// last data, and its transit.
 #[test]
-fn a_message_takes_its_phases_and_the_way() {
-    for looks in &LOOKS {
+fn a_message_takes_its_phases_and_the_transit() {
+    for looks in &SIGNATURES {
         let run = runs::named(looks.run);
         for paths in [vec![run.sink()], run.every_node()] {
             let found = by_pair(&profile(&paths));
@@ -260,9 +270,9 @@ fn a_message_takes_its_phases_and_the_way() {
     }
 }
 
-/// Two captures of two ports give what a sink of both gives, but for the microseconds of its clock.
+/// Two captures of two ports give the same as a sink of both, to the microseconds of its clock.
 #[test]
-fn two_ports_show_what_a_sink_shows() {
+fn two_ports_show_the_same_as_a_sink() {
     for run in runs::all().iter().filter(|run| is_mpi(run) && run.nodes == 2 && !run.name.contains("loss")) {
         let [sink, ports] = [vec![run.sink()], run.every_node()].map(|paths| by_pair(&profile(&paths)));
         let of_messages = |times: &BTreeMap<(&'static str, &'static str, u8, u8), Histogram>| {

@@ -1,7 +1,8 @@
 //! NCCL's own transport: messages over one queue pair, over several, and over several ports.
 //!
-//! Recorded runs are compared with what their programs counted. `model` sends as the sources of NCCL do, in the combinations of releases, devices and
-//! queue pairs of which there is no recorded run; what must be found follows by arithmetic.
+//! Recorded runs are compared with the counts of their programs. `model` sends messages like NCCL's
+//! sources, in combinations of releases, devices and queue pairs without a recorded run; the
+//! expected numbers follow by arithmetic.
 
 mod model;
 
@@ -9,18 +10,18 @@ use crate::runs::decompressed;
 use crate::tools::{HEADER_BYTES, walk};
 use crate::wire::profile;
 use ibscope::model::Profile;
-use ibscope::pipeline::{Options, analyze, merge};
-use ibscope::profile::Writer;
+use ibscope::pipeline::{AnalysisOptions, analyze, merge};
+use ibscope::profile::ProfileWriter;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Messages and bytes by sending and receiving node.
-type Cells = BTreeMap<(u32, u32), (u64, u64)>;
+type RankCells = BTreeMap<(u32, u32), (u64, u64)>;
 
 const ONE_PORT: [&str; 3] = ["nccl-ring-2x1", "nccl2.18-ring-2x1", "nccl-ring-qps2split-2x1"];
 const TWO_PORTS: &str = "nccl2.30-ring-multirail-2x1";
 
-/// The capture of a recorded run at this place.
+/// The capture of a recorded run at this observation point.
 fn recorded(run: &str, place: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("samples/runs2/{run}/{place}.pcap.zst"))
 }
@@ -32,8 +33,8 @@ fn runs() -> impl Iterator<Item = (&'static str, [Vec<PathBuf>; 2])> {
     one.chain([(TWO_PORTS, [1, 2].map(ports))])
 }
 
-/// What the program counted: rank R runs on node R + 1.
-fn truth(run: &str) -> Cells {
+/// The counts of the program: rank R runs on node R + 1.
+fn truth(run: &str) -> RankCells {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("samples/runs2/{run}/wire.csv"));
     let text = std::fs::read_to_string(path).expect("truth");
     let row = |line: &str| {
@@ -51,9 +52,9 @@ fn node(endpoint: &str) -> u32 {
     }
 }
 
-/// MPI messages and bytes by node; pairs without messages left out.
-fn by_node(profile: &Profile, node: impl Fn(&str) -> u32) -> Cells {
-    let mut cells = Cells::new();
+/// MPI messages and bytes by node, without pairs that have none.
+fn by_node(profile: &Profile, node: impl Fn(&str) -> u32) -> RankCells {
+    let mut cells = RankCells::new();
     for row in profile.connections.iter().filter(|row| row.traffic.p2p_messages > 0) {
         let cell: &mut (u64, u64) = cells.entry((node(&row.src.to_string()), node(&row.dst.to_string()))).or_default();
         *cell = (cell.0 + row.traffic.p2p_messages, cell.1 + row.traffic.p2p_mpi_bytes);
@@ -61,8 +62,8 @@ fn by_node(profile: &Profile, node: impl Fn(&str) -> u32) -> Cells {
     cells
 }
 
-/// Nothing is above the truth. Says whether all of it is there.
-fn compare(found: &Cells, truth: &Cells, case: &str) -> bool {
+/// Asserts that nothing exceeds the truth; returns true if all of it was found.
+fn compare(found: &RankCells, truth: &RankCells, case: &str) -> bool {
     for (pair, (messages, bytes)) in found {
         let (most, most_bytes) = truth.get(pair).copied().unwrap_or_default();
         assert!(*messages <= most && *bytes <= most_bytes, "{case}: {pair:?} {messages} {bytes}, truth {truth:?}");
@@ -83,28 +84,29 @@ fn every_view_of_a_recorded_run_is_exact() {
     }
 }
 
-/// The ports of rail 0 carry the first share of each message, which states its length. Those of rail 1 carry the rest: from them alone no message
-/// can be counted, and all are missing.
+/// The ports of rail 0 carry the first share of each message, which states its length. The ports of
+/// rail 1 carry the rest: alone they show no message, and all are missing.
 #[test]
 fn one_rail_alone() {
     for node_number in [1, 2] {
         let [first, second] =
             [0, 1].map(|rail| profile(&[recorded(TWO_PORTS, &format!("node{node_number}.rail{rail}"))]));
         assert_eq!(by_node(&first, node), truth(TWO_PORTS));
-        assert_eq!(by_node(&second, node), Cells::new());
+        assert_eq!(by_node(&second, node), RankCells::new());
         let messages: u64 = truth(TWO_PORTS).values().map(|cell| cell.0).sum();
         assert_eq!((first.coverage.mpi_incomplete, second.coverage.mpi_incomplete), (0, messages));
     }
 }
 
-/// Single messages are those that the sums count.
+/// Single messages add up to the sums.
 #[test]
 fn single_messages_of_recorded_runs() {
     for (run, [one, _]) in runs() {
         for captures in [one, vec![recorded(run, "sink.ib")]] {
-            let stream = ibscope::pipeline::messages(&captures, &Options::default(), false, &|_| {}).expect("messages");
+            let stream =
+                ibscope::pipeline::messages(&captures, &AnalysisOptions::default(), false, &|_| {}).expect("messages");
             let connections = stream.profile().connections.clone();
-            let mut found = Cells::new();
+            let mut found = RankCells::new();
             for row in stream {
                 let row = row.expect("row");
                 let connection = &connections[row.connection as usize];
@@ -118,7 +120,7 @@ fn single_messages_of_recorded_runs() {
     }
 }
 
-/// Captures that go on in further files.
+/// Captures that continue in further files.
 #[test]
 fn rotated_captures() {
     let folder = tempfile::tempdir().expect("folder");
@@ -135,31 +137,31 @@ fn rotated_captures() {
             let parts: Vec<PathBuf> = (0..files).map(part).collect();
             let profile = profile(&parts);
             let is_whole = compare(&by_node(&profile, node), &truth(run), &format!("{run} in {files} files"));
-            // A message that lies across the end of a file is incomplete.
+            // A message across the end of a file is incomplete.
             assert!(is_whole || profile.coverage.messages_with_gaps > 0, "{run} in {files} files");
         }
     }
 }
 
-/// Parts that are analyzed apart and merged add up to the same.
+/// Parts that are analyzed separately and merged add up to the same.
 #[test]
 fn merged_parts_of_a_run_over_two_ports() {
     let folder = tempfile::tempdir().expect("folder");
     let ports = [0, 1].map(|rail| recorded(TWO_PORTS, &format!("node1.rail{rail}")));
-    let options = Options { keep_parts: true, ..Options::default() };
+    let options = AnalysisOptions { keep_parts: true, ..AnalysisOptions::default() };
     let part = |(number, port): (usize, &PathBuf)| {
         let profile = analyze(std::slice::from_ref(port), &options, &|_| {}).expect("profile");
         let place = folder.path().join(format!("{number}.ibp"));
-        Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
+        ProfileWriter::create(&place, &[]).expect("place").finish(&profile).expect("written");
         place
     };
     let parts: Vec<PathBuf> = ports.iter().enumerate().map(part).collect();
-    let merged = merge(&parts, &Options::default()).expect("merged");
+    let merged = merge(&parts, &AnalysisOptions::default()).expect("merged");
     assert_eq!(by_node(&merged, node), truth(TWO_PORTS));
     assert_eq!(merged.coverage.mpi_incomplete, 0);
 }
 
-/// A copy of a capture that has only some of its records.
+/// A copy of a capture with some of its records.
 fn with_records(folder: &Path, path: &Path, mut keeps: impl FnMut(usize, usize) -> bool) -> PathBuf {
     let is_packed = path.extension().is_some_and(|extension| extension == "zst");
     let bytes = if is_packed { decompressed(path) } else { std::fs::read(path).expect("capture") };
@@ -181,9 +183,10 @@ fn noise(seed: u64, record: usize) -> u64 {
     (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33
 }
 
-/// Captures that begin late, end early, or have holes: nothing is above the truth, and what is not there is said.
+/// Captures that start late, end early, or have gaps: nothing exceeds the truth, and missing
+/// messages are reported.
 #[test]
-fn captures_with_holes_are_never_above_the_truth() {
+fn captures_with_gaps_never_exceed_the_truth() {
     let folder = tempfile::tempdir().expect("folder");
     for (run, views) in runs() {
         let truth = truth(run);

@@ -1,4 +1,5 @@
-//! The notebooks run on a profile of a recorded run, and say what the truth and the program say. In the repository they have no outputs.
+//! The notebooks run on a profile of a recorded run, and show the numbers of the truth and of the
+//! program. In the repository they have no outputs.
 
 use crate::python::{run, venv};
 use crate::runs;
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Executes a notebook in its folder; prints what its cells printed, and how many figures they drew.
+/// Executes a notebook in its folder; prints the output of its cells and the number of figures.
 const EXECUTE: &str = r#"
 import json, sys
 import nbformat
@@ -34,13 +35,13 @@ fn notebooks() -> Vec<PathBuf> {
     found
 }
 
-/// What the cells of a notebook print, one text each, and how many figures they draw.
+/// The printed text of each cell, and the number of figures.
 fn executed(name: &str, profile: &Path) -> (Vec<String>, u64) {
     let python = venv(&folder().join("requirements.txt"));
     let mut command = Command::new(python);
     command.args(["-c", EXECUTE]).arg(folder().join(name)).arg(folder());
     command.env("IBSCOPE", env!("CARGO_BIN_EXE_ibscope")).env("IBSCOPE_PROFILE", profile);
-    // Neither the figures' fonts nor the kernel's state belong into the user's home.
+    // Fonts of figures and the state of the kernel must not go to the user's home.
     let home = tempfile::tempdir().expect("folder");
     for variable in ["MPLCONFIGDIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "PYTHONPYCACHEPREFIX"] {
         command.env(variable, home.path().join(variable));
@@ -53,14 +54,14 @@ fn executed(name: &str, profile: &Path) -> (Vec<String>, u64) {
     )
 }
 
-/// The rows of a csv that a cell has printed, behind its header.
+/// The rows of a csv that a cell printed, without the header.
 fn rows(text: &str, header: &str) -> Vec<Vec<String>> {
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some(header));
     lines.take_while(|line| !line.is_empty()).map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
 
-fn profile(folder: &Path, run: &runs::Run) -> PathBuf {
+fn profile(folder: &Path, run: &runs::RecordedRun) -> PathBuf {
     let place = folder.join("job.ibp");
     result(&["analyze", "-o", place.to_str().expect("path")], &[run.sink()]);
     place
@@ -81,7 +82,7 @@ fn outputs_are_stripped() {
 }
 
 #[test]
-fn the_matrix_is_that_of_the_truth() {
+fn the_matrix_equals_the_truth() {
     let folder = tempfile::tempdir().expect("folder");
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
     let (text, figures) = executed("01-matrix.ipynb", &profile(folder.path(), &run));
@@ -99,9 +100,9 @@ fn the_matrix_is_that_of_the_truth() {
     assert_eq!(found, truth.into_iter().filter(|(_, (messages, _))| *messages > 0).collect());
 }
 
-/// The buckets are read from the tables by the notebook's own arithmetic.
+/// The notebook reads the buckets from the tables with its own arithmetic.
 #[test]
-fn latencies_are_those_of_the_program() {
+fn latencies_equal_those_of_the_program() {
     let folder = tempfile::tempdir().expect("folder");
     let profile = profile(folder.path(), &runs::named("ompi-openib-notrace-mixed-4x1"));
     let (text, figures) = executed("02-latency.ipynb", &profile);
@@ -114,12 +115,12 @@ fn latencies_are_those_of_the_program() {
     let wanted = ["interval", "verb", "from_bytes", "samples", "median_ns", "p99_ns"].map(column);
     let mut expected: Vec<Vec<String>> = lines
         .map(|line| line.split(',').collect::<Vec<_>>())
-        // Connections as a whole are in no histogram of the profile.
+        // Whole connections have no histogram in the profile.
         .filter(|fields| !fields[column("verb")].is_empty())
         .map(|fields| wanted.iter().map(|index| fields[*index].to_owned()).collect())
         .collect();
     let mut found = found;
-    // Extremes are exact where quantiles are those of buckets: the notebook knows buckets alone.
+    // Extremes are exact, while the notebook knows buckets only.
     found.sort();
     expected.sort();
     assert_eq!(found.len(), expected.len());
@@ -133,7 +134,7 @@ fn latencies_are_those_of_the_program() {
 }
 
 #[test]
-fn the_timeline_holds_all_of_the_traffic_and_the_phases_are_those_of_the_program() {
+fn the_timeline_is_complete_and_the_phases_equal_those_of_the_program() {
     let folder = tempfile::tempdir().expect("folder");
     let profile = profile(folder.path(), &runs::named("ompi-rc-mw-2x2"));
     let (text, figures) = executed("03-timeline-and-phases.ipynb", &profile);
@@ -167,7 +168,7 @@ fn the_timeline_holds_all_of_the_traffic_and_the_phases_are_those_of_the_program
     assert_eq!(in_phases, expected);
 }
 
-/// The dataset is written by two calls, and read by polars and `DuckDB`, which the notebook holds against each other.
+/// Two calls write the dataset; the notebook reads it with polars and `DuckDB` and compares both.
 #[test]
 fn the_dataset_adds_up_to_the_truth_of_each_job() {
     let folder = tempfile::tempdir().expect("folder");
@@ -192,7 +193,7 @@ fn the_dataset_adds_up_to_the_truth_of_each_job() {
         assert_eq!(size[..2], [job.to_owned(), messages.to_string()]);
         let sums = truth.into_iter().filter(|(_, (messages, _))| *messages > 0);
         expected.extend(sums.map(|((src, dst), sums)| ((job.to_owned(), src, dst), sums)));
-        // The matrix says the same.
+        // The matrix is equal.
         let csv = result(&["matrix", "--by", "rank", "--format", "csv"], &[run.sink()]);
         for row in rows(&csv, "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage") {
             let [src, dst] = [&row[0], &row[1]].map(|rank| rank.parse::<u32>().expect("rank"));

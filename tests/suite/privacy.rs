@@ -1,47 +1,50 @@
-//! What profiles and results tell of payload, and who may read them.
+//! Traces of payload in profiles and results, and the permissions of these files.
 //!
-//! Two captures that differ in their payload alone are analysed: whatever is the same afterwards holds nothing of it.
+//! Two captures that differ only in their payload are analyzed: output that is equal depends on
+//! none of it.
 
 use crate::runs;
 use crate::tools::{ibscope, link_type, random, walk};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::icrc;
 use ibscope_parsers::ib::{CrcVerdict, Packet, crc};
-use ibscope_parsers::link::{Located, locate};
+use ibscope_parsers::link::{LinkContent, locate};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// What of the payload is changed.
+/// The part of the payload that is changed.
 #[derive(Clone, Copy, PartialEq)]
-enum Changed {
-    /// All of it, that of management datagrams too.
+enum ChangedBytes {
+    /// All payload, including that of management datagrams.
     All,
-    /// What follows the first packet of a message, and READ responses: data and nothing else, but where messages are packed together.
+    /// Payload after the first packet of a message, and READ responses: pure data, unless messages
+    /// are coalesced.
     Data,
 }
 
-/// The capture with other bytes in its payload, all check sums right.
-fn changed(file: &[u8], what: Changed) -> (Vec<u8>, u64) {
+/// The capture with other bytes in its payload, and right checksums.
+fn changed(file: &[u8], what: ChangedBytes) -> (Vec<u8>, u64) {
     let mut random = random(9);
     let mut new = file.to_vec();
     let mut bytes = 0;
     for record in walk(file) {
         let data = &mut new[record.place.start + 16..record.place.end];
-        let Ok(Located::Infiniband(location)) = locate(LinkType(link_type(file)), data, record.original_bytes) else {
+        let Ok(LinkContent::Infiniband(location)) = locate(LinkType(link_type(file)), data, record.original_bytes)
+        else {
             continue;
         };
         let packet = Packet::parse_lax(data, &location).expect("packet");
         let opcode = packet.bth.opcode;
         let is_data = opcode.is_middle() || opcode.is_last() || opcode.is_read_response();
         let range = packet.payload_offset..packet.payload_offset + packet.payload.len();
-        if what == Changed::Data && !is_data || crc::verify_icrc(data, &location) != CrcVerdict::Ok {
+        if what == ChangedBytes::Data && !is_data || crc::verify_icrc(data, &location) != CrcVerdict::Ok {
             continue;
         }
         bytes += range.len() as u64;
         data[range].iter_mut().for_each(|byte| *byte = random(256) as u8);
-        let sum = icrc(location.framed, data, &location).expect("whole");
+        let sum = icrc(location.encapsulation, data, &location).expect("whole");
         data[location.end() - 4..location.end()].copy_from_slice(&sum.to_le_bytes());
         if data.len() >= location.end() + 2 && link_type(file) != 1 {
             let sum = crc::vcrc(&data[location.start..location.end()]);
@@ -51,7 +54,7 @@ fn changed(file: &[u8], what: Changed) -> (Vec<u8>, u64) {
     (new, bytes)
 }
 
-/// Everything that the program makes of a capture: files by name, and what it prints.
+/// Everything that the program makes of a capture: files by name, and printed output.
 fn everything(folder: &Path, file: &[u8], options: &[&str], partial: bool) -> BTreeMap<String, Vec<u8>> {
     let _ = fs::remove_dir_all(folder);
     fs::create_dir(folder).expect("folder");
@@ -95,22 +98,23 @@ fn everything(folder: &Path, file: &[u8], options: &[&str], partial: bool) -> BT
     made
 }
 
-/// The same but for the sums of the capture and of what holds them.
+/// Removes the digests of the capture and of files that contain them.
 fn without_digests(made: &mut BTreeMap<String, Vec<u8>>) {
     for (name, bytes) in made.iter_mut() {
         if name.contains("parts") {
-            // Magic and version, then the head with the digests of inputs: length, stored length, sum, and what is stored.
+            // Magic and version, then the header with the digests of inputs: length, stored length,
+            // checksum, stored bytes.
             let stored = u64::from_le_bytes(bytes[20..28].try_into().expect("eight bytes"));
             bytes.drain(..12 + 24 + stored as usize);
             assert!(bytes.len() > 1000, "shards follow");
         }
         if name.ends_with("profile.json") {
-            // The head of the parts holds the digests, compressed: it may be some bytes longer.
+            // The compressed header of the parts contains the digests, so its length may vary.
             let mut document: serde_json::Value = serde_json::from_slice(bytes).expect("json");
             document["tables"].as_object_mut().expect("tables").remove("parts.bin");
             *bytes = document.to_string().into_bytes();
         }
-        // Tables and figures hold no digest.
+        // Tables and figures contain no digest.
         if ["json", "html", "stdout"].iter().any(|kind| name.contains(kind)) {
             let text = String::from_utf8_lossy(bytes).into_owned();
             let is_digest = |word: &str| word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -128,7 +132,7 @@ fn without_digests(made: &mut BTreeMap<String, Vec<u8>>) {
 fn assert_same(case: &str, mut one: BTreeMap<String, Vec<u8>>, mut other: BTreeMap<String, Vec<u8>>) {
     assert_ne!(
         one["job.ibp/profile.json"], other["job.ibp/profile.json"],
-        "{case}: the digest tells the captures apart"
+        "{case}: the digests of the captures differ"
     );
     without_digests(&mut one);
     without_digests(&mut other);
@@ -149,7 +153,7 @@ fn without_payload_nothing_depends_on_it() {
     ] {
         let run = runs::named(name);
         let file = runs::decompressed(&if is_native { run.sink() } else { run.node(1) });
-        let (other, bytes) = changed(&file, Changed::All);
+        let (other, bytes) = changed(&file, ChangedBytes::All);
         assert!(bytes > 10_000, "{name}: {bytes} bytes of payload");
         let made = [&file, &other].map(|file| everything(&folder.path().join("w"), file, &["--no-payload"], is_native));
         let [one, other] = made;
@@ -158,13 +162,13 @@ fn without_payload_nothing_depends_on_it() {
     }
 }
 
-/// Runs whose messages are never packed together over several packets.
+/// Runs whose coalesced messages never span several packets.
 #[test]
 fn nothing_depends_on_the_data_of_messages() {
     let folder = tempfile::tempdir().expect("folder");
     for name in ["ompi-rc-mixed-2x2", "ompi-openib-put-ring2"] {
         let file = runs::decompressed(&runs::named(name).sink());
-        let (other, bytes) = changed(&file, Changed::Data);
+        let (other, bytes) = changed(&file, ChangedBytes::Data);
         assert!(bytes > 100_000, "{name}: {bytes} bytes of data");
         let [one, other] = [&file, &other].map(|file| everything(&folder.path().join("w"), file, &[], false));
         assert_same(name, one, other);
@@ -172,7 +176,7 @@ fn nothing_depends_on_the_data_of_messages() {
 }
 
 #[test]
-fn what_holds_messages_is_for_its_owner_unless_it_was_for_others_before() {
+fn files_with_messages_are_private_unless_they_were_shared_before() {
     let folder = tempfile::tempdir().expect("folder");
     let at = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
     let capture = runs::named("ompi-rc-ring2").sink().to_str().expect("path").to_owned();
@@ -185,7 +189,7 @@ fn what_holds_messages_is_for_its_owner_unless_it_was_for_others_before() {
             vec!["anonymize", &capture, "-o", &at("shared.pcap"), "--names", &at("names.csv")],
             vec!["matrix", &capture, "--svg", &at("matrix.svg")],
         ] {
-            // A umask under which everybody may read what programs write.
+            // A umask that lets everybody read new files.
             let mut shell = std::process::Command::new("sh");
             shell.args(["-c", "umask 022; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_ibscope")]).args(&arguments);
             let output = shell.output().expect("sh");
@@ -197,7 +201,7 @@ fn what_holds_messages_is_for_its_owner_unless_it_was_for_others_before() {
         assert_eq!(mode(name), 0o600, "{name}");
     }
     assert_eq!(mode("job.ibp"), 0o700);
-    // What is made to be shown.
+    // Files that are made to be shared.
     assert_eq!([mode("matrix.svg"), mode("shared.pcap")], [0o644, 0o644]);
     for (name, shared) in [("job.ibp", 0o750), ("messages.parquet", 0o640), ("matrix.svg", 0o600)] {
         fs::set_permissions(at(name), fs::Permissions::from_mode(shared)).expect("permissions");
@@ -206,16 +210,16 @@ fn what_holds_messages_is_for_its_owner_unless_it_was_for_others_before() {
     assert_eq!([mode("job.ibp"), mode("messages.parquet"), mode("matrix.svg")], [0o750, 0o640, 0o600]);
 }
 
-/// What a terminal would obey: colours, a title, another direction of writing.
+/// Terminal controls: colors, a title, another writing direction.
 const ORDERS: &str = "\u{1b}[31m\u{1b}]0;owned\u{7}\u{202e}\u{9b}2J";
 
 #[test]
-fn names_give_terminals_no_orders() {
+fn names_contain_no_terminal_controls() {
     let folder = tempfile::tempdir().expect("folder");
     let at = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
     let capture = at(&format!("sink{ORDERS}.pcap"));
     let file = runs::decompressed(&runs::named("perf-write-lat").sink());
-    // Cut short, so that notes name it.
+    // Truncated, so that notes contain the name.
     fs::write(&capture, &file[..file.len() - 3]).expect("written");
     fs::write(at("hosts.csv"), format!("endpoint,name\n17,node{ORDERS}\n")).expect("written");
     fs::write(at("bad.csv"), format!("endpoint,name\n{ORDERS}\n")).expect("written");

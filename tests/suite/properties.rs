@@ -1,25 +1,27 @@
-//! What holds of any capture: whichever way its records are written down, wherever a bit is wrong, and however much there is in a megabyte.
+//! Properties of any capture: the same result for every file format, for a wrong bit at any
+//! position, and bounded resources for each megabyte.
 
 use crate::memory::{MIB, run};
 use crate::runs::{self, decompressed, is_roce};
-use crate::tools::{Blocks, HEADER_BYTES, Raw, in_parallel, link_type, random, sample, walk};
+use crate::tools::{Blocks, HEADER_BYTES, RawRecord, in_parallel, link_type, random, sample, walk};
 use ibscope::model::Profile;
 use ibscope::model::profile::Input;
-use ibscope::pipeline::{Options, analyze};
+use ibscope::pipeline::{AnalysisOptions, ClockOptions, analyze};
 use ibscope_parsers::ib::Lrh;
-use ibscope_parsers::link::Located;
+use ibscope_parsers::link::LinkContent;
 use ibscope_parsers::{frame::LinkType, link::locate};
 use std::path::{Path, PathBuf};
 
-fn analysed(paths: &[PathBuf], options: &Options) -> Profile {
+fn profile_with(paths: &[PathBuf], options: &AnalysisOptions) -> Profile {
     analyze(paths, options, &|_| {}).unwrap_or_else(|error| panic!("{paths:?}: {error}"))
 }
 
-/// The profile of some bytes as a file, without what is said of the file itself.
+/// The profile of a capture in memory, without the properties of the file itself.
 fn of(folder: &Path, name: &str, bytes: &[u8]) -> Profile {
     let path = folder.join(name);
     std::fs::write(&path, bytes).expect("written");
-    let mut profile = analysed(std::slice::from_ref(&path), &Options { threads: 1, ..Options::default() });
+    let mut profile =
+        profile_with(std::slice::from_ref(&path), &AnalysisOptions { threads: 1, ..AnalysisOptions::default() });
     for Input { name, length_bytes, xxh3_128, format, .. } in &mut profile.inputs {
         (*name, *length_bytes, *xxh3_128, *format) = Default::default();
     }
@@ -28,16 +30,17 @@ fn of(folder: &Path, name: &str, bytes: &[u8]) -> Profile {
 }
 
 /// A little-endian classic file in the other byte order.
-fn turned(file: &[u8]) -> Vec<u8> {
-    let mut turned = file.to_vec();
+fn big_endian(file: &[u8]) -> Vec<u8> {
+    let mut reversed = file.to_vec();
     let records = walk(file);
     let fields = [(0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4)].into_iter();
     let of_records = records.iter().flat_map(|record| (0..4).map(|field| (record.place.start + 4 * field, 4)));
-    fields.chain(of_records).for_each(|(at, bytes)| turned[at..at + bytes].reverse());
-    turned
+    fields.chain(of_records).for_each(|(at, bytes)| reversed[at..at + bytes].reverse());
+    reversed
 }
 
-/// The records as sections of pcapng, one after the other, each with an interface of its own. The unit is that of the file.
+/// The records as consecutive sections of pcapng, each with an interface of its own, in the unit of
+/// the file.
 fn sections(file: &[u8], count: usize, is_big: impl Fn(usize) -> bool) -> Vec<u8> {
     let records = walk(file);
     let is_nano = file[..4] == 0xA1B2_3C4D_u32.to_le_bytes();
@@ -63,7 +66,7 @@ fn byte_orders_and_joined_files_give_the_same_profile() {
         let whole = of(folder.path(), name, &file);
         assert!(whole.coverage.infiniband > 100);
         for (form, bytes) in [
-            ("big-endian", turned(&file)),
+            ("big-endian", big_endian(&file)),
             ("pcapng", sections(&file, 1, |_| false)),
             ("big-endian pcapng", sections(&file, 1, |_| true)),
             ("three files of pcapng, one behind the other", sections(&file, 3, |index| index == 1)),
@@ -74,15 +77,15 @@ fn byte_orders_and_joined_files_give_the_same_profile() {
     }
 }
 
-/// Packets of a capture in two files, now in the one and now in the other, so that what a pair of endpoints says to each other is in one: the
-/// files are interleaved in time, and each is all that there is of its pairs.
+/// The packets of a capture in two files that are interleaved in time; all packets of a pair of
+/// endpoints are in one file.
 #[test]
 fn pairs_dealt_to_several_files_add_up() {
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
     let folder = tempfile::tempdir().expect("folder");
     let file = decompressed(&run.sink());
-    let ends = |record: &Raw| {
-        // SLID and DLID, behind the ERF header of 16 bytes.
+    let ends = |record: &RawRecord| {
+        // SLID and DLID, after the ERF header of 16 bytes.
         let [dlid, slid] = [18, 22].map(|at| u16::from_be_bytes([record.data(&file)[at], record.data(&file)[at + 1]]));
         u32::from(dlid.min(slid)) * 7 + u32::from(dlid.max(slid))
     };
@@ -94,8 +97,9 @@ fn pairs_dealt_to_several_files_add_up() {
         path
     };
     let parts = [0, 1, 2].map(dealt);
-    let options = Options { align: false, ..Options::default() };
-    let (whole, together) = (analysed(&[run.sink()], &options), analysed(&parts, &options));
+    let clocks = ClockOptions { align: false, ..ClockOptions::default() };
+    let options = AnalysisOptions { clocks, ..AnalysisOptions::default() };
+    let (whole, together) = (profile_with(&[run.sink()], &options), profile_with(&parts, &options));
     assert!(parts.iter().all(|part| std::fs::metadata(part).expect("part").len() > 10_000));
     assert_eq!(together.connections, whole.connections);
     assert_eq!(together.timeline, whole.timeline);
@@ -104,23 +108,23 @@ fn pairs_dealt_to_several_files_add_up() {
     assert_eq!(together.ranks, whole.ranks);
 }
 
-/// Which records of a capture a flipped bit may touch.
+/// A bit to flip in a capture.
 struct Flip {
     /// Offset in the file, and bit.
     at: usize,
     bit: u8,
-    /// The bit is one that the ICRC leaves out, as it changes on the way.
+    /// True for a bit that the ICRC leaves out because it changes on the way.
     is_variant: bool,
 }
 
-/// Bits of packets in LRH to ICRC, or BTH to ICRC of RoCE, anywhere in a capture.
-fn flips(file: &[u8], records: &[Raw], count: usize) -> Vec<Flip> {
+/// Random bits of packets from LRH to ICRC, or from BTH to ICRC for RoCE.
+fn flips(file: &[u8], records: &[RawRecord], count: usize) -> Vec<Flip> {
     let mut random = random(file.len() as u64);
     let flip = |_| {
         let record = &records[random(records.len())];
         let data = record.data(file);
         let found = locate(LinkType(link_type(file)), data, record.original_bytes);
-        let Ok(Located::Infiniband(location)) = found else { panic!("{found:?}") };
+        let Ok(LinkContent::Infiniband(location)) = found else { panic!("{found:?}") };
         let inside = random(location.ib_bytes);
         let bit = random(8) as u8;
         let is_native = location.start == 16;
@@ -132,8 +136,8 @@ fn flips(file: &[u8], records: &[Raw], count: usize) -> Vec<Flip> {
     (0..count).map(flip).collect()
 }
 
-/// A wrong bit of a packet is seen by its check sum or changes what the packet is; it never changes the number of records, and what is not that packet
-/// stays.
+/// A wrong bit is either found by the packet's checksum or changes the packet's identity. It never
+/// changes the number of records or other packets.
 #[test]
 fn a_flipped_bit_costs_one_packet() {
     let folder = tempfile::tempdir().expect("folder");
@@ -166,54 +170,62 @@ fn a_flipped_bit_costs_one_packet() {
 }
 
 /// Opcode, PSN, receiver's queue pair, extension headers, source and destination.
-type Packet = (u8, u32, u32, Vec<u8>, (u16, u16));
+type PacketTuple = (u8, u32, u32, Vec<u8>, (u16, u16));
 
-/// A megabyte of packets, each of which asks for as much as it can.
-struct Hostile {
+/// A megabyte of packets, each of which causes as much work as possible.
+struct HostileCase {
     name: &'static str,
-    /// The packet of this number.
-    packet: fn(u32) -> Packet,
-    /// Nanoseconds between two.
+    /// The packet with this number.
+    packet: fn(u32) -> PacketTuple,
+    /// Nanoseconds between two packets.
     step_ns: u64,
 }
 
 const THERE: (u16, u16) = (1, 2);
 const BACK: (u16, u16) = (2, 1);
 
-/// `RETH` of a READ of so many bytes.
+/// `RETH` of a READ of this many bytes.
 fn reth(number: u32, bytes: u32) -> Vec<u8> {
     [&u64::from(number).to_be_bytes()[..], &[0; 4], &bytes.to_be_bytes()].concat()
 }
 
-/// What connections, holes, requests, answers, marks and bins cost, taken to the end.
-const HOSTILE: [Hostile; 9] = [
-    Hostile { name: "connections", packet: |n| (4, 0, n + 2, Vec::new(), (1 + (n % 40_000) as u16, 2)), step_ns: 1 },
-    Hostile { name: "holes", packet: |n| (4, n * 2, 5, Vec::new(), THERE), step_ns: 1 },
-    Hostile { name: "holes backwards", packet: |n| (4, 0u32.wrapping_sub(n * 2), 5, Vec::new(), THERE), step_ns: 1 },
-    Hostile { name: "beginnings", packet: |n| (0, n * 2, 5, Vec::new(), THERE), step_ns: 1 },
-    Hostile { name: "absurd reads", packet: |n| (0x0C, n * 4, 5, reth(n, u32::MAX), THERE), step_ns: 1 },
-    Hostile {
+/// The worst cases for connections, gaps, requests, responses, congestion marks and bins.
+const HOSTILE: [HostileCase; 9] = [
+    HostileCase {
+        name: "connections",
+        packet: |n| (4, 0, n + 2, Vec::new(), (1 + (n % 40_000) as u16, 2)),
+        step_ns: 1,
+    },
+    HostileCase { name: "holes", packet: |n| (4, n * 2, 5, Vec::new(), THERE), step_ns: 1 },
+    HostileCase {
+        name: "holes backwards",
+        packet: |n| (4, 0u32.wrapping_sub(n * 2), 5, Vec::new(), THERE),
+        step_ns: 1,
+    },
+    HostileCase { name: "beginnings", packet: |n| (0, n * 2, 5, Vec::new(), THERE), step_ns: 1 },
+    HostileCase { name: "absurd reads", packet: |n| (0x0C, n * 4, 5, reth(n, u32::MAX), THERE), step_ns: 1 },
+    HostileCase {
         name: "answers to nothing",
         packet: |n| {
             if n % 2 == 0 { (0x0C, n, 5, reth(n, 64), THERE) } else { (0x10, n * 7919, 9, vec![0x1F, 0, 0, 1], BACK) }
         },
         step_ns: 1,
     },
-    Hostile {
+    HostileCase {
         name: "notifications",
         packet: |n| if n % 2 == 0 { (4, n, 5, Vec::new(), THERE) } else { (0x81, 0, 9, vec![0; 16], BACK) },
         step_ns: 1,
     },
-    Hostile { name: "bins", packet: |n| (4, 0, n + 2, Vec::new(), THERE), step_ns: 100_000_000_000 },
-    Hostile {
+    HostileCase { name: "bins", packet: |n| (4, 0, n + 2, Vec::new(), THERE), step_ns: 100_000_000_000 },
+    HostileCase {
         name: "datagrams",
         packet: |n| (0x64, n, 5, [0x1EE7_A330_u32.to_be_bytes(), (n & 0xFF_FFFF).to_be_bytes()].concat(), THERE),
         step_ns: 1,
     },
 ];
 
-impl Hostile {
-    /// The capture: nanoseconds, native, sums left at 0.
+impl HostileCase {
+    /// The capture: nanoseconds, native, checksums 0.
     fn bytes(&self) -> Vec<u8> {
         let mut file: Vec<u8> =
             [0xA1B2_3C4D, 0x0004_0002, 0, 0, 0xFFFF, 247u32].into_iter().flat_map(u32::to_le_bytes).collect();
@@ -239,7 +251,7 @@ impl Hostile {
     }
 }
 
-/// What a megabyte may need beyond what the program needs for a few packets: 256 bytes for each of its bytes.
+/// Maximum memory for a megabyte beyond that for a few packets: 256 bytes for each of its bytes.
 const MOST_BYTES: u64 = 256 * MIB;
 
 #[test]

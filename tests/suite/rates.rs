@@ -1,19 +1,21 @@
-//! Rates, sizes and what was sent again over time, in the recorded runs, against a slow look at their packets.
+//! Rates, sizes and time series of retransmissions in the recorded runs, compared with a simple
+//! computation on their packets.
 
 use crate::runs::{self, decompressed, is_roce};
 use crate::tools::{ibscope, in_parallel, result, sample, walk};
 use crate::wire::profile;
-use ibscope::analysis::rates::{DEFAULT_WINDOW_NS, Values, rates};
-use ibscope::analysis::{By, Label};
-use ibscope::model::profile::Repeated;
-use ibscope::model::{Kind, Profile, SizeOf, SizeSums};
+use ibscope::analysis::rates::{DEFAULT_WINDOW_NS, RateValues, rates};
+use ibscope::analysis::{GroupBy, Label};
+use ibscope::model::profile::BinRetransmissions;
+use ibscope::model::{Profile, SizeOf, SizeSums, TrafficKind};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Path MTU of all recorded runs.
 const MTU_BYTES: u32 = 4096;
 
-/// A clock that jumps by days makes no large csv of a small capture, unless it is asked for; what is added up stays.
+/// A clock that jumps by days makes no large csv from a small capture, unless requested; the sums
+/// stay.
 #[test]
 fn days_without_packets_make_wider_bins() {
     const DAYS_3_S: u32 = 259_200;
@@ -30,9 +32,9 @@ fn days_without_packets_make_wider_bins() {
     let place = path.to_str().expect("path");
     let ran = ibscope(["rates", "--format", "csv", place]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    // 26 million bins of 10 ms: twice as wide five times.
+    // 26 million bins of 10 ms: doubled five times.
     assert!(
-        ran.stderr.contains("note: bins are 320 ms wide, where those of 10 ms would be too many"),
+        ran.stderr.contains("note: bins are 320 ms wide, because bins of 10 ms would be too many"),
         "{}",
         ran.stderr
     );
@@ -51,10 +53,10 @@ fn days_without_packets_make_wider_bins() {
     assert_eq!(packets(&ran.stdout), packets(&asked));
 }
 
-/// A RoCE packet read by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12, extension headers.
-struct Packet {
+/// A RoCE packet parsed by hand: Ethernet 14, IPv4 20, UDP 8, BTH 12, extension headers.
+struct RatePacket {
     time_ns: i64,
-    /// Sender, receiver, the receiver's queue pair, the sender's where it is a datagram.
+    /// Sender, receiver, the receiver's queue pair, and the sender's for datagrams.
     connection: ([u8; 4], [u8; 4], u32, u32),
     opcode: u8,
     psn: u32,
@@ -62,9 +64,9 @@ struct Packet {
     frame: Vec<u8>,
 }
 
-impl Packet {
-    /// Request 0, response 1, acknowledgement 2.
-    fn turn(&self) -> u8 {
+impl RatePacket {
+    /// Packet role: request 0, response 1, acknowledgement 2.
+    fn role(&self) -> u8 {
         match self.opcode & 0x1F {
             0x0D..=0x10 | 0x12 => 1,
             0x11 => 2,
@@ -72,7 +74,8 @@ impl Packet {
         }
     }
 
-    /// PSNs that it takes: of a READ request, those of its response, whose length stands in the RETH.
+    /// PSNs that the packet takes: for a READ request those of its response, whose length is in the
+    /// RETH.
     fn span(&self) -> u32 {
         let length = || u32::from_be_bytes(self.frame[66..70].try_into().expect("four bytes"));
         if self.opcode == 0x0C { length().div_ceil(MTU_BYTES).max(1) } else { 1 }
@@ -80,19 +83,19 @@ impl Packet {
 }
 
 /// The packets between queue pairs of applications at the port of a node, in file order.
-fn packets(run: &runs::Run, node: u8) -> Vec<Packet> {
+fn packets(run: &runs::RecordedRun, node: u8) -> Vec<RatePacket> {
     let records = runs::timed_records(&run.node(node)).into_iter().filter(|(_, frame)| is_roce(frame));
     let packet = |(time_ns, frame): (u64, Vec<u8>)| {
         let number = |at: usize| u32::from_be_bytes([0, frame[at], frame[at + 1], frame[at + 2]]);
         let opcode = frame[42];
         let datagram_qp = if opcode >> 5 == 3 { number(59) } else { 0 };
         let ends = [26, 30].map(|at| <[u8; 4]>::try_from(&frame[at..at + 4]).expect("address"));
-        Packet {
+        RatePacket {
             time_ns: time_ns as i64,
             connection: (ends[0], ends[1], number(47), datagram_qp),
             opcode,
             psn: number(51),
-            // Of the whole frame, also where the capture was cut: 14 and the length in the IPv4 header.
+            // Of the whole frame, even if truncated: 14 and the length in the IPv4 header.
             wire_bytes: 14 + u64::from(u16::from_be_bytes([frame[16], frame[17]])),
             frame,
         }
@@ -100,11 +103,11 @@ fn packets(run: &runs::Run, node: u8) -> Vec<Packet> {
     records.map(packet).filter(|packet| packet.connection.2 > 1).collect()
 }
 
-/// The packets that were not sent before, and those that were.
-fn apart(packets: Vec<Packet>) -> (Vec<Packet>, Vec<Packet>) {
+/// The first transmissions, and the retransmissions.
+fn apart(packets: Vec<RatePacket>) -> (Vec<RatePacket>, Vec<RatePacket>) {
     let mut seen = BTreeSet::new();
     packets.into_iter().partition(|packet| {
-        let key = |psn| (packet.connection, packet.turn(), psn);
+        let key = |psn| (packet.connection, packet.role(), psn);
         let is_new = !seen.contains(&key(packet.psn));
         seen.extend((0..packet.span()).map(|more| key((packet.psn + more) & 0xFF_FFFF)));
         is_new
@@ -112,19 +115,19 @@ fn apart(packets: Vec<Packet>) -> (Vec<Packet>, Vec<Packet>) {
 }
 
 fn data(profile: &Profile) -> impl Iterator<Item = (u32, &ibscope::model::profile::ConnectionRow)> {
-    (0..).zip(&profile.connections).filter(|(_, row)| row.kind == Kind::Data)
+    (0..).zip(&profile.connections).filter(|(_, row)| row.kind == TrafficKind::Data)
 }
 
 #[test]
-fn what_was_sent_again_is_in_the_bin_of_its_time() {
+fn retransmissions_are_in_the_bin_of_their_time() {
     for name in ["ompi-rc-loss1-ring2", "perf-read-lat", "ompi-rc-ring2"] {
         let run = runs::named(name);
         for node in [1, 2] {
             let found = profile(&[run.node(node)]);
             let mut bins: BTreeMap<i64, (u64, u64)> = BTreeMap::new();
-            for row in found.timeline.iter().filter(|row| row.repeated != Repeated::default()) {
+            for row in found.timeline.iter().filter(|row| row.retransmissions != BinRetransmissions::default()) {
                 let bin = bins.entry(row.time_ns).or_default();
-                *bin = (bin.0 + row.repeated.packets, bin.1 + row.repeated.wire_bytes);
+                *bin = (bin.0 + row.retransmissions.packets, bin.1 + row.retransmissions.wire_bytes);
             }
             let mut expected: BTreeMap<i64, (u64, u64)> = BTreeMap::new();
             for packet in apart(packets(&run, node)).1 {
@@ -138,14 +141,14 @@ fn what_was_sent_again_is_in_the_bin_of_its_time() {
 }
 
 #[test]
-fn repeats_over_time_add_up_to_those_of_the_connection() {
+fn binned_retransmissions_add_up_to_those_of_the_connection() {
     for run in runs::all() {
         for paths in [run.every_node(), vec![run.sink()]] {
             let found = profile(&paths);
             for (index, row) in data(&found) {
-                let mut sum = Repeated::default();
-                found.timeline.iter().filter(|bin| bin.connection == index).for_each(|bin| sum += bin.repeated);
-                let repeats = row.repeats;
+                let mut sum = BinRetransmissions::default();
+                found.timeline.iter().filter(|bin| bin.connection == index).for_each(|bin| sum += bin.retransmissions);
+                let repeats = row.retransmissions;
                 let packets = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
                 assert_eq!((sum.packets, sum.wire_bytes), (packets, repeats.wire_bytes), "{}: {paths:?}", run.name);
             }
@@ -154,11 +157,11 @@ fn repeats_over_time_add_up_to_those_of_the_connection() {
 }
 
 /// The runs' captures at single ports.
-fn ports() -> Vec<(runs::Run, u8)> {
+fn ports() -> Vec<(runs::RecordedRun, u8)> {
     runs::all().into_iter().flat_map(|run| (1..=run.nodes).map(move |node| (runs::named(&run.name), node))).collect()
 }
 
-/// Sizes of something by sender, receiver and class: how many, their bytes, the smallest and the largest.
+/// Sizes by sender, receiver, kind and class: count, bytes, minimum and maximum.
 type Classes = BTreeMap<([u8; 4], [u8; 4], &'static str, u32), (u64, u64, u64, u64)>;
 
 fn note(classes: &mut Classes, ends: ([u8; 4], [u8; 4]), of: &'static str, bytes: u64) {
@@ -167,17 +170,18 @@ fn note(classes: &mut Classes, ends: ([u8; 4], [u8; 4]), of: &'static str, bytes
     *class = (class.0 + 1, class.1 + bytes, class.2.min(bytes), class.3.max(bytes));
 }
 
-/// What the profile keeps of these distributions.
+/// These distributions in the profile.
 fn kept(profile: &Profile, distributions: &[&str]) -> Classes {
     let mut classes = Classes::new();
-    for row in profile.sizes.iter().filter(|row| distributions.contains(&row.of.distribution())) {
+    for row in profile.sizes.iter().filter(|row| distributions.contains(&row.size_of.distribution())) {
         let connection = &profile.connections[row.connection as usize];
-        assert_eq!(connection.kind, Kind::Data);
+        assert_eq!(connection.kind, TrafficKind::Data);
         let address = |endpoint: ibscope_parsers::Endpoint| {
             endpoint.to_string().parse::<std::net::Ipv4Addr>().expect("address").octets()
         };
         let from = row.size.from_bytes();
-        let key = (address(connection.src), address(connection.dst), row.of.name(), u64::BITS - from.leading_zeros());
+        let key =
+            (address(connection.src), address(connection.dst), row.size_of.name(), u64::BITS - from.leading_zeros());
         let (sums, class) = (row.sums, classes.entry(key).or_insert((0, 0, u64::MAX, 0)));
         let (smallest, largest) = (class.2.min(sums.smallest_bytes), class.3.max(sums.largest_bytes));
         *class = (class.0 + sums.count, class.1 + sums.bytes, smallest, largest);
@@ -186,11 +190,11 @@ fn kept(profile: &Profile, distributions: &[&str]) -> Classes {
 }
 
 #[test]
-fn packet_sizes_are_those_of_a_slow_look() {
+fn packet_sizes_match_a_simple_computation() {
     in_parallel(&ports(), |_, (run, node)| {
         let mut expected = Classes::new();
         for packet in apart(packets(run, *node)).0 {
-            let of = ["request", "response", "acknowledge"][usize::from(packet.turn())];
+            let of = ["request", "response", "acknowledge"][usize::from(packet.role())];
             note(&mut expected, (packet.connection.0, packet.connection.1), of, packet.wire_bytes);
         }
         assert!(!expected.is_empty());
@@ -198,8 +202,8 @@ fn packet_sizes_are_those_of_a_slow_look() {
     });
 }
 
-/// What is beyond the BTH and before pad and ICRC, in bytes: RETH 16, DETH 8, immediate data or key 4.
-fn payload_bytes(packet: &Packet) -> u64 {
+/// Bytes between the headers and pad and ICRC: RETH 16, DETH 8, immediate data or key 4.
+fn payload_bytes(packet: &RatePacket) -> u64 {
     let service = packet.opcode >> 5;
     let extension = match packet.opcode & 0x1F {
         0x06 | 0x0A => 16,
@@ -211,13 +215,14 @@ fn payload_bytes(packet: &Packet) -> u64 {
     packet.wire_bytes - 42 - 12 - extension - pad - 4
 }
 
-/// Messages put together by sorting: First, Middles and Last stand next to each other by PSN once each packet is there once.
+/// Messages assembled by sorting: without retransmissions, First, Middle and Last packets are
+/// consecutive by PSN.
 #[test]
-fn message_sizes_are_those_of_a_slow_look() {
+fn message_sizes_match_a_simple_computation() {
     in_parallel(&ports(), |_, (run, node)| {
         let mut expected = Classes::new();
-        let mut connections: BTreeMap<_, Vec<Packet>> = BTreeMap::new();
-        let requests = apart(packets(run, *node)).0.into_iter().filter(|packet| packet.turn() == 0);
+        let mut connections: BTreeMap<_, Vec<RatePacket>> = BTreeMap::new();
+        let requests = apart(packets(run, *node)).0.into_iter().filter(|packet| packet.role() == 0);
         requests.for_each(|packet| connections.entry(packet.connection).or_default().push(packet));
         for ((src, dst, ..), mut requests) in connections {
             let first = requests[0].psn;
@@ -236,7 +241,7 @@ fn message_sizes_are_those_of_a_slow_look() {
                     "ATOMIC" => 8,
                     _ => payload_bytes(packet),
                 };
-                // All but First and Middle end a message.
+                // All packets except First and Middle end a message.
                 if !matches!(packet.opcode & 0x1F, 0x00 | 0x01 | 0x06 | 0x07) || of == "DATAGRAM" {
                     note(&mut expected, (src, dst), of, std::mem::take(&mut bytes));
                 }
@@ -249,9 +254,9 @@ fn message_sizes_are_those_of_a_slow_look() {
     });
 }
 
-/// Every send that the applications noted, of the pairs of ranks between which no tracer sent messages of its own.
+/// Every send that the applications recorded, of pairs of ranks without tracer messages.
 #[test]
-fn mpi_sizes_are_those_of_the_sends() {
+fn mpi_sizes_match_the_sends() {
     let mut checked = 0;
     for run in runs::all() {
         let (Some(wire), Some(truth)) = (run.truth("wire.csv"), run.truth("truth.csv")) else { continue };
@@ -279,10 +284,10 @@ fn mpi_sizes_are_those_of_the_sends() {
             }
         }
         for paths in [run.every_node(), vec![run.sink()]] {
-            let rates = rates(&profile(&paths), Some(By::Rank), None, DEFAULT_WINDOW_NS).expect("rates");
+            let rates = rates(&profile(&paths), Some(GroupBy::Rank), None, DEFAULT_WINDOW_NS).expect("rates");
             for (pair, classes) in &expected {
-                let course = &rates.pairs[&(Label::only(pair.0), Label::only(pair.1))];
-                let own = course.sizes.iter().filter(|((of, _), _)| *of == SizeOf::PointToPoint);
+                let series = &rates.pairs[&(Label::only(pair.0), Label::only(pair.1))];
+                let own = series.sizes.iter().filter(|((of, _), _)| *of == SizeOf::PointToPoint);
                 let found: BTreeMap<u64, SizeSums> = own.map(|((_, size), sums)| (size.from_bytes(), *sums)).collect();
                 assert_eq!(found, *classes, "{}: {pair:?}: {paths:?}", run.name);
                 checked += found.len();
@@ -292,13 +297,14 @@ fn mpi_sizes_are_those_of_the_sends() {
     assert!(checked > 200, "only {checked} classes of sizes were compared");
 }
 
-/// Every width gives the sums of the connections, whether it is a multiple of the profile's or not; and pairs add up to the total.
+/// Any width gives the sums of the connections, whether it is a multiple of the profile's or not;
+/// pairs add up to the total.
 #[test]
 fn bins_add_up_to_the_connections() {
     in_parallel(&runs::all(), |_, run| {
         for paths in [run.every_node(), vec![run.sink()]] {
             let found = profile(&paths);
-            let mut sums: Values = Values::default();
+            let mut sums: RateValues = RateValues::default();
             for (_, row) in data(&found) {
                 let traffic = row.traffic;
                 let mpi = (
@@ -313,26 +319,26 @@ fn bins_add_up_to_the_connections() {
                 [None, Some(10_000_000), Some(30_000_000), Some(3_000_000), Some(7_654_321), Some(1_000_000_000)]
             {
                 let place = format!("{}: {bin_ns:?}: {paths:?}", run.name);
-                let rates = rates(&found, Some(By::Endpoint), bin_ns, DEFAULT_WINDOW_NS).expect("rates");
-                let all = |course| {
-                    let bins: Vec<(i64, Values)> = rates.bins(course).collect();
+                let rates = rates(&found, Some(GroupBy::Endpoint), bin_ns, DEFAULT_WINDOW_NS).expect("rates");
+                let all = |series| {
+                    let bins: Vec<(i64, RateValues)> = rates.bins(series).collect();
                     assert!(bins.windows(2).all(|pair| pair[1].0 - pair[0].0 == rates.bin_ns), "{place}");
                     assert!(bins.iter().all(|(time_ns, _)| time_ns % rates.bin_ns == 0), "{place}");
                     assert_eq!(bins.len() as i128, rates.count(), "{place}");
                     bins
                 };
-                let add = |bins: Vec<(i64, Values)>| {
-                    bins.iter().fold(Values::default(), |mut sum, (_, values)| {
+                let add = |bins: Vec<(i64, RateValues)>| {
+                    bins.iter().fold(RateValues::default(), |mut sum, (_, values)| {
                         sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
                         sum
                     })
                 };
                 assert_eq!(add(all(&rates.total)), sums, "{place}");
                 assert_eq!(rates.total.sums, sums, "{place}");
-                let mut pairs = Values::default();
-                for course in rates.pairs.values() {
-                    let sum = add(all(course));
-                    assert_eq!(sum, course.sums, "{place}");
+                let mut pairs = RateValues::default();
+                for series in rates.pairs.values() {
+                    let sum = add(all(series));
+                    assert_eq!(sum, series.sums, "{place}");
                     pairs.iter_mut().zip(sum).for_each(|(pairs, sum)| *pairs += sum);
                 }
                 assert_eq!(pairs, sums, "{place}");
@@ -341,9 +347,9 @@ fn bins_add_up_to_the_connections() {
     });
 }
 
-/// The window is moved over all packets of a port, one bin at a time.
+/// The window moves over all packets of a port, one bin at a time.
 #[test]
-fn peaks_are_those_of_a_window_moved_over_all_packets() {
+fn peaks_match_a_window_moved_over_all_packets() {
     for (name, window_ns) in [
         ("ompi-rc-ring2", 100_000_000),
         ("ompi-rc-loss1-ring2", 50_000_000),
@@ -353,35 +359,35 @@ fn peaks_are_those_of_a_window_moved_over_all_packets() {
         let run = runs::named(name);
         let packets = packets(&run, 1);
         let found = profile(&[run.node(1)]);
-        let rates = rates(&found, Some(By::Endpoint), None, window_ns).expect("rates");
+        let rates = rates(&found, Some(GroupBy::Endpoint), None, window_ns).expect("rates");
         assert_eq!(rates.window_ns, window_ns, "{name}");
         let first = packets.iter().map(|packet| packet.time_ns.div_euclid(rates.fine_ns)).min().expect("packets");
         let last = packets.iter().map(|packet| packet.time_ns.div_euclid(rates.fine_ns)).max().expect("packets");
         let address = |label: &Label| label.to_string().parse::<std::net::Ipv4Addr>().expect("address").octets();
-        let pairs = rates.pairs.iter().map(|((src, dst), course)| (Some((address(src), address(dst))), course));
-        for (pair, course) in pairs.chain([(None, &rates.total)]) {
-            let of = |packet: &&Packet| pair.is_none_or(|pair| pair == (packet.connection.0, packet.connection.1));
+        let pairs = rates.pairs.iter().map(|((src, dst), series)| (Some((address(src), address(dst))), series));
+        for (pair, series) in pairs.chain([(None, &rates.total)]) {
+            let of = |packet: &&RatePacket| pair.is_none_or(|pair| pair == (packet.connection.0, packet.connection.1));
             let mut most = [0; 2];
             for start in first..=last + 1 - window_ns / rates.fine_ns {
                 let start_ns = start * rates.fine_ns;
                 let inside = packets.iter().filter(of);
                 let inside = inside.filter(|packet| (start_ns..start_ns + window_ns).contains(&packet.time_ns));
                 let sums = inside.fold([0, 0], |sums: [u64; 2], packet| [sums[0] + packet.wire_bytes, sums[1] + 1]);
-                let held = |index: usize| course.peaks[index].start_ns == start_ns;
-                assert!(!held(0) || course.peaks[0].sum == sums[0], "{name}: {pair:?}");
-                assert!(!held(2) || course.peaks[2].sum == sums[1], "{name}: {pair:?}");
+                let held = |index: usize| series.peaks[index].start_ns == start_ns;
+                assert!(!held(0) || series.peaks[0].sum == sums[0], "{name}: {pair:?}");
+                assert!(!held(2) || series.peaks[2].sum == sums[1], "{name}: {pair:?}");
                 most = [most[0].max(sums[0]), most[1].max(sums[1])];
             }
-            assert_eq!([course.peaks[0].sum, course.peaks[2].sum], most, "{name}: {pair:?}");
+            assert_eq!([series.peaks[0].sum, series.peaks[2].sum], most, "{name}: {pair:?}");
             let rate = most[0] as f64 * 1e9 / window_ns as f64;
-            assert!((rates.peak(course.peaks[0]) - rate).abs() < 1e-6 * rate, "{name}: {pair:?}");
+            assert!((rates.peak(series.peaks[0]) - rate).abs() < 1e-6 * rate, "{name}: {pair:?}");
         }
     }
 }
 
 #[test]
 fn a_narrow_window_is_found_in_narrow_bins() {
-    // From captures, bins are read as narrow as both the bins and the window need.
+    // With captures, bins are as narrow as both the bins and the window need.
     let path = runs::named("ompi-rc-ring2").node(1);
     let json = |arguments: &[&str]| -> Value {
         serde_json::from_str(&result(&[&["rates", "--format", "json"], arguments].concat(), &[&path])).expect("json")
@@ -389,12 +395,12 @@ fn a_narrow_window_is_found_in_narrow_bins() {
     let narrow = json(&["--bin", "10ms", "--window", "4ms"]);
     assert_eq!((&narrow["resolution_ns"], &narrow["window_ns"]), (&Value::from(2_000_000), &Value::from(4_000_000)));
     assert_eq!(narrow["shared_out"], false);
-    // What is written in bins of 10 ms is what is read in bins of 10 ms.
+    // Bins of 10 ms of a narrow analysis equal those of an analysis with bins of 10 ms.
     assert_eq!(narrow["total"]["bins"], json(&["--bin", "10ms"])["total"]["bins"]);
 }
 
 #[test]
-fn every_form_says_the_same() {
+fn every_format_has_the_same_numbers() {
     let path = runs::named("ompi-rc-mixed-2x2").sink();
     let folder = tempfile::tempdir().expect("folder");
     let place = folder.path().join("profile.ibp");
@@ -424,19 +430,21 @@ fn every_form_says_the_same() {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        let courses = if by.is_empty() {
+        let all_series = if by.is_empty() {
             vec![&json["total"]]
         } else {
             json["pairs"].as_array().expect("pairs").iter().collect()
         };
         let mut seen = 0;
-        for course in courses {
-            for (name, bins) in course["bins"].as_object().expect("bins") {
+        for series in all_series {
+            for (name, bins) in series["bins"].as_object().expect("bins") {
                 let bins: Vec<u64> =
                     bins.as_array().expect("bins").iter().map(|bin| bin.as_u64().expect("sum")).collect();
-                let key = (text(&course["src"]), text(&course["dst"]), name.clone());
+                let key = (text(&series["src"]), text(&series["dst"]), name.clone());
                 assert_eq!(columns[&key], bins, "{key:?}");
-                assert_eq!(course["sums"][name].as_u64(), Some(bins.iter().sum()), "{key:?}");
+                let peaks = series["peaks"].as_array().expect("peaks");
+                let peak = peaks.iter().find(|row| row["value"] == *name).expect("value");
+                assert_eq!(peak["sum"].as_u64(), Some(bins.iter().sum()), "{key:?}");
                 seen += 1;
             }
         }
@@ -445,19 +453,19 @@ fn every_form_says_the_same() {
 }
 
 #[test]
-fn what_a_profile_cannot_say_is_said() {
+fn limits_of_a_profile_are_reported() {
     let path = runs::named("ompi-rc-ring2").sink();
     let folder = tempfile::tempdir().expect("folder");
     let place = folder.path().join("profile.ibp");
     result(&["analyze", "-o", place.to_str().expect("path")], &[&path]);
     let run = |more: &[&str]| ibscope([&["rates"], more, &[place.to_str().expect("path")]].concat());
     let shared = run(&["--bin", "3ms"]);
-    assert!(shared.code == 0 && shared.stderr.contains("no multiple"), "{}", shared.stderr);
-    assert!(!run(&["--bin", "30ms"]).stderr.contains("no multiple"));
+    assert!(shared.code == 0 && shared.stderr.contains("not a multiple"), "{}", shared.stderr);
+    assert!(!run(&["--bin", "30ms"]).stderr.contains("not a multiple"));
     let long = run(&["--window", "1h"]);
-    assert!(long.stderr.contains("all that there is"), "{}", long.stderr);
+    assert!(long.stderr.contains("the traffic is no longer"), "{}", long.stderr);
     let part = run(&["--from", "0.1", "--to", "0.2"]);
-    assert!(part.code == 0 && part.stdout.contains("without time"), "{}", part.stdout);
+    assert!(part.code == 0 && part.stdout.contains("for its whole time only"), "{}", part.stdout);
     let many = run(&["--bin", "1ns", "--format", "csv"]);
     assert!(many.code == 1 && many.stderr.contains("--bin") && many.stdout.is_empty(), "{}", many.stderr);
     let nothing = run(&["--from", "10000"]);
@@ -467,16 +475,16 @@ fn what_a_profile_cannot_say_is_said() {
     assert!(without.stdout.contains("--no-mpi") && without.stdout.contains("request"), "{}", without.stdout);
 }
 
-/// The place of a peak, given back as a window of time, shows the traffic of the peak.
+/// The time of a peak as a window shows the traffic of the peak.
 #[test]
-fn a_peak_is_found_again_by_its_window() {
+fn the_window_of_a_peak_shows_its_traffic() {
     let path = crate::tools::sample("openib-mixed-4x1");
     let wire = |arguments: &[&str]| -> Vec<String> {
         let table = crate::tools::result(&[&["rates"], arguments].concat(), &[&path]);
         let row = table.lines().find(|line| line.trim_start().starts_with("wire")).expect("wire").to_owned();
         row.split_whitespace().map(str::to_owned).collect()
     };
-    // wire SUM UNIT MEAN UNIT PEAK UNIT FROM TO
+    // The columns of the line: wire SUM UNIT MEAN UNIT PEAK UNIT FROM TO.
     let whole = wire(&[]);
     let window = wire(&["--from", &whole[7], "--to", &whole[8]]);
     assert_eq!(window[3..5], whole[5..7], "{whole:?}, {window:?}");

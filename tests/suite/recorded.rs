@@ -1,18 +1,18 @@
-//! Every recorded run: nothing is lost, and every way of recording gives the same numbers.
+//! Every recorded run: no packet is missing, and every way of capturing gives the same numbers.
 
-use crate::runs::{self, Run};
-use ibscope::analysis::By;
+use crate::runs::{self, RecordedRun};
+use ibscope::analysis::GroupBy;
 use ibscope::analysis::Label;
-use ibscope::analysis::matrix::{self, Cell, Selection};
+use ibscope::analysis::matrix::{self, MatrixCell, Selection};
 use ibscope::model::profile::CoverageState;
-use ibscope::model::{Kind, Profile};
-use ibscope::pipeline::{Moment, Options, analyze};
+use ibscope::model::{Profile, TrafficKind};
+use ibscope::pipeline::{AnalysisOptions, AnalysisWindow, EndpointInfo, TimePoint, analyze};
 use ibscope_parsers::{Endpoint, Lid};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 pub(crate) fn profile(paths: &[PathBuf]) -> Profile {
-    analyze(paths, &Options::default(), &|_| {}).unwrap_or_else(|error| panic!("{paths:?}: {error}"))
+    analyze(paths, &AnalysisOptions::default(), &|_| {}).unwrap_or_else(|error| panic!("{paths:?}: {error}"))
 }
 
 /// Node number of an endpoint: 10.77.0.N in the RoCE files, LID 16+N in the sink.
@@ -26,7 +26,7 @@ pub(crate) fn node(endpoint: Endpoint) -> u8 {
 /// Messages, payload bytes and packets by pair of nodes.
 fn matrix(profile: &Profile) -> BTreeMap<(u8, u8), [u64; 3]> {
     let mut cells: BTreeMap<(u8, u8), [u64; 3]> = BTreeMap::new();
-    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
+    for connection in profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data) {
         let cell = cells.entry((node(connection.src), node(connection.dst))).or_default();
         let traffic = connection.traffic;
         for (sum, value) in cell.iter_mut().zip([traffic.messages, traffic.payload_bytes, traffic.packets]) {
@@ -79,10 +79,11 @@ pub(crate) fn every_way_of_recording_gives_the_same_matrix() {
     }
 }
 
-/// MPI messages and bytes by rank pair, as `matrix --by rank` gives them; pairs without messages left out.
+/// MPI messages and bytes by rank pair, as in `matrix --by rank`, without pairs that have no
+/// messages.
 fn by_rank(profile: &Profile) -> BTreeMap<(String, String), (u64, u64)> {
-    let matrix = matrix::matrix(profile, By::Rank, Selection::P2p);
-    let row = |(src, dst, cell): (&Label, &Label, &Cell)| {
+    let matrix = matrix::matrix(profile, GroupBy::Rank, Selection::P2p);
+    let row = |(src, dst, cell): (&Label, &Label, &MatrixCell)| {
         ((src.to_string(), dst.to_string()), (cell.messages, cell.mpi_bytes.unwrap_or(0)))
     };
     matrix.rows().map(row).filter(|(_, (messages, _))| *messages > 0).collect()
@@ -92,7 +93,7 @@ fn as_text(truth: &BTreeMap<(u32, u32), (u64, u64)>) -> BTreeMap<(String, String
     truth.iter().map(|(&(src, dst), &sums)| ((src.to_string(), dst.to_string()), sums)).collect()
 }
 
-/// Nodes of the ranks that a profile names.
+/// Nodes of the ranks in a profile.
 fn nodes_of_ranks(profile: &Profile) -> BTreeMap<u32, BTreeSet<u8>> {
     let mut nodes: BTreeMap<u32, BTreeSet<u8>> = BTreeMap::new();
     for row in &profile.ranks {
@@ -101,7 +102,7 @@ fn nodes_of_ranks(profile: &Profile) -> BTreeMap<u32, BTreeSet<u8>> {
     nodes
 }
 
-pub(crate) fn is_mpi(run: &Run) -> bool {
+pub(crate) fn is_mpi(run: &RecordedRun) -> bool {
     !run.name.starts_with("perf-")
 }
 
@@ -114,7 +115,7 @@ fn the_rank_map_is_right() {
         for paths in every_way(run) {
             let profile = profile(&paths);
             let mut expected = truth.clone();
-            // Of a node that was not captured, only its traffic with the captured one is seen.
+            // Of a node without a capture, only its traffic with the captured node is visible.
             if let [path] = paths.as_slice()
                 && *path != run.sink()
             {
@@ -138,8 +139,8 @@ fn perftest_has_no_ranks_and_no_messages() {
     }
 }
 
-/// All captures of a run together, those of each port alone where that shows everything, and the sink.
-pub(crate) fn every_way(run: &Run) -> Vec<Vec<PathBuf>> {
+/// All captures of a run together, those of each port alone if they show everything, and the sink.
+pub(crate) fn every_way(run: &RecordedRun) -> Vec<Vec<PathBuf>> {
     let mut ways = vec![run.every_node(), vec![run.sink()]];
     if run.nodes == 2 {
         ways.extend([vec![run.node(1)], vec![run.node(2)]]);
@@ -158,9 +159,9 @@ fn messages_and_bytes_equal_the_truth() {
     }
 }
 
-/// Every run, whatever the stack and the number of processes per node, with the tracer's own messages.
+/// Every run, for every library and number of processes per node, including the tracer's messages.
 #[test]
-fn messages_of_all_runs_equal_what_must_stand_on_the_wire() {
+fn messages_of_all_runs_equal_those_on_the_wire() {
     let mut checked = 0;
     for run in runs::all().iter().filter(|run| is_mpi(run)) {
         let Some(wire) = run.truth("wire.csv") else { continue };
@@ -172,7 +173,8 @@ fn messages_of_all_runs_equal_what_must_stand_on_the_wire() {
     assert_eq!(checked, 22, "runs with a wire.csv");
 }
 
-/// On four nodes one port shows the pairs of its node, with their ranks: also where a neighbour speaks on other communicators only.
+/// On four nodes, one port shows the pairs of its node with their ranks, even if a neighbor uses
+/// other communicators only.
 #[test]
 fn one_port_of_four_shows_the_pairs_of_its_node() {
     let mut checked = 0;
@@ -189,9 +191,9 @@ fn one_port_of_four_shows_the_pairs_of_its_node() {
     assert_eq!(checked, 6 * 4, "ports of the runs on four nodes");
 }
 
-/// Open MPI and MPICH fill UCX's tags differently: each job is read by its own way.
+/// Open MPI and MPICH fill UCX's tags differently: each job gets its own tag layout.
 #[test]
-fn two_libraries_in_one_analysis_are_told_apart() {
+fn two_libraries_in_one_analysis_are_distinguished() {
     let runs = [runs::named("ompi-rc-ring2"), runs::named("mpich-rc-ring2")];
     let together = profile(&[runs[0].node(1), runs[1].sink()]);
     for (run, library, place) in [(&runs[0], "Open MPI UCX rc_verbs", 0), (&runs[1], "MPICH UCX rc_verbs", 1)] {
@@ -206,7 +208,7 @@ fn two_libraries_in_one_analysis_are_told_apart() {
     assert!(together.notes.iter().all(|note| !note.contains("4096")), "{:?}", together.notes);
 }
 
-/// Two jobs in one analysis: each has its own ranks, and its own truth.
+/// Two jobs in one analysis: each has its own ranks and its own truth.
 #[test]
 fn two_jobs_are_never_added_up() {
     let runs = [runs::named("ompi-rc-ring2"), runs::named("ompi-openib-ring2")];
@@ -221,26 +223,27 @@ fn two_jobs_are_never_added_up() {
     }
 }
 
-/// The WRITEs and READs of the program, and nothing that UCX sends of its own: 3 421 120 bytes by each in each direction
-/// (`summary.txt` of the run).
+/// The WRITEs and READs of the program, without messages that UCX sends itself: 3 421 120 bytes by
+/// each in each direction (`summary.txt` of the run).
 #[test]
 fn one_sided_operations_are_counted_in_the_direction_of_their_bytes() {
     let run = runs::of_second_set("ompi5-ucx-rc-rma-2x1");
     for paths in [run.every_node(), vec![run.sink()], vec![run.node(1)]] {
         let profile = profile(&paths);
-        let one_sided = matrix::matrix(&profile, By::Rank, Selection::OneSided);
+        let one_sided = matrix::matrix(&profile, GroupBy::Rank, Selection::OneSided);
         let bytes: BTreeMap<(String, String), u64> = one_sided
             .rows()
             .filter_map(|(src, dst, cell)| Some(((src.to_string(), dst.to_string()), cell.mpi_bytes?)))
             .collect();
         let pair = |src: &str, dst: &str| (src.to_owned(), dst.to_owned());
         assert_eq!(bytes, BTreeMap::from([(pair("0", "1"), 6_842_240), (pair("1", "0"), 6_842_240)]), "{paths:?}");
-        let messages = |selection| matrix::matrix(&profile, By::Rank, selection).total().messages;
+        let messages = |selection| matrix::matrix(&profile, GroupBy::Rank, selection).total().messages;
         assert_eq!(messages(Selection::P2p), 0, "one-sided operations are no point-to-point messages");
     }
 }
 
-/// UCX's address lists the devices of a process: both rails belong to its rank, payload of rendezvous included.
+/// UCX's address lists the devices of a process: both rails belong to its rank, including the
+/// payload of rendezvous.
 #[test]
 fn a_second_rail_belongs_to_the_ranks_of_the_first() {
     let run = runs::of_second_set("ompi5-ucx-rc-multirail-mixed-2x1");
@@ -249,17 +252,18 @@ fn a_second_rail_belongs_to_the_ranks_of_the_first() {
     let ports: BTreeSet<(u32, &str)> = profile.ranks.iter().map(|row| (row.rank, row.endpoint.as_str())).collect();
     let both = [(0, "10.77.0.1"), (0, "10.78.0.1"), (1, "10.77.0.2"), (1, "10.78.0.2")];
     assert_eq!(ports, BTreeSet::from(both));
-    let of_no_rank = profile.connections.iter().filter(|row| row.kind == Kind::Data && row.job.is_none());
+    let of_no_rank = profile.connections.iter().filter(|row| row.kind == TrafficKind::Data && row.job.is_none());
     assert_eq!(of_no_rank.count(), 0);
 }
 
-/// Two ports of each node, of which no connection message was captured: what looks like two jobs says that it may be one;
-/// what is one by the names of its nodes says that it may be several.
+/// Two ports of each node, without captured connection messages: apparent pairs of jobs are marked
+/// as possibly one; a job that is joined by the names of its nodes is marked as possibly several.
 #[test]
-fn jobs_that_may_be_one_on_two_rails_say_so() {
+fn jobs_that_may_be_one_on_two_rails_have_a_note() {
     let run = runs::of_second_set("ompi-openib-multirail-mixed-2x1");
-    let late = Options { from: Some(Moment::SinceStart(800_000_000)), ..Options::default() };
-    let analyzed = |options: &Options| analyze(&[run.sink()], options, &|_| {}).expect("analysis");
+    let window = AnalysisWindow { from: Some(TimePoint::SinceStart(800_000_000)), to: None };
+    let late = AnalysisOptions { window, ..AnalysisOptions::default() };
+    let analyzed = |options: &AnalysisOptions| analyze(&[run.sink()], options, &|_| {}).expect("analysis");
     let unnamed = analyzed(&late);
     assert_eq!(unnamed.jobs.len(), 2);
     assert!(unnamed.notes.iter().any(|note| note.contains("may be one job")), "{:?}", unnamed.notes);
@@ -269,9 +273,10 @@ fn jobs_that_may_be_one_on_two_rails_say_so() {
 
     let names = [(17, "node1/mlx5_0:1"), (33, "node1/mlx5_1:1"), (18, "node2"), (34, "node2")];
     let names = names.map(|(lid, name)| (Endpoint::from_lid(Lid(lid)), name.to_owned())).into();
-    let named = analyzed(&Options { names, ..late });
+    let endpoints = EndpointInfo { names, ..EndpointInfo::default() };
+    let named = analyzed(&AnalysisOptions { endpoints, ..late });
     assert_eq!(named.jobs.len(), 1, "{:?}", named.notes);
     assert!(named.notes.iter().any(|note| note.contains("it may be several jobs")), "{:?}", named.notes);
-    let sums = |profile: &Profile| matrix::matrix(profile, By::Rank, Selection::P2p).total().messages;
+    let sums = |profile: &Profile| matrix::matrix(profile, GroupBy::Rank, Selection::P2p).total().messages;
     assert_eq!(sums(&named), sums(&unnamed));
 }

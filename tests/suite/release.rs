@@ -1,5 +1,5 @@
-//! What a release promises of its build: the oldest Rust is one that all dependencies take, and manual and completions know every command.
-//! `make release-check` has what takes long.
+//! Promises of a release about its build: all dependencies support the oldest Rust, and manual and
+//! completions contain every command. `make release-check` has the slow checks.
 
 use crate::python::run;
 use crate::tools::{ibscope, listed_commands};
@@ -17,7 +17,7 @@ fn version(text: &str) -> Vec<u32> {
 #[test]
 fn no_dependency_wants_a_newer_rust() {
     let mut command = Command::new(env!("CARGO"));
-    // What is not built for this system need not be there.
+    // Dependencies of other systems may be missing.
     command.args([
         "metadata",
         "--format-version",
@@ -42,7 +42,7 @@ fn no_dependency_wants_a_newer_rust() {
     assert!(stated > 50, "{stated}");
 }
 
-/// Commands, and those below them, as the help lists them.
+/// Commands and subcommands, as the help lists them.
 fn commands(above: &[&str]) -> Vec<String> {
     let help = ibscope(above.iter().chain(&["--help"])).stdout;
     let mut found = Vec::new();
@@ -83,7 +83,7 @@ fn the_manual_has_a_page_for_every_command() {
     assert!(ran.code == 1 && ran.stderr.contains("file: cannot be written"), "{}", ran.stderr);
 }
 
-/// `docs/commands.md` and the manual name the same exit codes.
+/// `docs/commands.md` and the manual have the same exit codes.
 #[test]
 fn exit_codes_are_the_same_everywhere() {
     let folder = tempfile::tempdir().expect("folder");

@@ -1,19 +1,19 @@
-//! The recorded runs in `samples/runs`, and an independent, slow look at their captures.
+//! The recorded runs in `samples/runs`, and an independent, simple reader of their captures.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// One recorded run.
-pub(crate) struct Run {
+pub(crate) struct RecordedRun {
     pub(crate) name: String,
     pub(crate) folder: PathBuf,
     /// Nodes, from 1.
     pub(crate) nodes: u8,
 }
 
-/// All of them.
-pub(crate) fn all() -> Vec<Run> {
-    let mut runs: Vec<Run> = std::fs::read_dir(root())
+/// All recorded runs.
+pub(crate) fn all() -> Vec<RecordedRun> {
+    let mut runs: Vec<RecordedRun> = std::fs::read_dir(root())
         .expect("samples/runs")
         .map(|entry| entry.expect("entry").path())
         .filter(|path| path.is_dir())
@@ -25,26 +25,26 @@ pub(crate) fn all() -> Vec<Run> {
 }
 
 /// The run of this name.
-pub(crate) fn named(name: &str) -> Run {
+pub(crate) fn named(name: &str) -> RecordedRun {
     all().into_iter().find(|run| run.name == name).expect("a recorded run")
 }
 
 /// The run of this name of the second set, `samples/runs2`.
-pub(crate) fn of_second_set(name: &str) -> Run {
+pub(crate) fn of_second_set(name: &str) -> RecordedRun {
     let run = at(Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/runs2").join(name));
     assert!(run.nodes > 0, "{name} is a recorded run");
     run
 }
 
-fn at(folder: PathBuf) -> Run {
-    Run {
+fn at(folder: PathBuf) -> RecordedRun {
+    RecordedRun {
         name: folder.file_name().expect("name").to_string_lossy().into_owned(),
         nodes: (1..=9).take_while(|node| !ports(&folder, *node).is_empty()).count() as u8,
         folder,
     }
 }
 
-/// The captures at the ports of a node, of which it may have several.
+/// The captures at the ports of a node, which may have several.
 fn ports(folder: &Path, node: u8) -> Vec<PathBuf> {
     let names =
         [format!("node{node}.pcap.zst"), format!("node{node}.rail0.pcap.zst"), format!("node{node}.rail1.pcap.zst")];
@@ -55,7 +55,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/runs")
 }
 
-impl Run {
+impl RecordedRun {
     /// The capture at the port of a node, from 1.
     pub(crate) fn node(&self, node: u8) -> PathBuf {
         self.folder.join(format!("node{node}.pcap.zst"))
@@ -66,7 +66,7 @@ impl Run {
         (1..=self.nodes).flat_map(|node| ports(&self.folder, node)).collect()
     }
 
-    /// The RoCE packets of all ports, re-framed as native InfiniBand, each twice.
+    /// The RoCE packets of all ports, re-framed as native InfiniBand; every packet appears twice.
     pub(crate) fn sink(&self) -> PathBuf {
         self.folder.join("sink.ib.pcap.zst")
     }
@@ -94,7 +94,7 @@ impl Run {
     }
 }
 
-/// What a classic pcap file holds, found by walking it record by record: every record's length and bytes.
+/// The bytes of every record in a classic pcap file.
 pub(crate) fn records(path: &Path) -> Vec<Vec<u8>> {
     let bytes = decompressed(path);
     let mut records = Vec::new();
@@ -107,7 +107,7 @@ pub(crate) fn records(path: &Path) -> Vec<Vec<u8>> {
     records
 }
 
-/// The same with their times, of a nanosecond file: nanoseconds since the epoch.
+/// The records of a nanosecond file, with their times in nanoseconds since the epoch.
 pub(crate) fn timed_records(path: &Path) -> Vec<(u64, Vec<u8>)> {
     let bytes = decompressed(path);
     let word = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("word")));
@@ -122,12 +122,13 @@ pub(crate) fn timed_records(path: &Path) -> Vec<(u64, Vec<u8>)> {
     records
 }
 
-/// The bytes of a `.zst` file, decompressed.
+/// The decompressed bytes of a `.zst` file.
 pub(crate) fn decompressed(path: &Path) -> Vec<u8> {
     zstd::decode_all(std::fs::File::open(path).expect("capture")).expect("zstd")
 }
 
-/// True for an Ethernet frame with a UDP datagram to port 4791 over IPv4 or IPv6, without options or tags.
+/// True for an Ethernet frame with a UDP datagram to port 4791 over IPv4 or IPv6, without options
+/// or tags.
 pub(crate) fn is_roce(frame: &[u8]) -> bool {
     let (protocol, ports) = match frame.get(12..14) {
         Some([0x08, 0x00]) => (23, 34),

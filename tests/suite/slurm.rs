@@ -1,18 +1,18 @@
-//! What `slurm-analyze` leaves for Slurm, run by hand: the scripts, a task for each capture, tasks that fail or run again, the merge.
-//! The fabric tests submit the same to a real Slurm.
+//! The output of `slurm-analyze` for Slurm, run by hand: the scripts, a task for each capture,
+//! tasks that fail or run again, the merge. The fabric tests submit the same to a real Slurm.
 
-use crate::align::{Set, set};
+use crate::align::{ClockSetting, set};
 use crate::runs;
-use crate::tools::{Ran, ibscope};
+use crate::tools::{ProgramResult, ibscope};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-struct Site {
+struct SlurmSite {
     folder: tempfile::TempDir,
 }
 
-impl Site {
-    /// A folder with captures, and a file that is none.
+impl SlurmSite {
+    /// A folder with captures, and a file that is not a capture.
     fn new(captures: &[PathBuf]) -> Self {
         let folder = tempfile::tempdir().expect("folder");
         let own = folder.path().join("captures");
@@ -28,16 +28,16 @@ impl Site {
         self.folder.path().join(name).to_str().expect("path").to_owned()
     }
 
-    fn plan(&self, more: &[&str]) -> Ran {
+    fn plan(&self, more: &[&str]) -> ProgramResult {
         let (captures, output) = (self.at("captures"), self.at("job.ibp"));
         ibscope([&["slurm-analyze", &captures, "-o", &output][..], more].concat())
     }
 
-    fn task(&self, task: usize) -> Ran {
+    fn task(&self, task: usize) -> ProgramResult {
         ibscope(["slurm-task", &self.at("job.ibp.slurm"), &task.to_string()])
     }
 
-    fn merge(&self, more: &[&str]) -> Ran {
+    fn merge(&self, more: &[&str]) -> ProgramResult {
         ibscope([&["slurm-merge", &self.at("job.ibp.slurm")][..], more].concat())
     }
 
@@ -58,28 +58,28 @@ impl Site {
     }
 }
 
-fn succeeds(ran: &Ran) {
+fn succeeds(ran: &ProgramResult) {
     assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
 #[test]
-fn tasks_and_their_merge_give_what_one_analysis_gives() {
+fn tasks_and_their_merge_equal_one_analysis() {
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
-    let site = Site::new(&run.every_node());
+    let site = SlurmSite::new(&run.every_node());
     let planned = site.plan(&["--sbatch=--partition=ib", "--at-once", "3", "--", "--bin", "1ms"]);
     succeeds(&planned);
     assert_eq!(planned.stdout.lines().count(), 2, "{}", planned.stdout);
-    assert!(planned.stderr.contains("notes.txt: does not begin as a capture"), "{}", planned.stderr);
+    assert!(planned.stderr.contains("notes.txt: does not start like a capture"), "{}", planned.stderr);
     assert!(planned.stdout.contains("--dependency=afterany"), "{}", planned.stdout);
     let script = fs::read_to_string(site.at("job.ibp.slurm/analyze.sbatch")).expect("script");
     for line in ["#!/bin/sh", "#SBATCH --array=0-3%3", "#SBATCH --requeue", "#SBATCH --partition=ib"] {
         assert!(script.lines().any(|own| own == line), "{script}");
     }
-    // Nothing is there yet.
+    // No task has run yet.
     let merged = site.merge(&[]);
-    assert!(merged.code == 1 && merged.stderr.contains("4 of 4 captures are not analysed"), "{}", merged.stderr);
-    assert_eq!(site.merge(&["--allow-missing"]).code, 1, "nothing is no result");
-    // One is damaged, one was killed before.
+    assert!(merged.code == 1 && merged.stderr.contains("4 of 4 captures are not analyzed"), "{}", merged.stderr);
+    assert_eq!(site.merge(&["--allow-missing"]).code, 1, "no part is no result");
+    // One capture is damaged, one task was killed.
     let damaged = site.at("captures/node3.pcap.zst");
     fs::write(&damaged, [0x28, 0xB5, 0x2F, 0xFD, 0, 0, 0, 0]).expect("damaged");
     let names: Vec<String> = fs::read_dir(site.at("job.ibp.slurm"))
@@ -93,36 +93,36 @@ fn tasks_and_their_merge_give_what_one_analysis_gives() {
     assert_eq!(site.task(2).code, 1);
     assert_eq!(site.task(4).code, 1);
     let merged = site.merge(&[]);
-    let said = "1 of 4 captures are not analysed: ";
-    assert!(merged.code == 1 && merged.stderr.contains(said), "{}", merged.stderr);
+    let expected = "1 of 4 captures are not analyzed: ";
+    assert!(merged.code == 1 && merged.stderr.contains(expected), "{}", merged.stderr);
     assert!(merged.stderr.contains("node3.pcap.zst (task 2)"), "{}", merged.stderr);
     assert!(!Path::new(&site.at("job.ibp")).exists());
     let merged = site.merge(&["--allow-missing"]);
     succeeds(&merged);
     let few = ibscope::pipeline::load(Path::new(&site.at("job.ibp"))).expect("profile");
-    assert!(few.inputs.len() == 3 && few.notes.iter().any(|note| note.contains(said)), "{:?}", few.notes);
-    // What is there stays, what has changed is done again.
+    assert!(few.inputs.len() == 3 && few.notes.iter().any(|note| note.contains(expected)), "{:?}", few.notes);
+    // Existing parts stay; changed captures run again.
     fs::copy(run.node(3), &damaged).expect("copy");
     succeeds(&site.plan(&["--", "--bin", "1ms"]));
     for (task, is_done) in [(0, true), (1, true), (2, false), (3, true), (2, true)] {
         let ran = site.task(task);
         succeeds(&ran);
-        assert_eq!(ran.stderr.contains("is analysed already"), is_done, "task {task}: {}", ran.stderr);
+        assert_eq!(ran.stderr.contains("is already analyzed"), is_done, "task {task}: {}", ran.stderr);
     }
     succeeds(&site.merge(&[]));
     let [merged, whole] = site.both(4);
     assert_eq!(merged, whole);
-    // Other options: nothing of it is done.
+    // Other options: no part is done.
     succeeds(&site.plan(&["--", "--bin", "2ms"]));
     let merged = site.merge(&[]);
     assert!(merged.code == 1 && merged.stderr.contains("4 of 4"), "{}", merged.stderr);
 }
 
-/// What a killed task has left is taken away, and is never taken for a part.
+/// The leftovers of a killed task are removed, and never count as a part.
 #[test]
-fn what_a_killed_task_has_left_is_no_part() {
+fn leftovers_of_a_killed_task_are_not_a_part() {
     let run = runs::named("ompi-rc-halo-2x2");
-    let site = Site::new(&run.every_node());
+    let site = SlurmSite::new(&run.every_node());
     succeeds(&site.plan(&["--", "--bin", "1ms"]));
     succeeds(&site.task(0));
     succeeds(&site.task(1));
@@ -134,7 +134,7 @@ fn what_a_killed_task_has_left_is_no_part() {
     };
     let (parts, stamps) = (profile(".ibp"), profile(".json"));
     assert_eq!((parts.len(), stamps.len()), (2, 3), "two stamps and the plan");
-    // Killed while it wrote: no stamp, and a folder that is not in its place.
+    // Killed while it wrote: no stamp, and a folder that was not renamed.
     fs::remove_file(&stamps[0]).expect("stamp");
     let begun = parts[0].with_extension("ibp.part-1234");
     fs::rename(&parts[0], &begun).expect("renamed");
@@ -147,22 +147,24 @@ fn what_a_killed_task_has_left_is_no_part() {
     assert_eq!(merged, whole);
 }
 
-/// The merge finds the clocks, the tasks of those captures run again, and then all is as if one analysis had read all.
+/// The merge finds the clocks, the tasks of these captures run again, and the result equals one
+/// analysis.
 #[test]
-fn clocks_take_a_second_round() {
+fn different_clocks_need_a_second_run() {
     let run = runs::named("ompi-rc-ring2");
     let folder = tempfile::tempdir().expect("folder");
-    let (moved, _) = set(&run.node(2), Set { ahead_ns: 2_000_000_000, ppm: 15.0, resolution_ns: 1 }, folder.path());
-    let site = Site::new(&[run.node(1), moved]);
+    let (moved, _) =
+        set(&run.node(2), ClockSetting { ahead_ns: 2_000_000_000, ppm: 15.0, resolution_ns: 1 }, folder.path());
+    let site = SlurmSite::new(&[run.node(1), moved]);
     succeeds(&site.plan(&["--", "--bin", "1ms"]));
     succeeds(&site.task(0));
     succeeds(&site.task(1));
     let merged = site.merge(&[]);
-    assert!(merged.code == 1 && merged.stderr.contains("clocks.csv now: submit the jobs again"), "{}", merged.stderr);
+    assert!(merged.code == 1 && merged.stderr.contains("clocks.csv: submit the jobs again"), "{}", merged.stderr);
     let redone = [0, 1].map(|task| {
         let ran = site.task(task);
         succeeds(&ran);
-        !ran.stderr.contains("is analysed already")
+        !ran.stderr.contains("is already analyzed")
     });
     // One of the two is the reference.
     assert_eq!(redone.iter().filter(|redone| **redone).count(), 1);
@@ -172,16 +174,16 @@ fn clocks_take_a_second_round() {
 }
 
 #[test]
-fn what_cannot_be_planned_is_refused() {
+fn invalid_plans_are_errors() {
     let run = runs::named("ompi-rc-halo-2x2");
-    let site = Site::new(&run.every_node());
-    for (options, code, said) in [
+    let site = SlurmSite::new(&run.every_node());
+    for (options, code, expected) in [
         (&["--", "--from", "1"][..], 2, "--partial"),
-        (&["--", "--colour"], 2, "--colour"),
-        (&["--", "other.pcap"], 2, "options alone"),
+        (&["--", "--color"], 2, "--color"),
+        (&["--", "other.pcap"], 2, "only options may follow"),
     ] {
         let ran = site.plan(options);
-        assert!(ran.code == code && ran.stderr.contains(said), "{options:?}: {} {}", ran.code, ran.stderr);
+        assert!(ran.code == code && ran.stderr.contains(expected), "{options:?}: {} {}", ran.code, ran.stderr);
     }
     assert!(!Path::new(&site.at("job.ibp.slurm")).exists());
     let output = site.at("a%b.ibp");

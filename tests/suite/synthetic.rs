@@ -1,36 +1,37 @@
-//! Generated captures, whose totals are known by construction: copies, lost copies, rotated files, threads, damage.
+//! Generated captures, whose totals are known by construction: copies, missing copies, rotated
+//! files, threads, damage.
 
 use ibscope::model::profile::ConnectionRow;
-use ibscope::model::{Kind, Profile};
-use ibscope::pipeline::{Options, analyze};
-use ibscope_samples::{Framing, Kind as Traffic, Pattern, Stack, Totals};
+use ibscope::model::{Profile, TrafficKind};
+use ibscope::pipeline::{AnalysisLimits, AnalysisMeasures, AnalysisOptions, analyze};
+use ibscope_samples::{SampleFraming, SampleKind as Traffic, SampleStack, SampleTotals, TrafficPattern};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 const HEADER_BYTES: usize = 24;
 
-struct Generated {
+struct GeneratedSample {
     folder: tempfile::TempDir,
     bytes: Vec<u8>,
-    totals: Totals,
+    totals: SampleTotals,
 }
 
-fn generate(framing: Framing, kind: Traffic, mirror: u8, bytes: u64) -> Generated {
-    let options = ibscope_samples::Options {
+fn generate(framing: SampleFraming, kind: Traffic, mirror: u8, bytes: u64) -> GeneratedSample {
+    let options = ibscope_samples::SampleOptions {
         framing,
         kind,
         bytes,
         lids: 6,
         mirror,
         seed: 7,
-        ..ibscope_samples::Options::default()
+        ..ibscope_samples::SampleOptions::default()
     };
     let mut file = Vec::new();
     let totals = ibscope_samples::generate(&options, &mut file).expect("generate");
-    Generated { folder: tempfile::tempdir().expect("folder"), bytes: file, totals }
+    GeneratedSample { folder: tempfile::tempdir().expect("folder"), bytes: file, totals }
 }
 
-impl Generated {
+impl GeneratedSample {
     fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.folder.path().join(name);
         std::fs::write(&path, bytes).expect("write");
@@ -58,15 +59,15 @@ impl Generated {
 }
 
 fn profile(paths: &[PathBuf]) -> Profile {
-    analyze(paths, &Options::default(), &|_| {}).expect("analysis")
+    analyze(paths, &AnalysisOptions::default(), &|_| {}).expect("analysis")
 }
 
-/// Messages, payload bytes, wire bytes, packets by endpoints as text.
-type Matrix = BTreeMap<(String, String), [u64; 4]>;
+/// Messages, payload bytes, wire bytes and packets by endpoints as text.
+type MatrixCells = BTreeMap<(String, String), [u64; 4]>;
 
-fn matrix(profile: &Profile) -> Matrix {
-    let mut cells = Matrix::new();
-    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
+fn matrix(profile: &Profile) -> MatrixCells {
+    let mut cells = MatrixCells::new();
+    for connection in profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data) {
         let cell = cells.entry((connection.src.to_string(), connection.dst.to_string())).or_default();
         let traffic = connection.traffic;
         let values = [traffic.messages, traffic.payload_bytes, traffic.wire_bytes, traffic.packets];
@@ -75,7 +76,7 @@ fn matrix(profile: &Profile) -> Matrix {
     cells
 }
 
-fn expected(totals: &Totals) -> Matrix {
+fn expected(totals: &SampleTotals) -> MatrixCells {
     let cell = |(&(src, dst), pair): (&(u16, u16), &ibscope_samples::PairTotals)| {
         let values = [pair.messages, pair.payload_bytes, pair.wire_bytes, pair.packets];
         ((totals.endpoint(src), totals.endpoint(dst)), values)
@@ -83,8 +84,8 @@ fn expected(totals: &Totals) -> Matrix {
     totals.pairs.iter().map(cell).collect()
 }
 
-fn timeline_sums(profile: &Profile) -> Matrix {
-    let mut cells = Matrix::new();
+fn timeline_sums(profile: &Profile) -> MatrixCells {
+    let mut cells = MatrixCells::new();
     for row in &profile.timeline {
         let connection = &profile.connections[row.connection as usize];
         let cell = cells.entry((connection.src.to_string(), connection.dst.to_string())).or_default();
@@ -97,7 +98,7 @@ fn timeline_sums(profile: &Profile) -> Matrix {
 
 #[test]
 fn totals_are_found_in_every_framing_once_and_mirrored() {
-    for framing in [Framing::Native, Framing::Roce] {
+    for framing in [SampleFraming::Native, SampleFraming::Roce] {
         for kind in [Traffic::Small, Traffic::Big] {
             for mirror in [1, 2] {
                 let generated = generate(framing, kind, mirror, 4 << 20);
@@ -116,12 +117,12 @@ fn totals_are_found_in_every_framing_once_and_mirrored() {
 
 #[test]
 fn lost_copies_do_not_change_the_matrix() {
-    let generated = generate(Framing::Native, Traffic::Small, 2, 4 << 20);
-    // One of the two copies of every 23rd packet, the first and the second by turns.
+    let generated = generate(SampleFraming::Native, Traffic::Small, 2, 4 << 20);
+    // One of the two copies of every 23rd packet, alternating between the first and the second.
     let mut seen: HashMap<&[u8], usize> = HashMap::new();
     let mut packets = 0;
     let kept = generated.records().into_iter().filter(|record| {
-        // The ERF header differs in time only: the packet starts behind it.
+        // Copies differ in the time of the ERF header: the packet starts after it.
         let packet = &record[32..];
         let (copy, number) = if let Some(number) = seen.remove(packet) {
             (1, number)
@@ -140,7 +141,7 @@ fn lost_copies_do_not_change_the_matrix() {
 
 #[test]
 fn two_ports_in_two_files_and_parts_in_sequence_count_once() {
-    let generated = generate(Framing::Native, Traffic::Small, 2, 4 << 20);
+    let generated = generate(SampleFraming::Native, Traffic::Small, 2, 4 << 20);
     let mut sides: [Vec<&[u8]>; 2] = [Vec::new(), Vec::new()];
     let mut seen: HashSet<&[u8]> = HashSet::new();
     for record in generated.records() {
@@ -163,11 +164,14 @@ fn two_ports_in_two_files_and_parts_in_sequence_count_once() {
     assert_eq!(matrix(&profile(&[first, receiver, second])), expected(&generated.totals));
 }
 
-/// What the generator wrote into envelopes is what is found by rank, and what it sent again counts as in health.
+/// The ranks equal those that the generator wrote into envelopes, and its retransmissions are
+/// counted as in health.
 #[test]
-fn ranks_and_repeats_are_found_at_several_sinks() {
-    for (stack, kind) in [(Stack::Ob1, Traffic::Small), (Stack::Ucx, Traffic::Small), (Stack::Ob1, Traffic::Big)] {
-        let options = ibscope_samples::Options {
+fn ranks_and_retransmissions_are_found_at_several_sinks() {
+    for (stack, kind) in
+        [(SampleStack::Ob1, Traffic::Small), (SampleStack::Ucx, Traffic::Small), (SampleStack::Ob1, Traffic::Big)]
+    {
+        let options = ibscope_samples::SampleOptions {
             kind,
             stack,
             bytes: 16 << 20,
@@ -175,9 +179,9 @@ fn ranks_and_repeats_are_found_at_several_sinks() {
             mirror: 2,
             loss_ppm: 10_000,
             sinks: 2,
-            pattern: Some(Pattern::Ring),
+            pattern: Some(TrafficPattern::Ring),
             seed: 7,
-            ..ibscope_samples::Options::default()
+            ..ibscope_samples::SampleOptions::default()
         };
         let folder = tempfile::tempdir().expect("folder");
         let paths = ["0.pcap", "1.pcap"].map(|name| folder.path().join(name));
@@ -192,7 +196,7 @@ fn ranks_and_repeats_are_found_at_several_sinks() {
             .expect("run");
         let printed = String::from_utf8(output.stdout).expect("text");
         let rows = printed.lines().skip(1).map(|row| row.split(',').take(4).collect::<Vec<_>>().join(","));
-        // Ranks that only answer have packets and no messages.
+        // Ranks that only respond have packets and no messages.
         let found: HashSet<String> = rows.filter(|row| row.split(',').nth(2) != Some("0")).collect();
         let mut known = Vec::new();
         totals.write_ranks_csv(&mut known).expect("table");
@@ -201,28 +205,30 @@ fn ranks_and_repeats_are_found_at_several_sinks() {
     }
 }
 
-/// What finds no room is counted, and what does is as it would be without a limit, whatever the threads.
+/// Connections beyond the limit are counted; the others are as without a limit, for any number of
+/// threads.
 #[test]
-fn connections_beyond_the_limit_are_counted_and_said() {
-    let generated = generate(Framing::Native, Traffic::Small, 1, 4 << 20);
+fn connections_beyond_the_limit_are_counted_in_a_note() {
+    let generated = generate(SampleFraming::Native, Traffic::Small, 1, 4 << 20);
     let inputs = [generated.file("all.pcap", &generated.bytes)];
-    let all = analyze(&inputs, &Options::default(), &|_| {}).expect("analysis");
-    assert_eq!(all.coverage.not_followed, 0);
+    let all = analyze(&inputs, &AnalysisOptions::default(), &|_| {}).expect("analysis");
+    assert_eq!(all.coverage.untracked_packets, 0);
     let limited = |threads: usize| {
-        let options = Options { threads, max_connections: 64, ..Options::default() };
+        let limits = AnalysisLimits { max_connections: 64, ..AnalysisLimits::default() };
+        let options = AnalysisOptions { threads, limits, ..AnalysisOptions::default() };
         analyze(&inputs, &options, &|_| {}).expect("analysis")
     };
     let some = limited(1);
     assert_eq!(some, limited(3));
     let packets = |profile: &Profile| profile.connections.iter().map(|row| row.traffic.packets).sum::<u64>();
     assert!(some.connections.len() <= 64 && some.connections.len() < all.connections.len());
-    assert!(some.coverage.not_followed > 0);
-    assert_eq!(packets(&some) + some.coverage.not_followed, packets(&all));
+    assert!(some.coverage.untracked_packets > 0);
+    assert_eq!(packets(&some) + some.coverage.untracked_packets, packets(&all));
     assert_eq!((some.coverage.infiniband, some.coverage.icrc_ok), (all.coverage.infiniband, all.coverage.icrc_ok));
     let of = |row: &ConnectionRow| (row.src, row.dst, row.service, row.dest_qp);
     for row in &some.connections {
         let same = all.connections.iter().find(|other| of(other) == of(row)).expect("the same connection");
-        assert_eq!((row.traffic, row.repeats), (same.traffic, same.repeats));
+        assert_eq!((row.traffic, row.retransmissions), (same.traffic, same.retransmissions));
     }
 }
 
@@ -237,20 +243,21 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn any_number_of_threads_writes_the_same_bytes() {
-    let generated = generate(Framing::Roce, Traffic::Small, 2, 6 << 20);
+    let generated = generate(SampleFraming::Roce, Traffic::Small, 2, 6 << 20);
     let mut inputs = vec![generated.file("all.pcap", &generated.bytes)];
     inputs.extend(crate::runs::named("ompi-rc-notrace-mixed-4x1").every_node());
     for (case, max_cells) in [("plenty", 1 << 20), ("few", 500)] {
         let mut first: Option<BTreeMap<String, Vec<u8>>> = None;
         for threads in [1, 2, 3, 16] {
-            let options = Options { threads, max_cells, ..Options::default() };
+            let limits = AnalysisLimits { max_cells, ..AnalysisLimits::default() };
+            let options = AnalysisOptions { threads, limits, ..AnalysisOptions::default() };
             let profile = analyze(&inputs, &options, &|_| {}).expect("analysis");
             let place = generated.folder.path().join(format!("{case}-{threads}.ibp"));
-            ibscope::pipeline::Writer::create(&place, &[]).expect("place").finish(&profile).expect("written");
+            ibscope::pipeline::ProfileWriter::create(&place, &[]).expect("place").finish(&profile).expect("written");
             assert_eq!(ibscope::pipeline::load(&place).expect("read"), profile, "{case}, {threads} threads");
             let widened = profile.notes.iter().any(|note| note.contains("widened"));
             assert_eq!(widened, case == "few");
-            // Both timelines were.
+            // Both time series were widened.
             let is_wider = |bin_ns: i64| bin_ns > ibscope::pipeline::DEFAULT_BIN_NS;
             let [traffic, times] = [profile.bin_ns, profile.latency_bin_ns].map(is_wider);
             assert_eq!((traffic, times), (widened, widened), "{case}");
@@ -264,10 +271,11 @@ fn any_number_of_threads_writes_the_same_bytes() {
     }
 }
 
-/// A file that cannot be read on from somewhere in its midst is read up to there, whoever reads which part of it, and its digest is of the same bytes.
+/// A file with an unreadable record in the middle is read up to there, for any number of threads,
+/// and its digest covers the same bytes.
 #[test]
 fn any_number_of_threads_reads_a_damaged_file_alike() {
-    let mut generated = generate(Framing::Native, Traffic::Small, 1, 9 << 20);
+    let mut generated = generate(SampleFraming::Native, Traffic::Small, 1, 9 << 20);
     let records = generated.records();
     let ends = records.iter().scan(HEADER_BYTES, |end, record| {
         *end += record.len();
@@ -276,14 +284,15 @@ fn any_number_of_threads_reads_a_damaged_file_alike() {
     let (index, at) = ends.enumerate().find(|(_, end)| *end > 7 << 20).expect("a record there");
     generated.bytes[at + 8..at + 12].fill(0xFF);
     let input = generated.file("damaged.pcap", &generated.bytes);
-    let analysed = |threads| {
-        let options = Options { threads, read_mpi: false, check_icrc: false, bin_ns: None, ..Options::default() };
+    let profile_with = |threads| {
+        let measures = AnalysisMeasures { mpi: false, icrc: false, ..AnalysisMeasures::default() };
+        let options = AnalysisOptions { threads, measures, bin_ns: None, ..AnalysisOptions::default() };
         analyze(std::slice::from_ref(&input), &options, &|_| {}).expect("analysis")
     };
-    let first = analysed(1);
+    let first = profile_with(1);
     assert_eq!(first.coverage.records, index as u64 + 1);
     assert!(first.notes.iter().any(|note| note.contains(&format!("corrupt_input: the record at offset {at} "))));
     for threads in [2, 3, 16] {
-        assert!(analysed(threads) == first, "{threads} threads differ from 1");
+        assert!(profile_with(threads) == first, "{threads} threads differ from 1");
     }
 }

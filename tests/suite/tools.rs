@@ -1,4 +1,4 @@
-//! The program as a process, and captures taken apart and put together by hand.
+//! The program as a process, and captures parsed and built by hand.
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -25,14 +25,14 @@ pub(crate) fn samples_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("samples")
 }
 
-/// What a run of the program gave.
-pub(crate) struct Ran {
+/// Result of a run of the program.
+pub(crate) struct ProgramResult {
     pub(crate) code: i32,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl From<Output> for Ran {
+impl From<Output> for ProgramResult {
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code().expect("ended by itself, not by a signal"),
@@ -50,12 +50,12 @@ pub(crate) fn command<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -
 }
 
 /// Runs the program to its end.
-pub(crate) fn ibscope<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
+pub(crate) fn ibscope<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> ProgramResult {
     command(arguments).output().expect("the program starts").into()
 }
 
-/// Runs the program with something on its standard input.
-pub(crate) fn ibscope_fed<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, input: &[u8]) -> Ran {
+/// Runs the program with these bytes on its standard input.
+pub(crate) fn ibscope_fed<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, input: &[u8]) -> ProgramResult {
     let mut command = command(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
@@ -67,7 +67,8 @@ pub(crate) fn ibscope_fed<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S
     })
 }
 
-/// Runs a command of the program on inputs and gives its standard output; anything but success fails the test.
+/// Runs a command of the program on inputs and returns its standard output; fails the test unless
+/// the command succeeds.
 pub(crate) fn result(arguments: &[&str], inputs: &[impl AsRef<Path>]) -> String {
     let inputs = inputs.iter().map(|input| input.as_ref().as_os_str());
     let ran = ibscope(arguments.iter().map(OsStr::new).chain(inputs));
@@ -79,22 +80,22 @@ pub(crate) fn result(arguments: &[&str], inputs: &[impl AsRef<Path>]) -> String 
 pub(crate) const HEADER_BYTES: usize = 24;
 
 /// A record of a classic pcap file.
-pub(crate) struct Raw {
+pub(crate) struct RawRecord {
     pub(crate) time_ns: i64,
     pub(crate) original_bytes: u32,
-    /// Where the record with its header stands in the file.
+    /// Byte range of the record with its header in the file.
     pub(crate) place: Range<usize>,
 }
 
-impl Raw {
-    /// The captured bytes, out of those of the file.
+impl RawRecord {
+    /// The captured bytes, from those of the file.
     pub(crate) fn data<'a>(&self, file: &'a [u8]) -> &'a [u8] {
         &file[self.place.start + 16..self.place.end]
     }
 }
 
-/// The records of a little-endian classic pcap file, found by walking it.
-pub(crate) fn walk(file: &[u8]) -> Vec<Raw> {
+/// The records of a little-endian classic pcap file.
+pub(crate) fn walk(file: &[u8]) -> Vec<RawRecord> {
     let number = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().expect("four bytes"));
     let unit_ns = match number(0) {
         0xA1B2_C3D4 => 1000,
@@ -105,7 +106,7 @@ pub(crate) fn walk(file: &[u8]) -> Vec<Raw> {
     let mut at = HEADER_BYTES;
     while at < file.len() {
         let end = at + 16 + number(at + 8) as usize;
-        records.push(Raw {
+        records.push(RawRecord {
             time_ns: i64::from(number(at)) * 1_000_000_000 + i64::from(number(at + 4)) * unit_ns,
             original_bytes: number(at + 12),
             place: at..end,
@@ -140,7 +141,7 @@ impl Blocks {
         words.iter().flat_map(|&word| self.u32(word)).collect()
     }
 
-    /// Any block.
+    /// A block of any type.
     pub(crate) fn block(self, block_type: u32, body: &[u8]) -> Vec<u8> {
         let padded = body.len().next_multiple_of(4);
         let total = self.u32(12 + padded as u32);
@@ -181,7 +182,7 @@ impl Blocks {
     }
 }
 
-/// A classic file re-written as pcapng in nanoseconds.
+/// A classic file rewritten as pcapng in nanoseconds.
 pub(crate) fn as_pcapng(file: &[u8]) -> Vec<u8> {
     let blocks = Blocks { big_endian: false };
     let mut pcapng = [blocks.section(), blocks.interface(link_type(file), 0, &[(9, &[9])])].concat();
@@ -191,7 +192,7 @@ pub(crate) fn as_pcapng(file: &[u8]) -> Vec<u8> {
     pcapng
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 pub(crate) fn random(seed: u64) -> impl FnMut(usize) -> usize {
     let mut state = seed;
     move |below| {
@@ -204,8 +205,8 @@ pub(crate) fn random(seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Does the work for each item, on all cores. Not rayon: an analysis waits inside for a pool of its own, and a worker of
-/// rayon that waits begins another item on the same stack.
+/// Runs `work` for each item, on all cores. Not rayon: an analysis inside `work` waits for a pool
+/// of its own, and a waiting worker of rayon starts another item on the same stack.
 pub(crate) fn in_parallel<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync) {
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -222,12 +223,12 @@ pub(crate) fn in_parallel<T: Sync>(items: &[T], work: impl Fn(usize, &T) + Sync)
     });
 }
 
-/// The names of the commands that a help lists.
+/// The names of the commands in a help text.
 pub(crate) fn listed_commands(help: &str) -> Vec<String> {
     let lists = help.split("\nOptions:").next().unwrap_or_default();
     let lines = lists.lines().filter_map(|line| line.strip_prefix("  "));
     let first_words = lines.filter_map(|line| line.split(' ').next());
-    // Arguments stand in angle brackets, and continued lines are further in.
+    // Arguments are in angle brackets, and continued lines have a larger indent.
     let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
     first_words.filter(is_name).map(str::to_owned).collect()
 }

@@ -1,4 +1,4 @@
-//! `ibscope trace`: what a viewer needs to draw it, and that it holds what `messages` and the truth hold.
+//! The command `trace`: valid input for viewers, with the messages of `messages` and of the truth.
 
 use crate::runs;
 use crate::tools::{ibscope, result, sample};
@@ -63,7 +63,7 @@ fn slices_nest_and_flows_pair_up() {
             }
         }
         assert_eq!(of(&events, "X").len(), 2 * starts.len());
-        // Every process and track has a name, and numbers of tracks are not used twice.
+        // Every process and track has a name, and track numbers are unique.
         let named: BTreeSet<(u64, u64)> =
             of(&events, "M").into_iter().filter(|event| event["name"] == "thread_name").map(track).collect();
         assert!(slices.keys().eq(named.iter()));
@@ -71,9 +71,10 @@ fn slices_nest_and_flows_pair_up() {
     }
 }
 
-/// Messages and bytes by pair of ranks, those of the application alone: of a run that nothing traced they are all that there are.
+/// Messages and bytes by pair of ranks, of the application only: a run without a tracer has no
+/// others.
 #[test]
-fn a_trace_holds_the_messages_of_the_truth_at_the_times_of_messages() {
+fn a_trace_has_the_messages_of_the_truth_at_their_times() {
     let run = runs::named("ompi-openib-notrace-mixed-4x1");
     let (document, events) = events(&[run.sink()], &[]);
     let processes: BTreeMap<u64, String> = of(&events, "M")
@@ -143,7 +144,7 @@ fn a_profile_gives_the_rate_of_each_rank() {
     assert!(ran.stderr.contains("give the captures"), "{}", ran.stderr);
     let document: Value = serde_json::from_str(&std::fs::read_to_string(&trace).expect("trace")).expect("JSON");
     let events = document["traceEvents"].as_array().expect("events");
-    // What was sent is the rate times the width of a bin.
+    // The bytes sent are the rate times the width of a bin.
     let sent: f64 =
         of(events, "C").iter().map(|event| event["args"]["wire bytes/s"].as_f64().expect("rate") * 0.01).sum();
     let csv = result(&["matrix", "--format", "csv"], &[path]);

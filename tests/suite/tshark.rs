@@ -1,12 +1,14 @@
-//! `inspect` against tshark: the same packets, the same value in every field.
+//! The command `inspect` compared with tshark: the same packets, with the same value in every
+//! field.
 
 use crate::runs;
-use crate::tools::{Raw, link_type, result, samples, walk};
+use crate::tools::{RawRecord, link_type, result, samples, walk};
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One run of each kind: datagrams, RC with two processes per node, loss, atomics, UC, openib, MPICH, cut to 128 bytes.
+/// One run of each kind: datagrams, RC with two processes per node, loss, atomics, UC, openib,
+/// MPICH, truncated to 128 bytes.
 const RUNS: [&str; 9] = [
     "mpich-rc-ring2",
     "ompi-openib-bt.S-4x1",
@@ -44,8 +46,8 @@ const ICRC_BYTES: u64 = 4;
 const VCRC_BYTES: u64 = 2;
 const UDP_BYTES: u64 = 8;
 
-/// Name of an opcode and the length of its extension headers, of the services that the captures hold (InfiniBand
-/// specification volume 1, table 38).
+/// Name of an opcode and the length of its extension headers, of the services in the captures
+/// (InfiniBand specification volume 1, table 38).
 fn opcode(number: u64) -> (String, u64) {
     const DETH: u64 = 8;
     const RETH: u64 = 16;
@@ -58,7 +60,7 @@ fn opcode(number: u64) -> (String, u64) {
         0 => ("RC", false),
         1 => ("UC", false),
         3 => ("UD", true),
-        other => panic!("service {other} stands in no capture"),
+        other => panic!("service {other} is in no capture"),
     };
     let (operation, bytes) = match number & 0x1F {
         0x00 => ("SEND_FIRST", 0),
@@ -84,7 +86,7 @@ fn opcode(number: u64) -> (String, u64) {
         0x14 => ("FETCH_ADD", ATOMIC_ETH),
         0x16 => ("SEND_LAST_INVALIDATE", IETH),
         0x17 => ("SEND_ONLY_INVALIDATE", IETH),
-        other => panic!("operation {other:#x} stands in no capture"),
+        other => panic!("operation {other:#x} is in no capture"),
     };
     (format!("{service}_{operation}"), bytes + if is_datagram { DETH } else { 0 })
 }
@@ -92,7 +94,7 @@ fn opcode(number: u64) -> (String, u64) {
 #[test]
 fn inspect_agrees_with_tshark_on_every_sample() {
     let cut: u64 = samples().par_iter().map(|path| compare(path)).sum();
-    assert_eq!(cut, 0, "the samples hold whole packets");
+    assert_eq!(cut, 0, "no packet of the samples is truncated");
 }
 
 #[test]
@@ -103,11 +105,11 @@ fn inspect_agrees_with_tshark_on_recorded_runs() {
     };
     let paths: Vec<PathBuf> = RUNS.iter().flat_map(files).collect();
     let cut: u64 = paths.par_iter().map(|path| compare(path)).sum();
-    assert!(cut > 1000, "captures with cut packets are among them, not {cut} packets");
+    assert!(cut > 1000, "some captures have truncated packets, not {cut} packets");
 }
 
-/// Holds every line of `inspect --format csv` against tshark's fields of the same file. Gives back how many packets the
-/// capture cut.
+/// Compares every line of `inspect --format csv` with tshark's fields of the same file. Returns the
+/// number of truncated packets.
 fn compare(path: &Path) -> u64 {
     let file = runs::decompressed(path);
     let folder = tempfile::tempdir().expect("folder");
@@ -136,8 +138,8 @@ fn compare(path: &Path) -> u64 {
     cut
 }
 
-/// The line that `inspect` must write where tshark wrote this one, and whether the capture cut the packet.
-fn our_line(theirs: &str, records: &[Raw], file: &[u8], is_erf: bool) -> (String, bool) {
+/// The expected line of `inspect` for a line of tshark, and whether the packet is truncated.
+fn our_line(theirs: &str, records: &[RawRecord], file: &[u8], is_erf: bool) -> (String, bool) {
     let fields: Vec<&str> = theirs.split('\t').collect();
     let [frame, time, length, captured, ip_src, ip_dst, slid, dlid, lnh, pkt_len, udp_length, op, qp, psn, pad] =
         fields[..]
@@ -148,7 +150,7 @@ fn our_line(theirs: &str, records: &[Raw], file: &[u8], is_erf: bool) -> (String
     let (seconds, fraction) = time.split_once('.').expect("time");
     assert_eq!(fraction.len(), 9, "{time}");
     let tshark_ns = (number(seconds) * 1_000_000_000 + number(fraction)).cast_signed();
-    // Of ERF records tshark shows the time of the ERF header; ours is that of the pcap record.
+    // For ERF records, tshark shows the time of the ERF header; ours is that of the pcap record.
     assert_eq!(tshark_ns, if is_erf { erf_time_ns(record.data(file)) } else { record.time_ns }, "{theirs}");
     let (length, captured) = (number(length), number(captured));
     let (operation, extension_bytes) = opcode(number(op));
@@ -187,7 +189,7 @@ fn number(text: &str) -> u64 {
 /// tshark's fields of all packets with a BTH, one line each.
 fn tshark(path: &Path) -> String {
     let mut command = Command::new("tshark");
-    // The payload is not to be dissected further: heuristics take MPI messages for other protocols.
+    // Without heuristics, which take MPI messages for other protocols.
     command.args([
         "-n",
         "-o",

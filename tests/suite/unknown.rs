@@ -1,32 +1,32 @@
-//! What is no MPI is never labelled: random payloads and other protocols, alone and beside recorded MPI traffic, whose own
-//! result must not change.
+//! Traffic that is not MPI never gets a library or a rank: random payloads and other protocols,
+//! alone and together with recorded MPI traffic, whose own result must not change.
 
 use crate::runs;
 use crate::tools::random;
-use crate::wire::{Queue, Wire, profile};
+use crate::wire::{WireBuilder, WireQueuePair, profile};
 use ibscope::model::Profile;
 use ibscope::model::profile::{ConnectionRow, LatencyRow};
 use ibscope_parsers::Lid;
 use std::path::PathBuf;
 
-/// One recorded run of each stack: once its library is believed somewhere in the capture, weak connections are looked at
-/// more kindly. The LIDs of the runs are 17 to 20.
+/// One recorded run of each library: a detected library in the capture lowers the bar for weak
+/// connections. The LIDs of the runs are 17 to 20.
 const RECORDED: [&str; 5] = ["ompi-rc-ring2", "ompi-openib-ring2", "mpich-rc-ring2", "ompi-ud-ring2", "ompi-ofi-ring2"];
-/// LIDs of what is built here.
+/// LIDs of the traffic that the tests build.
 const LIDS: std::ops::Range<u16> = 0x100..0x120;
 /// Random packets in a run of the suite.
 const PACKETS: u64 = 200_000;
 
 const IPOIB_Q_KEY: u32 = 0x0B1B;
-/// `Q_Keys` that mean something: UCX and management.
+/// `Q_Keys` with a meaning: UCX and management.
 const MEANINGFUL: [u32; 2] = [0x1EE7_A330, 0x8001_0000];
 
 fn is_ours(connection: &ConnectionRow) -> bool {
     connection.src.lid().is_some_and(|Lid(lid)| LIDS.contains(&lid))
 }
 
-/// Everything that was said of the connections that are no MPI; empty if all is well.
-fn labelled(profile: &Profile) -> Vec<String> {
+/// Claims about connections that are not MPI; must be empty.
+fn claims(profile: &Profile) -> Vec<String> {
     let says_something = |connection: &&ConnectionRow| {
         let traffic = &connection.traffic;
         let mpi =
@@ -43,15 +43,17 @@ fn labelled(profile: &Profile) -> Vec<String> {
             traffic.collective_messages
         )
     };
-    let of_mpi =
-        |row: &LatencyRow| row.timing.interval.is_of_mpi() && is_ours(&profile.connections[row.connection as usize]);
+    let of_mpi = |row: &LatencyRow| {
+        row.timing.interval.requires_detection() && is_ours(&profile.connections[row.connection as usize])
+    };
     let times = profile.latencies.iter().filter(of_mpi).map(|row| format!("times of MPI messages: {:?}", row.timing));
     let rows = profile.connections.iter().filter(|connection| is_ours(connection));
     rows.filter(says_something).map(line).chain(times).collect()
 }
 
-/// What is said of the built capture, alone or beside a recorded one, and where the recorded one's result changes: one
-/// sentence each, none if all is well. `packets` were built.
+/// False claims about the built capture, alone or together with a recorded capture, and changes in
+/// the result of the recorded capture: one sentence each, empty if there are none. `packets` is the
+/// number of built packets.
 fn findings(case: &str, capture: &PathBuf, packets: u64, recorded: &[&str]) -> Vec<String> {
     let alone = profile(std::slice::from_ref(capture));
     let built = &alone.connections;
@@ -62,7 +64,7 @@ fn findings(case: &str, capture: &PathBuf, packets: u64, recorded: &[&str]) -> V
         let example = lines.first()?;
         Some(format!("{case}, {place}: {} {what} (of {} connections built), {example}", lines.len(), built.len()))
     };
-    findings.extend(say("alone", "labelled", &labelled(&alone)));
+    findings.extend(say("alone", "labeled", &claims(&alone)));
     let named: Vec<String> = alone.ranks.iter().map(|row| format!("{row:?}")).collect();
     findings.extend(say("alone", "ranks named", &named));
     for name in recorded {
@@ -71,7 +73,7 @@ fn findings(case: &str, capture: &PathBuf, packets: u64, recorded: &[&str]) -> V
         let expected = profile(std::slice::from_ref(&sink));
         assert!(expected.connections.iter().any(|row| row.stack.is_some()), "{name} is MPI");
         let together = profile(&[sink, capture.clone()]);
-        findings.extend(say(&place, "labelled", &labelled(&together)));
+        findings.extend(say(&place, "labeled", &claims(&together)));
         if together.ranks != expected.ranks {
             findings.push(format!("{case}, {place}: ranks are {:?}, not {:?}", together.ranks, expected.ranks));
         }
@@ -98,14 +100,14 @@ fn noise(random: &mut impl FnMut(usize) -> usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Writes connections with random payloads until the capture holds this many packets: many of them with one message or
-/// two, the others with up to 60, of one operation each or of all of them.
-fn random_connections(wire: &mut Wire, packets: u64, seed: u64) {
+/// Writes connections with random payloads until the capture has this many packets. Many have one
+/// or two messages, the others up to 60, of one operation or of all.
+fn random_connections(wire: &mut WireBuilder, packets: u64, seed: u64) {
     let mut random = random(seed);
     while wire.packets() < packets {
         let src = LIDS.start + random(LIDS.len()) as u16;
         let dst = LIDS.start + (usize::from(src - LIDS.start) + 1 + random(LIDS.len() - 1)) as u16 % LIDS.len() as u16;
-        let mut queue = Queue::new(src, dst, 2 + random((1 << 24) - 3) as u32);
+        let mut queue = WireQueuePair::new(src, dst, 2 + random((1 << 24) - 3) as u32);
         queue.mtu_bytes = 256 << random(5);
         queue.psn = if random(2) == 0 { 0 } else { random(1 << 24) as u32 };
         let src_qp = 2 + random((1 << 24) - 3) as u32;
@@ -118,7 +120,7 @@ fn random_connections(wire: &mut Wire, packets: u64, seed: u64) {
         for _ in 0..messages {
             let length = random(2001);
             let payload = noise(&mut random, length);
-            // Datagrams have queue pairs of their own, so the others are mixed among themselves only.
+            // Datagrams have queue pairs of their own, so only the other operations are mixed.
             match if of_connection == 6 { random(4) } else { of_connection } {
                 0 => queue.send(wire, &payload),
                 1 => queue.send_immediate(wire, &payload, random(1 << 32) as u32),
@@ -136,11 +138,12 @@ fn random_connections(wire: &mut Wire, packets: u64, seed: u64) {
     }
 }
 
-/// Random captures beside every recorded one, with this many packets altogether.
+/// Analyzes random captures together with every recorded capture; `packets` is the number of random
+/// packets in total.
 pub(crate) fn random_payloads_stay_unknown(packets: u64) {
     let mut found = Vec::new();
     for (seed, name) in (1..).zip(RECORDED) {
-        let mut wire = Wire::new();
+        let mut wire = WireBuilder::new();
         random_connections(&mut wire, packets / RECORDED.len() as u64, seed);
         let capture = wire.file();
         found.extend(findings(&format!("random payloads, seed {seed}"), &capture, wire.packets(), &[name]));
@@ -153,10 +156,10 @@ fn random_payloads_are_unknown() {
     random_payloads_stay_unknown(PACKETS);
 }
 
-/// A protocol: `message` gives the n-th payload. Goes over four connections of 40 messages and eight with one or two, by SEND
-/// acknowledged. Gives the [`findings`].
+/// The [`findings`] for a protocol: `message` returns the n-th payload. The messages use four
+/// connections of 40 messages and eight with one or two, as acknowledged SENDs.
 fn protocol(case: &str, message: impl Fn(u32) -> Vec<u8>) -> Vec<String> {
-    let mut wire = Wire::new();
+    let mut wire = WireBuilder::new();
     each_connection(|there, back, messages| {
         for number in 0..messages {
             there.send(&mut wire, &message(number));
@@ -167,12 +170,13 @@ fn protocol(case: &str, message: impl Fn(u32) -> Vec<u8>) -> Vec<String> {
     findings(case, &capture, wire.packets(), &RECORDED)
 }
 
-/// Twelve connections with the number of messages of each.
-fn each_connection(mut with: impl FnMut(&mut Queue, &mut Queue, u32)) {
+/// Twelve connections, each with its number of messages.
+fn each_connection(mut with: impl FnMut(&mut WireQueuePair, &mut WireQueuePair, u32)) {
     let messages = [40, 40, 40, 40, 1, 1, 1, 1, 2, 2, 2, 2];
     for (index, messages) in (0u16..).zip(messages) {
         let (one, other) = (LIDS.start + index % 4, LIDS.start + 4 + index % 3);
-        let (mut there, mut back) = Queue::pair((one, 0x800 + u32::from(index)), (other, 0x900 + u32::from(index)));
+        let (mut there, mut back) =
+            WireQueuePair::pair((one, 0x800 + u32::from(index)), (other, 0x900 + u32::from(index)));
         with(&mut there, &mut back, messages);
     }
 }
@@ -237,7 +241,7 @@ fn ip_over_infiniband_in_connected_mode_is_unknown() {
 
 #[test]
 fn ip_over_infiniband_in_datagram_mode_is_unknown() {
-    let mut wire = Wire::new();
+    let mut wire = WireBuilder::new();
     each_connection(|there, back, messages| {
         for number in 0..messages {
             there.datagram(&mut wire, IPOIB_Q_KEY, back.dest_qp, &ip_over_infiniband(number));
@@ -248,8 +252,9 @@ fn ip_over_infiniband_in_datagram_mode_is_unknown() {
     assert_none(&findings("IPoIB, datagrams", &capture, wire.packets(), &RECORDED));
 }
 
-/// SCSI RDMA Protocol (T10): `SRP_CMD` is {opcode 0x02, solicited notification, 3 reserved, buffer formats, descriptors out and in,
-/// tag u64, 4 reserved, LUN u64, ..., CDB[16], direct descriptor {address u64, key u32, length u32}}, all big-endian.
+/// SCSI RDMA Protocol (T10): `SRP_CMD` is {opcode 0x02, solicited notification, 3 reserved, buffer
+/// formats, descriptors out and in, tag u64, 4 reserved, LUN u64, ..., CDB[16], direct descriptor
+/// {address u64, key u32, length u32}}, all big-endian.
 fn srp_command(number: u32, reads: bool) -> Vec<u8> {
     // Buffer format 0x02: one direct descriptor for data in; 0x20: for data out.
     let mut command = vec![0x02, 0, 0, 0, 0, if reads { 0x02 } else { 0x20 }, 0, 0];
@@ -271,7 +276,8 @@ fn srp_command(number: u32, reads: bool) -> Vec<u8> {
 fn srp_is_unknown() {
     let mut found = Vec::new();
     found.extend(protocol("SRP_CMD", |number| srp_command(number, number % 2 == 0)));
-    // SRP_RSP: {0xC1, solicited, 2 reserved, credits u32, tag u64, 2 reserved, flags, status, four lengths u32}.
+    // `SRP_RSP`: {0xC1, solicited, 2 reserved, credits u32, tag u64, 2 reserved, flags, status,
+    // four lengths u32}.
     found.extend(protocol("SRP_RSP", |number| {
         let mut response = vec![0xC1, 0, 0, 0, 0, 0, 0, 1];
         response.extend(u64::from(number % 64).to_be_bytes());
@@ -281,8 +287,9 @@ fn srp_is_unknown() {
     assert_none(&found);
 }
 
-/// Commands that are all alike are the hardest: 0x02 is UCX's `EAGER_ONLY`, and byte by byte the rest is tag 0 of rank 2 (reads) or 32
-/// (writes) as MPICH writes it. That each port claims to be the same rank, and that no other rank is there, speaks against it.
+/// Commands of one kind are the hardest: 0x02 is UCX's `EAGER_ONLY`, and the rest is, byte by byte,
+/// tag 0 of rank 2 (reads) or 32 (writes) in MPICH's layout. Each port would have the same rank,
+/// and no other rank exists, which rules MPI out.
 #[test]
 fn srp_of_one_kind_is_unknown() {
     let mut found = Vec::new();
@@ -291,8 +298,9 @@ fn srp_of_one_kind_is_unknown() {
     assert_none(&found);
 }
 
-/// iSER (RFC 7145): {flags 0x10 and bits for the tags, 3 reserved, write tag u32, address u64, read tag u32, address u64} big-endian, then
-/// the 48 bytes of an iSCSI command (0x01) or response (0x21).
+/// The iSER protocol (RFC 7145): {flags 0x10 and bits for the tags, 3 reserved, write tag u32,
+/// address u64, read tag u32, address u64} big-endian, then the 48 bytes of an iSCSI command (0x01)
+/// or response (0x21).
 #[test]
 fn iser_is_unknown() {
     let mut found = Vec::new();
@@ -314,8 +322,9 @@ fn iser_is_unknown() {
     assert_none(&found);
 }
 
-/// `NVMe` over Fabrics: a submission of 64 bytes, little-endian {opcode, flags 0x40, command id u16, namespace u32, 16, SGL 16 at 24,
-/// LBA u64 at 40, blocks u16 at 48}, or a completion of 16 {result u64, SQ head u16, SQ id u16, command id u16, status u16}.
+/// `NVMe` over Fabrics: a submission of 64 bytes, little-endian {opcode, flags 0x40, command id
+/// u16, namespace u32, 16, SGL 16 at 24, LBA u64 at 40, blocks u16 at 48}, or a completion of 16
+/// {result u64, SQ head u16, SQ id u16, command id u16, status u16}.
 #[test]
 fn nvme_over_fabrics_is_unknown() {
     let mut found = Vec::new();
@@ -345,12 +354,13 @@ fn nvme_over_fabrics_is_unknown() {
     assert_none(&found);
 }
 
-/// NFS over RDMA (RFC 8166): {xid, version 1, credits, `RDMA_MSG` 0, no read, write and reply chunks} and the RPC call (RFC 5531: xid,
-/// call 0, RPC 2, program 100003, version 3, procedure), all big-endian u32.
+/// NFS over RDMA (RFC 8166): {xid, version 1, credits, `RDMA_MSG` 0, no read, write and reply
+/// chunks} and the RPC call (RFC 5531: xid, call 0, RPC 2, program 100003, version 3, procedure),
+/// all big-endian u32.
 #[test]
 fn nfs_over_rdma_is_unknown() {
     let mut found = Vec::new();
-    // The first byte of the transaction id goes through all values.
+    // The first byte of the transaction id takes all values.
     found.extend(protocol("NFS-RDMA", |number| {
         let xid = 0x0100_0000u32.wrapping_mul(number) | 0x0045_6700 | number;
         let words = [xid, 1, 128, 0, 0, 0, 0, xid, 0, 2, 100_003, 3, 6, 1, 24, 0x5566_7788];
@@ -358,7 +368,7 @@ fn nfs_over_rdma_is_unknown() {
         message.extend([0; 60]);
         message
     }));
-    // And, as a client does it, only the last.
+    // With a single client, only the last byte changes.
     found.extend(protocol("NFS-RDMA, one client", |number| {
         let xid = 0x0245_6700 + number;
         let words = [xid, 1, 128, 0, 0, 0, 0, xid, 0, 2, 100_003, 3, 6, 1, 24, 0x5566_7788];
@@ -367,8 +377,9 @@ fn nfs_over_rdma_is_unknown() {
     assert_none(&found);
 }
 
-/// Lustre's o2iblnd: {magic 0x0BE91B91, version u16 0x12, type u8 (0xD0 immediate, 0xD1 no-op, 0xD2 put request), credits u8, length u32,
-/// check sum u32, source NID u64, stamp u64, destination NID u64, stamp u64}, in the order of the sender's machine.
+/// Lustre's o2iblnd: {magic 0x0BE91B91, version u16 0x12, type u8 (0xD0 immediate, 0xD1 no-op, 0xD2
+/// put request), credits u8, length u32, checksum u32, source NID u64, stamp u64, destination NID
+/// u64, stamp u64}, in the byte order of the sender.
 #[test]
 fn lustre_is_unknown() {
     let mut found = Vec::new();
@@ -419,7 +430,7 @@ fn text_is_unknown() {
 #[test]
 fn counters_are_unknown() {
     let mut found = Vec::new();
-    // Words that count up, as a benchmark fills its buffers: every value of the first byte comes up.
+    // Incrementing words, like the buffers of a benchmark: the first byte takes every value.
     found.extend(protocol("u32 counters", |number| {
         (0..50u32).flat_map(|at| (number * 50 + at).to_le_bytes()).collect()
     }));
@@ -434,8 +445,9 @@ fn counters_are_unknown() {
     assert_none(&found);
 }
 
-/// The same number in the first word of every message, as a request code would be. Not 2 and 6: a word of 2 and one that counts
-/// up are, byte by byte, UCX's eager messages of rank 0 with the tags 0x10000, 0x20000 ... (6: synchronous ones).
+/// The same number in the first word of every message, like a request code. Without 2 and 6: a word
+/// of 2 and a counter are, byte by byte, UCX's eager messages of rank 0 with the tags 0x10000,
+/// 0x20000 ... (6: synchronous ones).
 #[test]
 fn request_codes_are_unknown() {
     let mut found = Vec::new();
@@ -448,10 +460,11 @@ fn request_codes_are_unknown() {
     assert_none(&found);
 }
 
-/// WRITEs of 64 bytes that look like NCCL 2.20's "clear to send" (address u64, size u32, keys u32[2], elements u32 at 20, rank u32
-/// at 24, index u64 at 32), but whose index does not count up by one.
+/// WRITEs of 64 bytes that look like NCCL 2.20's "clear to send" (address u64, size u32, keys
+/// u32[2], elements u32 at 20, rank u32 at 24, index u64 at 32), but with an index that does not
+/// increment by one.
 #[test]
-fn writes_with_an_index_that_does_not_count_are_unknown() {
+fn writes_with_a_wrong_index_are_unknown() {
     type Index = fn(u64) -> u64;
     let mut found = Vec::new();
     let indices: [(&str, Index); 4] = [
@@ -461,7 +474,7 @@ fn writes_with_an_index_that_does_not_count_are_unknown() {
         ("scattered", |number| 1 + number * 0x9E37 % 1009),
     ];
     for (case, index) in indices {
-        let mut wire = Wire::new();
+        let mut wire = WireBuilder::new();
         each_connection(|there, back, messages| {
             for number in 0..messages {
                 let mut element = (0x7F00_0000_0000 + u64::from(number) * 65536).to_le_bytes().to_vec();

@@ -1,15 +1,15 @@
-//! `ibscope watch`: what grows is followed, and its totals are those of `analyze`.
+//! The command `watch`: it follows growing input, and its totals equal those of `analyze`.
 
 use crate::runs::decompressed;
 use crate::tools::{HEADER_BYTES, command, ibscope, sample, samples_folder, walk};
-use ibscope_samples::{Framing, Kind};
+use ibscope_samples::{SampleFraming, SampleKind};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Everything of a summary but the line that names the input.
+/// A summary without the line that names the input.
 fn totals(text: &str) -> String {
     let from = text.find("input  ").unwrap_or_else(|| panic!("no totals in: {text}"));
     text[from..].lines().skip(1).flat_map(|line| [line, "\n"]).collect()
@@ -46,19 +46,19 @@ fn ended(child: Child) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Generated packets, each twice, come at 100 000 a second, as a capture writes them.
+/// Generated packets, each twice, at 100 000 per second, as a capture program writes them.
 #[test]
 fn a_fifo_is_followed_at_100_000_packets_a_second() {
     const PER_SECOND: usize = 100_000;
     let folder = tempfile::tempdir().expect("folder");
-    let options = ibscope_samples::Options {
-        framing: Framing::Native,
-        kind: Kind::Small,
+    let options = ibscope_samples::SampleOptions {
+        framing: SampleFraming::Native,
+        kind: SampleKind::Small,
         bytes: 20 << 20,
         lids: 6,
         mirror: 2,
         seed: 5,
-        ..ibscope_samples::Options::default()
+        ..ibscope_samples::SampleOptions::default()
     };
     let mut bytes = Vec::new();
     let generated = ibscope_samples::generate(&options, &mut bytes).expect("generated");
@@ -86,9 +86,9 @@ fn a_fifo_is_followed_at_100_000_packets_a_second() {
     assert!(*seen.last().expect("looks") <= generated.records / 2, "copies are no packets: {seen:?}");
 }
 
-/// MPI, repeats, copies, other frames: whatever a capture holds, and however little of it comes at a time.
+/// MPI, retransmissions, copies, other frames: for any content of a capture, in small pieces.
 #[test]
-fn totals_of_recorded_traffic_are_those_of_analyze() {
+fn totals_of_recorded_traffic_equal_those_of_analyze() {
     let folder = tempfile::tempdir().expect("folder");
     let place = fifo(folder.path());
     for name in ["ucx-rc-ring2-loss1", "openib-mixed-4x1", "ucx-rc-ring2.node1", "ucx-ud-ring2"] {
@@ -97,7 +97,7 @@ fn totals_of_recorded_traffic_are_those_of_analyze() {
         let bytes = decompressed(&sample(name));
         let child = watch(&[], &place);
         let mut out = File::options().write(true).open(&place).expect("fifo");
-        // Pieces that end anywhere: within the header, within records.
+        // Pieces that end anywhere: inside the header, inside records.
         for piece in bytes.chunks(977) {
             out.write_all(piece).expect("written");
         }
@@ -106,12 +106,12 @@ fn totals_of_recorded_traffic_are_those_of_analyze() {
     }
 }
 
-/// The lines that have come, up to one of which this is true.
+/// Reads lines until one satisfies `is_it`.
 fn wait_for(lines: &mut impl Iterator<Item = std::io::Result<String>>, is_it: impl Fn(&str) -> bool) {
     assert!(lines.map(|line| line.expect("line")).any(|line| is_it(&line)), "it ended before");
 }
 
-/// A number of packets with groups of three, as it stands in a line.
+/// A number of packets with groups of three digits, as in the output.
 fn grouped(count: usize) -> String {
     let digits = count.to_string();
     let parts: Vec<&str> =
@@ -119,17 +119,17 @@ fn grouped(count: usize) -> String {
     format!(" {} ", parts.join(" "))
 }
 
-/// A file of packets seen once, and how many of them have come when so many records have.
+/// A file in which every packet appears once, and the number of packets shown after some records.
 #[test]
-fn a_file_is_followed_until_a_signal_and_a_folder_from_file_to_file() {
-    let options = ibscope_samples::Options {
-        framing: Framing::Roce,
-        kind: Kind::Small,
+fn a_file_is_followed_until_a_signal_and_a_folder_through_its_files() {
+    let options = ibscope_samples::SampleOptions {
+        framing: SampleFraming::Roce,
+        kind: SampleKind::Small,
         bytes: 1 << 20,
         lids: 4,
         mirror: 1,
         seed: 9,
-        ..ibscope_samples::Options::default()
+        ..ibscope_samples::SampleOptions::default()
     };
     let mut bytes = Vec::new();
     ibscope_samples::generate(&options, &mut bytes).expect("generated");
@@ -145,13 +145,13 @@ fn a_file_is_followed_until_a_signal_and_a_folder_from_file_to_file() {
         let place = folder.path().join("live");
         fs::create_dir(&place).expect("folder");
         let first = place.join("sink.pcap9");
-        // It begins in the middle of the file header.
+        // The file ends inside its header at first.
         fs::write(&first, &bytes[..10]).expect("written");
         let mut child = watch(&["--interval", "100ms"], if is_folder { &place } else { &first });
         let mut lines = BufReader::new(child.stdout.take().expect("output")).lines();
         let mut out = File::options().append(true).open(&first).expect("file");
         out.write_all(&bytes[10..cut - 5]).expect("written");
-        // The last record is not whole.
+        // The last record is incomplete.
         wait_for(&mut lines, |line| line.contains(&grouped(records.len() / 3 - 1)));
         out.write_all(&bytes[cut - 5..second]).expect("written");
         wait_for(&mut lines, |line| line.contains(&grouped(records.len() / 2)));
@@ -184,7 +184,7 @@ fn a_file_is_followed_until_a_signal_and_a_folder_from_file_to_file() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_told() {
+fn invalid_inputs_are_errors() {
     let folder = tempfile::tempdir().expect("folder");
     let text = folder.path().join("notes.txt");
     fs::write(&text, "not a capture, and longer than its header").expect("written");
@@ -200,9 +200,9 @@ fn what_cannot_be_watched_is_told() {
     }
 }
 
-/// With a terminal, real enough that the program takes it for one: it draws, `q` ends it, and the terminal is as it was.
+/// With a pseudo-terminal: the program draws, `q` ends it, and the terminal is restored.
 #[test]
-fn a_terminal_is_given_back() {
+fn the_terminal_is_restored() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("sink.pcap");
     fs::write(&file, decompressed(&sample("ucx-rc-ring2-loss1"))).expect("written");
@@ -226,7 +226,7 @@ fn a_terminal_is_given_back() {
         let mut shown = Vec::new();
         let has = |shown: &[u8], what: &str| shown.windows(what.len()).any(|part| part == what.as_bytes());
         let mut bytes = [0; 4096];
-        // What is blank already is not drawn, so only words stand in it as they are.
+        // Blank cells are not drawn, so only single words are contiguous.
         while !(has(&shown, "following") && has(&shown, "node1")) {
             let count = screen.read(&mut bytes).expect("screen");
             assert!(count > 0, "it ended: {}", String::from_utf8_lossy(&shown));
@@ -247,7 +247,7 @@ fn a_terminal_is_given_back() {
         let (screen, after) = text.rsplit_once("\u{1b}[?1049l").expect("the screen is left");
         assert!(screen.contains("\u{1b}[?1049h") && screen.contains("transport"), "{text}");
         assert!(after.contains("\u{1b}[?25h") || screen.ends_with("\u{1b}[?25h"), "the cursor is shown: {after}");
-        // Of what was read until then.
-        assert!(after.contains("each packet stands twice") && after.contains("rank 1"), "the totals follow: {after}");
+        // The totals of everything read until then.
+        assert!(after.contains("every packet appears twice") && after.contains("rank 1"), "the totals follow: {after}");
     }
 }

@@ -1,19 +1,20 @@
-//! Captures of packets of any content, built by hand: native InfiniBand behind a classic pcap header.
+//! Captures of packets with any content, built by hand: native InfiniBand after a classic pcap
+//! header.
 //!
 //! ```text
-//! LRH 8 | BTH 12 | RETH 16, DETH 8, AETH 4, immediate 4, as the opcode has it | payload, pad | ICRC 4 | VCRC 2
+//! LRH 8 | BTH 12 | RETH 16, DETH 8, AETH 4, immediate 4 by opcode | payload, pad | ICRC 4 | VCRC 2
 //! ```
-//! [`Queue`] cuts messages into packets as an adapter does, [`Wire`] writes them down.
+//! [`WireQueuePair`] splits messages into packets like an adapter, [`WireBuilder`] writes them.
 
 use crate::tools::walk;
-use ibscope::analysis::By;
+use ibscope::analysis::GroupBy;
 use ibscope::analysis::matrix::{Selection, matrix};
 use ibscope::model::{InspectedPacket, Profile};
-use ibscope::pipeline::{Options, analyze, inspect};
+use ibscope::pipeline::{AnalysisOptions, analyze, inspect};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, vcrc, verify_vcrc};
 use ibscope_parsers::ib::{Bth, CrcVerdict, ICRC_BYTES, Lrh, Opcode, VCRC_BYTES};
-use ibscope_parsers::link::{Framed, Located, Location, locate};
+use ibscope_parsers::link::{Encapsulation, LinkContent, Location, locate};
 use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,11 +23,12 @@ use std::path::PathBuf;
 
 /// The largest path MTU, as on most fabrics.
 pub(crate) const MTU_BYTES: usize = 4096;
-/// Time of the first packet unless another is asked for, and between two packets.
+/// Default time of the first packet, and time between two packets.
 const START_NS: i64 = 1_700_000_000_000_000_000;
 const STEP_NS: i64 = 1000;
 
-/// Opcodes of First, Middle, Last and Only packets (InfiniBand Architecture, table of opcodes; service RC).
+/// Opcodes of First, Middle, Last and Only packets (InfiniBand Architecture, table of opcodes;
+/// service RC).
 const SEND: [u8; 4] = [0x00, 0x01, 0x02, 0x04];
 const SEND_IMMEDIATE: [u8; 4] = [0x00, 0x01, 0x03, 0x05];
 const WRITE: [u8; 4] = [0x06, 0x07, 0x08, 0x0A];
@@ -38,11 +40,11 @@ const ACKNOWLEDGE: u8 = 0x11;
 const CONGESTION: u8 = 0x81;
 /// UD SEND Only.
 const DATAGRAM: u8 = 0x64;
-/// AETH syndrome: ACK, no credits counted.
+/// AETH syndrome: ACK, without credits.
 const SYNDROME_ACK: u32 = 0x1F;
 
-/// A capture in the making, and its file: packets go to disk as they come.
-pub(crate) struct Wire {
+/// A capture under construction, and its file: packets are written to disk one by one.
+pub(crate) struct WireBuilder {
     out: BufWriter<File>,
     path: PathBuf,
     time_ns: i64,
@@ -51,7 +53,7 @@ pub(crate) struct Wire {
     _folder: tempfile::TempDir,
 }
 
-impl Wire {
+impl WireBuilder {
     /// An empty capture: nanoseconds, link type 247.
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("folder");
@@ -64,13 +66,13 @@ impl Wire {
         Self { out, path, time_ns: START_NS, packets: 0, _folder: folder }
     }
 
-    /// Sets the time of the next packet; those after it follow each other by a microsecond.
+    /// Sets the time of the next packet; later packets follow at intervals of a microsecond.
     pub(crate) fn at(&mut self, time_ns: i64) -> &mut Self {
         self.time_ns = time_ns;
         self
     }
 
-    /// Packets so far.
+    /// Number of packets so far.
     pub(crate) fn packets(&self) -> u64 {
         self.packets
     }
@@ -81,7 +83,7 @@ impl Wire {
         self.path.clone()
     }
 
-    /// One packet, with the lengths and check sums that it must have.
+    /// Writes one packet with valid lengths and checksums.
     fn packet(&mut self, src: u16, dst: u16, bth: &Bth, extension: &[u8], payload: &[u8]) {
         let pad = payload.len().next_multiple_of(4) - payload.len();
         let ib_bytes = Lrh::LEN + Bth::LEN + extension.len() + payload.len() + pad + ICRC_BYTES;
@@ -98,7 +100,7 @@ impl Wire {
         let mut bytes = [&lrh.to_bytes()[..], &bth.to_bytes(), extension, payload].concat();
         bytes.resize(ib_bytes, 0);
         let location = Location {
-            framed: Framed::Native,
+            encapsulation: Encapsulation::Native,
             start: 0,
             network: 0,
             ib_bytes,
@@ -106,7 +108,7 @@ impl Wire {
             src: Endpoint::from_lid(Lid(src)),
             dst: Endpoint::from_lid(Lid(dst)),
         };
-        let sum = icrc(Framed::Native, &bytes, &location).expect("a whole packet");
+        let sum = icrc(Encapsulation::Native, &bytes, &location).expect("a whole packet");
         bytes[ib_bytes - ICRC_BYTES..].copy_from_slice(&sum.to_le_bytes());
         let sum = vcrc(&bytes);
         bytes.extend(sum.to_le_bytes());
@@ -121,9 +123,9 @@ impl Wire {
     }
 }
 
-/// One direction of a connected queue pair, or a queue pair for datagrams: what its sender knows.
+/// One direction of a connected queue pair, or a queue pair for datagrams, in the sender's state.
 #[derive(Clone, Debug)]
-pub(crate) struct Queue {
+pub(crate) struct WireQueuePair {
     /// LID of the sender.
     pub(crate) src: u16,
     /// LID of the receiver.
@@ -136,11 +138,11 @@ pub(crate) struct Queue {
     pub(crate) mtu_bytes: usize,
     /// PSN of the last READ request.
     read_psn: u32,
-    /// Requests completed so far: what the receiver's answers carry as MSN.
+    /// Completed requests: the MSN in the receiver's responses.
     completed: u32,
 }
 
-impl Queue {
+impl WireQueuePair {
     /// A queue whose first PSN is 0.
     pub(crate) fn new(src: u16, dst: u16, dest_qp: u32) -> Self {
         Self { src, dst, dest_qp, psn: 0, mtu_bytes: MTU_BYTES, read_psn: 0, completed: 0 }
@@ -171,8 +173,9 @@ impl Queue {
         self.psn = (self.psn + packets) & 0xFF_FFFF;
     }
 
-    /// A message of packets of the path MTU: `first` stands in its first packet, `last` in its last.
-    fn message(&mut self, wire: &mut Wire, opcodes: [u8; 4], (first, last): (&[u8], &[u8]), payload: &[u8]) {
+    /// Writes a message in packets of the path MTU, with `first` in its first packet and `last` in
+    /// its last.
+    fn message(&mut self, wire: &mut WireBuilder, opcodes: [u8; 4], (first, last): (&[u8], &[u8]), payload: &[u8]) {
         let packets = payload.len().div_ceil(self.mtu_bytes).max(1);
         for index in 0..packets {
             let start = index * self.mtu_bytes;
@@ -193,36 +196,43 @@ impl Queue {
     }
 
     /// SEND.
-    pub(crate) fn send(&mut self, wire: &mut Wire, payload: &[u8]) {
+    pub(crate) fn send(&mut self, wire: &mut WireBuilder, payload: &[u8]) {
         self.message(wire, SEND, (&[], &[]), payload);
     }
 
-    /// SEND with Immediate; the word is written as a number in network byte order.
-    pub(crate) fn send_immediate(&mut self, wire: &mut Wire, payload: &[u8], immediate: u32) {
+    /// SEND with Immediate; the word is in network byte order.
+    pub(crate) fn send_immediate(&mut self, wire: &mut WireBuilder, payload: &[u8], immediate: u32) {
         self.message(wire, SEND_IMMEDIATE, (&[], &immediate.to_be_bytes()), payload);
     }
 
     /// RDMA WRITE to an address.
-    pub(crate) fn write(&mut self, wire: &mut Wire, va: u64, r_key: u32, payload: &[u8]) {
+    pub(crate) fn write(&mut self, wire: &mut WireBuilder, va: u64, r_key: u32, payload: &[u8]) {
         self.message(wire, WRITE, (&reth(va, r_key, payload.len()), &[]), payload);
     }
 
     /// RDMA WRITE with Immediate.
-    pub(crate) fn write_immediate(&mut self, wire: &mut Wire, va: u64, r_key: u32, payload: &[u8], immediate: u32) {
+    pub(crate) fn write_immediate(
+        &mut self,
+        wire: &mut WireBuilder,
+        va: u64,
+        r_key: u32,
+        payload: &[u8],
+        immediate: u32,
+    ) {
         let reth = reth(va, r_key, payload.len());
         self.message(wire, WRITE_IMMEDIATE, (&reth, &immediate.to_be_bytes()), payload);
     }
 
     /// RDMA READ request: takes as many PSNs as its response has packets.
-    pub(crate) fn read(&mut self, wire: &mut Wire, va: u64, r_key: u32, length_bytes: usize) {
+    pub(crate) fn read(&mut self, wire: &mut WireBuilder, va: u64, r_key: u32, length_bytes: usize) {
         self.read_psn = self.psn;
         wire.packet(self.src, self.dst, &self.bth(READ_REQUEST, self.psn, true), &reth(va, r_key, length_bytes), &[]);
         self.advance(length_bytes.div_ceil(self.mtu_bytes).max(1) as u32);
         self.completed += 1;
     }
 
-    /// The answer to the last READ request of the other direction.
-    pub(crate) fn read_response(&mut self, wire: &mut Wire, request: &Self, data: &[u8]) {
+    /// The response to the last READ request of the opposite direction.
+    pub(crate) fn read_response(&mut self, wire: &mut WireBuilder, request: &Self, data: &[u8]) {
         let packets = data.len().div_ceil(self.mtu_bytes).max(1);
         let aeth = (SYNDROME_ACK << 24 | request.completed & 0xFF_FFFF).to_be_bytes();
         for index in 0..packets {
@@ -240,35 +250,36 @@ impl Queue {
         }
     }
 
-    /// Acknowledges all that the other direction has sent.
-    pub(crate) fn ack(&mut self, wire: &mut Wire, request: &Self) {
+    /// Acknowledges all requests of the opposite direction.
+    pub(crate) fn ack(&mut self, wire: &mut WireBuilder, request: &Self) {
         let psn = request.psn.wrapping_sub(1) & 0xFF_FFFF;
         let aeth = (SYNDROME_ACK << 24 | request.completed & 0xFF_FFFF).to_be_bytes();
         wire.packet(self.src, self.dst, &self.bth(ACKNOWLEDGE, psn, false), &aeth, &[]);
     }
 
     /// A SEND of one packet with congestion bits in its BTH.
-    pub(crate) fn send_marked(&mut self, wire: &mut Wire, payload: &[u8], (fecn, becn): (bool, bool)) {
+    pub(crate) fn send_marked(&mut self, wire: &mut WireBuilder, payload: &[u8], (fecn, becn): (bool, bool)) {
         let bth = Bth { fecn, becn, ..self.bth(SEND[3], self.psn, true) };
         wire.packet(self.src, self.dst, &bth, &[], payload);
         self.advance(1);
         self.completed += 1;
     }
 
-    /// An ACK packet with any syndrome: a NAK or RNR NAK names the request that it misses or refuses.
-    pub(crate) fn refuse(&self, wire: &mut Wire, psn: u32, syndrome: u8) {
+    /// An ACK packet with any syndrome: a NAK or RNR NAK has the PSN of the missing or rejected
+    /// request.
+    pub(crate) fn refuse(&self, wire: &mut WireBuilder, psn: u32, syndrome: u8) {
         let aeth = [syndrome, 0, 0, 0];
         wire.packet(self.src, self.dst, &self.bth(ACKNOWLEDGE, psn, false), &aeth, &[]);
     }
 
-    /// A congestion notification: 16 reserved bytes behind the BTH.
-    pub(crate) fn notify(&self, wire: &mut Wire) {
+    /// A congestion notification: 16 reserved bytes after the BTH.
+    pub(crate) fn notify(&self, wire: &mut WireBuilder) {
         let bth = Bth { becn: true, ..self.bth(CONGESTION, 0, false) };
         wire.packet(self.src, self.dst, &bth, &[0; 16], &[]);
     }
 
-    /// A datagram: one packet, whatever the path MTU.
-    pub(crate) fn datagram(&mut self, wire: &mut Wire, q_key: u32, src_qp: u32, payload: &[u8]) {
+    /// A datagram: one packet, for any path MTU.
+    pub(crate) fn datagram(&mut self, wire: &mut WireBuilder, q_key: u32, src_qp: u32, payload: &[u8]) {
         let deth = [q_key.to_be_bytes(), src_qp.to_be_bytes()].concat();
         wire.packet(self.src, self.dst, &self.bth(DATAGRAM, self.psn, false), &deth, payload);
         self.advance(1);
@@ -281,15 +292,15 @@ fn reth(va: u64, r_key: u32, length_bytes: usize) -> Vec<u8> {
 
 /// The profile of captures, with default options.
 pub(crate) fn profile(paths: &[PathBuf]) -> Profile {
-    analyze(paths, &Options::default(), &|_| {}).unwrap_or_else(|error| panic!("{paths:?}: {error}"))
+    analyze(paths, &AnalysisOptions::default(), &|_| {}).unwrap_or_else(|error| panic!("{paths:?}: {error}"))
 }
 
-/// Sender and receiver, and the messages and MPI bytes between them.
-pub(crate) type Cells = BTreeMap<(String, String), (u64, u64)>;
+/// Messages and MPI bytes by sender and receiver.
+pub(crate) type EndpointCells = BTreeMap<(String, String), (u64, u64)>;
 
-/// MPI messages and bytes by rank pair; pairs without messages left out.
-pub(crate) fn by_rank(profile: &Profile, selection: Selection) -> Cells {
-    let matrix = matrix(profile, By::Rank, selection);
+/// MPI messages and bytes by rank pair, without pairs that have no messages.
+pub(crate) fn by_rank(profile: &Profile, selection: Selection) -> EndpointCells {
+    let matrix = matrix(profile, GroupBy::Rank, selection);
     let rows = matrix.rows().filter(|(_, _, cell)| cell.messages > 0);
     rows.map(|(src, dst, cell)| ((src.to_string(), dst.to_string()), (cell.messages, cell.mpi_bytes.unwrap_or(0))))
         .collect()
@@ -298,11 +309,11 @@ pub(crate) fn by_rank(profile: &Profile, selection: Selection) -> Cells {
 /// Every packet of the captures, in order of time.
 pub(crate) fn inspected(paths: &[PathBuf]) -> Vec<InspectedPacket> {
     let mut packets = Vec::new();
-    let mut keep = |packet: &InspectedPacket| {
+    let mut keep = |packet: &InspectedPacket, _: Option<i64>| {
         packets.push(*packet);
         true
     };
-    inspect(paths, &Options::default(), &mut keep).unwrap_or_else(|error| panic!("{paths:?}: {error}"));
+    inspect(paths, &AnalysisOptions::default(), &mut keep).unwrap_or_else(|error| panic!("{paths:?}: {error}"));
     packets
 }
 
@@ -312,9 +323,9 @@ fn shapes(packets: &[InspectedPacket]) -> Vec<(u8, u32, usize)> {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
-    let mut wire = Wire::new();
-    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+fn written_packets_are_read_back() {
+    let mut wire = WireBuilder::new();
+    let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
     there.psn = 0xFF_FFFE;
     there.mtu_bytes = 1024;
     back.mtu_bytes = 1024;
@@ -372,7 +383,7 @@ fn what_is_written_is_read_back() {
     let file = std::fs::read(wire.file()).expect("capture");
     for record in walk(&file) {
         let located = locate(LinkType::INFINIBAND, record.data(&file), record.original_bytes);
-        let Ok(Located::Infiniband(location)) = located else { panic!("{located:?}") };
+        let Ok(LinkContent::Infiniband(location)) = located else { panic!("{located:?}") };
         assert_eq!(verify_vcrc(record.data(&file), &location), CrcVerdict::Ok);
     }
     // LRH 8, BTH 12, 952 of payload, ICRC 4, VCRC 2; DETH 8 and 3 of pad around 2001.
@@ -382,8 +393,8 @@ fn what_is_written_is_read_back() {
 
 #[test]
 fn messages_and_bytes_are_counted_once_each() {
-    let mut wire = Wire::new();
-    let (mut there, mut back) = Queue::pair((3, 0x11), (4, 0x22));
+    let mut wire = WireBuilder::new();
+    let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
     for _ in 0..10 {
         there.send(&mut wire, &[0x5A; 5000]);
         back.ack(&mut wire, &there);
@@ -394,14 +405,15 @@ fn messages_and_bytes_are_counted_once_each() {
     there.write(&mut wire, 0x1000, 9, &[3; 100]);
     let path = wire.file();
     let profile = profile(&[path]);
-    let matrix = matrix(&profile, By::Endpoint, Selection::All);
+    let matrix = matrix(&profile, GroupBy::Endpoint, Selection::All);
     let cells: Vec<_> = matrix.rows().map(|(_, _, cell)| (cell.messages, cell.payload_bytes, cell.packets)).collect();
-    // There: 10 SENDs of 2 packets, 10 READ requests, 1 WRITE. Back: 10 ACKs, 10 responses of 3 packets.
+    // There: 10 SENDs of 2 packets, 10 READ requests, 1 WRITE. Back: 10 ACKs, 10 responses of 3
+    // packets.
     assert_eq!(cells, [(21, 10 * 5000 + 100, 31), (0, 10 * 9000, 40)]);
     let paired: Vec<_> = profile.connections.iter().map(|row| row.src_qp.map(Qpn::value)).collect();
     assert_eq!(paired, [Some(0x11), Some(0x22)]);
     assert_eq!(profile.coverage.icrc_ok, wire.packets());
     let last = profile.connections[0].last_time_ns;
     assert_eq!(last, START_NS + 1_000_000_000);
-    assert_eq!(by_rank(&profile, Selection::All), Cells::new());
+    assert_eq!(by_rank(&profile, Selection::All), EndpointCells::new());
 }

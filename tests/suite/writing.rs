@@ -1,7 +1,8 @@
-//! Commands that write, and what they leave where a signal ends them. `make soak` takes more moments of each.
+//! Commands that write files, and the files they leave when a signal ends them. `make soak` tests
+//! more moments of each.
 
 use crate::runs;
-use crate::tools::{Ran, command, ibscope};
+use crate::tools::{ProgramResult, command, ibscope};
 use ibscope::pipeline::{is_profile, load};
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,15 +26,15 @@ pub(crate) const WRITERS: [&[&str]; 11] = [
     &SLURM_TASK,
 ];
 
-/// It has nothing to do where its result is there.
+/// Does nothing if its result exists.
 pub(crate) const SLURM_TASK: [&str; 3] = ["slurm-task", "OUT/job.ibp.slurm", "0"];
 
-/// Inputs of the commands, and a place for their results.
-pub(crate) struct Site {
+/// Inputs of the commands, and a folder for their results.
+pub(crate) struct WriteSite {
     folder: tempfile::TempDir,
 }
 
-impl Site {
+impl WriteSite {
     pub(crate) fn new() -> Self {
         let site = Self { folder: tempfile::tempdir().expect("folder") };
         fs::create_dir(site.at("IN")).expect("folder");
@@ -64,7 +65,7 @@ impl Site {
         command
     }
 
-    /// Removes all results, and makes what this command needs there.
+    /// Removes all results, and creates the files that this command expects.
     pub(crate) fn clear(&self, writer: &[&str]) {
         let out = self.at("OUT");
         if out.exists() {
@@ -77,7 +78,8 @@ impl Site {
         }
     }
 
-    /// The files below the folder of results, by path; a profile and a stamp, which name times and what was read, without their content.
+    /// The files in the folder of results, by path. Profiles and stamps, which contain times and
+    /// input names, are without their content.
     pub(crate) fn results(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut found = BTreeMap::new();
         let mut folders = vec![self.at("OUT")];
@@ -103,7 +105,8 @@ impl Site {
         found
     }
 
-    /// What stands in the folder of results is whole: each of the `whole` results as it is, or not at all; nothing else.
+    /// Asserts that the folder of results contains only complete results: each of `whole` unchanged
+    /// or absent.
     pub(crate) fn assert_whole(&self, whole: &BTreeMap<PathBuf, Vec<u8>>, what: &str) {
         for (path, content) in self.results() {
             assert!(whole.get(&path) == Some(&content), "{what}: {} is whole", path.display());
@@ -111,16 +114,17 @@ impl Site {
     }
 }
 
-/// Ends each writing command at so many moments of its run, by each of the signals in turn; every second one where the result of the one before may be there.
+/// Ends each writing command at `moments` moments of its run, by each of the signals in turn. Every
+/// second time, the result of the previous run may exist.
 pub(crate) fn end_at_random_moments(moments: u32) {
     const SIGNALS: [(&str, i32); 3] = [("HUP", 1), ("INT", 2), ("TERM", 15)];
-    /// Fractions of the golden ratio: they fill the run evenly, in no order.
+    /// Fractions of the golden ratio: they cover the run evenly, in no order.
     const STEP: f64 = 0.618_033_988_749_895;
-    let site = Site::new();
+    let site = WriteSite::new();
     for writer in WRITERS {
         site.clear(writer);
         let start = Instant::now();
-        let ran = Ran::from(site.command(writer).output().expect("started"));
+        let ran = ProgramResult::from(site.command(writer).output().expect("started"));
         let lasted = start.elapsed();
         assert_eq!(ran.code, 0, "{writer:?}: {}", ran.stderr);
         let whole = site.results();
@@ -144,18 +148,19 @@ pub(crate) fn end_at_random_moments(moments: u32) {
     }
 }
 
-/// Ended by the signal, or with its exit code and what there was, or well, before the signal came or where that is how the command ends.
+/// Ended by the signal, or by the signal's exit code with a partial result, or successfully: before
+/// the signal arrived, or because the command ends like that.
 pub(crate) fn is_usual(status: ExitStatus, signal: i32) -> bool {
     status.signal() == Some(signal) || status.code().is_some_and(|code| code == 0 || code == 128 + signal)
 }
 
 fn send(process: u32, signal: &str) {
-    // It may have ended already, and is waited for later: no other process has its number until then.
+    // The process may have ended already, but its number stays reserved until it is waited for.
     let kill = Command::new("kill").args(["-s", signal, &process.to_string()]).status().expect("kill");
     assert!(kill.success());
 }
 
 #[test]
-fn ended_at_random_moments_a_command_leaves_whole_results_alone() {
+fn a_command_ended_at_random_moments_leaves_old_results_intact() {
     end_at_random_moments(6);
 }

@@ -1,4 +1,5 @@
-//! Programs that capture: how they are called, say that they are ready, and tell what they have.
+//! Capture programs: their command lines, and how their output shows that they are ready and how
+//! many packets they captured.
 
 mod ibdump;
 mod tcpdump;
@@ -10,22 +11,25 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
-/// What a program says about its capture when it ends.
+/// Counts that a capture program prints when it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counted {
+pub struct PacketCounts {
     /// Packets in the file.
     pub packets: u64,
-    /// Their bytes, where it says so.
+    /// Bytes of these packets, if the program prints them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Packets that it knows it has lost, where it says so. ibdump never does.
+    /// Packets that the program knows it lost, if it prints them. ibdump never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
 }
 
 impl CaptureBackend {
-    /// Whether what the program has said (standard output and standard error) tells that it captures. Both may say it late, or when
-    /// they end, because their output is buffered: silence is no failure as long as they run and the file is there.
+    /// True if the program's output (standard output and standard error) shows that it is
+    /// capturing.
+    ///
+    /// Both programs buffer their output, and may print the line late or only when they end. A
+    /// missing line is not a failure while the program runs and its file exists.
     pub fn is_ready(self, log: &str) -> bool {
         match self {
             Self::Ibdump => ibdump::is_ready(log),
@@ -33,24 +37,26 @@ impl CaptureBackend {
         }
     }
 
-    /// What the program has captured, after its end. Both end well on SIGINT and SIGTERM, and lose the file's tail on SIGKILL.
-    pub fn counted(self, log: &str) -> Option<Counted> {
+    /// Counts that the program printed when it ended. Both programs end cleanly on SIGINT and
+    /// SIGTERM; SIGKILL truncates the file.
+    pub fn packet_counts(self, log: &str) -> Option<PacketCounts> {
         match self {
-            Self::Ibdump => ibdump::counted(log),
-            Self::Tcpdump => tcpdump::counted(log),
+            Self::Ibdump => ibdump::packet_counts(log),
+            Self::Tcpdump => tcpdump::packet_counts(log),
         }
     }
 
-    /// Packets are with the program so long after they came: those that the kernel still keeps for tcpdump when it is stopped are lost, and it keeps them for up to
-    /// a second where there are few.
-    pub fn behind(self) -> Duration {
+    /// Time from the arrival of a packet until the program receives it. The kernel keeps packets
+    /// for tcpdump for up to a second at low rates, and drops them if tcpdump is stopped earlier.
+    pub fn buffering_delay(self) -> Duration {
         match self {
             Self::Ibdump => Duration::ZERO,
             Self::Tcpdump => Duration::from_millis(1200),
         }
     }
 
-    /// What it rounds times to: ibdump writes microseconds, tcpdump is asked for nanoseconds.
+    /// Resolution of the timestamps: ibdump writes microseconds; tcpdump is called with an option
+    /// for nanoseconds.
     pub fn resolution_ns(self) -> u64 {
         match self {
             Self::Ibdump => 1_000,
@@ -67,7 +73,7 @@ impl CaptureBackend {
     }
 }
 
-/// The call that captures a port of an adapter into a file.
+/// Command line that captures one port of an adapter into a file.
 pub(crate) fn argv(config: &Config, adapter: &str, port: u8, file: &Path) -> Vec<String> {
     match config.capture.backend {
         CaptureBackend::Ibdump => ibdump::argv(config, adapter, port, file),
@@ -75,12 +81,12 @@ pub(crate) fn argv(config: &Config, adapter: &str, port: u8, file: &Path) -> Vec
     }
 }
 
-/// A path of the configuration's, which are all UTF-8.
+/// A path of the configuration as text. The configuration has only UTF-8 paths.
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// An option with its value, where there is one.
+/// An option and its value; nothing if there is no value.
 fn option(name: &str, value: Option<impl ToString>) -> impl Iterator<Item = String> {
     value.map(|value| [name.to_owned(), value.to_string()]).into_iter().flatten()
 }

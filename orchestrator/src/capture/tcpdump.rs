@@ -1,14 +1,16 @@
-//! tcpdump: captures `RoCE` at a network interface, or at an RDMA device where its libpcap knows them.
+//! tcpdump: captures `RoCE` at a network interface, or at an RDMA device if its libpcap supports
+//! them.
 
-use super::Counted;
+use super::PacketCounts;
 use crate::config::{Config, Tcpdump};
 use std::path::Path;
 
-/// The call that captures at a device into a file.
+/// Command line that captures at a device into a file.
 pub(crate) fn argv(config: &Config, adapter: &str, file: &Path) -> Vec<String> {
     let Tcpdump { interface, snaplen, buffer_kib, filter } = &config.capture.tcpdump;
     let mut argv = vec![super::text(&config.tools.tcpdump)];
-    // Times in nanoseconds; no look-up of names; and it stays who it is, because the folder of the file may be root's.
+    // Timestamps in nanoseconds; no name resolution. `-Z root` keeps tcpdump root, because the
+    // folder of the file may belong to root.
     argv.extend(["--time-stamp-precision=nano", "-n", "-Z", "root", "-i"].map(str::to_owned));
     argv.push(interface.clone().unwrap_or_else(|| adapter.to_owned()));
     argv.extend(["-w".to_owned(), super::text(file)]);
@@ -22,8 +24,8 @@ pub(super) fn is_ready(log: &str) -> bool {
     log.lines().any(|line| line.contains("listening on "))
 }
 
-/// Reads `12 packets captured` and `0 packets dropped by kernel`.
-pub(super) fn counted(log: &str) -> Option<Counted> {
+/// Parses `12 packets captured` and `0 packets dropped by kernel`.
+pub(super) fn packet_counts(log: &str) -> Option<PacketCounts> {
     let number = |what: &str| {
         let of_line = |line: &str| match line.trim().split_once(' ')? {
             (number, rest) if rest == format!("packets {what}") || rest == format!("packet {what}") => {
@@ -33,5 +35,5 @@ pub(super) fn counted(log: &str) -> Option<Counted> {
         };
         log.lines().rev().find_map(of_line)
     };
-    Some(Counted { packets: number("captured")?, bytes: None, dropped: number("dropped by kernel") })
+    Some(PacketCounts { packets: number("captured")?, bytes: None, dropped: number("dropped by kernel") })
 }

@@ -1,14 +1,14 @@
-//! The section on how sinks capture.
+//! The section `[capture]`: how sinks capture.
 
 use super::{Owner, value};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The program that captures.
+/// Capture program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CaptureBackend {
-    /// ibdump: InfiniBand, on an HCA of NVIDIA's.
+    /// ibdump: InfiniBand, on an NVIDIA HCA.
     Ibdump,
     /// tcpdump: `RoCE`.
     Tcpdump,
@@ -17,28 +17,29 @@ pub enum CaptureBackend {
 /// How sinks capture.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Capture {
-    /// By what.
+pub struct CaptureConfig {
+    /// Capture program.
     pub backend: CaptureBackend,
-    /// Folder on the sinks. Every sink has its own file there, named by job, start and node.
+    /// Folder on the sinks. Each sink writes a file of its own in it, named after job, start time
+    /// and node.
     #[serde(deserialize_with = "value::path")]
     pub directory: PathBuf,
     /// Bytes that must be free in the folder before a capture starts.
     #[serde(default)]
     pub disk_limit_bytes: u64,
-    /// Who owns captures and manifest; else who made them.
+    /// Owner of captures and manifest. Default: the user that created them.
     #[serde(default)]
     pub owner: Option<Owner>,
-    /// A capture that does not run after so long has failed to start, in seconds.
+    /// A capture that does not run after this many seconds has failed to start.
     #[serde(default = "default::ready_s", deserialize_with = "value::seconds")]
     pub ready_s: u32,
-    /// A capture that has not ended so long after a signal gets the next one, in seconds.
+    /// A capture that does not end within this many seconds after a signal gets the next signal.
     #[serde(default = "default::stop_s", deserialize_with = "value::seconds")]
     pub stop_s: u32,
-    /// For `backend = "ibdump"`.
+    /// Options for `backend = "ibdump"`.
     #[serde(default)]
     pub ibdump: Ibdump,
-    /// For `backend = "tcpdump"`.
+    /// Options for `backend = "tcpdump"`.
     #[serde(default)]
     pub tcpdump: Tcpdump,
 }
@@ -47,12 +48,13 @@ pub struct Capture {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Ibdump {
-    /// Packets that may come in one burst, as a power of two (`-b`); 12 without it.
+    /// Largest burst in packets, as a power of two (`-b`). Default: 12, chosen by ibdump.
     #[serde(deserialize_with = "value::some_burst")]
     pub max_burst_log2: Option<u8>,
-    /// Bytes of a buffer in front of the file, emptied by a thread of its own (`-p`).
+    /// Bytes of the buffer that a separate thread writes to the file (`-p`).
     pub writer_thread_bytes: Option<u64>,
-    /// Bytes of memory that packets are kept in until the end (`-M`); the capture ends when it is full.
+    /// Bytes of memory that hold the packets until the end (`-M`). The capture ends when it is
+    /// full.
     pub memory_bytes: Option<u64>,
 }
 
@@ -60,19 +62,19 @@ pub struct Ibdump {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tcpdump {
-    /// Device to capture at; the HCA by its own name without it.
+    /// Device to capture at. Default: the HCA by its own name.
     #[serde(deserialize_with = "value::some_device")]
     pub interface: Option<String>,
-    /// Bytes kept of each packet (`-s`).
+    /// Bytes to keep of each packet (`-s`).
     pub snaplen: Option<u32>,
-    /// KiB of the kernel's buffer (`-B`).
+    /// Size of the kernel's buffer in KiB (`-B`).
     pub buffer_kib: Option<u32>,
-    /// Which packets are kept; all without it.
+    /// Filter for the packets to keep. Default: all packets.
     #[serde(deserialize_with = "value::some_filter")]
     pub filter: Option<String>,
 }
 
-/// What stands where a key is not given.
+/// Default values of keys.
 mod default {
     pub(super) fn ready_s() -> u32 {
         3

@@ -1,141 +1,141 @@
-//! What no key says alone: which keys need each other, and which exclude each other.
+//! Checks that involve several keys: which keys require each other, and which exclude each other.
 
-use super::wrong::Wrong;
-use super::{After, CaptureBackend, Config, Ibdump, MirrorBackend, Mstreg, Place, Tcpdump};
+use super::fault::ConfigFault;
+use super::{AnalysisLocation, CaptureBackend, Config, Ibdump, MirrorBackend, Mstreg, RunLocation, Tcpdump};
 use crate::name;
 
-/// The first thing that is wrong.
-pub(super) fn check(config: &Config) -> Result<(), Wrong> {
-    places(config)?;
+/// Returns the first fault.
+pub(super) fn check(config: &Config) -> Result<(), ConfigFault> {
+    run_locations(config)?;
     mirror(config)?;
     capture(config)?;
     analyze(config)
 }
 
-fn wrong<T>(key: &'static [&'static str], what: impl Into<String>) -> Result<T, Wrong> {
-    Err(Wrong { key, what: what.into() })
+fn config_fault<T>(key: &'static [&'static str], what: impl Into<String>) -> Result<T, ConfigFault> {
+    Err(ConfigFault { key, what: what.into() })
 }
 
-fn places(config: &Config) -> Result<(), Wrong> {
-    if config.fabric.run_on == Place::Sink {
-        return wrong(
+fn run_locations(config: &Config) -> Result<(), ConfigFault> {
+    if config.fabric.run_on == RunLocation::Sink {
+        return config_fault(
             &["fabric", "run_on"],
-            "ibnetdiscover runs before there are sinks; expected here, first or the name of a node",
+            "ibnetdiscover runs before sinks are chosen; expected here, first or the name of a node",
         );
     }
-    if config.mirror.run_on == Place::First {
-        return wrong(
+    if config.mirror.run_on == RunLocation::First {
+        return config_fault(
             &["mirror", "run_on"],
-            "mirrors outlive the job's first node; expected here, sink or the name of a node",
+            "mirrors are removed after the job's nodes are released; expected here, sink or the name of a node",
         );
     }
     for (place, key) in
         [(&config.fabric.run_on, &["fabric", "run_on"] as &[_]), (&config.mirror.run_on, &["mirror", "run_on"])]
     {
-        if let Place::Node(node) = place
+        if let RunLocation::Node(node) = place
             && let Err(error) = name::node(node)
         {
-            return wrong(key, error.to_string());
+            return config_fault(key, error.to_string());
         }
     }
     Ok(())
 }
 
-fn mirror(config: &Config) -> Result<(), Wrong> {
+fn mirror(config: &Config) -> Result<(), ConfigFault> {
     let mirror = &config.mirror;
     let has_sinks = config.sinks.from_job || !config.sinks.nodes.is_empty();
     match mirror.backend {
         MirrorBackend::None if has_sinks => {
-            return wrong(
+            return config_fault(
                 &["sinks"],
-                "sinks receive nothing with mirror.backend = \"none\", where every node captures at its own HCA; take the section out, or \
+                "sinks receive nothing with mirror.backend = \"none\", because every node captures at its own HCA; remove the section, or \
                  choose another backend",
             );
         }
         MirrorBackend::None => {}
         _ if !has_sinks => {
-            return wrong(
+            return config_fault(
                 &["mirror", "backend"],
-                "mirroring needs somewhere to send copies; set sinks.nodes = [\"...\"] or sinks.from_job = true",
+                "mirroring needs a sink to send the packets to; set sinks.nodes = [\"...\"] or sinks.from_job = true",
             );
         }
         MirrorBackend::Command if mirror.command.is_none() => {
-            return wrong(
+            return config_fault(
                 &["mirror", "backend"],
-                "the backend `command` needs the commands; add [mirror.command] with on = [...] and off = [...]",
+                "the backend `command` needs its commands; add [mirror.command] with on = [...] and off = [...]",
             );
         }
         MirrorBackend::Command | MirrorBackend::Mstreg => {}
     }
     if mirror.backend != MirrorBackend::Mstreg && mirror.mstreg != Mstreg::default() {
-        return wrong(
+        return config_fault(
             &["mirror", "mstreg"],
-            "these options are not used; set mirror.backend = \"mstreg\" or take them out",
+            "these options are not used; set mirror.backend = \"mstreg\" or remove them",
         );
     }
     let Some(command) = &mirror.command else { return Ok(()) };
     if mirror.backend != MirrorBackend::Command {
-        return wrong(
+        return config_fault(
             &["mirror", "command"],
-            "these commands are not used; set mirror.backend = \"command\" or take them out",
+            "these commands are not used; set mirror.backend = \"command\" or remove them",
         );
     }
     let expects = command.check_on.is_some() || command.check_off.is_some();
     if command.check.is_some() != expects {
-        return wrong(
+        return config_fault(
             &["mirror", "command"],
-            "check and what it must say belong together; give check = [...] with check_on = \"...\", check_off = \"...\" or both",
+            "check and its expected output require each other; set check = [...] with check_on = \"...\", check_off = \"...\" or both",
         );
     }
     Ok(())
 }
 
-fn capture(config: &Config) -> Result<(), Wrong> {
+fn capture(config: &Config) -> Result<(), ConfigFault> {
     let ibdump = &config.capture.ibdump;
     if ibdump.writer_thread_bytes.is_some() && ibdump.memory_bytes.is_some() {
-        return wrong(
+        return config_fault(
             &["capture", "ibdump"],
-            "ibdump takes writer_thread_bytes or memory_bytes, not both; take one out",
+            "ibdump takes writer_thread_bytes or memory_bytes, not both; remove one",
         );
     }
     if config.capture.backend == CaptureBackend::Ibdump && config.capture.tcpdump != Tcpdump::default() {
-        return wrong(
+        return config_fault(
             &["capture", "tcpdump"],
-            "these options are not used; set capture.backend = \"tcpdump\" or take them out",
+            "these options are not used; set capture.backend = \"tcpdump\" or remove them",
         );
     }
     if config.capture.backend == CaptureBackend::Tcpdump && *ibdump != Ibdump::default() {
-        return wrong(
+        return config_fault(
             &["capture", "ibdump"],
-            "these options are not used; set capture.backend = \"ibdump\" or take them out",
+            "these options are not used; set capture.backend = \"ibdump\" or remove them",
         );
     }
     if config.collect.delete_fetched && !config.collect.fetch {
-        return wrong(
+        return config_fault(
             &["collect", "delete_fetched"],
-            "nothing is fetched, so nothing would be deleted; set collect.fetch = true",
+            "captures are not fetched, so none would be deleted; set collect.fetch = true or remove it",
         );
     }
     Ok(())
 }
 
-fn analyze(config: &Config) -> Result<(), Wrong> {
-    if config.analyze.after == After::Sbatch && !config.collect.fetch {
-        return wrong(
+fn analyze(config: &Config) -> Result<(), ConfigFault> {
+    if config.analyze.after == AnalysisLocation::Sbatch && !config.collect.fetch {
+        return config_fault(
             &["analyze", "after"],
-            "a batch job needs the captures in one place; set collect.fetch = true and collect.directory on a shared file system",
+            "a batch job needs the captures in one folder; set collect.fetch = true and collect.directory on a shared file system",
         );
     }
-    if config.analyze.after == After::Sink && config.collect.delete_fetched {
-        return wrong(
+    if config.analyze.after == AnalysisLocation::Sink && config.collect.delete_fetched {
+        return config_fault(
             &["collect", "delete_fetched"],
-            "the captures would be deleted on the sinks before they are analysed there; take it out, or set analyze.after = \"sbatch\"",
+            "the captures would be deleted on the sinks before they are analyzed there; remove it, or set analyze.after = \"sbatch\"",
         );
     }
-    if config.analyze.after != After::Sbatch && !config.analyze.sbatch.is_empty() {
-        return wrong(
+    if config.analyze.after != AnalysisLocation::Sbatch && !config.analyze.sbatch.is_empty() {
+        return config_fault(
             &["analyze", "sbatch"],
-            "these arguments are not used; set analyze.after = \"sbatch\" or take them out",
+            "these arguments are not used; set analyze.after = \"sbatch\" or remove them",
         );
     }
     Ok(())

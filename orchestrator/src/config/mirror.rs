@@ -1,25 +1,28 @@
-//! Sections on which nodes receive copies of packets, and how ports are mirrored.
+//! The sections `[sinks]` and `[mirror]`: which nodes receive mirrored packets, and how ports are
+//! mirrored.
 
-use super::template::{Template, Text};
-use super::{Place, value};
+use super::template::{CommandTemplate, TextTemplate};
+use super::{RunLocation, value};
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Which nodes receive the copies of packets.
+/// Nodes that receive mirrored packets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sinks {
-    /// Nodes kept for this; the leaf of each is discovered.
+    /// Nodes that are reserved as sinks. The leaf of each is discovered.
     #[serde(deserialize_with = "value::node_list")]
     pub nodes: Vec<String>,
-    /// Where a leaf has none of these, the job's last node on it becomes one and leaves the hostfile.
+    /// On a leaf without a reserved sink, use the job's last node there as sink and leave it out of
+    /// the hostfile.
     pub from_job: bool,
-    /// Sinks that a job takes on one leaf, where there are so many; its ports are shared among them.
+    /// Most sinks that a job uses on one leaf. They share the leaf's ports.
     #[serde(deserialize_with = "value::at_least_one")]
     pub per_leaf: u32,
-    /// A leaf without a sink ends the start; else its ports are not captured, and it is said.
+    /// If a leaf has no sink: true makes the start fail; false skips its ports, with a warning.
     pub required: bool,
-    /// Folder for the hostfile of the nodes that remain, `ibscope-JOB.hosts`; best one that the compute nodes see too.
+    /// Folder for the hostfile of the nodes that remain, `ibscope-JOB.hosts`; best on a file system
+    /// that the compute nodes share.
     #[serde(deserialize_with = "value::some_path")]
     pub hostfile_directory: Option<PathBuf>,
 }
@@ -30,13 +33,13 @@ impl Default for Sinks {
     }
 }
 
-/// What switches mirroring on and off.
+/// Mirror backend: how mirroring is switched on and off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MirrorBackend {
-    /// Nothing does: every compute node captures at its own HCA.
+    /// Nothing is mirrored: every compute node captures at its own HCA.
     None,
-    /// A command of the site's.
+    /// A command of the site.
     Command,
     /// Registers of the switch, written by mstreg.
     Mstreg,
@@ -45,83 +48,85 @@ pub enum MirrorBackend {
 /// How ports are mirrored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mirror {
-    /// By what.
+pub struct MirrorConfig {
+    /// Program that switches mirroring.
     pub backend: MirrorBackend,
-    /// Where its commands run: `here`, `sink` (the sink that the copies go to) or the name of a node.
+    /// Where the commands run: `here`, `sink` (the sink that receives the packets) or the name of a
+    /// node.
     #[serde(default)]
-    pub run_on: Place,
-    /// A command that takes longer has failed, in seconds.
+    pub run_on: RunLocation,
+    /// Time limit of a command, in seconds.
     #[serde(default = "default::mirror_timeout_s", deserialize_with = "value::seconds")]
     pub timeout_s: u32,
-    /// For `backend = "command"`.
+    /// Commands for `backend = "command"`.
     #[serde(default)]
     pub command: Option<MirrorCommand>,
-    /// For `backend = "mstreg"`.
+    /// Options for `backend = "mstreg"`.
     #[serde(default)]
     pub mstreg: Mstreg,
 }
 
-/// The site's command. Each is run once per port.
+/// Commands of the site. Each runs once per port.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MirrorCommand {
-    /// Mirrors one port to the sink's.
-    pub on: Template,
-    /// Ends it; must be right also where the port is not mirrored.
-    pub off: Template,
+    /// Mirrors one port to the sink's port.
+    pub on: CommandTemplate,
+    /// Stops mirroring the port; must succeed also if the port is not mirrored.
+    pub off: CommandTemplate,
     /// Shows whether a port is mirrored, for `check_on` and `check_off`.
     #[serde(default)]
-    pub check: Option<Template>,
-    /// What a line of its output holds when the port is mirrored to the sink.
+    pub check: Option<CommandTemplate>,
+    /// Text that a line of the check's output contains if the port is mirrored to the sink.
     #[serde(default)]
-    pub check_on: Option<Text>,
-    /// What a line of its output holds when it is not mirrored.
+    pub check_on: Option<TextTemplate>,
+    /// Text that a line of the check's output contains if the port is not mirrored.
     #[serde(default)]
-    pub check_off: Option<Text>,
+    pub check_off: Option<TextTemplate>,
 }
 
-/// Registers MPAT and MPAR of the switch.
+/// Options for the switch registers MPAT and MPAR.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Mstreg {
-    /// Port analysers that the switch has: at most so many sinks per leaf, over all jobs.
-    #[serde(deserialize_with = "value::analysers")]
-    pub analysers: u8,
-    /// HCA that the switch is reached by, where there are several; the first one without it.
+    /// Port analyzers of the switch: the largest number of sinks per leaf, over all jobs.
+    #[serde(deserialize_with = "value::analyzers")]
+    pub analyzers: u8,
+    /// HCA through which the switch is reached. Default: the first one.
     #[serde(deserialize_with = "value::some_device")]
     pub adapter: Option<String>,
-    /// Which way packets pass the leaf's port when they are copied.
+    /// Direction of the packets to mirror.
     pub directions: Directions,
-    /// Virtual lane that copies are queued on; the switch's choice without it.
+    /// Virtual lane of the mirrored packets. Default: the switch chooses.
     #[serde(deserialize_with = "value::some_vl")]
     pub vl: Option<u8>,
-    /// Copies wait instead of being dropped when the sink's port is busy. This can slow the job down.
+    /// Delay mirrored packets instead of dropping them when the sink's port is busy. This can slow
+    /// the job down.
     pub lossless: bool,
-    /// Whether registers are read back.
+    /// Read the registers back after writing them.
     pub read_back: bool,
 }
 
 impl Default for Mstreg {
     fn default() -> Self {
-        Self { analysers: 8, adapter: None, directions: Directions::Both, vl: None, lossless: false, read_back: true }
+        Self { analyzers: 8, adapter: None, directions: Directions::Both, vl: None, lossless: false, read_back: true }
     }
 }
 
-/// Which way packets pass a port, seen from the switch.
+/// Direction of packets at a port, as the switch sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Directions {
-    /// Both ways.
+    /// Both directions.
     #[default]
     Both,
-    /// Into the switch: what the node sends.
+    /// Into the switch: packets that the node sends.
     Ingress,
-    /// Out of the switch: what the node receives.
+    /// Out of the switch: packets that the node receives.
     Egress,
 }
 
-/// What stands where a key is not given.
+/// Default values of keys.
 mod default {
     pub(super) fn mirror_timeout_s() -> u32 {
         5

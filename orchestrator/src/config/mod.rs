@@ -1,51 +1,52 @@
-//! The configuration: one TOML file. Keys that are not known are refused, and an error names the line and what to write instead.
+//! The configuration: one TOML file in, a checked [`Config`] out. Unknown keys are refused; an
+//! error names the line and the remedy.
 
 mod capture;
 mod check;
+mod fault;
 mod mirror;
-mod reach;
 mod read;
 mod run;
+mod ssh;
 mod template;
 mod value;
-mod wrong;
 
-pub use capture::{Capture, CaptureBackend, Ibdump, Tcpdump};
-pub use mirror::{Directions, Mirror, MirrorBackend, MirrorCommand, Mstreg, Sinks};
-pub use reach::{FabricOptions, JumpHost, Node, Ssh, Tools};
-pub use run::{After, Analyze, Collect, Run, Select};
-pub use template::{Template, TemplateError, Text, Values};
-pub use value::{Owner, Place};
+pub use capture::{CaptureBackend, CaptureConfig, Ibdump, Tcpdump};
+pub use mirror::{Directions, MirrorBackend, MirrorCommand, MirrorConfig, Mstreg, Sinks};
+pub use run::{AnalysisLocation, AnalyzeConfig, CollectConfig, JobSelection, RunConfig};
+pub use ssh::{FabricOptions, JumpHost, NodeConfig, SshConfig, Tools};
+pub use template::{CommandTemplate, TemplateError, TemplateValues, TextTemplate};
+pub use value::{Owner, RunLocation};
 
-use crate::job::Job;
+use crate::job::SlurmJob;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// A configuration that cannot be used.
+/// Reason why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("{}: the configuration cannot be read: {source}; check the path and who may read it", path.display())]
+    #[error("{}: the configuration cannot be read: {source}; check the path and its permissions", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// Something in it is wrong.
+    /// The content of the file is wrong.
     #[error("{}: line {line}: {what}", path.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The line, from 1 on.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong, and what to do about it.
+        /// Description of the fault, and the remedy.
         what: String,
     },
 }
 
-/// What stands between the words of a comment or a constraint.
+/// Characters that separate the words of a job comment or a constraint.
 const DIVIDERS: [char; 9] = [',', ';', '&', '|', '*', '(', ')', '[', ']'];
 
 /// How captures are made at a site.
@@ -53,45 +54,45 @@ const DIVIDERS: [char; 9] = [',', ';', '&', '|', '*', '(', ')', '[', ']'];
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// How nodes are reached.
-    pub ssh: Ssh,
-    /// What is different for single nodes, by name.
+    pub ssh: SshConfig,
+    /// Settings of single nodes, by node name.
     #[serde(default, deserialize_with = "value::nodes")]
-    pub nodes: BTreeMap<String, Node>,
-    /// Where programs are.
+    pub nodes: BTreeMap<String, NodeConfig>,
+    /// Paths of programs.
     #[serde(default)]
     pub tools: Tools,
     /// How the fabric is explored.
     #[serde(default)]
     pub fabric: FabricOptions,
-    /// Where the copies of packets go.
+    /// Nodes that receive mirrored packets.
     #[serde(default)]
     pub sinks: Sinks,
     /// How ports are mirrored.
-    pub mirror: Mirror,
+    pub mirror: MirrorConfig,
     /// How sinks capture.
-    pub capture: Capture,
-    /// What becomes of the captures.
-    pub collect: Collect,
+    pub capture: CaptureConfig,
+    /// Where captures are collected.
+    pub collect: CollectConfig,
     /// How the hooks behave.
     #[serde(default)]
-    pub run: Run,
-    /// What is done with the captures afterwards.
+    pub run: RunConfig,
+    /// How captures are analyzed afterwards.
     #[serde(default)]
-    pub analyze: Analyze,
+    pub analyze: AnalyzeConfig,
 }
 
 impl Config {
-    /// Whether the job asks for a capture, as `run.select` has it.
-    pub fn selects(&self, job: &Job) -> bool {
-        let asks = |text: &Option<String>| {
+    /// True if the job requests a capture by the rule of `run.select`.
+    pub fn selects(&self, job: &SlurmJob) -> bool {
+        let requests = |text: &Option<String>| {
             text.iter()
                 .flat_map(|text| text.split(|c: char| c.is_whitespace() || DIVIDERS.contains(&c)))
                 .any(|word| word == self.run.word)
         };
         match self.run.select {
-            Select::All => true,
-            Select::Comment => asks(&job.comment),
-            Select::Constraint => asks(&job.constraints),
+            JobSelection::All => true,
+            JobSelection::Comment => requests(&job.comment),
+            JobSelection::Constraint => requests(&job.constraints),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The file becomes a configuration, or an error with its line.
+//! Parses a TOML file into a [`Config`], or into an error with its line number.
 
 use super::{Config, ConfigError, check};
 use crate::folder::Folder;
@@ -15,31 +15,31 @@ impl Config {
         Self::parse(&text, path)
     }
 
-    /// Reads the file as a hook does, which acts for every user: refused where others than root and who runs this could change it, or put another file
-    /// in its place.
+    /// Reads the file for a hook, which acts for every user. A file that users other than root and
+    /// the current one could change or replace is refused.
     pub fn read_trusted(path: &Path) -> Result<Self, ConfigError> {
         let bytes = std::path::absolute(path).and_then(|path| {
-            let (folder, name) = Folder::of(&path)?;
+            let (folder, name) = Folder::parent_of(&path)?;
             folder.bytes(name)
         });
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
         Self::parse(&text.map_err(|source| ConfigError::Read { path: path.to_owned(), source })?, path)
     }
 
-    /// Reads a text as it stands in the file of this path.
+    /// Parses the text of the file at this path.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let fault = |at: Option<Range<usize>>, what: String| {
             let before = text.get(..at.map_or(0, |range| range.start)).unwrap_or_default();
             ConfigError::Content { path: path.to_owned(), line: before.matches('\n').count() + 1, what }
         };
-        let config: Self = toml::from_str(text).map_err(|error| fault(error.span(), remedied(error.message())))?;
-        check::check(&config).map_err(|wrong| fault(place(text, wrong.key), wrong.what))?;
+        let config: Self = toml::from_str(text).map_err(|error| fault(error.span(), with_remedy(error.message())))?;
+        check::check(&config).map_err(|wrong| fault(key_span(text, wrong.key), wrong.what))?;
         Ok(config)
     }
 }
 
-/// What the reader of TOML says, with a next step where it has none.
-fn remedied(message: &str) -> String {
+/// The message of the TOML parser, with a remedy added if it has none.
+fn with_remedy(message: &str) -> String {
     let message = message.trim().replace('\n', ", ");
     if message.contains("expected") || message.contains(';') {
         return message;
@@ -47,11 +47,11 @@ fn remedied(message: &str) -> String {
     if message.contains("missing field") {
         return format!("{message}; add it to this section");
     }
-    format!("{message}; expected TOML: `[section]`, then `key = value` with texts in double quotes")
+    format!("{message}; expected TOML: `[section]`, then `key = value` with strings in double quotes")
 }
 
-/// Where a key stands.
-fn place(text: &str, key: &[&str]) -> Option<Range<usize>> {
+/// Byte range of a key in the text, or of the longest prefix of its path that exists.
+fn key_span(text: &str, key: &[&str]) -> Option<Range<usize>> {
     let table = DeTable::parse(text).ok()?;
     let mut table = table.get_ref();
     let mut span = None;

@@ -1,53 +1,54 @@
-//! Commands of the site's with placeholders. A value is put inside one argument: it never becomes two, and no shell sees it.
+//! Commands of the site with placeholders. A value is inserted inside one argument and never splits
+//! it, because no shell is involved.
 
 use crate::guid;
 use crate::name::{self, NameError};
 use serde::Deserialize;
 use std::fmt::Write as _;
 
-/// What a placeholder is replaced by.
+/// Values for the placeholders.
 #[derive(Clone, Copy, Debug)]
-pub struct Values<'a> {
+pub struct TemplateValues<'a> {
     /// `{leaf_guid}`: GUID of the leaf switch, `0x` and 16 digits.
     pub leaf_guid: u64,
-    /// `{leaf_lid}`: its LID.
+    /// `{leaf_lid}`: LID of the leaf switch.
     pub leaf_lid: u16,
-    /// `{port}`: the port of the leaf that is mirrored.
+    /// `{port}`: port of the leaf that is mirrored.
     pub port: u8,
-    /// `{sink_port}`: the port of the leaf that the copies leave by.
+    /// `{sink_port}`: port of the leaf that leads to the sink.
     pub sink_port: u8,
-    /// `{node}`: the node on the port that is mirrored.
+    /// `{node}`: node at the mirrored port.
     pub node: &'a str,
-    /// `{sink}`: the node that the copies go to.
+    /// `{sink}`: node that receives the mirrored packets.
     pub sink: &'a str,
-    /// `{job}`: the job's id.
+    /// `{job}`: Slurm job id.
     pub job: u32,
 }
 
-/// A template that cannot be used.
+/// Reason why a template cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// There is no program.
+    /// The command is empty.
     #[error("the command is empty; expected an array: the program's absolute path and its arguments")]
     Empty,
-    /// The program is not named by an absolute path.
-    #[error("{0:?} is no program; expected its absolute path without placeholders, because hooks run without PATH")]
+    /// The program is not given by an absolute path.
+    #[error("{0:?} is not a program; expected its absolute path without placeholders, because hooks run without PATH")]
     Program(String),
-    /// An argument holds a character that none may hold.
-    #[error("{0:?} holds a control character; write arguments without line breaks and the like")]
+    /// An argument contains a control character.
+    #[error("{0:?} contains a control character, for example a line break; remove it")]
     Control(String),
-    /// No such placeholder.
+    /// The placeholder does not exist.
     #[error(
-        "{{{0}}} is no placeholder; expected one of {{leaf_guid}}, {{leaf_lid}}, {{port}}, {{sink_port}}, {{node}}, {{sink}}, {{job}}"
+        "{{{0}}} is not a placeholder; expected one of {{leaf_guid}}, {{leaf_lid}}, {{port}}, {{sink_port}}, {{node}}, {{sink}}, {{job}}"
     )]
     Unknown(String),
-    /// A brace that belongs to nothing.
-    #[error("{0:?} has a brace without its partner; write {{{{ and }}}} for braces that stay")]
+    /// A brace has no partner.
+    #[error("{0:?} has an unmatched brace; write {{{{ and }}}} for literal braces")]
     Brace(String),
     /// The command would be the same for all ports.
-    #[error("the command names no {{port}}: it is run once for every port and must be told which one")]
+    #[error("the command has no {{port}}; it runs once per port and needs the port's number")]
     NoPort,
-    /// A value that the placeholder does not take.
+    /// A node name that cannot be inserted.
     #[error(transparent)]
     Name(#[from] NameError),
 }
@@ -64,22 +65,22 @@ enum Placeholder {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Literal(String),
     Value(Placeholder),
 }
 
-/// One text with placeholders.
+/// A text with placeholders.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
-pub struct Text(Vec<Part>);
+pub struct TextTemplate(Vec<TemplatePart>);
 
 /// A command with placeholders: the program and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
-pub struct Template(Vec<Text>);
+pub struct CommandTemplate(Vec<TextTemplate>);
 
-impl TryFrom<String> for Text {
+impl TryFrom<String> for TextTemplate {
     type Error = TemplateError;
 
     fn try_from(text: String) -> Result<Self, TemplateError> {
@@ -102,14 +103,14 @@ impl TryFrom<String> for Text {
                 return Err(TemplateError::Brace(text));
             };
             if !literal.is_empty() {
-                parts.push(Part::Literal(std::mem::take(&mut literal)));
+                parts.push(TemplatePart::Literal(std::mem::take(&mut literal)));
             }
-            parts.push(Part::Value(placeholder(name)?));
+            parts.push(TemplatePart::Value(placeholder(name)?));
             rest = after;
         }
         literal.push_str(rest);
         if !literal.is_empty() || parts.is_empty() {
-            parts.push(Part::Literal(literal));
+            parts.push(TemplatePart::Literal(literal));
         }
         Ok(Self(parts))
     }
@@ -128,51 +129,51 @@ fn placeholder(name: &str) -> Result<Placeholder, TemplateError> {
     })
 }
 
-impl Text {
-    /// The text with the values in it.
-    pub fn fill(&self, values: &Values) -> Result<String, TemplateError> {
+impl TextTemplate {
+    /// Replaces the placeholders by the values.
+    pub fn fill(&self, values: &TemplateValues) -> Result<String, TemplateError> {
         let mut text = String::new();
         for part in &self.0 {
-            // Writing to a text never fails.
+            // Writing to a String never fails.
             let _ = match part {
-                Part::Literal(literal) => write!(text, "{literal}"),
-                Part::Value(Placeholder::LeafGuid) => write!(text, "{}", guid::text(values.leaf_guid)),
-                Part::Value(Placeholder::LeafLid) => write!(text, "{}", values.leaf_lid),
-                Part::Value(Placeholder::Port) => write!(text, "{}", values.port),
-                Part::Value(Placeholder::SinkPort) => write!(text, "{}", values.sink_port),
-                Part::Value(Placeholder::Job) => write!(text, "{}", values.job),
-                Part::Value(Placeholder::Node) => write!(text, "{}", named(values.node)?),
-                Part::Value(Placeholder::Sink) => write!(text, "{}", named(values.sink)?),
+                TemplatePart::Literal(literal) => write!(text, "{literal}"),
+                TemplatePart::Value(Placeholder::LeafGuid) => write!(text, "{}", guid::text(values.leaf_guid)),
+                TemplatePart::Value(Placeholder::LeafLid) => write!(text, "{}", values.leaf_lid),
+                TemplatePart::Value(Placeholder::Port) => write!(text, "{}", values.port),
+                TemplatePart::Value(Placeholder::SinkPort) => write!(text, "{}", values.sink_port),
+                TemplatePart::Value(Placeholder::Job) => write!(text, "{}", values.job),
+                TemplatePart::Value(Placeholder::Node) => write!(text, "{}", checked_node(values.node)?),
+                TemplatePart::Value(Placeholder::Sink) => write!(text, "{}", checked_node(values.sink)?),
             };
         }
         Ok(text)
     }
 }
 
-fn named(node: &str) -> Result<&str, NameError> {
+fn checked_node(node: &str) -> Result<&str, NameError> {
     name::node(node)?;
     Ok(node)
 }
 
-impl TryFrom<Vec<String>> for Template {
+impl TryFrom<Vec<String>> for CommandTemplate {
     type Error = TemplateError;
 
     fn try_from(argv: Vec<String>) -> Result<Self, TemplateError> {
         let program = argv.first().ok_or(TemplateError::Empty)?.clone();
-        let argv = argv.into_iter().map(Text::try_from).collect::<Result<Vec<_>, _>>()?;
-        if !program.starts_with('/') || !matches!(argv[0].0[..], [Part::Literal(_)]) {
+        let argv = argv.into_iter().map(TextTemplate::try_from).collect::<Result<Vec<_>, _>>()?;
+        if !program.starts_with('/') || !matches!(argv[0].0[..], [TemplatePart::Literal(_)]) {
             return Err(TemplateError::Program(program));
         }
-        if !argv.iter().any(|text| text.0.contains(&Part::Value(Placeholder::Port))) {
+        if !argv.iter().any(|text| text.0.contains(&TemplatePart::Value(Placeholder::Port))) {
             return Err(TemplateError::NoPort);
         }
         Ok(Self(argv))
     }
 }
 
-impl Template {
-    /// The command with the values in it: as many arguments as the template has.
-    pub fn fill(&self, values: &Values) -> Result<Vec<String>, TemplateError> {
+impl CommandTemplate {
+    /// Replaces the placeholders by the values. The result has as many arguments as the template.
+    pub fn fill(&self, values: &TemplateValues) -> Result<Vec<String>, TemplateError> {
         self.0.iter().map(|text| text.fill(values)).collect()
     }
 }

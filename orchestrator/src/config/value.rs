@@ -1,4 +1,5 @@
-//! Values of the configuration that are more than texts and numbers: checked where they are read, so that an error has their line.
+//! Checked values of the configuration. Each value is checked while it is deserialized, so that an
+//! error names its line.
 
 use crate::name;
 use serde::Deserialize;
@@ -10,8 +11,8 @@ use std::path::{Component, Path, PathBuf};
 /// Where a command runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
-pub enum Place {
-    /// `here`: where the orchestrator runs.
+pub enum RunLocation {
+    /// `here`: on the machine of the orchestrator.
     #[default]
     Here,
     /// `first`: on the job's first node.
@@ -22,7 +23,7 @@ pub enum Place {
     Node(String),
 }
 
-impl From<String> for Place {
+impl From<String> for RunLocation {
     fn from(text: String) -> Self {
         match text.as_str() {
             "here" => Self::Here,
@@ -33,13 +34,13 @@ impl From<String> for Place {
     }
 }
 
-/// Who owns a file: `user` or `user:group`, by name or number.
+/// Owner of a file: `user` or `user:group`, by name or number.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Owner {
-    /// The user.
+    /// User name or number.
     pub user: String,
-    /// The group; the one it has anyway without it.
+    /// Group name or number. `None` leaves the group of the file as it is.
     pub group: Option<String>,
 }
 
@@ -64,9 +65,10 @@ impl TryFrom<String> for Owner {
     }
 }
 
-/// Names of users and groups follow the rules for nodes, but may end in `$`, which no service here has.
+/// User and group names follow the rules of node names. A trailing `$` is refused: only
+/// accounts of Samba machines have it.
 fn account(text: &str) -> Result<(), String> {
-    name::node(text).map_err(|error| format!("{text:?} is no user or group: {}; give its name or number", error.why))
+    name::node(text).map_err(|error| format!("{text:?} is not a user or group: {}; give a name or number", error.why))
 }
 
 fn checked<'de, D, T, E>(deserializer: D, check: impl Fn(&T) -> Result<(), E>) -> Result<T, D::Error>
@@ -81,12 +83,14 @@ where
 }
 
 fn absolute(path: &Path) -> Result<(), String> {
-    let Some(text) = path.to_str() else { return Err("a path that is no UTF-8; give another one".to_owned()) };
+    let Some(text) = path.to_str() else { return Err("the path is not UTF-8; choose another one".to_owned()) };
     if !path.is_absolute() {
-        return Err(format!("{text:?} is no absolute path; hooks run in another folder, so write it from / on"));
+        return Err(format!(
+            "{text:?} is not an absolute path; write it from the root /, because hooks run in another folder"
+        ));
     }
     if text.chars().any(char::is_control) || path.components().any(|part| part == Component::ParentDir) {
-        return Err(format!("{text:?} holds a control character or `..`; write the path itself"));
+        return Err(format!("{text:?} contains a control character or `..`; write the path without them"));
     }
     Ok(())
 }
@@ -121,7 +125,10 @@ pub(super) fn some_host<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
 }
 
 pub(super) fn port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
-    checked(deserializer, |port: &u16| if *port == 0 { Err("port 0 is none; the usual one is 22") } else { Ok(()) })
+    checked(
+        deserializer,
+        |port: &u16| if *port == 0 { Err("port 0 is not valid; the usual port is 22") } else { Ok(()) },
+    )
 }
 
 pub(super) fn some_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
@@ -145,7 +152,7 @@ pub(super) fn node_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ve
         for node in nodes {
             name::node(node).map_err(|error| error.to_string())?;
             if !seen.insert(node) {
-                return Err(format!("{node} stands twice; name every node once"));
+                return Err(format!("{node} is listed twice; list every node once"));
             }
         }
         Ok(())
@@ -164,23 +171,27 @@ pub(super) fn some_device<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
 
 pub(super) fn some_vl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
     checked(deserializer, |vl: &u8| {
-        if *vl > 14 { Err(format!("virtual lane {vl}; expected 0 to 14, 15 is for management")) } else { Ok(()) }
+        if *vl > 14 {
+            Err(format!("virtual lane {vl}; expected 0 to 14, because 15 is for management"))
+        } else {
+            Ok(())
+        }
     })
     .map(Some)
 }
 
-/// The register's field for an analyser has four bits.
-pub(super) fn analysers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
+/// The register's field for an analyzer has four bits.
+pub(super) fn analyzers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
     checked(deserializer, |number: &u8| match number {
         1..=16 => Ok(()),
-        _ => Err(format!("{number} port analysers; expected 1 to 16")),
+        _ => Err(format!("{number} port analyzers; expected 1 to 16")),
     })
 }
 
 pub(super) fn some_burst<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u8>, D::Error> {
     checked(deserializer, |log2: &u8| match log2 {
         1..=30 => Ok(()),
-        _ => Err(format!("2^{log2} packets in one burst; expected a power from 1 to 30")),
+        _ => Err(format!("2^{log2} packets in one burst; expected an exponent from 1 to 30")),
     })
     .map(Some)
 }
@@ -189,7 +200,9 @@ pub(super) fn some_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     checked(deserializer, |filter: &String| {
         let blank = filter.trim().is_empty();
         if blank || filter.starts_with('-') || filter.chars().any(char::is_control) {
-            return Err(format!("{filter:?} is no filter; expected one of tcpdump's, for example \"udp port 4791\""));
+            return Err(format!(
+                "{filter:?} is not a filter; expected a filter expression of tcpdump, for example \"udp port 4791\""
+            ));
         }
         Ok(())
     })
@@ -201,7 +214,7 @@ pub(super) fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String,
         let divides = |c: char| c.is_whitespace() || c.is_control() || super::DIVIDERS.contains(&c);
         if word.is_empty() || word.contains(divides) {
             return Err(format!(
-                "{word:?} is no word; expected letters without spaces or commas, for example \"ibscope=on\""
+                "{word:?} is not a single word; expected text without spaces, commas or other separators, for example \"ibscope=on\""
             ));
         }
         Ok(())
@@ -211,9 +224,7 @@ pub(super) fn word<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String,
 pub(super) fn arguments<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     checked(deserializer, |arguments: &Vec<String>| {
         match arguments.iter().find(|text| text.chars().any(char::is_control)) {
-            Some(text) => {
-                Err(format!("{text:?} holds a control character; write arguments without line breaks and the like"))
-            }
+            Some(text) => Err(format!("{text:?} contains a control character, for example a line break; remove it")),
             None => Ok(()),
         }
     })

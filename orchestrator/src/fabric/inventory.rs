@@ -1,7 +1,8 @@
-//! What nodes have said of their ports: with it one `ibnetdiscover -p` tells where the nodes of a large job are, and nobody has to ask each of them.
+//! Cache of the ports of nodes. With it, one `ibnetdiscover -p` locates the nodes of a large job,
+//! and ibstat need not run on each node.
 
 use super::cables::Cables;
-use super::nodes::{Node, Port};
+use super::nodes::{ActivePort, NodeInventory};
 use crate::folder::Folder;
 use ibscope_parsers::tools::NodeKind;
 use ibscope_parsers::tools::ibstat::{CaPort, LinkLayer, PortState};
@@ -14,17 +15,17 @@ use std::path::Path;
 /// Name of the file in the state folder.
 const FILE: &str = "ports.json";
 
-/// Ports of nodes by the nodes' names.
+/// Ports of nodes, by node name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Inventory {
-    nodes: BTreeMap<String, Vec<Known>>,
+    nodes: BTreeMap<String, Vec<KnownPort>>,
 }
 
-/// A port that was in use when its node was asked.
+/// A port that was active when its node was asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct KnownPort {
     ca: String,
     node_guid: u64,
     port_guid: u64,
@@ -34,27 +35,29 @@ struct Known {
 }
 
 impl Inventory {
-    /// Reads the one of a state folder. It saves time only: one that is not there or cannot be read is empty, and nodes are asked.
+    /// Reads the inventory of a state folder. It only saves time: a missing or unreadable inventory
+    /// counts as empty, and all nodes are asked.
     pub fn read(state_dir: &Path) -> Self {
         let bytes = Folder::open(state_dir).and_then(|folder| folder.bytes(FILE));
         bytes.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
-    /// Writes it into a state folder that is there, in one step.
+    /// Replaces the inventory of an existing state folder atomically.
     pub fn write(&self, state_dir: &Path) -> io::Result<()> {
-        Folder::open(state_dir)?.put(OsStr::new(FILE), &serde_json::to_vec(self)?, 0o600, None)
+        Folder::open(state_dir)?.replace(OsStr::new(FILE), &serde_json::to_vec(self)?, 0o600, None)
     }
 
-    /// Whether a node has been asked before.
+    /// True if the inventory has the ports of this node.
     pub(super) fn has(&self, node: &str) -> bool {
         self.nodes.contains_key(node)
     }
 
-    /// Keeps what a node has said. Ports of Ethernet are in no fabric, so such nodes are always asked.
-    pub(super) fn learn(&mut self, node: &Node) {
+    /// Stores the ports that a node reported. A node with an Ethernet port is not stored, because
+    /// no sweep shows that port: the node is asked each time.
+    pub(super) fn learn(&mut self, node: &NodeInventory) {
         self.nodes.remove(&node.name);
-        if node.ports.iter().all(Port::is_infiniband) {
-            let known = node.ports.iter().map(|port| Known {
+        if node.ports.iter().all(ActivePort::is_infiniband) {
+            let known = node.ports.iter().map(|port| KnownPort {
                 ca: port.ca.clone(),
                 node_guid: port.node_guid,
                 port_guid: port.state.port_guid,
@@ -66,18 +69,19 @@ impl Inventory {
         }
     }
 
-    /// The node as the fabric shows it now. None where that is not just what the node said: a port that is not there, one more than before, or one that the
-    /// fabric calls by another node's name, since adapters are moved. Then the node is to be asked.
-    pub(super) fn recall(&self, node: &str, cables: &Cables) -> Option<Node> {
+    /// The node's ports as the fabric shows them now. `None` if they differ from the stored ones: a
+    /// port is missing, a port was added, or the fabric gives a port the name of another node,
+    /// because its adapter was moved. Then the node must be asked.
+    pub(super) fn recall(&self, node: &str, cables: &Cables) -> Option<NodeInventory> {
         let known = self.nodes.get(node)?;
-        if known.is_empty() || cables.named(node) != known.len() {
+        if known.is_empty() || cables.port_count(node) != known.len() {
             return None;
         }
-        let port = |known: &Known| {
+        let port = |known: &KnownPort| {
             let cable = cables.by_guid(known.port_guid)?;
             let on_switch = cable.far.is_some_and(|far| far.kind == NodeKind::Switch);
             let is_same = cable.name.as_deref() == Some(node) && cable.host.number == known.number;
-            (is_same && on_switch && cable.host.lid != 0).then(|| Port {
+            (is_same && on_switch && cable.host.lid != 0).then(|| ActivePort {
                 node: node.to_owned(),
                 ca: known.ca.clone(),
                 node_guid: known.node_guid,
@@ -94,7 +98,7 @@ impl Inventory {
                 },
             })
         };
-        let ports = known.iter().map(port).collect::<Option<Vec<Port>>>()?;
-        Some(Node { name: node.to_owned(), ports, left_out: Vec::new() })
+        let ports = known.iter().map(port).collect::<Option<Vec<ActivePort>>>()?;
+        Some(NodeInventory { name: node.to_owned(), ports, left_out: Vec::new() })
     }
 }

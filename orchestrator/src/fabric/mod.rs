@@ -1,9 +1,11 @@
-//! Where the nodes of a job are in the fabric: the adapters, LIDs and states of their ports, and the leaf switch and port that each is connected to.
+//! Locates the nodes of a job in the fabric: the adapters, LIDs and states of their ports, and the
+//! leaf switch and port that each is connected to.
 //!
-//! Two ways lead there, and both are gone: one `ibnetdiscover -p` tells every cable of a subnet, and `ibstat` and `ibtracert` on the
-//! nodes tell what each sees of itself. Ports are matched by GUID alone. Descriptions of nodes are left aside, since they can be anything.
+//! Two sources are compared: `ibnetdiscover -p` lists every cable of a subnet, and `ibstat` and
+//! `ibtracert` show what each node sees. Ports are matched by GUID only. Node descriptions identify
+//! nothing, because they can be any text.
 
-mod agree;
+mod attachment;
 mod cables;
 mod inventory;
 mod nodes;
@@ -21,11 +23,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic;
 use std::thread;
 
-/// A port of a node that is in use, and the switch port that it is connected to.
+/// An active port of a node, and the switch port that it is connected to.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodePort {
-    /// Name of the node as Slurm has it.
+    /// Slurm's name of the node.
     pub node: String,
     /// Name of the adapter, such as `mlx5_0`.
     pub ca: String,
@@ -34,13 +36,13 @@ pub struct NodePort {
     /// GUID of the port.
     #[serde(with = "guid")]
     pub port_guid: u64,
-    /// First LID; 0 for a port of Ethernet.
+    /// First LID; 0 for an Ethernet port.
     pub lid: u16,
-    /// LID mask control: the port answers to `2^lmc` LIDs from the first on.
+    /// LID mask control: the port has `2^lmc` LIDs, from the first on.
     pub lmc: u8,
-    /// Rate of the port.
+    /// Rate of the port, in Gbit/s.
     pub rate_gbits: f64,
-    /// GUID of the leaf switch; 0 where it is not known, which is an error unless nothing is mirrored.
+    /// GUID of the leaf switch. 0 if it is unknown, which is an error unless nothing is mirrored.
     #[serde(with = "guid")]
     pub leaf_guid: u64,
     /// LID of the leaf switch.
@@ -49,93 +51,98 @@ pub struct NodePort {
     pub leaf_port: u8,
 }
 
-/// The ports of the nodes that were asked for.
+/// Ports of the nodes in question.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fabric {
-    /// Ports in use, in the order of the nodes, then of adapters and ports.
+    /// Active ports, ordered by node, adapter and port.
     pub ports: Vec<NodePort>,
-    /// Where `ibnetdiscover`, `ibtracert` and `ibstat` do not say the same, or one of them failed: a sentence each.
+    /// Warnings, one sentence each: `ibnetdiscover`, `ibtracert` and `ibstat` contradict each
+    /// other, or one of them failed.
     pub disagreements: Vec<String>,
-    /// Ports that were left out and why, a sentence for all ports of the same name and reason.
+    /// Ports that are skipped, with the reason; one sentence for all ports of the same name and
+    /// reason.
     pub left_out: Vec<String>,
 }
 
-/// Why the place of the nodes in the fabric is not known.
+/// Reason why nodes cannot be located in the fabric.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// No node was asked for.
-    #[error("there are no nodes to look for; check the list of nodes")]
+    /// The list of nodes is empty.
+    #[error("the list of nodes is empty; name at least one node")]
     NoNodes,
     /// A tool could not be run.
     #[error(transparent)]
     Remote(#[from] RemoteError),
     /// `ibstat` failed.
-    #[error("{node}: {tool} failed: {said}; run it there by hand, and check tools.ibstat in the configuration")]
+    #[error("{node}: {tool} failed: {printed}; run it there by hand, and check tools.ibstat in the configuration")]
     Failed {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The program.
+        /// Path of the program.
         tool: String,
-        /// What it said.
-        said: String,
+        /// Error output of the program.
+        printed: String,
     },
-    /// `ibstat` wrote something that cannot be read.
-    #[error("{node}: {source}; run {tool} there by hand: another version may write something else")]
+    /// The output of `ibstat` cannot be parsed.
+    #[error("{node}: {source}; run {tool} there by hand: another version may have another output format")]
     Unreadable {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The program.
+        /// Path of the program.
         tool: String,
-        /// What is wrong with it.
+        /// Parse error.
         source: ToolError,
     },
-    /// A node has no port that could be captured.
+    /// A node has no port that can be captured.
     #[error(
-        "{node}: no InfiniBand port is active ({seen}); check the cable and the subnet manager, or take the node out of the job"
+        "{node}: no InfiniBand port is active ({seen}); check the cable and the subnet manager, or exclude the node from the job"
     )]
     NoPort {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its ports and why each is of no use.
+        /// Ports of the node, with the reason why each is skipped.
         seen: String,
     },
-    /// The leaf of a node's ports is not known.
+    /// The leaf of a node's ports is unknown.
     #[error(
-        "{node}: the leaf switch is not known: {why}; run ibnetdiscover -p and ibtracert by hand, and check fabric.run_on in the configuration"
+        "{node}: the leaf switch is unknown: {why}; run ibnetdiscover -p and ibtracert by hand, and check fabric.run_on in the configuration"
     )]
     NoLeaf {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// What was tried.
+        /// Failed attempts to find the leaf.
         why: String,
     },
-    /// Two names lead to one machine.
+    /// Two node names lead to one machine.
     #[error(
         "{node} and {other} show the same port {}: two names lead to one machine; check the addresses in the [nodes] section of the configuration",
         guid::text(*port_guid)
     )]
     SamePort {
-        /// A node.
+        /// Name of the node.
         node: String,
-        /// The other one.
+        /// Name of the other node.
         other: String,
-        /// GUID of the port that both show.
+        /// GUID of the port that both nodes report.
         port_guid: u64,
     },
     /// Several nodes have faults.
-    #[error("{first} (there is something wrong with {} too)", others.join(", "))]
+    #[error("{first} (also failed: {})", others.join(", "))]
     Several {
-        /// The first one.
+        /// Fault of the first node.
         first: Box<FabricError>,
-        /// The other nodes.
+        /// Names of the other nodes.
         others: Vec<String>,
     },
 }
 
-/// Finds the ports of `nodes`. Asks them by `ibstat` and the fabric by `ibnetdiscover -p`, at the same time; then traces from each port of
-/// the first `fabric.check_nodes` nodes, and from those that `ibnetdiscover` does not know. Nodes beyond these that have been asked before, as `inventory` knows, are
-/// not asked again where the fabric shows the same ports.
+/// Finds the ports of `nodes`.
+///
+/// Runs `ibstat` on the nodes and `ibnetdiscover -p` at the same time, then `ibtracert` from each
+/// port of the first `fabric.check_nodes` nodes and from each port that `ibnetdiscover` does not
+/// list. Further nodes whose ports `inventory` has are not asked again if the fabric shows the same
+/// ports.
 pub fn discover(
     config: &Config,
     nodes: &[String],
@@ -147,18 +154,18 @@ pub fn discover(
     let first = *nodes.first().ok_or(FabricError::NoNodes)?;
     let most = config.ssh.parallel as usize;
     let checked: BTreeSet<&str> = nodes.iter().take(config.fabric.check_nodes).copied().collect();
-    // A sink has to answer anyway.
+    // A sink must be reachable by ssh anyway.
     let is_sink = |node: &str| config.sinks.nodes.iter().any(|sink| sink == node);
     let (known, asked): (Vec<&str>, Vec<&str>) =
         nodes.iter().partition(|node| inventory.has(node) && !checked.contains(*node) && !is_sink(node));
     let ask = |nodes: &[&str]| {
-        all(remote::parallel(nodes, most, |node| (node.to_string(), nodes::ask(config, node, runner))))
+        all(remote::parallel(nodes, most, |node| (node.to_string(), nodes::query(config, node, runner))))
     };
     let read = || Cables::read(config, first, runner);
     let (answers, mut cables) = thread::scope(|scope| {
         let cables = thread::Builder::new().spawn_scoped(scope, read);
         let answers = ask(&asked);
-        // Without a thread of their own the cables come after the nodes.
+        // If no thread can be started, ibnetdiscover runs after the nodes were asked.
         let joined = cables.map(|cables| cables.join().unwrap_or_else(|fault| panic::resume_unwind(fault)));
         (answers, joined.unwrap_or_else(|_| read()))
     });
@@ -175,18 +182,18 @@ pub fn discover(
         inventory.learn(&answer);
         found.insert(node, answer);
     }
-    let found: Vec<nodes::Node> = nodes.iter().filter_map(|node| found.remove(node)).collect();
-    let ports: Vec<&nodes::Port> = found.iter().flat_map(|node| &node.ports).collect();
+    let found: Vec<nodes::NodeInventory> = nodes.iter().filter_map(|node| found.remove(node)).collect();
+    let ports: Vec<&nodes::ActivePort> = found.iter().flat_map(|node| &node.ports).collect();
     distinct(&ports)?;
-    cables.look_further(config, &ports, runner);
+    cables.sweep_other_subnets(config, &ports, runner);
     let places = remote::parallel(&ports, most, |port| {
         let known = cables.get(port);
         let wanted = port.is_infiniband() && (known.is_none() || checked.contains(port.node.as_str()));
         let trace = wanted.then(|| trace::leaf(config, port, &trace::targets(port, known, &ports), runner));
-        agree::place(port, known, trace, &cables)
+        attachment::resolve(port, known, trace, &cables)
     });
     let mut fabric = Fabric { left_out: nodes::left_out(&found), ..Fabric::default() };
-    // Where all ports are of Ethernet there is no fabric to ask.
+    // If all ports are Ethernet, the faults of ibnetdiscover do not matter.
     if ports.iter().any(|port| port.is_infiniband()) {
         fabric.disagreements = cables.into_faults();
     }
@@ -198,7 +205,7 @@ pub fn discover(
             // Only mirroring needs the leaf.
             Err(why) if config.mirror.backend == MirrorBackend::None => {
                 if port.is_infiniband() {
-                    fabric.disagreements.push(format!("{port}: the leaf switch is not known: {why}"));
+                    fabric.disagreements.push(format!("{port}: the leaf switch is unknown: {why}"));
                 }
                 None
             }
@@ -207,13 +214,13 @@ pub fn discover(
                 continue;
             }
         };
-        fabric.ports.push(port.at(leaf));
+        fabric.ports.push(port.with_leaf(leaf));
     }
-    agree::settle(&mut fabric, missing)?;
+    attachment::require_leaf_per_node(&mut fabric, missing)?;
     Ok(fabric)
 }
 
-/// What all of them gave, or the first error with the names of the other nodes that have one.
+/// All values, or the first error with the names of the other nodes that failed.
 fn all<T>(answers: Vec<(String, Result<T, FabricError>)>) -> Result<Vec<T>, FabricError> {
     let mut values = Vec::with_capacity(answers.len());
     let mut errors = Vec::new();
@@ -226,7 +233,7 @@ fn all<T>(answers: Vec<(String, Result<T, FabricError>)>) -> Result<Vec<T>, Fabr
     several(errors).map_or(Ok(values), Err)
 }
 
-/// One error of the errors of nodes.
+/// Combines the errors of several nodes into one.
 fn several(errors: Vec<(String, FabricError)>) -> Option<FabricError> {
     let mut errors = errors.into_iter();
     let (_, first) = errors.next()?;
@@ -234,8 +241,8 @@ fn several(errors: Vec<(String, FabricError)>) -> Option<FabricError> {
     Some(if others.is_empty() { first } else { FabricError::Several { first: Box::new(first), others } })
 }
 
-/// A port belongs to one node.
-fn distinct(ports: &[&nodes::Port]) -> Result<(), FabricError> {
+/// An error if two nodes report the same port.
+fn distinct(ports: &[&nodes::ActivePort]) -> Result<(), FabricError> {
     let mut owners = BTreeMap::new();
     for port in ports {
         if let Some(other) = owners.insert(port.state.port_guid, port.node.as_str()) {

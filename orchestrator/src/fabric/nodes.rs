@@ -1,4 +1,4 @@
-//! What a node says of its own ports: `ibstat`.
+//! The ports of a node, as `ibstat` lists them.
 
 use super::{FabricError, NodePort, tool};
 use crate::config::CaptureBackend;
@@ -9,32 +9,32 @@ use ibscope_parsers::tools::ibstat::{self, Ca, CaPort, LinkLayer, PortState};
 use ibscope_parsers::tools::ibtracert::SwitchPort;
 use std::fmt;
 
-/// A port in use.
+/// An active port.
 #[derive(Clone, Debug)]
-pub(super) struct Port {
+pub(super) struct ActivePort {
     pub(super) node: String,
     pub(super) ca: String,
     pub(super) node_guid: u64,
     pub(super) state: CaPort,
 }
 
-/// A node's answer.
+/// Ports of one node.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct NodeInventory {
     pub(super) name: String,
-    /// In use.
-    pub(super) ports: Vec<Port>,
-    /// Not in use: which, and why.
+    /// Active ports.
+    pub(super) ports: Vec<ActivePort>,
+    /// Skipped ports: name and reason.
     pub(super) left_out: Vec<(String, String)>,
 }
 
-impl fmt::Display for Port {
+impl fmt::Display for ActivePort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} port {}", self.node, self.ca, self.state.number)
     }
 }
 
-impl Port {
+impl ActivePort {
     pub(super) fn is_infiniband(&self) -> bool {
         self.state.link_layer == LinkLayer::InfiniBand
     }
@@ -44,8 +44,8 @@ impl Port {
         (self.state.base_lid, self.state.base_lid.saturating_add((1 << self.state.lmc) - 1))
     }
 
-    /// The port with the place that it is connected to.
-    pub(super) fn at(&self, leaf: Option<SwitchPort>) -> NodePort {
+    /// The port with its leaf port.
+    pub(super) fn with_leaf(&self, leaf: Option<SwitchPort>) -> NodePort {
         NodePort {
             node: self.node.clone(),
             ca: self.ca.clone(),
@@ -61,19 +61,23 @@ impl Port {
     }
 }
 
-/// Asks a node for its ports.
-pub(super) fn ask(config: &Config, node: &str, runner: &dyn Runner) -> Result<Node, FabricError> {
+/// Runs ibstat on a node.
+pub(super) fn query(config: &Config, node: &str, runner: &dyn Runner) -> Result<NodeInventory, FabricError> {
     let program = tool::name(&config.tools.ibstat);
     let output = tool::run(config, runner, Some(node), &config.tools.ibstat, &[])?;
     if !output.is_success() {
-        return Err(FabricError::Failed { node: node.to_owned(), tool: program, said: tool::said(&output) });
+        return Err(FabricError::Failed {
+            node: node.to_owned(),
+            tool: program,
+            printed: tool::failure_reason(&output),
+        });
     }
     let cas = ibstat::parse(&tool::text(&output)).map_err(|source| FabricError::Unreadable {
         node: node.to_owned(),
         tool: program,
         source,
     })?;
-    let answer = sorted(node, cas, takes_ethernet(config));
+    let answer = split_ports(node, cas, takes_ethernet(config));
     if answer.ports.is_empty() {
         let ports = answer.left_out.iter().map(|(port, why)| format!("{port}: {why}"));
         let seen = ports.collect::<Vec<_>>().join("; ");
@@ -83,38 +87,38 @@ pub(super) fn ask(config: &Config, node: &str, runner: &dyn Runner) -> Result<No
     Ok(answer)
 }
 
-/// Ports of Ethernet can be captured where they are, and cannot be mirrored: an InfiniBand fabric does not know them.
+/// Ethernet ports can only be captured at the node itself: an InfiniBand switch cannot mirror them.
 fn takes_ethernet(config: &Config) -> bool {
     config.capture.backend == CaptureBackend::Tcpdump && config.mirror.backend == MirrorBackend::None
 }
 
-/// Which ports are in use.
-fn sorted(node: &str, cas: Vec<Ca>, takes_ethernet: bool) -> Node {
-    let mut answer = Node { name: node.to_owned(), ports: Vec::new(), left_out: Vec::new() };
+/// Splits the ports of a node into active and skipped ones.
+fn split_ports(node: &str, cas: Vec<Ca>, takes_ethernet: bool) -> NodeInventory {
+    let mut answer = NodeInventory { name: node.to_owned(), ports: Vec::new(), left_out: Vec::new() };
     for Ca { name, node_guid, ports } in cas {
         for state in ports {
-            if let Some(why) = useless(&name, &state, takes_ethernet) {
+            if let Some(why) = exclusion_reason(&name, &state, takes_ethernet) {
                 answer.left_out.push((format!("{} port {}", name.escape_default(), state.number), why));
             } else {
-                answer.ports.push(Port { node: node.to_owned(), ca: name.clone(), node_guid, state });
+                answer.ports.push(ActivePort { node: node.to_owned(), ca: name.clone(), node_guid, state });
             }
         }
     }
     answer
 }
 
-/// Why a port cannot be captured, if so.
-fn useless(ca: &str, port: &CaPort, takes_ethernet: bool) -> Option<String> {
+/// Reason why a port cannot be captured, or `None`.
+fn exclusion_reason(ca: &str, port: &CaPort, takes_ethernet: bool) -> Option<String> {
     if name::device(ca).is_err() {
-        return Some("its name is none that a device has".to_owned());
+        return Some("its name is not a valid device name".to_owned());
     }
     match port.link_layer {
         LinkLayer::Ethernet if !takes_ethernet => return Some("Ethernet".to_owned()),
-        LinkLayer::Unknown => return Some("its link layer is not known".to_owned()),
+        LinkLayer::Unknown => return Some("its link layer is unknown".to_owned()),
         LinkLayer::InfiniBand | LinkLayer::Ethernet => {}
     }
     if port.state != PortState::Active {
-        // The LID of a port that is not active is an old one.
+        // The LID of an inactive port is stale.
         let old = if port.base_lid == 0 { "" } else { ", though it still shows a LID" };
         let physical = port.physical_state.escape_default();
         return Some(format!("{} ({physical}){old}", port.state.name()));
@@ -125,8 +129,8 @@ fn useless(ca: &str, port: &CaPort, takes_ethernet: bool) -> Option<String> {
     None
 }
 
-/// A sentence for all ports of the same name and reason: clusters have them by the hundred.
-pub(super) fn left_out(nodes: &[Node]) -> Vec<String> {
+/// One sentence for all ports of the same name and reason, because clusters have hundreds of them.
+pub(super) fn left_out(nodes: &[NodeInventory]) -> Vec<String> {
     let mut groups: Vec<(&(String, String), Vec<&str>)> = Vec::new();
     for node in nodes {
         for port in &node.left_out {
@@ -137,13 +141,13 @@ pub(super) fn left_out(nodes: &[Node]) -> Vec<String> {
         }
     }
     let sentence = |((port, why), names): (&(String, String), Vec<&str>)| {
-        format!("{port} of {} is left out: {why}", listed(&names))
+        format!("{port} of {} is skipped: {why}", join_names(&names))
     };
     groups.into_iter().map(sentence).collect()
 }
 
 /// `n001, n002, n003 and 9 more`.
-fn listed(names: &[&str]) -> String {
+fn join_names(names: &[&str]) -> String {
     const SHOWN: usize = 3;
     match names.len() {
         0..=SHOWN => names.join(", "),

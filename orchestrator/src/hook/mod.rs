@@ -1,12 +1,15 @@
-//! What Slurm's hooks do. A hook never keeps a job from running, unless the configuration wants it to: whatever goes wrong is undone, is told in the log, and
-//! the hook ends well. It also ends in time: before Slurm would kill it.
+//! The prolog and epilog that Slurm calls for each job.
 //!
-//! The work is done by a process of its own in a process group of its own, because Slurm kills the hook of a job that is cancelled, with all of its group.
+//! A failed hook undoes its changes and logs the reason, but lets the job run unless
+//! `run.fail_open` is false. A hook ends within `run.deadline_s`, before Slurm would kill it.
+//!
+//! A worker process does the work, in a process group of its own: when a job is canceled, Slurm
+//! kills the hook with its whole process group.
 
 mod work;
 
 use crate::config::Config;
-use crate::job::{Hook, Job};
+use crate::job::{SlurmHook, SlurmJob};
 use crate::log::{Level, Log};
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -17,64 +20,67 @@ use std::time::{Duration, Instant};
 
 pub use work::work;
 
-/// Before or after a job.
+/// Whether a hook runs before or after its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
-    /// Before it.
+pub enum HookStage {
+    /// Before the job.
     Prolog,
-    /// After it.
+    /// After the job.
     Epilog,
 }
 
-/// What a hook came to.
+/// Outcome of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum HookOutcome {
     /// The job may go on.
-    Well,
-    /// Something failed; what follows from that is up to `run.fail_open`.
+    Succeeded,
+    /// A step failed; `run.fail_open` decides what follows.
     Failed,
 }
 
-impl Outcome {
-    /// How the work tells it to the hook.
+impl HookOutcome {
+    /// Byte that the worker sends to the hook.
     fn byte(self) -> u8 {
         match self {
-            Self::Well => b'w',
+            Self::Succeeded => b'w',
             Self::Failed => b'f',
         }
     }
 }
 
-/// Does what the hook is for, and is back by the deadline. `worker` is a program that calls [`work`] with the same moment, configuration and job.
-pub fn run(moment: Moment, config: &Config, job: &Job, worker: Command) -> Outcome {
+/// Runs a hook, and returns by its deadline. `worker` is a program that calls [`work`] with the
+/// same stage, configuration and job.
+pub fn run(stage: HookStage, config: &Config, job: &SlurmJob, worker: Command) -> HookOutcome {
     let end = Instant::now() + Duration::from_secs(u64::from(config.run.deadline_s));
     let log = Log::open(config.run.log.as_deref(), config.run.syslog, &format!("job {}", job.id));
-    if let Some(reason) = not_ours(moment, job) {
-        log.say(Level::Info, &reason);
-        return Outcome::Well;
+    if let Some(reason) = skip_reason(stage, job) {
+        log.write(Level::Info, &reason);
+        return HookOutcome::Succeeded;
     }
-    if moment == Moment::Prolog && !config.selects(job) {
-        return Outcome::Well;
+    if stage == HookStage::Prolog && !config.selects(job) {
+        return HookOutcome::Succeeded;
     }
-    let (what, remedy) = match attend(worker, end) {
+    let (what, remedy) = match wait_for_worker(worker, end) {
         Ok(Some(outcome)) => return outcome,
-        Ok(None) if moment == Moment::Prolog => (
-            format!("not done after {} s (run.deadline_s): given up", config.run.deadline_s),
-            "what was begun is undone",
+        Ok(None) if stage == HookStage::Prolog => {
+            (format!("not done after {} s (run.deadline_s): aborted", config.run.deadline_s), "the capture is undone")
+        }
+        Ok(None) => (
+            format!("not done after {} s (run.deadline_s)", config.run.deadline_s),
+            "the work continues in the background",
         ),
-        Ok(None) => (format!("not done after {} s (run.deadline_s)", config.run.deadline_s), "it goes on beside this"),
         Err(error) => (
-            format!("ibscope itself has failed: {error}"),
-            "the epilog or `ibscope capture undo` undoes what was begun",
+            format!("the worker process of the hook failed: {error}"),
+            "the epilog or `ibscope capture undo` undoes the capture",
         ),
     };
-    log.say(Level::Error, &format!("{what}; {remedy}"));
-    Outcome::Failed
+    log.write(Level::Error, &format!("{what}; {remedy}"));
+    HookOutcome::Failed
 }
 
-/// Starts the worker and waits for its word until `end`; nothing where it has not come by then. The worker learns from the pipe that it reads whether this
-/// process has heard it.
-fn attend(mut worker: Command, end: Instant) -> io::Result<Option<Outcome>> {
+/// Starts the worker and waits until `end` for its outcome; `None` if it has not come by then. The
+/// byte in reply shows the worker that the hook received its outcome.
+fn wait_for_worker(mut worker: Command, end: Instant) -> io::Result<Option<HookOutcome>> {
     let mut child = worker
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -82,41 +88,45 @@ fn attend(mut worker: Command, end: Instant) -> io::Result<Option<Outcome>> {
         .current_dir("/")
         .process_group(0)
         .spawn()?;
-    let (Some(mut answer), Some(mut said)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(io::Error::other("the worker has no pipes"));
+    let (Some(mut reply), Some(mut outcome_pipe)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(io::Error::other("it has no pipes"));
     };
     let (send, receive) = mpsc::channel();
     thread::Builder::new().spawn(move || {
         let mut byte = [0];
-        // Nobody waits any more where the time is over.
-        let _ = send.send(said.read_exact(&mut byte).map(|()| byte[0]));
+        // The receiver is gone if the deadline has passed.
+        let _ = send.send(outcome_pipe.read_exact(&mut byte).map(|()| byte[0]));
     })?;
     match receive.recv_timeout(end.saturating_duration_since(Instant::now())) {
         Ok(Ok(byte)) => {
-            let outcome = if byte == Outcome::Well.byte() { Outcome::Well } else { Outcome::Failed };
-            // A worker that does not listen has nothing to undo.
-            let _ = answer.write_all(b"k");
+            let outcome =
+                if byte == HookOutcome::Succeeded.byte() { HookOutcome::Succeeded } else { HookOutcome::Failed };
+            // A worker that does not read the reply has nothing to undo.
+            let _ = reply.write_all(b"k");
             Ok(Some(outcome))
         }
-        Ok(Err(_)) => Err(io::Error::other(format!("the work ended without a word, {}", child.wait()?))),
+        Ok(Err(_)) => Err(io::Error::other(format!("it ended without an outcome, {}", child.wait()?))),
         Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
-        Err(mpsc::RecvTimeoutError::Disconnected) => Err(io::Error::other("nobody reads the worker's word")),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            Err(io::Error::other("the thread that reads the worker's outcome ended"))
+        }
     }
 }
 
-/// Why somebody else does the work. The hooks of a node run on every node of the job: one does it for all.
-fn not_ours(moment: Moment, job: &Job) -> Option<String> {
+/// Reason why this call does nothing. Slurm calls the hooks of slurmd on every node of a job; only
+/// the job's first node does the work.
+fn skip_reason(stage: HookStage, job: &SlurmJob) -> Option<String> {
     let matches = match job.hook? {
-        Hook::PrologSlurmctld | Hook::PrologSlurmd => moment == Moment::Prolog,
-        Hook::EpilogSlurmctld | Hook::EpilogSlurmd => moment == Moment::Epilog,
+        SlurmHook::PrologSlurmctld | SlurmHook::PrologSlurmd => stage == HookStage::Prolog,
+        SlurmHook::EpilogSlurmctld | SlurmHook::EpilogSlurmd => stage == HookStage::Epilog,
     };
     if !matches {
         return Some(format!(
-            "{moment:?} was called as {:?}: nothing done; check the two scripts in slurm.conf",
+            "ibscope's {stage:?} script was called as {:?}: nothing is done; check whether slurm.conf swaps the two scripts",
             job.hook?
         ));
     }
-    let of_node = matches!(job.hook, Some(Hook::PrologSlurmd | Hook::EpilogSlurmd));
+    let of_node = matches!(job.hook, Some(SlurmHook::PrologSlurmd | SlurmHook::EpilogSlurmd));
     let (here, first) = (job.hook_node.as_ref()?, job.nodes.first()?);
-    (of_node && here != first).then(|| format!("left to {first}, the job's first node"))
+    (of_node && here != first).then(|| format!("nothing is done here: {first}, the job's first node, does the work"))
 }

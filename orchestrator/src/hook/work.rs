@@ -1,124 +1,132 @@
-//! The work of a hook. It goes on when whoever started it is killed: a prolog is undone then, an epilog comes to its end.
+//! The work of a hook, in a process that survives the hook. If the hook is killed, the work of a
+//! prolog is undone, and an epilog continues to its end.
 
-use super::{Moment, Outcome};
+use super::{HookOutcome, HookStage};
+use crate::analysis;
 use crate::config::Config;
-use crate::follow;
-use crate::job::Job;
+use crate::job::SlurmJob;
 use crate::log::{Level, Log};
-use crate::remote::{Files, RemoteError, Ssh};
+use crate::remote::{Files, RemoteError, SshRunner};
 use crate::session;
-use crate::undo::{self, Undone};
+use crate::text::plural;
+use crate::undo::{self, UndoReport};
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
-/// How long before the hook's deadline work must end, so that there is time to say so.
-const SPARE: Duration = Duration::from_millis(500);
+/// Time between the end of the work and the hook's deadline, for the report to the hook.
+const REPORT_MARGIN: Duration = Duration::from_millis(500);
 
-/// Does what a hook is for, tells the hook by a byte on the standard output, and waits for its answer on the standard input.
-pub fn work(moment: Moment, config: &Config, job: &Job) {
-    let patience = Duration::from_secs(u64::from(config.run.deadline_s));
+/// Does the work of a hook, reports the outcome as a byte on standard output, and waits for the
+/// hook's reply on standard input.
+pub fn work(stage: HookStage, config: &Config, job: &SlurmJob) {
+    let time_limit = Duration::from_secs(u64::from(config.run.deadline_s));
     let log = Log::open(config.run.log.as_deref(), config.run.syslog, &format!("job {}", job.id));
-    let runner = match Ssh::new(config) {
+    let runner = match SshRunner::new(config) {
         Ok(runner) => runner,
-        Err(error) => return tell(no_way(&error, &log)),
+        Err(error) => return report_outcome(log_ssh_error(&error, &log)),
     };
-    let deadline = Instant::now() + patience.saturating_sub(SPARE);
-    match moment {
-        Moment::Epilog => tell(epilog(config, job, &runner, &log, deadline)),
-        Moment::Prolog => {
+    let deadline = Instant::now() + time_limit.saturating_sub(REPORT_MARGIN);
+    match stage {
+        HookStage::Epilog => report_outcome(epilog(config, job, &runner, &log, deadline)),
+        HookStage::Prolog => {
             let outcome = prolog(config, job, &runner, &log, deadline);
-            tell(outcome);
-            if outcome == Outcome::Well && is_abandoned() {
-                log.say(Level::Warning, "the prolog was ended before it was done: what was begun is undone");
-                epilog(config, job, &runner, &log, Instant::now() + patience);
+            report_outcome(outcome);
+            if outcome == HookOutcome::Succeeded && is_abandoned() {
+                log.write(Level::Warning, "the prolog ended before its work was done: the capture is undone");
+                epilog(config, job, &runner, &log, Instant::now() + time_limit);
             }
         }
     }
 }
 
-fn tell(outcome: Outcome) {
-    // Nobody may listen any more.
+fn report_outcome(outcome: HookOutcome) {
+    // The hook may have ended already.
     drop(io::stdout().write_all(&[outcome.byte()]).and_then(|()| io::stdout().flush()));
 }
 
-/// Slurm kills a prolog when its job is cancelled, and sometimes the epilog with it. The hook answers by a byte; it ends without one when it is killed.
+/// True if the hook was killed: it sends a byte in reply, or closes the pipe when it dies. Slurm
+/// kills a prolog when its job is canceled, and sometimes the epilog too.
 fn is_abandoned() -> bool {
     !matches!(io::stdin().read(&mut [0]), Ok(1))
 }
 
-fn told(log: &Log, level: Level, text: &str, outcome: Outcome) -> Outcome {
-    log.say(level, text);
+fn log_outcome(log: &Log, level: Level, text: &str, outcome: HookOutcome) -> HookOutcome {
+    log.write(level, text);
     outcome
 }
 
-fn no_way(error: &RemoteError, log: &Log) -> Outcome {
-    told(log, Level::Error, &error.to_string(), Outcome::Failed)
+fn log_ssh_error(error: &RemoteError, log: &Log) -> HookOutcome {
+    log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed)
 }
 
-fn prolog(config: &Config, job: &Job, runner: &dyn Files, log: &Log, deadline: Instant) -> Outcome {
+fn prolog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadline: Instant) -> HookOutcome {
     let began = Instant::now();
     match session::begin(config, job, runner, deadline) {
         Ok(begun) => {
-            for undone in &begun.earlier {
-                log.say(Level::Warning, "an earlier run under this id had not ended: undone first");
-                say_undone(undone, log);
+            for undone in &begun.undone_runs {
+                log.write(Level::Warning, "an earlier run with this job id had not ended, and was undone first");
+                log_undo(undone, log);
             }
-            begun.plan.warnings.iter().for_each(|warning| log.say(Level::Warning, warning));
-            let started = &begun.started;
+            begun.plan.warnings.iter().for_each(|warning| log.write(Level::Warning, warning));
+            let started = &begun.summary;
             let text = format!(
-                "capturing: {} captures, {} ports mirrored, after {:.1} s, {:.1} s of them for finding the nodes",
-                started.captures,
-                started.ports,
+                "capturing: {}, {} mirrored; started in {:.1} s, of which locating the nodes took {:.1} s",
+                plural(started.captures, "capture"),
+                plural(started.ports, "port"),
                 began.elapsed().as_secs_f64(),
-                began.elapsed().saturating_sub(started.took).as_secs_f64()
+                began.elapsed().saturating_sub(started.duration).as_secs_f64()
             );
-            told(log, Level::Info, &text, Outcome::Well)
+            log_outcome(log, Level::Info, &text, HookOutcome::Succeeded)
         }
-        Err(error) => told(log, Level::Error, &error.to_string(), Outcome::Failed),
+        Err(error) => log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed),
     }
 }
 
-/// Undoes what was begun for the job, whether or not the job asked for it: its comment may have changed.
-fn epilog(config: &Config, job: &Job, runner: &dyn Files, log: &Log, deadline: Instant) -> Outcome {
+/// Undoes the capture of the job, whether or not the job requests one now: its comment may have
+/// changed.
+fn epilog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadline: Instant) -> HookOutcome {
     let undone = match undo::job(config, job.id, runner, deadline) {
         Ok(undone) => undone,
-        Err(error) => return told(log, Level::Error, &error.to_string(), Outcome::Failed),
+        Err(error) => return log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed),
     };
     for undone in &undone {
-        say_undone(undone, log);
-        match follow::follow(config, undone, runner) {
+        log_undo(undone, log);
+        match analysis::start_analysis(config, undone, runner) {
             Ok(None) => {}
-            Ok(Some(text)) => log.say(Level::Info, &text),
-            Err(error) => log.say(Level::Error, &format!("the captures are not analysed: {error}")),
+            Ok(Some(text)) => log.write(Level::Info, &text),
+            Err(error) => log.write(Level::Error, &format!("the analysis of the captures was not started: {error}")),
         }
     }
-    if undone.iter().all(|undone| undone.left.is_empty()) { Outcome::Well } else { Outcome::Failed }
+    if undone.iter().all(|undone| undone.left.is_empty()) { HookOutcome::Succeeded } else { HookOutcome::Failed }
 }
 
-fn say_undone(undone: &Undone, log: &Log) {
+fn log_undo(undone: &UndoReport, log: &Log) {
     for capture in &undone.captures {
         let file = capture.fetched.as_ref().map_or(&capture.file, |fetched| &fetched.file);
         let packets = capture.ended.as_ref().and_then(|ended| ended.counted);
         let packets =
-            packets.map_or("an unknown number of packets".to_owned(), |counted| format!("{} packets", counted.packets));
-        log.say(Level::Info, &format!("{}: {packets} in {}", capture.node, file.display()));
+            packets.map_or("an unknown number of packets".to_owned(), |counted| plural(counted.packets, "packet"));
+        log.write(Level::Info, &format!("{}: {packets} in {}", capture.node, file.display()));
         if capture.ended.as_ref().is_some_and(|ended| ended.counted.is_none() && ended.remarks.is_empty()) {
             let text = format!(
-                "{}: the capture told nothing at its end: look at its file, and whether the disk is full",
+                "{}: the capture program printed no packet count at its end; check its file, and whether the disk is full",
                 capture.node
             );
-            log.say(Level::Warning, &text);
+            log.write(Level::Warning, &text);
         }
         for remark in capture.ended.iter().flat_map(|ended| &ended.remarks) {
-            log.say(Level::Warning, &format!("{}: {remark}", capture.node));
+            log.write(Level::Warning, &format!("{}: {remark}", capture.node));
         }
     }
     if undone.left.is_empty() {
         let manifest =
             undone.manifest.as_ref().map_or(String::new(), |manifest| format!("; manifest {}", manifest.display()));
-        log.say(Level::Info, &format!("undone{manifest}"));
+        log.write(Level::Info, &format!("undone{manifest}"));
     }
     for left in &undone.left {
-        log.say(Level::Error, &format!("left: {left}; `ibscope capture undo --job {}` tries again", undone.job_id));
+        log.write(
+            Level::Error,
+            &format!("not undone: {left}; `ibscope capture undo --job {}` tries again", undone.job_id),
+        );
     }
 }

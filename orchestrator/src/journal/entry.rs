@@ -1,10 +1,10 @@
-//! What stands in a journal, and what it says together.
+//! The entries of a journal, and the state of a run that results from them.
 
-use crate::capture::Counted;
-use crate::manifest::{CommandRun, Exchange};
-use crate::plan::Plan;
-use crate::remote::process::{Process, Signal};
-use crate::step::Step;
+use crate::capture::PacketCounts;
+use crate::manifest::{ClockExchange, CommandRun};
+use crate::plan::CapturePlan;
+use crate::remote::process::{RemoteProcess, Signal};
+use crate::step::PlanStep;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,215 +16,217 @@ pub const VERSION: u32 = 1;
 /// How a capture ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ended {
-    /// Exit status of the program, where it is known.
+pub struct CaptureEnd {
+    /// Exit status of the program, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
-    /// The last signal that was needed; none where the program had ended before, or had never run.
+    /// Last signal that was sent. `None` if the program had ended before, or never ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<Signal>,
-    /// What the program says it has captured.
+    /// Packet counts that the program printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted: Option<Counted>,
-    /// Size of the capture; none where there is no file.
+    pub counted: Option<PacketCounts>,
+    /// Size of the capture file; `None` if there is no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// What went wrong, for people.
+    /// Faults of the capture, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
 
-/// A capture that was fetched whole.
+/// A capture that was fetched completely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fetched {
-    /// Where it is now; where it was on the sink when it stays there.
+pub struct FetchedFile {
+    /// Path of the fetched file, or its path on the sink if it stays there.
     pub file: PathBuf,
-    /// Its size.
+    /// Size of the file.
     pub bytes: u64,
-    /// SHA-256 in hex, the same on both ends.
+    /// SHA-256 in hex, verified to be the same on both machines.
     pub sha256: String,
 }
 
-/// One line of a journal. Times are nanoseconds since the epoch, by the clock of where the orchestrator runs.
+/// One line of a journal. Times are in nanoseconds since the epoch, by the clock of the
+/// orchestrator's machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "entry", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Entry {
-    /// The first: all that will be done. Nothing has been done yet.
+pub enum JournalEntry {
+    /// First entry, with the whole plan. Nothing has been done yet.
     Opened {
-        /// [`VERSION`].
+        /// Format version, [`VERSION`].
         version: u32,
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
-        /// What will be done.
-        plan: Box<Plan>,
+        /// The plan.
+        plan: Box<CapturePlan>,
     },
-    /// These steps will be done now.
+    /// These steps are about to be done.
     Doing {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
-        /// Their places in the plan.
+        /// Indices of the steps in the plan.
         steps: Vec<usize>,
     },
     /// A step is done.
     Done {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
-        /// Its place in the plan.
+        /// Index of the step in the plan.
         step: usize,
-        /// The capture's process.
+        /// Process of the capture.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        process: Option<Process>,
-        /// Commands that were run for it.
+        process: Option<RemoteProcess>,
+        /// Commands that were run for the step.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ran: Vec<CommandRun>,
     },
-    /// A step could not be done. Part of it may be.
+    /// A step failed. Part of it may be done.
     Failed {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
-        /// Its place in the plan.
+        /// Index of the step in the plan.
         step: usize,
-        /// Why.
+        /// Reason for the failure.
         what: String,
-        /// Commands that were run for it.
+        /// Commands that were run for the step.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ran: Vec<CommandRun>,
     },
-    /// A capture's node was asked for the time.
+    /// The clock of a capture's node was read.
     Clock {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
-        /// The capture's place in the plan.
+        /// Index of the capture in the plan.
         step: usize,
-        /// Its answers.
-        exchanges: Vec<Exchange>,
+        /// Clock exchanges with the node.
+        exchanges: Vec<ClockExchange>,
     },
     /// All steps are done.
     Started {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
     },
-    /// Everything will be undone now.
+    /// The run is about to be undone.
     Undoing {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
     },
     /// A step is undone.
     Undone {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
-        /// Its place in the plan.
+        /// Index of the step in the plan.
         step: usize,
         /// How the capture ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        ended: Option<Ended>,
-        /// Commands that were run for it.
+        ended: Option<CaptureEnd>,
+        /// Commands that were run for the step.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ran: Vec<CommandRun>,
     },
-    /// A capture is where it is to stay.
+    /// A capture file is at its final place.
     Fetched {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
-        /// The capture's place in the plan.
+        /// Index of the capture in the plan.
         step: usize,
-        /// What was fetched.
-        fetched: Fetched,
+        /// The file.
+        fetched: FetchedFile,
     },
-    /// Undoing has come to its end, but not everything could be undone.
+    /// An attempt to undo the run ended, but not everything could be undone.
     Left {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
-        /// What is left, a sentence each.
+        /// Remaining work, one sentence for each item.
         what: Vec<String>,
     },
-    /// The last: nothing is left to do.
+    /// Last entry: no work is left.
     Closed {
-        /// When.
+        /// Time of the entry.
         at_ns: i64,
-        /// The manifest, where there is something to tell.
+        /// Path of the manifest, if one was written.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         manifest: Option<PathBuf>,
     },
 }
 
-/// How far a step is.
+/// Progress of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Progress {
+pub enum StepProgress {
     /// Nothing was done.
     #[default]
     Planned,
-    /// It was begun, and may be done in part or as a whole.
-    Begun,
-    /// It is done; a capture runs as this process.
-    Done(Option<Process>),
-    /// It was begun and is undone.
-    Undone(Option<Ended>),
+    /// The step was begun. All or part of it may be done.
+    Started,
+    /// The step is done. For a capture, with its process.
+    Done(Option<RemoteProcess>),
+    /// The step was begun and is undone.
+    Undone(Option<CaptureEnd>),
 }
 
-/// What a capture's node answered when it was asked for the time.
+/// Clock exchanges with the node of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Clock {
-    /// Before the capture.
-    pub before: Vec<Exchange>,
-    /// After it was started.
-    pub after: Vec<Exchange>,
+pub struct ClockExchanges {
+    /// Before the capture was started.
+    pub before: Vec<ClockExchange>,
+    /// After the capture was started.
+    pub after: Vec<ClockExchange>,
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Nothing has been done, or only part of it.
+pub enum RunPhase {
+    /// Not all steps have been done yet.
     Starting,
-    /// Everything is done.
+    /// All steps are done.
     Running,
-    /// It is being undone, or was and something is left.
+    /// The run is being undone, or the last attempt to undo it left work.
     Undoing,
-    /// Nothing is left to do.
+    /// No work is left.
     Closed,
 }
 
-/// What a journal says as a whole.
+/// State of a run, from all entries of its journal.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Record {
+pub struct RunRecord {
     /// The plan.
-    pub plan: Plan,
-    /// When the journal was opened, in nanoseconds since the epoch.
+    pub plan: CapturePlan,
+    /// Time at which the journal was opened, in nanoseconds since the epoch.
     pub opened_ns: i64,
-    /// When the last step was begun.
+    /// Time at which the last steps were begun.
     pub changed_ns: i64,
-    /// How far the run is.
-    pub phase: Phase,
-    /// All of its steps were done once.
+    /// Progress of the run.
+    pub phase: RunPhase,
+    /// True if there was a time at which all steps were done.
     pub has_started: bool,
-    /// How far each step of the plan is.
-    pub progress: Vec<Progress>,
-    /// Why steps could not be done, by their places.
+    /// Progress of each step of the plan.
+    pub progress: Vec<StepProgress>,
+    /// Reasons for failures, by step index.
     pub failed: BTreeMap<usize, String>,
-    /// Captures that are where they are to stay, by their places.
-    pub fetched: BTreeMap<usize, Fetched>,
-    /// Clocks of captures, by their places.
-    pub clocks: BTreeMap<usize, Clock>,
-    /// Commands that were run, in the order in which their steps were done.
+    /// Capture files that are at their final place, by step index.
+    pub fetched: BTreeMap<usize, FetchedFile>,
+    /// Clock exchanges of captures, by step index.
+    pub clocks: BTreeMap<usize, ClockExchanges>,
+    /// Commands that were run, in the order of the entries.
     pub commands: Vec<CommandRun>,
-    /// What was left by the last attempt to undo.
+    /// Work that the last attempt to undo the run left, one sentence for each item.
     pub left: Vec<String>,
-    /// The manifest.
+    /// Path of the manifest.
     pub manifest: Option<PathBuf>,
 }
 
-impl Record {
-    /// What the first entry says; none where it is another entry.
-    pub(super) fn opened(entry: Entry) -> Option<(Self, u32)> {
-        let Entry::Opened { version, at_ns, plan } = entry else { return None };
-        let progress = vec![Progress::Planned; plan.steps.len()];
+impl RunRecord {
+    /// The record after the first entry, with the format version; `None` if the entry is not the
+    /// first one.
+    pub(super) fn opened(entry: JournalEntry) -> Option<(Self, u32)> {
+        let JournalEntry::Opened { version, at_ns, plan } = entry else { return None };
+        let progress = vec![StepProgress::Planned; plan.steps.len()];
         let record = Self {
             plan: *plan,
             opened_ns: at_ns,
             changed_ns: at_ns,
-            phase: Phase::Starting,
+            phase: RunPhase::Starting,
             has_started: false,
             progress,
             failed: BTreeMap::new(),
@@ -237,70 +239,75 @@ impl Record {
         Some((record, version))
     }
 
-    /// Takes one more entry in; false where it does not fit to those before.
-    pub(super) fn apply(&mut self, entry: &Entry) -> bool {
+    /// Applies the next entry. False if the entry does not match the plan.
+    pub(super) fn apply(&mut self, entry: &JournalEntry) -> bool {
         match entry {
-            Entry::Opened { .. } => false,
-            Entry::Doing { at_ns, steps } => {
+            JournalEntry::Opened { .. } => false,
+            JournalEntry::Doing { at_ns, steps } => {
                 self.changed_ns = *at_ns;
-                steps.iter().all(|&step| self.set(step, Progress::Begun, &[]))
+                steps.iter().all(|&step| self.set_progress(step, StepProgress::Started, &[]))
             }
-            Entry::Done { step, process, ran, .. } => self.set(*step, Progress::Done(process.clone()), ran),
-            Entry::Undone { step, ended, ran, .. } => self.set(*step, Progress::Undone(ended.clone()), ran),
-            Entry::Failed { step, what, ran, .. } => {
+            JournalEntry::Done { step, process, ran, .. } => {
+                self.set_progress(*step, StepProgress::Done(process.clone()), ran)
+            }
+            JournalEntry::Undone { step, ended, ran, .. } => {
+                self.set_progress(*step, StepProgress::Undone(ended.clone()), ran)
+            }
+            JournalEntry::Failed { step, what, ran, .. } => {
                 self.failed.insert(*step, what.clone());
                 self.commands.extend_from_slice(ran);
                 *step < self.progress.len()
             }
-            Entry::Clock { step, exchanges, .. } => {
+            JournalEntry::Clock { step, exchanges, .. } => {
                 let Some(progress) = self.progress.get(*step) else { return false };
                 let clock = self.clocks.entry(*step).or_default();
-                if *progress == Progress::Planned { &mut clock.before } else { &mut clock.after }.clone_from(exchanges);
+                if *progress == StepProgress::Planned { &mut clock.before } else { &mut clock.after }
+                    .clone_from(exchanges);
                 true
             }
-            Entry::Fetched { step, fetched, .. } => {
+            JournalEntry::Fetched { step, fetched, .. } => {
                 self.fetched.insert(*step, fetched.clone());
                 *step < self.progress.len()
             }
-            Entry::Started { .. } => {
+            JournalEntry::Started { .. } => {
                 self.has_started = true;
-                self.reach(Phase::Running)
+                self.set_phase(RunPhase::Running)
             }
-            Entry::Undoing { .. } => self.reach(Phase::Undoing),
-            Entry::Left { what, .. } => {
+            JournalEntry::Undoing { .. } => self.set_phase(RunPhase::Undoing),
+            JournalEntry::Left { what, .. } => {
                 self.left.clone_from(what);
-                self.reach(Phase::Undoing)
+                self.set_phase(RunPhase::Undoing)
             }
-            Entry::Closed { manifest, .. } => {
+            JournalEntry::Closed { manifest, .. } => {
                 self.manifest.clone_from(manifest);
                 self.left.clear();
-                self.reach(Phase::Closed)
+                self.set_phase(RunPhase::Closed)
             }
         }
     }
 
-    fn set(&mut self, step: usize, progress: Progress, ran: &[CommandRun]) -> bool {
+    fn set_progress(&mut self, step: usize, progress: StepProgress, ran: &[CommandRun]) -> bool {
         self.commands.extend_from_slice(ran);
         self.progress.get_mut(step).map(|place| *place = progress).is_some()
     }
 
-    fn reach(&mut self, phase: Phase) -> bool {
+    fn set_phase(&mut self, phase: RunPhase) -> bool {
         self.phase = phase;
         true
     }
 
-    /// Steps whose sinks and switch resources are taken: those that are done, and those that will be.
-    pub fn taken(&self) -> impl Iterator<Item = &Step> {
-        let open = self.phase != Phase::Closed;
-        let given_up = self.phase == Phase::Undoing;
+    /// Steps that occupy sinks or switch resources: steps that are done, or may still be done.
+    pub fn occupying_steps(&self) -> impl Iterator<Item = &PlanStep> {
+        let open = self.phase != RunPhase::Closed;
+        let is_undoing = self.phase == RunPhase::Undoing;
         self.plan.steps.iter().zip(&self.progress).filter_map(move |(step, progress)| {
-            let free = matches!(progress, Progress::Undone(_)) || given_up && *progress == Progress::Planned;
+            let free = matches!(progress, StepProgress::Undone(_)) || is_undoing && *progress == StepProgress::Planned;
             (open && !free).then_some(step)
         })
     }
 }
 
-/// Now, in nanoseconds since the epoch.
+/// Current time, in nanoseconds since the epoch.
 pub(crate) fn now_ns() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)

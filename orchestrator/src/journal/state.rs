@@ -1,9 +1,9 @@
-//! The state folder: the journals of all runs and the locks that keep hooks out of each other's way.
+//! The state folder: the journals of all runs, and the locks between concurrent hooks.
 
-use super::{Journal, JournalError, Phase, Record, UNFINISHED, now_ns, read};
+use super::{Journal, JournalError, RunPhase, RunRecord, UNFINISHED, now_ns, read};
 use crate::folder::Folder;
-use crate::plan::Plan;
-use crate::step::Step;
+use crate::plan::CapturePlan;
+use crate::step::PlanStep;
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -12,17 +12,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Journals of closed runs that are kept, for people to look at.
-const MOST_CLOSED: usize = 200;
+/// Number of closed journals that are kept for inspection.
+const MAX_CLOSED_JOURNALS: usize = 200;
 
-/// A state folder, in which nobody but root and we can write: what a journal says is done as root.
+/// A state folder. Only root and the current user can write in it, because the commands of a
+/// journal are run as root.
 #[derive(Clone, Debug)]
 pub struct State {
     folder: Arc<Folder>,
     closed: Arc<Folder>,
 }
 
-/// A lock on a job: nobody else starts or undoes it. The system takes it back from who dies.
+/// A lock on a job: no other process starts or undoes its run. The operating system releases the
+/// lock of a process that dies.
 pub struct JobLock {
     folder: Arc<Folder>,
     name: String,
@@ -31,16 +33,18 @@ pub struct JobLock {
 
 impl Drop for JobLock {
     fn drop(&mut self) {
-        // While it is still locked, so that nobody else has it: who waits for it sees that the file is gone, and makes a new one.
+        // Remove the file while it is locked. A process that waits for the lock notices that the
+        // file is gone, and creates a new one.
         let _ = self.folder.remove(&self.name);
     }
 }
 
-/// A lock on planning: nobody else chooses sinks and analysers. With what is taken already.
+/// A lock on planning: no other process chooses sinks and analyzers. It also lists the resources
+/// that other runs occupy.
 pub struct PlanLock {
     /// Steps of other runs that are not undone.
-    pub others: Vec<Step>,
-    /// Journals that cannot be read: what they have taken is not known.
+    pub others: Vec<PlanStep>,
+    /// Journals that cannot be read; the resources of their runs are unknown.
     pub problems: Vec<String>,
     state: State,
     _file: File,
@@ -48,17 +52,17 @@ pub struct PlanLock {
 
 /// A journal in the folder.
 #[derive(Debug)]
-pub struct Kept {
-    /// The job, from the file's name.
+pub struct StoredJournal {
+    /// Job id, from the file name.
     pub job_id: u32,
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What it says.
-    pub record: Result<Record, JournalError>,
+    /// State of the run.
+    pub record: Result<RunRecord, JournalError>,
 }
 
 impl State {
-    /// The folder is made where it is not there.
+    /// Opens a state folder; creates it if it is missing.
     pub fn open(folder: &Path) -> Result<Self, JournalError> {
         let make = || {
             let state = Folder::make(folder, 0o700)?;
@@ -68,26 +72,26 @@ impl State {
         make().map_err(JournalError::file(folder, "the state folder cannot be used"))
     }
 
-    /// Waits until nobody else works on the job.
+    /// Waits until no other process works on the job.
     pub fn lock_job(&self, job_id: u32, deadline: Instant) -> Result<JobLock, JournalError> {
         let name = format!("job-{job_id}.lock");
         loop {
             let file = wait_for(&self.folder, &name, &format!("job {job_id}"), deadline)?;
             let there = self.folder.read(&name).and_then(|there| there.metadata());
-            // Whoever had it before has deleted it.
+            // The previous holder may have removed the file that was locked here.
             if there.is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino())) {
                 return Ok(JobLock { folder: self.folder.clone(), name, _file: file });
             }
         }
     }
 
-    /// Waits until nobody else plans.
+    /// Waits until no other process plans.
     pub fn lock_plan(&self, deadline: Instant) -> Result<PlanLock, JournalError> {
         let file = wait_for(&self.folder, "plan.lock", "the choice of sinks", deadline)?;
         let (mut others, mut problems) = (Vec::new(), Vec::new());
         for kept in self.journals()? {
             match kept.record {
-                Ok(record) => others.extend(record.taken().cloned()),
+                Ok(record) => others.extend(record.occupying_steps().cloned()),
                 Err(error) => problems.push(error.to_string()),
             }
         }
@@ -95,27 +99,28 @@ impl State {
     }
 
     /// Journals of runs that are not closed, the oldest first.
-    pub fn journals(&self) -> Result<Vec<Kept>, JournalError> {
+    pub fn journals(&self) -> Result<Vec<StoredJournal>, JournalError> {
         list(&self.folder)
     }
 
-    /// Journals of runs that are closed, the oldest first.
-    pub fn closed_journals(&self) -> Result<Vec<Kept>, JournalError> {
+    /// Journals of closed runs, the oldest first.
+    pub fn closed_journals(&self) -> Result<Vec<StoredJournal>, JournalError> {
         list(&self.closed)
     }
 
-    /// Goes on with a journal.
+    /// Opens a journal to continue it.
     pub(crate) fn reopen(&self, path: &Path, lock: JobLock) -> Result<Journal, JournalError> {
         Journal::reopen(&self.folder, path, lock)
     }
 
-    /// Puts a journal to the closed ones.
-    pub(crate) fn put_away(&self, path: &Path) -> Result<(), JournalError> {
-        let failed = || JournalError::file(path, "the journal cannot be put to the closed ones");
+    /// Moves a journal to the folder of closed journals, and removes the oldest closed journals
+    /// beyond the limit.
+    pub(crate) fn move_to_closed(&self, path: &Path) -> Result<(), JournalError> {
+        let failed = || JournalError::file(path, "the journal cannot be moved to the folder of closed journals");
         self.folder.rename_into(name_of(path), &self.closed).map_err(failed())?;
         let closed = self.closed_journals()?;
-        for kept in closed.iter().take(closed.len().saturating_sub(MOST_CLOSED)) {
-            // Somebody else may be doing the same.
+        for kept in closed.iter().take(closed.len().saturating_sub(MAX_CLOSED_JOURNALS)) {
+            // Another process may remove the same file.
             let _ = self.closed.remove(name_of(&kept.path));
         }
         Ok(())
@@ -123,13 +128,13 @@ impl State {
 }
 
 impl PlanLock {
-    /// Opens the journal of a run; others may plan from then on.
-    pub(crate) fn create(self, plan: Plan, lock: JobLock) -> Result<Journal, JournalError> {
+    /// Creates the journal of a run, and releases the lock.
+    pub(crate) fn create(self, plan: CapturePlan, lock: JobLock) -> Result<Journal, JournalError> {
         let folder = &self.state.folder;
         let names = folder.names().map_err(JournalError::file(folder.path(), "the state folder cannot be read"))?;
         for name in names.iter().filter(|name| name.to_string_lossy().ends_with(UNFINISHED)) {
             // Journals are created under this lock, so the process that created this one was killed
-            // before it renamed it. The file only takes room.
+            // before it renamed it. The file only takes up space.
             let _ = folder.remove(name);
         }
         let opened_ns = now_ns();
@@ -149,7 +154,9 @@ fn wait_for(folder: &Folder, name: &str, what: &str, deadline: Instant) -> Resul
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::Error(source)) => return Err(JournalError::file(path, "the lock does not work")(source)),
+            Err(TryLockError::Error(source)) => {
+                return Err(JournalError::file(path, "the file cannot be locked")(source));
+            }
             Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
                 let seconds = began.elapsed().as_secs_f64();
                 return Err(JournalError::Locked { path: path.to_owned(), what: what.to_owned(), seconds });
@@ -159,35 +166,37 @@ fn wait_for(folder: &Folder, name: &str, what: &str, deadline: Instant) -> Resul
     }
 }
 
-fn list(folder: &Folder) -> Result<Vec<Kept>, JournalError> {
+fn list(folder: &Folder) -> Result<Vec<StoredJournal>, JournalError> {
     let failed = || JournalError::file(folder.path(), "the state folder cannot be read");
     let mut names: Vec<(i64, u32, PathBuf)> = Vec::new();
     for name in folder.names().map_err(failed())? {
-        if let Some((job_id, opened_ns)) = name.to_str().and_then(named) {
+        if let Some((job_id, opened_ns)) = name.to_str().and_then(parse_name) {
             names.push((opened_ns, job_id, folder.path().join(name)));
         }
     }
     names.sort();
     let kept = names.into_iter().filter_map(|(_, job_id, path)| match folder.bytes(name_of(&path)) {
-        Ok(text) => Some(Kept { job_id, record: read(&path, &text).map(|(record, ..)| record), path }),
-        // It was put away or deleted in the meantime.
+        Ok(text) => Some(StoredJournal { job_id, record: read(&path, &text).map(|(record, ..)| record), path }),
+        // The file was moved or removed in the meantime.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(source) => {
-            Some(Kept { job_id, record: Err(JournalError::file(&path, "the journal cannot be read")(source)), path })
-        }
+        Err(source) => Some(StoredJournal {
+            job_id,
+            record: Err(JournalError::file(&path, "the journal cannot be read")(source)),
+            path,
+        }),
     });
     Ok(kept.collect())
 }
 
-/// Job and time of a journal's name.
-fn named(name: &str) -> Option<(u32, i64)> {
+/// Job id and time from the name of a journal.
+fn parse_name(name: &str) -> Option<(u32, i64)> {
     let (job_id, opened_ns) = name.strip_prefix("job-")?.strip_suffix(".journal")?.split_once('-')?;
     Some((job_id.parse().ok()?, opened_ns.parse().ok()?))
 }
 
-impl Kept {
-    /// How far the run is; none where the journal cannot be read.
-    pub fn phase(&self) -> Option<Phase> {
+impl StoredJournal {
+    /// Progress of the run; `None` if the journal cannot be read.
+    pub fn phase(&self) -> Option<RunPhase> {
         match &self.record {
             Ok(record) => Some(record.phase),
             Err(_) => None,

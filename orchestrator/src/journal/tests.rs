@@ -1,14 +1,14 @@
 use super::*;
-use crate::step::{HostfileStep, Step};
+use crate::step::{HostfileStep, PlanStep};
 use proptest::prelude::*;
 use std::fs;
 use std::time::{Duration, Instant};
 
-fn plan() -> Plan {
+fn plan() -> CapturePlan {
     let hostfile =
-        |name: &str| Step::Hostfile(HostfileStep { path: PathBuf::from(name), lines: vec!["n1".to_owned()] });
-    Plan {
-        job: crate::job::Job { id: 7, ..Default::default() },
+        |name: &str| PlanStep::Hostfile(HostfileStep { path: PathBuf::from(name), lines: vec!["n1".to_owned()] });
+    CapturePlan {
+        job: crate::job::SlurmJob { id: 7, ..Default::default() },
         started_s: 1,
         compute: Vec::new(),
         sinks: Vec::new(),
@@ -22,54 +22,54 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// A journal of some entries in a folder of its own, and its bytes.
-fn written() -> (tempfile::TempDir, Vec<u8>) {
+/// A folder with a journal of some entries, and the journal's bytes.
+fn sample_journal() -> (tempfile::TempDir, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let state = State::open(folder.path()).unwrap();
     let lock = state.lock_job(7, soon()).unwrap();
     let journal = state.lock_plan(soon()).unwrap().create(plan(), lock).unwrap();
-    journal.write(&Entry::Doing { at_ns: 2, steps: vec![0, 1] }).unwrap();
-    journal.write(&Entry::Done { at_ns: 3, step: 0, process: None, ran: Vec::new() }).unwrap();
-    journal.write(&Entry::Undone { at_ns: 4, step: 1, ended: None, ran: Vec::new() }).unwrap();
+    journal.write(&JournalEntry::Doing { at_ns: 2, steps: vec![0, 1] }).unwrap();
+    journal.write(&JournalEntry::Done { at_ns: 3, step: 0, process: None, ran: Vec::new() }).unwrap();
+    journal.write(&JournalEntry::Undone { at_ns: 4, step: 1, ended: None, ran: Vec::new() }).unwrap();
     let text = fs::read(journal.path()).unwrap();
     (folder, text)
 }
 
 #[test]
-fn what_was_written_is_read() {
-    let (folder, text) = written();
+fn a_written_journal_reads_back() {
+    let (folder, text) = sample_journal();
     let (record, used, _) = read(Path::new("x"), &text).unwrap();
-    assert_eq!((used, record.phase, record.has_started), (text.len(), Phase::Starting, false));
-    assert_eq!(record.progress, [Progress::Done(None), Progress::Undone(None)]);
-    // What is undone is free for others.
-    assert_eq!(record.taken().collect::<Vec<_>>(), [&plan().steps[0]]);
-    // The lock's file goes with the lock; the journal stays.
+    assert_eq!((used, record.phase, record.has_started), (text.len(), RunPhase::Starting, false));
+    assert_eq!(record.progress, [StepProgress::Done(None), StepProgress::Undone(None)]);
+    // An undone step occupies nothing.
+    assert_eq!(record.occupying_steps().collect::<Vec<_>>(), [&plan().steps[0]]);
+    // The lock file is removed with the lock; the journal stays.
     let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|item| item.unwrap().file_name()).collect();
     assert!(!names.iter().any(|name| name == "job-7.lock"), "{names:?}");
 }
 
-/// What is written after a line that was cut off does not stand behind its rest.
+/// A new line replaces an incomplete last line instead of following it.
 #[test]
-fn a_line_that_was_cut_off_is_dropped() {
-    let (folder, text) = written();
+fn an_incomplete_last_line_is_dropped() {
+    let (folder, text) = sample_journal();
     let state = State::open(folder.path()).unwrap();
     let path = state.journals().unwrap().remove(0).path;
     fs::write(&path, &text[..text.len() - 3]).unwrap();
     let journal = state.reopen(&path, state.lock_job(7, soon()).unwrap()).unwrap();
-    journal.write(&Entry::Undoing { at_ns: 5 }).unwrap();
+    journal.write(&JournalEntry::Undoing { at_ns: 5 }).unwrap();
     let record = state.journals().unwrap().remove(0).record.unwrap();
-    assert_eq!((record.phase, &record.progress[1]), (Phase::Undoing, &Progress::Begun));
+    assert_eq!((record.phase, &record.progress[1]), (RunPhase::Undoing, &StepProgress::Started));
 }
 
 #[test]
-fn of_closed_journals_the_last_ones_are_kept() {
-    let (folder, text) = written();
+fn only_the_newest_closed_journals_are_kept() {
+    let (folder, text) = sample_journal();
     let state = State::open(folder.path()).unwrap();
     for opened_ns in 1..=250 {
         fs::write(folder.path().join(format!("closed/job-1-{opened_ns}.journal")), &text).unwrap();
     }
     let path = state.journals().unwrap().remove(0).path;
-    state.put_away(&path).unwrap();
+    state.move_to_closed(&path).unwrap();
     let closed = state.closed_journals().unwrap();
     assert_eq!(closed.len(), 200);
     assert_eq!((closed[199].job_id, closed[0].job_id), (7, 1));
@@ -77,11 +77,11 @@ fn of_closed_journals_the_last_ones_are_kept() {
     assert!(state.journals().unwrap().is_empty());
 }
 
-/// A journal with any one bit changed is refused. Where the last line has lost its end, that line
-/// counts as not written.
+/// A journal with any one bit changed is refused. If the change removes the end of the last line,
+/// that line counts as not written.
 #[test]
 fn a_journal_with_a_changed_bit_is_refused() {
-    let (_folder, text) = written();
+    let (_folder, text) = sample_journal();
     let all = |text: &[u8]| read(Path::new("x"), text).map(|(record, used, _)| (record, used));
     let last = text.len() - text.split(|byte| *byte == b'\n').rev().nth(1).unwrap().len() - 1;
     for (place, bit) in (0..text.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
@@ -97,10 +97,10 @@ fn a_journal_with_a_changed_bit_is_refused() {
     }
 }
 
-/// Missing, repeated and reordered lines, and zeros in place of the end.
+/// Missing, duplicate and reordered lines, and zeros in place of the end.
 #[test]
 fn a_journal_without_some_of_its_lines_is_refused() {
-    let (_folder, text) = written();
+    let (_folder, text) = sample_journal();
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let zeros = [&text[..text.len() - 40], &[0; 40]].concat();
     for damaged in [
@@ -116,27 +116,31 @@ fn a_journal_without_some_of_its_lines_is_refused() {
     }
 }
 
-/// A run that an earlier version began, without sums, is undone by this version.
+/// A run that an earlier version began, without checksums, is undone by this version.
 #[test]
-fn a_journal_without_sums_goes_on_without() {
-    let (folder, text) = written();
+fn a_journal_without_checksums_is_continued_without() {
+    let (folder, text) = sample_journal();
     let state = State::open(folder.path()).unwrap();
     let path = state.journals().unwrap().remove(0).path;
     let text = String::from_utf8(text).unwrap();
     let without: String = text.lines().flat_map(|line| [line.split('\t').next().unwrap(), "\n"]).collect();
     fs::write(&path, without).unwrap();
     let journal = state.reopen(&path, state.lock_job(7, soon()).unwrap()).unwrap();
-    journal.write(&Entry::Undoing { at_ns: 5 }).unwrap();
+    journal.write(&JournalEntry::Undoing { at_ns: 5 }).unwrap();
     let record = state.journals().unwrap().remove(0).record.unwrap();
-    assert_eq!((record.phase, record.progress), (Phase::Undoing, vec![Progress::Done(None), Progress::Undone(None)]));
+    assert_eq!(
+        (record.phase, record.progress),
+        (RunPhase::Undoing, vec![StepProgress::Done(None), StepProgress::Undone(None)])
+    );
     assert!(!fs::read_to_string(&path).unwrap().contains('\t'));
 }
 
 proptest! {
-    /// Whatever stands in a journal, it is read or refused, and what counts of it reads the same alone.
+    /// Any bytes are read or refused. The part that was read yields the same record without the
+    /// rest.
     #[test]
     fn any_bytes_are_read_or_refused(place in 0..10_000_usize, bytes in prop::collection::vec(any::<u8>(), 0..40), keep in any::<bool>()) {
-        thread_local!(static TEXT: Vec<u8> = written().1);
+        thread_local!(static TEXT: Vec<u8> = sample_journal().1);
         let mut text = TEXT.with(Clone::clone);
         let place = place % (text.len() + 1);
         let end = if keep { place } else { (place + bytes.len()).min(text.len()) };

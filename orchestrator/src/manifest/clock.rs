@@ -1,40 +1,41 @@
-//! How the clock of a node runs against the orchestrator's: from its answers to the question what time it is.
+//! The offset and drift of a node's clock against the orchestrator's clock, from requests for the
+//! node's time.
 
 use serde::{Deserialize, Serialize};
 
-/// A drift beyond this is none, but two answers too close to each other.
-const MOST_PPM: f64 = 500.0;
+/// A larger drift is not real: the two exchanges are too close to each other.
+const MAX_DRIFT_PPM: f64 = 500.0;
 
-/// How the clock that stamped a capture runs against the run's reference clock.
+/// Offset and drift of the clock of a capture's timestamps against the run's reference clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureClock {
-    /// A time on the capture's clock, nanoseconds since the epoch: where `offset_ns` holds.
+    /// Time on the capture's clock at which `offset_ns` applies, in nanoseconds since the epoch.
     pub at_ns: i64,
-    /// By how much it was ahead of the reference then, in nanoseconds.
+    /// Nanoseconds by which the capture's clock was ahead of the reference clock at `at_ns`.
     pub offset_ns: i64,
-    /// How much faster it runs, in parts per million.
+    /// Drift: how much faster the capture's clock runs, in parts per million.
     #[serde(default)]
     pub drift_ppm: f64,
-    /// The truth is not farther from this than so much.
+    /// Largest error of the offset, in nanoseconds.
     #[serde(default)]
     pub uncertainty_ns: u64,
 }
 
-/// A node was asked for the time. All in nanoseconds since the epoch.
+/// A request for a node's time. All times are in nanoseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exchange {
-    /// When it was asked, by the reference clock.
+pub struct ClockExchange {
+    /// Time of the request, by the reference clock.
     pub asked_ns: i64,
-    /// What it said.
+    /// Time that the node answered.
     pub said_ns: i64,
-    /// When the answer was there, by the reference clock.
+    /// Time at which the answer arrived, by the reference clock.
     pub answered_ns: i64,
 }
 
-impl Exchange {
-    /// By how much the node's clock is ahead, and how far from this the truth may be: the node looked at its clock at some time between
-    /// question and answer.
+impl ClockExchange {
+    /// Offset of the node's clock, and the largest error of the offset. The node read its clock at
+    /// an unknown time between request and answer.
     fn offset_ns(self) -> (i64, u64) {
         let took = self.answered_ns.saturating_sub(self.asked_ns).max(0);
         let half = took / 2;
@@ -44,10 +45,10 @@ impl Exchange {
 }
 
 impl CaptureClock {
-    /// The clock as answers show it, from before the capture and from after it. Of each the quickest one counts; times between are on the line
-    /// through the two.
-    pub fn measured(before: &[Exchange], after: &[Exchange]) -> Option<Self> {
-        let quickest = |answers: &[Exchange]| answers.iter().copied().min_by_key(|answer| answer.offset_ns().1);
+    /// The clock from exchanges before and after the capture; `None` without any exchange. The
+    /// quickest exchange of each side counts, and times in between are interpolated.
+    pub fn from_exchanges(before: &[ClockExchange], after: &[ClockExchange]) -> Option<Self> {
+        let quickest = |answers: &[ClockExchange]| answers.iter().copied().min_by_key(|answer| answer.offset_ns().1);
         let ends = [quickest(before), quickest(after)];
         let [first, last] = match ends {
             [Some(first), Some(last)] => [first, last],
@@ -59,8 +60,8 @@ impl CaptureClock {
         let change = late.saturating_sub(early);
         let drift_ppm = if span > 0 { change as f64 / span as f64 * 1e6 } else { 0.0 };
         let room = early_room.max(late_room);
-        if drift_ppm.abs() > MOST_PPM || span <= 0 {
-            // Half way between the two, with room for both.
+        if drift_ppm.abs() > MAX_DRIFT_PPM || span <= 0 {
+            // The middle between the two offsets, with an uncertainty that covers both.
             let offset_ns = early.saturating_add(change / 2);
             let uncertainty_ns = room.saturating_add(change.unsigned_abs().div_ceil(2));
             return Some(Self { at_ns: first.said_ns, offset_ns, drift_ppm: 0.0, uncertainty_ns });
@@ -73,34 +74,37 @@ impl CaptureClock {
 mod tests {
     use super::*;
 
-    /// A clock that is 5 ms ahead and gains 20 us per second is asked twice, 100 s apart; the ways of questions and answers are not equal.
+    /// A clock that is 5 ms ahead and gains 20 us per second is read twice, 100 s apart. The delays
+    /// of requests and answers differ.
     #[test]
     fn the_truth_is_within_the_uncertainty() {
         let theirs = |reference: i64| reference + 5_000_000 + (reference - 1_000_000_000) / 50_000;
-        let ask = |at: i64, there: i64, back: i64| Exchange {
+        let ask = |at: i64, there: i64, back: i64| ClockExchange {
             asked_ns: at,
             said_ns: theirs(at + there),
             answered_ns: at + there + back,
         };
         let before = [ask(1_000_000_000, 9_000_000, 1_000_000), ask(1_100_000_000, 300_000, 100_000)];
         let after = [ask(101_000_000_000, 50_000, 450_000)];
-        let clock = CaptureClock::measured(&before, &after).unwrap();
-        assert_eq!(clock.uncertainty_ns, 250_000, "half of what the slower of the two quickest took");
+        let clock = CaptureClock::from_exchanges(&before, &after).unwrap();
+        assert_eq!(clock.uncertainty_ns, 250_000, "half the duration of the slower one of the two quickest exchanges");
         for reference in (1_100_000_000..101_000_000_000).step_by(1_000_000_007) {
             let own = theirs(reference);
             let found = own - (clock.offset_ns as f64 + (own - clock.at_ns) as f64 * clock.drift_ppm * 1e-6) as i64;
-            // The drift is per second of their clock, not of the reference: 20 ppm of 20 ppm of 100 s.
+            // The drift is per second of the node's clock, not of the reference clock: 20 ppm of 20
+            // ppm of 100 s.
             assert!((found - reference).unsigned_abs() <= clock.uncertainty_ns + 1, "{found} {reference}");
         }
     }
 
     #[test]
-    fn answers_too_close_give_no_drift() {
-        let answer = |asked_ns, said_ns, answered_ns| Exchange { asked_ns, said_ns, answered_ns };
-        let clock = CaptureClock::measured(&[answer(0, 1_000, 2_000)], &[answer(10_000, 13_000, 12_000)]).unwrap();
+    fn exchanges_too_close_to_each_other_give_no_drift() {
+        let answer = |asked_ns, said_ns, answered_ns| ClockExchange { asked_ns, said_ns, answered_ns };
+        let clock =
+            CaptureClock::from_exchanges(&[answer(0, 1_000, 2_000)], &[answer(10_000, 13_000, 12_000)]).unwrap();
         assert_eq!(clock, CaptureClock { at_ns: 1_000, offset_ns: 1_000, drift_ppm: 0.0, uncertainty_ns: 2_000 });
-        let one = CaptureClock::measured(&[], &[answer(0, 1_500, 2_000)]).unwrap();
+        let one = CaptureClock::from_exchanges(&[], &[answer(0, 1_500, 2_000)]).unwrap();
         assert_eq!(one, CaptureClock { at_ns: 1_500, offset_ns: 500, drift_ppm: 0.0, uncertainty_ns: 1_000 });
-        assert_eq!(CaptureClock::measured(&[], &[]), None);
+        assert_eq!(CaptureClock::from_exchanges(&[], &[]), None);
     }
 }

@@ -1,9 +1,9 @@
-//! A plan becomes a manifest, and a manifest a file.
+//! Creates a manifest from a plan, and writes it to a file.
 
-use super::{Capture, Manifest, ManifestError, Mirror, Port, VERSION};
-use crate::folder::{Folder, Ids};
-use crate::plan::{Plan, Sink};
-use crate::step::{MirrorStep, Step};
+use super::{Manifest, ManifestCapture, ManifestError, ManifestMirror, ManifestPort, VERSION};
+use crate::folder::{Folder, OwnerIds};
+use crate::plan::{CapturePlan, Sink};
+use crate::step::{MirrorStep, PlanStep};
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
@@ -12,14 +12,15 @@ use std::path::PathBuf;
 pub const FILE_NAME: &str = "manifest.json";
 
 impl Manifest {
-    /// What a plan says of the run already: all but what came of it. Captures stand in the order of the plan's sinks, and are on the sinks.
-    pub fn planned(plan: &Plan) -> Self {
-        let mirror = |step: &Step| {
-            let Step::Mirror(MirrorStep { leaf_guid, leaf_lid, ports, sink, sink_port, .. }) = step else {
+    /// The manifest of a plan, without the results of the run. Captures are in the order of the
+    /// plan's sinks, with their paths on the sinks.
+    pub fn from_plan(plan: &CapturePlan) -> Self {
+        let mirror = |step: &PlanStep| {
+            let PlanStep::Mirror(MirrorStep { leaf_guid, leaf_lid, ports, sink, sink_port, .. }) = step else {
                 return None;
             };
             let (ports, sink) = (ports.clone(), sink.clone());
-            Some(Mirror {
+            Some(ManifestMirror {
                 leaf_guid: *leaf_guid,
                 leaf_lid: *leaf_lid,
                 ports,
@@ -29,7 +30,7 @@ impl Manifest {
             })
         };
         let resolution_ns = plan.steps.iter().find_map(|step| match step {
-            Step::Capture(step) => Some(step.backend.resolution_ns()),
+            PlanStep::Capture(step) => Some(step.backend.resolution_ns()),
             _ => None,
         });
         let capture = |sink: &Sink| {
@@ -37,7 +38,7 @@ impl Manifest {
                 .compute
                 .iter()
                 .filter(|port| port.leaf_guid == sink.leaf_guid && sink.sources.contains(&port.leaf_port));
-            Capture {
+            ManifestCapture {
                 sink: sink.node.clone(),
                 file: sink.file.clone(),
                 on_sink: true,
@@ -58,8 +59,8 @@ impl Manifest {
             compute_nodes: plan.hostfile.clone(),
             started_ns: i64::try_from(plan.started_s).unwrap_or(0).saturating_mul(1_000_000_000),
             ended_ns: None,
-            ports: plan.compute.iter().map(Port::from).collect(),
-            sinks: plan.sinks.iter().map(|sink| Port::from(&sink.port)).collect(),
+            ports: plan.compute.iter().map(ManifestPort::from).collect(),
+            sinks: plan.sinks.iter().map(|sink| ManifestPort::from(&sink.port)).collect(),
             mirrors: plan.steps.iter().filter_map(mirror).collect(),
             captures: plan.sinks.iter().map(capture).collect(),
             commands: Vec::new(),
@@ -67,16 +68,17 @@ impl Manifest {
         }
     }
 
-    /// Writes the manifest into the folder, in one step and readable for its owner alone, and says where.
-    pub fn write(&self, folder: &Folder, owner: Option<Ids>) -> Result<PathBuf, ManifestError> {
+    /// Writes the manifest into the folder atomically, readable by its owner only. Returns the
+    /// path.
+    pub fn write(&self, folder: &Folder, owner: Option<OwnerIds>) -> Result<PathBuf, ManifestError> {
         let path = folder.path().join(FILE_NAME);
         self.put(folder, owner).map_err(|source| ManifestError::Write { path: path.clone(), source })?;
         Ok(path)
     }
 
-    fn put(&self, folder: &Folder, owner: Option<Ids>) -> io::Result<()> {
+    fn put(&self, folder: &Folder, owner: Option<OwnerIds>) -> io::Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        folder.put(OsStr::new(FILE_NAME), &text, 0o600, owner)
+        folder.replace(OsStr::new(FILE_NAME), &text, 0o600, owner)
     }
 }

@@ -1,12 +1,13 @@
-//! The manifest of a run: which nodes and ports were captured where, and by which clock. A JSON file beside the captures.
+//! The manifest of a run: which ports of which nodes were captured in which file, and by which
+//! clock. A JSON file in the folder of the captures.
 
 mod clock;
 mod make;
 
-pub use clock::{CaptureClock, Exchange};
+pub use clock::{CaptureClock, ClockExchange};
 pub use make::FILE_NAME;
 
-use crate::capture::Counted;
+use crate::capture::PacketCounts;
 use crate::fabric::NodePort;
 use crate::guid;
 use crate::name::{self, NameError};
@@ -14,68 +15,68 @@ use crate::text_file;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The highest LID of a port; those above are of multicast groups.
+/// Highest unicast LID; higher ones are multicast LIDs.
 const HIGHEST_LID: u16 = 0xbfff;
 
-/// The highest LMC.
+/// Highest LMC.
 const HIGHEST_LMC: u8 = 7;
 
-/// Version of the format that this program reads.
+/// Version of the format that this program reads and writes.
 pub const VERSION: u32 = 1;
 
-/// A manifest that cannot be used.
+/// Reason why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// The file could not be read.
-    #[error("{}: the manifest cannot be read: {source}; check the path and who may read it", path.display())]
+    /// The file cannot be read.
+    #[error("{}: the manifest cannot be read: {source}; check the path and its permissions", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// It is no manifest.
-    #[error("{}: not a manifest: {source}; give the manifest.json that the orchestrator left beside the captures", path.display())]
+    /// The file is not a manifest.
+    #[error("{}: not a manifest: {source}; give the manifest.json that ibscope wrote into the folder of the captures", path.display())]
     Format {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong, with line and column.
+        /// Parse error, with line and column.
         source: serde_json::Error,
     },
-    /// A port in it cannot be.
+    /// A port has a LID or LMC that is not valid.
     #[error("{}: {node} has LID {lid} with LMC {lmc}; expected a LID below 49152 and an LMC up to 7", path.display())]
     Port {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Its LID.
+        /// LID of the port.
         lid: u16,
-        /// Its LMC.
+        /// LMC of the port.
         lmc: u8,
     },
-    /// A name in it that none can have.
+    /// A node or device name is not valid.
     #[error("{}: {source}", path.display())]
     Name {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the fault.
         source: NameError,
     },
-    /// The file could not be written.
-    #[error("{}: the manifest cannot be written: {source}; check the folder, its owner and the space that is left", path.display())]
+    /// The file cannot be written.
+    #[error("{}: the manifest cannot be written: {source}; check the folder, its owner and the free space", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// It is of another version.
+    /// The manifest has another version.
     #[error("{}: a manifest of version {found}; this program reads version {VERSION}", path.display())]
     Version {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the file.
         found: u32,
     },
 }
@@ -83,13 +84,13 @@ pub enum ManifestError {
 /// A port of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Port {
+pub struct ManifestPort {
     /// Host name of the node.
     pub node: String,
-    /// Its adapter, such as `mlx5_0`; empty where it is not known.
+    /// Name of the adapter, such as `mlx5_0`; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ca: String,
-    /// Number of the adapter's port; 0 where it is not known.
+    /// Number of the adapter's port; 0 if unknown.
     #[serde(default)]
     pub port: u8,
     /// GUID of the port.
@@ -97,7 +98,7 @@ pub struct Port {
     pub port_guid: u64,
     /// Base LID of the port.
     pub lid: u16,
-    /// LID mask control: the port answers to `2^lmc` LIDs from the base LID on.
+    /// LID mask control: the port has `2^lmc` LIDs, from the base LID on.
     pub lmc: u8,
     /// GUID of the leaf switch.
     #[serde(with = "guid")]
@@ -106,7 +107,7 @@ pub struct Port {
     pub leaf_port: u8,
 }
 
-impl From<&NodePort> for Port {
+impl From<&NodePort> for ManifestPort {
     fn from(port: &NodePort) -> Self {
         let NodePort { node, ca, port, port_guid, lid, lmc, leaf_guid, leaf_port, .. } = port.clone();
         Self { node, ca, port, port_guid, lid, lmc, leaf_guid, leaf_port }
@@ -116,45 +117,46 @@ impl From<&NodePort> for Port {
 /// How a capture ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ended {
-    /// The signal that it ended after, such as `INT`; none where it had ended by itself. After `KILL` the end of the file is missing.
+pub struct ManifestCaptureEnd {
+    /// Last signal that was sent, such as `INT`; `None` if the program ended by itself. After
+    /// `KILL` the end of the file is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// Its exit status, where it is known.
+    /// Exit status of the program, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
-    /// What the program said about its count.
+    /// Packet counts that the program printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub counted: Option<Counted>,
+    pub counted: Option<PacketCounts>,
 }
 
-/// One capture that was made.
+/// A capture of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Capture {
+pub struct ManifestCapture {
     /// Host name of the node that captured.
     pub sink: String,
-    /// The file; relative to the folder of the manifest unless it is absolute.
+    /// Path of the file; relative to the folder of the manifest unless it is absolute.
     pub file: PathBuf,
-    /// Whether that is a path on the sink, because the file was left there.
+    /// True if the path is one on the sink, because the file stayed there.
     #[serde(default)]
     pub on_sink: bool,
     /// Ports that were mirrored to the sink, by GUID.
     #[serde(with = "guid::list")]
     pub port_guids: Vec<u64>,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
     /// SHA-256 of the file, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// How it ended.
+    /// How the capture ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<Ended>,
-    /// Its clock, where it is known.
+    pub ended: Option<ManifestCaptureEnd>,
+    /// Clock of the capture's timestamps, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock: Option<CaptureClock>,
-    /// What its times are rounded to, in nanoseconds.
+    /// Resolution of the timestamps, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolution_ns: Option<u64>,
 }
@@ -162,19 +164,19 @@ pub struct Capture {
 /// Ports that were mirrored to a sink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Mirror {
+pub struct ManifestMirror {
     /// GUID of the leaf switch.
     #[serde(with = "guid")]
     pub leaf_guid: u64,
     /// LID of the leaf switch.
     pub leaf_lid: u16,
-    /// Its ports that were copied.
+    /// Ports of the leaf that were mirrored.
     pub ports: Vec<u8>,
-    /// The node that the copies went to.
+    /// Node that received the mirrored packets.
     pub sink: String,
-    /// Port of the leaf that they left by.
+    /// Port of the leaf that leads to the sink.
     pub sink_port: u8,
-    /// Copies that the switch dropped, where it counts them. Switches for InfiniBand do not.
+    /// Mirrored packets that the switch dropped, if it counts them. InfiniBand switches do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
 }
@@ -183,20 +185,20 @@ pub struct Mirror {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandRun {
-    /// Where it ran; nothing where the orchestrator did.
+    /// Node where the command ran; `None` for the machine of the orchestrator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// The program and its arguments.
+    /// Program and arguments.
     pub argv: Vec<String>,
-    /// When it was started, in nanoseconds since the epoch.
+    /// Start time, in nanoseconds since the epoch.
     pub at_ns: i64,
-    /// How long it took.
+    /// Duration in nanoseconds.
     #[serde(default)]
     pub took_ns: u64,
-    /// Its exit status; nothing where it could not be run, or was cut off.
+    /// Exit status; `None` if the command could not be run or did not end in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<i32>,
-    /// What it had to say where it failed.
+    /// Reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -205,50 +207,51 @@ pub struct CommandRun {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// [`VERSION`].
+    /// Format version, [`VERSION`].
     pub version: u32,
     /// Slurm job id.
     pub job_id: u32,
-    /// Name of the run, as its files have it.
+    /// Name of the run, as in the names of its files.
     #[serde(default)]
     pub run: String,
-    /// The job's user.
+    /// User of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The job's nodes, in its order.
+    /// Nodes of the job, in Slurm's order.
     #[serde(default)]
     pub nodes: Vec<String>,
-    /// Those of them that MPI was to run on.
+    /// Nodes that remained for MPI.
     #[serde(default)]
     pub compute_nodes: Vec<String>,
     /// Start of the run, in nanoseconds since the epoch.
     #[serde(default)]
     pub started_ns: i64,
-    /// When it was undone.
+    /// Time at which the run was undone, in nanoseconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ns: Option<i64>,
     /// Ports of the nodes that compute.
     #[serde(default)]
-    pub ports: Vec<Port>,
-    /// Ports that captured their traffic.
+    pub ports: Vec<ManifestPort>,
+    /// Ports of the sinks.
     #[serde(default)]
-    pub sinks: Vec<Port>,
-    /// What was mirrored.
+    pub sinks: Vec<ManifestPort>,
+    /// Mirrored ports.
     #[serde(default)]
-    pub mirrors: Vec<Mirror>,
-    /// The captures.
+    pub mirrors: Vec<ManifestMirror>,
+    /// Captures.
     #[serde(default)]
-    pub captures: Vec<Capture>,
+    pub captures: Vec<ManifestCapture>,
     /// Commands that were run, in order.
     #[serde(default)]
     pub commands: Vec<CommandRun>,
-    /// What a reader should know: what was planned with doubts, and what went wrong.
+    /// Warnings of the plan, and faults during the run.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
 impl Manifest {
-    /// Reads a manifest; the paths of its captures become those as seen from here.
+    /// Reads a manifest. Paths of captures become relative to the current folder instead of the
+    /// manifest's.
     pub fn read(path: &Path) -> Result<Self, ManifestError> {
         let text = text_file::read(path).map_err(|source| ManifestError::Read { path: path.to_owned(), source })?;
         let mut manifest: Self =
@@ -264,12 +267,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Names and numbers go to terminals and tables.
+    /// Checks names and LIDs, because they appear in terminals and tables.
     fn check(&self, path: &Path) -> Result<(), ManifestError> {
         let named = |result: Result<(), NameError>| {
             result.map_err(|source| ManifestError::Name { path: path.to_owned(), source })
         };
-        for Port { node, ca, lid, lmc, .. } in self.ports.iter().chain(&self.sinks) {
+        for ManifestPort { node, ca, lid, lmc, .. } in self.ports.iter().chain(&self.sinks) {
             named(name::node(node))?;
             named(if ca.is_empty() { Ok(()) } else { name::device(ca) })?;
             if *lid > HIGHEST_LID || *lmc > HIGHEST_LMC {
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_relative_to_the_manifest() {
+    fn paths_of_captures_are_relative_to_the_manifest() {
         let text = r#"{"version": 1, "job_id": 7, "captures": [
             {"sink": "sink1", "file": "sink1.pcap", "port_guids": [1], "clock": {"at_ns": 10, "offset_ns": -5}},
             {"sink": "sink2", "file": "/scratch/sink2.pcap", "port_guids": []}]}"#;

@@ -1,32 +1,37 @@
-//! A command of the site's, run once per port: ibmirror, a script that asks UFM, whatever there is.
+//! The mirror backend `command`: a command of the site that runs once per port, for example
+//! ibmirror or a script that calls UFM.
 
-use super::{Asked, empty, run};
-use crate::config::{Config, Template, TemplateError, Values};
+use super::{MirrorRequest, command_on_node, step_without_commands};
+use crate::config::{CommandTemplate, Config, TemplateError, TemplateValues};
 use crate::fabric::NodePort;
-use crate::step::{Check, Command, Expect, MirrorStep};
+use crate::step::{CommandCheck, Expectation, MirrorStep, StepCommand};
 
-pub(super) fn step(config: &Config, asked: &Asked) -> Result<MirrorStep, TemplateError> {
-    let mut step = empty(asked);
+pub(super) fn step(config: &Config, asked: &MirrorRequest) -> Result<MirrorStep, TemplateError> {
+    let mut step = step_without_commands(asked);
     let Some(templates) = &config.mirror.command else { return Ok(step) };
     for source in asked.sources {
         let values = values(asked, source);
-        let filled =
-            |template: &Template| -> Result<Command, TemplateError> { Ok(run(config, asked, template.fill(&values)?)) };
+        let filled = |template: &CommandTemplate| -> Result<StepCommand, TemplateError> {
+            Ok(command_on_node(config, asked, template.fill(&values)?))
+        };
         step.on.push(filled(&templates.on)?);
         step.off.push(filled(&templates.off)?);
         let Some(check) = &templates.check else { continue };
         for (expected, checks) in [(&templates.check_on, &mut step.check), (&templates.check_off, &mut step.check_off)]
         {
             if let Some(text) = expected {
-                checks.push(Check { command: filled(check)?, expect: vec![Expect::Text(text.fill(&values)?)] });
+                checks.push(CommandCheck {
+                    command: filled(check)?,
+                    expect: vec![Expectation::Text(text.fill(&values)?)],
+                });
             }
         }
     }
     Ok(step)
 }
 
-fn values<'a>(asked: &Asked<'a>, source: &'a NodePort) -> Values<'a> {
-    Values {
+fn values<'a>(asked: &MirrorRequest<'a>, source: &'a NodePort) -> TemplateValues<'a> {
+    TemplateValues {
         leaf_guid: asked.sink.leaf_guid,
         leaf_lid: asked.sink.leaf_lid,
         port: source.leaf_port,

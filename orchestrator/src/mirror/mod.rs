@@ -1,27 +1,28 @@
-//! What switches mirroring on and off. Every backend says by which commands, and how to see whether they worked.
+//! Mirror backends. Each one turns a request to mirror ports into the commands that switch
+//! mirroring on and off, and into checks of the result.
 
 mod command;
 mod mstreg;
 
-use crate::config::{Config, Directions, MirrorBackend, Place, TemplateError};
+use crate::config::{Config, Directions, MirrorBackend, RunLocation, TemplateError};
 use crate::fabric::NodePort;
-use crate::step::{Command, MirrorStep};
+use crate::step::{MirrorStep, StepCommand};
 
-/// Ports of a leaf that are to be copied to a sink on it.
+/// Ports of a leaf that are to be mirrored to a sink on it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
-    /// The ports of compute nodes, all on the sink's leaf.
+pub(crate) struct MirrorRequest<'a> {
+    /// Ports of compute nodes, all on the sink's leaf.
     pub(crate) sources: &'a [&'a NodePort],
-    /// The sink's.
+    /// Port of the sink.
     pub(crate) sink: &'a NodePort,
-    /// The job's id.
+    /// Job id.
     pub(crate) job: u32,
-    /// The analyser that is free, where the backend needs one.
-    pub(crate) analyser: Option<u8>,
+    /// A free port analyzer of the switch, if the backend needs one.
+    pub(crate) analyzer: Option<u8>,
 }
 
-/// The step that does it; `None` where nothing is mirrored.
-pub(crate) fn step(config: &Config, asked: &Asked) -> Result<Option<MirrorStep>, TemplateError> {
+/// The step that mirrors the ports; `None` if nothing is mirrored.
+pub(crate) fn step(config: &Config, asked: &MirrorRequest) -> Result<Option<MirrorStep>, TemplateError> {
     match config.mirror.backend {
         MirrorBackend::None => Ok(None),
         MirrorBackend::Command => command::step(config, asked).map(Some),
@@ -29,26 +30,27 @@ pub(crate) fn step(config: &Config, asked: &Asked) -> Result<Option<MirrorStep>,
     }
 }
 
-/// How often a packet's way past a port is copied: each way once.
-pub(crate) fn ways(config: &Config) -> u8 {
+/// Number of mirror copies of a packet that passes a port in both directions: one per mirrored
+/// direction.
+pub(crate) fn copies_per_packet(config: &Config) -> u8 {
     let one_way = config.mirror.backend == MirrorBackend::Mstreg && config.mirror.mstreg.directions != Directions::Both;
     if one_way { 1 } else { 2 }
 }
 
-/// Port analysers of a switch that the backend can use; `None` where it does not choose them.
-pub(crate) fn analysers(config: &Config) -> Option<u8> {
-    (config.mirror.backend == MirrorBackend::Mstreg).then_some(config.mirror.mstreg.analysers)
+/// Number of port analyzers of a switch; `None` if the backend does not choose them.
+pub(crate) fn analyzers(config: &Config) -> Option<u8> {
+    (config.mirror.backend == MirrorBackend::Mstreg).then_some(config.mirror.mstreg.analyzers)
 }
 
-/// A step without commands.
-fn empty(asked: &Asked) -> MirrorStep {
+/// A mirror step without commands.
+fn step_without_commands(asked: &MirrorRequest) -> MirrorStep {
     MirrorStep {
         leaf_guid: asked.sink.leaf_guid,
         leaf_lid: asked.sink.leaf_lid,
         ports: asked.sources.iter().map(|source| source.leaf_port).collect(),
         sink: asked.sink.node.clone(),
         sink_port: asked.sink.leaf_port,
-        analyser: asked.analyser,
+        analyzer: asked.analyzer,
         on: Vec::new(),
         off: Vec::new(),
         check: Vec::new(),
@@ -56,12 +58,12 @@ fn empty(asked: &Asked) -> MirrorStep {
     }
 }
 
-/// The command, where the configuration has it run.
-fn run(config: &Config, asked: &Asked, argv: Vec<String>) -> Command {
+/// A command of the step, on the node that `mirror.run_on` names.
+fn command_on_node(config: &Config, asked: &MirrorRequest, argv: Vec<String>) -> StepCommand {
     let node = match &config.mirror.run_on {
-        Place::Sink => Some(asked.sink.node.clone()),
-        Place::Node(node) => Some(node.clone()),
-        Place::Here | Place::First => None,
+        RunLocation::Sink => Some(asked.sink.node.clone()),
+        RunLocation::Node(node) => Some(node.clone()),
+        RunLocation::Here | RunLocation::First => None,
     };
-    Command { node, argv, timeout_s: config.mirror.timeout_s }
+    StepCommand { node, argv, timeout_s: config.mirror.timeout_s }
 }

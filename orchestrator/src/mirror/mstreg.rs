@@ -1,21 +1,24 @@
-//! Registers of the switch, written in band by mstreg: MPAT makes a port the destination of an analyser, MPAR sends a port's packets
-//! to the analyser, once per direction. From the register descriptions that come with mstflint; never run against a switch.
+//! The mirror backend `mstreg`: writes registers of the switch in band. MPAT makes a port the
+//! destination of an analyzer; MPAR sends the packets of a port to the analyzer, once per
+//! direction.
+//!
+//! Written from the register descriptions of mstflint; never tested on a switch.
 
-use super::{Asked, empty, run};
+use super::{MirrorRequest, command_on_node, step_without_commands};
 use crate::config::{Config, Directions};
-use crate::step::{Check, Expect, MirrorStep};
+use crate::step::{CommandCheck, Expectation, MirrorStep};
 
 /// `mngr_type`: ports are InfiniBand port numbers.
 const LOCAL_NETWORK_MANAGER: &str = "mngr_type=1";
 
-/// `span_type`: to another port of the same switch, as the packet is.
+/// `span_type`: mirror to another port of the same switch, with unchanged packets.
 const LOCAL_IB: u64 = 4;
 
-/// Analyser 0 where none was chosen, which planning never does.
-pub(super) fn step(config: &Config, asked: &Asked) -> MirrorStep {
+/// Planning always chooses an analyzer; without one, analyzer 0 is used.
+pub(super) fn step(config: &Config, asked: &MirrorRequest) -> MirrorStep {
     let options = &config.mirror.mstreg;
-    let analyser = asked.analyser.unwrap_or_default();
-    let mut step = empty(asked);
+    let analyzer = asked.analyzer.unwrap_or_default();
+    let mut step = step_without_commands(asked);
     let directions: &[u8] = match options.directions {
         Directions::Egress => &[0],
         Directions::Ingress => &[1],
@@ -29,15 +32,15 @@ pub(super) fn step(config: &Config, asked: &Asked) -> MirrorStep {
         let program = config.tools.mstreg.to_string_lossy();
         let head =
             [&*program, "-d", &device, "--yes", "--reg_name", register, "-i", index, "-o", LOCAL_NETWORK_MANAGER];
-        run(config, asked, head.iter().chain(access).map(|&text| text.to_owned()).collect())
+        command_on_node(config, asked, head.iter().chain(access).map(|&text| text.to_owned()).collect())
     };
     let set = |register: &str, index: &str, values: &str| call(register, index, &["--set", values]);
-    let read = |register: &str, index: &str, expect: &[(&str, u64)]| Check {
+    let read = |register: &str, index: &str, expect: &[(&str, u64)]| CommandCheck {
         command: call(register, index, &["--get"]),
-        expect: expect.iter().map(|&(name, value)| Expect::Field { name: name.to_owned(), value }).collect(),
+        expect: expect.iter().map(|&(name, value)| Expectation::Field { name: name.to_owned(), value }).collect(),
     };
 
-    let mpat = format!("pa_id={analyser}");
+    let mpat = format!("pa_id={analyzer}");
     let best_effort = u64::from(!options.lossless);
     let lane = options.vl.map_or(String::new(), |vl| format!(",vl={vl}"));
     let sink_port = asked.sink.leaf_port;
@@ -51,13 +54,13 @@ pub(super) fn step(config: &Config, asked: &Asked) -> MirrorStep {
     for port in step.ports.clone() {
         for direction in directions {
             let mpar = format!("local_port={port},i_e={direction},lp_msb=0");
-            step.on.push(set("MPAR", &mpar, &format!("pa_id={analyser},enable=1")));
+            step.on.push(set("MPAR", &mpar, &format!("pa_id={analyzer},enable=1")));
             step.off.push(set("MPAR", &mpar, "enable=0"));
-            step.check.push(read("MPAR", &mpar, &[("enable", 1), ("pa_id", u64::from(analyser))]));
+            step.check.push(read("MPAR", &mpar, &[("enable", 1), ("pa_id", u64::from(analyzer))]));
             step.check_off.push(read("MPAR", &mpar, &[("enable", 0)]));
         }
     }
-    // The analyser last: no port may lead to one that is off.
+    // The analyzer is switched off last, so that no port sends packets to a disabled one.
     step.off.push(set("MPAT", &mpat, "e=0"));
     step.check_off.push(read("MPAT", &mpat, &[("e", 0)]));
     if !options.read_back {

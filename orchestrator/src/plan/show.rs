@@ -1,23 +1,24 @@
-//! A plan as text for people.
+//! Prints a plan as text.
 
-use super::{Plan, Sink, counted};
+use super::{CapturePlan, Sink};
 use crate::fabric::NodePort;
 use crate::guid;
-use crate::step::{Command, Step, shown};
+use crate::step::{PlanStep, StepCommand, argv_text};
+use crate::text::plural;
 use std::fmt;
 
-/// Nodes that are named in a line of text.
-const NAMED: usize = 8;
+/// Most nodes that one line names.
+const MAX_NAMED_NODES: usize = 8;
 
-impl fmt::Display for Plan {
+impl fmt::Display for CapturePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.job.user.as_ref().map_or(String::new(), |user| format!(" of {user}"));
-        writeln!(f, "Job {}{user}: {}", self.job.id, counted(self.job.nodes.len(), "node"))?;
-        writeln!(f, "MPI runs on {}: {}", counted(self.hostfile.len(), "node"), some(&self.hostfile))?;
+        writeln!(f, "Job {}{user}: {}", self.job.id, plural(self.job.nodes.len(), "node"))?;
+        writeln!(f, "MPI runs on {}: {}", plural(self.hostfile.len(), "node"), first_nodes(&self.hostfile))?;
         for sink in &self.sinks {
             self.show_sink(f, sink)?;
         }
-        writeln!(f, "\nSteps, undone in reverse")?;
+        writeln!(f, "\nSteps (undone in this order: mirrors, captures, hostfile)")?;
         for (index, step) in self.steps.iter().enumerate() {
             show_step(f, index + 1, step)?;
         }
@@ -28,7 +29,7 @@ impl fmt::Display for Plan {
     }
 }
 
-impl Plan {
+impl CapturePlan {
     fn show_sink(&self, f: &mut fmt::Formatter<'_>, sink: &Sink) -> fmt::Result {
         let leaf = guid::text(sink.leaf_guid);
         let own = self.compute.contains(&sink.port);
@@ -43,18 +44,17 @@ impl Plan {
         }
         writeln!(
             f,
-            "\nLeaf {leaf} (LID {}): {} copied to {}",
+            "\nLeaf {leaf} (LID {}): {} mirrored to {}",
             sink.port.leaf_lid,
-            counted(sink.sources.len(), "port"),
+            plural(sink.sources.len(), "port"),
             sink.node
         )?;
-        let copied = |port: &&NodePort| port.leaf_guid == sink.leaf_guid && sink.sources.contains(&port.leaf_port);
-        for port in self.compute.iter().filter(copied) {
+        let is_mirrored = |port: &&NodePort| port.leaf_guid == sink.leaf_guid && sink.sources.contains(&port.leaf_port);
+        for port in self.compute.iter().filter(is_mirrored) {
             writeln!(f, "{}", row(port))?;
         }
-        let load = sink
-            .oversubscription()
-            .map_or(String::new(), |factor| format!(" (at most {factor:.1} times what it carries)"));
+        let load =
+            sink.oversubscription().map_or(String::new(), |factor| format!(" (at most {factor:.1} times its rate)"));
         writeln!(f, "{}  <- sink{load}\n  into {}", row(&sink.port), sink.file.display())
     }
 }
@@ -66,41 +66,41 @@ fn row(port: &NodePort) -> String {
     format!("  leaf port {leaf_port:<3} {node:<12} {ca} port {number:<3} LID {lids:<7} {rate_gbits:.0} Gb/s")
 }
 
-fn show_step(f: &mut fmt::Formatter<'_>, number: usize, step: &Step) -> fmt::Result {
+fn show_step(f: &mut fmt::Formatter<'_>, number: usize, step: &PlanStep) -> fmt::Result {
     match step {
-        Step::Capture(step) => {
-            writeln!(f, "{number:>3}. capture on {}: {}", step.node, shown(&step.argv))?;
-            writeln!(f, "     undo: SIGINT, then wait for its end")
+        PlanStep::Capture(step) => {
+            writeln!(f, "{number:>3}. capture on {}: {}", step.node, argv_text(&step.argv))?;
+            writeln!(f, "     undo: SIGINT, then wait until it ends")
         }
-        Step::Mirror(step) => {
+        PlanStep::Mirror(step) => {
             let ports = step.ports.len();
             writeln!(
                 f,
                 "{number:>3}. mirror {} of leaf {} to {}",
-                counted(ports, "port"),
+                plural(ports, "port"),
                 guid::text(step.leaf_guid),
                 step.sink
             )?;
-            let mut list = |what: &str, commands: &[Command]| {
-                let mut line = |command: &Command| {
+            let mut list = |what: &str, commands: &[StepCommand]| {
+                let mut line = |command: &StepCommand| {
                     let place = command.node.as_deref().unwrap_or("here");
-                    writeln!(f, "     {what} {place}: {}", shown(&command.argv))
+                    writeln!(f, "     {what} {place}: {}", argv_text(&command.argv))
                 };
                 commands.iter().try_for_each(&mut line)
             };
             list("on,  ", &step.on)?;
             list("undo,", &step.off)
         }
-        Step::Hostfile(step) => {
-            writeln!(f, "{number:>3}. write {} ({})", step.path.display(), counted(step.lines.len(), "line"))?;
+        PlanStep::Hostfile(step) => {
+            writeln!(f, "{number:>3}. write {} ({})", step.path.display(), plural(step.lines.len(), "line"))?;
             writeln!(f, "     undo: remove it")
         }
     }
 }
 
-fn some(nodes: &[String]) -> String {
-    let named = nodes.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match nodes.len().saturating_sub(NAMED) {
+fn first_nodes(nodes: &[String]) -> String {
+    let named = nodes.iter().take(MAX_NAMED_NODES).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match nodes.len().saturating_sub(MAX_NAMED_NODES) {
         0 => named,
         more => format!("{named} and {more} more"),
     }

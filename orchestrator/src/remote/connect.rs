@@ -1,4 +1,5 @@
-//! From an address to a session that is logged in: the connection, perhaps through a jump host, the host key, the key of the user.
+//! Opens ssh sessions: connects to a node, through a jump host if one is configured, checks the
+//! host key, and logs in by public key.
 
 use super::RemoteError;
 use crate::config;
@@ -14,28 +15,30 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Host keys that are asked for, one kind after the other: a server has several, and `known_hosts` may have any of them.
+/// Host key types, requested one after the other. A server has keys of several types, and
+/// `known_hosts` may have any of them.
 const KEY_KINDS: [&str; 3] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521", "rsa-sha2-512,rsa-sha2-256"];
 
-/// Logins at the jump host that are under way at a time: sshd drops connections at random where it has more than ten of them.
-const MOST_JUMPS: usize = 8;
+/// Most simultaneous logins at the jump host. sshd drops connections at random if more than ten
+/// have not logged in yet.
+const MAX_JUMPS: usize = 8;
 
-/// Where a node is reached.
+/// Address and user of a node.
 #[derive(Clone, Debug)]
-pub(super) struct Address {
-    /// The node's name, for errors and `known_hosts`.
+pub(super) struct NodeAddress {
+    /// Name of the node, for errors and `known_hosts`.
     pub(super) node: String,
-    /// Name or address.
+    /// Host name or IP address.
     pub(super) host: String,
-    /// Port of its daemon.
+    /// Port of the ssh daemon.
     pub(super) port: u16,
-    /// Who logs in.
+    /// User to log in as.
     pub(super) user: String,
 }
 
-impl Address {
-    /// As `known_hosts` writes it.
+impl NodeAddress {
+    /// The address as `known_hosts` has it.
     fn known_as(&self) -> String {
         if self.port == 22 { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
     }
@@ -46,17 +49,18 @@ impl Address {
     }
 }
 
-/// Makes sessions.
+/// Opens sessions.
 pub(super) struct Connector {
-    ssh: config::Ssh,
+    ssh: config::SshConfig,
     known_hosts: String,
     jumps: Mutex<usize>,
     jump_ended: Condvar,
 }
 
 impl Connector {
-    /// Reads `known_hosts` and looks at the key, so that what is wrong with them is said once.
-    pub(super) fn new(ssh: &config::Ssh) -> Result<Self, RemoteError> {
+    /// Reads `known_hosts` and checks the private key, so that their faults are reported once and
+    /// not per node.
+    pub(super) fn new(ssh: &config::SshConfig) -> Result<Self, RemoteError> {
         let wrong =
             |path: &std::path::Path, what: String| RemoteError::KeyFile { path: path.display().to_string(), what };
         let known_hosts = fs::read_to_string(&ssh.known_hosts)
@@ -67,14 +71,14 @@ impl Connector {
         if mode & 0o077 != 0 {
             return Err(wrong(
                 &ssh.key,
-                format!("the private key is open to others (mode {:o}); `chmod 600` it", mode & 0o777),
+                format!("other users can read the private key (mode {:o}); run `chmod 600` on it", mode & 0o777),
             ));
         }
         Ok(Self { ssh: ssh.clone(), known_hosts, jumps: Mutex::new(0), jump_ended: Condvar::new() })
     }
 
-    /// A session that is logged in.
-    pub(super) fn connect(&self, address: &Address, deadline: Instant) -> Result<Session, RemoteError> {
+    /// Opens a session and logs in.
+    pub(super) fn connect(&self, address: &NodeAddress, deadline: Instant) -> Result<Session, RemoteError> {
         let deadline = deadline.min(Instant::now() + Duration::from_secs(u64::from(self.ssh.connect_timeout_s)));
         let mut refused = None;
         for kinds in KEY_KINDS {
@@ -83,7 +87,8 @@ impl Connector {
                     self.login(address, &session)?;
                     return Ok(session);
                 }
-                // Another key of the server's may be the known one. It has none of the other kinds where the first answer stands.
+                // `known_hosts` may have a key of another type. If the server has no other key, the
+                // first error is reported.
                 Err(error @ (RemoteError::HostKeyChanged { .. } | RemoteError::HostKeyUnknown { .. })) => {
                     refused.get_or_insert(error);
                 }
@@ -91,23 +96,23 @@ impl Connector {
                 Err(error) => return Err(refused.unwrap_or(error)),
             }
         }
-        Err(refused.unwrap_or_else(|| address.failed("it has no host key of a known kind")))
+        Err(refused.unwrap_or_else(|| address.failed("it has no host key of a supported type")))
     }
 
-    fn session(&self, address: &Address, kinds: &str, deadline: Instant) -> Result<Session, RemoteError> {
+    fn session(&self, address: &NodeAddress, kinds: &str, deadline: Instant) -> Result<Session, RemoteError> {
         match &self.ssh.jump_host {
             Some(jump) if address.node != jump.address => {
-                let through = self.through(jump, address, deadline)?;
-                self.greet(address, through, kinds, deadline)
+                let through = self.open_jump_tunnel(jump, address, deadline)?;
+                self.handshake(address, through, kinds, deadline)
             }
-            _ => self.greet(address, dial(address, deadline)?, kinds, deadline),
+            _ => self.handshake(address, dial(address, deadline)?, kinds, deadline),
         }
     }
 
-    /// Speaks ssh over a connection and checks the host key.
-    fn greet(
+    /// Starts ssh on a connection and checks the host key.
+    fn handshake(
         &self,
-        address: &Address,
+        address: &NodeAddress,
         stream: impl AsRawFd + 'static,
         kinds: &str,
         deadline: Instant,
@@ -121,8 +126,8 @@ impl Connector {
         Ok(session)
     }
 
-    /// libssh2 does not refuse by itself.
-    fn check_host_key(&self, address: &Address, session: &Session) -> Result<(), RemoteError> {
+    /// Checks the host key, because libssh2 itself refuses none.
+    fn check_host_key(&self, address: &NodeAddress, session: &Session) -> Result<(), RemoteError> {
         let unreadable = |error: ssh2::Error| RemoteError::KeyFile {
             path: self.ssh.known_hosts.display().to_string(),
             what: format!("known_hosts cannot be used: {error}"),
@@ -132,7 +137,7 @@ impl Connector {
         for line in self.known_hosts.lines().filter(|line| is_plain(line)) {
             known.read_str(line, KnownHostFileKind::OpenSSH).map_err(unreadable)?;
         }
-        // By the address that is connected to, as ssh does, or by the node's own name.
+        // Look up the address, as ssh does, then the name of the node.
         let mut answer = known.check_port(&address.host, address.port, key);
         if matches!(answer, CheckResult::NotFound) && address.node != address.host {
             answer = known.check_port(&address.node, address.port, key);
@@ -160,7 +165,7 @@ impl Connector {
         }
     }
 
-    fn login(&self, address: &Address, session: &Session) -> Result<(), RemoteError> {
+    fn login(&self, address: &NodeAddress, session: &Session) -> Result<(), RemoteError> {
         session.userauth_pubkey_file(&address.user, None, &self.ssh.key, None).map_err(|error| RemoteError::Login {
             node: address.node.clone(),
             user: address.user.clone(),
@@ -169,16 +174,17 @@ impl Connector {
         })
     }
 
-    /// A connection to a node from the jump host. libssh2 speaks over sockets only, so a thread carries the bytes between one and the channel.
-    fn through(
+    /// Connects to a node from the jump host. libssh2 needs a socket, so a thread forwards the
+    /// bytes between a socket and the channel.
+    fn open_jump_tunnel(
         &self,
         jump: &config::JumpHost,
-        address: &Address,
+        address: &NodeAddress,
         deadline: Instant,
     ) -> Result<UnixStream, RemoteError> {
-        let _turn = self.turn();
+        let _slot = self.acquire_jump_slot();
         let user = jump.user.clone().unwrap_or_else(|| address.user.clone());
-        let jump = Address { node: jump.address.clone(), host: jump.address.clone(), port: jump.port, user };
+        let jump = NodeAddress { node: jump.address.clone(), host: jump.address.clone(), port: jump.port, user };
         let session = self.connect(&jump, deadline)?;
         session.set_timeout(milliseconds_until(deadline));
         let channel = session
@@ -187,47 +193,48 @@ impl Connector {
         let (near, far) = UnixStream::pair().map_err(|error| address.failed(error))?;
         far.set_nonblocking(true).map_err(|error| address.failed(error))?;
         session.set_blocking(false);
-        let carry = move || carry(&session, channel, far);
+        let forward_bytes = move || forward(&session, channel, far);
         thread::Builder::new()
-            .spawn(carry)
-            .map_err(|error| address.failed(format!("no thread can be started: {error}")))?;
+            .spawn(forward_bytes)
+            .map_err(|error| address.failed(format!("a thread cannot be started: {error}")))?;
         Ok(near)
     }
 
-    fn turn(&self) -> Turn<'_> {
+    fn acquire_jump_slot(&self) -> JumpSlot<'_> {
         let mut jumps = self.jumps.lock().unwrap_or_else(PoisonError::into_inner);
-        while *jumps >= MOST_JUMPS {
+        while *jumps >= MAX_JUMPS {
             jumps = self.jump_ended.wait(jumps).unwrap_or_else(PoisonError::into_inner);
         }
         *jumps += 1;
-        Turn(self)
+        JumpSlot(self)
     }
 }
 
-/// One of the logins at the jump host.
-struct Turn<'a>(&'a Connector);
+/// A slot for a login at the jump host.
+struct JumpSlot<'a>(&'a Connector);
 
-impl Drop for Turn<'_> {
+impl Drop for JumpSlot<'_> {
     fn drop(&mut self) {
         *self.0.jumps.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.jump_ended.notify_one();
     }
 }
 
-/// Lines that hold a host and its key. Marked lines (revoked keys, authorities) mean something that libssh2 does not know.
+/// True for a line with a host and its key. libssh2 does not understand marked lines (revoked keys,
+/// authorities).
 fn is_plain(line: &str) -> bool {
     let line = line.trim_start();
     !line.is_empty() && !line.starts_with(['#', '@'])
 }
 
-/// The server has no key of the kinds that were asked for.
+/// True if the server has no key of the requested types.
 fn is_no_common_key(error: &RemoteError) -> bool {
     matches!(error, RemoteError::Connect { what, .. } if what.contains("exchange encryption keys"))
 }
 
-fn dial(address: &Address, deadline: Instant) -> Result<TcpStream, RemoteError> {
+fn dial(address: &NodeAddress, deadline: Instant) -> Result<TcpStream, RemoteError> {
     let places = (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| address.failed(error))?;
-    let mut last = address.failed("its name has no address");
+    let mut last = address.failed("its name has no IP address");
     for place in places {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -244,14 +251,14 @@ fn dial(address: &Address, deadline: Instant) -> Result<TcpStream, RemoteError> 
     Err(last)
 }
 
-/// Time that is left, as libssh2 takes it; 0 would mean no limit.
+/// Time until the deadline for libssh2; at least 1, because 0 means no limit.
 pub(super) fn milliseconds_until(deadline: Instant) -> u32 {
     u32::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Carries bytes between a channel and a socket until one of them ends. Neither can be waited for together with the other, so it looks again and again: at
-/// once while there is something, and ever more seldom while there is not.
-fn carry(session: &Session, mut channel: Channel, mut socket: UnixStream) {
+/// Forwards bytes between a channel and a socket until one of them ends. There is no call that
+/// waits for both, so they are polled, with a pause that grows while no bytes arrive.
+fn forward(session: &Session, mut channel: Channel, mut socket: UnixStream) {
     let mut pause = Duration::ZERO;
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -261,7 +268,7 @@ fn carry(session: &Session, mut channel: Channel, mut socket: UnixStream) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
             Err(_) => break,
         };
-        if push(&mut socket, &buffer[..from]).is_err() {
+        if write_all_with_retry(&mut socket, &buffer[..from]).is_err() {
             break;
         }
         let to = match socket.read(&mut buffer) {
@@ -270,7 +277,7 @@ fn carry(session: &Session, mut channel: Channel, mut socket: UnixStream) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => 0,
             Err(_) => break,
         };
-        if push(&mut channel, &buffer[..to]).is_err() {
+        if write_all_with_retry(&mut channel, &buffer[..to]).is_err() {
             break;
         }
         pause = if from + to > 0 {
@@ -280,14 +287,14 @@ fn carry(session: &Session, mut channel: Channel, mut socket: UnixStream) {
         };
         thread::sleep(pause);
     }
-    // The end of the channel is told to the jump host, but not waited for long.
+    // Close the channel at the jump host, but do not wait long for the reply.
     session.set_blocking(true);
     session.set_timeout(500);
     let _ = channel.close();
 }
 
-/// Writes all of it to something that does not block.
-fn push(target: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
+/// Writes all bytes to a non-blocking target.
+fn write_all_with_retry(target: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match target.write(bytes) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
@@ -326,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_marked_lines_are_passed_over() {
+    fn comments_and_marked_lines_are_skipped() {
         for line in ["", "  ", "# a", " # a", "@revoked n1 ssh-ed25519 A", "@cert-authority *.c ssh-rsa A"] {
             assert!(!is_plain(line), "{line}");
         }

@@ -1,6 +1,6 @@
-//! Programs where the orchestrator runs.
+//! Runs programs on the machine of the orchestrator.
 
-use super::{Files, MOST_OUTPUT_BYTES, Output, PATH, RemoteError, Runner, script};
+use super::{CommandOutput, Files, MAX_OUTPUT_BYTES, PATH, RemoteError, Runner, script};
 use crate::quote;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -10,21 +10,22 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is run stands under this name in errors.
+/// Name of the orchestrator's machine in errors.
 pub const HERE: &str = "here";
 
-/// Seconds between the end of a command's time and its being killed.
+/// Seconds between the end of a command's time limit and SIGKILL.
 pub(super) const GRACE_S: u64 = 2;
 
-/// Runs everything where the orchestrator runs, whatever the node, with nothing in the environment but our `PATH` and what is given.
+/// Runs everything on the orchestrator's machine, whatever node is named. The environment has only
+/// a fixed `PATH` and the given variables.
 #[derive(Clone, Debug, Default)]
-pub struct Local {
-    /// Variables that programs get besides `PATH`.
+pub struct LocalRunner {
+    /// Environment variables besides `PATH`.
     pub environment: Vec<(String, String)>,
 }
 
-impl Local {
-    fn output(&self, argv: &[String], timeout: Duration) -> io::Result<Output> {
+impl LocalRunner {
+    fn output(&self, argv: &[String], timeout: Duration) -> io::Result<CommandOutput> {
         let mut child = Command::new("/bin/sh")
             .args(["-c", script::RUN, "sh", &seconds(timeout), &GRACE_S.to_string()])
             .args(argv)
@@ -44,7 +45,7 @@ impl Local {
         let (stdout, stderr) = match read {
             Ok(read) => read,
             Err(error) => {
-                // Nobody reads what it says. It may have ended already.
+                // Nothing reads the program's output any more. The program may have ended already.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(error);
@@ -52,36 +53,38 @@ impl Local {
         };
         let status = child.wait()?;
         let status = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255);
-        Ok(Output { status, stdout: stdout?, stderr: stderr? })
+        Ok(CommandOutput { status, stdout: stdout?, stderr: stderr? })
     }
 }
 
-/// Reads to the end; what is too much closes the pipe, which ends the program.
+/// Reads to the end. Closes the pipe if the program prints too much, which ends the program.
 fn bounded(pipe: Option<impl Read>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        pipe.take(MOST_OUTPUT_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+        pipe.take(MAX_OUTPUT_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     }
-    if bytes.len() > MOST_OUTPUT_BYTES {
-        return Err(io::Error::other("it says more than 64 MiB"));
+    if bytes.len() > MAX_OUTPUT_BYTES {
+        return Err(io::Error::other("it prints more than 64 MiB"));
     }
     Ok(bytes)
 }
 
-/// A time as `timeout` takes it; never 0, which would mean no limit.
+/// A time limit for `timeout`; never 0, which would mean no limit.
 pub(super) fn seconds(timeout: Duration) -> String {
     format!("{:.3}", timeout.as_secs_f64().max(0.001))
 }
 
-/// What came of a command that was run by [`script::RUN`] and took so long.
-pub(super) fn settled(
+/// The output of a command that [`script::RUN`] ran, or an error if the command exceeded its time
+/// limit.
+pub(super) fn timeout_error_or_output(
     node: &str,
     argv: &[String],
     timeout: Duration,
     took: Duration,
-    output: Output,
-) -> Result<Output, RemoteError> {
-    // 124: timeout has ended it; 137: it had to be killed. A program may end so by itself, but earlier.
+    output: CommandOutput,
+) -> Result<CommandOutput, RemoteError> {
+    // 124: timeout ended the command. 137: timeout had to kill it. A command that ends earlier with
+    // one of these statuses set it itself.
     if took >= timeout && (output.status == 124 || output.status == 137) {
         let command = argv.first().cloned().unwrap_or_default();
         return Err(RemoteError::Timeout { node: node.to_owned(), command, seconds: timeout.as_secs_f64() });
@@ -89,8 +92,8 @@ pub(super) fn settled(
     Ok(output)
 }
 
-impl Runner for Local {
-    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<Output, RemoteError> {
+impl Runner for LocalRunner {
+    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<CommandOutput, RemoteError> {
         let node = node.unwrap_or(HERE);
         quote::check(argv).map_err(|source| RemoteError::Argument { node: node.to_owned(), source })?;
         let began = Instant::now();
@@ -99,11 +102,11 @@ impl Runner for Local {
             command: argv[0].clone(),
             what: error.to_string(),
         })?;
-        settled(node, argv, timeout, began.elapsed(), output)
+        timeout_error_or_output(node, argv, timeout, began.elapsed(), output)
     }
 }
 
-impl Files for Local {
+impl Files for LocalRunner {
     fn read_file(
         &self,
         node: &str,
@@ -126,7 +129,7 @@ fn copy(path: &Path, offset: u64, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>)
     pump(&mut file, sink)
 }
 
-/// Gives all that is left of `source` to `sink`.
+/// Passes the rest of `source` to `sink`; returns the number of bytes.
 pub(super) fn pump(source: &mut impl Read, sink: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<u64> {
     let mut buffer = vec![0; 256 << 10];
     let mut total = 0;

@@ -1,7 +1,7 @@
-//! Work on nodes: commands, files and processes, over ssh or where the orchestrator runs.
+//! Runs commands and reads files on nodes, over ssh or on the orchestrator's machine.
 //!
-//! A command is an argument vector and never text for a shell. On the way of ssh there is a shell by nature: [`quote`](crate::quote) keeps
-//! every argument whole there.
+//! A command is an argument vector, never text for a shell. Over ssh a shell is unavoidable:
+//! [`quote`](crate::quote) keeps every argument intact there.
 
 mod connect;
 pub mod local;
@@ -9,8 +9,8 @@ pub mod process;
 mod script;
 pub mod ssh;
 
-pub use local::Local;
-pub use ssh::Ssh;
+pub use local::LocalRunner;
+pub use ssh::SshRunner;
 
 use std::io;
 use std::num::NonZero;
@@ -19,145 +19,147 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
-/// Where programs are looked up by those that we start: nobody else's `PATH` has a say.
+/// `PATH` of the programs that ibscope starts. No other `PATH` is used.
 pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Bytes of output that are taken from a command; one that says more is ended.
-pub const MOST_OUTPUT_BYTES: usize = 64 << 20;
+/// Most bytes of a command's output. A command that prints more is terminated.
+pub const MAX_OUTPUT_BYTES: usize = 64 << 20;
 
-/// What a command left.
+/// Result of a command that ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Output {
-    /// Exit status; 128 + the signal's number where a signal ended it.
+pub struct CommandOutput {
+    /// Exit status; 128 + the number of the signal if a signal ended the command.
     pub status: i32,
-    /// What it wrote to its standard output.
+    /// Standard output.
     pub stdout: Vec<u8>,
-    /// What it wrote to its standard error.
+    /// Standard error.
     pub stderr: Vec<u8>,
 }
 
-impl Output {
-    /// True when it ended with status 0.
+impl CommandOutput {
+    /// True if the exit status is 0.
     pub fn is_success(&self) -> bool {
         self.status == 0
     }
 }
 
-/// Work on a node that could not be done. A command that ran and failed is no such error: it has an [`Output`].
+/// Reason why work on a node failed. A command that ran and failed is not such an error: it has a
+/// [`CommandOutput`].
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// No connection.
+    /// No connection to the node.
     #[error("{node}: no connection to {address}: {what}; check that the node is up and that its sshd answers there")]
     Connect {
-        /// The node.
+        /// Name of the node.
         node: String,
         /// Host and port.
         address: String,
-        /// What went wrong.
+        /// Description of the fault.
         what: String,
     },
-    /// The node's host key is not the one that `known_hosts` has.
+    /// The node's host key differs from the one in `known_hosts`.
     #[error(
-        "{node}: the host key of {address} ({fingerprint}) is not the one in {known_hosts}: someone may be listening in; if the node was \
-         installed anew, take the old key out (`ssh-keygen -f {known_hosts} -R '{address}'`) and add the new one"
+        "{node}: the host key of {address} ({fingerprint}) is not the one in {known_hosts}: someone may intercept the connection; if the node was \
+         reinstalled, remove the old key (`ssh-keygen -f {known_hosts} -R '{address}'`) and add the new one"
     )]
     HostKeyChanged {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Host and port as `known_hosts` writes them.
+        /// Host and port as `known_hosts` has them.
         address: String,
-        /// SHA-256 of the key that was shown.
+        /// SHA-256 of the key that the node presented.
         fingerprint: String,
-        /// The file.
+        /// Path of `known_hosts`.
         known_hosts: String,
     },
-    /// `known_hosts` does not have the node.
+    /// `known_hosts` has no key for the node.
     #[error(
-        "{node}: {known_hosts} has no key for {address} (it shows {fingerprint}); compare the fingerprint with the node's own and add its key, \
+        "{node}: {known_hosts} has no key for {address} (the node presents {fingerprint}); compare the fingerprint on the node itself and add its key, \
          as ssh-keyscan prints it"
     )]
     HostKeyUnknown {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// Host and port as `known_hosts` writes them.
+        /// Host and port as `known_hosts` has them.
         address: String,
-        /// SHA-256 of the key that was shown.
+        /// SHA-256 of the key that the node presented.
         fingerprint: String,
-        /// The file.
+        /// Path of `known_hosts`.
         known_hosts: String,
     },
-    /// A file of the ssh configuration cannot be used.
-    #[error("{path}: {what}; check the [ssh] section of the configuration and who may read the file")]
+    /// A file of the section `[ssh]` cannot be used.
+    #[error("{path}: {what}; check the [ssh] section of the configuration and the permissions of the file")]
     KeyFile {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong.
+        /// Description of the fault.
         what: String,
     },
-    /// The node does not accept the key.
+    /// The node refuses the key.
     #[error(
-        "{node}: user {user} may not log in with {key}: {what}; check that the key is in the user's authorized_keys on the node"
+        "{node}: user {user} cannot log in with {key}: {what}; check that the key is in the user's authorized_keys on the node"
     )]
     Login {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The user.
+        /// User name.
         user: String,
-        /// The private key's file.
+        /// Path of the private key.
         key: String,
-        /// What the node said.
+        /// Message of the node.
         what: String,
     },
-    /// The time for a command is over.
-    #[error("{node}: {command} took longer than {seconds} s and was ended")]
+    /// A command exceeded its time limit.
+    #[error("{node}: {command} took longer than {seconds} s and was terminated")]
     Timeout {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The program.
+        /// Path of the program.
         command: String,
-        /// The time that it had.
+        /// Time limit in seconds.
         seconds: f64,
     },
-    /// A command that could not be run, or whose connection broke.
+    /// A command could not be run, or its connection broke.
     #[error("{node}: {command}: {what}")]
     Command {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The program.
+        /// Path of the program.
         command: String,
-        /// What went wrong.
+        /// Description of the fault.
         what: String,
     },
-    /// An argument that is not passed on.
+    /// A command was refused because of an argument.
     #[error("{node}: {source}")]
     Argument {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// What is wrong with it.
+        /// Description of the fault.
         source: crate::quote::QuoteError,
     },
-    /// A file that could not be read.
+    /// A file could not be read.
     #[error("{node}: {path}: {source}")]
     File {
-        /// The node.
+        /// Name of the node.
         node: String,
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What went wrong.
+        /// Description of the fault.
         source: io::Error,
     },
 }
 
 /// Runs programs on nodes.
 pub trait Runner: Sync {
-    /// Runs `argv` on `node`, or where the orchestrator runs. The program is an absolute path; when `timeout` is over it is ended.
-    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<Output, RemoteError>;
+    /// Runs `argv` on `node`, or on the orchestrator's machine. The program is an absolute path. It
+    /// is terminated after `timeout`.
+    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<CommandOutput, RemoteError>;
 }
 
-/// Reads files of nodes.
+/// Reads files on nodes.
 pub trait Files: Runner {
-    /// Gives the bytes of a file from `offset` on to `sink`; the number of bytes given. An error of `sink` ends it. `idle` is the longest time
-    /// without a byte.
+    /// Passes the bytes of a file from `offset` on to `sink`, and returns their number. An error of
+    /// `sink` ends the transfer, and so does `idle` without a byte.
     fn read_file(
         &self,
         node: &str,
@@ -168,7 +170,8 @@ pub trait Files: Runner {
     ) -> Result<u64, RemoteError>;
 }
 
-/// Does `work` for every item, at most `most` at a time; the results in the items' order.
+/// Calls `work` for every item, at most `most` at the same time. Returns the results in the order
+/// of the items.
 pub fn parallel<T: Sync, R: Send>(items: &[T], most: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = Mutex::new(items.iter().enumerate());
     let results = Mutex::new(Vec::with_capacity(items.len()));
@@ -182,7 +185,7 @@ pub fn parallel<T: Sync, R: Send>(items: &[T], most: usize, work: impl Fn(&T) ->
     thread::scope(|scope| {
         let workers = NonZero::new(most.min(items.len())).map_or(0, |workers| workers.get() - 1);
         for _ in 0..workers {
-            // Where it cannot be started the other workers do its share.
+            // If a thread cannot be started, the other workers do its share.
             let _ = thread::Builder::new().spawn_scoped(scope, one);
         }
         one();
@@ -198,7 +201,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn results_stand_in_the_items_order_and_no_more_than_so_many_run() {
+    fn results_keep_the_order_of_the_items_and_at_most_so_many_run() {
         let items: Vec<u64> = (0..40).collect();
         let (running, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let results = parallel(&items, 4, |item| {

@@ -1,7 +1,9 @@
-//! Processes that outlive the connection that started them: captures on nodes. Started, found again, looked at, signalled.
+//! Processes on nodes that outlive the connection that started them: starts captures, finds them,
+//! shows their status, and signals them.
 //!
-//! A process is known by its id together with its start time and the boot it belongs to, so that nobody else is signalled when ids come round again. Where it
-//! is not known, because whoever started it was killed before it could write the id down, it is found by its arguments.
+//! A process is identified by its id, its start time and the boot of the node, so that a reused id
+//! never gets a signal. If the process that started a capture was killed before it recorded the id,
+//! the capture is found by its arguments.
 
 use super::local::HERE;
 use super::{RemoteError, Runner, script};
@@ -10,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
-/// The program's name in errors: all of this is done by `/bin/sh`.
+/// Program name in errors, because `/bin/sh` runs all scripts.
 const SHELL: &str = "/bin/sh";
 
 /// A process on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Process {
-    /// Its id.
+pub struct RemoteProcess {
+    /// Process id.
     pub pid: u32,
-    /// When it was started, in clock ticks since the boot.
+    /// Start time, in clock ticks since the boot.
     pub start_ticks: u64,
-    /// The boot.
+    /// Id of the boot.
     pub boot_id: String,
 }
 
@@ -29,16 +31,16 @@ pub struct Process {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Signal {
-    /// As Ctrl-C: the file is written to its end.
+    /// Like Ctrl-C: the program completes its file.
     Int,
-    /// The same, for a program that is deaf to the first.
+    /// The same, for a program that ignores SIGINT.
     Term,
     /// The end of the file is lost.
     Kill,
 }
 
 impl Signal {
-    /// As `kill -s` takes it.
+    /// Name of the signal for `kill -s`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Int => "INT",
@@ -48,62 +50,62 @@ impl Signal {
     }
 }
 
-/// How a capture is doing.
+/// Status of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sight {
-    /// Its process runs.
+pub struct CaptureStatus {
+    /// True if its process runs.
     pub alive: bool,
-    /// Size of its file, where there is one.
+    /// Size of its file, if the file exists.
     pub bytes: Option<u64>,
-    /// The end of what it has said.
+    /// End of its log.
     pub log: String,
 }
 
-/// What became of a launch that nobody saw the end of.
+/// Result of canceling a launch whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
-    /// It had not begun, and will not any more.
-    Claimed,
-    /// It had begun.
-    Begun,
-    /// The folder of the capture is not there, so it could not begin.
-    Nowhere,
+pub enum LaunchCancellation {
+    /// The launch had not begun, and cannot begin any more.
+    Canceled,
+    /// The launch had begun.
+    AlreadyStarted,
+    /// The folder of the capture does not exist, so the launch could not begin.
+    NoFolder,
 }
 
-/// What was found of a capture's processes.
+/// Processes of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// A launch is under way.
+pub struct CaptureProcesses {
+    /// True if a launch is in progress.
     pub launching: bool,
-    /// The processes, in the order of `/proc`.
-    pub processes: Vec<Process>,
-    /// The boot that the node is in.
+    /// Processes of the capture, in the order of `/proc`.
+    pub processes: Vec<RemoteProcess>,
+    /// Id of the node's current boot.
     pub boot_id: String,
 }
 
-/// A node of which processes are asked.
+/// A node whose processes are inspected.
 #[derive(Clone, Copy)]
-pub struct Node<'a> {
-    /// Runs what asks.
+pub struct RemoteNode<'a> {
+    /// Access to the node.
     pub runner: &'a dyn Runner,
-    /// Its name; none where the orchestrator runs.
+    /// Name of the node; `None` for the orchestrator's machine.
     pub name: Option<&'a str>,
-    /// A question that takes longer has failed.
+    /// Time limit of each call.
     pub timeout: Duration,
 }
 
-impl Node<'_> {
-    /// Runs one of the scripts; its standard output when it ended well.
+impl RemoteNode<'_> {
+    /// Runs a script and returns its standard output. An exit status other than 0 is an error.
     fn script(&self, text: &str, arguments: &[&str], extra: Duration) -> Result<String, RemoteError> {
         let argv: Vec<String> =
             [SHELL, "-c", text, "sh"].iter().chain(arguments).map(|&word| word.to_owned()).collect();
         let output = self.runner.run(self.name, &argv, self.timeout + extra)?;
         if !output.is_success() {
-            let said = crate::text::printable(&output.stderr);
+            let printed = crate::text::printable(&output.stderr);
             return Err(self.failed(format!(
-                "status {}{}{said}",
+                "status {}{}{printed}",
                 output.status,
-                if said.is_empty() { "" } else { ": " }
+                if printed.is_empty() { "" } else { ": " }
             )));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -113,74 +115,79 @@ impl Node<'_> {
         RemoteError::Command { node: self.name.unwrap_or(HERE).to_owned(), command: SHELL.to_owned(), what }
     }
 
-    /// Starts a capture on its own, away from the connection; its process. That does not mean that it captures: see [`Node::look`].
-    pub fn launch(&self, step: &CaptureStep) -> Result<Process, RemoteError> {
+    /// Starts a capture that outlives the connection, and returns its process. The capture may not
+    /// be ready yet: see [`RemoteNode::capture_status`].
+    pub fn launch(&self, step: &CaptureStep) -> Result<RemoteProcess, RemoteError> {
         let log = text(&step.log);
-        let mut arguments = vec![script::SUPERVISE, script::BECOME, log.as_str()];
+        let mut arguments = vec![script::SUPERVISE, script::EXEC_PROGRAM, log.as_str()];
         arguments.extend(step.argv.iter().map(String::as_str));
-        let said = self.script(script::LAUNCH, &arguments, Duration::ZERO).map_err(|error| match error {
+        let printed = self.script(script::LAUNCH, &arguments, Duration::ZERO).map_err(|error| match error {
             RemoteError::Command { what, .. } if what.starts_with("status 90") => self.failed(format!(
-                "the log {log} cannot be created: {what}; its folder must be there, and no earlier run may have left it"
+                "the log {log} cannot be created: {what}; its folder must exist, and no log of an earlier run may be there"
             )),
             other => other,
         })?;
-        let (boot_id, stat) = said.trim_end().split_once(' ').unwrap_or_default();
+        let (boot_id, stat) = printed.trim_end().split_once(' ').unwrap_or_default();
         let (pid, start_ticks) =
-            of_stat(stat).ok_or_else(|| self.failed(format!("the process of {} could not be told", step.argv[0])))?;
-        Ok(Process { pid, start_ticks, boot_id: boot_id.to_owned() })
+            parse_stat(stat).ok_or_else(|| self.failed(format!("the process id of {} is unknown", step.argv[0])))?;
+        Ok(RemoteProcess { pid, start_ticks, boot_id: boot_id.to_owned() })
     }
 
-    /// Calls a launch off that may or may not have begun.
-    pub fn claim(&self, log: &Path) -> Result<Claim, RemoteError> {
-        match self.script(script::CLAIM, &[&text(log)], Duration::ZERO)?.trim_end() {
-            "claimed" => Ok(Claim::Claimed),
-            "started" => Ok(Claim::Begun),
-            "nowhere" => Ok(Claim::Nowhere),
+    /// Cancels a launch, whether or not it has begun.
+    pub fn cancel_launch(&self, log: &Path) -> Result<LaunchCancellation, RemoteError> {
+        match self.script(script::CANCEL_LAUNCH, &[&text(log)], Duration::ZERO)?.trim_end() {
+            "claimed" => Ok(LaunchCancellation::Canceled),
+            "started" => Ok(LaunchCancellation::AlreadyStarted),
+            "nowhere" => Ok(LaunchCancellation::NoFolder),
             other => Err(self.failed(format!("unexpected answer {other:?}"))),
         }
     }
 
-    /// How a capture is doing.
-    pub fn look(&self, step: &CaptureStep, process: &Process) -> Result<Sight, RemoteError> {
+    /// Status of a capture.
+    pub fn capture_status(&self, step: &CaptureStep, process: &RemoteProcess) -> Result<CaptureStatus, RemoteError> {
         let (pid, start) = (process.pid.to_string(), process.start_ticks.to_string());
-        let said = self.script(script::LOOK, &[&pid, &start, &text(&step.file), &text(&step.log)], Duration::ZERO)?;
-        let (first, log) = said.split_once('\n').unwrap_or((&said, ""));
+        let printed =
+            self.script(script::STATUS, &[&pid, &start, &text(&step.file), &text(&step.log)], Duration::ZERO)?;
+        let (first, log) = printed.split_once('\n').unwrap_or((&printed, ""));
         let (alive, size) = first.split_once(' ').unwrap_or_default();
-        Ok(Sight { alive: alive == "alive", bytes: size.parse().ok(), log: log.to_owned() })
+        Ok(CaptureStatus { alive: alive == "alive", bytes: size.parse().ok(), log: log.to_owned() })
     }
 
-    /// Whether a process runs; a zombie does not.
-    pub fn is_alive(&self, process: &Process) -> Result<bool, RemoteError> {
+    /// True if a process runs. A zombie counts as ended.
+    pub fn is_alive(&self, process: &RemoteProcess) -> Result<bool, RemoteError> {
         let (pid, start) = (process.pid.to_string(), process.start_ticks.to_string());
-        Ok(self.script(script::LOOK, &[&pid, &start, "", ""], Duration::ZERO)?.starts_with("alive"))
+        Ok(self.script(script::STATUS, &[&pid, &start, "", ""], Duration::ZERO)?.starts_with("alive"))
     }
 
-    /// Signals a process and waits for its end; whether it came. One that is gone already is not signalled, nor is another one of the same id.
-    pub fn signal(&self, process: &Process, signal: Signal, wait: Duration) -> Result<bool, RemoteError> {
+    /// Signals a process and waits for its end. True if it ended. A process that ended before is
+    /// not signaled, nor is another process with the same id.
+    pub fn signal(&self, process: &RemoteProcess, signal: Signal, wait: Duration) -> Result<bool, RemoteError> {
         let (pid, start) = (process.pid.to_string(), process.start_ticks.to_string());
-        let turns = (wait.as_millis() / 50).max(1).to_string();
-        // The turns take a little longer than what they wait.
-        let said = self.script(script::SIGNAL, &[&pid, &start, signal.name(), &turns], wait * 2)?;
-        Ok(said.trim_end() == "gone")
+        let polls = (wait.as_millis() / 50).max(1).to_string();
+        // Each poll takes a little longer than its pause.
+        let printed = self.script(script::SIGNAL, &[&pid, &start, signal.name(), &polls], wait * 2)?;
+        Ok(printed.trim_end() == "gone")
     }
 
-    /// Looks for a capture's processes by their arguments.
-    pub fn find(&self, step: &CaptureStep) -> Result<Found, RemoteError> {
-        Ok(found(&self.script(script::FIND, &["-e", &text(&step.file)], Duration::ZERO)?, step))
+    /// Finds the processes of a capture by their arguments.
+    pub fn find_capture(&self, step: &CaptureStep) -> Result<CaptureProcesses, RemoteError> {
+        Ok(capture_processes(&self.script(script::FIND, &["-e", &text(&step.file)], Duration::ZERO)?, step))
     }
 
-    /// Whether one of these commands is still under way: who started it may be gone.
+    /// True if one of these commands is still running, even if the process that started it is gone.
     pub(crate) fn is_running(&self, commands: &[&[String]]) -> Result<bool, RemoteError> {
         let tokens = commands.iter().filter_map(|argv| argv.last()).flat_map(|argument| ["-e", argument.as_str()]);
-        let said = self.script(script::FIND, &tokens.collect::<Vec<_>>(), Duration::ZERO)?;
-        let finds = |arguments: &[&str]| arguments.iter().any(|argument| argument.starts_with(script::FINDS));
-        let (listed, _) = listed(&said);
-        // What runs it is as good as the command itself: it comes before it.
-        Ok(listed.iter().any(|(_, arguments)| !finds(arguments) && commands.iter().any(|argv| is_of(arguments, argv))))
+        let printed = self.script(script::FIND, &tokens.collect::<Vec<_>>(), Duration::ZERO)?;
+        let finds = |arguments: &[&str]| arguments.iter().any(|argument| argument.starts_with(script::FIND_PREFIX));
+        let (listed, _) = parse_processes(&printed);
+        // The script that runs a command counts as the command, because it starts the command.
+        Ok(listed
+            .iter()
+            .any(|(_, arguments)| !finds(arguments) && commands.iter().any(|argv| matches_argv(arguments, argv))))
     }
 
-    /// Runs a program for what it prints.
-    pub(crate) fn ask(&self, argv: &[&str]) -> Result<String, RemoteError> {
+    /// Runs a program and returns its standard output.
+    pub(crate) fn query(&self, argv: &[&str]) -> Result<String, RemoteError> {
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
         let output = self.runner.run(self.name, &argv, self.timeout)?;
         if !output.is_success() {
@@ -194,24 +201,25 @@ impl Node<'_> {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Who asks, and who owns a folder and those above it: see [`script::FOLDER`].
-    pub(crate) fn folders(&self, folder: &Path) -> Result<String, RemoteError> {
-        self.script(script::FOLDER, &[&text(folder)], Duration::ZERO)
+    /// The current user on the node, and the owners of a folder and its parents: see
+    /// [`script::STAT_FOLDERS`].
+    pub(crate) fn stat_folders(&self, folder: &Path) -> Result<String, RemoteError> {
+        self.script(script::STAT_FOLDERS, &[&text(folder)], Duration::ZERO)
     }
 
-    /// Makes a folder for the user who asks.
+    /// Creates a folder for the current user on the node.
     pub(crate) fn make_folder(&self, folder: &Path) -> Result<(), RemoteError> {
-        self.script(script::MAKE, &[&text(folder)], Duration::ZERO).map(drop)
+        self.script(script::MAKE_FOLDER, &[&text(folder)], Duration::ZERO).map(drop)
     }
 
     /// SHA-256 of the first bytes of a file, in hex.
     pub(crate) fn hash(&self, file: &Path, bytes: u64) -> Result<String, RemoteError> {
-        let said = self.script(script::HASH, &[&text(file), &bytes.to_string()], Duration::ZERO)?;
-        Ok(said.split_whitespace().next().unwrap_or_default().to_owned())
+        let printed = self.script(script::HASH, &[&text(file), &bytes.to_string()], Duration::ZERO)?;
+        Ok(printed.split_whitespace().next().unwrap_or_default().to_owned())
     }
 }
 
-/// Exit status of a capture, which its supervisor adds to the log.
+/// Exit status of a capture, which its supervisor appends to the log.
 pub fn exit_status(log: &str) -> Option<i32> {
     log.lines().rev().find_map(|line| line.strip_prefix(script::EXIT_STATUS))?.trim().parse().ok()
 }
@@ -220,17 +228,18 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Process id and start time of a line of `/proc/PID/stat`. The program's name stands in brackets and may hold any character.
-fn of_stat(line: &str) -> Option<(u32, u64)> {
+/// Process id and start time from a line of `/proc/PID/stat`. The program name is in parentheses
+/// and may contain any character.
+fn parse_stat(line: &str) -> Option<(u32, u64)> {
     let pid = line.split(' ').next()?.parse().ok()?;
     let fields = line.rsplit_once(") ")?.1;
     Some((pid, fields.split(' ').nth(19)?.parse().ok()?))
 }
 
-/// Reads what [`script::FIND`] prints: processes with their arguments, and the boot.
-fn listed(said: &str) -> (Vec<(Process, Vec<&str>)>, &str) {
-    let (listed, boot_id) = said.trim_end().rsplit_once('\n').unwrap_or(("", said.trim_end()));
-    let mut processes: Vec<(Process, Vec<&str>)> = Vec::new();
+/// Parses the output of [`script::FIND`]: processes with their arguments, and the boot id.
+fn parse_processes(printed: &str) -> (Vec<(RemoteProcess, Vec<&str>)>, &str) {
+    let (listed, boot_id) = printed.trim_end().rsplit_once('\n').unwrap_or(("", printed.trim_end()));
+    let mut processes: Vec<(RemoteProcess, Vec<&str>)> = Vec::new();
     for line in listed.lines() {
         if let (Some(argument), Some((_, arguments))) = (line.strip_prefix('A'), processes.last_mut()) {
             arguments.push(argument);
@@ -238,30 +247,32 @@ fn listed(said: &str) -> (Vec<(Process, Vec<&str>)>, &str) {
         }
         let mut fields = line.split(' ').skip(1);
         if let (Some(Ok(pid)), Some(Ok(start_ticks))) = (fields.next().map(str::parse), fields.next().map(str::parse)) {
-            processes.push((Process { pid, start_ticks, boot_id: boot_id.to_owned() }, Vec::new()));
+            processes.push((RemoteProcess { pid, start_ticks, boot_id: boot_id.to_owned() }, Vec::new()));
         }
     }
     (processes, boot_id)
 }
 
-/// The capture's processes among those that are listed.
-fn found(said: &str, step: &CaptureStep) -> Found {
-    let (listed, boot_id) = listed(said);
-    let mut found = Found { boot_id: boot_id.to_owned(), ..Found::default() };
+/// The capture's processes among the listed ones.
+fn capture_processes(printed: &str, step: &CaptureStep) -> CaptureProcesses {
+    let (listed, boot_id) = parse_processes(printed);
+    let mut found = CaptureProcesses { boot_id: boot_id.to_owned(), ..CaptureProcesses::default() };
     for (process, arguments) in listed {
         let begins = |how: &str| arguments.iter().any(|argument| argument.starts_with(how));
-        if begins(script::LAUNCHES) {
+        if begins(script::LAUNCH_PREFIX) {
             found.launching = true;
-        } else if !begins(script::OURS) && is_of(&arguments, &step.argv) {
+        } else if !begins(script::SCRIPT_PREFIX) && matches_argv(&arguments, &step.argv) {
             found.processes.push(process);
         }
     }
     found
 }
 
-/// Whether a process with these arguments is one of the command's: they end as the command does. Its first word may have changed, or have others before it,
-/// where the program is a script or starts another one. Somebody who only reads the capture's file has other arguments.
-fn is_of(arguments: &[&str], argv: &[String]) -> bool {
+/// True if a process with these arguments belongs to the command: the arguments after the program
+/// are the last ones of the process. If the program is a script or starts another program, the
+/// first argument may differ, or others precede it. A program that only reads the capture file has
+/// other arguments.
+fn matches_argv(arguments: &[&str], argv: &[String]) -> bool {
     let tail = if argv.len() > 1 { &argv[1..] } else { argv };
     arguments.len() >= argv.len() && arguments[arguments.len() - tail.len()..].iter().eq(tail)
 }
@@ -283,29 +294,33 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_stat_may_hold_brackets_and_spaces() {
+    fn a_program_name_in_stat_may_contain_parentheses_and_spaces() {
         let line = "812 (a) S 1 (b) S 1 812 812 0 -1 4194304 90 0 0 0 0 0 0 0 20 0 1 0 4711 2461696 200";
-        assert_eq!(of_stat(line), Some((812, 4711)));
+        assert_eq!(parse_stat(line), Some((812, 4711)));
         for broken in
             ["", "812", "812 (a", "812 (a) S 1 2", "x (a) S 1 812 812 0 -1 4194304 90 0 0 0 0 0 0 0 20 0 1 0 4711 9"]
         {
-            assert_eq!(of_stat(broken), None, "{broken}");
+            assert_eq!(parse_stat(broken), None, "{broken}");
         }
     }
 
-    /// Who reads the file, and our own scripts, are no captures; a script in place of the program is.
+    /// Programs that only read the file are not captures, nor are ibscope's own scripts. A script
+    /// that replaces the capture program is a capture.
     #[test]
-    fn processes_are_told_by_their_arguments() {
-        let said = "P 1 10 S\nA/bin/sh\nA-c\nA: ibscope-launch; read\nAsh\nA/usr/bin/ibdump\nA-d\nAmlx5_0\nA-w\nA/c/7.pcap\n\
+    fn processes_are_identified_by_their_arguments() {
+        let printed = "P 1 10 S\nA/bin/sh\nA-c\nA: ibscope-launch; read\nAsh\nA/usr/bin/ibdump\nA-d\nAmlx5_0\nA-w\nA/c/7.pcap\n\
              P 2 20 S\nAtail\nA-f\nA/c/7.pcap\nP 3 30 S\nAtcpdump\nA-r\nA/c/7.pcap\n\
              P 4 40 R\nA/usr/bin/ibdump\nA-d\nAmlx5_0\nA-w\nA/c/7.pcap\nP 5 50 S\nA/bin/sh\nA/usr/bin/ibdump\nA-d\nAmlx5_0\nA-w\nA/c/7.pcap\n\
              P 6 60 S\nA/bin/sh\nA-c\nA: ibscope-find; x\nAsh\nA/c/7.pcap\nboot-1\n";
-        let found = found(said, &step());
+        let found = capture_processes(printed, &step());
         assert!(found.launching);
         let ids: Vec<(u32, u64)> = found.processes.iter().map(|process| (process.pid, process.start_ticks)).collect();
         assert_eq!(ids, [(4, 40), (5, 50)]);
         assert!(found.boot_id == "boot-1" && found.processes.iter().all(|process| process.boot_id == "boot-1"));
-        assert_eq!(super::found("boot-1\n", &step()), Found { boot_id: "boot-1".to_owned(), ..Found::default() });
+        assert_eq!(
+            super::capture_processes("boot-1\n", &step()),
+            CaptureProcesses { boot_id: "boot-1".to_owned(), ..CaptureProcesses::default() }
+        );
     }
 
     #[test]

@@ -1,41 +1,48 @@
-//! The few lines of shell that run on nodes. They are constant: what varies comes in as positional parameters and stands in quotes wherever it is used.
+//! Shell scripts that run on nodes. They are constants: variable parts are positional parameters,
+//! and are quoted wherever they are used.
 //!
-//! Every script begins with `: ibscope`, by which its own processes are told from the programs that are looked for in `/proc`.
-//! They need a POSIX shell, coreutils, grep, sed and setsid (util-linux), and Linux's `/proc`. No script holds a line end, because not every login shell takes one
-//! inside quotes.
+//! Every script begins with `: ibscope`, which distinguishes its own processes in `/proc` from the
+//! programs that it looks for. The scripts need a POSIX shell, coreutils, grep, sed, setsid
+//! (util-linux) and the `/proc` of Linux. No script contains a line end, because not every login
+//! shell accepts one inside quotes.
 
-/// How the scripts begin that a program's arguments go through before it runs.
-pub(super) const LAUNCHES: &str = ": ibscope-launch;";
-/// How the one begins that looks for processes: it has their arguments too.
-pub(super) const FINDS: &str = ": ibscope-find;";
-/// How all of them begin.
-pub(super) const OURS: &str = ": ibscope";
+/// Prefix of the scripts that start a program and have its arguments.
+pub(super) const LAUNCH_PREFIX: &str = ": ibscope-launch;";
+/// Prefix of the script that looks for processes, which has their arguments too.
+pub(super) const FIND_PREFIX: &str = ": ibscope-find;";
+/// Prefix of all scripts.
+pub(super) const SCRIPT_PREFIX: &str = ": ibscope";
 
-/// Runs the command `$3...` with our PATH; `timeout` ends it after `$1` seconds and kills it `$2` seconds later, so that nothing is left on the node.
+/// Runs the command `$3...` with a fixed `PATH`. `timeout` ends the command after `$1` seconds and
+/// kills it `$2` seconds later, so that nothing stays behind on the node.
 pub(super) const RUN: &str = r#": ibscope-run; PATH=/usr/sbin:/usr/bin:/sbin:/bin; export PATH; t=$1; k=$2; shift 2; exec timeout -k "$k" "$t" "$@""#;
 
-/// `$1` [`SUPERVISE`], `$2` [`BECOME`], `$3` log, then the program and its arguments: starts it on its own, away from the connection, and prints boot id and
-/// `/proc/PID/stat` of it. The log must not exist: who creates it decides whether the program starts (see [`CLAIM`]).
+/// `$1` [`SUPERVISE`], `$2` [`EXEC_PROGRAM`], `$3` log, then the program and its arguments: starts
+/// the program detached from the connection, and prints the boot id and `/proc/PID/stat` of its
+/// process. The log must not exist: whoever creates the log decides whether the program starts (see
+/// [`CANCEL_LAUNCH`]).
 pub(super) const LAUNCH: &str = concat!(
     r#": ibscope-launch; umask 077; set -C; s=$1; b=$2; l=$3; shift 3; true >"$l" || exit 90; "#,
     r#"setsid -f /bin/sh -c "$s" sh "$b" "$@" 3>&1 >>"$l" 2>&1 </dev/null | { read -r r && printf '%s\n' "$r"; }"#
 );
-/// Waits for the program and adds its exit status to the log. It lives through the signals that are meant for the program. It is no background job of a
-/// shell's: those are deaf to SIGINT, and so would be the program.
+/// Waits for the program and appends its exit status to the log. The supervisor ignores the signals
+/// that are meant for the program. It is not a background job of a shell, because such a job
+/// ignores SIGINT, and so would the program.
 pub(super) const SUPERVISE: &str = concat!(
     r#": ibscope-launch; trap : INT TERM HUP; b=$1; shift; /bin/sh -c "$b" sh "$@"; s=$?; "#,
     r#"printf '\nibscope: exit status %s\n' "$s""#
 );
-/// Tells its process and becomes the program.
-pub(super) const BECOME: &str = concat!(
+/// Prints its process, then executes the program in it.
+pub(super) const EXEC_PROGRAM: &str = concat!(
     r#": ibscope-launch; read -r b </proc/sys/kernel/random/boot_id; read -r l <"/proc/$$/stat"; "#,
     r#"printf '%s %s\n' "$b" "$l" >&3; exec "$@" 3>&-"#
 );
-/// Before the exit status in a log.
+/// Prefix of the exit status in a log.
 pub(super) const EXIT_STATUS: &str = "ibscope: exit status ";
 
-/// `$1` log: takes its name, so that a launch that is still under way does not start. `claimed`, `started` where the log is there, `nowhere` without its folder.
-pub(super) const CLAIM: &str = concat!(
+/// `$1` log: creates the log, so that a launch in progress cannot start. Prints `claimed`,
+/// `started` if the log exists, or `nowhere` if its folder does not.
+pub(super) const CANCEL_LAUNCH: &str = concat!(
     r#": ibscope-claim; umask 077; set -C; [ -d "${1%/*}" ] || { echo nowhere; exit 0; }; "#,
     r#"if true >"$1"; then echo claimed; elif [ -e "$1" ]; then echo started; else exit 1; fi"#
 );
@@ -49,15 +56,17 @@ macro_rules! alive {
     };
 }
 
-/// `$1` pid, `$2` start time, `$3` file, `$4` log: `alive` or `gone`, the file's size or `-`, and on the lines after that the end of the log.
-pub(super) const LOOK: &str = concat!(
+/// `$1` pid, `$2` start time, `$3` file, `$4` log: prints `alive` or `gone`, the file's size or
+/// `-`, and then the end of the log.
+pub(super) const STATUS: &str = concat!(
     r#": ibscope-look; p=$1; s=$2; f=$3; l=$4; "#,
     alive!(),
     r#"a=gone; alive && a=alive; z=-; [ -e "$f" ] && z=$(stat -c %s -- "$f"); "#,
     r#"printf '%s %s\n' "$a" "$z"; [ -e "$l" ] && tail -c 4096 -- "$l"; exit 0"#
 );
 
-/// `$1` pid, `$2` start time, `$3` signal, `$4` how many twentieths of a second to wait: `gone` or `alive`. A zombie is gone: it only waits to be reaped.
+/// `$1` pid, `$2` start time, `$3` signal, `$4` twentieths of a second to wait: prints `gone` or
+/// `alive`. A zombie is gone: it only waits to be reaped.
 pub(super) const SIGNAL: &str = concat!(
     r#": ibscope-signal; p=$1; s=$2; g=$3; n=$4; "#,
     alive!(),
@@ -65,10 +74,10 @@ pub(super) const SIGNAL: &str = concat!(
     r#"while [ "$i" -lt "$n" ]; do alive || { echo gone; exit 0; }; sleep 0.05; i=$((i+1)); done; echo alive"#
 );
 
-/// `-e` and an argument, any number of times: every process that has one of them among its own and
-/// that belongs to root or to the user who asks (other users may give their processes any
-/// arguments). Prints a line `P pid start-time state` and a line `A...` for each argument. Line
-/// ends in arguments become 0x01.
+/// `-e` and an argument, any number of times: finds every process that has one of these arguments
+/// and belongs to root or to the current user (other users may give their processes any arguments).
+/// Prints a line `P pid start-time state` and a line `A...` for each argument. Line ends in
+/// arguments become 0x01.
 pub(super) const FIND: &str = concat!(
     r#": ibscope-find; o=$(id -u); for f in $(grep -lzFx "$@" /proc/[0-9]*/cmdline 2>/dev/null); do p=${f#/proc/}; p=${p%/cmdline}; "#,
     r#"u=$(stat -c %u -- "/proc/$p" 2>/dev/null); [ "$u" = 0 ] || [ "$u" = "$o" ] || continue; "#,
@@ -76,29 +85,31 @@ pub(super) const FIND: &str = concat!(
     r#"tr '\0\n' '\n\001' <"$f" 2>/dev/null | sed 's/^/A/'; done; cat /proc/sys/kernel/random/boot_id"#
 );
 
-/// `$1` file, `$2` bytes: SHA-256 of so many bytes from its start.
+/// `$1` file, `$2` number of bytes: SHA-256 of the first `$2` bytes.
 pub(super) const HASH: &str = r#": ibscope-hash; [ -r "$1" ] || exit 1; head -c "$2" -- "$1" | sha256sum"#;
 
-/// `$1` folder: the user who asks, the folder without links, and for it and each folder above it, on both ways, user, mode (in hex) and name.
-pub(super) const FOLDER: &str = concat!(
+/// `$1` folder: prints the current user, the folder without links, and user, mode (in hex) and name
+/// of the folder and its parents, for both paths.
+pub(super) const STAT_FOLDERS: &str = concat!(
     r#": ibscope-folder; id -u; c=$(readlink -m -- "$1"); printf '%s\n' "$c"; f=$1; set -- /; "#,
     r#"for p in "$f" "$c"; do while [ -n "$p" ]; do set -- "$p" "$@"; p=${p%/*}; done; done; "#,
     r#"stat -c '%u %f %n' -- "$@" 2>/dev/null; exit 0"#
 );
 
-/// `$1` folder: makes it, for its user alone, unless somebody has just made it. What is above it must be there.
-pub(super) const MAKE: &str = r#": ibscope-make; umask 077; mkdir -- "$1" 2>/dev/null || [ -d "$1" ]"#;
+/// `$1` folder: creates it for the current user only, unless another process has just created it.
+/// Its parent must exist.
+pub(super) const MAKE_FOLDER: &str = r#": ibscope-make; umask 077; mkdir -- "$1" 2>/dev/null || [ -d "$1" ]"#;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn scripts_are_told_by_their_first_words() {
-        let launching = [LAUNCH, SUPERVISE, BECOME];
-        for script in [RUN, CLAIM, LOOK, SIGNAL, FIND, HASH].iter().chain(&launching) {
-            assert!(script.starts_with(OURS) && !script.contains('\n'), "{script}");
-            assert_eq!(script.starts_with(LAUNCHES), launching.contains(script), "{script}");
+    fn scripts_are_identified_by_their_first_words() {
+        let launching = [LAUNCH, SUPERVISE, EXEC_PROGRAM];
+        for script in [RUN, CANCEL_LAUNCH, STATUS, SIGNAL, FIND, HASH].iter().chain(&launching) {
+            assert!(script.starts_with(SCRIPT_PREFIX) && !script.contains('\n'), "{script}");
+            assert_eq!(script.starts_with(LAUNCH_PREFIX), launching.contains(script), "{script}");
         }
     }
 }

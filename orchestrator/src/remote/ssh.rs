@@ -1,8 +1,9 @@
-//! Programs and files of nodes over ssh: one session per node, made at its first use and kept.
+//! Runs programs and reads files on nodes over ssh. Each node has one session, which is opened when
+//! it is first used and kept open.
 
-use super::connect::{Address, Connector, milliseconds_until};
-use super::local::{GRACE_S, Local, pump, seconds, settled};
-use super::{Files, MOST_OUTPUT_BYTES, Output, RemoteError, Runner, script};
+use super::connect::{Connector, NodeAddress, milliseconds_until};
+use super::local::{GRACE_S, LocalRunner, pump, seconds, timeout_error_or_output};
+use super::{CommandOutput, Files, MAX_OUTPUT_BYTES, RemoteError, Runner, script};
 use crate::config::{self, Config};
 use crate::quote;
 use ssh2::{Channel, ErrorCode, Session};
@@ -13,25 +14,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much longer than the command itself its connection may take before it counts as broken: what runs on the node ends by itself before.
-const SLACK: Duration = Duration::from_secs(GRACE_S + 1);
+/// Time added to a command's time limit before its connection counts as broken. By then `timeout`
+/// on the node has ended the command.
+const TIMEOUT_MARGIN: Duration = Duration::from_secs(GRACE_S + 1);
 
-/// A node's session, once it is made. Who works on the node holds it.
-type Slot = Arc<Mutex<Option<Session>>>;
+/// Session of a node, once it is open. Locked while a call uses the node.
+type SessionSlot = Arc<Mutex<Option<Session>>>;
 
-/// Nodes over ssh, and programs where the orchestrator runs.
-pub struct Ssh {
+/// Access to nodes over ssh, and to the orchestrator's machine.
+pub struct SshRunner {
     connector: Connector,
-    options: config::Ssh,
-    nodes: BTreeMap<String, config::Node>,
-    here: Local,
-    slots: Mutex<HashMap<String, Slot>>,
+    options: config::SshConfig,
+    nodes: BTreeMap<String, config::NodeConfig>,
+    here: LocalRunner,
+    slots: Mutex<HashMap<String, SessionSlot>>,
 }
 
-impl Ssh {
-    /// Nodes as the configuration has them. Nothing is connected yet, but keys and `known_hosts` are read.
+impl SshRunner {
+    /// Reads keys and `known_hosts`. Connects to no node yet.
     pub fn new(config: &Config) -> Result<Self, RemoteError> {
-        let here = Local {
+        let here = LocalRunner {
             environment: config
                 .run
                 .slurm_conf
@@ -48,9 +50,9 @@ impl Ssh {
         })
     }
 
-    fn address(&self, node: &str) -> Address {
+    fn address(&self, node: &str) -> NodeAddress {
         let special = self.nodes.get(node);
-        Address {
+        NodeAddress {
             node: node.to_owned(),
             host: special.and_then(|special| special.address.clone()).unwrap_or_else(|| node.to_owned()),
             port: special.and_then(|special| special.port).unwrap_or(self.options.port),
@@ -58,16 +60,17 @@ impl Ssh {
         }
     }
 
-    fn slot(&self, node: &str) -> Slot {
+    fn slot(&self, node: &str) -> SessionSlot {
         Arc::clone(self.slots.lock().unwrap_or_else(PoisonError::into_inner).entry(node.to_owned()).or_default())
     }
 
-    /// Does something in the node's session. A session that breaks is not used again; one that was broken before is made anew.
-    fn within<T>(
+    /// Does work in the node's session. A session that breaks is dropped, and the next call opens a
+    /// new one.
+    fn with_session<T>(
         &self,
         node: &str,
         command: &str,
-        work: impl FnOnce(&Session, Channel) -> Result<T, Broken>,
+        work: impl FnOnce(&Session, Channel) -> Result<T, ConnectionError>,
     ) -> Result<T, RemoteError> {
         let slot = self.slot(node);
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,8 +89,8 @@ impl Ssh {
                 *slot = Some(session);
                 Ok(result)
             }
-            Err(Broken(what)) => {
-                // What is left of the session is given up without waiting for the node.
+            Err(ConnectionError(what)) => {
+                // Close the rest of the session without waiting for the node.
                 session.set_timeout(100);
                 Err(failed(what))
             }
@@ -95,10 +98,10 @@ impl Ssh {
     }
 }
 
-/// Why a session is not used any more.
-struct Broken(String);
+/// Reason why a session is not used again.
+struct ConnectionError(String);
 
-impl From<ssh2::Error> for Broken {
+impl From<ssh2::Error> for ConnectionError {
     fn from(error: ssh2::Error) -> Self {
         Self(format!("the connection broke: {error}"))
     }
@@ -110,36 +113,42 @@ fn open(session: &Session, deadline: Instant) -> Result<Channel, ssh2::Error> {
     session.channel_session()
 }
 
-impl Runner for Ssh {
-    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<Output, RemoteError> {
+impl Runner for SshRunner {
+    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<CommandOutput, RemoteError> {
         let Some(node) = node else { return self.here.run(None, argv, timeout) };
         quote::check(argv).map_err(|source| RemoteError::Argument { node: node.to_owned(), source })?;
         let (limit, grace) = (seconds(timeout), GRACE_S.to_string());
         let words =
             ["/bin/sh", "-c", script::RUN, "sh", &limit, &grace].into_iter().chain(argv.iter().map(String::as_str));
         let line = format!("exec {}", quote::join(words));
-        let (output, took) = self.within(node, &argv[0], |session, channel| {
+        let (output, took) = self.with_session(node, &argv[0], |session, channel| {
             let began = Instant::now();
-            exec(session, channel, &line, began + timeout + SLACK).map(|output| (output, began.elapsed()))
+            exec(session, channel, &line, began + timeout + TIMEOUT_MARGIN).map(|output| (output, began.elapsed()))
         })?;
-        settled(node, argv, timeout, took, output)
+        timeout_error_or_output(node, argv, timeout, took, output)
     }
 }
 
-/// Runs a command line in a channel. Both of its outputs are read as they come: one that nobody reads would hold up the other.
-fn exec(session: &Session, mut channel: Channel, line: &str, deadline: Instant) -> Result<Output, Broken> {
+/// Runs a command line in a channel. Reads both outputs as they arrive: if one were not read, it
+/// would block the other.
+fn exec(
+    session: &Session,
+    mut channel: Channel,
+    line: &str,
+    deadline: Instant,
+) -> Result<CommandOutput, ConnectionError> {
     session.set_timeout(milliseconds_until(deadline));
     channel.exec(line)?;
     session.set_blocking(false);
-    let mut output = Output::default();
+    let mut output = CommandOutput::default();
     let mut errors = channel.stderr();
     let mut buffer = vec![0; 32 << 10];
     let mut pause = Duration::ZERO;
     loop {
-        let length =
-            take(&mut channel, &mut buffer, &mut output.stdout)? + take(&mut errors, &mut buffer, &mut output.stderr)?;
-        if output.stdout.len() + output.stderr.len() > MOST_OUTPUT_BYTES {
-            return Err(Broken("it says more than 64 MiB".to_owned()));
+        let length = read_available(&mut channel, &mut buffer, &mut output.stdout)?
+            + read_available(&mut errors, &mut buffer, &mut output.stderr)?;
+        if output.stdout.len() + output.stderr.len() > MAX_OUTPUT_BYTES {
+            return Err(ConnectionError("it prints more than 64 MiB".to_owned()));
         }
         if length > 0 {
             pause = Duration::ZERO;
@@ -149,7 +158,7 @@ fn exec(session: &Session, mut channel: Channel, line: &str, deadline: Instant) 
             break;
         }
         if Instant::now() >= deadline {
-            return Err(Broken("the node does not answer any more".to_owned()));
+            return Err(ConnectionError("the node no longer answers".to_owned()));
         }
         pause = (pause * 2).clamp(Duration::from_micros(200), Duration::from_millis(4));
         thread::sleep(pause);
@@ -164,7 +173,7 @@ fn exec(session: &Session, mut channel: Channel, line: &str, deadline: Instant) 
     Ok(output)
 }
 
-/// Signals by the names that ssh has for them, with Linux's numbers.
+/// Signal names of ssh, with the numbers of Linux.
 const SIGNALS: [(&str, i32); 12] = [
     ("HUP", 1),
     ("INT", 2),
@@ -180,19 +189,19 @@ const SIGNALS: [(&str, i32); 12] = [
     ("TERM", 15),
 ];
 
-/// What is there now, added to `into`; its length.
-fn take(stream: &mut impl Read, buffer: &mut [u8], into: &mut Vec<u8>) -> Result<usize, Broken> {
+/// Appends the bytes that are available now to `into`; returns their number.
+fn read_available(stream: &mut impl Read, buffer: &mut [u8], into: &mut Vec<u8>) -> Result<usize, ConnectionError> {
     match stream.read(buffer) {
         Ok(length) => {
             into.extend_from_slice(&buffer[..length]);
             Ok(length)
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
-        Err(error) => Err(Broken(format!("the connection broke: {error}"))),
+        Err(error) => Err(ConnectionError(format!("the connection broke: {error}"))),
     }
 }
 
-impl Files for Ssh {
+impl Files for SshRunner {
     fn read_file(
         &self,
         node: &str,
@@ -201,14 +210,14 @@ impl Files for Ssh {
         idle: Duration,
         sink: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<u64, RemoteError> {
-        let copied = self.within(node, "sftp", |session, channel| {
+        let copied = self.with_session(node, "sftp", |session, channel| {
             // The channel only shows that the session is alive: SFTP opens its own.
             drop(channel);
             session.set_timeout(u32::try_from(idle.as_millis()).unwrap_or(u32::MAX).max(1));
             let sftp = session.sftp()?;
             let mut file = match sftp.open(path) {
                 Ok(file) => file,
-                // The server's word on the file; the session is as good as before.
+                // The server reports a fault of the file; the session stays usable.
                 Err(error) if matches!(error.code(), ErrorCode::SFTP(_)) => {
                     return Ok(Err(io::Error::other(error.message().to_owned())));
                 }

@@ -1,10 +1,11 @@
-//! Captures go where they are to stay, and it is made sure that they arrive whole: SHA-256 is worked out on both ends. A transfer that was cut off is gone on with.
+//! Brings captures to their final place, and verifies by SHA-256 on both machines that they arrived
+//! completely. An interrupted transfer is continued.
 
-use super::stop::{delete, refusal};
-use crate::effort::{Effort, Refusal};
-use crate::folder::{Folder, Ids, give};
-use crate::journal::{Ended, Fetched};
-use crate::remote::process::Node;
+use super::stop::{delete, failure_text};
+use crate::context::{FailureText, RunContext};
+use crate::folder::{Folder, OwnerIds, set_owner};
+use crate::journal::{CaptureEnd, FetchedFile};
+use crate::remote::process::RemoteNode;
 use crate::sink;
 use crate::step::CaptureStep;
 use sha2::{Digest, Sha256};
@@ -14,77 +15,78 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-/// A transfer without a byte for so long has failed.
-const IDLE: Duration = Duration::from_secs(20);
-/// Hashing takes no longer than this and what a slow disk needs.
-const HASHING: Duration = Duration::from_secs(10);
+/// A transfer without a byte for this long has failed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for hashing, in addition to the time that a slow disk needs.
+const MIN_HASH_TIMEOUT: Duration = Duration::from_secs(10);
 const SLOW_DISK_BYTES_PER_S: u64 = 20_000_000;
 
-/// Fetches a capture into the run's folder, or only has it hashed where it is. It belongs to `owner` then.
+/// Fetches a capture into the run's folder, or only hashes it on its sink. The file is given to
+/// `owner`.
 pub(super) fn collect(
-    effort: Effort<'_>,
+    context: RunContext<'_>,
     step: &CaptureStep,
     bytes: u64,
-    owner: Option<Ids>,
-    folder: impl FnOnce() -> Result<Folder, Refusal>,
-) -> Result<Fetched, Refusal> {
-    let node = effort.node(&step.node)?;
-    // A second try may come long after the capture was stopped, and after a restart of the node.
+    owner: Option<OwnerIds>,
+    folder: impl FnOnce() -> Result<Folder, FailureText>,
+) -> Result<FetchedFile, FailureText> {
+    let node = context.node(&step.node)?;
+    // A second attempt may come long after the capture was stopped, and after a reboot of the node.
     sink::inspect(&node, &step.node, step.folder())?;
-    if let Some(owner) = &effort.config.capture.owner {
+    if let Some(owner) = &context.config.capture.owner {
         let (file, log) = (step.file.to_string_lossy(), step.log.to_string_lossy());
-        node.ask(&["/bin/chown", "-h", "--", &owner.to_string(), &file, &log]).map_err(refusal)?;
+        node.query(&["/bin/chown", "-h", "--", &owner.to_string(), &file, &log]).map_err(failure_text)?;
     }
-    if effort.config.collect.fetch {
-        return fetch(effort, step, bytes, owner, &folder()?);
+    if context.config.collect.fetch {
+        return fetch(context, step, bytes, owner, &folder()?);
     }
-    let sha256 = hash_there(effort, step, bytes)?;
-    Ok(Fetched { file: step.file.clone(), bytes, sha256 })
+    let sha256 = hash_on_node(context, step, bytes)?;
+    Ok(FetchedFile { file: step.file.clone(), bytes, sha256 })
 }
 
-/// Deletes what was fetched, where that is wanted.
-pub(super) fn tidy(effort: Effort<'_>, step: &CaptureStep) -> Result<(), Refusal> {
-    if !effort.config.collect.delete_fetched {
+/// Deletes a fetched capture on its sink, if the configuration requests it.
+pub(super) fn delete_fetched(context: RunContext<'_>, step: &CaptureStep) -> Result<(), FailureText> {
+    if !context.config.collect.delete_fetched {
         return Ok(());
     }
-    delete(&effort.node(&step.node)?, &[&step.file.to_string_lossy(), &step.log.to_string_lossy()])
+    delete(&context.node(&step.node)?, &[&step.file.to_string_lossy(), &step.log.to_string_lossy()])
 }
 
-/// Deletes a capture that is worth nothing, and its log; not one that may be somebody else's.
-pub(super) fn discard(effort: Effort<'_>, step: &CaptureStep, ended: &Ended) -> Result<(), Refusal> {
+/// Deletes a useless capture and its log, unless the files may belong to somebody else.
+pub(super) fn discard(context: RunContext<'_>, step: &CaptureStep, ended: &CaptureEnd) -> Result<(), FailureText> {
     if ended.exit_status.is_none() && ended.signal.is_none() && ended.bytes.is_none() {
         return Ok(());
     }
-    delete(&effort.node(&step.node)?, &[&step.file.to_string_lossy(), &step.log.to_string_lossy()])
+    delete(&context.node(&step.node)?, &[&step.file.to_string_lossy(), &step.log.to_string_lossy()])
 }
 
 fn fetch(
-    effort: Effort<'_>,
+    context: RunContext<'_>,
     step: &CaptureStep,
     bytes: u64,
-    owner: Option<Ids>,
+    owner: Option<OwnerIds>,
     folder: &Folder,
-) -> Result<Fetched, Refusal> {
+) -> Result<FetchedFile, FailureText> {
     let name = step.file.file_name().unwrap_or(step.file.as_os_str());
     let whole = folder.path().join(name);
-    let sha256 = hash_there(effort, step, bytes)?;
+    let sha256 = hash_on_node(context, step, bytes)?;
     let failed = |what: &str, error: &dyn std::fmt::Display| {
-        format!("{} of {} is not fetched: {what}: {error}", step.file.display(), step.node)
+        format!("{} of {} was not fetched: {what}: {error}", step.file.display(), step.node)
     };
-    // Fetched before, but nobody could write it down any more.
-    if hash_of(effort, folder, name, bytes)?.is_some_and(|(_, there)| there == sha256) {
-        return Ok(Fetched { file: whole, bytes, sha256 });
+    // It was fetched before, but the journal entry is missing.
+    if hash_of(context, folder, name, bytes)?.is_some_and(|(_, there)| there == sha256) {
+        return Ok(FetchedFile { file: whole, bytes, sha256 });
     }
-    let part = &part_of(name);
-    let (have, mut hasher) = resume(effort, folder, part, step, bytes)?;
-    effort.room_here(folder.path(), bytes - have).map_err(|what| failed("no room", &what))?;
-    let mut file = begun(folder, part, have, owner).map_err(|error| failed("it cannot be written", &error))?;
+    let part = &partial_name(name);
+    let (have, mut hasher) = resume(context, folder, part, step, bytes)?;
+    context.check_free_space_here(folder.path(), bytes - have).map_err(|what| failed("not enough space", &what))?;
+    let mut file = open_partial(folder, part, have, owner).map_err(|error| failed("it cannot be written", &error))?;
     let mut wanted = bytes - have;
     let mut sink = |chunk: &[u8]| {
-        if Instant::now() >= effort.deadline {
+        if Instant::now() >= context.deadline {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                "no time is left (run.deadline_s); the next try goes on from here",
+                "the deadline has passed (run.deadline_s); the next attempt continues the transfer",
             ));
         }
         let chunk = &chunk[..chunk.len().min(usize::try_from(wanted).unwrap_or(usize::MAX))];
@@ -92,41 +94,38 @@ fn fetch(
         hasher.update(chunk);
         file.write_all(chunk)
     };
-    effort
+    context
         .runner
-        .read_file(&step.node, &step.file, have, effort.time(IDLE)?, &mut sink)
-        .map_err(|error| failed("it broke off", &error))?;
+        .read_file(&step.node, &step.file, have, context.remaining(IDLE_TIMEOUT)?, &mut sink)
+        .map_err(|error| failed("the transfer failed", &error))?;
     let here = hex(&hasher.finalize());
     if here != sha256 {
-        // Not worth going on from.
+        // A corrupt file is not worth continuing.
         let _ = folder.remove(part);
-        return Err(failed("what arrived differs from what is there", &format!("SHA-256 {here} and {sha256}")));
+        return Err(failed(
+            "the received file differs from the one on the sink",
+            &format!("SHA-256 {here} and {sha256}"),
+        ));
     }
-    let settle = || {
-        file.sync_all()?;
-        folder.rename(part, name)?;
-        folder.sync()
-    };
-    settle().map_err(|error| failed("it cannot be written", &error))?;
-    Ok(Fetched { file: whole, bytes, sha256 })
+    folder.put_in_place(&file, part, name).map_err(|error| failed("it cannot be written", &error))?;
+    Ok(FetchedFile { file: whole, bytes, sha256 })
 }
 
-/// Hash of the first bytes of a capture on its sink, in hex.
-fn hash_there(effort: Effort<'_>, step: &CaptureStep, bytes: u64) -> Result<String, Refusal> {
-    let timeout = effort.time(HASHING + Duration::from_secs(bytes / SLOW_DISK_BYTES_PER_S))?;
-    Node { timeout, ..effort.node(&step.node)? }.hash(&step.file, bytes).map_err(refusal)
+/// SHA-256 of the first bytes of a capture on its sink, in hex.
+fn hash_on_node(context: RunContext<'_>, step: &CaptureStep, bytes: u64) -> Result<String, FailureText> {
+    let timeout = context.remaining(MIN_HASH_TIMEOUT + Duration::from_secs(bytes / SLOW_DISK_BYTES_PER_S))?;
+    RemoteNode { timeout, ..context.node(&step.node)? }.hash(&step.file, bytes).map_err(failure_text)
 }
 
-fn part_of(whole: &OsStr) -> OsString {
+fn partial_name(whole: &OsStr) -> OsString {
     let mut name = whole.to_owned();
     name.push(".part");
     name
 }
 
-/// The file that a transfer continues, or a new one where nothing is here yet. It belongs to the
-/// owner from the start: the folder may belong to the owner already, and there a file of root's is
-/// not continued.
-fn begun(folder: &Folder, part: &OsStr, have: u64, owner: Option<Ids>) -> io::Result<File> {
+/// Opens the file of an interrupted transfer, or creates a new one. The file is given to its owner
+/// at once: the folder may belong to the owner already, and there a file of root is not continued.
+fn open_partial(folder: &Folder, part: &OsStr, have: u64, owner: Option<OwnerIds>) -> io::Result<File> {
     let file = if have > 0 {
         folder.append(part)?
     } else {
@@ -134,37 +133,44 @@ fn begun(folder: &Folder, part: &OsStr, have: u64, owner: Option<Ids>) -> io::Re
         folder.create(part, 0o600)?
     };
     file.set_permissions(fs::Permissions::from_mode(0o600))?;
-    give(&file, owner)?;
+    set_owner(&file, owner)?;
     file.set_len(have)?;
     Ok(file)
 }
 
-/// How much of a file is here already, and the hash of it to go on with. What differs from the start of the file counts as nothing.
+/// Number of bytes that an earlier transfer has fetched, and the hash state to continue with. Bytes
+/// that differ from the start of the capture do not count.
 fn resume(
-    effort: Effort<'_>,
+    context: RunContext<'_>,
     folder: &Folder,
     part: &OsStr,
     step: &CaptureStep,
     bytes: u64,
-) -> Result<(u64, Sha256), Refusal> {
+) -> Result<(u64, Sha256), FailureText> {
     let length = folder.read(part).and_then(|file| file.metadata()).map_or(0, |there| there.len());
     let have = length.min(bytes);
     if have > 0
-        && let Some((hasher, here)) = hash_of(effort, folder, part, have)?
-        && hash_there(effort, step, have)? == here
+        && let Some((hasher, here)) = hash_of(context, folder, part, have)?
+        && hash_on_node(context, step, have)? == here
     {
         return Ok((have, hasher));
     }
     Ok((0, Sha256::new()))
 }
 
-/// Hash of the first bytes of a file here: to go on with, and in hex. None where there are not so many.
-fn hash_of(effort: Effort<'_>, folder: &Folder, name: &OsStr, bytes: u64) -> Result<Option<(Sha256, String)>, Refusal> {
+/// Hash of the first bytes of a local file: its state, to continue with, and its hex text. `None`
+/// if the file is shorter or cannot be read.
+fn hash_of(
+    context: RunContext<'_>,
+    folder: &Folder,
+    name: &OsStr,
+    bytes: u64,
+) -> Result<Option<(Sha256, String)>, FailureText> {
     let Ok(file) = folder.read(name) else { return Ok(None) };
     let (mut hasher, mut file, mut total) = (Sha256::new(), file.take(bytes), 0);
     let mut buffer = vec![0; 256 << 10];
     loop {
-        effort.time(IDLE)?;
+        context.remaining(IDLE_TIMEOUT)?;
         match file.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => {

@@ -1,53 +1,57 @@
-//! The end of a capture: SIGINT, time to write the file's end, SIGTERM, and SIGKILL only where nothing else helps.
+//! Stops a capture: SIGINT, time to complete the file, then SIGTERM, and SIGKILL as the last
+//! resort.
 
-use crate::effort::{Effort, Refusal};
-use crate::journal::Ended;
+use crate::context::{FailureText, RunContext};
+use crate::journal::CaptureEnd;
 use crate::remote::RemoteError;
-use crate::remote::process::{Claim, Found, Node, Process, Signal, exit_status};
+use crate::remote::process::{CaptureProcesses, LaunchCancellation, RemoteNode, RemoteProcess, Signal, exit_status};
 use crate::sink;
 use crate::step::CaptureStep;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A launch that is under way has become the program after so long, or something is very wrong with the node.
-const LAUNCHING: Duration = Duration::from_secs(5);
-/// The supervisor has added the exit status to the log so long after the program's end.
-const SUPERVISOR: Duration = Duration::from_secs(1);
-/// After SIGKILL.
-const KILLED: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time limit until a launch has become the program. A longer launch means a fault of the node.
+const LAUNCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit until the supervisor has appended the exit status to the log.
+const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time limit after SIGKILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Stops a capture, whatever is known of it: its process, or only that it may have been launched. One that has captured something of the job's is given time for its
-/// last packets.
+/// Stops a capture whose process is known, or which may have been launched. A capture that has
+/// packets of the job gets time for its last packets.
 pub(super) fn stop(
-    effort: Effort<'_>,
+    context: RunContext<'_>,
     step: &CaptureStep,
-    known: Option<&Process>,
+    known: Option<&RemoteProcess>,
     has_failed: bool,
     has_captured: bool,
-) -> Result<Ended, Refusal> {
-    let node = effort.node(&step.node)?;
+) -> Result<CaptureEnd, FailureText> {
+    let node = context.node(&step.node)?;
     let name = step.backend.name();
-    let mut ended = Ended::default();
-    // The folder was checked before the capture began. A node that was restarted since may have
-    // lost it, and a user of the node may have created another one.
+    let mut ended = CaptureEnd::default();
+    // The folder was checked before the capture began. A node that was rebooted since may have lost
+    // it, and a user of the node may have created another one.
     let is_trusted = sink::inspect(&node, &step.node, step.folder());
     if known.is_none() && is_trusted.is_ok() {
-        match node.claim(&step.log).map_err(refusal)? {
-            Claim::Begun => {}
-            Claim::Nowhere => return Ok(ended),
-            Claim::Claimed => {
-                // The log keeps a launch from starting that may still be on its way, unless it is known to have failed.
+        match node.cancel_launch(&step.log).map_err(failure_text)? {
+            LaunchCancellation::AlreadyStarted => {}
+            LaunchCancellation::NoFolder => return Ok(ended),
+            LaunchCancellation::Canceled => {
+                // The log keeps a launch that may still be in progress from starting, unless the
+                // launch is known to have failed.
                 if has_failed {
                     delete(&node, &[&step.log.to_string_lossy()])?;
                 } else {
-                    ended.remarks.push(format!("{name} was not started; {} may be deleted", step.log.display()));
+                    ended
+                        .remarks
+                        .push(format!("{name} was not started; its log {} may be deleted", step.log.display()));
                 }
                 return Ok(ended);
             }
         }
     }
-    let found = settle(effort, step)?;
+    let found = wait_for_launch(context, step)?;
     let mut processes = found.processes;
     if let Some(known) = known
         && known.boot_id == found.boot_id
@@ -56,86 +60,89 @@ pub(super) fn stop(
         processes.push(known.clone());
     }
     if has_captured && !processes.is_empty() {
-        thread::sleep(effort.time(step.backend.behind())?);
+        thread::sleep(context.remaining(step.backend.buffering_delay())?);
     }
-    ended.signal = end(effort, &step.node, &processes)?;
+    ended.signal = terminate(context, &step.node, &processes)?;
     is_trusted?;
-    let process =
-        known.or(processes.first()).cloned().unwrap_or(Process { pid: 0, start_ticks: 0, boot_id: String::new() });
+    let process = known.or(processes.first()).cloned().unwrap_or(RemoteProcess {
+        pid: 0,
+        start_ticks: 0,
+        boot_id: String::new(),
+    });
     let began = Instant::now();
-    let sight = loop {
-        let sight = effort.node(&step.node)?.look(step, &process).map_err(refusal)?;
-        ended.exit_status = exit_status(&sight.log);
-        if ended.exit_status.is_some() || began.elapsed() >= SUPERVISOR {
-            break sight;
+    let status = loop {
+        let status = context.node(&step.node)?.capture_status(step, &process).map_err(failure_text)?;
+        ended.exit_status = exit_status(&status.log);
+        if ended.exit_status.is_some() || began.elapsed() >= SUPERVISOR_TIMEOUT {
+            break status;
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     };
-    ended.counted = step.backend.counted(&sight.log);
-    ended.bytes = sight.bytes;
+    ended.counted = step.backend.packet_counts(&status.log);
+    ended.bytes = status.bytes;
     match ended.signal {
         None if known.is_some() => ended
             .remarks
-            .push(format!("{name} had ended before it was stopped: {}", crate::text::printable(sight.log.as_bytes()))),
+            .push(format!("{name} had ended before it was stopped: {}", crate::text::printable(status.log.as_bytes()))),
         Some(Signal::Int) => {
-            // A full disk, mostly.
-            if let Some(status) = ended.exit_status.filter(|status| *status != 0) {
-                let said = crate::text::printable(sight.log.as_bytes());
-                ended.remarks.push(format!("{name} ended with status {status}: {said}"));
+            // In most cases a full disk.
+            if let Some(code) = ended.exit_status.filter(|code| *code != 0) {
+                let printed = crate::text::printable(status.log.as_bytes());
+                ended.remarks.push(format!("{name} ended with status {code}: {printed}"));
             }
         }
-        Some(Signal::Term) => ended.remarks.push(format!("{name} did not heed SIGINT; SIGTERM ended it")),
+        Some(Signal::Term) => ended.remarks.push(format!("{name} ignored SIGINT; SIGTERM ended it")),
         Some(Signal::Kill) => ended
             .remarks
-            .push(format!("{name} heeded neither SIGINT nor SIGTERM and was killed: the end of its file is lost")),
+            .push(format!("{name} ignored SIGINT and SIGTERM and was killed: the end of the capture file is missing")),
         _ => {}
     }
-    if sight.bytes == Some(0) {
+    if status.bytes == Some(0) {
         delete(&node, &[&step.file.to_string_lossy()])?;
         ended.bytes = None;
-        // What ends well tells its status in the log, if there is room for that.
+        // A program that ends has an exit status in the log, unless the disk is full.
         let why =
-            if ended.exit_status.is_none() { ": nothing could be written; look whether the disk is full" } else { "" };
-        ended.remarks.push(format!("its file was empty and is deleted{why}"));
+            if ended.exit_status.is_none() { ": nothing could be written; check whether the disk is full" } else { "" };
+        ended.remarks.push(format!("the capture file was empty and was deleted{why}"));
     }
     Ok(ended)
 }
 
-/// The capture's processes, once no launch is under way any more.
-fn settle(effort: Effort<'_>, step: &CaptureStep) -> Result<Found, Refusal> {
+/// Waits until no launch is in progress, and returns the capture's processes.
+fn wait_for_launch(context: RunContext<'_>, step: &CaptureStep) -> Result<CaptureProcesses, FailureText> {
     let began = Instant::now();
     loop {
-        let found = effort.node(&step.node)?.find(step).map_err(refusal)?;
-        // The supervisor of a program that runs is a launch too.
+        let found = context.node(&step.node)?.find_capture(step).map_err(failure_text)?;
+        // While the program runs, its supervisor looks like a launch.
         if !found.launching || !found.processes.is_empty() {
             return Ok(found);
         }
-        if began.elapsed() >= LAUNCHING {
-            return Err(format!("{}: the launch of {} does not come to an end", step.node, step.backend.name()));
+        if began.elapsed() >= LAUNCH_TIMEOUT {
+            return Err(format!("{}: {} is still being launched; check the node", step.node, step.backend.name()));
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Signals processes until they have ended; the last signal that was needed.
-fn end(effort: Effort<'_>, node: &str, processes: &[Process]) -> Result<Option<Signal>, Refusal> {
-    let patience = Duration::from_secs(u64::from(effort.config.capture.stop_s));
+/// Signals processes until they have ended. Returns the last signal that was needed.
+fn terminate(context: RunContext<'_>, node: &str, processes: &[RemoteProcess]) -> Result<Option<Signal>, FailureText> {
+    let time_limit = Duration::from_secs(u64::from(context.config.capture.stop_s));
     let mut needed = None;
     let mut running = Vec::new();
     for process in processes {
-        // Signal 0 would not tell a zombie from the living; looking does.
-        if effort.node(node)?.is_alive(process).map_err(refusal)? {
+        // Signal 0 does not distinguish a zombie from a running process.
+        if context.node(node)?.is_alive(process).map_err(failure_text)? {
             running.push(process.clone());
         }
     }
-    for (signal, wait) in [(Signal::Int, patience), (Signal::Term, patience), (Signal::Kill, KILLED)] {
+    for (signal, wait) in [(Signal::Int, time_limit), (Signal::Term, time_limit), (Signal::Kill, KILL_TIMEOUT)] {
         if running.is_empty() {
             return Ok(needed);
         }
         needed = Some(signal);
         let mut still = Vec::new();
         for process in running {
-            if !effort.node(node)?.signal(&process, signal, effort.time(wait)?).map_err(refusal)? {
+            if !context.node(node)?.signal(&process, signal, context.remaining(wait)?).map_err(failure_text)? {
                 still.push(process);
             }
         }
@@ -146,18 +153,18 @@ fn end(effort: Effort<'_>, node: &str, processes: &[Process]) -> Result<Option<S
     }
     let ids: Vec<String> = running.iter().map(|process| process.pid.to_string()).collect();
     Err(format!(
-        "{node}: even SIGKILL does not end process {}: it hangs in the kernel; look at the node",
+        "{node}: even SIGKILL does not end the capture (process id {}), because the kernel does not return; check the node",
         ids.join(", ")
     ))
 }
 
-/// Deletes files on a node, if they are there.
-pub(super) fn delete(node: &Node<'_>, files: &[&str]) -> Result<(), Refusal> {
+/// Deletes files on a node if they exist.
+pub(super) fn delete(node: &RemoteNode<'_>, files: &[&str]) -> Result<(), FailureText> {
     let argv: Vec<&str> = ["/bin/rm", "-f", "--"].into_iter().chain(files.iter().copied()).collect();
-    node.ask(&argv).map(drop).map_err(refusal)
+    node.query(&argv).map(drop).map_err(failure_text)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-pub(super) fn refusal(error: RemoteError) -> Refusal {
+pub(super) fn failure_text(error: RemoteError) -> FailureText {
     error.to_string()
 }

@@ -1,12 +1,12 @@
 //! Nodes that cannot be used, and names that must not reach a command.
 
-use crate::lab::{Lab, bad, discover, fault, good};
+use crate::lab::{FabricLab, bad, discover, fault, good};
 use crate::plain;
 use ibscope_orchestrator::fabric::FabricError;
 
 #[test]
 fn nodes_without_a_port_are_named() {
-    let mut lab = Lab::new();
+    let mut lab = FabricLab::new();
     let down = recorded!("ibstat_down");
     let physical = down.lines().find_map(|line| line.trim().strip_prefix("Physical state: ")).unwrap();
     lab.ibstat.insert("n004".to_owned(), good(down.as_str()));
@@ -15,12 +15,12 @@ fn nodes_without_a_port_are_named() {
         fault(&lab, &["n003", "n004"]),
         format!(
             "n004: no InfiniBand port is active (ibsim0 port 1: Down ({physical}), though it still shows a LID); check the cable and the \
-             subnet manager, or take the node out of the job"
+             subnet manager, or exclude the node from the job"
         )
     );
     let message = fault(&lab, &["n005", "n003", "n004"]);
     assert!(message.starts_with("n005: no InfiniBand port is active (ibstat lists none); check"), "{message}");
-    assert!(message.ends_with(" (there is something wrong with n004 too)"), "{message}");
+    assert!(message.ends_with(" (also failed: n004)"), "{message}");
     for state in ["Initializing", "Armed", "???"] {
         lab.edit("n004", "State: Active", &format!("State: {state}"));
         assert!(matches!(discover(&lab, &["n004"]), Err(FabricError::NoPort { node, .. }) if node == "n004"));
@@ -31,10 +31,10 @@ fn nodes_without_a_port_are_named() {
 
 #[test]
 fn nodes_that_do_not_answer_are_named() {
-    let mut lab = Lab::new();
+    let mut lab = FabricLab::new();
     let message = fault(&lab, &["n003", "gone", "away"]);
     assert!(message.starts_with("gone: no connection to gone:22: No route to host; check that"), "{message}");
-    assert!(message.ends_with(" (there is something wrong with away too)"), "{message}");
+    assert!(message.ends_with(" (also failed: away)"), "{message}");
     let failed = bad("", "ibpanic: [5] main: can't list IB device names: No such file or directory\n\x1b[31m");
     lab.ibstat.insert("n004".to_owned(), failed);
     let message = fault(&lab, &["n004"]);
@@ -48,8 +48,8 @@ fn nodes_that_do_not_answer_are_named() {
 }
 
 #[test]
-fn two_names_of_one_machine() {
-    let mut lab = Lab::new();
+fn two_names_of_one_machine_are_refused() {
+    let mut lab = FabricLab::new();
     lab.ibstat.insert("n004".to_owned(), lab.ibstat["n003"].clone());
     let expected =
         "n003 and n004 show the same port 0x1070fd0300000031: two names lead to one machine; check the addresses";
@@ -59,7 +59,7 @@ fn two_names_of_one_machine() {
 #[test]
 fn hostile_names_reach_no_command() {
     for name in ["-x", "a b", "$(reboot)", "a;b", "../a", "", "\u{1b}[2J"] {
-        let mut lab = Lab::new();
+        let mut lab = FabricLab::new();
         let text = lab.host("n003").ibstat();
         let device = text.replace("ibsim0", name).replace("00000031", "00000099");
         lab.ibstat.insert("n003".to_owned(), good(text + &device));
@@ -67,7 +67,7 @@ fn hostile_names_reach_no_command() {
         assert_eq!(fabric.ports, lab.ports(&["n003"]), "{name}");
         assert_eq!(fabric.left_out.len(), 1);
         assert!(
-            fabric.left_out[0].ends_with("port 1 of n003 is left out: its name is none that a device has"),
+            fabric.left_out[0].ends_with("port 1 of n003 is skipped: its name is not a valid device name"),
             "{fabric:?}"
         );
         assert!(!fabric.left_out[0].contains('\u{1b}'));

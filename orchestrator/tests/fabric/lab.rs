@@ -1,9 +1,9 @@
-//! A fabric that answers as the tools would.
+//! A simulated fabric that prints what the tools would print.
 
 use crate::plain;
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::fabric::{self, Fabric, FabricError, Inventory, NodePort};
-use ibscope_orchestrator::remote::{Output, RemoteError, Runner};
+use ibscope_orchestrator::remote::{CommandOutput, RemoteError, Runner};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -12,16 +12,16 @@ use std::time::Duration;
 pub(crate) const HOST: u64 = 0x1070_fd03_0000_0000;
 pub(crate) const LEAF: u64 = 0xb859_9f03_0000_1000;
 
-/// A host of the recorded fabric: 3 leaves with 5 hosts each, numbered from 1.
+/// A host of the recorded fabric, which has 3 leaves with 5 hosts each, numbered from 1.
 #[derive(Clone)]
-pub(crate) struct Host {
+pub(crate) struct LabHost {
     pub(crate) name: String,
     pub(crate) number: u64,
     pub(crate) lid: u16,
     pub(crate) leaf_lid: u16,
 }
 
-impl Host {
+impl LabHost {
     pub(crate) fn leaf(&self) -> u64 {
         LEAF + (self.number - 1) / 5
     }
@@ -30,7 +30,7 @@ impl Host {
         ((self.number - 1) % 5 + 1) as u8
     }
 
-    /// What is to come out.
+    /// The port that discovery must find.
     pub(crate) fn port(&self) -> NodePort {
         NodePort {
             node: self.name.clone(),
@@ -53,16 +53,16 @@ impl Host {
             .replace("0x1070fd0300000031", &format!("{:#018x}", HOST + 16 * self.number + 1))
     }
 
-    /// `ibtracert` to another host, or to the own leaf.
-    pub(crate) fn trace(&self, to: u16, hosts: &[Host]) -> String {
-        let end = |word: &str, host: &Host| {
+    /// Output of `ibtracert` to another host, or to the host's leaf.
+    pub(crate) fn trace(&self, to: u16, hosts: &[LabHost]) -> String {
+        let end = |word: &str, host: &LabHost| {
             let (lid, name) = (host.lid, &host.name);
             format!("{word} ca {{{:#018x}}} portnum 1 lid {lid}-{lid} \"{name} mlx5_0\"\n", HOST + 16 * host.number)
         };
         let switch = |out: u8, guid: u64, port: u8, lid: u16, name: &str| {
             format!("[{out}] -> switch port {{{guid:#018x}}}[{port}] lid {lid}-{lid} \"{name}\"\n")
         };
-        let number = |host: &Host| (host.leaf() - LEAF + 1) as u8;
+        let number = |host: &LabHost| (host.leaf() - LEAF + 1) as u8;
         let from = end("From", self);
         let leaf_name = format!("leaf{}", number(self));
         let mut hops = switch(1, self.leaf(), self.leaf_port(), self.leaf_lid, &leaf_name);
@@ -86,13 +86,13 @@ impl Host {
     }
 }
 
-/// The hosts of a recorded sweep, by the columns of its lines.
-pub(crate) fn hosts(sweep: &str) -> Vec<Host> {
-    let mut hosts: Vec<Host> = sweep
+/// The hosts of a recorded sweep, from the columns of its lines.
+pub(crate) fn hosts(sweep: &str) -> Vec<LabHost> {
+    let mut hosts: Vec<LabHost> = sweep
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
         .filter(|words| words[0] == "CA")
-        .map(|words| Host {
+        .map(|words| LabHost {
             name: words[12].trim_start_matches('\'').to_owned(),
             number: (u64::from_str_radix(&words[3][2..], 16).expect("a number") - HOST) / 16,
             lid: words[1].parse().expect("a number"),
@@ -103,29 +103,29 @@ pub(crate) fn hosts(sweep: &str) -> Vec<Host> {
     hosts
 }
 
-/// What `ibnetdiscover` prints, by where it runs and through which adapter.
-pub(crate) type Sweep = (Option<&'static str>, Option<&'static str>, Output);
+/// Output of `ibnetdiscover` on a node and through an adapter; `None` matches any.
+pub(crate) type Sweep = (Option<&'static str>, Option<&'static str>, CommandOutput);
 
-/// Answers as the programs would, and keeps what was asked.
-pub(crate) struct Lab {
-    /// The first one that fits counts.
+/// Runs the programs of the fabric tools, and records the calls.
+pub(crate) struct FabricLab {
+    /// The first one that matches counts.
     pub(crate) sweeps: Vec<Sweep>,
-    pub(crate) ibstat: BTreeMap<String, Output>,
-    pub(crate) hosts: Vec<Host>,
-    /// Traces that come out otherwise, by node.
-    pub(crate) traces: BTreeMap<String, Output>,
+    pub(crate) ibstat: BTreeMap<String, CommandOutput>,
+    pub(crate) hosts: Vec<LabHost>,
+    /// Outputs of ibtracert that replace the normal ones, by node.
+    pub(crate) traces: BTreeMap<String, CommandOutput>,
     pub(crate) asked: Mutex<Vec<(Option<String>, String)>>,
 }
 
-pub(crate) fn good(text: impl Into<String>) -> Output {
-    Output { status: 0, stdout: text.into().into_bytes(), stderr: Vec::new() }
+pub(crate) fn good(text: impl Into<String>) -> CommandOutput {
+    CommandOutput { status: 0, stdout: text.into().into_bytes(), stderr: Vec::new() }
 }
 
-pub(crate) fn bad(stdout: &str, stderr: &str) -> Output {
-    Output { status: 255, stdout: stdout.as_bytes().to_vec(), stderr: stderr.as_bytes().to_vec() }
+pub(crate) fn bad(stdout: &str, stderr: &str) -> CommandOutput {
+    CommandOutput { status: 255, stdout: stdout.as_bytes().to_vec(), stderr: stderr.as_bytes().to_vec() }
 }
 
-impl Lab {
+impl FabricLab {
     pub(crate) fn new() -> Self {
         let sweep = recorded!("ibnetdiscover_p");
         let hosts = hosts(&sweep);
@@ -139,14 +139,14 @@ impl Lab {
         Self { sweeps: vec![(None, None, good(sweep))], ..Self::new() }
     }
 
-    /// n003 with the adapters of `ibstat_rails`.
+    /// A lab whose n003 has the adapters of `ibstat_rails`.
     pub(crate) fn with_rails(sweeps: Vec<Sweep>) -> Self {
         let mut lab = Self { sweeps, ..Self::new() };
         lab.ibstat.insert("n003".to_owned(), good(recorded!("ibstat_rails")));
         lab
     }
 
-    pub(crate) fn host(&self, name: &str) -> &Host {
+    pub(crate) fn host(&self, name: &str) -> &LabHost {
         self.hosts.iter().find(|host| host.name == name).expect("host")
     }
 
@@ -154,18 +154,18 @@ impl Lab {
         names.iter().map(|name| self.host(name).port()).collect()
     }
 
-    /// What a node's `ibstat` shows instead.
+    /// Changes the output of a node's `ibstat`.
     pub(crate) fn edit(&mut self, node: &str, from: &str, to: &str) {
         let text = self.host(node).ibstat();
         assert!(text.contains(from), "{from}");
         self.ibstat.insert(node.to_owned(), good(text.replace(from, to)));
     }
 
-    pub(crate) fn trace(&mut self, node: &str, output: Output) {
+    pub(crate) fn trace(&mut self, node: &str, output: CommandOutput) {
         self.traces.insert(node.to_owned(), output);
     }
 
-    /// What was asked of a program since the last time, sorted.
+    /// Calls of a program since the last query, sorted.
     pub(crate) fn asked(&self, program: &str) -> Vec<String> {
         let mut calls: Vec<String> = Vec::new();
         self.asked.lock().expect("no panic").retain(|(node, call)| {
@@ -180,18 +180,21 @@ impl Lab {
     }
 }
 
-impl Runner for Lab {
-    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<Output, RemoteError> {
+impl Runner for FabricLab {
+    fn run(&self, node: Option<&str>, argv: &[String], timeout: Duration) -> Result<CommandOutput, RemoteError> {
         assert_eq!(timeout, Duration::from_secs(7));
         self.asked.lock().expect("no panic").push((node.map(str::to_owned), argv.join(" ")));
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
         Ok(match (node, argv.as_slice()) {
             (_, ["/usr/sbin/ibnetdiscover", options @ .., "-p"]) => {
                 let through = options.get(1).copied();
-                let fits = |(place, ca, _): &&Sweep| {
+                let matches = |(place, ca, _): &&Sweep| {
                     place.is_none_or(|place| place == node.unwrap_or("here")) && (ca.is_none() || *ca == through)
                 };
-                self.sweeps.iter().find(fits).map_or_else(|| bad("", "ibwarn: [3] no port\n"), |sweep| sweep.2.clone())
+                self.sweeps
+                    .iter()
+                    .find(matches)
+                    .map_or_else(|| bad("", "ibwarn: [3] no port\n"), |sweep| sweep.2.clone())
             }
             (Some(node), ["/usr/sbin/ibstat"]) => {
                 let away = || {
@@ -204,7 +207,7 @@ impl Runner for Lab {
                 Some(output) => output.clone(),
                 None => good(self.host(node).trace(to.parse().expect("a LID"), &self.hosts)),
             },
-            other => panic!("nobody asks for {other:?}"),
+            other => panic!("unexpected call {other:?}"),
         })
     }
 }
@@ -221,17 +224,17 @@ pub(crate) fn config(fabric: &str, rest: &str) -> Config {
     Config::parse(&text, Path::new("ibscope.toml")).expect("a configuration")
 }
 
-pub(crate) fn discover(lab: &Lab, nodes: &[&str]) -> Result<Fabric, FabricError> {
+pub(crate) fn discover(lab: &FabricLab, nodes: &[&str]) -> Result<Fabric, FabricError> {
     discover_with(&config("", MIRRORED), lab, nodes)
 }
 
-pub(crate) fn discover_with(config: &Config, lab: &Lab, nodes: &[&str]) -> Result<Fabric, FabricError> {
+pub(crate) fn discover_with(config: &Config, lab: &FabricLab, nodes: &[&str]) -> Result<Fabric, FabricError> {
     discover_again(config, lab, nodes, &mut Inventory::default())
 }
 
 pub(crate) fn discover_again(
     config: &Config,
-    lab: &Lab,
+    lab: &FabricLab,
     nodes: &[&str],
     inventory: &mut Inventory,
 ) -> Result<Fabric, FabricError> {
@@ -239,13 +242,13 @@ pub(crate) fn discover_again(
     fabric::discover(config, &nodes, inventory, lab)
 }
 
-/// A fabric of these ports without a word more.
+/// A fabric with these ports and no warnings.
 pub(crate) fn only(ports: Vec<NodePort>) -> Fabric {
     Fabric { ports, ..Fabric::default() }
 }
 
-/// The error of nodes, as shown.
-pub(crate) fn fault(lab: &Lab, nodes: &[&str]) -> String {
+/// The error of these nodes, as text.
+pub(crate) fn fault(lab: &FabricLab, nodes: &[&str]) -> String {
     discover(lab, nodes).expect_err("a fault").to_string()
 }
 

@@ -1,7 +1,7 @@
-//! The place of nodes in the fabric, from what the tools print: recorded texts of a simulated fabric, and such as follow from them for its other nodes.
-//! No program is run.
+//! Discovery of nodes in the fabric from the output of the tools: recorded texts of a simulated
+//! fabric, and texts derived from them for its other nodes. No program is run.
 
-/// A text that was recorded, without the warnings of the simulator.
+/// A recorded text, without the warnings of the simulator.
 macro_rules! recorded {
     ($name:literal) => {
         plain(include_str!(concat!("../../../parsers/src/tools/fixtures/", $name, ".txt")))
@@ -12,8 +12,8 @@ fn plain(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !line.starts_with("ibwarn: ")).collect()
 }
 
-mod again;
 mod faults;
+mod inventory;
 mod lab;
+mod leaf_discovery;
 mod ports;
-mod ways;

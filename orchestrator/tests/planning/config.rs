@@ -1,9 +1,9 @@
-//! The configuration file: what it says, and that what is wrong with it is said with its line.
+//! The configuration file: its values, and the line number and remedy in each error.
 
 use crate::lab;
 use ibscope_orchestrator::capture::CaptureBackend;
-use ibscope_orchestrator::config::{After, Config, MirrorBackend, Owner, Place, Select};
-use ibscope_orchestrator::job::Job;
+use ibscope_orchestrator::config::{AnalysisLocation, Config, JobSelection, MirrorBackend, Owner, RunLocation};
+use ibscope_orchestrator::job::SlurmJob;
 use std::path::Path;
 
 const EXAMPLE: &str = include_str!("../../../docs/capture.toml");
@@ -13,30 +13,31 @@ fn parse(text: &str) -> Result<Config, String> {
 }
 
 #[test]
-fn the_example_is_read() {
+fn the_sample_is_read() {
     let config = parse(EXAMPLE).unwrap();
     assert_eq!((config.ssh.user.as_str(), config.ssh.port, config.ssh.connect_timeout_s), ("root", 22, 3));
     assert_eq!(config.nodes["n001"].address.as_deref(), Some("10.1.0.1"));
     assert_eq!(config.tools.ibstat, Path::new("/usr/sbin/ibstat"));
-    assert_eq!((config.fabric.check_nodes, &config.fabric.run_on), (16, &Place::Here));
+    assert_eq!((config.fabric.check_nodes, &config.fabric.run_on), (16, &RunLocation::Here));
     assert_eq!((config.sinks.nodes.len(), config.sinks.from_job, config.sinks.per_leaf), (2, true, 1));
     assert_eq!((config.mirror.backend, config.capture.backend), (MirrorBackend::Command, CaptureBackend::Ibdump));
     let owner = Owner { user: "capture".to_owned(), group: Some("capture".to_owned()) };
     assert_eq!((config.capture.owner, config.capture.disk_limit_bytes), (Some(owner), 200_000_000_000));
-    assert_eq!((config.run.select, config.run.fail_open, config.run.deadline_s), (Select::Comment, true, 30));
-    assert_eq!((config.analyze.after, config.analyze.sbatch.len()), (After::Sbatch, 2));
+    assert_eq!((config.run.select, config.run.fail_open, config.run.deadline_s), (JobSelection::Comment, true, 30));
+    assert_eq!((config.analyze.after, config.analyze.sbatch.len()), (AnalysisLocation::Sbatch, 2));
 }
 
-/// What is commented out in the example is what holds without it, or is read at least.
+/// The commented-out keys of the sample show the default, or at least can be read.
 #[test]
-fn the_examples_comments_are_true() {
+fn commented_out_keys_of_the_sample_are_correct() {
     let shown = |line: &str| {
         let key = line.strip_prefix("# ").filter(|rest| rest.split(' ').nth(1) == Some("="));
         let section = line.strip_prefix("# ").filter(|rest| rest.starts_with('['));
         key.or(section).unwrap_or(line).to_owned()
     };
     let uncommented: Vec<String> = EXAMPLE.lines().map(shown).collect();
-    // One of two keys that exclude each other, and the sections of backends that are not the example's.
+    // Without one of two keys that exclude each other, and the sections of backends that the sample
+    // does not use.
     let text = uncommented.join("\n").replace("memory_bytes = 4_000_000_000", "");
     let tcpdump = text.find("[capture.tcpdump]").unwrap();
     let collect = text.find("[collect]").unwrap();
@@ -65,29 +66,29 @@ fn the_examples_comments_are_true() {
         &other[burst.end..],
     ];
     let other = parse(&other.concat()).unwrap();
-    assert_eq!((other.mirror.mstreg.analysers, other.mirror.mstreg.vl), (8, Some(0)));
+    assert_eq!((other.mirror.mstreg.analyzers, other.mirror.mstreg.vl), (8, Some(0)));
     assert_eq!(other.capture.tcpdump.filter.as_deref(), Some("udp port 4791"));
 }
 
-/// The example with one line changed: the line that is told, and what is said.
+/// The sample with one line changed: the error names the line and the fault.
 #[test]
-fn faults_are_told_with_their_line() {
+fn faults_name_their_line() {
     for (from, to, what) in [
         ("user = \"root\"", "usr = \"root\"", "unknown field `usr`, expected one of `user`"),
-        ("user = \"root\"", "user = \"-root\"", "\"-root\" is no user or group"),
+        ("user = \"root\"", "user = \"-root\"", "\"-root\" is not a user or group"),
         (
             "key = \"/etc/ibscope/id_ed25519\"",
             "key = \"id\"",
-            "\"id\" is no absolute path; hooks run in another folder",
+            "\"id\" is not an absolute path; write it from the root /",
         ),
-        ("key = \"/etc/ibscope/id_ed25519\"", "key = \"/etc/../id\"", "holds a control character or `..`"),
-        ("known_hosts = \"/etc/ibscope/known_hosts\"", "known_hosts = \"/a\\nb\"", "holds a control character"),
-        ("address = \"10.1.0.1\"", "address = \"-oProxyCommand=x\"", "is refused"),
-        ("port = 22\n\n[tools]", "port = 0\n\n[tools]", "port 0 is none"),
+        ("key = \"/etc/ibscope/id_ed25519\"", "key = \"/etc/../id\"", "contains a control character or `..`"),
+        ("known_hosts = \"/etc/ibscope/known_hosts\"", "known_hosts = \"/a\\nb\"", "contains a control character"),
+        ("address = \"10.1.0.1\"", "address = \"-oProxyCommand=x\"", "is not valid"),
+        ("port = 22\n\n[tools]", "port = 0\n\n[tools]", "port 0 is not valid"),
         ("port = 22\n\n[tools]", "port = \"22\"\n\n[tools]", "invalid type: string \"22\", expected u16"),
-        ("[nodes.n001]", "[nodes.\"n 1\"]", "node name \"n 1\" is refused"),
-        ("nodes = [\"sink1\", \"sink2\"]", "nodes = [\"sink1\", \"sink1\"]", "sink1 stands twice"),
-        ("nodes = [\"sink1\", \"sink2\"]", "nodes = [\"$(x)\"]", "is refused"),
+        ("[nodes.n001]", "[nodes.\"n 1\"]", "node name \"n 1\" is not valid"),
+        ("nodes = [\"sink1\", \"sink2\"]", "nodes = [\"sink1\", \"sink1\"]", "sink1 is listed twice"),
+        ("nodes = [\"sink1\", \"sink2\"]", "nodes = [\"$(x)\"]", "is not valid"),
         ("from_job = true", "from_job = yes", "expected"),
         ("from_job = true", "from_job = true\nfrom_job = true", "duplicate key"),
         (
@@ -96,23 +97,27 @@ fn faults_are_told_with_their_line() {
             "unknown variant `ibmirror`, expected one of `none`, `command`, `mstreg`",
         ),
         ("backend = \"command\"", "backend = \"none\"", "sinks receive nothing with mirror.backend = \"none\""),
-        ("backend = \"command\"", "backend = \"command\"\nrun_on = \"first\"", "mirrors outlive the job's first node"),
-        ("backend = \"command\"", "backend = \"command\"\nrun_on = \"a b\"", "node name \"a b\" is refused"),
+        (
+            "backend = \"command\"",
+            "backend = \"command\"\nrun_on = \"first\"",
+            "mirrors are removed after the job's nodes are released",
+        ),
+        ("backend = \"command\"", "backend = \"command\"\nrun_on = \"a b\"", "node name \"a b\" is not valid"),
         ("backend = \"command\"", "backend = \"mstreg\"", "these commands are not used"),
         (
             "on = [\"/opt/site/mirror-port\"",
             "on = [\"mirror-port\"",
-            "\"mirror-port\" is no program; expected its absolute path",
+            "\"mirror-port\" is not a program; expected its absolute path",
         ),
-        ("\"{port}\", \"--to\", \"{sink_port}\"", "\"{prt}\", \"--to\", \"{sink_port}\"", "{prt} is no placeholder"),
-        ("check_off = \"port {port} not mirrored\"", "check_off = \"port {port\"", "has a brace without its partner"),
-        ("owner = \"capture:capture\"", "owner = \"capture:\"", "\"\" is no user or group"),
-        ("max_burst_log2 = 17", "max_burst_log2 = 99", "2^99 packets in one burst; expected a power from 1 to 30"),
-        ("max_burst_log2 = 17", "writer_thread_bytes = 1\nmemory_bytes = 1", "not both; take one out"),
-        ("fetch = true", "fetch = false", "a batch job needs the captures in one place"),
+        ("\"{port}\", \"--to\", \"{sink_port}\"", "\"{prt}\", \"--to\", \"{sink_port}\"", "{prt} is not a placeholder"),
+        ("check_off = \"port {port} not mirrored\"", "check_off = \"port {port\"", "has an unmatched brace"),
+        ("owner = \"capture:capture\"", "owner = \"capture:\"", "\"\" is not a user or group"),
+        ("max_burst_log2 = 17", "max_burst_log2 = 99", "2^99 packets in one burst; expected an exponent from 1 to 30"),
+        ("max_burst_log2 = 17", "writer_thread_bytes = 1\nmemory_bytes = 1", "not both; remove one"),
+        ("fetch = true", "fetch = false", "a batch job needs the captures in one folder"),
         ("after = \"sbatch\"", "after = \"sink\"", "these arguments are not used"),
-        ("sbatch = [\"--partition=post\"", "sbatch = [\"--comment=a\\u0000b\"", "holds a control character"),
-        ("[run]", "[run]\nword = \"ibscope on\"", "\"ibscope on\" is no word"),
+        ("sbatch = [\"--partition=post\"", "sbatch = [\"--comment=a\\u0000b\"", "contains a control character"),
+        ("[run]", "[run]\nword = \"ibscope on\"", "\"ibscope on\" is not a single word"),
         ("[run]", "[run]\ndeadline_s = 0", "0 seconds; expected 1 to 86400"),
         ("[run]", "[run", "expected"),
         ("[analyze]", "[analyse]", "unknown field `analyse`"),
@@ -124,18 +129,18 @@ fn faults_are_told_with_their_line() {
         let line: usize = error["capture.toml: line ".len()..].split(':').next().unwrap().parse().unwrap();
         let place = EXAMPLE[..EXAMPLE.find(from).unwrap()].matches('\n').count() + 1;
         let most = place + to.matches('\n').count();
-        // Where two keys do not go together, either of them may be told.
-        let told = what.starts_with("sinks receive")
+        // If two keys exclude each other, the error may name either line.
+        let concerns_two_keys = what.starts_with("sinks receive")
             || what.starts_with("these")
             || what.contains("not both")
             || what.starts_with("a batch");
-        assert!(told || (place..=most).contains(&line), "{to}: line {line}, not {place}: {error}");
+        assert!(concerns_two_keys || (place..=most).contains(&line), "{to}: line {line}, not {place}: {error}");
         assert!(error.contains("expected") || error.contains(';'), "no next step: {error}");
     }
 }
 
 #[test]
-fn captures_are_not_deleted_before_they_are_analysed() {
+fn captures_are_not_deleted_before_they_are_analyzed() {
     let text = EXAMPLE
         .replace("after = \"sbatch\"", "after = \"sink\"")
         .replace("fetch = true", "fetch = true\ndelete_fetched = true");
@@ -144,7 +149,7 @@ fn captures_are_not_deleted_before_they_are_analysed() {
 }
 
 #[test]
-fn sections_that_are_missing_are_told() {
+fn missing_sections_are_named() {
     for (from, what) in [
         ("[collect]", "missing field `collect`"),
         ("known_hosts = ", "missing field `known_hosts`"),
@@ -153,7 +158,7 @@ fn sections_that_are_missing_are_told() {
         let text: String = EXAMPLE.split_inclusive('\n').filter(|line| !line.starts_with(from)).collect();
         match parse(&text) {
             Ok(_) => assert_eq!(what, ""),
-            // Keys of a section whose head is gone fall into the one before.
+            // Without its header, the keys of a section belong to the section before it.
             Err(error) => assert!(error.contains(what) || error.contains("unknown field"), "{error}"),
         }
     }
@@ -165,7 +170,8 @@ fn sections_that_are_missing_are_told() {
 
 #[test]
 fn jobs_are_chosen_by_a_whole_word() {
-    let job = |comment: &str| Job { comment: Some(comment.to_owned()), ..Job::named(1, "n1").unwrap() };
+    let job =
+        |comment: &str| SlurmJob { comment: Some(comment.to_owned()), ..SlurmJob::from_nodelist(1, "n1").unwrap() };
     let config = lab::by_command("from_job = true");
     for (comment, chosen) in [
         ("ibscope=on", true),
@@ -178,10 +184,11 @@ fn jobs_are_chosen_by_a_whole_word() {
     ] {
         assert_eq!(config.selects(&job(comment)), chosen, "{comment}");
     }
-    assert!(!config.selects(&Job::named(1, "n1").unwrap()));
+    assert!(!config.selects(&SlurmJob::from_nodelist(1, "n1").unwrap()));
     let with =
         |run: &str| lab::config(&format!("[sinks]\nfrom_job = true\n[mirror]\nbackend = \"mstreg\"\n[run]\n{run}"));
-    assert!(with("select = \"all\"").selects(&Job::named(1, "n1").unwrap()));
-    let constrained = Job { constraints: Some("(hdr&ibscope)".to_owned()), ..Job::named(1, "n1").unwrap() };
+    assert!(with("select = \"all\"").selects(&SlurmJob::from_nodelist(1, "n1").unwrap()));
+    let constrained =
+        SlurmJob { constraints: Some("(hdr&ibscope)".to_owned()), ..SlurmJob::from_nodelist(1, "n1").unwrap() };
     assert!(with("select = \"constraint\"\nword = \"ibscope\"").selects(&constrained));
 }

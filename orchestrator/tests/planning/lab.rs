@@ -1,19 +1,20 @@
-//! A fabric as the simulator shows it: 15 nodes n001 to n015 on three leaves, five on each, by order on ports 1 to 5.
+//! The fabric of the simulator: 15 nodes n001 to n015 on three leaves, five on each, in order on
+//! ports 1 to 5.
 
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::fabric::{Fabric, NodePort};
-use ibscope_orchestrator::job::Job;
-use ibscope_orchestrator::plan::{self, Plan, PlanError, Situation};
+use ibscope_orchestrator::job::SlurmJob;
+use ibscope_orchestrator::plan::{self, CapturePlan, PlanContext, PlanError};
 use std::path::Path;
 
 /// GUIDs and LIDs of the leaves.
 pub(crate) const LEAVES: [(u64, u16); 3] =
     [(0xb859_9f03_0000_1000, 2), (0xb859_9f03_0000_1001, 4), (0xb859_9f03_0000_1002, 6)];
 
-/// LIDs of the nodes, as opensm gave them.
+/// LIDs of the nodes, as opensm assigned them.
 const LIDS: [u16; 15] = [1, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
 
-/// When the runs start: 2026-11-21 20:00:22 UTC.
+/// Start of the runs: 2026-11-21 20:00:22 UTC.
 pub(crate) const STARTED_S: u64 = 1_795_291_222;
 
 /// The port of the n-th node, from 1.
@@ -33,7 +34,7 @@ pub(crate) fn port(number: usize) -> NodePort {
     }
 }
 
-/// All of it.
+/// The whole fabric.
 pub(crate) fn fabric() -> Fabric {
     Fabric { ports: (1..=15).map(port).collect(), ..Fabric::default() }
 }
@@ -47,7 +48,7 @@ pub(crate) fn config(sections: &str) -> Config {
     Config::parse(&text, Path::new("capture.toml")).expect("a configuration")
 }
 
-/// The site's command, and sinks as these keys say.
+/// The backend `command`, with these keys of `[sinks]`.
 pub(crate) fn by_command(sinks: &str) -> Config {
     config(&format!(
         "[sinks]\n{sinks}\n[mirror]\nbackend = \"command\"\n[mirror.command]\n\
@@ -55,19 +56,19 @@ pub(crate) fn by_command(sinks: &str) -> Config {
     ))
 }
 
-/// mstreg, and sinks as these keys say.
+/// The backend `mstreg`, with these keys of `[sinks]`.
 pub(crate) fn by_mstreg(sinks: &str) -> Config {
     config(&format!("[sinks]\n{sinks}\n[mirror]\nbackend = \"mstreg\""))
 }
 
-/// A plan where no other run is.
-pub(crate) fn planned(config: &Config, nodes: &str) -> Result<Plan, PlanError> {
+/// A plan without other runs.
+pub(crate) fn planned(config: &Config, nodes: &str) -> Result<CapturePlan, PlanError> {
     beside(config, 17, nodes, &[])
 }
 
-/// A plan beside others.
-pub(crate) fn beside(config: &Config, id: u32, nodes: &str, others: &[&Plan]) -> Result<Plan, PlanError> {
+/// A plan while other runs are not undone.
+pub(crate) fn beside(config: &Config, id: u32, nodes: &str, others: &[&CapturePlan]) -> Result<CapturePlan, PlanError> {
     let others = others.iter().flat_map(|plan| plan.steps.clone()).collect();
-    let situation = Situation { started_s: STARTED_S, others };
-    plan::plan(config, &Job::named(id, nodes).expect("a job"), &fabric(), &situation)
+    let situation = PlanContext { started_s: STARTED_S, others };
+    plan::plan(config, &SlurmJob::from_nodelist(id, nodes).expect("a job"), &fabric(), &situation)
 }

@@ -1,4 +1,4 @@
-//! From a configuration and a job to what will be done: nothing here is done.
+//! Plans: from a configuration and a job to the steps of a run. No step is done.
 
 mod config;
 mod job;

@@ -1,7 +1,7 @@
-//! Hostile names and values: refused, or passed on as what they are.
+//! Hostile names and values are refused, or passed on unchanged.
 
-use ibscope_orchestrator::config::{Template, TemplateError, Values};
-use ibscope_orchestrator::job::Job;
+use ibscope_orchestrator::config::{CommandTemplate, TemplateError, TemplateValues};
+use ibscope_orchestrator::job::SlurmJob;
 use ibscope_orchestrator::name;
 use proptest::prelude::*;
 
@@ -24,12 +24,12 @@ const HOSTILE: [&str; 16] = [
     "n\u{f6}de",
 ];
 
-fn values(node: &str) -> Values<'_> {
-    Values { leaf_guid: 0xb859_9f03_0000_1000, leaf_lid: 2, port: 3, sink_port: 5, node, sink: "s1", job: 17 }
+fn values(node: &str) -> TemplateValues<'_> {
+    TemplateValues { leaf_guid: 0xb859_9f03_0000_1000, leaf_lid: 2, port: 3, sink_port: 5, node, sink: "s1", job: 17 }
 }
 
-fn template(argv: &[&str]) -> Result<Template, TemplateError> {
-    Template::try_from(argv.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+fn template(argv: &[&str]) -> Result<CommandTemplate, TemplateError> {
+    CommandTemplate::try_from(argv.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn hostile_names_are_refused() {
         .chain([".", "a.", ".a", "a.-b", "a|b", "a&b", "a>b", "a*b", "a\\b", "a{b}", "~a", "a@b", "a:b", "a=b"])
     {
         let error = name::node(hostile).expect_err(hostile).to_string();
-        assert!(error.contains(&format!("node name {hostile:?} is refused")), "{error}");
+        assert!(error.contains(&format!("node name {hostile:?} is not valid")), "{error}");
         assert!(name::device(hostile).is_err(), "{hostile}");
         assert!(template(&["/m", "{port}", "{node}"]).unwrap().fill(&values(hostile)).is_err(), "{hostile}");
     }
@@ -50,7 +50,7 @@ fn hostile_names_are_refused() {
 }
 
 #[test]
-fn values_stand_in_their_argument() {
+fn values_stay_within_their_argument() {
     let argv = [
         "/opt/m p",
         "{leaf_guid}",
@@ -72,21 +72,21 @@ fn values_stand_in_their_argument() {
 fn templates_that_cannot_work_are_refused() {
     for (argv, what) in [
         (&[][..], "the command is empty"),
-        (&["mirror", "{port}"], "\"mirror\" is no program; expected its absolute path"),
-        (&["/bin/{job}", "{port}"], "is no program"),
-        (&["/m", "{Port}"], "{Port} is no placeholder; expected one of {leaf_guid}"),
-        (&["/m", "{port"], "\"{port\" has a brace without its partner; write {{ and }}"),
-        (&["/m", "port}"], "has a brace without its partner"),
-        (&["/m", "{}"], "{} is no placeholder"),
-        (&["/m", "{{port}}"], "names no {port}"),
-        (&["/m", "a\nb{port}"], "holds a control character"),
+        (&["mirror", "{port}"], "\"mirror\" is not a program; expected its absolute path"),
+        (&["/bin/{job}", "{port}"], "is not a program"),
+        (&["/m", "{Port}"], "{Port} is not a placeholder; expected one of {leaf_guid}"),
+        (&["/m", "{port"], "\"{port\" has an unmatched brace; write {{ and }}"),
+        (&["/m", "port}"], "has an unmatched brace"),
+        (&["/m", "{}"], "{} is not a placeholder"),
+        (&["/m", "{{port}}"], "the command has no {port}"),
+        (&["/m", "a\nb{port}"], "contains a control character"),
     ] {
         let error = template(argv).expect_err("refused").to_string();
         assert!(error.contains(what), "{argv:?}: {error}");
     }
 }
 
-/// What a person means by a name that is safe, said in another way than the code does.
+/// True for a safe name, by a second formulation of the rule.
 fn is_safe(name: &str) -> bool {
     let allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     let starts_part = |place: usize| place == 0 || name.as_bytes()[place - 1] == b'.';
@@ -102,20 +102,20 @@ proptest! {
         prop_assert_eq!(name::node(&name).is_ok(), is_safe(&name));
     }
 
-    /// Literal text comes out as it went in, whatever it holds, and arguments stay as many as they were.
+    /// Literal text is passed on unchanged, and the number of arguments stays the same.
     #[test]
     fn literals_are_passed_on(texts in prop::collection::vec("\\PC{0,20}", 0..6)) {
         let mut argv = vec!["/m".to_owned(), "{port}".to_owned()];
         argv.extend(texts.iter().map(|text| text.replace('{', "{{").replace('}', "}}")));
-        let filled = Template::try_from(argv).unwrap().fill(&values("n001")).unwrap();
+        let filled = CommandTemplate::try_from(argv).unwrap().fill(&values("n001")).unwrap();
         prop_assert_eq!(&filled[..2], ["/m", "3"]);
         prop_assert_eq!(&filled[2..], &texts[..]);
     }
 
-    /// Any text at all is a template or an error.
+    /// Any text is a template or an error.
     #[test]
     fn templates_never_panic(text in any::<String>(), node in any::<String>()) {
-        if let Ok(template) = Template::try_from(vec!["/m".to_owned(), "{port}".to_owned(), text])
+        if let Ok(template) = CommandTemplate::try_from(vec!["/m".to_owned(), "{port}".to_owned(), text])
             && let Ok(filled) = template.fill(&values(&node))
         {
             prop_assert_eq!(filled.len(), 3);
@@ -123,10 +123,10 @@ proptest! {
         }
     }
 
-    /// No list of nodes gives a job with a name that is not safe.
+    /// No node list gives a job with an unsafe node name.
     #[test]
     fn jobs_have_safe_nodes(list in prop_oneof![any::<String>(), "[a-c0-2\\[\\],;$ '/-]{0,16}"]) {
-        if let Ok(job) = Job::named(1, &list) {
+        if let Ok(job) = SlurmJob::from_nodelist(1, &list) {
             prop_assert!(job.nodes.iter().all(|node| is_safe(node)), "{:?}", job.nodes);
         }
     }

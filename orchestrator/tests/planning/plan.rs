@@ -1,30 +1,31 @@
-//! Plans for jobs on the simulator's fabric; what is expected was worked out by hand from the topology.
+//! Plans for jobs on the simulator's fabric. The expected values were derived from the topology by
+//! hand.
 
 use crate::lab::{self, by_command, by_mstreg, planned};
 use ibscope_orchestrator::fabric::Fabric;
-use ibscope_orchestrator::job::Job;
-use ibscope_orchestrator::plan::{self, Plan, PlanError, Situation};
-use ibscope_orchestrator::step::{CaptureStep, Check, Expect, MirrorStep, Step};
+use ibscope_orchestrator::job::SlurmJob;
+use ibscope_orchestrator::plan::{self, CapturePlan, PlanContext, PlanError};
+use ibscope_orchestrator::step::{CaptureStep, CommandCheck, Expectation, MirrorStep, PlanStep};
 
-/// Each sink with the ports that are copied to it.
-fn sinks(plan: &Plan) -> Vec<(&str, &[u8])> {
+/// Each sink with the ports that are mirrored to it.
+fn sinks(plan: &CapturePlan) -> Vec<(&str, &[u8])> {
     plan.sinks.iter().map(|sink| (sink.node.as_str(), &sink.sources[..])).collect()
 }
 
-fn mirrors(plan: &Plan) -> Vec<&MirrorStep> {
-    plan.steps.iter().filter_map(|step| if let Step::Mirror(step) = step { Some(step) } else { None }).collect()
+fn mirrors(plan: &CapturePlan) -> Vec<&MirrorStep> {
+    plan.steps.iter().filter_map(|step| if let PlanStep::Mirror(step) = step { Some(step) } else { None }).collect()
 }
 
-fn captures(plan: &Plan) -> Vec<&CaptureStep> {
-    plan.steps.iter().filter_map(|step| if let Step::Capture(step) = step { Some(step) } else { None }).collect()
+fn captures(plan: &CapturePlan) -> Vec<&CaptureStep> {
+    plan.steps.iter().filter_map(|step| if let PlanStep::Capture(step) = step { Some(step) } else { None }).collect()
 }
 
-fn told(plan: &Plan, what: &str) -> bool {
+fn warns(plan: &CapturePlan, what: &str) -> bool {
     plan.warnings.iter().any(|warning| warning.contains(what))
 }
 
-/// Arguments, with `PROGRAM` in front where all have the same.
-fn lines<'a>(commands: impl Iterator<Item = &'a ibscope_orchestrator::step::Command>) -> Vec<String> {
+/// Command lines.
+fn lines<'a>(commands: impl Iterator<Item = &'a ibscope_orchestrator::step::StepCommand>) -> Vec<String> {
     commands.map(|command| command.argv.join(" ")).collect()
 }
 
@@ -34,10 +35,13 @@ fn the_jobs_last_node_on_a_leaf_captures() {
     let plan = planned(&config, "n[001-004]").unwrap();
     assert_eq!(sinks(&plan), [("n004", &[1, 2, 3][..])]);
     assert_eq!(plan.hostfile, ["n001", "n002", "n003"]);
-    assert!(told(&plan, "kept out of the hostfile to capture: n004; start MPI on the hostfile's 3 nodes"));
+    assert!(warns(
+        &plan,
+        "not in the hostfile, because they are sinks: n004; start MPI on the 3 nodes of the hostfile"
+    ));
 
-    // Captures first and mirrors next, so that what is undone first is the fabric.
-    let [Step::Capture(capture), Step::Mirror(mirror), Step::Hostfile(hostfile)] = &plan.steps[..] else {
+    // Captures first and mirrors next, because mirrors must end before captures do.
+    let [PlanStep::Capture(capture), PlanStep::Mirror(mirror), PlanStep::Hostfile(hostfile)] = &plan.steps[..] else {
         panic!("{:?}", plan.steps)
     };
     let file = "/cap/ibscope-17-20261121T200022Z-n004-mlx5_0-1.pcap";
@@ -61,32 +65,35 @@ fn every_leaf_has_its_own_sink() {
 }
 
 #[test]
-fn sinks_that_are_kept_leave_the_job_whole() {
+fn reserved_sinks_leave_all_nodes_to_the_job() {
     let config = by_command("nodes = [\"n015\", \"n010\"]");
-    assert_eq!(plan::nodes_needed(&config, &Job::named(1, "n[006-007]").unwrap()), ["n006", "n007", "n015", "n010"]);
+    assert_eq!(
+        plan::nodes_needed(&config, &SlurmJob::from_nodelist(1, "n[006-007]").unwrap()),
+        ["n006", "n007", "n015", "n010"]
+    );
     let plan = planned(&config, "n[006-008,011]").unwrap();
     assert_eq!(sinks(&plan), [("n010", &[1, 2, 3][..]), ("n015", &[1][..])]);
     assert_eq!(plan.hostfile, ["n006", "n007", "n008", "n011"]);
-    assert!(!told(&plan, "hostfile"));
+    assert!(!warns(&plan, "hostfile"));
 
-    // A node that is kept as a sink does not compute even if it is in the job.
+    // A node that is reserved as a sink does not compute even if it is in the job.
     let plan = planned(&config, "n[008-010]").unwrap();
     assert_eq!(
         (sinks(&plan), &plan.hostfile[..]),
         (vec![("n010", &[3, 4][..])], &["n008", "n009"].map(str::to_owned)[..])
     );
-    assert!(told(&plan, "kept out of the hostfile to capture: n010"));
+    assert!(warns(&plan, "not in the hostfile, because they are sinks: n010"));
     assert_eq!(planned(&config, "n010,n015"), Err(PlanError::NoCompute(17)));
 }
 
 #[test]
-fn a_leaf_without_a_sink_is_told() {
+fn a_leaf_without_a_sink_gives_a_warning() {
     let plan = planned(&by_command("from_job = true"), "n[005-007]").unwrap();
     assert_eq!(sinks(&plan), [("n007", &[1][..])]);
     assert_eq!(plan.hostfile, ["n005", "n006"]);
-    let why = "leaf 0xb8599f0300001000 has no sink, because the job has only n005 there, which has to compute";
-    assert!(told(&plan, why), "{:?}", plan.warnings);
-    assert_eq!(plan.compute.len(), 2, "it computes though");
+    let why = "leaf 0xb8599f0300001000 has no sink, because the job's only node there, n005, must compute";
+    assert!(warns(&plan, why), "{:?}", plan.warnings);
+    assert_eq!(plan.compute.len(), 2, "n005 still computes");
 
     let error = planned(&by_command("from_job = true\nrequired = true"), "n[005-007]").unwrap_err();
     assert_eq!(error, PlanError::NoSink { job: 17, reason: why.to_owned() });
@@ -100,8 +107,8 @@ fn a_leaf_without_a_sink_is_told() {
 fn several_sinks_share_the_ports_of_a_leaf() {
     let plan = planned(&by_mstreg("nodes = [\"n004\", \"n005\"]\nper_leaf = 2"), "n[001-003]").unwrap();
     assert_eq!(sinks(&plan), [("n004", &[1, 3][..]), ("n005", &[2][..])]);
-    let analysers: Vec<_> = mirrors(&plan).iter().map(|step| step.analyser).collect();
-    assert_eq!(analysers, [Some(0), Some(1)]);
+    let analyzers: Vec<_> = mirrors(&plan).iter().map(|step| step.analyzer).collect();
+    assert_eq!(analyzers, [Some(0), Some(1)]);
     // No more sinks than ports.
     let plan = planned(&by_mstreg("nodes = [\"n004\", \"n005\"]\nper_leaf = 2"), "n001").unwrap();
     assert_eq!(sinks(&plan), [("n004", &[1][..])]);
@@ -110,7 +117,7 @@ fn several_sinks_share_the_ports_of_a_leaf() {
 }
 
 #[test]
-fn registers_are_written_as_the_switch_has_them() {
+fn registers_are_written_in_the_layout_of_the_switch() {
     let config = lab::config(
         "[sinks]\nfrom_job = true\n[mirror]\nbackend = \"mstreg\"\nrun_on = \"sink\"\n[mirror.mstreg]\nvl = 3\nadapter = \"mlx5_1\"",
     );
@@ -144,65 +151,68 @@ fn registers_are_written_as_the_switch_has_them() {
     assert_eq!(plan.sinks[0].oversubscription(), Some(1.0), "one port, one way");
 }
 
-/// Output as mstreg 4.21 formats it (`%-*s | 0x%08x`).
+/// Output in the format of mstreg 4.21 (`%-*s | 0x%08x`).
 #[test]
 fn registers_are_read_back() {
     let plan = planned(&by_mstreg("from_job = true"), "n[006-007]").unwrap();
     let steps = mirrors(&plan);
-    let mpar = |enable: u8, analyser: u8| {
+    let mpar = |enable: u8, analyzer: u8| {
         format!(
             "Sending access register...\n\nField Name       | Data       \n==============================\ni_e              | 0x00000001\n\
-             pa_id            | 0x{analyser:08x}\nenable           | 0x{enable:08x}\nprobability_rate | 0x00000001\n=====\n"
+             pa_id            | 0x{analyzer:08x}\nenable           | 0x{enable:08x}\nprobability_rate | 0x00000001\n=====\n"
         )
     };
-    assert!(steps[0].check[1].holds(&mpar(1, 0)));
+    assert!(steps[0].check[1].is_met(&mpar(1, 0)));
     assert!(
-        !steps[0].check[1].holds(&mpar(1, 2)) && !steps[0].check[1].holds(&mpar(0, 0)) && !steps[0].check[1].holds("")
+        !steps[0].check[1].is_met(&mpar(1, 2))
+            && !steps[0].check[1].is_met(&mpar(0, 0))
+            && !steps[0].check[1].is_met("")
     );
-    assert!(steps[0].check_off[0].holds(&mpar(0, 0)) && !steps[0].check_off[0].holds(&mpar(1, 0)));
+    assert!(steps[0].check_off[0].is_met(&mpar(0, 0)) && !steps[0].check_off[0].is_met(&mpar(1, 0)));
 }
 
 #[test]
-fn the_sites_command_is_asked_whether_it_worked() {
+fn the_command_of_the_site_is_checked() {
     let config = lab::config(
         "[sinks]\nfrom_job = true\n[mirror]\nbackend = \"command\"\n[mirror.command]\non = [\"/m\", \"{port}\"]\noff = [\"/m\", \"{port}\"]\n\
          check = [\"/m\", \"?\", \"{port}\"]\ncheck_on = \"{port}>{sink_port}\"\ncheck_off = \"{port}>-\"",
     );
     let plan = planned(&config, "n[001-003]").unwrap();
     let steps = mirrors(&plan);
-    let expect = |checks: &[Check]| checks.iter().flat_map(|check| check.expect.clone()).collect::<Vec<_>>();
-    assert_eq!(expect(&steps[0].check), ["1>3", "2>3"].map(|text| Expect::Text(text.to_owned())));
-    assert_eq!(expect(&steps[0].check_off), ["1>-", "2>-"].map(|text| Expect::Text(text.to_owned())));
-    assert!(steps[0].check[1].holds("1>3\nport 2>3\n") && !steps[0].check[1].holds("2>\n3"));
+    let expect = |checks: &[CommandCheck]| checks.iter().flat_map(|check| check.expect.clone()).collect::<Vec<_>>();
+    assert_eq!(expect(&steps[0].check), ["1>3", "2>3"].map(|text| Expectation::Text(text.to_owned())));
+    assert_eq!(expect(&steps[0].check_off), ["1>-", "2>-"].map(|text| Expectation::Text(text.to_owned())));
+    assert!(steps[0].check[1].is_met("1>3\nport 2>3\n") && !steps[0].check[1].is_met("2>\n3"));
 }
 
-/// Two jobs on one leaf at once: sinks, ports and analysers of the first are the first's.
+/// Two jobs on one leaf at the same time: the second uses no sinks, ports or analyzers of the
+/// first.
 #[test]
-fn other_runs_keep_what_they_use() {
+fn resources_of_other_runs_are_not_used() {
     let config = by_mstreg("nodes = [\"n004\", \"n005\"]");
     let first = lab::beside(&config, 17, "n001", &[]).unwrap();
     assert_eq!(sinks(&first), [("n004", &[1][..])]);
     let second = lab::beside(&config, 18, "n002", &[&first]).unwrap();
     assert_eq!(sinks(&second), [("n005", &[2][..])]);
-    assert_eq!((mirrors(&first)[0].analyser, mirrors(&second)[0].analyser), (Some(0), Some(1)));
+    assert_eq!((mirrors(&first)[0].analyzer, mirrors(&second)[0].analyzer), (Some(0), Some(1)));
     let third = lab::beside(&config, 19, "n003", &[&first, &second]).unwrap_err().to_string();
-    assert!(third.contains("other runs use those of sinks.nodes that are on it"), "{third}");
+    assert!(third.contains("other runs use all nodes of sinks.nodes on it"), "{third}");
 
-    // A node that both jobs have is the first's.
+    // A node that both jobs have belongs to the first.
     let config = by_mstreg("nodes = [\"n004\", \"n005\"]");
     let shared = lab::beside(&config, 18, "n[001-002]", &[&first]).unwrap();
     assert_eq!(sinks(&shared), [("n005", &[2][..])]);
-    assert!(told(&shared, "n001: port 1 of leaf 0xb8599f0300001000 belongs to another run"));
+    assert!(warns(&shared, "n001: port 1 of leaf 0xb8599f0300001000 is in use by another run"));
 
     let config =
-        lab::config("[sinks]\nfrom_job = true\n[mirror]\nbackend = \"mstreg\"\n[mirror.mstreg]\nanalysers = 1");
+        lab::config("[sinks]\nfrom_job = true\n[mirror]\nbackend = \"mstreg\"\n[mirror.mstreg]\nanalyzers = 1");
     let first = lab::beside(&config, 17, "n[001-002]", &[]).unwrap();
     let error = lab::beside(&config, 18, "n[003-004]", &[&first]).unwrap_err().to_string();
-    assert!(error.contains("other runs use all of its analysers (mirror.mstreg.analysers = 1)"), "{error}");
+    assert!(error.contains("other runs use all of its analyzers (mirror.mstreg.analyzers = 1)"), "{error}");
     assert_eq!(
         sinks(&lab::beside(&config, 18, "n[006-007]", &[&first]).unwrap()),
         [("n007", &[1][..])],
-        "another leaf has its own"
+        "another leaf has analyzers of its own"
     );
 }
 
@@ -239,26 +249,27 @@ fn options_of_the_programs_are_passed_on() {
 }
 
 #[test]
-fn more_than_a_link_carries_is_told() {
+fn an_oversubscribed_sink_gives_a_warning() {
     let plan = planned(&by_command("from_job = true"), "n[001-004]").unwrap();
-    // 3 ports of 200 Gb/s, both ways, onto one link of 200 Gb/s.
+    // 3 ports of 200 Gb/s, both directions, onto one link of 200 Gb/s.
     assert_eq!((plan.sinks[0].mirrored_gbits, plan.sinks[0].oversubscription()), (1200.0, Some(6.0)));
-    let warning = "sink n004: 3 ports mirrored, up to 1200 Gb/s onto a link of 200 Gb/s (6.0 times); copies are lost while the ports are busier than 17 % on average";
-    assert!(told(&plan, warning), "{:?}", plan.warnings);
+    let warning = "sink n004: 3 ports mirrored, up to 1200 Gb/s onto a link of 200 Gb/s (6.0 times); mirrored packets are lost while the ports are busier than 17 % on average";
+    assert!(warns(&plan, warning), "{:?}", plan.warnings);
 
     let mut fabric = lab::fabric();
     fabric.ports[1].rate_gbits = 0.0;
     let plan = plan::plan(
         &by_command("from_job = true"),
-        &Job::named(1, "n[001-002]").unwrap(),
+        &SlurmJob::from_nodelist(1, "n[001-002]").unwrap(),
         &fabric,
-        &Situation::default(),
+        &PlanContext::default(),
     )
     .unwrap();
-    assert!(told(&plan, "sink n002: the rate of its link is not known"));
+    assert!(warns(&plan, "sink n002: the rate of its link is unknown"));
 }
 
-/// Every node has two adapters, the first on leaf 1 and the second on leaf 2; n003 has the first alone.
+/// Every node has two adapters, the first on leaf 1 and the second on leaf 2; n003 has only the
+/// first.
 #[test]
 fn a_node_on_two_leaves_captures_on_both() {
     let mut fabric = Fabric::default();
@@ -274,8 +285,9 @@ fn a_node_on_two_leaves_captures_on_both() {
         }
     }
     let job = |nodes: &str| {
-        let situation = Situation { started_s: lab::STARTED_S, others: Vec::new() };
-        plan::plan(&by_command("from_job = true"), &Job::named(17, nodes).unwrap(), &fabric, &situation).unwrap()
+        let situation = PlanContext { started_s: lab::STARTED_S, others: Vec::new() };
+        plan::plan(&by_command("from_job = true"), &SlurmJob::from_nodelist(17, nodes).unwrap(), &fabric, &situation)
+            .unwrap()
     };
     let both = job("n[001-005]");
     assert_eq!(sinks(&both), [("n005", &[1, 2, 3, 4][..]), ("n005", &[1, 2, 4][..])]);
@@ -285,52 +297,57 @@ fn a_node_on_two_leaves_captures_on_both() {
     let tight = job("n[001-003]");
     assert_eq!(sinks(&tight), [("n003", &[1][..]), ("n002", &[1][..])]);
     assert_eq!(tight.hostfile, ["n001"]);
-    // With n002 and n003 alone, n002 is the only one that can compute, and leaf 2 has no sink.
+    // With n002 and n003 only, n002 must compute, and leaf 2 has no sink.
     let last = job("n[002-003]");
     assert_eq!((sinks(&last), &last.hostfile[..]), (vec![("n003", &[2][..])], &["n002".to_owned()][..]));
-    assert!(told(&last, "leaf 0xb8599f0300001001 has no sink, because the job has only n002 there"));
+    assert!(warns(&last, "leaf 0xb8599f0300001001 has no sink, because the job's only node there, n002,"));
 }
 
 #[test]
-fn what_the_fabric_had_to_say_is_told() {
-    let fabric = Fabric { disagreements: vec!["n001: two say two things".to_owned()], ..lab::fabric() };
+fn warnings_of_the_fabric_are_passed_on() {
+    let fabric = Fabric { disagreements: vec!["n001: two tools disagree".to_owned()], ..lab::fabric() };
     let config = by_command("from_job = true");
-    let plan = plan::plan(&config, &Job::named(1, "n[001-002],n099").unwrap(), &fabric, &Situation::default()).unwrap();
-    assert!(told(&plan, "n001: two say two things") && told(&plan, "n099: no active port was found"));
+    let plan =
+        plan::plan(&config, &SlurmJob::from_nodelist(1, "n[001-002],n099").unwrap(), &fabric, &PlanContext::default())
+            .unwrap();
+    assert!(warns(&plan, "n001: two tools disagree") && warns(&plan, "n099: no active port was found"));
     let error =
-        plan::plan(&config, &Job::named(1, "n099").unwrap(), &lab::fabric(), &Situation::default()).unwrap_err();
+        plan::plan(&config, &SlurmJob::from_nodelist(1, "n099").unwrap(), &lab::fabric(), &PlanContext::default())
+            .unwrap_err();
     assert!(error.to_string().contains("none of its nodes has an active port; check with ibstat"), "{error}");
     let mut fabric = lab::fabric();
     fabric.ports[0].ca = "mlx5_0 -w /etc/passwd".to_owned();
-    let error = plan::plan(&config, &Job::named(1, "n[001-002]").unwrap(), &fabric, &Situation::default()).unwrap_err();
-    assert!(error.to_string().contains("device name \"mlx5_0 -w /etc/passwd\" is refused"), "{error}");
+    let error =
+        plan::plan(&config, &SlurmJob::from_nodelist(1, "n[001-002]").unwrap(), &fabric, &PlanContext::default())
+            .unwrap_err();
+    assert!(error.to_string().contains("device name \"mlx5_0 -w /etc/passwd\" is not valid"), "{error}");
 }
 
 #[test]
-fn a_plan_is_read_as_it_was_written() {
+fn a_plan_reads_back_from_json() {
     let plan = planned(&by_mstreg("from_job = true\nhostfile_directory = \"/hosts\""), "n[003-007]").unwrap();
     let text = serde_json::to_string(&plan).unwrap();
-    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+    assert_eq!(serde_json::from_str::<CapturePlan>(&text).unwrap(), plan);
     assert!(text.contains("\"leaf_guid\":\"0xb8599f0300001000\""), "{text}");
 }
 
 #[test]
-fn a_plan_reads_well() {
+fn a_plan_is_printed() {
     let shown =
         planned(&by_command("from_job = true\nhostfile_directory = \"/hosts\""), "n[003-005]").unwrap().to_string();
     let expected = "\
 Job 17: 3 nodes
 MPI runs on 2 nodes: n003, n004
 
-Leaf 0xb8599f0300001000 (LID 2): 2 ports copied to n005
+Leaf 0xb8599f0300001000 (LID 2): 2 ports mirrored to n005
   leaf port 3   n003         mlx5_0 port 1   LID 8       200 Gb/s
   leaf port 4   n004         mlx5_0 port 1   LID 9       200 Gb/s
-  leaf port 5   n005         mlx5_0 port 1   LID 10      200 Gb/s  <- sink (at most 4.0 times what it carries)
+  leaf port 5   n005         mlx5_0 port 1   LID 10      200 Gb/s  <- sink (at most 4.0 times its rate)
   into /cap/ibscope-17-20261121T200022Z-n005-mlx5_0-1.pcap
 
-Steps, undone in reverse
+Steps (undone in this order: mirrors, captures, hostfile)
   1. capture on n005: /usr/bin/ibdump -d mlx5_0 -i 1 -w /cap/ibscope-17-20261121T200022Z-n005-mlx5_0-1.pcap
-     undo: SIGINT, then wait for its end
+     undo: SIGINT, then wait until it ends
   2. mirror 2 ports of leaf 0xb8599f0300001000 to n005
      on,   here: /m on 2 3 5
      on,   here: /m on 2 4 5
@@ -340,8 +357,8 @@ Steps, undone in reverse
      undo: remove it
 
 Warnings
-  - kept out of the hostfile to capture: n005; start MPI on the hostfile's 2 nodes
-  - sink n005: 2 ports mirrored, up to 800 Gb/s onto a link of 200 Gb/s (4.0 times); copies are lost while the ports are busier than 25 % on average
+  - not in the hostfile, because they are sinks: n005; start MPI on the 2 nodes of the hostfile
+  - sink n005: 2 ports mirrored, up to 800 Gb/s onto a link of 200 Gb/s (4.0 times); mirrored packets are lost while the ports are busier than 25 % on average
 ";
     assert_eq!(shown, expected);
 }

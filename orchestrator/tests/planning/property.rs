@@ -1,20 +1,21 @@
-//! What holds for every plan, whatever the fabric, the job and the configuration.
+//! Properties of every plan, for any fabric, job and configuration.
 
 use crate::lab;
 use ibscope_orchestrator::fabric::{Fabric, NodePort};
-use ibscope_orchestrator::job::Job;
+use ibscope_orchestrator::job::SlurmJob;
 use ibscope_orchestrator::manifest::Manifest;
-use ibscope_orchestrator::plan::{self, Plan, Situation};
-use ibscope_orchestrator::step::{MirrorStep, Step};
+use ibscope_orchestrator::plan::{self, CapturePlan, PlanContext};
+use ibscope_orchestrator::step::{MirrorStep, PlanStep};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A fabric of up to 12 nodes with one or two ports each, on up to 4 leaves, in any order; some of the nodes are kept as sinks.
+/// A fabric of up to 12 nodes with one or two ports each, on up to 4 leaves, in any order. Some of
+/// the nodes are reserved as sinks.
 fn fabrics() -> impl Strategy<Value = (Fabric, Vec<String>, Vec<String>)> {
     let node = (prop::collection::vec(0_u64..4, 1..3), 0_u8..4, any::<bool>());
     prop::collection::vec(node, 1..12).prop_flat_map(|nodes| {
         let mut fabric = Fabric::default();
-        let (mut job, mut kept) = (Vec::new(), Vec::new());
+        let (mut job, mut reserved) = (Vec::new(), Vec::new());
         let mut used: BTreeMap<u64, u8> = BTreeMap::new();
         for (index, (leaves, role, _)) in nodes.iter().enumerate() {
             let node = format!("m{index}");
@@ -39,67 +40,68 @@ fn fabrics() -> impl Strategy<Value = (Fabric, Vec<String>, Vec<String>)> {
                 job.push(node.clone());
             }
             if *role <= 1 {
-                kept.push(node);
+                reserved.push(node);
             }
         }
         let ports = fabric.ports.clone();
-        (Just(fabric).boxed(), Just(job), Just(kept), Just(ports).prop_shuffle())
-            .prop_map(|(fabric, job, kept, ports)| (Fabric { ports, ..fabric }, job, kept))
+        (Just(fabric).boxed(), Just(job), Just(reserved), Just(ports).prop_shuffle())
+            .prop_map(|(fabric, job, reserved, ports)| (Fabric { ports, ..fabric }, job, reserved))
     })
 }
 
 fn plan_of(
     fabric: &Fabric,
     job: &[String],
-    kept: &[String],
+    reserved: &[String],
     from_job: bool,
     per_leaf: u32,
     mstreg: bool,
-    others: &[Step],
-) -> Option<Plan> {
-    if job.is_empty() || (kept.is_empty() && !from_job) {
+    others: &[PlanStep],
+) -> Option<CapturePlan> {
+    if job.is_empty() || (reserved.is_empty() && !from_job) {
         return None;
     }
-    let nodes: Vec<String> = kept.iter().map(|node| format!("\"{node}\"")).collect();
+    let nodes: Vec<String> = reserved.iter().map(|node| format!("\"{node}\"")).collect();
     let sinks = format!(
         "nodes = [{}]\nfrom_job = {from_job}\nper_leaf = {per_leaf}\nhostfile_directory = \"/h\"",
         nodes.join(",")
     );
     let config = if mstreg { lab::by_mstreg(&sinks) } else { lab::by_command(&sinks) };
-    let job = Job { id: 5, nodes: job.to_vec(), ..Job::default() };
-    let situation = Situation { started_s: lab::STARTED_S, others: others.to_vec() };
+    let job = SlurmJob { id: 5, nodes: job.to_vec(), ..SlurmJob::default() };
+    let situation = PlanContext { started_s: lab::STARTED_S, others: others.to_vec() };
     plan::plan(&config, &job, fabric, &situation).ok()
 }
 
-fn mirrors(plan: &Plan) -> impl Iterator<Item = &MirrorStep> {
-    plan.steps.iter().filter_map(|step| if let Step::Mirror(step) = step { Some(step) } else { None })
+fn mirrors(plan: &CapturePlan) -> impl Iterator<Item = &MirrorStep> {
+    plan.steps.iter().filter_map(|step| if let PlanStep::Mirror(step) = step { Some(step) } else { None })
 }
 
 proptest! {
     #[test]
-    fn plans_hold_together(
-        (fabric, job, kept) in fabrics(),
+    fn plans_are_consistent(
+        (fabric, job, reserved) in fabrics(),
         from_job in any::<bool>(),
         per_leaf in 1_u32..4,
         mstreg in any::<bool>(),
     ) {
-        let Some(plan) = plan_of(&fabric, &job, &kept, from_job, per_leaf, mstreg, &[]) else { return Ok(()) };
+        let Some(plan) = plan_of(&fabric, &job, &reserved, from_job, per_leaf, mstreg, &[]) else { return Ok(()) };
         let sinks: BTreeSet<&str> = plan.sinks.iter().map(|sink| sink.node.as_str()).collect();
         prop_assert!(!plan.hostfile.is_empty() && !plan.sinks.is_empty());
-        prop_assert!(plan.hostfile.iter().all(|node| job.contains(node) && !kept.contains(node) && !sinks.contains(node.as_str())));
-        // Who is not in the hostfile is kept as a sink, or captures.
+        prop_assert!(plan.hostfile.iter().all(|node| job.contains(node) && !reserved.contains(node) && !sinks.contains(node.as_str())));
+        // A node that is not in the hostfile is reserved as a sink, or captures.
         for node in job.iter().filter(|node| !plan.hostfile.contains(node)) {
-            prop_assert!(kept.contains(node) || sinks.contains(node.as_str()), "{} is idle", node);
+            prop_assert!(reserved.contains(node) || sinks.contains(node.as_str()), "{} is idle", node);
         }
-        // Every port of a node that computes is copied once where its leaf has a sink, to a sink on that leaf; no other port is.
-        let mut copied: BTreeMap<(u64, u8), usize> = BTreeMap::new();
-        let mut analysers = BTreeSet::new();
+        // Every port of a node that computes is mirrored exactly once if its leaf has a sink, to a
+        // sink on that leaf; no other port is mirrored.
+        let mut mirrored: BTreeMap<(u64, u8), usize> = BTreeMap::new();
+        let mut analyzers = BTreeSet::new();
         for (step, sink) in mirrors(&plan).zip(&plan.sinks) {
             prop_assert_eq!((step.leaf_guid, &step.ports, step.sink_port), (sink.port.leaf_guid, &sink.sources, sink.port.leaf_port));
-            prop_assert!(step.analyser.is_none_or(|analyser| analysers.insert((step.leaf_guid, analyser))));
-            prop_assert_eq!(step.analyser.is_some(), mstreg);
+            prop_assert!(step.analyzer.is_none_or(|analyzer| analyzers.insert((step.leaf_guid, analyzer))));
+            prop_assert_eq!(step.analyzer.is_some(), mstreg);
             for port in &step.ports {
-                *copied.entry((step.leaf_guid, *port)).or_default() += 1;
+                *mirrored.entry((step.leaf_guid, *port)).or_default() += 1;
             }
         }
         prop_assert_eq!(mirrors(&plan).count(), plan.sinks.len());
@@ -108,26 +110,26 @@ proptest! {
             .filter(|port| plan.hostfile.contains(&port.node) && leaves.contains(&port.leaf_guid))
             .map(|port| ((port.leaf_guid, port.leaf_port), 1))
             .collect();
-        prop_assert_eq!(copied, expected);
+        prop_assert_eq!(mirrored, expected);
         // No two captures share a file.
         let files: BTreeSet<_> = plan.sinks.iter().map(|sink| &sink.file).collect();
         prop_assert_eq!(files.len(), plan.sinks.len());
-        // The order in which the fabric was found changes nothing.
+        // The order of the ports in the fabric changes nothing.
         let mut sorted = fabric.clone();
         sorted.ports.sort_by_key(|port| port.lid);
-        prop_assert_eq!(plan_of(&sorted, &job, &kept, from_job, per_leaf, mstreg, &[]), Some(plan.clone()));
-        // What it makes of a second run beside the first one uses nothing of the first.
-        if let Some(second) = plan_of(&fabric, &job, &kept, from_job, per_leaf, mstreg, &plan.steps) {
-            let uses = |plan: &Plan| -> BTreeSet<(u64, u8)> {
+        prop_assert_eq!(plan_of(&sorted, &job, &reserved, from_job, per_leaf, mstreg, &[]), Some(plan.clone()));
+        // A plan for a second run uses no resources of the first run.
+        if let Some(second) = plan_of(&fabric, &job, &reserved, from_job, per_leaf, mstreg, &plan.steps) {
+            let uses = |plan: &CapturePlan| -> BTreeSet<(u64, u8)> {
                 mirrors(plan).flat_map(|step| step.ports.iter().chain([&step.sink_port]).map(|port| (step.leaf_guid, *port))).collect()
             };
             prop_assert!(uses(&plan).is_disjoint(&uses(&second)));
         }
-        let manifest = Manifest::planned(&plan);
+        let manifest = Manifest::from_plan(&plan);
         prop_assert_eq!(manifest.captures.iter().map(|capture| capture.port_guids.len()).sum::<usize>(), expected_ports(&plan));
     }
 }
 
-fn expected_ports(plan: &Plan) -> usize {
+fn expected_ports(plan: &CapturePlan) -> usize {
     plan.sinks.iter().map(|sink| sink.sources.len()).sum()
 }

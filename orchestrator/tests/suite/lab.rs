@@ -1,14 +1,17 @@
-//! What the tests share: a folder with all that a run touches, plans by hand, and looks at what is left.
+//! Shared parts of the tests: a folder with everything that a run touches, hand-made plans, and
+//! checks of the final state.
 
 use ibscope_orchestrator::capture::CaptureBackend;
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::fabric::NodePort;
-use ibscope_orchestrator::job::Job;
+use ibscope_orchestrator::job::SlurmJob;
 use ibscope_orchestrator::journal::Journal;
-use ibscope_orchestrator::plan::{Plan, Sink};
-use ibscope_orchestrator::remote::{Files, Local};
-use ibscope_orchestrator::run::{self, RunError, Started};
-use ibscope_orchestrator::step::{CaptureStep, Check, Command, Expect, HostfileStep, MirrorStep, Step};
+use ibscope_orchestrator::plan::{CapturePlan, Sink};
+use ibscope_orchestrator::remote::{Files, LocalRunner};
+use ibscope_orchestrator::run::{self, RunError, StartSummary};
+use ibscope_orchestrator::step::{
+    CaptureStep, CommandCheck, Expectation, HostfileStep, MirrorStep, PlanStep, StepCommand,
+};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -16,32 +19,32 @@ use std::process;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// GUID of the first leaf; the second follows.
+/// GUID of the first leaf; the second leaf has the next number.
 pub(crate) const LEAF: u64 = 0xb859_9f03_0000_1000;
 
-/// The stand-in for ibdump, which cargo builds with the tests.
+/// The stand-in for ibdump, which cargo builds together with the tests.
 pub(crate) fn standin() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/ibdump-standin");
     assert!(
         path.exists(),
-        "{} is not there: `cargo build --release -p ibscope-orchestrator --examples`",
+        "{} does not exist: run `cargo build --release -p ibscope-orchestrator --examples`",
         path.display()
     );
     path
 }
 
-/// A folder with all that a run touches.
-pub(crate) struct Lab {
+/// A folder with everything that a run touches.
+pub(crate) struct SinkLab {
     pub(crate) folder: PathBuf,
-    /// Deletes it; a child process that shares it does not.
-    kept: Option<TempDir>,
+    /// Deletes the folder; `None` in a child process that shares the folder.
+    guard: Option<TempDir>,
 }
 
-impl Drop for Lab {
-    /// A test that fails leaves no captures behind.
+impl Drop for SinkLab {
+    /// Kills captures that a failed test leaves behind.
     fn drop(&mut self) {
-        if self.kept.is_some() {
+        if self.guard.is_some() {
             for (pid, _) in self.processes() {
                 let _ = process::Command::new("kill").args(["-KILL", &pid]).stderr(process::Stdio::null()).status();
             }
@@ -49,10 +52,10 @@ impl Drop for Lab {
     }
 }
 
-impl Lab {
+impl SinkLab {
     pub(crate) fn new() -> Self {
-        let kept = tempfile::tempdir().unwrap();
-        let lab = Self { folder: kept.path().to_owned(), kept: Some(kept) };
+        let guard = tempfile::tempdir().unwrap();
+        let lab = Self { folder: guard.path().to_owned(), guard: Some(guard) };
         for folder in ["captures", "switch", "hosts", "ssh"] {
             fs::create_dir(lab.folder.join(folder)).unwrap();
         }
@@ -64,10 +67,10 @@ impl Lab {
     }
 
     pub(crate) fn of(folder: &Path) -> Self {
-        Self { folder: folder.to_owned(), kept: None }
+        Self { folder: folder.to_owned(), guard: None }
     }
 
-    /// How the stand-in misbehaves stands here.
+    /// File with the faults that the stand-in simulates.
     pub(crate) fn mode_file(&self) -> PathBuf {
         self.folder.join("mode")
     }
@@ -76,9 +79,11 @@ impl Lab {
         fs::write(self.mode_file(), mode).unwrap();
     }
 
-    /// Everything runs here, whatever the node.
-    pub(crate) fn runner(&self) -> Local {
-        Local { environment: vec![("IBDUMP_STANDIN_MODE_FILE".to_owned(), self.mode_file().display().to_string())] }
+    /// Runs everything on this machine, whatever the node.
+    pub(crate) fn runner(&self) -> LocalRunner {
+        LocalRunner {
+            environment: vec![("IBDUMP_STANDIN_MODE_FILE".to_owned(), self.mode_file().display().to_string())],
+        }
     }
 
     pub(crate) fn config(&self, more: &str) -> Config {
@@ -101,11 +106,11 @@ impl Lab {
         words.iter().map(|&word| word.to_owned()).collect()
     }
 
-    /// Ports of a leaf that are mirrored are folders of the switch's: made once, and gone when they are removed.
+    /// The switch is a folder: a mirrored port is a folder in it, which can be created once.
     fn mirror(&self, leaf: u64, ports: &[u8], node: Option<&str>) -> MirrorStep {
         let place = |port: u8| self.folder.join(format!("switch/{leaf:x}-{port}")).display().to_string();
         let command =
-            |words: &[&str]| Command { node: node.map(str::to_owned), argv: Self::words(words), timeout_s: 5 };
+            |words: &[&str]| StepCommand { node: node.map(str::to_owned), argv: Self::words(words), timeout_s: 5 };
         let switch = self.folder.join("switch").display().to_string();
         MirrorStep {
             leaf_guid: leaf,
@@ -113,14 +118,14 @@ impl Lab {
             ports: ports.to_vec(),
             sink: "n4".to_owned(),
             sink_port: 9,
-            analyser: None,
+            analyzer: None,
             on: ports.iter().map(|&port| command(&["/bin/mkdir", "--", &place(port)])).collect(),
             off: ports.iter().map(|&port| command(&["/bin/rm", "-rf", "--", &place(port)])).collect(),
             check: ports
                 .iter()
-                .map(|port| Check {
+                .map(|port| CommandCheck {
                     command: command(&["/bin/ls", &switch]),
-                    expect: vec![Expect::Text(format!("{leaf:x}-{port}"))],
+                    expect: vec![Expectation::Text(format!("{leaf:x}-{port}"))],
                 })
                 .collect(),
             check_off: Vec::new(),
@@ -161,12 +166,13 @@ impl Lab {
         }
     }
 
-    /// Two leaves with a sink and two mirrored ports each, and a hostfile: five steps. Sinks are `nodes`.
-    pub(crate) fn plan(&self, job_id: u32, run: &str, nodes: [&str; 2], over_ssh: bool) -> Plan {
+    /// Two leaves with a sink and two mirrored ports each, and a hostfile: five steps. `nodes` are
+    /// the sinks.
+    pub(crate) fn plan(&self, job_id: u32, run: &str, nodes: [&str; 2], over_ssh: bool) -> CapturePlan {
         let leaves = [LEAF, LEAF + 1];
         let captures = nodes.map(|node| self.capture(run, node));
         let on = |node| if over_ssh { Some(node) } else { None };
-        let mirrors = [0, 1].map(|which| Step::Mirror(self.mirror(leaves[which], &[1, 2], on(nodes[which]))));
+        let mirrors = [0, 1].map(|which| PlanStep::Mirror(self.mirror(leaves[which], &[1, 2], on(nodes[which]))));
         let sinks = [0, 1].map(|which| Sink {
             node: nodes[which].to_owned(),
             port: Self::port(nodes[which], leaves[which], 9),
@@ -176,24 +182,29 @@ impl Lab {
             file: captures[which].file.clone(),
         });
         let hostfile = HostfileStep { path: self.hostfile(job_id), lines: vec!["n1".to_owned(), "n2".to_owned()] };
-        Plan {
-            job: Job { id: job_id, nodes: vec!["n1".to_owned(), "n2".to_owned()], ..Job::default() },
+        CapturePlan {
+            job: SlurmJob { id: job_id, nodes: vec!["n1".to_owned(), "n2".to_owned()], ..SlurmJob::default() },
             started_s: 1_795_291_222,
             compute: vec![Self::port("n1", LEAF, 1), Self::port("n2", LEAF, 2), Self::port("n3", LEAF + 1, 1)],
             sinks: sinks.to_vec(),
-            steps: captures.map(Step::Capture).into_iter().chain(mirrors).chain([Step::Hostfile(hostfile)]).collect(),
+            steps: captures
+                .map(PlanStep::Capture)
+                .into_iter()
+                .chain(mirrors)
+                .chain([PlanStep::Hostfile(hostfile)])
+                .collect(),
             warnings: Vec::new(),
             hostfile: Vec::new(),
         }
     }
 
-    /// The switch takes two seconds before it mirrors a port.
-    pub(crate) fn slow_down(&self, plan: &mut Plan) {
+    /// Makes the switch take two seconds before it mirrors a port.
+    pub(crate) fn slow_down(&self, plan: &mut CapturePlan) {
         let program = self.folder.join("slow-mkdir");
         fs::write(&program, "#!/bin/sh\nsleep 2\nexec mkdir \"$@\"\n").unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         for step in &mut plan.steps {
-            let Step::Mirror(step) = step else { continue };
+            let PlanStep::Mirror(step) = step else { continue };
             for command in &mut step.on {
                 command.argv[0] = program.display().to_string();
             }
@@ -204,12 +215,13 @@ impl Lab {
         self.folder.join(format!("hosts/ibscope-{job_id}.hosts"))
     }
 
-    /// Ports that are mirrored.
+    /// Mirrored ports.
     pub(crate) fn mirrored(&self) -> Vec<String> {
         names(&self.folder.join("switch"))
     }
 
-    /// Processes of this lab's captures, and what launches and watches them: ids and arguments of all that have a capture's path among these.
+    /// Processes of this lab's captures, their launchers and supervisors: ids and arguments of all
+    /// processes with a capture's path among their arguments.
     pub(crate) fn processes(&self) -> Vec<(String, String)> {
         let ours = format!("{}/captures/", self.folder.display());
         let mut found = Vec::new();
@@ -223,9 +235,9 @@ impl Lab {
         found
     }
 
-    /// Nothing is mirrored, nothing runs, no hostfile is there, no run is open.
+    /// Checks that nothing is mirrored, nothing runs, no hostfile exists and no run is open.
     pub(crate) fn assert_restored(&self, when: &str) {
-        // A supervisor may just be writing the exit status.
+        // A supervisor may be about to write the exit status.
         wait_until(&format!("the captures' processes end ({when})"), || self.processes().is_empty());
         assert_eq!(self.mirrored(), [""; 0], "{when}");
         assert_eq!(names(&self.folder.join("hosts")), [""; 0], "{when}");
@@ -236,23 +248,33 @@ impl Lab {
 }
 
 /// Claims a job, plans and starts.
-pub(crate) fn start(config: &Config, runner: &dyn Files, plan: Plan, deadline: Duration) -> Result<Started, RunError> {
+pub(crate) fn start(
+    config: &Config,
+    runner: &dyn Files,
+    plan: CapturePlan,
+    deadline: Duration,
+) -> Result<StartSummary, RunError> {
     let deadline = Instant::now() + deadline;
     let journal = open(config, runner, plan, deadline)?;
     run::start(config, runner, journal, deadline)
 }
 
-/// The journal of a plan.
-pub(crate) fn open(config: &Config, runner: &dyn Files, plan: Plan, deadline: Instant) -> Result<Journal, RunError> {
-    let claim = run::claim(config, plan.job.id, runner, deadline)?;
-    Ok(claim.turn(deadline)?.open(plan)?)
+/// Creates the journal of a plan.
+pub(crate) fn open(
+    config: &Config,
+    runner: &dyn Files,
+    plan: CapturePlan,
+    deadline: Instant,
+) -> Result<Journal, RunError> {
+    let claim = run::claim_job(config, plan.job.id, runner, deadline)?;
+    Ok(claim.lock_plan(deadline)?.open(plan)?)
 }
 
 pub(crate) fn in_seconds(seconds: u64) -> Instant {
     Instant::now() + Duration::from_secs(seconds)
 }
 
-/// Names in a folder, sorted; none where it is not there.
+/// Names in a folder, sorted; empty if the folder does not exist.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let Ok(items) = fs::read_dir(folder) else { return Vec::new() };
     let mut names: Vec<String> = items.map(|item| item.unwrap().file_name().into_string().unwrap()).collect();
@@ -260,7 +282,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Waits for something that must come; long, because the machine may be busy.
+/// Waits for a condition; long, because the machine may be busy.
 pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let until = in_seconds(30);
     while !is_so() {

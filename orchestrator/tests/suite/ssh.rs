@@ -1,9 +1,9 @@
-//! Nodes over ssh, against OpenSSH's own daemons.
+//! Nodes over ssh, with daemons of OpenSSH.
 
-use crate::lab::{Lab, in_seconds, names, start, wait_until};
-use crate::sshd::{Node, is_there, keygen, know, make_key, ssh_lines};
+use crate::lab::{SinkLab, in_seconds, names, start, wait_until};
+use crate::sshd::{SshdNode, is_there, keygen, know, make_key, ssh_lines};
 use ibscope_orchestrator::config::Config;
-use ibscope_orchestrator::remote::{Files, RemoteError, Runner, Ssh, parallel};
+use ibscope_orchestrator::remote::{Files, RemoteError, Runner, SshRunner, parallel};
 use ibscope_orchestrator::undo;
 use std::fs;
 use std::net::TcpListener;
@@ -18,11 +18,11 @@ fn argv(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// A lab with one node that is known.
-fn one_node() -> (Lab, Node, Config) {
-    let lab = Lab::new();
+/// A lab with one node whose host key is known.
+fn one_node() -> (SinkLab, SshdNode, Config) {
+    let lab = SinkLab::new();
     make_key(&lab);
-    let node = Node::start(&lab, "n1", &["ed25519"]);
+    let node = SshdNode::start(&lab, "n1", &["ed25519"]);
     know(&lab, &node.known("ed25519"));
     let config = lab.config_with(&ssh_lines(&[&node], ""), "");
     (lab, node, config)
@@ -34,33 +34,35 @@ fn commands_run_on_nodes() {
         return;
     }
     let (_lab, node, config) = one_node();
-    let ssh = Ssh::new(&config).unwrap();
+    let ssh = SshRunner::new(&config).unwrap();
     let run = |words: &[&str]| ssh.run(Some("n1"), &argv(words), LONG).unwrap();
     let output = run(&["/bin/sh", "-c", "echo out; echo err >&2; echo $NODE $PATH; exit 7"]);
     assert_eq!(output.status, 7);
     assert_eq!(output.stdout, b"out\nn1 /usr/sbin:/usr/bin:/sbin:/bin\n");
     assert_eq!(output.stderr, b"err\n");
-    // Much on both outputs at once, standard error first: 3 MiB each, more than a window of libssh2's.
+    // Large outputs on both streams at the same time, standard error first: 3 MiB each, more than a
+    // window of libssh2.
     let output = run(&["/bin/sh", "-c", "head -c 3145728 /dev/zero >&2; head -c 3145728 /dev/zero"]);
     assert_eq!((output.stdout.len(), output.stderr.len()), (3 << 20, 3 << 20));
     // A program that a signal ends.
     assert_eq!(run(&["/bin/sh", "-c", "kill -TERM $$"]).status, 128 + 15);
     assert_eq!(run(&["/no/such/program"]).status, 127);
-    // All of it over one connection.
+    // All of these use one connection.
     assert_eq!(node.log().matches("Accepted publickey").count(), 1, "{}", node.log());
-    // Without a node it runs here: nothing of the node's environment is there, nor of ours.
+    // Without a node the program runs on this machine, with neither the node's environment nor the
+    // test's.
     let output = ssh.run(None, &argv(&["/usr/bin/env"]), LONG).unwrap();
     assert!(!String::from_utf8_lossy(&output.stdout).contains("NODE="));
 }
 
-/// Whatever stands in an argument, the program gets it as it is, and no shell sees anything in it.
+/// Every argument reaches the program unchanged, and no shell interprets it.
 #[test]
-fn arguments_arrive_as_they_are() {
+fn arguments_arrive_unchanged() {
     if !is_there() {
         return;
     }
     let (lab, _node, config) = one_node();
-    let ssh = Ssh::new(&config).unwrap();
+    let ssh = SshRunner::new(&config).unwrap();
     let trap = lab.folder.join("trap").display().to_string();
     let hostile = [
         "",
@@ -114,33 +116,34 @@ fn arguments_arrive_as_they_are() {
 }
 
 #[test]
-fn a_command_that_takes_too_long_is_ended_on_the_node() {
+fn a_command_that_takes_too_long_is_terminated_on_the_node() {
     if !is_there() {
         return;
     }
     let (_lab, _node, config) = one_node();
-    let ssh = Ssh::new(&config).unwrap();
-    // A number that is in no other command line.
+    let ssh = SshRunner::new(&config).unwrap();
+    // A number that no other command line has.
     let error = ssh.run(Some("n1"), &argv(&["/bin/sleep", "64738.25"]), Duration::from_millis(300)).unwrap_err();
     assert!(matches!(&error, RemoteError::Timeout { node, .. } if node == "n1"), "{error}");
     let left = || {
         fs::read_dir("/proc").unwrap().flatten().any(|process| {
-            fs::read(process.path().join("cmdline")).is_ok_and(|said| said == b"/bin/sleep\x0064738.25\x00")
+            fs::read(process.path().join("cmdline")).is_ok_and(|printed| printed == b"/bin/sleep\x0064738.25\x00")
         })
     };
-    wait_until("the command is ended", || !left());
-    // The session is as good as before.
+    wait_until("the command is terminated", || !left());
+    // The session stays usable.
     assert_eq!(ssh.run(Some("n1"), &argv(&["/bin/echo", "x"]), LONG).unwrap().stdout, b"x\n");
 }
 
-/// A connection that breaks is an error, not the end of the command; the next command connects anew.
+/// A connection that breaks is an error, not the end of the command. The next command opens a new
+/// connection.
 #[test]
-fn a_connection_that_breaks_is_told_of() {
+fn a_connection_that_breaks_is_an_error() {
     if !is_there() {
         return;
     }
     let (_lab, node, config) = one_node();
-    let ssh = Ssh::new(&config).unwrap();
+    let ssh = SshRunner::new(&config).unwrap();
     // The daemon of the session is the parent of the login shell, which becomes the program.
     let error = ssh
         .run(
@@ -155,18 +158,19 @@ fn a_connection_that_breaks_is_told_of() {
     assert_eq!(node.log().matches("Accepted publickey").count(), 2);
 }
 
-/// `known_hosts` decides: plain and hashed names, a key of another kind than the server's first, by the node's name or its address.
+/// `known_hosts` decides: plain and hashed names, a key of another type than the server's first
+/// one, by the node's name or its address.
 #[test]
 fn host_keys_are_checked() {
     if !is_there() {
         return;
     }
-    let lab = Lab::new();
+    let lab = SinkLab::new();
     make_key(&lab);
-    let node = Node::start(&lab, "n1", &["ed25519", "ecdsa", "rsa"]);
-    let other = Node::start(&lab, "n2", &["ed25519"]);
+    let node = SshdNode::start(&lab, "n1", &["ed25519", "ecdsa", "rsa"]);
+    let other = SshdNode::start(&lab, "n2", &["ed25519"]);
     let config = lab.config_with(&ssh_lines(&[&node, &other], ""), "");
-    let try_it = || Ssh::new(&config).unwrap().run(Some("n1"), &argv(&["/bin/echo", "x"]), LONG);
+    let try_it = || SshRunner::new(&config).unwrap().run(Some("n1"), &argv(&["/bin/echo", "x"]), LONG);
     let known_hosts = lab.folder.join("ssh/known_hosts");
     for kind in ["ed25519", "ecdsa", "rsa"] {
         know(
@@ -185,36 +189,36 @@ fn host_keys_are_checked() {
     let changed = other.known("ed25519").replace(&other.port.to_string(), &node.port.to_string());
     know(&lab, &changed);
     let error = try_it().unwrap_err();
-    let said = error.to_string();
-    assert!(matches!(error, RemoteError::HostKeyChanged { .. }), "{said}");
+    let printed = error.to_string();
+    assert!(matches!(error, RemoteError::HostKeyChanged { .. }), "{printed}");
     assert!(
-        said.contains(&format!("ssh-keygen -f {} -R '[127.0.0.1]:{}'", known_hosts.display(), node.port)),
-        "{said}"
+        printed.contains(&format!("ssh-keygen -f {} -R '[127.0.0.1]:{}'", known_hosts.display(), node.port)),
+        "{printed}"
     );
-    // The fingerprint is the one that ssh-keygen finds.
+    // The fingerprint is the one that ssh-keygen prints.
     let shown =
         Command::new("ssh-keygen").args(["-l", "-f"]).arg(lab.folder.join("ssh/n1/ed25519.pub")).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();
-    assert!(said.contains(shown.split(' ').nth(1).unwrap()), "{said} {shown}");
+    assert!(printed.contains(shown.split(' ').nth(1).unwrap()), "{printed} {shown}");
     // No key.
     know(&lab, &other.known("ed25519"));
     let error = try_it().unwrap_err();
     assert!(matches!(error, RemoteError::HostKeyUnknown { .. }), "{error}");
-    // Nobody was let in who should not be.
+    // Only the expected logins succeeded.
     assert_eq!(node.log().matches("Accepted publickey").count(), 7, "{}", node.log());
 }
 
 #[test]
-fn what_keeps_from_logging_in_is_named() {
+fn reasons_of_failed_logins_are_named() {
     if !is_there() {
         return;
     }
     let (lab, node, config) = one_node();
     let key = lab.folder.join("ssh/id");
     let run = |config: &Config, node: &str| {
-        Ssh::new(config).and_then(|ssh| ssh.run(Some(node), &argv(&["/bin/echo", "x"]), LONG))
+        SshRunner::new(config).and_then(|ssh| ssh.run(Some(node), &argv(&["/bin/echo", "x"]), LONG))
     };
-    // A key that the node does not know.
+    // A key that the node does not accept.
     fs::write(lab.folder.join("ssh/authorized_keys"), "").unwrap();
     let error = run(&config, "n1").unwrap_err();
     assert!(matches!(&error, RemoteError::Login { node, .. } if node == "n1"), "{error}");
@@ -227,7 +231,7 @@ fn what_keeps_from_logging_in_is_named() {
     let error = run(&config, "n1").unwrap_err().to_string();
     assert!(error.contains("the private key cannot be read"), "{error}");
     make_key_again(&lab);
-    // Nobody listens; and somebody who listens but never speaks.
+    // A port where nothing listens, and a server that never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let more = format!(
@@ -241,37 +245,38 @@ fn what_keeps_from_logging_in_is_named() {
         assert!(matches!(&error, RemoteError::Connect { node: named, .. } if named == node), "{error}");
         assert!(error.to_string().contains(what), "{error}");
     }
-    // The others are not concerned.
+    // Other nodes are not affected.
     assert_eq!(run(&config, "n1").unwrap().stdout, b"x\n");
 }
 
-fn make_key_again(lab: &Lab) {
+fn make_key_again(lab: &SinkLab) {
     fs::write(lab.folder.join("ssh/id"), "").unwrap();
     fs::remove_file(lab.folder.join("ssh/id.pub")).unwrap();
     make_key(lab);
 }
 
-/// Through a jump host: commands, files, several nodes at once; its host key is checked as well.
+/// Through a jump host: commands, files, several nodes at the same time. Its host key is checked
+/// too.
 #[test]
 fn nodes_are_reached_through_a_jump_host() {
     if !is_there() {
         return;
     }
-    let lab = Lab::new();
+    let lab = SinkLab::new();
     make_key(&lab);
     let (jump, node, other) = (
-        Node::start(&lab, "jump", &["ed25519"]),
-        Node::start(&lab, "n1", &["ed25519"]),
-        Node::start(&lab, "n2", &["ed25519"]),
+        SshdNode::start(&lab, "jump", &["ed25519"]),
+        SshdNode::start(&lab, "n1", &["ed25519"]),
+        SshdNode::start(&lab, "n2", &["ed25519"]),
     );
     know(&lab, &format!("{}{}{}", jump.known("ed25519"), node.known("ed25519"), other.known("ed25519")));
     let more = format!("jump_host = {{ address = \"127.0.0.1\", port = {} }}", jump.port);
     let config = lab.config_with(&ssh_lines(&[&node, &other], &more), "");
-    let ssh = Ssh::new(&config).unwrap();
-    let said = parallel(&["n1", "n2", "n1", "n2"], 4, |name| {
+    let ssh = SshRunner::new(&config).unwrap();
+    let printed = parallel(&["n1", "n2", "n1", "n2"], 4, |name| {
         ssh.run(Some(name), &argv(&["/bin/sh", "-c", "echo $NODE"]), LONG).unwrap().stdout
     });
-    assert_eq!(said, [b"n1\n", b"n2\n", b"n1\n", b"n2\n"]);
+    assert_eq!(printed, [b"n1\n", b"n2\n", b"n1\n", b"n2\n"]);
     let bytes: Vec<u8> = (0..5_000_000_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let file = lab.folder.join("captures/x");
     fs::write(&file, &bytes).unwrap();
@@ -286,17 +291,17 @@ fn nodes_are_reached_through_a_jump_host() {
     assert!(got == bytes[1000..]);
     assert_eq!(jump.log().matches("Accepted publickey").count(), 2);
     know(&lab, &node.known("ed25519"));
-    let error = Ssh::new(&config).unwrap().run(Some("n1"), &argv(&["/bin/true"]), LONG).unwrap_err();
+    let error = SshRunner::new(&config).unwrap().run(Some("n1"), &argv(&["/bin/true"]), LONG).unwrap_err();
     assert!(matches!(&error, RemoteError::HostKeyUnknown { node, .. } if node == "127.0.0.1"), "{error}");
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     if !is_there() {
         return;
     }
     let (_lab, _node, config) = one_node();
-    let ssh = Ssh::new(&config).unwrap();
+    let ssh = SshRunner::new(&config).unwrap();
     let error = ssh.read_file("n1", Path::new("/no/such/file"), 0, LONG, &mut |_| Ok(())).unwrap_err();
     assert!(
         matches!(&error, RemoteError::File { node, path, .. } if node == "n1" && path == "/no/such/file"),
@@ -305,46 +310,48 @@ fn a_file_that_is_not_there_is_named() {
     assert_eq!(ssh.run(Some("n1"), &argv(&["/bin/echo", "x"]), LONG).unwrap().stdout, b"x\n");
 }
 
-/// Captures on two nodes, from the start to the fetched file. What was fetched before is not fetched again, if it is the same.
+/// Captures on two nodes, from the start to the fetched file. Parts that were fetched before are
+/// not fetched again if they are the same.
 #[test]
 fn captures_are_fetched_from_nodes() {
     if !is_there() {
         return;
     }
-    let lab = Lab::new();
+    let lab = SinkLab::new();
     make_key(&lab);
-    let (first, second) = (Node::start(&lab, "n1", &["ed25519"]), Node::start(&lab, "n2", &["ed25519"]));
+    let (first, second) = (SshdNode::start(&lab, "n1", &["ed25519"]), SshdNode::start(&lab, "n2", &["ed25519"]));
     know(&lab, &format!("{}{}", first.known("ed25519"), second.known("ed25519")));
     let mut config = lab.config_with(&ssh_lines(&[&first, &second], ""), "");
     config.collect.fetch = true;
     config.collect.delete_fetched = true;
     let folder = lab.folder.join("collected/ibscope-7-20261121T200022Z");
-    // 24 bytes of header, and 8 packets of 42 bytes with 32 before each.
+    // 24 bytes of header, and 8 packets of 42 bytes with 32 bytes before each.
     let whole_bytes = 24 + 8 * (42 + 32);
     for (run, before) in [("a", None), ("b", Some(true)), ("c", Some(false))] {
-        let ssh = Ssh::new(&config).unwrap();
+        let ssh = SshRunner::new(&config).unwrap();
         let started = start(&config, &ssh, lab.plan(7, run, ["n1", "n2"], true), LONG).unwrap();
-        eprintln!("two captures and four ports over ssh: {:.3} s", started.took.as_secs_f64());
+        eprintln!("two captures and four ports over ssh: {:.3} s", started.duration.as_secs_f64());
         assert_eq!(lab.mirrored().len(), 4);
         let file = lab.capture(run, "n1").file;
         if let Some(is_same) = before {
-            // A part was fetched before: of this file (its header, which is always the same), or of another.
+            // A part was fetched before: of this file (its header, which is always the same), or of
+            // another file.
             fs::create_dir_all(&folder).unwrap();
             let mut part = fs::read(folder.join("a-n1.pcap")).unwrap()[..24].to_vec();
             part[0] = if is_same { part[0] } else { !part[0] };
             fs::write(folder.join(format!("{run}-n1.pcap.part")), part).unwrap();
         }
-        // The orchestrator that undoes is another process than the one that started.
+        // Another process than the one that started the run undoes it.
         drop(ssh);
-        let undone = undo::job(&config, 7, &Ssh::new(&config).unwrap(), in_seconds(60)).unwrap();
+        let undone = undo::job(&config, 7, &SshRunner::new(&config).unwrap(), in_seconds(60)).unwrap();
         assert_eq!(undone[0].left, [""; 0]);
         lab.assert_restored(run);
         for capture in &undone[0].captures {
             let fetched = capture.fetched.as_ref().unwrap();
             let bytes = fs::read(&fetched.file).unwrap();
             assert_eq!((bytes.len(), fetched.bytes), (whole_bytes, whole_bytes as u64));
-            let said = Command::new("sha256sum").arg(&fetched.file).output().unwrap();
-            assert_eq!(fetched.sha256, String::from_utf8(said.stdout).unwrap()[..64]);
+            let printed = Command::new("sha256sum").arg(&fetched.file).output().unwrap();
+            assert_eq!(fetched.sha256, String::from_utf8(printed.stdout).unwrap()[..64]);
             assert_eq!(fs::metadata(&fetched.file).unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert!(!file.exists());
@@ -356,25 +363,25 @@ fn captures_are_fetched_from_nodes() {
     );
 }
 
-/// A sink that cannot be reached: the start fails and says which, and the other one is undone.
+/// A sink that cannot be reached: the start fails and names the sink, and the other sink is undone.
 #[test]
 fn a_sink_that_is_down_is_named_and_the_rest_undone() {
     if !is_there() {
         return;
     }
-    let lab = Lab::new();
+    let lab = SinkLab::new();
     make_key(&lab);
-    let (first, mut second) = (Node::start(&lab, "n1", &["ed25519"]), Node::start(&lab, "n2", &["ed25519"]));
+    let (first, mut second) = (SshdNode::start(&lab, "n1", &["ed25519"]), SshdNode::start(&lab, "n2", &["ed25519"]));
     know(&lab, &format!("{}{}", first.known("ed25519"), second.known("ed25519")));
     let config = lab.config_with(&ssh_lines(&[&first, &second], ""), "");
-    let ssh = Ssh::new(&config).unwrap();
+    let ssh = SshRunner::new(&config).unwrap();
     let plan = lab.plan(7, "a", ["n1", "n2"], true);
     start(&config, &ssh, plan.clone(), LONG).unwrap();
-    // It goes down while the job runs, with all of its connections.
+    // The sink goes down while the job runs, with all of its connections.
     drop(ssh);
     let port = second.port;
     second.go_down();
-    let ssh = Ssh::new(&config).unwrap();
+    let ssh = SshRunner::new(&config).unwrap();
     let undone = undo::job(&config, 7, &ssh, in_seconds(60)).unwrap();
     assert!(!undone[0].is_restored);
     assert_eq!(undone[0].left.len(), 2, "{:?}", undone[0].left);
@@ -383,13 +390,14 @@ fn a_sink_that_is_down_is_named_and_the_rest_undone() {
         "{:?}",
         undone[0].left
     );
-    // The leaf and the capture of the other one are undone.
+    // The leaf and the capture of the other sink are undone.
     assert!(lab.mirrored().iter().all(|port| port.contains("1001-")) && lab.mirrored().len() == 2);
-    // A start finds out before it changes anything, except that the earlier run of the job is in its way.
+    // A start notices this before it changes anything. For the same job, the earlier run prevents
+    // the start.
     let error = start(&config, &ssh, lab.plan(8, "b", ["n1", "n2"], true), LONG).unwrap_err().to_string();
-    assert!(error.contains("n2: no connection") && error.contains("all of it is undone"), "{error}");
+    assert!(error.contains("n2: no connection") && error.contains("all changes are undone"), "{error}");
     let error = start(&config, &ssh, plan, LONG).unwrap_err().to_string();
-    assert!(error.contains("an earlier run has left cannot be undone"), "{error}");
+    assert!(error.contains("an earlier run cannot be undone"), "{error}");
     second.come_back();
     let undone = undo::job(&config, 7, &ssh, in_seconds(60)).unwrap();
     assert_eq!(undone[0].left, [""; 0]);

@@ -1,6 +1,6 @@
-//! OpenSSH's daemons, started by the test and ended with it.
+//! Daemons of OpenSSH that a test starts and ends.
 
-use crate::lab::{Lab, wait_until};
+use crate::lab::{SinkLab, wait_until};
 use std::fmt::Write;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -10,35 +10,36 @@ use std::process::{Child, Command, Stdio};
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// A node: a daemon on a port of its own.
-pub(crate) struct Node {
+pub(crate) struct SshdNode {
     pub(crate) name: &'static str,
     pub(crate) port: u16,
     folder: PathBuf,
     daemon: Child,
 }
 
-impl Drop for Node {
+impl Drop for SshdNode {
     fn drop(&mut self) {
-        // Its sessions end when their connections do.
+        // Sessions end together with their connections.
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
     }
 }
 
-/// False where there is no sshd and the test has to be skipped: said aloud, and not for root, who can install it.
+/// False if there is no sshd, so the test must be skipped. Prints the reason; an error for root,
+/// who can install it.
 pub(crate) fn is_there() -> bool {
     if Path::new(SSHD).exists() {
         return true;
     }
     let is_root = user() == "root";
-    assert!(!is_root, "{SSHD} is not there; `apt-get install openssh-server`");
-    eprintln!("SKIPPED: {SSHD} is not there; `make deps` installs it");
+    assert!(!is_root, "{SSHD} does not exist; run `apt-get install openssh-server`");
+    eprintln!("SKIPPED: {SSHD} does not exist; `make deps` installs it");
     false
 }
 
 pub(crate) fn user() -> String {
-    let said = Command::new("id").arg("-un").output().unwrap();
-    String::from_utf8(said.stdout).unwrap().trim().to_owned()
+    let printed = Command::new("id").arg("-un").output().unwrap();
+    String::from_utf8(printed.stdout).unwrap().trim().to_owned()
 }
 
 pub(crate) fn keygen(arguments: &[&str]) {
@@ -47,22 +48,23 @@ pub(crate) fn keygen(arguments: &[&str]) {
     assert!(status.success(), "ssh-keygen {arguments:?}");
 }
 
-/// The key that logs in.
-pub(crate) fn make_key(lab: &Lab) {
+/// Creates the key for logins.
+pub(crate) fn make_key(lab: &SinkLab) {
     let key = lab.folder.join("ssh/id");
     fs::remove_file(&key).unwrap();
     keygen(&["-q", "-t", "ed25519", "-N", "", "-f", &key.display().to_string()]);
     fs::copy(key.with_extension("pub"), lab.folder.join("ssh/authorized_keys")).unwrap();
 }
 
-impl Node {
-    /// A daemon with keys of these kinds. Who connects is let in by the lab's key. Because of `SHLVL` bash does not read `.bashrc` for each command, which
-    /// takes longer here than all the rest.
-    pub(crate) fn start(lab: &Lab, name: &'static str, kinds: &[&str]) -> Self {
+impl SshdNode {
+    /// Starts a daemon with host keys of these types, which accepts the lab's key. Because of
+    /// `SHLVL` bash does not read `.bashrc` for each command, which would take longer than all the
+    /// rest.
+    pub(crate) fn start(lab: &SinkLab, name: &'static str, kinds: &[&str]) -> Self {
         let folder = lab.folder.join("ssh").join(name);
         fs::create_dir(&folder).unwrap();
         if user() == "root" {
-            // sshd wants it where it runs as root.
+            // sshd needs this folder if it runs as root.
             fs::create_dir_all("/run/sshd").unwrap();
         }
         let mut text = String::new();
@@ -92,13 +94,13 @@ impl Node {
         daemon
     }
 
-    /// Nobody gets in any more. Sessions that are open end with their connections.
+    /// Stops the daemon. Open sessions end together with their connections.
     pub(crate) fn go_down(&mut self) {
         self.daemon.kill().unwrap();
         self.daemon.wait().unwrap();
     }
 
-    /// It is there again, with the keys that it had.
+    /// Starts the daemon again, with the same host keys.
     pub(crate) fn come_back(&mut self) {
         self.daemon = Self::spawn(&self.folder, self.port);
     }
@@ -110,23 +112,23 @@ impl Node {
         format!("[127.0.0.1]:{} {} {}\n", self.port, words.next().unwrap(), words.next().unwrap())
     }
 
-    /// What the daemon has logged.
+    /// Log of the daemon.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
-    /// Its lines in the configuration.
+    /// Section of the node in the configuration.
     pub(crate) fn lines(&self) -> String {
         format!("[nodes.{}]\naddress = \"127.0.0.1\"\nport = {}\n", self.name, self.port)
     }
 }
 
-pub(crate) fn know(lab: &Lab, lines: &str) {
+pub(crate) fn know(lab: &SinkLab, lines: &str) {
     fs::write(lab.folder.join("ssh/known_hosts"), lines).unwrap();
 }
 
-/// The part of the configuration on ssh.
-pub(crate) fn ssh_lines(nodes: &[&Node], more: &str) -> String {
+/// The ssh part of the configuration.
+pub(crate) fn ssh_lines(nodes: &[&SshdNode], more: &str) -> String {
     let nodes: String = nodes.iter().map(|node| node.lines()).collect();
     format!("user = \"{}\"\nconnect_timeout_s = 5\n{more}\n{nodes}", user())
 }

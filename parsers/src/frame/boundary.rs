@@ -1,33 +1,36 @@
-//! Whether a byte position of a classic pcap file can be the start of a record, to cut a file for several threads.
+//! Guesses whether a byte position in a classic pcap file starts a record, so that several threads
+//! can read one file.
 //!
-//! A record has no mark, so this is a judgement: the header must be plausible and lead to further plausible headers.
-//! Payload can imitate that (a job may send a capture file), so a cut is certain only once the records before it end
-//! exactly there; the caller has to check this.
+//! Records have no magic number. A position counts as a start if a plausible header there leads to
+//! further plausible headers. Payload can imitate such a chain (a job may send a capture file), so
+//! the caller must verify each split: the records before it must end exactly there.
 
 use super::pcap::Pcap;
 use super::{Framing, Record};
 
-/// How far apart the time of a header and that of the reference record may lie: 30 days.
+/// Allowed distance of a header's timestamp from the reference record: 30 days.
 const WINDOW_NS: u64 = 30 * 86_400 * 1_000_000_000;
 
-/// Headers in a row that make a start. Of positions in random bytes each lets less than one in 10^8 pass.
+/// Plausible headers in a row that make a start. In random bytes, each of them passes with a
+/// probability below 10^-8.
 pub const CHAIN_RECORDS: usize = 4;
 
-/// What is known of a position.
+/// Classification of a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// [`CHAIN_RECORDS`] plausible records follow each other from here.
+pub enum RecordBoundary {
+    /// [`CHAIN_RECORDS`] plausible records follow each other from this position.
     Start,
     /// No record starts here.
     NotStart,
-    /// So far plausible, but the input ends within or exactly after this many records.
+    /// The position is plausible so far, but the input ends within or right after this many
+    /// records.
     Undecided {
         /// Complete plausible records from the position on.
         records: usize,
     },
 }
 
-/// Judges positions of one file.
+/// Classifies positions of one file.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     pcap: Pcap,
@@ -35,8 +38,8 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// A probe for the file that `reference`, as a rule its first record, comes from. `None` for pcapng, and for a
-    /// record without time.
+    /// Creates a probe for the file that contains `reference`, normally its first record. `None`
+    /// for pcapng and for a record without timestamp.
     #[must_use]
     pub const fn new(framing: &Framing, reference: &Record<'_>) -> Option<Self> {
         match (framing, reference.time_ns) {
@@ -45,15 +48,16 @@ impl Probe {
         }
     }
 
-    /// Whether a record starts at the first byte of `input`.
+    /// Classifies the first byte of `input`.
     #[must_use]
-    pub fn judge(&self, mut input: &[u8]) -> Verdict {
+    pub fn classify(&self, mut input: &[u8]) -> RecordBoundary {
         for records in 0..CHAIN_RECORDS {
             let Some(header) = self.pcap.header(input) else {
-                return Verdict::Undecided { records };
+                return RecordBoundary::Undecided { records };
             };
             let time_ns = self.pcap.time_ns(header);
-            // Empty records are not taken: zeroes, the commonest payload of all, would be an endless row of them.
+            // Reject empty records: zeros, the most common payload, would form an endless chain of
+            // them.
             let plausible = header.incl_len > 0
                 && header.incl_len as usize <= Framing::MAX_RECORD_BYTES
                 && header.orig_len >= header.incl_len
@@ -61,21 +65,21 @@ impl Probe {
                 && header.fraction < self.pcap.fractions_per_second()
                 && time_ns.abs_diff(self.reference_ns) <= WINDOW_NS;
             if !plausible {
-                return Verdict::NotStart;
+                return RecordBoundary::NotStart;
             }
             let length = self.pcap.record_header_bytes() + header.incl_len as usize;
             let Some(rest) = input.get(length..) else {
-                return Verdict::Undecided { records };
+                return RecordBoundary::Undecided { records };
             };
             input = rest;
         }
-        Verdict::Start
+        RecordBoundary::Start
     }
 
-    /// Offset of the first position in `input` that is judged a start.
+    /// Offset of the first position in `input` that is classified as a start.
     #[must_use]
     pub fn find(&self, input: &[u8]) -> Option<usize> {
-        (0..input.len()).find(|&at| input.get(at..).is_some_and(|rest| self.judge(rest) == Verdict::Start))
+        (0..input.len()).find(|&at| input.get(at..).is_some_and(|rest| self.classify(rest) == RecordBoundary::Start))
     }
 }
 
@@ -105,7 +109,7 @@ mod tests {
         [&header.map(u32::to_le_bytes).concat(), data].concat()
     }
 
-    /// Records of the lengths given, with payload that `fill` makes from the position.
+    /// Records of the given lengths with payload from `fill`, and their start offsets.
     fn records(lengths: &[u32], fill: impl Fn(usize) -> u8) -> (Vec<u8>, Vec<usize>) {
         let (mut file, mut starts) = (Vec::new(), Vec::new());
         for &length in lengths {
@@ -118,7 +122,7 @@ mod tests {
 
     #[test]
     fn only_record_starts_are_starts() {
-        // Zeroes; a constant that reads as length 4; text; 8-byte counters.
+        // Zeros; a constant that reads as length 4; text; 8-byte counters.
         let fills: [fn(usize) -> u8; 4] = [
             |_| 0,
             |at| u8::from(at % 4 == 0) * 4,
@@ -130,7 +134,7 @@ mod tests {
         for fill in fills {
             let (file, starts) = records(&[1, 300, 64, 4096, 20, 700, 33], fill);
             let found: Vec<usize> =
-                (0..file.len()).filter(|&at| probe().judge(&file[at..]) == Verdict::Start).collect();
+                (0..file.len()).filter(|&at| probe().classify(&file[at..]) == RecordBoundary::Start).collect();
             assert_eq!(found, starts[..4]);
             assert_eq!(probe().find(&file[1..]), Some(starts[1] - 1));
             assert_eq!(probe().find(&file[starts[3] + 1..]), None);
@@ -141,36 +145,36 @@ mod tests {
     fn the_end_of_the_input_decides_nothing() {
         let (file, starts) = records(&[10, 20, 30], |_| 7);
         for (index, &start) in starts.iter().enumerate() {
-            assert_eq!(probe().judge(&file[start..]), Verdict::Undecided { records: 3 - index });
+            assert_eq!(probe().classify(&file[start..]), RecordBoundary::Undecided { records: 3 - index });
         }
-        assert_eq!(probe().judge(&file[..file.len() - 1]), Verdict::Undecided { records: 2 });
-        assert_eq!(probe().judge(&file[..15]), Verdict::Undecided { records: 0 });
-        assert_eq!(probe().judge(&[]), Verdict::Undecided { records: 0 });
+        assert_eq!(probe().classify(&file[..file.len() - 1]), RecordBoundary::Undecided { records: 2 });
+        assert_eq!(probe().classify(&file[..15]), RecordBoundary::Undecided { records: 0 });
+        assert_eq!(probe().classify(&[]), RecordBoundary::Undecided { records: 0 });
     }
 
     #[test]
     fn implausible_headers() {
         let day = 86_400;
-        let judge = |header| probe().judge(&record(header, &[0; 100]));
-        assert_eq!(judge([SECONDS, 999_999, 100, 100]), Verdict::Undecided { records: 1 });
-        assert_eq!(judge([SECONDS, 1_000_000, 100, 100]), Verdict::NotStart);
-        assert_eq!(probe().judge(&record([SECONDS, 0, 0, 100], &[])), Verdict::NotStart);
-        assert_eq!(judge([SECONDS, 0, 100, 99]), Verdict::NotStart);
-        assert_eq!(judge([SECONDS, 0, 16 << 20, 16 << 20]), Verdict::Undecided { records: 0 });
-        assert_eq!(judge([SECONDS, 0, (16 << 20) + 1, (16 << 20) + 1]), Verdict::NotStart);
-        assert_eq!(judge([SECONDS, 0, 100, (16 << 20) + 1]), Verdict::NotStart);
-        assert_eq!(judge([SECONDS - 30 * day, 0, 100, 100]), Verdict::Undecided { records: 1 });
-        assert_eq!(judge([SECONDS - 30 * day - 1, 0, 100, 100]), Verdict::NotStart);
-        assert_eq!(judge([SECONDS + 30 * day, 1, 100, 100]), Verdict::NotStart);
+        let judge = |header| probe().classify(&record(header, &[0; 100]));
+        assert_eq!(judge([SECONDS, 999_999, 100, 100]), RecordBoundary::Undecided { records: 1 });
+        assert_eq!(judge([SECONDS, 1_000_000, 100, 100]), RecordBoundary::NotStart);
+        assert_eq!(probe().classify(&record([SECONDS, 0, 0, 100], &[])), RecordBoundary::NotStart);
+        assert_eq!(judge([SECONDS, 0, 100, 99]), RecordBoundary::NotStart);
+        assert_eq!(judge([SECONDS, 0, 16 << 20, 16 << 20]), RecordBoundary::Undecided { records: 0 });
+        assert_eq!(judge([SECONDS, 0, (16 << 20) + 1, (16 << 20) + 1]), RecordBoundary::NotStart);
+        assert_eq!(judge([SECONDS, 0, 100, (16 << 20) + 1]), RecordBoundary::NotStart);
+        assert_eq!(judge([SECONDS - 30 * day, 0, 100, 100]), RecordBoundary::Undecided { records: 1 });
+        assert_eq!(judge([SECONDS - 30 * day - 1, 0, 100, 100]), RecordBoundary::NotStart);
+        assert_eq!(judge([SECONDS + 30 * day, 1, 100, 100]), RecordBoundary::NotStart);
     }
 
     #[test]
     fn a_broken_link_of_the_chain() {
         let (mut file, starts) = records(&[10, 20, 30, 40, 50], |_| 7);
-        assert_eq!(probe().judge(&file), Verdict::Start);
+        assert_eq!(probe().classify(&file), RecordBoundary::Start);
         // incl_len of the third record becomes 0.
         file[starts[2] + 8] = 0;
-        assert_eq!(probe().judge(&file), Verdict::NotStart);
+        assert_eq!(probe().classify(&file), RecordBoundary::NotStart);
     }
 
     #[test]
@@ -186,7 +190,7 @@ mod tests {
     proptest! {
         #[test]
         fn random_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = probe().judge(&bytes);
+            let _ = probe().classify(&bytes);
             let _ = probe().find(&bytes);
         }
     }

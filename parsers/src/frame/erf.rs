@@ -1,4 +1,5 @@
-//! ERF header inside of a pcap record of link type 197 (Endace; wireshark `wiretap/erf.c`), and ibdump's version of it.
+//! ERF header at the start of a pcap record of link type 197 (Endace; wireshark `wiretap/erf.c`),
+//! including the variant that ibdump writes.
 
 use crate::error::{ParseError, take};
 use crate::layer::Layer;
@@ -6,45 +7,49 @@ use crate::time::Resolution;
 
 const HEADER_BYTES: usize = 16;
 const EXTENSION_BYTES: usize = 8;
-/// Offset and pad before the Ethernet header of [`ErfHeader::TYPE_ETHERNET`].
+/// Offset byte and pad byte before the Ethernet header of [`ErfHeader::TYPE_ETHERNET`].
 const ETHERNET_PAD_BYTES: usize = 2;
-/// Bit 7 of the type and of the first byte of each extension header: another extension header follows.
+/// Bit 7 of the type and of the first byte of each extension header: another extension header
+/// follows.
 const MORE: u8 = 0x80;
 
-/// What ibdump takes for 2^32 / 10^6 when it turns microseconds into a fraction of a second.
+/// ibdump's approximation of 2^32 / 10^6, which converts microseconds to a fraction of a second.
 const IBDUMP_FACTOR: u64 = 4295;
 
 /// Header of an ERF record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErfHeader {
-    /// Time since the epoch in units of 2^-32 s (little-endian in the file, all else is big-endian).
+    /// Time since the epoch in units of 2^-32 s; little-endian, unlike the other fields.
     pub timestamp: u64,
-    /// What follows the header: the low seven bits of the type.
+    /// Record type: the low seven bits of the type byte.
     pub record_type: u8,
-    /// Bits 0-1 capture interface, 2 varying length, 3 cut short, 4 receive error, 5 internal error.
+    /// Bits 0-1 capture interface, 2 varying length, 3 truncated, 4 receive error, 5 internal
+    /// error.
     pub flags: u8,
-    /// Bytes of the record with its header. No length to cut by: it may be padded, or go beyond the pcap record.
+    /// Length of the record in bytes, header included. Do not split by it: it may include padding
+    /// or exceed the pcap record.
     pub rlen: u16,
-    /// Records lost before this one, or a colour.
+    /// Records lost before this one, or a color.
     pub loss_counter: u16,
     /// Length on the wire in bytes; for InfiniBand from the LRH through the VCRC.
     pub wlen: u16,
-    /// Bytes before the packet: 16, 8 for each extension header, and 2 for [`Self::TYPE_ETHERNET`].
+    /// Bytes before the packet: 16, plus 8 per extension header, plus 2 for
+    /// [`Self::TYPE_ETHERNET`].
     pub header_bytes: usize,
 }
 
 impl ErfHeader {
     /// An Ethernet frame after two bytes of padding.
     pub const TYPE_ETHERNET: u8 = 2;
-    /// An InfiniBand packet from the LRH. From ibdump on an Ethernet port it is an Ethernet frame all the same.
+    /// InfiniBand packet starting at the LRH. ibdump also uses this type for Ethernet frames.
     pub const TYPE_INFINIBAND: u8 = 21;
     /// A flow-control packet of the InfiniBand link layer.
     pub const TYPE_INFINIBAND_LINK: u8 = 25;
 
-    /// The header at the start of a record's data.
+    /// Parses the header at the start of a record's data.
     ///
     /// # Errors
-    /// `Truncated` when `data` ends inside of the header or of an extension header.
+    /// `Truncated` if `data` ends inside the header or an extension header.
     pub fn parse(data: &[u8]) -> Result<Self, ParseError> {
         let [t0, t1, t2, t3, t4, t5, t6, t7, kind, flags, r0, r1, l0, l1, w0, w1] =
             *take::<HEADER_BYTES>(data, Layer::Erf)?;
@@ -75,17 +80,19 @@ impl ErfHeader {
         })
     }
 
-    /// The time in nanoseconds since the epoch, rounded down. Up to 7.6 us off, and not monotonic, in files of ibdump.
+    /// Time in nanoseconds since the epoch, rounded down. In files of ibdump it is up to 7.6 us too
+    /// late and not monotonic.
     #[must_use]
     pub fn timestamp_ns(&self) -> i64 {
         Resolution::ERF.to_ns(self.timestamp, 0)
     }
 
-    /// The time that ibdump had before it wrote `seconds * 2^32 + microseconds * 4295`, in nanoseconds since the epoch;
-    /// `None` for a header that ibdump did not write.
+    /// Recovers the microsecond timestamp that ibdump encoded as `seconds * 2^32 + microseconds *
+    /// 4295`, in nanoseconds since the epoch; `None` for a header that ibdump did not write.
     ///
-    /// Its headers are known by the type, no loss, no extension, `rlen` of exactly `wlen` + 16, and a fraction of that
-    /// form (one in 4295 of other fractions has it too).
+    /// A header counts as ibdump's if it has type 21, no loss, no extension, an `rlen` of exactly
+    /// `wlen` + 16, and a fraction of this form. One in 4295 of all other fractions has this form
+    /// too.
     #[must_use]
     pub fn ibdump_time_ns(&self) -> Option<i64> {
         let plain = self.record_type == Self::TYPE_INFINIBAND
@@ -97,13 +104,13 @@ impl ErfHeader {
         }
         let (mut seconds, mut fraction) = (self.timestamp >> 32, self.timestamp & 0xFFFF_FFFF);
         if !fraction.is_multiple_of(IBDUMP_FACTOR) {
-            // 999993 us and above are more than 2^32 of these units, and carried one into the seconds.
+            // From 999993 us on, the fraction exceeds 2^32 and carries into the seconds.
             seconds = seconds.checked_sub(1)?;
             fraction += 1 << 32;
         }
         let microseconds = fraction / IBDUMP_FACTOR;
         let ours = fraction.is_multiple_of(IBDUMP_FACTOR) && microseconds < 1_000_000;
-        // Below 2^63 for every second of 32 bits.
+        // The result is below 2^63 for every 32-bit second.
         ours.then_some((seconds * 1_000_000_000 + microseconds * 1_000).cast_signed())
     }
 }
@@ -147,7 +154,7 @@ mod tests {
             for left in (0..extensions).rev() {
                 let last = data.len() - 8;
                 data[last] |= 0x80;
-                // Bit 7 of other bytes means nothing, and that of the last extension header is clear.
+                // Bit 7 is ignored in the other bytes; the last extension header has it clear.
                 data.extend([0x05, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, left]);
             }
             data.resize(data.len() + if kind == 2 { 2 } else { 0 }, 0);
@@ -162,7 +169,7 @@ mod tests {
         }
     }
 
-    /// From 999993 us on the fraction overflows into the seconds.
+    /// Includes the microseconds from 999993 on, whose fraction overflows into the seconds.
     #[test]
     fn every_microsecond_of_ibdump() {
         let second = 1_700_000_000_u64;
@@ -193,7 +200,8 @@ mod tests {
         extended.extend([0; 8]);
         assert_eq!(time(&extended), None);
         assert_eq!(time(&ibdump((9 << 32) + 4295 * 12 + 1)), None);
-        // The form of an overflow, but of more than a second: (2^32 + 4295 * 7 + 2639) / 4295 = 1000000.
+        // Has the form of an overflow, but of a full second: (2^32 + 4295 * 7 + 2639) / 4295 =
+        // 1000000.
         assert_eq!(time(&ibdump((9 << 32) + 2639 + 4295 * 6)), Some(8_999_999_000));
         assert_eq!(time(&ibdump((9 << 32) + 2639 + 4295 * 7)), None);
         assert_eq!(time(&ibdump(2639)), None);

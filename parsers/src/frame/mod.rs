@@ -1,17 +1,17 @@
-//! A capture file cut into records: classic pcap, pcapng, and the ERF header inside a record.
+//! Splits a capture file into records: classic pcap, pcapng, and the ERF header inside a record.
 //!
-//! In: bytes that start at a record or block. Out: the record's bytes, its time in nanoseconds since the epoch, its link
-//! type, and how many bytes it took. Reading files is left to the caller, who feeds more bytes on `Truncated`:
-//!
+//! In: bytes that start at a record or block. Out: the record's bytes, its time in nanoseconds
+//! since the epoch, its link type, and the number of bytes consumed. The caller reads the file and
+//! supplies more bytes on `Truncated`:
 //! ```
-//! # use ibscope_parsers::frame::{Framing, Item};
+//! # use ibscope_parsers::frame::{CaptureItem, Framing};
 //! # fn main() -> Result<(), ibscope_parsers::ParseError> {
 //! # let mut file = vec![0xD4, 0xC3, 0xB2, 0xA1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 247, 0, 0, 0];
 //! # file.extend([1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 3, 0, 0, 0, 7, 8, 9]);
 //! let (mut framing, mut at) = Framing::detect(&file)?;
 //! while at < file.len() {
 //!     let (item, length) = framing.next(&file[at..])?;
-//!     if let Item::Record(record) = item {
+//!     if let CaptureItem::Record(record) = item {
 //!         assert_eq!((record.time_ns, record.data), (Some(1_000_002_000), &[7, 8, 9][..]));
 //!     }
 //!     at += length;
@@ -31,7 +31,7 @@ use crate::time::Resolution;
 use core::fmt;
 use nom::number::Endianness;
 
-/// What the bytes of a record start with: a `LINKTYPE_` number of the tcpdump group's list.
+/// Protocol at the start of a record's data: a `LINKTYPE_` number from the tcpdump group's list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
 pub struct LinkType(pub u16);
 
@@ -51,7 +51,7 @@ impl LinkType {
     /// Linux cooked header, version 2.
     pub const SLL2: Self = Self(276);
 
-    /// The name used in messages, "unknown" for numbers that this crate has no use for.
+    /// Name used in messages; "unknown" for link types that this crate does not parse.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,34 +76,36 @@ impl fmt::Display for LinkType {
 /// One captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Nanoseconds since the epoch; `None` for a simple packet block of pcapng, which has no time.
+    /// Time in nanoseconds since the epoch; `None` for a simple packet block of pcapng, which has
+    /// no timestamp.
     pub time_ns: Option<i64>,
-    /// What `data` starts with.
+    /// Link type of `data`.
     pub link_type: LinkType,
     /// Index into [`Framing::interfaces`], 0 for classic pcap.
     pub interface: u32,
     /// The captured bytes.
     pub data: &'a [u8],
-    /// Length of the packet before the capture cut it; never below `data.len()`, whatever the file says.
+    /// Length of the packet before truncation; at least `data.len()`, whatever the file claims.
     pub original_bytes: u32,
 }
 
-/// Counters that the capturing program wrote for one interface (pcapng interface statistics block).
+/// Packet counters that the capturing program wrote for one interface (pcapng interface statistics
+/// block).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
     /// Index into [`Framing::interfaces`]; not checked.
     pub interface: u32,
     /// Packets received (`isb_ifrecv`).
     pub received: Option<u64>,
-    /// Packets that the interface dropped for want of resources (`isb_ifdrop`).
+    /// Packets that the interface dropped for lack of resources (`isb_ifdrop`).
     pub if_dropped: Option<u64>,
     /// Packets that the operating system dropped (`isb_osdrop`).
     pub os_dropped: Option<u64>,
 }
 
-/// What one step through a file found.
+/// Item found by one step through a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item<'a> {
+pub enum CaptureItem<'a> {
     /// A packet.
     Record(Record<'a>),
     /// Counters of the capture.
@@ -112,40 +114,43 @@ pub enum Item<'a> {
     Other,
 }
 
-/// Where packets were captured: one per classic file, any number per pcapng section.
+/// Interface on which packets were captured: one per classic pcap file, any number per pcapng
+/// section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Interface {
-    /// What the interface's packets start with.
+    /// Link type of the interface's packets.
     pub link_type: LinkType,
-    /// Most bytes that the capture keeps of a packet, 0 for no limit.
+    /// Snap length in bytes; 0 for no limit.
     pub snaplen_bytes: u32,
-    /// Unit of the time stamps.
+    /// Unit of the timestamps.
     pub resolution: Resolution,
-    /// Seconds to add to the time stamps.
+    /// Seconds to add to the timestamps.
     pub offset_s: i64,
 }
 
-/// How the bytes of one capture file are cut. Cheap to clone: a clone cuts from where the original stood.
+/// State of the walk through one capture file. Cheap to clone; a clone continues at the position
+/// where it was made.
 #[derive(Clone, Debug)]
 pub enum Framing {
-    /// Classic pcap: the same for the whole file.
+    /// Classic pcap: parameters of the whole file.
     Pcap(pcap::Pcap),
-    /// pcapng: byte order and interfaces of the section that is being read.
+    /// pcapng: byte order and interfaces of the current section.
     Pcapng(pcapng::Section),
 }
 
 impl Framing {
-    /// A record or block above this is called corrupt.
+    /// Records and blocks above this length are treated as corrupt.
     pub const MAX_RECORD_BYTES: usize = 16 << 20;
 
-    /// The framing of a file and the length of its header in bytes, from the file's first bytes.
+    /// Detects the format of a file from its first bytes; returns its framing and the length of its
+    /// header in bytes.
     ///
-    /// 24 bytes are enough for pcap, 12 for pcapng, whose header length is 0: its section header is a block that
-    /// [`Self::next`] reads.
+    /// pcap needs 24 bytes; pcapng needs 12 and has header length 0, because [`Self::next`] reads
+    /// its section header as a block.
     ///
     /// # Errors
-    /// `Truncated` when `head` is shorter than that, `Invalid` with field "magic" (first four bytes, in file order) when
-    /// it is no capture file.
+    /// `Truncated` if `head` is too short; `Invalid` with field "magic" (the first four bytes in
+    /// file order) if the file is no capture file.
     pub fn detect(head: &[u8]) -> Result<(Self, usize), ParseError> {
         let magic = take::<4>(head, Layer::PcapHeader)?;
         if *magic == pcapng::SECTION_HEADER.to_be_bytes() {
@@ -158,28 +163,33 @@ impl Framing {
     /// The record or block at the start of `input`, and its length in bytes, which is never 0.
     ///
     /// # Errors
-    /// `Truncated` when `input` ends first; with `needed` bytes the next call succeeds or names a larger need.
-    /// `Invalid` when the file is corrupt. After an error the framing is what it was before.
+    /// `Truncated` if `input` ends first: a call with `needed` bytes succeeds or asks for more.
+    /// `Invalid` if the file is corrupt. An error leaves the framing unchanged.
     #[inline]
-    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<(Item<'a>, usize), ParseError> {
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<(CaptureItem<'a>, usize), ParseError> {
         match self {
-            Self::Pcap(pcap) => pcap.next(input).map(|(record, length)| (Item::Record(record), length)),
+            Self::Pcap(pcap) => pcap.next(input).map(|(record, length)| (CaptureItem::Record(record), length)),
             Self::Pcapng(section) => section.next(input),
         }
     }
 
-    /// Walks the whole records and blocks of `input`: gives each to `visit`. How far it came, and why it stopped where that is not the
-    /// end.
+    /// Passes every whole record and block of `input` to `visit`. Returns the number of bytes
+    /// consumed, and the error if the walk stopped before the end.
     #[inline]
-    pub fn walk<'a>(&mut self, input: &'a [u8], mut visit: impl FnMut(&Item<'a>)) -> (usize, Option<ParseError>) {
+    pub fn walk<'a>(
+        &mut self,
+        input: &'a [u8],
+        mut visit: impl FnMut(&CaptureItem<'a>),
+    ) -> (usize, Option<ParseError>) {
         let mut at = 0;
-        // Told apart once and not at every record: an item that is moved through memory costs more than all else here.
+        // Match on the format once, not per record: moving an item through memory costs more than
+        // all other work here.
         match self {
             Self::Pcap(pcap) => {
                 while let Some(rest) = input.get(at..).filter(|rest| !rest.is_empty()) {
                     match pcap.next(rest) {
                         Ok((record, length)) => {
-                            visit(&Item::Record(record));
+                            visit(&CaptureItem::Record(record));
                             at += length;
                         }
                         Err(error) => return (at, Some(error)),
@@ -201,7 +211,7 @@ impl Framing {
         (at, None)
     }
 
-    /// The interfaces known at this point of the file.
+    /// Interfaces described up to the current position in the file.
     #[must_use]
     pub fn interfaces(&self) -> &[Interface] {
         match self {
@@ -211,7 +221,7 @@ impl Framing {
     }
 }
 
-/// Order of the bytes of a number in a file.
+/// Byte order of numbers in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ByteOrder {
     Little,
@@ -241,7 +251,7 @@ mod tests {
     use proptest::prelude::*;
     use std::vec::Vec;
 
-    /// Walks `file` to its end or first error: items found, and what stopped it.
+    /// Walks `file` to its end or its first error; returns the number of items and the error.
     fn walk(file: &[u8]) -> (usize, Option<ParseError>) {
         let (mut framing, mut at) = match Framing::detect(file) {
             Ok(found) => found,
@@ -252,14 +262,14 @@ mod tests {
             match framing.next(&file[at..]) {
                 Ok((item, length)) => {
                     assert!(length > 0 && length <= file.len() - at);
-                    if let Item::Record(record) = item {
+                    if let CaptureItem::Record(record) = item {
                         assert!(record.original_bytes as usize >= record.data.len());
                         assert!(framing.interfaces().get(record.interface as usize).is_some());
                     }
                     (items, at) = (items + 1, at + length);
                 }
                 Err(error) => {
-                    // Asking for no more than is there would be asked forever.
+                    // A caller that is asked for no more bytes than it has would loop forever.
                     if let ErrorKind::Truncated { needed, available } = error.kind {
                         assert!(needed > available && available == file.len() - at);
                     }
@@ -292,7 +302,7 @@ mod tests {
         assert_eq!(need(&[0xD4, 0xC3, 0xB2, 0xA1, 2]), ParseError::truncated(Layer::PcapHeader, 24, 5));
     }
 
-    /// Bytes that get past the first checks more often than plain random ones.
+    /// Files that pass the first checks more often than random bytes do.
     fn file() -> impl Strategy<Value = Vec<u8>> {
         let pcap = |magic: u32| {
             let mut head = magic.to_le_bytes().to_vec();
@@ -312,7 +322,7 @@ mod tests {
             Just(section),
             Just(Vec::new())
         ];
-        // Blocks with lengths that hold, so that the bodies are reached.
+        // Blocks with consistent lengths, so that the parser reaches their bodies.
         let block = (0..8_u32, proptest::collection::vec(prop_oneof![0..4_u8, any::<u8>()], 0..16)).prop_map(
             |(block_type, words)| {
                 let total = (12 + 4 * words.len()) as u32;

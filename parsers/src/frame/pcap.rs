@@ -1,4 +1,5 @@
-//! Classic pcap (libpcap `sf-pcap.c`): a 24-byte file header, and records of a 16- or 24-byte header and data.
+//! Classic pcap (libpcap `sf-pcap.c`): a 24-byte file header, then records of a 16- or 24-byte
+//! header and data.
 
 use super::{ByteOrder, Framing, Interface, LinkType, Record};
 use crate::error::ParseError;
@@ -8,7 +9,7 @@ use nom::Parser as _;
 use nom::bytes::complete::take;
 use nom::number::complete::u32;
 
-/// Length of the file header.
+/// Length of the file header in bytes.
 pub const FILE_HEADER_BYTES: usize = 24;
 
 const MAGIC_US: u32 = 0xA1B2_C3D4;
@@ -16,22 +17,22 @@ const MAGIC_NS: u32 = 0xA1B2_3C4D;
 /// Kuznetzov's patch: interface index, protocol and packet type follow the usual record header.
 const MAGIC_MODIFIED: u32 = 0xA1B2_CD34;
 
-/// Parameters of a classic file.
+/// Parameters of a classic pcap file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pcap {
     order: ByteOrder,
-    /// Nanoseconds in a unit of the time's fraction: 1000 or 1.
+    /// Nanoseconds per unit of the timestamp's fraction: 1000 or 1.
     fraction_ns: u32,
     /// 16 or 24.
     record_header_bytes: usize,
     interface: Interface,
 }
 
-/// The four numbers that every record header starts with.
+/// The four numbers at the start of every record header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordHeader {
     pub(super) seconds: u32,
-    /// In units of the file's magic.
+    /// In the unit that the file's magic number selects.
     pub(super) fraction: u32,
     pub(super) incl_len: u32,
     pub(super) orig_len: u32,
@@ -57,7 +58,7 @@ impl Pcap {
             fraction_ns: if nanoseconds { 1 } else { 1_000 },
             record_header_bytes: if magic == MAGIC_MODIFIED { 24 } else { 16 },
             interface: Interface {
-                // The upper half holds the length of the frame check sequence, or nothing.
+                // The upper half of the field holds the length of the frame check sequence, or 0.
                 link_type: LinkType(network as u16),
                 snaplen_bytes,
                 resolution: if nanoseconds { Resolution::NANOSECONDS } else { Resolution::MICROSECONDS },
@@ -67,8 +68,8 @@ impl Pcap {
         Ok((pcap, FILE_HEADER_BYTES))
     }
 
-    /// The record at the start of `input` and its length with its header. Runs for every packet of a file: reads of
-    /// fixed size, no allocation.
+    /// The record at the start of `input`, and its length in bytes with its header. Runs for every
+    /// packet of a file, so it reads fields of fixed size and allocates nothing.
     #[inline]
     pub(super) fn next<'a>(&self, input: &'a [u8]) -> Result<(Record<'a>, usize), ParseError> {
         let Some(header) = self.header(input) else {
@@ -92,7 +93,7 @@ impl Pcap {
         Ok((record, length))
     }
 
-    /// The record header at the start of `input`, `None` when `input` ends inside of it.
+    /// The record header at the start of `input`; `None` if `input` ends inside it.
     #[inline]
     pub(super) fn header(&self, input: &[u8]) -> Option<RecordHeader> {
         if input.len() < self.record_header_bytes {
@@ -107,13 +108,13 @@ impl Pcap {
         })
     }
 
-    /// Nanoseconds since the epoch. Neither product nor sum reaches 2^63 for any u32.
+    /// Time in nanoseconds since the epoch. No pair of u32 values overflows an i64.
     #[inline]
     pub(super) const fn time_ns(&self, header: RecordHeader) -> i64 {
         header.seconds as i64 * 1_000_000_000 + header.fraction as i64 * self.fraction_ns as i64
     }
 
-    /// Units of the time's fraction in a second.
+    /// Units of the timestamp's fraction per second.
     pub(super) const fn fractions_per_second(&self) -> u32 {
         1_000_000_000 / self.fraction_ns
     }
@@ -127,7 +128,8 @@ impl Pcap {
     }
 }
 
-/// Fields snaplen and network of the file header; magic, version (4), time zone (4) and accuracy (4) are of no use.
+/// Fields snaplen and network of the file header. Magic, version, time zone and accuracy are
+/// skipped.
 fn limits(order: ByteOrder, head: &[u8]) -> Option<(u32, u32)> {
     let number = || u32::<_, ()>(order.nom());
     let (_, (_, snaplen, network)) = (take(16_usize), number(), number()).parse(head).ok()?;
@@ -136,7 +138,7 @@ fn limits(order: ByteOrder, head: &[u8]) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Item;
+    use super::super::CaptureItem;
     use super::*;
     use std::vec::Vec;
 
@@ -144,7 +146,7 @@ mod tests {
     const ORDERS: [Put; 2] = [u32::to_le_bytes, u32::to_be_bytes];
 
     fn file_header(put: Put, magic: u32, network: u32) -> Vec<u8> {
-        // Version 2.4 as two u16, whose order the code does not read.
+        // The version field is left 0: the parser does not read it.
         [magic, 0, 0, 0, 65535, network].into_iter().flat_map(put).collect()
     }
 
@@ -155,7 +157,7 @@ mod tests {
         bytes
     }
 
-    /// Two records in every magic and byte order.
+    /// Two records with every magic number and byte order.
     #[test]
     fn every_magic_in_both_orders() {
         for put in ORDERS {
@@ -174,9 +176,9 @@ mod tests {
                     data: b"hello",
                     original_bytes: 90,
                 };
-                assert_eq!(item, Item::Record(expected), "{magic:#x}");
+                assert_eq!(item, CaptureItem::Record(expected), "{magic:#x}");
                 let (item, last) = framing.next(&file[start + length..]).unwrap();
-                let Item::Record(record) = item else { panic!("no record") };
+                let CaptureItem::Record(record) = item else { panic!("no record") };
                 assert_eq!((record.time_ns, record.data), (Some(4_294_967_295_000_000_000 + unit_ns), &[][..]));
                 assert_eq!(start + length + last, file.len());
             }
@@ -186,7 +188,7 @@ mod tests {
     #[test]
     fn upper_half_of_network_is_no_link_type() {
         for put in ORDERS {
-            // 0x14: the frame check sequence is there and has two 16-bit words.
+            // 0x14: a frame check sequence of two 16-bit words is present.
             let (framing, _) = Framing::detect(&file_header(put, 0xA1B2_C3D4, 0x1400_0001)).unwrap();
             let [interface] = framing.interfaces() else { panic!("one interface") };
             assert_eq!(interface.link_type, LinkType::ETHERNET);
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_at_every_byte() {
+    fn truncated_at_every_byte() {
         for (magic, header) in [(0xA1B2_C3D4, 16), (0xA1B2_CD34, 24)] {
             let put = u32::to_le_bytes as Put;
             let (mut framing, _) = Framing::detect(&file_header(put, magic, 1)).unwrap();
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn file_header_cut_at_every_byte() {
+    fn file_header_truncated_at_every_byte() {
         let header = file_header(u32::to_be_bytes, 0xA1B2_3C4D, 1);
         for cut in 4..24 {
             let error = Framing::detect(&header[..cut]).unwrap_err();
@@ -235,7 +237,7 @@ mod tests {
         let put = u32::to_le_bytes as Put;
         let (mut framing, _) = Framing::detect(&file_header(put, 0xA1B2_C3D4, 1)).unwrap();
         let bytes = record(put, [0, 0, 3, 0], 0, b"abc");
-        let (Item::Record(record), 19) = framing.next(&bytes).unwrap() else { panic!("no record") };
+        let (CaptureItem::Record(record), 19) = framing.next(&bytes).unwrap() else { panic!("no record") };
         assert_eq!(record.original_bytes, 3);
     }
 }

@@ -1,9 +1,10 @@
-//! pcapng (draft-ietf-opsawg-pcapng): blocks of a type, a length, a body and the length again, in sections.
+//! pcapng (draft-ietf-opsawg-pcapng): sections of blocks; each block has a type, a length, a body
+//! and the length again.
 //!
-//! Read: section header, interface description, enhanced, simple and obsolete packet blocks, interface statistics. All
-//! other blocks are skipped by their length.
+//! Section header, interface description, enhanced, simple and obsolete packet blocks and interface
+//! statistics are parsed. All other blocks are skipped by their length.
 
-use super::{ByteOrder, Framing, Interface, Item, LinkType, Record, Statistics};
+use super::{ByteOrder, CaptureItem, Framing, Interface, LinkType, Record, Statistics};
 use crate::error::{ParseError, take};
 use crate::layer::Layer;
 use crate::time::Resolution;
@@ -13,9 +14,9 @@ use nom::number::Endianness;
 use nom::number::complete::{i64, u8, u16, u32, u64};
 use nom::{IResult, Parser};
 
-/// Block type of a section header; reads the same in both byte orders.
+/// Block type of a section header; it reads the same in both byte orders.
 pub(super) const SECTION_HEADER: u32 = 0x0A0D_0D0A;
-/// Interfaces that a section may have: each costs memory, and no capture has as many.
+/// Limit of interfaces per section, which bounds the memory; no real capture has that many.
 const MAX_INTERFACES: usize = 1 << 16;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
@@ -24,9 +25,9 @@ const INTERFACE_STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 
 const BYTE_ORDER_MAGIC: u32 = 0x1A2B_3C4D;
-/// Type and twice the length.
+/// Length of the type field and of the two length fields.
 const MIN_BLOCK_BYTES: u32 = 12;
-/// Fixed part of the bodies of enhanced and obsolete packet blocks.
+/// Length of the fixed part of enhanced and obsolete packet blocks.
 const PACKET_HEAD_BYTES: usize = 20;
 
 const IF_TSRESOL: u16 = 9;
@@ -35,11 +36,12 @@ const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
 const ISB_OSDROP: u16 = 7;
 
-/// The section that is being read.
+/// The current section of the file.
 #[derive(Clone, Debug)]
 pub struct Section {
     order: ByteOrder,
-    /// Shared with the clones: only an interface description copies it, and only while clones live.
+    /// Shared with clones of the section; an interface description copies the list if a clone is
+    /// alive.
     interfaces: Arc<Vec<Interface>>,
 }
 
@@ -53,7 +55,7 @@ impl Section {
         &self.interfaces
     }
 
-    pub(super) fn next<'a>(&mut self, input: &'a [u8]) -> Result<(Item<'a>, usize), ParseError> {
+    pub(super) fn next<'a>(&mut self, input: &'a [u8]) -> Result<(CaptureItem<'a>, usize), ParseError> {
         let h = take::<12>(input, Layer::PcapngBlock)?;
         let is_section = [h[0], h[1], h[2], h[3]] == SECTION_HEADER.to_be_bytes();
         let order = if is_section { byte_order([h[8], h[9], h[10], h[11]])? } else { self.order };
@@ -71,10 +73,10 @@ impl Section {
             return Err(invalid("trailing Block Total Length", trailing));
         }
         let item = match block_type {
-            ENHANCED_PACKET => Item::Record(self.enhanced_packet(block, total)?),
-            SIMPLE_PACKET => Item::Record(self.simple_packet(block, total)?),
-            OBSOLETE_PACKET => Item::Record(self.obsolete_packet(block, total)?),
-            INTERFACE_STATISTICS => Item::Statistics(self.statistics(block, total)?),
+            ENHANCED_PACKET => CaptureItem::Record(self.enhanced_packet(block, total)?),
+            SIMPLE_PACKET => CaptureItem::Record(self.simple_packet(block, total)?),
+            OBSOLETE_PACKET => CaptureItem::Record(self.obsolete_packet(block, total)?),
+            INTERFACE_STATISTICS => CaptureItem::Statistics(self.statistics(block, total)?),
             INTERFACE_DESCRIPTION => {
                 if self.interfaces.len() >= MAX_INTERFACES {
                     return Err(ParseError::invalid(
@@ -85,27 +87,28 @@ impl Section {
                 }
                 let interface = interface_description(block, order.nom(), total)?;
                 Arc::make_mut(&mut self.interfaces).push(interface);
-                Item::Other
+                CaptureItem::Other
             }
             SECTION_HEADER => {
                 section_header(block, order.nom(), total)?;
                 *self = Self { order, interfaces: Arc::default() };
-                Item::Other
+                CaptureItem::Other
             }
-            _ => Item::Other,
+            _ => CaptureItem::Other,
         };
         Ok((item, length))
     }
 
     /// Interface (4), time (8), captured length (4), original length (4), data, options.
     fn enhanced_packet<'a>(&self, body: &'a [u8], total: u32) -> Result<Record<'a>, ParseError> {
-        let b = fixed::<PACKET_HEAD_BYTES>(body, total)?;
+        let b = fixed_fields::<PACKET_HEAD_BYTES>(body, total)?;
         self.packet(self.order.u32([b[0], b[1], b[2], b[3]]), b, body)
     }
 
-    /// As the enhanced packet block, but interface (2) and drops since the last packet (2).
+    /// Like the enhanced packet block, but with interface (2) and packets dropped since the last
+    /// one (2).
     fn obsolete_packet<'a>(&self, body: &'a [u8], total: u32) -> Result<Record<'a>, ParseError> {
-        let b = fixed::<PACKET_HEAD_BYTES>(body, total)?;
+        let b = fixed_fields::<PACKET_HEAD_BYTES>(body, total)?;
         let interface = match self.order {
             ByteOrder::Little => u16::from_le_bytes([b[0], b[1]]),
             ByteOrder::Big => u16::from_be_bytes([b[0], b[1]]),
@@ -113,7 +116,8 @@ impl Section {
         self.packet(u32::from(interface), b, body)
     }
 
-    /// What both blocks have in common: `head` is the start of `body`. Reads of fixed size, as this runs for every packet.
+    /// Parses the fields that both blocks share; `head` is the start of `body`. Runs for every
+    /// packet, so it reads fields of fixed size.
     fn packet<'a>(
         &self,
         interface: u32,
@@ -135,9 +139,10 @@ impl Section {
         Ok(Record { time_ns, link_type, interface, data, original_bytes: original.max(captured) })
     }
 
-    /// Original length (4) and data, which is cut at the snap length of interface 0; no time, no options.
+    /// Original length (4), data truncated at the snap length of interface 0; no timestamp, no
+    /// options.
     fn simple_packet<'a>(&self, body: &'a [u8], total: u32) -> Result<Record<'a>, ParseError> {
-        let original_bytes = self.order.u32(*fixed::<4>(body, total)?);
+        let original_bytes = self.order.u32(*fixed_fields::<4>(body, total)?);
         let Interface { link_type, snaplen_bytes, .. } = *self.interface(0)?;
         let captured = if snaplen_bytes == 0 { original_bytes } else { original_bytes.min(snaplen_bytes) };
         let data = body
@@ -147,8 +152,8 @@ impl Section {
         Ok(Record { time_ns: None, link_type, interface: 0, data, original_bytes })
     }
 
-    /// Interface (4), time (8), options. Broken options leave counters empty: packets are worth more than statistics, and
-    /// an error here would end the file.
+    /// Interface (4), time (8), options. A broken option leaves its counter and all later ones
+    /// empty: an error would end the file, and packets matter more than statistics.
     fn statistics(&self, body: &[u8], total: u32) -> Result<Statistics, ParseError> {
         let order = self.order.nom();
         let (list, (interface, _time)) = leading((u32(order), u64(order)), body, total)?;
@@ -160,7 +165,7 @@ impl Section {
                 ISB_OSDROP => &mut statistics.os_dropped,
                 _ => continue,
             };
-            *counter = whole(u64(order), value);
+            *counter = parse_exact(u64(order), value);
         }
         Ok(statistics)
     }
@@ -176,7 +181,8 @@ fn section_header(body: &[u8], order: Endianness, total: u32) -> Result<(), Pars
     if major == 1 { Ok(()) } else { Err(invalid("Major Version", u32::from(major))) }
 }
 
-/// Link type (2), reserved (2), snap length (4), options. A broken option is an error: it may be the unit of the times.
+/// Link type (2), reserved (2), snap length (4), options. A broken option is an error, because it
+/// may hold the unit of the timestamps.
 fn interface_description(body: &[u8], order: Endianness, total: u32) -> Result<Interface, ParseError> {
     let (list, (link_type, _reserved, snaplen_bytes)) = leading((u16(order), u16(order), u32(order)), body, total)?;
     let mut interface =
@@ -186,11 +192,11 @@ fn interface_description(body: &[u8], order: Endianness, total: u32) -> Result<I
         let bad_length = |field| invalid(field, value.len() as u32);
         match code {
             IF_TSRESOL => {
-                let byte = whole(u8, value).ok_or(bad_length("length of if_tsresol"))?;
+                let byte = parse_exact(u8, value).ok_or(bad_length("length of if_tsresol"))?;
                 interface.resolution = Resolution::from_tsresol(byte)?;
             }
             IF_TSOFFSET => {
-                interface.offset_s = whole(i64(order), value).ok_or(bad_length("length of if_tsoffset"))?;
+                interface.offset_s = parse_exact(i64(order), value).ok_or(bad_length("length of if_tsoffset"))?;
             }
             _ => {}
         }
@@ -198,7 +204,8 @@ fn interface_description(body: &[u8], order: Endianness, total: u32) -> Result<I
     Ok(interface)
 }
 
-/// Code and value of the options in `list`, up to the end mark or the end of the block; at most one error, at the end.
+/// Code and value of the options in `list`, up to the end-of-options marker or the end of the
+/// block; at most one error, as the last item.
 fn options(mut list: &[u8], order: Endianness) -> impl Iterator<Item = Result<(u16, &[u8]), ParseError>> {
     core::iter::from_fn(move || {
         if list.is_empty() {
@@ -219,7 +226,7 @@ fn options(mut list: &[u8], order: Endianness) -> impl Iterator<Item = Result<(u
     })
 }
 
-/// Code (2), length (2), value, pad to four bytes.
+/// Code (2), length (2), value, padding to four bytes.
 fn option(input: &[u8], order: Endianness) -> IResult<&[u8], (u16, &[u8]), ()> {
     let (rest, (code, length)) = (u16(order), u16(order)).parse(input)?;
     let (rest, value) = nom::bytes::complete::take(length)(rest)?;
@@ -228,8 +235,8 @@ fn option(input: &[u8], order: Endianness) -> IResult<&[u8], (u16, &[u8]), ()> {
     Ok((rest, (code, value)))
 }
 
-/// The value of an option when `parser` reads all of its bytes.
-fn whole<'a, O>(parser: impl Parser<&'a [u8], Output = O, Error = ()>, value: &'a [u8]) -> Option<O> {
+/// The value of an option, if `parser` consumes all of its bytes.
+fn parse_exact<'a, O>(parser: impl Parser<&'a [u8], Output = O, Error = ()>, value: &'a [u8]) -> Option<O> {
     nom::combinator::all_consuming(parser).parse(value).ok().map(|(_, output)| output)
 }
 
@@ -243,12 +250,12 @@ fn byte_order(magic: [u8; 4]) -> Result<ByteOrder, ParseError> {
     }
 }
 
-/// The fixed part of a body, or the error that the block is too short for its type.
-fn fixed<const N: usize>(body: &[u8], total: u32) -> Result<&[u8; N], ParseError> {
+/// The fixed part of a body, or an error if the block is too short for its type.
+fn fixed_fields<const N: usize>(body: &[u8], total: u32) -> Result<&[u8; N], ParseError> {
     body.first_chunk::<N>().ok_or(too_short(total))
 }
 
-/// The output of `parser`, which reads the start of a body, and the rest of it.
+/// Applies `parser` to the start of a body; returns the rest of the body and the output.
 fn leading<'a, O>(
     mut parser: impl Parser<&'a [u8], Output = O, Error = ()>,
     body: &'a [u8],
@@ -272,19 +279,19 @@ mod tests {
 
     /// Writes blocks in one byte order.
     #[derive(Clone, Copy, Debug)]
-    struct Writer {
+    struct PcapngBuilder {
         big: bool,
     }
 
-    const WRITERS: [Writer; 2] = [Writer { big: false }, Writer { big: true }];
+    const WRITERS: [PcapngBuilder; 2] = [PcapngBuilder { big: false }, PcapngBuilder { big: true }];
 
-    impl Writer {
-        /// A number of `bytes` bytes in this order.
+    impl PcapngBuilder {
+        /// A number of `bytes` bytes in this byte order.
         fn number(self, value: u64, bytes: usize) -> Vec<u8> {
             if self.big { value.to_be_bytes()[8 - bytes..].to_vec() } else { value.to_le_bytes()[..bytes].to_vec() }
         }
 
-        /// Numbers of the widths given.
+        /// Concatenates numbers of the given widths in bytes.
         fn numbers<const N: usize>(self, numbers: [(u64, usize); N]) -> Vec<u8> {
             numbers.into_iter().flat_map(|(value, bytes)| self.number(value, bytes)).collect()
         }
@@ -317,8 +324,8 @@ mod tests {
         }
     }
 
-    /// All items of `file`, which must be whole.
-    fn items(file: &[u8]) -> Result<Vec<Item<'_>>, ParseError> {
+    /// All items of `file`, which must end at a block boundary.
+    fn items(file: &[u8]) -> Result<Vec<CaptureItem<'_>>, ParseError> {
         let (mut framing, mut at) = Framing::detect(file)?;
         let mut items = Vec::new();
         while at < file.len() {
@@ -335,7 +342,10 @@ mod tests {
 
     fn times_ns(file: &[u8]) -> Vec<i64> {
         let items = items(file).unwrap();
-        items.iter().filter_map(|item| if let Item::Record(record) = item { record.time_ns } else { None }).collect()
+        items
+            .iter()
+            .filter_map(|item| if let CaptureItem::Record(record) = item { record.time_ns } else { None })
+            .collect()
     }
 
     #[test]
@@ -363,12 +373,18 @@ mod tests {
                 data: b"xyz",
                 original_bytes: 3,
             };
-            let expected = [Item::Other, Item::Other, Item::Other, Item::Record(native), Item::Record(ethernet)];
+            let expected = [
+                CaptureItem::Other,
+                CaptureItem::Other,
+                CaptureItem::Other,
+                CaptureItem::Record(native),
+                CaptureItem::Record(ethernet),
+            ];
             assert_eq!(items(&file).unwrap(), expected, "{w:?}");
         }
     }
 
-    /// The second section has the other byte order, and its interface 0 is another one.
+    /// The second section has the other byte order and a different interface 0.
     #[test]
     fn sections_start_anew() {
         for (w, v) in [(WRITERS[0], WRITERS[1]), (WRITERS[1], WRITERS[0])] {
@@ -376,7 +392,7 @@ mod tests {
             let second = [v.section(), v.interface(1, 0, &v.option(9, &[0])), v.enhanced(0, 2, 1, b"b")].concat();
             let file = [first.clone(), second].concat();
             assert_eq!(times_ns(&file), [1_000, 2_000_000_000]);
-            let Some(Item::Record(last)) = items(&file).unwrap().pop() else { panic!("no record") };
+            let Some(CaptureItem::Record(last)) = items(&file).unwrap().pop() else { panic!("no record") };
             assert_eq!((last.link_type, last.data), (LinkType::ETHERNET, &b"b"[..]));
             let orphan = [first, v.section(), v.enhanced(0, 2, 1, b"b")].concat();
             assert_eq!(error(&orphan), ErrorKind::Invalid { field: "Interface ID", value: 0 });
@@ -384,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clone_keeps_its_place() {
+    fn a_clone_keeps_its_interfaces() {
         let w = WRITERS[0];
         let (mut framing, _) = Framing::detect(&w.section()).unwrap();
         framing.next(&w.section()).unwrap();
@@ -397,7 +413,7 @@ mod tests {
         assert_eq!((types(&early), types(&framing)), (std::vec![247], std::vec![]));
     }
 
-    /// 1.5 s in every unit; 3 s where the unit is a second.
+    /// 1.5 s in every unit; 3 s if the unit is a second.
     #[test]
     fn every_if_tsresol() {
         for w in WRITERS {
@@ -430,7 +446,7 @@ mod tests {
         }
     }
 
-    /// The options that matter stand between others, and nothing after the end mark is read.
+    /// Other options surround the relevant ones; options after the end marker are ignored.
     #[test]
     fn options_among_others() {
         for w in WRITERS {
@@ -457,7 +473,7 @@ mod tests {
             assert_eq!(error(&file(&w.option(9, &[]))), invalid("length of if_tsresol", 0));
             assert_eq!(error(&file(&w.option(9, &[6, 6]))), invalid("length of if_tsresol", 2));
             assert_eq!(error(&file(&w.option(14, &[0; 4]))), invalid("length of if_tsoffset", 4));
-            // Claims 9 bytes where 4 are left of the block: 8 bytes with its own head.
+            // The option claims 9 bytes, but the block has 4 left after its 4-byte header.
             let long = w.numbers([(2, 2), (9, 2), (0, 4)]);
             assert_eq!(error(&file(&long)), invalid("Option Length", 8));
         }
@@ -470,7 +486,7 @@ mod tests {
             let read = |snaplen: u64, original: u64, data: &'static [u8]| {
                 let file = [w.section(), w.interface(247, snaplen, &[]), simple(original, data)].concat();
                 match items(&file)?.pop() {
-                    Some(Item::Record(record)) => {
+                    Some(CaptureItem::Record(record)) => {
                         assert_eq!((record.time_ns, record.link_type), (None, LinkType::INFINIBAND));
                         Ok((record.data.to_vec(), record.original_bytes))
                     }
@@ -500,7 +516,7 @@ mod tests {
                 data: b"hi",
                 original_bytes: 60,
             };
-            assert_eq!(items(&file).unwrap().pop(), Some(Item::Record(expected)));
+            assert_eq!(items(&file).unwrap().pop(), Some(CaptureItem::Record(expected)));
         }
     }
 
@@ -509,7 +525,8 @@ mod tests {
         for w in WRITERS {
             let counters = |list: &[u8]| {
                 let block = w.block(5, &[&w.numbers([(7, 4), (0, 8)]), list].concat());
-                let Some(Item::Statistics(statistics)) = items(&[w.section(), block].concat()).unwrap().pop() else {
+                let Some(CaptureItem::Statistics(statistics)) = items(&[w.section(), block].concat()).unwrap().pop()
+                else {
                     panic!("no statistics")
                 };
                 assert_eq!(statistics.interface, 7);
@@ -520,7 +537,7 @@ mod tests {
             assert_eq!(counters(&full), (Some(1 << 40), Some(3), Some(2)));
             assert_eq!(counters(&[]), (None, None, None));
             assert_eq!(counters(&[counter(5, 0), w.option(0, b"")].concat()), (None, Some(0), None));
-            // A counter of four bytes says nothing; the one after a broken option is out of reach.
+            // A four-byte counter is ignored; options after a broken one cannot be reached.
             assert_eq!(counters(&[w.option(4, &[1; 4]), counter(7, 2)].concat()), (None, None, Some(2)));
             let broken = [counter(4, 6), w.numbers([(5, 2), (200, 2)]), counter(7, 2)].concat();
             assert_eq!(counters(&broken), (Some(6), None, None));
@@ -535,7 +552,7 @@ mod tests {
                 file.extend(w.block(block_type, &[0xA5; 20]));
             }
             file.extend(w.block(4, &[]));
-            assert_eq!(items(&file).unwrap(), [Item::Other; 8]);
+            assert_eq!(items(&file).unwrap(), [CaptureItem::Other; 8]);
         }
     }
 
@@ -551,7 +568,7 @@ mod tests {
             let end = block.len() - 4;
             block[end..].copy_from_slice(&w.number(24, 4));
             assert_eq!(error(&[w.section(), block].concat()), invalid("trailing Block Total Length", 24));
-            // Whole blocks that are too short for what their type must hold.
+            // Complete blocks that are too short for the fields of their type.
             for (block_type, body) in [(6, 16), (2, 16), (3, 0), (5, 8), (1, 4), (0x0A0D_0D0A, 12)] {
                 let body = [w.number(0x1A2B_3C4D, 4), std::vec![0; 12]].concat()[..body].to_vec();
                 let total = body.len() as u64 + 12;
@@ -578,7 +595,7 @@ mod tests {
     fn original_length_below_the_captured_one() {
         let w = WRITERS[0];
         let file = [w.section(), w.interface(1, 0, &[]), w.enhanced(0, 0, 2, b"abc")].concat();
-        let Some(Item::Record(record)) = items(&file).unwrap().pop() else { panic!("no record") };
+        let Some(CaptureItem::Record(record)) = items(&file).unwrap().pop() else { panic!("no record") };
         assert_eq!((record.original_bytes, record.data), (3, &b"abc"[..]));
     }
 
@@ -594,9 +611,10 @@ mod tests {
         }
     }
 
-    /// The need is 12 bytes until the length is known and then that length; the state is untouched.
+    /// Until the length is known the parser needs 12 bytes, then the whole block; an error changes
+    /// no state.
     #[test]
-    fn cut_at_every_byte() {
+    fn truncated_at_every_byte() {
         for w in WRITERS {
             let statistics = w.block(5, &[w.numbers([(0, 4), (0, 8)]), w.option(5, &w.number(1, 8))].concat());
             let blocks = [

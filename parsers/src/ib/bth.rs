@@ -1,4 +1,4 @@
-//! Base transport header: the 12 bytes that every packet of the InfiniBand transport has.
+//! Base transport header: the 12 bytes that every InfiniBand transport packet has.
 
 use crate::error::take;
 use crate::field::{Psn, Qpn};
@@ -9,13 +9,13 @@ use crate::{Layer, ParseError};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are the flag bits of the header")]
 pub struct Bth {
-    /// Service and operation.
+    /// Transport service and operation.
     pub opcode: Opcode,
-    /// The receiver is asked to raise an event.
+    /// Solicited event: the responder raises an event on completion.
     pub solicited: bool,
     /// Migration state.
     pub mig_req: bool,
-    /// Bytes of padding behind the payload, 0 to 3.
+    /// Pad bytes after the payload, 0 to 3.
     pub pad_count: u8,
     /// Version of the transport header, 4 bits; 0 in every version of the architecture so far.
     pub tver: u8,
@@ -27,7 +27,7 @@ pub struct Bth {
     pub becn: bool,
     /// Queue pair at the destination.
     pub dest_qp: Qpn,
-    /// The sender asks for an acknowledgement.
+    /// The sender requests an acknowledgement.
     pub ack_req: bool,
     /// Packet sequence number.
     pub psn: Psn,
@@ -37,17 +37,17 @@ impl Bth {
     /// Length in bytes.
     pub const LEN: usize = 12;
 
-    /// Reads the header from the first 12 bytes. Reserved bits are ignored.
+    /// Parses the header from the first 12 bytes and ignores reserved bits.
     ///
     /// # Errors
-    /// Fewer than 12 bytes are there.
+    /// `input` is shorter than 12 bytes.
     #[inline]
     pub fn parse(input: &[u8]) -> Result<Self, ParseError> {
         take::<{ Self::LEN }>(input, Layer::Bth).map(Self::from_bytes)
     }
 
-    /// The header in these bytes.
-    #[expect(clippy::inline_always, reason = "only what is asked for is read")]
+    /// The header in `bytes`.
+    #[expect(clippy::inline_always, reason = "inlined, only the fields in use are decoded")]
     #[inline(always)]
     pub(crate) fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Bth {
         }
     }
 
-    /// The header as it stands on the wire, reserved bits 0.
+    /// The header in wire format, reserved bits 0.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let flags = u8::from(self.solicited) << 7 | u8::from(self.mig_req) << 6;
@@ -111,10 +111,10 @@ mod tests {
     };
 
     #[test]
-    fn fields_stand_where_the_architecture_puts_them() {
+    fn fields_are_at_the_offsets_of_the_specification() {
         let cnp = Bth { opcode: Opcode::CNP, becn: true, dest_qp: Qpn::new(0x118), ..PLAIN };
         assert_eq!(Bth::parse(&CNP[42..]), Ok(cnp));
-        // As scapy was told to build it: migreq 1, padcount 2, dqpn 211, psn 13571856.
+        // The values that the scapy test sets: migreq 1, padcount 2, dqpn 211, psn 13571856.
         let uc = Bth {
             opcode: Opcode(0x24),
             mig_req: true,
@@ -142,8 +142,8 @@ mod tests {
             let mut bytes = [0; Bth::LEN];
             bytes[byte] = bit;
             let bth = Bth::parse(&bytes).unwrap();
-            for (asked, (_, _, flag)) in bits.iter().enumerate() {
-                assert_eq!(flag(&bth), asked == set, "byte {byte} bit {bit:#x}");
+            for (other, (_, _, flag)) in bits.iter().enumerate() {
+                assert_eq!(flag(&bth), other == set, "byte {byte} bit {bit:#x}");
             }
         }
     }

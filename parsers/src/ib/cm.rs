@@ -1,14 +1,15 @@
-//! Communication management: the messages that set reliable connections up and tear them down. They name the queue
-//! pairs of both ends, which no other packet of a connection does.
+//! Communication management (CM): the messages that set up and tear down connections.
 //!
-//! Offsets are those of the tables in chapter 12 of the InfiniBand Architecture, counted behind the MAD header.
+//! They name the queue pairs of both ends, which no other packet of a connection does. Field
+//! offsets are those of the tables in chapter 12 of the InfiniBand Architecture, counted from the
+//! end of the MAD header.
 
 use crate::error::take;
 use crate::field::{Lid, Psn, Qpn};
 use crate::ib::{MadHeader, be16, be32, be64};
 use crate::{Layer, ParseError};
 
-/// Transport service that a REQ asks for.
+/// Transport service that a REQ requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum CmTransport {
     /// Reliable connection.
@@ -17,7 +18,7 @@ pub enum CmTransport {
     Uc,
     /// Reliable datagram.
     Rd,
-    /// Named by the extended transport type; 1 there is XRC.
+    /// Service given by the extended transport type; 1 is XRC.
     Extended(u8),
 }
 
@@ -42,67 +43,67 @@ pub struct CmPath {
     pub hop_limit: u8,
     /// Service level.
     pub sl: u8,
-    /// Both ports are in one subnet.
+    /// True if both ports are in one subnet.
     pub subnet_local: bool,
-    /// Code of the local ACK timeout, 5 bits: 4.096 us times two to its power.
+    /// Code of the local ACK timeout, 5 bits: 4.096 us * 2^code.
     pub ack_timeout: u8,
 }
 
-/// Request for a connection.
+/// REQ: request for a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmReq<'a> {
-    /// The sender's number for the connection.
+    /// The sender's id of the connection.
     pub local_comm_id: u32,
-    /// What is asked for; `rdma_cm` puts the port in the low 16 bits.
+    /// Service requested; `rdma_cm` puts the port in the low 16 bits.
     pub service_id: u64,
     /// GUID of the sender's adapter.
     pub local_ca_guid: u64,
-    /// Queue key, for datagrams.
+    /// Queue key, for datagram services.
     pub local_q_key: u32,
     /// The sender's queue pair.
     pub local_qpn: Qpn,
-    /// Outstanding READs and atomics that the sender can answer.
+    /// Outstanding READs and atomics that the sender can serve as responder.
     pub responder_resources: u8,
     /// The sender's end-to-end context, 24 bits.
     pub local_eecn: u32,
-    /// Outstanding READs and atomics that the sender will start.
+    /// Outstanding READs and atomics that the sender will initiate.
     pub initiator_depth: u8,
     /// The receiver's end-to-end context, 24 bits.
     pub remote_eecn: u32,
     /// Code of the receiver's response timeout, 5 bits.
     pub remote_cm_timeout: u8,
-    /// Service asked for.
+    /// Transport service requested.
     pub transport: CmTransport,
-    /// The sender gives end-to-end credits.
+    /// True if the sender supports end-to-end flow control.
     pub flow_control: bool,
     /// PSN that the *receiver* of this message must use in its first request.
     pub starting_psn: Psn,
     /// Code of the sender's response timeout, 5 bits.
     pub local_cm_timeout: u8,
-    /// Retries of the transport, 3 bits.
+    /// Transport retry count, 3 bits.
     pub retry_count: u8,
     /// Partition key.
     pub p_key: u16,
     /// Code of the path MTU, 4 bits; see [`CmReq::path_mtu_bytes`].
     pub path_mtu: u8,
-    /// A reliable datagram channel exists.
+    /// True if a reliable datagram channel exists.
     pub rdc_exists: bool,
-    /// Retries after "receiver not ready", 3 bits; 7 means without end.
+    /// Retries after "receiver not ready", 3 bits; 7 means unlimited.
     pub rnr_retry_count: u8,
     /// Retries of this message, 4 bits.
     pub max_cm_retries: u8,
-    /// The sender uses a shared receive queue.
+    /// True if the sender uses a shared receive queue.
     pub srq: bool,
     /// Primary path.
     pub primary: CmPath,
-    /// Alternate path, all zero where there is none.
+    /// Alternate path, all zero if there is none.
     pub alternate: CmPath,
-    /// Bytes of the application, up to 92.
+    /// Private data of the application, up to 92 bytes.
     pub private_data: &'a [u8],
 }
 
 impl CmReq<'_> {
-    /// Largest payload of a packet on the path in bytes; `None` for a reserved code.
+    /// Path MTU, the largest payload of a packet, in bytes; `None` for a reserved code.
     #[must_use]
     pub const fn path_mtu_bytes(&self) -> Option<u16> {
         match self.path_mtu {
@@ -116,29 +117,29 @@ impl CmReq<'_> {
     }
 }
 
-/// "Wait": the message was received and will be answered later.
+/// MRA: the sender received a message and will answer it later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmMra<'a> {
-    /// The sender's number for the connection.
+    /// The sender's id of the connection.
     pub local_comm_id: u32,
-    /// The receiver's number for it.
+    /// The receiver's id of the connection.
     pub remote_comm_id: u32,
-    /// Which message it is about, 2 bits: 0 REQ, 1 REP, 2 LAP.
+    /// Message that was received, 2 bits: 0 REQ, 1 REP, 2 LAP.
     pub message: u8,
     /// Code of the time that the sender needs, 5 bits.
     pub service_timeout: u8,
-    /// Bytes of the application, up to 222.
+    /// Private data of the application, up to 222 bytes.
     pub private_data: &'a [u8],
 }
 
-/// Refusal.
+/// REJ: rejection of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmRej<'a> {
-    /// The sender's number for the connection; 0 where it has none.
+    /// The sender's id of the connection; 0 if it has none.
     pub local_comm_id: u32,
-    /// The receiver's number for it.
+    /// The receiver's id of the connection.
     pub remote_comm_id: u32,
-    /// Which message is refused, 2 bits: 0 REQ, 1 REP, 2 no message.
+    /// Message that is rejected, 2 bits: 0 REQ, 1 REP, 2 no message.
     pub message: u8,
     /// Valid bytes of `info`, 7 bits.
     pub info_bytes: u8,
@@ -146,86 +147,87 @@ pub struct CmRej<'a> {
     pub reason: u16,
     /// Additional information, up to 72 bytes.
     pub info: &'a [u8],
-    /// Bytes of the application, up to 148.
+    /// Private data of the application, up to 148 bytes.
     pub private_data: &'a [u8],
 }
 
-/// Acceptance of a connection.
+/// REP: acceptance of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmRep<'a> {
-    /// The sender's number for the connection.
+    /// The sender's id of the connection.
     pub local_comm_id: u32,
-    /// The receiver's number for it: `local_comm_id` of the REQ.
+    /// The receiver's id of the connection: `local_comm_id` of the REQ.
     pub remote_comm_id: u32,
-    /// Queue key, for datagrams.
+    /// Queue key, for datagram services.
     pub local_q_key: u32,
     /// The sender's queue pair.
     pub local_qpn: Qpn,
-    /// The sender's end-to-end context, 24 bits; with XRC its queue pair.
+    /// The sender's end-to-end context, 24 bits; its queue pair for XRC.
     pub local_eecn: u32,
     /// PSN that the *receiver* of this message must use in its first request.
     pub starting_psn: Psn,
-    /// Outstanding READs and atomics that the sender can answer.
+    /// Outstanding READs and atomics that the sender can serve as responder.
     pub responder_resources: u8,
-    /// Outstanding READs and atomics that the sender will start.
+    /// Outstanding READs and atomics that the sender will initiate.
     pub initiator_depth: u8,
     /// Code of the delay before an ACK, 5 bits.
     pub target_ack_delay: u8,
     /// Whether the alternate path was accepted, 2 bits.
     pub failover_accepted: u8,
-    /// The sender gives end-to-end credits.
+    /// True if the sender supports end-to-end flow control.
     pub flow_control: bool,
-    /// Retries after "receiver not ready", 3 bits; 7 means without end.
+    /// Retries after "receiver not ready", 3 bits; 7 means unlimited.
     pub rnr_retry_count: u8,
-    /// The sender uses a shared receive queue.
+    /// True if the sender uses a shared receive queue.
     pub srq: bool,
     /// GUID of the sender's adapter.
     pub local_ca_guid: u64,
-    /// Bytes of the application, up to 196.
+    /// Private data of the application, up to 196 bytes.
     pub private_data: &'a [u8],
 }
 
-/// A message that names the connection and nothing else: RTU ("ready to use") and DREP ("disconnected").
+/// RTU (ready to use) or DREP (reply to a disconnect request): a message with the two connection
+/// ids only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmIds<'a> {
-    /// The sender's number for the connection.
+    /// The sender's id of the connection.
     pub local_comm_id: u32,
-    /// The receiver's number for it.
+    /// The receiver's id of the connection.
     pub remote_comm_id: u32,
-    /// Bytes of the application, up to 224.
+    /// Private data of the application, up to 224 bytes.
     pub private_data: &'a [u8],
 }
 
-/// Request to disconnect.
+/// DREQ: request to disconnect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmDreq<'a> {
-    /// The sender's number for the connection.
+    /// The sender's id of the connection.
     pub local_comm_id: u32,
-    /// The receiver's number for it.
+    /// The receiver's id of the connection.
     pub remote_comm_id: u32,
     /// The receiver's queue pair.
     pub remote_qpn: Qpn,
-    /// Bytes of the application, up to 220.
+    /// Private data of the application, up to 220 bytes.
     pub private_data: &'a [u8],
 }
 
-/// Question for the queue pair of a datagram service.
+/// SIDR REQ: request for the queue pair of a datagram service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmSidrReq<'a> {
-    /// The sender's number for the question.
+    /// The sender's id of the request.
     pub request_id: u32,
     /// Partition key.
     pub p_key: u16,
-    /// Which service.
+    /// Service requested.
     pub service_id: u64,
-    /// Bytes of the application, up to 216.
+    /// Private data of the application, up to 216 bytes.
     pub private_data: &'a [u8],
 }
 
-/// Answer to a [`CmSidrReq`].
+/// SIDR REP: reply to a [`CmSidrReq`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmSidrRep<'a> {
-    /// `request_id` of the question.
+    /// `request_id` of the request.
     pub request_id: u32,
     /// Status; 0 means that the queue pair is valid.
     pub status: u8,
@@ -233,22 +235,22 @@ pub struct CmSidrRep<'a> {
     pub info_bytes: u8,
     /// Queue pair of the service.
     pub qpn: Qpn,
-    /// Which service.
+    /// Service requested.
     pub service_id: u64,
     /// Queue key of the service.
     pub q_key: u32,
     /// Additional information, up to 72 bytes.
     pub info: &'a [u8],
-    /// Bytes of the application, up to 136.
+    /// Private data of the application, up to 136 bytes.
     pub private_data: &'a [u8],
 }
 
-/// Proposal of another alternate path.
+/// LAP: proposal of another alternate path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmLap<'a> {
-    /// The sender's number for the connection.
+    /// The sender's id of the connection.
     pub local_comm_id: u32,
-    /// The receiver's number for it.
+    /// The receiver's id of the connection.
     pub remote_comm_id: u32,
     /// The receiver's queue pair.
     pub remote_qpn: Qpn,
@@ -260,16 +262,16 @@ pub struct CmLap<'a> {
     pub alternate_local_gid: [u8; 16],
     /// GID of the receiver's port on the new path.
     pub alternate_remote_gid: [u8; 16],
-    /// Bytes of the application, up to 168.
+    /// Private data of the application, up to 168 bytes.
     pub private_data: &'a [u8],
 }
 
-/// Answer to a [`CmLap`].
+/// APR: reply to a [`CmLap`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmApr<'a> {
-    /// The sender's number for the connection.
+    /// The sender's id of the connection.
     pub local_comm_id: u32,
-    /// The receiver's number for it.
+    /// The receiver's id of the connection.
     pub remote_comm_id: u32,
     /// Valid bytes of `info`.
     pub info_bytes: u8,
@@ -277,7 +279,7 @@ pub struct CmApr<'a> {
     pub status: u8,
     /// Additional information, up to 72 bytes.
     pub info: &'a [u8],
-    /// Bytes of the application, up to 148.
+    /// Private data of the application, up to 148 bytes.
     pub private_data: &'a [u8],
 }
 
@@ -286,9 +288,9 @@ pub struct CmApr<'a> {
 pub enum CmMessage<'a> {
     /// Request for a connection.
     Req(CmReq<'a>),
-    /// Receipt of a message that will be answered later.
+    /// Acknowledgment of a message that will be answered later.
     Mra(CmMra<'a>),
-    /// Refusal.
+    /// Rejection.
     Rej(CmRej<'a>),
     /// Acceptance.
     Rep(CmRep<'a>),
@@ -296,15 +298,15 @@ pub enum CmMessage<'a> {
     Rtu(CmIds<'a>),
     /// Request to disconnect.
     Dreq(CmDreq<'a>),
-    /// Disconnected.
+    /// Reply to a disconnect request.
     Drep(CmIds<'a>),
-    /// Question for a datagram service.
+    /// Request for the queue pair of a datagram service.
     SidrReq(CmSidrReq<'a>),
-    /// Answer to it.
+    /// Reply to [`CmMessage::SidrReq`].
     SidrRep(CmSidrRep<'a>),
     /// Proposal of another alternate path.
     Lap(CmLap<'a>),
-    /// Answer to it.
+    /// Reply to [`CmMessage::Lap`].
     Apr(CmApr<'a>),
 }
 
@@ -312,11 +314,14 @@ pub enum CmMessage<'a> {
 const MAD_BYTES: usize = 256;
 
 impl<'a> CmMessage<'a> {
-    /// Reads the message from a management datagram, which begins at its MAD header. Private data and additional information
-    /// may be cut by the capture: what is there is given.
+    /// Parses the message of a management datagram that begins at its MAD header.
+    ///
+    /// Private data and additional information may be truncated by the capture; the captured part
+    /// is returned.
     ///
     /// # Errors
-    /// The fields before the private data are not all there, the class is another, or the attribute is no message.
+    /// The fields before the private data are truncated, the class is not CM, or the attribute is
+    /// no CM message.
     pub fn parse(mad: &'a [u8]) -> Result<Self, ParseError> {
         let header = MadHeader::parse(mad)?;
         if header.class != MadHeader::CLASS_CM {
@@ -329,7 +334,7 @@ impl<'a> CmMessage<'a> {
         })
     }
 
-    /// The name used in messages and outputs.
+    /// Name used in messages and outputs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -357,7 +362,7 @@ impl<'a> CmMessage<'a> {
                     remote_comm_id: be32(fields, 4),
                     message: fields[8] >> 6,
                     service_timeout: fields[9] >> 3,
-                    private_data: part(body, 10, 232),
+                    private_data: captured_range(body, 10, 232),
                 })
             }
             0x12 => {
@@ -368,8 +373,8 @@ impl<'a> CmMessage<'a> {
                     message: fields[8] >> 6,
                     info_bytes: fields[9] >> 1,
                     reason: be16(fields, 10),
-                    info: part(body, 12, 84),
-                    private_data: part(body, 84, 232),
+                    info: captured_range(body, 12, 84),
+                    private_data: captured_range(body, 84, 232),
                 })
             }
             0x13 => Self::Rep(rep(body)?),
@@ -380,7 +385,7 @@ impl<'a> CmMessage<'a> {
                     local_comm_id: be32(fields, 0),
                     remote_comm_id: be32(fields, 4),
                     remote_qpn: Qpn::new(be24(fields, 8)),
-                    private_data: part(body, 12, 232),
+                    private_data: captured_range(body, 12, 232),
                 })
             }
             0x16 => Self::Drep(ids(body)?),
@@ -390,7 +395,7 @@ impl<'a> CmMessage<'a> {
                     request_id: be32(fields, 0),
                     p_key: be16(fields, 4),
                     service_id: be64(fields, 8),
-                    private_data: part(body, 16, 232),
+                    private_data: captured_range(body, 16, 232),
                 })
             }
             0x18 => {
@@ -402,8 +407,8 @@ impl<'a> CmMessage<'a> {
                     qpn: Qpn::new(be24(fields, 8)),
                     service_id: be64(fields, 12),
                     q_key: be32(fields, 20),
-                    info: part(body, 24, 96),
-                    private_data: part(body, 96, 232),
+                    info: captured_range(body, 24, 96),
+                    private_data: captured_range(body, 96, 232),
                 })
             }
             0x19 => {
@@ -416,7 +421,7 @@ impl<'a> CmMessage<'a> {
                     alternate_remote_lid: Lid(be16(fields, 22)),
                     alternate_local_gid: gid(fields, 24),
                     alternate_remote_gid: gid(fields, 40),
-                    private_data: part(body, 64, 232),
+                    private_data: captured_range(body, 64, 232),
                 })
             }
             0x1A => {
@@ -426,8 +431,8 @@ impl<'a> CmMessage<'a> {
                     remote_comm_id: be32(fields, 4),
                     info_bytes: fields[8],
                     status: fields[9],
-                    info: part(body, 12, 84),
-                    private_data: part(body, 84, 232),
+                    info: captured_range(body, 12, 84),
+                    private_data: captured_range(body, 84, 232),
                 })
             }
             other => return Err(ParseError::invalid(Layer::Mad, "AttributeID", u64::from(other))),
@@ -466,11 +471,11 @@ fn req(body: &[u8]) -> Result<CmReq<'_>, ParseError> {
         srq: fields[51] & 0x08 != 0,
         primary: path(fields, 52),
         alternate: path(fields, 96),
-        private_data: part(body, 140, 232),
+        private_data: captured_range(body, 140, 232),
     })
 }
 
-/// The 44 bytes of a path in a REQ.
+/// Parses the 44 bytes of a path in a REQ.
 fn path(fields: &[u8; 140], at: usize) -> CmPath {
     let rate = be32(fields, at + 36);
     let [traffic_class, hop_limit, sl, ack_timeout] = be32(fields, at + 40).to_be_bytes();
@@ -506,21 +511,25 @@ fn rep(body: &[u8]) -> Result<CmRep<'_>, ParseError> {
         rnr_retry_count: fields[27] >> 5,
         srq: fields[27] & 0x10 != 0,
         local_ca_guid: be64(fields, 28),
-        private_data: part(body, 36, 232),
+        private_data: captured_range(body, 36, 232),
     })
 }
 
 fn ids(body: &[u8]) -> Result<CmIds<'_>, ParseError> {
     let fields = take::<8>(body, Layer::Cm)?;
-    Ok(CmIds { local_comm_id: be32(fields, 0), remote_comm_id: be32(fields, 4), private_data: part(body, 8, 232) })
+    Ok(CmIds {
+        local_comm_id: be32(fields, 0),
+        remote_comm_id: be32(fields, 4),
+        private_data: captured_range(body, 8, 232),
+    })
 }
 
 /// The captured part of `body[start..end]`.
-fn part(body: &[u8], start: usize, end: usize) -> &[u8] {
+fn captured_range(body: &[u8], start: usize, end: usize) -> &[u8] {
     body.get(start..body.len().min(end)).unwrap_or_default()
 }
 
-/// The 24 bits at `at`, the high part of a word.
+/// The 24 bits at `at`.
 fn be24<const N: usize>(fields: &[u8; N], at: usize) -> u32 {
     be32(fields, at) >> 8
 }
@@ -536,12 +545,12 @@ mod tests {
     use hex_literal::hex;
     use std::vec::Vec;
 
-    /// Ethernet 14, IPv4 20, UDP 8, BTH 12, DETH 8; the ICRC behind the MAD.
+    /// Ethernet 14, IPv4 20, UDP 8, BTH 12, DETH 8; the ICRC follows the MAD.
     fn mad(frame: &[u8; 322]) -> &[u8] {
         &frame[62..318]
     }
 
-    /// A message whose bytes behind the MAD header count up from 0.
+    /// A message whose bytes after the MAD header count up from 0.
     fn counting(attr_id: u8) -> Vec<u8> {
         let mut mad = hex!("01 07 02 03 0000 0000 0000000000000001 0000 0000 00000000").to_vec();
         mad[17] = attr_id;
@@ -552,7 +561,8 @@ mod tests {
     #[test]
     fn a_recorded_connection_names_both_queue_pairs() {
         let Ok(CmMessage::Req(req)) = CmMessage::parse(mad(&CM_REQ)) else { panic!() };
-        // The port of the service is perftest's 18515; the PSNs are those of the first requests in the recording.
+        // The port of the service is perftest's 18515; the PSNs are those of the first requests in
+        // the recording.
         assert_eq!((req.local_comm_id, req.service_id), (0x972D_9B99, 0x0000_0000_0106_4853));
         assert_eq!(req.service_id & 0xFFFF, 18515);
         assert_eq!((req.local_qpn, req.starting_psn), (Qpn::new(0xE8), Psn::new(0x77_29BD)));
@@ -700,8 +710,8 @@ mod tests {
     }
 
     #[test]
-    fn cut_private_data_is_given_as_far_as_it_goes() {
-        // Fields before the private data, in bytes, by attribute.
+    fn truncated_private_data_yield_the_captured_part() {
+        // Length in bytes of the fields before the private data, by attribute.
         let fixed = [140, 10, 12, 36, 8, 12, 8, 16, 24, 64, 12];
         for (attr_id, fixed) in (0x10..).zip(fixed) {
             let whole = counting(attr_id);
@@ -719,7 +729,7 @@ mod tests {
     }
 
     #[test]
-    fn other_classes_and_attributes_are_refused() {
+    fn other_classes_and_attributes_are_rejected() {
         let mut bytes = counting(0x1B);
         assert_eq!(CmMessage::parse(&bytes), Err(ParseError::invalid(Layer::Mad, "AttributeID", 0x1B)));
         bytes[1] = 0x03;

@@ -1,25 +1,26 @@
-//! The two check sums of a packet: ICRC (CRC-32, fields that routers change read as ones) and VCRC (CRC-16, native links).
+//! Checksums of a packet: the ICRC (CRC-32, with the fields that routers change replaced by ones)
+//! and the VCRC of native links (CRC-16).
 
 pub use crate::ib::vcrc::vcrc;
 use crate::ib::{Bth, Grh, ICRC_BYTES, Lrh, VCRC_BYTES};
-use crate::location::{Framed, Location};
+use crate::location::{Encapsulation, Location};
 use crc32fast::Hasher;
 
-/// What comparing a check sum with the packet gave.
+/// Result of comparing a checksum with the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum CrcVerdict {
-    /// It matches.
+    /// The checksum matches.
     Ok,
-    /// It does not match.
+    /// The checksum does not match.
     Bad,
-    /// The captured bytes do not reach it.
+    /// The capture ends before the checksum.
     Truncated,
-    /// The packet has none.
+    /// The packet has no such checksum.
     None,
 }
 
 impl CrcVerdict {
-    /// The name used in outputs: `ok`, `bad`, `truncated` or `none`.
+    /// Name used in outputs: `ok`, `bad`, `truncated` or `none`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,46 +32,47 @@ impl CrcVerdict {
     }
 }
 
-/// CRC-32 of eight bytes 0xFF: they stand for the LRH that `RoCE` packets do not have.
+/// CRC-32 of eight bytes 0xFF, which replace the LRH that RoCE packets do not have.
 const CRC_OF_ABSENT_LRH: u32 = !0xDEBB_20E3;
 
 const UDP_BYTES: usize = 8;
 
-/// The ICRC that the packet must have, such that `to_le_bytes()` is what stands on the wire. `None` where `data` ends
-/// before the ICRC begins, and for raw packets.
+/// Computes the ICRC of the packet; its wire bytes are `to_le_bytes()`. `None` for raw packets, and
+/// if `data` ends before the ICRC begins.
 ///
-/// Annexes A16 and A17 of the InfiniBand Architecture give the rules for `RoCE`, section 7.8.1 those for native packets.
+/// The masks follow annexes A16 and A17 (RoCE) and section 7.8.1 (native) of the InfiniBand
+/// Architecture.
 #[must_use]
-pub fn icrc(framed: Framed, data: &[u8], loc: &Location) -> Option<u32> {
+pub fn icrc(framed: Encapsulation, data: &[u8], loc: &Location) -> Option<u32> {
     let end = loc.end().checked_sub(ICRC_BYTES)?;
     let covered = data.get(loc.network..end)?;
     let network_bytes = loc.start.checked_sub(loc.network)?;
     match framed {
-        Framed::Native => native(covered),
-        Framed::RoceV1 => {
+        Encapsulation::Native => native(covered),
+        Encapsulation::RoceV1 => {
             let (mut head, rest) = split::<{ Grh::LEN + Bth::LEN }>(covered)?;
             mask_grh(&mut head, 0);
             head[Grh::LEN + 4] = 0xFF;
             Some(finish(CRC_OF_ABSENT_LRH, &head, rest))
         }
-        Framed::RoceV2Ipv4 if network_bytes == 20 + UDP_BYTES => {
+        Encapsulation::RoceV2Ipv4 if network_bytes == 20 + UDP_BYTES => {
             let (mut head, rest) = split::<{ 20 + UDP_BYTES + Bth::LEN }>(covered)?;
             mask_ipv4(&mut head);
             mask_udp_and_bth(&mut head, 20);
             Some(finish(CRC_OF_ABSENT_LRH, &head, rest))
         }
-        Framed::RoceV2Ipv6 if network_bytes == 40 + UDP_BYTES => {
+        Encapsulation::RoceV2Ipv6 if network_bytes == 40 + UDP_BYTES => {
             let (mut head, rest) = split::<{ 40 + UDP_BYTES + Bth::LEN }>(covered)?;
             mask_grh(&mut head, 0);
             mask_udp_and_bth(&mut head, 40);
             Some(finish(CRC_OF_ABSENT_LRH, &head, rest))
         }
-        Framed::RoceV2Ipv4 => {
+        Encapsulation::RoceV2Ipv4 => {
             let (mut ip, rest) = split::<20>(covered)?;
             mask_ipv4(&mut ip);
             with_options(&ip, rest, network_bytes)
         }
-        Framed::RoceV2Ipv6 => {
+        Encapsulation::RoceV2Ipv6 => {
             let (mut ip, rest) = split::<40>(covered)?;
             mask_grh(&mut ip, 0);
             with_options(&ip, rest, network_bytes)
@@ -78,28 +80,29 @@ pub fn icrc(framed: Framed, data: &[u8], loc: &Location) -> Option<u32> {
     }
 }
 
-/// Compares the packet's ICRC with its bytes.
+/// Checks the ICRC of the packet.
 #[must_use]
 pub fn verify_icrc(data: &[u8], loc: &Location) -> CrcVerdict {
-    if loc.framed == Framed::Native
+    if loc.encapsulation == Encapsulation::Native
         && data.get(loc.start.saturating_add(1)).is_some_and(|byte| byte & 0x03 < Lrh::LNH_LOCAL)
     {
         return CrcVerdict::None;
     }
     let end = loc.end();
     let sent = end.checked_sub(ICRC_BYTES).and_then(|at| data.get(at..end));
-    match (sent, icrc(loc.framed, data, loc)) {
+    match (sent, icrc(loc.encapsulation, data, loc)) {
         (Some(sent), Some(computed)) if sent == computed.to_le_bytes() => CrcVerdict::Ok,
         (Some(_), Some(_)) => CrcVerdict::Bad,
         _ => CrcVerdict::Truncated,
     }
 }
 
-/// Compares the packet's VCRC with its bytes. [`CrcVerdict::None`] on RoCE, and where the recorder left it out. A mismatch is no damage:
-/// some adapters do not keep the VCRC of what they mirror.
+/// Checks the VCRC of the packet. [`CrcVerdict::None`] on RoCE, and if the recorder dropped the
+/// VCRC. A mismatch does not prove corruption: some adapters do not preserve the VCRC of mirrored
+/// packets.
 #[must_use]
 pub fn verify_vcrc(data: &[u8], loc: &Location) -> CrcVerdict {
-    if loc.framed != Framed::Native || data.len() == loc.end() {
+    if loc.encapsulation != Encapsulation::Native || data.len() == loc.end() {
         return CrcVerdict::None;
     }
     let end = loc.end();
@@ -110,7 +113,7 @@ pub fn verify_vcrc(data: &[u8], loc: &Location) -> CrcVerdict {
     }
 }
 
-/// LRH, GRH where there is one, BTH and the rest.
+/// ICRC over LRH, GRH (if any), BTH and the rest.
 fn native(covered: &[u8]) -> Option<u32> {
     match covered.get(1)? & 0x03 {
         Lrh::LNH_LOCAL => {
@@ -130,7 +133,7 @@ fn native(covered: &[u8]) -> Option<u32> {
     }
 }
 
-/// A copy of the first `N` bytes, which hold all that is masked, and the rest in place.
+/// Copies the first `N` bytes, which include all masked fields; returns the rest by reference.
 #[inline]
 fn split<const N: usize>(covered: &[u8]) -> Option<([u8; N], &[u8])> {
     covered.split_first_chunk::<N>().map(|(head, rest)| (*head, rest))
@@ -145,7 +148,7 @@ fn mask_grh<const N: usize>(head: &mut [u8; N], at: usize) {
     }
 }
 
-/// Masks type of service, time to live and header check sum.
+/// Masks type of service, time to live and header checksum.
 fn mask_ipv4<const N: usize>(head: &mut [u8; N]) {
     if let Some(header) = head.first_chunk_mut::<20>() {
         header[1] = 0xFF;
@@ -154,7 +157,8 @@ fn mask_ipv4<const N: usize>(head: &mut [u8; N]) {
     }
 }
 
-/// Masks the check sum of a UDP header at `at` and byte 4 (the congestion bits) of the BTH behind it.
+/// Masks the checksum of the UDP header at `at` and byte 4 (the congestion bits) of the BTH after
+/// it.
 fn mask_udp_and_bth<const N: usize>(head: &mut [u8; N], at: usize) {
     if let Some(header) = head.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<{ UDP_BYTES + Bth::LEN }>()) {
         header[6..8].fill(0xFF);
@@ -162,7 +166,8 @@ fn mask_udp_and_bth<const N: usize>(head: &mut [u8; N], at: usize) {
     }
 }
 
-/// IP options or extension headers stand between the masked IP header and UDP; none of them is masked.
+/// ICRC of a packet with IP options or extension headers, which are covered without a mask, between
+/// IP and UDP header.
 fn with_options(ip: &[u8], rest: &[u8], network_bytes: usize) -> Option<u32> {
     let option_bytes = network_bytes.checked_sub(ip.len() + UDP_BYTES)?;
     let (options, rest) = rest.split_at_checked(option_bytes)?;
@@ -192,11 +197,11 @@ mod tests {
         CM_REQ, CNP, ERF_ATOMIC_ACK, ERF_READ_REQUEST, ETHERNET, NATIVE, NATIVE_ACK, NATIVE_GLOBAL, ROCE_V1,
         ROCE_V2_IPV4_OPTIONS, ROCE_V2_IPV6, ROCE_V2_IPV6_EXTENSIONS, UC_SEND,
     };
-    use crate::link::{Located, locate};
+    use crate::link::{LinkContent, locate};
 
     fn located(link_type: LinkType, data: &[u8]) -> Location {
         match locate(link_type, data, data.len() as u32) {
-            Ok(Located::Infiniband(location)) => location,
+            Ok(LinkContent::Infiniband(location)) => location,
             other => panic!("{other:?}"),
         }
     }
@@ -205,9 +210,9 @@ mod tests {
     fn published_and_recorded_packets_verify() {
         let ethernet = LinkType::ETHERNET;
         assert_eq!(verify_icrc(&CNP, &located(ethernet, &CNP)), CrcVerdict::Ok);
-        assert_eq!(icrc(Framed::RoceV2Ipv4, &CNP, &located(ethernet, &CNP)), Some(0x2A00_FD82));
-        // scapy shows 0x78f353f3, the wire bytes as a big-endian number.
-        assert_eq!(icrc(Framed::RoceV2Ipv4, &UC_SEND, &located(ethernet, &UC_SEND)), Some(0xF353_F378));
+        assert_eq!(icrc(Encapsulation::RoceV2Ipv4, &CNP, &located(ethernet, &CNP)), Some(0x2A00_FD82));
+        // scapy prints 0x78f353f3, the wire bytes as a big-endian number.
+        assert_eq!(icrc(Encapsulation::RoceV2Ipv4, &UC_SEND, &located(ethernet, &UC_SEND)), Some(0xF353_F378));
         for data in ETHERNET {
             let location = located(ethernet, data);
             assert_eq!(verify_icrc(data, &location), CrcVerdict::Ok, "{location:?}");
@@ -224,20 +229,26 @@ mod tests {
         }
     }
 
-    /// Flips every bit in turn: only those under `mask` (offset and bits, which routers change) may go unnoticed.
+    /// Flips every bit in turn: the ICRC may ignore only those under `mask` (offset and bits that
+    /// routers change).
     fn check_mask(link_type: LinkType, data: &[u8], mask: &[(usize, u8)]) {
         let location = located(link_type, data);
         for at in location.network..location.end() {
             for bit in (0..8).map(|bit| 1 << bit) {
-                // The two bits that say whether there is a GRH decide what is read at all.
-                if location.framed == Framed::Native && at == location.start + 1 && bit <= 2 {
+                // Skip the LNH bits: they select which headers are parsed.
+                if location.encapsulation == Encapsulation::Native && at == location.start + 1 && bit <= 2 {
                     continue;
                 }
                 let masked = mask.iter().any(|&(masked, bits)| masked == at && bits & bit != 0);
                 let mut flipped = data.to_vec();
                 flipped[at] ^= bit;
                 let expected = if masked { CrcVerdict::Ok } else { CrcVerdict::Bad };
-                assert_eq!(verify_icrc(&flipped, &location), expected, "{:?} byte {at} bit {bit:#x}", location.framed);
+                assert_eq!(
+                    verify_icrc(&flipped, &location),
+                    expected,
+                    "{:?} byte {at} bit {bit:#x}",
+                    location.encapsulation
+                );
             }
         }
         let mut around = data.to_vec();
@@ -255,7 +266,7 @@ mod tests {
         check_mask(LinkType::INFINIBAND, &NATIVE_GLOBAL, &global);
         let v1 = [(14, 0x0F), (15, 0xFF), (16, 0xFF), (17, 0xFF), (21, 0xFF), (58, 0xFF)];
         check_mask(LinkType::ETHERNET, &ROCE_V1, &v1);
-        // Type of service, time to live, both check sums, byte 4 of the BTH.
+        // Type of service, time to live, both checksums, byte 4 of the BTH.
         let ipv4 = [(15, 0xFF), (22, 0xFF), (24, 0xFF), (25, 0xFF), (40, 0xFF), (41, 0xFF), (46, 0xFF)];
         check_mask(LinkType::ETHERNET, &CNP, &ipv4);
         check_mask(LinkType::ETHERNET, &CM_REQ, &ipv4);
@@ -289,7 +300,7 @@ mod tests {
 
     #[test]
     fn the_vcrc_is_the_reflected_polynomial_100b() {
-        // Bit by bit: 0xD008 is 0x100B backwards.
+        // Computed bit by bit: 0xD008 is 0x100B reversed.
         let mut register = 0xFFFFu16;
         for byte in b"123456789" {
             register ^= u16::from(*byte);
@@ -306,13 +317,13 @@ mod tests {
     }
 
     #[test]
-    fn cut_packets_are_truncated_and_never_bad() {
+    fn truncated_packets_are_never_bad() {
         let location = located(LinkType::INFINIBAND, &NATIVE_GLOBAL);
         for there in 0..NATIVE_GLOBAL.len() {
             let data = &NATIVE_GLOBAL[..there];
             let icrc = if there < 80 { CrcVerdict::Truncated } else { CrcVerdict::Ok };
             assert_eq!(verify_icrc(data, &location), icrc, "{there}");
-            // A recorder that leaves the VCRC out cuts nothing.
+            // Dropping the VCRC is not truncation.
             let vcrc = if there == 80 { CrcVerdict::None } else { CrcVerdict::Truncated };
             assert_eq!(verify_vcrc(data, &location), vcrc, "{there}");
         }
@@ -327,6 +338,6 @@ mod tests {
         let mut raw = NATIVE_ACK;
         raw[1] &= 0xFC;
         assert_eq!(verify_icrc(&raw, &location), CrcVerdict::None);
-        assert_eq!(icrc(Framed::Native, &raw, &location), None);
+        assert_eq!(icrc(Encapsulation::Native, &raw, &location), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Extension headers between BTH and payload. Which of them stand there, and their order, follows from the opcode.
+//! Extension headers between BTH and payload. The opcode determines which are present and in which
+//! order.
 
 use crate::error::take;
 use crate::field::Qpn;
@@ -55,35 +56,35 @@ pub struct AtomicEth {
 /// ACK extension header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aeth {
-    /// What is acknowledged or refused; see [`Aeth::kind`].
+    /// Acknowledgment type and code; see [`Aeth::kind`].
     pub syndrome: u8,
-    /// Messages that the responder has completed, 24 bits.
+    /// Message sequence number: messages that the responder has completed, 24 bits.
     pub msn: u32,
 }
 
-/// What an AETH says.
+/// Meaning of an AETH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AethKind {
-    /// Received.
+    /// Acknowledgment.
     Ack {
-        /// Receive credits; `None` when the responder gives none (shared receive queues).
+        /// Receive credits; `None` if the responder announces none (shared receive queues).
         credits: Option<u16>,
     },
-    /// The receiver had no buffer.
+    /// Receiver not ready: it had no buffer.
     RnrNak {
-        /// How long the requester is to wait, in nanoseconds.
+        /// Time that the requester must wait, in nanoseconds.
         timer_ns: u64,
     },
-    /// Refused.
+    /// Negative acknowledgment.
     Nak(NakCode),
-    /// A syndrome that the architecture reserves.
+    /// Reserved syndrome.
     Reserved,
 }
 
-/// Why a responder refused a request.
+/// Reason of a NAK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum NakCode {
-    /// A packet is missing: the requester goes back to the NAK's PSN.
+    /// A packet is missing: the requester resends from the NAK's PSN on.
     PsnSequenceError,
     /// Invalid request.
     InvalidRequest,
@@ -93,12 +94,12 @@ pub enum NakCode {
     RemoteOperational,
     /// Invalid reliable datagram request.
     InvalidRdRequest,
-    /// A code that the architecture reserves, 5 bits.
+    /// Reserved code, 5 bits.
     Reserved(u8),
 }
 
 impl NakCode {
-    /// The name used in messages and outputs.
+    /// Name used in messages and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -112,7 +113,7 @@ impl NakCode {
     }
 }
 
-/// Credits of an ACK by its 5-bit code; code 31 gives none (InfiniBand Architecture 9.7.7.2.4).
+/// Credits of an ACK by its 5-bit code; code 31 announces none (InfiniBand Architecture 9.7.7.2.4).
 const CREDITS: [u16; 31] = [
     0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
     8192, 12288, 16384, 24576, 32768,
@@ -128,7 +129,7 @@ impl Aeth {
     /// Length in bytes.
     pub const LEN: usize = 4;
 
-    /// What the syndrome says.
+    /// Decodes the syndrome.
     #[must_use]
     pub fn kind(self) -> AethKind {
         let code = self.syndrome & 0x1F;
@@ -157,7 +158,8 @@ pub struct Feth {
     pub selectivity: u8,
 }
 
-/// The extension headers of one packet; `None` where the opcode has none, or where the capture cuts it off.
+/// Extension headers of one packet; `None` if the opcode has none of this type or the capture ends
+/// before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ExtHeaders {
     /// Reliable datagram header.
@@ -172,27 +174,28 @@ pub struct ExtHeaders {
     pub atomic: Option<AtomicEth>,
     /// ACK header.
     pub aeth: Option<Aeth>,
-    /// Atomic acknowledge: the value that stood there before.
+    /// Atomic acknowledge: the original value at the address.
     pub atomic_ack: Option<u64>,
-    /// Immediate data as a number in network byte order.
+    /// Immediate data, big-endian.
     pub imm: Option<u32>,
-    /// Key that a SEND with Invalidate revokes.
+    /// Key that a SEND with Invalidate invalidates.
     pub ieth: Option<u32>,
     /// Flush header.
     pub feth: Option<Feth>,
 }
 
 impl ExtHeaders {
-    /// Reads the headers that `opcode` has from `input`, which begins behind the BTH.
+    /// Parses the extension headers of `opcode` from `input`, which begins after the BTH.
     ///
     /// # Errors
-    /// One of them is cut short; the error's offset is that of the header within `input`.
+    /// A header is truncated; the error's offset is the header's offset in `input`.
     pub fn parse(opcode: Opcode, input: &[u8]) -> Result<Self, ParseError> {
         let (headers, stop) = Self::parse_lax(opcode, input);
         stop.map_or(Ok(headers), Err)
     }
 
-    /// As [`ExtHeaders::parse`], but with the headers before the cut, and where the cut is.
+    /// Like [`ExtHeaders::parse`], but returns the headers before a truncation together with the
+    /// error.
     #[must_use]
     #[inline]
     pub fn parse_lax(opcode: Opcode, input: &[u8]) -> (Self, Option<ParseError>) {
@@ -253,7 +256,7 @@ impl ExtHeaders {
     }
 }
 
-/// The next header from where the last one ended.
+/// Reads headers one after the other.
 struct Reader<'a> {
     input: &'a [u8],
     at: usize,
@@ -279,7 +282,7 @@ mod tests {
     use super::*;
     use hex_literal::hex;
 
-    /// Bytes 01 02 03 .. as long as any extension headers are.
+    /// Bytes 01 02 03 .., longer than the extension headers of any opcode.
     const COUNTING: [u8; 44] = {
         let mut bytes = [0; 44];
         let mut at = 0;
@@ -331,14 +334,14 @@ mod tests {
     }
 
     #[test]
-    fn flush_bits_are_told_apart() {
+    fn flush_fields_are_separated() {
         let bytes = [&hex!("0000003f")[..], &COUNTING].concat();
         let feth = ExtHeaders::parse(Opcode(0x1C), &bytes).unwrap().feth;
         assert_eq!(feth, Some(Feth { placement: 15, selectivity: 3 }));
     }
 
     #[test]
-    fn a_cut_leaves_the_headers_before_it() {
+    fn truncation_keeps_the_headers_before_it() {
         for code in 0..=0xFF {
             let opcode = Opcode(code);
             let whole = usize::from(opcode.ext_bytes());
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_give_the_credits_of_the_table() {
+    fn ack_credits_match_the_table() {
         let credits = [
             0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
             4096, 6144, 8192, 12288, 16384, 24576, 32768,
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn naks_and_reserved_syndromes_are_told_apart() {
+    fn naks_and_reserved_syndromes_are_distinguished() {
         let kind = |syndrome| Aeth { syndrome, msn: 0 }.kind();
         assert_eq!(kind(0x60), AethKind::Nak(NakCode::PsnSequenceError));
         assert_eq!(kind(0x61), AethKind::Nak(NakCode::InvalidRequest));

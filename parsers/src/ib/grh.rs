@@ -1,4 +1,4 @@
-//! Global route header: 40 bytes in the shape of an IPv6 header.
+//! Global route header: 40 bytes in the layout of an IPv6 header.
 
 use crate::error::take;
 use crate::{Layer, ParseError};
@@ -10,9 +10,9 @@ pub struct Grh {
     pub traffic_class: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
-    /// Bytes behind the GRH through the ICRC.
+    /// Length in bytes from the end of the GRH through the ICRC.
     pub pay_len: u16,
-    /// Next header: [`Grh::NEXT_HEADER_IBA`] before a BTH.
+    /// Next header: [`Grh::NEXT_HEADER_IBA`] if a BTH follows.
     pub next_header: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -28,10 +28,10 @@ impl Grh {
     /// `next_header` of the InfiniBand transport.
     pub const NEXT_HEADER_IBA: u8 = 0x1B;
 
-    /// Reads the header from the first 40 bytes.
+    /// Parses the header from the first 40 bytes.
     ///
     /// # Errors
-    /// Fewer than 40 bytes are there, or the IP version is not 6.
+    /// `input` is shorter than 40 bytes, or the IP version is not 6.
     pub fn parse(input: &[u8]) -> Result<Self, ParseError> {
         let bytes = take::<{ Self::LEN }>(input, Layer::Grh)?;
         if bytes[0] >> 4 != 6 {
@@ -52,7 +52,7 @@ impl Grh {
         })
     }
 
-    /// The header as it stands on the wire, with IP version 6.
+    /// The header in wire format, with IP version 6.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let first = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0x000F_FFFF;
@@ -75,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn fields_stand_where_the_architecture_puts_them() {
+    fn fields_are_at_the_offsets_of_the_specification() {
         let expected = Grh {
             traffic_class: 0x5A,
             flow_label: 0xA_BCDE,
@@ -86,7 +86,7 @@ mod tests {
             dgid: hex!("fe80000000000000 0002c90300d4e5f6"),
         };
         assert_eq!(Grh::parse(&NATIVE_GLOBAL[8..]), Ok(expected));
-        // The length counts what is behind the GRH, without the 2 bytes of VCRC.
+        // The length counts the bytes after the GRH, without the 2 bytes of VCRC.
         assert_eq!(NATIVE_GLOBAL.len(), 8 + Grh::LEN + 32 + 2);
     }
 

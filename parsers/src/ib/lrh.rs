@@ -13,7 +13,8 @@ pub struct Lrh {
     pub lver: u8,
     /// Service level, 4 bits.
     pub sl: u8,
-    /// Link next header, 2 bits: 0 raw, 1 raw IPv6, 2 transport (BTH next), 3 global transport (GRH next).
+    /// Link next header, 2 bits: 0 raw, 1 raw IPv6, 2 transport (BTH next), 3 global transport (GRH
+    /// next).
     pub lnh: u8,
     /// Destination port.
     pub dlid: Lid,
@@ -31,10 +32,10 @@ impl Lrh {
     /// `lnh` of a packet whose GRH follows the LRH.
     pub const LNH_GLOBAL: u8 = 3;
 
-    /// Reads the header from the first 8 bytes. Reserved bits are ignored.
+    /// Parses the header from the first 8 bytes and ignores reserved bits.
     ///
     /// # Errors
-    /// Fewer than 8 bytes are there.
+    /// `input` is shorter than 8 bytes.
     #[inline]
     pub fn parse(input: &[u8]) -> Result<Self, ParseError> {
         let bytes = take::<{ Self::LEN }>(input, Layer::Lrh)?;
@@ -49,7 +50,7 @@ impl Lrh {
         })
     }
 
-    /// The header as it stands on the wire, reserved bits 0.
+    /// The header in wire format, reserved bits 0.
     #[must_use]
     pub const fn to_bytes(&self) -> [u8; Self::LEN] {
         let dlid = self.dlid.0.to_be_bytes();
@@ -75,8 +76,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn fields_stand_where_the_architecture_puts_them() {
-        // VL 2, LVer 0, SL 3, LNH 2, DLID 0x12, 7 words, SLID 0x11: 4 * 7 bytes and 2 of VCRC are the whole packet.
+    fn fields_are_at_the_offsets_of_the_specification() {
+        // VL 2, LVer 0, SL 3, LNH 2, DLID 0x12, 7 words, SLID 0x11: 4 * 7 bytes and 2 of VCRC are
+        // the whole packet.
         let lrh = Lrh::parse(&NATIVE_ACK).unwrap();
         let expected = Lrh { vl: 2, lver: 0, sl: 3, lnh: 2, dlid: Lid(0x12), pkt_len: 7, slid: Lid(0x11) };
         assert_eq!(lrh, expected);

@@ -1,4 +1,4 @@
-//! Management datagrams: the header that all classes share.
+//! Management datagrams: the header common to all classes.
 
 use crate::error::take;
 use crate::ib::{be16, be32, be64};
@@ -7,23 +7,23 @@ use crate::{Layer, ParseError};
 /// Header of a management datagram (InfiniBand Architecture 13.4.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MadHeader {
-    /// Version of the format, 1.
+    /// Version of the base format, 1.
     pub base_version: u8,
     /// Management class.
     pub class: u8,
-    /// Version of the class.
+    /// Version of the class format.
     pub class_version: u8,
-    /// Method; bit 7 marks a response.
+    /// Method; bit 7 is set in responses.
     pub method: u8,
-    /// Status; in directed-route packets bit 15 is the direction.
+    /// Status; bit 15 is the direction in directed-route packets.
     pub status: u16,
-    /// Left to the class; hop pointer and hop count in directed-route packets.
+    /// Class-specific field; hop pointer and hop count in directed-route packets.
     pub class_specific: u16,
-    /// Transaction.
+    /// Transaction id.
     pub tid: u64,
-    /// What the datagram is about.
+    /// Attribute id: the object that the datagram reads or writes.
     pub attr_id: u16,
-    /// Modifier of the attribute.
+    /// Attribute modifier.
     pub attr_mod: u32,
 }
 
@@ -44,15 +44,15 @@ impl MadHeader {
     pub const CLASS_DEVICE: u8 = 0x06;
     /// Communication management.
     pub const CLASS_CM: u8 = 0x07;
-    /// SNMP tunnelling.
+    /// SNMP tunneling.
     pub const CLASS_SNMP: u8 = 0x08;
     /// Congestion control.
     pub const CLASS_CONGESTION: u8 = 0x21;
 
-    /// Reads the header from the first 24 bytes.
+    /// Parses the header from the first 24 bytes.
     ///
     /// # Errors
-    /// Fewer than 24 bytes are there.
+    /// `input` is shorter than 24 bytes.
     pub fn parse(input: &[u8]) -> Result<Self, ParseError> {
         let bytes = take::<{ Self::LEN }>(input, Layer::Mad)?;
         Ok(Self {
@@ -68,7 +68,7 @@ impl MadHeader {
         })
     }
 
-    /// The header as it stands on the wire, reserved bits 0.
+    /// The header in wire format, reserved bits 0.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -81,13 +81,13 @@ impl MadHeader {
         bytes
     }
 
-    /// True for the answer to a request.
+    /// True for the response to a request.
     #[must_use]
     pub const fn is_response(&self) -> bool {
         self.method & 0x80 != 0
     }
 
-    /// The name of the class used in messages and outputs.
+    /// Name of the class used in messages and outputs.
     #[must_use]
     pub const fn class_name(&self) -> &'static str {
         match self.class {
@@ -98,7 +98,7 @@ impl MadHeader {
             Self::CLASS_BASEBOARD => "baseboard management",
             Self::CLASS_DEVICE => "device management",
             Self::CLASS_CM => "communication management",
-            Self::CLASS_SNMP => "SNMP tunnelling",
+            Self::CLASS_SNMP => "SNMP tunneling",
             Self::CLASS_CONGESTION => "congestion control",
             0x09..=0x0F => "vendor, range 1",
             0x30..=0x4F => "vendor, range 2",
@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_recorded_header_reads_as_it_should() {
+    fn a_recorded_header_is_parsed() {
         // Ethernet 14, IPv4 20, UDP 8, BTH 12, DETH 8.
         let mad = MadHeader::parse(&CM_REQ[62..]).unwrap();
         let expected = MadHeader {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_have_the_names_of_the_architecture() {
+    fn classes_have_the_names_of_the_specification() {
         let name = |class| {
             let mut bytes = [0; MadHeader::LEN];
             bytes[1] = class;

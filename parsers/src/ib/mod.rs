@@ -1,4 +1,4 @@
-//! InfiniBand headers: from the [`Location`] of a packet to its headers, payload and check sums.
+//! InfiniBand headers: parses headers, payload and checksums of a packet from its [`Location`].
 
 mod bth;
 pub mod cm;
@@ -21,7 +21,7 @@ pub use lrh::Lrh;
 pub use mad::MadHeader;
 pub use opcode::{Opcode, Operation, Service};
 
-use crate::location::{Framed, Location};
+use crate::location::{Encapsulation, Location};
 use crate::{Layer, ParseError};
 
 /// Length of the ICRC in bytes.
@@ -34,55 +34,60 @@ pub const VCRC_BYTES: usize = 2;
 pub struct Packet<'a> {
     /// Local route header, on native InfiniBand.
     pub lrh: Option<Lrh>,
-    /// Global route header, of `RoCEv1` and of native packets that have one.
+    /// Global route header of `RoCEv1` and of native packets that have one.
     pub grh: Option<Grh>,
     /// Base transport header.
     pub bth: Bth,
     /// Extension headers.
     pub ext: ExtHeaders,
-    /// The captured part of the payload, without pad.
+    /// Captured part of the payload, without pad.
     pub payload: &'a [u8],
-    /// Offset of the payload in the record's data; where the capture is cut before it, where it would begin.
+    /// Offset of the payload in the record's data, even if the record is truncated before it.
     pub payload_offset: usize,
-    /// True length of the payload in bytes, pad and ICRC excluded, also where the capture cuts it.
+    /// Original length of the payload in bytes, without pad and ICRC, even if the record is
+    /// truncated.
     pub payload_bytes: usize,
-    /// Invariant check sum; its `to_le_bytes()` stand on the wire.
+    /// Invariant CRC. On the wire its bytes are `to_le_bytes()`.
     pub icrc: Option<u32>,
-    /// Variant check sum of native packets, where the recorder kept it; its `to_le_bytes()` stand on the wire.
+    /// Variant CRC of native packets, if the recorder kept it. On the wire its bytes are
+    /// `to_le_bytes()`.
     pub vcrc: Option<u16>,
-    /// Where the capture cuts the packet, or which of its lengths contradict each other. `None` for a whole packet; a
-    /// recorder that leaves the VCRC out does not make it less.
-    pub stop: Option<ParseError>,
+    /// Where the packet is truncated, or which of its lengths contradict each other; `None` for a
+    /// whole packet. A packet recorded without VCRC counts as whole.
+    pub error: Option<ParseError>,
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the packet that [`locate`](crate::link::locate) found in `data`, as far as it was captured. Bytes behind the
-    /// packet (Ethernet padding) are not looked at. Error offsets count from the start of `data`.
+    /// Parses the packet that [`locate`](crate::link::locate) found in `data`, as far as it was
+    /// captured.
+    ///
+    /// Bytes after the packet (Ethernet padding) are ignored. Error offsets count from the start of
+    /// `data`.
     ///
     /// # Errors
-    /// The BTH is not all there, or the GRH before it is none.
+    /// The BTH is truncated, or the GRH before it is truncated or invalid.
     #[inline]
     pub fn parse_lax(data: &'a [u8], loc: &Location) -> Result<Self, ParseError> {
         let captured = &data[..data.len().min(loc.end())];
         let mut at = loc.start;
         let mut lrh = None;
         let mut grh = None;
-        if loc.framed == Framed::Native {
-            let header = Lrh::parse(from(captured, at)).map_err(|error| error.add_offset(at))?;
+        if loc.encapsulation == Encapsulation::Native {
+            let header = Lrh::parse(tail(captured, at)).map_err(|error| error.add_offset(at))?;
             at += Lrh::LEN;
             if header.lnh == Lrh::LNH_GLOBAL {
                 grh = Some(grh_at(captured, at)?);
                 at += Grh::LEN;
             }
             lrh = Some(header);
-        } else if loc.framed == Framed::RoceV1 {
+        } else if loc.encapsulation == Encapsulation::RoceV1 {
             grh = Some(grh_at(captured, at)?);
             at += Grh::LEN;
         }
         let bth_at = at;
-        let bth = Bth::parse(from(captured, at)).map_err(|error| error.add_offset(at))?;
+        let bth = Bth::parse(tail(captured, at)).map_err(|error| error.add_offset(at))?;
         at += Bth::LEN;
-        let (ext, ext_stop) = ExtHeaders::parse_lax(bth.opcode, from(captured, at));
+        let (ext, ext_stop) = ExtHeaders::parse_lax(bth.opcode, tail(captured, at));
         let ext_at = at;
         let payload_offset = at + usize::from(bth.opcode.ext_bytes());
 
@@ -97,39 +102,39 @@ impl<'a> Packet<'a> {
             payload_bytes: 0,
             icrc: None,
             vcrc: None,
-            stop: ext_stop.map(|error| error.add_offset(ext_at)),
+            error: ext_stop.map(|error| error.add_offset(ext_at)),
         };
         let Some(payload_bytes) = loc.end().checked_sub(behind) else {
-            // Headers, pad and ICRC are longer than the packet says it is.
+            // Headers, pad and ICRC are longer than the whole packet.
             packet.ext = ExtHeaders::default();
-            packet.stop = Some(ParseError::invalid(Layer::Bth, "OpCode", u64::from(bth.opcode.0)).add_offset(bth_at));
+            packet.error = Some(ParseError::invalid(Layer::Bth, "OpCode", u64::from(bth.opcode.0)).add_offset(bth_at));
             return Ok(packet);
         };
         packet.payload_bytes = payload_bytes;
-        let rest = from(captured, payload_offset);
+        let rest = tail(captured, payload_offset);
         packet.payload = rest.get(..payload_bytes).unwrap_or(rest);
-        if packet.stop.is_none() {
+        if packet.error.is_none() {
             packet.read_checks(data, loc, rest.len());
         }
         Ok(packet)
     }
 
-    /// As [`Packet::parse_lax`], for whole packets only.
+    /// Like [`Packet::parse_lax`], but accepts whole packets only.
     ///
     /// # Errors
-    /// As there, and whatever `stop` would hold.
+    /// The errors of [`Packet::parse_lax`], and the one in [`Packet::error`].
     pub fn parse_strict(data: &'a [u8], loc: &Location) -> Result<Self, ParseError> {
         let packet = Self::parse_lax(data, loc)?;
-        packet.stop.map_or(Ok(packet), Err)
+        packet.error.map_or(Ok(packet), Err)
     }
 
-    /// Reads ICRC and VCRC, or says that the capture ends before them; `rest_bytes` were captured from the payload's
-    /// first byte through the ICRC.
+    /// Reads ICRC and VCRC, or sets `error` if the capture ends before them. `rest_bytes` were
+    /// captured from the payload's first byte through the ICRC.
     #[inline]
     fn read_checks(&mut self, data: &[u8], loc: &Location, rest_bytes: usize) {
         let padded_bytes = self.payload_bytes + usize::from(self.bth.pad_count);
         let icrc_at = self.payload_offset + padded_bytes;
-        if let Some(bytes) = from(data, icrc_at).first_chunk() {
+        if let Some(bytes) = tail(data, icrc_at).first_chunk() {
             self.icrc = Some(u32::from_le_bytes(*bytes));
         } else {
             let (layer, at, needed) = if rest_bytes < padded_bytes {
@@ -138,51 +143,51 @@ impl<'a> Packet<'a> {
                 (Layer::Icrc, icrc_at, ICRC_BYTES)
             };
             let available = data.len().saturating_sub(at);
-            self.stop = Some(ParseError::truncated(layer, needed, available).add_offset(at));
+            self.error = Some(ParseError::truncated(layer, needed, available).add_offset(at));
             return;
         }
-        if loc.framed == Framed::Native {
-            let behind = from(data, loc.end());
+        if loc.encapsulation == Encapsulation::Native {
+            let behind = tail(data, loc.end());
             if let Some(bytes) = behind.first_chunk() {
                 self.vcrc = Some(u16::from_le_bytes(*bytes));
             } else if !behind.is_empty() {
                 let error = ParseError::truncated(Layer::Vcrc, VCRC_BYTES, behind.len());
-                self.stop = Some(error.add_offset(loc.end()));
+                self.error = Some(error.add_offset(loc.end()));
             }
         }
     }
 }
 
-/// `data` from `at` on; nothing when it ends earlier.
+/// `data` from `at` on; empty if `data` ends earlier.
 #[inline]
-fn from(data: &[u8], at: usize) -> &[u8] {
+fn tail(data: &[u8], at: usize) -> &[u8] {
     data.get(at..).unwrap_or_default()
 }
 
 fn grh_at(data: &[u8], at: usize) -> Result<Grh, ParseError> {
-    let grh = Grh::parse(from(data, at)).map_err(|error| error.add_offset(at))?;
+    let grh = Grh::parse(tail(data, at)).map_err(|error| error.add_offset(at))?;
     if grh.next_header != Grh::NEXT_HEADER_IBA {
         return Err(ParseError::invalid(Layer::Grh, "NxtHdr", u64::from(grh.next_header)).add_offset(at));
     }
     Ok(grh)
 }
 
-/// The big-endian number at `at`; callers name offsets that the array holds.
+/// The big-endian number at `at`. Callers pass offsets inside the array.
 #[inline]
 fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
-    from(bytes, at).first_chunk().map_or(0, |bytes| u16::from_be_bytes(*bytes))
+    tail(bytes, at).first_chunk().map_or(0, |bytes| u16::from_be_bytes(*bytes))
 }
 
-/// The big-endian number at `at`; callers name offsets that the array holds.
+/// The big-endian number at `at`. Callers pass offsets inside the array.
 #[inline]
 fn be32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
-    from(bytes, at).first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    tail(bytes, at).first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// The big-endian number at `at`; callers name offsets that the array holds.
+/// The big-endian number at `at`. Callers pass offsets inside the array.
 #[inline]
 fn be64<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
-    from(bytes, at).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    tail(bytes, at).first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
 #[cfg(test)]
@@ -195,13 +200,13 @@ mod tests {
     use crate::ErrorKind;
     use crate::field::{Endpoint, Lid, Psn, Qpn};
     use crate::frame::LinkType;
-    use crate::link::{Located, locate};
+    use crate::link::{LinkContent, locate};
     use hex_literal::hex;
     use proptest::prelude::*;
 
     fn located(link_type: LinkType, data: &[u8]) -> Location {
         match locate(link_type, data, data.len() as u32) {
-            Ok(Located::Infiniband(location)) => location,
+            Ok(LinkContent::Infiniband(location)) => location,
             other => panic!("{other:?}"),
         }
     }
@@ -269,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_cut_at_any_byte_gives_what_is_there() {
+    fn a_truncated_packet_yields_the_captured_part() {
         for (link_type, data) in samples() {
             let loc = located(link_type, data);
             let full = whole(link_type, data);
@@ -293,9 +298,9 @@ mod tests {
                 assert_eq!(packet.ext == full.ext, there >= full.payload_offset || full.ext == ExtHeaders::default());
                 // A native packet without any byte of its VCRC is whole.
                 let complete = there == loc.end() || there == data.len();
-                assert_eq!(packet.stop.is_none(), complete, "{there}");
+                assert_eq!(packet.error.is_none(), complete, "{there}");
                 assert_eq!(Packet::parse_strict(cut, &loc).is_ok(), complete);
-                let Some(stop) = packet.stop else { continue };
+                let Some(stop) = packet.error else { continue };
                 let ErrorKind::Truncated { needed, available } = stop.kind else { panic!("{stop}") };
                 assert_eq!(stop.offset + available, there);
                 assert!(needed > available);
@@ -317,11 +322,11 @@ mod tests {
         data[38..40].copy_from_slice(&24u16.to_be_bytes());
         let packet = Packet::parse_lax(&data, &located(LinkType::ETHERNET, &data)).unwrap();
         assert_eq!((packet.payload_bytes, packet.payload.len(), packet.icrc), (0, 0, None));
-        assert_eq!(packet.stop, Some(ParseError::invalid(Layer::Bth, "OpCode", 0x64).add_offset(42)));
+        assert_eq!(packet.error, Some(ParseError::invalid(Layer::Bth, "OpCode", 0x64).add_offset(42)));
     }
 
     #[test]
-    fn a_route_header_before_something_else_is_an_error() {
+    fn a_grh_with_another_next_header_is_an_error() {
         let mut data = NATIVE_GLOBAL;
         data[8 + 6] = 58;
         let loc = located(LinkType::INFINIBAND, &data);
@@ -329,21 +334,26 @@ mod tests {
         assert_eq!(Packet::parse_lax(&data, &loc), Err(error));
     }
 
-    fn any_framed() -> impl Strategy<Value = Framed> {
-        prop_oneof![Just(Framed::Native), Just(Framed::RoceV1), Just(Framed::RoceV2Ipv4), Just(Framed::RoceV2Ipv6)]
+    fn any_encapsulation() -> impl Strategy<Value = Encapsulation> {
+        prop_oneof![
+            Just(Encapsulation::Native),
+            Just(Encapsulation::RoceV1),
+            Just(Encapsulation::RoceV2Ipv4),
+            Just(Encapsulation::RoceV2Ipv6)
+        ]
     }
 
     proptest! {
         #[test]
         fn no_bytes_and_no_location_make_it_panic(
-            framed in any_framed(),
+            encapsulation in any_encapsulation(),
             data in proptest::collection::vec(any::<u8>(), 0..200),
             start in prop_oneof![0usize..220, Just(usize::MAX)],
             network in prop_oneof![0usize..220, Just(usize::MAX)],
             ib_bytes in prop_oneof![0usize..220, Just(usize::MAX)],
         ) {
             let nobody = Endpoint::from_lid(Lid(0));
-            let loc = Location { framed, start, network, ib_bytes, wire_bytes: 0, src: nobody, dst: nobody };
+            let loc = Location { encapsulation, start, network, ib_bytes, wire_bytes: 0, src: nobody, dst: nobody };
             if let Ok(packet) = Packet::parse_lax(&data, &loc) {
                 prop_assert!(packet.payload.len() <= packet.payload_bytes);
             }

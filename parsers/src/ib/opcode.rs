@@ -1,5 +1,5 @@
-//! The operation codes of the BTH: service, operation, which extension headers follow, and the classes that the
-//! analysis asks for on every packet.
+//! Opcodes of the BTH: service, operation, extension headers, and the classes that the analysis
+//! tests for every packet.
 
 use core::fmt;
 
@@ -18,7 +18,7 @@ pub enum Service {
     Cnp,
     /// Extended reliable connection.
     Xrc,
-    /// Left to manufacturers.
+    /// Manufacturer-specific opcodes.
     Vendor,
 }
 
@@ -38,7 +38,7 @@ impl Service {
     }
 }
 
-/// Operation: what the low five bits of the opcode mean in the services that define them.
+/// Operation: the low five bits of the opcode, in the services that define them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[expect(missing_docs, reason = "the names are those of the architecture's table")]
 pub enum Operation {
@@ -70,7 +70,7 @@ pub enum Operation {
     CongestionNotification,
 }
 
-/// Operation code, byte 0 of the BTH.
+/// Opcode, byte 0 of the BTH.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Opcode(pub u8);
@@ -103,7 +103,7 @@ const INVALIDATE: u32 = 1 << 22;
 const FETH: u32 = 1 << 23;
 const RESERVED16: u32 = 1 << 24;
 
-/// Every extension header with its length in bytes.
+/// Length of every extension header in bytes.
 const LENGTHS: [(u32, u8); 11] = [
     (RDETH, 4),
     (DETH, 8),
@@ -145,13 +145,14 @@ static EXT_BYTES: [u8; 256] = {
     table
 };
 
-/// Where behind the BTH the word stands that says most: the source queue pair of the DETH, `DMALen` of the RETH, or the AETH; and its bits.
+/// By opcode, the extension word that flow analysis needs: its offset after the BTH and its bit
+/// mask. The word is the source QP of the DETH, `DMALen` of the RETH, or the AETH.
 static EXTENSION_WORD: [(u8, u32); 256] = {
     let mut table = [(0, 0); 256];
     let mut code = 0;
     while code < 256 {
         let flags = flags(Opcode(code as u8));
-        // In the order of the headers: RDETH, DETH, XRCETH, FETH, RETH, AETH.
+        // Header order: RDETH, DETH, XRCETH, FETH, RETH, AETH.
         let rdeth = if flags & RDETH != 0 { 4 } else { 0 };
         let before_reth = rdeth + if flags & XRCETH != 0 { 4 } else { 0 } + if flags & FETH != 0 { 4 } else { 0 };
         table[code] = if flags & DETH != 0 {
@@ -168,7 +169,7 @@ static EXTENSION_WORD: [(u8, u32); 256] = {
     table
 };
 
-/// The classes of an opcode; only run while compiling.
+/// The classes of an opcode. Runs at compile time only.
 const fn flags(opcode: Opcode) -> u32 {
     use Operation as O;
     let Some(operation) = opcode.operation() else { return 0 };
@@ -200,7 +201,7 @@ const fn flags(opcode: Opcode) -> u32 {
         O::CongestionNotification => RESERVED16,
     };
     let of_service = match opcode.service() {
-        // Reliable datagram: the EE context everywhere, the addressed queue pair in requests.
+        // Reliable datagram: RDETH in every packet, DETH in requests.
         Service::Rd if of_operation & REQUEST != 0 => RDETH | DETH,
         Service::Rd => RDETH,
         Service::Ud => DETH,
@@ -221,23 +222,25 @@ macro_rules! classifiers {
 classifiers! {
     /// True for the opcodes that the architecture defines.
     is_known = KNOWN;
-    /// True for SEND, RDMA WRITE, READ request, atomics and FLUSH: what a requester sends.
+    /// True for requests: SEND, RDMA WRITE, READ request, atomics and FLUSH.
     is_request = REQUEST;
-    /// True for READ responses and the atomic acknowledge, which carry data back. A plain ACK is [`Opcode::is_ack`].
+    /// True for READ responses and the atomic acknowledge, which return data. A plain ACK is
+    /// [`Opcode::is_ack`].
     is_response = RESPONSE;
     /// True for the plain acknowledge, which also carries NAKs.
     is_ack = ACK;
     /// True for the first of several packets of a SEND, RDMA WRITE or READ response.
     is_first = FIRST;
-    /// True for a packet of a SEND, RDMA WRITE or READ response that is neither its first nor its last.
+    /// True for a middle packet of a SEND, RDMA WRITE or READ response.
     is_middle = MIDDLE;
     /// True for the last of several packets of a SEND, RDMA WRITE or READ response.
     is_last = LAST;
-    /// True for a SEND, RDMA WRITE or READ response of a single packet ("Only" in the architecture's names).
+    /// True for a SEND, RDMA WRITE or READ response of a single packet ("Only" in the
+    /// architecture's names).
     is_only = ONLY;
     /// True for every SEND.
     is_send = SEND;
-    /// True for every RDMA WRITE, not for ATOMIC WRITE.
+    /// True for every RDMA WRITE, but not for ATOMIC WRITE.
     is_write = WRITE;
     /// True for the READ request.
     is_read_request = READ_REQUEST;
@@ -245,27 +248,27 @@ classifiers! {
     is_read_response = READ_RESPONSE;
     /// True for the requests `CmpSwap`, `FetchAdd` and ATOMIC WRITE.
     is_atomic = ATOMIC;
-    /// True where bytes of the application may follow the extension headers.
+    /// True if application data may follow the extension headers.
     has_payload = PAYLOAD;
-    /// True where an RDETH follows.
+    /// True if the opcode has an RDETH.
     has_rdeth = RDETH;
-    /// True where a DETH follows.
+    /// True if the opcode has a DETH.
     has_deth = DETH;
-    /// True where an XRCETH follows.
+    /// True if the opcode has an XRCETH.
     has_xrceth = XRCETH;
-    /// True where a RETH follows.
+    /// True if the opcode has a RETH.
     has_reth = RETH;
-    /// True where an `AtomicETH` follows.
+    /// True if the opcode has an `AtomicETH`.
     has_atomic_eth = ATOMIC_ETH;
-    /// True where an AETH follows.
+    /// True if the opcode has an AETH.
     has_aeth = AETH;
-    /// True where an `AtomicAckETH` follows.
+    /// True if the opcode has an `AtomicAckETH`.
     has_atomic_ack = ATOMIC_ACK;
-    /// True where immediate data follow.
+    /// True if the opcode has immediate data.
     has_immediate = IMMEDIATE;
-    /// True where an IETH follows.
+    /// True if the opcode has an IETH.
     has_invalidate = INVALIDATE;
-    /// True where a FETH follows.
+    /// True if the opcode has a FETH.
     has_feth = FETH;
 }
 
@@ -326,7 +329,7 @@ impl Opcode {
         }
     }
 
-    /// The operation, where the service defines one with these low five bits.
+    /// The operation; `None` if the service does not define these low five bits.
     #[must_use]
     pub const fn operation(self) -> Option<Operation> {
         use Operation as O;
@@ -372,7 +375,8 @@ impl Opcode {
         })
     }
 
-    /// The name, as `RC_SEND_FIRST`; `UNKNOWN` for what the architecture does not define (`Display` adds the number).
+    /// Name such as `RC_SEND_FIRST`; `UNKNOWN` for opcodes that the architecture does not define
+    /// (`Display` adds the number).
     #[must_use]
     pub const fn name(self) -> &'static str {
         let Some(operation) = self.operation() else { return "UNKNOWN" };
@@ -387,15 +391,15 @@ impl Opcode {
         }
     }
 
-    /// Offset behind the BTH of the word of the extension headers that says most (see `EXTENSION_WORD`), and its bits; none where the opcode
-    /// has no such header.
+    /// Offset after the BTH and bit mask of the opcode's word in `EXTENSION_WORD`; mask 0 if the
+    /// opcode has none.
     #[inline]
     pub(crate) const fn extension_word(self) -> (u8, u32) {
         EXTENSION_WORD[self.0 as usize]
     }
 
-    /// Length in bytes of all extension headers between BTH and payload; 0 for unknown opcodes. The 16 reserved bytes of a
-    /// congestion notification count as one.
+    /// Length in bytes of all extension headers between BTH and payload; 0 for unknown opcodes. The
+    /// 16 reserved bytes of a congestion notification count as an extension header.
     #[must_use]
     #[inline]
     pub const fn ext_bytes(self) -> u8 {
@@ -422,7 +426,7 @@ mod tests {
     use alloc::format;
     use alloc::string::{String, ToString};
 
-    /// The table of the architecture: low five bits, operation, services, extension headers in the RC form.
+    /// Table of the architecture: low five bits, operation, services, extension headers of RC.
     const TABLE: [(u8, &str, &str, &str); 25] = [
         (0x00, "SEND_FIRST", "RC UC RD XRC", ""),
         (0x01, "SEND_MIDDLE", "RC UC RD XRC", ""),
@@ -475,12 +479,12 @@ mod tests {
         operation.contains("RESPONSE") || operation.ends_with("ACKNOWLEDGE")
     }
 
-    /// Every defined opcode: number, service, operation, extension headers.
+    /// Every defined opcode with service, operation and extension headers.
     fn defined() -> impl Iterator<Item = (Opcode, Service, &'static str, String)> {
         TABLE.iter().flat_map(|&(low, operation, services, headers)| {
             SERVICES.iter().filter(move |(name, ..)| services.split(' ').any(|service| service == *name)).map(
                 move |&(_, base, service)| {
-                    // RD: RDETH everywhere, DETH in requests. UD: DETH. XRC: XRCETH in requests.
+                    // RD: RDETH always, DETH in requests. UD: DETH. XRC: XRCETH in requests.
                     let before = match service {
                         Service::Rd if is_response(operation) => "RDETH",
                         Service::Rd => "RDETH DETH",
@@ -553,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_does_not_hold_is_unknown() {
+    fn opcodes_outside_the_table_are_unknown() {
         let mut known: BTreeSet<u8> = defined().map(|(opcode, ..)| opcode.0).collect();
         known.insert(0x81);
         for opcode in (0..=0xFF).map(Opcode) {
@@ -571,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_congestion_notification_is_neither_request_nor_answer() {
+    fn a_congestion_notification_is_neither_request_nor_response() {
         let cnp = Opcode(0x81);
         assert_eq!((cnp.to_string().as_str(), cnp.service(), cnp.ext_bytes()), ("CNP", Service::Cnp, 16));
         assert!(cnp.is_known() && !cnp.is_request() && !cnp.is_response() && !cnp.is_ack() && !cnp.has_payload());

@@ -1,5 +1,8 @@
-//! Packets for the tests. "Constructed": written field by field by hand, check sums from zlib's CRC-32 over the bytes with the
-//! masked fields replaced, so nothing in them comes from this crate. "Recorded": Soft-RoCE traffic of real programs.
+//! Packets for the tests.
+//!
+//! "Constructed": written field by field by hand, with checksums from zlib's CRC-32 over the bytes
+//! with masked fields replaced; no byte comes from this crate. "Recorded": Soft-RoCE traffic of
+//! real programs.
 
 use hex_literal::hex;
 
@@ -9,7 +12,7 @@ pub(crate) const CNP: [u8; 74] = hex!(
     "000000000000000000000000000000000000000082fd002a"
 );
 
-/// The UC SEND of scapy `test/contrib/roce.uts`, 18 bytes of payload and 2 of pad.
+/// The UC SEND of scapy `test/contrib/roce.uts`, with 18 bytes of payload and 2 of pad.
 pub(crate) const UC_SEND: [u8; 78] = hex!(
     "248a07a8fa22248a07a8fa22080045010040047840004011b4d5c0a80007c0a80007c00012b7002caca22460ffff000000d3"
     "00cf17104630818be28935d90e9a95505401be885e50000078f353f3"
@@ -27,14 +30,14 @@ pub(crate) const ROCE_V2_IPV6: [u8; 90] = hex!(
     "00000002c12312b70024beef0510ffff4012345680654321cafebabe0102030405060700798e8d72"
 );
 
-/// Constructed: the same behind hop-by-hop, destination options and routing header.
+/// Constructed: the same packet after hop-by-hop options, destination options and a routing header.
 pub(crate) const ROCE_V2_IPV6_EXTENSIONS: [u8; 114] = hex!(
     "02000000000202000000000186dd61234567003c004020010db800000000000000000000000120010db80000000000000000"
     "000000023c000104000000002b0001040000000011000000000000ffc12312b70024beef0510ffff4012345680654321cafe"
     "babe010203040506070087995453"
 );
 
-/// Constructed: `RoCEv2` behind an IPv4 header with 8 bytes of options, RDMA WRITE Only of "ping".
+/// Constructed: `RoCEv2` after an IPv4 header with 8 bytes of options, RDMA WRITE Only of "ping".
 pub(crate) const ROCE_V2_IPV4_OPTIONS: [u8; 86] = hex!(
     "02000000000202000000000108004712004842424000401112340a0000010a0000029404000001010100c00012b7002c5678"
     "0a00ffff001234568065432100007f112233440089abcdef0000000470696e670a8ffd70"
@@ -49,13 +52,13 @@ pub(crate) const NATIVE_GLOBAL: [u8; 82] = hex!(
 /// Constructed: native RC ACK on virtual lane 2, from LRH through VCRC.
 pub(crate) const NATIVE_ACK: [u8; 30] = hex!("20320012000700111100ffff0087040800d40a551f000001567cb1330efb");
 
-/// Recorded and framed as ibdump does: RC RDMA READ request, ERF header through VCRC.
+/// Recorded, framed as by ibdump: RC RDMA READ request, ERF header through VCRC.
 pub(crate) const ERF_READ_REQUEST: [u8; 58] = hex!(
     "9605855cdd9e006b1504003a0000002a00020011000a00120c00ffff000000418000002e0000557799eb2100000031d30000"
     "0ff01df904024806"
 );
 
-/// Recorded and framed as ibdump does: RC ATOMIC Acknowledge, ERF header through VCRC.
+/// Recorded, framed as by ibdump: RC ATOMIC Acknowledge, ERF header through VCRC.
 pub(crate) const ERF_ATOMIC_ACK: [u8; 54] = hex!(
     "5a528e9cb0a0006b150400360000002600020011000900121200ffff000000e5004ee96e1f000001572ef4433af2dca670bf"
     "7c21ee9a"
@@ -72,7 +75,7 @@ pub(crate) const CM_REQ: [u8; 322] = hex!(
     "0000000000000000000000000000000000006ad362d1"
 );
 
-/// Recorded: the REP that answers it.
+/// Recorded: the REP that accepts `CM_REQ`.
 pub(crate) const CM_REP: [u8; 322] = hex!(
     "525400000001525400000002080045000134056f400040111fae0a4d00020a4d0001d87212b7012000006400ffff00000001"
     "800000488001000000000001010702030000000000000002999b2d970013000000000000a0780a65972d9b99000000000000"
@@ -83,7 +86,7 @@ pub(crate) const CM_REP: [u8; 322] = hex!(
     "000000000000000000000000000000000000fea56553"
 );
 
-/// Recorded: the RTU that ends it.
+/// Recorded: the RTU that completes the connection.
 pub(crate) const CM_RTU: [u8; 322] = hex!(
     "5254000000025254000000010800450001347da740004011a7750a4d00010a4d0002d87212b7012000006400ffff00000001"
     "800000338001000000000001010702030000000000000002999b2d970014000000000000972d9b99a0780a65000000000000"
@@ -94,7 +97,7 @@ pub(crate) const CM_RTU: [u8; 322] = hex!(
     "0000000000000000000000000000000000008dbf034d"
 );
 
-/// Recorded: a DREQ, from the end of a second connection (it names queue pair 0xE0).
+/// Recorded: the DREQ at the end of another connection (it names queue pair 0xE0).
 pub(crate) const CM_DREQ: [u8; 322] = hex!(
     "5254000000025254000000010800450001347ea640004011a6760a4d00010a4d0002d87212b7012000006400ffff00000001"
     "800000368001000000000001010702030000000000000002999b2d960015000000000000962d9b99a6780a650000e0000000"
@@ -105,7 +108,7 @@ pub(crate) const CM_DREQ: [u8; 322] = hex!(
     "000000000000000000000000000000000000e1f0e721"
 );
 
-/// The whole frames of link type 1.
+/// All frames of link type 1, captured whole.
 pub(crate) const ETHERNET: [&[u8]; 10] = [
     &CNP,
     &UC_SEND,
@@ -119,8 +122,8 @@ pub(crate) const ETHERNET: [&[u8]; 10] = [
     &CM_DREQ,
 ];
 
-/// The whole packets of link type 247.
+/// All packets of link type 247, captured whole.
 pub(crate) const NATIVE: [&[u8]; 2] = [&NATIVE_GLOBAL, &NATIVE_ACK];
 
-/// The whole records of link type 197.
+/// All records of link type 197, captured whole.
 pub(crate) const ERF: [&[u8]; 2] = [&ERF_READ_REQUEST, &ERF_ATOMIC_ACK];

@@ -1,24 +1,26 @@
-//! CRC-16 of native links: polynomial 0x100B, reflected, begun with ones, complemented.
+//! VCRC of native links: CRC-16 with polynomial 0x100B, reflected, initial value all ones,
+//! complemented.
 //!
-//! Every packet of a native capture goes through here. Most are short: they are taken 16 bytes at a time, each byte by a table of what it adds from
-//! its place. What long ones have to be multiplied with is in registers before the first byte is: that is worth it from some bytes on.
+//! Runs for every packet of a native capture. Most packets are short: tables process them 16 bytes
+//! at a time. From `LONG_BYTES` on, carry-less multiplication is faster despite its setup cost.
 
 use alloc::boxed::Box;
 use crc_fast::CrcParams;
 use once_cell::race::OnceBox;
 
-/// 0x100B, its bits backwards.
+/// Polynomial 0x100B with its bits reversed.
 const REFLECTED: u16 = 0xD008;
-/// Bytes taken at a time.
+/// Bytes that one round of table lookups processes.
 const BLOCK_BYTES: usize = 16;
 const HALF_BYTES: usize = 8;
-/// From this length on carry-less multiplication is faster than tables.
+/// From this length on, carry-less multiplication is faster than tables.
 const LONG_BYTES: usize = 192;
 
-/// Made with the first long packet.
+/// Initialized by the first long packet.
 static LONG: OnceBox<CrcParams> = OnceBox::new();
 
-/// `TABLES[places][byte]`: what a byte adds to the sum, so many places before the end of its block.
+/// `TABLES[places][byte]`: contribution of a byte to the CRC, `places` bytes before the end of its
+/// block.
 static TABLES: [[u16; 256]; BLOCK_BYTES] = tables();
 
 const fn tables() -> [[u16; 256]; BLOCK_BYTES] {
@@ -41,13 +43,13 @@ const fn tables() -> [[u16; 256]; BLOCK_BYTES] {
     tables
 }
 
-/// The VCRC of `bytes` (LRH through ICRC), such that `to_le_bytes()` is what stands on the wire. Nothing is masked.
+/// The VCRC of `bytes` (LRH through ICRC); its wire bytes are `to_le_bytes()`. No field is masked.
 #[must_use]
 pub fn vcrc(bytes: &[u8]) -> u16 {
     if bytes.len() < LONG_BYTES {
         return short(bytes);
     }
-    // Width, polynomial, first value, reflected, complement; the check value is not used.
+    // Width, polynomial, initial value, reflected, final XOR; the check value is unused.
     let long = || Box::new(CrcParams::new("InfiniBand VCRC", 16, 0x100B, 0xFFFF, true, 0xFFFF, 0));
     crc_fast::checksum_with_params(*LONG.get_or_init(long), bytes) as u16
 }
@@ -58,11 +60,11 @@ fn short(bytes: &[u8]) -> u16 {
     for block in blocks {
         let [low, high] = halves(block);
         let (low, high) = ((low ^ u64::from(sum)).to_le_bytes(), high.to_le_bytes());
-        sum = by_place(low, 8) ^ by_place(high, 0);
+        sum = crc_of_eight_bytes(low, 8) ^ crc_of_eight_bytes(high, 0);
     }
     let (half, rest) = rest.as_chunks::<HALF_BYTES>();
     for half in half {
-        sum = by_place((u64::from_le_bytes(*half) ^ u64::from(sum)).to_le_bytes(), 0);
+        sum = crc_of_eight_bytes((u64::from_le_bytes(*half) ^ u64::from(sum)).to_le_bytes(), 0);
     }
     let (quarter, rest) = rest.as_chunks::<4>();
     for quarter in quarter {
@@ -80,9 +82,9 @@ fn halves(block: &[u8; BLOCK_BYTES]) -> [u64; 2] {
     [block as u64, (block >> 64) as u64]
 }
 
-/// What eight bytes add, of which the last has so many behind it.
+/// Contribution of eight bytes; `behind` bytes of the block follow the last one.
 #[inline]
-fn by_place(bytes: [u8; HALF_BYTES], behind: usize) -> u16 {
+fn crc_of_eight_bytes(bytes: [u8; HALF_BYTES], behind: usize) -> u16 {
     TABLES[behind + 7][usize::from(bytes[0])]
         ^ TABLES[behind + 6][usize::from(bytes[1])]
         ^ TABLES[behind + 5][usize::from(bytes[2])]
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Bit by bit.
+    /// Computes the VCRC bit by bit.
     fn slow(bytes: &[u8]) -> u16 {
         let mut register = 0xFFFFu16;
         for byte in bytes {
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_gives_what_bits_give() {
+    fn vcrc_of_every_length_matches_the_bitwise_one() {
         let mut state = 1u64;
         let mut byte = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

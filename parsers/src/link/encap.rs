@@ -1,34 +1,37 @@
-//! What stands before a native packet: the ERF header, and the header of a mirrored copy.
+//! Headers before a native packet: the ERF header and the header of a mirror copy.
 
 use super::ethernet;
-use super::wire::{SHORTEST_TRANSPORT_BYTES, Wire, take_at};
+use super::wire::{FrameLength, SHORTEST_TRANSPORT_BYTES, take_at};
 use crate::error::take;
 use crate::field::Endpoint;
 use crate::frame::erf::ErfHeader;
 use crate::ib::{Grh, Lrh, VCRC_BYTES};
-use crate::location::{Framed, Located, Location, NotInfiniband};
+use crate::location::{Encapsulation, LinkContent, Location, NotInfiniband};
 use crate::{Layer, ParseError};
 
-/// Mark of a mirrored copy in bytes 10 and 11 of the outer packet, the `EtherType` of its raw header
-/// (ibdump's `--decap` tests the same), and the bytes before the inner LRH.
-const MIRROR_MARK: [u8; 2] = [0x11, 0x23];
+/// Bytes 10 and 11 of the outer packet of a mirror copy: the `EtherType` of its raw header.
+/// ibdump's `--decap` tests the same bytes.
+const MIRROR_MAGIC: [u8; 2] = [0x11, 0x23];
+/// Bytes of a mirror copy before the inner LRH.
 const MIRROR_BYTES: usize = 16;
 
-/// A record that begins with an ERF header.
-pub(super) fn erf(data: &[u8], original_bytes: u32) -> Result<Located, ParseError> {
+/// Locates the packet of a record that begins with an ERF header.
+pub(super) fn erf(data: &[u8], original_bytes: u32) -> Result<LinkContent, ParseError> {
     let header = ErfHeader::parse(data)?;
     let at = header.header_bytes;
-    let wire = Wire::Frame { bytes: original_bytes.saturating_sub(at as u32) };
+    let wire = FrameLength::Frame { bytes: original_bytes.saturating_sub(at as u32) };
     match header.record_type {
         ErfHeader::TYPE_ETHERNET => ethernet::locate(data, at, wire),
         ErfHeader::TYPE_INFINIBAND => infiniband_record(data, at, usize::from(header.wlen), wire),
-        other => Ok(Located::Other(NotInfiniband::ErfType(other))),
+        other => Ok(LinkContent::Other(NotInfiniband::ErfType(other))),
     }
 }
 
-/// An ERF record of type 21. ibdump leaves that type also when it records a RoCE port (`--erf 1`), so an LRH is
-/// believed when its length is the record's; else an Ethernet frame is tried.
-fn infiniband_record(data: &[u8], at: usize, wire_length: usize, wire: Wire) -> Result<Located, ParseError> {
+/// Locates the packet of an ERF record of type 21.
+///
+/// ibdump also uses this type when it records a RoCE port (`--erf 1`). An LRH is accepted if its
+/// length equals the record's; otherwise the record is tried as an Ethernet frame.
+fn infiniband_record(data: &[u8], at: usize, wire_length: usize, wire: FrameLength) -> Result<LinkContent, ParseError> {
     let content = data.get(at..).unwrap_or_default();
     let lrh_bytes = take::<{ Lrh::LEN }>(content, Layer::Lrh).map_err(|error| error.add_offset(at))?;
     let packet_bytes = plausible_lrh_bytes(*lrh_bytes);
@@ -36,27 +39,28 @@ fn infiniband_record(data: &[u8], at: usize, wire_length: usize, wire: Wire) -> 
         return native(data, at);
     }
     match ethernet::locate(data, at, wire) {
-        Ok(Located::Infiniband(location)) => Ok(Located::Infiniband(location)),
-        // Some recorders count padding or their own checks in the length: an LRH that fits inside is still one.
+        Ok(LinkContent::Infiniband(location)) => Ok(LinkContent::Infiniband(location)),
+        // Some recorders include padding or their own checksums in the length, so accept an LRH
+        // whose packet is shorter.
         _ if packet_bytes.is_some_and(|bytes| bytes <= wire_length) => native(data, at),
         other => other,
     }
 }
 
-/// LRH through ICRC in bytes, where fixed and reserved bits are those of an LRH.
+/// Bytes from LRH through ICRC; `None` if version or reserved bits are not those of an LRH.
 fn plausible_lrh_bytes(bytes: [u8; Lrh::LEN]) -> Option<usize> {
     let reserved = (bytes[0] & 0x0F) | (bytes[1] & 0x0C) | (bytes[4] & 0xF8);
     (reserved == 0).then(|| usize::from(u16::from_be_bytes([bytes[4], bytes[5]])) * 4)
 }
 
-/// A native packet whose LRH begins at `at`, or the mirrored copy of one.
+/// Locates a native packet whose LRH begins at `at`, or the packet inside a mirror copy.
 #[inline]
-pub(super) fn native(data: &[u8], at: usize) -> Result<Located, ParseError> {
+pub(super) fn native(data: &[u8], at: usize) -> Result<LinkContent, ParseError> {
     let outer = lrh_at(data, at)?;
     if outer.lnh >= 2 {
         return packet(&outer, at);
     }
-    if outer.lnh == 0 && data.get(at + 10..at + 12) == Some(&MIRROR_MARK) {
+    if outer.lnh == 0 && data.get(at + 10..at + 12) == Some(&MIRROR_MAGIC) {
         let inner_at = at + MIRROR_BYTES;
         let inner = lrh_at(data, inner_at).map_err(|error| match error.layer {
             Layer::Lrh if error.is_truncated() => ParseError { layer: Layer::Mirror, ..error },
@@ -66,7 +70,7 @@ pub(super) fn native(data: &[u8], at: usize) -> Result<Located, ParseError> {
             return packet(&inner, inner_at);
         }
     }
-    Ok(Located::Other(NotInfiniband::RawPacket))
+    Ok(LinkContent::Other(NotInfiniband::RawPacket))
 }
 
 fn lrh_at(data: &[u8], at: usize) -> Result<Lrh, ParseError> {
@@ -77,15 +81,15 @@ fn lrh_at(data: &[u8], at: usize) -> Result<Lrh, ParseError> {
     Ok(lrh)
 }
 
-/// The packet of the InfiniBand transport with this LRH.
-fn packet(lrh: &Lrh, at: usize) -> Result<Located, ParseError> {
+/// Locates the transport packet with this LRH.
+fn packet(lrh: &Lrh, at: usize) -> Result<LinkContent, ParseError> {
     let ib_bytes = usize::from(lrh.pkt_len) * 4;
     let grh_bytes = if lrh.lnh == Lrh::LNH_GLOBAL { Grh::LEN } else { 0 };
     if ib_bytes < Lrh::LEN + grh_bytes + SHORTEST_TRANSPORT_BYTES {
         return Err(ParseError::invalid(Layer::Lrh, "PktLen", u64::from(lrh.pkt_len)).add_offset(at));
     }
-    Ok(Located::Infiniband(Location {
-        framed: Framed::Native,
+    Ok(LinkContent::Infiniband(Location {
+        encapsulation: Encapsulation::Native,
         start: at,
         network: at,
         ib_bytes,
@@ -105,18 +109,18 @@ mod tests {
     use hex_literal::hex;
     use std::vec::Vec;
 
-    fn record(link_type: LinkType, data: &[u8]) -> Result<Located, ParseError> {
+    fn record(link_type: LinkType, data: &[u8]) -> Result<LinkContent, ParseError> {
         locate(link_type, data, data.len() as u32)
     }
 
     fn located(link_type: LinkType, data: &[u8]) -> Location {
         match record(link_type, data) {
-            Ok(Located::Infiniband(location)) => location,
+            Ok(LinkContent::Infiniband(location)) => location,
             other => panic!("{other:?}"),
         }
     }
 
-    /// An ERF record of this type, with extension headers and a length on the wire.
+    /// An ERF record with this type, these extension headers and this length on the wire.
     fn erf_record(kind: u8, extensions: &[u8], wire_length: usize, content: &[u8]) -> Vec<u8> {
         let more = if extensions.is_empty() { 0 } else { 0x80 };
         let mut data = [&[0; 8][..], &[kind | more, 4, 0, 0, 0, 0]].concat();
@@ -127,7 +131,7 @@ mod tests {
     #[test]
     fn native_packets_have_the_length_of_their_lrh() {
         let expected = Location {
-            framed: Framed::Native,
+            encapsulation: Encapsulation::Native,
             start: 0,
             network: 0,
             ib_bytes: 28,
@@ -148,9 +152,9 @@ mod tests {
             record(LinkType::INFINIBAND, &data)
         };
         assert_eq!(with(0, 0x11), Err(ParseError::invalid(Layer::Lrh, "LVer", 1)));
-        // LRH, GRH, BTH and ICRC are 16 words; without the GRH 6.
+        // LRH, GRH, BTH and ICRC are 16 words; without the GRH, 6.
         assert_eq!(with(5, 15), Err(ParseError::invalid(Layer::Lrh, "PktLen", 15)));
-        assert!(matches!(with(5, 16), Ok(Located::Infiniband(Location { ib_bytes: 64, .. }))));
+        assert!(matches!(with(5, 16), Ok(LinkContent::Infiniband(Location { ib_bytes: 64, .. }))));
         let mut local = NATIVE_ACK;
         local[5] = 5;
         assert_eq!(record(LinkType::INFINIBAND, &local), Err(ParseError::invalid(Layer::Lrh, "PktLen", 5)));
@@ -161,14 +165,14 @@ mod tests {
         for lnh in [0, 1] {
             let mut data = NATIVE_ACK;
             data[1] = lnh;
-            assert_eq!(record(LinkType::INFINIBAND, &data), Ok(Located::Other(NotInfiniband::RawPacket)));
+            assert_eq!(record(LinkType::INFINIBAND, &data), Ok(LinkContent::Other(NotInfiniband::RawPacket)));
         }
     }
 
     #[test]
     fn erf_headers_are_skipped() {
         let expected = Location {
-            framed: Framed::Native,
+            encapsulation: Encapsulation::Native,
             start: 16,
             network: 16,
             ib_bytes: 40,
@@ -177,7 +181,7 @@ mod tests {
             dst: Endpoint::from_lid(Lid(0x11)),
         };
         assert_eq!(located(LinkType::ERF, &ERF_READ_REQUEST), expected);
-        // One extension header, then two: the first byte's top bit says that another follows.
+        // One extension header, then two: bit 7 of the first byte marks a further one.
         for extensions in [&hex!("0300000000000000")[..], &hex!("8300000000000000 0300000000000000")] {
             let data = erf_record(21, extensions, 42, &ERF_READ_REQUEST[16..]);
             let start = 16 + extensions.len();
@@ -204,7 +208,7 @@ mod tests {
             ] {
                 let mut data = data;
                 if skipped == 18 {
-                    // The two bytes before the frame are no extension header.
+                    // The two bytes before the frame are padding, not an extension header.
                     data[8] &= 0x7F;
                 }
                 let expected = Location { start: plain.start + skipped, network: plain.network + skipped, ..plain };
@@ -216,7 +220,7 @@ mod tests {
         }
         let mut arp = [0x02; 60];
         arp[12..14].copy_from_slice(&hex!("0806"));
-        let expected = Ok(Located::Other(NotInfiniband::EtherType(0x0806)));
+        let expected = Ok(LinkContent::Other(NotInfiniband::EtherType(0x0806)));
         assert_eq!(record(LinkType::ERF, &erf_record(21, &[], 60, &arp)), expected);
     }
 
@@ -224,13 +228,14 @@ mod tests {
     fn other_erf_types_are_named() {
         for kind in [22, 24, 25, 27, 28, 29, 48] {
             let data = erf_record(kind, &[], 30, &NATIVE_ACK);
-            assert_eq!(record(LinkType::ERF, &data), Ok(Located::Other(NotInfiniband::ErfType(kind))));
+            assert_eq!(record(LinkType::ERF, &data), Ok(LinkContent::Other(NotInfiniband::ErfType(kind))));
         }
         let cut = erf_record(21, &[], 30, &NATIVE_ACK[..7]);
         assert_eq!(record(LinkType::ERF, &cut), Err(ParseError::truncated(Layer::Lrh, 8, 7).add_offset(16)));
     }
 
-    /// Outer LRH (LNH 0), raw header with the mark, 4 bytes of prefix, the packet, and the outer VCRC.
+    /// Outer LRH (LNH 0), raw header with the magic number, 4 bytes of prefix, the packet, and the
+    /// outer VCRC.
     fn mirrored(packet: &[u8]) -> Vec<u8> {
         let words = (16 + packet.len()).div_ceil(4) as u8;
         let outer = [0x00, 0x00, 0x00, 0x21, 0x00, words, 0x00, 0x22, 0x00, 0x00, 0x11, 0x23, 0, 0, 0, 0];
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mirrored_copy_is_the_packet_inside() {
+    fn a_mirror_copy_yields_the_inner_packet() {
         let plain = located(LinkType::INFINIBAND, &NATIVE_ACK);
         let data = mirrored(&NATIVE_ACK);
         let expected = Location { start: 16, network: 16, ..plain };
@@ -247,7 +252,7 @@ mod tests {
         assert_eq!(located(LinkType::ERF, &erf_record(21, &[], data.len(), &data)), expected);
         let mut other = data.clone();
         other[11] = 0x24;
-        assert_eq!(record(LinkType::INFINIBAND, &other), Ok(Located::Other(NotInfiniband::RawPacket)));
+        assert_eq!(record(LinkType::INFINIBAND, &other), Ok(LinkContent::Other(NotInfiniband::RawPacket)));
         let cut = Err(ParseError::truncated(Layer::Mirror, 8, 7).add_offset(16));
         assert_eq!(record(LinkType::INFINIBAND, &data[..23]), cut);
     }

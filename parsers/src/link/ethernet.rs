@@ -1,45 +1,46 @@
-//! Ethernet: tags and labels up to the network header.
+//! Ethernet: skips VLAN tags and MPLS labels up to the network header.
 
 use super::ip;
-use super::wire::{SHORTEST_TRANSPORT_BYTES, Wire, take_at};
+use super::wire::{FrameLength, SHORTEST_TRANSPORT_BYTES, take_at};
 use crate::field::Endpoint;
 use crate::ib::Grh;
-use crate::location::{Framed, Located, Location, NotInfiniband};
+use crate::location::{Encapsulation, LinkContent, Location, NotInfiniband};
 use crate::{Layer, ParseError};
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86DD;
 const ROCE_V1: u16 = 0x8915;
 
-/// An Ethernet frame that begins at `at`.
+/// Locates the packet of the Ethernet frame that begins at `at`.
 #[inline]
-pub(super) fn locate(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {
+pub(super) fn locate(data: &[u8], at: usize, wire: FrameLength) -> Result<LinkContent, ParseError> {
     let header = take_at::<14>(data, at, Layer::Ethernet)?;
     by_type(data, u16::from_be_bytes([header[12], header[13]]), at + 14, wire)
 }
 
-/// What `EtherType` `kind` says begins at `at`.
+/// Locates the packet at `at`, whose protocol is `EtherType` `kind`.
 #[inline]
-pub(super) fn by_type(data: &[u8], mut kind: u16, mut at: usize, wire: Wire) -> Result<Located, ParseError> {
+pub(super) fn by_type(data: &[u8], mut kind: u16, mut at: usize, wire: FrameLength) -> Result<LinkContent, ParseError> {
     loop {
         match kind {
             IPV4 => return ip::v4(data, at, wire),
             IPV6 => return ip::v6(data, at, wire),
             ROCE_V1 => return roce_v1(data, at, wire),
-            // 802.1Q, 802.1ad and the older number of stacked tags.
+            // 802.1Q, 802.1ad, and the older `EtherType` of stacked tags.
             0x8100 | 0x88A8 | 0x9100 => {
                 let tag = take_at::<4>(data, at, Layer::Vlan)?;
                 kind = u16::from_be_bytes([tag[2], tag[3]]);
                 at += 4;
             }
             0x8847 | 0x8848 => return mpls(data, kind, at, wire),
-            other => return Ok(Located::Other(NotInfiniband::EtherType(other))),
+            other => return Ok(LinkContent::Other(NotInfiniband::EtherType(other))),
         }
     }
 }
 
-/// An MPLS label stack at `at`. Nothing in it names what follows, so the first nibble behind it is taken for an IP version.
-fn mpls(data: &[u8], kind: u16, mut at: usize, wire: Wire) -> Result<Located, ParseError> {
+/// Skips the MPLS label stack at `at`. Labels do not name the next protocol, so the first nibble
+/// after the stack selects the IP version.
+fn mpls(data: &[u8], kind: u16, mut at: usize, wire: FrameLength) -> Result<LinkContent, ParseError> {
     loop {
         let label = take_at::<4>(data, at, Layer::Mpls)?;
         at += 4;
@@ -51,24 +52,25 @@ fn mpls(data: &[u8], kind: u16, mut at: usize, wire: Wire) -> Result<Located, Pa
     match first >> 4 {
         4 => ip::v4(data, at, wire),
         6 => ip::v6(data, at, wire),
-        _ => Ok(Located::Other(NotInfiniband::EtherType(kind))),
+        _ => Ok(LinkContent::Other(NotInfiniband::EtherType(kind))),
     }
 }
 
-/// A GRH at `at`. Ethernet padding may follow the packet, so the true length is the GRH's `PayLen`.
-fn roce_v1(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {
+/// Locates the `RoCEv1` packet whose GRH is at `at`. Ethernet padding may follow it, so the
+/// original length comes from the GRH's `PayLen`.
+fn roce_v1(data: &[u8], at: usize, wire: FrameLength) -> Result<LinkContent, ParseError> {
     let bytes = take_at::<{ Grh::LEN }>(data, at, Layer::Grh)?;
     let grh = Grh::parse(bytes).map_err(|error| error.add_offset(at))?;
     if grh.next_header != Grh::NEXT_HEADER_IBA {
-        return Ok(Located::Other(NotInfiniband::IpProtocol(grh.next_header)));
+        return Ok(LinkContent::Other(NotInfiniband::IpProtocol(grh.next_header)));
     }
     let behind = usize::from(grh.pay_len);
     if behind < SHORTEST_TRANSPORT_BYTES {
         return Err(ParseError::invalid(Layer::Grh, "PayLen", u64::from(grh.pay_len)).add_offset(at));
     }
     let ib_bytes = Grh::LEN + behind;
-    Ok(Located::Infiniband(Location {
-        framed: Framed::RoceV1,
+    Ok(LinkContent::Infiniband(Location {
+        encapsulation: Encapsulation::RoceV1,
         start: at,
         network: at,
         ib_bytes,
@@ -87,23 +89,23 @@ mod tests {
     use hex_literal::hex;
     use std::vec::Vec;
 
-    fn ethernet(data: &[u8]) -> Result<Located, ParseError> {
+    fn ethernet(data: &[u8]) -> Result<LinkContent, ParseError> {
         locate(LinkType::ETHERNET, data, data.len() as u32)
     }
 
     fn located(data: &[u8]) -> Location {
         match ethernet(data) {
-            Ok(Located::Infiniband(location)) => location,
+            Ok(LinkContent::Infiniband(location)) => location,
             other => panic!("{other:?}"),
         }
     }
 
-    /// The frame with `bytes` between its addresses and its `EtherType`.
+    /// `frame` with `bytes` between its addresses and its `EtherType`.
     fn tagged(frame: &[u8], bytes: &[u8]) -> Vec<u8> {
         [&frame[..12], bytes, &frame[12..]].concat()
     }
 
-    /// The frame with its `EtherType` replaced by MPLS and this label stack.
+    /// `frame` with its `EtherType` replaced by MPLS and this label stack.
     fn labelled(frame: &[u8], kind: [u8; 2], stack: &[u8]) -> Vec<u8> {
         [&frame[..12], &kind, stack, &frame[14..]].concat()
     }
@@ -112,7 +114,7 @@ mod tests {
     fn a_frame_of_roce_v1_has_the_length_of_its_grh() {
         let padded = [&ROCE_V1[..], &[0; 6]].concat();
         let expected = Location {
-            framed: Framed::RoceV1,
+            encapsulation: Encapsulation::RoceV1,
             start: 14,
             network: 14,
             ib_bytes: 64,
@@ -130,11 +132,11 @@ mod tests {
             frame[at] = value;
             ethernet(&frame)
         };
-        assert_eq!(with(20, 58), Ok(Located::Other(NotInfiniband::IpProtocol(58))));
+        assert_eq!(with(20, 58), Ok(LinkContent::Other(NotInfiniband::IpProtocol(58))));
         assert_eq!(with(14, 0x45), Err(ParseError::invalid(Layer::Grh, "IPVer", 4).add_offset(14)));
-        // 12 of BTH and 4 of ICRC are the least.
+        // The minimum is 12 bytes of BTH and 4 of ICRC.
         assert_eq!(with(19, 15), Err(ParseError::invalid(Layer::Grh, "PayLen", 15).add_offset(14)));
-        assert!(matches!(with(19, 16), Ok(Located::Infiniband(Location { ib_bytes: 56, .. }))));
+        assert!(matches!(with(19, 16), Ok(LinkContent::Infiniband(Location { ib_bytes: 56, .. }))));
     }
 
     #[test]
@@ -158,7 +160,7 @@ mod tests {
         }
         assert_eq!(
             ethernet(&tagged(&CNP, &hex!("8100 0001 0806 0000"))),
-            Ok(Located::Other(NotInfiniband::EtherType(0x0806)))
+            Ok(LinkContent::Other(NotInfiniband::EtherType(0x0806)))
         );
     }
 
@@ -178,10 +180,10 @@ mod tests {
                 assert_eq!(located(&labelled(frame, kind, stack)), expected);
             }
         }
-        // A pseudo wire: what follows is no IP packet.
+        // A pseudowire: the stack is not followed by an IP packet.
         let wire = labelled(&CNP, [0x88, 0x47], &hex!("0001 01 40 00000000"));
-        assert_eq!(ethernet(&wire), Ok(Located::Other(NotInfiniband::EtherType(0x8847))));
-        // A stack that never ends.
+        assert_eq!(ethernet(&wire), Ok(LinkContent::Other(NotInfiniband::EtherType(0x8847))));
+        // A stack without a last label.
         let endless = labelled(&[0; 14], [0x88, 0x47], &hex!("0001 00 40 0001 00 40"));
         assert_eq!(ethernet(&endless), Err(ParseError::truncated(Layer::Mpls, 4, 0).add_offset(22)));
     }
@@ -195,7 +197,7 @@ mod tests {
         };
         // ARP, and the length of an 802.3 frame.
         for kind in [0x0806, 0x0026] {
-            assert_eq!(of(kind), Ok(Located::Other(NotInfiniband::EtherType(kind))));
+            assert_eq!(of(kind), Ok(LinkContent::Other(NotInfiniband::EtherType(kind))));
         }
         assert_eq!(ethernet(&[0; 13]), Err(ParseError::truncated(Layer::Ethernet, 14, 13)));
     }

@@ -1,22 +1,22 @@
 //! IPv4 and IPv6 up to the UDP header.
 
 use super::udp;
-use super::wire::{Network, Wire, take_at};
+use super::wire::{FrameLength, IpPacket, take_at};
 use crate::field::Endpoint;
-use crate::location::{Framed, Located, NotInfiniband};
+use crate::location::{Encapsulation, LinkContent, NotInfiniband};
 use crate::{Layer, ParseError};
 
 pub(super) const UDP: u8 = 17;
 
-/// An IP packet at `at` whose version nothing else names.
-pub(super) fn by_version(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {
+/// Locates the packet of the IP packet at `at`; its first nibble selects the version.
+pub(super) fn by_version(data: &[u8], at: usize, wire: FrameLength) -> Result<LinkContent, ParseError> {
     let [first] = take_at::<1>(data, at, Layer::Ipv4)?;
     if first >> 4 == 6 { v6(data, at, wire) } else { v4(data, at, wire) }
 }
 
-/// An IPv4 packet at `at`.
+/// Locates the packet of the IPv4 packet at `at`.
 #[inline]
-pub(super) fn v4(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {
+pub(super) fn v4(data: &[u8], at: usize, wire: FrameLength) -> Result<LinkContent, ParseError> {
     let header = take_at::<20>(data, at, Layer::Ipv4)?;
     let invalid = |field, value: u16| Err(ParseError::invalid(Layer::Ipv4, field, u64::from(value)).add_offset(at));
     let [version_ihl, ..] = *header;
@@ -28,11 +28,11 @@ pub(super) fn v4(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseErr
         return invalid("IHL", u16::from(version_ihl & 0xF));
     }
     if header[9] != UDP {
-        return Ok(Located::Other(NotInfiniband::IpProtocol(header[9])));
+        return Ok(LinkContent::Other(NotInfiniband::IpProtocol(header[9])));
     }
-    // "More fragments" or an offset.
+    // The "more fragments" flag or a fragment offset.
     if u16::from_be_bytes([header[6], header[7]]) & 0x3FFF != 0 {
-        return Ok(Located::Other(NotInfiniband::Fragment));
+        return Ok(LinkContent::Other(NotInfiniband::Fragment));
     }
     let total = u16::from_be_bytes([header[2], header[3]]);
     if usize::from(total) < header_bytes {
@@ -41,8 +41,8 @@ pub(super) fn v4(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseErr
     let &[.., s0, s1, s2, s3, d0, d1, d2, d3] = header;
     udp::locate(
         data,
-        Network {
-            framed: Framed::RoceV2Ipv4,
+        IpPacket {
+            encapsulation: Encapsulation::RoceV2Ipv4,
             at,
             bytes: usize::from(total),
             transport: at + header_bytes,
@@ -53,8 +53,9 @@ pub(super) fn v4(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseErr
     )
 }
 
-/// An IPv6 packet at `at`. Hop-by-hop, routing and destination options are skipped.
-pub(super) fn v6(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseError> {
+/// Locates the packet of the IPv6 packet at `at`. Hop-by-hop options, routing headers and
+/// destination options are skipped.
+pub(super) fn v6(data: &[u8], at: usize, wire: FrameLength) -> Result<LinkContent, ParseError> {
     let header = take_at::<40>(data, at, Layer::Ipv6)?;
     if header[0] >> 4 != 6 {
         return Err(ParseError::invalid(Layer::Ipv6, "version", u64::from(header[0] >> 4)).add_offset(at));
@@ -64,14 +65,15 @@ pub(super) fn v6(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseErr
     loop {
         match next {
             UDP => break,
-            // Hop-by-hop options, routing header, destination options: next header, then the length in 8 bytes less one.
+            // Hop-by-hop options, routing header, destination options: next header, then the length
+            // in units of 8 bytes minus one.
             0 | 43 | 60 => {
                 let option = take_at::<2>(data, transport, Layer::Ipv6)?;
                 next = option[0];
                 transport += (usize::from(option[1]) + 1) * 8;
             }
-            44 => return Ok(Located::Other(NotInfiniband::Fragment)),
-            other => return Ok(Located::Other(NotInfiniband::IpProtocol(other))),
+            44 => return Ok(LinkContent::Other(NotInfiniband::Fragment)),
+            other => return Ok(LinkContent::Other(NotInfiniband::IpProtocol(other))),
         }
     }
     let bytes = header.len() + usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -81,8 +83,8 @@ pub(super) fn v6(data: &[u8], at: usize, wire: Wire) -> Result<Located, ParseErr
     dst.copy_from_slice(&header[24..40]);
     udp::locate(
         data,
-        Network {
-            framed: Framed::RoceV2Ipv6,
+        IpPacket {
+            encapsulation: Encapsulation::RoceV2Ipv6,
             at,
             bytes,
             transport,
@@ -101,8 +103,8 @@ mod tests {
     use crate::link::{Location, locate};
     use hex_literal::hex;
 
-    /// `frame` with the bytes from `at` on replaced.
-    fn changed(frame: &[u8], at: usize, bytes: &[u8]) -> Result<Located, ParseError> {
+    /// `frame` with the bytes at `at` replaced.
+    fn changed(frame: &[u8], at: usize, bytes: &[u8]) -> Result<LinkContent, ParseError> {
         let mut frame = frame.to_vec();
         frame[at..at + bytes.len()].copy_from_slice(bytes);
         locate(LinkType::ETHERNET, &frame, frame.len() as u32)
@@ -110,7 +112,7 @@ mod tests {
 
     fn located(frame: &[u8]) -> Location {
         match locate(LinkType::ETHERNET, frame, frame.len() as u32) {
-            Ok(Located::Infiniband(location)) => location,
+            Ok(LinkContent::Infiniband(location)) => location,
             other => panic!("{other:?}"),
         }
     }
@@ -122,7 +124,7 @@ mod tests {
     #[test]
     fn the_addresses_are_the_ends() {
         let expected = Location {
-            framed: Framed::RoceV2Ipv4,
+            encapsulation: Encapsulation::RoceV2Ipv4,
             start: 42,
             network: 14,
             ib_bytes: 32,
@@ -132,7 +134,7 @@ mod tests {
         };
         assert_eq!(located(&CNP), expected);
         let expected = Location {
-            framed: Framed::RoceV2Ipv6,
+            encapsulation: Encapsulation::RoceV2Ipv6,
             start: 62,
             network: 14,
             ib_bytes: 28,
@@ -153,11 +155,11 @@ mod tests {
 
     #[test]
     fn fragments_are_not_read() {
-        let fragment = Ok(Located::Other(NotInfiniband::Fragment));
-        // "More fragments", and an offset; "don't fragment" alone is RoCE as it is sent.
+        let fragment = Ok(LinkContent::Other(NotInfiniband::Fragment));
+        // "More fragments", then an offset; "don't fragment" alone is how RoCE is sent.
         assert_eq!(changed(&CNP, 20, &hex!("2000")), fragment);
         assert_eq!(changed(&CNP, 20, &hex!("0001")), fragment);
-        assert_eq!(changed(&CNP, 20, &hex!("0000")), Ok(Located::Infiniband(located(&CNP))));
+        assert_eq!(changed(&CNP, 20, &hex!("0000")), Ok(LinkContent::Infiniband(located(&CNP))));
         assert_eq!(changed(&ROCE_V2_IPV6, 20, &[44]), fragment);
         assert_eq!(changed(&ROCE_V2_IPV6_EXTENSIONS, 54, &[44]), fragment);
     }
@@ -165,7 +167,7 @@ mod tests {
     #[test]
     fn other_protocols_are_named() {
         for protocol in [6, 58] {
-            let expected = Ok(Located::Other(NotInfiniband::IpProtocol(protocol)));
+            let expected = Ok(LinkContent::Other(NotInfiniband::IpProtocol(protocol)));
             assert_eq!(changed(&CNP, 23, &[protocol]), expected);
             assert_eq!(changed(&ROCE_V2_IPV6, 20, &[protocol]), expected);
         }
@@ -179,18 +181,18 @@ mod tests {
         assert_eq!(changed(&CNP, 16, &hex!("0013")), ipv4("total length", 19));
         let ipv6 = Err(ParseError::invalid(Layer::Ipv6, "version", 4).add_offset(14));
         assert_eq!(changed(&ROCE_V2_IPV6, 14, &[0x45]), ipv6);
-        // An options header of 2048 bytes leads behind the end.
+        // An options header of 2048 bytes ends past the record.
         let beyond = Err(ParseError::truncated(Layer::Udp, 8, 0).add_offset(54 + 2048));
         assert_eq!(changed(&ROCE_V2_IPV6_EXTENSIONS, 54, &[17, 255]), beyond);
     }
 
     #[test]
-    fn raw_ip_is_told_by_its_version() {
+    fn raw_ip_is_identified_by_its_version() {
         for frame in [&CNP[..], &ROCE_V2_IPV6] {
             let plain = located(frame);
             let expected = Location { start: plain.start - 14, network: 0, ..plain };
             let raw = locate(LinkType::RAW, &frame[14..], frame.len() as u32 - 14);
-            assert_eq!(raw, Ok(Located::Infiniband(expected)));
+            assert_eq!(raw, Ok(LinkContent::Infiniband(expected)));
         }
         let version = Err(ParseError::invalid(Layer::Ipv4, "version", 5));
         assert_eq!(locate(LinkType::RAW, &[0x50; 40], 40), version);

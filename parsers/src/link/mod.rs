@@ -1,8 +1,9 @@
-//! From a capture record to the first InfiniBand byte: link layer, tags, IP and UDP are walked once, and what comes out
-//! is a [`Location`] in byte offsets of the record.
+//! Finds the first InfiniBand byte of a capture record.
 //!
-//! Only the bytes that decide are read, so records that a snap length cut behind them are located all the same, with the
-//! true lengths that the headers name.
+//! In: link type, captured bytes and original length of a record. Out: a [`Location`] in byte
+//! offsets of the record. The module walks link layer, tags, IP and UDP once and reads only the
+//! bytes that decide. Invariant: a record truncated after those bytes gets the same location as the
+//! whole one, with the original lengths from the headers.
 
 mod encap;
 mod ethernet;
@@ -11,27 +12,29 @@ mod sll;
 mod udp;
 mod wire;
 
-pub use crate::location::{Framed, Located, Location, NotInfiniband};
+pub use crate::location::{Encapsulation, LinkContent, Location, NotInfiniband};
 
 use crate::ParseError;
 use crate::frame::LinkType;
-use wire::Wire;
+use wire::FrameLength;
 
-/// Finds the InfiniBand packet of a record. `data` are the captured bytes and `original_bytes` the length that the record
-/// had before it was cut; both include the ERF header where there is one.
+/// Finds the InfiniBand packet of a record.
+///
+/// `data` holds the captured bytes; `original_bytes` is the record's length before truncation. Both
+/// include the ERF header, if any.
 ///
 /// # Errors
-/// A header is cut short before it could decide, or holds a value that cannot be.
+/// A header is truncated before it identifies the protocol, or holds an invalid value.
 #[inline]
-pub fn locate(link_type: LinkType, data: &[u8], original_bytes: u32) -> Result<Located, ParseError> {
+pub fn locate(link_type: LinkType, data: &[u8], original_bytes: u32) -> Result<LinkContent, ParseError> {
     match link_type {
-        LinkType::ETHERNET => ethernet::locate(data, 0, Wire::Frame { bytes: original_bytes }),
+        LinkType::ETHERNET => ethernet::locate(data, 0, FrameLength::Frame { bytes: original_bytes }),
         LinkType::ERF => encap::erf(data, original_bytes),
         LinkType::INFINIBAND => encap::native(data, 0),
         LinkType::SLL => sll::v1(data),
         LinkType::SLL2 => sll::v2(data),
-        LinkType::RAW => ip::by_version(data, 0, Wire::Cooked { header_bytes: 0 }),
-        other => Ok(Located::Other(NotInfiniband::LinkType(other))),
+        LinkType::RAW => ip::by_version(data, 0, FrameLength::Cooked { header_bytes: 0 }),
+        other => Ok(LinkContent::Other(NotInfiniband::LinkType(other))),
     }
 }
 
@@ -57,7 +60,7 @@ mod tests {
     #[test]
     fn link_types_without_infiniband_are_named() {
         for link_type in [LinkType::IPOIB, LinkType(147)] {
-            let expected = Located::Other(NotInfiniband::LinkType(link_type));
+            let expected = LinkContent::Other(NotInfiniband::LinkType(link_type));
             assert_eq!(locate(link_type, &[0; 64], 64), Ok(expected));
         }
         assert_eq!(NotInfiniband::LinkType(LinkType(147)).to_string(), "link type 147");
@@ -66,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_record_is_found_where_the_whole_one_is_or_not_at_all() {
+    fn a_truncated_record_has_the_location_of_the_whole_one_or_none() {
         let ethernet = ETHERNET.iter().map(|&data| (LinkType::ETHERNET, data));
         let native = NATIVE.iter().map(|&data| (LinkType::INFINIBAND, data));
         let erf = ERF.iter().map(|&data| (LinkType::ERF, data));
@@ -83,17 +86,18 @@ mod tests {
                     Err(error) => {
                         let ErrorKind::Truncated { needed, available } = error.kind else { panic!("{there}: {error}") };
                         assert!(needed > available && found_at.is_none(), "{there}: {error}");
-                        // A header behind options that are cut begins behind the end.
+                        // IPv4 options and IPv6 extension headers may place the next header past
+                        // the end.
                         assert_eq!(error.offset.min(there) + available, there);
                     }
                 }
             }
-            // No byte of the InfiniBand payload is needed; of native and RoCEv1 packets the first header is.
-            let Located::Infiniband(location) = whole else { panic!() };
-            let header_bytes = match location.framed {
-                Framed::Native => 8,
-                Framed::RoceV1 => 40,
-                Framed::RoceV2Ipv4 | Framed::RoceV2Ipv6 => 0,
+            // No payload byte is needed; native and RoCEv1 packets need their first header.
+            let LinkContent::Infiniband(location) = whole else { panic!() };
+            let header_bytes = match location.encapsulation {
+                Encapsulation::Native => 8,
+                Encapsulation::RoceV1 => 40,
+                Encapsulation::RoceV2Ipv4 | Encapsulation::RoceV2Ipv6 => 0,
             };
             assert_eq!(found_at, Some(location.start + header_bytes));
         }
@@ -104,7 +108,7 @@ mod tests {
         fn no_bytes_make_it_panic(
             kind in 0..LINK_TYPES.len(), data in proptest::collection::vec(any::<u8>(), 0..160), original_bytes: u32,
         ) {
-            if let Ok(Located::Infiniband(found)) = locate(LINK_TYPES[kind], &data, original_bytes) {
+            if let Ok(LinkContent::Infiniband(found)) = locate(LINK_TYPES[kind], &data, original_bytes) {
                 prop_assert!(found.start <= data.len() && found.network <= found.start && found.ib_bytes >= 16);
             }
         }
@@ -121,7 +125,7 @@ mod tests {
             }
             data.truncate(cut);
             for link_type in LINK_TYPES {
-                if let Ok(Located::Infiniband(found)) = locate(link_type, &data, cut as u32) {
+                if let Ok(LinkContent::Infiniband(found)) = locate(link_type, &data, cut as u32) {
                     let _ = crate::ib::Packet::parse_lax(&data, &found);
                     let _ = crate::ib::crc::verify_icrc(&data, &found);
                 }

@@ -1,28 +1,30 @@
-//! UDP: the port that means `RoCEv2`, and the true length of the packet.
+//! UDP: recognizes `RoCEv2` by its port and takes the packet's original length from the header.
 
-use super::wire::{Network, SHORTEST_TRANSPORT_BYTES, take_at};
-use crate::location::{Located, Location, NotInfiniband};
+use super::wire::{IpPacket, SHORTEST_TRANSPORT_BYTES, take_at};
+use crate::location::{LinkContent, Location, NotInfiniband};
 use crate::{Layer, ParseError};
 
-/// The destination port of `RoCEv2`. The source port says nothing: congestion notifications of real adapters use 0.
+/// Destination port of `RoCEv2`. The source port is arbitrary: real adapters send congestion
+/// notifications from port 0.
 const ROCE_V2_PORT: u16 = 4791;
 const HEADER_BYTES: usize = 8;
 
-/// The UDP datagram of `ip`.
+/// Locates the packet in the UDP datagram of `ip`.
 #[inline]
-pub(super) fn locate(data: &[u8], ip: Network) -> Result<Located, ParseError> {
+pub(super) fn locate(data: &[u8], ip: IpPacket) -> Result<LinkContent, ParseError> {
     let header = take_at::<HEADER_BYTES>(data, ip.transport, Layer::Udp)?;
     let port = u16::from_be_bytes([header[2], header[3]]);
     if port != ROCE_V2_PORT {
-        return Ok(Located::Other(NotInfiniband::UdpPort(port)));
+        return Ok(LinkContent::Other(NotInfiniband::UdpPort(port)));
     }
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
-    // Longer than the IP packet that carries it, or too short for the smallest RoCE packet: neither can be sent.
+    // Invalid: longer than the IP packet that carries the datagram, or shorter than the smallest
+    // RoCE packet.
     if length < HEADER_BYTES + SHORTEST_TRANSPORT_BYTES || ip.transport + length > ip.at + ip.bytes {
         return Err(ParseError::invalid(Layer::Udp, "length", length as u64).add_offset(ip.transport));
     }
-    Ok(Located::Infiniband(Location {
-        framed: ip.framed,
+    Ok(LinkContent::Infiniband(Location {
+        encapsulation: ip.encapsulation,
         start: ip.transport + HEADER_BYTES,
         network: ip.at,
         ib_bytes: length - HEADER_BYTES,
@@ -39,8 +41,8 @@ mod tests {
     use crate::ib::samples::CNP;
     use crate::link::locate;
 
-    /// The congestion notification with another 16-bit field at `at`.
-    fn changed(at: usize, value: u16) -> Result<Located, ParseError> {
+    /// The congestion notification with the 16-bit field at `at` replaced.
+    fn changed(at: usize, value: u16) -> Result<LinkContent, ParseError> {
         let mut frame = CNP;
         frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
         locate(LinkType::ETHERNET, &frame, frame.len() as u32)
@@ -50,18 +52,18 @@ mod tests {
     fn the_destination_port_alone_decides() {
         // The recorded packet has source port 0.
         for source in [0, 49152, 4791] {
-            assert!(matches!(changed(34, source), Ok(Located::Infiniband(_))));
+            assert!(matches!(changed(34, source), Ok(LinkContent::Infiniband(_))));
         }
-        assert_eq!(changed(36, 4790), Ok(Located::Other(NotInfiniband::UdpPort(4790))));
-        assert_eq!(changed(36, 53), Ok(Located::Other(NotInfiniband::UdpPort(53))));
+        assert_eq!(changed(36, 4790), Ok(LinkContent::Other(NotInfiniband::UdpPort(4790))));
+        assert_eq!(changed(36, 53), Ok(LinkContent::Other(NotInfiniband::UdpPort(53))));
     }
 
     #[test]
     fn the_length_lies_between_the_shortest_packet_and_the_ip_packet() {
         let invalid = |value| Err(ParseError::invalid(Layer::Udp, "length", value).add_offset(34));
-        // 8 + 12 + 4 at least; IPv4 holds 60 - 20.
+        // At least 8 + 12 + 4; the IPv4 packet has room for 60 - 20.
         for (length, ib_bytes) in [(24, 16), (39, 31), (40, 32)] {
-            assert!(matches!(changed(38, length), Ok(Located::Infiniband(found)) if found.ib_bytes == ib_bytes));
+            assert!(matches!(changed(38, length), Ok(LinkContent::Infiniband(found)) if found.ib_bytes == ib_bytes));
         }
         assert_eq!(changed(38, 23), invalid(23));
         assert_eq!(changed(38, 0), invalid(0));

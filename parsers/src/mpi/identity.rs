@@ -1,71 +1,72 @@
-//! Whose message it is, and which MPI operation it is part of.
+//! Sender of an MPI message, and the MPI operation that the message belongs to.
 
 /// Sender, communicator and tag of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Identity {
-    /// The sender's rank **within the communicator**.
+    /// Rank of the sender **in the communicator**.
     pub rank: u32,
     /// Context id of the communicator.
     pub context: u32,
-    /// MPI tag; negative ones are the library's own.
+    /// MPI tag; libraries use negative tags internally.
     pub tag: i32,
-    /// The communicator is `MPI_COMM_WORLD`: the rank is a world rank.
+    /// True if the communicator is `MPI_COMM_WORLD`: `rank` is a world rank.
     pub world: bool,
-    /// The message belongs to a collective operation.
+    /// True if the message belongs to a collective operation.
     pub collective: bool,
 }
 
 impl Identity {
-    /// The MPI operation that the message is part of.
+    /// The MPI operation that the message belongs to.
     ///
-    /// Open MPI's collectives name themselves by negative tags (`coll_tags.h`, the same in 2.0 to 4.1; 5.0 keeps the ones of the
-    /// blocking collectives and lets the nonblocking ones start at -33). Releases without `MPI_Reduce_scatter_block` of its own (to 1.6)
-    /// count scan, scatter and scatterv from -23 on, and are read wrongly here. MPICH and MVAPICH2 tell collectives by the
-    /// context; their tags, small and positive, name the blocking ones (`mpir_tags.h`).
+    /// Open MPI marks collectives by negative tags (`coll_tags.h`, unchanged from 2.0 to 4.1; 5.0
+    /// keeps the tags of blocking collectives and starts nonblocking ones at -33). Releases up to
+    /// 1.6 have no `MPI_Reduce_scatter_block`: their scan, scatter and scatterv start at -23 and
+    /// are misread here. MPICH and MVAPICH2 mark collectives by the context id; small positive tags
+    /// identify the blocking ones (`mpir_tags.h`).
     #[must_use]
-    pub const fn operation(&self) -> Operation {
+    pub const fn operation(&self) -> MpiOperation {
         if !self.collective {
-            return Operation::PointToPoint;
+            return MpiOperation::PointToPoint;
         }
         match self.tag {
-            -10 => Operation::Allgather,
-            -11 => Operation::Allgatherv,
-            -12 => Operation::Allreduce,
-            -13 => Operation::Alltoall,
-            -14 => Operation::Alltoallv,
-            -15 => Operation::Alltoallw,
-            -16 => Operation::Barrier,
-            -17 => Operation::Bcast,
-            -18 => Operation::Exscan,
-            -19 => Operation::Gather,
-            -20 => Operation::Gatherv,
-            -21 => Operation::Reduce,
-            -22 => Operation::ReduceScatter,
-            -23 => Operation::ReduceScatterBlock,
-            -24 => Operation::Scan,
-            -25 => Operation::Scatter,
-            -26 => Operation::Scatterv,
-            NONBLOCKING_LAST..=NONBLOCKING_FIRST => Operation::Nonblocking,
-            1 => Operation::Barrier,
-            2 => Operation::Bcast,
-            3 => Operation::Gather,
-            4 => Operation::Gatherv,
-            5 => Operation::Scatter,
-            6 => Operation::Scatterv,
-            7 => Operation::Allgather,
-            8 => Operation::Allgatherv,
-            9 => Operation::Alltoall,
-            10 => Operation::Alltoallv,
-            11..=13 => Operation::Reduce,
-            14..=16 => Operation::Allreduce,
-            17..=19 => Operation::ReduceScatter,
-            20..=22 => Operation::Scan,
-            24 => Operation::Exscan,
-            25 => Operation::Alltoallw,
-            28 => Operation::ReduceScatterBlock,
-            MPICH_NONBLOCKING.. => Operation::Nonblocking,
-            _ => Operation::Collective,
+            -10 => MpiOperation::Allgather,
+            -11 => MpiOperation::Allgatherv,
+            -12 => MpiOperation::Allreduce,
+            -13 => MpiOperation::Alltoall,
+            -14 => MpiOperation::Alltoallv,
+            -15 => MpiOperation::Alltoallw,
+            -16 => MpiOperation::Barrier,
+            -17 => MpiOperation::Bcast,
+            -18 => MpiOperation::Exscan,
+            -19 => MpiOperation::Gather,
+            -20 => MpiOperation::Gatherv,
+            -21 => MpiOperation::Reduce,
+            -22 => MpiOperation::ReduceScatter,
+            -23 => MpiOperation::ReduceScatterBlock,
+            -24 => MpiOperation::Scan,
+            -25 => MpiOperation::Scatter,
+            -26 => MpiOperation::Scatterv,
+            NONBLOCKING_LAST..=NONBLOCKING_FIRST => MpiOperation::Nonblocking,
+            1 => MpiOperation::Barrier,
+            2 => MpiOperation::Bcast,
+            3 => MpiOperation::Gather,
+            4 => MpiOperation::Gatherv,
+            5 => MpiOperation::Scatter,
+            6 => MpiOperation::Scatterv,
+            7 => MpiOperation::Allgather,
+            8 => MpiOperation::Allgatherv,
+            9 => MpiOperation::Alltoall,
+            10 => MpiOperation::Alltoallv,
+            11..=13 => MpiOperation::Reduce,
+            14..=16 => MpiOperation::Allreduce,
+            17..=19 => MpiOperation::ReduceScatter,
+            20..=22 => MpiOperation::Scan,
+            24 => MpiOperation::Exscan,
+            25 => MpiOperation::Alltoallw,
+            28 => MpiOperation::ReduceScatterBlock,
+            MPICH_NONBLOCKING.. => MpiOperation::Nonblocking,
+            _ => MpiOperation::Collective,
         }
     }
 }
@@ -73,18 +74,20 @@ impl Identity {
 /// First tag of MPICH's nonblocking collectives (`MPIR_FIRST_NBC_TAG`).
 const MPICH_NONBLOCKING: i32 = 287;
 
-/// Tag of the first nonblocking collective on a communicator; each further one counts down (`MCA_COLL_BASE_TAG_NONBLOCKING_BASE`).
+/// Tag of the first nonblocking collective on a communicator; later ones count down
+/// (`MCA_COLL_BASE_TAG_NONBLOCKING_BASE`).
 const NONBLOCKING_FIRST: i32 = -27;
 
-/// Tag at which they start again (`MCA_COLL_BASE_TAG_NONBLOCKING_END`); hcoll has those below.
+/// Last tag of nonblocking collectives before the count restarts
+/// (`MCA_COLL_BASE_TAG_NONBLOCKING_END`); hcoll uses the tags below.
 const NONBLOCKING_LAST: i32 = -(i32::MAX / 2) + 1;
 
 /// An MPI operation that sends messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
-pub enum Operation {
-    /// Any send that is not part of a collective.
+pub enum MpiOperation {
+    /// A send that is not part of a collective.
     PointToPoint,
     /// `MPI_Allgather`.
     Allgather,
@@ -120,13 +123,14 @@ pub enum Operation {
     Scatter,
     /// `MPI_Scatterv`.
     Scatterv,
-    /// A nonblocking collective (`MPI_Iallreduce` ...); which one is not told. Open MPI also creates communicators by these.
+    /// A nonblocking collective (`MPI_Iallreduce` ...) of unknown kind. Open MPI also creates
+    /// communicators with these tags.
     Nonblocking,
-    /// A collective; which one is not told.
+    /// A collective of unknown kind.
     Collective,
 }
 
-impl Operation {
+impl MpiOperation {
     /// All operations, in the order of their discriminants.
     pub const ALL: [Self; 20] = [
         Self::PointToPoint,
@@ -151,7 +155,7 @@ impl Operation {
         Self::Collective,
     ];
 
-    /// The name used in outputs: MPI's, in lower case and without `MPI_`.
+    /// Name used in outputs: the MPI name in lower case, without `MPI_`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -186,7 +190,7 @@ mod tests {
     #[test]
     fn operations_by_tag() {
         let identity = |tag, collective| Identity { rank: 0, context: 0, tag, world: true, collective };
-        // wire-formats 2.1.4.
+        // Open MPI's `coll_tags.h`.
         let names = [
             "allgather",
             "allgatherv",
@@ -208,26 +212,26 @@ mod tests {
         ];
         for (tag, name) in (10..).zip(names) {
             assert_eq!(identity(-tag, true).operation().name(), name);
-            assert_eq!(identity(-tag, false).operation(), Operation::PointToPoint);
+            assert_eq!(identity(-tag, false).operation(), MpiOperation::PointToPoint);
         }
         for tag in [-27, -28, -29, -1000, -0x3FFF_FFFE] {
-            assert_eq!(identity(tag, true).operation(), Operation::Nonblocking, "{tag}");
+            assert_eq!(identity(tag, true).operation(), MpiOperation::Nonblocking, "{tag}");
         }
         for tag in [-1, -9, 0, 23, 30, 286, i32::MIN, -0x3FFF_FFFF] {
-            assert_eq!(identity(tag, true).operation(), Operation::Collective, "{tag}");
+            assert_eq!(identity(tag, true).operation(), MpiOperation::Collective, "{tag}");
         }
-        // mpir_tags.h; 1, 2 and 14 are in the recorded runs of MPICH.
+        // MPICH's `mpir_tags.h`; 1, 2 and 14 occur in the recorded runs of MPICH.
         let mpich = [(1, "barrier"), (2, "bcast"), (9, "alltoall"), (14, "allreduce"), (28, "reduce_scatter_block")];
         for (tag, name) in mpich.into_iter().chain([(287, "nonblocking"), (i32::MAX, "nonblocking")]) {
             assert_eq!(identity(tag, true).operation().name(), name);
         }
-        assert_eq!(identity(7, false).operation(), Operation::PointToPoint);
+        assert_eq!(identity(7, false).operation(), MpiOperation::PointToPoint);
     }
 
     #[test]
     fn operations_are_in_the_order_of_their_discriminants() {
-        assert!(Operation::ALL.iter().enumerate().all(|(at, &operation)| operation as usize == at));
-        let names = Operation::ALL.map(Operation::name);
+        assert!(MpiOperation::ALL.iter().enumerate().all(|(at, &operation)| operation as usize == at));
+        let names = MpiOperation::ALL.map(MpiOperation::name);
         assert!(names.iter().all(|name| names.iter().filter(|other| other == &name).count() == 1));
     }
 }

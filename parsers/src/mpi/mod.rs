@@ -1,8 +1,10 @@
-//! Envelopes of MPI libraries: who sends (rank in a communicator), with which tag, and how long the message is.
+//! Parses the envelopes of MPI libraries: sender (rank in a communicator), tag and length of a
+//! message.
 //!
-//! An envelope stands at the start of a transport message, so only the first packet of each message is looked at. A single
-//! match proves little: callers let the matches of a connection vote ([`recognise`] never matches a payload under
-//! two forms) and believe a form only when nearly all its messages fit. "P+n" is byte n of the InfiniBand payload.
+//! An envelope is at the start of a transport message, so only the first packet of each message is
+//! parsed. A single match proves little: callers count the matches per connection and accept a
+//! stack only if nearly all messages are consistent with it. [`recognize`] never matches a payload
+//! under two stacks. In the layouts below, "P+n" is byte n of the InfiniBand payload.
 
 mod identity;
 pub mod mvapich2;
@@ -19,16 +21,16 @@ pub mod ucx;
 pub mod ucx_wireup;
 pub mod udcm;
 
-pub use identity::{Identity, Operation};
+pub use identity::{Identity, MpiOperation};
 pub use tag::TagLayout;
 
 use crate::ib::{Opcode, Service};
 
-/// How a library lays out the start of its messages.
+/// Library and transport that lay out the start of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
-pub enum Form {
+pub enum LibraryStack {
     /// Open MPI `ob1` over the `openib` BTL.
     Ob1,
     /// UCX over RC or DC with the one-byte header of its verbs transports.
@@ -45,12 +47,12 @@ pub enum Form {
     Nccl,
 }
 
-impl Form {
-    /// All forms, in the order of their discriminants.
+impl LibraryStack {
+    /// All stacks, in the order of their discriminants.
     pub const ALL: [Self; 7] =
         [Self::Ob1, Self::UcxVerbs, Self::UcxMlx5, Self::UcxUd, Self::Rxm, Self::Mvapich2, Self::Nccl];
 
-    /// The name used in outputs.
+    /// Name used in outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -64,29 +66,31 @@ impl Form {
         }
     }
 
-    /// True where the 64-bit tag belongs to an MPI library above, whose [`TagLayout`] is to be found.
+    /// True if an MPI library above fills the 64-bit tag, so that its [`TagLayout`] must be
+    /// detected.
     #[must_use]
     pub const fn carries_tags(self) -> bool {
         matches!(self, Self::UcxVerbs | Self::UcxMlx5 | Self::UcxUd | Self::Rxm)
     }
 }
 
-/// Which transport operation carried the payload.
+/// Transport operation that carried the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// SEND on a connected queue pair, with or without immediate data.
     Send,
-    /// RDMA WRITE without immediate data; the value is the length of the whole write in bytes (RETH `DMALen`).
+    /// RDMA WRITE without immediate data; the value is the length of the whole WRITE in bytes (RETH
+    /// `DMALen`).
     Write(u32),
     /// Unreliable datagram; the value is its `Q_Key`.
     Datagram(u32),
 }
 
 impl Carrier {
-    /// What carries the payload of the first packet of a request: SEND, WRITE without immediate data, or a datagram, whose `Q_Key` is needed. Nothing else
-    /// starts a message of an MPI library.
+    /// The carrier of a request's first packet: SEND, WRITE without immediate data, or datagram,
+    /// which needs `q_key`. No other operation starts a message of an MPI library.
     #[must_use]
-    pub fn of(opcode: Opcode, q_key: Option<u32>, dma_bytes: u32) -> Option<Self> {
+    pub fn from_opcode(opcode: Opcode, q_key: Option<u32>, dma_bytes: u32) -> Option<Self> {
         if opcode.service() == Service::Ud {
             q_key.map(Self::Datagram)
         } else if opcode.is_write() {
@@ -96,7 +100,8 @@ impl Carrier {
         }
     }
 
-    /// Length of the whole message in bytes, as far as its first packet says it: a WRITE states it, and what has one packet is as long as that.
+    /// Length of the whole transport message in bytes, if the first packet shows it: a WRITE states
+    /// it, and a single packet is the whole message.
     #[must_use]
     pub fn message_bytes(self, opcode: Opcode, packet_bytes: u32) -> Option<u32> {
         match self {
@@ -106,91 +111,96 @@ impl Carrier {
     }
 }
 
-/// The start of a transport message of an MPI library.
+/// Parsed start of a transport message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Layout that matched.
-    pub form: Form,
-    /// What it is to the MPI messages of the library.
-    pub part: Part,
-    /// UCX over UD numbers its datagrams itself and repeats them under new transport PSNs: destination endpoint id and sequence number.
+pub struct MpiHeader {
+    /// Stack that matched.
+    pub stack: LibraryStack,
+    /// Role of the transport message in the MPI protocol.
+    pub part: MpiMessagePart,
+    /// Endpoint id and sequence number of a UCX UD datagram. UCX numbers its datagrams and
+    /// retransmits them under new transport PSNs.
     pub datagram: Option<ucx::Datagram>,
 }
 
-/// What a transport message is to MPI messages.
+/// Role of a transport message in the MPI protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// An MPI message starts here; with its data, with the first of them, or with none yet.
-    Start(Start),
-    /// Several whole MPI messages, which [`several`] lists.
-    Several,
-    /// A whole MPI message whose envelope equals that of the last [`Part::Start`] of up to 255 bytes on the same connection
-    /// (MVAPICH2's header caching).
+pub enum MpiMessagePart {
+    /// Start of an MPI message, with all, some or none of its data.
+    Start(MpiMessageStart),
+    /// Several whole MPI messages; [`coalesced_envelopes`] lists them.
+    Coalesced,
+    /// A whole MPI message with the envelope of the last [`MpiMessagePart::Start`] of up to 255
+    /// bytes on the same connection (MVAPICH2's header caching).
     Cached {
-        /// Its MPI length in bytes.
+        /// Length of the MPI message in bytes.
         mpi_bytes: u64,
     },
-    /// More data of a message that started before, in the same direction.
+    /// More data of a message that started earlier, in the same direction.
     Data {
-        /// The message.
-        of: Name,
-        /// Bytes in front of the data.
+        /// Message that the data belong to.
+        message: MpiMessageId,
+        /// Bytes before the data.
         header_bytes: u32,
     },
-    /// The receiver of a message says where its data may be written, or that they may be sent. In the other direction.
+    /// The receiver grants a rendezvous: it names the memory for the data, or allows the sender to
+    /// send them. Travels in the opposite direction of the data.
     Grant {
-        /// The message: always a [`Name::Request`].
-        of: Name,
-        /// The name that the data will use instead, where the receiver gives one: a [`Name::Receiver`].
-        receiver: Option<Name>,
-        /// Address and length in bytes of the memory, where there is one; a length of 0 stands for all of the message.
+        /// Message that is granted: always a [`MpiMessageId::SenderRequest`].
+        message: MpiMessageId,
+        /// Id that the data will carry instead, if the receiver assigns one: a
+        /// [`MpiMessageId::ReceiverRequest`].
+        receiver_id: Option<MpiMessageId>,
+        /// Address and length in bytes of the memory, if any; length 0 means all of the message.
         memory: Option<(u64, u64)>,
-        /// What [`Part::Done`] calls these data when they have been written.
-        done: Option<Name>,
+        /// Id that [`MpiMessagePart::Done`] will carry after these data are written.
+        done_id: Option<MpiMessageId>,
     },
-    /// The data of a message are where they belong: said by the receiver where it has READ or been sent them, by the sender where it has written them.
+    /// The data of a message are complete. The receiver reports it after a READ or after it
+    /// received them, the sender after a WRITE.
     Done {
-        /// The message, or a part of it, as the one calls it to whom this is said.
-        of: Name,
+        /// Message, or part of a message, by the id that the addressee uses.
+        message: MpiMessageId,
     },
-    /// No message: credits, wire-up, acknowledgements that name no message ...
+    /// No message: credits, wire-up, acknowledgments without a message id ...
     Control,
 }
 
-/// The start of an MPI message.
+/// Start of an MPI message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct MpiMessageStart {
     /// Sender, tag and length.
     pub envelope: Envelope,
-    /// How the library sends it.
+    /// Protocol that the library uses for the message.
     pub protocol: Protocol,
-    /// Bytes of headers and footers in this transport message; the rest of it are data.
+    /// Bytes of headers and footers in this transport message; the rest are data.
     pub header_bytes: u32,
-    /// What later parts and answers call it, where there are any.
-    pub name: Option<Name>,
-    /// Where the receiver may READ the data: address and length in bytes (0: all of the message).
+    /// Id that later parts and responses carry, if any follow.
+    pub id: Option<MpiMessageId>,
+    /// Memory that the receiver may READ the data from: address and length in bytes (0: all of the
+    /// message).
     pub memory: Option<(u64, u64)>,
-    /// What [`Part::Done`] calls it when the receiver has READ the data.
-    pub done: Option<Name>,
+    /// Id that [`MpiMessagePart::Done`] will carry after the receiver has READ the data.
+    pub done_id: Option<MpiMessageId>,
 }
 
-/// How a library sends a message.
+/// Protocol that a library uses for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Protocol {
-    /// At once, whether the receiver waits for it or not.
+    /// Sent without asking the receiver.
     Eager,
-    /// As [`Protocol::Eager`], and the receiver confirms it (`MPI_Ssend`).
+    /// Like [`Protocol::Eager`], but the receiver confirms the match (`MPI_Ssend`).
     Synchronous,
-    /// The receiver is asked first.
+    /// Sent after the receiver grants it.
     Rendezvous,
 }
 
 impl Protocol {
-    /// All of them, in the order of their discriminants.
+    /// All protocols, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::Eager, Self::Synchronous, Self::Rendezvous];
 
-    /// The name used in outputs.
+    /// Name used in outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -201,45 +211,48 @@ impl Protocol {
     }
 }
 
-/// What packets call a message. Numbers of different kinds have nothing to do with each other.
+/// Id of a message in its packets. Ids of different variants are unrelated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Name {
-    /// The sender's number of a message in several pieces (UCX message id, rxm message id).
-    Pieces(u64),
-    /// The sender's request of a rendezvous or synchronous send, which the receiver repeats.
-    Request(u64),
-    /// The receiver's request, which the sender repeats.
-    Receiver(u64),
-    /// A piece of memory that one side offers to the other for READ or WRITE (`ob1`).
+pub enum MpiMessageId {
+    /// The sender's id of a message in several packets (UCX message id, rxm message id).
+    MultiPacket(u64),
+    /// The sender's request of a rendezvous or synchronous send, which the receiver returns.
+    SenderRequest(u64),
+    /// The receiver's request, which the sender returns.
+    ReceiverRequest(u64),
+    /// Memory that one side offers to the other for READ or WRITE (`ob1`).
     Fragment(u64),
 }
 
 /// Sender, tag and length of one MPI message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope {
-    /// Sender and tag, in the words of the library.
-    pub matching: Matching,
-    /// Where the length of the MPI message comes from.
+    /// Sender and tag as the library encodes them.
+    pub matching: MatchFields,
+    /// Source of the length of the MPI message.
     pub length: Length,
-    /// Its number, from 1 on, among all that its sender sends to this receiver on this communicator (`ob1`).
+    /// Sequence number, from 1, among all messages of the sender to this receiver on this
+    /// communicator (`ob1`).
     pub sequence: Option<u16>,
 }
 
-/// Sender and tag of a message as they stand on the wire.
+/// Sender and tag of a message as encoded on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub enum Matching {
-    /// The library writes them out (`ob1`, MVAPICH2), or another of its packets has said who sends (NCCL).
+pub enum MatchFields {
+    /// The library encodes them explicitly (`ob1`, MVAPICH2), or another packet named the sender
+    /// (NCCL).
     Named(Identity),
-    /// UCX carries 64 bits that its user fills: [`TagLayout`] says how.
+    /// 64-bit UCX tag, to be decoded with a [`TagLayout`].
     UcxTag(u64),
-    /// libfabric carries 64 bits of tag and, where the provider can, 64 bits of data that name the sender.
+    /// 64-bit libfabric tag, and 64 bits of completion data that identify the sender, if the
+    /// provider supports them.
     OfiTag(u64, Option<u64>),
 }
 
-impl Matching {
-    /// Sender, communicator and tag. `None` where, read like this, it is no message of the application (active messages,
-    /// acknowledgements). `layout` matters to tags only.
+impl MatchFields {
+    /// Decodes sender, communicator and tag with `layout`, which matters for tags only. `None` if
+    /// the result is no message of the application (active messages, acknowledgments).
     #[must_use]
     pub fn identity(self, layout: TagLayout) -> Option<Identity> {
         match self {
@@ -250,111 +263,130 @@ impl Matching {
     }
 }
 
-/// The MPI length of a message.
+/// Length of an MPI message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// The envelope states it, in bytes.
-    Stated(u64),
-    /// It is what the transport message holds beyond this many bytes of headers and footers.
-    Beyond(u32),
-    /// The capture ends before the length, or before the tag: the rank is known and the message cannot be counted.
+    /// The envelope states the length in bytes.
+    Explicit(u64),
+    /// The length is that of the transport message without this many bytes of headers and footers.
+    AfterHeaders(u32),
+    /// The capture ends before the length or the tag: the rank is known, but the message cannot be
+    /// counted.
     NotCaptured,
 }
 
 impl Length {
-    /// The MPI length in bytes of a transport message with `message_bytes` of InfiniBand payload; 0 where it is not known.
+    /// Length in bytes of the MPI message in a transport message of `message_bytes`; 0 if unknown.
     #[must_use]
-    pub const fn of(self, message_bytes: u64) -> u64 {
+    pub const fn in_message(self, message_bytes: u64) -> u64 {
         match self {
-            Self::Stated(bytes) => bytes,
-            Self::Beyond(header_bytes) => message_bytes.saturating_sub(header_bytes as u64),
+            Self::Explicit(bytes) => bytes,
+            Self::AfterHeaders(header_bytes) => message_bytes.saturating_sub(header_bytes as u64),
             Self::NotCaptured => 0,
         }
     }
 }
 
-/// The payload of the first packet of a transport message.
+/// Payload of the first packet of a transport message.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
-    /// What was captured of it.
+    /// Captured part of the payload.
     pub captured: &'a [u8],
-    /// Its length on the wire, in bytes.
+    /// Length of the payload on the wire in bytes.
     pub packet_bytes: u32,
-    /// Length of the whole transport message on the wire, where the first packet tells it: it is the only one, or it is a WRITE.
+    /// Length of the whole transport message on the wire in bytes, if the first packet shows it:
+    /// the packet is the only one, or a WRITE.
     pub message_bytes: Option<u32>,
 }
 
 impl<'a> Payload<'a> {
-    /// A transport message of one packet that was captured whole.
+    /// A transport message of one packet, captured whole.
     #[must_use]
     pub const fn whole(payload: &'a [u8]) -> Self {
         let length_bytes = payload.len() as u32;
         Self { captured: payload, packet_bytes: length_bytes, message_bytes: Some(length_bytes) }
     }
 
-    /// The capture ends within the payload.
+    /// True if the capture ends inside the payload.
     #[must_use]
-    pub const fn is_cut(&self) -> bool {
+    pub const fn is_truncated(&self) -> bool {
         self.captured.len() < self.packet_bytes as usize
     }
 }
 
-/// Looks for an MPI library's message at the start of `payload`. `usual` is the form that the connection's messages have shown so far:
-/// a payload that fits it is not tried under any other.
+/// Parses the start of `payload` as a message of an MPI library.
+///
+/// `usual` is the stack of the connection's messages so far: it is tried first, and no other stack
+/// is tried if it matches.
 #[must_use]
-pub fn recognise(carrier: Carrier, payload: &Payload<'_>, usual: Option<Form>) -> Option<Head> {
-    let candidates: &[Form] = match carrier {
-        Carrier::Datagram(ucx::Q_KEY) => &[Form::UcxUd],
-        Carrier::Datagram(0) => &[Form::Ob1, Form::Mvapich2],
+pub fn recognize(carrier: Carrier, payload: &Payload<'_>, usual: Option<LibraryStack>) -> Option<MpiHeader> {
+    let candidates: &[LibraryStack] = match carrier {
+        Carrier::Datagram(ucx::Q_KEY) => &[LibraryStack::UcxUd],
+        Carrier::Datagram(0) => &[LibraryStack::Ob1, LibraryStack::Mvapich2],
         Carrier::Datagram(_) => &[],
-        Carrier::Write(_) => &[Form::Ob1, Form::Mvapich2, Form::Nccl],
-        Carrier::Send => &[Form::Rxm, Form::Ob1, Form::Mvapich2, Form::UcxMlx5, Form::UcxVerbs],
+        Carrier::Write(_) => &[LibraryStack::Ob1, LibraryStack::Mvapich2, LibraryStack::Nccl],
+        Carrier::Send => &[
+            LibraryStack::Rxm,
+            LibraryStack::Ob1,
+            LibraryStack::Mvapich2,
+            LibraryStack::UcxMlx5,
+            LibraryStack::UcxVerbs,
+        ],
     };
-    let read = |form| head(form, carrier, payload);
+    let read = |stack| message_header(stack, carrier, payload);
     usual
-        .filter(|form| candidates.contains(form))
+        .filter(|stack| candidates.contains(stack))
         .and_then(read)
-        .or_else(|| candidates.iter().filter(|&&form| Some(form) != usual).find_map(|&form| read(form)))
+        .or_else(|| candidates.iter().filter(|&&stack| Some(stack) != usual).find_map(|&stack| read(stack)))
 }
 
-fn head(form: Form, carrier: Carrier, first: &Payload<'_>) -> Option<Head> {
+fn message_header(stack: LibraryStack, carrier: Carrier, first: &Payload<'_>) -> Option<MpiHeader> {
     let Payload { captured: payload, message_bytes, .. } = *first;
-    let part = match (form, carrier) {
-        (Form::UcxUd, _) => return ucx::datagram(first),
-        (Form::UcxVerbs, _) => ucx::verbs(first),
-        (Form::UcxMlx5, _) => ucx::mlx5(first),
-        (Form::Rxm, _) => rxm::part(payload),
-        (Form::Ob1, Carrier::Send) => ob1::send(first),
-        (Form::Ob1, Carrier::Write(dma_bytes)) => ob1::eager_rdma(first, dma_bytes),
-        (Form::Ob1, Carrier::Datagram(_)) => udcm::datagram(payload, message_bytes?).map(|_| Part::Control),
-        (Form::Mvapich2, Carrier::Send) => mvapich2::part(payload, message_bytes),
-        (Form::Mvapich2, Carrier::Write(dma_bytes)) => mvapich2::ring_part(payload, dma_bytes),
-        (Form::Mvapich2, Carrier::Datagram(_)) => mvapich2_cm::datagram(payload, message_bytes?)
-            .map(|_| Part::Control)
+    let part = match (stack, carrier) {
+        (LibraryStack::UcxUd, _) => return ucx::datagram(first),
+        (LibraryStack::UcxVerbs, _) => ucx::verbs(first),
+        (LibraryStack::UcxMlx5, _) => ucx::mlx5(first),
+        (LibraryStack::Rxm, _) => rxm::part(payload),
+        (LibraryStack::Ob1, Carrier::Send) => ob1::send(first),
+        (LibraryStack::Ob1, Carrier::Write(dma_bytes)) => ob1::eager_rdma(first, dma_bytes),
+        (LibraryStack::Ob1, Carrier::Datagram(_)) => {
+            udcm::datagram(payload, message_bytes?).map(|_| MpiMessagePart::Control)
+        }
+        (LibraryStack::Mvapich2, Carrier::Send) => mvapich2::part(payload, message_bytes),
+        (LibraryStack::Mvapich2, Carrier::Write(dma_bytes)) => mvapich2::ring_part(payload, dma_bytes),
+        (LibraryStack::Mvapich2, Carrier::Datagram(_)) => mvapich2_cm::datagram(payload, message_bytes?)
+            .map(|_| MpiMessagePart::Control)
             .or_else(|| mvapich2::part(payload, message_bytes)),
-        (Form::Nccl, Carrier::Write(dma_bytes)) => nccl::cts(payload, dma_bytes).map(|_| Part::Control),
-        (Form::Nccl, _) => None,
+        (LibraryStack::Nccl, Carrier::Write(dma_bytes)) => {
+            nccl::cts(payload, dma_bytes).map(|_| MpiMessagePart::Control)
+        }
+        (LibraryStack::Nccl, _) => None,
     }?;
-    Some(Head { form, part, datagram: None })
+    Some(MpiHeader { stack, part, datagram: None })
 }
 
-/// The MPI messages of a transport message that is [`Part::Several`], in their order, each with its envelope and its offset in the
-/// payload. `payload` is all that was captured of the transport message, `message_bytes` its length on the wire. Ends early where the capture
-/// cut them.
-pub fn several(form: Form, payload: &[u8], message_bytes: u32) -> impl Iterator<Item = Envelope> + '_ {
+/// The MPI messages of a transport message that is [`MpiMessagePart::Coalesced`], in order.
+///
+/// `payload` is the captured part of the transport message, `message_bytes` its length on the wire.
+/// The iterator ends early if the capture truncates the payload.
+pub fn coalesced_envelopes(
+    stack: LibraryStack,
+    payload: &[u8],
+    message_bytes: u32,
+) -> impl Iterator<Item = Envelope> + '_ {
     let named = |identity, data_bytes, sequence| Envelope {
-        matching: Matching::Named(identity),
-        length: Length::Stated(data_bytes),
+        matching: MatchFields::Named(identity),
+        length: Length::Explicit(data_bytes),
         sequence,
     };
-    let ob1 = (form == Form::Ob1).then(|| ob1_coalesced::parts(payload, message_bytes)).flatten();
+    let ob1 = (stack == LibraryStack::Ob1).then(|| ob1_coalesced::messages(payload, message_bytes)).flatten();
     let ob1 =
         ob1.into_iter().flatten().filter_map(move |part| Some(named(part.identity?, part.data_bytes, part.sequence)));
-    let mvapich2 = (form == Form::Mvapich2).then(|| mvapich2::coalesced(payload, message_bytes));
+    let mvapich2 = (stack == LibraryStack::Mvapich2).then(|| mvapich2::coalesced(payload, message_bytes));
     ob1.chain(mvapich2.into_iter().flatten().map(move |part| named(part.identity, part.data_bytes, None)))
 }
 
-/// The `N` bytes at `offset`, if they were captured.
+/// The `N` bytes at `offset`; `None` if they were not captured.
 fn bytes<const N: usize>(payload: &[u8], offset: usize) -> Option<[u8; N]> {
     payload.get(offset..)?.first_chunk::<N>().copied()
 }
@@ -364,7 +396,8 @@ mod tests {
     use super::*;
     use alloc::vec::Vec;
 
-    /// A whole message of UCX on mlx5 with tag 0 and 30 zeros: rank 0, tag 0 on `MPI_COMM_WORLD` of Open MPI.
+    /// A whole UCX mlx5 message with tag 0 and 30 zeros: rank 0, tag 0 on `MPI_COMM_WORLD` of Open
+    /// MPI.
     fn zeros() -> Vec<u8> {
         let mut payload = alloc::vec![0; 40];
         payload[1] = 2;
@@ -372,57 +405,67 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_form_comes_first() {
+    fn the_usual_stack_comes_first() {
         let payload = zeros();
-        let form = |usual| recognise(Carrier::Send, &Payload::whole(&payload), usual).map(|head| head.form);
-        // An eager packet of MVAPICH2 without data, from world rank 0, looks the same.
-        assert_eq!(form(None), Some(Form::Mvapich2));
-        assert_eq!(form(Some(Form::Mvapich2)), Some(Form::Mvapich2));
-        assert_eq!(form(Some(Form::UcxMlx5)), Some(Form::UcxMlx5));
-        // What does not fit, or cannot come by SEND, changes nothing.
-        for other in [Form::Ob1, Form::Rxm, Form::UcxVerbs, Form::UcxUd, Form::Nccl] {
-            assert_eq!(form(Some(other)), Some(Form::Mvapich2), "{other:?}");
+        let form = |usual| recognize(Carrier::Send, &Payload::whole(&payload), usual).map(|head| head.stack);
+        // An eager packet of MVAPICH2 without data, from world rank 0, has the same bytes.
+        assert_eq!(form(None), Some(LibraryStack::Mvapich2));
+        assert_eq!(form(Some(LibraryStack::Mvapich2)), Some(LibraryStack::Mvapich2));
+        assert_eq!(form(Some(LibraryStack::UcxMlx5)), Some(LibraryStack::UcxMlx5));
+        // A usual stack that does not match, or cannot use SEND, changes nothing.
+        for other in
+            [LibraryStack::Ob1, LibraryStack::Rxm, LibraryStack::UcxVerbs, LibraryStack::UcxUd, LibraryStack::Nccl]
+        {
+            assert_eq!(form(Some(other)), Some(LibraryStack::Mvapich2), "{other:?}");
         }
-        let part = recognise(Carrier::Send, &Payload::whole(&payload), Some(Form::UcxMlx5)).unwrap().part;
-        let Part::Start(start) = part else { panic!("{part:?}") };
-        assert_eq!((start.envelope.length.of(40), start.header_bytes), (30, 10));
+        let part = recognize(Carrier::Send, &Payload::whole(&payload), Some(LibraryStack::UcxMlx5)).unwrap().part;
+        let MpiMessagePart::Start(start) = part else { panic!("{part:?}") };
+        assert_eq!((start.envelope.length.in_message(40), start.header_bytes), (30, 10));
     }
 
     #[test]
-    fn messages_that_do_not_fit_the_usual_form_are_tried_under_the_others() {
-        // wire-formats, recorded: clear to send of openib.
+    fn other_stacks_are_tried_if_the_usual_one_does_not_match() {
+        // Recorded: "clear to send" of the openib BTL.
         let payload = [0x20, 0, 0, 0, 3];
-        for usual in [None, Some(Form::Ob1), Some(Form::UcxMlx5), Some(Form::Mvapich2)] {
-            let head = recognise(Carrier::Send, &Payload::whole(&payload), usual);
-            assert_eq!(head, Some(Head { form: Form::Ob1, part: Part::Control, datagram: None }), "{usual:?}");
+        for usual in [None, Some(LibraryStack::Ob1), Some(LibraryStack::UcxMlx5), Some(LibraryStack::Mvapich2)] {
+            let head = recognize(Carrier::Send, &Payload::whole(&payload), usual);
+            assert_eq!(
+                head,
+                Some(MpiHeader { stack: LibraryStack::Ob1, part: MpiMessagePart::Control, datagram: None }),
+                "{usual:?}"
+            );
         }
     }
 
     #[test]
-    fn carriers_admit_their_own_forms_only() {
+    fn each_carrier_admits_its_own_stacks_only() {
         let eager = [0x41, 0, 0, 0, 0x41, 0, 0, 0, 1, 0, 0, 0, 6, 0, 0, 0, 0x0d, 0, 0xAA, 0xBB, 24, 0, 0, 0xFF];
-        let form = |carrier| recognise(carrier, &Payload::whole(&eager), Some(Form::Ob1)).map(|head| head.form);
-        assert_eq!(form(Carrier::Send), Some(Form::Ob1));
-        assert_eq!(form(Carrier::Write(24)), Some(Form::Ob1));
+        let form =
+            |carrier| recognize(carrier, &Payload::whole(&eager), Some(LibraryStack::Ob1)).map(|head| head.stack);
+        assert_eq!(form(Carrier::Send), Some(LibraryStack::Ob1));
+        assert_eq!(form(Carrier::Write(24)), Some(LibraryStack::Ob1));
         assert_eq!((form(Carrier::Datagram(0)), form(Carrier::Datagram(1))), (None, None));
-        let ucx = recognise(Carrier::Datagram(ucx::Q_KEY), &Payload::whole(&[0; 8]), None);
-        assert_eq!(ucx, Some(Head { form: Form::UcxUd, part: Part::Control, datagram: None }));
+        let ucx = recognize(Carrier::Datagram(ucx::Q_KEY), &Payload::whole(&[0; 8]), None);
+        assert_eq!(ucx, Some(MpiHeader { stack: LibraryStack::UcxUd, part: MpiMessagePart::Control, datagram: None }));
     }
 
     #[test]
-    fn several_lists_the_messages_of_both_forms() {
+    fn coalesced_envelopes_lists_the_messages_of_both_stacks() {
         let named = |tag, bytes, sequence| {
             let identity = Identity { rank: 1, context: 0, tag, world: true, collective: false };
-            Envelope { matching: Matching::Named(identity), length: Length::Stated(bytes), sequence }
+            Envelope { matching: MatchFields::Named(identity), length: Length::Explicit(bytes), sequence }
         };
         let mut payload = Vec::from([0x20, 0, 0, 0, 2]);
         for tag in [5, 6] {
             payload.extend([0x41, 0, 0, 0, 16, 0, 0, 0, 16, 0, 0, 0]);
             payload.extend([0x41, 0, 0, 0, 1, 0, 0, 0, tag, 0, 0, 0, 9, 0, 0xAA, 0xBB]);
         }
-        let head = recognise(Carrier::Send, &Payload::whole(&payload), None).unwrap();
-        assert_eq!((head.form, head.part), (Form::Ob1, Part::Several));
-        assert_eq!(several(head.form, &payload, 61).collect::<Vec<_>>(), [named(5, 2, Some(9)), named(6, 2, Some(9))]);
+        let head = recognize(Carrier::Send, &Payload::whole(&payload), None).unwrap();
+        assert_eq!((head.stack, head.part), (LibraryStack::Ob1, MpiMessagePart::Coalesced));
+        assert_eq!(
+            coalesced_envelopes(head.stack, &payload, 61).collect::<Vec<_>>(),
+            [named(5, 2, Some(9)), named(6, 2, Some(9))]
+        );
 
         let mut payload = Vec::new();
         for tag in [5u8, 6] {
@@ -430,10 +473,13 @@ mod tests {
             payload.extend(0x5566_1234_5680u64.to_le_bytes());
             payload.extend([0, 0, 0, 0, 0, 0, 0, 0, tag, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0xAA, 0xBB]);
         }
-        let head = recognise(Carrier::Send, &Payload::whole(&payload), None).unwrap();
-        assert_eq!((head.form, head.part), (Form::Mvapich2, Part::Several));
-        assert_eq!(several(head.form, &payload, 84).collect::<Vec<_>>(), [named(5, 2, None), named(6, 2, None)]);
-        assert_eq!(several(Form::Rxm, &payload, 84).count(), 0);
+        let head = recognize(Carrier::Send, &Payload::whole(&payload), None).unwrap();
+        assert_eq!((head.stack, head.part), (LibraryStack::Mvapich2, MpiMessagePart::Coalesced));
+        assert_eq!(
+            coalesced_envelopes(head.stack, &payload, 84).collect::<Vec<_>>(),
+            [named(5, 2, None), named(6, 2, None)]
+        );
+        assert_eq!(coalesced_envelopes(LibraryStack::Rxm, &payload, 84).count(), 0);
     }
 
     #[test]
@@ -444,18 +490,25 @@ mod tests {
             let payload = noise.payload(96);
             let cut = &payload[..noise.next() as usize % 97];
             for carrier in carriers {
-                for usual in Form::ALL {
-                    let head = recognise(
+                for usual in LibraryStack::ALL {
+                    let head = recognize(
                         carrier,
                         &Payload { captured: cut, packet_bytes: 96, message_bytes: Some(96) },
                         Some(usual),
                     );
-                    // UCX believes its Q_Key and, on connected queue pairs, most first bytes. Of the others only parts that count
-                    // nothing are known by two or three bytes.
-                    let is_ucx = |form| matches!(form, Form::UcxVerbs | Form::UcxMlx5 | Form::UcxUd);
-                    let counts = |part| matches!(part, Part::Start(_) | Part::Several | Part::Cached { .. });
-                    assert!(head.is_none_or(|head| is_ucx(head.form) || !counts(head.part)), "{head:?}");
-                    let _ = several(usual, cut, 96).count();
+                    // UCX accepts its Q_Key and, on connected queue pairs, most first bytes. The
+                    // other stacks recognize only parts that count no message by two or three
+                    // bytes.
+                    let is_ucx =
+                        |form| matches!(form, LibraryStack::UcxVerbs | LibraryStack::UcxMlx5 | LibraryStack::UcxUd);
+                    let counts = |part| {
+                        matches!(
+                            part,
+                            MpiMessagePart::Start(_) | MpiMessagePart::Coalesced | MpiMessagePart::Cached { .. }
+                        )
+                    };
+                    assert!(head.is_none_or(|head| is_ucx(head.stack) || !counts(head.part)), "{head:?}");
+                    let _ = coalesced_envelopes(usual, cut, 96).count();
                 }
             }
         }

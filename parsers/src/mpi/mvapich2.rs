@@ -1,6 +1,7 @@
 //! MVAPICH2 `ch3:mrail`, releases 1.9 to 2.3.7, over RC, UD and its eager RDMA ring.
 //!
-//! Every packet starts with the same fields, little-endian (`mpidpkt.h`; offsets of the x86-64 layout):
+//! Every packet starts with the same little-endian fields (`mpidpkt.h`; offsets of the x86-64
+//! layout):
 //!
 //! ```text
 //! P+0  type u8   P+2 sequence u16  P+4 acknowledged u16  P+6 credits u8, u8
@@ -10,10 +11,11 @@
 //!    (ranks of 32 bits: P+28 rank i32  P+32 context u16  P+40 length i64  P+48 data)
 //! ready to send: after the length, address u64 and keys.  clear to send: P+24 length i64, P+32 address u64, keys, two requests
 //! ```
-//! The numbers of most types differ between builds, so ready to send, clear to send and the synchronous and ready sends are
-//! recognised by shape. Builds without header caching (types from 2 on shifted by two) and with GPU support are not known here.
+//! Most type numbers differ between builds, so ready to send, clear to send, and the synchronous
+//! and ready sends are recognized by shape. Builds without header caching (types from 2 on are
+//! shifted by two) or with GPU support are not recognized.
 
-use super::{Envelope, Identity, Length, Matching, Name, Part, Protocol, Start, bytes};
+use super::{Envelope, Identity, Length, MatchFields, MpiMessageId, MpiMessagePart, MpiMessageStart, Protocol, bytes};
 
 const EAGER_SEND: u8 = 0;
 const EAGER_SEND_CONTIG: u8 = 1;
@@ -21,122 +23,124 @@ const FAST_EAGER: u8 = 2;
 const FAST_EAGER_WITH_REQ: u8 = 3;
 const RPUT_FINISH: u8 = 4;
 const RGET_FINISH: u8 = 5;
-/// The types whose numbers depend on the build lie between these.
+/// Range of the types whose numbers depend on the build.
 const BUILD_DEPENDENT: core::ops::RangeInclusive<u8> = 24..=48;
 const TYPE_LAST: u8 = 64;
-/// Rails: at most 40 subrails are configurable.
+/// Limit of the rail number: at most 40 subrails can be configured.
 const RAIL_LIMIT: u8 = 40;
 const RANK_LIMIT: u32 = 1 << 20;
 const LENGTH_LIMIT_BYTES: u64 = 1 << 40;
-/// User addresses of 64-bit Linux lie below, and above the first pages.
+/// User addresses of 64-bit Linux: below 2^47, and above the first pages.
 const ADDRESS: core::ops::Range<u64> = 1 << 16..1 << 47;
-/// Fields common to all packets, up to the first field of a type.
+/// Length of the fields that all packets share.
 const COMMON_BYTES: usize = 20;
-/// Lengths that a ready to send or clear to send has: 4 to 10 HCAs' keys, with and without 32-bit ranks.
+/// Lengths of a ready to send or clear to send: keys of 4 to 10 HCAs, with and without 32-bit
+/// ranks.
 const RENDEZVOUS_BYTES: core::ops::RangeInclusive<u32> = 64..=256;
-/// Head and tail flag of a packet in the eager RDMA ring.
+/// Length of the head and tail flags of a packet in the eager RDMA ring.
 const FLAG_BYTES: usize = 8;
 
-/// The fields at the start of every packet.
+/// Fields at the start of every packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Common {
-    /// Type; what most numbers mean depends on the build.
+pub struct CommonHeader {
+    /// Type; the meaning of most numbers depends on the build.
     pub kind: u8,
-    /// Number of the packet on its connection, from 0; 0xFFFF in packets that are not counted.
+    /// Sequence number of the packet on its connection, from 0; 0xFFFF in packets without a number.
     pub sequence: u16,
-    /// Number of the last packet that the sender has received.
+    /// Sequence number of the last packet that the sender received.
     pub acknowledged: u16,
-    /// What the sender writes as source.
-    pub source: Source,
-    /// Rail, from 0.
+    /// Source field.
+    pub source: SourceField,
+    /// Rail number, from 0.
     pub rail: u8,
 }
 
 /// The source field of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// Pointer of the receiver to its connection: the same in all packets of a connection.
+pub enum SourceField {
+    /// The receiver's pointer to its connection, the same in all packets of a connection.
     Pointer(u64),
-    /// The sender's world rank (hybrid mode). A value that small with an empty upper half is no pointer.
+    /// The sender's world rank (hybrid mode). Small values with an empty upper half are no
+    /// pointers.
     WorldRank(u32),
 }
 
-/// A packet.
+/// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mvapich2 {
-    /// A message with its data, or with the first of them.
+    /// A message with all or the first of its data.
     Eager {
         /// Sender and tag.
         identity: Identity,
-        /// Length of the MPI message, in bytes.
+        /// Length of the MPI message in bytes.
         data_bytes: u64,
-        /// Bytes before the data, from the start of the payload.
+        /// Bytes from the start of the payload to the data.
         header_bytes: u32,
     },
-    /// Ready to send: the start of a rendezvous.
+    /// Ready to send: start of a rendezvous.
     Rts {
         /// Sender and tag.
         identity: Identity,
-        /// Length of the MPI message, in bytes.
+        /// Length of the MPI message in bytes.
         data_bytes: u64,
-        /// The sender's request, which clear to send repeats.
+        /// The sender's request, which clear to send returns.
         sender_request: i32,
-        /// Where the data are, 0 where they will not be READ.
+        /// Address of the data; 0 if they will not be READ.
         address: u64,
     },
-    /// Clear to send: the answer of the receiver.
+    /// Clear to send: response of the receiver.
     Cts {
         /// The sender's request.
         sender_request: i32,
         /// The receiver's request.
         receiver_request: i32,
-        /// Bytes that the receiver takes.
+        /// Bytes that the receiver accepts.
         data_bytes: u64,
-        /// Where the data may be written to, 0 where they will come by SEND.
+        /// Address to write the data to; 0 if they will be sent by SEND.
         address: u64,
     },
-    /// The data of a rendezvous have been written or read.
+    /// The data of a rendezvous were written or read.
     Finish {
-        /// The request that is finished: the receiver's after WRITE, the sender's after READ.
-        of: Name,
+        /// Finished request: the receiver's after WRITE, the sender's after READ.
+        message: MpiMessageId,
     },
-    /// A message whose envelope equals that of the last [`Self::Eager`] of up to 255 bytes on the same ring.
+    /// A message with the envelope of the last [`Self::Eager`] of up to 255 bytes on the same ring.
     CachedHeader {
-        /// Length of the MPI message, in bytes.
+        /// Length of the MPI message in bytes.
         data_bytes: u8,
-        /// Number of the packet on its connection.
+        /// Sequence number of the packet on its connection.
         sequence: u16,
-        /// The sender's request, where it wants an answer.
+        /// The sender's request, if it expects a response.
         sender_request: Option<i32>,
     },
     /// A packet without an envelope.
     Other,
 }
 
-/// One message of several that share a SEND.
+/// A message in a SEND that several messages share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coalesced {
-    /// Where its packet header starts in the payload, in bytes.
+pub struct CoalescedEnvelope {
+    /// Offset of the packet header in the payload, in bytes.
     pub offset: usize,
     /// Sender and tag.
     pub identity: Identity,
-    /// Length of the MPI message, in bytes.
+    /// Length of the MPI message in bytes.
     pub data_bytes: u64,
 }
 
-/// The common fields, if they are plausible.
+/// Parses the common fields; `None` if they are implausible.
 #[must_use]
-pub fn common(payload: &[u8]) -> Option<Common> {
+pub fn common_header(payload: &[u8]) -> Option<CommonHeader> {
     let head: [u8; COMMON_BYTES] = bytes(payload, 0)?;
-    // A cleared buffer would be the first packet of world rank 0.
+    // Reject a cleared buffer, which would parse as the first packet of world rank 0.
     if head.iter().all(|&byte| byte == 0) {
         return None;
     }
     let source = u64::from_le_bytes(bytes(&head, 8)?);
     let source = if source < u64::from(RANK_LIMIT) {
-        Source::WorldRank(source as u32)
+        SourceField::WorldRank(source as u32)
     } else if ADDRESS.contains(&source) {
-        Source::Pointer(source)
+        SourceField::Pointer(source)
     } else {
         return None;
     };
@@ -144,86 +148,99 @@ pub fn common(payload: &[u8]) -> Option<Common> {
     let [rail] = bytes(&head, 17)?;
     let sequence = u16::from_le_bytes(bytes(&head, 2)?);
     let acknowledged = u16::from_le_bytes(bytes(&head, 4)?);
-    (kind <= TYPE_LAST && rail < RAIL_LIMIT).then_some(Common { kind, sequence, acknowledged, source, rail })
+    (kind <= TYPE_LAST && rail < RAIL_LIMIT).then_some(CommonHeader { kind, sequence, acknowledged, source, rail })
 }
 
-/// The packet at the start of a SEND or datagram of `message_bytes` payload bytes on the wire; `None`: the length is not known.
+/// Parses the packet at the start of a SEND or datagram with `message_bytes` of payload on the wire
+/// (`None`: unknown).
 ///
-/// Where several messages share the SEND this is the first of them: [`coalesced`] lists all. Without the length only eager
-/// sends and rendezvous requests are recognised.
+/// If several messages share the SEND, the result is the first one; [`coalesced`] lists all.
+/// Without the length, only eager sends and rendezvous requests are recognized.
 #[must_use]
 pub fn send(payload: &[u8], message_bytes: Option<u32>) -> Option<Mvapich2> {
-    let common = common(payload)?;
+    let common = common_header(payload)?;
     let build_dependent = BUILD_DEPENDENT.contains(&common.kind);
     if matches!(common.kind, EAGER_SEND | EAGER_SEND_CONTIG) || build_dependent {
-        let eager = [NARROW, WIDE].into_iter().find_map(|shape| shape.eager(payload, common.kind, message_bytes));
+        let eager =
+            [NARROW_LAYOUT, WIDE_LAYOUT].into_iter().find_map(|shape| shape.eager(payload, common.kind, message_bytes));
         if eager.is_some() {
             return eager;
         }
     }
     if build_dependent && message_bytes.is_none_or(|length_bytes| RENDEZVOUS_BYTES.contains(&length_bytes)) {
-        let rendezvous = [NARROW, WIDE].into_iter().find_map(|shape| shape.ready_to_send(payload, message_bytes));
+        let rendezvous =
+            [NARROW_LAYOUT, WIDE_LAYOUT].into_iter().find_map(|shape| shape.ready_to_send(payload, message_bytes));
         let rendezvous = rendezvous.or_else(|| clear_to_send(payload, message_bytes?));
         if rendezvous.is_some() {
             return rendezvous;
         }
     }
-    let pointer = matches!(common.source, Source::Pointer(_));
+    let pointer = matches!(common.source, SourceField::Pointer(_));
     match (common.kind, message_bytes?) {
         (RPUT_FINISH | RGET_FINISH, length_bytes) if length_bytes == 24 || pointer && length_bytes <= 48 => {
             let request = i32::from_le_bytes(bytes(payload, 20)?) as u64;
-            let of = if common.kind == RPUT_FINISH { Name::Receiver(request) } else { Name::Request(request) };
-            Some(Mvapich2::Finish { of })
+            let of = if common.kind == RPUT_FINISH {
+                MpiMessageId::ReceiverRequest(request)
+            } else {
+                MpiMessageId::SenderRequest(request)
+            };
+            Some(Mvapich2::Finish { message: of })
         }
-        // The shapes of these types are known: what does not have them is something else.
+        // The shapes of these types are known: reject any other shape.
         (EAGER_SEND | EAGER_SEND_CONTIG | FAST_EAGER | FAST_EAGER_WITH_REQ | RPUT_FINISH | RGET_FINISH, _) => None,
-        // Small numbers stand at P+8 in many payloads, pointers of more than 32 bits in few.
-        _ => matches!(common.source, Source::Pointer(pointer) if pointer >> 32 != 0).then_some(Mvapich2::Other),
+        // Many payloads have a small number at P+8; few have a pointer of more than 32 bits there.
+        _ => matches!(common.source, SourceField::Pointer(pointer) if pointer >> 32 != 0).then_some(Mvapich2::Other),
     }
 }
 
-/// What a SEND or datagram of `message_bytes` on the wire is to MPI messages; `None`: the length is not known.
+/// Role of a SEND or datagram of `message_bytes` on the wire (`None`: unknown) in the MPI protocol.
 #[must_use]
-pub fn part(payload: &[u8], message_bytes: Option<u32>) -> Option<Part> {
+pub fn part(payload: &[u8], message_bytes: Option<u32>) -> Option<MpiMessagePart> {
     match send(payload, message_bytes)? {
-        // Of a SEND of several packets it is known with the last one whether others follow in it.
+        // Only the last packet of a SEND shows whether more messages follow.
         Mvapich2::Eager { data_bytes, header_bytes, .. }
             if message_bytes.is_none_or(|all| u64::from(all) > u64::from(header_bytes) + data_bytes) =>
         {
-            Some(Part::Several)
+            Some(MpiMessagePart::Coalesced)
         }
         packet => Some(packet.part(message_bytes?, 0)),
     }
 }
 
-/// What a WRITE of `dma_bytes` into an eager RDMA ring is to MPI messages. The flags at both ends count as headers.
+/// Role of a WRITE of `dma_bytes` into an eager RDMA ring. The flags at both ends count as headers.
 #[must_use]
-pub fn ring_part(payload: &[u8], dma_bytes: u32) -> Option<Part> {
-    // Before the data, one of the flags is counted already.
+pub fn ring_part(payload: &[u8], dma_bytes: u32) -> Option<MpiMessagePart> {
+    // `header_bytes` already includes the flag before the data.
     Some(fast_path(payload, dma_bytes)?.part(dma_bytes, FLAG_BYTES as u32))
 }
 
 impl Mvapich2 {
-    /// In a transport message of `message_bytes`, of which `footer_bytes` come after the data.
-    const fn part(self, message_bytes: u32, footer_bytes: u32) -> Part {
+    /// Role of the packet in a transport message of `message_bytes`, with `footer_bytes` after the
+    /// data.
+    const fn part(self, message_bytes: u32, footer_bytes: u32) -> MpiMessagePart {
         match self {
             Self::Eager { identity, data_bytes, header_bytes } => {
                 let header_bytes = header_bytes + footer_bytes;
                 start(identity, Protocol::Eager, data_bytes, header_bytes, None, 0)
             }
-            // Keys follow, and no data.
+            // Keys follow, but no data.
             Self::Rts { identity, data_bytes, sender_request, address } => {
-                let name = Some(Name::Request(sender_request as u64));
+                let name = Some(MpiMessageId::SenderRequest(sender_request as u64));
                 start(identity, Protocol::Rendezvous, data_bytes, message_bytes, name, address)
             }
             Self::Cts { sender_request, receiver_request, data_bytes, address } => {
-                let receiver = Some(Name::Receiver(receiver_request as u64));
+                let receiver = Some(MpiMessageId::ReceiverRequest(receiver_request as u64));
                 let (memory, done) = if address == 0 { (None, None) } else { (Some((address, data_bytes)), receiver) };
-                Part::Grant { of: Name::Request(sender_request as u64), receiver, memory, done }
+                MpiMessagePart::Grant {
+                    message: MpiMessageId::SenderRequest(sender_request as u64),
+                    receiver_id: receiver,
+                    memory,
+                    done_id: done,
+                }
             }
-            Self::CachedHeader { data_bytes, .. } => Part::Cached { mpi_bytes: data_bytes as u64 },
-            Self::Finish { of } => Part::Done { of },
-            Self::Other => Part::Control,
+            Self::CachedHeader { data_bytes, .. } => MpiMessagePart::Cached { mpi_bytes: data_bytes as u64 },
+            Self::Finish { message: of } => MpiMessagePart::Done { message: of },
+            Self::Other => MpiMessagePart::Control,
         }
     }
 }
@@ -233,18 +250,20 @@ const fn start(
     protocol: Protocol,
     data_bytes: u64,
     header_bytes: u32,
-    name: Option<Name>,
+    name: Option<MpiMessageId>,
     address: u64,
-) -> Part {
-    let envelope = Envelope { matching: Matching::Named(identity), length: Length::Stated(data_bytes), sequence: None };
+) -> MpiMessagePart {
+    let envelope =
+        Envelope { matching: MatchFields::Named(identity), length: Length::Explicit(data_bytes), sequence: None };
     let (memory, done) = if address == 0 { (None, None) } else { (Some((address, 0)), name) };
-    Part::Start(Start { envelope, protocol, header_bytes, name, memory, done })
+    MpiMessagePart::Start(MpiMessageStart { envelope, protocol, header_bytes, id: name, memory, done_id: done })
 }
 
-/// The packet in a WRITE of `dma_bytes` into an eager RDMA ring: between two equal flags that hold its length.
+/// Parses the packet in a WRITE of `dma_bytes` into an eager RDMA ring.
 ///
-/// The flag at the end is checked where the capture reaches it. `header_bytes` counts from the start of the payload, and
-/// for the length of a message neither the flags nor the last packet of the WRITE are needed.
+/// The packet is between two equal flags that hold its length. The flag at the end is checked if it
+/// was captured. `header_bytes` counts from the start of the payload. The length of a message needs
+/// neither the flags nor the last packet of the WRITE.
 #[must_use]
 pub fn fast_path(payload: &[u8], dma_bytes: u32) -> Option<Mvapich2> {
     let flag = u64::from_le_bytes(bytes(payload, 0)?);
@@ -263,7 +282,8 @@ pub fn fast_path(payload: &[u8], dma_bytes: u32) -> Option<Mvapich2> {
         return Some(cached);
     }
     if content.len() < COMMON_BYTES && content.len() < content_bytes as usize {
-        // Cut: the flag alone, whose upper 48 bits are 0 and whose lower ones fit the length, says whose it is.
+        // Truncated: the flag identifies the library, because its upper 48 bits are 0 and its lower
+        // ones match the length.
         return Some(Mvapich2::Other);
     }
     match send(content, Some(content_bytes))? {
@@ -289,43 +309,43 @@ fn cached_header(content: &[u8], content_bytes: u32) -> Option<Mvapich2> {
     })
 }
 
-/// All messages of a SEND of eager packets, back to back; one where nothing was coalesced, none where the first packet is no
-/// eager one. Ends with the captured bytes.
-pub fn coalesced(payload: &[u8], message_bytes: u32) -> impl Iterator<Item = Coalesced> + '_ {
+/// All messages of a SEND of eager packets: one if nothing was coalesced, none if the first packet
+/// is not eager. Ends with the captured bytes.
+pub fn coalesced(payload: &[u8], message_bytes: u32) -> impl Iterator<Item = CoalescedEnvelope> + '_ {
     let mut next = 0;
     core::iter::from_fn(move || {
         let header = payload.get(next..)?;
         let left_bytes = u64::from(message_bytes).checked_sub(next as u64)?;
-        let kind = common(header)?.kind;
-        let (identity, data_bytes) = NARROW.envelope(header)?;
+        let kind = common_header(header)?.kind;
+        let (identity, data_bytes) = NARROW_LAYOUT.envelope(header)?;
         let offset = next;
-        let part_bytes = data_bytes.checked_add(NARROW.data as u64)?;
-        // Synchronous and ready sends, whose types depend on the build, stand alone.
+        let part_bytes = data_bytes.checked_add(NARROW_LAYOUT.data as u64)?;
+        // Synchronous and ready sends, whose types depend on the build, are never coalesced.
         let stands_alone = offset == 0 && BUILD_DEPENDENT.contains(&kind) && part_bytes == u64::from(message_bytes);
         if !matches!(kind, EAGER_SEND | EAGER_SEND_CONTIG) && !stands_alone {
             return None;
         }
-        // The data of a large message go on in further SENDs: nothing follows it in this one.
+        // A large message continues in further SENDs, so no other message follows it in this one.
         next = next.checked_add(usize::try_from(part_bytes.min(left_bytes)).ok()?)?;
-        Some(Coalesced { offset, identity, data_bytes })
+        Some(CoalescedEnvelope { offset, identity, data_bytes })
     })
 }
 
-/// Where the fields of an envelope stand.
+/// Offsets of the fields of an envelope.
 #[derive(Clone, Copy)]
-struct Shape {
+struct EnvelopeLayout {
     wide_rank: bool,
     context: usize,
     length: usize,
     data: usize,
 }
 
-/// Ranks of 16 bits, the default.
-const NARROW: Shape = Shape { wide_rank: false, context: 30, length: 32, data: 40 };
-/// Ranks of 32 bits (`--with-ch3-rank-bits=32`).
-const WIDE: Shape = Shape { wide_rank: true, context: 32, length: 40, data: 48 };
+/// 16-bit ranks, the default.
+const NARROW_LAYOUT: EnvelopeLayout = EnvelopeLayout { wide_rank: false, context: 30, length: 32, data: 40 };
+/// 32-bit ranks (`--with-ch3-rank-bits=32`).
+const WIDE_LAYOUT: EnvelopeLayout = EnvelopeLayout { wide_rank: true, context: 32, length: 40, data: 48 };
 
-impl Shape {
+impl EnvelopeLayout {
     fn envelope(self, payload: &[u8]) -> Option<(Identity, u64)> {
         let tag = i32::from_le_bytes(bytes(payload, 24)?);
         let rank = if self.wide_rank {
@@ -338,7 +358,7 @@ impl Shape {
         if !(0..RANK_LIMIT.cast_signed()).contains(&rank) || data_bytes >= LENGTH_LIMIT_BYTES {
             return None;
         }
-        // Context ids are MPICH's: 0 and 1 are MPI_COMM_WORLD, odd ones are for collectives.
+        // Context ids are those of MPICH: 0 and 1 are MPI_COMM_WORLD, odd ones are collective.
         let (world, collective) = (context <= 1, context & 1 == 1);
         Some((Identity { rank: rank.cast_unsigned(), context, tag, world, collective }, data_bytes))
     }
@@ -349,7 +369,8 @@ impl Shape {
         let exact = message_bytes.map(|length_bytes| u64::from(length_bytes).checked_sub(self.data as u64));
         let taken = match exact {
             Some(data) if data == Some(data_bytes) => true,
-            // Longer than this SEND: the first of several. Types that vary with the build would not be told from ready to send.
+            // Longer than this SEND: the first of several. A build-dependent type could be a ready
+            // to send.
             Some(Some(data)) if data < data_bytes => kind == EAGER_SEND_CONTIG && !self.wide_rank,
             Some(Some(_)) => {
                 !self.wide_rank
@@ -357,13 +378,14 @@ impl Shape {
                     && self.next_is_plausible(payload, message_bytes?, data_bytes)
             }
             Some(None) => false,
-            // Ready to send fits one packet, so what begins a longer SEND is an eager send, synchronous or not.
+            // A ready to send fits in one packet, so a longer SEND starts with an eager send,
+            // synchronous or not.
             None => !self.wide_rank,
         };
         taken.then_some(whole)
     }
 
-    /// True where a second packet header follows the data, or would follow beyond what was captured.
+    /// True if a second packet header follows the data, or would follow after the captured bytes.
     fn next_is_plausible(self, payload: &[u8], message_bytes: u32, data_bytes: u64) -> bool {
         let at = data_bytes.saturating_add(self.data as u64);
         if u64::from(message_bytes) < at.saturating_add(self.data as u64) {
@@ -371,7 +393,7 @@ impl Shape {
         }
         let rest = usize::try_from(at).ok().and_then(|at| payload.get(at..)).unwrap_or_default();
         rest.len() < self.data
-            || common(rest).is_some_and(|next| next.kind <= TYPE_LAST) && self.envelope(rest).is_some()
+            || common_header(rest).is_some_and(|next| next.kind <= TYPE_LAST) && self.envelope(rest).is_some()
     }
 
     fn ready_to_send(self, payload: &[u8], message_bytes: Option<u32>) -> Option<Mvapich2> {
@@ -379,7 +401,7 @@ impl Shape {
         let address = u64::from_le_bytes(bytes(payload, self.data)?);
         let sender_request = i32::from_le_bytes(bytes(payload, COMMON_BYTES)?);
         let room = message_bytes.is_none_or(|length_bytes| length_bytes as usize >= self.data + 24);
-        // Without RDMA there is no address.
+        // Without RDMA the address is 0.
         let plausible = data_bytes > 0 && (address == 0 || ADDRESS.contains(&address)) && sender_request != 0 && room;
         plausible.then_some(Mvapich2::Rts { identity, data_bytes, sender_request, address })
     }
@@ -468,11 +490,11 @@ mod tests {
 
     #[test]
     fn eager_sends_of_all_types() {
-        // 0 and 1, and the synchronous and ready sends at whatever number the build gives them.
+        // Types 0 and 1, and build-dependent types of synchronous and ready sends.
         for kind in [0, 1, 29, 31] {
             let expected = Mvapich2::Eager { identity: IDENTITY, data_bytes: 100, header_bytes: 40 };
             assert_eq!(whole(&eager(kind, 100)), Some(expected), "{kind}");
-            assert_eq!(send(&eager(kind, 100)[..48], Some(140)), Some(expected), "cut after the header");
+            assert_eq!(send(&eager(kind, 100)[..48], Some(140)), Some(expected), "truncated after the header");
             let odd = send(&eager(kind, 100), Some(141));
             assert!(matches!(odd, None | Some(Mvapich2::Other)), "a byte that no header accounts for: {odd:?}");
         }
@@ -501,18 +523,18 @@ mod tests {
         }
         let mut finish = header(4, POINTER);
         finish.extend([2, 0, 0, 0x2C]);
-        assert_eq!(whole(&finish), Some(Mvapich2::Finish { of: Name::Receiver(0x2C00_0002) }));
+        assert_eq!(whole(&finish), Some(Mvapich2::Finish { message: MpiMessageId::ReceiverRequest(0x2C00_0002) }));
         assert_eq!(whole(&header(12, POINTER)), Some(Mvapich2::Other));
     }
 
     #[test]
     fn source_is_a_pointer_or_a_world_rank() {
-        assert_eq!(common(&header(0, POINTER)).unwrap().source, Source::Pointer(POINTER));
-        let common = common(&header(1, 600)).unwrap();
-        assert_eq!(common.source, Source::WorldRank(600));
+        assert_eq!(common_header(&header(0, POINTER)).unwrap().source, SourceField::Pointer(POINTER));
+        let common = common_header(&header(1, 600)).unwrap();
+        assert_eq!(common.source, SourceField::WorldRank(600));
         assert_eq!((common.kind, common.sequence, common.acknowledged, common.rail), (1, 7, 6, 1));
-        assert_eq!(super::common(&header(0, 1 << 63)), None);
-        assert_eq!(super::common(&[0; 40]), None);
+        assert_eq!(super::common_header(&header(0, 1 << 63)), None);
+        assert_eq!(super::common_header(&[0; 40]), None);
     }
 
     #[test]
@@ -534,22 +556,40 @@ mod tests {
         assert_eq!(fast_path(&cached, cached.len() as u32), Some(expected));
     }
 
-    fn started(protocol: Protocol, bytes: u64, header_bytes: u32, name: Option<Name>, address: u64) -> Part {
-        let envelope = Envelope { matching: Matching::Named(IDENTITY), length: Length::Stated(bytes), sequence: None };
+    fn started(
+        protocol: Protocol,
+        bytes: u64,
+        header_bytes: u32,
+        name: Option<MpiMessageId>,
+        address: u64,
+    ) -> MpiMessagePart {
+        let envelope =
+            Envelope { matching: MatchFields::Named(IDENTITY), length: Length::Explicit(bytes), sequence: None };
         let memory = (address != 0).then_some((address, 0));
-        Part::Start(Start { envelope, protocol, header_bytes, name, memory, done: memory.and(name) })
+        MpiMessagePart::Start(MpiMessageStart {
+            envelope,
+            protocol,
+            header_bytes,
+            id: name,
+            memory,
+            done_id: memory.and(name),
+        })
     }
 
     #[test]
     fn parts_of_sends() {
         let part_of = |packet: &[u8]| part(packet, Some(packet.len() as u32));
         assert_eq!(part_of(&eager(0, 100)), Some(started(Protocol::Eager, 100, 40, None, 0)));
-        assert_eq!(part(&eager(1, 100), None), Some(Part::Several), "others may follow in the next packets");
-        assert_eq!(part_of(&[eager(0, 5), eager(0, 7)].concat()), Some(Part::Several));
-        // A part of a large message: the data go on in other SENDs.
+        assert_eq!(
+            part(&eager(1, 100), None),
+            Some(MpiMessagePart::Coalesced),
+            "others may follow in the next packets"
+        );
+        assert_eq!(part_of(&[eager(0, 5), eager(0, 7)].concat()), Some(MpiMessagePart::Coalesced));
+        // Part of a large message: the data continue in other SENDs.
         assert_eq!(part(&eager(1, 9000), Some(8192)), Some(started(Protocol::Eager, 9000, 40, None, 0)));
 
-        let request = Some(Name::Request(0x2C00_0001));
+        let request = Some(MpiMessageId::SenderRequest(0x2C00_0001));
         let asked =
             |header_bytes, address| Some(started(Protocol::Rendezvous, 1 << 20, header_bytes, request, address));
         let packet = ready_to_send(32);
@@ -559,8 +599,13 @@ mod tests {
         assert_eq!(part_of(&sent), asked(144, 0), "no address: the data come by SEND");
 
         let granted = |memory: Option<(u64, u64)>| {
-            let receiver = Some(Name::Receiver(0x2C00_0002));
-            Some(Part::Grant { of: Name::Request(0x2C00_0001), receiver, memory, done: memory.and(receiver) })
+            let receiver = Some(MpiMessageId::ReceiverRequest(0x2C00_0002));
+            Some(MpiMessagePart::Grant {
+                message: MpiMessageId::SenderRequest(0x2C00_0001),
+                receiver_id: receiver,
+                memory,
+                done_id: memory.and(receiver),
+            })
         };
         let mut packet = clear(33);
         assert_eq!(part_of(&packet), granted(Some((ADDRESS, 1 << 20))));
@@ -569,10 +614,13 @@ mod tests {
 
         let mut finish = header(4, POINTER);
         finish.extend([2, 0, 0, 0x2C]);
-        assert_eq!(part_of(&finish), Some(Part::Done { of: Name::Receiver(0x2C00_0002) }));
+        assert_eq!(
+            part_of(&finish),
+            Some(MpiMessagePart::Done { message: MpiMessageId::ReceiverRequest(0x2C00_0002) })
+        );
         finish[0] = 5;
-        assert_eq!(part_of(&finish), Some(Part::Done { of: Name::Request(0x2C00_0002) }));
-        assert_eq!(part_of(&header(12, POINTER)), Some(Part::Control));
+        assert_eq!(part_of(&finish), Some(MpiMessagePart::Done { message: MpiMessageId::SenderRequest(0x2C00_0002) }));
+        assert_eq!(part_of(&header(12, POINTER)), Some(MpiMessagePart::Control));
         assert_eq!(part_of(&[0; 40]), None);
     }
 
@@ -582,13 +630,13 @@ mod tests {
         assert_eq!(packet.len(), 56 + 64);
         assert_eq!(ring_part(&packet, 120), Some(started(Protocol::Eager, 64, 56, None, 0)));
         let packet = ring(&[2, 3, 9, 0, 1, 2, 3]);
-        assert_eq!(ring_part(&packet, packet.len() as u32), Some(Part::Cached { mpi_bytes: 3 }));
+        assert_eq!(ring_part(&packet, packet.len() as u32), Some(MpiMessagePart::Cached { mpi_bytes: 3 }));
         let packet = ring(&[3, 255, 9, 0, 5, 0, 0, 0x2C]);
         assert_eq!(ring_part(&packet, packet.len() as u32), None, "255 bytes are not there");
         let packet = ring(&header(12, POINTER));
-        assert_eq!(ring_part(&packet, packet.len() as u32), Some(Part::Control));
+        assert_eq!(ring_part(&packet, packet.len() as u32), Some(MpiMessagePart::Control));
         let packet = ring(&ready_to_send(32));
-        let request = Some(Name::Request(0x2C00_0001));
+        let request = Some(MpiMessageId::SenderRequest(0x2C00_0001));
         assert_eq!(ring_part(&packet, 160), Some(started(Protocol::Rendezvous, 1 << 20, 160, request, ADDRESS)));
     }
 
@@ -596,12 +644,12 @@ mod tests {
     fn coalesced_messages_are_all_found() {
         let payload = [eager(0, 5), eager(0, 0), eager(1, 33)].concat();
         let length_bytes = payload.len() as u32;
-        let parts: Vec<Coalesced> = coalesced(&payload, length_bytes).collect();
+        let parts: Vec<CoalescedEnvelope> = coalesced(&payload, length_bytes).collect();
         let found: Vec<_> = parts.iter().map(|part| (part.offset, part.data_bytes)).collect();
         assert_eq!(found, [(0, 5), (45, 0), (85, 33)]);
         assert!(matches!(whole(&payload), Some(Mvapich2::Eager { data_bytes: 5, .. })));
         for cut in 0..payload.len() {
-            let seen: Vec<Coalesced> = coalesced(&payload[..cut], length_bytes).collect();
+            let seen: Vec<CoalescedEnvelope> = coalesced(&payload[..cut], length_bytes).collect();
             assert_eq!(seen, parts[..seen.len()], "{cut}");
             assert_eq!(seen.len(), [40, 85, 125].iter().filter(|&&end| end <= cut).count(), "{cut}");
         }
@@ -609,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_packets_are_not_guessed() {
+    fn truncated_packets_are_not_misread() {
         for packet in [eager(0, 16), ready_to_send(32), clear(33)] {
             let expected = whole(&packet);
             for cut in 0..packet.len() {
@@ -629,7 +677,7 @@ mod tests {
     fn noise_is_not_taken() {
         let (short, cut) = (144, 4096);
         for length_bytes in [short, cut] {
-            // An address below 2^48: noise has it once in 65536.
+            // Forces an address below 2^48, which noise has with probability 1/65536.
             let forced = [(14, 0), (15, 0)];
             let any = noise::rate(144, &forced, 2f64.powi(-16), 200_000, |payload, _| {
                 send(payload, Some(length_bytes)).is_some()

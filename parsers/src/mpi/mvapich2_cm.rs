@@ -1,13 +1,14 @@
-//! MVAPICH2's on-demand connection messages: datagrams with `Q_Key` 0 that name both world ranks and all queue pairs.
+//! MVAPICH2's on-demand connection messages: datagrams with `Q_Key` 0 that name both world ranks
+//! and the sender's queue pairs.
 //!
-//! Host byte order (`common/src/cm/cm.c`; N rails are compiled in, 40 in 2.3 and 16 in 2.2):
+//! Host byte order (`common/src/cm/cm.c`; N rails are compiled in: 40 in 2.3, 16 in 2.2):
 //!
 //! ```text
 //! P+0 request u32  P+4 server's rank u32  P+8 client's rank u32  P+12 type u8  P+13 rails u8  P+14 LIDs u16[N]
 //! then GIDs [16][N] from the next multiple of 8 on 2.3 (P+96), P+48 on 2.2; then queue pairs u32[N]
 //! ```
-//! A request carries the addresses of the client, a reply those of the server. Jobs of up to 64 ranks connect through the
-//! process manager instead, invisibly.
+//! A request carries the addresses of the client, a reply those of the server. Jobs of up to 64
+//! ranks connect through the process manager instead, which no capture shows.
 
 use super::bytes;
 use crate::{Lid, Qpn};
@@ -20,45 +21,46 @@ const LIDS: usize = 14;
 
 /// Sizes that depend on the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
+struct RailLayout {
     rails: usize,
     gids: usize,
     qpns: usize,
 }
 
-const RELEASE_2_3: Layout = Layout { rails: 40, gids: 96, qpns: 736 };
-const RELEASE_2_2: Layout = Layout { rails: 16, gids: 48, qpns: 304 };
+const RELEASE_2_3: RailLayout = RailLayout { rails: 40, gids: 96, qpns: 736 };
+const RELEASE_2_2: RailLayout = RailLayout { rails: 16, gids: 48, qpns: 304 };
 
 /// A connection message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionMessage<'a> {
-    /// The client's number of the request, which the reply repeats.
+    /// The client's id of the request, which the reply returns.
     pub request: u32,
-    /// World rank of the process that is connected to.
+    /// World rank of the process that accepts the connection.
     pub server_rank: u32,
-    /// World rank of the process that connects.
+    /// World rank of the process that requests the connection.
     pub client_rank: u32,
-    /// Type: 0 request, 1 reply, 2 and 3 the same for connections without MPI's state, 4 and 5 for XRC.
+    /// Type: 0 request, 1 reply, 2 and 3 the same for connections without MPI state, 4 and 5 for
+    /// XRC.
     pub kind: u8,
     /// Number of rails.
     pub rail_count: u8,
-    layout: Layout,
+    layout: RailLayout,
     payload: &'a [u8],
 }
 
-/// One queue pair of the sender.
+/// A queue pair of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rail {
     /// LID of the port; 0 on `RoCE`.
     pub lid: Lid,
-    /// GID of the port, where it was captured.
+    /// GID of the port, if captured.
     pub gid: Option<[u8; 16]>,
-    /// Queue pair, where it was captured.
+    /// Queue pair number, if captured.
     pub qpn: Option<Qpn>,
 }
 
 impl ConnectionMessage<'_> {
-    /// World rank of the process that sent the message and that the rails belong to.
+    /// World rank of the process that sent the message and owns the rails.
     #[must_use]
     pub const fn sender_rank(&self) -> u32 {
         if self.kind & 1 == 0 { self.client_rank } else { self.server_rank }
@@ -70,7 +72,7 @@ impl ConnectionMessage<'_> {
         if self.kind & 1 == 0 { self.server_rank } else { self.client_rank }
     }
 
-    /// The sender's rails whose LIDs were captured.
+    /// The sender's rails, up to the last one whose LID was captured.
     pub fn rails(&self) -> impl Iterator<Item = Rail> + '_ {
         (0..usize::from(self.rail_count)).map_while(|rail| {
             let lid = Lid(u16::from_le_bytes(bytes(self.payload, LIDS + 2 * rail)?));
@@ -81,7 +83,8 @@ impl ConnectionMessage<'_> {
     }
 }
 
-/// A datagram with [`Q_KEY`] and `message_bytes` of payload on the wire, of which `payload` was captured.
+/// Parses a datagram with [`Q_KEY`] and `message_bytes` of payload on the wire; `payload` is its
+/// captured part.
 #[must_use]
 pub fn datagram(payload: &[u8], message_bytes: u32) -> Option<ConnectionMessage<'_>> {
     let layout = match message_bytes {
@@ -104,7 +107,7 @@ pub fn datagram(payload: &[u8], message_bytes: u32) -> Option<ConnectionMessage<
         && message.server_rank < RANK_LIMIT
         && message.client_rank < RANK_LIMIT
         && message.server_rank != message.client_rank
-        // Queue pair numbers have 24 bits; 0 and 1 are the fabric's own.
+        // Queue pair numbers have 24 bits; 0 and 1 are management queue pairs.
         && (0..usize::from(rail_count)).all(|rail| {
             bytes(payload, layout.qpns + 4 * rail).is_none_or(|qpn| (2..1 << 24).contains(&u32::from_le_bytes(qpn)))
         });
@@ -118,7 +121,7 @@ mod tests {
     use alloc::vec::Vec;
 
     /// Constructed from the layout: two rails, queue pairs 0x4a01 and 0x4a02, LIDs 17 and 18.
-    fn message(layout: Layout, length_bytes: usize, kind: u8) -> Vec<u8> {
+    fn message(layout: RailLayout, length_bytes: usize, kind: u8) -> Vec<u8> {
         let mut payload = alloc::vec![0; length_bytes];
         let mut put = |at: usize, value: &[u8]| payload[at..at + value.len()].copy_from_slice(value);
         put(0, &99u32.to_le_bytes());
@@ -133,7 +136,7 @@ mod tests {
 
     #[test]
     fn both_releases_name_ranks_and_queue_pairs() {
-        // Offsets by arithmetic: 14 + 2N up to a multiple of 8, then 16N.
+        // Offsets by arithmetic: 14 + 2N, rounded up to a multiple of 8, then 16N.
         for (layout, length_bytes) in [(RELEASE_2_3, 1296), (RELEASE_2_3, 1496), (RELEASE_2_2, 768)] {
             assert_eq!(layout.gids, (14 + 2 * layout.rails).next_multiple_of(8));
             assert_eq!(layout.qpns, layout.gids + 16 * layout.rails);
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_messages_say_what_they_have() {
+    fn truncated_messages_yield_the_captured_part() {
         let payload = message(RELEASE_2_3, 1296, 0);
         for cut in 0..payload.len() {
             let found = datagram(&payload[..cut], 1296);
@@ -177,7 +180,7 @@ mod tests {
 
     #[test]
     fn noise_is_not_taken() {
-        // Weakest where the queue pairs were cut off.
+        // The weakest case: the capture ends before the queue pairs.
         let forced = [(7, 0), (11, 0)];
         let rate = noise::rate(96, &forced, 2f64.powi(-16), 400_000, |payload, _| datagram(payload, 1296).is_some());
         assert!(rate < 1e-8, "{rate}");

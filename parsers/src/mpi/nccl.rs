@@ -1,5 +1,5 @@
-//! NCCL over verbs: "clear to send" elements, which a receiver writes into the sender's memory, and the data that answer them
-//! (`net_ib.cc`, `net_ib/p2p.cc`).
+//! NCCL over verbs: "clear to send" elements, which a receiver writes into the sender's memory, and
+//! the data WRITEs that respond to them (`net_ib.cc`, `net_ib/p2p.cc`).
 //!
 //! A WRITE of 1 to 8 elements of equal size, little-endian:
 //!
@@ -11,41 +11,43 @@
 //! 2.24 - 2.29  64     +0       +8 u64    +16 u32[4]   +32       +36   +40
 //! 2.30         64     +0       +8 u64    +16 u32[8]   +48       +52   +56
 //! ```
-//! The tag is the rank of the process that will send the data, so the one that receives this WRITE; the index counts the
-//! WRITEs of a connection from 1. There is one key for each device of the receiver.
+//! The tag is the rank of the process that will send the data, which is the receiver of this WRITE.
+//! The index counts the WRITEs of a connection from 1. There is one key per device of the receiver.
 //!
-//! The sender splits the data of each element evenly over some queue pairs ([`is_share`]), which may be on several devices. Each of
-//! these queue pairs carries, in this order:
+//! The sender splits the data of each element evenly over some queue pairs ([`is_share`]), possibly
+//! on several devices. Each of these queue pairs carries, in this order:
 //!
 //! ```text
 //! one element       WRITE with immediate data: its share; or its share as a WRITE, then an empty WRITE with immediate data
 //! several elements  for each a WRITE with its share, then a WRITE with immediate data: the lengths ([`lengths`]), empty before 2.20
 //! ```
-//! Shares may be empty. The immediate data of one element are the length of the whole message ([`Immediate`]).
+//! Shares may be empty. The immediate data of one element hold the length of the whole message
+//! ([`Immediate`]).
 
 use super::bytes;
 
-/// Most elements of one WRITE (`NCCL_NET_IB_MAX_RECVS`).
+/// Highest number of elements in one WRITE (`NCCL_NET_IB_MAX_RECVS`).
 const ELEMENTS_LIMIT: u32 = 8;
-/// Most devices of one side of a connection (`NCCL_NET_MAX_DEVS_PER_NIC`).
+/// Highest number of devices on one side of a connection (`NCCL_NET_MAX_DEVS_PER_NIC`).
 const DEVICES_LIMIT: usize = 8;
-/// Most queue pairs of a connection (`NCCL_IB_MAX_QPS`).
+/// Highest number of queue pairs of a connection (`NCCL_IB_MAX_QPS`).
 const QUEUE_PAIRS_LIMIT: u64 = 128;
-/// Shares are multiples of this, and before 2.12.10 at least as long as that, but for the last one.
+/// All shares but the last are multiples of this from 2.12.10 on; before, they have at least
+/// `SHARE_MINIMUM_BYTES`.
 const SHARE_ALIGNMENT_BYTES: u64 = 128;
 const SHARE_MINIMUM_BYTES: u64 = 8;
 const RANK_LIMIT: u32 = 1 << 20;
 const INDEX_LIMIT: u64 = 1 << 40;
 const SIZE_LIMIT_BYTES: u64 = 1 << 40;
-/// User addresses, of the processor (47 bits) or of a GPU (49 bits).
+/// User addresses of the CPU (47 bits) or of a GPU (49 bits).
 const ADDRESS: core::ops::Range<u64> = 1 << 12..1 << 49;
 
-/// Layout of the elements: the releases that have it.
+/// Layout of the elements, by release.
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Release {
-    /// NCCL 2.8 to 2.11: no rank.
+    /// NCCL 2.8 to 2.11; no rank.
     From2_8,
     /// NCCL 2.12 to 2.19.
     From2_12,
@@ -57,13 +59,13 @@ pub enum Release {
     From2_30,
 }
 
-/// Where the fields of an element stand.
+/// Offsets and widths of the fields of an element.
 struct Fields {
     bytes: u32,
     wide_size: bool,
     key: usize,
     keys: usize,
-    /// Number of elements of the WRITE, or in 2.8 the word that says ready.
+    /// Number of elements of the WRITE; in 2.8 the word that means "ready".
     count: usize,
     tag: Option<usize>,
     index: usize,
@@ -71,7 +73,7 @@ struct Fields {
 }
 
 impl Release {
-    /// All layouts, the most specific ones first.
+    /// All layouts, the most specific first.
     const SEARCH: [Self; 5] = [Self::From2_30, Self::From2_24, Self::From2_20, Self::From2_12, Self::From2_8];
 
     const fn fields(self) -> Fields {
@@ -85,13 +87,13 @@ impl Release {
         Fields { bytes, wide_size, key, keys, count, tag, index, wide_index: !matches!(self, Self::From2_8) }
     }
 
-    /// Bytes of one element.
+    /// Length of an element in bytes.
     #[must_use]
     pub const fn element_bytes(self) -> u32 {
         self.fields().bytes
     }
 
-    /// Bytes from the elements with one index to those with the next, in the sender's memory.
+    /// Distance in the sender's memory between the elements of consecutive indices, in bytes.
     #[must_use]
     pub const fn slot_bytes(self) -> u32 {
         match self {
@@ -100,7 +102,7 @@ impl Release {
         }
     }
 
-    /// The last WRITE of several elements carries their lengths.
+    /// True if the last WRITE of several elements carries their lengths.
     #[must_use]
     pub const fn writes_lengths(self) -> bool {
         matches!(self, Self::From2_20 | Self::From2_24 | Self::From2_30)
@@ -110,28 +112,29 @@ impl Release {
 /// A WRITE of "clear to send" elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cts<'a> {
-    /// Layout that fits.
+    /// Layout that matches.
     pub release: Release,
     /// Number of this WRITE on its connection, from 1.
     pub index: u64,
-    /// Elements, 1 to 8.
+    /// Number of elements, 1 to 8.
     pub element_count: u32,
-    /// Rank of the process that receives this WRITE and will send the data; in the communicator up to 2.17, in its topmost
-    /// parent from 2.18 on. `None` before 2.12.
+    /// Rank of the process that receives this WRITE and will send the data: in the communicator up
+    /// to 2.17, in its topmost parent from 2.18 on. `None` before 2.12.
     pub rank: Option<u32>,
     payload: &'a [u8],
 }
 
-/// One buffer that the data may be written to.
+/// A buffer that the data may be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// Address: the RETH of the data names it.
+    /// Address of the buffer; the RETH of the data names it.
     pub address: u64,
-    /// Room at the address, in bytes.
+    /// Length of the buffer in bytes.
     pub size_bytes: u64,
-    /// Keys by device of the receiver; 0 where it has none. The RETH of the data names the one of its device.
+    /// Remote keys by device of the receiver; 0 if there is no such device. The RETH of the data
+    /// names the key of its device.
     pub r_keys: [u32; DEVICES_LIMIT],
-    /// As [`Cts::rank`], of this element.
+    /// Like [`Cts::rank`], for this element.
     pub rank: Option<u32>,
 }
 
@@ -146,8 +149,8 @@ impl Cts<'_> {
     }
 }
 
-/// Recognises a WRITE of `dma_bytes` (RETH `DMALen`) without immediate data. All elements that were captured must agree, and the
-/// first must have been captured whole.
+/// Parses a WRITE of `dma_bytes` (RETH `DMALen`) without immediate data. All captured elements must
+/// agree, and the first must be captured whole.
 #[must_use]
 pub fn cts(payload: &[u8], dma_bytes: u32) -> Option<Cts<'_>> {
     Release::SEARCH.into_iter().find_map(|release| {
@@ -169,7 +172,7 @@ pub fn cts(payload: &[u8], dma_bytes: u32) -> Option<Cts<'_>> {
     })
 }
 
-/// Element, number of elements and index, if all are plausible.
+/// Element, number of elements and index; `None` if one is implausible.
 fn element(release: Release, element: &[u8]) -> Option<(Element, u32, u64)> {
     let fields = release.fields();
     let word = |at| bytes(element, at).map(u32::from_le_bytes);
@@ -193,23 +196,24 @@ fn element(release: Release, element: &[u8]) -> Option<(Element, u32, u64)> {
     plausible.then_some((element, word(fields.count)?, index))
 }
 
-/// What the immediate data of a message of one element say.
+/// Meaning of the immediate data of a message of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Immediate {
-    /// The length of the message, least significant byte first: up to 2.28.
+    /// Length of the message, least significant byte first: up to 2.28.
     LittleEndian,
-    /// The same, most significant byte first: 2.29 and later.
+    /// Length of the message, most significant byte first: 2.29 and later.
     BigEndian,
-    /// The number of the message, from 0: 2.29.7 and later, where the receiver matches by number
+    /// Number of the message, from 0: 2.29.7 and later, if the receiver matches by number
     /// (`NCCL_IB_RECEIVER_SIDE_MATCHING_SCHEME`, port failover).
     Number,
 }
 
 impl Immediate {
-    /// All of them.
+    /// All meanings.
     pub const ALL: [Self; 3] = [Self::LittleEndian, Self::BigEndian, Self::Number];
 
-    /// The length that `word` states, which is the immediate data read with the most significant byte first.
+    /// Length that `word` states; `word` is the immediate data read most significant byte first.
+    /// `None` for [`Immediate::Number`].
     #[must_use]
     pub const fn length_bytes(self, word: u32) -> Option<u32> {
         match self {
@@ -219,8 +223,8 @@ impl Immediate {
         }
     }
 
-    /// True if this may be how `word` is to be read: a queue pair has written `share_bytes`, which are not 0, at `offset` of the element with this
-    /// index.
+    /// True if this meaning of `word` is consistent with a queue pair that wrote `share_bytes` at
+    /// `offset` of the element with this index. `share_bytes` must not be 0.
     #[must_use]
     pub fn is_consistent(self, word: u32, index: u64, offset: u64, share_bytes: u64) -> bool {
         match self.length_bytes(word) {
@@ -234,7 +238,8 @@ impl Immediate {
     }
 }
 
-/// True if one of several queue pairs, or the only one, would write `share_bytes`, which are not 0, at `offset` of a message of `message_bytes`.
+/// True if some number of queue pairs gives one of them the share `share_bytes` at `offset` of a
+/// message of `message_bytes`. `share_bytes` must not be 0.
 #[must_use]
 pub fn is_share(message_bytes: u64, offset: u64, share_bytes: u64, is_aligned: bool) -> bool {
     let Some(left) = message_bytes.checked_sub(offset).filter(|left| share_bytes <= *left) else { return false };
@@ -246,8 +251,8 @@ pub fn is_share(message_bytes: u64, offset: u64, share_bytes: u64, is_aligned: b
     offset == 0 && left == share_bytes || (2..=QUEUE_PAIRS_LIMIT).map(step).any(fits)
 }
 
-/// The lengths in bytes of a message of several elements, which its last WRITE carries: `dma_bytes` of payload. `None` where it is none, or
-/// was not captured whole.
+/// The lengths in bytes of a message of several elements, from the payload of its last WRITE of
+/// `dma_bytes`. `None` if the payload is no list of lengths or was not captured whole.
 pub fn lengths(payload: &[u8], dma_bytes: u32) -> Option<impl Iterator<Item = u32> + '_> {
     if !dma_bytes.is_multiple_of(4) || !(2..=ELEMENTS_LIMIT).contains(&(dma_bytes / 4)) {
         return None;
@@ -263,7 +268,7 @@ mod tests {
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
 
-    /// Constructed from the table of the layouts: elements of 4 MiB for rank 5, WRITE number 9.
+    /// Constructed from the table of layouts: elements of 4 MiB for rank 5, WRITE number 9.
     fn write(release: Release, count: u32) -> Vec<u8> {
         let mut payload = Vec::new();
         for number in 0..count {
@@ -322,7 +327,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_release_is_told_by_its_shape() {
+    fn every_release_is_recognized_by_its_shape() {
         for (release, count) in ALL {
             let payload = write(release, count);
             let found = cts(&payload, payload.len() as u32).unwrap();
@@ -349,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_writes() {
+    fn truncated_writes() {
         for (release, count) in ALL {
             let payload = write(release, count);
             for cut in 0..payload.len() {
@@ -361,7 +366,7 @@ mod tests {
         }
     }
 
-    /// Each key where the table has it.
+    /// Each key is at its offset in the table of layouts.
     #[test]
     fn keys_of_several_devices() {
         for (release, key, keys) in [
@@ -393,8 +398,8 @@ mod tests {
         assert_eq!(of(&[], u32::MAX), None);
     }
 
-    /// The split as the sources have it: ceil(size / n), up to the next multiple of 128 since 2.12.10, at least 8
-    /// before. What no number of queue pairs writes is no share.
+    /// The split as in NCCL's source: ceil(size / n), rounded up to a multiple of 128 since
+    /// 2.12.10, at least 8 before. Any other range is no share.
     #[test]
     fn shares_of_a_message() {
         for is_aligned in [true, false] {
@@ -419,7 +424,8 @@ mod tests {
         assert!(!is_share(u64::MAX, 1, 5, true) && !is_share(0, 1, 1, false));
     }
 
-    /// A length is not taken for one of the other byte order, as no connection has so many queue pairs.
+    /// A length is not mistaken for a length in the other byte order, because that length would
+    /// need more queue pairs than any connection has.
     #[test]
     fn byte_order_of_the_immediate_data() {
         for (bytes, share) in

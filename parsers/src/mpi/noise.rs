@@ -1,4 +1,4 @@
-//! Random payloads for the tests: how often does a recogniser take noise for a message?
+//! Random payloads for the tests: measures how often a parser mistakes noise for a message.
 
 use alloc::vec::Vec;
 
@@ -30,10 +30,10 @@ impl Noise {
     }
 }
 
-/// Upper bound (95 %) of the chance that `taken` says yes to a random payload of `len` bytes.
+/// Upper bound (95 %) of the probability that `taken` accepts a random payload of `len` bytes.
 ///
-/// `forced` bytes are set to values that noise has with the chance `prior`: only the payloads that pass these first checks
-/// are drawn, which is what makes rates far below one in a million measurable.
+/// `forced` sets bytes to values that noise has with probability `prior`. Drawing only payloads
+/// that pass these first checks makes rates far below one in a million measurable.
 pub(super) fn rate(
     len: usize,
     forced: &[(usize, u8)],
@@ -51,6 +51,6 @@ pub(super) fn rate(
         }
         hits += u32::from(taken(&payload, &mut noise));
     }
-    // Rule of three where nothing was hit, and a generous margin where something was.
+    // Rule of three for no hit, and a generous margin for some.
     prior * (f64::from(hits) * 2.0 + 3.0) / f64::from(draws)
 }

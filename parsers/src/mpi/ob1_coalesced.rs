@@ -1,85 +1,87 @@
-//! Several `ob1` messages in one SEND: control type 2 of the `openib` BTL (`btl_openib_frag.h`, `btl_openib_endpoint.h`).
+//! Several `ob1` messages in one SEND: control type 2 of the `openib` BTL (`btl_openib_frag.h`,
+//! `btl_openib_endpoint.h`).
 //!
 //! ```text
 //! P+0 0x20  P+4 2 | P+5 tag u8, 3 unused  P+9 size u32  P+13 allocated u32 | P+17 PML header and data: `size` bytes
 //!                   the next such header at P+17 + allocated, and so on to the end of the SEND
 //! ```
-//! Nothing is aligned. The tag repeats the type of the PML header, and the size includes that header.
+//! Fields are not aligned. The tag repeats the type of the PML header; the size includes the PML
+//! header.
 
 use super::{Identity, bytes};
 
 const CONTROL: u8 = 0x20;
 const COALESCED: u8 = 2;
-/// First header of the list: BTL header and the type of the control message.
-const FIRST: usize = 5;
+/// Offset of the first header: after the BTL header and the type of the control message.
+const FIRST_HEADER_AT: usize = 5;
 const HEADER_BYTES: usize = 12;
-/// The packed match header of a PML header: all that is needed for sender and tag.
+/// Length of the packed match header of a PML header, which holds sender and tag.
 const MATCH_BYTES: u32 = 14;
 const MATCH: u8 = 0x41;
 const RNDV: u8 = 0x42;
 const RGET: u8 = 0x43;
 const PML_LAST: u8 = 0x49;
-/// Bytes of a RNDV or RGET header up to and with the length of the message.
+/// Offset of the message length in a RNDV or RGET header.
 const LENGTH_AT: usize = 16;
-/// Bytes of a PML header before the number of the message.
+/// Offset of the sequence number in a PML header.
 const SEQUENCE_AT: usize = 12;
 
 /// One message of a coalesced SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Where its PML header starts in the payload, in bytes.
+pub struct CoalescedMessage {
+    /// Offset of the PML header in the payload, in bytes.
     pub offset: usize,
     /// BTL tag = type of the PML header, 0x41 to 0x49.
     pub tag: u8,
-    /// Bytes of PML header and data.
+    /// Length of PML header and data.
     pub size_bytes: u32,
-    /// Sender and tag; `None` for PML headers that have none (acknowledgement, fragment ...).
+    /// Sender and tag; `None` for PML headers without them (acknowledgment, fragment ...).
     pub identity: Option<Identity>,
-    /// Length of the MPI message in bytes, where `identity` is there.
+    /// Length of the MPI message in bytes; 0 without `identity`.
     pub data_bytes: u64,
-    /// Number of the message, where `identity` is there.
+    /// Sequence number of the message; `None` without `identity`.
     pub sequence: Option<u16>,
 }
 
-/// The messages of a coalesced SEND, in their order.
+/// Iterator over the messages of a coalesced SEND.
 #[derive(Clone, Debug)]
-pub struct Parts<'a> {
+pub struct CoalescedMessages<'a> {
     payload: &'a [u8],
     next: usize,
     end: usize,
 }
 
-/// The messages inside a SEND that is a coalesced one, whose payload is `message_bytes` long on the wire.
+/// Parses the messages of a coalesced SEND whose payload is `message_bytes` long on the wire.
 ///
-/// The iterator ends at the first header that is implausible, was not captured, or would reach beyond the message.
-/// `None` where the SEND is no coalesced one or its first message is already implausible.
+/// The iterator ends at the first header that is implausible, was not captured, or exceeds the
+/// SEND. `None` if the SEND is not coalesced or its first message is implausible.
 #[must_use]
-pub fn parts(payload: &[u8], message_bytes: u32) -> Option<Parts<'_>> {
+pub fn messages(payload: &[u8], message_bytes: u32) -> Option<CoalescedMessages<'_>> {
     let [tag, _, _, _, kind] = bytes(payload, 0)?;
     if tag != CONTROL || kind != COALESCED {
         return None;
     }
-    let parts = Parts { payload, next: FIRST, end: message_bytes as usize };
+    let parts = CoalescedMessages { payload, next: FIRST_HEADER_AT, end: message_bytes as usize };
     parts.clone().next().is_some().then_some(parts)
 }
 
-impl Iterator for Parts<'_> {
-    type Item = Part;
+impl Iterator for CoalescedMessages<'_> {
+    type Item = CoalescedMessage;
 
-    fn next(&mut self) -> Option<Part> {
-        let part = self.part();
+    fn next(&mut self) -> Option<CoalescedMessage> {
+        let part = self.next_message();
         if part.is_none() {
-            // What follows an implausible header is not looked at again.
+            // Do not parse anything after an implausible header.
             self.next = self.end;
         }
         part
     }
 }
 
-impl core::iter::FusedIterator for Parts<'_> {}
+impl core::iter::FusedIterator for CoalescedMessages<'_> {}
 
-impl Parts<'_> {
-    fn part(&mut self) -> Option<Part> {
+impl CoalescedMessages<'_> {
+    fn next_message(&mut self) -> Option<CoalescedMessage> {
         if self.next >= self.end {
             return None;
         }
@@ -112,7 +114,7 @@ impl Parts<'_> {
             Some(_) => Some(u16::from_le_bytes(bytes(self.payload, offset.checked_add(SEQUENCE_AT)?)?)),
             None => None,
         };
-        Some(Part { offset, tag, size_bytes, identity, data_bytes, sequence })
+        Some(CoalescedMessage { offset, tag, size_bytes, identity, data_bytes, sequence })
     }
 
     fn identity(&self, offset: usize) -> Option<Identity> {
@@ -140,7 +142,8 @@ mod tests {
         pml
     }
 
-    /// Constructed from the layout: each PML header and data, and how much more than its size was allocated.
+    /// Constructed from the layout: PML header and data of each message, and the bytes allocated
+    /// beyond its size.
     fn coalesced(parts: &[(&[u8], usize)]) -> Vec<u8> {
         let mut payload = Vec::from([CONTROL, 0, 0, 0, COALESCED]);
         for &(pml, slack) in parts {
@@ -169,7 +172,7 @@ mod tests {
     #[test]
     fn parts_of_a_constructed_send() {
         let payload = sample();
-        let parts: Vec<Part> = parts(&payload, payload.len() as u32).unwrap().collect();
+        let parts: Vec<CoalescedMessage> = messages(&payload, payload.len() as u32).unwrap().collect();
         assert_eq!(parts.len(), 3);
         assert_eq!((parts[0].offset, parts[0].tag, parts[0].size_bytes, parts[0].data_bytes), (17, MATCH, 24, 10));
         let identity = Identity { rank: 3, context: 0, tag: 8, world: true, collective: false };
@@ -180,27 +183,28 @@ mod tests {
     }
 
     #[test]
-    fn cuts_only_shorten_the_list() {
+    fn truncation_only_shortens_the_list() {
         let payload = sample();
-        let whole: Vec<Part> = parts(&payload, payload.len() as u32).unwrap().collect();
+        let whole: Vec<CoalescedMessage> = messages(&payload, payload.len() as u32).unwrap().collect();
         for cut in 0..payload.len() {
-            let seen: Vec<Part> = parts(&payload[..cut], payload.len() as u32).into_iter().flatten().collect();
+            let seen: Vec<CoalescedMessage> =
+                messages(&payload[..cut], payload.len() as u32).into_iter().flatten().collect();
             assert_eq!(seen, whole[..seen.len()], "{cut}");
-            let fits: Vec<Part> = parts(&payload, cut as u32).into_iter().flatten().collect();
+            let fits: Vec<CoalescedMessage> = messages(&payload, cut as u32).into_iter().flatten().collect();
             assert!(fits.iter().all(|part| part.offset + part.size_bytes as usize <= cut), "{cut}");
         }
     }
 
     #[test]
-    fn sizes_cannot_lead_outside_or_round_in_circles() {
+    fn sizes_cannot_leave_the_payload_or_loop() {
         for (at, value) in [(9, 0u32), (9, u32::MAX), (13, 0), (13, 23)] {
             let mut payload = sample();
             payload[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            assert!(parts(&payload, payload.len() as u32).is_none(), "{at} {value}");
+            assert!(messages(&payload, payload.len() as u32).is_none(), "{at} {value}");
         }
         let mut payload = sample();
         payload[13..17].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert_eq!(parts(&payload, payload.len() as u32).unwrap().count(), 1);
+        assert_eq!(messages(&payload, payload.len() as u32).unwrap().count(), 1);
     }
 
     #[test]
@@ -209,7 +213,7 @@ mod tests {
         let taken = (0..200_000).filter(|_| {
             let mut payload = noise.payload(96);
             payload[..5].copy_from_slice(&[CONTROL, 0, 0, 0, COALESCED]);
-            parts(&payload, 96).is_some()
+            messages(&payload, 96).is_some()
         });
         assert_eq!(taken.count(), 0);
     }

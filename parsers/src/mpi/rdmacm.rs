@@ -1,45 +1,49 @@
-//! Connections of Open MPI's `openib` BTL through RDMA CM: what it writes into the private data of CM REQ and REP.
+//! Private data that Open MPI's `openib` BTL puts into CM REQ and REP messages when it connects
+//! through RDMA CM.
 //!
-//! A REQ of `rdma_cm` starts its private data with 36 bytes of IP addresses (InfiniBand Architecture, annex A11), a REP does not.
-//! Then both continue with a packed structure (`btl_openib_connect_rdmacm.c`, builds without `AF_IB`; recorded with 4.1):
+//! The private data of an `rdma_cm` REQ start with 36 bytes of IP addresses (InfiniBand
+//! Architecture, annex A11); those of a REP do not. Both continue with a packed structure
+//! (`btl_openib_connect_rdmacm.c`, builds without `AF_IB`; recorded with 4.1):
 //!
 //! ```text
 //! +0 port u16 (network order)  +2 endpoint index u32  +6 queue u8  +7 job id u32  +11 vpid u32
 //! ```
-//! little-endian but for the port. "vpid" is the sender's rank in `MPI_COMM_WORLD`, so that REQ and REP of a connection name
-//! the world ranks of both ends.
+//! All fields but the port are little-endian. "vpid" is the sender's rank in `MPI_COMM_WORLD`, so
+//! REQ and REP of a connection identify the world ranks of both ends.
 
 use super::bytes;
 
 /// Bytes of addresses that `rdma_cm` puts before the private data of a REQ.
 pub const IP_HEADER_BYTES: usize = 36;
-/// Bytes of Open MPI's structure.
+/// Length of Open MPI's structure.
 const PRIVATE_BYTES: usize = 15;
-/// More queues per peer than any configuration has.
+/// Limit of the queue number; no configuration has as many queues per peer.
 const QUEUE_LIMIT: u8 = 32;
-/// No job has more ranks, and no process more peers.
+/// Limit of ranks per job and of peers per process.
 const RANK_LIMIT: u32 = 1 << 20;
 
-/// One end of a connection, as it describes itself.
+/// Description of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// TCP port number that the process's `rdma_cm` listens at in a REQ. A REP leaves it as the stack had it
-    /// (`handle_connect_request`).
+pub struct RdmacmPeer {
+    /// TCP port that the process's `rdma_cm` listens on, in a REQ. A REP leaves the field
+    /// uninitialized (`handle_connect_request`).
     pub port: u16,
-    /// Index of the endpoint in the process that sends this: what its peer puts into immediate data.
+    /// Index of the endpoint in the sending process. The peer puts it into immediate data.
     pub endpoint_index: u32,
-    /// Number of the receive queue that the connection is for, from 0.
+    /// Number of the receive queue that the connection serves, from 0.
     pub queue: u8,
-    /// Job: family in the upper 16 bits (the first number of `mpirun`'s `JOB [family,1]`), local number in the lower ones.
+    /// Job id: family in the upper 16 bits (the first number of `mpirun`'s `JOB [family,1]`), local
+    /// number in the lower ones.
     pub job: u32,
-    /// Rank in `MPI_COMM_WORLD` of the process that sends this.
+    /// Rank of the sending process in `MPI_COMM_WORLD`.
     pub world_rank: u32,
 }
 
-/// The private data of a CM REQ (92 bytes, fewer where the capture cuts them), from its start with the addresses.
+/// Parses the private data of a CM REQ (92 bytes, fewer if truncated), which start with the
+/// addresses.
 #[must_use]
-pub fn request(private_data: &[u8]) -> Option<Peer> {
-    // Major and minor version of the header are 0, the IP version is the high nibble of the next byte.
+pub fn request(private_data: &[u8]) -> Option<RdmacmPeer> {
+    // Major and minor version are 0; the high nibble of the next byte is the IP version.
     let [version, ip_version] = bytes(private_data, 0)?;
     if version != 0 || !matches!(ip_version, 0x40 | 0x60) {
         return None;
@@ -47,14 +51,14 @@ pub fn request(private_data: &[u8]) -> Option<Peer> {
     peer(private_data.get(IP_HEADER_BYTES..)?)
 }
 
-/// The private data of a CM REP (196 bytes, fewer where the capture cuts them).
+/// Parses the private data of a CM REP (196 bytes, fewer if truncated).
 #[must_use]
-pub fn reply(private_data: &[u8]) -> Option<Peer> {
+pub fn reply(private_data: &[u8]) -> Option<RdmacmPeer> {
     peer(private_data)
 }
 
-fn peer(data: &[u8]) -> Option<Peer> {
-    let peer = Peer {
+fn peer(data: &[u8]) -> Option<RdmacmPeer> {
+    let peer = RdmacmPeer {
         port: u16::from_be_bytes(bytes(data, 0)?),
         endpoint_index: u32::from_le_bytes(bytes(data, 2)?),
         queue: u8::from_le_bytes(bytes(data, 6)?),
@@ -66,7 +70,7 @@ fn peer(data: &[u8]) -> Option<Peer> {
         && peer.queue < QUEUE_LIMIT
         && peer.job != 0
         && peer.world_rank < RANK_LIMIT;
-    // Other users of rdma_cm have longer structures; the kernel fills up with zeros.
+    // Other users of `rdma_cm` have longer structures; the kernel pads with zeros.
     let rest_is_empty = data.get(PRIVATE_BYTES..)?.iter().all(|&byte| byte == 0);
     (plausible && rest_is_empty).then_some(peer)
 }
@@ -83,7 +87,7 @@ mod tests {
         "0040bd52 0000000000000000000000000a4d0002 0000000000000000000000000a4d0001"
         "887a 01000000 00 0100144c 01000000"
     );
-    /// Recorded: the answer of rank 0.
+    /// Recorded: the reply of rank 0.
     const REPLY: [u8; 15] = hex!("7e3f 01000000 00 0100144c 00000000");
 
     fn padded(head: &[u8], len: usize) -> Vec<u8> {
@@ -96,14 +100,14 @@ mod tests {
     fn both_ends_of_a_recorded_connection() {
         let job = 19476 << 16 | 1;
         let peer = request(&padded(&REQUEST, 92)).unwrap();
-        assert_eq!(peer, Peer { port: 0x887A, endpoint_index: 1, queue: 0, job, world_rank: 1 });
+        assert_eq!(peer, RdmacmPeer { port: 0x887A, endpoint_index: 1, queue: 0, job, world_rank: 1 });
         let peer = reply(&padded(&REPLY, 196)).unwrap();
-        assert_eq!(peer, Peer { port: 0x7E3F, endpoint_index: 1, queue: 0, job, world_rank: 0 });
+        assert_eq!(peer, RdmacmPeer { port: 0x7E3F, endpoint_index: 1, queue: 0, job, world_rank: 0 });
     }
 
     #[test]
     fn private_data_of_libfabric_are_not_taken() {
-        // Recorded: the same positions in a REQ and a REP of verbs;ofi_rxm.
+        // Recorded: the private data of a REQ and a REP of verbs;ofi_rxm.
         let rxm = hex!("18010204030cbd0100004000004000000001000000e5");
         let mut data = Vec::from(&REQUEST[..IP_HEADER_BYTES]);
         data.extend(rxm);
@@ -114,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_private_data() {
+    fn truncated_private_data_are_rejected() {
         for cut in 0..REQUEST.len() {
             assert_eq!(request(&REQUEST[..cut]), None, "{cut}");
         }
@@ -126,7 +130,7 @@ mod tests {
 
     #[test]
     fn noise_is_not_taken() {
-        // The shortest and so weakest input: nothing follows the structure.
+        // The shortest input is the weakest test: no byte follows the structure.
         let rate =
             noise::rate(PRIVATE_BYTES, &[(5, 0), (14, 0)], 2f64.powi(-16), 400_000, |data, _| reply(data).is_some());
         assert!(rate < 1e-7, "{rate}");

@@ -1,4 +1,5 @@
-//! libfabric's `verbs;ofi_rxm`: Open MPI's `mtl/ofi` and `btl/ofi`, MPICH `ch4:ofi`, Intel MPI over verbs.
+//! libfabric's `verbs;ofi_rxm`: Open MPI's `mtl/ofi` and `btl/ofi`, MPICH `ch4:ofi`, Intel MPI over
+//! verbs.
 //!
 //! Every SEND starts with 64 bytes, little-endian (`ofi_proto.h`, `rxm.h` of libfabric 1.8 to 2.6):
 //!
@@ -9,76 +10,80 @@
 //! P+48 completion data u64   P+56 tag u64       P+64 data
 //! rendezvous request: P+64 four times {address u64, length u64, key u64}  P+160 how many are used u8
 //! ```
-//! The receiver of a rendezvous READs from these addresses and then answers with the sender's message id (recorded).
-//! The tag and the completion data belong to the MPI library above; [`identity_open_mpi`], [`identity_mpich`] and the
-//! functions for messages without completion data take them apart.
+//! The receiver of a rendezvous READs from these addresses and then responds with the sender's
+//! message id (recorded). The MPI library above fills tag and completion data;
+//! [`identity_open_mpi`], [`identity_mpich`] and the functions for messages without completion data
+//! decode them.
 
-use super::{Envelope, Identity, Length, Matching, Name, Part, Protocol, Start, bytes};
+use super::{Envelope, Identity, Length, MatchFields, MpiMessageId, MpiMessagePart, MpiMessageStart, Protocol, bytes};
 
-/// Bytes before the data of a message.
+/// Length of the header before the data of a message.
 pub const HEADER_BYTES: usize = 64;
-/// Control type of a message that is whole in one SEND.
+/// Control type of a message in a single SEND.
 pub const EAGER: u8 = 0;
-/// Control type of a piece of a message that is cut into several SENDs.
+/// Control type of a segment of a message that is split into several SENDs.
 pub const SEGMENT: u8 = 1;
 /// Control type of a message whose data the receiver fetches by RDMA READ.
 pub const RENDEZVOUS: u8 = 2;
-/// Control type of the answer to a rendezvous: the receiver has READ the data.
+/// Control type of the response to a rendezvous: the receiver has READ the data.
 pub const READ_DONE: u8 = 3;
-/// Operation: a message without a tag.
+/// Operation: message without a tag.
 pub const MESSAGE: u8 = 0;
-/// Operation: a message with a tag.
+/// Operation: message with a tag.
 pub const TAGGED: u8 = 1;
 
 /// Version of the control header (`RXM_CTRL_VERSION`).
 const CONTROL_VERSION: u8 = 4;
-/// Highest control type: 8 is the end of a rendezvous by WRITE.
+/// Highest control type: 8 ends a rendezvous by WRITE.
 const CONTROL_LAST: u8 = 8;
-/// Versions of the operation header (`OFI_OP_VERSION`): libfabric 1.17 was recorded with 2, later ones write 3.
+/// Versions of the operation header (`OFI_OP_VERSION`): libfabric 1.17 was recorded with 2; later
+/// ones write 3.
 const OP_VERSIONS: core::ops::RangeInclusive<u8> = 2..=3;
 /// Highest operation (`ofi_op_*`).
 const OP_LAST: u8 = 9;
-/// Flags, one of which says that the completion data are meant: `OFI_REMOTE_CQ_DATA` (bit 0) and libfabric's public
-/// `FI_REMOTE_CQ_DATA` (bit 17), which is the one that op version 2 was recorded with.
+/// Flags that mark valid completion data: `OFI_REMOTE_CQ_DATA` (bit 0) and libfabric's public
+/// `FI_REMOTE_CQ_DATA` (bit 17), which op version 2 was recorded with.
 const HAS_CQ_DATA: u32 = 1 | 1 << 17;
-/// A rendezvous request: the header, four addresses with lengths and keys, their number and 7 bytes behind it (`rxm_rndv_hdr`; recorded).
+/// Length of a rendezvous request: the header, four entries of address, length and key, their
+/// number, and 7 more bytes (`rxm_rndv_hdr`; recorded).
 const RENDEZVOUS_BYTES: u32 = 168;
-/// User addresses, of the processor (47 bits) or of a GPU (49 bits).
+/// User addresses of the CPU (47 bits) or of a GPU (49 bits).
 const ADDRESS: core::ops::Range<u64> = 1 << 12..1 << 49;
-/// No message is longer.
+/// Upper limit of message lengths.
 const SIZE_LIMIT_BYTES: u64 = 1 << 48;
-/// No job has more ranks.
+/// Upper limit of ranks per job.
 const RANK_LIMIT: u64 = 1 << 20;
 
-/// The header of an rxm packet.
+/// Header of an rxm packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rxm {
-    /// Control type, 0 to 8: [`EAGER`], [`SEGMENT`], [`RENDEZVOUS`], [`READ_DONE`], 4 atomic, 5 its response, 6 credits, 7 and 8 WRITE
-    /// rendezvous.
+    /// Control type, 0 to 8: [`EAGER`], [`SEGMENT`], [`RENDEZVOUS`], [`READ_DONE`], 4 atomic, 5
+    /// atomic response, 6 credits, 7 and 8 WRITE rendezvous.
     pub control: u8,
-    /// Operation, 0 to 9: [`MESSAGE`], [`TAGGED`], others are one-sided.
+    /// Operation, 0 to 9: [`MESSAGE`], [`TAGGED`]; the others are one-sided.
     pub op: u8,
-    /// Flags of the operation; bit 0 or bit 17 says that completion data are there.
+    /// Flags of the operation; bit 0 or bit 17 marks valid completion data.
     pub flags: u32,
-    /// Number of the segment, from 0, in messages of control type [`SEGMENT`].
+    /// Number of the segment, from 0, for control type [`SEGMENT`].
     pub segment: u32,
-    /// The sender's number of the message: the same in all segments.
+    /// The sender's id of the message, the same in all segments.
     pub message_id: u64,
-    /// The receiver's number of the connection.
+    /// The receiver's id of the connection.
     pub connection_id: u64,
-    /// Length of the whole message, in bytes, also in segments and rendezvous requests. Packets that carry no message (ends of a
-    /// rendezvous) were recorded with the operation, size and tag of an earlier one.
+    /// Length of the whole message in bytes, also in segments and rendezvous requests. Packets
+    /// without a message (ends of a rendezvous) were recorded with operation, size and tag of an
+    /// earlier one.
     pub size_bytes: u64,
-    /// Completion data, where the flags announce them.
+    /// Completion data, if the flags announce them.
     pub cq_data: Option<u64>,
     /// Tag of [`TAGGED`] messages.
     pub tag: u64,
-    /// Where the data start in the payload, in bytes.
+    /// Offset of the data in the payload, in bytes.
     pub data_offset: usize,
 }
 
 impl Rxm {
-    /// True for the packet that carries a two-sided message for the first time: an eager one, the first segment, or the
+    /// True for the first packet of a two-sided message: an eager message, the first segment, or a
     /// rendezvous request.
     #[must_use]
     pub const fn starts_message(&self) -> bool {
@@ -91,7 +96,7 @@ impl Rxm {
     }
 }
 
-/// The header of a SEND, if it is one of rxm.
+/// Parses the header of a SEND; `None` if it is not from rxm.
 #[must_use]
 pub fn send(payload: &[u8]) -> Option<Rxm> {
     let [version, control] = bytes(payload, 0)?;
@@ -119,24 +124,28 @@ pub fn send(payload: &[u8]) -> Option<Rxm> {
     })
 }
 
-/// What a SEND is to the MPI messages. One-sided operations and all packets that only rxm itself needs are [`Part::Control`].
+/// Role of a SEND in the MPI protocol. One-sided operations and packets internal to rxm are
+/// [`MpiMessagePart::Control`].
 #[must_use]
-pub fn part(payload: &[u8]) -> Option<Part> {
+pub fn part(payload: &[u8]) -> Option<MpiMessagePart> {
     let rxm = send(payload)?;
     Some(match rxm.control {
-        // Whatever operation it names: recorded were those of earlier packets.
-        READ_DONE => Part::Done { of: Name::Request(rxm.message_id) },
-        EAGER | SEGMENT | RENDEZVOUS if rxm.op > TAGGED => Part::Control,
+        // Ignore the operation: recorded packets repeat that of an earlier packet.
+        READ_DONE => MpiMessagePart::Done { message: MpiMessageId::SenderRequest(rxm.message_id) },
+        EAGER | SEGMENT | RENDEZVOUS if rxm.op > TAGGED => MpiMessagePart::Control,
         EAGER => rxm.start(Protocol::Eager, HEADER_BYTES as u32, None, None),
         SEGMENT if rxm.segment == 0 => {
-            rxm.start(Protocol::Eager, HEADER_BYTES as u32, Some(Name::Pieces(rxm.message_id)), None)
+            rxm.start(Protocol::Eager, HEADER_BYTES as u32, Some(MpiMessageId::MultiPacket(rxm.message_id)), None)
         }
-        SEGMENT => Part::Data { of: Name::Pieces(rxm.message_id), header_bytes: HEADER_BYTES as u32 },
+        SEGMENT => MpiMessagePart::Data {
+            message: MpiMessageId::MultiPacket(rxm.message_id),
+            header_bytes: HEADER_BYTES as u32,
+        },
         RENDEZVOUS => {
-            let name = Some(Name::Request(rxm.message_id));
+            let name = Some(MpiMessageId::SenderRequest(rxm.message_id));
             rxm.start(Protocol::Rendezvous, RENDEZVOUS_BYTES, name, memory(payload, rxm.size_bytes))
         }
-        _ => Part::Control,
+        _ => MpiMessagePart::Control,
     })
 }
 
@@ -145,43 +154,47 @@ impl Rxm {
         &self,
         protocol: Protocol,
         header_bytes: u32,
-        name: Option<Name>,
+        name: Option<MpiMessageId>,
         memory: Option<(u64, u64)>,
-    ) -> Part {
-        let matching = Matching::OfiTag(self.tag, self.cq_data);
-        let envelope = Envelope { matching, length: Length::Stated(self.size_bytes), sequence: None };
-        // What says that the data were READ repeats the number.
+    ) -> MpiMessagePart {
+        let matching = MatchFields::OfiTag(self.tag, self.cq_data);
+        let envelope = Envelope { matching, length: Length::Explicit(self.size_bytes), sequence: None };
+        // The READ_DONE packet carries the same message id.
         let done = if memory.is_some() { name } else { None };
-        Part::Start(Start { envelope, protocol, header_bytes, name, memory, done })
+        MpiMessagePart::Start(MpiMessageStart { envelope, protocol, header_bytes, id: name, memory, done_id: done })
     }
 }
 
-/// The first piece of memory of a rendezvous request for `size_bytes`: most have one.
+/// The first memory entry of a rendezvous request for `size_bytes`; most requests have one.
 fn memory(payload: &[u8], size_bytes: u64) -> Option<(u64, u64)> {
     let address = u64::from_le_bytes(bytes(payload, HEADER_BYTES)?);
     let length_bytes = u64::from_le_bytes(bytes(payload, HEADER_BYTES + 8)?);
     (ADDRESS.contains(&address) && (1..=size_bytes).contains(&length_bytes)).then_some((address, length_bytes))
 }
 
-/// Open MPI's `mtl/ofi` with completion data: communicator in bits 63 to 34, protocol in 33 and 32, tag in 31 to 0, and the
-/// sender's rank as completion data (`mtl_ofi_types.h`).
+/// Decodes a tag of Open MPI's `mtl/ofi` with completion data: communicator in bits 63 to 34,
+/// protocol in 33 and 32, tag in 31 to 0; the completion data are the sender's rank
+/// (`mtl_ofi_types.h`).
 ///
-/// `None` for acknowledgements of synchronous sends (bit 33), which are no message of the application, and for impossible ranks.
+/// `None` for invalid ranks and for acknowledgments of synchronous sends (bit 33), which are no
+/// messages of the application.
 #[must_use]
 pub fn identity_open_mpi(tag: u64, cq_data: u64) -> Option<Identity> {
     open_mpi((tag >> 34) as u32, (tag >> 32) as u8, (tag as u32).cast_signed(), cq_data)
 }
 
-/// Open MPI's `mtl/ofi` without completion data, first form: communicator (12 bits), rank (18), protocol (2), tag (32).
+/// Decodes a tag of Open MPI's `mtl/ofi` without completion data, first form: communicator (12
+/// bits), rank (18), protocol (2), tag (32).
 #[must_use]
 pub fn identity_open_mpi_12_18_32(tag: u64) -> Option<Identity> {
     open_mpi((tag >> 52) as u32, (tag >> 32) as u8, (tag as u32).cast_signed(), tag >> 34 & 0x3_FFFF)
 }
 
-/// Open MPI's `mtl/ofi` without completion data, second form: communicator (24 bits), rank (18), protocol (2), tag (20, signed).
+/// Decodes a tag of Open MPI's `mtl/ofi` without completion data, second form: communicator (24
+/// bits), rank (18), protocol (2), tag (20, signed).
 #[must_use]
 pub fn identity_open_mpi_24_18_20(tag: u64) -> Option<Identity> {
-    // The shifts of the signed word carry the sign of the 20-bit tag.
+    // The arithmetic shift keeps the sign of the 20-bit tag.
     let mpi_tag = ((tag as u32) << 12).cast_signed() >> 12;
     open_mpi((tag >> 40) as u32, (tag >> 20) as u8, mpi_tag, tag >> 22 & 0x3_FFFF)
 }
@@ -194,26 +207,27 @@ fn open_mpi(context: u32, protocol: u8, tag: i32, rank: u64) -> Option<Identity>
     Some(Identity { rank: rank as u32, context, tag, world: context == 0, collective: tag < 0 })
 }
 
-/// MPICH 3.4 and later with completion data: context in bits 50 to 31, tag in 30 to 0, and the sender's rank in the low 30
-/// bits of the completion data (`ofi_types.h`). Protocol flags stand above and differ between releases: [`protocol_mpich`].
+/// Decodes a tag of MPICH 3.4 and later with completion data: context in bits 50 to 31, tag in 30
+/// to 0; the low 30 bits of the completion data are the sender's rank (`ofi_types.h`). The protocol
+/// flags above the context differ between releases: [`protocol_mpich`].
 #[must_use]
 pub fn identity_mpich(tag: u64, cq_data: u64) -> Option<Identity> {
     mpich((tag >> 31) as u32 & 0xF_FFFF, (tag & 0x7FFF_FFFF) as u32, cq_data & 0x3FFF_FFFF)
 }
 
-/// The flag in [`protocol_mpich`] of an acknowledgement of a synchronous send, in 3.3 to 4.1 (`MPIDI_OFI_SYNC_SEND_ACK`). The others move
-/// from release to release.
+/// Flag in [`protocol_mpich`] of an acknowledgment of a synchronous send, in 3.3 to 4.1
+/// (`MPIDI_OFI_SYNC_SEND_ACK`). The other flags differ between releases.
 pub const MPICH_ACKNOWLEDGES: u16 = 1;
 
-/// The protocol flags above the context of a tag of [`identity_mpich`]: not zero in synchronous sends, their
-/// acknowledgements, huge messages and active messages.
+/// The protocol flags above the context in a tag of [`identity_mpich`]: nonzero in synchronous
+/// sends, their acknowledgments, huge messages and active messages.
 #[must_use]
 pub const fn protocol_mpich(tag: u64) -> u16 {
     (tag >> 51) as u16
 }
 
-/// MPICH 3.3, and the `minimal` capability set of 3.4 and 4.0, without completion data: context (16 bits) << 44, rank (24) << 20,
-/// tag (20).
+/// Decodes a tag without completion data of MPICH 3.3, and of the `minimal` capability set of 3.4
+/// and 4.0: context (16 bits) << 44, rank (24) << 20, tag (20).
 #[must_use]
 pub fn identity_mpich_16_24_20(tag: u64) -> Option<Identity> {
     mpich((tag >> 44) as u32 & 0xFFFF, (tag & 0xF_FFFF) as u32, tag >> 20 & 0xFF_FFFF)
@@ -273,59 +287,71 @@ mod tests {
             "00746a5e45560000 0000040000000000 1908000000000000"
         );
         let envelope =
-            Envelope { matching: Matching::OfiTag(9, Some(1)), length: Length::Stated(262_144), sequence: None };
-        let name = Some(Name::Request(3));
+            Envelope { matching: MatchFields::OfiTag(9, Some(1)), length: Length::Explicit(262_144), sequence: None };
+        let name = Some(MpiMessageId::SenderRequest(3));
         // The receiver's READ names this address and length.
         let memory = Some((0x5645_5E6A_7400, 262_144));
-        let start = Start { envelope, protocol: Protocol::Rendezvous, header_bytes: 168, name, memory, done: name };
-        assert_eq!(part(&request), Some(Part::Start(start)));
-        assert_eq!(part(&request[..79]), Some(Part::Start(Start { memory: None, done: None, ..start })), "cut");
-        // The answer to it: the sender's message id under a size and tag of another message; here also under operation 6.
+        let start = MpiMessageStart {
+            envelope,
+            protocol: Protocol::Rendezvous,
+            header_bytes: 168,
+            id: name,
+            memory,
+            done_id: name,
+        };
+        assert_eq!(part(&request), Some(MpiMessagePart::Start(start)));
+        assert_eq!(
+            part(&request[..79]),
+            Some(MpiMessagePart::Start(MpiMessageStart { memory: None, done_id: None, ..start })),
+            "truncated"
+        );
+        // The response: the sender's message id, with size and tag of another message; then the
+        // same with operation 6.
         let mut done: [u8; 64] = hex!(
             "04030040 00000000 0100000000000000 0300000000000000 0300000000000000"
             "02000100 00000200 0000010000000000 0100000000000000 0800000000000000"
         );
-        assert_eq!(part(&done), Some(Part::Done { of: Name::Request(3) }));
+        assert_eq!(part(&done), Some(MpiMessagePart::Done { message: MpiMessageId::SenderRequest(3) }));
         done[34] = 6;
-        assert_eq!(part(&done), Some(Part::Done { of: Name::Request(3) }));
+        assert_eq!(part(&done), Some(MpiMessagePart::Done { message: MpiMessageId::SenderRequest(3) }));
     }
 
     #[test]
     fn parts_by_control_type() {
         let start = |name| {
             let envelope =
-                Envelope { matching: Matching::OfiTag(7, Some(3)), length: Length::Stated(5), sequence: None };
-            Some(Part::Start(Start {
+                Envelope { matching: MatchFields::OfiTag(7, Some(3)), length: Length::Explicit(5), sequence: None };
+            Some(MpiMessagePart::Start(MpiMessageStart {
                 envelope,
                 protocol: Protocol::Eager,
                 header_bytes: 64,
-                name,
+                id: name,
                 memory: None,
-                done: None,
+                done_id: None,
             }))
         };
         assert_eq!(part(&packet(EAGER, 0, 3, 1)), start(None));
-        assert_eq!(part(&packet(SEGMENT, 0, 3, 1)), start(Some(Name::Pieces(0x22))));
-        let data = Part::Data { of: Name::Pieces(0x22), header_bytes: 64 };
+        assert_eq!(part(&packet(SEGMENT, 0, 3, 1)), start(Some(MpiMessageId::MultiPacket(0x22))));
+        let data = MpiMessagePart::Data { message: MpiMessageId::MultiPacket(0x22), header_bytes: 64 };
         assert_eq!(part(&packet(SEGMENT, 1, 3, 1)), Some(data));
         for control in 4..=8 {
-            assert_eq!(part(&packet(control, 0, 3, 1)), Some(Part::Control), "{control}");
+            assert_eq!(part(&packet(control, 0, 3, 1)), Some(MpiMessagePart::Control), "{control}");
         }
         assert_eq!(part(&packet(9, 0, 3, 1)), None);
         for control in [EAGER, SEGMENT, RENDEZVOUS] {
             let mut one_sided = packet(control, 0, 3, 1);
             one_sided[34] = 4;
-            assert_eq!(part(&one_sided), Some(Part::Control), "{control}");
+            assert_eq!(part(&one_sided), Some(MpiMessagePart::Control), "{control}");
         }
     }
 
     #[test]
-    fn starts_are_what_starts_a_message() {
+    fn part_and_starts_message_agree() {
         for control in 0..=8 {
             for (segment, op) in [(0, MESSAGE), (0, TAGGED), (1, TAGGED), (0, 2)] {
                 let mut payload = packet(control, segment, 3, 1);
                 payload[34] = op;
-                let is_start = matches!(part(&payload), Some(Part::Start(_)));
+                let is_start = matches!(part(&payload), Some(MpiMessagePart::Start(_)));
                 assert_eq!(is_start, send(&payload).unwrap().starts_message(), "{control} {segment} {op}");
             }
         }
@@ -361,7 +387,7 @@ mod tests {
         ];
         let expected = Identity { rank: 2, context: 5, tag: -27, world: false, collective: true };
         assert_eq!(ids, [Some(expected); 3]);
-        assert_eq!(identity_open_mpi(2 << 32 | 7, 2), None, "acknowledgement of a synchronous send");
+        assert_eq!(identity_open_mpi(2 << 32 | 7, 2), None, "acknowledgment of a synchronous send");
         assert_eq!(identity_open_mpi(7, 1 << 20), None);
     }
 
@@ -376,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_headers_are_not_guessed() {
+    fn truncated_headers_are_rejected() {
         let payload = packet(EAGER, 0, 2, 1);
         for cut in 0..HEADER_BYTES {
             assert_eq!(send(&payload[..cut]), None, "{cut}");
@@ -386,10 +412,11 @@ mod tests {
 
     #[test]
     fn noise_is_not_taken() {
-        // The version alone lets 1 in 256 pass, an op version 2 in 256; the size makes the difference to what follows.
+        // The version lets 1 in 256 pass, the op version 2 in 256; the check of the size does most
+        // of the rest.
         let rate = noise::rate(80, &[(0, 4), (32, 2)], 2.0 / 65536.0, 400_000, |payload, _| send(payload).is_some());
         assert!(rate < 1e-6, "{rate}");
-        // With a plausible size as well: the remaining checks alone.
+        // With a plausible size as well, only the remaining checks count.
         let sane = [(0, 4), (32, 2), (46, 0), (47, 0)];
         let rate = noise::rate(80, &sane, 2f64.powi(-31), 100_000, |payload, _| send(payload).is_some());
         assert!(rate < 1e-9, "{rate}");

@@ -1,19 +1,22 @@
-//! What the 64 bits of a UCX or libfabric tag mean to the MPI library above it, and what its MPI tag means.
+//! Decodes the 64-bit tag that an MPI library passes to UCX or libfabric.
 
 use super::{Identity, rxm};
 
-/// How an MPI library fills a UCX or libfabric tag.
+/// Layout of the UCX or libfabric tags of an MPI library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
 pub enum TagLayout {
-    /// Open MPI 3.0 and later: tag in bits 63-40 (signed), rank in 39-20, context in 19-0 (`pml_ucx_request.h`).
+    /// Open MPI 3.0 and later: tag in bits 63-40 (signed), rank in 39-20, context in 19-0
+    /// (`pml_ucx_request.h`).
     OpenMpi,
-    /// MPICH `ch4:ucx` 3.3 and later: context in bits 63-48, rank in 47-32, tag in 31-0 (`ucx_types.h`). From 4.3 and 5.0 on the
-    /// upper one or two bits of the tag are a protocol.
+    /// MPICH `ch4:ucx` 3.3 and later: context in bits 63-48, rank in 47-32, tag in 31-0
+    /// (`ucx_types.h`). The top bit of the tag (from 4.3 on) or its top two bits (from 5.0 on) hold
+    /// a protocol.
     Mpich,
-    /// Open MPI 1.10 of MOFED and 2.x: tag in bits 63-40 (signed), rank in 39-16, context in 15-0. The last one, because the tags
-    /// of 3.0 on `MPI_COMM_WORLD` read well in it too, with ranks 16 times as large.
+    /// Open MPI 1.10 of MOFED and 2.x: tag in bits 63-40 (signed), rank in 39-16, context in 15-0.
+    /// This layout is tried last, because it also accepts tags of 3.0 on `MPI_COMM_WORLD`, with
+    /// ranks 16 times as large.
     OpenMpi2,
 }
 
@@ -21,7 +24,7 @@ impl TagLayout {
     /// All layouts, in the order of their discriminants.
     pub const ALL: [Self; 3] = [Self::OpenMpi, Self::Mpich, Self::OpenMpi2];
 
-    /// The name used in outputs.
+    /// Name used in outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,11 +34,14 @@ impl TagLayout {
         }
     }
 
-    /// Takes a UCX tag apart. Open MPI's collectives have negative tags; MPICH's an odd context id, and
-    /// its contexts 0 and 1 are `MPI_COMM_WORLD`, point-to-point and collective (`mpir_contextid.h`).
+    /// Decodes a UCX tag.
     ///
-    /// `None` where it is no message of the application: MPICH's active messages and dynamic processes. Bits 31 and 30, which
-    /// say so from 4.3 and 5.0 on, were never set by the messages of earlier releases.
+    /// Open MPI's collectives have negative tags; MPICH's have an odd context id. MPICH's contexts
+    /// 0 and 1 are `MPI_COMM_WORLD`, point-to-point and collective (`mpir_contextid.h`).
+    ///
+    /// `None` if the tag belongs to no message of the application: MPICH's active messages and
+    /// dynamic processes. Bits 31 and 30 mark these from 4.3 and 5.0 on; messages of earlier
+    /// releases never set them.
     #[must_use]
     pub const fn split(self, tag: u64) -> Option<Identity> {
         match self {
@@ -53,10 +59,11 @@ impl TagLayout {
         }
     }
 
-    /// Takes a libfabric tag apart, with the completion data where there are any: these then name the sender. All releases of Open MPI
-    /// have the same layout here.
+    /// Decodes a libfabric tag. Completion data, if present, identify the sender. All releases of
+    /// Open MPI share one layout here.
     ///
-    /// `None` for impossible ranks and for acknowledgements of synchronous sends, which are no messages of the application.
+    /// `None` for invalid ranks and for acknowledgments of synchronous sends, which are no messages
+    /// of the application.
     #[must_use]
     pub fn split_ofi(self, tag: u64, cq_data: Option<u64>) -> Option<Identity> {
         match (self, cq_data) {
@@ -69,7 +76,7 @@ impl TagLayout {
     }
 }
 
-/// Tag in bits 63 to 40, context in the lowest `context_bits`, rank between them.
+/// Tag in bits 63 to 40, context in the low `context_bits`, rank between them.
 const fn open_mpi(tag: u64, context_bits: u32) -> Identity {
     let context = (tag & ((1 << context_bits) - 1)) as u32;
     // The arithmetic shift of the signed value keeps the sign of the 24-bit tag.
@@ -84,10 +91,11 @@ mod tests {
 
     #[test]
     fn open_mpi_tags_of_the_recorded_runs() {
-        // Rank 1, tag 6 on MPI_COMM_WORLD (wire-formats, recorded): bytes 00 00 10 00 00 06 00 00 after the message id.
+        // Recorded: rank 1, tag 6 on MPI_COMM_WORLD, bytes 00 00 10 00 00 06 00 00 after the
+        // message id.
         let id = TagLayout::OpenMpi.split(u64::from_le_bytes([0, 0, 0x10, 0, 0, 6, 0, 0]));
         assert_eq!(id, Some(Identity { rank: 1, context: 0, tag: 6, world: true, collective: false }));
-        // Barrier is tag -16, written 0xFFFFF0.
+        // Barrier has tag -16, encoded as 0xFFFFF0.
         let id = TagLayout::OpenMpi.split(0xFF_FFF0 << 40 | 7 << 20 | 3);
         assert_eq!(id, Some(Identity { rank: 7, context: 3, tag: -16, world: false, collective: true }));
     }
@@ -128,8 +136,8 @@ mod tests {
         assert_eq!(TagLayout::OpenMpi.split_ofi(1 << 34 | 9, None), Some(expected));
         assert_eq!(TagLayout::OpenMpi2.split_ofi(1 << 34 | 9, None), Some(expected));
         assert_eq!(TagLayout::Mpich.split_ofi(1 << 20 | 9, None), Some(expected));
-        assert_eq!(TagLayout::OpenMpi.split_ofi(2 << 32 | 9, Some(1)), None, "acknowledgement");
-        assert_eq!(TagLayout::Mpich.split_ofi(1 << 51 | 9, Some(1)), None, "acknowledgement");
+        assert_eq!(TagLayout::OpenMpi.split_ofi(2 << 32 | 9, Some(1)), None, "acknowledgment");
+        assert_eq!(TagLayout::Mpich.split_ofi(1 << 51 | 9, Some(1)), None, "acknowledgment");
         assert_eq!(TagLayout::Mpich.split_ofi(2 << 51 | 9, Some(1)), Some(expected), "synchronous send");
         assert_eq!(TagLayout::OpenMpi.split_ofi(9, Some(1 << 20)), None, "no such rank");
     }

@@ -1,9 +1,10 @@
-//! Slurm's lists of nodes: `n[001-003,007],x5-[9-11],a[1-2]b[0-1]`.
+//! Expands Slurm's host lists: `n[001-003,007],x5-[9-11],a[1-2]b[0-1]`.
 //!
-//! A name has any number of brackets; with several, the last one runs fastest. Numbers keep the width of the start of their range:
-//! `[08-11]` is 08, 09, 10, 11. `scontrol show hostnames` does the same, but needs a configuration that it can read and may wait a minute for it.
+//! A name may have several brackets; the last one varies fastest. Numbers have the width of the
+//! start of their range: `[08-11]` is 08, 09, 10, 11. `scontrol show hostnames` expands lists in
+//! the same way, but needs a readable configuration and may wait a minute for it.
 
-use super::{Fault, Line, Parsed, Tool, ToolError};
+use super::{ParseResult, TextLine, Tool, ToolError, ToolErrorKind};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,14 +18,14 @@ use nom::error::context;
 use nom::multi::{many0, many1};
 use nom::sequence::{delimited, preceded};
 
-/// Bytes that a name may have, as host names do: it bounds what one list can grow to.
+/// Longest name in bytes, as for host names; bounds the size of the result.
 const MAX_NAME_BYTES: usize = 255;
 
-/// A piece of a name.
-enum Part<'a> {
-    /// The same in every name.
+/// A part of a name.
+enum HostlistPart<'a> {
+    /// Literal text.
     Text(&'a str),
-    /// What stands between brackets: one number of one of the ranges in every name.
+    /// Content of a bracket: each name contains one number of one of the ranges.
     Ranges(Vec<Range>),
 }
 
@@ -35,9 +36,9 @@ struct Range {
     width: usize,
 }
 
-impl Part<'_> {
-    /// How many ways there are to write it.
-    fn variants(&self) -> u64 {
+impl HostlistPart<'_> {
+    /// Number of strings that the part expands to.
+    fn expansion_count(&self) -> u64 {
         match self {
             Self::Text(_) => 1,
             Self::Ranges(ranges) => ranges.iter().fold(0, |sum, range| sum.saturating_add(range.len())),
@@ -55,7 +56,7 @@ impl Part<'_> {
         }
     }
 
-    /// Each of `names` with each way to write this part behind it.
+    /// Appends every expansion of the part to each of `names`.
     fn append_to(&self, names: &[String]) -> Vec<String> {
         match self {
             Self::Text(text) => names.iter().map(|name| format!("{name}{text}")).collect(),
@@ -79,28 +80,29 @@ impl Range {
     }
 }
 
-/// The names of a list, in its order, repeats included. More than `most` of them are an error. An empty list has no names.
+/// Expands a list to its names, in list order, duplicates included. An empty list has no names;
+/// more than `most` names are an error.
 pub fn expand(text: &str, most: usize) -> Result<Vec<String>, ToolError> {
     let mut names = Vec::new();
     let mut left = text;
     loop {
-        // Slurm takes an empty element for none.
+        // Slurm ignores empty elements.
         left = left.trim_start_matches(',');
         if left.is_empty() {
             return Ok(names);
         }
-        let line = Line { number: 1, offset: text.len() - left.len(), text: left };
+        let line = TextLine { number: 1, offset: text.len() - left.len(), text: left };
         let (after, parts) = line.read(Tool::HostList, |input| {
             let (after, parts) = name(input)?;
             Ok((after, (after, parts)))
         })?;
-        if parts.iter().map(Part::longest_bytes).sum::<usize>() > MAX_NAME_BYTES {
+        if parts.iter().map(HostlistPart::longest_bytes).sum::<usize>() > MAX_NAME_BYTES {
             return Err(line.error(Tool::HostList, 0, "a name of at most 255 bytes"));
         }
-        let more = parts.iter().fold(1, |product: u64, part| product.saturating_mul(part.variants()));
+        let more = parts.iter().fold(1, |product: u64, part| product.saturating_mul(part.expansion_count()));
         if more > (most - names.len()) as u64 {
-            let fault = Fault::TooMany { most };
-            return Err(ToolError { tool: Tool::HostList, line: 1, offset: line.offset, fault });
+            let fault = ToolErrorKind::TooMany { most };
+            return Err(ToolError { tool: Tool::HostList, line: 1, offset: line.offset, kind: fault });
         }
         let start = iter::once(String::new()).collect::<Vec<_>>();
         names.append(&mut parts.iter().fold(start, |names, part| part.append_to(&names)));
@@ -108,29 +110,29 @@ pub fn expand(text: &str, most: usize) -> Result<Vec<String>, ToolError> {
     }
 }
 
-/// One element of the list, up to the comma behind it or the end.
-fn name(input: &str) -> Parsed<'_, Vec<Part<'_>>> {
+/// Parses one element of the list, up to the next comma or the end.
+fn name(input: &str) -> ParseResult<'_, Vec<HostlistPart<'_>>> {
     let literal = take_while1(|c: char| !matches!(c, '[' | ']' | ',') && !c.is_whitespace() && !c.is_control());
     let more = many0(preceded(tag(","), cut(range)));
     let ranges = delimited(tag("["), (cut(range), more), context("',' or ']'", cut(tag("]"))));
-    let ranges = map(ranges, |(first, more)| Part::Ranges(iter::once(first).chain(more).collect()));
-    let part = alt((ranges, map(literal, Part::Text)));
+    let ranges = map(ranges, |(first, more)| HostlistPart::Ranges(iter::once(first).chain(more).collect()));
+    let part = alt((ranges, map(literal, HostlistPart::Text)));
     let (left, parts) = context("a name", many1(part)).parse(input)?;
-    // What is neither a part nor a comma ends the list.
+    // An element must end at a comma or at the end of the list.
     let (_, _) = context("',' or the end", alt((eof, tag(",")))).parse(left)?;
     Ok((left, parts))
 }
 
 /// `7` or `001-003`.
-fn range(input: &str) -> Parsed<'_, Range> {
+fn range(input: &str) -> ParseResult<'_, Range> {
     let number = |digits: &str| Some((digits.parse().ok()?, digits.len()));
     let digits = || map_opt(digit1, move |digits: &str| number(digits).filter(|&(_, width)| width <= MAX_NAME_BYTES));
     let (after, (first, width)) = context("a number", digits()).parse(input)?;
     let (left, last) = opt(preceded(tag("-"), context("a number", cut(digits())))).parse(after)?;
     let last = last.map_or(first, |(last, _)| last);
     if last < first {
-        let stop = super::Stop { left: input, expected: "a range from the smaller to the larger number" };
-        return Err(nom::Err::Failure(stop));
+        let fault = super::LineError { rest: input, expected: "a range from the smaller to the larger number" };
+        return Err(nom::Err::Failure(fault));
     }
     Ok((left, Range { first, last, width }))
 }
@@ -143,7 +145,7 @@ mod tests {
     use std::string::ToString;
     use std::vec;
 
-    /// What `scontrol show hostnames` of Slurm 22.05.8 printed.
+    /// Lists and names as printed by `scontrol show hostnames` of Slurm 22.05.8.
     const SLURM: [(&str, &str); 14] = [
         ("n[001-003,007],x5-[9-11],a[1-2]b[0-1]", "n001 n002 n003 n007 x5-9 x5-10 x5-11 a1b0 a1b1 a2b0 a2b1"),
         ("n[08-11]", "n08 n09 n10 n11"),
@@ -172,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_place() {
+    fn errors_name_the_offset() {
         for (list, offset, what) in [
             ("n[5-3]", 2, "a range from the smaller to the larger number"),
             ("n1,n[]", 5, "a number"),
@@ -190,7 +192,7 @@ mod tests {
             ("n[99999999999999999999]", 2, "a number"),
         ] {
             let error = expand(list, 1000).unwrap_err();
-            assert_eq!((error.offset, error.fault), (offset, Fault::Expected(what)), "{list:?}");
+            assert_eq!((error.offset, error.kind), (offset, ToolErrorKind::Expected(what)), "{list:?}");
         }
         assert_eq!(expand("n[1", 9).unwrap_err().to_string(), "host list: ',' or ']' expected at byte 3");
     }
@@ -205,7 +207,7 @@ mod tests {
             "n[1-100],m1".to_owned(),
         ] {
             let error = expand(&list, 100).unwrap_err();
-            assert_eq!(error.fault, Fault::TooMany { most: 100 }, "{list}");
+            assert_eq!(error.kind, ToolErrorKind::TooMany { most: 100 }, "{list}");
         }
         assert_eq!(expand("n[1-99],m1", 100).unwrap().len(), 100);
         for zeros in [255, 300, 70_000] {
@@ -215,16 +217,16 @@ mod tests {
         assert!(expand(&("n".repeat(254) + "[1-10]"), 100).is_err());
     }
 
-    /// A list of numbered names, by another way than it is read: runs of names that differ in their last number alone.
+    /// Compresses numbered names to a list; names in a run differ only in their last number.
     fn compress(names: &[(String, u64, usize)]) -> String {
-        type Run = (u64, u64, usize);
+        type NumberRange = (u64, u64, usize);
         let written = |number: u64, width: usize| std::format!("{number:0width$}");
-        let mut elements: Vec<(&str, Vec<Run>)> = Vec::new();
+        let mut elements: Vec<(&str, Vec<NumberRange>)> = Vec::new();
         for &(ref prefix, number, width) in names {
             let digits = written(number, width).len();
             match elements.last_mut() {
                 Some((last, runs)) if last == prefix => match runs.last_mut() {
-                    // One more than the last, and as wide as a range that begins so wide makes it.
+                    // The next number of the run, with the width that the range's start implies.
                     Some((_, end, first)) if *end + 1 == number && written(number, *first).len() == digits => {
                         *end = number;
                     }
@@ -233,11 +235,11 @@ mod tests {
                 _ => elements.push((prefix, vec![(number, number, digits)])),
             }
         }
-        let run = |&(first, last, width): &Run| {
+        let run = |&(first, last, width): &NumberRange| {
             let first_written = written(first, width);
             if first == last { first_written } else { std::format!("{first_written}-{last}") }
         };
-        let element = |(prefix, runs): &(&str, Vec<Run>)| {
+        let element = |(prefix, runs): &(&str, Vec<NumberRange>)| {
             std::format!("{prefix}[{}]", runs.iter().map(run).collect::<Vec<_>>().join(","))
         };
         elements.iter().map(element).collect::<Vec<_>>().join(",")
@@ -245,7 +247,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_compressed_comes_back(
+        fn compressed_lists_expand_to_the_same_names(
             runs in prop::collection::vec(("[a-z][a-z0-9.-]{0,6}[a-z]", 0..1200_u64, 1..5_usize, 1..40_u64), 0..8),
         ) {
             let numbered = |(prefix, first, width, count): &(String, u64, usize, u64)| {
@@ -271,7 +273,7 @@ mod tests {
             };
             let list = parts.iter().map(element).collect::<Vec<_>>().concat();
             let total: usize = parts.iter().map(|(_, numbers)| numbers.len()).product();
-            // The digits of a name's place, the last bracket as the lowest one.
+            // Reads `place` as digits in mixed radix, with the last bracket as the lowest digit.
             let name = |mut place: usize| {
                 let mut name = String::new();
                 for (text, numbers) in parts.iter().rev() {
@@ -285,7 +287,7 @@ mod tests {
         }
 
         #[test]
-        fn no_list_makes_it_panic_or_grow(list in "[n0-9\\[\\],\\- ]{0,60}") {
+        fn no_list_makes_expand_panic_or_exceed_its_limit(list in "[n0-9\\[\\],\\- ]{0,60}") {
             if let Ok(names) = expand(&list, 50) {
                 prop_assert!(names.len() <= 50);
                 prop_assert!(names.iter().all(|name| !name.is_empty() && !name.contains(['[', ']', ',', ' '])));

@@ -1,11 +1,12 @@
-//! `ibnetdiscover -p`: every port of a subnet and what it is connected to, one per line.
+//! Parses `ibnetdiscover -p`: every port of a subnet with the port that it is connected to, one per
+//! line.
 //!
 //! ```text
 //! CA    20  1 0x1070fd03000000f1 4x HDR - SW     6  5 0xb8599f0300001002 ( 'n015 mlx5_0' - 'leaf3' )
 //! SW     6 36 0xb8599f0300001002 4x SDR                                    'leaf3'
 //! ```
 
-use super::{NodeKind, Parsed, Tool, ToolError, guid, lines, next, number};
+use super::{NodeKind, ParseResult, Tool, ToolError, guid, lines, next, number};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,33 +18,33 @@ use nom::combinator::{opt, peek, rest, value};
 use nom::error::context;
 use nom::sequence::{preceded, terminated};
 
-/// A port and what it is connected to.
+/// A port and its link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortLine {
-    /// The port.
+    /// Local port.
     pub port: FabricPort,
     /// Width and speed as printed, such as `4x HDR`.
     pub link: String,
-    /// The port at the other end of the cable, if there is one.
+    /// Port at the other end of the cable, if connected.
     pub remote: Option<FabricPort>,
-    /// Descriptions of the nodes, as printed: for people only.
+    /// Descriptions of the nodes as printed, for display only.
     pub descriptions: String,
 }
 
 /// A port of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricPort {
-    /// Kind of its node.
+    /// Kind of the node that the port belongs to.
     pub kind: NodeKind,
-    /// LID; of the switch where the port is one of a switch.
+    /// LID; for a port of a switch, the LID of the switch.
     pub lid: u16,
-    /// Number.
+    /// Port number.
     pub number: u8,
     /// GUID of the port; all ports of a switch share one.
     pub guid: u64,
 }
 
-/// Reads the output of `ibnetdiscover -p`. Lines that do not begin with a kind of node are passed over.
+/// Parses the output of `ibnetdiscover -p`. Lines that do not begin with a node kind are skipped.
 pub fn parse_ports(text: &str) -> Result<Vec<PortLine>, ToolError> {
     lines(text)
         .filter(|line| terminated(kind, peek(space1)).parse(line.text).is_ok())
@@ -51,7 +52,7 @@ pub fn parse_ports(text: &str) -> Result<Vec<PortLine>, ToolError> {
         .collect()
 }
 
-fn port_line(input: &str) -> Parsed<'_, PortLine> {
+fn port_line(input: &str) -> ParseResult<'_, PortLine> {
     let word = || take_till1(char::is_whitespace);
     let link = (next("a width", word()), next("a speed", word()));
     let connected = preceded((space1, tag("-"), space1), port);
@@ -61,12 +62,12 @@ fn port_line(input: &str) -> Parsed<'_, PortLine> {
 }
 
 /// `CA    20  1 0x1070fd03000000f1`.
-fn port(input: &str) -> Parsed<'_, FabricPort> {
+fn port(input: &str) -> ParseResult<'_, FabricPort> {
     let fields = (kind, next("a LID", number("a LID")), next("a port", number("a port")), next("a GUID", guid));
     fields.map(|(kind, lid, number, guid)| FabricPort { kind, lid, number, guid }).parse(input)
 }
 
-fn kind(input: &str) -> Parsed<'_, NodeKind> {
+fn kind(input: &str) -> ParseResult<'_, NodeKind> {
     let known = alt((
         value(NodeKind::Ca, tag("CA")),
         value(NodeKind::Switch, tag("SW")),
@@ -79,11 +80,12 @@ fn kind(input: &str) -> Parsed<'_, NodeKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::Fault;
+    use crate::tools::ToolErrorKind;
     use std::collections::BTreeMap;
     use std::format;
 
-    /// Hosts of a recorded fabric of 3 leaves with 5 hosts each: port GUID -> LID, leaf, leaf's port.
+    /// Hosts of a recorded fabric of 3 leaves with 5 hosts each: port GUID -> LID, leaf, port of
+    /// the leaf.
     fn hosts(text: &str) -> BTreeMap<u64, (u16, u64, u8)> {
         let lines = parse_ports(text).unwrap();
         let hosts = lines.iter().filter(|line| line.port.kind == NodeKind::Ca);
@@ -109,7 +111,7 @@ mod tests {
                 assert_eq!(u64::from(lid) % lids, 0);
             }
         }
-        // As `ibtracert` and `ibstat` have it.
+        // The same LIDs as in the output of `ibtracert` and `ibstat`.
         assert_eq!(hosts(include_str!("fixtures/ibnetdiscover_p.txt"))[&0x1070_fd03_0000_0031].0, 8);
         assert_eq!(hosts(include_str!("fixtures/ibnetdiscover_p_lmc2.txt"))[&0x1070_fd03_0000_0031].0, 24);
     }
@@ -117,7 +119,7 @@ mod tests {
     #[test]
     fn both_ends_of_a_cable_are_listed() {
         let lines = parse_ports(include_str!("fixtures/ibnetdiscover_p.txt")).unwrap();
-        // 15 hosts with a port each, 5 switches with 36.
+        // 15 hosts with one port each, 5 switches with 36 ports each.
         assert_eq!(lines.len(), 15 + 5 * 36);
         let ends = lines.iter().filter_map(|line| Some((line.port, line.remote?)));
         let cables: BTreeMap<_, _> = ends.map(|(a, b)| ((a.guid, a.number), (b.guid, b.number))).collect();
@@ -171,13 +173,13 @@ mod tests {
         ] {
             let text = format!("\nSW 1 1 0x1 4x HDR\n{line}");
             let error = parse_ports(&text).unwrap_err();
-            assert_eq!((error.line, error.fault), (3, Fault::Expected(what)), "{line}");
+            assert_eq!((error.line, error.kind), (3, ToolErrorKind::Expected(what)), "{line}");
             assert!(text[error.offset..].starts_with(at), "{line}: {error}");
         }
     }
 
     #[test]
-    fn what_is_no_port_is_passed_over() {
+    fn other_lines_are_skipped() {
         assert_eq!(parse_ports("").unwrap(), []);
         assert_eq!(
             parse_ports("/usr/sbin/ibnetdiscover: iberror: failed: discover failed\nCAVE 1\nSWAP\n").unwrap(),

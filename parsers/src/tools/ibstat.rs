@@ -1,6 +1,6 @@
-//! `ibstat`: the host channel adapters of a node and the state of their ports.
+//! Parses `ibstat`: the host channel adapters of a node and the state of their ports.
 //!
-//! One block per adapter, its ports below it:
+//! One block per adapter, followed by its ports:
 //!
 //! ```text
 //! CA 'mlx5_0'
@@ -13,10 +13,10 @@
 //!                 ...
 //! ```
 //!
-//! Keys that are not known are passed over, as newer versions add some. A port that is down may still show the LID that it
-//! had: the state decides, not the LID.
+//! Unknown keys are skipped, because newer versions add keys. A port that is down may still show
+//! its former LID, so callers must check the state.
 
-use super::{Fault, Line, Parsed, Tool, ToolError, guid, lines, number};
+use super::{ParseResult, TextLine, Tool, ToolError, ToolErrorKind, guid, lines, number};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,21 +28,21 @@ use nom::combinator::{all_consuming, map_opt, opt, recognize};
 use nom::error::context;
 use nom::sequence::{delimited, preceded};
 
-/// A host channel adapter, or another device that `ibstat` lists as one.
+/// A host channel adapter, or another device that `ibstat` lists like one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ca {
-    /// Name of the device, such as `mlx5_0`.
+    /// Device name, such as `mlx5_0`.
     pub name: String,
     /// GUID of the node.
     pub node_guid: u64,
-    /// Its ports.
+    /// Ports of the adapter.
     pub ports: Vec<CaPort>,
 }
 
 /// A port of an adapter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaPort {
-    /// Number, from 1.
+    /// Port number, from 1.
     pub number: u8,
     /// Logical state.
     pub state: PortState,
@@ -50,15 +50,15 @@ pub struct CaPort {
     pub physical_state: String,
     /// Rate in tenths of Gbit/s: 25 is 2.5 Gbit/s.
     pub rate_gbits_tenths: u32,
-    /// First LID; 0 where the subnet manager gave none. Left over from before where the port is not active.
+    /// First LID; 0 if the subnet manager assigned none. A stale value if the port is not active.
     pub base_lid: u16,
-    /// LID mask control: the port answers to `2^lmc` LIDs from the first on.
+    /// LID mask control: the port has `2^lmc` LIDs, starting with `base_lid`.
     pub lmc: u8,
     /// LID of the subnet manager.
     pub sm_lid: u16,
     /// GUID of the port.
     pub port_guid: u64,
-    /// Which link layer it runs.
+    /// Link layer.
     pub link_layer: LinkLayer,
 }
 
@@ -67,13 +67,13 @@ pub struct CaPort {
 pub enum PortState {
     /// No link.
     Down,
-    /// Link, but no subnet manager has been there.
+    /// Link, but not configured by a subnet manager yet.
     Initializing,
     /// Configured, not yet in use.
     Armed,
     /// In use.
     Active,
-    /// None of these.
+    /// Another state.
     #[default]
     Unknown,
 }
@@ -81,17 +81,17 @@ pub enum PortState {
 /// Link layer of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkLayer {
-    /// InfiniBand: `InfiniBand`, or `IB` as old versions and the simulator write it.
+    /// InfiniBand, printed as `InfiniBand`, or as `IB` by old versions and the simulator.
     InfiniBand,
-    /// Ethernet: the port speaks RoCE or iWARP and has no LID.
+    /// Ethernet: the port runs RoCE or iWARP and has no LID.
     Ethernet,
-    /// None of these, or not said.
+    /// Another link layer, or none printed.
     #[default]
     Unknown,
 }
 
 impl PortState {
-    /// The name as `ibstat` prints it.
+    /// Name as `ibstat` prints it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,7 +104,7 @@ impl PortState {
     }
 }
 
-/// Reads the output of `ibstat`, with or without ports.
+/// Parses the output of `ibstat`.
 pub fn parse(text: &str) -> Result<Vec<Ca>, ToolError> {
     let mut cas: Vec<Ca> = Vec::new();
     for line in lines(text) {
@@ -112,14 +112,14 @@ pub fn parse(text: &str) -> Result<Vec<Ca>, ToolError> {
             cas.push(Ca { name: name.to_owned(), node_guid: 0, ports: Vec::new() });
             continue;
         }
-        // Anything before the first block is the greeting of a login shell.
+        // Skip text before the first block: the greeting of a login shell.
         let Some(ca) = cas.last_mut() else { continue };
         let text = line.text.trim_start();
         if let Ok((_, number)) = port_head(text) {
             ca.ports.push(CaPort { number, ..CaPort::default() });
         } else if let Some((key, value)) = text.split_once(':') {
             let at = line.text.len() - value.len();
-            let value = Line { offset: line.offset + at, text: value, ..line };
+            let value = TextLine { offset: line.offset + at, text: value, ..line };
             match ca.ports.last_mut() {
                 Some(port) => set(port, key, value)?,
                 None if key == "Node GUID" => ca.node_guid = whole(value, guid)?,
@@ -130,8 +130,8 @@ pub fn parse(text: &str) -> Result<Vec<Ca>, ToolError> {
     Ok(cas)
 }
 
-/// One key of a port.
-fn set(port: &mut CaPort, key: &str, value: Line<'_>) -> Result<(), ToolError> {
+/// Sets the field of one key of a port.
+fn set(port: &mut CaPort, key: &str, value: TextLine<'_>) -> Result<(), ToolError> {
     let word = value.text.trim();
     match key {
         "State" => {
@@ -161,42 +161,43 @@ fn set(port: &mut CaPort, key: &str, value: Line<'_>) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// A value that takes the rest of its line.
+/// Parses a value that takes the rest of its line.
 fn whole<'a, T>(
-    value: Line<'a>,
-    parser: impl Parser<&'a str, Output = T, Error = super::Stop<'a>>,
+    value: TextLine<'a>,
+    parser: impl Parser<&'a str, Output = T, Error = super::LineError<'a>>,
 ) -> Result<T, ToolError> {
     value.read(Tool::Ibstat, all_consuming(delimited(space0, parser, space0)))
 }
 
-/// Three bits.
-fn lmc(value: Line<'_>) -> Result<u8, ToolError> {
+/// Parses an LMC, 0 to 7.
+fn lmc(value: TextLine<'_>) -> Result<u8, ToolError> {
     let lmc = whole(value, number("an LMC"))?;
     if lmc > 7 {
         return Err(ToolError {
             tool: Tool::Ibstat,
             line: value.number,
             offset: value.offset,
-            fault: Fault::Expected("an LMC of 0 to 7"),
+            kind: ToolErrorKind::Expected("an LMC of 0 to 7"),
         });
     }
     Ok(lmc)
 }
 
-/// `CA 'NAME'`, at the start of a line. The kind of device says nothing that the link layer of its ports does not.
-fn head(input: &str) -> Parsed<'_, &str> {
+/// `CA 'NAME'` at the start of a line. The kind of device is ignored: the link layer of the ports
+/// is more specific.
+fn head(input: &str) -> ParseResult<'_, &str> {
     let kind = alt((tag("CA"), tag("Switch"), tag("Router"), tag("iWARP RNIC"), tag("???")));
     let name = delimited(tag("'"), take_until("'"), tag("'"));
     all_consuming(preceded((kind, opt(tag(":")), space0), name)).parse(input)
 }
 
 /// `Port N:`.
-fn port_head(input: &str) -> Parsed<'_, u8> {
+fn port_head(input: &str) -> ParseResult<'_, u8> {
     all_consuming(delimited((tag("Port"), space0), number("a port"), tag(":"))).parse(input)
 }
 
-/// `200`, `2.5`, `40 (FDR10)`: in tenths.
-fn rate(input: &str) -> Parsed<'_, u32> {
+/// `200`, `2.5`, `40 (FDR10)`, in tenths.
+fn rate(input: &str) -> ParseResult<'_, u32> {
     let fraction = preceded(tag("."), recognize(digit1));
     let tenths = |(whole, fraction): (u32, Option<&str>)| {
         let tenth = fraction.and_then(|digits: &str| digits.chars().next()).and_then(|digit| digit.to_digit(10));
@@ -298,7 +299,7 @@ mod tests {
         ] {
             let text = std::format!("CA 'mlx5_0'\n\tPort 1:\n\t\t{key}: {value}\n");
             let error = parse(&text).unwrap_err();
-            assert_eq!((error.line, error.fault), (3, Fault::Expected(what)), "{text}");
+            assert_eq!((error.line, error.kind), (3, ToolErrorKind::Expected(what)), "{text}");
             let at = value.rsplit(' ').next().unwrap().trim_start_matches("0x");
             assert!(text[error.offset..].trim_start().trim_start_matches("0x").starts_with(at), "{text} {error}");
         }

@@ -1,4 +1,4 @@
-//! `ibtracert`: the way from one port to another through the switches.
+//! Parses `ibtracert`: the route from one port to another through the switches.
 //!
 //! ```text
 //! From ca {0x1070fd0300000030} portnum 1 lid 8-8 "n003 mlx5_0"
@@ -7,11 +7,12 @@
 //! To ca {0x1070fd0300000010} portnum 1 lid 1-1 "n001 mlx5_0"
 //! ```
 //!
-//! Each hop is printed when it is reached, so a trace that fails leaves the part of the way that it came. The ends are named by the
-//! GUID of the node, the hops by that of the port. With `-n` only GUIDs and ports are printed.
+//! The tool prints each hop when it reaches it, so a failed trace leaves the first part of the
+//! route. The ends are identified by the GUID of the node, the hops by that of the port. `-n`
+//! prints GUIDs and ports only.
 
 use super::{
-    NodeKind, Parsed, Tool, ToolError, braced_guid, bracketed_port, description, lid_range, lines, next, number,
+    NodeKind, ParseResult, Tool, ToolError, braced_guid, bracketed_port, description, lid_range, lines, next, number,
 };
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -24,44 +25,44 @@ use nom::combinator::{all_consuming, map, opt, value};
 use nom::error::context;
 use nom::sequence::{preceded, terminated};
 
-/// A way through the fabric.
+/// A route through the fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trace {
-    /// Where it begins.
-    pub from: Option<End>,
-    /// The ports that it comes in by, in order, with the destination as the last one.
+pub struct FabricRoute {
+    /// Source of the route.
+    pub from: Option<RouteEnd>,
+    /// Ports at which the route enters each node, in order; the last one is the destination.
     pub hops: Vec<Hop>,
-    /// Where it ends; none if it did not get there.
-    pub to: Option<End>,
-    /// What the tool said of a failure.
+    /// Destination of the route; `None` if the trace did not reach it.
+    pub to: Option<RouteEnd>,
+    /// Error message of the tool.
     pub failure: Option<String>,
 }
 
-/// One end of a trace.
+/// One end of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
-    /// Which kind of node; none with `-n`.
+pub struct RouteEnd {
+    /// Kind of the node; `None` with `-n`.
     pub kind: Option<NodeKind>,
     /// GUID of the node (not of its port).
     pub node_guid: u64,
-    /// Port; 0 for a switch.
+    /// Port number; 0 for a switch.
     pub port: u8,
-    /// First and last LID; none with `-n`.
+    /// First and last LID; `None` with `-n`.
     pub lids: Option<(u16, u16)>,
 }
 
-/// A step of a trace.
+/// A hop of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Port by which the way leaves the node before.
+    /// Port at which the route leaves the previous node.
     pub out_port: u8,
-    /// Kind of the node that is reached; none with `-n`.
+    /// Kind of the node that the hop reaches; `None` with `-n`.
     pub kind: Option<NodeKind>,
-    /// GUID of the port that is reached; all ports of a switch share one.
+    /// GUID of the port that the hop reaches; all ports of a switch share one.
     pub port_guid: u64,
-    /// Port by which the way comes in.
+    /// Port at which the route enters the node.
     pub in_port: u8,
-    /// First and last LID; none with `-n`.
+    /// First and last LID; `None` with `-n`.
     pub lids: Option<(u16, u16)>,
 }
 
@@ -70,15 +71,17 @@ pub struct Hop {
 pub struct SwitchPort {
     /// GUID of the switch.
     pub guid: u64,
-    /// LID of the switch; none with `-n`.
+    /// LID of the switch; `None` with `-n`.
     pub lid: Option<u16>,
-    /// Port.
+    /// Port number.
     pub port: u8,
 }
 
-impl Trace {
-    /// The switch that the source is connected to, and the port of that switch. None where the way has no hop (a trace to
-    /// oneself), begins at a switch, or comes to something else first; a part of a way is enough.
+impl FabricRoute {
+    /// The switch that the source is connected to, with the port.
+    ///
+    /// `None` if the route has no hop (a trace to oneself), begins at a switch, or reaches another
+    /// kind of node first. A partial route is sufficient.
     #[must_use]
     pub fn leaf(&self) -> Option<SwitchPort> {
         let from = self.from?;
@@ -86,7 +89,8 @@ impl Trace {
             return None;
         }
         let first = self.hops.first()?;
-        // `-n` does not say what a hop is: only a switch is passed on the way, and only a switch has a port 0.
+        // `-n` does not print node kinds: only a switch forwards to a next hop, and only a switch
+        // has a port 0.
         let is_switch = match first.kind {
             Some(kind) => kind == NodeKind::Switch,
             None => self.hops.len() > 1 || self.to.is_some_and(|to| to.port == 0),
@@ -99,12 +103,12 @@ impl Trace {
     }
 }
 
-/// Reads the output of `ibtracert`, whether or not it came to its end.
-pub fn parse(text: &str) -> Result<Trace, ToolError> {
-    let mut trace = Trace::default();
+/// Parses the output of `ibtracert`, complete or not.
+pub fn parse(text: &str) -> Result<FabricRoute, ToolError> {
+    let mut trace = FabricRoute::default();
     for line in lines(text) {
         if line.text.starts_with("From ") {
-            trace = Trace { from: Some(line.read(Tool::Ibtracert, end("From"))?), ..Trace::default() };
+            trace = FabricRoute { from: Some(line.read(Tool::Ibtracert, end("From"))?), ..FabricRoute::default() };
         } else if line.text.starts_with('[') {
             trace.hops.push(line.read(Tool::Ibtracert, hop)?);
         } else if line.text.starts_with("To ") {
@@ -117,18 +121,18 @@ pub fn parse(text: &str) -> Result<Trace, ToolError> {
 }
 
 /// `From ca {GUID} portnum N lid A-B "..."`, `From {GUID}[N]`.
-fn end<'a>(word: &'static str) -> impl Parser<&'a str, Output = End, Error = super::Stop<'a>> {
+fn end<'a>(word: &'static str) -> impl Parser<&'a str, Output = RouteEnd, Error = super::LineError<'a>> {
     let port = preceded(next("portnum", tag("portnum")), next("a port", number("a port")));
     let full = (kind, next("'{'", braced_guid), port, lid_range, description('"'));
     let full =
-        map(full, |(kind, node_guid, port, lids, _)| End { kind: Some(kind), node_guid, port, lids: Some(lids) });
+        map(full, |(kind, node_guid, port, lids, _)| RouteEnd { kind: Some(kind), node_guid, port, lids: Some(lids) });
     let simple =
-        map((braced_guid, bracketed_port), |(node_guid, port)| End { kind: None, node_guid, port, lids: None });
+        map((braced_guid, bracketed_port), |(node_guid, port)| RouteEnd { kind: None, node_guid, port, lids: None });
     preceded((tag(word), space1), alt((all_consuming(simple), full)))
 }
 
 /// `[OUT] -> switch port {GUID}[IN] lid A-B "..."`, `[OUT] -> {GUID}[IN]`.
-fn hop(input: &str) -> Parsed<'_, Hop> {
+fn hop(input: &str) -> ParseResult<'_, Hop> {
     let arrow = (next("'->'", tag("->")), context("a kind of node or '{'", space1));
     let (input, out_port) = terminated(bracketed_port, arrow).parse(input)?;
     let kind = opt(terminated(kind, (space1, tag("port"), space1)));
@@ -138,7 +142,7 @@ fn hop(input: &str) -> Parsed<'_, Hop> {
     Ok((left, Hop { out_port, kind, port_guid, in_port, lids }))
 }
 
-fn kind(input: &str) -> Parsed<'_, NodeKind> {
+fn kind(input: &str) -> ParseResult<'_, NodeKind> {
     let known = alt((
         value(NodeKind::Ca, tag("ca")),
         value(NodeKind::Switch, tag("switch")),
@@ -151,7 +155,7 @@ fn kind(input: &str) -> Parsed<'_, NodeKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::Fault;
+    use crate::tools::ToolErrorKind;
 
     const HOST: u64 = 0x1070_fd03_0000_0000;
     const LEAF1: SwitchPort = SwitchPort { guid: 0xb859_9f03_0000_1000, lid: Some(2), port: 3 };
@@ -160,7 +164,8 @@ mod tests {
     #[test]
     fn across_leaves() {
         let trace = parse(include_str!("fixtures/ibtracert_cross_leaf.txt")).unwrap();
-        let end = |node_guid, lid| Some(End { kind: Some(NodeKind::Ca), node_guid, port: 1, lids: Some((lid, lid)) });
+        let end =
+            |node_guid, lid| Some(RouteEnd { kind: Some(NodeKind::Ca), node_guid, port: 1, lids: Some((lid, lid)) });
         assert_eq!((trace.from, trace.to), (end(HOST + 0x30, 8), end(HOST + 0xf0, 20)));
         let hops: Vec<_> = trace.hops.iter().map(|hop| (hop.out_port, hop.port_guid, hop.in_port, hop.lids)).collect();
         let expected = [
@@ -217,10 +222,11 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_fails_keeps_what_it_came_by() {
+    fn a_failed_trace_keeps_its_first_hops() {
         let failed = parse(include_str!("fixtures/ibtracert_badlid_dst.txt")).unwrap();
         assert_eq!(failed.failure.as_deref(), Some("Failed to get route information"));
-        // The tool prints each hop as it gets there, so a later failure leaves the lines before it.
+        // The tool prints each hop when it reaches it, so a later failure leaves the lines before
+        // it.
         let whole = include_str!("fixtures/ibtracert_cross_leaf.txt");
         let two_hops = whole.split_inclusive('\n').take(4).collect::<String>();
         let partial = parse(&(two_hops + "ibtracert: iberror: failed: Failed to get route information\n")).unwrap();
@@ -235,10 +241,11 @@ mod tests {
             let trace = parse(&text.replace("switch port", &std::format!("{kind} port"))).unwrap();
             assert_eq!((trace.hops.len(), trace.leaf()), (2, None), "{kind}");
         }
-        // Two adapters, cable between them: with -n nothing says that the one hop is no switch but its port.
+        // Two adapters connected by a cable: with `-n`, only the port shows that the single hop is
+        // no switch.
         let cabled = "From {0x1}[1]\n[1] -> {0x12}[1]\nTo {0x11}[1]\n";
         assert_eq!(parse(cabled).unwrap().leaf(), None);
-        // A router further on changes nothing.
+        // A router after the leaf changes nothing.
         let routed = "From ca {0x1} portnum 2 lid 4-4 \"a\"\n[2] -> switch port {0x5}[9] lid 7-7 \"s\"\n[3] -> router port {0x6}[1] lid 8-8 \"r\"\n";
         assert_eq!(parse(routed).unwrap().leaf(), Some(SwitchPort { guid: 5, lid: Some(7), port: 9 }));
     }
@@ -257,7 +264,7 @@ mod tests {
         ] {
             let text = std::format!("{good}{line}");
             let error = parse(&text).unwrap_err();
-            assert_eq!((error.line, error.fault), (2, Fault::Expected(what)), "{line}");
+            assert_eq!((error.line, error.kind), (2, ToolErrorKind::Expected(what)), "{line}");
             assert_eq!(text[error.offset..].trim_start_matches("0x"), &line[line.rfind(at).unwrap()..], "{line}");
         }
     }

@@ -1,8 +1,10 @@
-//! What the tools of a fabric print, read into values: `ibstat`, `ibtracert`, `ibnetdiscover -p`, and Slurm's host lists.
+//! Parses the text output of fabric tools: `ibstat`, `ibtracert`, `ibnetdiscover -p`, `otf2-print`
+//! and Slurm's host lists.
 //!
-//! Text comes from other machines, so nothing in it is trusted: no text makes a parser panic, every collection is bounded by
-//! the length of the text or by what the caller allows, and an error says which line could not be read. Descriptions of nodes are whatever an
-//! administrator wrote and the tools cut them at will: they are kept for people to read, and nothing is decided by them.
+//! The text comes from other machines and is not trusted: no text makes a parser panic, every
+//! collection is bounded by the length of the text or by a limit of the caller, and an error names
+//! the line that could not be read. Node descriptions are free text that the tools truncate: they
+//! are kept for display, and no decision depends on them.
 
 pub mod hostlist;
 pub mod ibnetdiscover;
@@ -19,20 +21,20 @@ use nom::error::{ContextError, ErrorKind, context};
 use nom::sequence::{delimited, preceded, separated_pair};
 use nom::{IResult, Parser};
 
-/// A text that could not be read: whose, where, and what stood in the way.
+/// A text that could not be parsed: tool, position and reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolError {
-    /// What wrote the text.
+    /// Tool that wrote the text.
     pub tool: Tool,
-    /// Line of the text, from 1.
+    /// Line number in the text, from 1.
     pub line: usize,
-    /// Bytes from the start of the text to where reading stopped.
+    /// Bytes from the start of the text to the position of the error.
     pub offset: usize,
-    /// Why it stopped.
-    pub fault: Fault,
+    /// Reason.
+    pub kind: ToolErrorKind,
 }
 
-/// What writes a text that this module reads.
+/// Source of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     /// Slurm's list of nodes.
@@ -45,19 +47,19 @@ pub enum Tool {
     Ibnetdiscover,
 }
 
-/// Why a text could not be read.
+/// Why a text could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// Something else should stand there.
+pub enum ToolErrorKind {
+    /// Syntax error; the text names the expected element.
     Expected(&'static str),
-    /// More entries than the caller allows.
+    /// The text has more entries than the caller allows.
     TooMany {
-        /// How many are allowed.
+        /// Limit of the caller.
         most: usize,
     },
 }
 
-/// A kind of node.
+/// Kind of a fabric node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// Host channel adapter.
@@ -71,7 +73,7 @@ pub enum NodeKind {
 }
 
 impl Tool {
-    /// The name used in messages.
+    /// Name used in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -89,25 +91,26 @@ impl fmt::Display for ToolError {
         if self.tool != Tool::HostList {
             write!(f, ", line {}", self.line)?;
         }
-        match self.fault {
-            Fault::Expected(what) => write!(f, ": {what} expected at byte {}", self.offset),
-            Fault::TooMany { most } => write!(f, ": more than {most} entries at byte {}", self.offset),
+        match self.kind {
+            ToolErrorKind::Expected(what) => write!(f, ": {what} expected at byte {}", self.offset),
+            ToolErrorKind::TooMany { most } => write!(f, ": more than {most} entries at byte {}", self.offset),
         }
     }
 }
 
 impl core::error::Error for ToolError {}
 
-/// Where a line's parser stopped: what is left from there, and what it had expected.
+/// Position and cause of a failed line parser: the unread rest of the line, and the expected
+/// element.
 #[derive(Clone, Copy, Debug)]
-struct Stop<'a> {
-    left: &'a str,
+struct LineError<'a> {
+    rest: &'a str,
     expected: &'static str,
 }
 
-impl<'a> nom::error::ParseError<&'a str> for Stop<'a> {
+impl<'a> nom::error::ParseError<&'a str> for LineError<'a> {
     fn from_error_kind(left: &'a str, kind: ErrorKind) -> Self {
-        Self { left, expected: if kind == ErrorKind::Eof { "the end of the line" } else { "" } }
+        Self { rest: left, expected: if kind == ErrorKind::Eof { "the end of the line" } else { "" } }
     }
 
     fn append(_: &'a str, _: ErrorKind, other: Self) -> Self {
@@ -115,94 +118,100 @@ impl<'a> nom::error::ParseError<&'a str> for Stop<'a> {
     }
 }
 
-impl<'a> ContextError<&'a str> for Stop<'a> {
-    /// The innermost name says most; its parser began at `left`.
+impl<'a> ContextError<&'a str> for LineError<'a> {
+    /// Keeps the innermost named element, whose parser began at `left`.
     fn add_context(left: &'a str, expected: &'static str, other: Self) -> Self {
-        if other.expected.is_empty() { Self { left, expected } } else { other }
+        if other.expected.is_empty() { Self { rest: left, expected } } else { other }
     }
 }
 
-type Parsed<'a, T> = IResult<&'a str, T, Stop<'a>>;
+type ParseResult<'a, T> = IResult<&'a str, T, LineError<'a>>;
 
-/// A line of a text and where it stands.
+/// A line of a text with its position.
 #[derive(Clone, Copy, Debug)]
-struct Line<'a> {
+struct TextLine<'a> {
     number: usize,
     offset: usize,
     text: &'a str,
 }
 
-impl<'a> Line<'a> {
-    /// Reads the line; anything after what `parser` takes is left to it.
-    fn read<T>(self, tool: Tool, parser: impl Parser<&'a str, Output = T, Error = Stop<'a>>) -> Result<T, ToolError> {
+impl<'a> TextLine<'a> {
+    /// Parses the start of the line with `parser`; the rest of the line is ignored.
+    fn read<T>(
+        self,
+        tool: Tool,
+        parser: impl Parser<&'a str, Output = T, Error = LineError<'a>>,
+    ) -> Result<T, ToolError> {
         let mut parser = parser;
         match parser.parse(self.text) {
             Ok((_, value)) => Ok(value),
             Err(nom::Err::Error(stop) | nom::Err::Failure(stop)) => {
-                Err(self.error(tool, self.text.len().saturating_sub(stop.left.len()), stop.expected))
+                Err(self.error(tool, self.text.len().saturating_sub(stop.rest.len()), stop.expected))
             }
-            // Complete parsers never ask for more.
+            // Complete parsers never return `Incomplete`.
             Err(nom::Err::Incomplete(_)) => Err(self.error(tool, self.text.len(), "more text")),
         }
     }
 
     fn error(self, tool: Tool, column: usize, expected: &'static str) -> ToolError {
-        ToolError { tool, line: self.number, offset: self.offset + column, fault: Fault::Expected(expected) }
+        ToolError { tool, line: self.number, offset: self.offset + column, kind: ToolErrorKind::Expected(expected) }
     }
 }
 
-/// The lines of a text. Ends of lines (also CR LF) and white space before them do not belong to a line. Warnings that the
-/// libraries below the tools print (`ibwarn: [PID] ...`) are left out: a site's wrapper may have joined both outputs.
-fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+/// The non-empty lines of a text, without line ends (also CR LF) and trailing white space.
+///
+/// Warnings of the libraries below the tools (`ibwarn: [PID] ...`) are skipped, because a site's
+/// wrapper may merge standard error into the output.
+fn lines(text: &str) -> impl Iterator<Item = TextLine<'_>> {
     let mut offset = 0;
     text.split_inclusive('\n')
         .enumerate()
         .map(move |(index, line)| {
             let start = offset;
             offset += line.len();
-            Line { number: index + 1, offset: start, text: line.trim_end() }
+            TextLine { number: index + 1, offset: start, text: line.trim_end() }
         })
         .filter(|line| !line.text.is_empty() && !line.text.starts_with("ibwarn: ["))
 }
 
-/// A decimal number that fits the type.
-fn number<'a, T: core::str::FromStr>(what: &'static str) -> impl Parser<&'a str, Output = T, Error = Stop<'a>> {
+/// A decimal number in the range of `T`.
+fn number<'a, T: core::str::FromStr>(what: &'static str) -> impl Parser<&'a str, Output = T, Error = LineError<'a>> {
     context(what, map_opt(digit1, |digits: &str| digits.parse().ok()))
 }
 
-/// White space and what comes after it.
+/// White space, then `parser`.
 fn next<'a, T>(
     what: &'static str,
-    parser: impl Parser<&'a str, Output = T, Error = Stop<'a>>,
-) -> impl Parser<&'a str, Output = T, Error = Stop<'a>> {
+    parser: impl Parser<&'a str, Output = T, Error = LineError<'a>>,
+) -> impl Parser<&'a str, Output = T, Error = LineError<'a>> {
     preceded(context(what, space1), context(what, parser))
 }
 
-/// `0x` and up to 16 hexadecimal digits.
-fn guid(input: &str) -> Parsed<'_, u64> {
+/// `0x` and 1 to 16 hexadecimal digits.
+fn guid(input: &str) -> ParseResult<'_, u64> {
     let digits = take_while1(|c: char| c.is_ascii_hexdigit());
     let hexadecimal = map_opt(digits, |digits: &str| u64::from_str_radix(digits, 16).ok());
     context("a GUID", preceded(alt((tag("0x"), tag("0X"))), hexadecimal)).parse(input)
 }
 
 /// `{GUID}`.
-fn braced_guid(input: &str) -> Parsed<'_, u64> {
+fn braced_guid(input: &str) -> ParseResult<'_, u64> {
     delimited(context("'{'", tag("{")), guid, context("'}'", tag("}"))).parse(input)
 }
 
 /// `[PORT]`.
-fn bracketed_port(input: &str) -> Parsed<'_, u8> {
+fn bracketed_port(input: &str) -> ParseResult<'_, u8> {
     delimited(context("'['", tag("[")), number("a port"), context("']'", tag("]"))).parse(input)
 }
 
 /// ` lid FIRST-LAST`.
-fn lid_range(input: &str) -> Parsed<'_, (u16, u16)> {
+fn lid_range(input: &str) -> ParseResult<'_, (u16, u16)> {
     let range = separated_pair(number("a LID"), context("'-'", tag("-")), number("a LID"));
     preceded(next("lid", tag("lid")), next("a LID", range)).parse(input)
 }
 
-/// What is left, without the white space around it and the outermost pair of `quote`.
-fn description(quote: char) -> impl Fn(&str) -> Parsed<'_, &str> {
+/// The rest of the line, without surrounding white space and the outermost pair of `quote`.
+fn description(quote: char) -> impl Fn(&str) -> ParseResult<'_, &str> {
     move |input| {
         let (left, text) = rest.parse(input)?;
         let text = text.trim();
@@ -228,7 +237,7 @@ mod tests {
         include_str!("fixtures/ibnetdiscover_p_down.txt"),
     ];
 
-    /// Everything that reads text; an error must lie in it.
+    /// Runs every parser on `text`; an error must point into the text.
     fn read_all(text: &str) {
         let errors = [
             hostlist::expand(text, 100).err(),
@@ -240,12 +249,12 @@ mod tests {
             assert!(error.offset <= text.len(), "{error}");
             assert!(text.is_char_boundary(error.offset), "{error}");
             assert!(error.line >= 1 && error.line <= text.split('\n').count(), "{error}");
-            assert!(error.fault != Fault::Expected(""), "{error:?} in {text:?}");
+            assert!(error.kind != ToolErrorKind::Expected(""), "{error:?} in {text:?}");
         }
     }
 
     #[test]
-    fn texts_cut_at_every_character_are_read_or_refused() {
+    fn truncated_texts_parse_or_fail_cleanly() {
         for text in RECORDED {
             text.char_indices().for_each(|(at, _)| read_all(&text[..at]));
         }

@@ -1,30 +1,31 @@
-//! Several recordings put together, and moved in time.
+//! Combines recordings and moves them in time.
 
-use super::{Record, Recording};
+use super::{RecordedPacket, Recording};
 
-/// All records in order of time; records of equal time stay in the order of the recordings. The
+/// All records in order of time; records of equal time keep the order of the recordings. The
 /// recordings must have one link type.
 #[must_use]
 pub fn merge(recordings: &[Recording]) -> Recording {
-    let mut records: Vec<Record> = recordings.iter().flat_map(|recording| recording.records.iter().cloned()).collect();
+    let mut records: Vec<RecordedPacket> =
+        recordings.iter().flat_map(|recording| recording.records.iter().cloned()).collect();
     records.sort_by_key(|record| record.time_ns);
     recordings.first().map_or_else(Recording::default, |first| first.with(records))
 }
 
-/// The records of one recording behind those of the other, whatever their times.
+/// The records of all recordings, one recording after the other, whatever their times.
 #[must_use]
 pub fn concatenate(recordings: &[Recording]) -> Recording {
     let records = recordings.iter().flat_map(|recording| recording.records.iter().cloned()).collect();
     recordings.first().map_or_else(Recording::default, |first| first.with(records))
 }
 
-/// All times later by `offset_ns` (earlier where it is negative).
+/// Moves all times by `offset_ns`; a negative offset moves them back.
 #[must_use]
 pub fn shift(recording: &Recording, offset_ns: i64) -> Recording {
     recording.retimed(|time_ns| time_ns.saturating_add_signed(offset_ns))
 }
 
-/// A clock that runs fast by `ppm`, right at the first record.
+/// A clock that runs fast by `ppm` and is correct at the first record.
 #[must_use]
 pub fn drift(recording: &Recording, ppm: i64) -> Recording {
     let (start_ns, _) = recording.span_ns();
@@ -34,7 +35,7 @@ pub fn drift(recording: &Recording, ppm: i64) -> Recording {
     })
 }
 
-/// Moves recordings of one run, so that the earliest record is at `start_ns`.
+/// Moves the recordings of one run so that the earliest record is at `start_ns`.
 #[must_use]
 pub fn start_at(recordings: &[Recording], start_ns: u64) -> Vec<Recording> {
     let starts = recordings.iter().filter(|recording| !recording.records.is_empty());

@@ -1,42 +1,43 @@
-//! Queue pair numbers and addresses inside connection messages.
+//! Rewrites queue pair numbers and addresses inside connection messages.
 
 use std::collections::HashMap;
 
 use ibscope_parsers::ib::{MadHeader, Operation, Service};
 use ibscope_parsers::mpi::{ucx_wireup, udcm};
 
-use super::frame::{Frame, write};
+use super::frame::{PacketFrame, write};
 
 /// Queue key of the general services queue pair.
 const Q_KEY_MANAGEMENT: u32 = 0x8001_0000;
 /// Queue key of UCX's datagrams.
 const Q_KEY_UCX: u32 = 0x1EE7_A330;
-/// Bytes of UCX's header of datagrams; of the active message id of its verbs transports.
+/// Lengths of UCX's datagram header, and of the active message id of its verbs transports.
 const NETH_BYTES: usize = 8;
 const AM_BYTES: usize = 1;
-/// Offset of the worker's id in a wire-up message, and of the lists of devices and queue pairs.
+/// Offsets in a wire-up message of the worker's id, and of the lists of devices and queue pairs.
 const WORKER_AT: usize = 21;
 const LISTS_AT: usize = 29;
 const CM_BODY: usize = MadHeader::LEN;
-/// Open MPI's private data: offset of the job id; they follow 36 bytes of addresses in a REQ.
+/// Offsets in CM messages of Open MPI's private data, which follow 36 bytes of addresses in a REQ,
+/// and of the job id in them.
 const PRIVATE_OF_REQ: usize = CM_BODY + 140 + 36;
 const PRIVATE_OF_REP: usize = CM_BODY + 36;
 const JOB_AT: usize = 7;
 
-/// New names for what a connection message says.
-pub(super) struct Names<'a> {
+/// New names for the contents of a connection message.
+pub(super) struct ConnectionNames<'a> {
     /// New number of a queue pair of the message's sender.
     pub(super) own: &'a dyn Fn(u32) -> Option<u32>,
-    /// New number of a queue pair of its receiver.
+    /// New number of a queue pair of the message's receiver.
     pub(super) peer: &'a dyn Fn(u32) -> Option<u32>,
-    /// New IPv4 addresses.
+    /// New IPv4 addresses, by old address.
     pub(super) addresses: &'a HashMap<[u8; 4], [u8; 4]>,
-    /// Changes the numbers of workers, jobs and connections, if not 0.
+    /// Bits to flip in the numbers of workers, jobs and connections; 0 changes nothing.
     pub(super) identity: u32,
 }
 
-/// Puts the new names into the payload of a packet, where it is a connection message.
-pub(super) fn rename(frame: &Frame, payload: &mut [u8], names: &Names<'_>) {
+/// Rewrites the payload of a packet if it is a connection message.
+pub(super) fn rename(frame: &PacketFrame, payload: &mut [u8], names: &ConnectionNames<'_>) {
     if frame.opcode.operation() != Some(Operation::SendOnly) {
         return;
     }
@@ -49,7 +50,7 @@ pub(super) fn rename(frame: &Frame, payload: &mut [u8], names: &Names<'_>) {
     }
 }
 
-fn management(payload: &mut [u8], names: &Names<'_>) {
+fn management(payload: &mut [u8], names: &ConnectionNames<'_>) {
     let Ok(header) = MadHeader::parse(payload) else { return };
     if header.class != MadHeader::CLASS_CM {
         return;
@@ -71,7 +72,7 @@ fn management(payload: &mut [u8], names: &Names<'_>) {
         for at in [CM_BODY, CM_BODY + 4] {
             flip(payload, at, names.identity, u32::from_be_bytes, u32::to_be_bytes);
         }
-        // The job's family is in the upper half. Other users of CM have something else there.
+        // The job's family is in the upper half. Other users of CM have different contents there.
         if let Some(at) = job_at.filter(|_| is_open_mpi(payload, header.attr_id)) {
             flip(payload, at, names.identity << 16, u32::from_le_bytes, u32::to_le_bytes);
         }
@@ -86,7 +87,7 @@ fn is_open_mpi(mad: &[u8], attr_id: u16) -> bool {
     }
 }
 
-fn ucx_datagram(payload: &mut [u8], names: &Names<'_>) {
+fn ucx_datagram(payload: &mut [u8], names: &ConnectionNames<'_>) {
     match ucx_wireup::control(payload).map(|control| control.kind) {
         Some(ucx_wireup::ControlKind::Request { qpn, .. }) => {
             if let Some(number) = (names.own)(qpn.value()) {
@@ -99,7 +100,7 @@ fn ucx_datagram(payload: &mut [u8], names: &Names<'_>) {
     }
 }
 
-fn udcm_datagram(payload: &mut [u8], names: &Names<'_>) {
+fn udcm_datagram(payload: &mut [u8], names: &ConnectionNames<'_>) {
     const QUEUES_AT: usize = 56;
     let length = payload.len() as u32;
     let Some(message) = udcm::datagram(payload, length).filter(|message| message.job.is_some()) else { return };
@@ -114,9 +115,9 @@ fn udcm_datagram(payload: &mut [u8], names: &Names<'_>) {
     }
 }
 
-/// A wire-up message, from its type on. The address has no fixed layout: every three bytes that are
-/// a queue pair of the sender are taken for one.
-fn wireup(message: &mut [u8], names: &Names<'_>) {
+/// Rewrites a wire-up message, given from its type on. The address has no fixed layout, so every
+/// three bytes that equal a queue pair of the sender are rewritten.
+fn wireup(message: &mut [u8], names: &ConnectionNames<'_>) {
     let mut at = LISTS_AT;
     while let Some(&[low, middle, high]) = message.get(at..at + 3) {
         let number = u32::from_le_bytes([low, middle, high, 0]);

@@ -1,44 +1,46 @@
-//! The InfiniBand packet inside a record: whose it is, and valid check sums after a change.
+//! Access to the InfiniBand packet inside a record: its addresses, and valid checksums after a
+//! change.
 
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, vcrc};
 use ibscope_parsers::ib::{ICRC_BYTES, Opcode, Packet, VCRC_BYTES};
-use ibscope_parsers::link::{Framed, Located, Location, locate};
+use ibscope_parsers::link::{Encapsulation, LinkContent, Location, locate};
 use ibscope_parsers::{Endpoint, Qpn};
 
-use super::Record;
+use super::RecordedPacket;
 
 const IPV4_BYTES: usize = 20;
 
-/// What transformations need to know of a packet.
+/// Fields of a packet that transformations need.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame {
+pub struct PacketFrame {
     /// Sender.
     pub src: Endpoint,
     /// Receiver.
     pub dst: Endpoint,
     /// The receiver's queue pair.
     pub dest_qp: Qpn,
-    /// The sender's queue pair, in datagrams alone.
+    /// The sender's queue pair; datagrams only.
     pub src_qp: Option<Qpn>,
-    /// Queue key of a datagram.
+    /// Queue key; datagrams only.
     pub q_key: Option<u32>,
-    /// Operation.
+    /// Opcode.
     pub opcode: Opcode,
     /// Offset of the BTH in the record's data.
     pub bth_at: usize,
-    /// Offset of the payload.
+    /// Offset of the payload in the record's data.
     pub payload_at: usize,
-    /// Captured bytes of the payload.
+    /// Captured length of the payload.
     pub payload_bytes: usize,
     location: Location,
 }
 
-impl Frame {
-    /// The packet of a record; `None` where the record holds none or is truncated inside the BTH.
+impl PacketFrame {
+    /// Parses the packet of a record; `None` if the record holds none or is truncated inside the
+    /// BTH.
     #[must_use]
-    pub fn read(link_type: LinkType, record: &Record) -> Option<Self> {
-        let Ok(Located::Infiniband(location)) = locate(link_type, &record.data, record.original_bytes) else {
+    pub fn read(link_type: LinkType, record: &RecordedPacket) -> Option<Self> {
+        let Ok(LinkContent::Infiniband(location)) = locate(link_type, &record.data, record.original_bytes) else {
             return None;
         };
         let packet = Packet::parse_lax(&record.data, &location).ok()?;
@@ -56,21 +58,22 @@ impl Frame {
         })
     }
 
-    /// Writes other endpoints into the packet. They must be of the same kind as those it has.
+    /// Writes new endpoints into the packet; they must have the type of the old ones. Does nothing
+    /// for RoCEv1 and IPv6.
     pub fn set_endpoints(&self, data: &mut [u8], src: Endpoint, dst: Endpoint) {
-        let (at, source_at, bytes) = match self.location.framed {
+        let (at, source_at, bytes) = match self.location.encapsulation {
             // LRH: DLID at 2, SLID at 6.
-            Framed::Native => (self.location.start + 2, self.location.start + 6, 2),
+            Encapsulation::Native => (self.location.start + 2, self.location.start + 6, 2),
             // IPv4: source at 12, destination at 16.
-            Framed::RoceV2Ipv4 => (self.location.network + 16, self.location.network + 12, 4),
-            Framed::RoceV1 | Framed::RoceV2Ipv6 => return,
+            Encapsulation::RoceV2Ipv4 => (self.location.network + 16, self.location.network + 12, 4),
+            Encapsulation::RoceV1 | Encapsulation::RoceV2Ipv6 => return,
         };
         let low = |endpoint: Endpoint| endpoint.low_bits().to_be_bytes();
         write(data, at, &low(dst)[8 - bytes..]);
         write(data, source_at, &low(src)[8 - bytes..]);
     }
 
-    /// Writes other queue pair numbers into BTH and DETH.
+    /// Writes new queue pair numbers into BTH and DETH.
     pub fn set_queue_pairs(&self, data: &mut [u8], src_qp: Option<Qpn>, dest_qp: Qpn) {
         write(data, self.bth_at + 5, &dest_qp.value().to_be_bytes()[1..]);
         if let Some(src_qp) = src_qp.filter(|_| self.src_qp.is_some()) {
@@ -79,11 +82,11 @@ impl Frame {
         }
     }
 
-    /// Computes the check sums of a changed packet: IPv4 header, ICRC and VCRC. A truncated packet
-    /// has none but the first.
+    /// Recomputes the checksums of a changed packet: IPv4 header, ICRC and VCRC. A truncated packet
+    /// gets only the first.
     pub fn seal(&self, data: &mut [u8]) {
-        let Location { framed, network, start, .. } = self.location;
-        if framed == Framed::RoceV2Ipv4 {
+        let Location { encapsulation: framed, network, start, .. } = self.location;
+        if framed == Encapsulation::RoceV2Ipv4 {
             seal_ipv4(data, network);
         }
         let end = self.location.end();
@@ -92,14 +95,14 @@ impl Frame {
         {
             write(data, end - ICRC_BYTES, &sum.to_le_bytes());
         }
-        if framed == Framed::Native && end + VCRC_BYTES <= data.len() {
+        if framed == Encapsulation::Native && end + VCRC_BYTES <= data.len() {
             let sum = vcrc(&data[start..end]);
             write(data, end, &sum.to_le_bytes());
         }
     }
 }
 
-/// The header's check sum; that of UDP is left out, as it may be over IPv4.
+/// Recomputes the checksum of the IPv4 header and clears that of UDP, which is optional over IPv4.
 pub(super) fn seal_ipv4(data: &mut [u8], at: usize) {
     write(data, at + 10, &[0, 0]);
     write(data, at + IPV4_BYTES + 6, &[0, 0]);
@@ -111,7 +114,7 @@ pub(super) fn seal_ipv4(data: &mut [u8], at: usize) {
     write(data, at + 10, &(!(folded as u16)).to_be_bytes());
 }
 
-/// Overwrites bytes where all of them were captured.
+/// Overwrites bytes if all of them were captured.
 pub(super) fn write(data: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(place) = data.get_mut(at..at + bytes.len()) {
         place.copy_from_slice(bytes);

@@ -1,12 +1,12 @@
-//! Recorded captures distorted the way real fabrics and recorders distort them.
+//! Distorts recorded captures like real fabrics and recorders do.
 //!
 //! A [`Recording`] is a capture file in memory. Every function here takes recordings and returns
-//! recordings: it removes records ([`partial`]), deals them to several files ([`split`]), puts
-//! recordings together ([`combine`]), renames endpoints and queue pairs ([`rewrite`]), or builds
-//! the packets of other protocols ([`protocols`]). Nothing depends on anything but the arguments.
+//! recordings: it removes records ([`partial`]), distributes them over several files ([`split`]),
+//! combines recordings ([`combine`]), renames endpoints and queue pairs ([`rewrite`]), or builds
+//! packets of other protocols ([`protocols`]). Results depend on the arguments only.
 //!
-//! A packet whose bytes change gets valid check sums again, so that the distortion is the only
-//! difference between the result and a capture that a recorder could have written.
+//! Invariant: a packet whose bytes change gets valid checksums again, so the distortion is the only
+//! difference from a capture that a recorder could have written.
 
 pub mod combine;
 mod control;
@@ -18,8 +18,8 @@ pub mod rewrite;
 pub mod split;
 mod transmission;
 
-pub use recording::{Record, Recording};
-pub use transmission::{Transmissions, transmissions};
+pub use recording::{RecordedPacket, Recording};
+pub use transmission::{TransmissionIndex, transmissions};
 
 #[cfg(test)]
 mod tests;

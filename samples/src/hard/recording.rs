@@ -5,40 +5,40 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use ibscope_parsers::frame::{Framing, Item, LinkType};
+use ibscope_parsers::frame::{CaptureItem, Framing, LinkType};
 
-/// First bytes of a file compressed with zstd.
+/// Magic number of a file compressed with zstd.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-/// First word of a classic pcap file with microseconds, and with nanoseconds.
+/// Magic numbers of classic pcap with microseconds, and with nanoseconds.
 const MAGIC_MICROSECONDS: u32 = 0xA1B2_C3D4;
 const MAGIC_NANOSECONDS: u32 = 0xA1B2_3C4D;
-/// Units of the fraction of an ERF timestamp that ibdump takes for a microsecond.
+/// Units of the ERF timestamp's fraction that ibdump uses for a microsecond.
 const IBDUMP_FACTOR: u64 = 4295;
 const ERF_TIME_BYTES: usize = 8;
 
 /// One packet of a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct RecordedPacket {
     /// Capture time in nanoseconds since the epoch.
     pub time_ns: u64,
-    /// Length of the packet before a snap length truncated it.
+    /// Length of the packet before truncation by a snap length.
     pub original_bytes: u32,
-    /// The captured bytes. Shared: copying a record copies no packet.
+    /// The captured bytes. Shared: cloning a record copies no packet.
     pub data: Arc<[u8]>,
 }
 
 /// The records of a classic pcap file, in file order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
-    /// What the data of every record start with.
+    /// Link type of all records.
     pub link_type: LinkType,
-    /// The file has nanoseconds, not microseconds.
+    /// True for timestamps in nanoseconds, false for microseconds.
     pub nanoseconds: bool,
     /// The packets.
-    pub records: Vec<Record>,
+    pub records: Vec<RecordedPacket>,
 }
 
-/// Nothing, of an Ethernet capture in nanoseconds.
+/// An empty Ethernet capture in nanoseconds.
 impl Default for Recording {
     fn default() -> Self {
         Self { link_type: LinkType::ETHERNET, nanoseconds: true, records: Vec::new() }
@@ -52,16 +52,16 @@ impl Recording {
         Self { link_type: self.link_type, nanoseconds: self.nanoseconds, records: Vec::new() }
     }
 
-    /// The same format with these records.
+    /// A recording of the same format with these records.
     #[must_use]
-    pub fn with(&self, records: Vec<Record>) -> Self {
+    pub fn with(&self, records: Vec<RecordedPacket>) -> Self {
         Self { records, ..self.empty_like() }
     }
 
-    /// Reads a classic pcap file, compressed with zstd or plain.
+    /// Reads a classic pcap file, plain or compressed with zstd.
     ///
     /// # Errors
-    /// The file cannot be read, or is no whole classic pcap file.
+    /// The file cannot be read, is truncated, or is not a little-endian classic pcap file.
     pub fn read(path: &Path) -> io::Result<Self> {
         let bytes = std::fs::read(path)?;
         let file = if bytes.starts_with(&ZSTD_MAGIC) { zstd::decode_all(&bytes[..])? } else { bytes };
@@ -74,8 +74,8 @@ impl Recording {
         let link_type = framing.interfaces().first().map_or(LinkType::ETHERNET, |interface| interface.link_type);
         let mut records = Vec::new();
         let (_, stop) = framing.walk(file.get(header_bytes..).unwrap_or_default(), |item| {
-            if let Item::Record(record) = item {
-                records.push(Record {
+            if let CaptureItem::Record(record) = item {
+                records.push(RecordedPacket {
                     time_ns: record.time_ns.unwrap_or_default().cast_unsigned(),
                     original_bytes: record.original_bytes,
                     data: record.data.into(),
@@ -88,7 +88,8 @@ impl Recording {
         }
     }
 
-    /// Writes the recording as a plain classic pcap file with the resolution that it was read with.
+    /// Writes the recording as a plain classic pcap file, with the resolution that it was read
+    /// with.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -110,22 +111,21 @@ impl Recording {
         out.flush()
     }
 
-    /// Time of the first and of the last record; zeros where there is none.
+    /// Times of the earliest and the latest record; zeros if there is none.
     #[must_use]
     pub fn span_ns(&self) -> (u64, u64) {
         let times = || self.records.iter().map(|record| record.time_ns);
         (times().min().unwrap_or(0), times().max().unwrap_or(0))
     }
 
-    /// Gives every record the time that `time_ns` makes of its own, in the ERF header too where
-    /// there is one.
+    /// Maps the time of every record with `time_ns`, also in the ERF header, if any.
     #[must_use]
     pub fn retimed(&self, time_ns: impl Fn(u64) -> u64) -> Self {
         self.with(self.records.iter().map(|record| record.at(self.link_type, time_ns(record.time_ns))).collect())
     }
 }
 
-impl Record {
+impl RecordedPacket {
     /// The same packet at another time.
     #[must_use]
     pub fn at(&self, link_type: LinkType, time_ns: u64) -> Self {

@@ -1,40 +1,41 @@
-//! Other names for the same traffic: addresses, queue pair numbers, several LIDs or rails per port.
+//! Renames endpoints and queue pairs of a recording: addresses, queue pair numbers, several LIDs or
+//! rails per port.
 
 use std::collections::HashMap;
 
 use ibscope_parsers::{Endpoint, Lid, Qpn};
 
-use super::control::{self, Names};
-use super::frame::Frame;
-use super::{Record, Recording};
+use super::control::{self, ConnectionNames};
+use super::frame::PacketFrame;
+use super::{RecordedPacket, Recording};
 
-/// A queue pair: its endpoint and number.
-pub type End = (Endpoint, u32);
+/// A queue pair: endpoint and number.
+pub type QueuePairAddress = (Endpoint, u32);
 
-/// New names of endpoints and queue pairs, and which queue pair sends to which.
+/// New names of endpoints and queue pairs, and the sender of each queue pair.
 ///
-/// The names are put into LRH or IP header, BTH and DETH, and into the connection messages that
-/// name queue pairs: CM, Open MPI's udcm, UCX's wire-up. Check sums are computed anew.
+/// The names are written to LRH or IP header, BTH and DETH, and to the connection messages that
+/// name queue pairs: CM, Open MPI's udcm, UCX's wire-up. Checksums are recomputed.
 #[derive(Clone, Debug, Default)]
-pub struct Rewrite {
+pub struct AddressRewrite {
     /// New endpoint and number of a queue pair.
-    pub ends: HashMap<End, End>,
-    /// New address of every other queue pair at an endpoint: datagrams of management, ports without
+    pub ends: HashMap<QueuePairAddress, QueuePairAddress>,
+    /// New address of all other queue pairs at an endpoint: management datagrams, ports without
     /// queue pairs in `ends`.
     pub hosts: HashMap<Endpoint, Endpoint>,
-    /// The queue pair that sends to a connected queue pair: no packet names it.
-    pub senders: HashMap<End, End>,
-    /// IPv4 addresses inside connection messages.
+    /// The queue pair that sends to a connected queue pair; no packet names it.
+    pub senders: HashMap<QueuePairAddress, QueuePairAddress>,
+    /// New IPv4 addresses inside connection messages.
     pub addresses: HashMap<[u8; 4], [u8; 4]>,
-    /// Makes a copy of a job another job: changes the numbers that connection messages give to
-    /// workers, jobs and connections. 0 changes nothing.
+    /// Turns a copy of a job into a different job: changes the numbers of workers, jobs and
+    /// connections in connection messages. 0 changes nothing.
     pub identity: u32,
 }
 
-impl Rewrite {
-    /// The new name of a queue pair.
+impl AddressRewrite {
+    /// New name of a queue pair.
     #[must_use]
-    pub fn end(&self, end: End) -> End {
+    pub fn rewritten_end(&self, end: QueuePairAddress) -> QueuePairAddress {
         self.ends.get(&end).copied().unwrap_or((self.host(end.0), end.1))
     }
 
@@ -42,27 +43,27 @@ impl Rewrite {
         self.hosts.get(&endpoint).copied().unwrap_or(endpoint)
     }
 
-    /// The recording under the new names. Records without an InfiniBand packet stay as they are.
+    /// The recording with the new names. Records without an InfiniBand packet are unchanged.
     #[must_use]
     pub fn apply(&self, recording: &Recording) -> Recording {
-        let renamed = |record: &Record| match Frame::read(recording.link_type, record) {
-            Some(frame) => Record { data: self.packet(&frame, record).into(), ..record.clone() },
+        let renamed = |record: &RecordedPacket| match PacketFrame::read(recording.link_type, record) {
+            Some(frame) => RecordedPacket { data: self.packet(&frame, record).into(), ..record.clone() },
             None => record.clone(),
         };
         recording.with(recording.records.iter().map(renamed).collect())
     }
 
-    fn packet(&self, frame: &Frame, record: &Record) -> Vec<u8> {
+    fn packet(&self, frame: &PacketFrame, record: &RecordedPacket) -> Vec<u8> {
         let mut data = record.data.to_vec();
         let receiver = (frame.dst, frame.dest_qp.value());
         let sender = match frame.src_qp {
             Some(src_qp) => Some((frame.src, src_qp.value())),
             None => self.senders.get(&receiver).copied().filter(|(endpoint, _)| *endpoint == frame.src),
         };
-        let (dst, dest_qp) = self.end(receiver);
+        let (dst, dest_qp) = self.rewritten_end(receiver);
         let (src, src_qp) = match sender {
             Some(sender) => {
-                let (src, src_qp) = self.end(sender);
+                let (src, src_qp) = self.rewritten_end(sender);
                 (src, Some(Qpn::new(src_qp)))
             }
             None => (self.host(frame.src), None),
@@ -73,7 +74,7 @@ impl Rewrite {
         if let Some(payload) = data.get_mut(frame.payload_at..payload_end) {
             let own = |qpn: u32| self.ends.get(&(frame.src, qpn)).map(|end| end.1);
             let peer = |qpn: u32| self.ends.get(&(frame.dst, qpn)).map(|end| end.1);
-            let names = Names { own: &own, peer: &peer, addresses: &self.addresses, identity: self.identity };
+            let names = ConnectionNames { own: &own, peer: &peer, addresses: &self.addresses, identity: self.identity };
             control::rename(frame, payload, &names);
         }
         frame.seal(&mut data);
@@ -81,7 +82,7 @@ impl Rewrite {
     }
 }
 
-/// The endpoint with this LID.
+/// Endpoint with this LID.
 #[must_use]
 pub const fn lid(lid: u16) -> Endpoint {
     Endpoint::from_lid(Lid(lid))

@@ -1,33 +1,33 @@
-//! One capture dealt to several files: rotation, and several mirror sinks.
+//! Distributes one capture over several files: rotation, and several mirror sinks.
 
 use ibscope_parsers::Endpoint;
 
-use super::frame::Frame;
+use super::frame::PacketFrame;
 use super::{Recording, transmissions};
 use crate::Random;
 
-/// The cuts of a rotation into `parts` files of about the same number of records, at random places.
+/// Random record indices that split a capture into `parts` files.
 #[must_use]
-pub fn cuts(recording: &Recording, parts: usize, random: &mut Random) -> Vec<usize> {
+pub fn split_points(recording: &Recording, parts: usize, random: &mut Random) -> Vec<usize> {
     let records = recording.records.len() as u64;
-    let mut cuts: Vec<usize> = (1..parts).map(|_| random.below(records) as usize).collect();
-    cuts.sort_unstable();
-    cuts
+    let mut points: Vec<usize> = (1..parts).map(|_| random.below(records) as usize).collect();
+    points.sort_unstable();
+    points
 }
 
 /// Rotates a capture at these record indices, in order. Each file but the last also holds the first
 /// `overlap` records of the next.
 #[must_use]
-pub fn rotate(recording: &Recording, cuts: &[usize], overlap: usize) -> Vec<Recording> {
+pub fn rotate(recording: &Recording, points: &[usize], overlap: usize) -> Vec<Recording> {
     let records = recording.records.len();
-    let starts = std::iter::once(0).chain(cuts.iter().copied());
-    let ends = cuts.iter().map(|cut| (cut + overlap).min(records)).chain([records]);
+    let starts = std::iter::once(0).chain(points.iter().copied());
+    let ends = points.iter().map(|point| (point + overlap).min(records)).chain([records]);
     let part = |(start, end): (usize, usize)| recording.records.get(start..end).unwrap_or_default().to_vec();
     starts.zip(ends).map(|range| recording.with(part(range))).collect()
 }
 
 /// Gives the first record of every file but the first a time `early_ns` before the last record of
-/// the file before.
+/// the previous file.
 #[must_use]
 pub fn disorder(parts: &[Recording], early_ns: u64) -> Vec<Recording> {
     let mut parts = parts.to_vec();
@@ -41,21 +41,22 @@ pub fn disorder(parts: &[Recording], early_ns: u64) -> Vec<Recording> {
     parts
 }
 
-/// Deals a sink that mirrors both ports of every packet to the sinks of several leaf switches:
-/// the first mirror copy goes to the sender's leaf, the second to the receiver's.
+/// Distributes the records of a sink that mirrors both ports of every packet to the sinks of
+/// several leaf switches: the first mirror copy goes to the sender's leaf, the second to the
+/// receiver's.
 #[must_use]
 pub fn by_leaf(sink: &Recording, leaves: usize, leaf_of: impl Fn(Endpoint) -> usize) -> Vec<Recording> {
     let found = transmissions(std::slice::from_ref(sink), 2);
     let mut sinks = vec![sink.empty_like(); leaves];
-    for (record, copy) in sink.records.iter().zip(&found.copy[0]) {
-        let Some(frame) = Frame::read(sink.link_type, record) else { continue };
+    for (record, copy) in sink.records.iter().zip(&found.mirror_copy[0]) {
+        let Some(frame) = PacketFrame::read(sink.link_type, record) else { continue };
         let port = if *copy == 0 { frame.src } else { frame.dst };
         sinks[leaf_of(port) % leaves].records.push(record.clone());
     }
     sinks
 }
 
-/// Puts a list into random order.
+/// Shuffles a list.
 pub fn shuffle<T>(list: &mut [T], random: &mut Random) {
     for last in (1..list.len()).rev() {
         list.swap(last, random.below(last as u64 + 1) as usize);

@@ -1,4 +1,4 @@
-//! Transformations, on small recordings that are built here.
+//! Tests the transformations on small recordings built here.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,18 @@ use ibscope_parsers::Endpoint;
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::CrcVerdict;
 use ibscope_parsers::ib::crc::{verify_icrc, verify_vcrc};
-use ibscope_parsers::link::{Located, locate};
+use ibscope_parsers::link::{LinkContent, locate};
 
-use super::frame::Frame;
-use super::partial::{self, Choice, Unit};
-use super::protocols::{ALL, Channel, Side, Talk, mirrored};
-use super::rewrite::{Rewrite, lid};
-use super::{Record, Recording, combine, split, transmissions};
+use super::frame::PacketFrame;
+use super::partial::{self, SamplingScheme, SamplingUnit};
+use super::protocols::{ALL, Channel, ChannelSide, Conversation, mirrored};
+use super::rewrite::{AddressRewrite, lid};
+use super::{RecordedPacket, Recording, combine, split, transmissions};
 use crate::Random;
 
 const START_NS: u64 = 1_700_000_000_000_000_000;
 
-/// Ends of a connection in a framing.
+/// Both ends of a connection in a framing.
 fn ends(link_type: LinkType) -> [(Endpoint, u32); 2] {
     match link_type {
         LinkType::ERF => [(lid(17), 0x11), (lid(18), 0x22)],
@@ -25,12 +25,12 @@ fn ends(link_type: LinkType) -> [(Endpoint, u32); 2] {
     }
 }
 
-/// Twenty SENDs of different contents with their acknowledgements: 40 packets.
+/// Twenty SENDs with different contents and their acknowledgments: 40 packets.
 fn sends(link_type: LinkType) -> Recording {
     let [client, server] = ends(link_type);
     let mut channel = Channel::new(link_type, client, server, [5, 9], START_NS);
     for number in 0..20u8 {
-        channel.send(Side::Client, &[number; 100]);
+        channel.send(ChannelSide::Client, &[number; 100]);
     }
     channel.finish()
 }
@@ -38,7 +38,7 @@ fn sends(link_type: LinkType) -> Recording {
 fn assert_sealed(recording: &Recording) {
     for record in &recording.records {
         let located = locate(recording.link_type, &record.data, record.original_bytes);
-        let Ok(Located::Infiniband(location)) = located else { panic!("{located:?}") };
+        let Ok(LinkContent::Infiniband(location)) = located else { panic!("{located:?}") };
         assert_eq!(verify_icrc(&record.data, &location), CrcVerdict::Ok);
         let vcrc = if recording.link_type == LinkType::ERF { CrcVerdict::Ok } else { CrcVerdict::None };
         assert_eq!(verify_vcrc(&record.data, &location), vcrc);
@@ -59,17 +59,17 @@ fn files_are_read_as_they_were_written() {
 }
 
 #[test]
-fn every_protocol_has_valid_check_sums_in_both_framings() {
+fn every_protocol_has_valid_checksums_in_both_framings() {
     for (name, protocol) in ALL {
         for link_type in [LinkType::ERF, LinkType::ETHERNET] {
             let [client, server] = ends(link_type);
-            let talk = Talk { client, server, start_ns: START_NS, step_ns: 1_000_000, operations: 20 };
+            let talk = Conversation { client, server, start_ns: START_NS, step_ns: 1_000_000, operations: 20 };
             let traffic = protocol(&talk, link_type, &mut Random::new(1));
             assert!(traffic.records.len() > 20, "{name}");
             assert!(traffic.records.is_sorted_by_key(|record| record.time_ns), "{name}");
             assert_sealed(&traffic);
-            let frames: Vec<Frame> =
-                traffic.records.iter().map(|record| Frame::read(link_type, record).unwrap()).collect();
+            let frames: Vec<PacketFrame> =
+                traffic.records.iter().map(|record| PacketFrame::read(link_type, record).unwrap()).collect();
             assert!(frames.iter().all(|frame| frame.src != frame.dst), "{name}");
             assert_eq!(protocol(&talk, link_type, &mut Random::new(1)), traffic, "{name}");
         }
@@ -82,7 +82,7 @@ fn mirror_copies_are_one_transmission_and_retransmissions_are_two() {
     let sink = mirrored(&once);
     let found = transmissions(std::slice::from_ref(&sink), 2);
     assert_eq!((sink.records.len(), found.count), (80, 40));
-    // Everything sent again a second later.
+    // Everything is retransmitted a second later.
     let again = combine::concatenate(&[sink.clone(), combine::shift(&sink, 1_000_000_000)]);
     assert_eq!(transmissions(&[again], 2).count, 80);
     // The same frame at two ports, one file each.
@@ -90,25 +90,26 @@ fn mirror_copies_are_one_transmission_and_retransmissions_are_two() {
 }
 
 #[test]
-fn thinning_keeps_one_in_k() {
+fn sampling_keeps_one_in_k() {
     let sink = mirrored(&sends(LinkType::ERF));
     let mut random = Random::new(7);
-    for (unit, kept) in [(Unit::Record, 16), (Unit::Transmission, 16)] {
-        let thinned = partial::thin(std::slice::from_ref(&sink), 2, 5, (unit, Choice::Periodic), &mut random);
+    for (unit, kept) in [(SamplingUnit::Record, 16), (SamplingUnit::Transmission, 16)] {
+        let thinned =
+            partial::subsample(std::slice::from_ref(&sink), 2, 5, (unit, SamplingScheme::Periodic), &mut random);
         assert_eq!(thinned[0].records.len(), kept, "{unit:?}");
         let found = transmissions(&thinned, 2);
-        // Of 40 transmissions every fifth is kept with both copies; of 80 records no two are
-        // copies.
-        let whole = found.copy[0].iter().filter(|copy| **copy == 1).count();
-        assert_eq!(whole, if unit == Unit::Transmission { 8 } else { 0 }, "{unit:?}");
+        // Of 40 transmissions every fifth is kept with both mirror copies; of 80 records no two are
+        // mirror copies.
+        let whole = found.mirror_copy[0].iter().filter(|copy| **copy == 1).count();
+        assert_eq!(whole, if unit == SamplingUnit::Transmission { 8 } else { 0 }, "{unit:?}");
     }
-    let random_half = partial::thin(&[sink], 2, 2, (Unit::Record, Choice::Random), &mut random);
+    let random_half = partial::subsample(&[sink], 2, 2, (SamplingUnit::Record, SamplingScheme::Random), &mut random);
     assert!((20..60).contains(&random_half[0].records.len()));
 }
 
 #[test]
-fn losses_have_the_share_and_the_length_that_was_asked_for() {
-    let record = Record { time_ns: 0, original_bytes: 4, data: vec![0; 4].into() };
+fn losses_have_the_requested_share() {
+    let record = RecordedPacket { time_ns: 0, original_bytes: 4, data: vec![0; 4].into() };
     let many = Recording::default().with(vec![record; 100_000]);
     for (per_mille, burst) in [(10, 1), (100, 20), (300, 100)] {
         let mut random = Random::new(3);
@@ -120,7 +121,7 @@ fn losses_have_the_share_and_the_length_that_was_asked_for() {
 
 #[test]
 fn snap_length_keeps_the_original_length() {
-    let cut = partial::snap(&sends(LinkType::ERF), 60);
+    let cut = partial::truncate(&sends(LinkType::ERF), 60);
     assert!(cut.records.iter().all(|record| record.data.len() <= 60));
     assert_eq!(cut.records[0].data.len(), 60);
     // ERF 16, LRH 8, BTH 12, 100, ICRC 4, VCRC 2.
@@ -128,7 +129,7 @@ fn snap_length_keeps_the_original_length() {
 }
 
 #[test]
-fn rotated_parts_put_together_are_the_whole() {
+fn concatenated_parts_are_the_whole() {
     let whole = sends(LinkType::ETHERNET);
     let parts = split::rotate(&whole, &[3, 3, 30], 0);
     assert_eq!(parts.iter().map(|part| part.records.len()).collect::<Vec<_>>(), [3, 0, 27, 10]);
@@ -151,7 +152,7 @@ fn a_leaf_sees_its_ports() {
 }
 
 #[test]
-fn clocks_are_off_by_what_was_asked_for() {
+fn shift_and_drift_change_times_as_requested() {
     let recording = sends(LinkType::ERF);
     let later = combine::shift(&recording, 5_000_000);
     assert_eq!(later.span_ns().0, START_NS + 5_000_000);
@@ -165,22 +166,22 @@ fn clocks_are_off_by_what_was_asked_for() {
 }
 
 #[test]
-fn new_names_stand_in_every_header_with_valid_check_sums() {
+fn every_header_has_the_new_names_and_valid_checksums() {
     for link_type in [LinkType::ERF, LinkType::ETHERNET] {
         let [client, server] = ends(link_type);
         let renamed: [(Endpoint, u32); 2] = match link_type {
             LinkType::ERF => [(lid(33), 0xAB_CDEF), (lid(34), 0x10)],
             _ => [(Endpoint::from_ipv4([10, 78, 0, 1]), 0xAB_CDEF), (Endpoint::from_ipv4([10, 78, 0, 2]), 0x10)],
         };
-        let rewrite = Rewrite {
+        let rewrite = AddressRewrite {
             ends: HashMap::from([(client, renamed[0]), (server, renamed[1])]),
             senders: HashMap::from([(client, server), (server, client)]),
-            ..Rewrite::default()
+            ..AddressRewrite::default()
         };
         let recording = rewrite.apply(&sends(link_type));
         assert_sealed(&recording);
-        let frames: Vec<Frame> =
-            recording.records.iter().map(|record| Frame::read(link_type, record).unwrap()).collect();
+        let frames: Vec<PacketFrame> =
+            recording.records.iter().map(|record| PacketFrame::read(link_type, record).unwrap()).collect();
         let there = (renamed[0].0, renamed[1].0, renamed[1].1);
         let back = (renamed[1].0, renamed[0].0, renamed[0].1);
         for frame in frames {
@@ -191,13 +192,13 @@ fn new_names_stand_in_every_header_with_valid_check_sums() {
 }
 
 #[test]
-fn datagrams_name_their_sender_by_its_new_number() {
+fn datagrams_carry_the_new_number_of_their_sender() {
     let [client, server] = ends(LinkType::ERF);
     let mut channel = Channel::new(LinkType::ERF, client, server, [5, 9], START_NS);
-    channel.datagram(Side::Client, 0x1234_5678, &[7; 64]);
-    let rewrite = Rewrite { ends: HashMap::from([(client, (lid(17), 0x77))]), ..Rewrite::default() };
+    channel.datagram(ChannelSide::Client, 0x1234_5678, &[7; 64]);
+    let rewrite = AddressRewrite { ends: HashMap::from([(client, (lid(17), 0x77))]), ..AddressRewrite::default() };
     let recording = rewrite.apply(&channel.finish());
     assert_sealed(&recording);
-    let frame = Frame::read(LinkType::ERF, &recording.records[0]).unwrap();
+    let frame = PacketFrame::read(LinkType::ERF, &recording.records[0]).unwrap();
     assert_eq!((frame.src_qp.unwrap().value(), frame.q_key), (0x77, Some(0x1234_5678)));
 }

@@ -1,4 +1,4 @@
-//! Which records are mirror copies of the same transmission.
+//! Finds the records that are mirror copies of the same transmission.
 
 use std::collections::HashMap;
 
@@ -6,25 +6,27 @@ use ibscope_parsers::frame::LinkType;
 
 use super::Recording;
 
-/// Bytes of the ERF header, which carries the time and so differs between mirror copies.
+/// Length of the ERF header, whose timestamp differs between mirror copies.
 const ERF_BYTES: usize = 16;
 
-/// The transmission of every record of some recordings.
+/// Transmission of every record of some recordings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transmissions {
-    /// Per recording and record: number of the transmission, dense, in the order of appearance.
-    pub of: Vec<Vec<usize>>,
+pub struct TransmissionIndex {
+    /// Per recording and record: number of the transmission, from 0 in order of appearance.
+    pub transmission: Vec<Vec<usize>>,
     /// Per recording and record: 0 for the first mirror copy of the transmission, 1 for the second.
-    pub copy: Vec<Vec<usize>>,
-    /// How many transmissions there are.
+    pub mirror_copy: Vec<Vec<usize>>,
+    /// Number of transmissions.
     pub count: usize,
 }
 
-/// Finds the mirror copies: records with the same bytes. A packet that is sent twice with the same
-/// bytes is two transmissions, because no recording holds more than `copies` of one (2 in the
-/// capture of a sink that mirrors both ports, 1 in that of a single port).
+/// Finds mirror copies: records with the same bytes.
+///
+/// A packet that is retransmitted with the same bytes is two transmissions, because no recording
+/// holds more than `copies` of one: 2 in the capture of a sink that mirrors both ports, 1 in that
+/// of a single port.
 #[must_use]
-pub fn transmissions(recordings: &[Recording], copies: usize) -> Transmissions {
+pub fn transmissions(recordings: &[Recording], copies: usize) -> TransmissionIndex {
     let mut numbers: HashMap<(&[u8], usize), usize> = HashMap::new();
     let mut found: Vec<usize> = Vec::new();
     let (mut of, mut copy) = (Vec::new(), Vec::new());
@@ -48,5 +50,5 @@ pub fn transmissions(recordings: &[Recording], copies: usize) -> Transmissions {
         of.push(own);
         copy.push(own_copy);
     }
-    Transmissions { of, copy, count: found.len() }
+    TransmissionIndex { transmission: of, mirror_copy: copy, count: found.len() }
 }

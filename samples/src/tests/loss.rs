@@ -1,35 +1,45 @@
-//! What is lost and sent again, by a walk that keeps the state of each connection.
+//! Loss and retransmission, checked by a walk that keeps the state of each connection.
 
 use std::collections::HashMap;
 
 use super::{Seen, be24, options, sums, walk, write};
-use crate::{Framing, Kind, Options, Stack};
+use crate::{SampleFraming, SampleKind, SampleOptions, SampleStack};
 
-/// Packets of a hundred that the receiver loses.
+/// Packets per million that the receiver loses.
 const LOSS_PPM: u32 = 20_000;
 
-fn lossy() -> impl Iterator<Item = Options> {
+fn lossy() -> impl Iterator<Item = SampleOptions> {
     let of_framing = |framing| {
-        let kinds =
-            [(Kind::Small, Stack::None), (Kind::Small, Stack::Ob1), (Kind::Big, Stack::None), (Kind::Big, Stack::Ucx)];
-        kinds.map(|(kind, stack)| Options { loss_ppm: LOSS_PPM, stack, bytes: 4 << 20, ..options(framing, kind, 1) })
+        let kinds = [
+            (SampleKind::Small, SampleStack::None),
+            (SampleKind::Small, SampleStack::Ob1),
+            (SampleKind::Big, SampleStack::None),
+            (SampleKind::Big, SampleStack::Ucx),
+        ];
+        kinds.map(|(kind, stack)| SampleOptions {
+            loss_ppm: LOSS_PPM,
+            stack,
+            bytes: 4 << 20,
+            ..options(framing, kind, 1)
+        })
     };
-    [Framing::Native, Framing::Roce].into_iter().flat_map(of_framing)
+    [SampleFraming::Native, SampleFraming::Roce].into_iter().flat_map(of_framing)
 }
 
-/// Whether `psn` comes after `other`, of 24 bits.
+/// True if the 24-bit `psn` comes after `other`.
 fn after(psn: u32, other: u32) -> bool {
     (1..1 << 23).contains(&(psn.wrapping_sub(other) & 0xFF_FFFF))
 }
 
-/// PSNs of a queue pair rise by one, but for steps back, and from there rise by one again up to the highest and beyond: go-back-N. What was
-/// sent before is a repeat and counts as packet and bytes on the wire only.
+/// Go-back-N: the PSNs of a queue pair rise by one, or step back and then rise by one again to the
+/// highest and beyond. Packets that were sent before are retransmissions and add to packets and
+/// wire bytes only.
 #[test]
-fn totals_say_what_was_sent_again() {
+fn totals_count_retransmissions() {
     for options in lossy() {
         let (file, totals) = write(&options);
         let seen = walk(options.framing, &file);
-        // Per queue pair: the last PSN and the highest.
+        // Per queue pair: the last PSN and the highest one.
         let mut sent: HashMap<(u16, u16, u32), (u32, u32)> = HashMap::new();
         let (mut once, mut repeats, mut steps_back, mut requests) = (Vec::<Seen>::new(), Vec::<Seen>::new(), 0, 0);
         for packet in &seen {
@@ -53,26 +63,28 @@ fn totals_say_what_was_sent_again() {
             repeats.push(packet.clone());
             *last = psn;
         }
-        assert!(sent.values().all(|(last, highest)| last == highest), "a tail was not sent again");
+        assert!(sent.values().all(|(last, highest)| last == highest), "a tail was not retransmitted");
         let mut expected = sums(&once);
         for (key, pair) in sums(&repeats) {
             let total = expected.entry(key).or_default();
             total.packets += pair.packets;
             total.wire_bytes += pair.wire_bytes;
-            total.repeats += pair.packets;
+            total.retransmissions += pair.packets;
         }
         let mut known = totals.pairs.clone();
         known.values_mut().for_each(|pair| (pair.mpi_messages, pair.mpi_bytes) = (0, 0));
         assert_eq!(expected, known, "{options:?}");
-        // One in fifty is lost, and one loss is one step back, unless another loss in the same window hides it.
+        // One request in fifty is lost. Each loss causes one step back, unless another loss in the
+        // same window hides it.
         let due = f64::from(requests) * f64::from(LOSS_PPM) / 1e6;
         assert!((0.6..1.2).contains(&(f64::from(steps_back) / due)), "{steps_back} of {due} for {options:?}");
     }
 }
 
-/// A NAK names the PSN that is sent next on some queue pair towards its sender, and its message number is that of the ACKs around it.
+/// A NAK carries the PSN that some queue pair sends next towards its sender, and the MSN of the
+/// ACKs around it.
 #[test]
-fn refusals_name_what_is_sent_next() {
+fn naks_carry_the_psn_that_is_sent_next() {
     for options in lossy() {
         let seen = walk(options.framing, &write(&options).0);
         let mut naks = 0;
@@ -84,7 +96,7 @@ fn refusals_name_what_is_sent_next() {
             let sent_before = seen[..index].iter().rev().filter(|packet| packet.opcode() != 0x11).find(is_answer);
             let sent_again = seen[index..].iter().filter(|packet| packet.opcode() != 0x11).find(is_answer);
             let (before, again) =
-                (sent_before.expect("refused what was not sent"), sent_again.expect("never sent again"));
+                (sent_before.expect("a NAK for a PSN that was not sent"), sent_again.expect("never retransmitted"));
             assert_eq!((before.flow(), before.payload()), (again.flow(), again.payload()));
             // Later ACKs to the same queue pair count at least as many messages.
             let msn = be24(&nak.transport[13..]);
@@ -96,11 +108,11 @@ fn refusals_name_what_is_sent_next() {
 }
 
 #[test]
-fn without_loss_nothing_is_sent_again_and_half_may_be_lost() {
-    let good = options(Framing::Native, Kind::Small, 1);
-    assert!(write(&good).1.pairs.values().all(|pair| pair.repeats == 0));
-    let (_, totals) = write(&Options { loss_ppm: Options::MAX_LOSS_PPM, ..good });
+fn without_loss_nothing_is_retransmitted_and_half_may_be_lost() {
+    let good = options(SampleFraming::Native, SampleKind::Small, 1);
+    assert!(write(&good).1.pairs.values().all(|pair| pair.retransmissions == 0));
+    let (_, totals) = write(&SampleOptions { loss_ppm: SampleOptions::MAX_LOSS_PPM, ..good });
     let sum = |of: fn(&crate::PairTotals) -> u64| totals.pairs.values().map(of).sum::<u64>();
-    // Each packet is lost every second time, and takes those behind it along.
-    assert!(sum(|pair| pair.repeats) > sum(|pair| pair.messages));
+    // Each packet is lost every second time, and those after it are retransmitted with it.
+    assert!(sum(|pair| pair.retransmissions) > sum(|pair| pair.messages));
 }

@@ -1,30 +1,31 @@
-//! What a histogram says of the distribution that its samples were drawn from.
+//! Statistics of a distribution, from the histogram of its samples.
 
 use crate::model::Histogram;
 
-/// Standard deviations on each side of the middle that hold 99 % of a normal distribution.
+/// Standard deviations on each side of the mean that contain 99 % of a normal distribution.
 const DEVIATIONS: f64 = 2.576;
 
-/// An interval that holds the true quantile with 99 % confidence.
+/// An interval that contains the true quantile with 99 % confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    /// Its low end, itself included.
+pub struct ConfidenceInterval {
+    /// Lower bound, inclusive.
     pub low_ns: u64,
-    /// Its high end, itself included.
+    /// Upper bound, inclusive.
     pub high_ns: u64,
 }
 
-/// The interval of a quantile; `None` where there are so few samples that it goes beyond the smallest or the largest.
-pub(super) fn bounds(times: &Histogram, share: f64) -> Option<Bounds> {
+/// The confidence interval of a quantile; `None` if there are too few samples for both bounds.
+pub(super) fn confidence_interval(times: &Histogram, share: f64) -> Option<ConfidenceInterval> {
     let samples = times.samples() as f64;
     let half = DEVIATIONS * (samples * share * (1.0 - share)).sqrt();
     let (low, high) = ((samples * share - half).floor(), (samples * share + half).ceil() + 1.0);
-    // The sample at a rank, which is counted from 1.
+    // Ranks count from 1.
     let at = |rank: f64| times.quantile((rank - 0.5) / samples);
-    (low >= 1.0 && high <= samples).then(|| Bounds { low_ns: at(low), high_ns: at(high) })
+    (low >= 1.0 && high <= samples).then(|| ConfidenceInterval { low_ns: at(low), high_ns: at(high) })
 }
 
-/// How often the time of `b` is the longer one when one of each is drawn, ties counting half; `None` where one has none.
+/// The probability that a random time of `b` is longer than a random time of `a`, ties counting
+/// half; `None` if one histogram is empty.
 pub(super) fn share_longer(a: &Histogram, b: &Histogram) -> Option<f64> {
     let (in_a, in_b) = (a.samples(), b.samples());
     if in_a == 0 || in_b == 0 {
@@ -57,19 +58,20 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_those_of_the_book() {
-        // n = 100, q = 1/2: ranks 50 - 2.576 * 5 = 37.12 and 50 + 12.88 = 62.88, so the 37th and the 64th of 1 to 100.
+    fn intervals_follow_the_textbook_formula() {
+        // n = 100, q = 1/2: ranks 50 - 2.576 * 5 = 37.12 and 50 + 12.88 = 62.88, so the 37th and
+        // the 64th of 1 to 100.
         let hundred = histogram(&(1..=100).collect::<Vec<_>>());
-        assert_eq!(bounds(&hundred, 0.5), Some(Bounds { low_ns: 37, high_ns: 64 }));
-        assert_eq!(bounds(&hundred, 0.99), None, "the 99th percentile of 100 samples has no upper end");
-        assert_eq!(bounds(&histogram(&[]), 0.5), None);
-        assert_eq!(bounds(&histogram(&[1, 2, 3]), 0.5), None);
+        assert_eq!(confidence_interval(&hundred, 0.5), Some(ConfidenceInterval { low_ns: 37, high_ns: 64 }));
+        assert_eq!(confidence_interval(&hundred, 0.99), None, "the 99th percentile of 100 samples has no upper end");
+        assert_eq!(confidence_interval(&histogram(&[]), 0.5), None);
+        assert_eq!(confidence_interval(&histogram(&[1, 2, 3]), 0.5), None);
     }
 
     proptest! {
-        /// Against every pair, one by one.
+        /// Compares the result with a count over all pairs of values.
         #[test]
-        fn the_longer_one_is_counted_as_by_hand(
+        fn the_share_of_longer_times_equals_a_count_over_all_pairs(
             a in prop::collection::vec(0u64..40, 1..30),
             b in prop::collection::vec(0u64..40, 1..30),
         ) {

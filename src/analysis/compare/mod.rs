@@ -1,13 +1,17 @@
-//! Two profiles side by side: what differs, by how much, and whether that may be chance.
+//! Compares two profiles: which values differ, by how much, and whether chance can explain it.
 //!
-//! Counts are exact, so they are equal or they differ. Times are samples, so a difference of medians (and of 99th percentiles) may be chance. For
-//! each, the interval is given that holds the true quantile with 99 % confidence, whatever the distribution, by order statistics: of `n` sorted
-//! samples those at the ranks `n q ± 2.576 √(n q (1 - q))` (W. J. Conover, *Practical Nonparametric Statistics*, 3rd edition 1999, section 3.2). Only
-//! where the two intervals have no value in common a difference is called beyond chance, which is stricter than a test at 1 %. Beside it stands
-//! how often a time of B is the longer one when one of each is drawn, ties counting half (the statistic of Mann and Whitney, as a share): the size of the
-//! difference, in a form that outliers do not move.
+//! In: two profiles, A and B. Out: a [`Comparison`]. Counts are exact, so they are equal or they
+//! differ. Times are samples, so a difference of medians or of 99th percentiles may be chance. For
+//! each quantile, the module computes the interval that contains the true quantile with 99 %
+//! confidence for any distribution, by order statistics: of `n` sorted samples, those at the ranks
+//! `n q ± 2.576 √(n q (1 - q))` (W. J. Conover, *Practical Nonparametric Statistics*, 3rd edition
+//! 1999, section 3.2). A difference is beyond chance only if the two intervals do not overlap,
+//! which is stricter than a test at 1 %. The share of pairs of samples in which the time of B is
+//! the longer one, ties counting half (the Mann-Whitney statistic as a share), shows the size of
+//! the difference independently of outliers.
 //!
-//! Both take samples to be independent. Those of one run are not quite, and a run differs from the next one for reasons that one run of each cannot show.
+//! Both methods assume independent samples. Samples of one run are not quite independent, and two
+//! runs differ for reasons that one run of each cannot show.
 
 mod intervals;
 mod placement;
@@ -17,41 +21,41 @@ pub use placement::{MovedRank, Placements};
 pub use time_series::{ComparedSeries, time_series};
 
 use super::AnalysisError;
-use super::endpoint_label::{By, Jobs, Label};
+use super::endpoint_label::{GroupBy, Jobs, Label};
 use super::health;
-use super::latency::{Apart, Key, latencies};
-use super::matrix::{self, Cell, Selection};
+use super::latency::{LatencyGrouping, LatencyKey, latencies};
+use super::matrix::{self, MatrixCell, Selection};
 use super::rates::{self, VALUES};
-use super::totals::Totals;
+use super::totals::ProfileTotals;
 use crate::model::profile::Traffic;
 use crate::model::{Histogram, JobRank, Profile};
 use ibscope_parsers::Endpoint;
-use intervals::{Bounds, bounds, share_longer};
+use intervals::{ConfidenceInterval, confidence_interval, share_longer};
 use std::collections::BTreeMap;
 
 /// Quantiles that are compared, by name.
 const QUANTILES: [(&str, f64); 2] = [("median_ns", 0.5), ("p99_ns", 0.99)];
 
-/// What can be said of two values.
+/// The result of comparing two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// Times whose intervals have no value in common.
+pub enum ComparisonVerdict {
+    /// Times whose confidence intervals do not overlap.
     BeyondChance,
     /// Counts that differ.
     Differs,
-    /// It is in one of the two alone.
+    /// Only one profile has the value.
     OneOnly,
-    /// One value of each run: nothing says what chance does to it.
+    /// One value per run, so the effect of chance is unknown.
     OneValue,
-    /// Times whose intervals have values in common.
+    /// Times whose confidence intervals overlap.
     WithinChance,
-    /// So few samples that there is no interval.
+    /// Too few samples for a confidence interval.
     TooFew,
     /// Counts that are equal.
     Equal,
 }
 
-impl Verdict {
+impl ComparisonVerdict {
     /// The name used in outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -67,52 +71,57 @@ impl Verdict {
     }
 }
 
-/// One value in both.
+/// A value in both profiles.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pairing {
-    /// Its name, with its unit.
+pub struct ValueComparison {
+    /// Name of the value, with its unit.
     pub value: &'static str,
-    /// In A and in B, where it is there.
+    /// The value in A and in B; `None` if the profile has none.
     pub values: [Option<f64>; 2],
-    /// The interval of each, of times.
-    pub bounds: [Option<Bounds>; 2],
-    /// What can be said of them.
-    pub verdict: Verdict,
+    /// The confidence intervals in A and in B, for times only.
+    pub confidence_intervals: [Option<ConfidenceInterval>; 2],
+    /// The result of the comparison.
+    pub verdict: ComparisonVerdict,
 }
 
-impl Pairing {
+impl ValueComparison {
     fn count(value: &'static str, a: Option<u64>, b: Option<u64>) -> Self {
         let verdict = match (a, b) {
-            (Some(a), Some(b)) if a == b => Verdict::Equal,
-            (None, None) => Verdict::Equal,
-            (Some(_), Some(_)) => Verdict::Differs,
-            _ => Verdict::OneOnly,
+            (Some(a), Some(b)) if a == b => ComparisonVerdict::Equal,
+            (None, None) => ComparisonVerdict::Equal,
+            (Some(_), Some(_)) => ComparisonVerdict::Differs,
+            _ => ComparisonVerdict::OneOnly,
         };
-        Self { value, values: [a, b].map(|count| count.map(|count| count as f64)), bounds: [None, None], verdict }
+        Self {
+            value,
+            values: [a, b].map(|count| count.map(|count| count as f64)),
+            confidence_intervals: [None, None],
+            verdict,
+        }
     }
 
-    /// What differs and is no number.
+    /// A difference of something that is not a number.
     pub(crate) const fn differing(value: &'static str) -> Self {
-        Self { value, values: [None; 2], bounds: [None, None], verdict: Verdict::Differs }
+        Self { value, values: [None; 2], confidence_intervals: [None, None], verdict: ComparisonVerdict::Differs }
     }
 
     fn rate(value: &'static str, values: [Option<f64>; 2]) -> Self {
         let verdict = match values {
-            [Some(_), Some(_)] => Verdict::OneValue,
-            [None, None] => Verdict::Equal,
-            _ => Verdict::OneOnly,
+            [Some(_), Some(_)] => ComparisonVerdict::OneValue,
+            [None, None] => ComparisonVerdict::Equal,
+            _ => ComparisonVerdict::OneOnly,
         };
-        Self { value, values, bounds: [None, None], verdict }
+        Self { value, values, confidence_intervals: [None, None], verdict }
     }
 
-    /// B less A, where both are there.
+    /// B minus A, if both exist.
     #[must_use]
     pub fn difference(&self) -> Option<f64> {
         let [a, b] = self.values;
         Some(b? - a?)
     }
 
-    /// B as a multiple of A, where that is a number.
+    /// B divided by A, if the result is finite.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         let [a, b] = self.values;
@@ -121,48 +130,50 @@ impl Pairing {
     }
 }
 
-/// Times of one kind in both.
+/// The times with one key in both profiles.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Times {
-    /// What they are of.
-    pub key: Key,
-    /// How many samples.
+pub struct LatencyComparison {
+    /// Interval, verb and size class of the times.
+    pub key: LatencyKey,
+    /// Number of samples in A and in B.
     pub samples: [u64; 2],
     /// Median and 99th percentile.
-    pub quantiles: Vec<Pairing>,
-    /// How often a time of B is the longer one, where both have some.
+    pub quantiles: Vec<ValueComparison>,
+    /// Share of pairs of samples in which the time of B is the longer one; `None` if one side has
+    /// none.
     pub longer_in_b: Option<f64>,
 }
 
-impl Times {
-    /// What the difference weighs: that of the medians, as often as it is there.
+impl LatencyComparison {
+    /// The sort weight: the difference of the medians times the smaller number of samples.
     fn weight(&self) -> f64 {
-        let median = self.quantiles.first().and_then(Pairing::difference).unwrap_or(0.0);
+        let median = self.quantiles.first().and_then(ValueComparison::difference).unwrap_or(0.0);
         median.abs() * self.samples.into_iter().min().unwrap_or(0) as f64
     }
 }
 
-/// Traffic between two ranks or endpoints in both.
+/// Traffic between two ranks or endpoints in both profiles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairTraffic {
     /// Sender and receiver.
     pub pair: (Label, Label),
-    /// In A and in B; nothing where there is none.
-    pub cells: [Cell; 2],
+    /// The cells of A and B; all 0 if the profile has no traffic of the pair.
+    pub cells: [MatrixCell; 2],
 }
 
 impl PairTraffic {
-    /// What the difference weighs, in bytes on the wire.
+    /// The sort weight: the difference in bytes on the wire.
     fn weight(&self) -> u64 {
         self.cells[0].wire_bytes.abs_diff(self.cells[1].wire_bytes)
     }
 
-    /// Its values.
+    /// The values of both cells, compared one by one.
     #[must_use]
-    pub fn values(&self) -> Vec<Pairing> {
-        let of =
-            |value, get: &dyn Fn(&Cell) -> Option<u64>| Pairing::count(value, get(&self.cells[0]), get(&self.cells[1]));
-        // No MPI message and no library are no difference.
+    pub fn values(&self) -> Vec<ValueComparison> {
+        let of = |value, get: &dyn Fn(&MatrixCell) -> Option<u64>| {
+            ValueComparison::count(value, get(&self.cells[0]), get(&self.cells[1]))
+        };
+        // A profile without MPI messages of the pair counts as 0 if the other profile has some.
         let mpi = self.cells.iter().any(|cell| cell.mpi_bytes.is_some());
         vec![
             of("messages", &|cell| Some(cell.messages)),
@@ -174,33 +185,34 @@ impl PairTraffic {
     }
 }
 
-/// Two profiles side by side.
+/// The comparison of two profiles.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What they are called.
+    /// Names of the profiles.
     pub names: [String; 2],
-    /// What pairs are of.
-    pub by: By,
-    /// Where the ranks are.
+    /// Whether pairs are of ranks or endpoints.
+    pub by: GroupBy,
+    /// Nodes of the ranks.
     pub placements: Placements,
-    /// Sums.
-    pub totals: Vec<Pairing>,
-    /// Pairs, those with most difference first.
+    /// Totals of the profiles.
+    pub totals: Vec<ValueComparison>,
+    /// Pairs, the largest difference first.
     pub pairs: Vec<PairTraffic>,
-    /// Times, those with most difference first.
-    pub times: Vec<Times>,
-    /// Rates: means, and peaks over a window.
-    pub rates: Vec<(&'static str, Pairing)>,
-    /// Length of that window in each, in nanoseconds.
+    /// Times, the clearest verdict and largest difference first.
+    pub times: Vec<LatencyComparison>,
+    /// Rates by `mean` or `peak`; peaks are over a window.
+    pub rates: Vec<(&'static str, ValueComparison)>,
+    /// Length of the peak window in A and in B, in nanoseconds.
     pub windows_ns: [i64; 2],
-    /// What went wrong.
-    pub health: Vec<Pairing>,
+    /// Totals of the health columns.
+    pub health: Vec<ValueComparison>,
 }
 
-/// Compares two profiles. Without `by`, pairs are of ranks where both know some.
-pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<By>) -> Result<Comparison, AnalysisError> {
+/// Compares two profiles. If `by` is `None`, pairs are of ranks if both profiles know ranks,
+/// otherwise of endpoints.
+pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<GroupBy>) -> Result<Comparison, AnalysisError> {
     let know_ranks = profiles.iter().all(|profile| !profile.ranks.is_empty());
-    let by = by.unwrap_or(if know_ranks { By::Rank } else { By::Endpoint });
+    let by = by.unwrap_or(if know_ranks { GroupBy::Rank } else { GroupBy::Endpoint });
     let (rates, windows_ns) = compare_rates(profiles)?;
     let placements = placement::placements(profiles);
     Ok(Comparison {
@@ -216,13 +228,15 @@ pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<By>) -> R
     })
 }
 
-fn totals(profiles: [&Profile; 2], placements: &Placements) -> Vec<Pairing> {
-    let sums = profiles.map(Totals::of);
-    let count = |value, of: fn(&Totals<'_>) -> u64| Pairing::count(value, Some(of(&sums[0])), Some(of(&sums[1])));
-    let of = |value, get: fn(&Traffic) -> u64| {
-        Pairing::count(value, Some(get(&sums[0].traffic)), Some(get(&sums[1].traffic)))
+fn totals(profiles: [&Profile; 2], placements: &Placements) -> Vec<ValueComparison> {
+    let sums = profiles.map(ProfileTotals::of);
+    let count = |value, of: fn(&ProfileTotals<'_>) -> u64| {
+        ValueComparison::count(value, Some(of(&sums[0])), Some(of(&sums[1])))
     };
-    let mpi = |value, get: fn(&Traffic) -> u64| Pairing::count(value, sums[0].mpi(get), sums[1].mpi(get));
+    let of = |value, get: fn(&Traffic) -> u64| {
+        ValueComparison::count(value, Some(get(&sums[0].traffic)), Some(get(&sums[1].traffic)))
+    };
+    let mpi = |value, get: fn(&Traffic) -> u64| ValueComparison::count(value, sums[0].mpi(get), sums[1].mpi(get));
     let span = |profile: &Profile| {
         let (first, last) = profile.coverage.first_time_ns.zip(profile.coverage.last_time_ns)?;
         Some(last.abs_diff(first) as f64)
@@ -234,9 +248,9 @@ fn totals(profiles: [&Profile; 2], placements: &Placements) -> Vec<Pairing> {
     });
     let on_one_node = placements.pairs_on_one_node;
     vec![
-        Pairing::rate("time_ns", profiles.map(span)),
-        Pairing::count("ranks", ranks[0], ranks[1]),
-        Pairing::count("pairs_on_one_node", Some(on_one_node[0]), Some(on_one_node[1])),
+        ValueComparison::rate("time_ns", profiles.map(span)),
+        ValueComparison::count("ranks", ranks[0], ranks[1]),
+        ValueComparison::count("pairs_on_one_node", Some(on_one_node[0]), Some(on_one_node[1])),
         count("connections", |totals| totals.connections),
         of("packets", |traffic| traffic.packets),
         of("wire_bytes", |traffic| traffic.wire_bytes),
@@ -249,19 +263,19 @@ fn totals(profiles: [&Profile; 2], placements: &Placements) -> Vec<Pairing> {
     ]
 }
 
-/// Pairs of both, those with most difference first.
+/// The pairs of both profiles, the largest difference first.
 #[must_use]
-pub fn pairs(profiles: [&Profile; 2], by: By, selection: Selection) -> Vec<PairTraffic> {
-    // An endpoint is the same one where only one of the two knows its name.
+pub fn pairs(profiles: [&Profile; 2], by: GroupBy, selection: Selection) -> Vec<PairTraffic> {
+    // If only one profile knows the name of an endpoint, both use it.
     let name = |endpoint: &Endpoint| profiles.iter().find_map(|profile| profile.names.get(endpoint).cloned());
     let label = |label: &Label| match label {
         Label::Endpoint(endpoint, _) => Label::Endpoint(*endpoint, name(endpoint)),
-        // The job of each side has a number of its own.
+        // Single jobs are compared whatever their job numbers.
         Label::Rank(JobRank { rank, .. }, Jobs::One) => Label::only(*rank),
         Label::Unknown(_, Jobs::One) => Label::Unknown(1, Jobs::One),
         other => other.clone(),
     };
-    let mut table: BTreeMap<(Label, Label), [Cell; 2]> = BTreeMap::new();
+    let mut table: BTreeMap<(Label, Label), [MatrixCell; 2]> = BTreeMap::new();
     for (index, profile) in profiles.into_iter().enumerate() {
         let matrix = matrix::matrix(profile, by, selection);
         for (src, dst, cell) in matrix.rows() {
@@ -269,49 +283,52 @@ pub fn pairs(profiles: [&Profile; 2], by: By, selection: Selection) -> Vec<PairT
         }
     }
     let mut pairs: Vec<PairTraffic> = table.into_iter().map(|(pair, cells)| PairTraffic { pair, cells }).collect();
-    // Equal ones stay in the order of their names.
+    // The sort is stable: pairs with equal differences stay in label order.
     pairs.sort_by_key(|pair| std::cmp::Reverse(pair.weight()));
     pairs
 }
 
-fn times(profiles: [&Profile; 2]) -> Vec<Times> {
-    let [a, b] = profiles.map(|profile| latencies(profile, Apart { by: None, sizes: true }));
+fn times(profiles: [&Profile; 2]) -> Vec<LatencyComparison> {
+    let [a, b] = profiles.map(|profile| latencies(profile, LatencyGrouping { by: None, sizes: true }));
     let nothing = Histogram::default();
-    let mut keys: Vec<&Key> = a.keys().chain(b.keys()).collect();
+    let mut keys: Vec<&LatencyKey> = a.keys().chain(b.keys()).collect();
     keys.sort();
     keys.dedup();
-    let of = |key: &Key| {
+    let of = |key: &LatencyKey| {
         let both = [a.get(key).unwrap_or(&nothing), b.get(key).unwrap_or(&nothing)];
         let samples = both.map(Histogram::samples);
         let quantile = |(value, share): (&'static str, f64)| {
             let known = both.map(|times| (times.samples() > 0).then(|| times.quantile(share) as f64));
-            let bounds = both.map(|times| bounds(times, share));
+            let bounds = both.map(|times| confidence_interval(times, share));
             let verdict = match (samples, bounds) {
-                ([0, _] | [_, 0], _) => Verdict::OneOnly,
-                (_, [Some(a), Some(b)]) if a.high_ns < b.low_ns || b.high_ns < a.low_ns => Verdict::BeyondChance,
-                (_, [Some(_), Some(_)]) => Verdict::WithinChance,
-                _ => Verdict::TooFew,
+                ([0, _] | [_, 0], _) => ComparisonVerdict::OneOnly,
+                (_, [Some(a), Some(b)]) if a.high_ns < b.low_ns || b.high_ns < a.low_ns => {
+                    ComparisonVerdict::BeyondChance
+                }
+                (_, [Some(_), Some(_)]) => ComparisonVerdict::WithinChance,
+                _ => ComparisonVerdict::TooFew,
             };
-            Pairing { value, values: known, bounds, verdict }
+            ValueComparison { value, values: known, confidence_intervals: bounds, verdict }
         };
-        Times {
+        LatencyComparison {
             key: key.clone(),
             samples,
             quantiles: QUANTILES.into_iter().map(quantile).collect(),
             longer_in_b: share_longer(both[0], both[1]),
         }
     };
-    let mut times: Vec<Times> = keys.into_iter().map(of).collect();
-    let verdict = |times: &Times| times.quantiles.first().map_or(Verdict::Equal, |median| median.verdict);
+    let mut times: Vec<LatencyComparison> = keys.into_iter().map(of).collect();
+    let verdict =
+        |times: &LatencyComparison| times.quantiles.first().map_or(ComparisonVerdict::Equal, |median| median.verdict);
     times.sort_by(|one, other| verdict(one).cmp(&verdict(other)).then(other.weight().total_cmp(&one.weight())));
     times
 }
 
-/// Rates by `mean` or `peak`, and the window of the peaks in each.
-type RatesOfBoth = (Vec<(&'static str, Pairing)>, [i64; 2]);
+/// Rates by `mean` or `peak`, and the length of the peak window in A and in B.
+type RatesOfBoth = (Vec<(&'static str, ValueComparison)>, [i64; 2]);
 
 fn compare_rates(profiles: [&Profile; 2]) -> Result<RatesOfBoth, AnalysisError> {
-    // Peaks are comparable over windows of one length, so of the coarser bins.
+    // Peaks are comparable only over windows of equal length, which the coarser bins determine.
     let coarser_ns = profiles.iter().map(|profile| profile.bin_ns).max().unwrap_or(0);
     let window_ns = rates::DEFAULT_WINDOW_NS.max(coarser_ns);
     let [a, b] = profiles.map(|profile| rates::rates(profile, None, None, window_ns));
@@ -321,13 +338,13 @@ fn compare_rates(profiles: [&Profile; 2]) -> Result<RatesOfBoth, AnalysisError> 
         let of = |get: &dyn Fn(&rates::Rates) -> f64| {
             both.each_ref().map(|rates| rates.total.known(index, 0).map(|_| get(rates)))
         };
-        table.push(("mean", Pairing::rate(value, of(&|rates| rates.mean(rates.total.sums[index])))));
-        table.push(("peak", Pairing::rate(value, of(&|rates| rates.peak(rates.total.peaks[index])))));
+        table.push(("mean", ValueComparison::rate(value, of(&|rates| rates.mean(rates.total.sums[index])))));
+        table.push(("peak", ValueComparison::rate(value, of(&|rates| rates.peak(rates.total.peaks[index])))));
     }
     Ok((table, both.map(|rates| rates.window_ns)))
 }
 
-fn compare_health(profiles: [&Profile; 2]) -> Vec<Pairing> {
-    let [a, b] = profiles.map(health::total);
-    a.into_iter().zip(b).map(|((name, a), (_, b))| Pairing::count(name, Some(a), Some(b))).collect()
+fn compare_health(profiles: [&Profile; 2]) -> Vec<ValueComparison> {
+    let [a, b] = profiles.map(health::column_totals);
+    a.into_iter().zip(b).map(|((column, a), (_, b))| ValueComparison::count(column.name, Some(a), Some(b))).collect()
 }

@@ -1,4 +1,4 @@
-//! Where the ranks of two runs are.
+//! Compares the nodes of the ranks of two runs.
 //!
 //! Ranks that share a node do not use the wire between them, so a run of the same program with
 //! another placement has another matrix.
@@ -8,30 +8,30 @@ use crate::model::{JobRank, Profile};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Nodes by rank; a rank is on one node, but may have several endpoints without a name.
-type Nodes = BTreeMap<JobRank, BTreeSet<String>>;
+/// Nodes by rank. A rank is on one node, but may have several unnamed endpoints.
+type NodesByRank = BTreeMap<JobRank, BTreeSet<String>>;
 
-/// A rank that is on another node in B than in A.
+/// A rank whose node in B differs from its node in A.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovedRank {
-    /// Its rank, with its job where there are several.
+    /// The rank, with its job if a profile has several jobs.
     pub rank: Label,
-    /// Its node in A and in B: a name, or endpoints.
+    /// Node in A and in B: a name, or endpoints joined by "and".
     pub nodes: [String; 2],
 }
 
-/// The nodes of the ranks of both runs.
+/// The placement of the ranks of both runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placements {
-    /// Ranks that are identified in both.
+    /// Number of ranks that both profiles identify.
     pub ranks: usize,
-    /// Those of them that are on another node, sorted.
+    /// Ranks whose nodes differ, sorted.
     pub moved: Vec<MovedRank>,
     /// Ordered pairs of ranks that share a node, in A and in B.
     pub pairs_on_one_node: [u64; 2],
 }
 
-/// Compares where the ranks are.
+/// Compares the nodes of the ranks.
 pub(super) fn placements(profiles: [&Profile; 2]) -> Placements {
     let [a, b] = profiles;
     let both = [nodes(a, b), nodes(b, a)];
@@ -47,10 +47,10 @@ pub(super) fn placements(profiles: [&Profile; 2]) -> Placements {
     }
 }
 
-/// The nodes of a profile's ranks. A name that only the other profile knows is used as well: an
-/// endpoint is the same one in both.
-fn nodes(own: &Profile, other: &Profile) -> Nodes {
-    let mut nodes = Nodes::new();
+/// The nodes of a profile's ranks. Names that only the other profile knows are used as well: an
+/// address means the same endpoint in both.
+fn nodes(own: &Profile, other: &Profile) -> NodesByRank {
+    let mut nodes = NodesByRank::new();
     for row in &own.ranks {
         let endpoint = row.endpoint.parse::<Endpoint>().ok();
         let name = endpoint.and_then(|endpoint| own.names.get(&endpoint).or_else(|| other.names.get(&endpoint)));
@@ -61,8 +61,8 @@ fn nodes(own: &Profile, other: &Profile) -> Nodes {
     nodes
 }
 
-fn pairs_on_one_node(nodes: &Nodes) -> u64 {
-    // A rank with two endpoints joins them.
+fn pairs_on_one_node(nodes: &NodesByRank) -> u64 {
+    // A rank with two endpoints puts both on one node.
     let mut together: Vec<(BTreeSet<&String>, u64)> = Vec::new();
     for own in nodes.values() {
         let mut joined: (BTreeSet<&String>, u64) = (own.iter().collect(), 1);
@@ -95,7 +95,7 @@ mod tests {
         };
         assert_eq!(of(&[(0, &["17"]), (1, &["18"])]), 0);
         assert_eq!(of(&[(0, &["17"]), (1, &["17"]), (2, &["18"]), (3, &["18"])]), 4);
-        // Ranks 0 and 1 are seen at one rail each, rank 2 at both.
+        // Ranks 0 and 1 use one rail each, rank 2 uses both.
         assert_eq!(of(&[(0, &["17"]), (1, &["33"]), (2, &["17", "33"])]), 6);
     }
 }

@@ -1,26 +1,27 @@
-//! Both runs over time, each from its own start.
+//! Time series of two runs, each relative to its own start.
 
 use crate::analysis::AnalysisError;
-use crate::analysis::rates::{self, DEFAULT_WINDOW_NS, Rates, Values};
+use crate::analysis::rates::{self, DEFAULT_WINDOW_NS, RateValues, Rates};
 use crate::model::Profile;
 
-/// Bins of a run at most: more are no pixels.
+/// Most bins of a run: a chart has no more pixels.
 const MOST_BINS: i128 = 600;
 
-/// What one run sent over time.
+/// The traffic of one run over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComparedSeries {
-    /// Width of a bin in nanoseconds, the same in both.
+    /// Width of a bin in nanoseconds, the same in both runs.
     pub bin_ns: i64,
     /// Start of the first bin, in nanoseconds from the first packet of the run.
     pub first_ns: i64,
     /// Sums of the bins, without gaps, in the order of [`rates::VALUES`].
-    pub bins: Vec<Values>,
-    /// An MPI library was recognised.
+    pub bins: Vec<RateValues>,
+    /// True if an MPI library was recognized.
     pub has_mpi: bool,
 }
 
-/// The courses of two runs, in bins of one width: as fine as both have, and so many that they can be drawn.
+/// The time series of two runs in bins of one width: at least the wider bins of the two profiles,
+/// and at most `MOST_BINS` bins.
 pub fn time_series(profiles: [&Profile; 2]) -> Result<[ComparedSeries; 2], AnalysisError> {
     let of = |profile, bin_ns| rates::rates(profile, None, bin_ns, DEFAULT_WINDOW_NS);
     let [a, b] = profiles.map(|profile| of(profile, None));
@@ -28,14 +29,15 @@ pub fn time_series(profiles: [&Profile; 2]) -> Result<[ComparedSeries; 2], Analy
     let span = |rates: &Rates| i128::from(rates.span_ns.1) - i128::from(rates.span_ns.0);
     let (longest, fine) =
         both.iter().fold((0, 1), |(longest, fine), rates| (span(rates).max(longest), rates.fine_ns.max(fine)));
-    // One bin of the page may begin before the first of the profile, and another end behind the last.
+    // The first bin may begin before the first bin of the profile, and the last one end after its
+    // last.
     let together = (longest / ((MOST_BINS - 2) * i128::from(fine)) + 1).max(1);
     let bin_ns = i64::try_from(i128::from(fine) * together).unwrap_or(i64::MAX);
-    let [a, b] = profiles.map(|profile| of(profile, Some(bin_ns)).map(|rates| course(&rates)));
+    let [a, b] = profiles.map(|profile| of(profile, Some(bin_ns)).map(|rates| series(&rates)));
     Ok([a?, b?])
 }
 
-fn course(rates: &Rates) -> ComparedSeries {
+fn series(rates: &Rates) -> ComparedSeries {
     let mut bins = rates.bins(&rates.total).peekable();
     let first_ns = bins.peek().map_or(0, |(start_ns, _)| start_ns.saturating_sub(rates.origin_ns));
     let bins = bins.map(|(_, values)| values).collect();

@@ -1,21 +1,24 @@
-//! Health per link: what lies between a port and its switch, each direction for itself.
+//! Health per link between a port and its switch, for each direction.
 //!
 //! ```text
 //! port A ==from A==> switch ... switch ==to B==> port B
 //! ```
-//! A packet from A to B passes two of them, so it counts at both, and so does all that was observed of it: a packet that is sent again shows both links,
-//! and the one that they have in common with others tells which is bad. Links between switches carry any of it and are not told apart.
+//! A packet from A to B passes two links and counts at both, with all its problems: a retransmitted
+//! packet raises both links, and the link that it shares with other affected connections is the bad
+//! one. Links between switches cannot be distinguished.
 //!
-//! Responses are lost the other way than the requests whose row they stand in, and are counted there. A packet that one of two places of observation
-//! lacks was missed at one of two links, no one knows which: half of such packets are in the estimate, none in its lower bound, all in the upper.
+//! Lost responses traveled in the opposite direction of the requests of their row, and count at the
+//! links of that direction. A packet that was captured at only one of two observation points was
+//! missed at one of two links, and the capture does not show which: half of these packets are in
+//! the best estimate, none in the lower bound, all in the upper bound.
 
 use super::connection::severity;
-use crate::model::profile::Repeats;
-use crate::model::{Health, Kind, Profile};
+use crate::model::profile::RetransmissionSums;
+use crate::model::{Health, Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
-/// Which way packets go.
+/// Direction of packets on a link, seen from the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum LinkDirection {
     From,
@@ -37,58 +40,62 @@ pub(crate) struct Link {
     pub(crate) connections: u64,
     pub(crate) packets: u64,
     pub(crate) wire_bytes: u64,
-    pub(crate) repeats: Repeats,
+    pub(crate) retransmissions: RetransmissionSums,
     pub(crate) health: Health,
-    /// Never seen at all: best estimate, bounds.
+    /// Packets captured at no observation point: best estimate, lower bound, upper bound.
     pub(crate) lost: [u64; 3],
 }
 
 impl Link {
-    /// Packets that one of two places of observation lacks.
-    const fn at_one_place(&self) -> u64 {
-        self.health.one_sided_packets + self.health.missing_in_other_inputs
+    /// Packets that are missing at one of two observation points.
+    const fn observed_once(&self) -> u64 {
+        self.health.single_observation_packets + self.health.missing_in_other_inputs
     }
 
-    /// Packets that the capture of this link missed: best estimate, at least, at most; and the same as shares of those that passed.
+    /// Packets that the capture of this link missed, and their share of all that passed: best
+    /// estimate, lower bound, upper bound.
     pub(crate) fn capture_loss(&self) -> [(u64, f64); 3] {
-        let single = self.at_one_place();
+        let single = self.observed_once();
         let [lost, least, most] = self.lost;
         [(lost, single.div_ceil(2)), (least, 0), (most, single)].map(|(unseen, missed)| {
             let passed = (self.packets + unseen).max(1);
-            // What other inputs lack may be more than what counts, where there are several of them.
+            // With several other inputs, the packets missing there may exceed the packets counted
+            // here.
             (unseen + missed, ((unseen + missed) as f64 / passed as f64).min(1.0))
         })
     }
 
-    /// Packets that were sent again.
-    pub(crate) const fn repeated(&self) -> u64 {
-        self.repeats.request_packets + self.repeats.response_packets + self.repeats.acknowledge_packets
+    /// Number of retransmitted packets.
+    pub(crate) const fn retransmitted_packets(&self) -> u64 {
+        self.retransmissions.request_packets
+            + self.retransmissions.response_packets
+            + self.retransmissions.acknowledge_packets
     }
 
-    /// How bad it is, for comparison.
+    /// Severity of the link's problems, for sorting.
     pub(crate) fn severity(&self) -> u64 {
-        severity(&self.health, &self.repeats).saturating_add(self.at_one_place())
+        severity(&self.health, &self.retransmissions).saturating_add(self.observed_once())
     }
 }
 
 pub(crate) type Links = BTreeMap<(Endpoint, LinkDirection), Link>;
 
-/// All links that carried packets of applications.
+/// All links that carried data packets.
 pub(crate) fn links(profile: &Profile) -> Links {
     let mut links = Links::new();
-    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
+    for connection in profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data) {
         for end in [(connection.src, LinkDirection::From), (connection.dst, LinkDirection::To)] {
             let link = links.entry(end).or_default();
             link.connections += 1;
             link.packets += connection.traffic.packets;
             link.wire_bytes += connection.traffic.wire_bytes;
-            link.repeats += connection.repeats;
+            link.retransmissions += connection.retransmissions;
         }
     }
     for row in &profile.health {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
         let health = &row.health;
-        // Of responses the estimate is exact, so what is left of the bounds is about requests.
+        // Estimates of lost responses are exact, so the remaining uncertainty is about requests.
         let responses = health.lost_responses;
         let bounds = [health.lost_at_least, health.lost_at_most].map(|bound| bound.saturating_sub(responses));
         let requests = [health.lost_requests, bounds[0], bounds[1]];

@@ -1,38 +1,38 @@
-//! What was sent again, over time.
+//! Retransmitted packets over time.
 
 use crate::analysis::AnalysisError;
-use crate::analysis::endpoint_label::{By, EndpointLabels, Label};
-use crate::model::{Kind, Profile};
+use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
+use crate::model::{Profile, TrafficKind};
 use std::collections::BTreeMap;
 
-/// Packets that were sent again, by sender and bin of time.
+/// Retransmitted packets by sender and time bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retransmissions {
-    /// What senders are: ranks where any is known.
-    pub by: By,
+    /// Senders are ranks if the profile has any, otherwise endpoints.
+    pub by: GroupBy,
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,
-    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
-    /// Sorted by time and sender; bins without packets are left out.
-    pub bins: Vec<RepeatedBin>,
+    /// Bins sorted by time and sender; bins without packets are omitted.
+    pub bins: Vec<RetransmissionBin>,
 }
 
-/// What one sender sent in one bin.
+/// The packets of one sender in one bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RepeatedBin {
-    /// Start of the bin in nanoseconds since the epoch, a multiple of the width.
+pub struct RetransmissionBin {
+    /// Start of the bin in nanoseconds since the epoch, a multiple of the bin width.
     pub time_ns: i64,
     /// Sender.
     pub src: Label,
-    /// All packets, each transmission.
+    /// All packets, including retransmissions.
     pub packets: u64,
-    /// Those of them that were sent before.
-    pub repeated_packets: u64,
+    /// Retransmitted packets among them.
+    pub retransmitted_packets: u64,
 }
 
 impl Retransmissions {
-    /// First and one past the last bin, as their start times in nanoseconds since the epoch.
+    /// Start of the first bin and end of the last one, in nanoseconds since the epoch.
     #[must_use]
     pub fn span_ns(&self) -> Option<(i64, i64)> {
         let (first, last) = (self.bins.first()?, self.bins.last()?);
@@ -40,22 +40,28 @@ impl Retransmissions {
     }
 }
 
-/// What was sent again over time, in the bins of the profile's timeline.
+/// Sums retransmitted packets over time, in the bins of the profile's timeline. Fails if there is
+/// none.
 pub fn retransmissions(profile: &Profile) -> Result<Retransmissions, AnalysisError> {
     if profile.bin_ns <= 0 {
         return Err(AnalysisError::NoTimeline);
     }
-    let by = if profile.ranks.is_empty() { By::Endpoint } else { By::Rank };
-    let who = EndpointLabels::new(profile, by);
+    let by = if profile.ranks.is_empty() { GroupBy::Endpoint } else { GroupBy::Rank };
+    let labels = EndpointLabels::new(profile, by);
     let mut sums: BTreeMap<(i64, Label), (u64, u64)> = BTreeMap::new();
     for row in &profile.timeline {
         let connection = profile.connections.get(row.connection as usize);
-        let Some(connection) = connection.filter(|connection| connection.kind == Kind::Data) else { continue };
-        let (packets, repeated) = sums.entry((row.time_ns, who.sender(connection))).or_default();
+        let Some(connection) = connection.filter(|connection| connection.kind == TrafficKind::Data) else { continue };
+        let (packets, retransmitted) = sums.entry((row.time_ns, labels.sender(connection))).or_default();
         *packets += row.traffic.packets;
-        *repeated += row.repeated.packets;
+        *retransmitted += row.retransmissions.packets;
     }
-    let bin = |((time_ns, src), (packets, repeated_packets))| RepeatedBin { time_ns, src, packets, repeated_packets };
+    let bin = |((time_ns, src), (packets, retransmitted_packets))| RetransmissionBin {
+        time_ns,
+        src,
+        packets,
+        retransmitted_packets,
+    };
     let origin_ns = crate::analysis::origin_ns(profile, sums.keys().map(|(time_ns, _)| *time_ns).next());
     Ok(Retransmissions { by, bin_ns: profile.bin_ns, origin_ns, bins: sums.into_iter().map(bin).collect() })
 }

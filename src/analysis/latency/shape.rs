@@ -1,23 +1,25 @@
-//! The shape of a distribution of times: samples by time, for figures and terminals.
+//! Bar charts of a distribution of times, for figures and terminals.
 //!
-//! The axis goes from 0 to twice the 90th percentile, rounded up to 1, 2 or 5 times a power of ten: a few outliers do not squeeze the rest, and two
-//! captures of the same application have the same axis.
+//! The axis goes from 0 to twice the 90th percentile, rounded up to a round number: a few outliers
+//! do not squeeze the rest, and two captures of the same application have the same axis.
 
 use crate::analysis::round_numbers::round_up;
 use crate::model::Histogram;
 
-/// Samples by time.
-pub(crate) struct Shape {
-    /// Where the axis ends.
+/// Samples by time, as bars of equal width.
+pub(crate) struct BarHistogram {
+    /// End of the axis in nanoseconds.
     pub(crate) limit_ns: u64,
     /// Samples of each bar.
     pub(crate) counts: Vec<u64>,
-    /// Samples beyond the axis.
+    /// Samples beyond the end of the axis.
     pub(crate) beyond: u64,
 }
 
-impl Shape {
-    /// The shape in one of these numbers of bars, the most first: as many as the clock of the capture allows without leaving every second one empty.
+impl BarHistogram {
+    /// Builds the chart with one of the given numbers of bars, which must be in descending order:
+    /// the most that the resolution of the capture's clock allows without leaving every second bar
+    /// empty.
     pub(crate) fn new(times: &Histogram, choices: &[u64]) -> Self {
         let limit_ns = round_up(2 * times.quantile(0.9).clamp(5, u64::MAX / 16));
         let finest_ns = finest(times, limit_ns);
@@ -36,8 +38,8 @@ impl Shape {
     }
 }
 
-/// The smallest step between times that were measured below a limit: that of the capture's clock, or what the buckets leave of it. 0 where there
-/// are too few to tell.
+/// The smallest difference between two measured times below a limit: the resolution of the
+/// capture's clock or of the histogram's buckets. 0 if there are too few values to measure it.
 fn finest(times: &Histogram, limit_ns: u64) -> u64 {
     const FEW: usize = 5;
     let values: Vec<u64> = times.values().map(|(value, _)| value).take_while(|value| *value < limit_ns).collect();

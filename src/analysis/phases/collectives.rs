@@ -1,23 +1,27 @@
-//! Which collective operations a phase holds, as far as a profile tells: it keeps operations per connection as a whole, and by time only that a message
-//! was of a collective.
+//! Collective operations of a phase.
+//!
+//! A profile counts operations per connection over the whole time. Per time bin, it counts only the
+//! collective messages of all operations together. So the number of messages of an operation in a
+//! phase is a lower bound.
 
 use crate::model::Profile;
 use std::collections::BTreeMap;
 
 /// A collective operation in a phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Its name.
+pub struct PhaseCollective {
+    /// Name of the operation.
     pub operation: String,
-    /// Messages that are certainly of it; 0 where the phase may hold some.
+    /// Lower bound of the messages of this operation in the phase; 0 if the phase may contain some.
     pub at_least: u64,
 }
 
-/// The operations of the connections that had messages of collectives in a phase. Certain are those of connections that had all of theirs in it, and of
-/// those that only have one.
-pub(super) fn seen(profile: &Profile, messages: &BTreeMap<u32, u64>) -> Vec<Seen> {
+/// The operations of all connections with collective messages in a phase. `messages` counts these
+/// by connection. Counts are certain if a connection has only one operation, or had all its
+/// collective messages in the phase.
+pub(super) fn phase_collectives(profile: &Profile, messages: &BTreeMap<u32, u64>) -> Vec<PhaseCollective> {
     let mut operations: BTreeMap<&str, u64> = BTreeMap::new();
-    // Sorted by connection.
+    // The rows are sorted by connection.
     for rows in profile.collectives.chunk_by(|a, b| a.connection == b.connection) {
         let Some(inside) = rows.first().and_then(|row| messages.get(&row.connection)).copied() else { continue };
         let whole: u64 = rows.iter().map(|row| row.messages).sum();
@@ -30,5 +34,8 @@ pub(super) fn seen(profile: &Profile, messages: &BTreeMap<u32, u64>) -> Vec<Seen
             *operations.entry(&row.operation).or_default() += certain;
         }
     }
-    operations.into_iter().map(|(operation, at_least)| Seen { operation: operation.to_owned(), at_least }).collect()
+    operations
+        .into_iter()
+        .map(|(operation, at_least)| PhaseCollective { operation: operation.to_owned(), at_least })
+        .collect()
 }

@@ -1,26 +1,29 @@
-//! What a phase sent -> the graph of the pairs that carry traffic worth mentioning.
+//! The traffic of a phase -> the graph of the pairs that carry a significant share of it.
+//!
+//! In: the windows of the phase. Out: nodes (ranks or endpoints), edges and the properties by which
+//! `pattern.rs` recognizes patterns, including the pairs that the captures cannot observe.
 
-use super::pairs::Pairs;
-use super::windows::{Service, Window};
+use super::pairs::PairIndex;
+use super::windows::{MessageCategory, Window};
 use crate::analysis::endpoint_label::{Jobs, Label};
-use crate::model::{JobRank, Kind, Profile};
+use crate::model::{JobRank, Profile, TrafficKind};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A pair is worth mentioning from this share of the average on.
-const MENTIONED: f64 = 0.1;
+/// A pair is significant if it carries at least this share of the average.
+const MIN_PAIR_SHARE: f64 = 0.1;
 
-/// What is known of who can be seen, for all phases.
-pub(super) struct View {
-    /// Endpoints of each rank, by number and sorted.
+/// Which communication the captures can observe, for all phases.
+pub(super) struct PortVisibility {
+    /// Endpoints of each rank, as sorted numbers.
     places: BTreeMap<JobRank, Vec<u32>>,
-    /// Ranks that share their endpoint with others.
+    /// Ranks that share their endpoint with other ranks.
     crowded: BTreeSet<JobRank>,
-    /// Both ports of each packet were captured.
+    /// True if both ports of each packet were captured.
     sees_all_ports: bool,
 }
 
-impl View {
+impl PortVisibility {
     pub(super) fn new(profile: &Profile) -> Self {
         let mut ranks: BTreeMap<&str, BTreeSet<JobRank>> = BTreeMap::new();
         for row in &profile.ranks {
@@ -30,29 +33,29 @@ impl View {
         for (ranks, endpoint) in ranks.values().zip(0..) {
             ranks.iter().for_each(|rank| places.entry(*rank).or_default().push(endpoint));
         }
-        let [once, twice] = profile
-            .inputs
-            .iter()
-            .fold([0, 0], |[once, twice], input| [once + input.pairs_seen_once, twice + input.pairs_seen_twice]);
-        // At a sink of all ports each packet stands twice. Or there is an input for each port, at the same time.
+        let [once, twice] = profile.inputs.iter().fold([0, 0], |[once, twice], input| {
+            [once + input.pairs_observed_once, twice + input.pairs_observed_twice]
+        });
+        // A sink of all ports records each packet twice. Alternatively, each port has an input, and
+        // all inputs overlap in time.
         let times = || profile.inputs.iter().map(|input| (input.coverage.first_time_ns, input.coverage.last_time_ns));
         let latest_start = times().map(|(first, _)| first).max().flatten();
         let first_end = times().filter_map(|(_, last)| last).min();
         let at_once = latest_start.zip(first_end).is_some_and(|(start, end)| start <= end);
-        let data = profile.connections.iter().filter(|connection| connection.kind == Kind::Data);
+        let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
         let endpoints = data.flat_map(|connection| [connection.src, connection.dst]).collect::<BTreeSet<_>>().len();
         let sees_all_ports = twice > 0 && once * 20 <= twice || at_once && profile.inputs.len() + 1 >= endpoints;
         let crowded = ranks.into_values().filter(|ranks| ranks.len() > 1).flatten().collect();
         Self { places, crowded, sees_all_ports }
     }
 
-    /// The endpoints of a rank, by number and sorted; none of what is no rank.
+    /// The endpoints of a rank, as sorted numbers; empty for labels other than ranks.
     fn endpoints(&self, label: &Label) -> &[u32] {
         let Label::Rank(rank, _) = label else { return &[] };
         self.places.get(rank).map_or(&[], Vec::as_slice)
     }
 
-    /// How many there are, if none is missing.
+    /// The number of nodes, if their numbering has no gaps.
     fn numbered(&self, labels: &[&Label]) -> Option<u32> {
         let is_in_place = |(label, place): (&&Label, u32)| match label {
             Label::Rank(rank, Jobs::One) => rank.rank == place && labels.len() >= self.places.len(),
@@ -63,36 +66,38 @@ impl View {
     }
 }
 
-/// Who talks to whom in a phase.
+/// The communication graph of a phase.
 pub(super) struct Graph<'a> {
     labels: Vec<&'a Label>,
-    /// Weight from one node to another, of the pairs worth mentioning.
+    /// Traffic from one node to another, for significant pairs.
     weights: BTreeMap<(u32, u32), f64>,
-    /// Those pairs, the lower number first.
+    /// Significant pairs, the lower number first.
     pub(super) pairs: BTreeSet<(u32, u32)>,
-    /// The share of messages of collective operations in the traffic.
+    /// Share of collective messages in the traffic.
     pub(super) collective_share: f64,
-    /// The share of the traffic that they carry.
+    /// Share of the traffic that the significant pairs carry.
     pub(super) explained: f64,
-    /// Those that each talks to, sorted.
+    /// Partners of each node, sorted.
     partners: Vec<Vec<u32>>,
-    /// The endpoints of each, by number and sorted.
+    /// Endpoints of each node, as sorted numbers.
     endpoints: Vec<&'a [u32]>,
-    /// Some may also talk where nobody sees it: they share their endpoint with other ranks.
+    /// True if some nodes share their endpoint with other ranks, so they may also communicate
+    /// unobserved.
     pub(super) is_crowded: bool,
-    /// Both ports of each packet were captured.
+    /// True if both ports of each packet were captured.
     pub(super) sees_all_ports: bool,
-    /// How many there are, where the nodes are all of them, in their order: ranks from 0 on, or endpoints.
+    /// Number of nodes if they are all ranks from 0 on, or endpoints; `None` if the numbering has
+    /// gaps.
     pub(super) numbered: Option<u32>,
 }
 
 impl<'a> Graph<'a> {
-    pub(super) fn new(view: &'a View, pairs: &'a Pairs, windows: &[Window]) -> Self {
+    pub(super) fn new(view: &'a PortVisibility, pairs: &'a PairIndex, windows: &[Window]) -> Self {
         let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
         let mut collective = 0.0;
         for (pair, service, weight) in windows.iter().flat_map(|window| &window.parts) {
             *sums.entry(*pair).or_default() += weight;
-            collective += if *service == Service::Collective { *weight } else { 0.0 };
+            collective += if *service == MessageCategory::Collective { *weight } else { 0.0 };
         }
         let total: f64 = sums.values().sum();
         let mut both: BTreeMap<(&Label, &Label), [f64; 2]> = BTreeMap::new();
@@ -106,15 +111,15 @@ impl<'a> Graph<'a> {
         }
         let square: f64 = both.values().map(|[there, back]| (there + back).powi(2)).sum();
         let average = square / both.values().map(|[there, back]| there + back).sum::<f64>().max(f64::MIN_POSITIVE);
-        both.retain(|_, [there, back]| *there + *back >= MENTIONED * average);
+        both.retain(|_, [there, back]| *there + *back >= MIN_PAIR_SHARE * average);
         let labels: BTreeSet<&Label> = both.keys().flat_map(|(a, b)| [*a, *b]).collect();
         let labels: Vec<&Label> = labels.into_iter().collect();
         let number = |label: &Label| labels.binary_search(&label).unwrap_or_default() as u32;
         let mut weights = BTreeMap::new();
-        let mut heavy = BTreeSet::new();
+        let mut significant = BTreeSet::new();
         for ((a, b), [there, back]) in &both {
             let (a, b) = (number(a), number(b));
-            heavy.insert((a, b));
+            significant.insert((a, b));
             weights.insert((a, b), *there);
             weights.insert((b, a), *back);
         }
@@ -122,7 +127,7 @@ impl<'a> Graph<'a> {
         let collective_share = collective / total.max(f64::MIN_POSITIVE);
         let explained = weights.values().sum::<f64>() / total.max(f64::MIN_POSITIVE);
         let mut partners = vec![Vec::new(); labels.len()];
-        for (a, b) in &heavy {
+        for (a, b) in &significant {
             partners[*a as usize].push(*b);
             partners[*b as usize].push(*a);
         }
@@ -135,7 +140,7 @@ impl<'a> Graph<'a> {
         Self {
             labels,
             weights,
-            pairs: heavy,
+            pairs: significant,
             collective_share,
             explained,
             partners,
@@ -146,18 +151,18 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// How many take part.
+    /// Number of nodes.
     pub(super) fn nodes(&self) -> usize {
         self.labels.len()
     }
 
-    /// True where two of them talk.
+    /// True if two nodes communicate.
     pub(super) fn talk(&self, a: u32, b: u32) -> bool {
         self.partners[a as usize].binary_search(&b).is_ok()
     }
 
-    /// True where nobody sees whether two of them talk: they share an endpoint. There may be many more such pairs than
-    /// traffic, so they are never listed.
+    /// True if two nodes share an endpoint, so the capture cannot show whether they communicate.
+    /// There may be many more such pairs than traffic, so they are never listed.
     pub(super) fn is_hidden(&self, a: u32, b: u32) -> bool {
         let (mut own, mut others) = (self.endpoints[a as usize], self.endpoints[b as usize]);
         while let ([first, ..], [other, ..]) = (own, others) {
@@ -170,12 +175,12 @@ impl<'a> Graph<'a> {
         false
     }
 
-    /// How many partners each has.
+    /// Number of partners of each node.
     pub(super) fn degrees(&self) -> Vec<usize> {
         self.partners.iter().map(Vec::len).collect()
     }
 
-    /// Of each, to how many it sends and from how many it receives.
+    /// Number of receivers and of senders that each node communicates with.
     pub(super) fn directed_degrees(&self) -> Vec<(usize, usize)> {
         let mut degrees = vec![(0, 0); self.nodes()];
         for (from, to) in self.weights.keys() {
@@ -185,24 +190,25 @@ impl<'a> Graph<'a> {
         degrees
     }
 
-    /// How much of the traffic goes back where it came from, 0 to 1.
+    /// Share of the traffic that is balanced by traffic in the opposite direction, 0 to 1.
     pub(super) fn symmetry(&self) -> f64 {
         let weight = |a: u32, b: u32| self.weights.get(&(a, b)).copied().unwrap_or_default();
         let back: f64 = self.pairs.iter().map(|&(a, b)| 2.0 * weight(a, b).min(weight(b, a))).sum();
         back / self.weights.values().sum::<f64>().max(f64::MIN_POSITIVE)
     }
 
-    /// True where all who talk answer each other.
+    /// True if all significant pairs communicate in both directions.
     pub(super) fn is_mutual(&self) -> bool {
         self.weights.len() == 2 * self.pairs.len()
     }
 
-    /// The share of all who can be seen to talk to each other that do, each way for itself, and how unequal these are: the standard deviation of
-    /// their weights over the mean. `None` where most are not seen.
+    /// The share of observable ordered pairs that communicate, and their unevenness: the standard
+    /// deviation of their weights divided by the mean. `None` if most pairs cannot be observed.
     pub(super) fn evenness(&self) -> Option<(f64, f64)> {
         let nodes = self.nodes() as u64;
         let all = nodes * (nodes - 1);
-        // Cannot be everyone with everyone: no need to look who is hidden, which takes time with the square of the nodes.
+        // Too few pairs for all-to-all: skip the search for hidden pairs, which is quadratic in the
+        // nodes.
         if (self.weights.len() as u64) < all / 3 {
             return None;
         }
@@ -212,14 +218,14 @@ impl<'a> Graph<'a> {
         let visible = (all - 2 * hidden as u64) as f64;
         let sum: f64 = self.weights.values().sum();
         let mean = sum / visible;
-        // Those that are silent count as well.
+        // Silent pairs count as well.
         let squares: f64 = self.weights.values().map(|weight| (weight - mean).powi(2)).sum();
         let silent = (visible - self.weights.len() as f64).max(0.0);
         let deviation = ((squares + silent * mean * mean) / visible).sqrt() / mean;
         (visible * 2.0 >= all as f64).then_some((self.weights.len() as f64 / visible, deviation))
     }
 
-    /// True where everyone is reached from everyone else.
+    /// True if every node is reachable from every other node.
     pub(super) fn is_connected(&self) -> bool {
         let mut is_reached = vec![false; self.nodes()];
         let mut next = vec![0_u32];

@@ -1,25 +1,30 @@
-//! Neighbours on a grid whose places are numbered in the order of ranks (the last dimension first, or the first: both are tried).
+//! Counts neighbors on grids whose places are numbered in rank order.
+//!
+//! In: a number of places and a predicate on pairs of places. Out: the number of neighbor pairs of
+//! each grid that satisfy the predicate. Row-major and column-major numbering are both covered,
+//! because the sides occur in every order.
 
-/// Grids that patterns are held against: more dimensions, or sides, fit by chance.
+/// Most dimensions of a grid: with more dimensions or sides, patterns fit by chance.
 const DIMENSIONS: usize = 3;
-/// A side shorter than this has the same neighbours with corners as everyone with everyone.
+/// On a shorter side, neighbors with corners are the same as all pairs.
 const SHORTEST_WITH_CORNERS: u32 = 4;
 
-/// A grid. Sides of 1 are dimensions that it does not have.
+/// A grid. Sides of 1 are unused dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) sides: [u32; DIMENSIONS],
-    /// The last is a neighbour of the first.
+    /// True for dimensions in which the last place is a neighbor of the first.
     pub(super) is_round: [bool; DIMENSIONS],
-    /// Neighbours across corners count too.
+    /// True if neighbors across corners count.
     pub(super) has_corners: bool,
 }
 
-/// The sides of a grid, whatever its neighbors are: 1 for dimensions that it does not have.
+/// The sides of a grid, without a choice of neighbors. Sides of 1 are unused dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sides([u32; DIMENSIONS]);
+pub(super) struct GridSides([u32; DIMENSIONS]);
 
-/// Steps from a place to half of those around it, straight ones first; the other half are the same pairs from the other end.
+/// Steps from a place to half of its neighbors, straight steps first. The other half are the same
+/// pairs from the other end.
 const STEPS: [[i32; DIMENSIONS]; 13] = [
     [1, 0, 0],
     [0, 1, 0],
@@ -35,11 +40,11 @@ const STEPS: [[i32; DIMENSIONS]; 13] = [
     [1, -1, 1],
     [1, -1, -1],
 ];
-/// How many of them are straight.
+/// Number of straight steps in [`STEPS`].
 const STRAIGHT_STEPS: usize = 3;
 
-/// How many pairs of neighbors there are of some kind, on all grids of the same sides at once: by the dimensions (bits) in
-/// which only a round grid has them, straight ones and those across corners.
+/// Numbers of neighbor pairs on all grids with the same sides: straight pairs and pairs across
+/// corners. The index is the set of dimensions (bits) in which the pair wraps around.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Neighbors {
     straight: [u64; 1 << DIMENSIONS],
@@ -47,7 +52,7 @@ pub(super) struct Neighbors {
 }
 
 impl Neighbors {
-    /// Those that are neighbors on this grid.
+    /// The number of pairs that are neighbors on this grid.
     pub(super) fn on(&self, grid: &Grid) -> u64 {
         let round = grid.is_round.iter().rev().fold(0, |bits, is_round| bits << 1 | usize::from(*is_round));
         let wraps = (0..1 << DIMENSIONS).filter(|around: &usize| around & !round == 0);
@@ -56,13 +61,13 @@ impl Neighbors {
     }
 }
 
-impl Sides {
-    /// The sides of all grids of so many places with two or three dimensions.
+impl GridSides {
+    /// The sides of all grids of `places` places with two or three dimensions.
     pub(super) fn all(places: u32) -> Vec<Self> {
         let mut all = Vec::new();
         for first in divisors(places) {
             for second in divisors(places / first) {
-                // Of two dimensions the third side is 1.
+                // A grid of two dimensions has a third side of 1.
                 if first > 1 && second > 1 {
                     all.push(Self([first, second, places / first / second]));
                 }
@@ -77,7 +82,7 @@ impl Sides {
         let mut grids = Vec::new();
         for round in 0..8_u8 {
             let is_round = [0, 1, 2].map(|dimension| round >> dimension & 1 == 1);
-            // A side of 2 has one neighbor either way.
+            // On a side of 2, both directions lead to the same neighbor.
             if sides.iter().zip(is_round).any(|(side, is_round)| is_round && *side <= 2) {
                 continue;
             }
@@ -91,7 +96,8 @@ impl Sides {
         self.0.iter().all(|side| *side == 1 || *side >= SHORTEST_WITH_CORNERS)
     }
 
-    /// Counts the pairs of neighbors that are of a kind, the lower place first. It takes as long as there are places.
+    /// Counts the neighbor pairs that satisfy `is_of_kind`, which gets the lower place first. The
+    /// time is linear in the number of places.
     pub(super) fn neighbors(self, is_of_kind: impl Fn(u32, u32) -> bool) -> Neighbors {
         let [first, second, third] = self.0;
         let steps = if self.may_have_corners() { &STEPS[..] } else { &STEPS[..STRAIGHT_STEPS] };
@@ -109,14 +115,14 @@ impl Sides {
         found
     }
 
-    /// The place one step away, and the dimensions (bits) in which the step goes around the end.
+    /// The place one step away, and the dimensions (bits) in which the step wraps around.
     fn stepped(self, at: [u32; DIMENSIONS], step: [i32; DIMENSIONS]) -> Option<(u32, usize)> {
         let (mut place, mut around) = (0, 0);
         for dimension in 0..DIMENSIONS {
             let side = self.0[dimension];
             let next = match at[dimension].checked_add_signed(step[dimension]) {
                 Some(next) if next < side => next,
-                // A side of 2 has one neighbor either way.
+                // On a side of 2, both directions lead to the same neighbor.
                 _ if side <= 2 => return None,
                 beyond => {
                     around |= 1 << dimension;
@@ -130,20 +136,21 @@ impl Sides {
 }
 
 impl Grid {
-    /// How many dimensions it has.
+    /// Number of dimensions.
     pub(super) fn dimensions(&self) -> usize {
         self.sides.iter().filter(|side| **side > 1).count()
     }
 
-    /// True where all its sides are 2: then it is what exchanges with partners at distances of powers of two look like as well.
+    /// True if all sides are at most 2. Exchanges with partners at distances of powers of two have
+    /// the same pairs.
     pub(super) fn is_hypercube(&self) -> bool {
         self.sides.iter().all(|side| *side <= 2)
     }
 
-    /// How many pairs of neighbours there are.
+    /// Number of neighbor pairs.
     pub(super) fn pairs(&self) -> u64 {
         let places: u64 = self.sides.iter().map(|side| u64::from(*side)).product();
-        // Ordered pairs along one side, each with itself too.
+        // Ordered pairs along one side, including each place with itself.
         let along = self.sides.iter().zip(self.is_round).map(|(side, is_round)| {
             let side = u64::from(*side);
             if is_round { 3 * side } else { 3 * side - 2 }
@@ -164,7 +171,7 @@ fn divisors(number: u32) -> impl Iterator<Item = u32> {
 mod tests {
     use super::*;
 
-    /// True where two places are neighbors, by how far they are apart in each dimension.
+    /// True if two places are neighbors, computed from their distance in each dimension.
     fn are_neighbors(grid: &Grid, a: u32, b: u32) -> bool {
         let [_, second, third] = grid.sides;
         let at = |place: u32| [place / (second * third), place / third % second, place % third];
@@ -177,13 +184,14 @@ mod tests {
         if grid.has_corners { apart.iter().max() == Some(&1) } else { apart.iter().sum::<u32>() == 1 }
     }
 
-    /// Every grid against the distances of each two of its places: all pairs, and those of a kind.
+    /// Compares every grid with the distances of all pairs of its places: all pairs, and those of a
+    /// kind.
     #[test]
     fn neighbors_are_one_step_apart() {
         let is_odd = |a: u32, b: u32| (a * 7 + b * 3) % 5 < 2;
         for places in [4, 6, 8, 12, 16, 27, 36, 64] {
             let pairs: Vec<(u32, u32)> = (0..places).flat_map(|b| (0..b).map(move |a| (a, b))).collect();
-            for sides in Sides::all(places) {
+            for sides in GridSides::all(places) {
                 let (all, odd) = (sides.neighbors(|_, _| true), sides.neighbors(is_odd));
                 for grid in sides.grids() {
                     let expected: Vec<_> = pairs.iter().filter(|(a, b)| are_neighbors(&grid, *a, *b)).collect();
@@ -196,11 +204,12 @@ mod tests {
         }
     }
 
-    /// 720 = 2^4 x 3^2 x 5 is a product of three in 15 x 6 x 3 ways, of which 1 x n x m and n x 1 x m, 30 each, are left out.
+    /// 720 = 2^4 x 3^2 x 5 is a product of three in 15 x 6 x 3 ways, of which 1 x n x m and n x 1 x
+    /// m, 30 each, are omitted.
     #[test]
     fn looking_at_all_grids_takes_as_many_steps_as_there_are_places() {
         let looked = std::cell::Cell::new(0_u64);
-        let all = Sides::all(720);
+        let all = GridSides::all(720);
         let count = |_, _| {
             looked.set(looked.get() + 1);
             true
@@ -213,8 +222,8 @@ mod tests {
 
     #[test]
     fn grids_of_16_places() {
-        let sides: Vec<[u32; 3]> = Sides::all(16).iter().map(|sides| sides.0).collect();
+        let sides: Vec<[u32; 3]> = GridSides::all(16).iter().map(|sides| sides.0).collect();
         assert_eq!(sides, [[2, 2, 4], [2, 4, 2], [2, 8, 1], [4, 2, 2], [4, 4, 1], [8, 2, 1]]);
-        assert!(Sides::all(7).is_empty());
+        assert!(GridSides::all(7).is_empty());
     }
 }

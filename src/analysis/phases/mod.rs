@@ -1,11 +1,14 @@
-//! Profile -> phases: the job's time cut where the communication pattern changes, and what each part does.
+//! Profile -> phases: the intervals of a job between changes of its communication pattern.
 //!
-//! [`phases`] cuts the timeline where connections end (`turnovers.rs`) and by kernel change-point detection (`cuts.rs` says how, with its sources), adds up what each phase sent, and gives the
-//! pattern of its matrix a name where only one fits (`pattern.rs`). Everything is sparse: it grows with the cells of the profile's timeline, not with
-//! the square of the ranks.
+//! In: the timeline of a [`Profile`]. Out: [`Phases`], each with its traffic, matrix, pattern and
+//! collective operations. [`phases`] splits the timeline at connection turnovers (`turnovers.rs`)
+//! and at change points (`change_points.rs` describes the method and its sources), sums the traffic
+//! of each phase, and names the pattern of its matrix if exactly one name fits (`pattern.rs`). All
+//! data is sparse: its size grows with the cells of the profile's timeline, not with the square of
+//! the number of ranks.
 
+mod change_points;
 mod collectives;
-mod cuts;
 mod graph;
 mod lattice;
 mod pairs;
@@ -15,58 +18,61 @@ mod tests;
 mod turnovers;
 mod windows;
 
-pub use collectives::Seen;
-pub use pattern::{Name, Pattern};
+pub use collectives::PhaseCollective;
+pub use pattern::{PatternName, PhasePattern};
 
-use super::endpoint_label::By;
-use super::matrix::{Counted, Matrix, Selection};
+use super::endpoint_label::GroupBy;
+use super::matrix::{CountingRule, Matrix, Selection};
 use crate::model::Profile;
 use crate::model::profile::Traffic;
-use graph::{Graph, View};
-use pairs::Pairs;
+use graph::{Graph, PortVisibility};
+use pairs::PairIndex;
 use std::collections::BTreeMap;
 
-/// How to cut.
+/// Options of the phase detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// What patterns are of; `None` for ranks where most of the traffic has them, else endpoints.
-    pub by: Option<By>,
-    /// Width of a window in nanoseconds, rounded up to whole bins of the profile; `None` for a round one that makes at most 64 of them.
+pub struct PhaseOptions {
+    /// Group patterns by endpoint or rank. `None` chooses ranks if they are known for most of the
+    /// traffic, otherwise endpoints.
+    pub by: Option<GroupBy>,
+    /// Width of a window in nanoseconds, rounded up to whole bins of the profile. `None` chooses a
+    /// round width that makes at most 64 windows.
     pub window_ns: Option<i64>,
 }
 
-/// The phases of a job. Empty where there is no traffic, or no timeline.
+/// The phases of a profile. Empty if there is no traffic or no timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phases {
-    /// What patterns and matrices are of.
-    pub by: By,
-    /// Width of a window in nanoseconds: phases begin at least so far apart. 0 where there is no timeline.
+    /// Whether patterns and matrices are by endpoint or by rank.
+    pub by: GroupBy,
+    /// Width of a window in nanoseconds, the minimum distance between phase starts. 0 if there is
+    /// no timeline.
     pub window_ns: i64,
-    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
-    /// MPI messages were looked for.
+    /// True if the analysis looked for MPI messages.
     pub mpi_read: bool,
-    /// In the order of time; between two there may be a pause.
+    /// Phases in time order. There may be a pause between two phases.
     pub phases: Vec<Phase>,
 }
 
-/// A time in which the pattern stays the same.
+/// A time interval with one communication pattern.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
     /// Start in nanoseconds since the epoch.
     pub from_ns: i64,
-    /// End in nanoseconds since the epoch, itself not included.
+    /// End in nanoseconds since the epoch, exclusive.
     pub to_ns: i64,
-    /// The sums of all pairs.
+    /// Traffic of all pairs.
     pub traffic: Traffic,
-    /// An MPI library was recognised on some connection.
+    /// True if an MPI library was recognized on some connection.
     pub has_mpi: bool,
-    /// Who sent what to whom, point-to-point and collective.
+    /// The point-to-point and collective traffic by sender and receiver.
     pub matrix: Matrix,
-    /// What the matrix looks like.
-    pub pattern: Pattern,
-    /// Collective operations.
-    pub collectives: Vec<Seen>,
+    /// The pattern of the matrix.
+    pub pattern: PhasePattern,
+    /// Collective operations of the phase.
+    pub collectives: Vec<PhaseCollective>,
 }
 
 impl Phase {
@@ -76,13 +82,13 @@ impl Phase {
         self.to_ns.saturating_sub(self.from_ns)
     }
 
-    /// Messages: of MPI where a library was recognised, else of the transport.
+    /// MPI messages if a library was recognized, otherwise transport messages.
     #[must_use]
     pub fn messages(&self) -> u64 {
         if self.has_mpi { Selection::All.mpi(&self.traffic).0 } else { self.traffic.messages }
     }
 
-    /// Bytes: of MPI where a library was recognised, else payload.
+    /// MPI bytes if a library was recognized, otherwise payload bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         if self.has_mpi { Selection::All.mpi(&self.traffic).1 } else { self.traffic.payload_bytes }
@@ -95,9 +101,9 @@ impl Phase {
     }
 }
 
-/// The phases of a profile.
+/// Finds the phases of a profile.
 #[must_use]
-pub fn phases(profile: &Profile, options: &Options) -> Phases {
+pub fn phases(profile: &Profile, options: &PhaseOptions) -> Phases {
     let by = options.by.unwrap_or_else(|| natural(profile));
     let mut found = Phases {
         by,
@@ -109,22 +115,22 @@ pub fn phases(profile: &Profile, options: &Options) -> Phases {
     if profile.bin_ns <= 0 {
         return found;
     }
-    let pairs = Pairs::new(profile, by);
+    let pairs = PairIndex::new(profile, by);
     let span_ns = windows::span_ns(profile, &pairs).unwrap_or_default();
     let width_ns = windows::width_ns(span_ns, profile.bin_ns, options.window_ns);
     found.window_ns = width_ns;
     let step_ns = windows::step_ns(span_ns, profile.bin_ns, width_ns);
     let steps = windows::windows(profile, &pairs, step_ns);
-    let view = View::new(profile);
+    let view = PortVisibility::new(profile);
     let mut phase_of: BTreeMap<i64, usize> = BTreeMap::new();
-    let ends_ns = turnovers::ends_ns(profile, cuts::around_ns(width_ns));
-    for (index, range) in cuts::phases(&steps, step_ns, width_ns, &ends_ns).into_iter().enumerate() {
+    let ends_ns = turnovers::ends_ns(profile, change_points::neighborhood_ns(width_ns));
+    for (index, range) in change_points::phases(&steps, step_ns, width_ns, &ends_ns).into_iter().enumerate() {
         let steps = &steps[range];
         let (Some(first), Some(last)) = (steps.first(), steps.last()) else { continue };
         phase_of.extend((first.number..=last.number).map(|number| (number, index)));
         let bound = |number: i64| number.saturating_mul(step_ns).clamp(span_ns.0, span_ns.1);
         let (from_ns, to_ns) = (bound(first.number), bound(last.number.saturating_add(1)));
-        let pattern = pattern::name(&Graph::new(&view, &pairs, steps));
+        let pattern = pattern::detect(&Graph::new(&view, &pairs, steps));
         let matrix = Matrix::of(by, Selection::All, &BTreeMap::new());
         let traffic = Traffic::default();
         found.phases.push(Phase { from_ns, to_ns, traffic, has_mpi: false, matrix, pattern, collectives: Vec::new() });
@@ -133,26 +139,26 @@ pub fn phases(profile: &Profile, options: &Options) -> Phases {
     found
 }
 
-/// Ranks where at least half of the packets have both, else endpoints.
-fn natural(profile: &Profile) -> By {
-    let ranks = super::matrix::matrix(profile, By::Rank, Selection::All);
+/// Ranks if both ranks of at least half of the packets are known, otherwise endpoints.
+fn natural(profile: &Profile) -> GroupBy {
+    let ranks = super::matrix::matrix(profile, GroupBy::Rank, Selection::All);
     let known =
         ranks.rows().filter(|(src, dst, _)| !src.is_unknown() && !dst.is_unknown()).map(|(_, _, cell)| cell.packets);
-    if known.sum::<u64>() * 2 >= ranks.total().packets.max(1) { By::Rank } else { By::Endpoint }
+    if known.sum::<u64>() * 2 >= ranks.total().packets.max(1) { GroupBy::Rank } else { GroupBy::Endpoint }
 }
 
-/// Fills in what each phase sent.
-fn add_up(profile: &Profile, pairs: &Pairs, found: &mut Phases, phase_at: impl Fn(i64) -> Option<usize>) {
+/// Adds the traffic, matrix and collectives of each phase.
+fn add_up(profile: &Profile, pairs: &PairIndex, found: &mut Phases, phase_at: impl Fn(i64) -> Option<usize>) {
     let mut cells = vec![BTreeMap::new(); found.phases.len()];
     let mut collectives = vec![BTreeMap::new(); found.phases.len()];
     for row in &profile.timeline {
         let (Some(pair), Some(index)) = (pairs.of(row.connection), phase_at(row.time_ns)) else { continue };
         let connection = &profile.connections[row.connection as usize];
-        let counted = Counted::of(profile, connection, found.by, Selection::All);
+        let counted = CountingRule::of(profile, connection, found.by, Selection::All);
         let phase = &mut found.phases[index];
         phase.traffic += row.traffic;
         phase.has_mpi |= counted.has_mpi;
-        let cell: &mut super::matrix::Cell = cells[index].entry(pair).or_default();
+        let cell: &mut super::matrix::MatrixCell = cells[index].entry(pair).or_default();
         cell.add(counted, &row.traffic);
         if row.traffic.collective_messages > 0 {
             *collectives[index].entry(row.connection).or_default() += row.traffic.collective_messages;
@@ -161,6 +167,6 @@ fn add_up(profile: &Profile, pairs: &Pairs, found: &mut Phases, phase_at: impl F
     for ((phase, cells), collectives) in found.phases.iter_mut().zip(cells).zip(&collectives) {
         let cells = cells.into_iter().map(|(pair, cell)| (pairs.labels(pair).clone(), cell)).collect();
         phase.matrix = Matrix::of(found.by, Selection::All, &cells);
-        phase.collectives = collectives::seen(profile, collectives);
+        phase.collectives = collectives::phase_collectives(profile, collectives);
     }
 }

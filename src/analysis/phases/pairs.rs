@@ -1,22 +1,23 @@
-//! Connections -> pairs of senders and receivers, as small numbers.
+//! Numbers the pairs of senders and receivers of a profile's connections.
 
-use crate::analysis::endpoint_label::{By, EndpointLabels, Label};
-use crate::model::{Kind, Profile};
+use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
+use crate::model::{Profile, TrafficKind};
 use std::collections::BTreeMap;
 
-/// The pairs of a profile.
-pub(super) struct Pairs {
-    /// By connection; those that are no data have none.
+/// The pairs of a profile, as numbers in label order.
+pub(super) struct PairIndex {
+    /// Pair by connection; `None` for connections that carry no data.
     of_connection: Vec<Option<u32>>,
-    /// Sender and receiver by pair, sorted.
+    /// Sender and receiver by pair number, sorted.
     labels: Vec<(Label, Label)>,
 }
 
-impl Pairs {
-    pub(super) fn new(profile: &Profile, by: By) -> Self {
-        let who = EndpointLabels::new(profile, by);
+impl PairIndex {
+    pub(super) fn new(profile: &Profile, by: GroupBy) -> Self {
+        let endpoint_labels = EndpointLabels::new(profile, by);
         let ends = profile.connections.iter().map(|connection| {
-            (connection.kind == Kind::Data).then(|| (who.sender(connection), who.receiver(connection)))
+            (connection.kind == TrafficKind::Data)
+                .then(|| (endpoint_labels.sender(connection), endpoint_labels.receiver(connection)))
         });
         let ends: Vec<Option<(Label, Label)>> = ends.collect();
         let mut numbers: BTreeMap<&(Label, Label), u32> = ends.iter().flatten().map(|pair| (pair, 0)).collect();
@@ -26,7 +27,7 @@ impl Pairs {
         Self { of_connection, labels }
     }
 
-    /// The pair of a connection, where it carries data.
+    /// The pair of a connection; `None` if the connection carries no data.
     pub(super) fn of(&self, connection: u32) -> Option<u32> {
         self.of_connection.get(connection as usize).copied().flatten()
     }

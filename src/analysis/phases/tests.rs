@@ -1,15 +1,19 @@
-//! Patterns of constructed traffic: grids of all kinds, other numberings, ranks of one node, captures of one port.
+//! Patterns of constructed traffic: grids of all kinds, other numberings, ranks that share a node,
+//! captures of one port.
 
-use super::{Name, Options, phases};
-use crate::analysis::By;
-use crate::model::profile::{ConnectionRow, Input, PairCoverage, RankRow, Repeated, Repeats, TimelineRow, Traffic};
-use crate::model::{Coverage, Kind, Profile};
+use super::{PatternName, PhaseOptions, phases};
+use crate::analysis::GroupBy;
+use crate::model::profile::{
+    BinRetransmissions, ConnectionRow, Input, PairCoverage, RankRow, RetransmissionSums, TimelineRow, Traffic,
+};
+use crate::model::{Coverage, Profile, TrafficKind};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeSet;
 
 const BIN_NS: i64 = 10_000_000;
 
-/// Pairs that exchange 100 messages each way in each of ten bins. `per_node` ranks share an endpoint, and what they exchange is not seen.
+/// Pairs that exchange 100 messages in each direction in each of ten bins. `per_node` ranks share
+/// an endpoint; messages between them are not captured.
 fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profile {
     let pairs: BTreeSet<(u32, u32)> = pairs.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect();
     let endpoint = |rank: u32| (rank / per_node + 1).to_string();
@@ -18,7 +22,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
     let connection = |&(src, dst): &(u32, u32)| ConnectionRow {
         src: endpoint(src).parse().unwrap(),
         dst: endpoint(dst).parse().unwrap(),
-        kind: Kind::Data,
+        kind: TrafficKind::Data,
         service: 0,
         dest_qp: qpn(dst),
         src_qp: Some(qpn(src)),
@@ -26,7 +30,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         first_time_ns: 0,
         last_time_ns: 10 * BIN_NS,
         traffic,
-        repeats: Repeats::default(),
+        retransmissions: RetransmissionSums::default(),
         stack: None,
         job: None,
         one_sided: None,
@@ -39,7 +43,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         time_ns: bin * BIN_NS,
         connection,
         traffic,
-        repeated: Repeated::default(),
+        retransmissions: BinRetransmissions::default(),
     });
     let timeline = timeline.collect();
     let ranks = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect::<BTreeSet<u32>>().into_iter().map(|rank| RankRow {
@@ -58,22 +62,23 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         xxh3_128: String::new(),
         sha256: None,
         format: String::new(),
-        pairs_seen_once: 0,
-        pairs_seen_twice: 10,
+        pairs_observed_once: 0,
+        pairs_observed_twice: 10,
         clock: None,
         interrupted: false,
+        ends_early: false,
         coverage: Coverage::default(),
     };
     Profile { inputs: vec![input], ranks: ranks.collect(), connections, timeline, bin_ns: BIN_NS, ..Profile::default() }
 }
 
-fn name(profile: &Profile) -> Name {
-    let found = phases(profile, &Options { by: Some(By::Rank), window_ns: None });
+fn name(profile: &Profile) -> PatternName {
+    let found = phases(profile, &PhaseOptions { by: Some(GroupBy::Rank), window_ns: None });
     let [phase] = &found.phases[..] else { panic!("{} phases", found.phases.len()) };
     phase.pattern.name
 }
 
-/// Neighbours on a grid, the last side running fastest.
+/// Neighbors on a grid; the last side varies fastest.
 fn grid(sides: &[u32], is_round: bool, has_corners: bool) -> Vec<(u32, u32)> {
     let places: u32 = sides.iter().product();
     let at = |mut place: u32| -> Vec<u32> {
@@ -102,7 +107,7 @@ fn grid(sides: &[u32], is_round: bool, has_corners: bool) -> Vec<(u32, u32)> {
     (0..places).flat_map(|a| (0..a).map(move |b| (a, b))).filter(|(a, b)| are(*a, *b)).collect()
 }
 
-/// The same with other numbers: multiplied by a number that shares no divisor with their count.
+/// Renumbers the nodes: multiplied by a number that is coprime to their count.
 fn renumbered(pairs: Vec<(u32, u32)>, count: u32, by: u32) -> Vec<(u32, u32)> {
     pairs.into_iter().map(|(a, b)| ((a * by + 3) % count, (b * by + 3) % count)).collect()
 }
@@ -114,13 +119,13 @@ fn tree(count: u32) -> Vec<(u32, u32)> {
 #[test]
 fn grids_have_the_name_of_their_dimensions() {
     for (sides, name_of) in [
-        (&[4, 4][..], Name::Halo2d),
-        (&[3, 5], Name::Halo2d),
-        (&[8, 8], Name::Halo2d),
-        (&[2, 9], Name::Halo2d),
-        (&[3, 3, 3], Name::Halo3d),
-        (&[4, 4, 4], Name::Halo3d),
-        (&[2, 3, 4], Name::Halo3d),
+        (&[4, 4][..], PatternName::Halo2d),
+        (&[3, 5], PatternName::Halo2d),
+        (&[8, 8], PatternName::Halo2d),
+        (&[2, 9], PatternName::Halo2d),
+        (&[3, 3, 3], PatternName::Halo3d),
+        (&[4, 4, 4], PatternName::Halo3d),
+        (&[2, 3, 4], PatternName::Halo3d),
     ] {
         assert_eq!(name(&profile(grid(sides, false, false), 1)), name_of, "{sides:?}");
         if sides.iter().all(|side| *side > 2) {
@@ -134,65 +139,67 @@ fn grids_have_the_name_of_their_dimensions() {
 }
 
 #[test]
-fn what_is_numbered_otherwise_keeps_its_name_or_has_none() {
+fn renumbered_nodes_keep_their_pattern_or_have_none() {
     let ring = |count: u32| (0..count).map(|node| (node, (node + 1) % count)).collect::<Vec<_>>();
-    assert_eq!(name(&profile(ring(16), 1)), Name::Ring);
-    assert_eq!(name(&profile(renumbered(ring(16), 16, 5), 1)), Name::Ring);
-    assert_eq!(name(&profile(tree(31), 1)), Name::Tree);
-    assert_eq!(name(&profile(renumbered(tree(31), 31, 7), 1)), Name::Tree);
+    assert_eq!(name(&profile(ring(16), 1)), PatternName::Ring);
+    assert_eq!(name(&profile(renumbered(ring(16), 16, 5), 1)), PatternName::Ring);
+    assert_eq!(name(&profile(tree(31), 1)), PatternName::Tree);
+    assert_eq!(name(&profile(renumbered(tree(31), 31, 7), 1)), PatternName::Tree);
     for sides in [&[4, 4][..], &[8, 8], &[4, 4, 4], &[3, 5]] {
         for is_round in [false, true] {
             let count = sides.iter().product();
             let pairs = renumbered(grid(sides, is_round, false), count, 7);
-            assert_eq!(name(&profile(pairs, 1)), Name::Unknown, "{sides:?} {is_round}");
+            assert_eq!(name(&profile(pairs, 1)), PatternName::Unknown, "{sides:?} {is_round}");
         }
     }
 }
 
 #[test]
-fn what_several_names_fit_has_none() {
+fn a_graph_that_fits_several_patterns_is_unknown() {
     let all = |count: u32| (0..count).flat_map(|a| (0..a).map(move |b| (a, b))).collect::<Vec<_>>();
     for few in [grid(&[2, 2], false, false), all(3), all(4), all(5), vec![(0, 1), (0, 2), (0, 3)]] {
-        assert_eq!(name(&profile(few, 1)), Name::Unknown);
+        assert_eq!(name(&profile(few, 1)), PatternName::Unknown);
     }
-    assert_eq!(name(&profile(all(6), 1)), Name::AllToAll);
-    assert_eq!(name(&profile([(0, 1)], 1)), Name::Pair);
-    assert_eq!(name(&profile([(0, 1), (2, 3), (4, 5)], 1)), Name::Pair);
-    // Partners at distances of powers of two: a cube of 2 by 2 by 2, or an exchange of a collective.
+    assert_eq!(name(&profile(all(6), 1)), PatternName::AllToAll);
+    assert_eq!(name(&profile([(0, 1)], 1)), PatternName::Pair);
+    assert_eq!(name(&profile([(0, 1), (2, 3), (4, 5)], 1)), PatternName::Pair);
+    // Partners at distances of powers of two: a cube of 2 by 2 by 2, or the exchange of a
+    // collective.
     let exchange =
         |count: u32| (0..count).flat_map(|a| [1, 2, 4, 8, 16].map(|bit| (a, a ^ bit))).filter(move |(_, b)| *b < count);
     for count in [8, 16, 32] {
-        assert_eq!(name(&profile(exchange(count), 1)), Name::Unknown, "{count}");
+        assert_eq!(name(&profile(exchange(count), 1)), PatternName::Unknown, "{count}");
     }
-    // An open chain is no ring.
-    assert_eq!(name(&profile((1..16).map(|node| (node, node - 1)), 1)), Name::Unknown);
+    // An open chain is not a ring.
+    assert_eq!(name(&profile((1..16).map(|node| (node, node - 1)), 1)), PatternName::Unknown);
 }
 
 #[test]
-fn what_cannot_be_seen_speaks_against_a_name() {
+fn patterns_that_unobserved_traffic_may_contradict_are_unknown() {
     let star = || (1..16).map(|node| (node, 0));
-    assert_eq!(name(&profile(star(), 1)), Name::MasterWorker);
+    assert_eq!(name(&profile(star(), 1)), PatternName::MasterWorker);
     for pairs in [star().collect::<Vec<_>>(), tree(31)] {
         let mut of_one_port = profile(pairs, 1);
-        of_one_port.inputs[0].pairs_seen_twice = 0;
-        of_one_port.inputs[0].pairs_seen_once = 10;
-        assert_eq!(name(&of_one_port), Name::Unknown);
+        of_one_port.inputs[0].pairs_observed_twice = 0;
+        of_one_port.inputs[0].pairs_observed_once = 10;
+        assert_eq!(name(&of_one_port), PatternName::Unknown);
     }
-    // Four ranks to a node: of a ring one pair between each two nodes is seen, of a star or of pairs some, and rows of four as a whole are not.
+    // With four ranks per node, the capture shows one pair of a ring between each two nodes, and
+    // some pairs of a star or of pairs. It shows no row of four as a whole.
     for pairs in [
         (0..16).map(|node| (node, (node + 1) % 16)).collect(),
         star().collect(),
         (0..8).map(|node| (node, 15 - node)).collect(),
         grid(&[4, 4], false, false),
     ] {
-        assert_eq!(name(&profile(pairs, 4)), Name::Unknown);
+        assert_eq!(name(&profile(pairs, 4)), PatternName::Unknown);
     }
-    // Rows of eight are seen where they go from node to node.
-    assert_eq!(name(&profile(grid(&[8, 8], false, false), 4)), Name::Halo2d);
-    assert_eq!(name(&profile(grid(&[4, 4, 4], true, false), 2)), Name::Halo3d);
+    // Rows of eight are recognized by the pairs that cross nodes.
+    assert_eq!(name(&profile(grid(&[8, 8], false, false), 4)), PatternName::Halo2d);
+    assert_eq!(name(&profile(grid(&[4, 4, 4], true, false), 2)), PatternName::Halo3d);
 }
 
-/// Adds the traffic of another profile, some bins later, and its own connections.
+/// Adds the traffic of `later`, delayed by `bins`, on connections of its own.
 fn add(profile: &mut Profile, later: &Profile, bins: i64) {
     let (count, late_ns) = (profile.connections.len() as u32, bins * BIN_NS);
     profile.connections.extend(later.connections.iter().map(|connection| ConnectionRow {
@@ -210,14 +217,15 @@ fn add(profile: &mut Profile, later: &Profile, bins: i64) {
 }
 
 fn starts(profile: &Profile) -> Vec<i64> {
-    let found = phases(profile, &Options { by: Some(By::Endpoint), window_ns: Some(BIN_NS) });
+    let found = phases(profile, &PhaseOptions { by: Some(GroupBy::Endpoint), window_ns: Some(BIN_NS) });
     found.phases.iter().map(|phase| phase.from_ns / BIN_NS).collect()
 }
 
 #[test]
 fn a_phase_ends_where_all_connections_do() {
     let ring = profile((0..16).map(|node| (node, (node + 1) % 16)), 1);
-    // The same again after one bin of silence, by other queue pairs: another start of the program. By the same ones it goes on.
+    // The same pattern after one silent bin, by other queue pairs: another run of the program. By
+    // the same queue pairs, the phase continues.
     let mut twice = ring.clone();
     add(&mut twice, &ring, 11);
     assert_eq!(starts(&twice), [0, 11]);
@@ -226,7 +234,7 @@ fn a_phase_ends_where_all_connections_do() {
     }
     assert_eq!(starts(&twice), [0]);
 
-    // Storage goes on: who ends is told where an MPI library was recognised.
+    // Storage connections continue. Only MPI connections count if an MPI library was recognized.
     let mut beside = ring.clone();
     add(&mut beside, &ring, 11);
     beside.mpi_read = true;
@@ -238,7 +246,7 @@ fn a_phase_ends_where_all_connections_do() {
     beside.mpi_read = false;
     assert_eq!(starts(&beside), [0]);
 
-    // Each message by a connection of its own: they end all the time.
+    // Each message has its own connection, so connections end all the time.
     let mut short = profile([(0, 1)], 1);
     short.timeline.truncate(2);
     short.connections.iter_mut().for_each(|connection| connection.last_time_ns = BIN_NS / 2);

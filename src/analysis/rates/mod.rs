@@ -1,28 +1,30 @@
-//! Profile -> rates over time in even bins, their peaks over a window, and how large packets and messages are; in total and by pair.
+//! Profile -> rates over time, peak rates over a window, and sizes of packets and messages, in
+//! total and by pair.
 //!
-//! The numbers are those of the timeline. What is new is their form: bins without gaps of any width (`even`), and the window of a given
-//! length in which most was sent ([`Peak`]), which is looked for in the finest bins that there are.
+//! In: the timeline of a [`Profile`]. Out: [`Rates`] in bins without gaps of any width
+//! (`even_bins.rs`), and the window of a given length with the most traffic ([`Peak`]). Peaks come
+//! from the bins of the profile, whatever the width of the output bins.
 
-mod even;
+mod even_bins;
 
 use super::AnalysisError;
-use super::endpoint_label::{By, EndpointLabels, Label};
+use super::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::TimelineRow;
-use crate::model::{Kind, Profile, SizeClass, SizeOf, SizeSums};
-use even::Even;
+use crate::model::{Profile, SizeClass, SizeOf, SizeSums, TrafficKind};
+use even_bins::EvenBins;
 use std::collections::BTreeMap;
 
-/// Length of the window unless another is asked for: 100 ms.
+/// Default length of the peak window: 100 ms.
 pub const DEFAULT_WINDOW_NS: i64 = 100_000_000;
-/// Rows that are written at most: bins times pairs.
+/// Limit of the rows of an output: bins times pairs.
 const MAX_ROWS: i128 = 1 << 26;
-/// Rows where nobody has asked for a width: neither a clock that jumps by days nor many pairs may make a small capture a
-/// large csv.
+/// Limit of the rows if the user chose no bin width: neither a clock that jumps by days nor many
+/// pairs may turn a small capture into a large csv.
 const MAX_ROWS_UNASKED: i128 = 1 << 20;
 
-/// What has a rate, by its name in outputs.
+/// Names of the values with a rate, as in outputs.
 pub const VALUES: [&str; 6] = ["wire_bytes", "payload_bytes", "packets", "messages", "mpi_messages", "mpi_bytes"];
-/// Where they stand in it.
+/// Indices into [`VALUES`].
 pub(crate) const WIRE_BYTES: usize = 0;
 pub(crate) const PAYLOAD_BYTES: usize = 1;
 pub(crate) const PACKETS: usize = 2;
@@ -31,52 +33,56 @@ pub(crate) const MPI_MESSAGES: usize = 4;
 pub(crate) const MPI_BYTES: usize = 5;
 
 /// Sums in the order of [`VALUES`].
-pub type Values = [u64; VALUES.len()];
+pub type RateValues = [u64; VALUES.len()];
 
-/// The window in which most was sent.
+/// The window with the largest sum of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
-    /// Its sum.
+    /// The sum in the window.
     pub sum: u64,
-    /// Its start in nanoseconds since the epoch; the earliest of several.
+    /// Start of the window in nanoseconds since the epoch; the earliest of several equal windows.
     pub start_ns: i64,
 }
 
-/// What one sender sent to one receiver over time, or all of them.
+/// The traffic of one pair over time, or of all pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateSeries {
-    /// The sums over all time.
-    pub sums: Values,
-    /// Peaks in the order of [`VALUES`], each with its own window.
+    /// Sums over the whole time.
+    pub sums: RateValues,
+    /// Peaks in the order of [`VALUES`], each in its own window.
     pub peaks: [Peak; VALUES.len()],
-    /// An MPI library was recognised.
+    /// True if an MPI library was recognized.
     pub has_mpi: bool,
-    /// Sizes of packets and messages; each counts once, whatever was sent again.
+    /// Sizes of packets and messages; retransmissions do not count.
     pub sizes: BTreeMap<(SizeOf, SizeClass), SizeSums>,
-    /// Start and sums of the bins of the profile that are not empty.
-    fine: BTreeMap<i64, Values>,
+    /// Sums of the non-empty profile bins by start time.
+    fine: BTreeMap<i64, RateValues>,
 }
 
 /// Rates over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// What pairs are of; `None` where they are not told apart.
-    pub by: Option<By>,
+    /// Whether pairs are of ranks or endpoints; `None` for the total only.
+    pub by: Option<GroupBy>,
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,
-    /// Width of the bins of the profile, which is the resolution of the peaks.
+    /// Width of a profile bin in nanoseconds, which is the resolution of the peaks.
     pub fine_ns: i64,
-    /// Length of the window of the peaks: whole bins of the profile, as many as are asked for or there are.
+    /// Length of the peak window in nanoseconds: the requested length in whole bins of the profile,
+    /// at most their span.
     pub window_ns: i64,
-    /// Start of the first and end of the last bin of the profile: means are over this time.
+    /// Start of the first and end of the last bin of the profile.
     pub span_ns: (i64, i64),
-    /// The first packet of the captures, from which times are told, in nanoseconds since the epoch.
+    /// Times of the first and the last packet within that span, which do not depend on the bins.
+    /// Means are over this time.
+    pub traffic_ns: (i64, i64),
+    /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
-    /// MPI messages were looked for.
+    /// True if the analysis looked for MPI messages.
     pub mpi_read: bool,
     /// All pairs together.
     pub total: RateSeries,
-    /// Each pair.
+    /// The series of each pair.
     pub pairs: BTreeMap<(Label, Label), RateSeries>,
 }
 
@@ -96,36 +102,37 @@ impl RateSeries {
         self.has_mpi |= has_mpi;
     }
 
-    /// The value, where it is known: those of MPI only where a library was recognised.
+    /// The value if it is known: MPI values are unknown if no library was recognized.
     #[must_use]
     pub fn known(&self, index: usize, value: u64) -> Option<u64> {
         (index < MPI_MESSAGES || self.has_mpi).then_some(value)
     }
 }
 
-fn add(sums: &mut Values, values: &Values) {
+fn add(sums: &mut RateValues, values: &RateValues) {
     for (sum, value) in sums.iter_mut().zip(values) {
         *sum = sum.saturating_add(*value);
     }
 }
 
 impl Rates {
-    /// The bins of a course, all of them, in the order of time: start and sums.
-    pub fn bins<'a>(&self, course: &'a RateSeries) -> impl Iterator<Item = (i64, Values)> + use<'a> {
-        Even::new(&course.fine, self.fine_ns, self.grid(), self.bin_ns)
+    /// All bins of a series in time order: start and sums.
+    pub fn bins<'a>(&self, series: &'a RateSeries) -> impl Iterator<Item = (i64, RateValues)> + use<'a> {
+        EvenBins::new(&series.fine, self.fine_ns, self.grid(), self.bin_ns)
     }
 
-    /// How many bins there are.
+    /// Number of bins.
     #[must_use]
     pub fn count(&self) -> i128 {
         let (first, end) = self.grid();
         (end - first) / i128::from(self.bin_ns)
     }
 
-    /// Makes the bins twice as wide until there are no more rows than are written where nobody has asked for a width.
+    /// Doubles the bin width until the output is within the limit for runs without a chosen bin
+    /// width.
     #[must_use]
     pub fn widened(mut self) -> Self {
-        // Times on both sides of 0 take two bins, however wide these are.
+        // A span that contains time 0 needs two bins, however wide they are.
         let most = (MAX_ROWS_UNASKED / (self.pairs.len().max(1) as i128)).max(2);
         while self.count() > most {
             self.bin_ns = self.bin_ns.saturating_mul(2);
@@ -140,31 +147,40 @@ impl Rates {
         if start < end { (start.div_euclid(bin_ns) * bin_ns, next) } else { (0, 0) }
     }
 
-    /// True where the profile's bins had to be shared out among those asked for.
+    /// True if profile bins had to be split because the bin width is no multiple of theirs.
     #[must_use]
     pub fn is_shared_out(&self) -> bool {
         self.bin_ns % self.fine_ns != 0
     }
 
-    /// A sum as its mean rate per second.
+    /// The mean rate of a sum per second.
     #[must_use]
     pub fn mean(&self, sum: u64) -> f64 {
-        // At the end of what 64 bits hold a bin is cut short, and not what lies in it.
-        per_second(sum, self.span_ns.1.saturating_sub(self.span_ns.0).max(self.fine_ns))
+        per_second(sum, self.traffic_length_ns())
+    }
+
+    /// Length of the time with traffic in nanoseconds; a bin if all packets have one time.
+    #[must_use]
+    pub fn traffic_length_ns(&self) -> i64 {
+        match self.traffic_ns.1.saturating_sub(self.traffic_ns.0) {
+            0 => self.fine_ns,
+            length_ns => length_ns,
+        }
     }
 
     /// The rate of a peak per second.
     #[must_use]
     pub fn peak(&self, peak: Peak) -> f64 {
-        per_second(peak.sum, self.window_ns)
+        // A window that is longer than the traffic holds all of it: its rate is the mean.
+        per_second(peak.sum, self.window_ns.min(self.traffic_length_ns()))
     }
 
-    /// Refuses to write more rows, of bins and pairs, than anyone can want.
+    /// Fails if bins times pairs exceed the limit of rows.
     pub fn check_rows(&self) -> Result<(), AnalysisError> {
         check(self.count() * (self.pairs.len().max(1) as i128))
     }
 
-    /// The same for what shows all pairs together.
+    /// Fails if the bins exceed the limit of rows, for outputs of all pairs together.
     pub fn check_bins(&self) -> Result<(), AnalysisError> {
         check(self.count())
     }
@@ -178,42 +194,67 @@ pub(crate) fn per_second(sum: u64, ns: i64) -> f64 {
     if ns > 0 { sum as f64 * 1e9 / ns as f64 } else { 0.0 }
 }
 
-/// The rates of a profile, in bins of `bin_ns` or, without it, in those of the profile. The window is rounded up to whole bins of the profile.
-pub fn rates(profile: &Profile, by: Option<By>, bin_ns: Option<i64>, window_ns: i64) -> Result<Rates, AnalysisError> {
+/// Computes the rates of a profile, in bins of `bin_ns` or, if it is `None`, of the profile's
+/// width. The peak window is rounded up to whole bins of the profile. Fails if the profile has no
+/// timeline.
+pub fn rates(
+    profile: &Profile,
+    by: Option<GroupBy>,
+    bin_ns: Option<i64>,
+    window_ns: i64,
+) -> Result<Rates, AnalysisError> {
     let fine_ns = profile.bin_ns;
     if fine_ns <= 0 {
         return Err(AnalysisError::NoTimeline);
     }
-    let who = EndpointLabels::new(profile, by.unwrap_or(By::Endpoint));
+    let labels = EndpointLabels::new(profile, by.unwrap_or(GroupBy::Endpoint));
     let mut total = RateSeries::default();
     let mut pairs: BTreeMap<(Label, Label), RateSeries> = BTreeMap::new();
-    let data = |index: u32| profile.connections.get(index as usize).filter(|connection| connection.kind == Kind::Data);
+    let data =
+        |index: u32| profile.connections.get(index as usize).filter(|connection| connection.kind == TrafficKind::Data);
     for row in &profile.timeline {
         let Some(connection) = data(row.connection) else { continue };
         let has_mpi = profile.mpi_read && connection.stack.is_some();
         total.add(row, has_mpi);
         if by.is_some() {
-            let pair = (who.sender(connection), who.receiver(connection));
+            let pair = (labels.sender(connection), labels.receiver(connection));
             pairs.entry(pair).or_default().add(row, has_mpi);
         }
     }
     for row in &profile.sizes {
         let Some(connection) = data(row.connection) else { continue };
-        let pair = by.is_some().then(|| pairs.get_mut(&(who.sender(connection), who.receiver(connection)))).flatten();
-        for course in [Some(&mut total), pair].into_iter().flatten() {
-            course.sizes.entry((row.of, row.size)).and_modify(|sums| *sums += row.sums).or_insert(row.sums);
+        let pair =
+            by.is_some().then(|| pairs.get_mut(&(labels.sender(connection), labels.receiver(connection)))).flatten();
+        for series in [Some(&mut total), pair].into_iter().flatten() {
+            series.sizes.entry((row.size_of, row.size)).and_modify(|sums| *sums += row.sums).or_insert(row.sums);
         }
     }
     let ends = total.fine.keys().next().zip(total.fine.keys().next_back());
     let span_ns = ends.map_or((0, 0), |(first, last)| (*first, last.saturating_add(fine_ns)));
     let most = span_ns.1.saturating_sub(span_ns.0).max(fine_ns);
-    let window_ns = whole_bins(window_ns.max(1), fine_ns).min(most);
-    for course in std::iter::once(&mut total).chain(pairs.values_mut()) {
-        course.peaks = even::peaks(&course.fine, window_ns, span_ns);
+    let traffic_ns = traffic_ns(profile, span_ns);
+    let window_ns = match whole_bins(window_ns.max(1), fine_ns).min(most) {
+        long_ns if long_ns >= traffic_ns.1.saturating_sub(traffic_ns.0) => most,
+        window_ns => window_ns,
+    };
+    for series in std::iter::once(&mut total).chain(pairs.values_mut()) {
+        series.peaks = even_bins::peaks(&series.fine, window_ns, span_ns);
     }
     let bin_ns = bin_ns.unwrap_or(fine_ns);
     let origin_ns = super::origin_ns(profile, Some(span_ns.0));
-    Ok(Rates { by, bin_ns, fine_ns, window_ns, span_ns, origin_ns, mpi_read: profile.mpi_read, total, pairs })
+    let mpi_read = profile.mpi_read;
+    Ok(Rates { by, bin_ns, fine_ns, window_ns, span_ns, traffic_ns, origin_ns, mpi_read, total, pairs })
+}
+
+/// Times of the first and the last packet within the bins of `span_ns`. A window of a profile is
+/// whole bins, and connections may begin before it.
+fn traffic_ns(profile: &Profile, span_ns: (i64, i64)) -> (i64, i64) {
+    let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
+    // A connection without any timestamp has its last time before its first.
+    let timed = data.filter(|connection| connection.first_time_ns <= connection.last_time_ns);
+    let times = timed.map(|connection| (connection.first_time_ns, connection.last_time_ns));
+    let exact = times.reduce(|all, own| (all.0.min(own.0), all.1.max(own.1))).unwrap_or(span_ns);
+    (exact.0.max(span_ns.0), exact.1.min(span_ns.1))
 }
 
 /// A length rounded up to whole bins.

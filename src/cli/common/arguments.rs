@@ -1,50 +1,53 @@
 //! Groups of arguments that several commands share.
 
-use super::choices::{Color, Format};
+use super::choices::{Color, Format, GroupByArg, TrafficArg};
 use super::job_choice::JobChoice;
 use super::parse::{bytes, job, moment, percent, positive, threads};
-use crate::pipeline::{self, Moment};
+use crate::pipeline::{self, TimePoint};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Options of every command that reads.
+/// Options of all commands that read captures or profiles.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Reading {
+pub(in crate::cli) struct InputArgs {
     /// Use N worker threads [default: one per core]
     #[arg(help_heading = "Input options", long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     pub(in crate::cli) threads: usize,
     /// Read names of endpoints: csv `endpoint,name`, for example `17,node1`
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) hosts: Option<PathBuf>,
-    /// Read the ranks of endpoints, instead of inferring them: csv `rank,endpoint[,qpn]`
+    /// Read all ranks from FILE instead of from the messages: csv `rank,endpoint[,qpn]`
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) rankmap: Option<PathBuf>,
     /// Start of the time window: seconds from the first packet, or RFC 3339 [default: first packet]
     #[arg(help_heading = "Input options", long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
-    pub(in crate::cli) from: Option<Moment>,
-    /// End of the time window, exclusive: seconds from the first packet, or RFC 3339 [default: last packet]
+    pub(in crate::cli) from: Option<TimePoint>,
+    /// End of the time window, exclusive: seconds from the first packet, or RFC 3339 [default: last
+    /// packet]
     #[arg(help_heading = "Input options", long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
-    pub(in crate::cli) to: Option<Moment>,
-    /// Read the manifest of a captured run: names of endpoints, and clocks known to 100 µs or better
+    pub(in crate::cli) to: Option<TimePoint>,
+    /// Read the manifest of a captured run: names of endpoints, and clocks known to 100 µs or
+    /// better
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) manifest: Option<PathBuf>,
-    /// Do not align the clocks of several captures by the packets that two of them hold
+    /// Do not align the clocks of several captures by the packets that they have in common
     #[arg(help_heading = "Input options", long)]
     pub(in crate::cli) no_align: bool,
-    /// Track at most N directed connections per capture; count the packets of others in the totals only
+    /// Track at most N directed connections per capture; count the packets of others in the totals
+    /// only
     #[arg(help_heading = "Input options", long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
     pub(in crate::cli) max_connections: usize,
     /// Read at most SIZE (512MiB, 4GiB) of the content of each compressed capture [default: all]
     #[arg(help_heading = "Input options", long, value_name = "SIZE", value_parser = bytes)]
     pub(in crate::cli) max_decompressed: Option<u64>,
-    /// Exit with code 3 if fewer than PERCENT of the records are decoded
+    /// Exit with code 3 if less than PERCENT % of the records are decoded
     #[arg(help_heading = "Input options", long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(in crate::cli) min_coverage: f64,
 }
 
-/// Which ranks the commands that show them take into account.
+/// Options of commands that show ranks.
 #[derive(Clone, Copy, Debug, Args)]
-pub(in crate::cli) struct Scope {
+pub(in crate::cli) struct ScopeArgs {
     /// Show job N only; `ibscope ranks` lists the jobs [default: all]
     #[arg(help_heading = "Rank options", long, value_name = "N", default_value = "all", hide_default_value = true, value_parser = job)]
     pub(in crate::cli) job: JobChoice,
@@ -53,34 +56,49 @@ pub(in crate::cli) struct Scope {
     pub(in crate::cli) strict: bool,
 }
 
-/// What the commands that show a profile read.
+/// Input and output format of commands that show a profile.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Source {
-    /// One profile (NAME.ibp) or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+pub(in crate::cli) struct SourceArgs {
+    /// One profile (NAME.ibp) or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
+    /// input
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     pub(in crate::cli) inputs: Vec<PathBuf>,
     #[command(flatten)]
-    pub(in crate::cli) reading: Reading,
+    pub(in crate::cli) reading: InputArgs,
     #[command(flatten)]
-    pub(in crate::cli) scope: Scope,
+    pub(in crate::cli) scope: ScopeArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(in crate::cli) format: Format,
 }
 
-/// How the commands that draw show it.
+/// Options of `matrix` and `timeline`: the pairs they show and the messages they count.
+#[derive(Clone, Copy, Debug, Args)]
+pub(in crate::cli) struct CountingArgs {
+    /// Skip the detection of MPI messages (captures only): faster, but the MPI columns stay empty
+    #[arg(long)]
+    pub(in crate::cli) no_mpi: bool,
+    /// Show pairs of endpoints or of ranks
+    #[arg(long, value_enum, default_value_t = GroupByArg::Endpoint)]
+    pub(in crate::cli) by: GroupByArg,
+    /// MPI messages to count [default: p2p with --by rank, all with --by endpoint]
+    #[arg(long, value_enum)]
+    pub(in crate::cli) traffic: Option<TrafficArg>,
+}
+
+/// Options of commands that print tables and draw figures.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Drawing {
+pub(in crate::cli) struct DrawingArgs {
     /// When to color tables
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(in crate::cli) color: Color,
     #[command(flatten)]
-    pub(in crate::cli) figures: Figures,
+    pub(in crate::cli) figures: FigureArgs,
 }
 
-/// Where figures go.
+/// Files for figures.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Figures {
+pub(in crate::cli) struct FigureArgs {
     /// Draw the figure as SVG into FILE
     #[arg(help_heading = "Figure options", long, value_name = "FILE")]
     pub(in crate::cli) svg: Option<PathBuf>,

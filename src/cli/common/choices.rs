@@ -1,13 +1,13 @@
-//! Arguments that are one of a few words.
+//! Options that take one of a few values.
 
-use crate::analysis::By;
-use crate::analysis::matrix::{Selection, Unit};
-use crate::render::packets::Form;
+use crate::analysis::GroupBy;
+use crate::analysis::matrix::{Selection, TrafficUnit};
+use crate::render::packets::LineFormat;
 use clap::ValueEnum;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum Format {
-    /// For people
+    /// Human-readable text
     Table,
     /// Comma-separated values
     Csv,
@@ -26,14 +26,14 @@ pub(in crate::cli) enum Color {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(in crate::cli) enum ByArg {
+pub(in crate::cli) enum GroupByArg {
     /// Ports: LID, GID or IP address
     Endpoint,
     /// MPI ranks
     Rank,
 }
 
-impl From<Format> for Form {
+impl From<Format> for LineFormat {
     fn from(format: Format) -> Self {
         match format {
             Format::Table => Self::Table,
@@ -43,11 +43,11 @@ impl From<Format> for Form {
     }
 }
 
-impl From<ByArg> for By {
-    fn from(by: ByArg) -> Self {
+impl From<GroupByArg> for GroupBy {
+    fn from(by: GroupByArg) -> Self {
         match by {
-            ByArg::Endpoint => Self::Endpoint,
-            ByArg::Rank => Self::Rank,
+            GroupByArg::Endpoint => Self::Endpoint,
+            GroupByArg::Rank => Self::Rank,
         }
     }
 }
@@ -60,7 +60,8 @@ pub(in crate::cli) enum TrafficArg {
     Collective,
     /// Point-to-point and collective
     All,
-    /// One-sided operations: payload of WRITEs and READs between processes of a job; not part of `all`
+    /// One-sided operations: payload of WRITEs and READs between processes of a job; not part of
+    /// `all`
     OneSided,
 }
 
@@ -89,7 +90,7 @@ pub(in crate::cli) enum UnitArg {
     Packets,
 }
 
-impl From<UnitArg> for Unit {
+impl From<UnitArg> for TrafficUnit {
     fn from(unit: UnitArg) -> Self {
         match unit {
             UnitArg::Messages => Self::Messages,
@@ -101,11 +102,12 @@ impl From<UnitArg> for Unit {
     }
 }
 
-/// Which MPI messages count: those that are asked for, or else all by endpoint and point-to-point by rank.
-pub(in crate::cli) fn selection(by: ByArg, traffic: Option<TrafficArg>) -> Selection {
-    let default = match By::from(by) {
-        By::Endpoint => Selection::All,
-        By::Rank => Selection::P2p,
+/// The MPI messages to count: those of `--traffic`, by default all by endpoint and point-to-point
+/// by rank.
+pub(in crate::cli) fn selection(by: GroupByArg, traffic: Option<TrafficArg>) -> Selection {
+    let default = match GroupBy::from(by) {
+        GroupBy::Endpoint => Selection::All,
+        GroupBy::Rank => Selection::P2p,
     };
     traffic.map_or(default, Selection::from)
 }

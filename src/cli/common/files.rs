@@ -1,9 +1,9 @@
 //! Files that the user names: tables to read, figures to write.
 
-use super::arguments::Figures;
+use super::arguments::FigureArgs;
 use super::usage::UsageError;
 use crate::model::profile::RankRow;
-use crate::model::{Clock, Profile};
+use crate::model::{Clock, Profile, count_either};
 use crate::pipeline;
 use crate::render::figure::Drawing;
 use crate::scratch::{self, Scratch};
@@ -26,16 +26,16 @@ pub(in crate::cli) fn rankmap(path: Option<&Path>) -> anyhow::Result<Option<Vec<
     Ok(Some(pipeline::parse_rankmap(path, &read(path)?)?))
 }
 
-/// Reads clocks that a merge has written.
+/// Reads the clocks that `merge --clocks` wrote.
 pub(in crate::cli) fn clocks(path: Option<&Path>) -> anyhow::Result<Option<BTreeMap<PathBuf, (Clock, u64)>>> {
     let Some(path) = path else { return Ok(None) };
     pipeline::parse_clocks(&read(path)?).map(Some).map_err(|why| anyhow!("{}: {why}", path.display()))
 }
 
-/// What is worth a look in a rank map that can be read.
+/// Notes on a rank map that is valid but looks wrong.
 pub(in crate::cli) fn rankmap_notes(rows: &[RankRow], profile: &Profile) -> Vec<String> {
-    /// Ranks that are named.
-    const MOST: usize = 5;
+    /// Ranks that notes name one by one.
+    const MAX_RANKS: usize = 5;
     let mut notes = Vec::new();
     let endpoints: BTreeSet<&str> = rows.iter().map(|row| row.endpoint.as_str()).collect();
     let traffic: BTreeSet<String> =
@@ -48,47 +48,50 @@ pub(in crate::cli) fn rankmap_notes(rows: &[RankRow], profile: &Profile) -> Vec<
         places.entry(row.rank).or_default().insert(&row.endpoint);
     }
     places.retain(|_, endpoints| endpoints.len() > 1);
-    for (rank, endpoints) in places.iter().take(MOST) {
+    for (rank, endpoints) in places.iter().take(MAX_RANKS) {
         let endpoints: Vec<&str> = endpoints.iter().copied().collect();
         notes.push(format!(
-            "rank map: rank {rank} is on several endpoints ({}); right only where these are ports of one node",
+            "rank map: rank {rank} is on several endpoints ({}); this is right only if they are ports of one node",
             endpoints.join(", ")
         ));
     }
-    if places.len() > MOST {
-        notes.push(format!("rank map: {} more ranks are on several endpoints", places.len() - MOST));
+    if places.len() > MAX_RANKS {
+        notes.push(format!(
+            "rank map: {} on several endpoints",
+            count_either((places.len() - MAX_RANKS) as u64, "more rank is", "more ranks are")
+        ));
     }
     notes
 }
 
-/// True where the first bytes of a file are as wanted.
-pub(in crate::cli) fn begins(path: &Path, wanted: impl FnOnce(&[u8]) -> bool) -> bool {
+/// True if `wanted` accepts the first 512 bytes of the file.
+pub(in crate::cli) fn starts_with(path: &Path, wanted: impl FnOnce(&[u8]) -> bool) -> bool {
     use std::io::Read as _;
     let mut start = Vec::new();
     let read = fs::File::open(path).and_then(|file| file.take(512).read_to_end(&mut start));
     read.is_ok() && wanted(&start)
 }
 
-/// Reads a text.
+/// Reads a text file.
 pub(in crate::cli) fn read(path: &Path) -> anyhow::Result<String> {
     let text =
         ibscope_orchestrator::text_file::read(path).with_context(|| format!("{}: cannot be read", path.display()))?;
-    // Spreadsheets put a byte order mark in front.
+    // Spreadsheets write a byte order mark first.
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// Who may read a file that is written.
+/// The readers of an output file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Readers {
-    /// Whom the umask lets; of a file that was there, those who might read it.
+enum ReadAccess {
+    /// As the umask allows; for an existing file, its permissions.
     All,
-    /// The owner alone; of a file that was there, those who might read it.
+    /// The owner only; for an existing file, its permissions.
     Owner,
-    /// The owner alone, whoever might read the file that was there.
+    /// The owner only, whatever the permissions of an existing file.
     OwnerAlways,
 }
 
-impl Readers {
+impl ReadAccess {
     const fn mode(self) -> u32 {
         match self {
             Self::All => 0o666,
@@ -97,45 +100,46 @@ impl Readers {
     }
 }
 
-/// A file that is opened before the work starts and stands in its place, whole, after it.
+/// An output file, opened before the work starts and renamed into place when it is whole.
 ///
-/// A FIFO or a device is written as it is: what would be renamed over it would never come out at its other end. Links are
-/// followed: what they point to is replaced, they stay.
-pub(in crate::cli) struct Output {
+/// A FIFO or a device is written directly, because its reader would never see a file renamed over
+/// it. Links are followed: the file they point to is replaced, and the links stay.
+pub(in crate::cli) struct OutputFile {
     place: PathBuf,
     file: fs::File,
-    /// What is renamed to what in the end, where the file is not written in its place.
+    /// The scratch file and the path it is renamed to; `None` if the file is written directly.
     rename: Option<(Scratch, PathBuf)>,
 }
 
-impl Output {
-    /// Opens the file of the path, if there is one. `inputs` are what the command reads, none of which it may replace.
+impl OutputFile {
+    /// Opens the file at `path`, if given. `inputs` are the files that the command reads; the
+    /// output may replace none of them.
     pub(in crate::cli) fn open(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
-        Self::open_with(path, inputs, Readers::All)
+        Self::open_with(path, inputs, ReadAccess::All)
     }
 
-    /// The same for what holds single messages: nobody else may read it, unless the file was there and they might.
+    /// As [`Self::open`], for single messages: a new file is readable by the owner only.
     pub(in crate::cli) fn open_private(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
-        Self::open_with(path, inputs, Readers::Owner)
+        Self::open_with(path, inputs, ReadAccess::Owner)
     }
 
-    /// The same for who is who: nobody else may read it.
+    /// As [`Self::open`], for real names: the file is readable by the owner only.
     pub(in crate::cli) fn open_secret(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
-        Self::open_with(path, inputs, Readers::OwnerAlways)
+        Self::open_with(path, inputs, ReadAccess::OwnerAlways)
     }
 
-    fn open_with(path: Option<&PathBuf>, inputs: &[&Path], readers: Readers) -> anyhow::Result<Option<Self>> {
+    fn open_with(path: Option<&PathBuf>, inputs: &[&Path], readers: ReadAccess) -> anyhow::Result<Option<Self>> {
         let Some(place) = path else { return Ok(None) };
         let failed = || format!("{}: cannot be written", place.display());
         let mut permissions = None;
         match fs::metadata(place) {
             Ok(found) => {
-                permissions = Some(found.permissions()).filter(|_| readers != Readers::OwnerAlways);
+                permissions = Some(found.permissions()).filter(|_| readers != ReadAccess::OwnerAlways);
                 if found.is_dir() {
                     bail!("{}: it is a folder; give the name of a file", failed());
                 }
                 if let Some(input) = inputs.iter().find(|input| scratch::is_read_from(&found, input)) {
-                    bail!("{}: the command reads it ({}); give another name", failed(), input.display());
+                    bail!("{}: the command reads it ({}); give another name for the output", failed(), input.display());
                 }
                 if !found.is_file() {
                     let file = fs::OpenOptions::new().write(true).open(place).with_context(failed)?;
@@ -148,22 +152,22 @@ impl Output {
         let target = scratch::resolve(place).with_context(failed)?;
         let is_folder = [&b"/"[..], b"/."].iter().any(|end| target.as_os_str().as_encoded_bytes().ends_with(end));
         if is_folder || target.file_name().is_none() {
-            bail!("{}: it is no name of a file", failed());
+            bail!("{}: it is not a file name", failed());
         }
         let (scratch, file) = Scratch::file(&target, readers.mode()).with_context(failed)?;
-        // Whoever may read what is replaced may read what replaces it.
+        // Readers of the old file may read the new one.
         if let Some(permissions) = permissions {
             file.set_permissions(permissions).with_context(failed)?;
         }
         Ok(Some(Self { place: place.clone(), file, rename: Some((scratch, target)) }))
     }
 
-    /// Where the file will stand.
+    /// The path that the user gave.
     pub(in crate::cli) fn place(&self) -> &Path {
         &self.place
     }
 
-    /// True where both would end at the same place, under whatever names.
+    /// True if both outputs have the same target, whatever their names.
     pub(in crate::cli) fn is_same_as(&self, other: &Self) -> bool {
         let folder_and_name = |output: &Self| {
             let (_, target) = output.rename.as_ref()?;
@@ -172,43 +176,44 @@ impl Output {
         folder_and_name(self).is_some_and(|place| Some(place) == folder_and_name(other))
     }
 
-    /// Writes the content and puts the file in its place.
+    /// Writes the content and renames the file into place.
     pub(in crate::cli) fn finish(self, content: &[u8]) -> anyhow::Result<()> {
         let place = self.place.clone();
-        self.finish_with(|mut file| file.write_all(content).map_err(|error| unwritten(&place, &error)))
+        self.finish_with(|mut file| file.write_all(content).map_err(|error| write_error(&place, &error)))
     }
 
-    /// Lets the content be written and puts the file in its place.
+    /// Calls `write` with the file, then renames the file into place.
     pub(in crate::cli) fn finish_with(self, write: impl FnOnce(fs::File) -> anyhow::Result<()>) -> anyhow::Result<()> {
         write(self.file)?;
         let Some((scratch, target)) = self.rename else { return Ok(()) };
         let renamed = scratch.commit(|scratch| fs::rename(scratch, target));
-        renamed.with_context(|| format!("{}: cannot be put in place", self.place.display()))
+        renamed.with_context(|| format!("{}: the complete file cannot be renamed to this name", self.place.display()))
     }
 }
 
-/// The files of a figure, in each of its formats.
-pub(in crate::cli) struct Outputs {
-    svg: Option<Output>,
-    png: Option<Output>,
+/// The files of a figure, one per format.
+pub(in crate::cli) struct FigureFiles {
+    svg: Option<OutputFile>,
+    png: Option<OutputFile>,
 }
 
-impl Outputs {
-    /// Opens those that were asked for. `inputs` are what the command reads, none of which they may replace.
-    pub(in crate::cli) fn open(figures: &Figures, inputs: &[&Path]) -> anyhow::Result<Self> {
+impl FigureFiles {
+    /// Opens the requested files. `inputs` are the files that the command reads; a figure may
+    /// replace none of them.
+    pub(in crate::cli) fn open(figures: &FigureArgs, inputs: &[&Path]) -> anyhow::Result<Self> {
         if figures.svg.is_some() && figures.svg == figures.png {
             return Err(UsageError("--svg and --png name the same file; give each its own").into());
         }
-        let svg = Output::open(figures.svg.as_ref(), inputs)?;
-        Ok(Self { svg, png: Output::open(figures.png.as_ref(), inputs)? })
+        let svg = OutputFile::open(figures.svg.as_ref(), inputs)?;
+        Ok(Self { svg, png: OutputFile::open(figures.png.as_ref(), inputs)? })
     }
 
-    /// True where there is any.
+    /// True if a figure was requested.
     pub(in crate::cli) const fn are_wanted(&self) -> bool {
         self.svg.is_some() || self.png.is_some()
     }
 
-    /// Draws the figure, if it is wanted, and puts the files in their places.
+    /// Draws the figure, if requested, and writes its files.
     pub(in crate::cli) fn finish(self, draw: impl FnOnce() -> anyhow::Result<Drawing>) -> anyhow::Result<()> {
         if !self.are_wanted() {
             return Ok(());
@@ -221,9 +226,11 @@ impl Outputs {
     }
 }
 
-/// Why a file could not be written: what the system said. The Parquet writer has that as text, behind words of its own that
-/// lead astray. The error has no cause, so that a FIFO whose reader went away is not taken for standard output.
-pub(in crate::cli) fn unwritten(place: &Path, error: &dyn std::error::Error) -> anyhow::Error {
+/// Describes why a file could not be written, by the error of the operating system.
+///
+/// The Parquet writer wraps that error in text of its own, which is misleading. The result has no
+/// cause, so that a FIFO without a reader is not taken for a closed standard output.
+pub(in crate::cli) fn write_error(place: &Path, error: &dyn std::error::Error) -> anyhow::Error {
     let text = error.to_string();
     match text.rsplit_once("IO error: ") {
         Some((_, why)) => anyhow!("{}: cannot be written: {why}", place.display()),
@@ -271,9 +278,9 @@ mod tests {
     fn unfinished_outputs_leave_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("figure.svg");
-        drop(Output::open(Some(&path), &[]).unwrap());
+        drop(OutputFile::open(Some(&path), &[]).unwrap());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        Output::open(Some(&path), &[]).unwrap().unwrap().finish(b"<svg/>").unwrap();
+        OutputFile::open(Some(&path), &[]).unwrap().unwrap().finish(b"<svg/>").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"<svg/>");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

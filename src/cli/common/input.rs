@@ -1,24 +1,30 @@
-//! Arguments -> profile: from disk, or by analysing captures.
+//! Reads profiles, or analyzes captures, according to the arguments of a command.
+//!
+//! In: paths, reading options and what the command needs. Out: a [`Profile`] or a stream of
+//! messages, notes on standard error, and the exit code. Invariant: notes never go to standard
+//! output.
 
-use super::arguments::{Reading, Scope};
+use super::arguments::{InputArgs, ScopeArgs};
 use super::job_choice::JobChoice;
-use super::manifest::Known;
+use super::manifest::ManifestFile;
 use super::usage::UsageError;
 use super::{files, output};
 use crate::model::profile::JobRow;
 use crate::model::{Coverage, Profile};
-use crate::pipeline::{self, Moment, Options};
+use crate::pipeline::{
+    self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, EndpointInfo, TimePoint,
+};
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Standard input can be read once.
+/// Checks that `-` is given at most once.
 pub(in crate::cli) fn check(inputs: &[PathBuf]) -> Result<(), UsageError> {
     let from_stdin = inputs.iter().filter(|path| path.as_os_str() == "-").count();
     if from_stdin > 1 {
-        Err(UsageError("`-` is given more than once; standard input can be read once"))
+        Err(UsageError("`-` is given more than once; standard input can be read only once"))
     } else {
         Ok(())
     }
@@ -34,91 +40,98 @@ pub(in crate::cli) fn check_captures(command: &str, inputs: &[PathBuf]) -> anyho
         );
     }
     if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
-        bail!("{}: is a folder; `{command}` needs captures: give the files in it", folder.display());
+        bail!("{}: is a folder, and `{command}` needs captures; give the files in it", folder.display());
     }
     Ok(())
 }
 
-/// Everything that a command reads.
-pub(in crate::cli) fn files<'a>(inputs: &'a [PathBuf], reading: &'a Reading) -> Vec<&'a Path> {
+/// All files that a command reads.
+pub(in crate::cli) fn files<'a>(inputs: &'a [PathBuf], reading: &'a InputArgs) -> Vec<&'a Path> {
     inputs.iter().chain(&reading.hosts).chain(&reading.rankmap).chain(&reading.manifest).map(PathBuf::as_path).collect()
 }
 
 /// The options that all reading commands share.
-pub(in crate::cli) fn options(inputs: &[PathBuf], reading: &Reading) -> anyhow::Result<Options> {
+pub(in crate::cli) fn options(inputs: &[PathBuf], reading: &InputArgs) -> anyhow::Result<AnalysisOptions> {
     options_of(inputs, reading, inputs.len() > 1)
 }
 
-/// The same; `is_one_of_several` tells that clocks can be held against those of other captures, now or later.
+/// As [`options`]; `is_one_of_several` if the clock can be compared with those of other captures,
+/// now or when profiles are merged.
 pub(in crate::cli) fn options_of(
     inputs: &[PathBuf],
-    reading: &Reading,
+    reading: &InputArgs,
     is_one_of_several: bool,
-) -> anyhow::Result<Options> {
-    if let (Some(Moment::SinceStart(from)), Some(Moment::SinceStart(to)))
-    | (Some(Moment::Absolute(from)), Some(Moment::Absolute(to))) = (reading.from, reading.to)
+) -> anyhow::Result<AnalysisOptions> {
+    if let (Some(TimePoint::SinceStart(from)), Some(TimePoint::SinceStart(to)))
+    | (Some(TimePoint::Absolute(from)), Some(TimePoint::Absolute(to))) = (reading.from, reading.to)
         && from >= to
     {
-        return Err(UsageError("--from must lie before --to").into());
+        return Err(UsageError("--from must be before --to").into());
     }
-    let known = Known::read(reading.manifest.as_deref())?;
-    // What the user says himself goes first.
-    let mut names = known.as_ref().map_or(Ok(BTreeMap::new()), Known::names)?;
-    let leaves = known.as_ref().map(Known::leaves).unwrap_or_default();
+    let known = ManifestFile::read(reading.manifest.as_deref())?;
+    // Names in --hosts override those of the manifest.
+    let mut names = known.as_ref().map_or(Ok(BTreeMap::new()), ManifestFile::names)?;
+    let leaves = known.as_ref().map(ManifestFile::leaf_switches).unwrap_or_default();
     names.append(&mut files::hosts(reading.hosts.as_deref())?);
-    Ok(Options {
+    let slurm_jobs = known.as_ref().map(ManifestFile::slurm_jobs).unwrap_or_default();
+    Ok(AnalysisOptions {
         threads: reading.threads,
-        max_connections: reading.max_connections,
-        max_decompressed_bytes: reading.max_decompressed,
-        from: reading.from,
-        to: reading.to,
+        limits: AnalysisLimits {
+            max_connections: reading.max_connections,
+            max_decompressed_bytes: reading.max_decompressed,
+            ..AnalysisLimits::default()
+        },
+        window: AnalysisWindow { from: reading.from, to: reading.to },
         rankmap: files::rankmap(reading.rankmap.as_deref())?,
-        names,
-        leaves,
-        slurm_jobs: known.as_ref().map(Known::slurm_jobs).unwrap_or_default(),
-        align: !reading.no_align,
-        clocks: known
-            .map_or(Ok(BTreeMap::new()), |known| known.clocks(inputs, !reading.no_align && is_one_of_several))?,
-        ..Options::default()
+        endpoints: EndpointInfo { names, leaves, slurm_jobs },
+        clocks: ClockOptions {
+            align: !reading.no_align,
+            known: known
+                .map_or(Ok(BTreeMap::new()), |known| known.clocks(inputs, !reading.no_align && is_one_of_several))?,
+            ..ClockOptions::default()
+        },
+        ..AnalysisOptions::default()
     })
 }
 
-/// What a command needs of captures beyond their packets; a profile has it, or has it not.
+/// Results that a command needs from an analysis of captures, in addition to packet counts. A
+/// profile already has them, or does not have them.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
-pub(in crate::cli) struct Needs {
-    /// MPI messages are not looked for.
+pub(in crate::cli) struct AnalysisNeeds {
+    /// Skip the detection of MPI messages.
     pub(in crate::cli) no_mpi: bool,
-    /// Width of the timeline bins; `None` where no timeline is needed.
+    /// Width of the timeline bins; `None` for no timeline.
     pub(in crate::cli) bin_ns: Option<i64>,
-    /// What goes wrong is followed, and check sums are verified.
+    /// Health, and the ICRC check.
     pub(in crate::cli) health: bool,
-    /// Times between packets are measured.
+    /// Times between packets.
     pub(in crate::cli) times: bool,
-    /// Sizes of packets and messages are kept.
+    /// Sizes of packets and messages.
     pub(in crate::cli) sizes: bool,
-    /// Digests of the inputs are shown.
+    /// Digests of the inputs.
     pub(in crate::cli) digests: bool,
 }
 
-/// Reads a profile, or makes one of captures without keeping it.
+/// Reads a profile, or analyzes captures without writing one.
 pub(in crate::cli) fn profile(
     inputs: &[PathBuf],
-    reading: &Reading,
-    scope: Scope,
-    needs: Needs,
+    reading: &InputArgs,
+    scope: ScopeArgs,
+    needs: AnalysisNeeds,
 ) -> anyhow::Result<Profile> {
     let mut profile = whole_profile(inputs, reading, needs)?;
     if scope.strict {
-        profile.leave_out_inferred();
+        profile.drop_inferred_ranks();
     }
     if let JobChoice::Only(job) = scope.job {
-        profile.only_job(job)?;
+        profile.keep_job(job)?;
     }
     Ok(profile)
 }
 
-/// What comparisons of single processes take: one job. `what` is what belongs to one job as well.
+/// Fails if the profile has several jobs. `what` names the second thing to compare, which belongs
+/// to one job.
 pub(in crate::cli) fn one_job(profile: &Profile, what: &str) -> anyhow::Result<()> {
     if profile.jobs.len() > 1 {
         let jobs: Vec<String> = profile.jobs.iter().map(JobRow::describe).collect();
@@ -127,8 +140,8 @@ pub(in crate::cli) fn one_job(profile: &Profile, what: &str) -> anyhow::Result<(
     Ok(())
 }
 
-/// A profile with all of its jobs.
-fn whole_profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> anyhow::Result<Profile> {
+/// The profile with all of its jobs.
+fn whole_profile(inputs: &[PathBuf], reading: &InputArgs, needs: AnalysisNeeds) -> anyhow::Result<Profile> {
     check(inputs)?;
     let mut options = options(inputs, reading)?;
     if let Some(place) = inputs.iter().find(|path| pipeline::is_profile(path)) {
@@ -138,92 +151,94 @@ fn whole_profile(inputs: &[PathBuf], reading: &Reading, needs: Needs) -> anyhow:
         let mut profile = pipeline::load(place)?;
         pipeline::adapt(&mut profile, &options)?;
         if needs.no_mpi {
-            output::say("note: --no-mpi has no effect on a profile: `analyze` has looked already, or not");
+            output::eprint_line("note: --no-mpi has no effect on a profile; give it to `analyze`");
         }
         for (is_given, option) in [(reading.no_align, "--no-align"), (reading.manifest.is_some(), "--manifest")] {
             if is_given {
-                output::say(&format!(
-                    "note: {option} has no effect on a profile: `analyze` has held the clocks against each other; give {option} to it"
+                output::eprint_line(&format!(
+                    "note: {option} has no effect on a profile, because `analyze` has aligned the clocks; give {option} to `analyze`"
                 ));
             }
         }
         return Ok(profile);
     }
     if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
-        // One that is broken says why.
-        if pipeline::was_profile(folder) {
+        // A damaged profile fails here, with the reason.
+        if pipeline::has_profile_document(folder) {
             pipeline::load(folder)?;
         }
         bail!(
-            "{}: is a folder and no profile; give captures, or a profile that `ibscope analyze -o` wrote",
+            "{}: is a folder but not a profile; give captures, or a profile that `ibscope analyze -o` wrote",
             folder.display()
         );
     }
-    options.read_mpi = !needs.no_mpi;
-    options.read_times = needs.times;
-    options.read_sizes = needs.sizes;
-    options.read_health = needs.health;
-    options.check_icrc = needs.health;
+    options.measures = AnalysisMeasures {
+        mpi: !needs.no_mpi,
+        times: needs.times,
+        sizes: needs.sizes,
+        health: needs.health,
+        icrc: needs.health,
+        ..options.measures
+    };
     options.bin_ns = needs.bin_ns;
-    options.xxh3 = needs.digests;
+    options.digests.xxh3 = needs.digests;
     analyze(inputs, &options)
 }
 
-/// Refuses to cut a window out of what a profile keeps as a whole.
-pub(in crate::cli) fn whole(inputs: &[PathBuf], reading: &Reading, what: &str) -> anyhow::Result<()> {
+/// Fails for a time window over parts of a profile that have no time.
+pub(in crate::cli) fn check_no_window(inputs: &[PathBuf], reading: &InputArgs, what: &str) -> anyhow::Result<()> {
     match inputs.first() {
         Some(place) if (reading.from.is_some() || reading.to.is_some()) && pipeline::is_profile(place) => bail!(
-            "{}: a profile keeps {what} as a whole, without time; give the captures to look at a part",
+            "{}: a profile has {what} for its whole time only; give the captures to analyze a time window",
             place.display()
         ),
         _ => Ok(()),
     }
 }
 
-/// Analyses captures, with a progress bar on a terminal.
-pub(in crate::cli) fn analyze(paths: &[PathBuf], options: &Options) -> anyhow::Result<Profile> {
+/// Analyzes captures, with a progress bar on a terminal.
+pub(in crate::cli) fn analyze(paths: &[PathBuf], options: &AnalysisOptions) -> anyhow::Result<Profile> {
     Ok(with_progress(paths, options, |progress| pipeline::analyze(paths, options, progress))?)
 }
 
-/// Reads the messages of captures for themselves alone.
+/// Reads the messages of captures, and skips times, sizes and health.
 pub(in crate::cli) fn messages_alone(
     paths: &[PathBuf],
-    reading: &Reading,
-    scope: Scope,
+    reading: &InputArgs,
+    scope: ScopeArgs,
     with_transport: bool,
 ) -> anyhow::Result<pipeline::MessageStream> {
     let mut options = options(paths, reading)?;
     options.bin_ns = None;
-    options.check_icrc = false;
-    (options.read_times, options.read_sizes, options.read_health) = (false, false, false);
+    options.measures = AnalysisMeasures { times: false, sizes: false, health: false, icrc: false, ..options.measures };
     messages(paths, &options, scope, with_transport)
 }
 
 /// Reads the messages of captures, with a progress bar on a terminal.
 pub(in crate::cli) fn messages(
     paths: &[PathBuf],
-    options: &Options,
-    scope: Scope,
+    options: &AnalysisOptions,
+    scope: ScopeArgs,
     with_transport: bool,
 ) -> anyhow::Result<pipeline::MessageStream> {
     let mut stream =
         with_progress(paths, options, |progress| pipeline::messages(paths, options, with_transport, progress))?;
     if scope.strict {
-        stream.leave_out_inferred();
+        stream.drop_inferred_ranks();
     }
     if let JobChoice::Only(job) = scope.job {
-        stream.only_job(job)?;
+        stream.keep_job(job)?;
     }
     Ok(stream)
 }
 
-fn with_progress<T>(paths: &[PathBuf], options: &Options, work: impl FnOnce(&(dyn Fn(u64) + Sync)) -> T) -> T {
+fn with_progress<T>(paths: &[PathBuf], options: &AnalysisOptions, work: impl FnOnce(&(dyn Fn(u64) + Sync)) -> T) -> T {
     let bar = ProgressBar::new(pipeline::bytes_to_read(paths, options));
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left") {
         bar.set_style(style);
     }
     let result = work(&|bytes| {
-        // Standard input has no known length: the bar grows with it.
+        // Standard input has no known length, so the bar grows with it.
         if bar.length().is_some_and(|length| length < bytes) {
             bar.set_length(bytes);
         }
@@ -233,41 +248,41 @@ fn with_progress<T>(paths: &[PathBuf], options: &Options, work: impl FnOnce(&(dy
     result
 }
 
-/// Says what is to be said of a result: of the rank map, of the window of time, of the captures.
-pub(in crate::cli) fn notes(inputs: &[PathBuf], reading: &Reading, profile: &Profile) {
+/// Prints the notes on a result: about the rank map, the time window and the captures.
+pub(in crate::cli) fn notes(inputs: &[PathBuf], reading: &InputArgs, profile: &Profile) {
     rankmap_notes(reading, profile);
     let is_profile = pipeline::is_profile(&inputs[0]);
     if let Some(note) = empty_window(reading, profile, is_profile) {
-        output::say(note);
-    } else if !is_profile && is_unrecognised(reading, profile) {
-        output::say(&format!("note: no MPI library was recognised in this window; {SHORT_WINDOW}"));
+        output::eprint_line(note);
+    } else if !is_profile && is_unrecognized(reading, profile) {
+        output::eprint_line(&format!("note: no MPI library was recognized in this window; {SHORT_WINDOW}"));
     }
     output::notes(&profile.notes);
 }
 
-/// Says what is missing where things are shown by time.
+/// Prints how many records a time series misses.
 pub(in crate::cli) fn notes_on_times(profile: &Profile) {
     if profile.coverage.without_time > 0 {
-        output::say(&format!(
-            "note: {} of {} records have no time (pcapng simple packets): they count in the matrix, and not here",
+        output::eprint_line(&format!(
+            "note: {} of {} records have no timestamp (pcapng simple packets); they count in the matrix, but not here",
             profile.coverage.without_time, profile.coverage.records
         ));
     }
 }
 
-/// Says where a rank map fits badly.
-pub(in crate::cli) fn rankmap_notes(reading: &Reading, profile: &Profile) {
+/// Prints notes on a rank map that looks wrong.
+pub(in crate::cli) fn rankmap_notes(reading: &InputArgs, profile: &Profile) {
     if reading.rankmap.is_some() {
         output::notes(&files::rankmap_notes(&profile.ranks, profile));
     }
 }
 
-/// What helps where a window of captures is too short to recognise a library in it.
-pub(in crate::cli) const SHORT_WINDOW: &str = "a short window may not hold enough messages to recognise a library: analyse the whole \
-                                       capture with `analyze -o` and then cut it with `matrix`, `timeline` or `rates` --from and --to";
+/// Advice for a time window that is too short to recognize a library.
+pub(in crate::cli) const SHORT_WINDOW: &str = "a short window may not hold enough messages to recognize a library: analyze the whole \
+                                       capture with `analyze -o`, then select the window with --from and --to of `matrix`, `timeline` or `rates`";
 
-/// The note on a window of time without any packet.
-pub(in crate::cli) fn empty_window(reading: &Reading, profile: &Profile, is_profile: bool) -> Option<&'static str> {
+/// The note on a time window without packets.
+pub(in crate::cli) fn empty_window(reading: &InputArgs, profile: &Profile, is_profile: bool) -> Option<&'static str> {
     let is_empty = profile.connections.iter().all(|connection| connection.traffic.packets == 0);
     let has_others = !is_profile && profile.coverage.records > profile.coverage.outside_window;
     (has_window(reading) && is_empty).then_some(if has_others {
@@ -277,35 +292,35 @@ pub(in crate::cli) fn empty_window(reading: &Reading, profile: &Profile, is_prof
     })
 }
 
-/// The same for `inspect`, which does not count what lies outside.
-pub(in crate::cli) fn empty_window_of_packets(reading: &Reading, coverage: &Coverage) -> Option<&'static str> {
+/// As [`empty_window`], for `inspect`, which does not count packets outside the window.
+pub(in crate::cli) fn empty_window_of_packets(reading: &InputArgs, coverage: &Coverage) -> Option<&'static str> {
     (has_window(reading) && coverage.infiniband == 0).then_some(NO_INFINIBAND)
 }
 
 const NO_INFINIBAND: &str = "note: no InfiniBand packet in this window";
 
-/// True where MPI messages were looked for in a window and no library was recognised.
-pub(in crate::cli) fn is_unrecognised(reading: &Reading, profile: &Profile) -> bool {
+/// True if MPI messages were searched for in a time window and no library was recognized.
+pub(in crate::cli) fn is_unrecognized(reading: &InputArgs, profile: &Profile) -> bool {
     has_window(reading) && profile.mpi_read && profile.connections.iter().all(|connection| connection.stack.is_none())
 }
 
-fn has_window(reading: &Reading) -> bool {
+fn has_window(reading: &InputArgs) -> bool {
     reading.from.is_some() || reading.to.is_some()
 }
 
-/// The exit code that the coverage asks for.
-pub(in crate::cli) fn exit_code(reading: &Reading, coverage: &Coverage) -> ExitCode {
+/// The exit code by `--min-coverage`.
+pub(in crate::cli) fn exit_code(reading: &InputArgs, coverage: &Coverage) -> ExitCode {
     exit_code_for(reading.min_coverage, coverage)
 }
 
-/// The same where so many percent of the records are asked for.
+/// As [`exit_code`], for a given percentage.
 pub(in crate::cli) fn exit_code_for(min_coverage: f64, coverage: &Coverage) -> ExitCode {
     let decoded = coverage.decoded_percent();
     if decoded >= min_coverage {
         return ExitCode::SUCCESS;
     }
-    output::say(&format!(
-        "ibscope: {decoded:.2} % of the records were decoded, less than the {min_coverage} % that --min-coverage asks for"
+    output::eprint_line(&format!(
+        "ibscope: {decoded:.2} % of the records were decoded, less than the {min_coverage} % that --min-coverage requires"
     ));
     ExitCode::from(3)
 }

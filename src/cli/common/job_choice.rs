@@ -1,9 +1,9 @@
-//! Which job a command shows.
+//! The value of `--job`.
 
 /// A job, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum JobChoice {
-    /// Each for itself.
+    /// All jobs, each on its own.
     All,
     /// The job of this number.
     Only(u32),

@@ -1,55 +1,57 @@
-//! What the manifest of a run says to the analysis: names of endpoints, clocks of captures.
+//! Reads the manifest of a captured run for the analysis: names of endpoints, leaf switches, jobs
+//! and clocks.
 
 use crate::model::Clock;
 use anyhow::bail;
-use ibscope_orchestrator::manifest::{Manifest, Port};
+use ibscope_orchestrator::manifest::{Manifest, ManifestPort};
 use ibscope_parsers::{Endpoint, Lid};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Clocks that are known less well than this are left to the packets, which tell them to a few microseconds. Nodes that are asked over the
-/// network what time it is are known to parts of a millisecond.
+/// Clocks with a larger uncertainty are not used if packets can align the inputs, because packets
+/// do so to a few microseconds. Clocks that were compared over the network are known to fractions
+/// of a millisecond.
 const COARSE_NS: u64 = 100_000;
 
-/// What a port answers to: `2^lmc` LIDs.
-fn endpoints(port: &Port) -> impl Iterator<Item = Endpoint> + use<> {
+/// The LIDs of a port: `2^lmc` of them.
+fn endpoints(port: &ManifestPort) -> impl Iterator<Item = Endpoint> + use<> {
     (port.lid..=port.lid.saturating_add((1 << port.lmc) - 1)).map(|lid| Endpoint::from_lid(Lid(lid)))
 }
 
-/// A manifest and where it stands.
-pub(super) struct Known {
+/// A manifest and its path.
+pub(super) struct ManifestFile {
     path: PathBuf,
     manifest: Manifest,
 }
 
-impl Known {
-    /// Reads the manifest of the path, if there is one.
+impl ManifestFile {
+    /// Reads the manifest at `path`, if given.
     pub(super) fn read(path: Option<&Path>) -> anyhow::Result<Option<Self>> {
         let Some(path) = path else { return Ok(None) };
         Ok(Some(Self { path: path.to_owned(), manifest: Manifest::read(path)? }))
     }
 
     /// Leaf switches of the LIDs, by their GUID.
-    pub(super) fn leaves(&self) -> BTreeMap<Endpoint, String> {
+    pub(super) fn leaf_switches(&self) -> BTreeMap<Endpoint, String> {
         let known = self.ports().filter(|port| port.leaf_guid != 0);
         known.flat_map(|port| endpoints(port).map(|endpoint| (endpoint, format!("{:#018x}", port.leaf_guid)))).collect()
     }
 
-    /// The job's id, by the LIDs of the ports that computed it.
+    /// The Slurm job id, by the LIDs of the job's ports.
     pub(super) fn slurm_jobs(&self) -> BTreeMap<Endpoint, String> {
         let ports = self.manifest.ports.iter().filter(|port| port.lid != 0);
         ports.flat_map(endpoints).map(|endpoint| (endpoint, self.manifest.job_id.to_string())).collect()
     }
 
     /// The ports that have a LID.
-    fn ports(&self) -> impl Iterator<Item = &Port> {
+    fn ports(&self) -> impl Iterator<Item = &ManifestPort> {
         self.manifest.ports.iter().chain(&self.manifest.sinks).filter(|port| port.lid != 0)
     }
 
-    /// Names of the LIDs: the node, and the adapter's port where the node has several.
+    /// Names of the LIDs: the node, and the adapter and port if the node has several ports.
     pub(super) fn names(&self) -> anyhow::Result<BTreeMap<Endpoint, String>> {
-        let ports: Vec<&Port> = self.ports().collect();
+        let ports: Vec<&ManifestPort> = self.ports().collect();
         let mut guids: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for port in &ports {
             let known = guids.entry(&port.node).or_default();
@@ -59,14 +61,14 @@ impl Known {
         }
         let mut names: BTreeMap<Endpoint, String> = BTreeMap::new();
         for own in ports {
-            let Port { node, ca, port, .. } = own;
+            let ManifestPort { node, ca, port, .. } = own;
             let is_one_of_several = guids.get(node.as_str()).is_some_and(|guids| guids.len() > 1);
             let name = if is_one_of_several && !ca.is_empty() { format!("{node}/{ca}:{port}") } else { node.clone() };
             for endpoint in endpoints(own) {
                 let before = names.insert(endpoint, name.clone());
                 if let Some(before) = before.filter(|before| *before != name) {
                     bail!(
-                        "{}: LID {endpoint} belongs to {before} and to {name}; take one of the ports out",
+                        "{}: LID {endpoint} belongs to {before} and to {name}; remove one of the two ports from the manifest",
                         self.path.display()
                     );
                 }
@@ -75,13 +77,14 @@ impl Known {
         Ok(names)
     }
 
-    /// Clocks of these captures, by their paths as they were given. `by_packets` tells whether packets are held against each other.
+    /// Clocks of these captures, by their paths as given. `by_packets` if packets can align the
+    /// captures as well.
     pub(super) fn clocks(
         &self,
         inputs: &[PathBuf],
         by_packets: bool,
     ) -> anyhow::Result<BTreeMap<PathBuf, (Clock, u64)>> {
-        // The same file may be named in several ways.
+        // A file may be given by another path than in the manifest.
         let place = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let known: BTreeMap<PathBuf, _> = self
             .manifest
@@ -100,7 +103,7 @@ impl Known {
             |(_, (clock, _)): &(&PathBuf, &(Clock, u64))| !clock.gain.is_finite() || clock.gain.abs() > 1e-2;
         if let Some((input, _)) = clocks.iter().find(runs_away) {
             bail!(
-                "{}: the clock of {} drifts by more than 10 000 ppm; no clock does",
+                "{}: the clock of {} drifts by more than 10 000 ppm, which no real clock does; correct the manifest",
                 self.path.display(),
                 input.display()
             );

@@ -1,4 +1,4 @@
-//! What commands share: groups of arguments, how they are read, and how inputs and results are opened.
+//! Shared by the commands: groups of arguments, their parsers, and access to inputs and outputs.
 
 pub(super) mod arguments;
 pub(super) mod choices;

@@ -1,25 +1,25 @@
-//! Standard output and error.
+//! Writes to standard output and standard error.
 
 use super::choices::Color;
 use crate::model::printable;
 use crate::render::text::Style;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
-/// Columns that tables fill where the terminal's width is not known.
+/// Width of tables, in columns, if that of the terminal is unknown.
 const DEFAULT_WIDTH: usize = 100;
 
-/// Words for the person at the terminal, who is not to see what names of files and the like would do to it.
-pub(in crate::cli) fn say(text: &str) {
+/// Prints a line for the user. Control characters, for example in file names, are escaped.
+pub(in crate::cli) fn eprint_line(text: &str) {
     for line in text.split('\n') {
-        // Where nobody reads standard error any more the result counts alone.
+        // If standard error is closed, the result still counts.
         let _ = writeln!(io::stderr(), "{}", printable(line));
     }
 }
 
-/// Notes on a result.
+/// Prints the notes on a result.
 pub(in crate::cli) fn notes(notes: &[String]) {
     for note in notes {
-        say(&format!("note: {note}"));
+        eprint_line(&format!("note: {note}"));
     }
 }
 
@@ -30,21 +30,21 @@ pub(in crate::cli) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<(
     out.flush()
 }
 
-/// What the system says, whoever passes it on, and what to do.
+/// Errors of the operating system, and what to do.
 const ADVICE: [(&str, &str); 2] = [
     ("No space left on device", "make room there, or write to another disk"),
-    ("File too large", "raise the limit on the length of files (`ulimit -f`), or write to another disk"),
+    ("File too large", "raise the file size limit (`ulimit -f`), or write to another disk"),
 ];
 
-/// An error and its causes, each said once: many messages hold their cause already.
+/// An error with its causes, each once, because many messages already include their cause.
 pub(in crate::cli) fn describe(error: &anyhow::Error) -> String {
     let causes = causes(error);
-    let mut said = causes.clone();
+    let mut text = causes.clone();
     for (_, advice) in ADVICE.into_iter().filter(|(what, _)| causes.contains(what)) {
-        said.push_str("; ");
-        said.push_str(advice);
+        text.push_str("; ");
+        text.push_str(advice);
     }
-    said
+    text
 }
 
 fn causes(error: &anyhow::Error) -> String {
@@ -57,7 +57,7 @@ fn causes(error: &anyhow::Error) -> String {
     })
 }
 
-/// True where the reader of standard output has gone.
+/// True if standard output was closed by its reader.
 pub(in crate::cli) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let is = |error: &(dyn std::error::Error + 'static)| {
         error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
@@ -65,7 +65,7 @@ pub(in crate::cli) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(is)
 }
 
-/// How tables look on this standard output.
+/// Color and width of tables on this standard output.
 pub(in crate::cli) fn style(color: Color) -> Style {
     let is_terminal = io::stdout().is_terminal();
     let color = match color {

@@ -1,19 +1,20 @@
-//! What is typed behind an option -> its value.
+//! Parses the values of options.
 
 use super::job_choice::JobChoice;
-use crate::pipeline::Moment;
+use crate::pipeline::TimePoint;
 
-/// Seconds with up to nine decimals, exactly, or a time stamp.
-pub(in crate::cli) fn moment(text: &str) -> Result<Moment, String> {
+/// Seconds since the first packet, with up to nine decimals and no rounding, or an RFC 3339
+/// timestamp.
+pub(in crate::cli) fn moment(text: &str) -> Result<TimePoint, String> {
     if let Some(ns) = decimal_seconds_ns(text) {
-        return Ok(Moment::SinceStart(ns));
+        return Ok(TimePoint::SinceStart(ns));
     }
     let timestamp: jiff::Timestamp = text
         .parse()
         .map_err(|_| "expected seconds from the first packet (1.5) or RFC 3339 (2026-11-20T10:00:00Z)".to_owned())?;
     i64::try_from(timestamp.as_nanosecond())
-        .map(Moment::Absolute)
-        .map_err(|_| "this time lies outside the years 1678 to 2262".to_owned())
+        .map(TimePoint::Absolute)
+        .map_err(|_| "expected a time in the years 1678 to 2262".to_owned())
 }
 
 fn decimal_seconds_ns(text: &str) -> Option<i64> {
@@ -32,7 +33,7 @@ pub(in crate::cli) fn job(text: &str) -> Result<JobChoice, String> {
         return Ok(JobChoice::All);
     }
     let job = text.parse().ok().filter(|job| *job > 0).map(JobChoice::Only);
-    job.ok_or_else(|| "expected the number of a job, from 1, or `all`".to_owned())
+    job.ok_or_else(|| "expected a job number, from 1, or `all`".to_owned())
 }
 
 pub(in crate::cli) fn bin_ns(text: &str) -> Result<i64, String> {
@@ -42,7 +43,7 @@ pub(in crate::cli) fn bin_ns(text: &str) -> Result<i64, String> {
     if ns > 0 { Ok(ns) } else { Err("expected a duration of at least 1ns".to_owned()) }
 }
 
-/// More threads than any machine has cores only take memory.
+/// No machine has more cores, and each thread takes memory.
 const MAX_THREADS: usize = 1024;
 
 pub(in crate::cli) fn threads(text: &str) -> Result<usize, String> {
@@ -54,7 +55,7 @@ pub(in crate::cli) fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "expected a whole number above 0".to_owned())
 }
 
-/// A number of bytes, with a unit or without.
+/// A number of bytes, with or without a unit.
 pub(in crate::cli) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let shift = match text[digits.len()..].trim_start() {
@@ -80,11 +81,11 @@ mod tests {
 
     #[test]
     fn moments_are_exact() {
-        assert_eq!(moment("0"), Ok(Moment::SinceStart(0)));
-        assert_eq!(moment("1.5"), Ok(Moment::SinceStart(1_500_000_000)));
-        assert_eq!(moment("0.000000001"), Ok(Moment::SinceStart(1)));
-        assert_eq!(moment("1970-01-01T00:00:01.000000002Z"), Ok(Moment::Absolute(1_000_000_002)));
-        assert_eq!(moment("1970-01-01T02:00:00+02:00"), Ok(Moment::Absolute(0)));
+        assert_eq!(moment("0"), Ok(TimePoint::SinceStart(0)));
+        assert_eq!(moment("1.5"), Ok(TimePoint::SinceStart(1_500_000_000)));
+        assert_eq!(moment("0.000000001"), Ok(TimePoint::SinceStart(1)));
+        assert_eq!(moment("1970-01-01T00:00:01.000000002Z"), Ok(TimePoint::Absolute(1_000_000_002)));
+        assert_eq!(moment("1970-01-01T02:00:00+02:00"), Ok(TimePoint::Absolute(0)));
         for text in ["", ".", "-1", "1.0000000001", "yesterday", "99999999999"] {
             assert!(moment(text).is_err(), "{text}");
         }

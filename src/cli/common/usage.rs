@@ -1,6 +1,6 @@
-//! What cannot be asked for.
+//! The error for a command line that clap accepts but that makes no sense.
 
-/// Arguments that contradict each other, or that cannot be.
+/// Arguments that contradict each other or are impossible. The exit code is 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(in crate::cli) struct UsageError(pub(in crate::cli) &'static str);

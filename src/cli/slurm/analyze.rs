@@ -1,9 +1,10 @@
-//! `ibscope slurm-analyze`: the plan and the two job scripts.
+//! `ibscope slurm-analyze`: writes the plan and the two job scripts, and submits them.
 
-use super::options::typed;
-use super::plan::{self, Plan};
+use super::options::parse_options;
+use super::plan::{self, SlurmPlan};
 use crate::cli::common::output;
 use crate::cli::common::usage::UsageError;
+use crate::model::count_of;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use ibscope_orchestrator::quote;
@@ -18,14 +19,15 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
-pub(in crate::cli) struct SlurmAnalyze {
+pub(in crate::cli) struct SlurmAnalyzeArgs {
     /// Captures, or folders of captures
     #[arg(required_unless_present = "manifest", value_name = "CAPTURE|FOLDER")]
     captures: Vec<PathBuf>,
     /// Analyze the captures of this manifest, and pass it to each task
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Write the profile to this folder, usually NAME.ibp; scripts and partial profiles go to NAME.ibp.slurm
+    /// Write the profile to this folder, usually NAME.ibp; scripts and partial profiles go to
+    /// NAME.ibp.slurm
     #[arg(short, long, value_name = "PROFILE")]
     output: PathBuf,
     /// Submit the jobs [default: write the scripts, and show the commands that submit them]
@@ -45,10 +47,10 @@ pub(in crate::cli) struct SlurmAnalyze {
     options: Vec<String>,
 }
 
-/// Longest array of jobs that Slurm takes unless its `MaxArraySize` says more.
+/// Longest job array that Slurm accepts by default (`MaxArraySize`).
 const USUAL_ARRAY: usize = 1001;
 
-pub(in crate::cli) fn run(args: &SlurmAnalyze) -> anyhow::Result<ExitCode> {
+pub(in crate::cli) fn run(args: &SlurmAnalyzeArgs) -> anyhow::Result<ExitCode> {
     let mut options = args.options.clone();
     let mut captures = plan::captures(&args.captures)?;
     if let Some(manifest) = &args.manifest {
@@ -58,35 +60,39 @@ pub(in crate::cli) fn run(args: &SlurmAnalyze) -> anyhow::Result<ExitCode> {
     captures.sort();
     captures.dedup();
     if captures.is_empty() {
-        bail!("no capture among what was given; give captures, or folders that hold some");
+        bail!("no captures found; give captures, or folders that contain captures");
     }
-    let one = match typed(&captures[0], &args.output, &options) {
+    let one = match parse_options(&captures[0], &args.output, &options) {
         Ok(one) => one,
         Err(error) => {
-            let said = error.to_string();
-            let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            output::say(&format!("ibscope: behind `--` stand options of analyze: {said}"));
+            let text = error.to_string();
+            let text = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            output::eprint_line(&format!("ibscope: invalid options of `analyze` after `--`: {text}"));
             return Ok(ExitCode::from(2));
         }
     };
     if one.inputs.len() > 1 || one.clocks.is_some() {
         return Err(UsageError(
-            "behind `--` stand options alone; captures in front of it, clocks are found by the merge",
+            "only options may follow `--`: put captures before it, and omit --clocks, because the merge finds the clocks",
         )
         .into());
     }
-    let program = std::env::current_exe().context("the path of this program cannot be told")?;
-    let plan = Plan::new(captures, &args.output, options)?;
+    let program = std::env::current_exe().context("the path of the ibscope program is unknown")?;
+    let plan = SlurmPlan::new(captures, &args.output, options)?;
     let folder = plan.write()?;
     let scripts = Scripts { folder: &folder, program: &plan::text(&program)?, args, tasks: plan.captures.len() };
     let (analyze, merge) = scripts.write()?;
     if plan.captures.len() > USUAL_ARRAY {
-        output::say(&format!(
-            "note: {} tasks; Slurm takes arrays of up to {USUAL_ARRAY} unless MaxArraySize in slurm.conf says more",
+        output::eprint_line(&format!(
+            "note: {} tasks; Slurm accepts arrays of up to {USUAL_ARRAY}, unless MaxArraySize in slurm.conf is larger",
             plan.captures.len()
         ));
     }
-    output::say(&format!("{} captures; jobs, parts and logs are in {}", plan.captures.len(), folder.display()));
+    output::eprint_line(&format!(
+        "{}; scripts, partial profiles and logs are in {}",
+        count_of(plan.captures.len() as u64, "capture"),
+        folder.display()
+    ));
     if !args.submit {
         let [analyze, merge] = [&analyze, &merge].map(|path| path.display().to_string());
         output::results(|out| {
@@ -96,17 +102,18 @@ pub(in crate::cli) fn run(args: &SlurmAnalyze) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let array = submit(&[], &analyze)?;
-    // After all of them, whatever became of them: the merge tells what lacks. After `afterok` it would wait for ever where one has failed.
+    // `afterany`, because the merge itself reports missing profiles. With `afterok` it would wait
+    // forever if a task fails.
     let merge = submit(&[format!("--dependency=afterany:{array}")], &merge)?;
     output::results(|out| writeln!(out, "{array}\n{merge}"))?;
-    output::say(&format!(
-        "array job {array} analyses, job {merge} merges to {} when it has ended",
+    output::eprint_line(&format!(
+        "array job {array} analyzes the captures, then job {merge} merges their profiles to {}",
         args.output.display()
     ));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Submits a job and gives its id.
+/// Submits a job and returns its id.
 fn submit(options: &[String], script: &Path) -> anyhow::Result<u32> {
     let answer = Command::new("sbatch")
         .arg("--parsable")
@@ -114,20 +121,20 @@ fn submit(options: &[String], script: &Path) -> anyhow::Result<u32> {
         .arg(script)
         .stdin(Stdio::null())
         .output()
-        .context("sbatch cannot be run; is this a machine from which jobs are submitted?")?;
-    let said = String::from_utf8_lossy(&answer.stdout).into_owned();
+        .context("sbatch cannot be run; is this a submit host?")?;
+    let printed = String::from_utf8_lossy(&answer.stdout).into_owned();
     // `ID`, or `ID;CLUSTER`.
-    let id = said.trim().split(';').next().and_then(|id| id.parse().ok()).filter(|_| answer.status.success());
+    let id = printed.trim().split(';').next().and_then(|id| id.parse().ok()).filter(|_| answer.status.success());
     id.ok_or_else(|| {
         let why = String::from_utf8_lossy(&answer.stderr).trim().to_owned();
-        anyhow::anyhow!("{}: sbatch did not take it: {why}; --sbatch adds options to it", script.display())
+        anyhow::anyhow!("{}: sbatch rejected it: {why}; --sbatch adds options to the script", script.display())
     })
 }
 
 struct Scripts<'a> {
     folder: &'a Path,
     program: &'a str,
-    args: &'a SlurmAnalyze,
+    args: &'a SlurmAnalyzeArgs,
     tasks: usize,
 }
 
@@ -144,12 +151,12 @@ impl Scripts<'_> {
     }
 
     fn script(&self, name: &str, own: &[String], log: &str, command: &str) -> anyhow::Result<PathBuf> {
-        let here = plan::text(&std::env::current_dir().context("the folder in which this runs cannot be told")?)?;
+        let here = plan::text(&std::env::current_dir().context("the current folder is unknown")?)?;
         let folder = plan::text(self.folder)?;
         let fixed = [
             format!("--job-name=ibscope-{name}"),
             format!("--chdir=\"{here}\""),
-            // The log of the last time is kept no longer than until the next.
+            // The next run overwrites the log.
             format!("--output=\"{folder}/{log}.log\""),
         ];
         let options = fixed.iter().chain(own).chain(&self.args.sbatch);

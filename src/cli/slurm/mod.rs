@@ -1,11 +1,15 @@
-//! `ibscope slurm-analyze`: many captures on a cluster, one task of an array job for each, and a job that merges what they leave.
+//! `ibscope slurm-analyze`: analyzes many captures on a cluster, with one task of an array job per
+//! capture, and a job that merges the partial profiles.
 //!
-//! Everything is in one folder beside the profile that is to come: the plan, the two job scripts, the profile of each part with a stamp
-//! that says of what it is, and what the tasks printed. So a task that runs again finds what is done, and giving the command once more does what is left.
+//! In: captures. Out: one folder next to the output profile, with the plan, the two job scripts,
+//! the log of each task, and a partial profile and a fingerprint per capture. Invariant: while a
+//! capture exists, its partial profile counts only if the fingerprint matches the capture and the
+//! options. A task that runs again therefore skips finished work, and so does a second call of the
+//! command.
 
 pub(super) mod analyze;
+mod fingerprint;
 pub(super) mod merge;
 mod options;
 mod plan;
-mod stamp;
 pub(super) mod task;

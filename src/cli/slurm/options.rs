@@ -1,20 +1,21 @@
-//! Options of `analyze` that every task is given.
+//! Parses the options of `analyze` that every task gets.
 
-use crate::cli::analyze::Analyze;
+use crate::cli::analyze::AnalyzeArgs;
 use clap::Parser;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The options of `analyze` as they are typed.
+/// The options of `analyze` behind `--`.
 #[derive(Debug, Parser)]
 #[command(name = "analyze")]
-struct Typed {
+struct AnalyzeOptions {
     #[command(flatten)]
-    analyze: Analyze,
+    analyze: AnalyzeArgs,
 }
 
-/// The arguments of the analysis of one part.
-pub(super) fn typed(capture: &Path, place: &Path, options: &[String]) -> Result<Analyze, clap::Error> {
+/// The arguments of the analysis of one capture.
+pub(super) fn parse_options(capture: &Path, place: &Path, options: &[String]) -> Result<AnalyzeArgs, clap::Error> {
     let fixed = ["analyze".into(), capture.into(), OsString::from("-o"), place.into(), "--partial".into()];
-    Typed::try_parse_from(fixed.into_iter().chain(options.iter().map(OsString::from))).map(|typed| typed.analyze)
+    AnalyzeOptions::try_parse_from(fixed.into_iter().chain(options.iter().map(OsString::from)))
+        .map(|typed| typed.analyze)
 }

@@ -1,8 +1,8 @@
-//! `ibscope slurm-task`: one part.
+//! `ibscope slurm-task`: analyzes the capture of one task.
 
-use super::options::typed;
-use super::plan::{Part, Plan, replace};
-use super::stamp::Stamp;
+use super::fingerprint::TaskFingerprint;
+use super::options::parse_options;
+use super::plan::{PlanTask, SlurmPlan, replace};
 use crate::cli::analyze;
 use crate::cli::common::output;
 use anyhow::{Context as _, bail};
@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct SlurmTask {
-    /// Folder of the plan
+pub(in crate::cli) struct SlurmTaskArgs {
+    /// Folder that `slurm-analyze` wrote
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     /// Number of the capture, from 0
@@ -21,33 +21,37 @@ pub(in crate::cli) struct SlurmTask {
     task: usize,
 }
 
-/// `ibscope slurm-task`: analyses one capture, if that is not done.
-pub(in crate::cli) fn run(args: &SlurmTask) -> anyhow::Result<ExitCode> {
-    let plan = Plan::read(&args.folder)?;
-    let parts = plan.parts(&args.folder);
+/// Runs `ibscope slurm-task`: analyzes one capture, unless that is done already.
+pub(in crate::cli) fn run(args: &SlurmTaskArgs) -> anyhow::Result<ExitCode> {
+    let plan = SlurmPlan::read(&args.folder)?;
+    let parts = plan.tasks(&args.folder);
     let Some(part) = parts.get(args.task) else {
-        bail!("{}: its plan has tasks 0 to {}", args.folder.display(), parts.len().saturating_sub(1));
+        bail!("{}: the plan has tasks 0 to {} only", args.folder.display(), parts.len().saturating_sub(1));
     };
-    let clocks = Some(Plan::clocks(&args.folder)).filter(|path| path.exists());
-    let stamp = Stamp::now(part, &plan, clocks.as_deref())?;
-    if stamp.is_of(part) {
-        output::say(&format!("{}: is analysed already, and has not changed since", part.capture.display()));
+    let clocks = Some(SlurmPlan::clocks(&args.folder)).filter(|path| path.exists());
+    let fingerprint = TaskFingerprint::current(part, &plan, clocks.as_deref())?;
+    if fingerprint.matches(part) {
+        output::eprint_line(&format!("{}: is already analyzed and has not changed", part.capture.display()));
         return Ok(ExitCode::SUCCESS);
     }
     tidy(part)?;
-    let mut analyze = typed(part.capture, &part.profile, &plan.options)?;
+    let mut analyze = parse_options(part.capture, &part.profile, &plan.options)?;
     analyze.clocks = clocks;
-    // A task that is ended is done again, from the beginning: half a capture would be taken for all of it.
+    // Without a stop signal: an interrupted task starts over, because half a capture must not pass
+    // for a whole one.
     let code = analyze::run_until(&analyze, None)?;
-    // A capture that grew meanwhile is analysed again the next time.
-    replace(&part.stamp, &serde_json::to_vec_pretty(&stamp)?)?;
+    // The fingerprint from before the analysis, so that a capture that has grown since is analyzed
+    // again.
+    replace(&part.fingerprint, &serde_json::to_vec_pretty(&fingerprint)?)?;
     Ok(code)
 }
 
-/// Takes away what a task of this part has left that was killed, and the stamp of what will be replaced.
-fn tidy(part: &Part<'_>) -> anyhow::Result<()> {
-    if part.stamp.exists() {
-        fs::remove_file(&part.stamp).with_context(|| format!("{}: cannot be removed", part.stamp.display()))?;
+/// Removes the fingerprint of the profile to be replaced, and what a killed run of this task left
+/// behind.
+fn tidy(part: &PlanTask<'_>) -> anyhow::Result<()> {
+    if part.fingerprint.exists() {
+        fs::remove_file(&part.fingerprint)
+            .with_context(|| format!("{}: cannot be removed", part.fingerprint.display()))?;
     }
     let mut begun = part.profile.file_name().unwrap_or_default().to_owned();
     begun.push(".part-");
@@ -56,7 +60,7 @@ fn tidy(part: &Part<'_>) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder).with_context(failed)? {
         let entry = entry.with_context(failed)?;
         if entry.file_name().as_encoded_bytes().starts_with(begun.as_encoded_bytes()) {
-            // Another run of this task may have been quicker.
+            // Another run of this task may have removed it.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

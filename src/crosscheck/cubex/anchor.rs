@@ -1,28 +1,31 @@
-//! What a Cube profile says of itself (`anchor.xml`): its metrics, its call tree, and which location is which rank on which node.
+//! The definitions of a Cube profile (`anchor.xml`): metrics, call tree, and the rank and host of
+//! each location.
 
 use crate::model::printable;
 use ibscope_parsers::tools::otf2_print::Collective;
 use roxmltree::{Document, Node, NodeId};
 use std::collections::{BTreeMap, HashMap};
 
-/// Attributes that an element of Cube has at most, by far, and namespaces that a description declares. The library holds each attribute of an element against
-/// every other, and hands the namespaces of an element down to all those below it: with more, time and memory would not be linear.
+/// Limits of the attributes of an element and of the namespaces of a document, far above what Cube
+/// uses. The XML library compares all attributes of an element with each other, and copies the
+/// namespaces of an element to all its descendants: above these limits, time and memory would not
+/// be linear.
 const MAX_ATTRIBUTES: usize = 64;
 const MAX_NAMESPACES: usize = 64;
-/// Longest name of a host that is one. Every rank has its own copy.
+/// Longest host name. Each rank has its own copy.
 const MAX_HOST_BYTES: usize = 256;
 
-/// True where a description is no more than the library reads in linear time. Asked before it is parsed.
+/// True if the XML library parses the text in linear time. Must be checked before parsing.
 pub(super) fn is_plain(text: &str) -> bool {
     let mut namespaces = 0;
-    // A `<` stands in no value of an attribute. Comments and the like have none.
+    // Attribute values contain no `<`. Comments and processing instructions have no attributes.
     text.split('<').skip(1).filter(|tag| !tag.starts_with(['!', '?'])).all(|tag| {
         namespaces += tag.matches("xmlns").count();
         attributes(tag) <= MAX_ATTRIBUTES && namespaces <= MAX_NAMESPACES
     })
 }
 
-/// Attributes of a tag, which ends at the first `>` outside of quotes.
+/// Number of attributes of a tag, which ends at the first `>` outside of quotes.
 fn attributes(tag: &str) -> usize {
     let (mut count, mut quote) = (0, None);
     for byte in tag.bytes() {
@@ -37,16 +40,17 @@ fn attributes(tag: &str) -> usize {
     count
 }
 
-/// Definitions of a profile.
+/// The definitions of a profile.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Anchor {
-    /// What wrote it.
+pub(super) struct CubeAnchor {
+    /// The program that wrote the profile.
     pub(super) creator: String,
     /// Metrics by name.
     pub(super) metrics: BTreeMap<String, Metric>,
-    /// What each node of the call tree calls, in the order of the document. Data of exclusive metrics name nodes by their place in it.
+    /// The call of each call tree node, in document order. The data of exclusive metrics refers to
+    /// nodes by their index in this order.
     pub(super) calls: Vec<Call>,
-    /// Rank of each location, by its number.
+    /// Rank of each location, by location number.
     pub(super) locations: Vec<Option<u32>>,
     /// Host of each rank.
     pub(super) hosts: BTreeMap<u32, Option<String>>,
@@ -55,34 +59,35 @@ pub(super) struct Anchor {
 /// A metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Metric {
-    /// Its number, which names its files.
+    /// Its number, which is part of the names of its files.
     pub(super) id: u32,
-    /// Type of its values, as Cube calls it.
+    /// Type of its values, in Cube's terms.
     pub(super) data_type: String,
-    /// `EXCLUSIVE`: values are of the node alone, without those that it calls.
+    /// `EXCLUSIVE` if the value of a node does not include the nodes that it calls.
     pub(super) kind: String,
 }
 
-/// What a node of the call tree is to messages.
+/// The role of a call tree node for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// It sends one message, unless to `MPI_PROC_NULL`.
+    /// Sends one message, unless to `MPI_PROC_NULL`.
     Send,
-    /// It receives one.
+    /// Receives one message.
     Receive,
-    /// It does both.
+    /// Sends one message and receives one.
     SendReceive,
-    /// It starts persistent requests, of which nothing tells how many and which.
+    /// Starts persistent requests of unknown number and kind.
     Start,
-    /// It completes requests of any kind: bytes received are of messages and of nonblocking collectives, bytes sent of these alone.
+    /// Completes requests of any kind: received bytes are of messages and of nonblocking
+    /// collectives, sent bytes only of nonblocking collectives.
     Complete,
     /// A collective operation.
     Collective(Collective),
-    /// One whose bytes count where it is completed.
+    /// A nonblocking collective operation, whose bytes are counted at its completion.
     Nonblocking(Collective),
-    /// Another function of MPI.
+    /// Another MPI function.
     Mpi,
-    /// No function of MPI.
+    /// Not an MPI function.
     Other,
 }
 
@@ -112,8 +117,8 @@ impl Call {
     }
 }
 
-impl Anchor {
-    /// Reads it; `None` where it lacks what a profile must have.
+impl CubeAnchor {
+    /// Reads the definitions; `None` if a required one is missing.
     pub(super) fn read(document: &Document<'_>) -> Option<Self> {
         let mut anchor = Self::default();
         let root = document.root_element();
@@ -122,7 +127,8 @@ impl Anchor {
         anchor.creator = creator.and_then(|node| node.attribute("value")).map(printable).unwrap_or_default();
         let mut regions: BTreeMap<u32, Call> = BTreeMap::new();
         let mut locations = BTreeMap::new();
-        // Of each node of the system tree the host that it is or is on: looked for once, as a profile may have any number of processes in any depth.
+        // Host of each system tree node, its own or inherited. Stored per node, because a profile
+        // may have any number of processes at any depth.
         let mut hosts: HashMap<NodeId, Option<String>> = HashMap::new();
         for node in root.descendants().filter(Node::is_element) {
             match node.tag_name().name() {
@@ -136,7 +142,7 @@ impl Anchor {
                     let call = Call::of(text(&node, "name")?, text(&node, "role").unwrap_or_default());
                     regions.insert(number(&node, "id")?, call);
                 }
-                // Regions come before the call tree.
+                // Regions precede the call tree.
                 "cnode" => anchor.calls.push(*regions.get(&number(&node, "calleeId")?)?),
                 "systemtreenode" => {
                     let host = host(&node).or_else(|| above(&hosts, &node));
@@ -146,13 +152,14 @@ impl Anchor {
                 _ => {}
             }
         }
-        // They are numbered without gaps.
+        // Locations must be numbered without gaps.
         let is_whole = locations.keys().copied().eq(0..locations.len() as u32);
         anchor.locations = locations.into_values().collect();
         is_whole.then_some(anchor)
     }
 
-    /// A process with its threads; those of other kinds (accelerators) have locations too.
+    /// Reads a process with its threads. Groups of other kinds (accelerators) have locations
+    /// without a rank.
     fn process(
         &mut self,
         group: &Node<'_, '_>,
@@ -171,19 +178,19 @@ impl Anchor {
     }
 }
 
-/// What is known of the node of the system tree that holds this one.
+/// The host of the parent in the system tree.
 fn above(hosts: &HashMap<NodeId, Option<String>>, node: &Node<'_, '_>) -> Option<String> {
     hosts.get(&node.parent()?.id())?.clone()
 }
 
-/// The host that a node of the system tree is, where the tree tells hosts from larger things. Score-P names it `node NAME`.
+/// The host name of a system tree node of class `node`, which Score-P names `node NAME`.
 fn host(node: &Node<'_, '_>) -> Option<String> {
     let name = text(node, "name").filter(|_| text(node, "class") == Some("node"))?;
     let name = name.strip_prefix("node ").unwrap_or(name);
     (name.len() <= MAX_HOST_BYTES).then(|| printable(name))
 }
 
-/// The text of a child.
+/// The text of a child element.
 fn text<'a>(node: &Node<'a, '_>, name: &str) -> Option<&'a str> {
     node.children().find(|child| child.has_tag_name(name))?.text()
 }

@@ -1,8 +1,9 @@
-//! Files that are cut at many places at once, held against the same files cut in order, and against a slow walk over their bytes.
+//! Compares splitting a file into segments with reading it in order, and with a simple walk over
+//! its bytes.
 
 use super::*;
 use crate::input::{self, Digests, SourceOptions};
-use ibscope_parsers::frame::Item;
+use ibscope_parsers::frame::CaptureItem;
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
 use std::io::Write as _;
@@ -15,7 +16,7 @@ const HEADER_BYTES: usize = 24;
 const HEAD_BYTES: usize = 64 << 10;
 const SECONDS: u32 = 1_700_000_000;
 
-/// What came out of a file.
+/// The result of reading a file.
 #[derive(Debug, Default, PartialEq)]
 struct Out {
     bytes: Vec<u8>,
@@ -30,7 +31,7 @@ impl Out {
         assert_eq!(batch.offset_bytes, (HEADER_BYTES + self.bytes.len()) as u64);
         assert_eq!(batch.first_record, self.records);
         let (whole, stop) = batch.framing.clone().walk(&batch.bytes, |item| {
-            self.records += u64::from(matches!(item, Item::Record(_)));
+            self.records += u64::from(matches!(item, CaptureItem::Record(_)));
         });
         assert!(!batch.bytes.is_empty() && whole == batch.bytes.len() && stop.is_none());
         self.bytes.extend(&batch.bytes);
@@ -41,15 +42,15 @@ impl Out {
     }
 }
 
-/// What became of stretches.
+/// Results of the segments of a file.
 #[derive(Debug, Default)]
-struct Stretches {
+struct SegmentStats {
     counted: usize,
-    /// Length of the longest that counted.
+    /// Length of the longest accepted one.
     longest: usize,
-    /// Where those began that found records and did not count.
-    lost: Vec<u64>,
-    /// Found nothing.
+    /// Starts of segments that found records and were not accepted.
+    rejected: Vec<u64>,
+    /// Segments that found no record.
     failed: usize,
 }
 
@@ -73,39 +74,39 @@ fn in_order(path: &Path, batch_bytes: usize) -> Option<Out> {
     Some(out)
 }
 
-/// Cuts a file in rounds of so many pieces; `between` is called after each.
-fn divided(
+/// Reads a file in rounds of at most `most` tasks; `between` is called after each round.
+fn in_segments(
     path: &Path,
     batch_bytes: usize,
     most: usize,
     options: &SourceOptions,
     mut between: impl FnMut(usize),
-) -> Option<(Out, Stretches)> {
+) -> Option<(Out, SegmentStats)> {
     let mut feed = Feed::start(vec![open(path, options, batch_bytes)?], 1).expect("threads");
-    let (mut out, mut stretches) = (Out::default(), Stretches::default());
+    let (mut out, mut segments) = (Out::default(), SegmentStats::default());
     let mut before: Vec<Batch> = Vec::new();
     for round in 1.. {
-        let pieces = feed.next(most);
-        if pieces.is_empty() && before.is_empty() {
+        let tasks = feed.next(most);
+        if tasks.is_empty() && before.is_empty() {
             break;
         }
-        assert!(pieces.len() <= most);
-        // The last ones first: which worker is done when is not known.
-        let mut cut: Vec<_> = pieces.into_iter().rev().map(Piece::cut).collect();
-        cut.reverse();
+        assert!(tasks.len() <= most);
+        // In reverse, because workers may finish in any order.
+        let mut results: Vec<_> = tasks.into_iter().rev().map(FeedTask::run).collect();
+        results.reverse();
         feed.digest(before.iter());
         before.drain(..).for_each(|batch| feed.recycle(batch.bytes));
-        for (mut batches, receipt) in cut {
+        for (mut batches, receipt) in results {
             let start_bytes =
-                if let Outcome::Stretch { start_bytes, .. } = receipt.0 { Some(start_bytes) } else { None };
-            stretches.failed += usize::from(matches!(receipt.0, Outcome::Failed { .. }));
-            let counts = feed.settle(receipt, batches.iter_mut());
+                if let FeedOutcome::Segment { start_bytes, .. } = receipt.0 { Some(start_bytes) } else { None };
+            segments.failed += usize::from(matches!(receipt.0, FeedOutcome::Failed { .. }));
+            let counts = feed.accept(receipt, batches.iter_mut());
             match start_bytes {
                 Some(_) if counts => {
-                    stretches.counted += 1;
-                    stretches.longest = stretches.longest.max(batches[0].bytes.len());
+                    segments.counted += 1;
+                    segments.longest = segments.longest.max(batches[0].bytes.len());
                 }
-                start_bytes => stretches.lost.extend(start_bytes),
+                start_bytes => segments.rejected.extend(start_bytes),
             }
             if counts {
                 batches.iter().for_each(|batch| out.take(batch));
@@ -116,10 +117,10 @@ fn divided(
     }
     out.end(feed.finish().pop()?);
     assert_eq!(options.bytes_read.load(Ordering::Relaxed), out.digests.length_bytes);
-    Some((out, stretches))
+    Some((out, segments))
 }
 
-/// How a classic file is written.
+/// A variant of the classic pcap format.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     magic: u32,
@@ -159,7 +160,7 @@ impl Form {
         std::iter::once(self.header()).chain(records).flatten().collect()
     }
 
-    /// Where the records of a file end, as far as they are whole.
+    /// Ends of the whole records of a file.
     fn ends(self, file: &[u8]) -> Vec<usize> {
         let (mut ends, mut at) = (Vec::new(), HEADER_BYTES);
         while let Some(length) = file.get(at + 8..at + 12).filter(|_| at + self.record_header_bytes <= file.len()) {
@@ -174,7 +175,7 @@ impl Form {
     }
 }
 
-/// Numbers that look random, the same ones each time.
+/// Pseudo-random bytes, the same for the same seed.
 fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -184,7 +185,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// Data of a length that are records themselves, the last one cut.
+/// Data of this length that look like records, the last one truncated.
 fn records_inside(form: Form, length: usize, inner: usize) -> Vec<u8> {
     let mut data: Vec<u8> = (0..).flat_map(|number| form.record(number, &vec![3; inner])).take(length).collect();
     data.resize(length, 0);
@@ -205,22 +206,17 @@ impl Folder {
     }
 }
 
-/// What the file gives, by either way; the records are held against a walk of the test's own.
-fn both(folder: &Folder, form: Form, file: &[u8], batch_bytes: usize, most: usize) -> Option<(Out, Stretches)> {
+/// Reads the file both ways and compares the results with each other and with the test's own walk.
+fn both(folder: &Folder, form: Form, file: &[u8], batch_bytes: usize, most: usize) -> Option<(Out, SegmentStats)> {
     let path = folder.file(file);
     let case = format!("{form:?}, {} bytes in batches of {batch_bytes}, {most} at a time", file.len());
     let expected = in_order(&path, batch_bytes);
-    let found = divided(&path, batch_bytes, most, &digested(), |_| {});
-    let Some((out, stretches)) = found else {
+    let found = in_segments(&path, batch_bytes, most, &digested(), |_| {});
+    let Some((out, segments)) = found else {
         assert!(expected.is_none(), "{case}");
         return None;
     };
-    assert!(
-        expected.as_ref() == Some(&out),
-        "{case}: {stretches:?}: {:?} {:?}",
-        expected.map(|out| out.note),
-        out.note
-    );
+    assert!(expected.as_ref() == Some(&out), "{case}: {segments:?}: {:?} {:?}", expected.map(|out| out.note), out.note);
     let ends = form.ends(file);
     assert_eq!(out.records, ends.len() as u64, "{case}");
     assert!(out.bytes == file[HEADER_BYTES..ends.last().copied().unwrap_or(HEADER_BYTES)], "{case}");
@@ -228,12 +224,12 @@ fn both(folder: &Folder, form: Form, file: &[u8], batch_bytes: usize, most: usiz
     assert_eq!(out.digests.xxh3_128, format!("{:032x}", xxhash_rust::xxh3::xxh3_128(read)), "{case}");
     let sha256 = Sha256::digest(read).iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
     assert_eq!(out.digests.sha256, Some(sha256), "{case}");
-    Some((out, stretches))
+    Some((out, segments))
 }
 
-/// Every recorded capture, in stretches of several sizes.
+/// All recorded captures, in segments of several sizes.
 #[test]
-fn recorded_captures_are_what_they_are_in_order() {
+fn recorded_captures_are_the_same_in_segments_and_in_order() {
     let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/runs");
     let mut packed: Vec<PathBuf> = Vec::new();
     for run in std::fs::read_dir(runs).unwrap().map(|run| run.unwrap().path()).filter(|run| run.is_dir()) {
@@ -248,28 +244,29 @@ fn recorded_captures_are_what_they_are_in_order() {
         let file = zstd::decode_all(std::fs::File::open(packed).unwrap()).unwrap();
         let form = FORMS.into_iter().find(|form| file.starts_with(&(form.put)(form.magic))).unwrap();
         let batch_bytes = [40_000, 64 << 10, 128 << 10, 1 << 20][index % 4];
-        let (out, stretches) = both(&folder, form, &file, batch_bytes, 1 + index % 9).unwrap();
+        let (out, segments) = both(&folder, form, &file, batch_bytes, 1 + index % 9).unwrap();
         assert_eq!((out.note, out.digests.length_bytes), (None, file.len() as u64), "{}", packed.display());
-        counted += stretches.counted;
+        counted += segments.counted;
         possible += file.len() / batch_bytes;
     }
-    // What is found is right but for next to nothing.
+    // Nearly all segments find a true record start.
     assert!(counted * 100 > possible * 98, "{counted} of {possible}");
 }
 
-/// Data that are records themselves: what stretches find there does not count.
+/// Data that look like records: records that segments find there do not count.
 #[test]
-fn data_that_look_like_records_mislead_nobody() {
+fn data_that_look_like_records_do_not_count() {
     let folder = Folder::new();
     for form in FORMS {
-        // Exactly whole records in the data, and the last one cut, so that a walk that was misled does not find back.
+        // The data end at a record end, or with a truncated record, after which a misled walk
+        // cannot find true records again.
         for (length, inner) in [(40 * (form.record_header_bytes + 34), 34), (2_003, 34), (5_000, 200), (300, 1)] {
             let file = form.file((0..120).map(|_| records_inside(form, length, inner)));
             let (mut misled, ends) = (0, form.ends(&file));
             for batch_bytes in [100, 1_000, 4_096, 10_007] {
-                let (out, stretches) = both(&folder, form, &file, batch_bytes, 5).unwrap();
+                let (out, segments) = both(&folder, form, &file, batch_bytes, 5).unwrap();
                 assert_eq!((out.records, out.note), (120, None));
-                misled += stretches.lost.iter().filter(|start| !ends.contains(&(**start as usize))).count();
+                misled += segments.rejected.iter().filter(|start| !ends.contains(&(**start as usize))).count();
             }
             assert!(misled > 0, "{form:?}, {length}, {inner}");
         }
@@ -280,19 +277,20 @@ fn data_that_look_like_records_mislead_nobody() {
 fn files_that_end_anywhere() {
     let folder = Folder::new();
     let file = FORMS[2].file((0..40).map(|number| noise(number, number as usize * 7 % 64)));
-    for cut in 0..=file.len() {
-        let Some((out, _)) = both(&folder, FORMS[2], &file[..cut], 256, 1 + cut % 5) else { continue };
-        let end = FORMS[2].ends(&file[..cut]).pop().unwrap();
-        let expected = (end < cut).then(|| format!("that starts at offset {end}:"));
+    for length in 0..=file.len() {
+        let Some((out, _)) = both(&folder, FORMS[2], &file[..length], 256, 1 + length % 5) else { continue };
+        let end = FORMS[2].ends(&file[..length]).pop().unwrap();
+        let expected = (end < length).then(|| format!("inside the record at offset {end} ("));
         assert_eq!(out.note.is_some(), expected.is_some());
         if let (Some(note), Some(expected)) = (out.note, expected) {
             assert!(note.starts_with("truncated_input") && note.contains(&expected), "{note}");
         }
-        assert_eq!(out.digests.length_bytes, cut as u64);
+        assert_eq!(out.digests.length_bytes, length as u64);
     }
 }
 
-/// How far a damaged file was read, and so its digest, does not depend on who has cut what is before the damage.
+/// How far a damaged file is read, and so its digest, does not depend on who split the bytes before
+/// the damage.
 #[test]
 fn files_that_are_damaged_somewhere() {
     let folder = Folder::new();
@@ -308,27 +306,28 @@ fn files_that_are_damaged_somewhere() {
         assert_eq!(out.records, record as u64);
         let note = out.note.unwrap();
         assert!(note.starts_with(&format!("corrupt_input: the record at offset {at} ")), "{note}");
-        // A header is seen to be wrong when it is there as a whole; behind the head, files are read up to multiples of a batch.
+        // An invalid header is detected once it is complete; after the first 64 KiB, reads end at
+        // multiples of the batch size.
         let seen_bytes = (at + form.record_header_bytes).max(HEAD_BYTES + 1);
         let read_bytes = seen_bytes.next_multiple_of(batch_bytes).min(file.len());
         assert_eq!(out.digests.length_bytes, read_bytes as u64);
     }
 }
 
-/// Records that are longer than many stretches, and records of nothing, which nobody can find.
+/// Records longer than several segments, and empty records, which no search can find.
 #[test]
 fn long_and_empty_records() {
     let folder = Folder::new();
     for form in FORMS {
         let long = |number: u64| noise(number, if number % 10 == 5 { 70_000 } else { 300 });
         let file = form.file((0..60).map(long));
-        let (_, stretches) = both(&folder, form, &file, 2_000, 6).unwrap();
-        assert!(stretches.longest > 70_000 && stretches.failed > 0, "{stretches:?}");
+        let (_, segments) = both(&folder, form, &file, 2_000, 6).unwrap();
+        assert!(segments.longest > 70_000 && segments.failed > 0, "{segments:?}");
         let empty = form.file((0..20_000).map(|_| Vec::new()));
-        let (out, stretches) = both(&folder, form, &empty, 1_000, 6).unwrap();
+        let (out, segments) = both(&folder, form, &empty, 1_000, 6).unwrap();
         assert_eq!(out.records, 20_000);
-        // The first one of a round needs not be found.
-        assert!(stretches.failed > 0 && stretches.lost.is_empty(), "{stretches:?}");
+        // The first segment of a round needs no search.
+        assert!(segments.failed > 0 && segments.rejected.is_empty(), "{segments:?}");
     }
 }
 
@@ -338,7 +337,7 @@ fn files_that_change_while_they_are_read() {
     let form = FORMS[0];
     let file = form.file((0..1_000).map(|number| noise(number, 350)));
     let half = form.ends(&file)[499];
-    // Grown by as much again in the midst of a record, when a part has been read.
+    // The second half is appended inside a record, after a part has been read.
     let path = folder.file(&file[..half - 100]);
     let grow = |round| {
         if round == 2 {
@@ -346,42 +345,42 @@ fn files_that_change_while_they_are_read() {
             grown.write_all(&file[half - 100..]).unwrap();
         }
     };
-    let (out, stretches) = divided(&path, 10_000, 4, &digested(), grow).unwrap();
+    let (out, segments) = in_segments(&path, 10_000, 4, &digested(), grow).unwrap();
     assert!(out.bytes == file[HEADER_BYTES..] && out.note.is_none(), "{:?}", out.note);
-    assert!(stretches.counted > 30, "{stretches:?}");
+    assert!(segments.counted > 30, "{segments:?}");
     assert_eq!(out.digests.xxh3_128, format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&file)));
-    // Cut off: as if it had never been longer.
+    // Truncated: as if the file had never been longer.
     let path = folder.file(&file);
-    let cut = |round| {
+    let truncate = |round| {
         if round == 2 {
             std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(half as u64 - 100).unwrap();
         }
     };
-    let (out, _) = divided(&path, 10_000, 4, &digested(), cut).unwrap();
+    let (out, _) = in_segments(&path, 10_000, 4, &digested(), truncate).unwrap();
     let end = half - (form.record_header_bytes + 350);
     assert!(out.bytes == file[HEADER_BYTES..end]);
-    assert!(out.note.unwrap().contains(&format!("that starts at offset {end}:")));
+    assert!(out.note.unwrap().contains(&format!("inside the record at offset {end} (")));
     assert_eq!(out.digests.xxh3_128, format!("{:032x}", xxhash_rust::xxh3::xxh3_128(&file[..half - 100])));
 }
 
 #[test]
-fn one_that_is_told_to_stop_says_where() {
+fn a_stopped_input_reports_its_offset() {
     let folder = Folder::new();
     let file = FORMS[0].file((0..1_000).map(|number| noise(number, 350)));
     let path = folder.file(&file);
     let stop = Arc::new(AtomicBool::new(false));
     let options = SourceOptions { stop: Some(Arc::clone(&stop)), ..digested() };
-    let (out, stretches) =
-        divided(&path, 10_000, 4, &options, |round| stop.store(round >= 3, Ordering::Relaxed)).unwrap();
-    assert_eq!(stretches.counted, 12);
+    let (out, segments) =
+        in_segments(&path, 10_000, 4, &options, |round| stop.store(round >= 3, Ordering::Relaxed)).unwrap();
+    assert_eq!(segments.counted, 12);
     let end = FORMS[0].ends(&file).into_iter().find(|end| *end >= 120_000).unwrap();
     assert!(out.bytes == file[HEADER_BYTES..end]);
-    let note = format!("interrupted: analysed up to offset {end} ({end} of the {} bytes", file.len());
+    let note = format!("interrupted: analyzed up to offset {end} ({end} of the {} bytes", file.len());
     assert!(out.interrupted && out.note.as_ref().unwrap().starts_with(&note), "{:?}", out.note);
     assert_eq!((out.digests.xxh3_128.as_str(), out.digests.sha256), ("", None));
 }
 
-/// Plain and packed files beside each other: each comes as it does alone.
+/// Plain and compressed files together: each gives the same result as alone.
 #[test]
 fn several_inputs() {
     let folder = Folder::new();
@@ -403,14 +402,14 @@ fn several_inputs() {
     let mut outs: Vec<Out> = (0..4).map(|_| Out::default()).collect();
     let mut before: Vec<Batch> = Vec::new();
     loop {
-        let pieces = feed.next(7);
-        if pieces.is_empty() && before.is_empty() {
+        let tasks = feed.next(7);
+        if tasks.is_empty() && before.is_empty() {
             break;
         }
         feed.digest(before.iter());
         before.clear();
-        for (mut batches, receipt) in pieces.into_iter().map(Piece::cut) {
-            if feed.settle(receipt, batches.iter_mut()) {
+        for (mut batches, receipt) in tasks.into_iter().map(FeedTask::run) {
+            if feed.accept(receipt, batches.iter_mut()) {
                 batches.iter().for_each(|batch| outs[batch.input as usize].take(batch));
                 before.extend(batches);
             }
@@ -422,7 +421,7 @@ fn several_inputs() {
     }
 }
 
-/// Records of all sorts, and what may have happened to the file since.
+/// All kinds of records, and a possible damage.
 fn damaged_file() -> impl Strategy<Value = (Form, Vec<u8>)> {
     let length = prop_oneof![0..40_usize, 0..3_000_usize];
     let record = (length, 0..4_u8, any::<u64>(), 1..90_usize);
@@ -449,7 +448,7 @@ fn damaged_file() -> impl Strategy<Value = (Form, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn any_file_is_what_it_is_in_order((form, file) in damaged_file(), batch_bytes in 2..6_000_usize, most in 1..10_usize) {
+    fn any_file_is_the_same_in_segments_and_in_order((form, file) in damaged_file(), batch_bytes in 2..6_000_usize, most in 1..10_usize) {
         both(&Folder::new(), form, &file, batch_bytes, most);
     }
 }

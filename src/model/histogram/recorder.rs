@@ -1,59 +1,62 @@
-//! A histogram that values are added to one by one. There may be a million of them, of a few values each.
+//! A histogram in memory to which values are added one by one. An analysis may hold a million of
+//! these recorders with a few values each.
 
 use super::{FEWEST_BITS, Histogram, KEPT_BITS, bucket, middle};
-use crate::model::Few;
+use crate::model::VecMap;
 use serde::{Deserialize, Serialize};
 
-/// Room that short lists are given at a time: steps that an allocator has blocks of.
+/// Growth of short lists, in entries; matches block sizes of the allocator.
 const STEP: usize = 4;
-/// Values that are kept as they are.
-const MOST_FEW: usize = 32;
-/// Buckets among which that of each value is searched. Of more, values are collected and sorted in: a search for each would wait for memory at every step.
-const MOST_SEARCHED: usize = 40;
-/// Values that are collected before they are sorted in.
-const MOST_PENDING: usize = 256;
+/// Number of values that a recorder stores before it counts them in buckets.
+const MAX_VALUES: usize = 32;
+/// Number of buckets up to which each value is searched. With more buckets, new values are
+/// collected and merged by sorting, because a search would wait for memory at every step.
+const MAX_SEARCHED_BUCKETS: usize = 40;
+/// Number of values that are collected before they are merged.
+const MAX_PENDING_BUCKETS: usize = 256;
 
-/// A histogram that grows.
+/// A histogram that values can be added to.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "Histogram", into = "Histogram")]
 pub struct Recorder {
     kept_bits: u8,
-    held: Held,
+    state: RecorderState,
 }
 
 #[derive(Clone, Debug)]
-enum Held {
-    /// The values themselves, from which all else follows. They take as much as their buckets would.
+enum RecorderState {
+    /// Each value, which takes as much memory as its bucket would.
     Values(Vec<u32>),
-    Counts(Box<Counts>),
+    Counts(Box<HistogramCounts>),
 }
 
-/// Many values, or large ones: four bytes for each bucket.
+/// The form for many values or large values: four bytes per bucket.
 #[derive(Clone, Debug)]
-struct Counts {
-    /// Buckets with their counts, the first of them sorted; all of them where they are few.
-    counted: Vec<Counted>,
+struct HistogramCounts {
+    /// Buckets with their counts. The first `sorted` ones are sorted; if there are few, all of
+    /// them.
+    buckets: Vec<BucketCount>,
     sorted: u32,
-    /// Counts for which these have no room, by bucket.
-    beyond: Option<Box<Few<u16, u32>>>,
+    /// Counts beyond 16 bits, by bucket.
+    overflow: Option<Box<VecMap<u16, u32>>>,
     samples: u64,
-    /// Smallest and largest value; the other way round where there is none.
+    /// Smallest and largest value; [`NO_EXTREMES`] if there is none.
     extremes: (u64, u64),
     sum: u128,
     sum_of_squares: u128,
 }
 
-/// A bucket, and how many values are in it.
+/// A bucket and the number of its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Counted {
+struct BucketCount {
     bucket: u16,
     count: u16,
 }
 
-impl Counted {
-    /// Counts more values; what has no room goes beyond.
+impl BucketCount {
+    /// Adds to the count; an overflow goes to `beyond`.
     #[inline]
-    fn add(&mut self, more: u16, beyond: &mut Option<Box<Few<u16, u32>>>) {
+    fn add(&mut self, more: u16, beyond: &mut Option<Box<VecMap<u16, u32>>>) {
         self.count = self.count.checked_add(more).unwrap_or_else(|| {
             let beyond = beyond.get_or_insert_default().or_default(self.bucket);
             *beyond = beyond.saturating_add(u32::from(self.count));
@@ -62,12 +65,12 @@ impl Counted {
     }
 }
 
-// All buckets have a number that fits.
+// All bucket numbers fit into 16 bits.
 const _: () = assert!(bucket(u64::MAX, KEPT_BITS) <= u16::MAX as u32);
 
 impl Default for Recorder {
     fn default() -> Self {
-        Self { kept_bits: KEPT_BITS as u8, held: Held::Values(Vec::new()) }
+        Self { kept_bits: KEPT_BITS as u8, state: RecorderState::Values(Vec::new()) }
     }
 }
 
@@ -75,19 +78,20 @@ impl From<Histogram> for Recorder {
     fn from(histogram: Histogram) -> Self {
         let Histogram { kept_bits, buckets, samples, extremes, sum, sum_of_squares } = histogram;
         let mut counted = Vec::with_capacity(buckets.len());
-        let mut beyond: Option<Box<Few<u16, u32>>> = None;
+        let mut beyond: Option<Box<VecMap<u16, u32>>> = None;
         for (bucket, count) in buckets {
             let bucket = bucket as u16;
             let kept = u16::try_from(count).unwrap_or(0);
             if count > u32::from(kept) {
                 *beyond.get_or_insert_default().or_default(bucket) = count;
             }
-            counted.push(Counted { bucket, count: kept });
+            counted.push(BucketCount { bucket, count: kept });
         }
         let sorted = counted.len() as u32;
         let extremes = extremes.unwrap_or(NO_EXTREMES);
-        let counts = Counts { counted, sorted, beyond, samples, extremes, sum, sum_of_squares };
-        Self { kept_bits: kept_bits as u8, held: Held::Counts(Box::new(counts)) }
+        let counts =
+            HistogramCounts { buckets: counted, sorted, overflow: beyond, samples, extremes, sum, sum_of_squares };
+        Self { kept_bits: kept_bits as u8, state: RecorderState::Counts(Box::new(counts)) }
     }
 }
 
@@ -97,16 +101,16 @@ impl From<Recorder> for Histogram {
     }
 }
 
-/// Of no values.
+/// Extremes of no values.
 const NO_EXTREMES: (u64, u64) = (u64::MAX, 0);
 
 impl Recorder {
     /// Adds a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        match &mut self.held {
-            Held::Values(values) => match u32::try_from(value) {
-                Ok(value) if values.len() < MOST_FEW => {
+        match &mut self.state {
+            RecorderState::Values(values) => match u32::try_from(value) {
+                Ok(value) if values.len() < MAX_VALUES => {
                     if values.len() == values.capacity() {
                         values.reserve_exact(STEP);
                     }
@@ -117,14 +121,15 @@ impl Recorder {
                     self.count(values, value);
                 }
             },
-            Held::Counts(counts) => counts.record(value, u32::from(self.kept_bits)),
+            RecorderState::Counts(counts) => counts.record(value, u32::from(self.kept_bits)),
         }
     }
 
-    /// Adds all values of another. The result keeps as many bits as the coarser of the two.
+    /// Adds all values of another recorder. The result keeps as many bits as the coarser of the
+    /// two.
     pub fn merge(&mut self, other: Self) {
-        if let (Held::Values(values), Held::Values(others)) = (&mut self.held, &other.held)
-            && values.len() + others.len() <= MOST_FEW
+        if let (RecorderState::Values(values), RecorderState::Values(others)) = (&mut self.state, &other.state)
+            && values.len() + others.len() <= MAX_VALUES
         {
             values.reserve_exact(others.len());
             values.extend(others);
@@ -136,60 +141,61 @@ impl Recorder {
         *self = sum.into();
     }
 
-    /// Goes over to counts, with a value that has no room.
+    /// Changes the state to counts, because `value` does not fit into the list.
     #[cold]
     fn count(&mut self, values: Vec<u32>, value: u64) {
-        let mut counts = Counts::default();
+        let mut counts = HistogramCounts::default();
         let all = values.into_iter().map(u64::from).chain([value]);
         all.for_each(|value| counts.record(value, u32::from(self.kept_bits)));
-        self.held = Held::Counts(Box::new(counts));
+        self.state = RecorderState::Counts(Box::new(counts));
     }
 
-    /// Buckets that it needs, or a few more; with `exact`, neither more nor less.
+    /// Number of buckets; without `exact` it may be a few too many.
     pub fn buckets(&mut self, exact: bool) -> usize {
         let kept_bits = u32::from(self.kept_bits);
-        match &mut self.held {
-            Held::Values(values) if exact => {
+        match &mut self.state {
+            RecorderState::Values(values) if exact => {
                 values.sort_unstable();
                 values.chunk_by(|a, b| bucket(u64::from(*a), kept_bits) == bucket(u64::from(*b), kept_bits)).count()
             }
-            Held::Values(values) => values.len(),
-            Held::Counts(counts) => {
+            RecorderState::Values(values) => values.len(),
+            RecorderState::Counts(counts) => {
                 if exact {
                     counts.sort_in();
                 }
-                counts.counted.len()
+                counts.buckets.len()
             }
         }
     }
 
-    /// Keeps one bit less of each value, if it may.
+    /// Keeps one bit less of each value, down to the minimum.
     pub fn coarsen(&mut self) {
         let from = u32::from(self.kept_bits);
         if from > FEWEST_BITS {
             self.kept_bits -= 1;
-            if let Held::Counts(counts) = &mut self.held {
+            if let RecorderState::Counts(counts) = &mut self.state {
                 counts.coarsen(from);
             }
         }
     }
 
-    /// All values so far.
+    /// The histogram of all values.
     #[must_use]
     pub fn finish(self) -> Histogram {
         let kept_bits = u32::from(self.kept_bits);
-        let mut counts = match self.held {
-            Held::Counts(counts) => *counts,
-            Held::Values(values) => {
-                let mut counts = Counts::default();
-                counts.counted.reserve_exact(values.len());
+        let mut counts = match self.state {
+            RecorderState::Counts(counts) => *counts,
+            RecorderState::Values(values) => {
+                let mut counts = HistogramCounts::default();
+                counts.buckets.reserve_exact(values.len());
                 values.into_iter().for_each(|value| counts.record(u64::from(value), kept_bits));
                 counts
             }
         };
         counts.sort_in();
-        let Counts { counted, mut beyond, samples, extremes, sum, sum_of_squares, .. } = counts;
-        let of_bucket = |counted: Counted| {
+        let HistogramCounts { buckets: counted, overflow: mut beyond, samples, extremes, sum, sum_of_squares, .. } =
+            counts;
+        let of_bucket = |counted: BucketCount| {
             let beyond = beyond.as_mut().and_then(|beyond| beyond.get_mut(&counted.bucket).copied()).unwrap_or(0);
             (u32::from(counted.bucket), beyond.saturating_add(u32::from(counted.count)))
         };
@@ -199,12 +205,12 @@ impl Recorder {
     }
 }
 
-impl Default for Counts {
+impl Default for HistogramCounts {
     fn default() -> Self {
         Self {
-            counted: Vec::new(),
+            buckets: Vec::new(),
             sorted: 0,
-            beyond: None,
+            overflow: None,
             samples: 0,
             extremes: NO_EXTREMES,
             sum: 0,
@@ -213,7 +219,7 @@ impl Default for Counts {
     }
 }
 
-impl Counts {
+impl HistogramCounts {
     #[inline]
     fn record(&mut self, value: u64, kept_bits: u32) {
         self.samples += 1;
@@ -221,18 +227,18 @@ impl Counts {
         self.sum += u128::from(value);
         self.sum_of_squares = self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
         let bucket = bucket(value, kept_bits) as u16;
-        if self.counted.len() <= MOST_SEARCHED {
+        if self.buckets.len() <= MAX_SEARCHED_BUCKETS {
             return self.count_in_place(bucket);
         }
-        if self.counted.len() == self.counted.capacity() {
+        if self.buckets.len() == self.buckets.capacity() {
             self.make_room();
         }
-        self.counted.push(Counted { bucket, count: 1 });
+        self.buckets.push(BucketCount { bucket, count: 1 });
     }
 
-    /// Counts a value of a bucket that stands among few, or is put in its place there.
+    /// Counts a value in a short sorted list.
     fn count_in_place(&mut self, bucket: u16) {
-        let Self { counted, beyond, .. } = self;
+        let Self { buckets: counted, overflow: beyond, .. } = self;
         let place = counted.partition_point(|counted| counted.bucket < bucket);
         if let Some(kept) = counted.get_mut(place).filter(|counted| counted.bucket == bucket) {
             return kept.add(1, beyond);
@@ -240,33 +246,33 @@ impl Counts {
         if counted.len() == counted.capacity() {
             counted.reserve_exact(STEP);
         }
-        counted.insert(place, Counted { bucket, count: 1 });
+        counted.insert(place, BucketCount { bucket, count: 1 });
         self.sorted = counted.len() as u32;
     }
 
-    /// Sorts in what has come, and makes room for as much again as is worth a sorting.
+    /// Merges the collected values, and makes room for the values until the next merge.
     #[inline(never)]
     fn make_room(&mut self) {
         self.sort_in();
-        let room = (self.counted.len() / 2).min(MOST_PENDING);
-        if self.counted.capacity() - self.counted.len() < room {
-            self.counted.reserve_exact(room);
+        let room = (self.buckets.len() / 2).min(MAX_PENDING_BUCKETS);
+        if self.buckets.capacity() - self.buckets.len() < room {
+            self.buckets.reserve_exact(room);
         }
     }
 
     fn sort_in(&mut self) {
-        if self.counted.len() == self.sorted as usize {
+        if self.buckets.len() == self.sorted as usize {
             return;
         }
-        // Those that came, and then two sorted runs: that is what the stable sort is fastest with.
-        self.counted[self.sorted as usize..].sort_unstable();
-        self.counted.sort_by_key(|counted| counted.bucket);
+        // A sorted run behind a sorted run: the best case of the stable sort.
+        self.buckets[self.sorted as usize..].sort_unstable();
+        self.buckets.sort_by_key(|counted| counted.bucket);
         self.join();
     }
 
-    /// Joins the counts of a bucket.
+    /// Joins the counts of equal buckets.
     fn join(&mut self) {
-        let Self { counted, beyond, .. } = self;
+        let Self { buckets: counted, overflow: beyond, .. } = self;
         counted.dedup_by(|next, kept| {
             let is_same = next.bucket == kept.bucket;
             if is_same {
@@ -274,26 +280,26 @@ impl Counts {
             }
             is_same
         });
-        self.sorted = self.counted.len() as u32;
+        self.sorted = self.buckets.len() as u32;
     }
 
-    /// Keeps one bit less of each value.
+    /// Keeps one bit less of each value; `from` is the number kept so far.
     fn coarsen(&mut self, from: u32) {
         self.sort_in();
         let coarser = |found: u16| bucket(middle(u32::from(found), from), from - 1) as u16;
-        for counted in &mut self.counted {
+        for counted in &mut self.buckets {
             counted.bucket = coarser(counted.bucket);
         }
-        if let Some(finer) = self.beyond.take() {
-            let mut beyond = Box::<Few<u16, u32>>::default();
+        if let Some(finer) = self.overflow.take() {
+            let mut beyond = Box::<VecMap<u16, u32>>::default();
             for (found, count) in *finer {
                 let sum = beyond.or_default(coarser(found));
                 *sum = sum.saturating_add(count);
             }
-            self.beyond = Some(beyond);
+            self.overflow = Some(beyond);
         }
         self.join();
-        self.counted.shrink_to_fit();
+        self.buckets.shrink_to_fit();
     }
 }
 
@@ -308,14 +314,16 @@ mod tests {
         recorder
     }
 
-    /// As values, as buckets that are searched, and as buckets that are collected and sorted in: the largest first, and all again.
+    /// Adds each value twice, in descending order: the recorder stores values, searches buckets, or
+    /// collects buckets.
     #[test]
-    fn each_way_to_keep_values_holds_all_of_them() {
-        let bounds = [MOST_FEW, MOST_SEARCHED, MOST_SEARCHED + MOST_PENDING, 2 * MOST_PENDING];
+    fn each_state_keeps_all_values() {
+        let bounds =
+            [MAX_VALUES, MAX_SEARCHED_BUCKETS, MAX_SEARCHED_BUCKETS + MAX_PENDING_BUCKETS, 2 * MAX_PENDING_BUCKETS];
         for count in bounds.into_iter().flat_map(|bound| [bound, bound + 1, bound + 2]) {
             let values: Vec<u64> = (0..count as u64).rev().collect();
             let mut recorder = of(&values);
-            assert_eq!(matches!(recorder.held, Held::Values(_)), count <= MOST_FEW);
+            assert_eq!(matches!(recorder.state, RecorderState::Values(_)), count <= MAX_VALUES);
             values.iter().for_each(|value| recorder.record(*value));
             assert_eq!(recorder.buckets(true), count);
             let Histogram { buckets, samples, extremes, sum, .. } = recorder.finish();
@@ -326,14 +334,15 @@ mod tests {
     }
 
     proptest! {
-        /// Against the values themselves, whether they are few or many, small or large, of one list or of two, coarse early or late.
+        /// Compares the histogram with a list of the values: few or many, small or large, in one or
+        /// two recorders, coarsened early or late.
         #[test]
-        fn what_it_holds_is_what_came(
-            values in prop::collection::vec(prop_oneof![1u64..4000, 1u64..1 << 34], 0..6 * MOST_FEW),
-            cut in 0usize..6 * MOST_FEW,
+        fn the_histogram_equals_that_of_the_recorded_values(
+            values in prop::collection::vec(prop_oneof![1u64..4000, 1u64..1 << 34], 0..6 * MAX_VALUES),
+            split in 0usize..6 * MAX_VALUES,
             coarser in (0u32..8, 0u32..8),
         ) {
-            let (one, other) = values.split_at(cut.min(values.len()));
+            let (one, other) = values.split_at(split.min(values.len()));
             let mut parts = [of(one), of(other)];
             (0..coarser.0).for_each(|_| parts[0].coarsen());
             (0..coarser.1).for_each(|_| parts[1].coarsen());

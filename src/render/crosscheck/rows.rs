@@ -1,11 +1,11 @@
-//! What the tables of pairs and of ranks have in common.
+//! Helpers of the terminal tables of pairs and of ranks.
 
 use crate::render::units::group;
 
-/// Pairs that are listed; csv and json have all.
+/// Maximum number of rows of a terminal table; csv and JSON have all.
 pub(super) const MOST_PAIRS: usize = 64;
 
-/// `+3`, `-2`, or `0` where they are equal.
+/// Formats `wire - trace` with its sign: `+3`, `-2` or `0`.
 pub(super) fn signed(wire: u64, trace: u64) -> String {
     match wire.cmp(&trace) {
         std::cmp::Ordering::Equal => "0".to_owned(),

@@ -1,18 +1,20 @@
-//! The table for people: what agrees in a few lines, what does not in full.
+//! The terminal output of a comparison: a few lines on what agrees, all details on what differs.
 
-use super::rows::{MOST_PAIRS, signed};
-use super::{NAME_RANKS, result, sums};
-use crate::analysis::crosscheck::{agrees, all_causes, called, counts, operations, pairs_on_one_node};
-use crate::crosscheck::{Cause, Clocks, Crosscheck, Difference, Pair, Sums, Traffic, Unidentified};
+use super::pairs::{CrosscheckPairRow, columns as columns_of_pairs};
+use super::rows::MOST_PAIRS;
+use super::views::{clocks_table, one_sided_table, unidentified_table};
+use super::{NAME_RANKS, sums};
+use crate::analysis::crosscheck::{agrees, all_causes, called_pairs, counts, operations, pairs_on_one_node};
+use crate::crosscheck::{Cause, Clocks, Crosscheck, Difference, MessageSums, PairComparison, RankTraffic};
 use crate::render::columns::columns;
-use crate::render::units::{bytes, group, span, utc};
+use crate::render::units::{bytes, count_of, group, span};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Differences that are told tag by tag.
+/// Maximum number of differences that are listed tag by tag.
 const MOST_DIFFERENCES: usize = 20;
 
-/// The whole of it.
+/// The terminal output of a comparison.
 #[must_use]
 pub fn table(crosscheck: &Crosscheck) -> String {
     let mut text = String::new();
@@ -39,12 +41,12 @@ fn head(text: &mut String, crosscheck: &Crosscheck) {
     text.push('\n');
 }
 
-/// What it comes to: a label, and what is to be said.
+/// The result of the comparison as labeled lines.
 pub(crate) fn lines(crosscheck: &Crosscheck) -> Vec<(&'static str, String)> {
     let Crosscheck { trace, tracer, events, placement, nodes, .. } = crosscheck;
     let hosts: BTreeSet<&String> = nodes.values().collect();
-    // Of a table they are messages, of a profile calls of MPI.
-    let counted = if crosscheck.ranks.is_empty() { "events" } else { "calls of MPI" };
+    // A trace records events, a profile counts MPI calls.
+    let counted = if crosscheck.ranks.is_empty() { "event" } else { "MPI call" };
     let verdicts: Vec<String> = counts(crosscheck)
         .into_iter()
         .filter(|(_, count)| *count > 0)
@@ -52,23 +54,23 @@ pub(crate) fn lines(crosscheck: &Crosscheck) -> Vec<(&'static str, String)> {
         .collect();
     let all = if verdicts.is_empty() { "no point-to-point messages".to_owned() } else { verdicts.join(", ") };
     let mut lines = vec![
-        ("trace", format!("{trace}: {tracer}, {} {counted}", group(*events))),
-        ("placement", format!("{} ranks on {} nodes, as {placement} says", nodes.len(), hosts.len())),
+        ("trace", format!("{trace}: {tracer}, {}", count_of(*events, counted))),
+        ("placement", placement_line(nodes.len(), hosts.len(), placement)),
         (if crosscheck.ranks.is_empty() { "pairs" } else { "sums" }, all),
     ];
     let together = pairs_on_one_node(crosscheck);
     if together > 0 {
-        lines.insert(2, ("same node", format!("{} pairs of ranks: not on the wire", group(together))));
+        lines.insert(2, ("same node", format!("{} of ranks: not on the wire", count_of(together, "pair"))));
     }
     if crosscheck.jobs > 1 {
         lines.insert(1, ("job", format!("{} of {} in the capture", crosscheck.job, crosscheck.jobs)));
     }
-    let Traffic { mpi_bytes, wire_bytes, retransmitted_wire_bytes, .. } = crosscheck.traffic;
+    let RankTraffic { mpi_bytes, wire_bytes, retransmitted_wire_bytes, .. } = crosscheck.traffic;
     if mpi_bytes > 0 && wire_bytes > 0 {
         let share = (wire_bytes as f64 - mpi_bytes as f64) * 100.0 / mpi_bytes as f64;
         let again = match retransmitted_wire_bytes {
             0 => String::new(),
-            again => format!(", {} of them sent again", bytes(again)),
+            again => format!(", {} of them retransmitted", bytes(again)),
         };
         let (wire, mpi) = (bytes(wire_bytes), bytes(mpi_bytes));
         lines.push((
@@ -92,60 +94,45 @@ pub(crate) fn lines(crosscheck: &Crosscheck) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// What is on the wire without a rank, and what it explains.
+/// The number of ranks and nodes, and the source of the placement.
+fn placement_line(ranks: usize, nodes: usize, placement: &str) -> String {
+    let [ranks, nodes] = [(ranks, "rank"), (nodes, "node")].map(|(count, noun)| count_of(count as u64, noun));
+    format!("{ranks} on {nodes}, from {placement}")
+}
+
+/// Appends the messages on the wire without a rank, and how many missing messages they explain.
 fn unidentified(text: &mut String, crosscheck: &Crosscheck) {
     if crosscheck.unidentified.is_empty() {
         return;
     }
     text.push_str("On the wire with a rank that is not identified, and what that explains:\n");
-    let header = ["from", "to", "messages", "explaining", "bytes", "explaining"];
-    let mut table = columns(&header, 0..6);
-    let rank = |rank: Option<u32>| rank.map_or_else(|| "?".to_owned(), |rank| rank.to_string());
-    for Unidentified { src, dst, wire, explaining } in crosscheck.unidentified.iter().take(MOST_PAIRS) {
-        table.add_row([
-            rank(*src),
-            rank(*dst),
-            group(wire.messages),
-            group(explaining.messages),
-            group(wire.bytes),
-            group(explaining.bytes),
-        ]);
-    }
-    let _ = writeln!(text, "{}", table.trim_fmt());
+    let rows = crosscheck.unidentified.iter().take(MOST_PAIRS);
+    let _ = writeln!(text, "{}", unidentified_table().text(rows));
     if crosscheck.unidentified.len() > MOST_PAIRS {
         let more = crosscheck.unidentified.len() - MOST_PAIRS;
-        let _ = writeln!(text, "... and {} more: --view unidentified and json have all", group(more as u64));
+        let _ = writeln!(text, "... and {} more; --view unidentified and --format json list all", group(more as u64));
     }
-    let _ = writeln!(text, "To list the queue pairs without a rank, and to name them: {NAME_RANKS}\n");
+    let _ = writeln!(text, "To list the queue pairs without a rank and to assign ranks: {NAME_RANKS}\n");
 }
 
 fn pairs(text: &mut String, crosscheck: &Crosscheck) {
     if crosscheck.pairs.is_empty() {
         return;
     }
-    let header = ["from", "to", "messages", "wire", "bytes", "differ", "result"];
-    let mut table = columns(&header, 0..6);
-    let mut rows: Vec<&Pair> = crosscheck.pairs.iter().collect();
-    // The worst first; else as they are.
+    let mut rows: Vec<&PairComparison> = crosscheck.pairs.iter().collect();
+    // The worst first if rows are left out, else in rank order.
     rows.sort_by_key(|pair| std::cmp::Reverse(pair.verdict));
     if rows.len() <= MOST_PAIRS {
         rows.sort_by_key(|pair| (pair.src, pair.dst));
     }
-    for pair in rows.iter().take(MOST_PAIRS) {
-        let Pair { src, dst, trace, wire, verdict, .. } = pair;
-        table.add_row([
-            src.to_string(),
-            dst.to_string(),
-            group(trace.messages),
-            group(wire.messages),
-            group(trace.bytes),
-            signed(wire.bytes, trace.bytes),
-            result(*verdict, &pair.causes),
-        ]);
-    }
-    let _ = writeln!(text, "{}", table.trim_fmt());
+    let shown = rows.iter().take(MOST_PAIRS).copied().map(CrosscheckPairRow::PointToPoint);
+    let _ = writeln!(text, "{}", columns_of_pairs().text(shown));
     if rows.len() > MOST_PAIRS {
-        let _ = writeln!(text, "... and {} more pairs: csv and json have all", group((rows.len() - MOST_PAIRS) as u64));
+        let _ = writeln!(
+            text,
+            "... and {}; --format csv or json lists all",
+            count_of((rows.len() - MOST_PAIRS) as u64, "more pair")
+        );
     }
     text.push('\n');
 }
@@ -160,7 +147,7 @@ fn differences(text: &mut String, crosscheck: &Crosscheck) {
         let _ = writeln!(text, "  {sentence}");
     }
     if more > 0 {
-        let _ = writeln!(text, "  ... and {} more: json has all", group(more as u64));
+        let _ = writeln!(text, "  ... and {} more; --format json lists all", group(more as u64));
     }
     text.push('\n');
 }
@@ -174,32 +161,34 @@ pub(crate) fn sentences(crosscheck: &Crosscheck) -> (Vec<String>, usize) {
     (sentences, all().count().saturating_sub(MOST_DIFFERENCES))
 }
 
-fn sentence(crosscheck: &Crosscheck, pair: &Pair, difference: &Difference) -> String {
+fn sentence(crosscheck: &Crosscheck, pair: &PairComparison, difference: &Difference) -> String {
     let Difference { tag, communicators, contexts, trace, wire } = difference;
     let tag = tag.map_or_else(|| "all tags".to_owned(), |tag| format!("tag {tag}"));
     let over = if communicators.is_empty() { String::new() } else { format!(" over {}", communicators.join(" and ")) };
     let contexts: Vec<String> = contexts.iter().map(u32::to_string).collect();
     let context =
         if contexts.is_empty() { String::new() } else { format!(" (context {} on the wire)", contexts.join(", ")) };
-    let sums = |sums: &Sums| format!("{} messages of {} bytes in all", group(sums.messages), group(sums.bytes));
+    let sums = |sums: &MessageSums| {
+        format!("{} of {} in total", count_of(sums.messages, "message"), count_of(sums.bytes, "byte"))
+    };
     let what = if trace.messages == 0 {
-        format!("{} on the wire are not in the trace", sums(wire))
+        format!("only on the wire: {}", sums(wire))
     } else if wire.messages == 0 {
-        format!("{} of the trace are not on the wire{}", sums(trace), not_identified(crosscheck, pair))
+        format!("only in the trace: {}{}", sums(trace), not_identified(crosscheck, pair))
     } else {
         format!("the trace has {}, the wire {}", sums(trace), sums(wire))
     };
     format!("rank {} to {}, {tag}{over}{context}: {what}", pair.src, pair.dst)
 }
 
-/// Which rank of a pair is identified nowhere on the wire.
-fn not_identified(crosscheck: &Crosscheck, pair: &Pair) -> String {
+/// The ranks of a pair that are identified nowhere on the wire, as part of a sentence.
+fn not_identified(crosscheck: &Crosscheck, pair: &PairComparison) -> String {
     let ranks = [pair.src, pair.dst].into_iter().filter(|rank| crosscheck.not_identified.contains(rank));
     let ranks: Vec<String> = ranks.map(|rank| rank.to_string()).collect();
     match ranks.len() {
         0 => String::new(),
-        1 => format!(", where rank {} is not identified", ranks[0]),
-        _ => format!(", where ranks {} are not identified", ranks.join(" and ")),
+        1 => format!("; rank {} is not identified on the wire", ranks[0]),
+        _ => format!("; ranks {} are not identified on the wire", ranks.join(" and ")),
     }
 }
 
@@ -225,15 +214,16 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
     }
     let _ = writeln!(text, "{}\n", table.trim_fmt());
     text.push_str(
-        "Promised by the trace, and on the wire (the tracer's own included), between\n\
-         ranks on different nodes. An algorithm may move bytes over other ranks, so the\n\
-         two need not be equal.\n",
+        "Calls, pairs and promised are from the trace; wire pairs, messages and bytes\n\
+         are on the wire, the tracer's own included. All but calls count only ranks on\n\
+         different nodes. An algorithm may route bytes through other ranks, so the\n\
+         numbers may differ.\n",
     );
 }
 
-/// The same pair by pair.
+/// Appends the collective operations pair by pair.
 fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
-    let rows: Vec<_> = called(crosscheck).collect();
+    let rows: Vec<_> = called_pairs(crosscheck).collect();
     if rows.is_empty() {
         return;
     }
@@ -250,49 +240,38 @@ fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
     }
     let _ = writeln!(text, "\n{}", table.trim_fmt());
     if rows.len() > MOST_PAIRS {
-        let _ = writeln!(text, "... and {} more: csv and json have all", group((rows.len() - MOST_PAIRS) as u64));
+        let _ =
+            writeln!(text, "... and {} more; --format csv or json lists all", group((rows.len() - MOST_PAIRS) as u64));
     }
 }
 
-/// Clocks of the ranks, and how long a send takes to the wire.
+/// Appends the clocks of the ranks, and the time from send call to wire.
 fn clocks(text: &mut String, crosscheck: &Crosscheck) {
     let clocks = &crosscheck.clocks;
     if clocks.ranks.is_empty() {
         return;
     }
-    let mut table = columns(&["clock", "starts at", "drift [ppm]", "known to", "sent", "received"], [0, 2, 3, 4, 5]);
-    for clock in clocks.ranks.iter().take(MOST_PAIRS) {
-        let known = match clock.uncertainty_ns {
-            Some(ns) if clock.is_uneven => format!("uneven, {}", span(ns)),
-            Some(ns) => span(ns),
-            None => "one side only".to_owned(),
-        };
-        table.add_row([
-            clock.rank.to_string(),
-            utc(clock.offset_ns),
-            format!("{:+.1}", clock.drift_ppm),
-            known,
-            group(clock.sent),
-            group(clock.received),
-        ]);
-    }
-    let _ = writeln!(text, "\n{}", table.trim_fmt());
+    let _ = writeln!(text, "\n{}", clocks_table().text(clocks.ranks.iter().take(MOST_PAIRS)));
     if clocks.ranks.len() > MOST_PAIRS {
-        let _ = writeln!(text, "... and {} more ranks: json has all", group((clocks.ranks.len() - MOST_PAIRS) as u64));
+        let _ = writeln!(
+            text,
+            "... and {}; --format json lists all",
+            count_of((clocks.ranks.len() - MOST_PAIRS) as u64, "more rank")
+        );
     }
     if let Some(delays) = delays(clocks) {
         let _ = writeln!(text, "\nsend call to wire: {delays}");
     }
 }
 
-/// How long a send takes to the wire.
+/// The quantiles of the time from send call to wire, as one line.
 pub(crate) fn delays(clocks: &Clocks) -> Option<String> {
     let delays = clocks.send_to_wire.as_ref()?;
     let time = |ns: i64| format!("{}{}", if ns < 0 { "-" } else { "" }, span(ns.unsigned_abs()));
-    let of = if clocks.of_every_message {
+    let of = if clocks.all_messages_matched {
         "messages"
     } else {
-        "first and last messages of their kind; captures instead of the profile give all"
+        "first and last messages of each kind; give the captures instead of the profile to match all"
     };
     Some(format!(
         "minimum {}, median {}, 90 % {}, 99 % {}, maximum {} ({} {of})",
@@ -309,32 +288,17 @@ fn one_sided(text: &mut String, crosscheck: &Crosscheck) {
     if crosscheck.one_sided.is_empty() {
         return;
     }
-    let header = ["one-sided: from", "to", "operations", "by RDMA", "bytes", "by RDMA", ""];
-    let mut table = columns(&header, 0..6);
-    for row in crosscheck.one_sided.iter().take(MOST_PAIRS) {
-        let wire = |of: fn(&Sums) -> u64, form: fn(u64) -> String| {
-            row.wire.as_ref().map(|sums| form(of(sums))).unwrap_or_default()
-        };
-        table.add_row([
-            row.src.to_string(),
-            row.dst.to_string(),
-            group(row.trace.messages),
-            wire(|sums| sums.messages, group),
-            bytes(row.trace.bytes),
-            wire(|sums| sums.bytes, bytes),
-            row.result.text().to_owned(),
-        ]);
-    }
-    let _ = writeln!(text, "\n{}", table.trim_fmt());
+    let rows = crosscheck.one_sided.iter().take(MOST_PAIRS);
+    let _ = writeln!(text, "\n{}", one_sided_table().text(rows));
     if crosscheck.one_sided.len() > MOST_PAIRS {
         let _ = writeln!(
             text,
-            "... and {} more pairs: json has all",
-            group((crosscheck.one_sided.len() - MOST_PAIRS) as u64)
+            "... and {}; --format json lists all",
+            count_of((crosscheck.one_sided.len() - MOST_PAIRS) as u64, "more pair")
         );
     }
     text.push_str(
-        "\nOne-sided operations have no envelope on the wire and are not judged. Beside them is\n\
-         RDMA that belongs to no message.\n",
+        "\nOne-sided operations have no envelope on the wire, so they get no verdict. Next to\n\
+         them are the RDMA operations that belong to no message.\n",
     );
 }

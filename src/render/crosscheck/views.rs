@@ -1,73 +1,211 @@
-//! Parts of a cross-check as csv, beside the pairs.
+//! The described tables of a comparison other than the pairs.
 
-use crate::crosscheck::{Crosscheck, Unidentified};
-use crate::render::csv::quoted;
+use crate::crosscheck::{
+    CollectiveCalls, Crosscheck, Difference, OneSidedPair, PairComparison, RankClock, UnidentifiedMessages,
+};
+use crate::model::column::ColumnUnit::{
+    Bytes, Count, Flag, Name, Nanoseconds, Number, PartsPerMillion, Prose, Timestamp,
+};
+use crate::render::table::Table;
+use crate::render::units::{bytes, group, span, utc};
 use std::io::{self, Write};
 
-/// What differs without a reason: a row for each tag of a pair. `tag` is empty where tags are not told apart; several communicators and contexts are
-/// set apart by `;`.
-pub fn differences_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "src,dst,tag,communicators,contexts,trace_messages,trace_bytes,wire_messages,wire_mpi_bytes")?;
-    for (pair, row) in crosscheck.pairs.iter().flat_map(|pair| pair.differences.iter().map(move |row| (pair, row))) {
-        let tag = row.tag.map(|tag| tag.to_string()).unwrap_or_default();
-        let contexts: Vec<String> = row.contexts.iter().map(u32::to_string).collect();
-        writeln!(
-            out,
-            "{},{},{tag},{},{},{},{},{},{}",
-            pair.src,
-            pair.dst,
-            quoted(&row.communicators.join(";")),
-            contexts.join(";"),
-            row.trace.messages,
-            row.trace.bytes,
-            row.wire.messages,
-            row.wire.bytes
-        )?;
-    }
-    Ok(())
+/// The unexplained difference of one tag of a pair.
+pub(in crate::render) struct DifferenceRow<'a> {
+    pair: &'a PairComparison,
+    difference: &'a Difference,
 }
 
-/// Clocks of the ranks. `uncertainty_ns` is empty where a rank only sends or only receives.
-pub fn clocks_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "rank,offset_ns,drift_ppm,uncertainty_ns,is_uneven,sent,received")?;
-    for clock in &crosscheck.clocks.ranks {
-        let known = clock.uncertainty_ns.map(|ns| ns.to_string()).unwrap_or_default();
-        writeln!(
-            out,
-            "{},{},{},{known},{},{},{}",
-            clock.rank, clock.offset_ns, clock.drift_ppm, clock.is_uneven, clock.sent, clock.received
-        )?;
-    }
-    Ok(())
+/// A class of times from send call to wire, from `from_ns` to below `to_ns`, and its messages.
+pub(in crate::render) struct DelayRow {
+    from_ns: i64,
+    to_ns: i64,
+    messages: u64,
 }
 
-/// How long a send call takes to the wire: from the first to just below the second time, and how many messages.
-pub fn delays_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "from_ns,to_ns,messages")?;
+/// The columns of `crosscheck --view differences`.
+pub(in crate::render) fn differences_table<'a>() -> Table<DifferenceRow<'a>> {
+    Table::new("ibscope crosscheck --view differences --format csv")
+        .column("src", Number, "rank of the sender", |row: &DifferenceRow<'_>| row.pair.src)
+        .column("dst", Number, "rank of the receiver", |row| row.pair.dst)
+        .column(
+            "tag",
+            Number,
+            "tag of the messages whose difference is unexplained; empty where tags are not distinguished",
+            |row| row.difference.tag,
+        )
+        .list("communicators", Name, "communicators of these messages in the trace, separated by `;`", |row| {
+            row.difference.communicators.iter().map(|name| name.as_str().into()).collect()
+        })
+        .list("contexts", Number, "context ids of these messages on the wire, separated by `;`", |row| {
+            row.difference.contexts.iter().map(|context| context.to_string().into()).collect()
+        })
+        .column("trace_messages", Count, "messages in the trace", |row| row.difference.trace.messages)
+        .column("trace_bytes", Bytes, "length of these messages", |row| row.difference.trace.bytes)
+        .column("wire_messages", Count, "messages on the wire", |row| row.difference.wire.messages)
+        .column("wire_mpi_bytes", Bytes, "MPI length of these messages", |row| row.difference.wire.bytes)
+}
+
+/// The columns of `crosscheck --view clocks`.
+pub(in crate::render) fn clocks_table() -> Table<RankClock> {
+    Table::new("ibscope crosscheck --view clocks --format csv")
+        .column("rank", Number, "rank", |clock: &RankClock| clock.rank)
+        .headed("clock")
+        .column(
+            "offset_ns",
+            Timestamp,
+            "time of the capture's clock at the first moment of the trace's clock",
+            |clock| clock.offset_ns,
+        )
+        .shown_left("starts at", |clock| utc(clock.offset_ns))
+        .column(
+            "drift_ppm",
+            PartsPerMillion,
+            "drift of the capture's clock relative to the trace's, positive if the capture's is faster",
+            |clock| clock.drift_ppm,
+        )
+        .shown("drift [ppm]", |clock| format!("{:+.1}", clock.drift_ppm))
+        .column(
+            "uncertainty_ns",
+            Nanoseconds,
+            "uncertainty of the offset; empty where the rank only sends or only receives",
+            |clock| clock.uncertainty_ns,
+        )
+        .column(
+            "is_uneven",
+            Flag,
+            "`true` if the bounds contradict each other, so that the clock does not run evenly",
+            |clock| clock.is_uneven,
+        )
+        .shown("known to", known_to)
+        .column("sent", Count, "sent messages, which bound the offset from above", |clock| clock.sent)
+        .headed("sent")
+        .column("received", Count, "received messages, which bound the offset from below", |clock| clock.received)
+        .headed("received")
+}
+
+/// The uncertainty of a clock.
+fn known_to(clock: &RankClock) -> String {
+    match clock.uncertainty_ns {
+        Some(ns) if clock.is_uneven => format!("uneven, {}", span(ns)),
+        Some(ns) => span(ns),
+        None => "one side only".to_owned(),
+    }
+}
+
+/// The columns of `crosscheck --view delays`.
+pub(in crate::render) fn delays_table() -> Table<DelayRow> {
+    Table::new("ibscope crosscheck --view delays --format csv")
+        .column(
+            "from_ns",
+            Nanoseconds,
+            "class of times from the send call to the wire: its lower bound",
+            |row: &DelayRow| row.from_ns,
+        )
+        .column("to_ns", Nanoseconds, "upper bound of the class, exclusive", |row| row.to_ns)
+        .column("messages", Count, "messages in the class", |row| row.messages)
+}
+
+/// The columns of `crosscheck --view calls`.
+pub(in crate::render) fn calls_table() -> Table<CollectiveCalls> {
+    Table::new("ibscope crosscheck --view calls --format csv")
+        .name("operation", "collective operation", |row: &CollectiveCalls| Some(&row.operation))
+        .column("calls", Count, "calls of the operation by all ranks", |row| row.calls)
+        .column("sent_bytes", Bytes, "bytes that the ranks sent, as the tracer counts them", |row| row.sent)
+        .column("received_bytes", Bytes, "bytes that the ranks received, as the tracer counts them", |row| row.received)
+}
+
+/// The columns of `crosscheck --view one-sided`.
+pub(in crate::render) fn one_sided_table() -> Table<OneSidedPair> {
+    Table::new("ibscope crosscheck --view one-sided --format csv")
+        .column("src", Number, "rank that the bytes come from", |row: &OneSidedPair| row.src)
+        .headed("one-sided: from")
+        .column("dst", Number, "rank that the bytes go to", |row| row.dst)
+        .headed("to")
+        .column("operations", Count, "one-sided operations in the trace", |row| row.trace.messages)
+        .headed("operations")
+        .column("bytes", Bytes, "bytes of these operations", |row| row.trace.bytes)
+        .column(
+            "rdma_operations",
+            Count,
+            "RDMA operations on the wire that belong to no message; empty where RDMA was not analyzed",
+            |row| row.wire.map(|sums| sums.messages),
+        )
+        .shown("by RDMA", |row| row.wire.map(|sums| group(sums.messages)).unwrap_or_default())
+        .shown("bytes", |row| bytes(row.trace.bytes))
+        .column("rdma_bytes", Bytes, "bytes of these operations", |row| row.wire.map(|sums| sums.bytes))
+        .shown("by RDMA", |row| row.wire.map(|sums| bytes(sums.bytes)).unwrap_or_default())
+        .column("result", Prose, "relation of trace and wire; one-sided operations get no verdict", |row| {
+            row.result.text()
+        })
+        .headed("")
+}
+
+/// The columns of `crosscheck --view unidentified`.
+pub(in crate::render) fn unidentified_table() -> Table<UnidentifiedMessages> {
+    Table::new("ibscope crosscheck --view unidentified --format csv")
+        .column("src", Number, "rank of the sender; empty where it is not identified", |row: &UnidentifiedMessages| {
+            row.src
+        })
+        .shown("from", |row| rank_or_unknown(row.src))
+        .column("dst", Number, "rank of the receiver; empty where it is not identified", |row| row.dst)
+        .shown("to", |row| rank_or_unknown(row.dst))
+        .column("wire_messages", Count, "messages on the wire", |row| row.wire.messages)
+        .headed("messages")
+        .column("wire_mpi_bytes", Bytes, "MPI length of these messages", |row| row.wire.bytes)
+        .column("explained_messages", Count, "messages of these that explain messages missing from pairs", |row| {
+            row.explaining.messages
+        })
+        .headed("explaining")
+        .shown("bytes", |row| group(row.wire.bytes))
+        .column("explained_bytes", Bytes, "MPI length of these messages", |row| row.explaining.bytes)
+        .shown("explaining", |row| group(row.explaining.bytes))
+}
+
+fn rank_or_unknown(rank: Option<u32>) -> String {
+    rank.map_or_else(|| "?".to_owned(), |rank| rank.to_string())
+}
+
+/// The unexplained differences, one row per tag of a pair.
+pub(super) fn differences(crosscheck: &Crosscheck) -> impl Iterator<Item = DifferenceRow<'_>> {
+    crosscheck
+        .pairs
+        .iter()
+        .flat_map(|pair| pair.differences.iter().map(move |difference| DifferenceRow { pair, difference }))
+}
+
+/// The classes of times from send call to wire.
+pub(super) fn delays(crosscheck: &Crosscheck) -> impl Iterator<Item = DelayRow> {
     let classes = crosscheck.clocks.send_to_wire.iter().flat_map(|delays| &delays.buckets);
-    classes.into_iter().try_for_each(|(from_ns, to_ns, count)| writeln!(out, "{from_ns},{to_ns},{count}"))
+    classes.map(|&(from_ns, to_ns, messages)| DelayRow { from_ns, to_ns, messages })
 }
 
-/// Calls of collective operations by all ranks, and their bytes as the tracer counts them.
+/// Writes the unexplained differences as csv, one row per tag of a pair.
+pub fn differences_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    differences_table().csv(differences(crosscheck), out)
+}
+
+/// Writes the clocks of the ranks as csv.
+pub fn clocks_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    clocks_table().csv(&crosscheck.clocks.ranks, out)
+}
+
+/// Writes the classes of times from send call to wire as csv.
+pub fn delays_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    delays_table().csv(delays(crosscheck), out)
+}
+
+/// Writes the calls of collective operations by all ranks as csv.
 pub fn calls_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "operation,calls,sent_bytes,received_bytes")?;
-    let mut calls = crosscheck.collective_calls.iter();
-    calls.try_for_each(|row| writeln!(out, "{},{},{},{}", row.operation, row.calls, row.sent, row.received))
+    calls_table().csv(&crosscheck.collective_calls, out)
 }
 
-/// One-sided operations in the trace between ranks on different nodes.
+/// Writes the one-sided operations between ranks on different nodes as csv.
 pub fn one_sided_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "src,dst,operations,bytes")?;
-    let mut rows = crosscheck.one_sided.iter();
-    rows.try_for_each(|row| writeln!(out, "{},{},{},{}", row.src, row.dst, row.trace.messages, row.trace.bytes))
+    one_sided_table().csv(&crosscheck.one_sided, out)
 }
 
-/// Messages on the wire of which a rank is not identified. `src` or `dst`, or both, are empty.
+/// Writes the messages on the wire whose sender or receiver is not identified, as csv.
 pub fn unidentified_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "src,dst,wire_messages,wire_mpi_bytes,explaining_messages,explaining_bytes")?;
-    let rank = |rank: Option<u32>| rank.map(|rank| rank.to_string()).unwrap_or_default();
-    crosscheck.unidentified.iter().try_for_each(|Unidentified { src, dst, wire, explaining }| {
-        let (src, dst) = (rank(*src), rank(*dst));
-        writeln!(out, "{src},{dst},{},{},{},{}", wire.messages, wire.bytes, explaining.messages, explaining.bytes)
-    })
+    unidentified_table().csv(&crosscheck.unidentified, out)
 }

@@ -1,21 +1,23 @@
-//! Axes: values -> positions along them, and the round ones among them with their names.
+//! Axes: map values to positions in pixels, and choose round values as labeled ticks.
+//!
+//! Positions of values outside an axis are clamped to its ends.
 
-use super::canvas::{Anchor, Area, Canvas, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, widest};
-use super::scale::{axis, between, human, prefix_of, step};
+use super::canvas::{Area, Canvas, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TextAnchor, widest};
+use super::scale::{axis, human, prefix_of, step, ticks_between};
 use crate::analysis::round_numbers::steps;
 use crate::render::RenderError;
 use crate::render::latency::Subject;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor};
 
-/// From a mark to its name.
+/// Distance from a tick to its label.
 const GAP: i32 = 8;
-/// Lines across a panel.
+/// Color of the grid lines across a panel.
 const GRID: RGBColor = RGBColor(222, 222, 222);
-/// Room for the names of the marks below a panel, and for that of the axis below those.
-pub(super) const BELOW: i32 = TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN;
+/// Height of the tick labels below a panel and of the axis title below the labels.
+pub(super) const X_AXIS_HEIGHT: i32 = TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN;
 
-/// An axis: what lies at its ends, and what is named along it.
+/// An axis: the values at its ends, its title and its labeled ticks.
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     from: f64,
@@ -26,9 +28,10 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// From 0 to a little more than `max`, in numbers of `one` with a suffix.
+    /// Linear axis from 0 to a little more than `max`, with at most about `most` ticks in units of
+    /// `one`; every tick label but 0 ends with `suffix`.
     pub(super) fn linear(max: f64, one: f64, suffix: &str, title: String, most: u32) -> Self {
-        // A little room above; and an axis with nothing on it still needs a length.
+        // A margin above the largest value; an axis without values still needs a length.
         let to = if max > 0.0 { max * 1.04 } else { 1.0 };
         let mut ticks = axis(to / one, most);
         for (value, text) in &mut ticks {
@@ -40,23 +43,25 @@ impl Axis {
         Self { from: 0.0, to, log: false, title, ticks }
     }
 
-    /// Counts from 0 to a little more than `max`, in whole numbers where there is one.
+    /// Axis of counts from 0 to a little more than `max`; ticks are at least 1 apart where `max` is
+    /// less than `most`.
     pub(super) fn counts(max: f64, title: String, most: u32) -> Self {
         let (one, suffix) = if max < 10_000.0 { (1.0, "") } else { prefix_of(max) };
         let mut counts = Self::linear(max, one, suffix, title, most);
         if (1.0..f64::from(most)).contains(&max) {
-            counts.ticks = between((0.0, counts.to), step(counts.to, most).max(1.0));
+            counts.ticks = ticks_between((0.0, counts.to), step(counts.to, most).max(1.0));
         }
         counts
     }
 
-    /// Exactly `from` to `to`, with as many names as fit side by side in `room` pixels, in numbers of `one`.
+    /// Linear axis from exactly `from` to exactly `to`, with as many tick labels (at most about 8)
+    /// as fit side by side in `room` pixels, in units of `one`.
     pub(super) fn across((from, to): (f64, f64), one: f64, title: String, room: i32) -> Result<Self, RenderError> {
         let span = (to - from) / one;
         let mut ticks = Vec::new();
         for most in (1..=8).rev() {
             let step = step(span, most);
-            ticks = between((from / one, to / one), step);
+            ticks = ticks_between((from / one, to / one), step);
             let apart = f64::from(room) * step / span;
             if f64::from(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)?) + 50.0 <= apart {
                 break;
@@ -66,8 +71,9 @@ impl Axis {
         Ok(Self { from, to, log: false, title, ticks })
     }
 
-    /// Times in nanoseconds: logarithmic between round ones where they differ much, else from 0. Times of 0 lie at the lower end, which has
-    /// that name then.
+    /// Axis of times in nanoseconds: logarithmic between round times where the largest is at least
+    /// five times the smallest, else linear from 0. On a logarithmic axis, times of 0 lie at the
+    /// lower end, which is then labeled 0.
     pub(super) fn times(values_ns: impl Iterator<Item = u64> + Clone, title: &str, most: usize) -> Self {
         let above_0 = values_ns.clone().filter(|ns| *ns > 0);
         let (min, max) = (above_0.clone().min().unwrap_or(1) as f64, above_0.max().unwrap_or(1) as f64);
@@ -78,14 +84,15 @@ impl Axis {
         let has_0 = values_ns.clone().any(|ns| ns == 0);
         let (mut from, to, mut ticks) = log_times(values_ns, most);
         if has_0 {
-            // As far below the first name as names stand apart, at least.
+            // Put 0 at least as far below the first label as labels are apart.
             from /= (to / from).powf(1.0 / most as f64).max(2.0);
             ticks.insert(0, (from, "0".to_owned()));
         }
         Self { from, to, log: true, title: title.to_owned(), ticks }
     }
 
-    /// Classes from `first` to `last`, each one wide: the first number of each as `name` has it, as many as fit.
+    /// Axis of size or rate classes from `first` to `last`, each 1 wide. `name` labels the lower
+    /// bound of a class; `fits` decides how many labels there is room for.
     pub(super) fn classes(
         (first, last): (u32, u32),
         name: impl Fn(u32) -> String,
@@ -102,7 +109,7 @@ impl Axis {
         Ok(Self { from: f64::from(first), to: f64::from(last + 1), log: false, title, ticks })
     }
 
-    /// Where a value lies between the ends, 0 to 1.
+    /// Position of a value between the ends, from 0 to 1.
     pub(super) fn share(&self, value: f64) -> f64 {
         let share = if self.log {
             (value.max(self.from) / self.from).ln() / (self.to / self.from).ln()
@@ -113,7 +120,7 @@ impl Axis {
     }
 }
 
-/// An area with an axis at its left and one that it may share with others below.
+/// A plot area with its vertical axis; the horizontal axis may be shared with other panels.
 #[derive(Clone, Debug)]
 pub(super) struct Panel {
     pub(super) area: Area,
@@ -121,23 +128,23 @@ pub(super) struct Panel {
 }
 
 impl Panel {
-    /// Left edge of the panels with these vertical axes.
+    /// Left edge, in pixels, that panels with these vertical axes need.
     pub(super) fn left<'a>(axes: impl IntoIterator<Item = &'a Axis>) -> Result<i32, RenderError> {
         let ticks = axes.into_iter().flat_map(|axis| axis.ticks.iter().map(|(_, text)| text.as_str()));
         Ok(MARGIN + TEXT + MARGIN / 2 + widest(ticks, TICK)? + TICK_LENGTH + GAP)
     }
 
-    /// Position of a value on the axis below.
+    /// Position of a value on the horizontal axis, in pixels.
     pub(super) fn x(&self, x: &Axis, value: f64) -> i32 {
         self.area.left + (x.share(value) * f64::from(self.area.right - self.area.left)).round() as i32
     }
 
-    /// Position of a value on the axis at the left.
+    /// Position of a value on the vertical axis, in pixels.
     pub(super) fn y(&self, value: f64) -> i32 {
         self.area.bottom - (self.y.share(value) * f64::from(self.area.bottom - self.area.top)).round() as i32
     }
 
-    /// What lies under everything else: lines at the named values.
+    /// Draws the grid lines at the vertical ticks; the plot is drawn over them.
     pub(super) fn draw_grid<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         for (value, _) in &self.y.ticks {
             let y = self.y(*value);
@@ -146,17 +153,17 @@ impl Panel {
         Ok(())
     }
 
-    /// The frame, the axis at the left, and the marks of the one below.
+    /// Draws the frame, the vertical axis, and the ticks (without labels) of the horizontal axis.
     pub(super) fn draw_frame<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), RenderError> {
         let Area { left, top, bottom, .. } = self.area;
         canvas.frame(self.area)?;
         for (value, text) in &self.y.ticks {
             let y = self.y(*value);
             canvas.line(&[(left - TICK_LENGTH, y), (left, y)], BLACK, LINE)?;
-            canvas.text(text, (left - TICK_LENGTH - GAP, y), Anchor::Right, TICK, BLACK)?;
+            canvas.text(text, (left - TICK_LENGTH - GAP, y), TextAnchor::Right, TICK, BLACK)?;
         }
         let middle = i32::midpoint(top, bottom);
-        canvas.text(&self.y.title, (MARGIN + TEXT / 2, middle), Anchor::UpMiddle, TEXT, BLACK)?;
+        canvas.text(&self.y.title, (MARGIN + TEXT / 2, middle), TextAnchor::UpMiddle, TEXT, BLACK)?;
         for (value, _) in &x.ticks {
             let x = self.x(x, *value);
             canvas.line(&[(x, bottom), (x, bottom + TICK_LENGTH)], BLACK, LINE)?;
@@ -164,19 +171,20 @@ impl Panel {
         Ok(())
     }
 
-    /// The names along the axis below, and its own.
-    pub(super) fn draw_below<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), RenderError> {
+    /// Draws the tick labels and the title of the horizontal axis.
+    pub(super) fn draw_x_axis<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), RenderError> {
         let Area { left, right, bottom, .. } = self.area;
         let y = bottom + TICK_LENGTH + GAP + TICK / 2;
         for (value, text) in &x.ticks {
-            canvas.text(text, (self.x(x, *value), y), Anchor::Middle, TICK, BLACK)?;
+            canvas.text(text, (self.x(x, *value), y), TextAnchor::Middle, TICK, BLACK)?;
         }
-        let y = bottom + BELOW - MARGIN - TEXT / 2;
-        canvas.text(&x.title, (i32::midpoint(left, right), y), Anchor::Middle, TEXT, BLACK)
+        let y = bottom + X_AXIS_HEIGHT - MARGIN - TEXT / 2;
+        canvas.text(&x.title, (i32::midpoint(left, right), y), TextAnchor::Middle, TEXT, BLACK)
     }
 }
 
-/// Round times around these, from and to, and some between them with their names. Times of 0 do not count.
+/// Round times below and above the given times, and at most about `most` labeled round times
+/// between them. Times of 0 are ignored.
 pub(super) fn log_times(values_ns: impl Iterator<Item = u64> + Clone, most: usize) -> (f64, f64, Vec<(f64, String)>) {
     let above_0 = values_ns.filter(|ns| *ns > 0);
     let (min, max) = (above_0.clone().min().unwrap_or(1), above_0.max().unwrap_or(1));
@@ -185,7 +193,7 @@ pub(super) fn log_times(values_ns: impl Iterator<Item = u64> + Clone, most: usiz
     // An axis needs a length.
     let to = round().find(|value| *value >= max && *value > from).unwrap_or(u64::MAX);
     let within: Vec<u64> = round().filter(|value| (from..=to).contains(value)).collect();
-    // All of 1, 2, 5; or the powers of ten, or every second of them ...
+    // All steps of 1, 2, 5; if too many, the powers of ten; if still too many, every n-th power.
     let powers: Vec<u64> = within
         .iter()
         .copied()
@@ -200,7 +208,7 @@ pub(super) fn log_times(values_ns: impl Iterator<Item = u64> + Clone, most: usiz
     (from as f64, to as f64, named.into_iter().map(|ns| (ns as f64, time(ns as f64))).collect())
 }
 
-/// True where names do not touch that stand at the same distances across `room` pixels.
+/// Returns a predicate: tick labels at equal distances across `room` pixels do not touch.
 pub(super) fn fits_across(room: i32) -> impl Fn(&[(f64, String)]) -> Result<bool, RenderError> {
     move |ticks| {
         let apart = room / i32::try_from(ticks.len()).unwrap_or(i32::MAX).max(1);
@@ -208,7 +216,7 @@ pub(super) fn fits_across(room: i32) -> impl Fn(&[(f64, String)]) -> Result<bool
     }
 }
 
-/// What was measured, and of what.
+/// Title of a latency figure: the interval and the verbs.
 pub(super) fn title(subject: &Subject) -> String {
     let what = match subject.interval {
         "acknowledged" => "Request to acknowledgement",
@@ -228,7 +236,8 @@ pub(super) fn title(subject: &Subject) -> String {
     if subject.verbs.is_empty() { what.to_owned() } else { format!("{what} ({})", subject.verbs.join(", ")) }
 }
 
-/// The unit of time in which so many seconds are 1 or more: what one of it is in seconds, and its name.
+/// The largest unit of time, at most the second, in which `seconds` is 1 or more: its length in
+/// seconds and its name.
 pub(super) fn unit(seconds: f64) -> (f64, &'static str) {
     // Half a nanosecond of tolerance: bins are whole nanoseconds.
     [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")]
@@ -237,10 +246,10 @@ pub(super) fn unit(seconds: f64) -> (f64, &'static str) {
         .unwrap_or((1e-9, "ns"))
 }
 
-/// A time in its unit, with three digits.
+/// A time with its unit, in three digits.
 pub(super) fn time(ns: f64) -> String {
     let (mut one, mut name) = unit(ns / 1e9);
-    // What would be rounded to 1000 of a unit is 1 of the next.
+    // A value that rounds to 1000 of a unit is 1 of the next unit.
     if ns / 1e9 / one >= 999.5 {
         (one, name) = unit(one * 1000.0);
     }
@@ -251,24 +260,25 @@ pub(super) fn time(ns: f64) -> String {
     format!("{text} {name}")
 }
 
-/// Times over bins: from the start of the first, in seconds from the first packet, over a span.
+/// Time axis over bins of `bin_s` seconds: starts at `start_s`, in seconds from the first packet,
+/// and is `span_s` seconds long. `room` is its length in pixels.
 pub(super) fn over_time((start_s, span_s): (f64, f64), bin_s: f64, room: i32) -> Result<Axis, RenderError> {
     let (one, name) = unit(span_s);
     let title = format!("time from the first packet in {name} (bins of {})", time(bin_s * 1e9));
     Axis::across((start_s, start_s + span_s), one, title, room)
 }
 
-/// Seconds from one moment to another, both in nanoseconds since the epoch.
+/// Seconds from one time to another, both in nanoseconds since the epoch.
 pub(super) fn seconds(from_ns: i64, to_ns: i64) -> f64 {
     (i128::from(to_ns) - i128::from(from_ns)) as f64 / 1e9
 }
 
-/// Number of the class of a length or a rate, by its smallest: 0, 1, 2, 4 ... are 0, 1, 2, 3 ...
+/// Number of a class of lengths or rates, from its lower bound: 0, 1, 2, 4 ... give 0, 1, 2, 3 ...
 pub(super) fn class_of(from: u64) -> u32 {
     from.checked_ilog2().map_or(0, |power| power + 1)
 }
 
-/// Its smallest value again, for people.
+/// Lower bound of a class as text, the inverse of [`class_of`].
 pub(super) fn class_name(class: u32, is_bytes: bool) -> String {
     match class.checked_sub(1) {
         None => "0".to_owned(),
@@ -306,7 +316,7 @@ mod tests {
             names(&axis),
             ["0", "2 µs", "5 µs", "10 µs", "20 µs", "50 µs", "100 µs", "200 µs", "500 µs", "1 ms"]
         );
-        // What is 0 lies below all that is not.
+        // 0 lies below every other value.
         assert!(axis.share(0.0) < 1e-9 && axis.share(2_000.0) > 0.05 && axis.share(1e6) > 1.0 - 1e-9);
         let few = Axis::counts(1.0, String::new(), 5);
         assert_eq!(names(&few), ["0", "1"]);
@@ -320,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_are_named_by_their_smallest() {
+    fn classes_are_named_by_their_lower_bound() {
         let all = Axis::classes((0, 4), |class| class_name(class, true), String::new(), |_| Ok(true)).unwrap();
         assert_eq!(names(&all), ["0", "1 B", "2 B", "4 B", "8 B", "16 B"]);
         let few = Axis::classes((0, 11), |class| class_name(class, true), String::new(), |ticks| Ok(ticks.len() < 5));

@@ -1,4 +1,8 @@
-//! What all figures draw with: texts, rectangles, lines and polygons in pixels, on an SVG or a bitmap.
+//! The drawing primitives of all figures: texts, rectangles, lines and polygons in pixels, on an
+//! SVG or a bitmap.
+//!
+//! A [`Figure`] draws itself on a [`Canvas`] without knowing the format. Both formats have the
+//! same width of [`WIDTH`] units.
 
 use crate::render::RenderError;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
@@ -14,61 +18,63 @@ use std::sync::Once;
 
 /// Width of every figure in pixels. The height follows from the content.
 pub(super) const WIDTH: i32 = 1800;
-/// Size of a title.
+/// Font size of a title.
 pub(super) const TITLE: i32 = 64;
-/// Size of the name of an axis.
+/// Font size of an axis title.
 pub(super) const TEXT: i32 = 58;
-/// Size of the numbers and names along an axis.
+/// Font size of the tick labels along an axis.
 pub(super) const TICK: i32 = 54;
-/// Around everything.
+/// Margin around the figure.
 pub(super) const MARGIN: i32 = 24;
-/// Marks on an axis.
+/// Length of a tick on an axis.
 pub(super) const TICK_LENGTH: i32 = 14;
-/// Axes and frames.
+/// Line width of axes and frames.
 pub(super) const LINE: u32 = 3;
-/// Resolution written into a PNG: about 15 cm wide where nothing else is said.
+/// Resolution written into a PNG: the figure is about 15 cm wide by default.
 const PIXELS_PER_METRE: u32 = 11_811;
 
-/// The first is in the bitmap, and in browsers that have it; the others are for those that have not.
+/// Bitmaps use the first font, which is embedded; browsers without that font use the others.
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
 static FONT: &[u8] = include_bytes!("dejavu-sans-subset.ttf");
 static REGISTER: Once = Once::new();
 
-/// A figure that is ready to be drawn.
+/// A figure that is laid out and ready to be drawn.
 pub(super) trait Figure {
     /// Height in pixels.
     fn height(&self) -> i32;
 
-    /// Draws it, on whatever it is.
+    /// Draws the figure on a canvas of either format.
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError>;
 
-    /// As an SVG document.
+    /// Returns the figure as an SVG document.
     fn svg(&self) -> Result<String, RenderError> {
         let size = (WIDTH.unsigned_abs(), self.height().unsigned_abs());
         let mut svg = String::new();
-        // Browsers centre text on half the height of an `x`; digits and capitals are higher.
+        // Browsers center text on half the height of an `x`; digits and capitals are higher.
         Canvas::new(SVGBackend::with_string(&mut svg, size), (0.0, 0.07))?.finish(self)?;
-        // The drawing is in fine units for the sake of small cells; shown at half of that, it fits on a screen.
-        // Crisp edges: no seams between cells.
+        // Fine units keep small cells exact; shown at half of its size, the drawing fits on a
+        // screen. Crisp edges avoid seams between cells.
         let (wide, half) = (
             format!("width=\"{}\" height=\"{}\"", size.0, size.1),
             format!("width=\"{}\" height=\"{}\" shape-rendering=\"crispEdges\"", size.0 / 2, size.1 / 2),
         );
-        // What goes without saying is a third of the bytes where there are many cells. Texts hold no quotation marks.
+        // These default attributes are a third of the bytes where there are many cells. The
+        // backend escapes quotation marks in texts, so only attributes match.
         Ok(svg.replacen(&wide, &half, 1).replace(" opacity=\"1\"", "").replace(" stroke=\"none\"", ""))
     }
 
-    /// As the bytes of a PNG file.
+    /// Returns the figure as the bytes of a PNG file.
     fn png(&self) -> Result<Vec<u8>, RenderError> {
         let size = (WIDTH.unsigned_abs(), self.height().unsigned_abs());
         let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
-        // On bitmaps letters stand in the upper part of their box, and without the gap before the first.
+        // The bitmap backend puts letters in the upper part of their box and omits the gap before
+        // the first letter.
         Canvas::new(BitMapBackend::with_buffer(&mut pixels, size), (0.05, 0.18))?.finish(self)?;
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, size.0, size.1);
         encoder.set_color(png::ColorType::Rgb);
         encoder.set_depth(png::BitDepth::Eight);
-        // Areas of one colour: rows as they are compress best.
+        // The figure consists of areas of one color: unfiltered rows compress best.
         encoder.set_filter(png::FilterType::NoFilter);
         encoder.set_compression(png::Compression::Default);
         encoder.set_pixel_dims(Some(png::PixelDimensions {
@@ -83,7 +89,7 @@ pub(super) trait Figure {
     }
 }
 
-/// A rectangle in pixels; the right and lower edges do not belong to it.
+/// A rectangle in pixels, without its right and lower edges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Area {
     pub(super) left: i32,
@@ -92,22 +98,23 @@ pub(super) struct Area {
     pub(super) bottom: i32,
 }
 
-/// Which point of a text is put at the position. Its middle line always is at the height of the position.
+/// The point of a text that is put at the given position. Across its direction, the text is always
+/// centered on the position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Anchor {
+pub(super) enum TextAnchor {
     Left,
     Middle,
     Right,
-    /// The text runs upwards, its middle is at the position.
+    /// The text runs upwards; its middle is at the position.
     UpMiddle,
     /// The text runs upwards and ends at the position.
     UpRight,
 }
 
-/// Something to draw on.
+/// A drawing surface of either format.
 pub(super) struct Canvas<DB: DrawingBackend> {
     area: DrawingArea<DB, Shift>,
-    /// How far texts have to move to the right and down to be where they should, as a share of their size.
+    /// Correction of text positions to the right and down, as a share of the font size.
     shift: (f64, f64),
 }
 
@@ -123,51 +130,51 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.area.present().map_err(failed)
     }
 
-    /// A filled rectangle.
+    /// Draws a filled rectangle.
     pub(super) fn fill(&self, area: Area, color: RGBColor) -> Result<(), RenderError> {
         let corners = [(area.left, area.top), (area.right, area.bottom)];
         self.area.draw(&Rectangle::new(corners, color.filled())).map_err(failed)
     }
 
-    /// The border of a rectangle.
+    /// Draws the border of a rectangle.
     pub(super) fn frame(&self, area: Area) -> Result<(), RenderError> {
         let Area { left, top, right, bottom } = area;
         self.line(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], BLACK, LINE)
     }
 
-    /// A line through points.
+    /// Draws a line through points.
     pub(super) fn line(&self, points: &[(i32, i32)], color: RGBColor, width: u32) -> Result<(), RenderError> {
         self.area.draw(&PathElement::new(points, color.stroke_width(width))).map_err(failed)
     }
 
-    /// A filled polygon.
+    /// Draws a filled polygon.
     pub(super) fn polygon(&self, points: &[(i32, i32)], color: RGBColor) -> Result<(), RenderError> {
         self.area.draw(&Polygon::new(points, color.filled())).map_err(failed)
     }
 
-    /// The title of a figure, smaller where it is long.
+    /// Draws the title of a figure, in a smaller font where it is too long.
     pub(super) fn title(&self, title: &str) -> Result<(), RenderError> {
         let room = WIDTH - 2 * MARGIN;
         let size = (TITLE * room / width(title, TITLE)?.max(1)).min(TITLE);
-        self.text(title, (WIDTH / 2, MARGIN + TITLE / 2), Anchor::Middle, size, BLACK)
+        self.text(title, (WIDTH / 2, MARGIN + TITLE / 2), TextAnchor::Middle, size, BLACK)
     }
 
-    /// A text. Names of endpoints come from a file of the user: what XML cannot hold is replaced, the rest is escaped
-    /// by the backend.
+    /// Draws a text. Endpoint names come from a file of the user: characters that XML cannot hold
+    /// become `?`, and the backend escapes the rest.
     pub(super) fn text(
         &self,
         text: &str,
         (x, y): (i32, i32),
-        anchor: Anchor,
+        anchor: TextAnchor,
         size: i32,
         color: RGBColor,
     ) -> Result<(), RenderError> {
         let (horizontal, transform) = match anchor {
-            Anchor::Left => (HPos::Left, FontTransform::None),
-            Anchor::Middle => (HPos::Center, FontTransform::None),
-            Anchor::Right => (HPos::Right, FontTransform::None),
-            Anchor::UpMiddle => (HPos::Center, FontTransform::Rotate270),
-            Anchor::UpRight => (HPos::Right, FontTransform::Rotate270),
+            TextAnchor::Left => (HPos::Left, FontTransform::None),
+            TextAnchor::Middle => (HPos::Center, FontTransform::None),
+            TextAnchor::Right => (HPos::Right, FontTransform::None),
+            TextAnchor::UpMiddle => (HPos::Center, FontTransform::Rotate270),
+            TextAnchor::UpRight => (HPos::Right, FontTransform::Rotate270),
         };
         let [along, down] = [self.shift.0, self.shift.1].map(|shift| (shift * f64::from(size)).round() as i32);
         let position = match transform {
@@ -186,13 +193,14 @@ pub(super) fn width(text: &str, size: i32) -> Result<i32, RenderError> {
     Ok(font(size).box_size(text).map_err(failed)?.0.cast_signed())
 }
 
-/// The width of the widest of some texts.
+/// Width of the widest text in pixels.
 pub(super) fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, size: i32) -> Result<i32, RenderError> {
     texts.into_iter().try_fold(0, |most, text| Ok(most.max(width(text, size)?)))
 }
 
-/// A name of at most 14 characters: longer ones lose their middle, since names of hosts often differ at the end only.
-pub(super) fn cut(name: &str) -> String {
+/// A name shortened to at most 14 characters by removing its middle, since host names often differ
+/// only at the end.
+pub(super) fn shorten(name: &str) -> String {
     const FIRST: usize = 4;
     const LAST: usize = 9;
     let length = name.chars().count();
@@ -202,13 +210,13 @@ pub(super) fn cut(name: &str) -> String {
     name.chars().take(FIRST).chain(['…']).chain(name.chars().skip(length - LAST)).collect()
 }
 
-/// A small number as pixels.
+/// A small count as a number of pixels.
 pub(super) fn pixels(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 fn font(size: i32) -> FontDesc<'static> {
-    // A font that cannot be registered shows up as an error of the first text.
+    // If the registration fails, drawing the first text returns the error.
     REGISTER.call_once(|| drop(register_font(FAMILY, FontStyle::Normal, FONT)));
     FontDesc::new(FontFamily::Name(FAMILY), f64::from(size), FontStyle::Normal)
 }
@@ -227,17 +235,17 @@ mod tests {
 
     #[test]
     fn long_names_keep_both_ends() {
-        assert_eq!(cut("node-0123456"), "node-0123456");
-        assert_eq!(cut("14 characters!"), "14 characters!");
-        assert_eq!(cut("cluster-rack07-node0042"), "clus…-node0042");
-        assert_eq!(cut("cluster-rack07-node0042").chars().count(), 14);
+        assert_eq!(shorten("node-0123456"), "node-0123456");
+        assert_eq!(shorten("14 characters!"), "14 characters!");
+        assert_eq!(shorten("cluster-rack07-node0042"), "clus…-node0042");
+        assert_eq!(shorten("cluster-rack07-node0042").chars().count(), 14);
     }
 
     #[test]
     fn wider_texts_are_wider() {
         let one = width("0", 50).unwrap();
         assert!(one > 0);
-        // Digits have one width; each text is rounded down to whole pixels on its own.
+        // All digits have the same width; each text is rounded down to whole pixels.
         assert!((width("00000000", 50).unwrap() - 8 * one).abs() <= 8);
         assert_eq!(widest(["0", "000", "00"], 50).unwrap(), width("000", 50).unwrap());
     }

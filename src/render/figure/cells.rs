@@ -1,4 +1,7 @@
-//! The cells of a matrix, in blocks where there are very many, as rectangles in a square.
+//! The cells of a matrix as rectangles in a square.
+//!
+//! Input is a sparse matrix and the largest number of rows that can be drawn. A larger matrix is
+//! summed in square blocks, so the sum over all cells never changes.
 
 use super::bar::ColorBar;
 use super::canvas::{Area, Canvas, LINE, pixels};
@@ -7,23 +10,23 @@ use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
 use plotters::style::{RGBColor, WHITE};
 
-/// Cells with so many pixels or more are set apart by white lines.
+/// Least side of a cell, in pixels, with white lines between cells.
 const LEAST_WITH_LINES: i32 = 24;
 
-/// Sums of a matrix by row and column.
-pub(super) struct Cells {
-    /// How many rows and columns the matrix has.
+/// A dense matrix of sums by row and column.
+pub(super) struct CellGrid {
+    /// Rows (and columns) of the original matrix.
     labels: usize,
-    /// So many of them make one here.
+    /// Rows of the original matrix in one row of the grid.
     pub(super) block: usize,
-    /// How many there are here.
+    /// Rows (and columns) of the grid.
     pub(super) count: usize,
-    /// Row by row; 0 is no traffic.
+    /// Sums row by row; 0 means no traffic.
     pub(super) values: Vec<u64>,
 }
 
-impl Cells {
-    /// Of a sparse matrix, with at most so many rows.
+impl CellGrid {
+    /// Builds the grid from a sparse matrix with `labels` rows, with at most `most` rows.
     pub(super) fn new(cells: impl Iterator<Item = ((u32, u32), u64)>, labels: usize, most: usize) -> Self {
         let block = labels.div_ceil(most).max(1);
         let count = labels.div_ceil(block);
@@ -37,12 +40,12 @@ impl Cells {
         Self { labels, block, count, values }
     }
 
-    /// Where the first of these labels begins, from the edge of a square with this side.
+    /// Start of a label in pixels from the edge of a square with this side.
     pub(super) fn offset(&self, label: usize, side: i32) -> i32 {
         (f64::from(side) * label.min(self.labels) as f64 / self.labels as f64).round() as i32
     }
 
-    /// The cells from one column to another in a row.
+    /// Area of a row's cells from one column up to, not including, another.
     pub(super) fn area(&self, square: Area, row: usize, columns: (usize, usize)) -> Area {
         let at = |index: usize| self.offset(index * self.block, square.right - square.left);
         Area {
@@ -53,7 +56,7 @@ impl Cells {
         }
     }
 
-    /// Draws them into a square.
+    /// Draws the cells into a square.
     pub(super) fn draw<DB: DrawingBackend>(
         &self,
         canvas: &Canvas<DB>,
@@ -63,7 +66,7 @@ impl Cells {
         canvas.fill(square, NONE)?;
         for (row, values) in self.values.chunks(self.count.max(1)).enumerate() {
             let mut start = 0;
-            // Neighbours of one colour are one rectangle: files stay small.
+            // Neighbors of the same color become one rectangle, which keeps files small.
             for run in values.chunk_by(|&a, &b| color(bar, a) == color(bar, b)) {
                 let columns = (start, start + run.len());
                 if let Some(&value) = run.first().filter(|&&value| value > 0) {
@@ -85,7 +88,7 @@ impl Cells {
     }
 }
 
-/// The colour of a cell.
+/// Color of a cell with this value.
 pub(super) fn color(bar: &ColorBar, value: u64) -> RGBColor {
     if value == 0 { NONE } else { bar.color(value) }
 }

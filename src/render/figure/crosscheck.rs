@@ -1,70 +1,73 @@
-//! A trace beside the wire: two matrices in one scale of colours, and the outcome of each pair of
-//! ranks.
+//! Figure of a cross-check: the matrices of the trace and of the wire in the same color scale, and
+//! a third matrix with the outcome and the difference of each pair of ranks.
+//!
+//! More than [`MOST_CELLS`] ranks are summed in blocks; a block has the worst outcome of its pairs.
 
-use super::canvas::{Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, WIDTH, pixels, widest, width};
+use super::canvas::{Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TextAnchor, WIDTH, pixels, widest, width};
 use super::legend::{Legend, Swatch};
 use super::scale::{ColorScale, NONE, human, is_light, viridis};
 use crate::analysis::round_numbers::steps;
-use crate::crosscheck::{Crosscheck, Outcome, Pair};
+use crate::crosscheck::{Crosscheck, CrosscheckOutcome, PairComparison};
 use crate::render::RenderError;
 use crate::render::crosscheck::NAME_RANKS;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor, WHITE};
 use std::collections::BTreeMap;
 
-/// Between two matrices.
+/// Distance between two matrices.
 const GAP: i32 = 48;
-/// More rows than this are added up in blocks.
+/// Most rows of a matrix; more are summed in blocks.
 const MOST_CELLS: usize = 128;
-/// Up to here, cells are set apart by white lines.
+/// Most rows with white lines between cells.
 const MOST_LINES: usize = 32;
-/// Smaller numbers cannot be read.
+/// Smallest readable font size of a number.
 const SMALLEST_NUMBER: i32 = 24;
 const BAR: i32 = 40;
-/// Colours of the bar.
+/// Number of colors of the bar.
 const COLORS: u32 = 128;
 
-/// Colors of the outcomes: of Okabe and Ito's, light ones for what needs no look.
-pub(super) const OUTCOMES: [(Outcome, RGBColor); 6] = [
-    (Outcome::Equal, RGBColor(178, 213, 232)),
-    (Outcome::SameNode, RGBColor(153, 216, 199)),
-    (Outcome::Explained, RGBColor(86, 180, 233)),
-    (Outcome::NotIdentified, RGBColor(204, 121, 167)),
-    (Outcome::Tolerated, RGBColor(240, 228, 66)),
-    (Outcome::Unexplained, RGBColor(213, 94, 0)),
+/// Colors of the outcomes, from Okabe and Ito's palette; light colors for outcomes that need no
+/// attention.
+pub(super) const OUTCOMES: [(CrosscheckOutcome, RGBColor); 6] = [
+    (CrosscheckOutcome::Equal, RGBColor(178, 213, 232)),
+    (CrosscheckOutcome::SameNode, RGBColor(153, 216, 199)),
+    (CrosscheckOutcome::Explained, RGBColor(86, 180, 233)),
+    (CrosscheckOutcome::NotIdentified, RGBColor(204, 121, 167)),
+    (CrosscheckOutcome::Tolerated, RGBColor(240, 228, 66)),
+    (CrosscheckOutcome::Unexplained, RGBColor(213, 94, 0)),
 ];
 
 /// One pair of ranks, or a block of them.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cell {
+struct OutcomeCell {
     trace: u64,
     wire: u64,
-    outcome: Option<Outcome>,
+    outcome: Option<CrosscheckOutcome>,
 }
 
-impl Cell {
+impl OutcomeCell {
     fn outcome_color(&self) -> RGBColor {
         let found = OUTCOMES.into_iter().find(|(outcome, _)| self.outcome == Some(*outcome));
         found.map_or(NONE, |(_, color)| color)
     }
 }
 
-/// The name of an outcome, and what to do about it.
-fn in_legend(outcome: Outcome) -> String {
+/// Legend text of an outcome: its name and, where the user can act, what to do.
+fn in_legend(outcome: CrosscheckOutcome) -> String {
     let name = outcome.name();
-    if outcome == Outcome::NotIdentified { format!("{name} ({NAME_RANKS})") } else { name.to_owned() }
+    if outcome == CrosscheckOutcome::NotIdentified { format!("{name} ({NAME_RANKS})") } else { name.to_owned() }
 }
 
-/// Three matrices with everything laid out.
+/// The laid-out figure: three matrices.
 pub(super) struct Matrices {
     title: String,
     legend: Legend,
     scale: ColorScale,
     ranks: usize,
-    /// Cells per row.
+    /// Cells per row; less than `ranks` where ranks are summed in blocks.
     count: usize,
-    cells: Vec<Cell>,
-    /// Width of the names of the rows.
+    cells: Vec<OutcomeCell>,
+    /// Width of the row labels.
     names: i32,
     top: i32,
     side: i32,
@@ -76,17 +79,18 @@ impl Matrices {
             crosscheck.pairs.iter().map(|pair| pair.src.max(pair.dst) as usize + 1).max().ok_or(RenderError::Empty)?;
         let block = ranks.div_ceil(MOST_CELLS).max(1);
         let count = ranks.div_ceil(block);
-        let mut sums: BTreeMap<usize, Cell> = BTreeMap::new();
+        let mut sums: BTreeMap<usize, OutcomeCell> = BTreeMap::new();
         for pair in &crosscheck.pairs {
-            let Pair { src, dst, trace, wire, .. } = pair;
+            let PairComparison { src, dst, trace, wire, .. } = pair;
             let cell = sums.entry(*src as usize / block * count + *dst as usize / block).or_default();
             cell.trace = cell.trace.saturating_add(trace.bytes);
             cell.wire = cell.wire.saturating_add(wire.bytes);
             cell.outcome = cell.outcome.max(Some(pair.outcome()));
         }
-        let cells: Vec<Cell> = (0..count * count).map(|index| sums.get(&index).copied().unwrap_or_default()).collect();
+        let cells: Vec<OutcomeCell> =
+            (0..count * count).map(|index| sums.get(&index).copied().unwrap_or_default()).collect();
         let values = cells.iter().flat_map(|cell| [cell.trace, cell.wire]);
-        // Messages without bytes have no colour but that of nothing.
+        // If no message has bytes, every cell has the color of "no messages".
         let scale = ColorScale::new(values).unwrap_or(ColorScale { min: 1, max: 1, log: false });
         let used = OUTCOMES.into_iter().filter(|(outcome, _)| cells.iter().any(|cell| cell.outcome == Some(*outcome)));
         let names = widest([(ranks - 1).to_string().as_str()], TICK)?;
@@ -96,7 +100,7 @@ impl Matrices {
         let legend = Legend::new(items, MARGIN, WIDTH - MARGIN)?;
         let top = legend.bottom + TICK + MARGIN;
         let side = (WIDTH - MARGIN - left - 2 * GAP) / 3;
-        // A whole number of pixels per cell where cells are large enough for that.
+        // Use a whole number of pixels per cell where cells are large enough.
         let per_cell = side / pixels(count);
         let side = if per_cell >= 4 { per_cell * pixels(count) } else { side };
         let title = if block > 1 {
@@ -127,12 +131,12 @@ impl Matrices {
         if value == 0 { NONE } else { viridis((self.scale.share(value) * steps).round() / steps) }
     }
 
-    /// The cells with their texts, in one size for all of the panel.
+    /// Draws the cells with their texts; all texts of a panel have the same size.
     fn draw_cells<DB: DrawingBackend>(
         &self,
         canvas: &Canvas<DB>,
         panel: Area,
-        of: impl Fn(&Cell) -> (RGBColor, String),
+        of: impl Fn(&OutcomeCell) -> (RGBColor, String),
     ) -> Result<(), RenderError> {
         canvas.fill(panel, NONE)?;
         let shown: Vec<(RGBColor, String)> = self.cells.iter().map(of).collect();
@@ -151,10 +155,10 @@ impl Matrices {
             let ink = if is_light(*color) { BLACK } else { WHITE };
             match text.split_once(' ') {
                 Some((number, unit)) => {
-                    canvas.text(number, (x, y - size * 9 / 20), Anchor::Middle, size, ink)?;
-                    canvas.text(unit, (x, y + size * 9 / 20), Anchor::Middle, size, ink)?;
+                    canvas.text(number, (x, y - size * 9 / 20), TextAnchor::Middle, size, ink)?;
+                    canvas.text(unit, (x, y + size * 9 / 20), TextAnchor::Middle, size, ink)?;
                 }
-                None => canvas.text(text, (x, y), Anchor::Middle, size, ink)?,
+                None => canvas.text(text, (x, y), TextAnchor::Middle, size, ink)?,
             }
         }
         if self.count <= MOST_LINES {
@@ -167,7 +171,7 @@ impl Matrices {
         canvas.frame(panel)
     }
 
-    /// The ranks below a panel, and at the left of the first.
+    /// Draws the rank labels below a panel, and at the left of the first panel.
     fn draw_ranks<DB: DrawingBackend>(
         &self,
         canvas: &Canvas<DB>,
@@ -180,22 +184,28 @@ impl Matrices {
         let middle = |rank: usize| ((rank as f64 + 0.5) * per_rank).round() as i32;
         for rank in (0..self.ranks).step_by(across) {
             let at = (panel.left + middle(rank), panel.bottom + 10 + TICK / 2);
-            canvas.text(&rank.to_string(), at, Anchor::Middle, TICK, BLACK)?;
+            canvas.text(&rank.to_string(), at, TextAnchor::Middle, TICK, BLACK)?;
         }
         for rank in (0..self.ranks).step_by(down).filter(|_| is_first) {
-            canvas.text(&rank.to_string(), (panel.left - 12, panel.top + middle(rank)), Anchor::Right, TICK, BLACK)?;
+            canvas.text(
+                &rank.to_string(),
+                (panel.left - 12, panel.top + middle(rank)),
+                TextAnchor::Right,
+                TICK,
+                BLACK,
+            )?;
         }
         Ok(())
     }
 
-    /// Which colour is how many bytes, below the first two panels.
+    /// Draws the color bar for bytes below the first two panels.
     fn draw_bar<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         let (left, right) = (self.panel(0).left, self.panel(1).right);
         let top = self.top + self.side + 10 + TICK + TEXT + MARGIN;
         let bar = Area { left, right, top, bottom: top + BAR };
         let x = |share: f64| left + (share * f64::from(right - left)).round() as i32;
         for index in 0..COLORS {
-            // Each to the end: no seams between them.
+            // Each rectangle reaches to the end of the bar, so that no seams are visible.
             let from = Area { left: x(f64::from(index) / f64::from(COLORS)), ..bar };
             canvas.fill(from, viridis(f64::from(index) / f64::from(COLORS - 1)))?;
         }
@@ -207,12 +217,12 @@ impl Matrices {
             canvas.line(&[(at, bar.bottom), (at, bar.bottom + 10)], BLACK, LINE)?;
             let half = width(&text, TICK)? / 2;
             if at - half >= free {
-                canvas.text(&text, (at, bar.bottom + 14 + TICK / 2), Anchor::Middle, TICK, BLACK)?;
+                canvas.text(&text, (at, bar.bottom + 14 + TICK / 2), TextAnchor::Middle, TICK, BLACK)?;
                 free = at + half + 26;
             }
         }
         let kind = if self.scale.log { "bytes, log scale" } else { "bytes" };
-        canvas.text(kind, (right + GAP, i32::midpoint(bar.top, bar.bottom)), Anchor::Left, TICK, BLACK)
+        canvas.text(kind, (right + GAP, i32::midpoint(bar.top, bar.bottom)), TextAnchor::Left, TICK, BLACK)
     }
 }
 
@@ -228,8 +238,8 @@ impl Figure for Matrices {
         let [trace, wire, difference] = [0, 1, 2].map(|index| self.panel(index));
         self.draw_cells(canvas, trace, |cell| (self.color(cell.trace), text(cell.trace)))?;
         self.draw_cells(canvas, wire, |cell| match cell.outcome {
-            // Gray would say that there is nothing, where the reason is known or the number is not.
-            Some(Outcome::NotIdentified) if cell.wire == 0 => (cell.outcome_color(), "?".to_owned()),
+            // Gray means no messages; here the reason is known, or the number is unknown.
+            Some(CrosscheckOutcome::NotIdentified) if cell.wire == 0 => (cell.outcome_color(), "?".to_owned()),
             Some(_) if cell.wire == 0 && cell.trace > 0 => (cell.outcome_color(), String::new()),
             _ => (self.color(cell.wire), text(cell.wire)),
         })?;
@@ -245,12 +255,12 @@ impl Figure for Matrices {
         })?;
         for (panel, name) in [(trace, "trace"), (wire, "wire"), (difference, "wire - trace")] {
             let x = i32::midpoint(panel.left, panel.right);
-            canvas.text(name, (x, panel.top - TICK / 2 - 10), Anchor::Middle, TICK, BLACK)?;
+            canvas.text(name, (x, panel.top - TICK / 2 - 10), TextAnchor::Middle, TICK, BLACK)?;
             self.draw_ranks(canvas, panel, panel == trace)?;
         }
-        canvas.text("sender", (MARGIN + TEXT / 2, self.top + self.side / 2), Anchor::UpMiddle, TEXT, BLACK)?;
+        canvas.text("sender", (MARGIN + TEXT / 2, self.top + self.side / 2), TextAnchor::UpMiddle, TEXT, BLACK)?;
         let y = self.top + self.side + 10 + TICK + TEXT / 2;
-        canvas.text("receiver", (i32::midpoint(wire.left, wire.right), y), Anchor::Middle, TEXT, BLACK)?;
+        canvas.text("receiver", (i32::midpoint(wire.left, wire.right), y), TextAnchor::Middle, TEXT, BLACK)?;
         self.draw_bar(canvas)
     }
 }

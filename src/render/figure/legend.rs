@@ -1,34 +1,34 @@
-//! What the colours stand for, side by side under the title.
+//! The legend of a figure: colors and their names, side by side below the title.
 
-use super::canvas::{Anchor, Area, Canvas, MARGIN, TICK, TITLE, width};
+use super::canvas::{Area, Canvas, MARGIN, TICK, TITLE, TextAnchor, width};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor};
 
 const LINE_HEIGHT: i32 = TICK + 14;
 const SWATCH: i32 = 40;
-/// From the swatch to the name, and from there to the next swatch.
+/// Distances from a swatch to its name, and from a name to the next swatch.
 const GAPS: (i32, i32) = (14, 50);
 
-/// What an entry shows beside its name.
+/// The colored shape beside the name of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Swatch {
     Area(RGBColor),
-    /// A line of this width.
+    /// A line with this width in pixels.
     Line(RGBColor, i32),
 }
 
-struct Entry {
+struct LegendEntry {
     name: String,
     swatch: Swatch,
     x: i32,
     y: i32,
 }
 
-/// The entries in as many lines as they need.
+/// Legend entries, wrapped into as many lines as needed.
 pub(super) struct Legend {
-    entries: Vec<Entry>,
-    /// Where they end.
+    entries: Vec<LegendEntry>,
+    /// Lower edge of the last line.
     pub(super) bottom: i32,
 }
 
@@ -45,21 +45,21 @@ impl Legend {
             if x > left && x + needed > right {
                 (x, y) = (left, y + LINE_HEIGHT);
             }
-            entries.push(Entry { name, swatch, x, y });
+            entries.push(LegendEntry { name, swatch, x, y });
             x += needed + GAPS.1;
         }
         Ok(Self { entries, bottom: y + LINE_HEIGHT / 2 })
     }
 
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
-        for Entry { name, swatch, x, y } in &self.entries {
+        for LegendEntry { name, swatch, x, y } in &self.entries {
             let (color, height) = match swatch {
                 Swatch::Area(color) => (color, SWATCH),
                 Swatch::Line(color, width) => (color, *width),
             };
             let top = y - height / 2;
             canvas.fill(Area { left: *x, top, right: x + SWATCH, bottom: top + height }, *color)?;
-            canvas.text(name, (x + SWATCH + GAPS.0, *y), Anchor::Left, TICK, BLACK)?;
+            canvas.text(name, (x + SWATCH + GAPS.0, *y), TextAnchor::Left, TICK, BLACK)?;
         }
         Ok(())
     }

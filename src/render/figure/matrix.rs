@@ -1,49 +1,53 @@
 //! The matrix as a heat map: row = sender, column = receiver.
+//!
+//! More than [`MOST_CELLS`] rows are summed in blocks, and the second title line says so.
 
 use super::bar::ColorBar;
 use super::canvas::{
-    Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, WIDTH, cut, pixels, widest, width,
+    Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, TextAnchor, WIDTH, pixels, shorten, widest,
+    width,
 };
-use super::cells::{Cells, color};
+use super::cells::{CellGrid, color};
 use super::scale::{ColorScale, human, is_light};
-use crate::analysis::By;
-use crate::analysis::matrix::{Matrix, Selection, Unit};
+use crate::analysis::GroupBy;
+use crate::analysis::matrix::{Matrix, Selection, TrafficUnit};
 use crate::analysis::round_numbers::steps;
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, WHITE};
 
-/// More rows than this are added up in blocks: a cell would be finer than print.
+/// Most rows; more are summed in blocks, since finer cells could not be printed.
 const MOST_CELLS: usize = 512;
-/// Up to here, cells are large enough for their value.
+/// Most rows whose cells are large enough to show their value.
 const MOST_NUMBERS: usize = 10;
+/// Smallest readable font size of a number.
 const SMALLEST_NUMBER: i32 = 26;
 
-/// A matrix with everything laid out.
+/// The laid-out heat map.
 pub(super) struct HeatMap {
     is_bytes: bool,
     titles: Vec<String>,
     bar: ColorBar,
-    /// One per label.
+    /// Shortened names, one per label.
     names: Vec<String>,
-    cells: Cells,
+    cells: CellGrid,
     plot: Area,
-    /// Every how many labels one is named, at the left and below.
+    /// Every n-th label is shown: n at the left, n below.
     every: (usize, usize),
-    /// The names below run upwards.
+    /// Whether the labels below run upwards.
     upright: bool,
     height: i32,
 }
 
 impl HeatMap {
-    pub(super) fn new(matrix: &Matrix, unit: Unit) -> Result<Self, RenderError> {
+    pub(super) fn new(matrix: &Matrix, unit: TrafficUnit) -> Result<Self, RenderError> {
         let labels = matrix.labels.len();
         let values = matrix.cells.iter().map(|(&ends, cell)| (ends, cell.value(unit)));
-        let cells = Cells::new(values, labels, MOST_CELLS);
+        let cells = CellGrid::new(values, labels, MOST_CELLS);
         let scale = ColorScale::new(cells.values.iter().copied()).ok_or(RenderError::Empty)?;
         let is_bytes = unit.is_bytes();
 
-        let names: Vec<String> = matrix.labels.iter().map(|label| cut(&label.name())).collect();
+        let names: Vec<String> = matrix.labels.iter().map(|label| shorten(&label.name())).collect();
         let name_width = widest(names.iter().map(String::as_str), TICK)?;
         let scale_name = if scale.log { "log" } else { "linear" };
         let ticks: Vec<(u64, String)> =
@@ -52,13 +56,13 @@ impl HeatMap {
 
         let mut titles = vec![title(matrix, unit)];
         if cells.block > 1 {
-            let what = if matrix.by == By::Rank { "ranks" } else { "endpoints" };
+            let what = if matrix.by == GroupBy::Rank { "ranks" } else { "endpoints" };
             titles.push(format!("each cell adds up {0} × {0} {what}", cells.block));
         }
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
         let right = WIDTH - bar.width();
         let top = MARGIN + pixels(titles.len()) * (TITLE + 16) + MARGIN / 2;
-        // A whole number of pixels per cell where cells are large enough for that.
+        // Use a whole number of pixels per cell where cells are large enough.
         let per_cell = (right - left) / pixels(cells.count);
         let side = if per_cell >= 4 { per_cell * pixels(cells.count) } else { right - left };
         let plot = Area { left, top, right: left + side, bottom: top + side };
@@ -67,7 +71,8 @@ impl HeatMap {
         let upwards = steps().find(|&step| step as f64 * per_label >= 1.3 * f64::from(TICK)).unwrap_or(labels);
         let widths = names.iter().map(|name| width(name, TICK)).collect::<Result<Vec<_>, _>>()?;
         let across = steps().find(|&step| fits(&widths, step, per_label)).unwrap_or(labels);
-        // Numbers stay level even if fewer of them fit; names matter more than the way they run.
+        // Short labels (numbers) stay horizontal even if fewer fit; longer names run upwards if
+        // more of them fit that way.
         let upright = across > upwards && name_width > width("00000", TICK)?;
         let below = if upright { name_width } else { TICK };
         let height = plot.bottom + TICK_LENGTH + 8 + below + MARGIN / 2 + TEXT + MARGIN;
@@ -79,12 +84,13 @@ impl HeatMap {
         self.plot.right - self.plot.left
     }
 
-    /// Where the first of these labels begins, from the edge of the plot.
+    /// Start of a label in pixels from the edge of the plot.
     fn offset(&self, label: usize) -> i32 {
         self.cells.offset(label, self.side())
     }
 
-    /// The values as texts, in one size for all cells: on one line, or with the unit below the number.
+    /// Draws the values as texts of the same size in all cells: on one line, or with the unit below
+    /// the number. Draws none where the texts would be too small to read.
     fn draw_numbers<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         let values = &self.cells.values;
         let texts: Vec<String> = values.iter().map(|&value| human(value, self.is_bytes)).collect();
@@ -108,10 +114,10 @@ impl HeatMap {
             let ink = if is_light(color(&self.bar, value)) { BLACK } else { WHITE };
             match text.split_once(' ').filter(|_| split) {
                 Some((number, unit)) => {
-                    canvas.text(number, (x, y - size * 9 / 20), Anchor::Middle, size, ink)?;
-                    canvas.text(unit, (x, y + size * 9 / 20), Anchor::Middle, size, ink)?;
+                    canvas.text(number, (x, y - size * 9 / 20), TextAnchor::Middle, size, ink)?;
+                    canvas.text(unit, (x, y + size * 9 / 20), TextAnchor::Middle, size, ink)?;
                 }
-                None => canvas.text(text, (x, y), Anchor::Middle, size, ink)?,
+                None => canvas.text(text, (x, y), TextAnchor::Middle, size, ink)?,
             }
         }
         Ok(())
@@ -124,29 +130,29 @@ impl HeatMap {
             let at = middle(label);
             if label.is_multiple_of(self.every.0) {
                 canvas.line(&[(left - TICK_LENGTH, top + at), (left, top + at)], BLACK, LINE)?;
-                canvas.text(name, (left - TICK_LENGTH - 8, top + at), Anchor::Right, TICK, BLACK)?;
+                canvas.text(name, (left - TICK_LENGTH - 8, top + at), TextAnchor::Right, TICK, BLACK)?;
             }
             if label.is_multiple_of(self.every.1) {
                 canvas.line(&[(left + at, bottom), (left + at, bottom + TICK_LENGTH)], BLACK, LINE)?;
                 let y = bottom + TICK_LENGTH + 8;
                 if self.upright {
-                    canvas.text(name, (left + at, y), Anchor::UpRight, TICK, BLACK)?;
+                    canvas.text(name, (left + at, y), TextAnchor::UpRight, TICK, BLACK)?;
                 } else {
-                    canvas.text(name, (left + at, y + TICK / 2), Anchor::Middle, TICK, BLACK)?;
+                    canvas.text(name, (left + at, y + TICK / 2), TextAnchor::Middle, TICK, BLACK)?;
                 }
             }
         }
         let middle = self.side() / 2;
-        canvas.text("sender (row)", (MARGIN + TEXT / 2, top + middle), Anchor::UpMiddle, TEXT, BLACK)?;
-        canvas.text("receiver", (left + middle, self.height - MARGIN - TEXT / 2), Anchor::Middle, TEXT, BLACK)?;
+        canvas.text("sender (row)", (MARGIN + TEXT / 2, top + middle), TextAnchor::UpMiddle, TEXT, BLACK)?;
+        canvas.text("receiver", (left + middle, self.height - MARGIN - TEXT / 2), TextAnchor::Middle, TEXT, BLACK)?;
         for (index, title) in self.titles.iter().enumerate() {
             let size = if index == 0 { TITLE } else { TEXT };
             let size = (size * (WIDTH - 2 * MARGIN) / width(title, size)?.max(1)).min(size);
             let y = MARGIN + TITLE / 2 + pixels(index) * (TITLE + 16);
-            // Over the plot, unless it is wider than that.
+            // Center the title over the plot, but keep it within the figure.
             let half = width(title, size)? / 2;
             let x = i32::midpoint(left, right).clamp(MARGIN + half, (WIDTH - MARGIN - half).max(MARGIN + half));
-            canvas.text(title, (x, y), Anchor::Middle, size, BLACK)?;
+            canvas.text(title, (x, y), TextAnchor::Middle, size, BLACK)?;
         }
         Ok(())
     }
@@ -168,9 +174,9 @@ impl Figure for HeatMap {
     }
 }
 
-/// What is shown. The selection says nothing about payload, wire bytes and packets.
-fn title(matrix: &Matrix, unit: Unit) -> String {
-    let by = if matrix.by == By::Rank { "by rank" } else { "by endpoint" };
+/// Title of the figure. The selection does not apply to payload, wire bytes and packets.
+fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
+    let by = if matrix.by == GroupBy::Rank { "by rank" } else { "by endpoint" };
     let selection = match matrix.selection {
         Selection::P2p => ", point-to-point,",
         Selection::Collective => ", collective,",
@@ -178,16 +184,18 @@ fn title(matrix: &Matrix, unit: Unit) -> String {
         Selection::All => "",
     };
     match unit {
-        Unit::Messages if (matrix.by, matrix.selection) == (By::Endpoint, Selection::All) => format!("Messages {by}"),
-        Unit::Messages => format!("MPI messages{selection} {by}"),
-        Unit::MpiBytes => format!("MPI bytes{selection} {by}"),
-        Unit::PayloadBytes => format!("Payload bytes {by}"),
-        Unit::WireBytes => format!("Wire bytes {by}"),
-        Unit::Packets => format!("Packets {by}"),
+        TrafficUnit::Messages if (matrix.by, matrix.selection) == (GroupBy::Endpoint, Selection::All) => {
+            format!("Messages {by}")
+        }
+        TrafficUnit::Messages => format!("MPI messages{selection} {by}"),
+        TrafficUnit::MpiBytes => format!("MPI bytes{selection} {by}"),
+        TrafficUnit::PayloadBytes => format!("Payload bytes {by}"),
+        TrafficUnit::WireBytes => format!("Wire bytes {by}"),
+        TrafficUnit::Packets => format!("Packets {by}"),
     }
 }
 
-/// True where names of these widths do not touch if every `step`th is shown.
+/// Whether labels of these widths do not touch if every `step`-th is shown.
 fn fits(widths: &[i32], step: usize, per_label: f64) -> bool {
     const GAP: f64 = 26.0;
     let shown = || widths.iter().copied().step_by(step).map(f64::from);

@@ -1,9 +1,12 @@
-//! Times over time: median, the interval that holds 80 % of the samples, and the 99th percentile.
+//! Latencies over time: the median, the range from the 10th to the 90th percentile, and the 99th
+//! percentile.
+//!
+//! Bins without samples leave a gap.
 
 use super::axes::{Axis, over_time, seconds};
 use super::canvas::{Canvas, Figure, LINE};
 use super::legend::Swatch;
-use super::quantiles::Frame;
+use super::quantiles::QuantileFrame;
 use super::scale::{LIGHT, OKABE_ITO};
 use crate::analysis::latency::LatencySeries;
 use crate::model::Histogram;
@@ -13,18 +16,18 @@ use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
-/// More bins than this are added up: narrower steps are unrest, and quantiles take samples.
+/// Most bins; more are merged, since narrow bins look noisy and have too few samples for quantiles.
 const MOST_BINS: i128 = 60;
 const HIGH: RGBColor = OKABE_ITO[5];
 const MEDIAN_WIDTH: u32 = 8;
 const HIGH_WIDTH: u32 = 4;
 
-/// Percentiles over time with everything laid out.
+/// The laid-out percentiles.
 pub(super) struct Percentiles {
-    frame: Frame,
-    /// Number of the bin, and the 10th, 50th, 90th and 99th percentile in nanoseconds.
+    frame: QuantileFrame,
+    /// Number of each bin, and its 10th, 50th, 90th and 99th percentile in nanoseconds.
     bins: Vec<(i64, [u64; 4])>,
-    /// Start of the first bin in seconds from the first packet, and width of one.
+    /// Start of the first bin in seconds from the first packet, and width of a bin in seconds.
     bins_s: (f64, f64),
     x: Axis,
 }
@@ -52,14 +55,14 @@ impl Percentiles {
             ("10 to 90 %", Swatch::Area(LIGHT)),
             ("99 %", Swatch::Line(HIGH, HIGH_WIDTH.cast_signed())),
         ];
-        let frame = Frame::new(subject, &colors, percentiles.iter().flat_map(|(_, quantiles)| *quantiles))?;
+        let frame = QuantileFrame::new(subject, &colors, percentiles.iter().flat_map(|(_, quantiles)| *quantiles))?;
         let (span_s, bin_s) = ((count * bin_ns) as f64 / 1e9, width_ns as f64 / 1e9);
         let start_s = seconds(times.origin_ns, i64::try_from(first_ns).unwrap_or_default());
         let x = over_time((start_s, span_s), bin_s, frame.width())?;
         Ok(Self { frame, bins: percentiles, bins_s: (start_s, bin_s), x })
     }
 
-    /// A percentile as steps, interrupted where there are no samples.
+    /// Draws a percentile as steps, interrupted where there are no samples.
     fn draw_steps<DB: DrawingBackend>(
         &self,
         canvas: &Canvas<DB>,

@@ -1,68 +1,74 @@
-//! The matrix over phases: a strip of time with the phases, and below a small heat map of each, all with one scale of colours.
+//! The phases of a run: a strip with all phases along the time axis, and below it a small heat map
+//! of each of the largest phases, in the same color scale.
+//!
+//! At most [`MOST_PHASES`] phases have a heat map; the second title line then says how many are
+//! shown and their share of the bytes.
 
 use super::axes::{Axis, seconds, time, unit};
 use super::bar::ColorBar;
 use super::canvas::{
-    Anchor, Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, WIDTH, cut, pixels, widest, width,
+    Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TITLE, TextAnchor, WIDTH, pixels, shorten, widest,
+    width,
 };
-use super::cells::Cells;
+use super::cells::CellGrid;
 use super::scale::{ColorScale, LIGHT, NONE, human};
-use crate::analysis::matrix::{Selection, Unit};
+use crate::analysis::matrix::{Selection, TrafficUnit};
 use crate::analysis::phases::{Phase, Phases};
 use crate::analysis::round_numbers::steps;
-use crate::analysis::{By, Label};
+use crate::analysis::{GroupBy, Label};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, WHITE};
 use std::collections::BTreeSet;
 
-/// Heat maps, at most: more would be too small to read.
+/// Most heat maps; more would be too small to read.
 const MOST_PHASES: usize = 9;
-/// Up to so many stand in two columns, more in three.
+/// Most heat maps in two columns; more use three columns.
 const TWO_COLUMNS: usize = 4;
-/// Rows of a heat map, at most: a cell is two pixels at least.
+/// Most rows of a heat map, so that a cell has at least two pixels.
 const MOST_CELLS: usize = 200;
 const STRIP: i32 = 100;
-/// Between heat maps.
+/// Distance between heat maps.
 const BETWEEN: i32 = 36;
-/// From a mark to its name.
+/// Distance from a tick to its label.
 const GAP: i32 = 8;
-/// Two lines above a heat map.
+/// Height of the two lines above a heat map.
 const HEADER: i32 = 2 * TICK + 24;
 
-/// A phase with a heat map of its own.
-struct Shown {
-    /// Its number and length, and its pattern.
+/// The heat map of one phase.
+struct PhasePanel {
+    /// Heading of the heat map: number and length of the phase, and its pattern.
     lines: [String; 2],
-    cells: Cells,
+    cells: CellGrid,
     square: Area,
-    /// Names stand at its left, and below it.
+    /// Whether there are labels at the left, and below.
     has_names: (bool, bool),
 }
 
-/// Everything laid out.
-pub(super) struct OverPhases {
+/// The laid-out figure.
+pub(super) struct PhasesFigure {
     titles: Vec<String>,
     bar: ColorBar,
-    /// Number, start and end of each phase, in seconds from the first packet, and whether it has a heat map.
+    /// Number of each phase, its start and end in seconds from the first packet, and whether it has
+    /// a heat map.
     phases: Vec<(usize, f64, f64, bool)>,
     strip: Area,
     time: Axis,
-    shown: Vec<Shown>,
-    /// All heat maps together.
+    panels: Vec<PhasePanel>,
+    /// Area of all heat maps with their headings.
     grid: Area,
     names: Vec<String>,
-    /// Every how many labels one is named, at the left and below.
+    /// Every n-th label is shown: n at the left, n below.
     every: (usize, usize),
 }
 
-impl OverPhases {
+impl PhasesFigure {
     pub(super) fn new(phases: &Phases) -> Result<Self, RenderError> {
         let (Some(first), Some(last)) = (phases.phases.first(), phases.phases.last()) else {
             return Err(RenderError::Empty);
         };
         let has_mpi = phases.phases.iter().any(|phase| Selection::All.mpi(&phase.traffic).1 > 0);
-        let unit_of_cells = if has_mpi { Unit::MpiBytes } else { Unit::PayloadBytes };
+        let unit_of_cells = if has_mpi { TrafficUnit::MpiBytes } else { TrafficUnit::PayloadBytes };
         let sum = |phase: &Phase| phase.matrix.total().value(unit_of_cells);
         let mut by_sum: Vec<(u64, usize)> =
             phases.phases.iter().map(sum).zip(0..).filter(|(sum, _)| *sum > 0).collect();
@@ -76,9 +82,9 @@ impl OverPhases {
         let cells_of = |index: usize| {
             let cells = phases.phases[index].matrix.rows();
             let values = cells.map(|(src, dst, cell)| ((place(src), place(dst)), cell.value(unit_of_cells)));
-            Cells::new(values, labels.len(), MOST_CELLS)
+            CellGrid::new(values, labels.len(), MOST_CELLS)
         };
-        let cells: Vec<(usize, Cells)> = chosen.iter().map(|index| (*index, cells_of(*index))).collect();
+        let cells: Vec<(usize, CellGrid)> = chosen.iter().map(|index| (*index, cells_of(*index))).collect();
         let values = cells.iter().flat_map(|(_, cells)| cells.values.iter().copied());
         let scale = ColorScale::new(values).ok_or(RenderError::Empty)?;
         let ticks = scale.ticks(true).into_iter().map(|tick| (tick, human(tick, true))).collect();
@@ -86,13 +92,13 @@ impl OverPhases {
         let bar = ColorBar::new(format!("{} ({scale_name} scale)", unit_of_cells.name()), scale, ticks, true)?;
 
         let what = if has_mpi { "MPI bytes" } else { "Payload bytes" };
-        let by = if phases.by == By::Rank { "rank" } else { "endpoint" };
+        let by = if phases.by == GroupBy::Rank { "rank" } else { "endpoint" };
         let mut titles = vec![format!("{what} by {by} in each phase")];
         if chosen.len() < phases.phases.len() {
             let share = by_sum.iter().map(|(sum, _)| *sum as f64).sum::<f64>() * 100.0 / all as f64;
             titles.push(format!("{} of {} phases, with {share:.0} % of the bytes", chosen.len(), phases.phases.len()));
         }
-        let names: Vec<String> = labels.iter().map(|label| cut(&label.name())).collect();
+        let names: Vec<String> = labels.iter().map(|label| shorten(&label.name())).collect();
         let name_width = widest(names.iter().map(String::as_str), TICK)?;
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + GAP;
         let top = MARGIN + pixels(titles.len()) * (TITLE + 16) + MARGIN / 2;
@@ -105,7 +111,7 @@ impl OverPhases {
 
         let columns = pixels(cells.len()).min(if cells.len() <= TWO_COLUMNS { 2 } else { 3 });
         let room = WIDTH - bar.width() - left - (columns - 1) * BETWEEN;
-        // One heat map does not need all the room there is.
+        // A single heat map does not fill the whole width.
         let side = (room / columns).min(WIDTH / 2);
         let grid_top = strip.bottom + TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN;
         let rows = pixels(cells.len().div_ceil(columns as usize));
@@ -124,9 +130,9 @@ impl OverPhases {
             let lines =
                 [format!("{}: {}", index + 1, time(phase.length_ns() as f64)), phase.pattern.name.name().to_owned()];
             let square = Area { left, top, right: left + side, bottom: top + side };
-            Shown { lines, cells, square, has_names: (column == 0, n + columns >= count) }
+            PhasePanel { lines, cells, square, has_names: (column == 0, n + columns >= count) }
         });
-        let shown: Vec<Shown> = shown.collect();
+        let shown: Vec<PhasePanel> = shown.collect();
         let of_time = |(phase, index): (&Phase, usize)| {
             (index + 1, at_s(phase.from_ns), at_s(phase.to_ns), chosen.contains(&index))
         };
@@ -135,10 +141,10 @@ impl OverPhases {
         let every =
             |apart: i32| steps().find(|step| *step as f64 * per_label >= f64::from(apart)).unwrap_or(labels.len());
         let every = (every(TICK * 13 / 10), every(name_width + 26));
-        Ok(Self { titles, bar, phases: of_time, strip, time: axis, shown, grid, names, every })
+        Ok(Self { titles, bar, phases: of_time, strip, time: axis, panels: shown, grid, names, every })
     }
 
-    /// Position of a time.
+    /// Position of a time, in seconds from the first packet, on the strip.
     fn x(&self, seconds: f64) -> i32 {
         self.strip.left + (self.time.share(seconds) * f64::from(self.strip.right - self.strip.left)).round() as i32
     }
@@ -155,7 +161,7 @@ impl OverPhases {
                 canvas.text(
                     &text,
                     (i32::midpoint(from, to), i32::midpoint(top, bottom)),
-                    Anchor::Middle,
+                    TextAnchor::Middle,
                     TICK,
                     BLACK,
                 )?;
@@ -166,18 +172,18 @@ impl OverPhases {
         for (value, text) in &self.time.ticks {
             let x = self.x(*value);
             canvas.line(&[(x, bottom), (x, bottom + TICK_LENGTH)], BLACK, LINE)?;
-            canvas.text(text, (x, y), Anchor::Middle, TICK, BLACK)?;
+            canvas.text(text, (x, y), TextAnchor::Middle, TICK, BLACK)?;
         }
         let y = y + TICK / 2 + MARGIN / 2 + TEXT / 2;
-        canvas.text(&self.time.title, (i32::midpoint(left, right), y), Anchor::Middle, TEXT, BLACK)
+        canvas.text(&self.time.title, (i32::midpoint(left, right), y), TextAnchor::Middle, TEXT, BLACK)
     }
 
-    fn draw_phase<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, shown: &Shown) -> Result<(), RenderError> {
-        let Shown { lines, cells, square, has_names } = shown;
+    fn draw_phase<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, shown: &PhasePanel) -> Result<(), RenderError> {
+        let PhasePanel { lines, cells, square, has_names } = shown;
         let middle = i32::midpoint(square.left, square.right);
         for (line, up) in lines.iter().zip([3, 1]) {
             let size = (TICK * (square.right - square.left) / width(line, TICK)?.max(1)).min(TICK);
-            canvas.text(line, (middle, square.top - up * HEADER / 4), Anchor::Middle, size, BLACK)?;
+            canvas.text(line, (middle, square.top - up * HEADER / 4), TextAnchor::Middle, size, BLACK)?;
         }
         cells.draw(canvas, *square, &self.bar)?;
         canvas.frame(*square)?;
@@ -187,19 +193,19 @@ impl OverPhases {
             if has_names.0 && label.is_multiple_of(self.every.0) {
                 let (left, y) = (square.left, square.top + at);
                 canvas.line(&[(left - TICK_LENGTH, y), (left, y)], BLACK, LINE)?;
-                canvas.text(name, (left - TICK_LENGTH - GAP, y), Anchor::Right, TICK, BLACK)?;
+                canvas.text(name, (left - TICK_LENGTH - GAP, y), TextAnchor::Right, TICK, BLACK)?;
             }
             if has_names.1 && label.is_multiple_of(self.every.1) {
                 let (x, bottom) = (square.left + at, square.bottom);
                 canvas.line(&[(x, bottom), (x, bottom + TICK_LENGTH)], BLACK, LINE)?;
-                canvas.text(name, (x, bottom + TICK_LENGTH + GAP + TICK / 2), Anchor::Middle, TICK, BLACK)?;
+                canvas.text(name, (x, bottom + TICK_LENGTH + GAP + TICK / 2), TextAnchor::Middle, TICK, BLACK)?;
             }
         }
         Ok(())
     }
 }
 
-impl Figure for OverPhases {
+impl Figure for PhasesFigure {
     fn height(&self) -> i32 {
         self.grid.bottom + TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN
     }
@@ -208,14 +214,14 @@ impl Figure for OverPhases {
         for (index, title) in self.titles.iter().enumerate() {
             let size = if index == 0 { TITLE } else { TEXT };
             let y = MARGIN + TITLE / 2 + pixels(index) * (TITLE + 16);
-            canvas.text(title, (WIDTH / 2, y), Anchor::Middle, size, BLACK)?;
+            canvas.text(title, (WIDTH / 2, y), TextAnchor::Middle, size, BLACK)?;
         }
         self.draw_strip(canvas)?;
-        self.shown.iter().try_for_each(|shown| self.draw_phase(canvas, shown))?;
+        self.panels.iter().try_for_each(|shown| self.draw_phase(canvas, shown))?;
         let Area { left, top, right, bottom } = self.grid;
         let middle = (i32::midpoint(left, right), i32::midpoint(top, bottom));
-        canvas.text("sender (row)", (MARGIN + TEXT / 2, middle.1), Anchor::UpMiddle, TEXT, BLACK)?;
-        canvas.text("receiver", (middle.0, self.height() - MARGIN - TEXT / 2), Anchor::Middle, TEXT, BLACK)?;
+        canvas.text("sender (row)", (MARGIN + TEXT / 2, middle.1), TextAnchor::UpMiddle, TEXT, BLACK)?;
+        canvas.text("receiver", (middle.0, self.height() - MARGIN - TEXT / 2), TextAnchor::Middle, TEXT, BLACK)?;
         self.bar.draw(canvas, Area { top: top + HEADER, ..self.grid })
     }
 }

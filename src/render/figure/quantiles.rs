@@ -1,6 +1,7 @@
-//! What the figures of quantiles share: a title, what their colours stand for, and one panel with times at its left.
+//! The common frame of the quantile figures: title, legend, and one panel with a vertical axis of
+//! times.
 
-use super::axes::{Axis, BELOW, Panel, title};
+use super::axes::{Axis, Panel, X_AXIS_HEIGHT, title};
 use super::canvas::{Area, Canvas, LINE, MARGIN, WIDTH};
 use super::legend::{Legend, Swatch};
 use super::scale::LIGHT;
@@ -10,22 +11,22 @@ use plotters::backend::DrawingBackend;
 
 const HEIGHT: i32 = 760;
 
-/// Everything but the quantiles themselves and the axis below.
-pub(super) struct Frame {
+/// The frame of a quantile figure, without the quantiles and the horizontal axis.
+pub(super) struct QuantileFrame {
     title: String,
     legend: Legend,
     pub(super) panel: Panel,
 }
 
-impl Frame {
-    /// With these colours, and room for these times in nanoseconds.
+impl QuantileFrame {
+    /// Creates a frame with these legend entries and an axis for these times in nanoseconds.
     pub(super) fn new(
         subject: &Subject,
         colors: &[(&str, Swatch)],
         times_ns: impl Iterator<Item = u64> + Clone,
     ) -> Result<Self, RenderError> {
         let y = Axis::times(times_ns, "time", 7);
-        // Half of a name along the axis stands beyond its end.
+        // Half of the last tick label extends beyond the end of the axis.
         let (left, right) = (Panel::left([&y])?, WIDTH - 5 * MARGIN);
         let legend = Legend::new(colors.iter().map(|(name, swatch)| ((*name).to_owned(), *swatch)), left, right)?;
         let top = legend.bottom + MARGIN;
@@ -35,7 +36,7 @@ impl Frame {
 
     /// Height of the figure.
     pub(super) const fn height(&self) -> i32 {
-        self.panel.area.bottom + BELOW
+        self.panel.area.bottom + X_AXIS_HEIGHT
     }
 
     /// Width of the panel.
@@ -43,14 +44,15 @@ impl Frame {
         self.panel.area.right - self.panel.area.left
     }
 
-    /// What lies under the quantiles.
+    /// Draws title, legend and grid; call it before drawing the quantiles.
     pub(super) fn draw_under<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         canvas.title(&self.title)?;
         self.legend.draw(canvas)?;
         self.panel.draw_grid(canvas)
     }
 
-    /// The interval from one time to another, one line high at least; its upper and lower edge.
+    /// Draws the range from one time to another, at least one line high; returns its upper and
+    /// lower edge in pixels.
     pub(super) fn draw_interval<DB: DrawingBackend>(
         &self,
         canvas: &Canvas<DB>,
@@ -63,9 +65,9 @@ impl Frame {
         Ok((top, bottom))
     }
 
-    /// What lies over them.
+    /// Draws frame and axes; call it after drawing the quantiles.
     pub(super) fn draw_over<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), RenderError> {
         self.panel.draw_frame(canvas, x)?;
-        self.panel.draw_below(canvas, x)
+        self.panel.draw_x_axis(canvas, x)
     }
 }

@@ -1,8 +1,11 @@
-//! Rates as panels: the wire rate over time with its peak, and below how large messages and packets are.
+//! Rates as panels: the wire rate over time with its peak, and below it the size distributions of
+//! messages and packets.
+//!
+//! A distribution without data has no panel.
 
-use super::axes::{Axis, BELOW, Panel, class_name, class_of, over_time, seconds, time as tell};
-use super::canvas::{Anchor, Area, Canvas, Figure, MARGIN, TICK, TITLE, WIDTH, widest, width};
-use super::scale::{OKABE_ITO, human_rate, prefix_of};
+use super::axes::{Axis, Panel, X_AXIS_HEIGHT, class_name, class_of, over_time, seconds, time as format_time};
+use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, TextAnchor, WIDTH, widest, width};
+use super::scale::{OKABE_ITO, byte_unit, human_rate};
 use crate::analysis::rates::{Rates, WIRE_BYTES};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
@@ -11,36 +14,38 @@ use std::collections::BTreeMap;
 
 const UPPER: i32 = 560;
 const LOWER: i32 = 330;
-/// A line of explanations above a panel.
+/// Height of the legend line above a panel.
 const HEADER: i32 = TICK + 30;
 const FEWEST_CLASSES: u32 = 6;
 const SWATCH: i32 = 40;
-/// Bins of the upper panel, at most: narrower ones than two pixels would flicker.
+/// Most bins of the upper panel; bins narrower than two pixels would flicker.
 const MOST_BINS: i128 = 750;
 const RATE: RGBColor = RGBColor(85, 85, 85);
-/// The window of the peak, behind everything.
+/// Color of the window of the peak, drawn behind everything else.
 const WINDOW: RGBColor = RGBColor(250, 219, 150);
-/// How many, and how many bytes.
+/// Colors of the shares of the count and of the bytes.
 const SHARES: [RGBColor; 2] = [OKABE_ITO[0], OKABE_ITO[1]];
 
-/// By class, the share of their number and of their bytes in percent.
-type Shares = BTreeMap<u32, [f64; 2]>;
+/// By size class: its share of the count and its share of the bytes, in percent.
+type ClassShares = BTreeMap<u32, [f64; 2]>;
 
-/// A distribution: of what, and where it stands.
+/// The panel of a size distribution.
 struct Distribution {
+    /// What is counted, in the plural.
     of: &'static str,
     panel: Panel,
     classes: Axis,
-    shares: Shares,
+    shares: ClassShares,
 }
 
-/// All panels with everything laid out.
-pub(super) struct Panels {
-    /// Mean rates of the bins.
+/// The laid-out figure.
+pub(super) struct RatePanels {
+    /// Mean rate of each bin in bytes per second.
     wire: Vec<f64>,
-    /// Start of the first bin in seconds from the first packet, and width of one.
+    /// Start of the first bin in seconds from the first packet, and width of a bin in seconds.
     bins_s: (f64, f64),
-    /// Start and end of the window of the peak, in seconds from the first packet, and its rate.
+    /// Start and end of the window of the peak, in seconds from the first packet, and its rate in
+    /// bytes per second.
     peak: ([f64; 2], f64),
     peak_text: String,
     upper: Panel,
@@ -48,7 +53,7 @@ pub(super) struct Panels {
     distributions: Vec<Distribution>,
 }
 
-impl Panels {
+impl RatePanels {
     pub(super) fn new(rates: &Rates) -> Result<Self, RenderError> {
         let group = (rates.count() + MOST_BINS - 1) / MOST_BINS;
         let all: i128 = rates.count();
@@ -73,21 +78,21 @@ impl Panels {
         let start_s = seconds(rates.origin_ns, first_ns);
         let window_s = rates.window_ns as f64 / 1e9;
         let peak_rate = rates.peak(peak);
-        let peak_text = format!("peak over {}: {}", tell(rates.window_ns as f64), human_rate(peak_rate));
+        let peak_text = format!("peak over {}: {}", format_time(rates.window_ns as f64), human_rate(peak_rate));
 
         let max = wire.iter().copied().fold(peak_rate, f64::max);
         if max <= 0.0 {
             return Err(RenderError::Empty);
         }
-        let (one, prefix) = prefix_of(max);
-        let y = Axis::linear(max, one, "", format!("wire rate, {prefix}B/s"), 5);
+        let (one, unit) = byte_unit(max);
+        let y = Axis::linear(max, one, "", format!("wire rate, {unit}/s"), 5);
         let mpi = rates.total.sizes.keys().any(|(of, _)| of.distribution() == "mpi_messages");
         let messages = if mpi {
             ("mpi_messages", "MPI messages", "MPI message")
         } else {
             ("messages", "messages", "payload of a message")
         };
-        let found: Vec<(&str, &str, Shares)> = [messages, ("packets", "packets", "packet on the wire")]
+        let found: Vec<(&str, &str, ClassShares)> = [messages, ("packets", "packets", "packet on the wire")]
             .into_iter()
             .map(|(distribution, of, size)| (of, size, shares(rates, distribution)))
             .filter(|(.., shares)| !shares.is_empty())
@@ -100,19 +105,19 @@ impl Panels {
             })
             .collect();
         let left = Panel::left(axes.iter().chain([&y]))?;
-        // Half of a number along the axes of sizes stands beyond their ends.
+        // Half of the last tick label of a size axis extends beyond its end.
         let right = WIDTH - 5 * MARGIN;
         let top = MARGIN + TITLE + MARGIN / 2 + HEADER;
         let upper = Panel { area: Area { left, top, right, bottom: top + UPPER }, y };
         let time = over_time((start_s, span_s), bin_s * group as f64, right - left)?;
-        let mut bottom = upper.area.bottom + BELOW;
+        let mut bottom = upper.area.bottom + X_AXIS_HEIGHT;
         let mut distributions = Vec::new();
         for ((of, size, shares), y) in found.into_iter().zip(axes) {
             let top = bottom + MARGIN + HEADER;
             let panel = Panel { area: Area { left, top, right, bottom: top + LOWER }, y };
             let ends = shares.keys().next().zip(shares.keys().next_back());
             let (first, last) = ends.map_or((0, 0), |(first, last)| (*first, *last));
-            // Two or three bars would fill the panel.
+            // Without more classes, two or three bars would fill the panel.
             let last = last.max(first + FEWEST_CLASSES - 1);
             let name = |class| class_name(class, true);
             let fits = |ticks: &[(f64, String)]| {
@@ -121,7 +126,7 @@ impl Panels {
                 Ok(f64::from(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)?) + 30.0 <= room)
             };
             let classes = Axis::classes((first, last), name, format!("{size}, by power of two"), fits)?;
-            bottom = panel.area.bottom + BELOW;
+            bottom = panel.area.bottom + X_AXIS_HEIGHT;
             distributions.push(Distribution { of, panel, classes, shares });
         }
         Ok(Self {
@@ -135,7 +140,7 @@ impl Panels {
         })
     }
 
-    /// The rate over time, down to zero at both ends.
+    /// Outline of the rate over time, as a polygon that goes down to zero at both ends.
     fn outline(&self) -> Vec<(i32, i32)> {
         let (start_s, bin_s) = self.bins_s;
         let Area { left, right, bottom, .. } = self.upper.area;
@@ -154,7 +159,7 @@ impl Panels {
         let Area { left, top, right, bottom } = self.upper.area;
         let ([from, to], rate) = self.peak;
         let (from, to) = (self.upper.x(&self.time, from), self.upper.x(&self.time, to));
-        // A window that is narrower than a line is shown as one.
+        // Keep a very narrow window visible.
         let to = to.max(from + 4).min(right);
         canvas.fill(Area { left: from, top, right: to, bottom }, WINDOW)?;
         self.upper.draw_grid(canvas)?;
@@ -162,18 +167,18 @@ impl Panels {
         let height = self.upper.y(rate);
         canvas.line(&[(from, height), (to, height)], OKABE_ITO[5], 8)?;
         self.upper.draw_frame(canvas, &self.time)?;
-        self.upper.draw_below(canvas, &self.time)?;
+        self.upper.draw_x_axis(canvas, &self.time)?;
         let header = top - HEADER / 2;
         key(canvas, (left, header), WINDOW, &self.peak_text)?;
         Ok(())
     }
 }
 
-/// The shares of one distribution by class, of their number and of their bytes, in percent.
-fn shares(rates: &Rates, distribution: &str) -> Shares {
+/// Shares of each class of a distribution in percent: of the count and of the bytes.
+fn shares(rates: &Rates, distribution: &str) -> ClassShares {
     let sizes = rates.total.sizes.iter().filter(|((of, _), _)| of.distribution() == distribution);
     let mut all = [0.0; 2];
-    let mut shares: Shares = BTreeMap::new();
+    let mut shares: ClassShares = BTreeMap::new();
     for ((_, size), sums) in sizes {
         let share = shares.entry(class_of(size.from_bytes())).or_default();
         for (index, value) in [sums.count, sums.bytes].into_iter().enumerate() {
@@ -189,7 +194,7 @@ fn shares(rates: &Rates, distribution: &str) -> Shares {
     shares
 }
 
-/// A coloured square and what it means; where the next may begin.
+/// Draws a legend entry, a colored square with its text; returns where the next may begin.
 fn key<DB: DrawingBackend>(
     canvas: &Canvas<DB>,
     (x, y): (i32, i32),
@@ -197,7 +202,7 @@ fn key<DB: DrawingBackend>(
     text: &str,
 ) -> Result<i32, RenderError> {
     canvas.fill(Area { left: x, top: y - SWATCH / 2, right: x + SWATCH, bottom: y + SWATCH / 2 }, color)?;
-    canvas.text(text, (x + SWATCH + 14, y), Anchor::Left, TICK, BLACK)?;
+    canvas.text(text, (x + SWATCH + 14, y), TextAnchor::Left, TICK, BLACK)?;
     Ok(x + SWATCH + 14 + width(text, TICK)? + 50)
 }
 
@@ -220,13 +225,13 @@ impl Distribution {
             }
         }
         self.panel.draw_frame(canvas, &self.classes)?;
-        self.panel.draw_below(canvas, &self.classes)
+        self.panel.draw_x_axis(canvas, &self.classes)
     }
 }
 
-impl Figure for Panels {
+impl Figure for RatePanels {
     fn height(&self) -> i32 {
-        self.distributions.last().map_or(self.upper.area.bottom, |last| last.panel.area.bottom) + BELOW
+        self.distributions.last().map_or(self.upper.area.bottom, |last| last.panel.area.bottom) + X_AXIS_HEIGHT
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {

@@ -1,15 +1,17 @@
-//! Values -> colours, positions and texts.
+//! Colors, tick values and number formats of the figures.
 
 pub(super) use crate::render::scale::ColorScale;
 
+use crate::analysis::matrix::TrafficUnit;
 use crate::analysis::round_numbers::steps;
 use crate::render::scale;
+use crate::render::units::{BYTES, Scale};
 use plotters::style::RGBColor;
 
-/// Cells without traffic.
+/// Color of cells without traffic.
 pub(super) const NONE: RGBColor = RGBColor(222, 222, 222);
 
-/// Okabe and Ito's colours, which people with any kind of colour vision can tell apart; without black.
+/// Okabe and Ito's palette without black: distinguishable with any kind of color vision.
 pub(super) const OKABE_ITO: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -20,17 +22,17 @@ pub(super) const OKABE_ITO: [RGBColor; 7] = [
     RGBColor(240, 228, 66),
 ];
 
-/// The first of them, lighter: for areas behind it.
+/// A lighter variant of the first color of [`OKABE_ITO`], for areas behind it.
 pub(super) const LIGHT: RGBColor = RGBColor(178, 213, 232);
 
 impl ColorScale {
-    /// Values worth naming.
+    /// Values of the labeled ticks.
     pub(super) fn ticks(&self, is_bytes: bool) -> Vec<u64> {
         match (self.log, is_bytes) {
             (true, true) => powers(2, self.min, self.max),
             (true, false) => powers(10, self.min, self.max),
             (false, true) => {
-                // Steps that people who count in KiB read as round numbers.
+                // Powers of two are round numbers in KiB and MiB.
                 let step = self.max.div_ceil(6).checked_next_power_of_two().unwrap_or(self.max);
                 (0..=self.max / step).map(|n| n * step).collect()
             }
@@ -43,7 +45,7 @@ impl ColorScale {
     }
 }
 
-/// At most 7 powers of a base between two values, at equal distances.
+/// At most 7 powers of a base between two values, with equal steps between the exponents.
 fn powers(base: u64, min: u64, max: u64) -> Vec<u64> {
     let all: Vec<(u32, u64)> = (0..u64::BITS)
         .map_while(|exponent| Some((exponent, base.checked_pow(exponent)?)))
@@ -53,7 +55,8 @@ fn powers(base: u64, min: u64, max: u64) -> Vec<u64> {
     all.into_iter().filter(|&(exponent, _)| exponent.is_multiple_of(step)).map(|(_, value)| value).collect()
 }
 
-/// The smallest step of the form 1, 2 or 5 times a power of ten that cuts `span` into at most `most` pieces.
+/// The smallest step of 1, 2 or 5 times a power of ten that divides `span` into at most `most`
+/// parts.
 pub(super) fn step(span: f64, most: u32) -> f64 {
     let least = span / f64::from(most);
     let power = 10_f64.powf(least.log10().floor());
@@ -65,39 +68,37 @@ pub(super) fn step(span: f64, most: u32) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// Viridis at 0 to 1.
+/// The Viridis color at a position from 0 to 1.
 pub(super) fn viridis(share: f64) -> RGBColor {
     let (red, green, blue) = scale::viridis(share);
     RGBColor(red, green, blue)
 }
 
-/// True where black text is easier to read than white.
+/// Whether black text is easier to read on this color than white text.
 pub(super) fn is_light(RGBColor(red, green, blue): RGBColor) -> bool {
     scale::is_light((red, green, blue))
 }
 
-/// Three digits and a unit: bytes in powers of 1024, counts in powers of 1000 from 10 000.
+/// A value in three digits with a unit: bytes in powers of 1024, counts from 10 000 on in powers of
+/// 1000.
 pub(super) fn human(value: u64, is_bytes: bool) -> String {
-    let (units, base): (&[&str], f64) = if is_bytes {
-        (&[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"], 1024.0)
-    } else {
-        (&["", "k", "M", "G", "T", "P", "E"], 1000.0)
-    };
+    let (units, base, gap): (&[&str], f64, &str) =
+        if is_bytes { (&BYTES, 1024.0, " ") } else { (&["", "k", "M", "G", "T", "P", "E"], 1000.0, "") };
     if !is_bytes && value < 10_000 {
         return value.to_string();
     }
     let mut scaled = value as f64;
     let mut units = units.iter();
     let mut unit = units.next();
-    // What would be rounded to 1024 of a unit is 1 of the next.
+    // A value that rounds to 1024 (bytes) or 1000 (counts) of a unit is 1 of the next unit.
     while scaled >= base - 0.5 {
         let Some(next) = units.next() else { break };
         (scaled, unit) = (scaled / base, Some(next));
     }
-    format!("{}{}", three_digits(scaled), unit.copied().unwrap_or_default())
+    format!("{}{gap}{}", three_digits(scaled), unit.copied().unwrap_or_default())
 }
 
-/// Three digits; fewer where they are the exact value.
+/// A value in three digits, or fewer where these are exact.
 fn three_digits(value: f64) -> String {
     let decimals = match value {
         _ if value >= 99.95 => 0,
@@ -109,28 +110,33 @@ fn three_digits(value: f64) -> String {
     if short.parse() == Ok(value) { short.to_owned() } else { text }
 }
 
-/// The prefix for values up to `max`, and what one of it is.
+/// Factor and name of the SI prefix for values up to `max`.
 pub(super) fn prefix_of(max: f64) -> (f64, &'static str) {
     [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")].into_iter().find(|&(one, _)| max >= one).unwrap_or((1.0, ""))
 }
 
-/// Three digits of a rate of bytes, in the units of [`prefix_of`].
+/// Size and name of the binary unit for bytes up to `max`.
+pub(super) fn byte_unit(max: f64) -> (f64, &'static str) {
+    let scale = Scale::for_table(TrafficUnit::WireBytes, max as u64);
+    (scale.one(), scale.unit())
+}
+
+/// A rate of bytes in three digits, with its unit.
 pub(super) fn human_rate(bytes_per_s: f64) -> String {
-    let (one, prefix) = prefix_of(bytes_per_s);
-    format!("{} {prefix}B/s", three_digits(bytes_per_s / one))
+    format!("{}/s", human(bytes_per_s.round() as u64, true))
 }
 
-/// Numbers from 0 to `max` in steps that are round, with their texts.
+/// Ticks from 0 to `max` in round steps, at most about `most`, with their texts.
 pub(super) fn axis(max: f64, most: u32) -> Vec<(f64, String)> {
-    between((0.0, max), step(max, most))
+    ticks_between((0.0, max), step(max, most))
 }
 
-/// Multiples of a step, with their texts.
-pub(super) fn between((from, to): (f64, f64), step: f64) -> Vec<(f64, String)> {
+/// Multiples of a step within a range, with their texts.
+pub(super) fn ticks_between((from, to): (f64, f64), step: f64) -> Vec<(f64, String)> {
     let decimals = usize::try_from(-step.log10().floor() as i32).unwrap_or_default();
     let first = (from / step - 1e-9).ceil();
     let count = ((to - from) / step) as u32 + 1;
-    // Without a sign where it is 0.
+    // Adding 0.0 turns -0 into 0, so that 0 has no sign.
     let values = (0..=count).map(|n| (first + f64::from(n)) * step + 0.0).filter(|&value| value <= to + step * 1e-9);
     values.map(|value| (value, format!("{value:.decimals$}"))).collect()
 }
@@ -145,7 +151,7 @@ mod tests {
         assert_eq!(human(1023, true), "1023 B");
         assert_eq!(human(1024, true), "1 KiB");
         assert_eq!(human(3 * 512, true), "1.5 KiB");
-        // 1025 / 1024 = 1.00098: the zeros say that this is rounded.
+        // 1025 / 1024 = 1.00098: the zeros show that the value is rounded.
         assert_eq!(human(1025, true), "1.00 KiB");
         // 123 456 / 1024 = 120.56.
         assert_eq!(human(123_456, true), "121 KiB");

@@ -1,56 +1,60 @@
-//! Sums per bin and sender -> series in bins without gaps.
+//! Time series of a timeline figure: sums per bin and sender become vectors with one element per
+//! bin, without gaps.
+//!
+//! The sum over all bins stays the same where bins are merged or senders are combined.
 
 use super::axes::seconds;
 use crate::analysis::Label;
 use crate::analysis::health::Retransmissions;
 use crate::analysis::timeline::Timeline;
 use crate::render::RenderError;
+use crate::render::units::count_of;
 use std::collections::BTreeMap;
 
-/// More bins of traffic than this are added up: narrower ones than two pixels would flicker.
+/// Most bins of traffic; more are merged, since bins narrower than two pixels would flicker.
 const MOST_BINS: i128 = 750;
-/// The same for what stands alone, between bins of nothing: it must be seen.
+/// Most bins of rare events: a single bin between empty bins must be visible.
 const MOST_BROAD_BINS: i128 = 150;
-/// Senders with a colour of their own.
+/// Most senders with their own color.
 const MOST_SENDERS: usize = 7;
 
-/// Values over time. All vectors have one element per bin, 0 where there is nothing.
+/// Values over time. All vectors have one element per bin, 0 for an empty bin.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Series {
     /// Width of a bin in seconds.
     pub(super) bin_s: f64,
     /// Start of the first bin in seconds from the first packet.
     pub(super) start_s: f64,
-    /// From the start of the first to the end of the last bin, in seconds. Where bins are added up, the last of the
-    /// sums may be narrower than the others.
+    /// Seconds from the start of the first bin to the end of the last. Where bins are merged, the
+    /// last may be narrower than the others.
     pub(super) span_s: f64,
-    /// By sender, the busiest first, the sum of the less busy ones last.
+    /// Values by sender, the busiest first, the sum of the less busy senders last.
     pub(super) by_sender: Vec<(String, Vec<f64>)>,
-    /// Of all senders.
-    pub(super) of_all: Vec<f64>,
+    /// The second value, over all senders: messages per second, or the share of retransmissions.
+    pub(super) total: Vec<f64>,
 }
 
-/// What a sender did in a bin.
+/// The two values of a sender in a bin.
 #[derive(Clone, Copy)]
-struct Item<'a> {
+struct SenderSample<'a> {
     time_ns: i64,
     src: &'a Label,
-    /// What is told by sender.
+    /// Value that is shown by sender.
     own: u64,
-    /// What is told of all together.
+    /// Value that is summed over all senders.
     common: u64,
 }
 
 impl Series {
-    /// Bytes on the wire per second by sender, and messages per second of all.
+    /// Wire bytes per second by sender, and messages per second of all senders.
     pub(super) fn traffic(timeline: &Timeline) -> Result<Self, RenderError> {
         let items = timeline.bins.iter().map(|bin| {
             let (own, common) = (bin.cell.wire_bytes, bin.cell.messages);
-            Item { time_ns: bin.time_ns, src: &bin.src, own, common }
+            SenderSample { time_ns: bin.time_ns, src: &bin.src, own, common }
         });
         let mut series = Self::sums((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MOST_BINS), items)?;
         let (bin_s, span_s) = (series.bin_s, series.span_s);
-        for values in series.by_sender.iter_mut().map(|(_, values)| values).chain([&mut series.of_all]) {
+        for values in series.by_sender.iter_mut().map(|(_, values)| values).chain([&mut series.total]) {
             for (index, value) in values.iter_mut().enumerate() {
                 *value /= bin_s.min(span_s - index as f64 * bin_s);
             }
@@ -58,18 +62,18 @@ impl Series {
         Ok(series)
     }
 
-    /// Repeated packets by sender, and their share of the packets of all in percent.
+    /// Retransmitted packets by sender, and their share of all packets in percent.
     pub(super) fn retransmissions(repeated: &Retransmissions) -> Result<Self, RenderError> {
-        let items = repeated.bins.iter().map(|bin| Item {
+        let items = repeated.bins.iter().map(|bin| SenderSample {
             time_ns: bin.time_ns,
             src: &bin.src,
-            own: bin.repeated_packets,
+            own: bin.retransmitted_packets,
             common: bin.packets,
         });
         let mut series =
             Self::sums((repeated.origin_ns, repeated.span_ns()), (repeated.bin_ns, MOST_BROAD_BINS), items)?;
         let stacked = series.stacked();
-        for (index, packets) in series.of_all.iter_mut().enumerate() {
+        for (index, packets) in series.total.iter_mut().enumerate() {
             let repeated = stacked.last().and_then(|all| all.get(index)).copied().unwrap_or_default();
             *packets = if *packets > 0.0 { repeated * 100.0 / *packets } else { 0.0 };
         }
@@ -79,13 +83,13 @@ impl Series {
     fn sums<'a>(
         (origin_ns, span_ns): (i64, Option<(i64, i64)>),
         (bin_ns, most_bins): (i64, i128),
-        items: impl Iterator<Item = Item<'a>> + Clone,
+        items: impl Iterator<Item = SenderSample<'a>> + Clone,
     ) -> Result<Self, RenderError> {
         let (Some((start, end)), 1..) = (span_ns, bin_ns) else { return Err(RenderError::Empty) };
         let start_s = seconds(origin_ns, start);
         let (start, bin_ns) = (i128::from(start), i128::from(bin_ns));
         let span_ns = i128::from(end) - start;
-        // Both are positive, as are the other terms here.
+        // All terms are positive, so this division rounds up.
         let width_ns = bin_ns * ((span_ns / bin_ns + most_bins - 1) / most_bins).max(1);
         let bins = usize::try_from((span_ns + width_ns - 1) / width_ns).unwrap_or_default();
 
@@ -101,7 +105,7 @@ impl Series {
             senders.iter().take(MOST_SENDERS).map(|(label, _)| (label.name(), vec![0.0; bins])).collect();
         let others = senders.len().saturating_sub(MOST_SENDERS);
         if others > 0 {
-            by_sender.push((format!("{others} others"), vec![0.0; bins]));
+            by_sender.push((count_of(others as u64, "other"), vec![0.0; bins]));
         }
 
         let mut of_all = vec![0.0; bins];
@@ -115,18 +119,18 @@ impl Series {
                 *sum += item.own as f64;
             }
         }
-        Ok(Self { start_s, bin_s: width_ns as f64 / 1e9, span_s: span_ns as f64 / 1e9, by_sender, of_all })
+        Ok(Self { start_s, bin_s: width_ns as f64 / 1e9, span_s: span_ns as f64 / 1e9, by_sender, total: of_all })
     }
 
-    /// The largest value of all senders together, and of the common one.
+    /// The largest sum of the values by sender, and the largest of `total`.
     pub(super) fn most(&self) -> (f64, f64) {
         let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-        (self.stacked().last().map_or(0.0, |values| most(values)), most(&self.of_all))
+        (self.stacked().last().map_or(0.0, |values| most(values)), most(&self.total))
     }
 
-    /// The values of the first senders added up: one more sender in each, the last is the sum of all.
+    /// Running sums over the senders: each element adds one more sender, the last has all.
     pub(super) fn stacked(&self) -> Vec<Vec<f64>> {
-        let mut sum = vec![0.0; self.of_all.len()];
+        let mut sum = vec![0.0; self.total.len()];
         let mut add = |values: &Vec<f64>| {
             for (sum, value) in sum.iter_mut().zip(values) {
                 *sum += value;

@@ -1,9 +1,10 @@
-//! Times by the size of the messages: medians, and the interval that holds 80 % of the samples.
+//! Latencies by message size: per size class, the median and the range from the 10th to the 90th
+//! percentile.
 
 use super::axes::{Axis, class_name, class_of, fits_across};
 use super::canvas::{Canvas, Figure, LINE};
 use super::legend::Swatch;
-use super::quantiles::Frame;
+use super::quantiles::QuantileFrame;
 use super::scale::{LIGHT, OKABE_ITO};
 use crate::model::Histogram;
 use crate::render::RenderError;
@@ -11,19 +12,19 @@ use crate::render::latency::Subject;
 use plotters::backend::DrawingBackend;
 use std::collections::BTreeMap;
 
-/// The box of a class is so wide, of ten parts.
+/// Width of a box in tenths of the width of its class.
 const BOX: f64 = 6.0;
 
-/// Medians by size with everything laid out.
-pub(super) struct Sizes {
-    frame: Frame,
-    /// Class, and the 10th, 50th and 90th percentile in nanoseconds.
+/// The laid-out boxes.
+pub(super) struct SizeBoxes {
+    frame: QuantileFrame,
+    /// Size class, and its 10th, 50th and 90th percentile in nanoseconds.
     boxes: Vec<(u32, [u64; 3])>,
     x: Axis,
 }
 
-impl Sizes {
-    /// Of histograms by the smallest length of their size class.
+impl SizeBoxes {
+    /// Lays out the figure. The key of a histogram is the lower bound of its size class in bytes.
     pub(super) fn new(subject: &Subject, by_size: &BTreeMap<u64, Histogram>) -> Result<Self, RenderError> {
         let quantiles = |times: &Histogram| [0.1, 0.5, 0.9].map(|share| times.quantile(share));
         let boxes: Vec<(u32, [u64; 3])> =
@@ -32,14 +33,14 @@ impl Sizes {
             return Err(subject.nothing());
         };
         let colors = [("median", Swatch::Line(OKABE_ITO[0], 12)), ("10 to 90 % of the samples", Swatch::Area(LIGHT))];
-        let frame = Frame::new(subject, &colors, boxes.iter().flat_map(|(_, quantiles)| *quantiles))?;
+        let frame = QuantileFrame::new(subject, &colors, boxes.iter().flat_map(|(_, quantiles)| *quantiles))?;
         let name = |class| class_name(class, true);
         let x = Axis::classes((*first, *last), name, "size of the message".to_owned(), fits_across(frame.width()))?;
         Ok(Self { frame, boxes, x })
     }
 }
 
-impl Figure for Sizes {
+impl Figure for SizeBoxes {
     fn height(&self) -> i32 {
         self.frame.height()
     }
@@ -48,7 +49,7 @@ impl Figure for Sizes {
         self.frame.draw_under(canvas)?;
         for (class, [low, median, high]) in &self.boxes {
             let x = |part: f64| self.frame.panel.x(&self.x, f64::from(*class) + part);
-            // Not too wide where there are few.
+            // Limit the width where there are few classes.
             let middle = x(0.5);
             let half = ((x(1.0) - x(0.0)) * BOX as i32 / 20).min(70);
             let (left, right) = (middle - half, middle + half);

@@ -1,8 +1,8 @@
-//! Times by the size of the messages and the rate of their connection, as a heat map of medians.
+//! Latencies by message size and by message rate of the connection, as a heat map of medians.
 
-use super::axes::{Axis, BELOW, Panel, class_name, class_of, fits_across, log_times, time, title};
+use super::axes::{Axis, Panel, X_AXIS_HEIGHT, class_name, class_of, fits_across, log_times, time, title};
 use super::bar::ColorBar;
-use super::canvas::{Anchor, Area, Canvas, Figure, MARGIN, TICK, TITLE, WIDTH, widest};
+use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, TextAnchor, WIDTH, widest};
 use super::scale::{ColorScale, is_light};
 use crate::analysis::latency::Surface;
 use crate::render::RenderError;
@@ -10,18 +10,20 @@ use crate::render::latency::Subject;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, WHITE};
 
-/// The plot is so high, less where its cells would be higher than that, and at least as high as its texts are long.
+/// Height of the plot: less where its cells would exceed [`HIGHEST_CELL`], but at least
+/// [`LEAST_HEIGHT`], so that the vertical texts fit.
 const HEIGHT: i32 = 900;
 const LEAST_HEIGHT: i32 = 700;
 const HIGHEST_CELL: i32 = 150;
+/// Smallest readable font size of a number.
 const SMALLEST_NUMBER: i32 = 26;
-/// Names at the left take so much more than their height.
+/// Height of a tick label at the left, with its spacing.
 const NAME_HEIGHT: i32 = TICK * 13 / 10;
 
-/// A surface with everything laid out.
+/// The laid-out heat map.
 pub(super) struct Heat {
     title: String,
-    /// Classes of size and rate, and the median in nanoseconds.
+    /// Size class and rate class of each cell, and its median in nanoseconds.
     cells: Vec<((u32, u32), u64)>,
     bar: ColorBar,
     panel: Panel,
@@ -71,7 +73,8 @@ impl Heat {
         }
     }
 
-    /// The medians as texts, in one size for all cells, where that can be read.
+    /// Draws the medians as texts of the same size in all cells; none where they would be too small
+    /// to read.
     fn draw_numbers<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         let texts: Vec<String> = self.cells.iter().map(|(_, ns)| time(*ns as f64)).collect();
         let Some((first, _)) = self.cells.first() else { return Ok(()) };
@@ -85,7 +88,7 @@ impl Heat {
             let Area { left, right, top, bottom } = self.area(*key);
             let color = if is_light(self.bar.color(*ns)) { BLACK } else { WHITE };
             let middle = (i32::midpoint(left, right), i32::midpoint(top, bottom));
-            canvas.text(text, middle, Anchor::Middle, size, color)?;
+            canvas.text(text, middle, TextAnchor::Middle, size, color)?;
         }
         Ok(())
     }
@@ -93,7 +96,7 @@ impl Heat {
 
 impl Figure for Heat {
     fn height(&self) -> i32 {
-        self.panel.area.bottom + BELOW
+        self.panel.area.bottom + X_AXIS_HEIGHT
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
@@ -103,7 +106,7 @@ impl Figure for Heat {
         }
         self.draw_numbers(canvas)?;
         self.panel.draw_frame(canvas, &self.x)?;
-        self.panel.draw_below(canvas, &self.x)?;
+        self.panel.draw_x_axis(canvas, &self.x)?;
         self.bar.draw(canvas, self.panel.area)
     }
 }

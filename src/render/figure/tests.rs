@@ -1,16 +1,18 @@
-//! What the figures say, read back from the SVG.
+//! Tests of the texts of the figures, read back from the SVG.
 
 mod drawn;
 mod latency;
 
 use super::series::Series;
 use super::*;
-use crate::analysis::By;
+use crate::analysis::GroupBy;
 use crate::analysis::Label;
-use crate::analysis::matrix::{Cell, Selection};
+use crate::analysis::matrix::{MatrixCell, Selection};
 use crate::analysis::timeline::TimelineBin;
-use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, SizeRow, TimelineRow, Traffic};
-use crate::model::{Kind, Profile, SizeClass, SizeOf, SizeSums};
+use crate::model::profile::{
+    BinRetransmissions, ConnectionRow, PairCoverage, RetransmissionSums, SizeRow, TimelineRow, Traffic,
+};
+use crate::model::{Profile, SizeClass, SizeOf, SizeSums, TrafficKind};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,23 +21,23 @@ fn endpoint(lid: u16, name: Option<&str>) -> Label {
     Label::Endpoint(lid.to_string().parse().unwrap(), name.map(str::to_owned))
 }
 
-fn bytes(mpi_bytes: u64) -> Cell {
-    Cell {
+fn bytes(mpi_bytes: u64) -> MatrixCell {
+    MatrixCell {
         messages: 1,
         mpi_bytes: Some(mpi_bytes),
         payload_bytes: mpi_bytes,
         wire_bytes: mpi_bytes,
         packets: 1,
-        ..Cell::default()
+        ..MatrixCell::default()
     }
 }
 
-fn matrix(labels: Vec<Label>, cells: &[((u32, u32), Cell)]) -> Matrix {
+fn matrix(labels: Vec<Label>, cells: &[((u32, u32), MatrixCell)]) -> Matrix {
     let cells: BTreeMap<_, _> = cells.iter().copied().collect();
-    Matrix { by: By::Rank, selection: Selection::P2p, labels, cells, jobs: Arc::default(), nodes: Arc::default() }
+    Matrix { by: GroupBy::Rank, selection: Selection::P2p, labels, cells, jobs: Arc::default(), nodes: Arc::default() }
 }
 
-fn matrix_svg(matrix: &Matrix, unit: Unit) -> Result<String, RenderError> {
+fn matrix_svg(matrix: &Matrix, unit: TrafficUnit) -> Result<String, RenderError> {
     super::matrix(matrix, unit)?.svg()
 }
 
@@ -66,13 +68,13 @@ fn has_text(svg: &str, wanted: &str) -> bool {
 }
 
 fn bin(time_ns: i64, src: u32, wire_bytes: u64, messages: u64) -> TimelineBin {
-    let cell = Cell { messages, wire_bytes, packets: 1, ..Cell::default() };
+    let cell = MatrixCell { messages, wire_bytes, packets: 1, ..MatrixCell::default() };
     TimelineBin { time_ns, src: Label::only(src), dst: Label::only(99), cell }
 }
 
 fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {
     Timeline {
-        by: By::Rank,
+        by: GroupBy::Rank,
         selection: Selection::All,
         bin_ns,
         origin_ns: bins.first().map_or(0, |bin| bin.time_ns),
@@ -81,10 +83,11 @@ fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {
 }
 
 #[test]
-fn a_cell_says_its_value_in_its_row_and_column() {
-    // 1.5 MiB from 0 to 1; 7 KiB from 1 to 0; 3 MiB / 7 KiB = 438.9, so the scale is logarithmic from 7 KiB.
+fn a_cell_shows_its_value_in_its_row_and_column() {
+    // 1.5 MiB from 0 to 1; 7 KiB from 1 to 0; 3 MiB / 7 KiB = 438.9, so the scale is logarithmic
+    // from 7 KiB.
     let matrix = matrix(ranks(2), &[((0, 1), bytes(3 << 19)), ((1, 0), bytes(7 << 10)), ((1, 1), bytes(3 << 20))]);
-    let svg = matrix_svg(&matrix, Unit::MpiBytes).unwrap();
+    let svg = matrix_svg(&matrix, TrafficUnit::MpiBytes).unwrap();
     let texts = texts(&svg);
     let at = |wanted: &str| texts.iter().find(|(_, _, text)| text == wanted).map(|&(x, y, _)| (x, y)).unwrap();
     let (right, upper) = at("1.5 MiB");
@@ -99,12 +102,12 @@ fn a_cell_says_its_value_in_its_row_and_column() {
 #[test]
 fn nothing_to_draw() {
     let empty = matrix(vec![], &[]);
-    assert!(matches!(matrix_svg(&empty, Unit::Packets), Err(RenderError::Empty)));
-    assert!(matches!(super::matrix(&empty, Unit::Packets), Err(RenderError::Empty)));
+    assert!(matches!(matrix_svg(&empty, TrafficUnit::Packets), Err(RenderError::Empty)));
+    assert!(matches!(super::matrix(&empty, TrafficUnit::Packets), Err(RenderError::Empty)));
     // There are packets, but no MPI bytes.
-    let silent = matrix(ranks(1), &[((0, 0), Cell { packets: 3, ..Cell::default() })]);
-    assert!(matches!(matrix_svg(&silent, Unit::MpiBytes), Err(RenderError::Empty)));
-    assert!(matrix_svg(&silent, Unit::Packets).is_ok());
+    let silent = matrix(ranks(1), &[((0, 0), MatrixCell { packets: 3, ..MatrixCell::default() })]);
+    assert!(matches!(matrix_svg(&silent, TrafficUnit::MpiBytes), Err(RenderError::Empty)));
+    assert!(matrix_svg(&silent, TrafficUnit::Packets).is_ok());
     assert!(matches!(timeline_svg(&timeline(1, vec![])), Err(RenderError::Empty)));
     assert!(matches!(super::timeline(&timeline(1, vec![])), Err(RenderError::Empty)));
 }
@@ -114,9 +117,9 @@ fn names_cannot_break_out_of_the_svg() {
     let names = ["<script>a()", "\"/><a&b>'", "a\u{1}\u{fffe}b"];
     let labels: Vec<Label> = names.iter().zip(1..).map(|(name, lid)| endpoint(lid, Some(name))).collect();
     let mut matrix = matrix(labels.clone(), &[((0, 1), bytes(1)), ((1, 2), bytes(1))]);
-    matrix.by = By::Endpoint;
+    matrix.by = GroupBy::Endpoint;
     let bins = labels.iter().map(|src| TimelineBin { src: src.clone(), ..bin(0, 0, 1, 1) }).collect();
-    for svg in [matrix_svg(&matrix, Unit::WireBytes).unwrap(), timeline_svg(&timeline(1, bins)).unwrap()] {
+    for svg in [matrix_svg(&matrix, TrafficUnit::WireBytes).unwrap(), timeline_svg(&timeline(1, bins)).unwrap()] {
         assert!(svg.contains("&lt;script&gt;a()"));
         assert!(svg.contains("&quot;/&gt;&lt;a&amp;b&gt;&apos;"));
         assert!(svg.contains("a??b"));
@@ -131,21 +134,21 @@ fn names_cannot_break_out_of_the_svg() {
 }
 
 #[test]
-fn long_names_are_cut() {
+fn long_names_are_shortened() {
     let labels = vec![endpoint(1, Some("a-very-long-name-of-a-host-0001")), endpoint(2, None)];
-    let svg = matrix_svg(&matrix(labels, &[((0, 1), bytes(1))]), Unit::MpiBytes).unwrap();
+    let svg = matrix_svg(&matrix(labels, &[((0, 1), bytes(1))]), TrafficUnit::MpiBytes).unwrap();
     assert!(has_text(&svg, "a-ve…host-0001"));
 }
 
 #[test]
-fn many_labels_are_added_up_and_thinned() {
-    // 1200 labels: 3 per cell, 400 cells per row. The largest cell is the sum of the first three by three.
+fn many_labels_are_summed_in_blocks_and_thinned() {
+    // 1200 labels: 3 per cell, 400 cells per row. The largest cell sums the first 3 x 3 labels.
     let cells: Vec<_> = (0..3).flat_map(|row| (0..3).map(move |column| ((row, column), bytes(1 << 20)))).collect();
-    let svg = matrix_svg(&matrix(ranks(1200), &cells), Unit::MpiBytes).unwrap();
+    let svg = matrix_svg(&matrix(ranks(1200), &cells), TrafficUnit::MpiBytes).unwrap();
     assert!(has_text(&svg, "each cell adds up 3 × 3 ranks"));
     // 9 MiB / 6 = 1.5 MiB, so ticks are 2 MiB apart and the last is 8 MiB.
     assert!(has_text(&svg, "8 MiB") && !has_text(&svg, "10 MiB"));
-    // Names at the left stand above each other, none closer than its height.
+    // Labels at the left do not overlap: they are at least their height apart.
     let texts = texts(&svg);
     let x = texts.iter().filter(|(_, _, text)| text == "0").map(|&(x, _, _)| x).min().unwrap();
     let heights: Vec<i32> = texts.iter().filter(|text| text.0 == x).map(|&(_, y, _)| y).collect();
@@ -156,12 +159,12 @@ fn many_labels_are_added_up_and_thinned() {
 #[test]
 fn numbers_in_cells_fit_or_are_left_out() {
     for count in [1, 2, 5, 10] {
-        // Four digits, the most there are: 1000 to 1023 KiB.
+        // Values have at most four digits: 1000 to 1023 KiB.
         let cells: Vec<_> = (0..count).map(|rank| ((rank, rank), bytes(1001 << 10))).collect();
-        let svg = matrix_svg(&matrix(ranks(count), &cells), Unit::MpiBytes).unwrap();
+        let svg = matrix_svg(&matrix(ranks(count), &cells), TrafficUnit::MpiBytes).unwrap();
         assert!(has_text(&svg, "1001 KiB") || (has_text(&svg, "1001") && has_text(&svg, "KiB")), "{count}");
     }
-    let svg = matrix_svg(&matrix(ranks(11), &[((0, 0), bytes(1001 << 10))]), Unit::MpiBytes).unwrap();
+    let svg = matrix_svg(&matrix(ranks(11), &[((0, 0), bytes(1001 << 10))]), TrafficUnit::MpiBytes).unwrap();
     assert!(!has_text(&svg, "1001 KiB") && !has_text(&svg, "1001"));
 }
 
@@ -175,25 +178,27 @@ fn bins_without_traffic_are_zero() {
     // Rank 2 sent more.
     let expected = [("2", vec![0.0, 60.0, 0.0, 0.0, 100.0]), ("1", vec![20.0, 0.0, 0.0, 0.0, 0.0])];
     assert_eq!(series.by_sender, expected.map(|(name, rates)| (name.to_owned(), rates)));
-    assert_eq!(series.of_all, [2.0, 4.0, 0.0, 0.0, 6.0]);
+    assert_eq!(series.total, [2.0, 4.0, 0.0, 0.0, 6.0]);
     assert_eq!(series.stacked().last().unwrap(), &[20.0, 60.0, 0.0, 0.0, 100.0]);
 }
 
 #[test]
-fn many_bins_are_added_up() {
-    // 1501 bins of 1 s with 3 B each: 3 per sum, 501 sums, the last of one bin only. The rate is the same everywhere.
+fn many_bins_are_merged() {
+    // 1501 bins of 1 s with 3 B each: 3 bins per sum, 501 sums, the last of a single bin. The rate
+    // is the same everywhere.
     let second = 1_000_000_000;
     let series = Series::traffic(&timeline(second, (0..1501).map(|n| bin(n * second, 0, 3, 1)).collect())).unwrap();
     assert_eq!(series.by_sender, [("0".to_owned(), vec![3.0; 501])]);
-    assert_eq!(series.of_all, [1.0; 501]);
-    // Two bins, 10^9 s apart, of 1 ns: no memory for the time between.
+    assert_eq!(series.total, [1.0; 501]);
+    // Two bins of 1 ns, 10^9 s apart: the time between them needs no memory.
     let far = Series::traffic(&timeline(1, vec![bin(0, 0, 1, 1), bin(second * second, 0, 1, 1)])).unwrap();
-    assert!(far.of_all.len() <= 750);
+    assert!(far.total.len() <= 750);
 }
 
 #[test]
-fn the_less_busy_are_others() {
-    // Senders 0 to 9 with 1 to 10 bytes: 9 to 3 stand alone, 2, 1 and 0 are others with 3 + 2 + 1 bytes.
+fn the_least_busy_senders_are_combined_as_others() {
+    // Senders 0 to 9 with 1 to 10 bytes: 9 to 3 are shown separately; 2, 1 and 0 are combined as
+    // others with 3 + 2 + 1 bytes.
     let bins = (0..10).map(|src| bin(0, src, u64::from(src) + 1, 0)).collect();
     let timeline = timeline(1_000_000_000, bins);
     let series = Series::traffic(&timeline).unwrap();
@@ -208,7 +213,10 @@ fn pngs_have_the_proportions_of_the_svgs() {
     let matrix = matrix(ranks(3), &[((0, 1), bytes(5))]);
     let timeline = timeline(1000, vec![bin(0, 0, 1, 1)]);
     let pairs = [
-        (matrix_svg(&matrix, Unit::MpiBytes).unwrap(), super::matrix(&matrix, Unit::MpiBytes).unwrap().png().unwrap()),
+        (
+            matrix_svg(&matrix, TrafficUnit::MpiBytes).unwrap(),
+            super::matrix(&matrix, TrafficUnit::MpiBytes).unwrap().png().unwrap(),
+        ),
         (timeline_svg(&timeline).unwrap(), super::timeline(&timeline).unwrap().png().unwrap()),
     ];
     for (svg, png) in pairs {
@@ -219,7 +227,8 @@ fn pngs_have_the_proportions_of_the_svgs() {
     }
 }
 
-/// One connection, in bins of 10 ms: 1 MB in the sixth of twenty, and a byte in the first and the last. One size of messages and two of packets.
+/// One connection in twenty bins of 10 ms: 10^6 bytes in the sixth, and one byte in the first and
+/// the last. One message size and two packet sizes.
 fn rates() -> Rates {
     let end = |lid: u16| lid.to_string().parse().unwrap();
     let traffic = |wire_bytes| Traffic { packets: 1, wire_bytes, ..Traffic::default() };
@@ -227,11 +236,11 @@ fn rates() -> Rates {
         time_ns: bin * 10_000_000,
         connection: 0,
         traffic: traffic(bytes),
-        repeated: Repeated::default(),
+        retransmissions: BinRetransmissions::default(),
     };
     let size = |of, count, bytes: u64| SizeRow {
         connection: 0,
-        of,
+        size_of: of,
         size: SizeClass::of(bytes),
         sums: SizeSums { count, bytes: count * bytes, smallest_bytes: bytes, largest_bytes: bytes },
     };
@@ -239,7 +248,7 @@ fn rates() -> Rates {
         connections: vec![ConnectionRow {
             src: end(1),
             dst: end(2),
-            kind: Kind::Data,
+            kind: TrafficKind::Data,
             service: 0,
             dest_qp: Qpn::new(9),
             src_qp: None,
@@ -247,7 +256,7 @@ fn rates() -> Rates {
             first_time_ns: 0,
             last_time_ns: 199_000_000,
             traffic: traffic(1_000_002),
-            repeats: Repeats::default(),
+            retransmissions: RetransmissionSums::default(),
             stack: None,
             job: None,
             one_sided: None,
@@ -264,14 +273,15 @@ fn rates() -> Rates {
 }
 
 #[test]
-fn rates_say_their_peak_and_the_sizes() {
+fn rates_show_their_peak_and_the_sizes() {
     let svg = rates_svg(&rates()).unwrap();
-    // 1 MB in 50 ms, and the bin itself: 1 MB in 10 ms.
-    assert!(has_text(&svg, "peak over 50 ms: 20 MB/s"));
-    assert!(has_text(&svg, "wire rate, MB/s") && has_text(&svg, "100"));
+    // The peak is 10^6 bytes in 50 ms: 2 * 10^7 / 2^20 = 19.07 MiB/s. The bin itself has them in
+    // 10 ms: 95.4 MiB/s, so the axis has a tick at 80 and none at 100.
+    assert!(has_text(&svg, "peak over 50 ms: 19.1 MiB/s"));
+    assert!(has_text(&svg, "wire rate, MiB/s") && has_text(&svg, "80"));
     assert!(has_text(&svg, "of messages") && has_text(&svg, "64 KiB"));
     assert!(has_text(&svg, "of packets") && has_text(&svg, "64 B") && has_text(&svg, "4 KiB"));
-    // No text beyond the edges: the names along the axes stand around their marks.
+    // No text extends beyond the edges: tick labels are centered on their ticks.
     assert!(texts(&svg).iter().all(|(x, _, _)| (0..canvas::WIDTH).contains(x)));
     let png = super::rates(&rates()).unwrap().png().unwrap();
     let [width, height] = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));

@@ -1,12 +1,14 @@
-//! Two panels over one axis of time: the traffic, bytes on the wire by sender and messages; what was sent again, packets by sender and
-//! their share.
+//! Two panels over one time axis, for one of two figures:
+//!
+//! - traffic: wire bytes by sender, and messages;
+//! - retransmissions: retransmitted packets by sender, and their share of all packets.
 
-use super::axes::{Axis, BELOW, Panel, over_time};
-use super::canvas::{Area, Canvas, Figure, MARGIN, WIDTH, cut};
+use super::axes::{Axis, Panel, X_AXIS_HEIGHT, over_time};
+use super::canvas::{Area, Canvas, Figure, MARGIN, WIDTH, shorten};
 use super::legend::{Legend, Swatch};
-use super::scale::{OKABE_ITO, prefix_of};
+use super::scale::{OKABE_ITO, byte_unit};
 use super::series::Series;
-use crate::analysis::By;
+use crate::analysis::GroupBy;
 use crate::analysis::health::Retransmissions;
 use crate::analysis::matrix::Selection;
 use crate::analysis::timeline::Timeline;
@@ -16,13 +18,13 @@ use plotters::style::RGBColor;
 
 const UPPER: i32 = 620;
 const LOWER: i32 = 330;
-/// Between the panels.
+/// Distance between the panels.
 const BETWEEN: i32 = 60;
 const OTHERS: RGBColor = RGBColor(153, 153, 153);
-const OF_ALL: RGBColor = RGBColor(85, 85, 85);
+const TOTAL_COLOR: RGBColor = RGBColor(85, 85, 85);
 
-/// Two panels with everything laid out.
-pub(super) struct Panels {
+/// The laid-out panels.
+pub(super) struct TimelinePanels {
     title: String,
     series: Series,
     legend: Legend,
@@ -31,20 +33,20 @@ pub(super) struct Panels {
     time: Axis,
 }
 
-impl Panels {
-    /// The traffic over time.
+impl TimelinePanels {
+    /// Lays out the traffic over time.
     pub(super) fn traffic(timeline: &Timeline) -> Result<Self, RenderError> {
         let series = Series::traffic(timeline)?;
         let (wire_max, messages_max) = series.most();
         if wire_max <= 0.0 {
             return Err(RenderError::Empty);
         }
-        let (one, prefix) = prefix_of(wire_max);
-        let wire = Axis::linear(wire_max, one, "", format!("wire rate, {prefix}B/s"), 5);
+        let (one, unit) = byte_unit(wire_max);
+        let wire = Axis::linear(wire_max, one, "", format!("wire rate, {unit}/s"), 5);
         let messages = Axis::counts(messages_max, "messages/s".into(), 3);
         let selection = match (timeline.by, timeline.selection) {
-            (By::Endpoint, Selection::All) => "messages",
-            (By::Rank, Selection::All) => "MPI messages",
+            (GroupBy::Endpoint, Selection::All) => "messages",
+            (GroupBy::Rank, Selection::All) => "MPI messages",
             (_, Selection::P2p) => "point-to-point messages",
             (_, Selection::Collective) => "collective messages",
             (_, Selection::OneSided) => "messages of one-sided operations",
@@ -53,23 +55,23 @@ impl Panels {
         Self::new(title, series, wire, messages)
     }
 
-    /// What was sent again over time.
-    pub(super) fn retransmissions(repeated: &Retransmissions) -> Result<Self, RenderError> {
-        let series = Series::retransmissions(repeated)?;
+    /// Lays out the retransmissions over time.
+    pub(super) fn retransmissions(retransmissions: &Retransmissions) -> Result<Self, RenderError> {
+        let series = Series::retransmissions(retransmissions)?;
         let (packets_max, share_max) = series.most();
         if packets_max <= 0.0 {
             return Err(RenderError::NoRetransmissions);
         }
-        let packets = Axis::counts(packets_max, "repeated packets".into(), 5);
+        let packets = Axis::counts(packets_max, "retransmitted packets".into(), 5);
         let share = Axis::linear(share_max, 1.0, "", "share, %".into(), 3);
-        let title = format!("Packets sent again by sending {}, and their share", sender(repeated.by));
+        let title = format!("Retransmitted packets by sending {}, and their share", sender(retransmissions.by));
         Self::new(title, series, packets, share)
     }
 
     fn new(title: String, series: Series, upper: Axis, lower: Axis) -> Result<Self, RenderError> {
         let left = Panel::left([&upper, &lower])?;
         let right = WIDTH - 3 * MARGIN;
-        let names = series.by_sender.iter().map(|(name, _)| cut(name));
+        let names = series.by_sender.iter().map(|(name, _)| shorten(name));
         let legend = Legend::new(names.zip(colors().map(Swatch::Area)), left, right)?;
         let top = legend.bottom + MARGIN;
         let upper = Panel { area: Area { left, top, right, bottom: top + UPPER }, y: upper };
@@ -79,7 +81,7 @@ impl Panels {
         Ok(Self { title, series, legend, upper, lower, time })
     }
 
-    /// The outline of values over time, down to zero at both ends.
+    /// Outline of values over time, as a polygon that goes down to zero at both ends.
     fn outline(&self, values: &[f64], panel: &Panel) -> Vec<(i32, i32)> {
         let x = |bin: usize| panel.x(&self.time, self.series.start_s + bin as f64 * self.series.bin_s);
         let Area { left, right, bottom, .. } = panel.area;
@@ -102,7 +104,7 @@ impl Panels {
         areas: &[(Vec<f64>, RGBColor)],
     ) -> Result<(), RenderError> {
         panel.draw_grid(canvas)?;
-        // From the sum of all down to the first: each covers the lower part of the one before.
+        // Draw the sum of all senders first; each following area covers the lower part of it.
         for (values, color) in areas.iter().rev() {
             canvas.polygon(&self.outline(values, panel), *color)?;
         }
@@ -110,9 +112,9 @@ impl Panels {
     }
 }
 
-impl Figure for Panels {
+impl Figure for TimelinePanels {
     fn height(&self) -> i32 {
-        self.lower.area.bottom + BELOW
+        self.lower.area.bottom + X_AXIS_HEIGHT
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
@@ -120,19 +122,19 @@ impl Figure for Panels {
         self.legend.draw(canvas)?;
         let areas: Vec<(Vec<f64>, RGBColor)> = self.series.stacked().into_iter().zip(colors()).collect();
         self.draw_panel(canvas, &self.upper, &areas)?;
-        self.draw_panel(canvas, &self.lower, &[(self.series.of_all.clone(), OF_ALL)])?;
-        self.lower.draw_below(canvas, &self.time)
+        self.draw_panel(canvas, &self.lower, &[(self.series.total.clone(), TOTAL_COLOR)])?;
+        self.lower.draw_x_axis(canvas, &self.time)
     }
 }
 
-/// Colours of senders, the last for all that have none of their own.
+/// Colors of the senders; the last color is for the combined others.
 fn colors() -> impl Iterator<Item = RGBColor> {
     OKABE_ITO.into_iter().chain([OTHERS])
 }
 
-const fn sender(by: By) -> &'static str {
+const fn sender(by: GroupBy) -> &'static str {
     match by {
-        By::Rank => "rank",
-        By::Endpoint => "endpoint",
+        GroupBy::Rank => "rank",
+        GroupBy::Endpoint => "endpoint",
     }
 }

@@ -1,116 +1,78 @@
-//! Health per link as a table for people, csv and JSON, with what to look at.
+//! Health per link as terminal table, csv and JSON, with findings.
 
-use super::cell_text;
-use crate::analysis::health::{Link, LinkDirection, links};
+use crate::analysis::health::{Link, LinkDirection, Links, links};
 use crate::model::Profile;
-use crate::render::columns::columns;
-use crate::render::units::{bytes, counted, group};
+use crate::model::column::ColumnUnit::{Bytes, Count, Name, Percent};
+use crate::render::table::Table;
+use crate::render::units::{count_of, group};
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// Links with a sentence on what to look at.
+/// Number of links whose findings are printed.
 const WORST: usize = 10;
-/// Links in the table for people.
+/// Maximum number of rows of the terminal table.
 const MOST_ROWS: usize = 40;
 
-/// What to look at next.
+/// One sentence per problem of a link: how often it occurred, and what to check next.
 fn findings(link: &Link, direction: LinkDirection) -> Vec<String> {
     let health = &link.health;
     let mut findings = Vec::new();
     let damaged = health.icrc_bad_packets + health.vcrc_bad_packets;
     if damaged > 0 {
-        findings.push(format!("{}: symbol errors and cable of this link", counted(damaged, "damaged packet")));
+        findings
+            .push(format!("{}: check symbol errors and the cable of this link", count_of(damaged, "damaged packet")));
     }
-    if link.repeated() > 0 {
+    if link.retransmitted_packets() > 0 {
         findings.push(format!(
-            "{} sent again pass here: symbol errors and discards at both ends, first of the links with most of them",
-            counted(link.repeated(), "packet")
+            "{} on this link: check symbol errors and discards at both ends, starting with the links that have most of them",
+            count_of(link.retransmitted_packets(), "retransmitted packet")
         ));
     }
     if health.rnr_naks > 0 && direction == LinkDirection::From {
-        findings
-            .push(format!("{}: receive buffers of the processes at this port", counted(health.rnr_naks, "RNR NAK")));
+        findings.push(format!(
+            "{}: the processes at this port post too few receive buffers",
+            count_of(health.rnr_naks, "RNR NAK")
+        ));
     }
     let marked = health.fecn_packets + health.ecn_ce_packets;
     if marked > 0 && direction == LinkDirection::To {
         findings.push(format!(
-            "{} marked for congestion on the way here: incast, or a receiver that is slow",
-            counted(marked, "packet")
+            "{} marked for congestion on the way to this port: check for incast or a slow receiver",
+            count_of(marked, "packet")
         ));
     }
     if health.cnp_packets > 0 && direction == LinkDirection::To {
-        findings.push(format!("{}: this port sends into congestion", counted(health.cnp_packets, "notification")));
+        findings
+            .push(format!("{}: this port sends into a congested path", count_of(health.cnp_packets, "notification")));
     }
     let [(lost, _), ..] = link.capture_loss();
     if lost > 0 {
-        findings
-            .push(format!("some {} missed by the capture: the mirror session, or the sink", counted(lost, "packet")));
+        findings.push(format!(
+            "about {} missed by the capture: check the mirror session and the sink",
+            count_of(lost, "packet")
+        ));
     }
     findings
 }
 
-/// A table for people: the worst links first, and what to look at.
+/// The terminal table: the worst links first, then their findings.
 #[must_use]
 pub fn table(profile: &Profile) -> String {
     let links = links(profile);
-    let mut rows: Vec<_> = links.iter().collect();
-    rows.sort_by_key(|(_, link)| std::cmp::Reverse(link.severity()));
-    let name = |endpoint: &Endpoint| match profile.names.get(endpoint) {
-        Some(name) => format!("{endpoint} {name}"),
-        None => endpoint.to_string(),
-    };
-    let header = [
-        "port",
-        "way",
-        "packets",
-        "on the wire",
-        "sent again",
-        "bytes again",
-        "NAK",
-        "RNR",
-        "CNP",
-        "FECN, ECN",
-        "ICRC",
-        "VCRC",
-        "capture loss",
-    ];
-    let mut table = columns(&header, 2..header.len() - 1);
-    for ((endpoint, direction), link) in rows.iter().take(MOST_ROWS) {
-        let health = &link.health;
-        let loss = match link.capture_loss() {
-            [_, _, (0, _)] => "0".to_owned(),
-            [(lost, share), (least, _), (most, _)] => {
-                format!("{} ({} to {}), {:.2} %", group(lost), group(least), group(most), share * 100.0)
-            }
-        };
-        table.add_row([
-            name(endpoint),
-            direction.name().to_owned(),
-            group(link.packets),
-            bytes(link.wire_bytes),
-            group(link.repeated()),
-            bytes(link.repeats.wire_bytes),
-            group(health.naks()),
-            group(health.rnr_naks),
-            group(health.cnp_packets),
-            group(health.fecn_packets + health.ecn_ce_packets),
-            group(health.icrc_bad_packets),
-            group(health.vcrc_bad_packets),
-            loss,
-        ]);
-    }
-    let mut lines = vec![table.trim_fmt()];
+    let mut rows: Vec<LinkRow<'_>> = rows(profile, &links).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.link.severity()));
+    let mut lines = vec![columns().text(rows.iter().take(MOST_ROWS))];
     if rows.len() > MOST_ROWS {
         lines.push(format!(
-            "the worst {MOST_ROWS} of {} directions of links; csv and json have all",
+            "the worst {MOST_ROWS} of {} link directions; --format csv or json lists all",
             group(rows.len() as u64)
         ));
     }
-    for ((endpoint, direction), link) in rows.into_iter().take(WORST) {
-        let findings = findings(link, *direction);
+    for row in rows.into_iter().take(WORST) {
+        let findings = findings(row.link, row.direction);
         if !findings.is_empty() {
-            lines.push(format!("\n{} port {}", direction.name(), name(endpoint)));
+            lines.push(format!("\n{} port {}", row.direction.name(), row.port()));
             lines.extend(findings.into_iter().map(|finding| format!("    {finding}")));
         }
     }
@@ -118,58 +80,128 @@ pub fn table(profile: &Profile) -> String {
     lines.join("\n")
 }
 
-/// Names and values of a link, in the order of the csv.
-fn cells(endpoint: &Endpoint, direction: LinkDirection, link: &Link) -> Vec<(&'static str, Value)> {
-    let health = &link.health;
-    let [(lost, share), (least, least_share), (most, most_share)] = link.capture_loss();
-    let percent = |share: f64| json!((share * 1e6).round() / 1e4);
-    vec![
-        ("endpoint", json!(endpoint.to_string())),
-        ("direction", json!(direction.name())),
-        ("connections", json!(link.connections)),
-        ("packets", json!(link.packets)),
-        ("wire_bytes", json!(link.wire_bytes)),
-        ("retransmitted_packets", json!(link.repeated())),
-        ("retransmitted_wire_bytes", json!(link.repeats.wire_bytes)),
-        ("naks", json!(health.naks())),
-        ("nak_sequence", json!(health.nak_sequence)),
-        ("rnr_naks", json!(health.rnr_naks)),
-        ("cnp_packets", json!(health.cnp_packets)),
-        ("fecn_packets", json!(health.fecn_packets)),
-        ("becn_packets", json!(health.becn_packets)),
-        ("ecn_ce_packets", json!(health.ecn_ce_packets)),
-        ("icrc_bad_packets", json!(health.icrc_bad_packets)),
-        ("vcrc_bad_packets", json!(health.vcrc_bad_packets)),
-        ("one_sided_packets", json!(health.one_sided_packets)),
-        ("missing_in_other_inputs", json!(health.missing_in_other_inputs)),
-        ("lost_packets", json!(lost)),
-        ("lost_at_least", json!(least)),
-        ("lost_at_most", json!(most)),
-        ("lost_percent", percent(share)),
-        ("lost_percent_at_least", percent(least_share)),
-        ("lost_percent_at_most", percent(most_share)),
-    ]
+/// One direction of a link, a row of the output.
+pub(in crate::render) struct LinkRow<'a> {
+    endpoint: &'a Endpoint,
+    /// Name of the port, if it is known.
+    name: Option<&'a str>,
+    direction: LinkDirection,
+    link: &'a Link,
 }
 
-/// One line per link and direction.
-pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    // The names stand there whatever the values are.
-    let header = cells(&Endpoint::from_lid(ibscope_parsers::Lid(0)), LinkDirection::From, &Link::default());
-    let header: Vec<&str> = header.iter().map(|(name, _)| *name).collect();
-    writeln!(out, "{}", header.join(","))?;
-    for ((endpoint, direction), link) in &links(profile) {
-        let values: Vec<String> = cells(endpoint, *direction, link).iter().map(|(_, value)| cell_text(value)).collect();
-        writeln!(out, "{}", values.join(","))?;
+impl LinkRow<'_> {
+    /// Share of the packets that the capture missed, in percent. `bound` selects the best estimate
+    /// (0), the lower bound (1) or the upper bound (2).
+    fn lost_percent(&self, bound: usize) -> f64 {
+        self.link.capture_loss()[bound].1 * 100.0
     }
-    Ok(())
+
+    /// The port with its name.
+    fn port(&self) -> String {
+        match self.name {
+            Some(name) => format!("{} {name}", self.endpoint),
+            None => self.endpoint.to_string(),
+        }
+    }
+
+    /// The packets that the capture missed, their bounds and their share.
+    fn loss(&self) -> String {
+        match self.link.capture_loss() {
+            [_, _, (0, _)] => "0".to_owned(),
+            [(lost, share), (least, _), (most, _)] => {
+                format!("{} ({} to {}), {:.2} %", group(lost), group(least), group(most), share * 100.0)
+            }
+        }
+    }
 }
 
-/// The lines of the csv as objects, with what to look at.
+/// The columns of `health --by link`.
+pub(in crate::render) fn columns<'a>() -> Table<LinkRow<'a>> {
+    Table::new("ibscope health --by link --format csv")
+        .column("endpoint", Name, "the port", |row: &LinkRow<'_>| row.endpoint.to_string())
+        .shown_left("port", LinkRow::port)
+        .column("direction", Name, "`from` the port to its switch, or `to` the port", |row| row.direction.name())
+        .headed("direction")
+        .column("connections", Count, "connections whose packets passed", |row| row.link.connections)
+        .column("packets", Count, "packets that passed", |row| row.link.packets)
+        .headed("packets")
+        .column("wire_bytes", Bytes, "bytes of these packets on the wire", |row| row.link.wire_bytes)
+        .headed("on the wire")
+        .column(
+            "retransmitted_packets",
+            Count,
+            "retransmissions among them, duplicate acknowledgements included",
+            |row| row.link.retransmitted_packets(),
+        )
+        .headed("retransmitted")
+        .column("retransmitted_wire_bytes", Bytes, "bytes of these retransmissions on the wire", |row| {
+            row.link.retransmissions.wire_bytes
+        })
+        .headed("bytes retransmitted")
+        .column("naks", Count, "NAKs of all kinds but RNR", |row| row.link.health.naks())
+        .headed("NAK")
+        .column("nak_sequence", Count, "NAKs for a PSN sequence error", |row| row.link.health.nak_sequence)
+        .column("rnr_naks", Count, "RNR NAKs: the receiver had no receive buffer", |row| row.link.health.rnr_naks)
+        .headed("RNR")
+        .column("cnp_packets", Count, "congestion notifications", |row| row.link.health.cnp_packets)
+        .headed("CNP")
+        .column("fecn_packets", Count, "packets with FECN", |row| row.link.health.fecn_packets)
+        .column("becn_packets", Count, "packets with BECN that are not congestion notifications", |row| {
+            row.link.health.becn_packets
+        })
+        .column("ecn_ce_packets", Count, "RoCE packets with ECN \"congestion experienced\"", |row| {
+            row.link.health.ecn_ce_packets
+        })
+        .shown("FECN, ECN", |row| group(row.link.health.fecn_packets + row.link.health.ecn_ce_packets))
+        .column("icrc_bad_packets", Count, "packets with a wrong ICRC", |row| row.link.health.icrc_bad_packets)
+        .headed("ICRC")
+        .column("vcrc_bad_packets", Count, "native packets with a wrong VCRC", |row| row.link.health.vcrc_bad_packets)
+        .headed("VCRC")
+        .column(
+            "single_observation_packets",
+            Count,
+            "packets that were observed at only one of the two observation points of a file",
+            |row| row.link.health.single_observation_packets,
+        )
+        .column(
+            "missing_in_other_inputs",
+            Count,
+            "packets that other inputs do not hold, although those inputs overlap in time and observe the connection",
+            |row| row.link.health.missing_in_other_inputs,
+        )
+        .column("lost_packets", Count, "packets that the capture missed, best estimate", |row| {
+            row.link.capture_loss()[0].0
+        })
+        .shown_left("capture loss", LinkRow::loss)
+        .column("lost_at_least", Count, "lower bound of `lost_packets`", |row| row.link.capture_loss()[1].0)
+        .column("lost_at_most", Count, "upper bound of `lost_packets`", |row| row.link.capture_loss()[2].0)
+        .column("lost_percent", Percent, "`lost_packets` divided by the sum of captured and lost packets", |row| {
+            row.lost_percent(0)
+        })
+        .decimals(4)
+        .column("lost_percent_at_least", Percent, "lower bound of `lost_percent`", |row| row.lost_percent(1))
+        .decimals(4)
+        .column("lost_percent_at_most", Percent, "upper bound of `lost_percent`", |row| row.lost_percent(2))
+        .decimals(4)
+}
+
+fn rows<'a>(profile: &'a Profile, links: &'a Links) -> impl Iterator<Item = LinkRow<'a>> {
+    links.iter().map(move |((endpoint, direction), link)| LinkRow {
+        endpoint,
+        name: profile.names.get(endpoint).map(String::as_str),
+        direction: *direction,
+        link,
+    })
+}
+
+/// Writes one csv row per link and direction.
+pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let links = links(profile);
+    columns().csv(rows(profile, &links), out)
+}
+
+/// The csv rows as JSON objects, with the findings.
 pub(super) fn json(profile: &Profile) -> Vec<Value> {
-    let object = |((endpoint, direction), link): (&(Endpoint, LinkDirection), &Link)| {
-        let mut object = super::object(cells(endpoint, *direction, link));
-        object.insert("findings".to_owned(), json!(findings(link, *direction)));
-        Value::Object(object)
-    };
-    links(profile).iter().map(object).collect()
+    let links = links(profile);
+    columns().objects_with(rows(profile, &links), "findings", |row| json!(findings(row.link, row.direction)))
 }

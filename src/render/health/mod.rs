@@ -1,104 +1,110 @@
-//! What goes wrong on the fabric, and what the capture missed: totals, and the connections with most of it.
+//! Problems on the fabric and capture loss: totals, and the worst connections.
 //!
-//! A row is one direction between two queue pairs. What its packets say of the other direction stays with the row that carried it: NAKs and RNR
-//! NAKs are sent by `src` about the requests of `dst`, and a congestion notification from `src` asks `dst` to slow down. The columns of csv and
-//! json are those of [`Health`], the repeats of the table of connections, and the connection itself; all count transmissions, mirror copies
-//! never. Management and multicast have no rows.
+//! In: a profile. Out: terminal text, csv and JSON. A row is one direction between two queue pairs
+//! and counts the packets of that direction, even those that concern the other one: `src` sends
+//! NAKs and RNR NAKs about the requests of `dst`, and a congestion notification from `src` asks
+//! `dst` to slow down. All columns count transmissions; mirror copies do not count. Management and
+//! multicast traffic has no rows.
 
 mod findings;
 mod links;
 mod pauses;
 mod time_series;
 
+pub(super) use links::columns as columns_of_links;
 pub use links::{csv as links_csv, table as links_table};
+pub(super) use pauses::columns as columns_of_pauses;
 pub use pauses::{csv as pauses_csv, table as pauses_table};
+pub(super) use time_series::columns as columns_of_time_series;
 pub use time_series::{time_series_csv, time_series_json, time_series_table};
 
-use super::units::{bytes, counted, group, span as duration};
-use crate::analysis::Label;
+use super::table::{Table, write_document};
+use super::trust;
+use super::units::{bytes, count_of, group, span as duration};
 use crate::analysis::health::{
-    ConnectionHealth, REPEATS, acknowledged_requests, connections, plain_acks, repeats_values, slowdown, totals,
+    ConnectionHealth, acknowledged_requests, column_totals, connections, plain_acks, slowdown, totals,
 };
+use crate::model::column::ColumnUnit::{Name, Number, Ratio};
 use crate::model::link::Speed;
-use crate::model::profile::Repeats;
+use crate::model::profile::RetransmissionSums;
 use crate::model::{Health, Profile, printable};
-use findings::{findings, who};
-use pauses::{described as describe_pauses, json as pauses_json};
+use findings::{connection_label, findings};
+use ibscope_parsers::Qpn;
+use pauses::descriptions as describe_pauses;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Connections that the table shows.
+/// Number of connections in the terminal output.
 const WORST: usize = 10;
-/// Columns of the csv in front of [`REPEATS`] and those of [`Health`].
-const COLUMNS: [&str; 7] = ["src", "dst", "src_rank", "dst_rank", "service", "src_qp", "dest_qp"];
-/// And behind them.
-const BEHIND: [&str; 3] = ["requests_per_ack", "cnp_slowdown", "job"];
 
-/// For people: totals, then the ten connections with most to say.
+/// The terminal output: totals, then the ten worst connections.
 #[must_use]
 pub fn table(profile: &Profile, speed: Option<&Speed>) -> String {
     let overview = overview(profile, speed, WORST);
     let mut lines: Vec<String> =
         overview.totals.into_iter().map(|(label, text)| format!("{label:<14}{text}")).collect();
     if overview.worst.is_empty() {
-        lines.push("\nno connection has anything to look at".to_owned());
+        lines.push("\nno connection has findings".to_owned());
     } else {
-        let (shown, all) = (overview.worst.len(), group(overview.connections as u64));
-        lines.push(format!("\nthe worst {shown} of {all} connections with something to look at:"));
+        let (shown, all) = (overview.worst.len(), count_of(overview.connections as u64, "connection"));
+        lines.push(format!("\nthe worst {shown} of {all} with findings:"));
     }
-    for (who, findings) in overview.worst {
-        lines.push(who);
+    for (connection_label, findings) in overview.worst {
+        lines.push(connection_label);
         lines.extend(findings.into_iter().map(|finding| format!("    {finding}")));
     }
     lines.push(String::new());
     lines.join("\n")
 }
 
-/// What goes wrong, for people.
+/// The health of a profile as text.
 pub(super) struct Overview {
-    /// Labels and texts. A line without a label belongs to the one before.
+    /// Labels and texts. A line with an empty label continues the line before it.
     pub(super) totals: Vec<(&'static str, String)>,
-    /// Connections with something to look at.
+    /// Number of connections with findings.
     pub(super) connections: usize,
-    /// The worst of them: who, and what is to be said of it.
+    /// The worst connections: label and findings.
     pub(super) worst: Vec<(String, Vec<String>)>,
 }
 
-/// Totals, and at most so many of the worst connections.
+/// The totals and at most `most` of the worst connections.
 pub(super) fn overview(profile: &Profile, speed: Option<&Speed>, most: usize) -> Overview {
     let totals = describe(profile, speed);
     let mut rows: Vec<ConnectionHealth<'_>> = connections(profile).filter(|row| row.severity() > 0).collect();
-    // Equal ones stay in the order of connections.
+    // The sort is stable: connections of equal severity keep their order.
     rows.sort_by_key(|row| std::cmp::Reverse(row.severity()));
-    let worst = rows.iter().take(most).map(|row| (who(row), findings(row))).collect();
+    let worst = rows.iter().take(most).map(|row| (connection_label(row), findings(row))).collect();
     Overview { totals, connections: rows.len(), worst }
 }
 
-/// The totals in words.
+/// The totals as labeled lines.
 fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<(&'static str, String)> {
-    let (health, repeats) = totals(profile);
-    let mut lines = Vec::new();
+    let (health, retransmissions) = totals(profile);
+    let mut lines = vec![("trust", trust::sentence(&profile.trust))];
     let mut put = |label: &'static str, text: String| lines.push((label, text));
+    for reason in &profile.trust.reasons {
+        put("", printable(reason));
+    }
     put(
-        "repeated",
+        "retransmitted",
         format!(
             "{}, {}, {}, {} on the wire",
-            counted(repeats.request_packets, "request"),
-            counted(repeats.response_packets, "response"),
-            counted(repeats.acknowledge_packets, "ACK"),
-            bytes(repeats.wire_bytes)
+            count_of(retransmissions.request_packets, "request"),
+            count_of(retransmissions.response_packets, "response"),
+            count_of(retransmissions.acknowledge_packets, "ACK"),
+            bytes(retransmissions.wire_bytes)
         ),
     );
     let cost = match health.episodes_timed {
         0 => String::new(),
         timed => format!(
-            ", {} in sum, {} on average, {} the longest",
+            ", {} in total, {} on average, {} the longest",
             duration(health.episode_ns),
             duration(health.episode_ns / timed),
             duration(health.longest_episode_ns)
         ),
     };
-    put("go-back-N", format!("{}{cost}", counted(health.episodes, "episode")));
+    put("go-back-N", format!("{}{cost}", count_of(health.episodes, "episode")));
     put(
         "NAKs",
         format!(
@@ -127,8 +133,8 @@ fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<(&'static str, Stri
         ),
     );
     if let Some(times) = slowdown(&health) {
-        let count = group(health.cnp_reactions);
-        put("", format!("after a CNP requests came {times:.1} times as far apart ({count} measured)"));
+        let count = count_of(health.cnp_reactions, "CNP");
+        put("", format!("requests were {times:.1} times as far apart after a CNP ({count} measured)"));
     }
     for line in describe_pauses(&profile.coverage, speed) {
         put("pause", line);
@@ -142,29 +148,29 @@ fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<(&'static str, Stri
             put(label, format!("{} of {} checked", group(bad), group(ok + bad)));
         }
     }
-    put("late", format!("{} behind a later PSN", counted(health.late_packets, "packet")));
-    let acks = plain_acks(&health, &repeats);
+    put("late", format!("{} after a later PSN", count_of(health.late_packets, "packet")));
+    let acks = plain_acks(&health, &retransmissions);
     if acks > 0 {
-        let per_ack = acknowledged_requests(&health, &repeats) as f64 / acks as f64;
-        put("ACKs", format!("{}, for {per_ack:.2} SEND and WRITE packets each", group(acks)));
+        let per_ack = acknowledged_requests(&health, &retransmissions) as f64 / acks as f64;
+        put("ACKs", format!("{}, each for {per_ack:.2} SEND and WRITE packets on average", group(acks)));
     }
     put(
         "capture loss",
         format!(
-            "{}, {} acknowledged and never seen ({} to {}); {} never seen and not acknowledged",
-            counted(health.lost_requests, "request"),
-            counted(health.lost_responses, "response"),
+            "{}, {} acknowledged but not captured ({} to {}); {} neither captured nor acknowledged",
+            count_of(health.lost_requests, "request"),
+            count_of(health.lost_responses, "response"),
             group(health.lost_at_least),
-            counted(health.lost_at_most, "packet"),
-            counted(health.open_psns, "PSN")
+            count_of(health.lost_at_most, "packet"),
+            count_of(health.unobserved_psns, "PSN")
         ),
     );
     if profile.coverage.interface_drops > 0 {
         put(
             "",
             format!(
-                "{} packets dropped by the capturing interfaces, as they say",
-                group(profile.coverage.interface_drops)
+                "{} dropped by the capturing interfaces, by their own count",
+                count_of(profile.coverage.interface_drops, "packet")
             ),
         );
     }
@@ -172,104 +178,88 @@ fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<(&'static str, Stri
         put(
             "",
             format!(
-                "{} lacks {} packets that another input has",
+                "{} is missing {} that another input has: lost by this capture, or on the fabric before it",
                 printable(&input.name),
-                group(input.coverage.missing_packets)
+                count_of(input.coverage.missing_packets, "packet")
             ),
         );
     }
-    if health.one_sided_packets > 0 {
-        put("one-sided", format!("{} seen at one of two ports only", counted(health.one_sided_packets, "packet")));
+    if health.single_observation_packets > 0 {
+        put(
+            "one port only",
+            format!(
+                "{} observed at one of two ports only: lost on the fabric, or by the capture at the other port",
+                count_of(health.single_observation_packets, "packet")
+            ),
+        );
     }
-    if health.library_repeats + health.datagram_gap_psns > 0 {
+    if health.library_retransmissions + health.datagram_gap_psns > 0 {
         put(
             "datagrams",
             format!(
-                "{} sent again by UCX; {} PSNs of UD queue pairs not seen here (normal: one sequence serves all destinations)",
-                group(health.library_repeats),
-                group(health.datagram_gap_psns)
+                "{} retransmitted by UCX; {} of UD queue pairs not observed (normal: one sequence serves all destinations)",
+                group(health.library_retransmissions),
+                count_of(health.datagram_gap_psns, "PSN")
             ),
         );
     }
     lines
 }
 
-/// One line per connection with something to say: the connection, its repeats, and the columns of [`Health`].
-pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{},{},{},{}", COLUMNS.join(","), REPEATS.join(","), Health::COLUMNS.join(","), BEHIND.join(","))?;
-    for row in connections(profile) {
-        let values: Vec<String> = cells(&row).iter().map(|(_, value)| cell_text(value)).collect();
-        writeln!(out, "{}", values.join(","))?;
-    }
-    Ok(())
+/// Rounds to three decimal places; more would not be meaningful.
+fn three_digits(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
 }
 
-/// One object: totals, pause frames, what each input lacks, and the lines of the csv as objects.
+/// The columns of `health`, one row per connection.
+pub(super) fn connections_table<'a>() -> Table<ConnectionHealth<'a>> {
+    Table::new("ibscope health --format csv")
+        .label("src", "sender of the packets: endpoint", |row: &ConnectionHealth<'_>| Some(&row.endpoints.0))
+        .label("dst", "receiver of the packets: endpoint", |row| Some(&row.endpoints.1))
+        .column("src_rank", Number, "rank of the sender; empty where it is not known", |row| row.ranks.0.rank())
+        .column("dst_rank", Number, "rank of the receiver; empty where it is not known", |row| row.ranks.1.rank())
+        .column("service", Name, "`RC`, `UC`, `UD` ...", ConnectionHealth::service)
+        .column("src_qp", Number, "queue pair of the sender; empty where it is not known", |row| {
+            row.connection.src_qp.map(Qpn::value)
+        })
+        .column("dest_qp", Number, "queue pair of the receiver", |row| row.connection.dest_qp.value())
+        .counts(RetransmissionSums::COLUMNS, |row| row.retransmissions().values())
+        .counts(Health::COLUMNS, |row| row.health.values())
+        .column(
+            "requests_per_ack",
+            Ratio,
+            "ACK coalescing: first transmissions of SENDs, WRITEs and FLUSHes of the row per ACK on the reverse connection, without NAKs and duplicate ACKs; empty where the reverse connection is not known. READs do not count: their responses acknowledge them",
+            |row| row.requests_per_ack.map(three_digits),
+        )
+        .column(
+            "cnp_slowdown",
+            Ratio,
+            "`cnp_gap_after_ns` divided by `cnp_gap_before_ns`: how many times as far apart requests came after a congestion notification",
+            |row| slowdown(&row.health).map(three_digits),
+        )
+        .column("job", Number, "number of the job; empty where the connection belongs to none", |row| row.ranks.0.job())
+}
+
+/// Writes one csv row per connection, without the totals.
+pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    connections_table().csv(connections(profile), out)
+}
+
+/// Writes one JSON object: totals, pause frames, missing packets of each input, and the csv rows.
 pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io::Result<()> {
-    let (health, repeats) = totals(profile);
-    let mut total = object(health_cells(&health));
-    total.extend(object(repeats_cells(&repeats)));
+    let total = column_totals(profile).into_iter().map(|(column, count)| (column.name.to_owned(), json!(count)));
     let inputs = profile.inputs.iter();
     let inputs: Vec<Value> = inputs
         .map(|input| json!({ "name": input.name, "missing_packets": input.coverage.missing_packets, "interface_drops": input.coverage.interface_drops }))
         .collect();
-    let connections = connections(profile).map(|row| {
-        let mut connection = object(cells(&row));
-        connection.insert("findings".to_owned(), json!(findings(&row)));
-        Value::Object(connection)
-    });
-    let document = json!({
-        "schema": "ibscope health",
-        "version": 1,
-        "total": total,
-        "pause_frames": profile.coverage.pause_frames,
-        "pauses": pauses_json(&profile.coverage, speed),
+    let connections = connections_table().objects_with(connections(profile), "findings", |row| json!(findings(row)));
+    let members = json!({
+        "trust": profile.trust,
+        "total": total.collect::<Map<_, _>>(),
+        "pauses": pauses::rows_json(&profile.coverage, speed),
         "links": links::json(profile),
         "inputs": inputs,
-        "connections": connections.collect::<Vec<_>>(),
+        "connections": connections,
     });
-    writeln!(out, "{document:#}")
-}
-
-type Cell = (&'static str, Value);
-
-fn cells(row: &ConnectionHealth<'_>) -> Vec<Cell> {
-    let rank = |label: &Label| label.rank().map_or(Value::Null, |rank| json!(rank));
-    let values = [
-        json!(row.endpoints.0.to_string()),
-        json!(row.endpoints.1.to_string()),
-        rank(&row.ranks.0),
-        rank(&row.ranks.1),
-        json!(row.service()),
-        json!(row.connection.src_qp.map(ibscope_parsers::Qpn::value)),
-        json!(row.connection.dest_qp.value()),
-    ];
-    let own = COLUMNS.into_iter().zip(values);
-    // Three digits are more than such a number is good for.
-    let derived = |value: Option<f64>| value.map_or(Value::Null, |value| json!((value * 1000.0).round() / 1000.0));
-    let behind = [derived(row.requests_per_ack), derived(slowdown(&row.health)), json!(row.ranks.0.job())];
-    own.chain(repeats_cells(&row.repeats()))
-        .chain(health_cells(&row.health))
-        .chain(BEHIND.into_iter().zip(behind))
-        .collect()
-}
-
-fn repeats_cells(repeats: &Repeats) -> Vec<Cell> {
-    REPEATS.into_iter().zip(repeats_values(repeats).map(Value::from)).collect()
-}
-
-fn health_cells(health: &Health) -> Vec<Cell> {
-    Health::COLUMNS.into_iter().zip(health.values().map(Value::from)).collect()
-}
-
-fn object(cells: Vec<Cell>) -> Map<String, Value> {
-    cells.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-fn cell_text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
+    write_document(out, "ibscope health", 2, members)
 }

@@ -1,30 +1,31 @@
-//! Pause and PFC frames in words, as a table for people, csv and JSON.
+//! Pause and PFC frames as summary lines, terminal table, csv and JSON.
 
 use crate::analysis::health::{PauseRow, longest_pause_ns, pause_rows};
 use crate::model::Coverage;
+use crate::model::column::ColumnUnit::{Count, Nanoseconds, Quanta};
 use crate::model::coverage::Pauses;
 use crate::model::link::Speed;
-use crate::render::columns::columns;
-use crate::render::units::{counted, group, span as duration};
-use serde_json::{Map, Value, json};
+use crate::render::table::Table;
+use crate::render::units::{count_of, group, span as duration};
+use serde_json::Value;
 use std::io::{self, Write};
 
-/// Senders that are listed among other things.
+/// Maximum number of senders in the summary lines.
 const MOST_SENDERS: usize = 8;
 
-/// What pause frames ask for, one line per sender.
-pub(super) fn described(coverage: &Coverage, speed: Option<&Speed>) -> Vec<String> {
+/// One line per sender: its pause frames, and per class the pauses that they request.
+pub(super) fn descriptions(coverage: &Coverage, speed: Option<&Speed>) -> Vec<String> {
     let rows: Vec<PauseRow<'_>> = pause_rows(coverage).collect();
     let ask = |row: &PauseRow<'_>| {
-        let asked = row.asked?;
+        let asked = row.pauses?;
         let longest = longest(asked, speed);
         let class = if row.class.is_empty() { String::new() } else { format!("{}: ", row.class) };
-        Some(format!("{class}{} of up to {longest}, {} resumed", counted(asked.pauses, "pause"), group(asked.resumes)))
+        Some(format!("{class}{} of up to {longest}, {} resumed", count_of(asked.pauses, "pause"), group(asked.resumes)))
     };
     let line = |of: &[PauseRow<'_>]| {
         let asked = of.iter().filter_map(ask).collect::<Vec<_>>().join("; ");
         let separator = if asked.is_empty() { "" } else { ": " };
-        format!("{} from {}{separator}{asked}", counted(of[0].frames, "frame"), of[0].sender)
+        format!("{} from {}{separator}{asked}", count_of(of[0].frames, "frame"), of[0].sender)
     };
     rows.chunk_by(|a, b| a.sender == b.sender).take(MOST_SENDERS).map(line).collect()
 }
@@ -36,48 +37,78 @@ fn longest(asked: &Pauses, speed: Option<&Speed>) -> String {
     }
 }
 
-/// A table for people.
+/// The pause frames of one sender and class, on links of a known or unknown speed.
+pub(in crate::render) struct SpeedRow<'a> {
+    row: PauseRow<'a>,
+    speed: Option<&'a Speed>,
+}
+
+impl SpeedRow<'_> {
+    fn asked(&self, of: impl Fn(&Pauses) -> u64) -> Option<u64> {
+        self.row.pauses.map(of)
+    }
+
+    /// The text for the requested pauses; empty if no frame could be read.
+    fn text(&self, text: impl Fn(&Pauses) -> String) -> String {
+        self.row.pauses.map(text).unwrap_or_default()
+    }
+}
+
+/// The columns of `health --by pause`.
+pub(in crate::render) fn columns<'a>() -> Table<SpeedRow<'a>> {
+    Table::new("ibscope health --by pause --format csv")
+        .name("sender", "MAC address of the sender and kind of its frames", |row: &SpeedRow<'_>| Some(row.row.sender))
+        .headed("frames of")
+        .name("class", "priority class of PFC frames; empty where the frames are about all traffic", |row| {
+            Some(row.row.class)
+        })
+        .headed("class")
+        .column("frames", Count, "frames of that sender and kind, of all classes", |row| row.row.frames)
+        .headed("frames")
+        .column(
+            "pauses",
+            Count,
+            "requests for a pause; empty where no frame could be read, as are all following columns",
+            |row| row.asked(|asked| asked.pauses),
+        )
+        .shown("pauses", |row| row.text(|asked| group(asked.pauses)))
+        .column("resumes", Count, "requests to resume", |row| row.asked(|asked| asked.resumes))
+        .shown("resumed", |row| row.text(|asked| group(asked.resumes)))
+        .column("longest_quanta", Quanta, "the longest pause", |row| row.asked(|asked| asked.longest_quanta))
+        .column(
+            "quanta",
+            Quanta,
+            "sum of all pauses; an upper bound, because a frame may end the previous pause early",
+            |row| row.asked(|asked| asked.quanta),
+        )
+        .column(
+            "longest_ns",
+            Nanoseconds,
+            "the longest pause at the link speed of `--link`; empty without `--link`",
+            |row| row.row.pauses.and_then(|asked| longest_pause_ns(asked, row.speed)),
+        )
+        .shown("longest", |row| row.text(|asked| longest(asked, row.speed)))
+}
+
+fn rows<'a>(coverage: &'a Coverage, speed: Option<&'a Speed>) -> impl Iterator<Item = SpeedRow<'a>> {
+    pause_rows(coverage).map(move |row| SpeedRow { row, speed })
+}
+
+/// The terminal table.
 #[must_use]
 pub fn table(coverage: &Coverage, speed: Option<&Speed>) -> String {
-    let mut table = columns(&["frames of", "class", "frames", "pauses", "resumed", "longest"], 2..6);
-    let mut is_empty = true;
-    for row in pause_rows(coverage) {
-        is_empty = false;
-        let mut cells = vec![row.sender.to_owned(), row.class.to_owned(), group(row.frames)];
-        cells.extend(
-            row.asked.into_iter().flat_map(|asked| [group(asked.pauses), group(asked.resumes), longest(asked, speed)]),
-        );
-        table.add_row(cells);
+    if pause_rows(coverage).next().is_none() {
+        return "the captures contain no pause frames\n".to_owned();
     }
-    if is_empty { "no pause frame is in the captures\n".to_owned() } else { format!("{}\n", table.trim_fmt()) }
+    format!("{}\n", columns().text(rows(coverage, speed)))
 }
 
-/// `sender,class,frames,pauses,resumes,longest_quanta,quanta,longest_ns`: a row for each sender and class. `sender` is its address and the kind of its
-/// frames, `frames` those of all its classes; `longest_ns` is empty where the speed of the link is not given.
+/// Writes one csv row per sender and class.
 pub fn csv(coverage: &Coverage, speed: Option<&Speed>, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "sender,class,frames,pauses,resumes,longest_quanta,quanta,longest_ns")?;
-    for PauseRow { sender, frames, class, asked } in pause_rows(coverage) {
-        let values = asked.map_or_else(
-            || ",,,,".to_owned(),
-            |asked| {
-                let longest_ns = longest_pause_ns(asked, speed).map(|ns| ns.to_string()).unwrap_or_default();
-                format!("{},{},{},{},{longest_ns}", asked.pauses, asked.resumes, asked.longest_quanta, asked.quanta)
-            },
-        );
-        writeln!(out, "{sender},{class},{frames},{values}")?;
-    }
-    Ok(())
+    columns().csv(rows(coverage, speed), out)
 }
 
-/// What pauses are asked for, by sender and class.
-pub(super) fn json(coverage: &Coverage, speed: Option<&Speed>) -> Map<String, Value> {
-    let of = |(what, asked): (&String, &Pauses)| {
-        let Pauses { pauses, resumes, longest_quanta, quanta } = asked;
-        let object = json!({
-            "pauses": pauses, "resumes": resumes, "longest_quanta": longest_quanta, "quanta": quanta,
-            "longest_ns": longest_pause_ns(asked, speed),
-        });
-        (what.clone(), object)
-    };
-    coverage.pauses.iter().map(of).collect()
+/// The csv rows as JSON objects.
+pub(super) fn rows_json(coverage: &Coverage, speed: Option<&Speed>) -> Vec<Value> {
+    columns().objects(rows(coverage, speed))
 }

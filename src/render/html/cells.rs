@@ -1,66 +1,74 @@
-//! The traffic of a page: sums by pair, over all time and by bin, as columns of small integers.
+//! The traffic of a page: sums by pair, over the whole run and by bin, as packed columns.
 //!
-//! A pair is a sending and a receiving end, each a port and the rank there where it is known, so that both matrices, by rank and by endpoint, add up
-//! from the same numbers. Connections with a recognised library and those without are kept apart, since MPI bytes are unknown, and not 0, where none was.
+//! A pair is a sending and a receiving end. An end is a port with the rank there, if known, so both
+//! matrices (by rank and by endpoint) are sums of the same numbers. Connections with and without a
+//! recognized library are separate pairs, since MPI bytes of the latter are unknown, not 0.
 //!
 //! ```text
-//! pairs | cells | per pair: sender, receiver, has MPI, coverage (its number), missing packets and messages, 8 sums | per cell: bin (from the one before), pair (from the one before, or from 0 in a new bin), 8 sums
+//! number of pairs, number of cells
+//! per pair: sender, receiver, has MPI, coverage (its number), missing packets, missing messages,
+//!           8 sums
+//! per cell: bin (difference to the cell before), pair (difference to the cell before; in a new
+//!           bin, the number itself), 8 sums
 //! ```
-//! The deflated whole takes some ten bytes a cell.
+//! A deflated cell takes about ten bytes.
 
-use super::packed::{self, Columns};
-use crate::analysis::{By, EndpointLabels, Label};
-use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Traffic};
-use crate::model::{Kind, Profile};
+use super::packed::{self, PackedColumns};
+use crate::analysis::{EndpointLabels, GroupBy, Label};
+use crate::model::profile::{BinRetransmissions, ConnectionRow, PairCoverage, Traffic};
+use crate::model::{Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 use std::io;
 
-/// What the cells may take of the page, encoded, and how much more for each end: bins are made wider until they fit.
+/// Largest size of the encoded cells in bytes, and the addition per end. Bins are widened until the
+/// cells fit.
 const BYTES: usize = 1 << 20;
 const BYTES_PER_END: usize = 3 << 10;
-/// Cells that a browser adds up without a wait when the window moves, and more than a profile has unless it was told to.
+/// Most cells: a browser sums them without a noticeable delay when the window moves. A profile with
+/// default options has fewer.
 const MAX_CELLS: usize = 1 << 20;
 
-/// A port, and the rank there.
-pub(super) type End = (Endpoint, Label);
+/// A port and the rank there.
+pub(super) type RankedPort = (Endpoint, Label);
 
-/// The packed traffic and what it is of.
+/// The packed traffic with its ends and bins.
 #[derive(Debug, PartialEq)]
-pub(super) struct Cells {
-    /// Numbers of the pairs' ends are places in here.
-    pub(super) ends: Vec<End>,
+pub(super) struct PackedTraffic {
+    /// All ends; a pair refers to its ends by their indices.
+    pub(super) ends: Vec<RankedPort>,
     /// Width of a bin in nanoseconds; 0 without a timeline.
     pub(super) bin_ns: i64,
     /// Start of bin 0 in nanoseconds since the epoch.
     pub(super) first_ns: i64,
-    /// Number of a bin with packets that were sent again, and what they are.
-    pub(super) repeated: Vec<(u64, Repeated)>,
-    /// The columns, deflated.
+    /// Numbers of the bins with retransmitted packets, and the sums of these packets.
+    pub(super) retransmitted: Vec<(u64, BinRetransmissions)>,
+    /// The columns, deflated and encoded as base64.
     pub(super) base64: String,
 }
 
-/// Sums of pairs, and how much of their messages the capture holds, by the numbers of their ends and whether a library was recognised.
-type Pairs = BTreeMap<[u32; 3], (Traffic, PairCoverage)>;
+/// Sums and coverage of each pair, by the indices of its ends and whether a library was recognized.
+type PairSums = BTreeMap<[u32; 3], (Traffic, PairCoverage)>;
 
-/// Sums of a pair in a bin, by the start of the bin.
-type Cell = (i64, u32, Traffic);
+/// Start of a bin in nanoseconds since the epoch, number of a pair, and sums of the pair in the
+/// bin.
+type PackedCell = (i64, u32, Traffic);
 
 /// Packs the traffic of a profile.
-pub(super) fn pack(profile: &Profile) -> io::Result<Cells> {
+pub(super) fn pack(profile: &Profile) -> io::Result<PackedTraffic> {
     pack_within(profile, |ends| BYTES + BYTES_PER_END * ends)
 }
 
-/// Packs it into so many bytes for so many ends.
-fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Result<Cells> {
-    let ranks = EndpointLabels::new(profile, By::Rank);
+/// Packs the traffic into at most the bytes that `most_bytes` returns for the number of ends.
+fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Result<PackedTraffic> {
+    let ranks = EndpointLabels::new(profile, GroupBy::Rank);
     let ends_of = |row: &ConnectionRow| [(row.src, ranks.sender(row)), (row.dst, ranks.receiver(row))];
-    let is_shown = |row: &ConnectionRow| row.kind == Kind::Data && row.traffic.packets > 0;
-    let mut ends: Vec<End> = profile.connections.iter().filter(|row| is_shown(row)).flat_map(ends_of).collect();
+    let is_shown = |row: &ConnectionRow| row.kind == TrafficKind::Data && row.traffic.packets > 0;
+    let mut ends: Vec<RankedPort> = profile.connections.iter().filter(|row| is_shown(row)).flat_map(ends_of).collect();
     ends.sort();
     ends.dedup();
-    let number = |end: &End| ends.binary_search(end).unwrap_or_default() as u32;
-    let mut pairs: Pairs = BTreeMap::new();
+    let number = |end: &RankedPort| ends.binary_search(end).unwrap_or_default() as u32;
+    let mut pairs: PairSums = BTreeMap::new();
     let key = |row: &ConnectionRow| {
         let [src, dst] = ends_of(row);
         [number(&src), number(&dst), u32::from(profile.mpi_read && row.stack.is_some())]
@@ -77,7 +85,7 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
     let pair_of = |connection: u32| keys.get(connection as usize).copied().flatten().and_then(|key| place.get(&key));
     let rows = profile.timeline.iter().filter(|_| profile.bin_ns > 0);
     let own = || rows.clone().filter_map(|row| Some((row, *pair_of(row.connection)?)));
-    let mut cells: Vec<Cell> = own().map(|(row, pair)| (row.time_ns, pair, row.traffic)).collect();
+    let mut cells: Vec<PackedCell> = own().map(|(row, pair)| (row.time_ns, pair, row.traffic)).collect();
     let mut bin_ns = profile.bin_ns.max(0);
     join(&mut cells);
     let most_bytes = most_bytes(ends.len());
@@ -88,10 +96,11 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
             if packed.len() <= most_bytes {
                 break packed;
             }
-            // Wider bins have larger numbers: what would not fit with these needs no try.
+            // Wider bins have larger numbers, so a cell does not get smaller: more cells than this
+            // cannot fit.
             most_cells = cells.len() * most_bytes / packed.len();
         }
-        // One bin cannot be made wider.
+        // A single bin cannot be reduced further.
         let is_one = cells.first().map(|cell| cell.0) == cells.last().map(|cell| cell.0);
         let Some(wider_ns) = bin_ns.checked_mul(2).filter(|_| !is_one) else { break deflate(&pairs, &cells, bin_ns)? };
         bin_ns = wider_ns;
@@ -101,27 +110,27 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
         join(&mut cells);
     };
     let first_ns = cells.first().map_or(0, |cell| cell.0);
-    let mut repeated: BTreeMap<u64, Repeated> = BTreeMap::new();
-    for (row, _) in own().filter(|(row, _)| row.repeated.packets > 0) {
-        *repeated.entry(bin_of(start_of(row.time_ns, bin_ns), first_ns, bin_ns)).or_default() += row.repeated;
+    let mut repeated: BTreeMap<u64, BinRetransmissions> = BTreeMap::new();
+    for (row, _) in own().filter(|(row, _)| row.retransmissions.packets > 0) {
+        *repeated.entry(bin_of(start_of(row.time_ns, bin_ns), first_ns, bin_ns)).or_default() += row.retransmissions;
     }
     let base64 = packed::base64(&packed);
-    Ok(Cells { ends, bin_ns, first_ns, repeated: repeated.into_iter().collect(), base64 })
+    Ok(PackedTraffic { ends, bin_ns, first_ns, retransmitted: repeated.into_iter().collect(), base64 })
 }
 
-/// Start of the bin that a time is in.
+/// Start of the bin that contains a time.
 const fn start_of(time_ns: i64, bin_ns: i64) -> i64 {
     time_ns.div_euclid(bin_ns).saturating_mul(bin_ns)
 }
 
-/// How many bins lie before one.
+/// Number of the bin that starts at `start_ns`, counted from the first bin.
 fn bin_of(start_ns: i64, first_ns: i64, bin_ns: i64) -> u64 {
     let bins = (i128::from(start_ns) - i128::from(first_ns)) / i128::from(bin_ns.max(1));
     u64::try_from(bins).unwrap_or_default()
 }
 
-/// Sorts cells and adds up those of the same pair and bin.
-fn join(cells: &mut Vec<Cell>) {
+/// Sorts the cells and merges cells of the same pair and bin.
+fn join(cells: &mut Vec<PackedCell>) {
     cells.sort_by_key(|&(time_ns, pair, _)| (time_ns, pair));
     cells.dedup_by(|next, kept| {
         let is_same = (next.0, next.1) == (kept.0, kept.1);
@@ -132,8 +141,8 @@ fn join(cells: &mut Vec<Cell>) {
     });
 }
 
-fn deflate(pairs: &Pairs, cells: &[Cell], bin_ns: i64) -> io::Result<Vec<u8>> {
-    let mut columns = Columns::default();
+fn deflate(pairs: &PairSums, cells: &[PackedCell], bin_ns: i64) -> io::Result<Vec<u8>> {
+    let mut columns = PackedColumns::default();
     columns.put([pairs.len() as u64, cells.len() as u64].into_iter())?;
     for index in 0..3 {
         columns.put(pairs.keys().map(|key| u64::from(key[index])))?;
@@ -143,10 +152,10 @@ fn deflate(pairs: &Pairs, cells: &[Cell], bin_ns: i64) -> io::Result<Vec<u8>> {
     columns.put(pairs.values().map(|(_, coverage)| coverage.missing_messages))?;
     sums(&mut columns, &pairs.values().map(|(traffic, _)| traffic))?;
     let first_ns = cells.first().map_or(0, |cell| cell.0);
-    let bin = |cell: &Cell| bin_of(cell.0, first_ns, bin_ns);
+    let bin = |cell: &PackedCell| bin_of(cell.0, first_ns, bin_ns);
     let before = || std::iter::once(None).chain(cells.iter().map(Some));
     columns.put(cells.iter().zip(before()).map(|(cell, before)| bin(cell) - before.map_or(0, bin)))?;
-    let pair = |(cell, before): (&Cell, Option<&Cell>)| {
+    let pair = |(cell, before): (&PackedCell, Option<&PackedCell>)| {
         let before = before.filter(|before| before.0 == cell.0);
         u64::from(cell.1 - before.map_or(0, |before| before.1))
     };
@@ -156,7 +165,7 @@ fn deflate(pairs: &Pairs, cells: &[Cell], bin_ns: i64) -> io::Result<Vec<u8>> {
 }
 
 /// Eight columns of sums, in the order of `data.js`.
-fn sums<'a>(columns: &mut Columns, rows: &(impl Iterator<Item = &'a Traffic> + Clone)) -> io::Result<()> {
+fn sums<'a>(columns: &mut PackedColumns, rows: &(impl Iterator<Item = &'a Traffic> + Clone)) -> io::Result<()> {
     let of: [fn(&Traffic) -> u64; 8] = [
         |sums| sums.packets,
         |sums| sums.wire_bytes,
@@ -174,13 +183,13 @@ fn sums<'a>(columns: &mut Columns, rows: &(impl Iterator<Item = &'a Traffic> + C
 mod tests {
     use super::*;
     use crate::analysis::matrix::{Selection, matrix};
-    use crate::model::profile::{CoverageState, Repeats, TimelineRow};
+    use crate::model::profile::{CoverageState, RetransmissionSums, TimelineRow};
     use crate::render::html::packed::tests::{bytes_of, numbers_of};
     use ibscope_parsers::{Lid, Qpn};
 
     const BIN_NS: i64 = 10;
 
-    /// Four ports, of which each sends to two others in bins that lie ever farther apart.
+    /// Four ports; each sends to two others, in bins at increasing distances.
     fn profile() -> Profile {
         let mut profile = Profile { bin_ns: BIN_NS, mpi_read: true, ..Profile::default() };
         for (src, dst) in (1..=4).flat_map(|src| [(src, src % 4 + 1), (src, (src + 1) % 4 + 1)]) {
@@ -190,14 +199,14 @@ mod tests {
                 let packets = 1 + u64::from(connection) * 1000 + bin;
                 let traffic = Traffic { packets, wire_bytes: packets << 33, p2p_messages: bin, ..Traffic::default() };
                 total += traffic;
-                let repeated = Repeated { packets: bin % 2, wire_bytes: bin };
+                let repeated = BinRetransmissions { packets: bin % 2, wire_bytes: bin };
                 let time_ns = -50 + BIN_NS * (1 << bin);
-                profile.timeline.push(TimelineRow { time_ns, connection, traffic, repeated });
+                profile.timeline.push(TimelineRow { time_ns, connection, traffic, retransmissions: repeated });
             }
             profile.connections.push(ConnectionRow {
                 src: Endpoint::from_lid(Lid(src)),
                 dst: Endpoint::from_lid(Lid(dst)),
-                kind: Kind::Data,
+                kind: TrafficKind::Data,
                 service: 0,
                 dest_qp: Qpn::new(7),
                 src_qp: None,
@@ -205,7 +214,7 @@ mod tests {
                 first_time_ns: 0,
                 last_time_ns: 0,
                 traffic: total,
-                repeats: Repeats::default(),
+                retransmissions: RetransmissionSums::default(),
                 stack: (src == 1).then(|| "a library".to_owned()),
                 job: None,
                 one_sided: None,
@@ -229,7 +238,7 @@ mod tests {
         let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
         assert_eq!((pairs, count, numbers.len()), (8, 72, 2 + 8 * 14 + 72 * 10));
         let column = |index: usize| &numbers[2 + index * pairs..][..pairs];
-        let matrix = matrix(&profile, By::Endpoint, Selection::P2p);
+        let matrix = matrix(&profile, GroupBy::Endpoint, Selection::P2p);
         for pair in 0..pairs {
             let key = (column(0)[pair] as u32, column(1)[pair] as u32);
             let cell = &matrix.cells[&key];
@@ -239,15 +248,15 @@ mod tests {
             assert_eq!((column(6)[pair], column(7)[pair]), (cell.packets, cell.wire_bytes));
             assert_eq!(column(10)[pair], cell.messages);
         }
-        // Powers of two, from the first.
-        assert_eq!(cells.repeated.iter().map(|(bin, _)| *bin).collect::<Vec<_>>(), [1, 7, 31, 127]);
-        assert_eq!(cells.repeated[3].1, Repeated { packets: 8, wire_bytes: 56 });
+        // The distances from the first bin are powers of two less one.
+        assert_eq!(cells.retransmitted.iter().map(|(bin, _)| *bin).collect::<Vec<_>>(), [1, 7, 31, 127]);
+        assert_eq!(cells.retransmitted[3].1, BinRetransmissions { packets: 8, wire_bytes: 56 });
     }
 
     #[test]
-    fn bins_are_made_wider_until_they_fit() {
+    fn bins_are_widened_until_the_cells_fit() {
         let profile = profile();
-        let of = |cells: &Cells| {
+        let of = |cells: &PackedTraffic| {
             let numbers = numbers_of(&cells.base64);
             let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
             let packets = &numbers[2 + pairs * 14 + count * 2..][..count];
@@ -259,7 +268,7 @@ mod tests {
         let (some, same, shorter) = of(&half);
         assert!(some < all && shorter <= length * 2 / 3 && half.bin_ns > BIN_NS, "{some} of {all}");
         assert_eq!(same, packets);
-        // Nothing fits into nothing: one bin is left.
+        // No cell fits into 0 bytes: a single bin is left.
         let (one, same, _) = of(&pack_within(&profile, |_| 0).expect("packed"));
         assert_eq!((one % 8, same), (0, packets));
         assert!(one <= 16, "times below and above 0 never meet");

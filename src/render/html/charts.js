@@ -1,8 +1,8 @@
-// Charts of ECharts, and sizes as bars.
+// The charts of the page, drawn by ECharts, and the size distributions.
 
 const charts = {};
 
-/// A chart of ECharts in a box, with what all charts share.
+/// Draws an ECharts chart in a box, with the options that all charts share.
 function chart(id, height, label, option) {
   const box = $(id);
   charts[id] ??= echarts.init(box, null, { renderer: "canvas" });
@@ -26,7 +26,7 @@ function chart(id, height, label, option) {
     tooltip: {
       trigger: option.trigger ?? "axis", axisPointer: { type: option.pointer ?? "shadow", shadowStyle: { color: color("cross") } }, confine: true,
       backgroundColor: color("card"), borderColor: color("line"), textStyle: { color: color("text"), fontSize: 13 },
-      // What is shown are numbers and names that this program has made.
+      // The tooltip contains only numbers and names made by this program.
       formatter: option.tip,
     },
     legend: option.legend ? { top: 0, left: 64, textStyle: text, itemWidth: 14, itemHeight: 9, icon: "roundRect", selectedMode: false, data: option.legend } : { show: false },
@@ -36,7 +36,20 @@ function chart(id, height, label, option) {
   }, true);
 }
 
-const DISTRIBUTIONS = { mpi_messages: "MPI messages", messages: "messages of the transport, by payload", packets: "packets on the wire" };
+/// The vertical axis of rates of at most `highest`. The ticks of byte rates are at multiples of a
+/// power of two, which are round numbers in KiB/s and MiB/s.
+function rateAxis(highest, isBytes) {
+  const step = 2 ** Math.max(0, Math.ceil(Math.log2(highest / 3)));
+  const ticks = isBytes ? { interval: step, max: step * Math.max(1, Math.ceil(highest / step)) } : { splitNumber: 3 };
+  return { type: "value", min: 0, ...ticks, axisLabel: { formatter: (value) => perSecond(value, isBytes) } };
+}
+
+/// The highest rate of all series of `[time, rate]`.
+function highestRate(series) {
+  return series.reduce((highest, { data }) => data.reduce((most, [, rate]) => Math.max(most, rate), highest), 0);
+}
+
+const DISTRIBUTIONS = { mpi_messages: "MPI messages", messages: "transport messages, by payload", packets: "packets on the wire" };
 let distribution = null;
 
 function drawSizes() {

@@ -1,4 +1,5 @@
-// A trace of the application beside the wire: verdicts, three matrices, collective operations, clocks.
+// A trace of the application compared with the wire: verdicts, three matrices, collective
+// operations, clocks.
 
 const checked = report.crosscheck;
 const CHECKED = [
@@ -6,7 +7,7 @@ const CHECKED = [
   "missing_bytes", "unidentified_messages", "unidentified_bytes", "excess_messages", "excess_bytes", "wire_bytes", "payload_bytes", "retransmitted_wire_bytes",
 ];
 
-/// The pairs as `checked.rs` packs them: a column for each of [`CHECKED`].
+/// Unpacks the pairs that `crosscheck.rs` packs: one column for each name in `CHECKED`.
 function unpackChecked(data) {
   const columns = new Columns(data);
   const count = columns.next();
@@ -38,7 +39,7 @@ const checkedMaps = ["map-trace", "map-wire", "map-verdict"].map((id) => new Hea
 }, false));
 checkedMaps.forEach((map) => (map.peers = checkedMaps.filter((other) => other !== map)));
 
-/// A pair in the trace and on the wire.
+/// The tooltip of a pair, in the trace and on the wire.
 function checkedTip(row, column) {
   const own = checkedPairs;
   const [from, to] = [own.ranks[row], own.ranks[column]];
@@ -46,8 +47,8 @@ function checkedTip(row, column) {
   const box = element("div");
   box.append(element("strong", `rank ${from} → rank ${to}`));
   if (pair === undefined) {
-    box.append(element("p", "no message in either"));
-    return { box, text: `rank ${from} to rank ${to}: no message in either` };
+    box.append(element("p", "no message in the trace or on the wire"));
+    return { box, text: `rank ${from} to rank ${to}: no message in the trace or on the wire` };
   }
   const verdict = verdictOf(pair);
   const why = causesOf(pair).join(", ");
@@ -56,7 +57,7 @@ function checkedTip(row, column) {
   const head = element("tr");
   ["", "messages", "bytes"].forEach((text) => head.append(element("th", text)));
   table.append(head);
-  const lines = [["in the trace", "trace_messages", "trace_bytes"], ["on the wire", "wire_messages", "wire_mpi_bytes"], ["the tracer's own", "tracer_messages", "tracer_bytes"], ["missing, explained", "missing_messages", "missing_bytes"], ["of it, rank not identified", "unidentified_messages", "unidentified_bytes"], ["left unexplained", "excess_messages", "excess_bytes"]];
+  const lines = [["in the trace", "trace_messages", "trace_bytes"], ["on the wire", "wire_messages", "wire_mpi_bytes"], ["the tracer's own", "tracer_messages", "tracer_bytes"], ["missing, explained", "missing_messages", "missing_bytes"], ["of these, rank not identified", "unidentified_messages", "unidentified_bytes"], ["unexplained", "excess_messages", "excess_bytes"]];
   for (const [name, messages, size] of lines) {
     const line = element("tr");
     line.append(element("th", name, { scope: "row" }), ...[messages, size].map((key) => element("td", group(own[key][pair]), { "data-key": key, "data-value": own[key][pair] })));
@@ -99,7 +100,8 @@ function drawCheckedMaps() {
   const outcomes = report.colors.outcomes.map(([, hex]) => channels(hex));
   const shade = (value) => (value === 0 ? null : SHADES[Math.round(scale.share(value) * 255)]);
   checkedMaps[0].show({ ...shared, colorOf: (pair) => shade(trace[pair]), weightOf: (pair) => trace[pair], textOf: (pair) => show(trace[pair]) });
-  // Where nothing was found on the wire, the color says why; what has no rank is not nothing.
+  // If the wire has no message of the pair, the color shows the outcome. Messages of unidentified
+  // ranks may exist, so their number is shown as unknown.
   const isMissing = (pair) => wire[pair] === 0 && trace[pair] > 0;
   const isUnknown = (pair) => isMissing(pair) && own.unidentified_messages[pair] > 0;
   checkedMaps[1].show({
@@ -121,16 +123,16 @@ function drawCheckedMaps() {
     item.style.setProperty("--swatch", report.colors.outcomes.find(([outcome]) => outcome === name)[1]);
     return item;
   }));
-  const names = ["the trace", "the wire", "the wire less the trace, coloured by verdict"];
+  const names = ["the trace", "the wire", "wire minus trace, colored by verdict"];
   checkedMaps.forEach((map, at) => map.top.setAttribute("aria-label", `Matrix of point-to-point ${isBytes ? "bytes" : "messages"}: ${names[at]}. The table below has the pairs.`));
 }
 
-/// How long a send call takes to the wire.
+/// Draws the times from send calls to the wire.
 function drawDelays() {
   const delays = checked.send_to_wire;
   $("delays-card").hidden = !delays;
   if (!delays) return;
-  // From a nanosecond on bars are of equal ratio, what lies below is one bar.
+  // Bars from 1 ns on have equal ratios; all times below 1 ns are one bar.
   const bars = new Map();
   for (const [from, to, number] of delays.buckets) {
     const key = from < 1 ? -1 : Math.floor(2 * Math.log2(from));
@@ -177,7 +179,7 @@ function checkedOverview() {
   fillSome($("checked-pairs"), "Pairs of ranks in the trace and on the wire", ["ranks", "messages", "on the wire", "differ", "bytes", "on the wire", "differ", "all traffic", "verdict", "because"], order.slice(0, MOST_CHECKED).map(cells));
   $("checked-pairs-card").hidden = own.count === 0;
   $("checked-more").hidden = own.count <= MOST_CHECKED;
-  $("checked-more").textContent = `${group(own.count - MOST_CHECKED)} more pairs, which agree no less than these, are in the csv of ibscope crosscheck.`;
+  $("checked-more").textContent = `${group(own.count - MOST_CHECKED)} more pairs, which agree at least as well as these, are in the csv of ibscope crosscheck.`;
   const more = checked.more_differences > 0 ? [`and ${group(checked.more_differences)} more`] : [];
   $("checked-differences").hidden = checked.differences.length === 0;
   $("checked-differences").replaceChildren(...[...checked.differences, ...more].map((text) => element("li", text)));

@@ -1,9 +1,9 @@
-// Two runs side by side: what differs, three matrices, rates over time, latencies.
+// Two runs side by side: differing values, three matrices, rates over time, latencies.
 
 const compared = report.compared;
 const SELECTIONS = ["p2p", "collective", "all"];
 
-/// Pairs of both runs by what they are of, as `compared.rs` packs them.
+/// Unpacks the pairs of both runs by grouping, as `comparison.rs` packs them.
 function unpackCompared(data) {
   const columns = new Columns(data);
   return compared.pairs.map((own) => {
@@ -22,26 +22,27 @@ const comparedPairs = compared ? unpackCompared(packedPairs) : [];
 const comparedState = { by: compared?.pairs[0].by, unit: "wire-bytes", selection: "all", scaling: "auto", rate: "wire_bytes" };
 const comparedView = () => comparedPairs.find(({ by }) => by === comparedState.by);
 
-/// A unit of all pairs in A or in B.
+/// The values of a unit of all pairs in A or in B.
 function sideOf(own, side, unit) {
   const fixed = { "payload-bytes": "payload", "wire-bytes": "wire", packets: "packets" }[unit];
   if (fixed) return own.sides[side][fixed];
   return own.sides[side].messages[SELECTIONS.indexOf(comparedState.selection)][unit === "messages" ? 0 : 1];
 }
 
-/// The same of one pair; `null` where neither has an MPI library.
+/// The value of a unit of one pair; `null` if MPI bytes are unknown because neither run has an MPI
+/// library.
 function valueOf(own, side, unit, pair) {
   const known = unit !== "mpi-bytes" || own.sides.some(({ mpi }) => mpi[pair]);
   return known ? sideOf(own, side, unit)[pair] : null;
 }
 
-/// The colour of a difference from -1 (more in A) to 1 (more in B), with that of none between.
+/// The color of a difference from -1 (more in A) to 1 (more in B); 0 has a neutral color.
 function diverge(share) {
   const [end, none] = [channels(share < 0 ? APART[0] : APART[5]), channels(color("even"))];
   return none.map((low, index) => Math.round(low + Math.abs(share) * (end[index] - low)));
 }
 
-/// How differences become colours: what differs has a colour of its own, however little it is.
+/// The color scale of differences; even the smallest difference has a color other than 0.
 function divergingOf(values) {
   const { min, max, log } = scaleOf(values.map(Math.abs), comparedState.scaling);
   const size = (value) => (log ? 0.15 + 0.85 * (max > min ? Math.log(value / min) / Math.log(max / min) : 1) : value / max);
@@ -59,7 +60,7 @@ const comparedMaps = ["map-a", "map-b", "map-difference"].map((id) => new HeatMa
 }, false));
 comparedMaps.forEach((map) => (map.peers = comparedMaps.filter((other) => other !== map)));
 
-/// What a pair sent in both runs.
+/// The tooltip of a pair with its traffic in both runs.
 function comparedTip(row, column) {
   const own = comparedView();
   const pair = own.cells.get(row * own.labels.length + column);
@@ -67,8 +68,8 @@ function comparedTip(row, column) {
   const box = element("div");
   box.append(element("strong", `${from} → ${to}`));
   if (pair === undefined) {
-    box.append(element("p", "no traffic in either"));
-    return { box, text: `${from} to ${to}: no traffic in either` };
+    box.append(element("p", "no traffic in either run"));
+    return { box, text: `${from} to ${to}: no traffic in either run` };
   }
   const table = element("table");
   const head = element("tr");
@@ -116,7 +117,7 @@ function comparedControls() {
   choices($("compared-selection"), [["p2p", "point-to-point"], ["collective", "collective"], ["all", "all"]], selection, set("selection"));
   $("compared-selection").disabled = unit !== "messages" && unit !== "mpi-bytes";
   choices($("compared-scaling"), [["auto", "automatic"], ["linear", "linear"], ["log", "logarithmic"]], scaling, set("scaling"));
-  const rates = compared.rates.filter((name) => !name.startsWith("mpi") || compared.courses.some(({ has_mpi: has }) => has));
+  const rates = compared.rates.filter((name) => !name.startsWith("mpi") || compared.series.some(({ has_mpi: has }) => has));
   choices($("compared-rate"), rates.map((name) => [name, rateName(name)]), rate, set("rate"));
 }
 
@@ -161,7 +162,7 @@ function drawComparedMaps() {
   comparedMaps.forEach((map, at) => map.top.setAttribute("aria-label", `Matrix of ${UNITS[unit].name}, ${names[at]}; the table below has the pairs that differ most.`));
 }
 
-/// Which colour is which difference.
+/// Draws the color bar of the differences.
 function drawDiverging(canvas, width, { max, share }, show) {
   const context = prepare(canvas, width + 40, max > 0 ? 40 : 0);
   if (max === 0) return;
@@ -187,7 +188,7 @@ function drawComparedPairs() {
   const { unit } = comparedState;
   const [a, b] = [0, 1].map((side) => sideOf(own, side, unit));
   const show = UNITS[unit].isBytes ? bytes : group;
-  // Not all of many are sorted: the largest are picked.
+  // Pick the largest differences without sorting all pairs.
   const top = [];
   for (let pair = 0; pair < own.count; pair += 1) {
     const size = Math.abs(b[pair] - a[pair]);
@@ -204,9 +205,9 @@ function drawComparedPairs() {
   ]);
   const what = own.by === "rank" ? "ranks" : "nodes";
   $("compared-pairs-title").textContent = own.differ === 0
-    ? `All ${group(own.pairs)} pairs of ${what} have sent the same`
-    : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what} differ${rows.length > 0 ? "; those with most difference" : `, but not in their ${UNITS[unit].name}`}`;
-  fill($("compared-pairs"), "Pairs with most difference", [what, "A", "B", "B − A", ""], rows);
+    ? `All ${group(own.pairs)} pairs of ${what} sent the same`
+    : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what} differ${rows.length > 0 ? "; largest differences" : `, but not in their ${UNITS[unit].name}`}`;
+  fill($("compared-pairs"), "Pairs with the largest differences", [what, "A", "B", "B − A", ""], rows);
   $("compared-pairs").hidden = rows.length === 0;
 }
 
@@ -218,41 +219,42 @@ function drawComparedRates() {
   $("compared-rates-title").textContent = `${sentence(name)} over time, each run from its own first packet`;
   const colors = [color("accent"), color("second")];
   const legend = ["A", "B"].map((side, at) => `${side}: ${compared.names[at]}`);
-  const series = compared.courses.map(({ first_ns: first, bins }, side) => ({
+  const series = compared.series.map(({ first_ns: first, bins }, side) => ({
     name: legend[side], type: "line", step: "end", symbol: "none", color: colors[side],
     lineStyle: { width: 1.6, color: colors[side], opacity: 0.9 },
     data: [...bins, bins.at(-1) ?? []].map((sums, at) => [(first + at * width) / 1e9, ((sums[index] ?? 0) * 1e9) / width]),
   }));
-  const last = Math.max(...compared.courses.map(({ first_ns: first, bins }) => first + bins.length * width)) / 1e9;
-  const first = Math.min(...compared.courses.map(({ first_ns: start }) => start)) / 1e9;
+  const last = Math.max(...compared.series.map(({ first_ns: first, bins }) => first + bins.length * width)) / 1e9;
+  const first = Math.min(...compared.series.map(({ first_ns: start }) => start)) / 1e9;
   chart("compared-rates", 250, `${name} over time in both runs, in bins of ${time(width)}; means and peaks are in the table of values`, {
     x: { type: "value", min: first, max: last, name: "time from the first packet [s]", nameGap: 28, axisLabel: { formatter: (value) => +value.toFixed(6), hideOverlap: true, showMinLabel: false, showMaxLabel: false } },
-    y: { type: "value", min: 0, splitNumber: 3, axisLabel: { formatter: (value) => perSecond(value, isBytes) } },
+    y: rateAxis(highestRate(series), isBytes),
     legend,
     pointer: "line",
     tip: (points) => {
       const at = points[0].axisValue;
-      const lineOf = (course, side) => {
-        const bin = Math.floor((at * 1e9 - course.first_ns) / width + 1e-6);
-        const sums = course.bins[bin];
+      const lineOf = (run, side) => {
+        const bin = Math.floor((at * 1e9 - run.first_ns) / width + 1e-6);
+        const sums = run.bins[bin];
         return `${"AB"[side]}: ${sums ? perSecond((sums[index] * 1e9) / width, isBytes) : "–"}`;
       };
-      return [`${+at.toFixed(6)} s`, ...compared.courses.map(lineOf)].join("<br>");
+      return [`${+at.toFixed(6)} s`, ...compared.series.map(lineOf)].join("<br>");
     },
     series,
   });
   const [a, b] = compared.windows_ns;
-  $("compared-rates-note").textContent = `In bins of ${time(width)}, as wide in both.${a === b ? "" : ` Peaks are over ${time(a)} in A and over ${time(b)} in B.`}`;
+  $("compared-rates-note").textContent = `Both runs in bins of ${time(width)}.${a === b ? "" : ` Peaks are over ${time(a)} in A and over ${time(b)} in B.`}`;
 }
 
-/// What a time is of.
+/// Name of a latency: interval, verb and size class.
 function timeName({ interval, verb, from_bytes: from }) {
   return [INTERVALS[interval] ?? interval, verb, from === null ? "" : sizeClass(from)].filter((part) => part).join(", ");
 }
 
 const MOST_TIMES = 14;
 
-/// Medians of both with their intervals, and 99th percentiles: those that differ beyond chance first.
+/// Draws medians of both runs with their confidence intervals, and 99th percentiles: differences
+/// beyond chance first.
 function drawComparedTimes() {
   const all = compared.rows.filter(({ section, values: [a, b] }) => section === "latency" && a !== null && b !== null);
   const medians = all.filter(({ value }) => value === "median_ns");
@@ -296,10 +298,10 @@ function drawComparedTimes() {
     series,
   });
   const rest = medians.length > rows.length ? ` ${group(medians.length - rows.length)} more are in the table of values.` : "";
-  $("compared-times-note").textContent = `Dots are medians, bars the intervals that hold the true median with 99 % confidence, rings 99th percentiles. * beyond chance: the intervals have no value in common.${rest}`;
+  $("compared-times-note").textContent = `Dots are medians, bars their 99 % confidence intervals, rings 99th percentiles. * beyond chance: the confidence intervals do not overlap.${rest}`;
 }
 
-/// Every value of both but those of pairs, what differs first.
+/// Shows all values of both runs except pairs, differing values first.
 function comparedValues() {
   const text = ({ section, name, key }) => (section === "latency" ? `${timeName(key)}: ${name === "median" ? "median" : "99th percentile"}` : name);
   const line = (row) => {
@@ -319,14 +321,14 @@ function comparedValues() {
   };
   const most = Math.min(differ.length, MOST_COMPARED);
   show(differ.slice(0, most));
-  const title = (shownRows) => ($("compared-values-title").textContent = differ.length === 0 ? "Nothing differs but what one value each cannot tell" : `What differs: ${group(shownRows)} of ${group(differ.length)} values, those beyond chance first`);
+  const title = (shownRows) => ($("compared-values-title").textContent = differ.length === 0 ? "No value differs, apart from values that cannot be judged from one value per run" : `Differing values: ${group(shownRows)} of ${group(differ.length)}, differences beyond chance first`);
   title(most);
   const more = $("compared-more");
-  more.textContent = `Show all ${group(compared.rows.length)} values, those that do not differ too`;
+  more.textContent = `Show all ${group(compared.rows.length)} values, including equal ones`;
   more.addEventListener("click", () => {
     more.remove();
     show(compared.rows);
-    $("compared-values-title").textContent = `All values: ${group(differ.length)} differ, those beyond chance first`;
+    $("compared-values-title").textContent = `All values: ${group(differ.length)} differ, differences beyond chance first`;
   });
 }
 
@@ -340,12 +342,12 @@ function comparedOverview() {
   const rate = row("rate", "wire_bytes_per_s_mean");
   const tiles = [
     { label: "Pairs that differ", value: group(pairs.differ), below: `of ${group(pairs.pairs)} pairs of ${pairs.by === "rank" ? "ranks" : "nodes"}` },
-    { label: "Medians beyond chance", value: group(beyond), below: `of ${group(medians.length)} kinds of times in both` },
+    { label: "Medians that differ beyond chance", value: group(beyond), below: `of ${group(medians.length)} medians in both runs` },
     { label: "Health counts that differ", value: group(wrong), below: `of ${group(health.length)}` },
     { label: "Mean rate on the wire", value: rate.texts[3] === "=" ? "equal" : rate.texts[3], below: `${rate.texts[0]} in A, ${rate.texts[1]} in B` },
   ];
   $("compared-tiles").replaceChildren(...tiles.map(tile));
-  $("compared-names").textContent = `A is ${compared.names[0]}, which the rest of this page shows; B is ${compared.names[1]}. Counts are exact. What differs from run to run takes several runs of each.`;
+  $("compared-names").textContent = `A is ${compared.names[0]}, which the rest of this page shows; B is ${compared.names[1]}. Counts are exact. The variation between runs is only known from several runs of each.`;
   $("compared-placement").hidden = !compared.placement;
   $("compared-placement").textContent = compared.placement ?? "";
   comparedValues();

@@ -1,12 +1,12 @@
-// The profile: the document, and the traffic by pair and bin as `cells.rs` packs it.
+// The data of the page: the document, and the traffic by pair and bin that `cells.rs` packs.
 
 const report = JSON.parse(document.getElementById("data-document").textContent);
 
-/// Columns of sums, in the order in which they are packed.
+/// Indices of the columns of sums, in the order of `cells.rs`.
 const PACKETS = 0, WIRE = 1, PAYLOAD = 2, MESSAGES = 3, P2P = 4, P2P_BYTES = 5, COLLECTIVE = 6, COLLECTIVE_BYTES = 7;
 const SUMS = 8;
 
-/// The packed numbers of an element; `null` where it is empty.
+/// Inflates the packed numbers of an element; `null` if the element is empty.
 async function inflate(element) {
   const text = atob(element.textContent);
   element.remove();
@@ -17,7 +17,7 @@ async function inflate(element) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/// Reads columns of LEB128 integers. Above 2^53 they are rounded.
+/// Reads columns of LEB128 integers. Integers above 2^53 are rounded.
 class Columns {
   constructor(data) {
     this.data = data;
@@ -49,7 +49,8 @@ class Columns {
   }
 }
 
-/// The traffic: `src`, `dst` (ends), `mpi`, coverage and `totals` of each pair; `bin`, `pair` and `sums` of each cell, in the order of time.
+/// Unpacks the traffic: `src`, `dst` (ends), `mpi`, coverage and `totals` of each pair; `bin`,
+/// `pair` and `sums` of each cell, in the order of time.
 function unpack(data) {
   const columns = new Columns(data);
   const [pairs, cells] = columns.column(Float64Array, 2);
@@ -77,7 +78,7 @@ function unpack(data) {
 
 const traffic = unpack(await inflate(document.getElementById("data-cells")));
 
-/// The first cell of a bin or of those after it.
+/// Index of the first cell that is in this bin or a later one.
 function firstCell(bin) {
   let [low, high] = [0, traffic.cells];
   while (low < high) {
@@ -88,7 +89,7 @@ function firstCell(bin) {
   return low;
 }
 
-/// Start of a bin in nanoseconds from the first packet, from where `--from` and `--to` count.
+/// Start of a bin in nanoseconds from the first packet, like `--from` and `--to`.
 function binStart(bin) {
   return report.first_bin_ns + bin * report.bin_ns;
 }
@@ -98,11 +99,11 @@ function endpointName(endpoint) {
   return name ?? id;
 }
 
-/// A pair that a view does not show.
+/// Marks a pair that a view does not show.
 const NOT_SHOWN = 0xffffffff;
 
-/// Rows and columns of a matrix: who they are, and which cell of it each pair belongs to. By rank, those of one job, or of all (`null`), which never
-/// share a cell.
+/// Rows and columns of a matrix: their labels, and the cell of each pair. A view by rank shows one
+/// job or all jobs (`null`); jobs never share a cell.
 class View {
   constructor(by, job) {
     const isRank = by === "rank";
@@ -114,7 +115,7 @@ class View {
     const place = new Map(keys.map((value, index) => [value, index]));
     this.size = keys.length;
     this.labels = keys.map((value) => (isRank ? report.labels[value] : { text: endpointName(value), full: endpointName(value) }));
-    // A rank with several ports stands at the first of them.
+    // A rank with several ports is placed at its first port.
     this.ports = keys.map(() => Infinity);
     report.ends.filter(isShown).forEach((end) => {
       const at = place.get(key(end));
@@ -147,11 +148,11 @@ class View {
     this.cells = cells;
     this.count = this.rows.length;
     this.nodes = isRank ? this.onNodes() : [];
-    // A mark tells pairs apart: where all are in one state there is none.
+    // Marks distinguish pairs; if all pairs have the same state, no pair is marked.
     this.marked = new Set(this.coverage.map(({ state }) => state)).size > 1;
   }
 
-  /// Places of ranks of one job that share a node, where there are several.
+  /// Groups of places whose ranks are of the same job and on the same node.
   onNodes() {
     const nodes = new Map();
     this.labels.forEach(({ job, nodes: own }, at) => own.forEach((node) => {
@@ -161,17 +162,18 @@ class View {
     return [...nodes.values()].filter((ranks) => ranks.length > 1);
   }
 
-  /// True where both are ranks of one job on one node: what they send each other there is not on the wire.
+  /// Whether both ranks are of the same job and on the same node, so that their messages are not on
+  /// the wire.
   isOnOneNode(row, column) {
     return row !== column && this.nodes.some((ranks) => ranks.includes(row) && ranks.includes(column));
   }
 
-  /// What stands before a number of a cell.
+  /// Coverage symbol before the number of a cell.
   mark(cell) {
     return this.marked ? report.coverage[this.coverage[cell].state].symbol : "";
   }
 
-  /// Node and leaf of a label, as numbers to sort by.
+  /// Index of the endpoint at which a label is placed, to sort by node and leaf.
   group(label) {
     return this.ports[label];
   }
@@ -180,7 +182,8 @@ class View {
     return this.cells.get(row * this.size + column);
   }
 
-  /// Sums of each cell over the bins of a window (`null`: over all), and whether an MPI library was seen in it.
+  /// Sums of each cell over the bins of a window (`null`: over the whole run), and whether an MPI
+  /// library was recognized in it.
   sum(window) {
     const sums = Array.from({ length: SUMS }, () => new Float64Array(this.count));
     const mpi = new Uint8Array(this.count);
@@ -200,7 +203,7 @@ class View {
   }
 }
 
-/// What can be shown, as `ibscope matrix` names it.
+/// Units of the matrix; the keys are those of `ibscope matrix --unit`.
 const UNITS = {
   messages: { name: "messages", isBytes: false },
   "mpi-bytes": { name: "MPI bytes", isBytes: true },
@@ -217,7 +220,8 @@ function mpiOf(selection, at, sums) {
   return [add(P2P, COLLECTIVE), add(P2P_BYTES, COLLECTIVE_BYTES)];
 }
 
-/// The columns of `ibscope matrix --format csv` for one cell; MPI bytes are `null` where no library was recognised.
+/// The columns of `ibscope matrix --format csv` for one cell; MPI bytes are `null` if no library
+/// was recognized.
 function values(by, selection, { sums, mpi }, at) {
   const [messages, mpiBytes] = mpiOf(selection, at, sums);
   return {
@@ -229,7 +233,7 @@ function values(by, selection, { sums, mpi }, at) {
   };
 }
 
-/// One of them for every cell, unknown MPI bytes as 0.
+/// The values of a unit for every cell; unknown MPI bytes are 0.
 function column(by, selection, unit, { sums }, length) {
   const fixed = { "payload-bytes": PAYLOAD, "wire-bytes": WIRE, packets: PACKETS };
   if (unit in fixed) return sums[fixed[unit]];

@@ -1,32 +1,34 @@
-//! Everything that a page tells but the traffic by pair and bin: one JSON object.
+//! The JSON document of a page: everything except the traffic by pair and bin.
+//!
+//! Times in the document are nanoseconds from the first packet.
 
-use super::cells::Cells;
-use super::{Compared, Page, checked, latencies};
-use crate::analysis::collectives::{Sums, by_operation, collectives};
+use super::cells::PackedTraffic;
+use super::{Page, ReportComparison, crosscheck, latencies};
+use crate::analysis::collectives::{CollectiveTotals, by_operation, collectives};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
-use crate::analysis::phases::{Options, Phase, phases};
+use crate::analysis::phases::{Phase, PhaseOptions, phases};
 use crate::analysis::rates::{self, DEFAULT_WINDOW_NS, WIRE_BYTES};
-use crate::analysis::totals::Totals;
-use crate::analysis::{By, Jobs, Label};
+use crate::analysis::totals::ProfileTotals;
+use crate::analysis::{GroupBy, Jobs, Label};
 use crate::model::profile::CoverageState;
 use crate::model::{Histogram, Interval, Nodes, Profile};
 use crate::render::coverage::{meaning, symbol};
-use crate::render::latency::time;
 use crate::render::matrix_note::mostly_collective;
 use crate::render::text::summary;
-use crate::render::units::{bytes, counted, duration, group, span, utc};
+use crate::render::units::time;
+use crate::render::units::{bytes, count_of, duration, group, span, utc};
 use crate::render::{figure, health, ranks};
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Connections with a finding that are listed.
+/// Most connections with findings in the list.
 const WORST: usize = 20;
 
-/// The object, as text that may stand in a `<script>`.
-pub(super) fn document(page: &Page<'_>, cells: &Cells) -> String {
-    let Page { profile, name, compared, crosscheck } = *page;
+/// Returns the document as text that is safe inside a `<script>` element.
+pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
+    let Page { profile, name, comparison: compared, crosscheck } = *page;
     let endpoints: BTreeSet<Endpoint> = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect();
     let endpoints: Vec<Endpoint> = endpoints.into_iter().collect();
     let endpoint = |endpoint: &Endpoint| {
@@ -57,27 +59,27 @@ pub(super) fn document(page: &Page<'_>, cells: &Cells) -> String {
         "ends": cells.ends.iter().map(end).collect::<Vec<_>>(),
         "bin_ns": cells.bin_ns,
         "profile_bin_ns": profile.bin_ns,
-        // From the moment that `--from` and `--to` count from.
+        // Relative to the first packet, like `--from` and `--to`.
         "first_bin_ns": cells.first_ns.saturating_sub(origin_ns),
-        "repeated": cells.repeated.iter().map(|(bin, sums)| (bin, sums.packets, sums.wire_bytes)).collect::<Vec<_>>(),
-        "phases": in_phases(profile, origin_ns),
+        "repeated": cells.retransmitted.iter().map(|(bin, sums)| (bin, sums.packets, sums.wire_bytes)).collect::<Vec<_>>(),
+        "phases": phases_value(profile, origin_ns),
         "latencies": latencies::document(profile, origin_ns),
         "sizes": sizes(profile),
         "collectives": operations(profile),
-        "health": wrong(profile),
+        "health": health_value(profile),
         "rank_columns": ranks::COLUMNS,
         "ranks": ranks::lines(profile).collect::<Vec<_>>(),
-        "made": made(profile, cells),
+        "made": provenance(profile, cells),
         "inputs": inputs(profile),
-        "notes": profile.notes.iter().cloned().chain(mostly_collective(&Totals::of(profile))).collect::<Vec<_>>(),
-        "compared": compared.map(Compared::document),
-        "crosscheck": crosscheck.map(checked::document),
+        "notes": profile.notes.iter().cloned().chain(mostly_collective(&ProfileTotals::of(profile))).collect::<Vec<_>>(),
+        "compared": compared.map(ReportComparison::document),
+        "crosscheck": crosscheck.map(crosscheck::document),
     });
-    // `</script>` and `<!--` would end or change the element that this stands in.
+    // `</script>` and `<!--` would end or change the surrounding element.
     document.to_string().replace('<', r"\u003c")
 }
 
-/// A row or column by rank. Ranks on one node have a name in common.
+/// A row or column of the matrix by rank. Ranks on the same node share a node name.
 fn rank(label: &Label, nodes: &Nodes) -> Value {
     let [text, full] = match label {
         Label::Rank(..) => [label.to_string(), format!("rank {label}")],
@@ -88,27 +90,28 @@ fn rank(label: &Label, nodes: &Nodes) -> Value {
     json!({ "text": text, "full": full, "job": label.job(), "rank": label.rank(), "nodes": nodes })
 }
 
-/// The first packet, from which times are told, and the last.
-fn times_ns(profile: &Profile, cells: &Cells) -> (i64, i64) {
+/// Times of the first packet, from which all times count, and of the last packet, in nanoseconds
+/// since the epoch.
+fn times_ns(profile: &Profile, cells: &PackedTraffic) -> (i64, i64) {
     let origin_ns = crate::analysis::origin_ns(profile, Some(cells.first_ns));
     (origin_ns, profile.coverage.last_time_ns.unwrap_or(origin_ns))
 }
 
-/// What a person reads first: a label, a value, and a line below; `warn` where it is worth a look.
-fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
-    let Totals { traffic: total, repeats, stacks, .. } = Totals::of(profile);
+/// The tiles of the overview: a label, a value, and a line below; `warn` highlights a tile.
+fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
+    let ProfileTotals { traffic: total, retransmissions, stacks, .. } = ProfileTotals::of(profile);
     let tile = |label: &str, value: String, below: String, warn: bool| json!({ "label": label, "value": value, "below": below, "warn": warn });
     let ports = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect::<BTreeSet<_>>().len() as u64;
     let found = cells.ends.iter().filter_map(|(_, rank)| Some((rank.job()?, rank.rank()?)));
     let known = found.collect::<BTreeSet<_>>().len() as u64;
     let jobs = profile.jobs.len() as u64;
-    let of_jobs = if jobs > 1 { format!("; {} together", counted(jobs, "job")) } else { String::new() };
+    let of_jobs = if jobs > 1 { format!("; {} together", count_of(jobs, "job")) } else { String::new() };
     let (origin_ns, last_ns) = times_ns(profile, cells);
     let span_ns = last_ns.saturating_sub(origin_ns).unsigned_abs();
     let mut tiles = vec![
         tile("Captured", span(span_ns), utc(origin_ns).replace('T', " ").replace('Z', " UTC"), false),
         if known > 0 {
-            tile("MPI ranks", group(known), format!("at {}{of_jobs}", counted(ports, "port")), false)
+            tile("MPI ranks", group(known), format!("at {}{of_jobs}", count_of(ports, "port")), false)
         } else {
             tile("Ports", group(ports), "no MPI rank is known".to_owned(), false)
         },
@@ -116,13 +119,13 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
     let mpi = total.p2p_messages + total.collective_messages;
     let mpi_bytes = total.p2p_mpi_bytes.saturating_add(total.collective_mpi_bytes);
     tiles.push(if stacks.is_empty() {
-        let why = if profile.mpi_read { "no MPI library was recognised" } else { "MPI was not looked for" };
+        let why = if profile.mpi_read { "no MPI library was recognized" } else { "MPI was not analyzed" };
         tile("Messages", group(total.messages), format!("{}; {why}", bytes(total.payload_bytes)), false)
     } else {
         let of_collectives = group(total.collective_messages);
         tile("MPI messages", group(mpi), format!("{}; {of_collectives} collective{of_jobs}", bytes(mpi_bytes)), false)
     });
-    tiles.push(tile("On the wire", bytes(total.wire_bytes), counted(total.packets, "packet"), false));
+    tiles.push(tile("On the wire", bytes(total.wire_bytes), count_of(total.packets, "packet"), false));
     // A bin that is wider than the capture has no rate.
     let has_rate = i64::try_from(span_ns).is_ok_and(|span_ns| profile.bin_ns <= span_ns);
     if let Some(rates) = rates::rates(profile, None, None, DEFAULT_WINDOW_NS).ok().filter(|_| has_rate) {
@@ -136,39 +139,39 @@ fn tiles(profile: &Profile, cells: &Cells) -> Vec<Value> {
             false,
         ));
     }
-    let mut answers = Histogram::default();
+    let mut acknowledged = Histogram::default();
     profile.latencies.iter().filter(|row| row.timing.interval == Interval::Acknowledged).for_each(|row| {
-        answers.merge(&row.histogram);
+        acknowledged.merge(&row.histogram);
     });
-    if answers.samples() > 0 {
-        let of = |share| time(answers.quantile(share) as f64);
+    if acknowledged.samples() > 0 {
+        let of = |share| time(acknowledged.quantile(share) as f64);
         tiles.push(tile("Median to the ACK", of(0.5), format!("99 % within {}", of(0.99)), false));
     }
-    let again = repeats.packets();
-    let share = again as f64 * 100.0 / total.packets.max(1) as f64;
-    let below = if again == 0 { "packets".to_owned() } else { format!("packets, {share:.2} % of all") };
-    tiles.push(tile("Sent again", group(again), below, again > 0));
+    let retransmitted = retransmissions.packets();
+    let share = retransmitted as f64 * 100.0 / total.packets.max(1) as f64;
+    let below = if retransmitted == 0 { "packets".to_owned() } else { format!("packets, {share:.2} % of all") };
+    tiles.push(tile("Retransmitted", group(retransmitted), below, retransmitted > 0));
     let lost: u64 = profile.health.iter().map(|row| row.health.lost()).sum();
     let decoded = profile.coverage.decoded_percent();
-    // 100 % is said of all alone.
+    // The tile shows "all" only if every record was decoded, even if the share rounds to 100 %.
     let failed = profile.coverage.failed() > 0;
     let decoded = if failed { format!("{:.2} %", decoded.min(99.99)) } else { "all".to_owned() };
-    let pairs = matrix(profile, if known > 0 { By::Rank } else { By::Endpoint }, Selection::All);
+    let pairs = matrix(profile, if known > 0 { GroupBy::Rank } else { GroupBy::Endpoint }, Selection::All);
     let incomplete: u64 = States::of(pairs.cells.values()).incomplete().map(|(_, count)| count).sum();
     let shown = match incomplete {
         0 => "complete".to_owned(),
-        _ => format!("{} of {}", group(incomplete), counted(pairs.cells.len() as u64, "pair")),
+        _ => format!("{} of {}", group(incomplete), count_of(pairs.cells.len() as u64, "pair")),
     };
     let which = if incomplete > 0 { "not complete; " } else { "" };
-    let lost_too = if lost > 0 { format!(", {} lost by the capture", counted(lost, "packet")) } else { String::new() };
+    let lost_too = if lost > 0 { format!(", the capture lost {}", count_of(lost, "packet")) } else { String::new() };
     let below = format!("{which}{decoded} of the records decoded{lost_too}");
     tiles.push(tile("Coverage", shown, below, failed || lost > 0 || incomplete > 0));
     tiles
 }
 
-/// The phases, with their times from the first packet.
-fn in_phases(profile: &Profile, origin_ns: i64) -> Value {
-    let phases = phases(profile, &Options::default());
+/// The phases of the run.
+fn phases_value(profile: &Profile, origin_ns: i64) -> Value {
+    let phases = phases(profile, &PhaseOptions::default());
     let row = |phase: &Phase| {
         let collectives = phase.collectives.iter().filter(|seen| seen.at_least > 0);
         json!({
@@ -186,7 +189,7 @@ fn in_phases(profile: &Profile, origin_ns: i64) -> Value {
     json!({ "window_ns": phases.window_ns, "phases": phases.phases.iter().map(row).collect::<Vec<_>>() })
 }
 
-/// Sizes by what they are of and power of two.
+/// Size distributions by kind and power of two.
 fn sizes(profile: &Profile) -> Vec<Value> {
     let Ok(rates) = rates::rates(profile, None, None, DEFAULT_WINDOW_NS) else { return Vec::new() };
     let row = |((of, size), sums): (&(crate::model::SizeOf, crate::model::SizeClass), &crate::model::SizeSums)| {
@@ -199,12 +202,12 @@ fn sizes(profile: &Profile) -> Vec<Value> {
 }
 
 fn operations(profile: &Profile) -> Vec<Value> {
-    let table = collectives(profile, By::Rank);
-    let row = |((job, operation), (pairs, sums)): ((Option<u32>, &str), (u64, Sums))| json!({ "job": job.filter(|_| profile.jobs.len() > 1), "operation": operation, "pairs": pairs, "messages": sums.messages, "mpi_bytes": sums.mpi_bytes });
+    let table = collectives(profile, GroupBy::Rank);
+    let row = |((job, operation), (pairs, sums)): ((Option<u32>, &str), (u64, CollectiveTotals))| json!({ "job": job.filter(|_| profile.jobs.len() > 1), "operation": operation, "pairs": pairs, "messages": sums.messages, "mpi_bytes": sums.mpi_bytes });
     by_operation(&table).into_iter().map(row).collect()
 }
 
-fn wrong(profile: &Profile) -> Value {
+fn health_value(profile: &Profile) -> Value {
     let overview = health::overview(profile, None, WORST);
     json!({ "totals": overview.totals, "connections": overview.connections, "worst": overview.worst })
 }
@@ -222,9 +225,9 @@ fn inputs(profile: &Profile) -> Vec<Value> {
     input.collect()
 }
 
-/// How the page came about: labels and texts.
-fn made(profile: &Profile, cells: &Cells) -> Vec<(&'static str, String)> {
-    let looked = |done: bool| if done { "yes" } else { "no" }.to_owned();
+/// Provenance of the page: labels and texts.
+fn provenance(profile: &Profile, cells: &PackedTraffic) -> Vec<(&'static str, String)> {
+    let answer = |done: bool| if done { "yes" } else { "no" }.to_owned();
     let bins = match (profile.bin_ns, cells.bin_ns) {
         (0, _) => "none".to_owned(),
         (own, shown) if own == shown => duration(own),
@@ -232,10 +235,10 @@ fn made(profile: &Profile, cells: &Cells) -> Vec<(&'static str, String)> {
     };
     let writer = if profile.ibscope.is_empty() { env!("CARGO_PKG_VERSION") } else { &profile.ibscope };
     vec![
-        ("analysed by", format!("ibscope {writer}")),
+        ("analyzed by", format!("ibscope {writer}")),
         ("shown by", format!("ibscope {}", env!("CARGO_PKG_VERSION"))),
         ("bins of the timeline", bins),
-        ("MPI looked for", looked(profile.mpi_read)),
-        ("times measured", looked(profile.times_read)),
+        ("MPI analyzed", answer(profile.mpi_read)),
+        ("latencies measured", answer(profile.times_read)),
     ]
 }

@@ -1,4 +1,4 @@
-// Elements. Text becomes text, never markup.
+// Elements of the page. Text always becomes a text node, never markup.
 
 const $ = (id) => document.getElementById(id);
 
@@ -9,7 +9,7 @@ function element(name, text, attributes = {}) {
   return made;
 }
 
-/// Fills a table: a header, rows of texts, and a caption for those who do not see it.
+/// Fills a table: header, rows of texts, and a caption for screen readers.
 function fill(table, caption, header, rows) {
   const head = element("thead");
   const line = element("tr");
@@ -28,7 +28,7 @@ function fill(table, caption, header, rows) {
   table.replaceChildren(element("caption", caption, { class: "visually-hidden" }), head, body);
 }
 
-/// A label, a value, and a line below.
+/// A tile: a label, a value, and a line below.
 function tile({ label, value, below, warn }) {
   const box = element("div", null, { class: warn ? "tile warn" : "tile" });
   box.append(element("dt", label), element("dd", value, { class: "value" }), element("dd", below, { class: "below" }));
@@ -37,7 +37,8 @@ function tile({ label, value, below, warn }) {
 
 const MOST_ROWS = 200;
 
-/// The same with the first rows alone, where there are many, and a button for the others: laying out thousands takes a second.
+/// Fills a table like `fill`, but shows only the first rows of many, with a button for the others:
+/// the layout of thousands of rows takes a second.
 function fillSome(table, caption, header, rows) {
   fill(table, caption, header, rows.slice(0, MOST_ROWS));
   if (rows.length <= MOST_ROWS) return;
@@ -49,7 +50,7 @@ function fillSome(table, caption, header, rows) {
   table.after(more);
 }
 
-/// Lines of a label and a text.
+/// Fills a table body with lines of a label and a text.
 function lines(body, rows) {
   const line = ([label, text]) => {
     const tr = element("tr");
@@ -59,26 +60,26 @@ function lines(body, rows) {
   body.replaceChildren(...rows.map(line));
 }
 
-/// Fills a choice with pairs of value and text.
+/// Fills a selection list with pairs of value and text.
 function choices(select, options, value, changed) {
   select.replaceChildren(...options.map(([key, text]) => element("option", text, { value: key })));
   select.value = value;
   select.onchange = () => changed(select.value);
 }
 
-/// A colour of the style sheet.
+/// A color of the style sheet.
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/// What draws on a canvas. It stays in main memory: from there it goes to paper as well.
+/// The drawing context of a canvas. It is kept in main memory, so that it can be printed too.
 function pen(canvas) {
   const context = canvas.getContext("2d", { willReadFrequently: true });
   context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
   return context;
 }
 
-/// A canvas of so many CSS pixels, sharp on this screen; gives its context.
+/// Resizes a canvas to a size in CSS pixels, sharp on this screen; returns its context.
 function prepare(canvas, width, height) {
   const ratio = Math.min(window.devicePixelRatio || 1, 2);
   canvas.width = Math.round(width * ratio);
@@ -90,13 +91,13 @@ function prepare(canvas, width, height) {
   return context;
 }
 
-/// Everything that is drawn in the colours of the style sheet, to be drawn again when these change.
+/// Functions that draw in the colors of the style sheet; all are called again when these change.
 const drawn = [];
 function redraw() {
   drawn.forEach((draw) => draw());
 }
 
-/// Shows the tip beside a point of the page, or hides it.
+/// Shows the tooltip beside a point of the page, or hides it.
 function tip(content, x, y) {
   const box = $("tip");
   box.hidden = content === null;
@@ -109,7 +110,7 @@ function tip(content, x, y) {
   box.style.top = `${Math.max(4, top)}px`;
 }
 
-/// Colours of a share from 0 to 1, as `[red, green, blue]`: the scale of the figures.
+/// The color of a share from 0 to 1, as `[red, green, blue]`, in the color scale of the figures.
 const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 const STOPS = report.colors.scale.map(channels);
 function shade(share) {
@@ -118,6 +119,6 @@ function shade(share) {
   const part = position - below;
   return STOPS[below].map((low, index) => Math.round(low + part * (STOPS[below + 1][index] - low)));
 }
-/// Colours of things to be told apart.
+/// Colors that distinguish categories.
 const APART = report.colors.apart;
 const SHADES = Array.from({ length: 256 }, (_, index) => shade(index / 255));

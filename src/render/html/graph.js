@@ -1,8 +1,9 @@
-// The communication graph: ports on a circle, by their leaf switches where these are known, and what they send each other.
+// The communication graph: ports on a circle, grouped by leaf switch if known, and the payload
+// between them.
 
 const MOST_NODES = 64, MOST_EDGES = 300;
 
-/// Sums by two ports (or leaves), both directions together.
+/// Sums by pair of ports (or leaves), with both directions in one entry.
 function edgesOf(group) {
   const sums = new Map();
   for (let pair = 0; pair < traffic.pairs; pair += 1) {
@@ -29,7 +30,7 @@ function drawGraph() {
   const leafOf = report.endpoints.map(({ leaf }) => leaves.indexOf(leaf ?? ""));
   const many = report.endpoints.length > MOST_NODES;
   const byLeaf = many && known && leaves.length > 1 && leaves.length <= MOST_NODES;
-  // Where there are too many ports and nothing says which belong together, neighbours by address do.
+  // If there are too many ports and no leaf is known, group neighbors by address.
   const block = many && !byLeaf ? Math.ceil(report.endpoints.length / MOST_NODES) : 1;
   const edges = edgesOf(byLeaf ? (endpoint) => leafOf[endpoint] : (endpoint) => Math.floor(endpoint / block));
   $("graph").hidden = edges.length === 0;
@@ -37,7 +38,7 @@ function drawGraph() {
   const shownEdges = edges.slice(0, MOST_EDGES);
   const withLeaves = known && !many;
   const nodes = [...new Set(edges.flatMap(({ ends }) => ends))];
-  // Ports of one leaf stand together.
+  // Ports of the same leaf are adjacent.
   nodes.sort((a, b) => (withLeaves ? leafOf[a] - leafOf[b] : 0) || a - b);
   const name = (node) => {
     if (byLeaf) return leaves[node] || "no leaf known";
@@ -61,7 +62,7 @@ function drawGraph() {
   });
   const point = (own, far) => [centre[0] + far * Math.cos(own), centre[1] + far * Math.sin(own)];
   const most = edges[0].sent[0] + edges[0].sent[1];
-  // Many edges are drawn finer.
+  // If there are many edges, draw them thinner.
   const fine = Math.min(1, (16 / shownEdges.length) ** 0.5);
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", class: "graph" });
   const heaviest = edges.slice(0, 3).map(({ ends, sent }) => `${name(ends[0])} and ${name(ends[1])} ${bytes(sent[0] + sent[1])}`).join("; ");
@@ -81,7 +82,7 @@ function drawGraph() {
     line.addEventListener("pointermove", (event) => {
       const box = element("div");
       box.append(element("strong", `${name(ends[0])} – ${name(ends[1])}`));
-      box.append(element("p", `${name(ends[0])} → ${name(ends[1])}: ${bytes(sent[0])}`), element("p", `${name(ends[1])} → ${name(ends[0])}: ${bytes(sent[1])}`), element("p", "payload, all of the capture"));
+      box.append(element("p", `${name(ends[0])} → ${name(ends[1])}: ${bytes(sent[0])}`), element("p", `${name(ends[1])} → ${name(ends[0])}: ${bytes(sent[1])}`), element("p", "payload, whole capture"));
       tip(box, event.clientX, event.clientY);
     });
     line.addEventListener("pointerleave", () => tip(null));
@@ -107,12 +108,12 @@ function drawGraph() {
   $("graph-body").replaceChildren(picture);
   const left = [];
   if (edges.length > shownEdges.length) left.push(`the ${group(shownEdges.length)} heaviest of ${group(edges.length)} edges`);
-  if (many) left.push(`${group(report.endpoints.length)} ports, added up by ${byLeaf ? "their leaf switches" : `${block} neighbours each`}; what these send each other is not`);
+  if (many) left.push(`${group(report.endpoints.length)} ports, summed ${byLeaf ? "by leaf switch" : `in groups of ${block} neighbors`}; traffic within a group is not shown`);
   const what = left.length > 0 ? ` Shown: ${left.join("; ")}.` : "";
-  $("graph-note").textContent = `Edges are as wide as the root of the payload that goes either way, over all of the capture.${known ? " Arcs are leaf switches, as the manifest of the run names them." : ""}${what}`;
+  $("graph-note").textContent = `The width of an edge grows with the square root of the payload in both directions, over the whole capture.${known ? " Arcs are leaf switches, named by the manifest of the run." : ""}${what}`;
 }
 
-/// An arc around the ports of each leaf, with its name.
+/// Draws an arc around the ports of each leaf, with the name of the leaf.
 function drawLeaves(picture, nodes, angles, leafOf, leaves, point, radius, turn) {
   let start = 0;
   for (let at = 1; at <= nodes.length; at += 1) {

@@ -1,15 +1,16 @@
-// The heat map: a canvas of cells with totals at its margins, and one above it for the cursor. Zooms in units of labels.
+// The heat map: a canvas of cells with totals at its margins, and a second canvas above it for the
+// cursor. Zooms in units of labels.
 
 const MARGIN = 56, GAP = 6, AXIS_TITLE = 20, MOST_CELL = 124;
 
 class HeatMap {
-  /// `box` holds two canvases, of the cells and of the cursor. `events`: `over(row, column, x, y)`, `out()`, `pick(row, column)`. Without `totals` there
-  /// is none at the margins.
+  /// `box` contains two canvases, for the cells and for the cursor. `events`: `over(row, column, x,
+  /// y)`, `out()`, `pick(row, column)`. `totals` enables the totals at the margins.
   constructor(box, events, totals = true) {
     this.events = events;
     [this.canvas, this.top] = box.querySelectorAll("canvas");
     this.totals = totals ? MARGIN + GAP : 0;
-    /// Maps of the same size that show the same part and the same cursor.
+    /// Maps of the same size that share zoom and cursor with this map.
     this.peers = [];
     this.cursor = null;
     this.drag = null;
@@ -17,8 +18,11 @@ class HeatMap {
     this.listen();
   }
 
-  /// Shows other cells. `data`: size, labels, order (label at each place), groups, nodes (labels that share one), what; rows and columns of the cells; and of a cell `colorOf` (`null`:
-  /// nothing is there), `textOf`, `markOf` (in the corner of cells without text), and `weightOf`, by which one of several stands for all where cells are smaller than pixels. With totals: values.
+  /// Replaces the cells. `data` has `size`, `labels`, `order` (the label at each place), `groups`,
+  /// `nodes` (labels on the same node), `what`; `rows` and `columns` of the cells; and functions of
+  /// a cell: `colorOf` (`null`: no traffic), `textOf`, `markOf` (mark in the corner of cells
+  /// without text) and `weightOf` (the cell with the largest weight represents a pixel). With
+  /// totals: `values`.
   show(data) {
     const kept = this.data && this.data.size === data.size;
     this.data = data;
@@ -39,7 +43,7 @@ class HeatMap {
     const left = AXIS_TITLE + label + 8;
     const room = this.canvas.parentElement.clientWidth - left - this.totals - 2;
     const side = Math.floor(Math.max(120, Math.min(room, size * MOST_CELL, Math.max(360, innerHeight * 0.8))));
-    // Names on top are turned where they are long.
+    // Long labels on top are rotated.
     const span = side / this.range[2];
     const turned = label > span - 6 && label > 44;
     const above = AXIS_TITLE + (turned ? label : 14) + 8;
@@ -52,7 +56,7 @@ class HeatMap {
     const context = prepare(this.canvas, width, height);
     prepare(this.top, width, height);
     const [x0, y0, span] = this.range;
-    // Where the cells are, for those who look at the page from outside.
+    // Publish the position of the cells for programs that inspect the page, such as tests.
     this.top.dataset.plot = [left, top, side, x0, y0, span].join(" ");
     const ratio = this.canvas.width / width;
     context.fillStyle = color("none");
@@ -69,7 +73,8 @@ class HeatMap {
     this.drawCursor();
   }
 
-  /// Pairs on one node, which are not on the wire: grey, with a line where there is room. What was seen of them is drawn over it.
+  /// Draws pairs of ranks on one node, whose messages are not on the wire: gray, with a line where
+  /// there is room. Captured traffic of such pairs is drawn over it.
   drawNodes(context, cell) {
     const { left, top, side } = this.box;
     const [x0, y0, span] = this.range;
@@ -102,7 +107,7 @@ class HeatMap {
     context.restore();
   }
 
-  /// Each cell as a rectangle, with its value where there is room.
+  /// Draws each cell as a rectangle, with its value where there is room.
   drawCells(context, cell) {
     const { rows, columns, colorOf, textOf, markOf } = this.data;
     const { left, top } = this.box;
@@ -131,14 +136,14 @@ class HeatMap {
     }
   }
 
-  /// A text in the middle of a cell, the unit below where the cell is too narrow for one line.
+  /// Draws a text in the middle of a cell, with the unit on a second line in a narrow cell.
   drawText(context, text, width, x, y) {
     const fits = (part) => context.measureText(part).width < width;
     const lines = fits(text) ? [text] : text.split(" ");
     if (lines.every(fits)) lines.forEach((line, at) => context.fillText(line, x, y + (at - (lines.length - 1) / 2) * 14));
   }
 
-  /// More cells than pixels: a pixel has that of its cells which weighs most.
+  /// Draws more cells than pixels: a pixel has the color of its cell with the largest weight.
   drawPixels(context, ratio) {
     const { rows, columns, colorOf, weightOf } = this.data;
     const { left, top, side } = this.box;
@@ -166,7 +171,7 @@ class HeatMap {
     context.putImageData(image, Math.round(left * ratio), Math.round(top * ratio));
   }
 
-  /// Lines between the processes of one node and the next.
+  /// Draws lines between the processes of different nodes.
   drawGroups(context, cell, x0, y0) {
     const { order, groups, size } = this.data;
     if (!groups || cell < 6) return;
@@ -180,7 +185,7 @@ class HeatMap {
     }
   }
 
-  /// What each row sent and each column received, as bars.
+  /// Draws the totals of each row (sent) and each column (received) as bars.
   drawTotals(context, cell) {
     const { rows, columns, values, size } = this.data;
     const { left, top, side } = this.box;
@@ -251,7 +256,7 @@ class HeatMap {
     context.restore();
   }
 
-  /// The cell that is looked at, or the area that is drawn for a zoom.
+  /// Draws the cell under the cursor, or the area selected for a zoom.
   drawCursor() {
     const context = pen(this.top);
     const { left, top, side, width, height } = this.box;
@@ -280,7 +285,7 @@ class HeatMap {
     context.strokeRect(x - 1, y - 1, Math.max(cell, 3) + 1, Math.max(cell, 3) + 1);
   }
 
-  /// The square that a drag spans.
+  /// The square selected by a drag.
   dragged() {
     const { left, top, side } = this.box;
     const { from, to } = this.drag;
@@ -291,7 +296,7 @@ class HeatMap {
     return { x: Math.min(Math.max(x, left), left + side - w), y: Math.min(Math.max(y, top), top + side - w), w, h: w };
   }
 
-  /// Row and column, as places, at a point of the canvas.
+  /// Row and column, as places, at a point on the canvas.
   at(x, y) {
     const { left, top, side } = this.box;
     const [x0, y0, span] = this.range;
@@ -381,7 +386,7 @@ class HeatMap {
     top.addEventListener("pointercancel", () => (this.drag = null));
     top.addEventListener("dblclick", () => this.all());
     top.addEventListener("wheel", (event) => {
-      // Without a key the wheel scrolls the page.
+      // Without a modifier key, the wheel scrolls the page.
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       const found = this.at(...place(event));

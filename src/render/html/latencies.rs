@@ -1,22 +1,25 @@
-//! Times between packets, in a page: quantiles and histograms of all pairs and of those with most samples, and percentiles over time.
+//! Latencies of a page: quantiles and histograms over all pairs and of the pairs with most samples,
+//! and percentiles over time.
+//!
+//! Durations are in nanoseconds.
 
-use crate::analysis::By;
-use crate::analysis::latency::{self, Apart, Key, Wanted};
+use crate::analysis::GroupBy;
+use crate::analysis::latency::{self, LatencyGrouping, LatencyKey, LatencySeriesOptions};
 use crate::model::{Histogram, Profile, histogram};
 use crate::render::latency::key_json;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Pairs whose times are shown by themselves, for each interval and verb.
+/// Most pairs with separate latencies, per interval and verb.
 const MOST_PAIRS: usize = 32;
-/// Bins of percentiles over time: more are no pixels.
+/// Most bins of percentiles over time; more would be narrower than a pixel.
 const MOST_BINS: i128 = 600;
 
-/// Everything about times.
+/// Returns the latency part of the document.
 pub(super) fn document(profile: &Profile, origin_ns: i64) -> Value {
-    let of = |sizes| latency::latencies(profile, Apart { by: None, sizes });
+    let of = |sizes| latency::latencies(profile, LatencyGrouping { by: None, sizes });
     let (by_size, whole) = (of(true), of(false));
-    // Quantiles of all sizes together cannot be had from those of each.
+    // Quantiles over all sizes cannot be computed from the quantiles of each size.
     let rows = by_size.iter().chain(&whole).filter(|(key, _)| !key.verb.is_empty() || key.from_bytes.is_none());
     json!({
         "rows": rows.map(row).collect::<Vec<_>>(),
@@ -26,8 +29,8 @@ pub(super) fn document(profile: &Profile, origin_ns: i64) -> Value {
     })
 }
 
-/// What one histogram is of, its quantiles, and how many there are in buckets of an eighth of a power of two.
-fn row((key, times): (&Key, &Histogram)) -> Map<String, Value> {
+/// One histogram: its key, its quantiles, and its counts in buckets of an eighth of a power of two.
+fn row((key, times): (&LatencyKey, &Histogram)) -> Map<String, Value> {
     let mut buckets: BTreeMap<u16, u64> = BTreeMap::new();
     for (value, count) in times.values() {
         *buckets.entry(histogram::coarse_bucket(value)).or_default() += count;
@@ -47,15 +50,16 @@ fn row((key, times): (&Key, &Histogram)) -> Map<String, Value> {
     row
 }
 
-/// The same by pair, of ranks where some are known: of each interval and verb those with most samples.
+/// Histograms by pair, of ranks if any rank is known: per interval and verb the pairs with most
+/// samples.
 fn pairs(profile: &Profile) -> Vec<Map<String, Value>> {
-    let by = if profile.ranks.is_empty() { By::Endpoint } else { By::Rank };
-    let all = latency::latencies(profile, Apart { by: Some(by), sizes: false });
-    let mut own: Vec<(&Key, &Histogram)> = all.iter().collect();
+    let by = if profile.ranks.is_empty() { GroupBy::Endpoint } else { GroupBy::Rank };
+    let all = latency::latencies(profile, LatencyGrouping { by: Some(by), sizes: false });
+    let mut own: Vec<(&LatencyKey, &Histogram)> = all.iter().collect();
     own.sort_by_key(|(key, times)| (key.interval, key.verb, std::cmp::Reverse(times.samples())));
     let groups = own.chunk_by(|(key, _), (other, _)| (key.interval, key.verb) == (other.interval, other.verb));
     let most = groups.flat_map(|group| group.iter().take(MOST_PAIRS));
-    let named = |&(key, times): &(&Key, &Histogram)| {
+    let named = |&(key, times): &(&LatencyKey, &Histogram)| {
         let mut row = row((key, times));
         let names = key.pair.as_ref().map(|(src, dst)| [src.name(), dst.name()]);
         row.insert("names".to_owned(), json!(names));
@@ -64,15 +68,19 @@ fn pairs(profile: &Profile) -> Vec<Map<String, Value>> {
     most.map(named).collect()
 }
 
-/// Percentiles over time by interval, as `latency --view timeline` has them: start of the bin from the first packet, samples, and four quantiles.
+/// Percentiles over time by interval, with the numbers of `latency --view timeline`: start of the
+/// bin from the first packet, samples, and four quantiles.
 fn over_time(profile: &Profile, origin_ns: i64) -> Value {
     let times = || profile.latency_timeline.iter().map(|bin| i128::from(bin.time_ns));
     let span_ns = times().max().zip(times().min()).map_or(0, |(last, first)| last - first);
     let own_ns = i128::from(profile.latency_bin_ns.max(1));
-    // One bin more may begin before the first.
+    // Aligning wider bins may add one bin before the first.
     let together = span_ns / (own_ns * (MOST_BINS - 1)) + 1;
     let bin_ns = i64::try_from(own_ns * together).ok();
-    let Ok(times) = latency::time_series(profile, &Wanted { bin_ns, ..Wanted::default() }) else { return Value::Null };
+    let Ok(times) = latency::time_series(profile, &LatencySeriesOptions { bin_ns, ..LatencySeriesOptions::default() })
+    else {
+        return Value::Null;
+    };
     let mut intervals: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     for (key, times) in &times.bins {
         let of = |share| times.quantile(share);

@@ -8,7 +8,7 @@ const INTERVALS = {
 };
 
 const latencyState = { interval: null, verb: null, pair: "" };
-/// All pairs together.
+/// Selection value for all pairs.
 const ALL = "";
 
 function drawLatency() {
@@ -19,7 +19,7 @@ function drawLatency() {
   const names = [...new Set(all.map((row) => row.interval))];
   latencyState.interval ??= ["acknowledged", "last_response"].find((name) => names.includes(name)) ?? names[0];
   const verbs = [...new Set(all.filter((row) => row.interval === latencyState.interval).map((row) => row.verb))];
-  // The verb with most samples, unless one is chosen that this interval has.
+  // Choose the verb with most samples, unless this interval has the chosen verb.
   if (!verbs.includes(latencyState.verb)) {
     const own = all.filter((row) => row.interval === latencyState.interval);
     latencyState.verb = own.reduce((a, b) => (b.samples > a.samples ? b : a)).verb;
@@ -46,7 +46,7 @@ function drawLatency() {
 function drawHistogram(whole) {
   const buckets = new Map(whole.buckets.map(([bucket, number]) => [bucket, { from: edge(bucket), to: edge(bucket + 1), number }]));
   const numbers = [...buckets.keys()];
-  // Bars are as wide as the clock's tick, or wider, so that none stays empty for want of a finer clock.
+  // Bars are at least as wide as a clock tick, so that the clock's resolution leaves no bar empty.
   const middle = [...buckets.values()].find(({ to }) => to > whole.median_ns) ?? [...buckets.values()].at(-1);
   const tick = Math.max(report.latencies.clock_ns, 1);
   const per = [1, 2, 4, 8].find((wide) => (middle.to - middle.from) * wide >= tick) ?? 8;
@@ -82,7 +82,7 @@ function drawHistogram(whole) {
   });
 }
 
-/// The smallest value of a bucket of an eighth of a power of two.
+/// Lower bound of a bucket; a bucket is an eighth of a power of two.
 function edge(bucket) {
   if (bucket < 16) return bucket;
   const shift = Math.floor(bucket / 8) - 1;
@@ -97,7 +97,7 @@ function drawBySize(rows) {
   const log = (ns) => Math.log10(Math.max(ns, 1));
   const low = Math.floor(Math.min(...rows.map((row) => log(row.p10_ns))));
   const high = Math.ceil(Math.max(...rows.map((row) => log(row.p90_ns))) + 1e-9);
-  $("by-size-title").textContent = `By message size${latencyState.pair === ALL ? "" : ", all pairs"}: median, and the interval of 80 %`;
+  $("by-size-title").textContent = `By message size${latencyState.pair === ALL ? "" : ", all pairs"}: median, and the range of 80 % of the samples`;
   const label = rows.map((row) => `${sizeClass(row.from_bytes)}: median ${time(row.median_ns)}`).join("; ");
   chart("by-size", 300, `Median by message size. ${label}`, {
     x: { type: "category", data: rows.map((row) => bytes(row.from_bytes)), name: "message size, from", axisLabel: { hideOverlap: true } },
@@ -124,7 +124,7 @@ function latencyTable() {
   fill($("latency-table"), "Times by interval, verb and size", header, rows);
 }
 
-/// Percentiles over time of the interval, with the window that is brushed on the timeline.
+/// Draws the interval's percentiles over time, with the window selected on the timeline.
 function drawTimes() {
   const over = report.latencies.over_time;
   const bins = over?.intervals[latencyState.interval] ?? [];
@@ -135,8 +135,8 @@ function drawTimes() {
   const lines = [[5, "99 %", color("second"), 4], [4, "90 %", APART[1], 2.4], [3, "median", color("accent"), 2]];
   const most = Math.max(...bins.map((bin) => bin[5]));
   const least = Math.min(...bins.map((bin) => bin[2]));
-  // Bins without a sample are gaps.
-  const course = (index) => bins.flatMap((bin, at) => {
+  // Bins without samples leave gaps.
+  const timeSeries = (index) => bins.flatMap((bin, at) => {
     const [from, to] = [bin[0] / 1e9, (bin[0] + width) / 1e9];
     const follows = bins[at + 1]?.[0] === bin[0] + width;
     return [[from, log(bin[index])], ...(follows ? [] : [[to, log(bin[index])], [null, null]])];
@@ -157,10 +157,10 @@ function drawTimes() {
       return [`${seconds(bin[0])} s to ${seconds(bin[0] + width)} s`, `${group(bin[1])} samples`, ...text].join("<br>");
     },
     series: lines.map(([index, name, stroke, thick], at) => ({
-      name, type: "line", step: "end", symbol: "none", color: stroke, lineStyle: { width: thick, color: stroke }, data: course(index), ...(at === 0 && marked ? { markArea: marked } : {}),
+      name, type: "line", step: "end", symbol: "none", color: stroke, lineStyle: { width: thick, color: stroke }, data: timeSeries(index), ...(at === 0 && marked ? { markArea: marked } : {}),
     })),
   });
-  const coarser = width > own ? `, those of the profile ${time(own)}` : "";
-  $("times-note").textContent = `Percentiles of each bin of ${time(width)}${coarser}, of times by the moment at which they begin: latency --view timeline. The window that is chosen on the timeline is marked.`;
+  const coarser = width > own ? ` (${time(own)} in the profile)` : "";
+  $("times-note").textContent = `Percentiles of each bin of ${time(width)}${coarser}; a time belongs to the bin in which it begins, as in latency --view timeline. The window selected on the timeline is marked.`;
 }
 drawn.push(drawLatency);

@@ -1,4 +1,4 @@
-// Puts everything in its place and keeps it there.
+// Fills all sections of the page and redraws them when size or theme change.
 
 function overview() {
   document.title = `${report.name} – ibscope report`;
@@ -27,7 +27,7 @@ function sections() {
     return item;
   }));
   $("ranks").hidden = report.ranks.length === 0;
-  fillSome($("rank-table"), "Which rank runs where, and what says so", report.rank_columns, report.ranks);
+  fillSome($("rank-table"), "Node of each rank, and the evidence", report.rank_columns, report.ranks);
   lines($("made-lines"), report.made);
   const input = (row) => {
     const clock = row.clock ? JSON.stringify(row.clock) : null;
@@ -58,7 +58,7 @@ function controls() {
     choices($("job"), [["", "all"], ...JOBS.map(({ job, text }) => [String(job), text])], state.job === null ? "" : String(state.job), (value) => set("job")(value === "" ? null : Number(value)));
     choices($("unit"), Object.entries(UNITS).map(([key, { name }]) => [key, name]), state.unit, set("unit"));
     choices($("selection"), [["p2p", "point-to-point"], ["collective", "collective"], ["all", "all"]], state.selection, set("selection"));
-    // Bytes on the wire and packets do not know what they are for.
+    // The selection does not apply to payload bytes, wire bytes and packets.
     $("selection").disabled = !isOfMpi();
     choices($("scaling"), [["auto", "automatic"], ["linear", "linear"], ["log", "logarithmic"]], state.scaling, set("scaling"));
     const leaves = report.endpoints.some(({ leaf }) => leaf);
@@ -70,14 +70,14 @@ function controls() {
   $("zoom-all").addEventListener("click", () => heat.all());
 }
 
-/// Light or dark: as the system says, until the button says otherwise.
+/// Light or dark theme: follows the system until the button overrides it.
 function theme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
   const isDark = () => (root.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
-  const tell = () => ($("theme").textContent = isDark() ? "Light" : "Dark");
+  const showName = () => ($("theme").textContent = isDark() ? "Light" : "Dark");
   const change = () => {
-    tell();
+    showName();
     redraw();
   };
   $("theme").addEventListener("click", () => {
@@ -85,9 +85,9 @@ function theme() {
     change();
   });
   dark.addEventListener("change", change);
-  tell();
+  showName();
   let before;
-  // Paper is white, and as wide as it is.
+  // Print with the light theme and the width of the paper.
   addEventListener("beforeprint", () => {
     before = root.dataset.theme;
     root.dataset.theme = "light";
@@ -116,5 +116,5 @@ addEventListener("resize", () => {
   clearTimeout(resized);
   resized = setTimeout(redraw, 120);
 });
-// How long it took since the page was asked for.
+// Milliseconds from the start of loading until the page is ready; tests wait for it.
 document.documentElement.dataset.ready = performance.now().toFixed(0);

@@ -1,11 +1,12 @@
-// The matrix: what is shown of which window, the map, the legend, totals and the busiest pairs.
+// The matrix section: state of the controls, heat map, legend, totals and busiest pairs.
 
 const hasMpi = traffic.mpi.includes(1);
 const hasRanks = report.labels.some(({ rank }) => rank !== null);
-/// Jobs by number; empty where there is one.
+/// The jobs; empty if there is only one.
 const JOBS = report.jobs.length > 1 ? report.jobs : [];
 
-/// What the controls say. A window is a pair of bins, the second not included, or `null` for all time; `pinned` a cell of the view.
+/// The state of the controls. `window` is a pair of bins, the second not included, or `null` for
+/// the whole run; `pinned` is a cell of the view or `null`.
 const state = {
   by: hasRanks ? "rank" : "endpoint",
   job: null,
@@ -20,10 +21,12 @@ const state = {
 const views = {};
 const view = () => (views[`${state.by} ${state.job}`] ??= new View(state.by, state.job));
 
-/// What the matrix shows now: the view, its sums over the window, and the values of the unit.
+/// The current content of the matrix: the view, its sums over the window, and the values of the
+/// unit.
 let shown = null;
 
-/// How values become colours: logarithmic from the smallest, or linear from 0; by itself as in the figures.
+/// The color scale of values: logarithmic from the smallest, or linear from 0. "auto" chooses as
+/// the figures do.
 function scaleOf(values, scaling = state.scaling) {
   let [min, max] = [Infinity, 0];
   for (const value of values) {
@@ -35,7 +38,7 @@ function scaleOf(values, scaling = state.scaling) {
   return { min, max, log, share };
 }
 
-/// Places of labels: by number, by port and leaf, or by how much they send and receive.
+/// The order of labels: by number, by leaf and port, or by bytes (or packets) sent and received.
 function orderOf(shownView, values) {
   const all = Array.from({ length: shownView.size }, (_, label) => label);
   if (state.order === "node") {
@@ -66,7 +69,7 @@ const heat = new HeatMap($("heat"), {
   },
 });
 
-/// Rows of the tip: the columns of the csv, in both directions.
+/// The tooltip of a pair: the columns of the csv, in both directions.
 function pairTip(row, column) {
   const { view: own, sums } = shown;
   const of = (from, to) => {
@@ -108,7 +111,7 @@ function pairTip(row, column) {
 
 const ONE_NODE = "not on the wire (same node)";
 
-/// How much of a pair's messages the capture holds, in words.
+/// The coverage of a pair in words.
 function covered({ state, packets, messages }) {
   const missing = [[packets, "packet"], [messages, "message"]].filter(([count]) => count > 0).map(([count, what]) => `${group(count)} ${what}${count === 1 ? "" : "s"}`);
   return `${report.coverage[state].name}${missing.length > 0 ? `, ${missing.join(" and ")} missing` : ""}`;
@@ -123,7 +126,7 @@ function spoken(row, column) {
   return `${own.labels[row].full} to ${own.labels[column].full}: ${text}${coverage}`;
 }
 
-/// A value of the unit in words.
+/// A value with the name of the unit.
 function exact(value) {
   const { name, isBytes } = UNITS[state.unit];
   return isBytes ? `${bytes(value)} (${group(value)} ${name})` : `${group(value)} ${name}`;
@@ -135,15 +138,15 @@ function short(value) {
 
 const isOfMpi = () => state.unit === "messages" || state.unit === "mpi-bytes";
 
-/// What the unit is called, with the selection where it matters.
+/// Name of the unit, with the selection where the unit depends on it.
 function unitName() {
   if (!isOfMpi()) return UNITS[state.unit].name;
-  if (state.unit === "messages" && state.by === "endpoint" && state.selection === "all") return "messages of the transport";
+  if (state.unit === "messages" && state.by === "endpoint" && state.selection === "all") return "transport messages";
   const kind = { p2p: "point-to-point", collective: "collective", all: "all" }[state.selection];
   return `${state.unit === "messages" ? "MPI messages" : "MPI bytes"}, ${kind}`;
 }
 
-/// Adds up the window and shows it.
+/// Sums the window and shows the result.
 function update() {
   const own = view();
   const sums = own.sum(state.window);
@@ -176,24 +179,24 @@ function update() {
   drawCommand();
   drawTimes();
   const most = topCells(own, unitValues, 1)[0];
-  const busiest = most === undefined ? "no traffic" : `the most is ${spoken(own.rows[most], own.columns[most])}`;
+  const busiest = most === undefined ? "no traffic" : `the largest value is ${spoken(own.rows[most], own.columns[most])}`;
   heat.top.setAttribute("aria-label", `Matrix of ${unitName()}, ${own.size} senders in rows and as many receivers in columns; ${busiest}. The table beside it has the busiest pairs.`);
 }
 
-/// What marks in cells mean, and how many pairs have them.
+/// Explains the marks in cells, with the number of pairs that have them.
 function drawCoverage(own, unitValues) {
   const found = report.coverage.map(({ symbol, meaning }, state) => ({ symbol, meaning, state, pairs: own.coverage.filter((coverage) => coverage.state === state).length }));
   const texts = found.filter(({ pairs, state }) => state > 0 && pairs > 0).map(({ symbol, meaning, pairs }) => (own.marked
     ? `${symbol} ${meaning} (${group(pairs)} pair${pairs === 1 ? "" : "s"}).`
     : `Coverage of all pairs is ${meaning}.`));
-  if (texts.length > 0 && state.window) texts.push("Coverage is that of the whole capture.");
+  if (texts.length > 0 && state.window) texts.push("Coverage applies to the whole capture.");
   const isHidden = (row, column) => !(unitValues[own.cell(row, column)] > 0);
-  if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Grey with a line: not on the wire, as both ranks are on one node.");
+  if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Gray with a line: not on the wire, since both ranks are on one node.");
   $("matrix-coverage").hidden = texts.length === 0;
   $("matrix-coverage").replaceChildren(...texts.map((text) => element("span", text)));
 }
 
-/// Which colour is how much.
+/// Draws the color bar.
 function drawLegend(canvas, width, { min, max, log, share }, isBytes) {
   const context = prepare(canvas, width + 40, max > 0 ? 40 : 0);
   if (max === 0) return;
@@ -214,7 +217,7 @@ function drawLegend(canvas, width, { min, max, log, share }, isBytes) {
   });
 }
 
-/// Sums over all cells of the window, by rank those of each job by themselves.
+/// Shows the sums over all cells of the window; by rank, the sums of each job separately.
 function drawTotals(own, sums) {
   const jobs = state.by === "rank" && state.job === null && JOBS.length > 0 ? [...new Set(own.labels.map(({ job }) => job))] : [undefined];
   const cellsOf = (job) => Array.from({ length: own.count }, (_, cell) => cell).filter((cell) => job === undefined || own.labels[own.rows[cell]].job === job);
@@ -229,7 +232,7 @@ function drawTotals(own, sums) {
   fill($("totals"), "Sums over the window", ["", ...columns.map(({ head }) => head)], [["pairs", ...columns.map(({ pairs }) => group(pairs))], ...rows]);
 }
 
-/// The largest cells, in the order of their values.
+/// The cells with the largest values, in descending order.
 function topCells(own, unitValues, most) {
   const found = [];
   for (let cell = 0; cell < own.count; cell += 1) {
@@ -251,16 +254,16 @@ function drawTop(own, unitValues) {
     const share = (unitValues[cell] * 100) / total;
     return [`${from} → ${to}`, `${own.mark(cell)}${short(unitValues[cell])}`, share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 9.95 ? 0 : 1)} %`];
   });
-  fill($("top"), "The pairs with most of it", [state.by === "rank" ? "ranks" : "nodes", UNITS[state.unit].name, "share"], rows);
+  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", UNITS[state.unit].name, "share"], rows);
   $("top").hidden = top.length === 0;
 }
 
-/// The command that prints the same numbers.
+/// Shows the command that prints the same numbers.
 function drawCommand() {
   const name = /^[\w.@%+=:,\/-]+$/.test(report.name) ? report.name : `'${report.name.replaceAll("'", "'\\''")}'`;
   const parts = ["ibscope matrix", name, `--by ${state.by}`, `--traffic ${state.selection}`, `--unit ${state.unit}`];
   if (state.by === "rank" && state.job !== null) parts.push(`--job ${state.job}`);
   if (state.window) parts.push(`--from ${seconds(binStart(state.window[0]))}`, `--to ${seconds(binStart(state.window[1]))}`);
-  $("command").replaceChildren(element("span", state.window ? `${seconds(binStart(state.window[0]))} s to ${seconds(binStart(state.window[1]))} s of the capture. ` : "All of the capture. "), element("code", parts.join(" ")));
+  $("command").replaceChildren(element("span", state.window ? `${seconds(binStart(state.window[0]))} s to ${seconds(binStart(state.window[1]))} s of the capture. ` : "The whole capture. "), element("code", parts.join(" ")));
 }
 drawn.push(() => update());

@@ -1,26 +1,29 @@
-//! Profile -> one HTML file that shows all of it and asks the network for nothing.
+//! HTML report: writes a profile as one file that loads nothing from the network.
 //!
-//! | part | what |
+//! | file | content |
 //! |---|---|
-//! | `page.html`, `style.css`, `*.js` | the page; plain files, put together as they are |
+//! | `page.html`, `style.css`, `*.js` | the page; plain files, included unchanged |
 //! | `vendor/` | Apache `ECharts`, which draws lines and bars |
-//! | `document.rs` | everything but the traffic, as JSON |
-//! | `latencies.rs` | the part of it that is about times |
-//! | `compared.rs`, `checked.rs` | another run beside this one, and a trace of the application beside the wire, where they are wanted |
+//! | `document.rs` | everything except the traffic, as JSON |
+//! | `latencies.rs` | the latency part of the JSON |
+//! | `comparison.rs` | optional: comparison with another run |
+//! | `crosscheck.rs` | optional: comparison with a trace of the application |
 //! | `cells.rs` | the traffic by pair and bin |
-//! | `packed.rs` | how that and other tables of numbers are packed |
+//! | `packed.rs` | the packing of tables of numbers |
 //!
-//! The page adds up cells for whatever window, selection and order it shows, as [`matrix`](mod@crate::analysis::matrix) does, so that its numbers are those of
-//! `ibscope matrix --from --to`. Text from outside is in the JSON alone, in which `<` never stands as such, and the page puts it into text nodes only.
+//! The page sums cells for the window and selection that it shows, in the same way as
+//! [`matrix`](mod@crate::analysis::matrix), so its numbers are those of `ibscope matrix --from
+//! --to`. Text from outside occurs in the JSON only, where `<` is always escaped, and the page puts
+//! it into text nodes only.
 
 mod cells;
-mod checked;
-mod compared;
+mod comparison;
+mod crosscheck;
 mod document;
 mod latencies;
 mod packed;
 
-pub use compared::Compared;
+pub use comparison::ReportComparison;
 
 use crate::crosscheck::Crosscheck;
 use crate::model::Profile;
@@ -29,7 +32,8 @@ use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest as _, Sha256};
 use std::io::{self, Write};
 
-/// The style sheet, the library and the scripts of the page. Each stands between its tags as it is, since the policy names its hash.
+/// The style sheet, the library and the scripts of the page. Each is the exact content of its
+/// element, since the policy contains its hash.
 const STYLE: &[&str] = &[include_str!("style.css")];
 const LIBRARY: &[&str] = &[include_str!("vendor/echarts.common.min.js")];
 const SCRIPT: &[&str] = &[
@@ -48,29 +52,30 @@ const SCRIPT: &[&str] = &[
     include_str!("main.js"),
 ];
 
-/// What stands in `page.html` between `<!--` and `-->`, in this order, and what comes there.
-const PARTS: [(&str, Content); 8] = [
-    ("policy", Content::Policy),
-    ("style", Content::Files(STYLE)),
-    ("document", Content::Document),
-    ("cells", Content::Cells),
-    ("compared", Content::Compared),
-    ("crosscheck", Content::Crosscheck),
-    ("library", Content::Files(LIBRARY)),
-    ("script", Content::Files(SCRIPT)),
+/// Placeholders (`<!--name-->`) of `page.html` in their order, and the content that replaces them.
+const PARTS: [(&str, PageContent); 8] = [
+    ("policy", PageContent::Policy),
+    ("style", PageContent::Files(STYLE)),
+    ("document", PageContent::Document),
+    ("cells", PageContent::Cells),
+    ("compared", PageContent::Comparison),
+    ("crosscheck", PageContent::Crosscheck),
+    ("library", PageContent::Files(LIBRARY)),
+    ("script", PageContent::Files(SCRIPT)),
 ];
 
 #[derive(Clone, Copy)]
-enum Content {
+enum PageContent {
     Policy,
     Files(&'static [&'static str]),
     Document,
     Cells,
-    Compared,
+    Comparison,
     Crosscheck,
 }
 
-/// The content security policy: the page loads nothing, and a browser runs its own scripts and styles alone, whatever text from outside it shows.
+/// The content security policy: the page loads nothing, and the browser runs only the page's own
+/// scripts and styles, whatever text from outside the page shows.
 fn policy() -> String {
     let hash = |files: &[&str]| {
         let mut hash = Sha256::new();
@@ -83,27 +88,27 @@ fn policy() -> String {
     )
 }
 
-/// What a page shows.
+/// The input of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// The run.
+    /// The profile of the run.
     pub profile: &'a Profile,
-    /// What its title calls it.
+    /// Name of the run in the title.
     pub name: &'a str,
-    /// Another run beside it.
-    pub compared: Option<&'a Compared>,
-    /// A trace of the application beside it.
+    /// Comparison with another run.
+    pub comparison: Option<&'a ReportComparison>,
+    /// Comparison with a trace of the application.
     pub crosscheck: Option<&'a Crosscheck>,
 }
 
 impl<'a> Page<'a> {
-    /// A page of a profile alone.
+    /// Creates a page of a profile, without comparisons.
     #[must_use]
     pub const fn of(profile: &'a Profile, name: &'a str) -> Self {
-        Self { profile, name, compared: None, crosscheck: None }
+        Self { profile, name, comparison: None, crosscheck: None }
     }
 
-    /// Writes it.
+    /// Writes the page.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let cells = cells::pack(self.profile)?;
         let mut rest = include_str!("page.html");
@@ -111,16 +116,16 @@ impl<'a> Page<'a> {
             let Some((before, after)) = rest.split_once(&format!("<!--{part}-->")) else { continue };
             out.write_all(before.as_bytes())?;
             match content {
-                Content::Policy => out.write_all(policy().as_bytes())?,
-                Content::Files(files) => files.iter().try_for_each(|file| out.write_all(file.as_bytes()))?,
-                Content::Document => out.write_all(document::document(self, &cells).as_bytes())?,
-                Content::Cells => out.write_all(cells.base64.as_bytes())?,
-                Content::Compared => {
-                    let packed = self.compared.map_or(Ok(String::new()), Compared::pack)?;
+                PageContent::Policy => out.write_all(policy().as_bytes())?,
+                PageContent::Files(files) => files.iter().try_for_each(|file| out.write_all(file.as_bytes()))?,
+                PageContent::Document => out.write_all(document::document(self, &cells).as_bytes())?,
+                PageContent::Cells => out.write_all(cells.base64.as_bytes())?,
+                PageContent::Comparison => {
+                    let packed = self.comparison.map_or(Ok(String::new()), ReportComparison::pack)?;
                     out.write_all(packed.as_bytes())?;
                 }
-                Content::Crosscheck => {
-                    let packed = self.crosscheck.map_or(Ok(String::new()), checked::pack)?;
+                PageContent::Crosscheck => {
+                    let packed = self.crosscheck.map_or(Ok(String::new()), crosscheck::pack)?;
                     out.write_all(packed.as_bytes())?;
                 }
             }
@@ -152,7 +157,7 @@ mod tests {
         assert!(page.ends_with("</html>\n"));
     }
 
-    /// Every script that is run and every style of the page, as a browser finds them.
+    /// Extracts every executable script and every style of the page as a browser does.
     #[test]
     fn the_policy_names_the_hash_of_each_script_and_style_and_nothing_else() {
         let page = text(&Profile::default(), "empty.ibp");
@@ -173,7 +178,7 @@ mod tests {
                 .collect();
             assert_eq!(allowed.split_whitespace().collect::<Vec<_>>(), hashes);
         }
-        // A hash covers no attribute.
+        // Hashes do not cover attributes.
         for attribute in [" style=", " onclick=", " onload=", " onerror="] {
             assert!(!include_str!("page.html").contains(attribute), "{attribute}");
         }
@@ -188,10 +193,11 @@ mod tests {
             xxh3_128: EVIL.to_owned(),
             sha256: None,
             format: EVIL.to_owned(),
-            pairs_seen_once: 0,
-            pairs_seen_twice: 0,
+            pairs_observed_once: 0,
+            pairs_observed_twice: 0,
             clock: None,
             interrupted: false,
+            ends_early: false,
             coverage: Coverage::default(),
         };
         let profile = Profile { inputs: vec![input], notes: vec![EVIL.to_owned()], ..Profile::default() };

@@ -1,6 +1,7 @@
-//! Numbers in a page: columns of small integers, deflated, in base64.
+//! Packed numbers of a page: columns of integers, deflated and encoded as base64.
 //!
-//! Every number is an LEB128 integer, and a column is all of its numbers one after the other: those of one column are alike, which deflates well.
+//! Every number is an LEB128 integer. The numbers of a column follow each other, since similar
+//! numbers compress well. `data.js` unpacks them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,19 +9,19 @@ use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use std::io::{self, Write as _};
 
-/// Columns that are written one after the other.
-pub(super) struct Columns {
+/// Writer of columns, one after the other.
+pub(super) struct PackedColumns {
     out: DeflateEncoder<Vec<u8>>,
 }
 
-impl Default for Columns {
+impl Default for PackedColumns {
     fn default() -> Self {
         Self { out: DeflateEncoder::new(Vec::new(), Compression::new(7)) }
     }
 }
 
-impl Columns {
-    /// One column.
+impl PackedColumns {
+    /// Appends one column.
     pub(super) fn put(&mut self, values: impl Iterator<Item = u64>) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(1 << 16);
         for mut value in values {
@@ -37,13 +38,13 @@ impl Columns {
         self.out.write_all(&bytes)
     }
 
-    /// All of them, deflated.
+    /// Returns all columns, deflated.
     pub(super) fn finish(self) -> io::Result<Vec<u8>> {
         self.out.finish()
     }
 }
 
-/// Bytes as text that may stand in a page.
+/// Encodes bytes as text that is safe inside an HTML element.
 pub(super) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
@@ -54,7 +55,7 @@ pub(super) mod tests {
     use flate2::read::DeflateDecoder;
     use std::io::Read as _;
 
-    /// What stands in the page, deflated.
+    /// The deflated bytes of a base64 text.
     pub(crate) fn bytes_of(base64: &str) -> Vec<u8> {
         STANDARD.decode(base64).expect("base64")
     }
@@ -68,8 +69,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn columns_come_back() {
-        let mut columns = Columns::default();
+    fn packed_columns_are_read_back_unchanged() {
+        let mut columns = PackedColumns::default();
         columns.put([0, 127, 128, u64::MAX].into_iter()).expect("written");
         columns.put([5].into_iter()).expect("written");
         assert_eq!(numbers_of(&base64(&columns.finish().expect("finished"))), [0, 127, 128, u64::MAX, 5]);

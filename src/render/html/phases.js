@@ -1,6 +1,6 @@
-// Phases: a strip below the timeline and a table, both of which choose windows.
+// Phases: a strip below the timeline and a table; both select time windows.
 
-/// The bins that a phase touches.
+/// The bins that overlap a phase.
 function binsOf({ from_ns, to_ns }) {
   const bin = (ns) => (ns - report.first_bin_ns) / report.bin_ns;
   return [bin(from_ns) + 1e-6, bin(to_ns) - 1e-6];
@@ -38,7 +38,7 @@ function drawPhases() {
     const collectives = phase.collectives.map(([operation, least]) => `${group(least)} ${operation}`).join(", ");
     return [button, seconds(phase.from_ns), time(phase.to_ns - phase.from_ns), patternOf(phase), group(phase.messages), bytes(phase.bytes), perSecond(phase.wire_rate, true), collectives];
   });
-  fill($("phase-table"), "Phases of the job", ["phase", "from [s]", "lasted", "pattern", "messages", phases[0].of_mpi ? "MPI bytes" : "payload", "wire rate", "collectives, at least"], rows);
-  $("phase-note").textContent = `Cut where the matrices of successive windows of ${time(window)} change; phases begin at least that far apart. A pattern has a name where only one fits, and is unknown otherwise. A number shows that phase in the matrix.`;
+  fill($("phase-table"), "Phases of the job", ["phase", "from [s]", "duration", "pattern", "messages", phases[0].of_mpi ? "MPI bytes" : "payload", "wire rate", "collectives, at least"], rows);
+  $("phase-note").textContent = `A new phase begins where the matrices of successive windows of ${time(window)} change; phases begin at least that far apart. A pattern is named if only one is consistent with the traffic, and is unknown otherwise. Select a number to show that phase in the matrix.`;
 }
 drawn.push(drawPhases);

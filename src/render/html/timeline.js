@@ -1,14 +1,15 @@
-// Traffic over time, and the window that is brushed on it.
+// Traffic over time, and the time window that the user selects on it.
 
 const PLOT = { left: 74, right: 18, top: 14, bottom: 26 };
 const HEIGHT = 190, MOST_BARS = 600;
 
-/// One bin is no course, and leaves nothing to choose.
+/// A timeline needs at least two bins.
 const hasTimeline = traffic.bins > 1;
 let timelineChart = null;
 
-/// Sums of one number of every cell over bins of the chart, each of them `width` bins of the page.
-function course(valueOf, width, length, isOwn = () => true) {
+/// Sums of one number of all cells per bin of the chart; a bin of the chart is `width` bins of the
+/// page.
+function timeSeries(valueOf, width, length, isOwn = () => true) {
   const sums = new Float64Array(length);
   for (let i = 0; i < traffic.cells; i += 1) {
     if (isOwn(traffic.pair[i])) sums[Math.floor(traffic.bin[i] / width)] += valueOf(i);
@@ -16,7 +17,7 @@ function course(valueOf, width, length, isOwn = () => true) {
   return sums;
 }
 
-/// The number of a cell that the unit means.
+/// The value of a cell in the selected unit.
 function valueOfCell() {
   const { sums } = traffic;
   const fixed = { "payload-bytes": PAYLOAD, "wire-bytes": WIRE, packets: PACKETS }[state.unit];
@@ -31,8 +32,8 @@ function drawTimeline() {
   $("whole").parentElement.hidden = !hasTimeline;
   if (!hasTimeline) {
     $("timeline-title").textContent = "No timeline";
-    const why = traffic.bins === 1 ? `all traffic lies in one bin of ${time(report.bin_ns)}` : "the profile has none";
-    $("timeline-note").textContent = `There is no window to choose: ${why}. Analyse the captures again with a smaller --bin, or a part of them with --from and --to.`;
+    const why = traffic.bins === 1 ? `all traffic is in one bin of ${time(report.bin_ns)}` : "the profile has no timeline";
+    $("timeline-note").textContent = `A time window cannot be chosen: ${why}. Analyze the captures again with a smaller --bin, or a part of them with --from and --to.`;
     return;
   }
   const box = $("timeline");
@@ -44,24 +45,25 @@ function drawTimeline() {
     name, type: "line", step: "end", symbol: "none", animation: false, ...style,
     data: [...Array.from(sums, (sum, at) => [binStart(at * width) / 1e9, sum * perBin]), [binStart(length * width) / 1e9, (sums[length - 1] ?? 0) * perBin]],
   });
-  const total = course(valueOfCell(), width, length);
+  const total = timeSeries(valueOfCell(), width, length);
   const name = unitName();
   const all = [series(name, total, { lineStyle: { width: 1, color: color("accent") }, itemStyle: { color: color("accent") }, areaStyle: { color: color("accent"), opacity: 0.28 } })];
   const again = { "wire-bytes": 2, packets: 1 }[state.unit];
   if (again && report.repeated.length > 0) {
     const sums = new Float64Array(length);
     report.repeated.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
-    all.push(series("sent again", sums, { lineStyle: { width: 1.5, color: APART[5] }, itemStyle: { color: APART[5] }, areaStyle: { color: APART[5], opacity: 0.35 } }));
+    all.push(series("retransmitted", sums, { lineStyle: { width: 1.5, color: APART[5] }, itemStyle: { color: APART[5] }, areaStyle: { color: APART[5], opacity: 0.35 } }));
   }
   const own = view();
   if (state.pinned !== null && state.pinned < own.count) {
     const label = (at) => own.labels[at].text;
     const pair = `${label(own.rows[state.pinned])} → ${label(own.columns[state.pinned])}`;
-    const sums = course(valueOfCell(), width, length, (found) => own.cellOf[found] === state.pinned);
+    const sums = timeSeries(valueOfCell(), width, length, (found) => own.cellOf[found] === state.pinned);
     all.push(series(pair, sums, { lineStyle: { width: 2, color: APART[1] }, itemStyle: { color: APART[1] } }));
   }
   timelineChart ??= echarts.init(box, null, { renderer: "canvas" });
   timelineChart.resize({ width: box.clientWidth, height: HEIGHT });
+  const rates = rateAxis(highestRate(all), isBytes);
   const text = { color: color("muted"), fontFamily: getComputedStyle(document.body).fontFamily };
   timelineChart.setOption({
     animation: false,
@@ -74,29 +76,29 @@ function drawTimeline() {
       axisLine: { lineStyle: { color: color("line") } }, axisTick: { lineStyle: { color: color("line") } }, splitLine: { show: false },
     },
     yAxis: {
-      type: "value", min: 0, splitNumber: 3,
-      axisLabel: { formatter: (value) => perSecond(value, isBytes), ...text },
+      ...rates,
+      axisLabel: { ...rates.axisLabel, ...text },
       splitLine: { lineStyle: { color: color("grid") } },
     },
     series: all,
   }, true);
   $("timeline-title").textContent = `${name[0].toUpperCase()}${name.slice(1)} over time`;
   const most = total.reduce((best, sum, at) => (sum > total[best] ? at : best), 0);
-  box.setAttribute("aria-label", `${name} over time, in bins of ${time(report.bin_ns * width)}; the most, ${perSecond(total[most] * perBin, isBytes)}, at ${seconds(binStart(most * width))} s. The fields from and to choose a window.`);
-  const coarser = report.bin_ns > report.profile_bin_ns ? ` The bins of this page are ${time(report.bin_ns)} wide, those of the profile ${time(report.profile_bin_ns)}: for finer windows use the command below.` : "";
+  box.setAttribute("aria-label", `${name} over time, in bins of ${time(report.bin_ns * width)}; the maximum, ${perSecond(total[most] * perBin, isBytes)}, at ${seconds(binStart(most * width))} s. The fields from and to choose a window.`);
+  const coarser = report.bin_ns > report.profile_bin_ns ? ` The bins of this page are ${time(report.bin_ns)} wide, the bins of the profile ${time(report.profile_bin_ns)}: for finer windows, use the command below.` : "";
   const drawnAs = width > 1 ? `, drawn ${width} at a time` : "";
-  $("timeline-note").textContent = `Drag over the timeline to choose a window: the matrix then shows that time alone. Windows are whole bins of ${time(report.bin_ns)}${drawnAs}.${coarser}`;
+  $("timeline-note").textContent = `Drag over the timeline to choose a window: the matrix then shows only that time. Windows are whole bins of ${time(report.bin_ns)}${drawnAs}.${coarser}`;
   showWindow();
 }
 
-/// Where a bin begins in the plot, in pixels of the brush.
+/// Start of a bin in the plot, in pixels of the brush.
 function xOf(bin) {
   const width = $("brush").clientWidth - PLOT.left - PLOT.right;
   const group = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
   return PLOT.left + (bin / (Math.ceil(traffic.bins / group) * group)) * width;
 }
 
-/// The bin, with its fraction, at a pixel of the brush.
+/// The bin at a pixel of the brush, with a fraction.
 function binAt(x) {
   const width = $("brush").clientWidth - PLOT.left - PLOT.right;
   const group = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
@@ -124,7 +126,7 @@ function showWindow() {
   $("whole").disabled = !chosen;
 }
 
-/// Chooses whole bins, at least one; all of them are all time.
+/// Selects whole bins, at least one; selecting all bins removes the window.
 function choose(from, to) {
   let [first, last] = [Math.max(0, Math.floor(Math.min(from, to))), Math.min(traffic.bins, Math.ceil(Math.max(from, to)))];
   if (last <= first) [first, last] = [Math.min(first, traffic.bins - 1), Math.min(first, traffic.bins - 1) + 1];
@@ -134,7 +136,7 @@ function choose(from, to) {
 }
 
 let waiting = false;
-/// Draws the matrix with the next frame, once however often it is asked to.
+/// Draws the matrix with the next frame; several calls before that frame draw it once.
 function soon() {
   if (waiting) return;
   waiting = true;
@@ -151,7 +153,7 @@ function listenToBrush() {
   brush.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     const [from, to] = state.window ?? [0, traffic.bins];
-    // A handle moves its end and leaves the other.
+    // A handle moves its own end of the window only.
     const other = { left: to, right: from }[event.target.id];
     drag = { from: other ?? binAt(place(event)), at: place(event), moved: other !== undefined };
     brush.setPointerCapture(event.pointerId);
@@ -186,7 +188,7 @@ function listenToBrush() {
   }
   const typed = () => {
     const [from, to] = ["from", "to"].map((id) => ($(id).valueAsNumber * 1e9 - report.first_bin_ns) / report.bin_ns);
-    // The text of a bound is rounded to nanoseconds.
+    // The text of a bound is rounded to whole nanoseconds.
     if (Number.isFinite(from) && Number.isFinite(to) && from < to) choose(from + 1e-6, to - 1e-6);
     else showWindow();
   };
@@ -195,7 +197,7 @@ function listenToBrush() {
   $("whole").addEventListener("click", () => choose(0, traffic.bins));
 }
 
-/// What a bar of the timeline says.
+/// The tooltip of a bar of the timeline.
 function hoverTimeline(event, x) {
   const width = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
   const bar = Math.min(Math.floor(binAt(x) / width), Math.ceil(traffic.bins / width) - 1);

@@ -1,48 +1,80 @@
-//! The buckets of histograms, one by one: which time was measured how often.
+//! The buckets of the histograms: how often each time was measured.
 
-use super::labels::{LABELS, key_csv, key_job, labelled_rows};
-use super::units::time;
-use crate::analysis::latency::Key;
+use super::labels::{ends, has_pairs};
+use crate::analysis::Label;
+use crate::analysis::latency::LatencyKey;
 use crate::model::Histogram;
-use crate::render::units::group;
+use crate::model::column::ColumnUnit::{Count, Nanoseconds};
+use crate::render::table::Table;
+use crate::render::table::groups::{self, HasKey, HasPair};
+use crate::render::units::{group, time};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Rows of all histograms that people are shown; csv has all.
+/// Maximum number of rows of the terminal table; csv has all.
 const MOST_ROWS: usize = 200;
 
-/// A row of labels, the middle of a bucket in nanoseconds, and how many times are in it, for each bucket that is not empty.
-pub fn bucket_csv(latencies: &BTreeMap<Key, Histogram>, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{LABELS},ns,count,job")?;
-    for (key, times) in latencies {
-        let (labels, job) = (key_csv(key), key_job(key));
-        for (ns, count) in times.values() {
-            writeln!(out, "{labels},{ns},{count},{job}")?;
-        }
-    }
-    Ok(())
+/// A bucket that is not empty.
+pub(in crate::render) struct BucketRow<'a> {
+    key: &'a LatencyKey,
+    ns: u64,
+    count: u64,
+    /// Percentage of the times in this bucket and below.
+    up_to_percent: f64,
 }
 
-/// The same for people, with what share is no longer than the time; without rows, what is said of `nothing`.
-#[must_use]
-pub fn bucket_table(latencies: &BTreeMap<Key, Histogram>, nothing: &str) -> String {
-    if latencies.is_empty() {
-        return nothing.to_owned();
+impl HasPair for BucketRow<'_> {
+    fn pair(&self) -> Option<(&Label, &Label)> {
+        ends(self.key)
     }
-    let rows = latencies.iter().flat_map(|(key, times)| {
+}
+
+impl HasKey for BucketRow<'_> {
+    fn key(&self) -> &LatencyKey {
+        self.key
+    }
+}
+
+/// The columns of `latency --view buckets`.
+pub(in crate::render) fn buckets_table<'a>(has_pairs: bool) -> Table<BucketRow<'a>> {
+    Table::new("ibscope latency --view buckets --format csv")
+        .with(groups::key(has_pairs))
+        .column("ns", Nanoseconds, "the middle of the bucket", |row: &BucketRow<'_>| row.ns)
+        .shown("time", |row| time(row.ns as f64))
+        .column("count", Count, "times in the bucket", |row| row.count)
+        .shown("samples", |row| group(row.count))
+        .with(groups::job)
+}
+
+fn rows(latencies: &BTreeMap<LatencyKey, Histogram>) -> impl Iterator<Item = BucketRow<'_>> {
+    latencies.iter().flat_map(|(key, times)| {
         let all = times.samples().max(1) as f64;
         times.values().scan(0, move |up_to, (ns, count)| {
             *up_to += count;
-            let share = format!("{:.1} %", *up_to as f64 * 100.0 / all);
-            Some((key, vec![time(ns as f64), group(count), share]))
+            Some(BucketRow { key, ns, count, up_to_percent: *up_to as f64 * 100.0 / all })
         })
-    });
+    })
+}
+
+/// Writes one csv row per bucket that is not empty.
+pub fn bucket_csv(latencies: &BTreeMap<LatencyKey, Histogram>, out: &mut dyn Write) -> io::Result<()> {
+    buckets_table(true).csv(rows(latencies), out)
+}
+
+/// The terminal table of the buckets, with cumulative percentages; `nothing` if there are no rows.
+#[must_use]
+pub fn bucket_table(latencies: &BTreeMap<LatencyKey, Histogram>, nothing: &str) -> String {
+    if latencies.is_empty() {
+        return nothing.to_owned();
+    }
+    let table = buckets_table(has_pairs(latencies));
+    let text = table
+        .shown("cumulative", |row: &BucketRow<'_>| format!("{:.1} %", row.up_to_percent))
+        .text(rows(latencies).take(MOST_ROWS));
     let count = latencies.values().map(|times| times.values().count()).sum::<usize>();
-    let has_pairs = latencies.keys().any(|key| key.pair.is_some());
-    let table = labelled_rows(has_pairs, &["time", "samples", "up to here"], rows.take(MOST_ROWS));
     let more = match count.saturating_sub(MOST_ROWS) {
         0 => String::new(),
-        more => format!("... and {} more: csv and json have all\n", group(more as u64)),
+        more => format!("... and {} more; --format csv or json lists all\n", group(more as u64)),
     };
-    format!("{table}\n{more}")
+    format!("{text}\n{more}")
 }

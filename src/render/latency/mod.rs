@@ -1,105 +1,135 @@
-//! Times between packets as a table for people, csv and JSON.
+//! Times between packets as terminal tables, csv and JSON.
+//!
+//! In: histograms by interval, verb, size class and pair. Out: text; csv and JSON have the same
+//! rows.
 
-mod absent;
 mod bars;
 mod buckets;
 mod labels;
+mod missing;
 mod quantiles;
 mod subject;
 mod surface;
 mod time_series;
-mod units;
 
-pub use absent::{NOT_MEASURED, notes, nothing, takes};
 pub use bars::bars;
+pub(super) use buckets::buckets_table;
 pub use buckets::{bucket_csv, bucket_table};
-pub(super) use labels::{LABELS, key_csv, key_job, key_json, labelled};
+pub(super) use labels::{ends, has_pairs, key_json};
+pub use missing::{NOT_MEASURED, empty_message, notes, requirements};
 pub use subject::Subject;
+pub(super) use surface::columns_of_surface;
 pub use surface::{surface_csv, surface_json, surface_table};
+pub(super) use time_series::columns_of_time_series;
 pub use time_series::{time_series_csv, time_series_json, time_series_table};
-pub(super) use units::{number, size, time};
 
-use super::units::group;
-use crate::analysis::latency::Key;
+use super::table::groups::{self, HasKey, HasPair};
+use super::table::{Table, write_document};
+use super::units::time;
+use crate::analysis::Label;
+use crate::analysis::latency::LatencyKey;
+use crate::model::column::ColumnUnit::{Count, Nanoseconds};
 use crate::model::{Histogram, Profile};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// A table for people; without rows, what is said of `nothing`.
+/// A histogram with its key, and the limit above which times are counted.
+pub(super) struct LatencyTableRow<'a> {
+    key: &'a LatencyKey,
+    times: &'a Histogram,
+    limit_ns: u64,
+}
+
+impl HasPair for LatencyTableRow<'_> {
+    fn pair(&self) -> Option<(&Label, &Label)> {
+        ends(self.key)
+    }
+}
+
+impl HasKey for LatencyTableRow<'_> {
+    fn key(&self) -> &LatencyKey {
+        self.key
+    }
+}
+
+impl LatencyTableRow<'_> {
+    fn quantile(&self, share: f64) -> u64 {
+        self.times.quantile(share)
+    }
+}
+
+/// The columns of `latency`.
+pub(super) fn latencies_table<'a>(limit_ns: u64, has_pairs: bool) -> Table<LatencyTableRow<'a>> {
+    Table::new("ibscope latency --format csv")
+        .with(groups::key(has_pairs))
+        .column("samples", Count, "times that were measured", |row: &LatencyTableRow<'_>| row.times.samples())
+        .headed("samples")
+        .column("min_ns", Nanoseconds, "the shortest time", |row| row.times.min())
+        .headed("min")
+        .shown("median", |row| time(row.quantile(0.5) as f64))
+        .column("mean_ns", Nanoseconds, "mean of the times", |row| row.times.mean())
+        .decimals(1)
+        .headed("mean")
+        .column(
+            "p10_ns",
+            Nanoseconds,
+            "10 % of the times are shorter; exact to three digits, as are all quantiles",
+            |row| row.quantile(0.1),
+        )
+        .column("median_ns", Nanoseconds, "half of the times are shorter", |row| row.quantile(0.5))
+        .column("p90_ns", Nanoseconds, "90 % of the times are shorter", |row| row.quantile(0.9))
+        .headed("p90")
+        .column("p95_ns", Nanoseconds, "95 % of the times are shorter", |row| row.quantile(0.95))
+        .column("p99_ns", Nanoseconds, "99 % of the times are shorter", |row| row.quantile(0.99))
+        .headed("p99")
+        .column("max_ns", Nanoseconds, "the longest time", |row| row.times.max())
+        .headed("max")
+        .column("standard_deviation_ns", Nanoseconds, "standard deviation of the times", |row| {
+            row.times.standard_deviation()
+        })
+        .decimals(1)
+        .headed("deviation")
+        .column("above_limit", Count, "samples that are longer than `--limit`", |row| row.times.above(row.limit_ns))
+        .shown(format!("> {}", time(limit_ns as f64)), |row| {
+            let LatencyTableRow { times, limit_ns, .. } = row;
+            format!("{:.1} %", times.above(*limit_ns) as f64 * 100.0 / times.samples().max(1) as f64)
+        })
+        .with(groups::job)
+}
+
+fn rows(latencies: &BTreeMap<LatencyKey, Histogram>, limit_ns: u64) -> impl Iterator<Item = LatencyTableRow<'_>> {
+    latencies.iter().map(move |(key, times)| LatencyTableRow { key, times, limit_ns })
+}
+
+/// The terminal table; `nothing` if there are no rows.
 #[must_use]
-pub fn table(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, nothing: &str) -> String {
+pub fn table(latencies: &BTreeMap<LatencyKey, Histogram>, limit_ns: u64, nothing: &str) -> String {
     if latencies.is_empty() {
         return nothing.to_owned();
     }
-    let above = format!("> {}", time(limit_ns as f64));
-    let header = ["samples", "min", "median", "mean", "p90", "p99", "max", "deviation", above.as_str()];
-    let row = |_: &Key, times: &Histogram| {
-        let of = |ns: u64| time(ns as f64);
-        let share = times.above(limit_ns) as f64 * 100.0 / times.samples().max(1) as f64;
-        vec![
-            group(times.samples()),
-            of(times.min()),
-            of(times.quantile(0.5)),
-            time(times.mean()),
-            of(times.quantile(0.9)),
-            of(times.quantile(0.99)),
-            of(times.max()),
-            time(times.standard_deviation()),
-            format!("{share:.1} %"),
-        ]
-    };
-    format!("{}\n", labelled(latencies, &header, row))
+    format!("{}\n", latencies_table(limit_ns, has_pairs(latencies)).text(rows(latencies, limit_ns)))
 }
 
-/// Names and values of a histogram, in the order of the csv.
-fn values(times: &Histogram, limit_ns: u64) -> [(&'static str, f64); 11] {
-    let quantile = |share| times.quantile(share) as f64;
-    [
-        ("samples", times.samples() as f64),
-        ("min_ns", times.min() as f64),
-        ("mean_ns", times.mean()),
-        ("p10_ns", quantile(0.1)),
-        ("median_ns", quantile(0.5)),
-        ("p90_ns", quantile(0.9)),
-        ("p95_ns", quantile(0.95)),
-        ("p99_ns", quantile(0.99)),
-        ("max_ns", times.max() as f64),
-        ("standard_deviation_ns", times.standard_deviation()),
-        ("above_limit", times.above(limit_ns) as f64),
-    ]
+/// Writes one csv row per histogram.
+pub fn csv(latencies: &BTreeMap<LatencyKey, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
+    latencies_table(limit_ns, true).csv(rows(latencies, limit_ns), out)
 }
 
-/// A row of labels and values for each histogram.
-pub fn csv(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
-    let names = values(&Histogram::default(), limit_ns).map(|(name, _)| name).join(",");
-    writeln!(out, "{LABELS},{names},job")?;
-    for (key, times) in latencies {
-        let values = values(times, limit_ns).map(|(_, value)| number(value)).join(",");
-        writeln!(out, "{},{values},{}", key_csv(key), key_job(key))?;
-    }
-    Ok(())
+/// Writes one JSON object with the csv rows, each with its buckets as pairs of nanoseconds and
+/// count.
+pub fn json(latencies: &BTreeMap<LatencyKey, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
+    let buckets = |row: &LatencyTableRow<'_>| json!(row.times.values().collect::<Vec<_>>());
+    let rows = latencies_table(limit_ns, true).objects_with(rows(latencies, limit_ns), "buckets", buckets);
+    write_document(out, "ibscope latency", 2, json!({ "limit_ns": limit_ns, "latencies": rows }))
 }
 
-/// One object with the rows of the csv, and the buckets of each as pairs of nanoseconds and count.
-pub fn json(latencies: &BTreeMap<Key, Histogram>, limit_ns: u64, out: &mut dyn Write) -> io::Result<()> {
-    let row = |(key, times): (&Key, &Histogram)| {
-        let mut object = key_json(key);
-        object.insert("buckets".to_owned(), json!(times.values().collect::<Vec<_>>()));
-        object.extend(values(times, limit_ns).map(|(name, value)| (name.to_owned(), json!(value))));
-        object
-    };
-    let rows: Vec<_> = latencies.iter().map(row).collect();
-    let document = json!({ "schema": "ibscope latency", "version": 1, "limit_ns": limit_ns, "latencies": rows });
-    writeln!(out, "{document:#}")
-}
-
-/// `key: value` lines of all requests and their answers together, in the words of scripts that read that form: SEND and WRITE to their
-/// acknowledgement, READ and atomics to the end of their response.
+/// Writes the response times of all requests together as the `key: value` lines of Collie's
+/// scripts: SEND and WRITE to their acknowledgement, READ and atomics to the end of their response.
 pub fn collie(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut times = Histogram::default();
     for row in &profile.latencies {
-        if row.timing.interval.is_answer() {
+        if row.timing.interval.is_response_time() {
             times.merge(&row.histogram);
         }
     }

@@ -1,76 +1,28 @@
-//! Rows of quantiles: what the time series and the surface of times have in common.
+//! The quantile columns that the time series and the surface share. Their buckets are coarser than
+//! those of `latency`, so quantiles are exact to 6 %.
 
-use super::units::{number, time};
-use crate::analysis::Label;
 use crate::model::Histogram;
-use crate::render::columns::columns;
-use crate::render::csv::ends;
-use crate::render::json;
-use crate::render::units::group;
-use serde_json::json;
-use std::io::{self, Write};
+use crate::model::column::ColumnUnit::{Count, Nanoseconds};
+use crate::render::table::Table;
 
-pub(super) type Pair = Option<(Label, Label)>;
-
-/// Names and values, in the order of the csv.
-fn values(times: &Histogram) -> [(&'static str, u64); 5] {
-    let quantile = |share| times.quantile(share);
-    [
-        ("samples", times.samples()),
-        ("p10_ns", quantile(0.1)),
-        ("median_ns", quantile(0.5)),
-        ("p90_ns", quantile(0.9)),
-        ("p99_ns", quantile(0.99)),
-    ]
+/// A row that has a histogram.
+pub(super) trait HasTimes {
+    fn times(&self) -> &Histogram;
 }
 
-/// Labels of both ends, for people.
-pub(super) fn names(pair: Option<&(Label, Label)>) -> Vec<String> {
-    pair.map(|(src, dst)| vec![src.name(), dst.name()]).unwrap_or_default()
-}
-
-/// A table for people, of rows with the same first columns.
-pub(super) fn table<'a>(
-    labels: &[&str],
-    right: &[usize],
-    rows: impl Iterator<Item = (Vec<String>, &'a Histogram)>,
-) -> String {
-    let header = [labels, &["samples", "p10", "median", "p90", "p99"]].concat();
-    let mut table = columns(&header, right.iter().copied().chain(labels.len()..header.len()));
-    for (mut row, times) in rows {
-        let [(_, samples), quantiles @ ..] = values(times);
-        row.push(group(samples));
-        row.extend(quantiles.map(|(_, ns)| time(ns as f64)));
-        table.add_row(row);
-    }
-    format!("{}\n", table.trim_fmt())
-}
-
-pub(super) fn csv<'a>(
-    place: &str,
-    rows: impl Iterator<Item = (&'a str, &'a Pair, String, &'a Histogram)>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let names = values(&Histogram::default()).map(|(name, _)| name).join(",");
-    writeln!(out, "interval,src,dst,{place},{names},job")?;
-    for (interval, pair, place, times) in rows {
-        let [src, dst, job] = ends(pair.as_ref());
-        let values = values(times).map(|(_, value)| number(value as f64)).join(",");
-        writeln!(out, "{interval},{src},{dst},{place},{values},{job}")?;
-    }
-    Ok(())
-}
-
-pub(super) fn row_json(
-    interval: &str,
-    pair: &Pair,
-    place: &[(&str, serde_json::Value)],
-    times: &Histogram,
-) -> serde_json::Map<String, serde_json::Value> {
-    let mut row = serde_json::Map::new();
-    row.insert("interval".to_owned(), json!(interval));
-    row.extend(json::ends(pair.as_ref()).map(|(name, value)| (name.to_owned(), value)));
-    row.extend(place.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    row.extend(values(times).map(|(name, value)| (name.to_owned(), json!(value))));
-    row
+/// Adds `samples`, `p10_ns`, `median_ns`, `p90_ns` and `p99_ns`.
+pub(super) fn quantiles<R: HasTimes>(table: Table<R>) -> Table<R> {
+    table
+        .column("samples", Count, "times that were measured", |row: &R| row.times().samples())
+        .headed("samples")
+        .column("p10_ns", Nanoseconds, "10 % of the times are shorter; exact to 6 %", |row| row.times().quantile(0.1))
+        .headed("p10")
+        .column("median_ns", Nanoseconds, "half of the times are shorter; exact to 6 %", |row| {
+            row.times().quantile(0.5)
+        })
+        .headed("median")
+        .column("p90_ns", Nanoseconds, "90 % of the times are shorter; exact to 6 %", |row| row.times().quantile(0.9))
+        .headed("p90")
+        .column("p99_ns", Nanoseconds, "99 % of the times are shorter; exact to 6 %", |row| row.times().quantile(0.99))
+        .headed("p99")
 }

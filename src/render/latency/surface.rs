@@ -1,53 +1,78 @@
-//! Times by size and rate as a table for people, csv and JSON.
+//! Times by message size and message rate as terminal table, csv and JSON.
 
-use super::quantiles::{csv, names, row_json, table};
-use super::units::size;
+use super::quantiles::{HasTimes, quantiles};
+use crate::analysis::Label;
 use crate::analysis::latency::{CellKey, Surface};
-use crate::render::units::group;
+use crate::model::Histogram;
+use crate::model::column::ColumnUnit::{Bytes, PerSecond};
+use crate::render::table::groups::{self, HasPair};
+use crate::render::table::{Table, write_document};
+use crate::render::units::{group, size};
 use serde_json::json;
 use std::io::{self, Write};
 
-/// A table for people; without rows, what is said of `nothing`.
+/// The times of one size class and one rate class.
+pub(in crate::render) struct SurfaceRow<'a> {
+    key: &'a CellKey,
+    times: &'a Histogram,
+}
+
+impl HasPair for SurfaceRow<'_> {
+    fn pair(&self) -> Option<(&Label, &Label)> {
+        self.key.pair.as_ref().map(|(src, dst)| (src, dst))
+    }
+}
+
+impl HasTimes for SurfaceRow<'_> {
+    fn times(&self) -> &Histogram {
+        self.times
+    }
+}
+
+/// The columns of `latency --view surface`.
+pub(in crate::render) fn columns_of_surface<'a>(has_pairs: bool) -> Table<SurfaceRow<'a>> {
+    Table::new("ibscope latency --view surface --format csv")
+        .name("interval", groups::INTERVAL, |row: &SurfaceRow<'_>| Some(row.key.interval))
+        .headed("interval")
+        .with(groups::shown_pair(has_pairs))
+        .column("from_bytes", Bytes, groups::FROM_BYTES, |row| row.key.from_bytes)
+        .shown("size", |row| size(Some(row.key.from_bytes)))
+        .column(
+            "from_rate",
+            PerSecond,
+            "class of the rate of the connection's messages: from this number (0, 1, 2, 4 ...) to below the next",
+            |row| row.key.from_rate,
+        )
+        .shown("messages/s", |row| match row.key.from_rate {
+            0 => "below 1".to_owned(),
+            1 => "1".to_owned(),
+            from => format!("{}-{}", group(from), group((from - 1).saturating_add(from))),
+        })
+        .with(quantiles)
+        .with(groups::job)
+}
+
+fn rows(surface: &Surface) -> impl Iterator<Item = SurfaceRow<'_>> {
+    surface.cells.iter().map(|(key, times)| SurfaceRow { key, times })
+}
+
+/// The terminal table; `nothing` if there are no rows.
 #[must_use]
 pub fn surface_table(surface: &Surface, nothing: &str) -> String {
     if surface.cells.is_empty() {
         return nothing.to_owned();
     }
     let has_pairs = surface.cells.keys().any(|key| key.pair.is_some());
-    let labels: &[&str] =
-        if has_pairs { &["interval", "from", "to", "size", "messages/s"] } else { &["interval", "size", "messages/s"] };
-    let rows = surface.cells.iter().map(|(key, times)| {
-        let mut row = vec![key.interval.to_owned()];
-        row.extend(names(key.pair.as_ref()));
-        row.push(size(Some(key.from_bytes)));
-        row.push(match key.from_rate {
-            0 => "below 1".to_owned(),
-            1 => "1".to_owned(),
-            from => format!("{}-{}", group(from), group((from - 1).saturating_add(from))),
-        });
-        (row, times)
-    });
-    table(labels, &[labels.len() - 2, labels.len() - 1], rows)
+    format!("{}\n", columns_of_surface(has_pairs).text(rows(surface)))
 }
 
-/// `interval,src,dst,from_bytes,from_rate,samples,p10_ns,median_ns,p90_ns,p99_ns,job`.
+/// Writes one csv row per size class and rate class.
 pub fn surface_csv(surface: &Surface, out: &mut dyn Write) -> io::Result<()> {
-    let place = |key: &CellKey| format!("{},{}", key.from_bytes, key.from_rate);
-    csv(
-        "from_bytes,from_rate",
-        surface.cells.iter().map(|(key, times)| (key.interval, &key.pair, place(key), times)),
-        out,
-    )
+    columns_of_surface(true).csv(rows(surface), out)
 }
 
-/// One object with the rows of the csv.
+/// Writes one JSON object with the csv rows.
 pub fn surface_json(surface: &Surface, out: &mut dyn Write) -> io::Result<()> {
-    let rows = surface.cells.iter().map(|(key, times)| {
-        let place = [("from_bytes", json!(key.from_bytes)), ("from_rate", json!(key.from_rate))];
-        row_json(key.interval, &key.pair, &place, times)
-    });
-    let rows: Vec<_> = rows.collect();
-    let document =
-        json!({ "schema": "ibscope latency surface", "version": 1, "bin_ns": surface.bin_ns, "cells": rows });
-    writeln!(out, "{document:#}")
+    let cells = columns_of_surface(true).objects(rows(surface));
+    write_document(out, "ibscope latency surface", 2, json!({ "bin_ns": surface.bin_ns, "cells": cells }))
 }

@@ -1,4 +1,7 @@
-//! A capture while it grows, as a line of text or as a screen.
+//! Progress of a growing capture, as lines of text or as a terminal screen.
+//!
+//! Both renderings take a [`LiveProgress`](crate::analysis::live::LiveProgress) and compute no
+//! traffic numbers themselves.
 
 mod line;
 mod percent;

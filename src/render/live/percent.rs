@@ -1,6 +1,6 @@
-//! Shares of what is there.
+//! Shares in percent.
 
-/// A share in percent: what is there is never shown as nothing, what is not all never as all.
+/// A share in percent: a part above 0 is never shown as 0 %, a part below `all` never as 100 %.
 pub(super) fn percent(part: u64, all: u64) -> String {
     if part == 0 || all == 0 {
         return "0 %".to_owned();

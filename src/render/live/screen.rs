@@ -1,7 +1,10 @@
-//! The screen of a terminal: the rate over time, totals and coverage, the busiest pairs, and the sizes of messages.
+//! The terminal screen of `ibscope watch`: wire rate over time, totals and coverage, busiest pairs,
+//! and message sizes.
+//!
+//! Drawing works at every terminal size; panels and columns without room are omitted.
 
 use super::percent::percent;
-use crate::analysis::live::Progress;
+use crate::analysis::live::LiveProgress;
 use crate::render::units::{bytes, bytes_per_second, group, per_second, size_range};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -11,21 +14,28 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Sparkline, Table};
 use std::time::Duration;
 
-/// Columns of the totals, and of the sizes of messages.
+/// Widths of the totals and of the message sizes, in characters.
 const TOTALS_WIDTH: u16 = 36;
 const SIZES_WIDTH: u16 = 42;
-/// Least of the pairs beside the sizes: names of both ends need room.
+/// Minimum width of the pairs next to the sizes: the names of both ends need room.
 const PAIRS_WIDTH: u16 = 56;
-/// Widths of the pairs from which on they have these columns.
+/// Least widths of the pairs with a share column and a wire column.
 const SHARE_FROM: u16 = 74;
 const WIRE_FROM: u16 = 64;
-/// Most lines of the rate over time and of the totals, with their frames; the least.
+/// Largest and smallest height of the rate and the totals, in lines with their frames.
 const RATE_HEIGHT: u16 = 16;
 const LOW_HEIGHT: u16 = 8;
 
-/// Draws what is known. `place` is what is followed, `state` what is done with it; `color` allows colours.
-pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &str), every: Duration, color: bool) {
-    let look = Look { color };
+/// Draws the current progress. `place` names the followed capture, `state` what the program does
+/// with it, `every` is the interval of one column of the rate; `color` allows colors.
+pub fn draw(
+    frame: &mut Frame<'_>,
+    progress: &LiveProgress,
+    (place, state): (&str, &str),
+    every: Duration,
+    color: bool,
+) {
+    let look = ScreenStyle { color };
     let rate_height = (frame.area().height / 2).clamp(LOW_HEIGHT, RATE_HEIGHT);
     let [title, above, below, keys] = Layout::vertical([
         Constraint::Length(1),
@@ -36,7 +46,7 @@ pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &
     .areas(frame.area());
     let narrow = frame.area().width < PAIRS_WIDTH + SIZES_WIDTH;
     let heading = Line::from(vec![
-        Span::styled("ibscope watch  ", Look::strong()),
+        Span::styled("ibscope watch  ", ScreenStyle::strong()),
         Span::raw(place.to_owned()),
         Span::styled(format!("  {state}"), look.faint()),
     ]);
@@ -52,19 +62,19 @@ pub fn draw(frame: &mut Frame<'_>, progress: &Progress, (place, state): (&str, &
     }
     let seconds = every.as_secs_f64();
     let hint = format!("q quits and prints the totals   one column is {seconds} s");
-    let rates = ["   rates are of the wire, headers and repeats included", "   rates: all on the wire", ""];
+    let rates = ["   rates are wire bytes, headers and retransmissions included", "   rates: wire bytes", ""];
     let room = usize::from(frame.area().width);
     let rates = rates.into_iter().find(|rates| hint.len() + rates.len() <= room).unwrap_or_default();
     let hint = format!("{hint}{rates}");
     frame.render_widget(Paragraph::new(Span::styled(hint, look.faint())), keys);
 }
 
-/// Colours, or none.
-struct Look {
+/// Styles of the screen, with or without colors.
+struct ScreenStyle {
     color: bool,
 }
 
-impl Look {
+impl ScreenStyle {
     fn strong() -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
@@ -73,7 +83,7 @@ impl Look {
         if self.color { Style::new().fg(Color::DarkGray) } else { Style::new() }
     }
 
-    /// Blue and orange differ for everyone's eyes.
+    /// Blue bars and orange alarms: distinguishable with any kind of color vision.
     fn bar(&self) -> Style {
         if self.color { Style::new().fg(Color::Indexed(32)) } else { Style::new() }
     }
@@ -87,10 +97,10 @@ impl Look {
     }
 }
 
-fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
-    let now = Span::styled(format!(" {}, ", bytes_per_second(progress.rate())), Look::strong());
+fn draw_rate(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle, area: Rect) {
+    let now = Span::styled(format!(" {}, ", bytes_per_second(progress.rate())), ScreenStyle::strong());
     let [mean, peak] = [progress.mean(), progress.peak].map(bytes_per_second);
-    // Where the mean has no room beside the peak it stands below.
+    // The mean moves below the plot where it has no room beside the peak.
     let room = usize::from(area.width.saturating_sub(2));
     let both = format!("mean {mean}, peak {peak} ");
     let has_room = now.width() + both.len() <= room;
@@ -101,7 +111,7 @@ fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect
     }
     let width = usize::from(panel.inner(area).width);
     let shown = progress.rates.iter().skip(progress.rates.len().saturating_sub(width));
-    // The newest stands at the right.
+    // The newest rate is at the right.
     let mut bars = vec![0; width.saturating_sub(progress.rates.len())];
     bars.extend(shown.map(|rate| rate.round() as u64));
     let top = bars.iter().copied().max().unwrap_or(0).max(1);
@@ -109,9 +119,9 @@ fn draw_rate(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect
     frame.render_widget(Sparkline::default().block(panel).data(bars).max(top).style(look.bar()), area);
 }
 
-fn draw_totals(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
+fn draw_totals(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle, area: Rect) {
     let live = &progress.live;
-    let (traffic, repeats) = live.total();
+    let (traffic, retransmissions) = live.total();
     let coverage = &live.coverage;
     let plain = Style::new();
     let bad = |count: u64| if count > 0 { look.alarm() } else { plain };
@@ -123,9 +133,9 @@ fn draw_totals(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Re
         ("wire", bytes(traffic.wire_bytes), plain),
         ("messages", group(traffic.messages), plain),
         (
-            "repeated",
-            format!("{}  {}", group(repeats.packets()), percent(repeats.packets(), traffic.packets)),
-            bad(repeats.packets()),
+            "retransmitted",
+            format!("{}  {}", group(retransmissions.packets()), percent(retransmissions.packets(), traffic.packets)),
+            bad(retransmissions.packets()),
         ),
         ("decoded", format!("{decoded} of {}", group(coverage.records)), bad(coverage.failed())),
         ("wrong ICRC", group(coverage.icrc_bad), bad(coverage.icrc_bad)),
@@ -134,30 +144,30 @@ fn draw_totals(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Re
         ("payload", bytes(traffic.payload_bytes), plain),
         ("connections", group(live.connections), plain),
         ("other frames", group(coverage.other()), plain),
-        ("cut short", group(coverage.truncated), plain),
+        ("truncated", group(coverage.truncated), plain),
     ];
     let rows = rows.into_iter().map(|(name, value, style)| {
         Row::new([Cell::new(Span::styled(name, look.faint())), Cell::new(Line::styled(value, style).right_aligned())])
     });
-    let table = Table::new(rows, [Constraint::Length(14), Constraint::Fill(1)]).block(look.panel(" so far "));
+    let table = Table::new(rows, [Constraint::Length(14), Constraint::Fill(1)]).block(look.panel(" totals "));
     frame.render_widget(table, area);
 }
 
-fn draw_pairs(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
+fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle, area: Rect) {
     let room = usize::from(area.height.saturating_sub(3));
     let all = progress.rate();
     let right = |text: String| Cell::new(Line::from(text).right_aligned());
     let has = |width: u16| area.width >= width;
     let rows = progress.busiest(room).into_iter().map(|row| {
         let share = if all > 0.0 { row.wire_bytes_per_s * 100.0 / all } else { 0.0 };
-        let repeated = row.repeats.packets();
-        let style = if repeated > 0 { look.alarm() } else { Style::new() };
+        let retransmitted = row.retransmissions.packets();
+        let style = if retransmitted > 0 { look.alarm() } else { Style::new() };
         let mut cells = vec![Cell::new(row.pair), right(bytes_per_second(row.wire_bytes_per_s))];
         cells.extend(has(SHARE_FROM).then(|| right(format!("{share:.0} %"))));
         cells.extend(has(WIRE_FROM).then(|| right(bytes(row.traffic.wire_bytes))));
         cells.extend([
             right(group(row.traffic.packets)),
-            Cell::new(Line::styled(group(repeated), style).right_aligned()),
+            Cell::new(Line::styled(group(retransmitted), style).right_aligned()),
         ]);
         Row::new(cells)
     });
@@ -170,7 +180,7 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rec
         (has(SHARE_FROM), "share", 6),
         (has(WIRE_FROM), "wire", 10),
         (true, "packets", 11),
-        (true, "repeated", 9),
+        (true, "retransmitted", 13),
     ];
     let columns = || columns.into_iter().filter(|(is_shown, ..)| *is_shown);
     let widths = std::iter::once(Constraint::Fill(1)).chain(columns().map(|(.., width)| Constraint::Length(width)));
@@ -179,22 +189,22 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rec
     frame.render_widget(Table::new(rows, widths).header(header).block(look.panel(title)), area);
 }
 
-fn draw_sizes(frame: &mut Frame<'_>, progress: &Progress, look: &Look, area: Rect) {
-    let panel = look.panel(" messages of the transport ");
+fn draw_sizes(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle, area: Rect) {
+    let panel = look.panel(" transport messages ");
     let inner = panel.inner(area);
     let sizes = progress.sizes();
     let most = sizes.values().map(|sums| sums.count).max().unwrap_or(0).max(1);
     let names = [Constraint::Length(19), Constraint::Length(11), Constraint::Fill(1)];
-    // Two columns of text, the spaces between them, and what is left for the bar.
+    // The bar gets the width that the two text columns and the spaces between them leave.
     let bar = f64::from(inner.width.saturating_sub(19 + 11 + 2));
-    // The largest sizes matter most where there is no room for all.
+    // Where there is no room for all sizes, show the largest.
     let room = usize::from(inner.height.saturating_sub(1));
     let rows = sizes.values().skip(sizes.len().saturating_sub(room)).map(|sums| {
         let length = (sums.count as f64 / most as f64 * bar).round() as usize;
         Row::new([
             Cell::new(Line::from(size_range(sums)).right_aligned()),
             Cell::new(Line::from(group(sums.count)).right_aligned()),
-            // What is there has a bar, however short.
+            // Every size with messages has a visible bar.
             Cell::new(Span::styled("▆".repeat(length.max(1)), look.bar())),
         ])
     });

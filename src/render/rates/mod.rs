@@ -1,37 +1,36 @@
-//! Rates as a table for people, csv and JSON.
+//! Rates as terminal tables, csv and JSON.
+//!
+//! In: sums per bin, peaks and size distributions. Out: text; rates are sums divided by time.
 
 mod views;
 
-pub use views::{peaks_csv, sizes_csv};
+pub(super) use views::{SizeHeadings, bins_table, peaks_table, sizes_table};
+pub use views::{csv, peaks_csv, sizes_csv};
 
-use crate::analysis::matrix::Unit;
+use crate::analysis::matrix::TrafficUnit;
 use crate::analysis::rates::{
-    self, MESSAGES, MPI_BYTES, MPI_MESSAGES, PACKETS, PAYLOAD_BYTES, Peak, RateSeries, Rates, VALUES, Values,
-    WIRE_BYTES,
+    MESSAGES, MPI_BYTES, MPI_MESSAGES, PACKETS, PAYLOAD_BYTES, RateSeries, Rates, VALUES, WIRE_BYTES,
 };
-use crate::analysis::{By, Label};
-use crate::model::{SizeClass, SizeOf, SizeSums};
+use crate::analysis::{GroupBy, Label};
 use crate::render::columns::columns;
-use crate::render::csv::ends;
-use crate::render::json::value;
-use crate::render::units::{
-    Scale, bytes, bytes_per_second, duration, group, per_second, seconds_since, size_range, span, utc,
-};
-use comfy_table::CellAlignment;
+use crate::render::table;
+use crate::render::units::{Scale, duration, per_second, span, utc};
 use serde::{Serialize, Serializer};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use views::{PairRates, RateSizeRow, window};
 
-/// Pairs in the table.
+/// Number of pairs in the terminal table.
 const TOP_PAIRS: usize = 10;
 /// Longest bar of a distribution, in characters.
 const BAR: usize = 40;
-/// Fewer bins than this say little about peaks.
+/// With fewer bins than this, peaks are unreliable and the output says so.
 const FEW_BINS: i64 = 10;
 
-/// Rates and distributions for people, of a profile or of captures that were read for them.
+/// The terminal output: rates, peaks, pairs and size distributions. `is_profile` chooses the advice
+/// for bins that are too wide.
 #[must_use]
 pub fn table(rates: &Rates, is_profile: bool) -> String {
     let span_ns = rates.span_ns.1.saturating_sub(rates.span_ns.0);
@@ -39,18 +38,18 @@ pub fn table(rates: &Rates, is_profile: bool) -> String {
         return "rates: no traffic\n".to_owned();
     }
     let mut text = format!(
-        "rates over {} from {}\npeak: the highest mean over {}, found in steps of {}; from and to are s from the first packet\n\n{}",
-        span(span_ns.unsigned_abs()),
-        utc(rates.span_ns.0),
+        "rates over {} from {}\npeak: the highest mean over {}, in steps of {}; from and to in s from the first packet\n\n{}",
+        span(rates.traffic_length_ns().unsigned_abs()),
+        utc(rates.traffic_ns.0),
         duration(rates.window_ns),
         duration(rates.fine_ns),
         total(rates)
     );
     if span_ns / rates.fine_ns < FEW_BINS {
-        let next = if is_profile { "analyse the captures with" } else { "choose" };
+        let next = if is_profile { "analyze the captures with" } else { "choose" };
         let _ = writeln!(
             text,
-            "\nThe traffic lies in few bins, so rates are lower than they were: {next} a smaller --bin."
+            "\nThe traffic spans few bins, so the rates shown are lower than the real ones: {next} a smaller --bin."
         );
     }
     if rates.by.is_some() {
@@ -60,69 +59,39 @@ pub fn table(rates: &Rates, is_profile: bool) -> String {
     text
 }
 
-/// Links are sold in decimal bits.
-fn bits_per_second(rate: f64) -> String {
-    let bits = rate * 8.0;
-    let units = [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
-    let (one, unit) = units.into_iter().find(|(one, _)| bits >= *one).unwrap_or((1.0, "bit/s"));
-    let value = bits / one;
-    let decimals = if value >= 100.0 { 0 } else { usize::from(value < 10.0) + 1 };
-    format!("{value:.decimals$} {unit}")
-}
-
-/// Start and end of the window, as `--from` and `--to` take them.
-fn window(rates: &Rates, peak: Peak) -> [String; 2] {
-    if peak.sum == 0 {
-        return ["-", "-"].map(str::to_owned);
-    }
-    [peak.start_ns, peak.start_ns.saturating_add(rates.window_ns)].map(|ns| seconds_since(rates.origin_ns, ns))
-}
-
+/// The rates of all traffic.
 fn total(rates: &Rates) -> String {
-    let course = &rates.total;
-    let mut table = columns(&["", "in all", "mean", "peak", "from [s]", "to [s]"], 1..6);
-    let names = ["wire", "payload", "packets", "messages", "MPI messages", "MPI bytes"];
-    for index in [WIRE_BYTES, PAYLOAD_BYTES, MPI_BYTES, PACKETS, MESSAGES, MPI_MESSAGES] {
-        let Some(sum) = course.known(index, course.sums[index]) else { continue };
-        let peak = course.peaks[index];
-        let is_bytes = matches!(index, WIRE_BYTES | PAYLOAD_BYTES | MPI_BYTES);
-        let (all, show): (String, fn(f64) -> String) =
-            if is_bytes { (bytes(sum), bytes_per_second) } else { (group(sum), per_second) };
-        let (mean, highest) = (rates.mean(sum), rates.peak(peak));
-        let [from, to] = window(rates, peak);
-        table.add_row([names[index].to_owned(), all, show(mean), show(highest), from, to]);
-        if index == WIRE_BYTES {
-            table.add_row([String::new(), String::new(), bits_per_second(mean), bits_per_second(highest)]);
-        }
-    }
-    format!("{}\n", table.trim_fmt())
+    let total = PairRates::total(rates);
+    let order = [WIRE_BYTES, PAYLOAD_BYTES, MPI_BYTES, PACKETS, MESSAGES, MPI_MESSAGES];
+    let rows = order.into_iter().filter_map(|index| total.peak(index));
+    format!("{}\n", peaks_table().text(rows))
 }
 
 fn pairs(rates: &Rates) -> String {
     let mut rows: Vec<(&(Label, Label), &RateSeries)> = rates.pairs.iter().collect();
-    let what = if rates.by == Some(By::Rank) { "pairs of ranks" } else { "pairs" };
+    let what = if rates.by == Some(GroupBy::Rank) { "pairs of ranks" } else { "pairs" };
     let title = match rows.len() {
         count if count > TOP_PAIRS => format!("the {TOP_PAIRS} busiest of {count} {what}"),
         _ => what.to_owned(),
     };
-    // The busiest first, others in the order of their names.
-    rows.sort_by_key(|(_, course)| std::cmp::Reverse(course.sums[WIRE_BYTES]));
+    // The busiest first; the sort is stable, so equal pairs stay in label order.
+    rows.sort_by_key(|(_, series)| std::cmp::Reverse(series.sums[WIRE_BYTES]));
     rows.truncate(TOP_PAIRS);
-    let highest = |course: &RateSeries| rates.peak(course.peaks[WIRE_BYTES]);
-    let largest = rows.iter().map(|(_, course)| highest(course)).fold(0.0, f64::max);
-    let scale = Scale::for_table(Unit::WireBytes, largest as u64);
+    let highest = |series: &RateSeries| rates.peak(series.peaks[WIRE_BYTES]);
+    let largest = rows.iter().map(|(_, series)| highest(series)).fold(0.0, f64::max);
+    let scale = Scale::for_table(TrafficUnit::WireBytes, largest as u64);
     let wire = format!("wire {}/s", scale.unit());
     let header = [title.as_str(), "share", &wire, "peak", "from [s]", "messages/s", "peak", "packets/s", "peak"];
     let mut table = columns(&header, 1..header.len());
     let count = |rate: f64| per_second(rate).trim_end_matches(" /s").to_owned();
-    for ((src, dst), course) in rows {
-        let peak = course.peaks[WIRE_BYTES];
-        let share = course.sums[WIRE_BYTES] as f64 * 100.0 / rates.total.sums[WIRE_BYTES].max(1) as f64;
+    for ((src, dst), series) in rows {
+        let peak = series.peaks[WIRE_BYTES];
+        let share = series.sums[WIRE_BYTES] as f64 * 100.0 / rates.total.sums[WIRE_BYTES].max(1) as f64;
         let mut row = vec![format!("{} → {}", src.name(), dst.name()), format!("{share:.1} %")];
-        row.extend([rates.mean(course.sums[WIRE_BYTES]), highest(course)].map(|rate| scale.show(rate.round() as u64)));
+        row.extend([rates.mean(series.sums[WIRE_BYTES]), highest(series)].map(|rate| scale.show(rate.round() as u64)));
         row.extend(window(rates, peak).into_iter().take(1));
         for index in [MESSAGES, PACKETS] {
-            row.extend([rates.mean(course.sums[index]), rates.peak(course.peaks[index])].map(count));
+            row.extend([rates.mean(series.sums[index]), rates.peak(series.peaks[index])].map(count));
         }
         table.add_row(row);
     }
@@ -132,135 +101,88 @@ fn pairs(rates: &Rates) -> String {
 fn distributions(rates: &Rates) -> String {
     let sizes = &rates.total.sizes;
     if sizes.is_empty() {
-        return "\nSizes are kept without time: give the captures to see those of a part of it.\n".to_owned();
+        return "\nA profile has sizes for its whole time only: give the captures to see those of a time window.\n"
+            .to_owned();
     }
     let mut text = String::new();
-    let titles = [
-        ("messages", "transport messages", "payload bytes each"),
-        ("mpi_messages", "MPI messages", "MPI bytes each"),
-        ("packets", "packets, each once", "wire bytes each"),
+    let distributions = [
+        ("messages", SizeHeadings { category: "transport messages", sizes: "payload bytes each" }),
+        ("mpi_messages", SizeHeadings { category: "MPI messages", sizes: "MPI bytes each" }),
+        ("packets", SizeHeadings { category: "packets, each once", sizes: "wire bytes each" }),
     ];
-    for (distribution, title, each) in titles {
-        let rows: Vec<(&(SizeOf, SizeClass), &SizeSums)> =
-            sizes.iter().filter(|((of, _), _)| of.distribution() == distribution).collect();
-        let all = rows.iter().map(|(_, sums)| sums.count).sum::<u64>();
-        if all == 0 {
+    for (distribution, headings) in distributions {
+        let rows: Vec<RateSizeRow<'_>> =
+            PairRates::total(rates).sizes().filter(|row| row.distribution() == distribution).collect();
+        if rows.iter().all(|row| row.count() == 0) {
             continue;
         }
-        let most = rows.iter().map(|(_, sums)| sums.count).max().unwrap_or(1).max(1);
-        let mut table = columns(&[title, each, "count", "share", "bytes", ""], 1..6);
-        if let Some(column) = table.column_mut(5) {
-            column.set_cell_alignment(CellAlignment::Left);
-        }
-        for ((of, _), sums) in rows {
-            let bar = (sums.count as f64 / most as f64 * BAR as f64).round() as usize;
-            table.add_row([
-                of.name().to_owned(),
-                size_range(sums),
-                group(sums.count),
-                format!("{:.1} %", sums.count as f64 * 100.0 / all as f64),
-                bytes(sums.bytes),
-                // What is there has a bar, however short.
-                "█".repeat(bar.max(1)),
-            ]);
-        }
-        let _ = writeln!(text, "\n{}", table.trim_fmt());
+        let most = rows.iter().map(RateSizeRow::count).max().unwrap_or(1).max(1);
+        let table = sizes_table(headings).shown_left("", move |row| bar(row.count(), most));
+        let _ = writeln!(text, "\n{}", table.text(rows));
     }
     if !rates.mpi_read {
-        text.push_str("\nMessages were not put together: the captures were analysed with --no-mpi.\n");
+        text.push_str("\nMessages were not assembled: the captures were analyzed with --no-mpi.\n");
     }
     text
 }
 
-/// What is to be said of the bins and the window.
+/// A bar as long as the count; `most` has the longest bar, and a rare size still gets a bar.
+fn bar(count: u64, most: u64) -> String {
+    let length = (count as f64 / most as f64 * BAR as f64).round() as usize;
+    "█".repeat(length.max(1))
+}
+
+/// Notes on bins and windows that differ from the requested ones.
 #[must_use]
 pub fn notes(rates: &Rates, wanted_window_ns: Option<i64>, unasked_bin_ns: Option<i64>) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(unasked_ns) = unasked_bin_ns.filter(|unasked_ns| *unasked_ns != rates.bin_ns) {
         notes.push(format!(
-            "bins are {} wide, where those of {} would be too many: give --bin",
+            "bins are {} wide, because bins of {} would be too many; choose the width with --bin",
             duration(rates.bin_ns),
             duration(unasked_ns)
         ));
     }
     if rates.is_shared_out() {
         notes.push(format!(
-            "bins of {} are no multiple of the profile's bins of {}: each of those is shared out among the new ones by their overlap, and sums are \
-             kept",
+            "bins of {} are not a multiple of the profile's bins of {}: each of the profile's bins is divided among the new ones by overlap, so totals are exact \
+             but single bins are estimates",
             duration(rates.bin_ns),
             duration(rates.fine_ns)
         ));
     }
     if let Some(wanted_ns) = wanted_window_ns.filter(|wanted_ns| *wanted_ns != rates.window_ns && rates.window_ns > 0) {
-        let why = if wanted_ns < rates.window_ns { "whole bins" } else { "all that there is" };
-        notes.push(format!("the window of {} is {}: {why}", duration(wanted_ns), duration(rates.window_ns)));
+        let why = if wanted_ns < rates.window_ns { "a window is whole bins" } else { "the traffic is no longer" };
+        notes.push(format!("the window is {} instead of {}: {why}", duration(rates.window_ns), duration(wanted_ns)));
     }
     notes
 }
 
-/// One row per bin, or per bin and pair: `time_ns,src,dst`, the sums and their rates. Bins without traffic are there too. `src` and `dst` are
-/// empty where all pairs are together, and the values of MPI where no library was recognised.
-pub fn csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
-    let names = VALUES.join(",");
-    let per_second = VALUES.map(|name| format!("{name}_per_s")).join(",");
-    writeln!(out, "time_ns,src,dst,{names},{per_second},job")?;
-    let mut courses: Vec<_> = courses(rates).map(|(pair, course)| (ends(pair), course, rates.bins(course))).collect();
-    for _ in 0..rates.count() {
-        for ([src, dst, job], course, bins) in &mut courses {
-            let Some((time_ns, sums)) = bins.next() else { continue };
-            let known =
-                |index: usize, text: String| if course.known(index, 0).is_some() { text } else { String::new() };
-            let values = texts(&sums, |index, sum| known(index, sum.to_string()));
-            let rates = texts(&sums, |index, sum| known(index, rate(sum, rates.bin_ns).to_string()));
-            writeln!(out, "{time_ns},{src},{dst},{values},{rates},{job}")?;
-        }
-    }
-    Ok(())
-}
-
-/// What csv has rows of: all pairs together, or each pair.
-fn courses(rates: &Rates) -> impl Iterator<Item = (Option<&(Label, Label)>, &RateSeries)> {
-    let total = rates.by.is_none().then_some((None, &rates.total));
-    let pairs = rates.pairs.iter().filter(|_| rates.by.is_some()).map(|(pair, course)| (Some(pair), course));
-    total.into_iter().chain(pairs)
-}
-
-fn texts(sums: &Values, text: impl Fn(usize, u64) -> String) -> String {
-    let texts: Vec<String> = sums.iter().enumerate().map(|(index, sum)| text(index, *sum)).collect();
-    texts.join(",")
-}
-
-fn rate(sum: u64, bin_ns: i64) -> f64 {
-    rates::per_second(sum, bin_ns)
-}
-
-/// One object: what was asked for, and the course of everything and of each pair, with its bins as columns without gaps. Written as it is
-/// made: there may be millions of bins.
+/// Writes one JSON object: the parameters, and the rates of all traffic and of each pair.
+///
+/// Bins are lists of numbers without gaps, one list per csv column that is a sum. They are
+/// streamed, because there may be millions.
 pub fn json(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
-    let pairs = rates
-        .pairs
-        .iter()
-        .map(|((src, dst), course)| document(rates, course, [value(src), value(dst), json!(src.job())]));
-    let document = Document {
+    let document = RatesDocument {
         bin_ns: rates.bin_ns,
-        by: rates.by.map(|by| if by == By::Rank { "rank" } else { "endpoint" }),
+        by: rates.by.map(GroupBy::name),
         from_ns: rates.span_ns.0,
-        pairs: pairs.collect(),
+        pairs: PairRates::pairs(rates).map(document).collect(),
         resolution_ns: rates.fine_ns,
         schema: "ibscope rates",
         shared_out: rates.is_shared_out(),
         to_ns: rates.span_ns.1,
-        total: self::document(rates, &rates.total, Default::default()),
-        version: 1,
+        total: document(PairRates::total(rates)),
+        version: 2,
         window_ns: rates.window_ns,
     };
     serde_json::to_writer_pretty(&mut *out, &document)?;
     writeln!(out)
 }
 
-/// Members in the order of their names, as in all other documents.
+/// The JSON document, its members in alphabetical order as in all other documents.
 #[derive(Serialize)]
-struct Document<'a> {
+struct RatesDocument<'a> {
     bin_ns: i64,
     by: Option<&'static str>,
     from_ns: i64,
@@ -274,62 +196,46 @@ struct Document<'a> {
     window_ns: i64,
 }
 
+/// The rates of one pair, or of all pairs together.
 #[derive(Serialize)]
 struct SeriesDocument<'a> {
-    bins: BTreeMap<&'static str, Option<Column<'a>>>,
-    /// Both ends and the job are there for pairs alone.
-    #[serde(skip_serializing_if = "Value::is_null")]
+    bins: BTreeMap<&'static str, Option<RateBins<'a>>>,
+    /// Null for all pairs together, as in csv.
     dst: Value,
     first_bin_ns: Option<i64>,
-    #[serde(skip_serializing_if = "Value::is_null")]
-    job: Value,
-    mean_per_s: BTreeMap<&'static str, Value>,
-    peaks: BTreeMap<&'static str, Value>,
+    job: Option<u32>,
+    /// The rows of `--view peaks`.
+    peaks: Vec<Value>,
+    /// The rows of `--view sizes`.
     sizes: Vec<Value>,
-    #[serde(skip_serializing_if = "Value::is_null")]
     src: Value,
-    sums: BTreeMap<&'static str, Value>,
 }
 
-/// One value of all bins.
-struct Column<'a> {
-    rates: &'a Rates,
-    course: &'a RateSeries,
+/// One of [`VALUES`] in all bins, serialized as a list.
+struct RateBins<'a> {
+    series: PairRates<'a>,
     index: usize,
 }
 
-impl Serialize for Column<'_> {
+impl Serialize for RateBins<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.rates.bins(self.course).map(|(_, sums)| sums[self.index]))
+        let PairRates { rates, series, .. } = self.series;
+        serializer.collect_seq(rates.bins(series).map(|(_, sums)| sums[self.index]))
     }
 }
 
-fn document<'a>(rates: &'a Rates, course: &'a RateSeries, [src, dst, job]: [Value; 3]) -> SeriesDocument<'a> {
-    let known = |index: usize| course.known(index, 0).is_some();
-    let values = |of: &dyn Fn(usize) -> Value| {
-        let value = |(index, name)| (name, if known(index) { of(index) } else { Value::Null });
-        VALUES.into_iter().enumerate().map(value).collect()
-    };
-    let peak = |index: usize| {
-        let peak = course.peaks[index];
-        json!({ "per_s": rates.peak(peak), "sum": peak.sum, "from_ns": peak.start_ns })
-    };
-    let size = |((of, size), sums): (&(SizeOf, SizeClass), &SizeSums)| {
-        json!({
-            "distribution": of.distribution(), "of": of.name(), "from_bytes": size.from_bytes(), "count": sums.count,
-            "bytes": sums.bytes, "smallest_bytes": sums.smallest_bytes, "largest_bytes": sums.largest_bytes,
-        })
-    };
-    let column = |(index, name)| (name, known(index).then_some(Column { rates, course, index }));
+fn document(series: PairRates<'_>) -> SeriesDocument<'_> {
+    let known = |index: usize| series.series.known(index, 0).is_some();
+    let bins = |(index, name)| (name, known(index).then_some(RateBins { series, index }));
+    let label = |label: Option<&Label>| label.map_or(Value::Null, |label| table::ColumnValue::from(label).json(None));
+    let (src, dst) = series.pair().unzip();
     SeriesDocument {
-        bins: VALUES.into_iter().enumerate().map(column).collect(),
-        dst,
-        first_bin_ns: rates.bins(course).next().map(|(time_ns, _)| time_ns),
-        job,
-        mean_per_s: values(&|index| json!(rates.mean(course.sums[index]))),
-        peaks: values(&peak),
-        sizes: course.sizes.iter().map(size).collect(),
-        src,
-        sums: values(&|index| json!(course.sums[index])),
+        bins: VALUES.into_iter().enumerate().map(bins).collect(),
+        dst: label(dst),
+        first_bin_ns: series.rates.bins(series.series).next().map(|(time_ns, _)| time_ns),
+        job: src.and_then(Label::job),
+        peaks: peaks_table().objects(series.peaks()),
+        sizes: sizes_table(SizeHeadings::default()).objects(series.sizes()),
+        src: label(src),
     }
 }

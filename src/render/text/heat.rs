@@ -1,40 +1,43 @@
-//! Many ranks on a terminal: a heat map of characters.
+//! The matrix of many ranks as a terminal heat map.
 
 use super::Style;
 use crate::analysis::Label;
-use crate::analysis::matrix::{Matrix, Unit};
+use crate::analysis::matrix::{Matrix, TrafficUnit};
 use crate::render::scale::{ColorScale, is_light, terminal, viridis};
 use crate::render::units::Scale;
 use std::fmt::Write as _;
 
-/// Shades from the least traffic to the most, without colour.
+/// Shades without color, from the least traffic to the most.
 const SHADES: [char; 6] = ['.', '-', '=', '+', '#', '@'];
-/// Two ranks on one node, of which nothing was seen: without colour, and with.
+/// The cell of two ranks on one node, whose traffic is not on the wire: without color, and with.
 const ONE_NODE: char = 'o';
 const GRAY: u8 = 240;
-/// Colours of the legend.
+/// Number of colors in the legend.
 const STEPS: usize = 16;
-/// Most columns, and least.
+/// Maximum and minimum width of the map in cells.
 const WIDEST: usize = 160;
 const NARROWEST: usize = 8;
 
-/// One character per cell, or per two cells, one above the other, with colours; where there are more labels than columns, blocks of labels are added up.
-pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: &str) {
+/// Appends a heat map of the matrix to `text`.
+///
+/// A character is one cell, or with colors two cells, one above the other. With more labels than
+/// columns, a cell is the sum of a block of pairs.
+pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: TrafficUnit, style: &Style, what: &str) {
     let count = matrix.labels.len();
     let names: Vec<String> = matrix.labels.iter().map(Label::name).collect();
     let margin = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let room = style.width.saturating_sub(margin + 2).clamp(NARROWEST, WIDEST);
     let block = count.div_ceil(room);
     let side = count.div_ceil(block);
-    let mut sums = vec![Sum::Value(0); side * side];
-    // In blocks, others share the cell.
-    for (row, column) in if block == 1 { matrix.one_node() } else { Vec::new() } {
-        sums[row as usize * side + column as usize] = Sum::OneNode;
+    let mut sums = vec![BlockSum::Value(0); side * side];
+    // A block of several pairs is not marked: its other pairs may be on the wire.
+    for (row, column) in if block == 1 { matrix.pairs_on_one_node() } else { Vec::new() } {
+        sums[row as usize * side + column as usize] = BlockSum::OneNode;
     }
     for (&(row, column), cell) in &matrix.cells {
         let value = cell.value(unit);
         if let Some(sum) = sums.get_mut(row as usize / block * side + column as usize / block).filter(|_| value > 0) {
-            *sum = Sum::Value(sum.value().saturating_add(value));
+            *sum = BlockSum::Value(sum.value().saturating_add(value));
         }
     }
     let Some(colors) = ColorScale::new(sums.iter().map(|sum| sum.value())) else {
@@ -48,7 +51,7 @@ pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style
     if !receivers.is_empty() {
         let _ = writeln!(text, "{:>margin$} {receivers}", "");
     }
-    let lines: Vec<&[Sum]> = sums.chunks(side).collect();
+    let lines: Vec<&[BlockSum]> = sums.chunks(side).collect();
     let rows = if style.color { 2 } else { 1 };
     for (index, line) in lines.chunks(rows).enumerate() {
         let name = names.get(index * rows * block).map_or("", String::as_str);
@@ -58,24 +61,24 @@ pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style
                 above.iter().zip(*below).for_each(|(above, below)| text.push_str(&halves(&colors, *above, *below)));
             }
             [above] if style.color => {
-                above.iter().for_each(|above| text.push_str(&halves(&colors, *above, Sum::Value(0))));
+                above.iter().for_each(|above| text.push_str(&halves(&colors, *above, BlockSum::Value(0))));
             }
             _ => line.iter().copied().flatten().for_each(|sum| text.push(shade(&colors, *sum))),
         }
         text.push('\n');
     }
-    let has_one_node = sums.contains(&Sum::OneNode);
+    let has_one_node = sums.contains(&BlockSum::OneNode);
     legend(text, &colors, unit, style, margin, has_one_node);
 }
 
-/// Names of columns above them, as many as there is room for.
+/// The line of column names above the map, as many as fit.
 fn receivers(names: &[String], block: usize, side: usize) -> String {
     let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) + 1;
     let step = [4, 8, 16, 32, 64].into_iter().find(|step| *step > widest).unwrap_or(side.max(1));
     let mut line = String::new();
     for at in (0..side).step_by(step) {
         let Some(name) = names.get(at * block) else { break };
-        // The last one must not hang over.
+        // The last name must not extend past the map.
         if at + name.chars().count() <= side {
             let _ = write!(line, "{name:<step$}");
         }
@@ -84,15 +87,15 @@ fn receivers(names: &[String], block: usize, side: usize) -> String {
     line
 }
 
-/// What stands in a cell.
+/// The content of a cell of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sum {
+enum BlockSum {
     Value(u64),
-    /// Nothing was seen of two ranks on one node.
+    /// Two ranks on one node, whose traffic is not on the wire.
     OneNode,
 }
 
-impl Sum {
+impl BlockSum {
     const fn value(self) -> u64 {
         match self {
             Self::Value(value) => value,
@@ -102,13 +105,13 @@ impl Sum {
 }
 
 /// A cell without traffic.
-const EMPTY: Sum = Sum::Value(0);
+const EMPTY: BlockSum = BlockSum::Value(0);
 
-/// Two cells, one above the other.
-fn halves(colors: &ColorScale, above: Sum, below: Sum) -> String {
-    let color = |sum: Sum| match sum {
-        Sum::Value(value) => terminal(viridis(colors.share(value))),
-        Sum::OneNode => GRAY,
+/// Draws two cells, one above the other, as one character.
+fn halves(colors: &ColorScale, above: BlockSum, below: BlockSum) -> String {
+    let color = |sum: BlockSum| match sum {
+        BlockSum::Value(value) => terminal(viridis(colors.share(value))),
+        BlockSum::OneNode => GRAY,
     };
     match (above, below) {
         (EMPTY, EMPTY) => " ".to_owned(),
@@ -118,18 +121,18 @@ fn halves(colors: &ColorScale, above: Sum, below: Sum) -> String {
     }
 }
 
-fn shade(colors: &ColorScale, sum: Sum) -> char {
+fn shade(colors: &ColorScale, sum: BlockSum) -> char {
     let step = |value: u64| (colors.share(value) * (SHADES.len() - 1) as f64).round() as usize;
     match sum {
-        Sum::Value(0) => ' ',
-        Sum::Value(value) => SHADES[step(value).min(SHADES.len() - 1)],
-        Sum::OneNode => ONE_NODE,
+        BlockSum::Value(0) => ' ',
+        BlockSum::Value(value) => SHADES[step(value).min(SHADES.len() - 1)],
+        BlockSum::OneNode => ONE_NODE,
     }
 }
 
-fn legend(text: &mut String, colors: &ColorScale, unit: Unit, style: &Style, margin: usize, has_one_node: bool) {
+fn legend(text: &mut String, colors: &ColorScale, unit: TrafficUnit, style: &Style, margin: usize, has_one_node: bool) {
     let scale = Scale::for_table(unit, colors.max);
-    // A linear scale starts at nothing, a logarithmic one at the least that there is.
+    // A linear scale starts at 0, a logarithmic one at the smallest value.
     let (kind, from) = if colors.log { ("logarithmic", colors.min) } else { ("linear", 0) };
     let _ = write!(text, "{:>margin$} {kind} from {} ", "", scale.with_unit(from));
     if style.color {
@@ -143,11 +146,11 @@ fn legend(text: &mut String, colors: &ColorScale, unit: Unit, style: &Style, mar
     let _ = writeln!(text, " to {}; blank: no traffic", scale.with_unit(colors.max));
     if has_one_node {
         let cell = if style.color { format!("\x1b[48;5;{GRAY}m \x1b[0m gray") } else { ONE_NODE.to_string() };
-        let _ = writeln!(text, "{:>margin$} {cell}: not on the wire, as both ranks are on the same node", "");
+        let _ = writeln!(text, "{:>margin$} {cell}: not on the wire, because both ranks are on the same node", "");
     }
 }
 
-/// A number in front of its colour.
+/// Writes `text` on the color of `value`.
 pub(super) fn paint(colors: &ColorScale, value: u64, text: &str) -> String {
     let rgb = viridis(colors.share(value));
     let ink = if is_light(rgb) { 16 } else { 231 };

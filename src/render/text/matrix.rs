@@ -1,35 +1,35 @@
-//! The matrix at a terminal: a table for each job.
+//! The matrix as terminal text, one table per job.
 
 use super::Style;
 use super::heat::{heat, paint};
 use crate::analysis::coverage::States;
-use crate::analysis::matrix::{Cell, Matrix, Selection, Shown, Unit};
-use crate::analysis::{By, Label};
+use crate::analysis::matrix::{CellValue, Matrix, MatrixCell, Selection, TrafficUnit};
+use crate::analysis::{GroupBy, Label};
 use crate::model::profile::{CoverageState, JobRow};
-use crate::render::columns::columns;
 use crate::render::coverage::{missing, sentences, symbol};
+use crate::render::matrix::{self, busiest};
 use crate::render::scale::ColorScale;
-use crate::render::units::{Scale, bytes, group, wrapped};
+use crate::render::units::{Scale, bytes, count_of, group, wrap};
 use std::fmt::Write as _;
 
-/// Most rows and columns that are shown with their numbers.
+/// Maximum number of rows that are shown as numbers; larger matrices are heat maps.
 const MAX_NUMBERED: usize = 16;
-/// Pairs in the list of the busiest.
+/// Number of pairs in the list of the busiest.
 const TOP_PAIRS: usize = 10;
 
-/// The matrix as a table: numbers up to 16 rows, a heat map of one character per cell above that. Each job has its own.
+/// The matrix as text, one table per job: numbers for up to 16 rows, else a heat map.
 #[must_use]
-pub fn matrix_table(matrix: &Matrix, unit: Unit, style: &Style) -> String {
+pub fn matrix_table(matrix: &Matrix, unit: TrafficUnit, style: &Style) -> String {
     let mut text = String::new();
     let what = title(matrix.by, matrix.selection, unit);
     if matrix.cells.is_empty() {
         return format!("{what}: no traffic\n");
     }
     let (jobs, others): (Vec<_>, Vec<_>) =
-        matrix.by_job().into_iter().partition(|(job, _)| job.is_some() || matrix.by == By::Endpoint);
+        matrix.by_job().into_iter().partition(|(job, _)| job.is_some() || matrix.by == GroupBy::Endpoint);
     let states = States::of(jobs.iter().flat_map(|(_, part)| part.cells.values()));
     if jobs.is_empty() {
-        let _ = writeln!(text, "{what}: no job was recognized");
+        let _ = writeln!(text, "{what}: no job was detected");
     }
     let has_headings = jobs.len() > 1 || matrix.jobs.iter().any(|job| job.slurm_job_id.is_some());
     for (number, (job, part)) in jobs.iter().enumerate() {
@@ -48,27 +48,27 @@ pub fn matrix_table(matrix: &Matrix, unit: Unit, style: &Style) -> String {
         pairs(&mut text, part, states.are_mixed());
     }
     for (_, part) in &others {
-        let Cell { payload_bytes, wire_bytes, packets, .. } = part.total();
-        let (payload, wire, packets) = (bytes(payload_bytes), bytes(wire_bytes), group(packets));
+        let MatrixCell { payload_bytes, wire_bytes, packets, .. } = part.total();
+        let (payload, wire, packets) = (bytes(payload_bytes), bytes(wire_bytes), count_of(packets, "packet"));
         let sentence = format!(
-            "traffic of no job: {payload} payload, {wire} on the wire, {packets} packets; `--by endpoint` shows between whom"
+            "traffic of no job: {payload} payload, {wire} on the wire, {packets}; `--by endpoint` shows its senders and receivers"
         );
-        let _ = writeln!(text, "\n{}", wrapped(&sentence, style.width));
+        let _ = writeln!(text, "\n{}", wrap(&sentence, style.width));
     }
     footer(&mut text, &jobs, &states, style);
     text
 }
 
-/// The heading of a job, which a profile may not describe.
+/// The heading of a job; its number alone if the profile does not describe the job.
 fn heading(job: u32, jobs: &[JobRow]) -> String {
     let known = jobs.iter().find(|row| row.job == job);
     known.map_or_else(|| format!("job {job}"), JobRow::describe)
 }
 
-fn title(by: By, selection: Selection, unit: Unit) -> String {
-    let messages = matches!(unit, Unit::Messages | Unit::MpiBytes);
+fn title(by: GroupBy, selection: Selection, unit: TrafficUnit) -> String {
+    let messages = matches!(unit, TrafficUnit::Messages | TrafficUnit::MpiBytes);
     let kind = match (messages, by, selection) {
-        (true, By::Endpoint, Selection::All) if unit == Unit::Messages => " of the transport",
+        (true, GroupBy::Endpoint, Selection::All) if unit == TrafficUnit::Messages => " of the transport",
         (true, _, Selection::P2p) => ", point-to-point",
         (true, _, Selection::Collective) => ", collective",
         (true, _, Selection::All) => ", point-to-point and collective",
@@ -76,14 +76,14 @@ fn title(by: By, selection: Selection, unit: Unit) -> String {
         (false, ..) => "",
     };
     let whom = match by {
-        By::Endpoint => "endpoint",
-        By::Rank => "rank",
+        GroupBy::Endpoint => "endpoint",
+        GroupBy::Rank => "rank",
     };
     format!("{}{kind} by {whom}", unit.name())
 }
 
-/// The numbers of a job. `marks` says that cells of incomplete pairs are marked.
-fn numbers(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: &str, marks: bool) {
+/// Appends the numbers of a job. With `marks`, cells of incomplete pairs get a symbol.
+fn numbers(text: &mut String, matrix: &Matrix, unit: TrafficUnit, style: &Style, what: &str, marks: bool) {
     let values: Vec<u64> = matrix.cells.values().map(|cell| cell.value(unit)).collect();
     let largest = values.iter().copied().max().unwrap_or(0);
     let scale = Scale::for_table(unit, largest);
@@ -91,17 +91,17 @@ fn numbers(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: 
     let names: Vec<String> = matrix.labels.iter().map(Label::name).collect();
     let count = names.len() as u32;
     let mark = |state: CoverageState| if marks { symbol(state) } else { "" };
-    let cell = |ends: (u32, u32)| match matrix.shown(ends, unit) {
-        Shown::Nothing => "·".to_owned(),
-        Shown::OneNode => ONE_NODE.to_owned(),
-        Shown::Value(value) => {
+    let cell = |ends: (u32, u32)| match matrix.cell_value(ends, unit) {
+        CellValue::Nothing => "·".to_owned(),
+        CellValue::OneNode => ONE_NODE.to_owned(),
+        CellValue::Value(value) => {
             let state = matrix.cells.get(&ends).map_or_else(CoverageState::default, |cell| cell.coverage.state);
             format!("{}{}", mark(state), scale.show(value))
         }
     };
-    // A sum is no better known than what it is of.
-    let total = |cells: &mut dyn Iterator<Item = &Cell>| {
-        let mut sum = Cell::default();
+    // A sum has the worst coverage of its cells.
+    let total = |cells: &mut dyn Iterator<Item = &MatrixCell>| {
+        let mut sum = MatrixCell::default();
         cells.for_each(|cell| sum.merge(cell));
         format!("{}{}", mark(sum.coverage.state), scale.show(sum.value(unit)))
     };
@@ -135,66 +135,45 @@ fn numbers(text: &mut String, matrix: &Matrix, unit: Unit, style: &Style, what: 
     let _ = writeln!(text, "{all:>width$}");
 }
 
-/// What stands in the cell of two ranks on one node.
+/// The cell of two ranks on one node.
 pub(super) const ONE_NODE: &str = "=";
 
 fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
-    let mut rows: Vec<(&Label, &Label, &Cell)> = matrix.rows().collect();
-    if rows.len() > TOP_PAIRS {
-        let _ = writeln!(text, " the {TOP_PAIRS} busiest of {} pairs", group(rows.len() as u64));
+    let count = matrix.rows().count();
+    if count > TOP_PAIRS {
+        let _ = writeln!(text, " the {TOP_PAIRS} busiest of {} pairs", group(count as u64));
     }
-    rows.sort_by_key(|(src, dst, cell)| {
-        (
-            std::cmp::Reverse((cell.mpi_bytes.unwrap_or(0), cell.payload_bytes, cell.wire_bytes)),
-            (*src).clone(),
-            (*dst).clone(),
-        )
-    });
-    rows.truncate(TOP_PAIRS);
-    let mut header = vec!["pair", "messages", "MPI bytes", "payload bytes", "wire bytes", "packets"];
-    let numbers = 1..header.len();
-    header.extend(marks.then_some("coverage"));
-    let mut table = columns(&header, numbers);
-    for (src, dst, cell) in rows {
-        let mut row = vec![
-            format!("{} → {}", src.name(), dst.name()),
-            group(cell.messages),
-            cell.mpi_bytes.map_or_else(|| "-".to_owned(), group),
-            group(cell.payload_bytes),
-            group(cell.wire_bytes),
-            group(cell.packets),
-        ];
-        row.extend(marks.then(|| cell.coverage.state.name().to_owned()));
-        table.add_row(row);
-    }
-    let _ = writeln!(text, "{}", table.trim_fmt());
+    let table = if marks { matrix::matrix_table().headed("coverage") } else { matrix::matrix_table() };
+    let _ = writeln!(text, "{}", table.text(busiest(matrix, TOP_PAIRS)));
 }
 
-/// What the numbers are, and what is missing from them.
+/// Appends what the numbers count and what is missing from them.
 fn footer(text: &mut String, jobs: &[(Option<u32>, Matrix)], states: &States, style: &Style) {
     let mut lines = Vec::new();
     let Some((_, first)) = jobs.first() else { return };
-    if first.by == By::Rank {
+    if first.by == GroupBy::Rank {
         lines.push(format!(
-            "Messages and MPI bytes are those of the chosen traffic ({}); payload, wire bytes and packets are all traffic of the pair.",
+            "Messages and MPI bytes count the selected traffic ({}); payload, wire bytes and packets count all traffic of the pair.",
             first.selection.name()
         ));
     }
     // A heat map has a legend of its own.
     let has_numbers = |part: &Matrix| part.labels.len() <= MAX_NUMBERED;
-    if jobs.iter().any(|(_, part)| has_numbers(part) && !part.one_node().is_empty()) {
+    if jobs.iter().any(|(_, part)| has_numbers(part) && !part.pairs_on_one_node().is_empty()) {
         lines.push(format!("{ONE_NODE} not on the wire: the two ranks are on the same node."));
     }
     if jobs.iter().flat_map(|(_, part)| &part.labels).any(Label::is_unknown) {
-        lines
-            .push("unknown: processes without a rank; `ibscope ranks` lists why, and --rankmap names them.".to_owned());
+        lines.push(
+            "unknown: processes without a rank; `ibscope ranks` lists the reasons, and --rankmap assigns ranks."
+                .to_owned(),
+        );
     }
     lines.extend(sentences(states));
     if !lines.is_empty() {
         text.push('\n');
     }
     for line in lines {
-        let _ = writeln!(text, "{}", wrapped(&line, style.width));
+        let _ = writeln!(text, "{}", wrap(&line, style.width));
     }
     for (job, part) in jobs {
         let missing = missing(part);

@@ -1,6 +1,6 @@
-//! For people at a terminal: the summary of an analysis, the matrix and the timeline.
+//! Terminal output: the summary of an analysis, the matrix and the timeline.
 
-use crate::analysis::matrix::{Cell, Unit};
+use crate::analysis::matrix::{MatrixCell, TrafficUnit};
 use crate::analysis::timeline::Timeline;
 use std::fmt::Write as _;
 
@@ -14,26 +14,26 @@ use super::units::{self, Scale, group};
 pub use matrix::matrix_table;
 pub use summary::summary;
 
-/// How tables look.
+/// The terminal that tables are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Colours may be used.
+    /// True to write ANSI colors.
     pub color: bool,
-    /// Columns of the terminal.
+    /// Width of the terminal in columns.
     pub width: usize,
 }
 
-/// Most lines of a timeline.
+/// Maximum number of lines of a timeline.
 const MAX_LINES: usize = 60;
 
-/// Traffic over time, all pairs together: one line per bin, or per group of bins.
+/// The traffic of all pairs over time, one line per bin or per group of bins.
 #[must_use]
 pub fn timeline_table(timeline: &Timeline, style: &Style) -> String {
     let Some((start_ns, end_ns)) = timeline.span_ns() else { return "timeline: no traffic\n".to_owned() };
     let bins = usize::try_from((end_ns - start_ns) / timeline.bin_ns).unwrap_or(usize::MAX);
     let group_of = bins.div_ceil(MAX_LINES).max(1);
     let line_ns = timeline.bin_ns.saturating_mul(group_of as i64);
-    let mut lines = vec![Cell::default(); bins.div_ceil(group_of)];
+    let mut lines = vec![MatrixCell::default(); bins.div_ceil(group_of)];
     for bin in &timeline.bins {
         let index = usize::try_from((bin.time_ns - start_ns) / line_ns).unwrap_or(usize::MAX);
         if let Some(line) = lines.get_mut(index) {
@@ -42,7 +42,7 @@ pub fn timeline_table(timeline: &Timeline, style: &Style) -> String {
     }
     let seconds = line_ns as f64 / 1e9;
     let largest = lines.iter().map(|line| line.wire_bytes).max().unwrap_or(0);
-    let rate = Scale::for_table(Unit::WireBytes, (largest as f64 / seconds) as u64);
+    let rate = Scale::for_table(TrafficUnit::WireBytes, (largest as f64 / seconds) as u64);
     let room = style.width.saturating_sub(58).clamp(10, 60);
     let mut text = format!(
         "traffic over time, {} per line, from {}; time in s from the first packet\n{:>14} {:>10} {:>12} {:>14}\n",

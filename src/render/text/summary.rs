@@ -1,16 +1,17 @@
-//! What a person reads in ten seconds after an analysis.
+//! The summary that `analyze` and `summary` print: inputs, traffic, jobs, coverage, health, ranks.
 
-use super::{Style, lines::Lines, summary_lines};
-use crate::analysis::By;
+use super::{Style, lines::SummaryLines, summary_lines};
+use crate::analysis::GroupBy;
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
-use crate::analysis::totals::Totals;
+use crate::analysis::totals::ProfileTotals;
 use crate::model::profile::{CoverageState, RankRow};
 use crate::model::{Coverage, Profile, printable};
 use crate::render::coverage::meaning;
 use crate::render::matrix_note::mostly_collective;
 use crate::render::ranks::evidence;
-use crate::render::units::{bytes, counted, group, span, utc};
+use crate::render::trust;
+use crate::render::units::{bytes, count_either, count_of, group, span, utc};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -37,14 +38,14 @@ pub fn summary(profile: &Profile, style: &Style) -> String {
     text
 }
 
-/// Its lines: a label, and what is to be said. One without a label belongs to the line before.
+/// The lines of the summary: label and text. A line with an empty label continues the line before.
 pub(crate) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
-    let mut lines = Lines { lines: Vec::new() };
+    let mut lines = SummaryLines { lines: Vec::new() };
     let coverage = &profile.coverage;
     inputs(&mut lines, profile);
     time(&mut lines, coverage);
     records(&mut lines, coverage);
-    let totals = Totals::of(profile);
+    let totals = ProfileTotals::of(profile);
     traffic(&mut lines, profile, &totals);
     jobs(&mut lines, profile);
     if let Some(sentence) = mostly_collective(&totals) {
@@ -53,8 +54,9 @@ pub(crate) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
     coverage_of_pairs(&mut lines, profile);
     summary_lines::rate(&mut lines, profile);
     summary_lines::busiest(&mut lines, profile);
-    summary_lines::answers(&mut lines, profile);
+    summary_lines::latency_line(&mut lines, profile);
     summary_lines::health(&mut lines, profile);
+    lines.put("trust", &trust::summary(&profile.trust));
     endpoints(&mut lines, profile, &totals.endpoints);
     for note in &profile.notes {
         lines.put("note", note);
@@ -62,12 +64,12 @@ pub(crate) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
     lines.lines
 }
 
-fn inputs(lines: &mut Lines, profile: &Profile) {
+fn inputs(lines: &mut SummaryLines, profile: &Profile) {
     for input in profile.inputs.iter().take(MAX_INPUTS) {
-        let copies = match (input.pairs_seen_once, input.pairs_seen_twice) {
+        let copies = match (input.pairs_observed_once, input.pairs_observed_twice) {
             (_, 0) => "",
-            (0, _) => "; each packet stands twice (both ports mirrored)",
-            _ => "; some pairs stand twice (both ports mirrored)",
+            (0, _) => "; every packet appears twice (both ports mirrored)",
+            _ => "; the packets of some pairs appear twice (both ports mirrored)",
         };
         let format = &input.format;
         lines.put("input", &format!("{}: {}, {format}{copies}", printable(&input.name), bytes(input.length_bytes)));
@@ -77,23 +79,23 @@ fn inputs(lines: &mut Lines, profile: &Profile) {
     }
 }
 
-fn time(lines: &mut Lines, coverage: &Coverage) {
+fn time(lines: &mut SummaryLines, coverage: &Coverage) {
     if let (Some(first), Some(last)) = (coverage.first_time_ns, coverage.last_time_ns) {
         let span = (last - first) as f64 / 1e9;
         lines.put("time", &format!("{span:.3} s from {}", utc(first)));
     }
 }
 
-fn records(lines: &mut Lines, coverage: &Coverage) {
+fn records(lines: &mut SummaryLines, coverage: &Coverage) {
     let mut parts = vec![format!("{} InfiniBand", group(coverage.infiniband))];
-    let mut also = |count: u64, what: &str| {
+    let mut also = |count: u64, one: &str, many: &str| {
         if count > 0 {
-            parts.push(format!("{} {what}", group(count)));
+            parts.push(count_either(count, one, many));
         }
     };
-    also(coverage.other(), "other frames");
-    also(coverage.failed(), "not decoded");
-    also(coverage.outside_window, "outside the window");
+    also(coverage.other(), "other frame", "other frames");
+    also(coverage.failed(), "not decoded", "not decoded");
+    also(coverage.outside_window, "outside the window", "outside the window");
     lines.put("records", &format!("{}: {}", group(coverage.records), parts.join(", ")));
     let named = |kinds: &BTreeMap<String, u64>| -> Vec<String> {
         kinds.iter().map(|(name, count)| format!("{} x {name}", group(*count))).collect()
@@ -102,29 +104,49 @@ fn records(lines: &mut Lines, coverage: &Coverage) {
         lines.put("not decoded", &named(&coverage.undecoded).join(", "));
     }
     let mut parts = Vec::new();
-    let mut also = |count: u64, what: &str| {
+    let mut also = |count: u64, one: &str, many: &str| {
         if count > 0 {
-            parts.push(format!("{} {what}", group(count)));
+            parts.push(count_either(count, one, many));
         }
     };
-    also(coverage.mirror_copies, "mirror copies");
-    also(coverage.shared_packets, "in the file before as well");
-    also(coverage.management, "management");
-    also(coverage.multicast, "multicast");
-    also(coverage.truncated, "cut by the snap length");
-    also(coverage.unknown_opcode, "with an unknown opcode");
-    also(coverage.icrc_bad, "with a wrong ICRC");
-    also(coverage.vcrc_bad, "with a wrong VCRC");
-    also(coverage.time_backwards, "back in time");
-    also(coverage.without_time, "without a time");
-    also(coverage.interface_drops, "dropped by the capturing interface");
-    also(coverage.mpi_incomplete, "MPI messages without their end");
-    also(coverage.mpi_cut, "MPI messages cut before their length (in no MPI column)");
-    also(coverage.messages_with_gaps, "transport messages with packets missing");
-    also(coverage.messages_without_start, "of them without their first packet");
-    also(coverage.messages_evicted, "messages given up because too many were open");
-    also(coverage.not_followed, "of connections beyond --max-connections (in no table)");
-    also(coverage.window_overflows, "connections with more PSN holes than are remembered");
+    also(coverage.mirror_copies, "mirror copy", "mirror copies");
+    also(coverage.overlap_packets, "also in the previous file", "also in the previous file");
+    also(coverage.management, "management", "management");
+    also(coverage.multicast, "multicast", "multicast");
+    also(coverage.truncated, "truncated by the snap length", "truncated by the snap length");
+    also(coverage.unknown_opcode, "with an unknown opcode", "with an unknown opcode");
+    also(coverage.icrc_bad, "with a wrong ICRC", "with a wrong ICRC");
+    also(coverage.vcrc_bad, "with a wrong VCRC", "with a wrong VCRC");
+    also(coverage.time_backwards, "earlier than the record before", "earlier than the record before");
+    also(coverage.without_time, "without a timestamp", "without a timestamp");
+    also(coverage.interface_drops, "dropped by the capturing interface", "dropped by the capturing interface");
+    also(coverage.mpi_incomplete, "MPI message without its end", "MPI messages without their end");
+    also(
+        coverage.mpi_truncated,
+        "MPI message truncated before its length (in no MPI column)",
+        "MPI messages truncated before their length (in no MPI column)",
+    );
+    also(
+        coverage.messages_with_gaps,
+        "transport message with missing packets",
+        "transport messages with missing packets",
+    );
+    also(coverage.messages_without_start, "of them without its first packet", "of them without their first packet");
+    also(
+        coverage.messages_evicted,
+        "message dropped because too many were open",
+        "messages dropped because too many were open",
+    );
+    also(
+        coverage.untracked_packets,
+        "of connections beyond --max-connections (in no table)",
+        "of connections beyond --max-connections (in no table)",
+    );
+    also(
+        coverage.window_overflows,
+        "connection with more PSN gaps than are tracked",
+        "connections with more PSN gaps than are tracked",
+    );
     if !parts.is_empty() {
         lines.put("of these", &parts.join(", "));
     }
@@ -132,56 +154,56 @@ fn records(lines: &mut Lines, coverage: &Coverage) {
         [("ICRC", coverage.icrc_ok, coverage.icrc_bad), ("VCRC", coverage.vcrc_ok, coverage.vcrc_bad)]
     {
         if ok + bad > 0 {
-            let share = if bad == 0 { "all fit".to_owned() } else { format!("{} fit", group(ok)) };
+            let share = if bad == 0 { "all correct".to_owned() } else { format!("{} correct", group(ok)) };
             lines.put(name, &format!("{} checked, {share}", group(ok + bad)));
         }
     }
 }
 
-fn traffic(lines: &mut Lines, profile: &Profile, totals: &Totals<'_>) {
-    let Totals { traffic: total, repeats, stacks, .. } = totals;
+fn traffic(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<'_>) {
+    let ProfileTotals { traffic: total, retransmissions, stacks, .. } = totals;
     lines.put(
         "traffic",
         &format!(
-            "{} packets, {} on the wire, {} payload in {} transport messages",
-            group(total.packets),
+            "{}, {} on the wire, {} payload in {}",
+            count_of(total.packets, "packet"),
             bytes(total.wire_bytes),
             bytes(total.payload_bytes),
-            group(total.messages)
+            count_of(total.messages, "transport message")
         ),
     );
-    if repeats.packets() > 0 {
+    if retransmissions.packets() > 0 {
         lines.put(
-            "repeated",
+            "retransmitted",
             &format!(
-                "{} requests, {} responses, {} ACKs ({} on the wire, not in the payload)",
-                group(repeats.request_packets),
-                group(repeats.response_packets),
-                group(repeats.acknowledge_packets),
-                bytes(repeats.wire_bytes)
+                "{}, {}, {} ({} on the wire, not in the payload)",
+                count_of(retransmissions.request_packets, "request"),
+                count_of(retransmissions.response_packets, "response"),
+                count_of(retransmissions.acknowledge_packets, "ACK"),
+                bytes(retransmissions.wire_bytes)
             ),
         );
     }
     if stacks.is_empty() {
-        let why = if profile.mpi_read { "no MPI library recognised" } else { "not looked for" };
+        let why = if profile.mpi_read { "no MPI library detected" } else { "not analyzed (--no-mpi)" };
         lines.put("MPI", why);
         return;
     }
     lines.put(
         "MPI",
         &format!(
-            "point-to-point {} messages, {}; collective {} messages, {} ({})",
-            group(total.p2p_messages),
+            "point-to-point {}, {}; collective {}, {} ({})",
+            count_of(total.p2p_messages, "message"),
             bytes(total.p2p_mpi_bytes),
-            group(total.collective_messages),
+            count_of(total.collective_messages, "message"),
             bytes(total.collective_mpi_bytes),
             stacks.iter().copied().collect::<Vec<_>>().join(", ")
         ),
     );
 }
 
-/// The jobs where there are several, and processes without a rank.
-fn jobs(lines: &mut Lines, profile: &Profile) {
+/// The jobs, if there are several, and the queue pairs without a rank.
+fn jobs(lines: &mut SummaryLines, profile: &Profile) {
     if profile.jobs.len() > 1 {
         lines.put("jobs", &group(profile.jobs.len() as u64));
         for job in profile.jobs.iter().take(MAX_JOBS) {
@@ -194,14 +216,15 @@ fn jobs(lines: &mut Lines, profile: &Profile) {
     }
     let unassigned = profile.unassigned.len() as u64;
     if unassigned > 0 {
-        let count = counted(unassigned, "queue pair");
-        lines.put("unassigned", &format!("{count} with MPI traffic without a rank; `ibscope ranks` says why"));
+        let verb = if unassigned == 1 { "has" } else { "have" };
+        let count = count_of(unassigned, "queue pair");
+        lines.put("unassigned", &format!("{count} with MPI traffic {verb} no rank; `ibscope ranks` lists the reasons"));
     }
 }
 
-/// Pairs of endpoints whose messages the capture does not hold in full.
-fn coverage_of_pairs(lines: &mut Lines, profile: &Profile) {
-    let matrix = matrix(profile, By::Endpoint, Selection::All);
+/// The coverage of the endpoint pairs; no line if all are complete.
+fn coverage_of_pairs(lines: &mut SummaryLines, profile: &Profile) {
+    let matrix = matrix(profile, GroupBy::Endpoint, Selection::All);
     let states = States::of(matrix.cells.values());
     if let Some(state) = states.of_all() {
         if state != CoverageState::Complete {
@@ -209,7 +232,7 @@ fn coverage_of_pairs(lines: &mut Lines, profile: &Profile) {
         }
         return;
     }
-    let all = counted(matrix.cells.len() as u64, "pair");
+    let all = count_of(matrix.cells.len() as u64, "pair");
     let parts: Vec<String> =
         states.incomplete().map(|(state, count)| format!("{} {}", group(count), state.name())).collect();
     if !parts.is_empty() {
@@ -217,7 +240,7 @@ fn coverage_of_pairs(lines: &mut Lines, profile: &Profile) {
     }
 }
 
-fn endpoints(lines: &mut Lines, profile: &Profile, endpoints: &BTreeSet<Endpoint>) {
+fn endpoints(lines: &mut SummaryLines, profile: &Profile, endpoints: &BTreeSet<Endpoint>) {
     lines.put("endpoints", &group(endpoints.len() as u64));
     if endpoints.len() > MAX_ENDPOINTS {
         lines.put("", &format!("{} of them with a rank", group(profile.ranks.len() as u64)));
@@ -235,7 +258,8 @@ fn endpoints(lines: &mut Lines, profile: &Profile, endpoints: &BTreeSet<Endpoint
     }
 }
 
-/// A rank at an endpoint, by its rows: one for all queue pairs, or one for each. Of several jobs the job is named.
+/// Describes a rank at an endpoint by its rows: one for all queue pairs, or one for each. With
+/// `several` jobs, names the job.
 fn rank(rows: &[&RankRow], several: bool) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let queue_pairs = match (first.qpn, rows.len()) {
@@ -245,7 +269,7 @@ fn rank(rows: &[&RankRow], several: bool) -> String {
     };
     let against = match first.disagreeing {
         0 => String::new(),
-        others => format!(", {} say another", group(others)),
+        others => format!(", {} another rank", count_either(others, "names", "name")),
     };
     let job = if several { format!("job {} ", first.job) } else { String::new() };
     format!("{job}rank {}{queue_pairs}: {}{against}", first.rank, evidence(first))

@@ -1,22 +1,22 @@
-//! The lines of a summary that say how fast it was, between whom most was sent, how long answers took, and what went wrong.
+//! The summary lines about rates, the busiest pairs, response times and health.
 
-use super::lines::Lines;
-use crate::analysis::health::total;
-use crate::analysis::latency::{Apart, latencies};
-use crate::analysis::matrix::{Cell, Selection, matrix};
+use super::lines::SummaryLines;
+use crate::analysis::health::column_totals;
+use crate::analysis::latency::{LatencyGrouping, latencies};
+use crate::analysis::matrix::{MatrixCell, Selection, matrix};
 use crate::analysis::rates::{DEFAULT_WINDOW_NS, WIRE_BYTES, rates};
-use crate::analysis::{By, Label};
+use crate::analysis::{GroupBy, Label};
 use crate::model::{Histogram, Interval, Profile};
-use crate::render::latency::time;
-use crate::render::units::{bytes, bytes_per_second, counted, duration, group, seconds_since, span};
+use crate::render::units::time;
+use crate::render::units::{bytes, bytes_per_second, count_of, duration, group, seconds_since, span};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Pairs that are named.
+/// Number of pairs that are named.
 const TOP_PAIRS: usize = 3;
 
-/// How fast, over all of the time and at most.
-pub(super) fn rate(lines: &mut Lines, profile: &Profile) {
+/// The mean and the peak rate on the wire.
+pub(super) fn rate(lines: &mut SummaryLines, profile: &Profile) {
     let Ok(rates) = rates(profile, None, None, DEFAULT_WINDOW_NS) else { return };
     let (sum, peak) = (rates.total.sums[WIRE_BYTES], rates.total.peaks[WIRE_BYTES]);
     if sum == 0 {
@@ -25,7 +25,7 @@ pub(super) fn rate(lines: &mut Lines, profile: &Profile) {
     lines.put(
         "rate",
         &format!(
-            "{} on the wire on average; at most {} over {}, from {} s on",
+            "mean {} on the wire; peak {} over {}, at {} s",
             bytes_per_second(rates.mean(sum)),
             bytes_per_second(rates.peak(peak)),
             duration(rates.window_ns),
@@ -34,14 +34,14 @@ pub(super) fn rate(lines: &mut Lines, profile: &Profile) {
     );
 }
 
-/// Between whom most was sent: MPI bytes of ranks, or payload where no library was recognised.
-pub(super) fn busiest(lines: &mut Lines, profile: &Profile) {
+/// The busiest pairs: by MPI bytes between ranks, or by payload if no MPI library was detected.
+pub(super) fn busiest(lines: &mut SummaryLines, profile: &Profile) {
     let has_ranks =
         profile.connections.iter().any(|connection| connection.stack.is_some()) && !profile.ranks.is_empty();
-    let by = if has_ranks { By::Rank } else { By::Endpoint };
+    let by = if has_ranks { GroupBy::Rank } else { GroupBy::Endpoint };
     let matrix = matrix(profile, by, Selection::All);
-    let value = |cell: &Cell| if has_ranks { cell.mpi_bytes.unwrap_or(0) } else { cell.payload_bytes };
-    // In the order in which they are named.
+    let value = |cell: &MatrixCell| if has_ranks { cell.mpi_bytes.unwrap_or(0) } else { cell.payload_bytes };
+    // The tuple order is the order of the output.
     let sent = |(src, dst, cell)| (Reverse(value(cell)), src, dst);
     let mut pairs: Vec<(Reverse<u64>, &Label, &Label)> =
         matrix.rows().map(sent).filter(|(Reverse(bytes), ..)| *bytes > 0).collect();
@@ -63,17 +63,17 @@ pub(super) fn busiest(lines: &mut Lines, profile: &Profile) {
     let named: Vec<String> = named.collect();
     if !named.is_empty() {
         let what = if has_ranks { "MPI bytes" } else { "payload" };
-        lines.put("busiest", &format!("{}; {} with {what}", named.join(", "), counted(count as u64, "pair")));
+        lines.put("busiest", &format!("{}; {} with {what}", named.join(", "), count_of(count as u64, "pair")));
     }
 }
 
-/// How long answers took, and MPI messages.
-pub(super) fn answers(lines: &mut Lines, profile: &Profile) {
+/// The median and 99th percentile of response times and MPI messages.
+pub(super) fn latency_line(lines: &mut SummaryLines, profile: &Profile) {
     if !profile.times_read {
         return;
     }
     let mut by_interval: BTreeMap<&str, Histogram> = BTreeMap::new();
-    for (key, times) in latencies(profile, Apart { by: None, sizes: false }) {
+    for (key, times) in latencies(profile, LatencyGrouping { by: None, sizes: false }) {
         by_interval.entry(key.interval).or_default().merge(&times);
     }
     let shown = [
@@ -84,7 +84,7 @@ pub(super) fn answers(lines: &mut Lines, profile: &Profile) {
     let of = |(interval, name): (Interval, &str)| {
         let times = by_interval.get(interval.name())?;
         let quantile = |share| time(times.quantile(share) as f64);
-        Some(format!("{name} {} in the median, 99 % within {}", quantile(0.5), quantile(0.99)))
+        Some(format!("{name}: median {}, 99 % within {}", quantile(0.5), quantile(0.99)))
     };
     let found: Vec<String> = shown.into_iter().filter_map(of).collect();
     if !found.is_empty() {
@@ -92,9 +92,10 @@ pub(super) fn answers(lines: &mut Lines, profile: &Profile) {
     }
 }
 
-/// What went wrong, in one line.
-pub(super) fn health(lines: &mut Lines, profile: &Profile) {
-    let total: BTreeMap<&str, u64> = total(profile).into_iter().collect();
+/// All problems in one line.
+pub(super) fn health(lines: &mut SummaryLines, profile: &Profile) {
+    let total: BTreeMap<&str, u64> =
+        column_totals(profile).into_iter().map(|(column, count)| (column.name, count)).collect();
     let of = |name: &str| total.get(name).copied().unwrap_or(0);
     let coverage = &profile.coverage;
     let naks: u64 = total.iter().filter(|(name, _)| name.starts_with("nak_")).map(|(_, count)| count).sum();
@@ -110,18 +111,18 @@ pub(super) fn health(lines: &mut Lines, profile: &Profile) {
         0 => String::new(),
         ns => format!(", the longest {}", span(ns)),
     };
-    say(of("episodes"), format!("{}{longest}", counted(of("episodes"), "go-back-N episode")));
-    say(naks, counted(naks, "NAK"));
-    say(of("rnr_naks"), counted(of("rnr_naks"), "RNR NAK"));
-    say(of("cnp_packets"), counted(of("cnp_packets"), "congestion notification"));
-    say(marks, format!("{} with marks of congestion", counted(marks, "packet")));
-    say(coverage.icrc_bad, counted(coverage.icrc_bad, "wrong ICRC"));
-    say(lost, format!("{} missed by the capture", counted(lost, "packet")));
+    say(of("episodes"), format!("{}{longest}", count_of(of("episodes"), "go-back-N episode")));
+    say(naks, count_of(naks, "NAK"));
+    say(of("rnr_naks"), count_of(of("rnr_naks"), "RNR NAK"));
+    say(of("cnp_packets"), count_of(of("cnp_packets"), "congestion notification"));
+    say(marks, format!("{} with congestion marks", count_of(marks, "packet")));
+    say(coverage.icrc_bad, count_of(coverage.icrc_bad, "wrong ICRC"));
+    say(lost, format!("{} missed by the capture", count_of(lost, "packet")));
     say(coverage.interface_drops, format!("{} dropped by the capturing interface", group(coverage.interface_drops)));
     let text = if found.is_empty() {
-        "nothing went wrong that the packets show".to_owned()
+        "the packets show no problem".to_owned()
     } else {
-        format!("{}; `ibscope health` says where", found.join("; "))
+        format!("{}; `ibscope health` shows where", found.join("; "))
     };
     lines.put("health", &text);
 }

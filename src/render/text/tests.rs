@@ -1,11 +1,13 @@
 use super::*;
-use crate::analysis::By;
-use crate::analysis::fixture::{self, two_jobs};
+use crate::analysis::GroupBy;
+use crate::analysis::fixture::{self, traffic, two_jobs};
 use crate::analysis::matrix::{Selection, matrix};
 use crate::analysis::timeline::timeline;
-use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, TimelineRow, Traffic};
-use crate::model::{Coverage, Kind, Profile};
-use crate::render::{csv, json};
+use crate::model::profile::{
+    BinRetransmissions, ConnectionRow, PairCoverage, RetransmissionSums, TimelineRow, Traffic,
+};
+use crate::model::{Coverage, Profile, TrafficKind};
+use crate::render::matrix as rendered;
 use ibscope_parsers::{Lid, Qpn};
 
 const PLAIN: Style = Style { color: false, width: 80 };
@@ -14,7 +16,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
     ConnectionRow {
         src: ibscope_parsers::Endpoint::from_lid(Lid(src)),
         dst: ibscope_parsers::Endpoint::from_lid(Lid(dst)),
-        kind: Kind::Data,
+        kind: TrafficKind::Data,
         service: 0,
         dest_qp: Qpn::new(u32::from(dst) + 1),
         src_qp: None,
@@ -22,7 +24,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         first_time_ns: 0,
         last_time_ns: 0,
         traffic,
-        repeats: Repeats::default(),
+        retransmissions: RetransmissionSums::default(),
         stack: Some("Open MPI".to_owned()),
         job: None,
         one_sided: None,
@@ -30,20 +32,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
     }
 }
 
-fn traffic(unit: u64) -> Traffic {
-    Traffic {
-        packets: 10 * unit,
-        wire_bytes: 4000 * unit,
-        payload_bytes: 3000 * unit,
-        messages: 5 * unit,
-        p2p_messages: 2 * unit,
-        p2p_mpi_bytes: 2000 * unit,
-        collective_messages: unit,
-        collective_mpi_bytes: 100 * unit,
-    }
-}
-
-/// LIDs 9 and 10 send to each other, 10 also by a second connection; 11 has no rank.
+/// LIDs 9 and 10 send to each other, LID 10 over two connections. LID 11 has no rank.
 fn profile() -> Profile {
     let rank = |rank, endpoint: &str| crate::model::profile::RankRow {
         rank,
@@ -65,8 +54,18 @@ fn profile() -> Profile {
             silent,
         ],
         timeline: vec![
-            TimelineRow { time_ns: 1_000_000, connection: 0, traffic: traffic(1), repeated: Repeated::default() },
-            TimelineRow { time_ns: 4_000_000, connection: 1, traffic: traffic(10), repeated: Repeated::default() },
+            TimelineRow {
+                time_ns: 1_000_000,
+                connection: 0,
+                traffic: traffic(1),
+                retransmissions: BinRetransmissions::default(),
+            },
+            TimelineRow {
+                time_ns: 4_000_000,
+                connection: 1,
+                traffic: traffic(10),
+                retransmissions: BinRetransmissions::default(),
+            },
         ],
         ranks: vec![rank(0, "9"), rank(1, "10")],
         names: [("9".parse().unwrap(), "node,1".to_owned())].into(),
@@ -77,9 +76,9 @@ fn profile() -> Profile {
     }
 }
 
-fn csv_of(by: By, selection: Selection) -> String {
+fn csv_of(by: GroupBy, selection: Selection) -> String {
     let mut out = Vec::new();
-    csv::matrix_csv(&matrix(&profile(), by, selection), &mut out).unwrap();
+    rendered::matrix_csv(&matrix(&profile(), by, selection), &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -88,15 +87,15 @@ const HEADER: &str = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packet
 #[test]
 fn csv_by_endpoint_counts_transport_messages_and_all_mpi_bytes() {
     let rows = "9,10,5,2100,3000,4000,10,,complete\n10,9,150,63000,90000,120000,300,,complete\n11,9,5,,3000,4000,10,,complete\n";
-    assert_eq!(csv_of(By::Endpoint, Selection::All), format!("{HEADER}{rows}"));
+    assert_eq!(csv_of(GroupBy::Endpoint, Selection::All), format!("{HEADER}{rows}"));
 }
 
 #[test]
 fn csv_by_rank_counts_the_selected_messages_and_puts_unknown_last() {
     let p2p = "0,1,2,2000,3000,4000,10,1,complete\n1,0,60,60000,90000,120000,300,1,complete\nunknown,0,2,,3000,4000,10,1,complete\n";
-    assert_eq!(csv_of(By::Rank, Selection::P2p), format!("{HEADER}{p2p}"));
+    assert_eq!(csv_of(GroupBy::Rank, Selection::P2p), format!("{HEADER}{p2p}"));
     let collective = "0,1,1,100,3000,4000,10,1,complete\n1,0,30,3000,90000,120000,300,1,complete\nunknown,0,1,,3000,4000,10,1,complete\n";
-    assert_eq!(csv_of(By::Rank, Selection::Collective), format!("{HEADER}{collective}"));
+    assert_eq!(csv_of(GroupBy::Rank, Selection::Collective), format!("{HEADER}{collective}"));
 }
 
 #[test]
@@ -109,15 +108,15 @@ fn queue_pairs_of_a_rank_map_split_an_endpoint() {
     }
     profile.connections[2].dest_qp = Qpn::new(11);
     let labels: Vec<String> =
-        matrix(&profile, By::Rank, Selection::All).rows().map(|(src, dst, _)| format!("{src}>{dst}")).collect();
-    // As a sender LID 9 has three ranks and no queue pair: unknown.
+        matrix(&profile, GroupBy::Rank, Selection::All).rows().map(|(src, dst, _)| format!("{src}>{dst}")).collect();
+    // The sender LID 9 has three ranks, and its queue pair is not known, so its rank is unknown.
     assert_eq!(labels, ["1>5", "1>6", "unknown>1", "unknown>5"]);
 }
 
 #[test]
-fn json_holds_the_same_numbers_and_says_what_rows_are() {
+fn json_has_the_same_numbers_and_names_its_rows() {
     let mut out = Vec::new();
-    json::matrix_json(&matrix(&profile(), By::Rank, Selection::P2p), &mut out).unwrap();
+    rendered::matrix_json(&matrix(&profile(), GroupBy::Rank, Selection::P2p), &mut out).unwrap();
     let document: serde_json::Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(document["row"], "sender");
     assert_eq!(document["cells"][1]["src"], 1);
@@ -127,8 +126,8 @@ fn json_holds_the_same_numbers_and_says_what_rows_are() {
 }
 
 #[test]
-fn the_table_has_totals_and_says_what_rows_are() {
-    let table = matrix_table(&matrix(&profile(), By::Endpoint, Selection::All), Unit::Packets, &PLAIN);
+fn the_table_has_totals_and_names_its_rows() {
+    let table = matrix_table(&matrix(&profile(), GroupBy::Endpoint, Selection::All), TrafficUnit::Packets, &PLAIN);
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines[0], "packets by endpoint, row = sender, column = receiver");
     let cells = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -137,9 +136,12 @@ fn the_table_has_totals_and_says_what_rows_are() {
     assert_eq!(cells(lines[3]), ["10", "300", "·", "·", "300"]);
     assert_eq!(cells(lines[5]), ["total", "310", "10", "0", "320"]);
     assert!(!table.contains('\x1b'));
-    let colored =
-        matrix_table(&matrix(&profile(), By::Endpoint, Selection::All), Unit::Packets, &Style { color: true, ..PLAIN });
-    // Yellow, with black on it.
+    let colored = matrix_table(
+        &matrix(&profile(), GroupBy::Endpoint, Selection::All),
+        TrafficUnit::Packets,
+        &Style { color: true, ..PLAIN },
+    );
+    // Black text on yellow.
     assert!(colored.contains("\x1b[48;5;220;38;5;16m"), "the largest value is painted brightest");
 }
 
@@ -147,31 +149,33 @@ fn the_table_has_totals_and_says_what_rows_are() {
 fn many_endpoints_become_a_heat_map_that_fits() {
     let mut profile = profile();
     profile.connections = (1..=300).map(|lid| connection(lid, lid % 300 + 1, traffic(u64::from(lid)))).collect();
-    let table = matrix_table(&matrix(&profile, By::Endpoint, Selection::All), Unit::WireBytes, &PLAIN);
+    let table = matrix_table(&matrix(&profile, GroupBy::Endpoint, Selection::All), TrafficUnit::WireBytes, &PLAIN);
     assert!(
         table.starts_with("wire bytes by endpoint, row = sender, column = receiver, 300 x 300, each character 5 x 5\n")
     );
-    // The name of LID 9 takes six columns: 60 rows of blocks: on the diagonal each block has traffic, and the last sends to the first.
-    // Above them are the names of columns.
+    // The name of LID 9 takes six columns, so there are 60 rows of blocks below the column names.
+    // Each block on the diagonal has traffic, and the last block sends to the first.
     let rows: Vec<&str> = table.lines().skip(2).take(60).collect();
     assert!(rows.iter().all(|row| row.chars().count() <= 80));
-    // Five senders per block: the least traffic is LID 5 to 6, right of the first block; the most is in the last block.
+    // Five senders per block: the least traffic is LID 5 to 6, right of the first block; the most
+    // is in the last block.
     assert!(rows[0].trim_end().ends_with('.') && rows[59].contains('@'), "{table}");
     assert!(table.contains("blank: no traffic"));
     assert!(table.contains("the 10 busiest of 300 pairs"));
     let colored = Style { color: true, ..PLAIN };
-    let table = matrix_table(&matrix(&profile, By::Endpoint, Selection::All), Unit::WireBytes, &colored);
-    // Two rows of blocks in each line: the first block sends to itself and to the second, the second to itself and to the third.
+    let table = matrix_table(&matrix(&profile, GroupBy::Endpoint, Selection::All), TrafficUnit::WireBytes, &colored);
+    // Two rows of blocks in each line: the first block sends to itself and to the second, the
+    // second to itself and to the third.
     let rows: Vec<&str> = table.lines().skip(2).take(30).collect();
     let marks = |row: &str| row.chars().filter(|c| "▀▄".contains(*c)).collect::<String>();
     assert_eq!((marks(rows[0]), rows.len()), ("▀▀▄".to_owned(), 30), "{table}");
 }
 
 #[test]
-fn timelines_add_up_bins_and_refuse_others() {
-    let of = |bin_ns| timeline(&profile(), By::Rank, Selection::P2p, bin_ns);
+fn timelines_merge_bins_and_refuse_widths_that_are_no_multiple() {
+    let of = |bin_ns| timeline(&profile(), GroupBy::Rank, Selection::P2p, bin_ns);
     let mut out = Vec::new();
-    csv::timeline_csv(&of(Some(3_000_000)).unwrap(), &mut out).unwrap();
+    rendered::timeline_csv(&of(Some(3_000_000)).unwrap(), &mut out).unwrap();
     let expected = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job\n\
                     0,0,1,2,2000,3000,4000,10,1\n\
                     3000000,1,0,20,20000,30000,40000,100,1\n";
@@ -203,7 +207,7 @@ fn the_summary_names_what_was_found() {
 
 #[test]
 fn each_job_has_a_table_of_its_own() {
-    let table = matrix_table(&matrix(&two_jobs(), By::Rank, Selection::P2p), Unit::MpiBytes, &PLAIN);
+    let table = matrix_table(&matrix(&two_jobs(), GroupBy::Rank, Selection::P2p), TrafficUnit::MpiBytes, &PLAIN);
     let expected = "\
 job 1: Open MPI UCX rc_verbs, 2 ranks
 MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
@@ -229,12 +233,12 @@ MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
  0 → 1               4      4 000          6 000       8 000       20  complete
 
 traffic of no job: 14.6 KiB payload, 19.5 KiB on the wire, 50 packets; `--by
-endpoint` shows between whom
+endpoint` shows its senders and receivers
 
-Messages and MPI bytes are those of the chosen traffic (p2p); payload, wire
-bytes and packets are all traffic of the pair.
-unknown: processes without a rank; `ibscope ranks` lists why, and --rankmap
-names them.
+Messages and MPI bytes count the selected traffic (p2p); payload, wire bytes and
+packets count all traffic of the pair.
+unknown: processes without a rank; `ibscope ranks` lists the reasons, and
+--rankmap assigns ranks.
 ≥ incomplete: packets or messages are missing, so the numbers are lower bounds
 (1 pair).
 
@@ -247,8 +251,8 @@ missing from the capture of job 2:
 #[test]
 fn with_one_job_there_is_no_heading_and_no_mark_where_all_is_complete() {
     let mut profile = two_jobs();
-    profile.only_job(1).unwrap();
-    let table = matrix_table(&matrix(&profile, By::Rank, Selection::P2p), Unit::MpiBytes, &PLAIN);
+    profile.keep_job(1).unwrap();
+    let table = matrix_table(&matrix(&profile, GroupBy::Rank, Selection::P2p), TrafficUnit::MpiBytes, &PLAIN);
     let expected = "\
 MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
               0      1  total
@@ -259,8 +263,8 @@ MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
  pair   messages  MPI bytes  payload bytes  wire bytes  packets
  0 → 1         2      2 000          3 000       4 000       10
 
-Messages and MPI bytes are those of the chosen traffic (p2p); payload, wire
-bytes and packets are all traffic of the pair.
+Messages and MPI bytes count the selected traffic (p2p); payload, wire bytes and
+packets count all traffic of the pair.
 ";
     assert_eq!(table, expected, "{table}");
 }
@@ -268,9 +272,9 @@ bytes and packets are all traffic of the pair.
 #[test]
 fn one_coverage_of_all_pairs_is_one_sentence() {
     let mut profile = two_jobs();
-    profile.only_job(1).unwrap();
+    profile.keep_job(1).unwrap();
     profile.connections.iter_mut().for_each(|row| row.coverage.state = crate::model::profile::CoverageState::Sampled);
-    let table = matrix_table(&matrix(&profile, By::Rank, Selection::P2p), Unit::MpiBytes, &PLAIN);
+    let table = matrix_table(&matrix(&profile, GroupBy::Rank, Selection::P2p), TrafficUnit::MpiBytes, &PLAIN);
     assert!(!table.contains('~') && !table.contains("  coverage"), "{table}");
     assert!(table.contains("Coverage of all pairs is sampled: the mirror sampled the packets"), "{table}");
 }
@@ -278,8 +282,8 @@ fn one_coverage_of_all_pairs_is_one_sentence() {
 #[test]
 fn ranks_on_one_node_are_not_on_the_wire() {
     let mut profile = two_jobs();
-    // Rank 2 shares LID 9 with rank 0, ranks 1 and 3 two ports of one node.
-    profile.only_job(1).unwrap();
+    // Rank 2 shares LID 9 with rank 0. Ranks 1 and 3 use two ports of one node.
+    profile.keep_job(1).unwrap();
     profile.ranks.extend([fixture::rank(1, 2, 9, Some(30)), fixture::rank(1, 3, 12, Some(31))]);
     profile.connections.extend([
         fixture::connection(Some(1), (9, 30), (12, 31), 1),
@@ -288,7 +292,7 @@ fn ranks_on_one_node_are_not_on_the_wire() {
     for port in ["10", "12"] {
         profile.names.insert(port.parse().unwrap(), "node2".to_owned());
     }
-    let table = matrix_table(&matrix(&profile, By::Rank, Selection::P2p), Unit::Packets, &PLAIN);
+    let table = matrix_table(&matrix(&profile, GroupBy::Rank, Selection::P2p), TrafficUnit::Packets, &PLAIN);
     let cells: Vec<Vec<&str>> = table.lines().skip(2).take(4).map(|line| line.split_whitespace().collect()).collect();
     let expected = [
         ["0", "·", "10", "=", "·", "10"],
@@ -298,8 +302,8 @@ fn ranks_on_one_node_are_not_on_the_wire() {
     ];
     assert_eq!(cells, expected, "{table}");
     assert!(table.contains("= not on the wire: the two ranks are on the same node."), "{table}");
-    // By endpoint nothing is hidden.
-    let table = matrix_table(&matrix(&profile, By::Endpoint, Selection::All), Unit::Packets, &PLAIN);
+    // By endpoint, no cell is marked.
+    let table = matrix_table(&matrix(&profile, GroupBy::Endpoint, Selection::All), TrafficUnit::Packets, &PLAIN);
     assert!(!table.contains("not on the wire"), "{table}");
 }
 
@@ -310,14 +314,14 @@ fn the_summary_lists_jobs_and_what_is_missing() {
         "jobs          2",
         "              job 1: Open MPI UCX rc_verbs, 2 ranks, 1.000 ms from 1970-01-01T00:00:00.000000Z",
         "              job 2 (Slurm 4711): Open MPI UCX rc_verbs, 2 ranks, 1.000 ms from 1970-01-01T00:00:00.000000Z",
-        "unassigned    1 queue pair with MPI traffic without a rank; `ibscope ranks` says why",
+        "unassigned    1 queue pair with MPI traffic has no rank; `ibscope ranks` lists the reasons",
         "coverage      of 3 pairs: 1 incomplete, 1 unknown; `ibscope matrix` marks them",
         "              9: job 1 rank 0 (queue pair 0xa): messages name it; job 2 rank 0 (queue pair 0x14): messages name it",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
     let mut one = two_jobs();
-    one.only_job(1).unwrap();
+    one.keep_job(1).unwrap();
     let text = summary(&one, &PLAIN);
     assert!(!text.contains("\njobs") && !text.contains("\ncoverage") && !text.contains("job 1"), "{text}");
 }
@@ -327,12 +331,12 @@ fn collectives_that_carry_most_bytes_are_named_with_both_numbers() {
     let mut profile = two_jobs();
     let quiet = summary(&profile, &PLAIN);
     assert!(!quiet.contains("\ncollectives"), "{quiet}");
-    assert_eq!(crate::render::matrix_note::note(&profile, By::Rank, Selection::P2p), None);
+    assert_eq!(crate::render::matrix_note::note(&profile, GroupBy::Rank, Selection::P2p), None);
     profile.connections[0].traffic.collective_mpi_bytes = 30 << 10;
-    let note = crate::render::matrix_note::note(&profile, By::Rank, Selection::P2p).unwrap();
+    let note = crate::render::matrix_note::note(&profile, GroupBy::Rank, Selection::P2p).unwrap();
     // 30 KiB and nine times 100 B, and ten times 2000 B.
     assert!(note.contains("30.9 KiB") && note.contains("19.5 KiB") && note.contains("--traffic all"), "{note}");
     assert!(summary(&profile, &PLAIN).contains(&note));
-    assert_eq!(crate::render::matrix_note::note(&profile, By::Rank, Selection::All), None);
-    assert_eq!(crate::render::matrix_note::note(&profile, By::Endpoint, Selection::All), None);
+    assert_eq!(crate::render::matrix_note::note(&profile, GroupBy::Rank, Selection::All), None);
+    assert_eq!(crate::render::matrix_note::note(&profile, GroupBy::Endpoint, Selection::All), None);
 }

@@ -1,6 +1,6 @@
 # Run by the owner of captures. As soon as a run folder belongs to the owner, every name in it, and
-# every name that root may write next, becomes a link to a file of root's, a hard link to it, a
-# FIFO, or a script that notes who runs it.
+# every name that root may write next, becomes a link to a file of root, a hard link to it, a FIFO,
+# or a script that records who runs it.
 use strict;
 use POSIX qw(mkfifo);
 

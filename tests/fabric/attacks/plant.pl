@@ -1,5 +1,5 @@
 # Prepares a capture folder: every name that a capture of this job can get in the next minute is a
-# link to a file of root's, or a FIFO with a reader.
+# link to a file of root, or a FIFO with a reader.
 use strict;
 use POSIX qw(mkfifo strftime);
 use Fcntl;

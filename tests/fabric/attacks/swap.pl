@@ -1,6 +1,6 @@
-# Swaps the entry at a path in a tight loop: a folder of this user's, a link to another folder, a
-# FIFO, a file, nothing, and a folder and a link exchanged in one step (renameat2). The path's
-# parent has the sticky bit; ITEMS is a folder of this user's on the same file system.
+# Swaps the entry at a path in a tight loop: a folder of this user, a link to another folder, a
+# FIFO, a file, nothing, and a folder and a link exchanged atomically (renameat2). The path's parent
+# has the sticky bit; ITEMS is a folder of this user on the same file system.
 use strict;
 use POSIX qw(mkfifo);
 

@@ -1,29 +1,34 @@
-//! Several jobs in the same captures.
+//! Classes with several jobs in the same captures.
 
 use super::names::{move_hosts, permutation, renumber};
 use super::partial::windowed;
-use crate::library::{Form, Library, Run, ports};
-use crate::scene::{Cast, Scene, cast, cast_in};
+use crate::library::{Library, LibraryRun, RecordingSetup, ports};
+use crate::scene::{Scene, SceneJobs, cast, cast_in};
 use ibscope_parsers::Endpoint;
 use ibscope_samples::Random;
-use ibscope_samples::hard::rewrite::{Rewrite, lid};
+use ibscope_samples::hard::rewrite::{AddressRewrite, lid};
 use ibscope_samples::hard::split::shuffle;
 use std::collections::BTreeMap;
 
-fn one_job(run: &Run) -> bool {
+fn one_job(run: &LibraryRun) -> bool {
     run.jobs.len() == 1 && !run.name.contains("nfs")
 }
 
-/// A second job in the form of the first, which begins while the first runs.
-fn beside(first: &Cast, second: Cast, random: &mut Random) -> Cast {
+/// Starts a second job while the first one runs.
+fn beside(first: &SceneJobs, second: SceneJobs, random: &mut Random) -> SceneJobs {
     let (start_ns, end_ns) = first.span_ns();
     second.starting_at(start_ns + random.below(end_ns - start_ns))
 }
 
-fn second(library: &Library, random: &mut Random, form: Form, filter: impl Fn(&Run) -> bool) -> (Cast, String) {
+fn second(
+    library: &Library,
+    random: &mut Random,
+    form: RecordingSetup,
+    filter: impl Fn(&LibraryRun) -> bool,
+) -> (SceneJobs, String) {
     let (cast, about) = cast_in(library, random, form, filter);
-    // It may be a copy of the first.
-    let rewrite = Rewrite { identity: 1 + random.below(0x7FFF) as u32, ..renumber(&cast, random) };
+    // The second job may be a copy of the first one, so it gets other names.
+    let rewrite = AddressRewrite { identity: 1 + random.below(0x7FFF) as u32, ..renumber(&cast, random) };
     (cast.renamed(&rewrite), about)
 }
 
@@ -36,7 +41,7 @@ fn away(port: Endpoint) -> Endpoint {
 }
 
 /// Moves a job to nodes that the runs do not use.
-fn moved_away(cast: Cast) -> Cast {
+fn moved_away(cast: SceneJobs) -> SceneJobs {
     let moved: BTreeMap<Endpoint, Endpoint> = ports(cast.form).into_iter().map(|port| (port, away(port))).collect();
     let rewrite = move_hosts(&cast, &moved);
     cast.renamed(&rewrite)
@@ -56,9 +61,9 @@ pub(super) fn same_nodes(library: &Library, random: &mut Random, _: usize) -> Sc
     first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
 }
 
-/// Two jobs of NCCL on the same nodes. Nothing in its messages names a job.
+/// Two NCCL jobs on the same nodes. No field of NCCL's messages identifies a job.
 pub(super) fn of_nccl(library: &Library, random: &mut Random, _: usize) -> Scene {
-    let is_nccl = |run: &Run| run.name.starts_with("nccl");
+    let is_nccl = |run: &LibraryRun| run.name.starts_with("nccl");
     let (first, about) = cast(library, random, is_nccl);
     let (other, other_about) = second(library, random, first.form, is_nccl);
     let other = beside(&first, other, random);
@@ -67,16 +72,16 @@ pub(super) fn of_nccl(library: &Library, random: &mut Random, _: usize) -> Scene
 
 /// A copy of the same run with other queue pairs, workers and job number. The copy writes to the
 /// same memory addresses and keys as the original, by which NCCL's messages find their data. Two
-/// real processes on one adapter never share keys, so NCCL's runs are left out.
+/// real processes on one adapter never share keys, so NCCL's runs are not used.
 pub(super) fn copies(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, |run| one_job(run) && !run.name.starts_with("nccl"));
-    let rewrite = Rewrite { identity: 1 + random.below(0x7FFF) as u32, ..renumber(&first, random) };
+    let rewrite = AddressRewrite { identity: 1 + random.below(0x7FFF) as u32, ..renumber(&first, random) };
     let other = beside(&first, first.clone().renamed(&rewrite), random);
     first.with(other).scene(format!("{about} and a copy of it"))
 }
 
 /// Moves the nodes of a job to any of eight, so that it may share some of them with another job.
-fn moved_anywhere(cast: Cast, random: &mut Random) -> Cast {
+fn moved_anywhere(cast: SceneJobs, random: &mut Random) -> SceneJobs {
     let near = ports(cast.form).into_iter().take(4).collect::<Vec<_>>();
     let mut to: Vec<Endpoint> = near.iter().copied().chain(near.iter().map(|port| away(*port))).collect();
     shuffle(&mut to, random);
@@ -85,11 +90,11 @@ fn moved_anywhere(cast: Cast, random: &mut Random) -> Cast {
     cast.renamed(&rewrite)
 }
 
-fn one_rail(run: &Run) -> bool {
+fn one_rail(run: &LibraryRun) -> bool {
     one_job(run) && !run.name.contains("multirail")
 }
 
-/// Two or three jobs whose nodes overlap or not.
+/// Two or three jobs whose nodes may overlap.
 pub(super) fn anywhere(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (mut all, mut about) = cast(library, random, one_rail);
     for _ in 0..=random.below(2) {
@@ -110,7 +115,7 @@ pub(super) fn queue(library: &Library, random: &mut Random, _: usize) -> Scene {
     first.with(other).scene(format!("{about}, then {other_about} after {gap_ns} ns"))
 }
 
-/// One job after the other, nodes permuted.
+/// One job after the other, with permuted nodes.
 pub(super) fn sequence(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, one_job);
     let (other, other_about) = second(library, random, first.form, one_job);
@@ -123,7 +128,7 @@ pub(super) fn sequence(library: &Library, random: &mut Random, _: usize) -> Scen
 
 pub(super) fn two_libraries(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, |run| one_job(run) && run.name.starts_with("mpich"));
-    let open_mpi = |run: &Run| one_job(run) && (run.name.contains("ompi-rc") || run.name.contains("ompi5-ucx"));
+    let open_mpi = |run: &LibraryRun| one_job(run) && (run.name.contains("ompi-rc") || run.name.contains("ompi5-ucx"));
     let (other, other_about) = second(library, random, first.form, open_mpi);
     let other = beside(&first, other, random);
     first.with(other).scene(format!("{about} and {other_about} on the same nodes"))
@@ -135,14 +140,15 @@ pub(super) fn twice(library: &Library, random: &mut Random, _: usize) -> Scene {
     let gap_ns = 1_000_000_000 * (1 + random.below(60));
     let other = first.clone().starting_at(first.span_ns().1 + gap_ns);
     let mut scene = first.with(other).scene(format!("{about}, again after {gap_ns} ns"));
-    // Both jobs have the same queue pairs, so that no pair can be told from the other.
+    // Both jobs have the same queue pairs, so their pairs cannot be distinguished.
     for truths in [&mut scene.truths, &mut scene.collectives] {
         *truths = vec![truths[0].iter().map(|(pair, sums)| (*pair, (2 * sums.0, 2 * sums.1))).collect()];
     }
     for owners in scene.owners.values_mut() {
         owners.retain(|owner| owner.job == 0);
     }
-    // Nothing but the time tells the second run from the first: counts may be lower if that is marked.
+    // Only the time distinguishes the second run from the first: counts may be lower if they are
+    // marked.
     scene.complete = false;
     scene
 }

@@ -1,22 +1,23 @@
-//! The same traffic under other names: queue pair numbers, nodes, rails, several LIDs per port.
+//! Classes with the same traffic under other names: queue pair numbers, nodes, rails, several LIDs
+//! per port.
 
 use super::partial::windowed;
-use crate::library::{Form, Library, ports};
-use crate::scene::{Cast, Scene, cast, cast_in};
+use crate::library::{Library, RecordingSetup, ports};
+use crate::scene::{Scene, SceneJobs, cast, cast_in};
 use ibscope_parsers::Endpoint;
 use ibscope_samples::Random;
-use ibscope_samples::hard::rewrite::{End, Rewrite, lid};
+use ibscope_samples::hard::rewrite::{AddressRewrite, QueuePairAddress, lid};
 use ibscope_samples::hard::split::shuffle;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Every queue pair of a cast, owned or not, sorted.
-fn all_ends(cast: &Cast) -> BTreeSet<End> {
+/// Every queue pair of a cast, with or without an owner, sorted.
+fn all_ends(cast: &SceneJobs) -> BTreeSet<QueuePairAddress> {
     let named = cast.senders.iter().flat_map(|(receiver, sender)| [*receiver, *sender]);
     cast.owners.keys().copied().chain(named).filter(|(_, qpn)| *qpn > 1).collect()
 }
 
-/// Other queue pair numbers: moved by a constant, or any of 24 bits.
-pub(super) fn renumber(cast: &Cast, random: &mut Random) -> Rewrite {
+/// Other queue pair numbers: moved by a constant, or random 24-bit numbers.
+pub(super) fn renumber(cast: &SceneJobs, random: &mut Random) -> AddressRewrite {
     let offset = 0x100 + random.below(0x8000) as u32;
     let is_random = random.below(2) == 0;
     let mut taken = BTreeSet::new();
@@ -29,10 +30,10 @@ pub(super) fn renumber(cast: &Cast, random: &mut Random) -> Rewrite {
         taken.insert((endpoint, renamed));
         ends.insert((endpoint, qpn), (endpoint, renamed));
     }
-    Rewrite { ends, senders: cast.senders.clone(), ..Rewrite::default() }
+    AddressRewrite { ends, senders: cast.senders.clone(), ..AddressRewrite::default() }
 }
 
-/// Several ports or LIDs per process, and a part of the run.
+/// Several ports or LIDs per process, in a part of the run.
 pub(super) fn in_a_window(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) =
         if random.below(2) == 0 { on_two_rails(library, random) } else { on_four_lids(library, random) };
@@ -46,18 +47,18 @@ pub(super) fn renumbered(library: &Library, random: &mut Random, _: usize) -> Sc
     cast.renamed(&rewrite).scene(format!("{about}, other queue pair numbers"))
 }
 
-/// Puts the ports of a cast at other addresses. Queue pairs keep their numbers.
-pub(super) fn move_hosts(cast: &Cast, moved: &BTreeMap<Endpoint, Endpoint>) -> Rewrite {
+/// Gives the ports of a cast other addresses. Queue pairs keep their numbers.
+pub(super) fn move_hosts(cast: &SceneJobs, moved: &BTreeMap<Endpoint, Endpoint>) -> AddressRewrite {
     let host = |endpoint: Endpoint| moved.get(&endpoint).copied().unwrap_or(endpoint);
     let ends = all_ends(cast).into_iter().map(|(endpoint, qpn)| ((endpoint, qpn), (host(endpoint), qpn)));
-    // Payloads name IP addresses in both forms.
-    let addresses = if cast.form == Form::Nodes {
+    // Payloads of RoCE contain IP addresses.
+    let addresses = if cast.form == RecordingSetup::Nodes {
         let ip = |endpoint: Endpoint| (endpoint.low_bits() as u32).to_be_bytes();
         moved.iter().map(|(from, to)| (ip(*from), ip(*to))).collect()
     } else {
         HashMap::new()
     };
-    Rewrite {
+    AddressRewrite {
         ends: ends.collect(),
         hosts: moved.iter().map(|(from, to)| (*from, *to)).collect(),
         senders: cast.senders.clone(),
@@ -66,8 +67,8 @@ pub(super) fn move_hosts(cast: &Cast, moved: &BTreeMap<Endpoint, Endpoint>) -> R
     }
 }
 
-/// A random order of the nodes.
-pub(super) fn permutation(cast: &Cast, random: &mut Random) -> BTreeMap<Endpoint, Endpoint> {
+/// A random permutation of the nodes.
+pub(super) fn permutation(cast: &SceneJobs, random: &mut Random) -> BTreeMap<Endpoint, Endpoint> {
     let used: BTreeSet<Endpoint> = all_ends(cast).into_iter().map(|end| end.0).collect();
     let from: Vec<Endpoint> = ports(cast.form).into_iter().filter(|port| used.contains(port)).collect();
     let mut to = from.clone();
@@ -87,8 +88,8 @@ pub(super) fn second_rail(library: &Library, random: &mut Random, _: usize) -> S
     cast.scene(about)
 }
 
-/// Half of the connections of each process use a second port.
-fn on_two_rails(library: &Library, random: &mut Random) -> (Cast, String) {
+/// Half of the connections use a second port of each process.
+fn on_two_rails(library: &Library, random: &mut Random) -> (SceneJobs, String) {
     let (cast, about) = cast(library, random, |run| !run.name.contains("multirail"));
     let other = |endpoint: Endpoint| match endpoint.lid() {
         Some(own) => lid(own.0 + 16),
@@ -96,7 +97,8 @@ fn on_two_rails(library: &Library, random: &mut Random) -> (Cast, String) {
     };
     let mut ends = HashMap::new();
     let mut moved = 0;
-    let senders: BTreeMap<End, End> = cast.senders.iter().map(|(receiver, sender)| (*receiver, *sender)).collect();
+    let senders: BTreeMap<QueuePairAddress, QueuePairAddress> =
+        cast.senders.iter().map(|(receiver, sender)| (*receiver, *sender)).collect();
     for (receiver, sender) in senders {
         if ends.contains_key(&receiver) || ends.contains_key(&sender) {
             continue;
@@ -107,7 +109,7 @@ fn on_two_rails(library: &Library, random: &mut Random) -> (Cast, String) {
         }
         moved += usize::from(is_moved);
     }
-    let rewrite = Rewrite { ends, senders: cast.senders.clone(), ..Rewrite::default() };
+    let rewrite = AddressRewrite { ends, senders: cast.senders.clone(), ..AddressRewrite::default() };
     (cast.renamed(&rewrite), format!("{about}, {moved} connections on rail 1"))
 }
 
@@ -117,15 +119,15 @@ pub(super) fn lmc(library: &Library, random: &mut Random, _: usize) -> Scene {
 }
 
 /// Four LIDs per port: each queue pair uses one of them.
-fn on_four_lids(library: &Library, random: &mut Random) -> (Cast, String) {
-    let (cast, about) = cast_in(library, random, Form::Sink, |_| true);
+fn on_four_lids(library: &Library, random: &mut Random) -> (SceneJobs, String) {
+    let (cast, about) = cast_in(library, random, RecordingSetup::Sink, |_| true);
     let base = |endpoint: Endpoint| endpoint.lid().map_or(endpoint, |own| lid(own.0 * 4));
     let ends = all_ends(&cast).into_iter().map(|(endpoint, qpn)| {
         let path = random.below(4) as u16;
         ((endpoint, qpn), (lid(base(endpoint).lid().expect("a LID").0 + path), qpn))
     });
     let ends = ends.collect();
-    let hosts = ports(Form::Sink).into_iter().map(|port| (port, base(port))).collect();
-    let rewrite = Rewrite { ends, hosts, senders: cast.senders.clone(), ..Rewrite::default() };
+    let hosts = ports(RecordingSetup::Sink).into_iter().map(|port| (port, base(port))).collect();
+    let rewrite = AddressRewrite { ends, hosts, senders: cast.senders.clone(), ..AddressRewrite::default() };
     (cast.renamed(&rewrite), format!("{about}, four LIDs per port"))
 }

@@ -1,21 +1,21 @@
-//! Captures that miss their beginning, their end, or packets in between.
+//! Classes of captures that miss their beginning, their end, or packets in between.
 
-use crate::library::{Form, Library, Owner};
-use crate::scene::{Cast, Scene, cast, cast_in};
+use crate::library::{Library, QueuePairOwner, RecordingSetup};
+use crate::scene::{Scene, SceneJobs, cast, cast_in};
 use ibscope_samples::Random;
-use ibscope_samples::hard::frame::Frame;
-use ibscope_samples::hard::partial::{self, Choice, Unit};
+use ibscope_samples::hard::frame::PacketFrame;
+use ibscope_samples::hard::partial::{self, SamplingScheme, SamplingUnit};
 use std::collections::BTreeSet;
 
 /// Every run as it was recorded, in both forms.
 pub(super) fn complete(library: &Library, _: &mut Random, number: usize) -> Scene {
     let run = &library.jobs[number / 2 % library.jobs.len()];
-    let form = if number.is_multiple_of(2) { Form::Sink } else { Form::Nodes };
-    Cast::of(run, form).scene(format!("{} {form:?}", run.name))
+    let form = if number.is_multiple_of(2) { RecordingSetup::Sink } else { RecordingSetup::Nodes };
+    SceneJobs::of(run, form).scene(format!("{} {form:?}", run.name))
 }
 
-/// A time inside a cast: that of a random record (so in busy times as a rule), or any.
-fn moment(cast: &Cast, random: &mut Random) -> u64 {
+/// A time inside a cast: mostly the time of a random record, so that busy times are more likely.
+fn moment(cast: &SceneJobs, random: &mut Random) -> u64 {
     let (start_ns, end_ns) = cast.span_ns();
     if random.below(3) == 0 {
         return start_ns + random.below(end_ns - start_ns);
@@ -24,8 +24,8 @@ fn moment(cast: &Cast, random: &mut Random) -> u64 {
     records[random.below(records.len() as u64) as usize].time_ns
 }
 
-/// What of a cast was captured between two times.
-pub(super) fn between(cast: Cast, about: &str, start_ns: u64, end_ns: u64) -> Scene {
+/// The part of a cast that was captured between two times.
+pub(super) fn between(cast: SceneJobs, about: &str, start_ns: u64, end_ns: u64) -> Scene {
     let captured = cast.sent_between(start_ns, end_ns);
     let (first_ns, _) = cast.span_ns();
     let seconds = |time_ns: u64| time_ns.saturating_sub(first_ns) as f64 / 1e9;
@@ -38,7 +38,7 @@ pub(super) fn between(cast: Cast, about: &str, start_ns: u64, end_ns: u64) -> Sc
 }
 
 /// A random window: 0 late start, 1 early end, 2 both.
-pub(super) fn windowed(cast: Cast, about: &str, kind: u64, random: &mut Random) -> Scene {
+pub(super) fn windowed(cast: SceneJobs, about: &str, kind: u64, random: &mut Random) -> Scene {
     let (first_ns, last_ns) = cast.span_ns();
     let times = [moment(&cast, random), moment(&cast, random)];
     let (start_ns, end_ns) = match kind {
@@ -64,16 +64,16 @@ pub(super) fn window(library: &Library, random: &mut Random, _: usize) -> Scene 
     windowed(cast, &about, 2, random)
 }
 
-/// The capture of one port: what its node sent and received.
-fn port(library: &Library, random: &mut Random) -> (Cast, String) {
-    let (mut cast, about) = cast_in(library, random, Form::Nodes, |run| !run.name.contains("multirail"));
+/// The capture of one port: the packets that its node sent and received.
+fn port(library: &Library, random: &mut Random) -> (SceneJobs, String) {
+    let (mut cast, about) = cast_in(library, random, RecordingSetup::Nodes, |run| !run.name.contains("multirail"));
     let index = random.below(cast.files.len() as u64) as usize;
     let file = cast.files.swap_remove(index);
-    let frames = || file.records.iter().filter_map(|record| Frame::read(file.link_type, record));
+    let frames = || file.records.iter().filter_map(|record| PacketFrame::read(file.link_type, record));
     let port = frames().map(|frame| frame.src).find(|port| frames().all(|frame| [frame.src, frame.dst].contains(port)));
-    let here: BTreeSet<Owner> =
+    let here: BTreeSet<QueuePairOwner> =
         cast.owners.iter().filter(|(end, _)| Some(end.0) == port).flat_map(|(_, owners)| owners.clone()).collect();
-    let is_here = |job: usize, rank: u32| here.contains(&Owner { job, rank });
+    let is_here = |job: usize, rank: u32| here.contains(&QueuePairOwner { job, rank });
     let passes = |job: usize, pair: (u32, u32)| is_here(job, pair.0) || is_here(job, pair.1);
     for (job, truth) in cast.truths.iter_mut().enumerate() {
         truth.retain(|pair, _| passes(job, *pair));
@@ -97,7 +97,7 @@ pub(super) fn one_port_window(library: &Library, random: &mut Random, _: usize) 
 /// The first packets of a sink, in steps of 2 %: every run in turn.
 pub(super) fn prefix(library: &Library, _: &mut Random, number: usize) -> Scene {
     let run = &library.jobs[number % library.jobs.len()];
-    let cast = Cast::of(run, Form::Sink);
+    let cast = SceneJobs::of(run, RecordingSetup::Sink);
     let percent = 2 + number / library.jobs.len() * 2 % 98;
     let records = cast.files[0].records.len() * percent / 100;
     let end_ns = cast.files[0].records[records.saturating_sub(1)].time_ns;
@@ -112,33 +112,34 @@ pub(super) fn thin_window(library: &Library, random: &mut Random, _: usize) -> S
     let copies = cast.copies();
     let kind = random.below(3);
     let scene = windowed(cast, &format!("{about}, 1 in {one_in}"), kind, random);
-    let files = partial::thin(&scene.files, copies, one_in, (Unit::Transmission, Choice::Random), random);
+    let files =
+        partial::subsample(&scene.files, copies, one_in, (SamplingUnit::Transmission, SamplingScheme::Random), random);
     Scene { files, ..scene }
 }
 
 /// Keeps 1 in k packets of both forms.
-fn thin(library: &Library, random: &mut Random, unit: Unit, choice: Choice) -> Scene {
+fn thin(library: &Library, random: &mut Random, unit: SamplingUnit, choice: SamplingScheme) -> Scene {
     const ONE_IN: [u64; 7] = [2, 3, 5, 10, 20, 50, 100];
     let (cast, about) = cast(library, random, |_| true);
     let one_in = ONE_IN[random.below(ONE_IN.len() as u64) as usize];
-    let files = partial::thin(&cast.files, cast.copies(), one_in, (unit, choice), random);
+    let files = partial::subsample(&cast.files, cast.copies(), one_in, (unit, choice), random);
     Scene { files, complete: false, ..cast.scene(format!("{about}, 1 in {one_in}")) }
 }
 
 pub(super) fn thin_periodic_together(library: &Library, random: &mut Random, _: usize) -> Scene {
-    thin(library, random, Unit::Transmission, Choice::Periodic)
+    thin(library, random, SamplingUnit::Transmission, SamplingScheme::Periodic)
 }
 
 pub(super) fn thin_periodic_records(library: &Library, random: &mut Random, _: usize) -> Scene {
-    thin(library, random, Unit::Record, Choice::Periodic)
+    thin(library, random, SamplingUnit::Record, SamplingScheme::Periodic)
 }
 
 pub(super) fn thin_random_together(library: &Library, random: &mut Random, _: usize) -> Scene {
-    thin(library, random, Unit::Transmission, Choice::Random)
+    thin(library, random, SamplingUnit::Transmission, SamplingScheme::Random)
 }
 
 pub(super) fn thin_random_records(library: &Library, random: &mut Random, _: usize) -> Scene {
-    thin(library, random, Unit::Record, Choice::Random)
+    thin(library, random, SamplingUnit::Record, SamplingScheme::Random)
 }
 
 /// A sink that drops records, one by one or in bursts.
@@ -147,7 +148,7 @@ pub(super) fn loss(library: &Library, random: &mut Random, _: usize) -> Scene {
     lossy(cast, &about, random)
 }
 
-fn lossy(cast: Cast, about: &str, random: &mut Random) -> Scene {
+fn lossy(cast: SceneJobs, about: &str, random: &mut Random) -> Scene {
     let per_mille = [1, 10, 50, 100, 300][random.below(5) as usize];
     let burst = [1, 1, 10, 100][random.below(4) as usize];
     let files: Vec<_> = cast.files.iter().map(|file| partial::lose(file, per_mille, burst, random)).collect();
@@ -158,7 +159,7 @@ fn lossy(cast: Cast, about: &str, random: &mut Random) -> Scene {
     Scene { files, captured, complete: false, ..cast.scene(about) }
 }
 
-/// The same of datagrams, at ports that mirror once.
+/// Loss of datagrams, at ports that mirror once.
 pub(super) fn ud_loss(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) = cast(library, random, |run| run.name.contains("-ud-"));
     lossy(cast, &about, random)
@@ -166,10 +167,11 @@ pub(super) fn ud_loss(library: &Library, random: &mut Random, _: usize) -> Scene
 
 /// A snap length of 48 to 256 bytes.
 pub(super) fn snap_length(library: &Library, random: &mut Random, _: usize) -> Scene {
-    let form = if random.below(2) == 0 { Form::Sink } else { Form::Nodes };
+    let form = if random.below(2) == 0 { RecordingSetup::Sink } else { RecordingSetup::Nodes };
     let (cast, about) = cast_in(library, random, form, |_| true);
     let bytes = 48 + random.below(209) as usize;
-    let files = cast.files.iter().map(|file| partial::snap(file, bytes)).collect();
-    // Cut messages of the connection manager and of the library may hide what a message is.
+    let files = cast.files.iter().map(|file| partial::truncate(file, bytes)).collect();
+    // Truncated messages of the connection manager and of the library may not show what a message
+    // is.
     Scene { files, complete: false, ..cast.scene(format!("{about}, {bytes} bytes")) }
 }

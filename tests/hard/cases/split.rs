@@ -1,25 +1,26 @@
-//! One capture in several files, and several sinks.
+//! Classes with one capture in several files, and with several sinks.
 
-use crate::library::{Form, Library};
-use crate::scene::{Cast, Scene, cast, cast_in, one_file, shuffled};
+use crate::library::{Library, RecordingSetup};
+use crate::scene::{Scene, SceneJobs, cast, cast_in, one_file, shuffled};
 use ibscope_parsers::Endpoint;
 use ibscope_samples::Random;
-use ibscope_samples::hard::frame::Frame;
+use ibscope_samples::hard::frame::PacketFrame;
 use ibscope_samples::hard::{Recording, combine, partial, split, transmissions};
 
 const MANY: [usize; 5] = [2, 3, 5, 9, 20];
 
-/// Cuts a capture into parts with `overlap`.
-fn rotated(cast: &Cast, about: &str, overlap: usize, random: &mut Random) -> (Vec<Recording>, String) {
+/// Splits a capture into parts with `overlap`.
+fn rotated(cast: &SceneJobs, about: &str, overlap: usize, random: &mut Random) -> (Vec<Recording>, String) {
     let parts = MANY[random.below(MANY.len() as u64) as usize];
     let file = one_file(cast);
-    let cuts = split::cuts(&file, parts, random);
-    (split::rotate(&file, &cuts, overlap), format!("{about}, {parts} parts, overlap {overlap}, cuts {cuts:?}"))
+    let points = split::split_points(&file, parts, random);
+    (split::rotate(&file, &points, overlap), format!("{about}, {parts} parts, overlap {overlap}, split at {points:?}"))
 }
 
-/// The files that hold a packet. An empty file is refused, which the suite checks elsewhere.
+/// The files that contain a packet. An empty file is refused, which the suite checks elsewhere.
 fn not_empty(files: Vec<Recording>) -> Vec<Recording> {
-    let has_packet = |file: &Recording| file.records.iter().any(|record| Frame::read(file.link_type, record).is_some());
+    let has_packet =
+        |file: &Recording| file.records.iter().any(|record| PacketFrame::read(file.link_type, record).is_some());
     files.into_iter().filter(has_packet).collect()
 }
 
@@ -65,12 +66,12 @@ fn leaf(endpoint: Endpoint, leaves: usize) -> usize {
     (node + leaves - 1) % leaves
 }
 
-/// The sinks of leaf switches: the mirror copies of one sink dealt to the leaves, or the ports of
-/// each leaf merged.
-fn dealt(cast: &Cast, leaves: usize) -> Vec<Recording> {
+/// The captures of one sink per leaf switch: the mirror copies of one sink, distributed to the
+/// leaves, or the merged ports of each leaf.
+fn at_leaf_sinks(cast: &SceneJobs, leaves: usize) -> Vec<Recording> {
     match cast.form {
-        Form::Sink => split::by_leaf(&cast.files[0], leaves, |endpoint| leaf(endpoint, leaves)),
-        Form::Nodes => {
+        RecordingSetup::Sink => split::by_leaf(&cast.files[0], leaves, |endpoint| leaf(endpoint, leaves)),
+        RecordingSetup::Nodes => {
             let of = |leaf: usize| cast.files.iter().skip(leaf).step_by(leaves).cloned().collect::<Vec<_>>();
             (0..leaves).map(|leaf| combine::merge(&of(leaf))).collect()
         }
@@ -94,18 +95,18 @@ fn clocks(files: Vec<Recording>, most_s: u64, least_s: u64, random: &mut Random)
     (moved, about)
 }
 
-/// Two or three sinks, offset up to 590 s and drift up to 80 ppm, or exact clocks.
+/// Two or three sinks, with clocks off by up to 590 s and 80 ppm, or with exact clocks.
 pub(super) fn sinks(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) = cast(library, random, |run| !run.name.contains("multirail"));
     let leaves = if cast.files.len() == 2 { 2 } else { 2 + random.below(2) as usize };
-    let files = not_empty(dealt(&cast, leaves));
+    let files = not_empty(at_leaf_sinks(&cast, leaves));
     let (files, clocks) = if random.below(4) == 0 { (files, String::new()) } else { clocks(files, 590, 0, random) };
     Scene { files, ..cast.scene(format!("{about}, {leaves} sinks{clocks}")) }
 }
 
 pub(super) fn far_clocks(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) = cast(library, random, |run| !run.name.contains("multirail"));
-    let files = not_empty(dealt(&cast, 2));
+    let files = not_empty(at_leaf_sinks(&cast, 2));
     let (files, clocks) = clocks(files, 100_000, 610, random);
     Scene { files, ..cast.scene(format!("{about}, 2 sinks{clocks}")) }
 }
@@ -113,12 +114,12 @@ pub(super) fn far_clocks(library: &Library, random: &mut Random, _: usize) -> Sc
 /// One of two sinks drops records. The other has a mirror copy of every packet between the leaves.
 pub(super) fn one_lossy(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) = cast(library, random, |run| !run.name.contains("multirail"));
-    let mut files = not_empty(dealt(&cast, 2));
+    let mut files = not_empty(at_leaf_sinks(&cast, 2));
     let lossy = random.below(files.len() as u64) as usize;
     let per_mille = [10, 100][random.below(2) as usize];
     let burst = [1, 20][random.below(2) as usize];
     files[lossy] = partial::lose(&files[lossy], per_mille, burst, random);
-    // On two nodes every packet passes both sinks, so that nothing is missing from the union.
+    // On two nodes every packet passes both sinks, so the union misses nothing.
     let complete = cast.owners.keys().map(|end| leaf(end.0, 64)).collect::<std::collections::BTreeSet<_>>().len() == 2;
     let about = format!("{about}, sink {lossy} loses {per_mille} per mille in bursts of {burst}");
     Scene { files, complete, ..cast.scene(about) }
@@ -126,9 +127,9 @@ pub(super) fn one_lossy(library: &Library, random: &mut Random, _: usize) -> Sce
 
 /// The ports of a run one after the other in one file.
 pub(super) fn concatenated(library: &Library, random: &mut Random, _: usize) -> Scene {
-    let (cast, about) = cast_in(library, random, Form::Nodes, |_| true);
+    let (cast, about) = cast_in(library, random, RecordingSetup::Nodes, |_| true);
     let files = vec![combine::concatenate(&cast.files)];
-    // Times run backwards in the middle of the file: counts may be lower if that is marked.
+    // Times run backwards in the middle of the file: counts may be lower if they are marked.
     Scene { files, complete: false, ..cast.scene(format!("{about}, ports one after the other")) }
 }
 
@@ -137,11 +138,11 @@ pub(super) fn delayed(library: &Library, random: &mut Random, _: usize) -> Scene
     let (cast, about) = cast(library, random, |_| true);
     let delay_ns = random.below(1_000_000).cast_signed();
     let files = match cast.form {
-        Form::Sink => {
+        RecordingSetup::Sink => {
             let ports = split::by_leaf(&cast.files[0], 2, |endpoint| leaf(endpoint, 2));
             vec![combine::merge(&[ports[0].clone(), combine::shift(&ports[1], delay_ns)])]
         }
-        Form::Nodes => {
+        RecordingSetup::Nodes => {
             let mut files = cast.files.clone();
             files[0] = combine::shift(&files[0], delay_ns);
             files
@@ -154,7 +155,7 @@ pub(super) fn delayed(library: &Library, random: &mut Random, _: usize) -> Scene
 /// sender's retransmission follows. Here only the second copy of a retransmitted packet's first
 /// transmission is missing, which changes no count.
 pub(super) fn fabric_loss(library: &Library, random: &mut Random, _: usize) -> Scene {
-    let (cast, about) = cast_in(library, random, Form::Sink, |run| run.name.contains("loss"));
+    let (cast, about) = cast_in(library, random, RecordingSetup::Sink, |run| run.name.contains("loss"));
     let sink = &cast.files[0];
     let found = transmissions(std::slice::from_ref(sink), 2);
     let mut last: std::collections::HashMap<Vec<u8>, usize> = std::collections::HashMap::new();
@@ -163,9 +164,10 @@ pub(super) fn fabric_loss(library: &Library, random: &mut Random, _: usize) -> S
     }
     let keep = |index: usize| {
         let record = &sink.records[index];
-        let is_second = found.copy[0][index] == 1;
-        let is_sent_again = Frame::read(sink.link_type, record).is_some() && last[&packet(sink, record)] > index;
-        !(is_second && is_sent_again)
+        let is_second = found.mirror_copy[0][index] == 1;
+        let is_retransmitted =
+            PacketFrame::read(sink.link_type, record).is_some() && last[&packet(sink, record)] > index;
+        !(is_second && is_retransmitted)
     };
     let share = 1 + random.below(3);
     let mut sampled = |index: usize| keep(index) || random.below(share) != 0;
@@ -173,7 +175,7 @@ pub(super) fn fabric_loss(library: &Library, random: &mut Random, _: usize) -> S
     Scene { files, ..cast.scene(format!("{about}, 1 in {share} lost packets at the sender's port only")) }
 }
 
-fn packet(sink: &Recording, record: &ibscope_samples::hard::Record) -> Vec<u8> {
+fn packet(sink: &Recording, record: &ibscope_samples::hard::RecordedPacket) -> Vec<u8> {
     let skipped = if sink.link_type == ibscope_parsers::frame::LinkType::ERF { 16 } else { 0 };
     record.data[skipped..].to_vec()
 }

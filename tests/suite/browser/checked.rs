@@ -1,4 +1,5 @@
-//! A trace of the application in the report: what a person sees there is what `ibscope crosscheck` prints.
+//! A trace of the application in the report: a person sees the numbers that `ibscope crosscheck`
+//! prints.
 
 use super::{has_browser, look, pictures};
 use crate::runs;
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Columns of the csv, in the order of the tip's rows: messages and bytes.
+/// Columns of the csv, in the order of the tooltip's rows: messages and bytes.
 const ROWS: [[&str; 2]; 6] = [
     ["trace_messages", "trace_bytes"],
     ["wire_messages", "wire_mpi_bytes"],
@@ -17,7 +18,7 @@ const ROWS: [[&str; 2]; 6] = [
     ["excess_messages", "excess_bytes"],
 ];
 
-/// The rows of a csv by the names of their columns.
+/// The rows of a csv by column name.
 fn rows(csv: &str) -> Vec<BTreeMap<&str, &str>> {
     let mut lines = csv.lines();
     let header: Vec<&str> = lines.next().expect("header").split(',').collect();
@@ -29,7 +30,7 @@ fn place(path: &Path) -> String {
 }
 
 #[test]
-fn a_trace_is_shown_as_it_is_checked() {
+fn the_report_shows_the_numbers_of_crosscheck() {
     if !has_browser() {
         return;
     }
@@ -73,7 +74,7 @@ fn a_trace_is_shown_as_it_is_checked() {
     collectives_are_those_of_the_command(&seen, &printed);
     let document: Value =
         serde_json::from_str(&result(&["crosscheck", "--format", "json"], &[&profile, &trace])).expect("json");
-    let delays = &document["crosscheck"]["clocks"]["send_to_wire"];
+    let delays = &document["send_to_wire"];
     let bars: u64 = seen["delays"][0].as_array().expect("bars").iter().map(|bar| bar.as_u64().expect("count")).sum();
     assert_eq!(json!(bars), delays["count"], "every message is in a bar");
 }
@@ -109,13 +110,13 @@ fn collectives_are_those_of_the_command(seen: &Value, printed: &[BTreeMap<&str, 
 }
 
 #[test]
-fn a_trace_that_differs_is_told() {
+fn a_trace_that_differs_is_noted() {
     let run = runs::named("scorep-ompi-rc-halo-4x1");
     let folder = tempfile::tempdir().expect("folder");
     let (profile, page, table) =
         (folder.path().join("job.ibp"), folder.path().join("page.html"), folder.path().join("table.csv"));
     result(&["analyze", "-o", &place(&profile)], &[run.sink()]);
-    // A message more than there can be.
+    // More messages than there can be.
     std::fs::write(&table, "src,dst,messages,bytes\n0,1,1000000,1000000\n").expect("table");
     let ran = ibscope(["report", &place(&profile), "-o", &place(&page), "--trace", &place(&table)]);
     assert_eq!((ran.code, ran.stdout.as_str()), (4, ""), "{}", ran.stderr);

@@ -1,4 +1,5 @@
-//! Another run in the report: what a person sees there is what `ibscope compare` and the other commands print of both.
+//! Another run in the report: a person sees the numbers that `ibscope compare` and the other
+//! commands print of both.
 
 use super::{has_browser, look, pictures};
 use crate::runs;
@@ -20,7 +21,8 @@ fn pages(folder: &Path, runs: [&str; 2]) -> ([PathBuf; 2], PathBuf) {
     ([a, b], page)
 }
 
-/// The rows of `compare --format csv` but those of pairs: what they are of, both values, the verdict.
+/// The rows of `compare --format csv` without those of pairs: the quantity, both values, the
+/// verdict.
 fn printed([a, b]: &[PathBuf; 2]) -> Vec<[String; 4]> {
     let csv = result(&["compare", "--format", "csv"], &[a, b]);
     let mut lines = csv.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
@@ -33,7 +35,7 @@ fn printed([a, b]: &[PathBuf; 2]) -> Vec<[String; 4]> {
     lines.filter(|fields| fields[0] != "pair").map(row).collect()
 }
 
-/// What `matrix` prints of both: `src,dst` to the columns behind it.
+/// The `matrix` output of both: the numeric columns by `src,dst`.
 fn matrices([a, b]: &[PathBuf; 2], by: &str, selection: &str) -> BTreeMap<String, [Vec<u64>; 2]> {
     let mut pairs: BTreeMap<String, [Vec<u64>; 2]> = BTreeMap::new();
     for (side, place) in [a, b].into_iter().enumerate() {
@@ -53,19 +55,19 @@ fn numbers(value: &Value) -> Vec<[f64; 2]> {
 }
 
 #[test]
-fn two_runs_are_shown_as_they_are_compared() {
+fn the_report_shows_the_numbers_of_compare() {
     if !has_browser() {
         return;
     }
     let folder = tempfile::tempdir().expect("folder");
-    // A ring without and with losses, whose packets differ in all that is compared.
+    // A ring without and with losses, which differ in everything that is compared.
     let (places, page) = pages(folder.path(), ["ompi-rc-ring2", "ompi-rc-loss1-ring2"]);
     let seen = look(&["--compared".as_ref(), &page, &pictures()]);
     assert_eq!(seen["complaints"], json!([]), "the console is silent");
     assert!(seen["overflow"].as_i64().expect("pixels") <= 0);
     assert!(seen["names"].as_str().expect("names").starts_with("A is ompi-rc-ring2.ibp"), "{}", seen["names"]);
 
-    // Every value but those of pairs.
+    // Every value except those of pairs.
     let sorted = |mut rows: Vec<[String; 4]>| {
         rows.sort();
         rows
@@ -76,7 +78,7 @@ fn two_runs_are_shown_as_they_are_compared() {
         assert!(expected.iter().any(|[of, ..]| of.starts_with(section)), "{section}");
     }
     assert_eq!(sorted(shown.clone()), sorted(expected));
-    // What differs beyond chance stands before what differs, and that before all else.
+    // Differences beyond chance come first, then other differences, then the rest.
     let order = ["beyond chance", "differs", "one only", "one value each", "within chance", "too few samples", "equal"];
     let place = |row: &[String; 4]| order.iter().position(|verdict| *verdict == row[3]).expect("verdict");
     assert!(shown.is_sorted_by_key(place), "{shown:?}");
@@ -109,8 +111,8 @@ fn matrices_are_those_of_the_commands(seen: &Value, places: &[PathBuf; 2]) {
         }
         assert_eq!(found, expected.len(), "{state}");
     }
-    // More in B is the one colour, more in A the other.
-    let shades: Vec<Vec<[i64; 3]>> = serde_json::from_value(seen["shades"].clone()).expect("colours");
+    // One color means more in B, the other more in A.
+    let shades: Vec<Vec<[i64; 3]>> = serde_json::from_value(seen["shades"].clone()).expect("colors");
     for (pair, [a, b]) in matrices(places, "rank", "all") {
         let (src, dst) = pair.split_once(',').expect("pair");
         let at = |text: &str| text.parse::<usize>().expect("rank");
@@ -120,12 +122,12 @@ fn matrices_are_those_of_the_commands(seen: &Value, places: &[PathBuf; 2]) {
     }
 }
 
-/// The two lines are what `rates` prints of each run, from its first packet on.
+/// The two lines show the output of `rates` for each run, from its first packet on.
 fn courses_are_rates(seen: &Value, places: &[PathBuf; 2]) {
     for (name, column) in [("wire_bytes", "wire_bytes_per_s"), ("mpi_messages", "mpi_messages_per_s")] {
         let mut differ = Vec::new();
         for (side, place) in places.iter().enumerate() {
-            let line = numbers(&seen["courses"][name][side]);
+            let line = numbers(&seen["series"][name][side]);
             let width_s = line[1][0] - line[0][0];
             let bin = format!("{}us", (width_s * 1e6).round());
             let csv = result(&["rates", "--format", "csv", "--bin", &bin], &[place]);
@@ -154,7 +156,7 @@ fn courses_are_rates(seen: &Value, places: &[PathBuf; 2]) {
     }
 }
 
-/// One of these differences takes more than a cell is wide, and is the largest of them.
+/// One of these differences is wider than a cell, and is the largest of them.
 #[test]
 fn every_cell_of_a_small_map_has_its_text() {
     if !has_browser() {
@@ -165,7 +167,7 @@ fn every_cell_of_a_small_map_has_its_text() {
     let seen = look(&["--narrow".as_ref(), &page, &pictures()]);
     assert_eq!((&seen["complaints"], seen["overflow"].as_i64() <= Some(0)), (&json!([]), true));
     let texts = |name: &str| -> Vec<String> { serde_json::from_value(seen[name].clone()).expect("texts") };
-    // Lines of one text follow each other.
+    // Consecutive lines of one text follow each other.
     let written = texts("written").join(" ");
     let differences = texts("differences");
     assert_eq!(differences.len(), 12);

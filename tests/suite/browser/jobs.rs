@@ -1,4 +1,5 @@
-//! Jobs in the report: each has a matrix of its own, with what the capture lacks of it, as `ibscope matrix` prints them.
+//! Jobs in the report: each has a matrix of its own with its coverage, as `ibscope matrix` prints
+//! them.
 
 use super::{has_browser, look, pictures};
 use crate::runs;
@@ -9,10 +10,10 @@ use std::fs;
 use std::path::Path;
 
 /// Job, sender and receiver.
-type Pair = [String; 3];
+type PageRow = [String; 3];
 
 /// Numbers and coverage of each pair that `matrix --format csv` prints for a command of the page.
-fn printed(command: &str, profile: &Path) -> BTreeMap<Pair, (Vec<String>, String)> {
+fn printed(command: &str, profile: &Path) -> BTreeMap<PageRow, (Vec<String>, String)> {
     let words: Vec<&str> = command.split(' ').collect();
     let csv = result(&[&["matrix", "--format", "csv"], &words[3..]].concat(), &[profile]);
     let row = |line: &str| {
@@ -23,8 +24,9 @@ fn printed(command: &str, profile: &Path) -> BTreeMap<Pair, (Vec<String>, String
     csv.lines().skip(1).map(row).collect()
 }
 
-/// The same, as the tips say it. A tip names a coverage that is not complete.
-fn shown(tips: &Value) -> BTreeMap<Pair, (Vec<String>, String)> {
+/// Numbers and coverage of each pair in the tooltips. A tooltip names a coverage that is not
+/// complete.
+fn shown(tips: &Value) -> BTreeMap<PageRow, (Vec<String>, String)> {
     let mut cells = BTreeMap::new();
     for tip in tips.as_array().expect("cells") {
         let (src, dst) = tip["title"].as_str().expect("title").split_once(" → ").expect("arrow");
@@ -46,13 +48,13 @@ fn shown(tips: &Value) -> BTreeMap<Pair, (Vec<String>, String)> {
 }
 
 #[test]
-fn each_job_has_a_matrix_and_what_it_lacks() {
+fn each_job_has_a_matrix_and_a_coverage() {
     if !has_browser() {
         return;
     }
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
-    // Without twenty packets in a row, of whatever pairs.
+    // Without twenty consecutive packets, of any pairs.
     let whole = runs::decompressed(&runs::of_second_set("twojobs-mixed-halo-2x1").sink());
     let records = walk(&whole);
     let mut capture = whole[..HEADER_BYTES].to_vec();
@@ -77,14 +79,14 @@ fn each_job_has_a_matrix_and_what_it_lacks() {
         assert_eq!(cells.len(), if job.is_empty() { 4 } else { 2 }, "{own}");
         assert_eq!(cells, printed(command, place("two.ibp").as_ref()), "{command}");
         states.extend(cells.into_values().map(|(_, coverage)| coverage));
-        // The sums of two jobs never stand as one.
+        // Sums of two jobs are never added.
         let head = &own["totals"][0];
         let expected = if job.is_empty() { json!(["", "job 1", "job 2"]) } else { json!(["", "all pairs"]) };
         assert_eq!(*head, expected);
-        let told =
+        let notes_incomplete =
             own["coverage"].as_array().expect("texts").iter().any(|text| text.to_string().contains("incomplete"));
-        let lacks = own["cells"].to_string().contains("incomplete");
-        assert_eq!(told, lacks, "{own}");
+        let is_incomplete = own["cells"].to_string().contains("incomplete");
+        assert_eq!(notes_incomplete, is_incomplete, "{own}");
     }
     assert!(states.iter().any(|state| state == "incomplete"), "{states:?}");
 }
@@ -103,7 +105,7 @@ fn ranks_on_one_node_are_not_on_the_wire() {
     let cells = only["cells"].as_array().expect("cells");
     let tells = |tip: &&Value| tip["texts"].to_string().contains("not on the wire (same node)");
     let pairs: Vec<&str> = cells.iter().filter(tells).filter_map(|tip| tip["title"].as_str()).collect();
-    // Two ranks to a node, as its host file says.
+    // Two ranks per node, according to the host file.
     assert_eq!(pairs, ["rank 0 → rank 1", "rank 1 → rank 0", "rank 2 → rank 3", "rank 3 → rank 2"]);
     assert!(only["coverage"].to_string().contains("both ranks are on one node"), "{only}");
 }

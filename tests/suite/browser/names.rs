@@ -1,4 +1,5 @@
-//! Names of all that a page is made of: nodes, files, another run, a trace. Each would do something if it were markup.
+//! Names from outside in a page: of nodes, files, another run, a trace. Each would run as a script
+//! if it were markup.
 
 use super::{EVIL, EVIL_FILE, has_browser, look};
 use crate::crosscheck::Description;
@@ -12,7 +13,7 @@ fn place(path: &Path) -> &str {
     path.to_str().expect("path")
 }
 
-/// What the browser made of a page, in which nothing of it may have run.
+/// The browser's view of a page, in which no foreign script may have run.
 fn seen(page: &Path) -> Value {
     let seen = look(&["--names".as_ref(), page]);
     assert_eq!(seen["complaints"], json!([]), "the console is silent");
@@ -23,8 +24,8 @@ fn seen(page: &Path) -> Value {
     seen
 }
 
-/// Names that the fabric's tools gave, in a manifest, are refused where they are none of a host. A profile whose words were exchanged, and another run beside it,
-/// are shown.
+/// A manifest with names from the fabric's tools is rejected if they are not host names. The report
+/// shows a profile with replaced words, compared with another such profile.
 #[test]
 fn names_of_manifests_and_profiles_stay_text() {
     if !has_browser() {
@@ -46,7 +47,7 @@ fn names_of_manifests_and_profiles_stay_text() {
     let names: String = (17..=20).map(row).collect();
     fs::write(&hosts, format!("endpoint,name\n{names}")).expect("hosts");
     result(&["analyze", "-o", place(&profile), "--hosts", place(&hosts)], &[&capture]);
-    // Whoever writes a profile may write any words.
+    // The author of a profile may write any words.
     let document = profile.join("profile.json");
     let text = fs::read_to_string(&document).expect("profile");
     let mut json: Value = serde_json::from_str(&text).expect("json");
@@ -71,7 +72,7 @@ fn names_of_manifests_and_profiles_stay_text() {
     }
 }
 
-/// Words of a trace: what wrote it, its hosts, its communicators, its own name.
+/// Words of a trace: its writer, hosts, communicators and file name.
 #[test]
 fn names_of_traces_stay_text() {
     if !has_browser() {

@@ -1,4 +1,5 @@
-//! Traces in Perfetto: its own reader understands all of them, without an error, and shows the messages that `ibscope messages` prints.
+//! Traces in Perfetto: its own reader accepts all of them without an error, and shows the messages
+//! that `ibscope messages` prints.
 
 use super::{drive, has_browser, pictures};
 use crate::runs;
@@ -8,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// A message: sender, receiver, when it began, and how long it took.
-type Message = (String, String, i64, i64);
+/// A message: sender, receiver, start time and duration.
+type PerfettoMessage = (String, String, i64, i64);
 
 fn rows(value: &Value) -> &Vec<Value> {
     value.as_array().unwrap_or_else(|| panic!("{value}"))
@@ -19,7 +20,7 @@ fn ns(value: &Value) -> i64 {
     value.as_i64().unwrap_or_else(|| panic!("{value}"))
 }
 
-/// What Perfetto says of a trace of these inputs, and the moment from which it tells times.
+/// Perfetto's view of a trace of these inputs, and the time that its times are relative to.
 fn read(input: &Path, folder: &Path, name: &str) -> (Value, i64) {
     let trace = folder.join("trace.json");
     result(&["trace", "-o", trace.to_str().expect("path")], &[input]);
@@ -42,7 +43,7 @@ fn perfetto_shows_every_message_at_both_ends() {
     let csv = result(&["messages", "--format", "csv"], &[&capture]);
     let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = lines.next().expect("header");
-    let mut messages: Vec<Message> = lines
+    let mut messages: Vec<PerfettoMessage> = lines
         .map(|fields| {
             let at = |name: &str| fields[header.iter().position(|column| *column == name).expect("column")];
             let [from, to] = ["first_time_ns", "last_time_ns"].map(|name| at(name).parse::<i64>().expect("time"));
@@ -53,9 +54,9 @@ fn perfetto_shows_every_message_at_both_ends() {
     messages.sort();
     assert!(messages.len() > 100);
 
-    // Flows: from the slice of the sender to that of the receiver, which are as long as the message.
+    // Flows: from the sender's slice to the receiver's, which are as long as the message.
     let text = |value: &Value| value.as_str().expect("text").to_owned();
-    let mut flows: Vec<Message> = rows(&seen["flows"])
+    let mut flows: Vec<PerfettoMessage> = rows(&seen["flows"])
         .iter()
         .map(|flow| {
             assert_eq!([&flow[2], &flow[3]], [&flow[4], &flow[5]], "both slices are the message: {flow}");
@@ -65,7 +66,7 @@ fn perfetto_shows_every_message_at_both_ends() {
     flows.sort();
     assert_eq!(flows, messages);
 
-    // Slices: two of each message, none above another, each on a track that says which end it is.
+    // Slices: two per message, not nested, each on a track that names the end.
     let mut ends: BTreeMap<(String, bool, i64, i64), i64> = BTreeMap::new();
     for (src, dst, from, lasted) in messages {
         *ends.entry((src, true, from, lasted)).or_default() += 1;
@@ -89,7 +90,7 @@ fn perfetto_shows_the_rates_of_a_profile() {
     let profile = folder.path().join("job.ibp");
     result(&["analyze", "--bin", "10ms", "-o", profile.to_str().expect("path")], &[sample("openib-mixed-4x1")]);
     let (seen, _) = read(&profile, folder.path(), "perfetto-rates.png");
-    // What was sent is the rate times the width of a bin.
+    // The bytes sent are the rate times the width of a bin.
     let mut sent: BTreeMap<String, f64> = BTreeMap::new();
     for row in rows(&seen["counters"]) {
         let process = row[0].as_str().expect("process").to_owned();

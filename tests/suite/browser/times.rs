@@ -1,11 +1,11 @@
-//! Latencies in the report: percentiles over time, and histograms of a pair of ranks.
+//! Latencies in the report: time series of percentiles, and histograms of a pair of ranks.
 
 use super::{has_browser, look, pictures};
 use crate::tools::{result, sample};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The first columns of a csv line, and the others.
+/// The rows of a csv by column name.
 fn rows(csv: &str) -> Vec<BTreeMap<&str, &str>> {
     let mut lines = csv.lines();
     let header: Vec<&str> = lines.next().expect("header").split(',').collect();
@@ -25,7 +25,7 @@ fn latencies_are_those_of_the_command() {
     let seen = look(&["--times".as_ref(), &page, &pictures()]);
     assert_eq!(seen["complaints"], json!([]), "the console is silent");
 
-    // Percentiles over time: of all bins, each line's value on its logarithmic axis.
+    // Time series of percentiles: in all bins, each line's value on its logarithmic axis.
     let csv = result(&["latency", "--view", "timeline", "--interval", "acknowledged", "--format", "csv"], &[&profile]);
     let summary: Value = serde_json::from_str(&result(&["summary", "--format", "json"], &[&profile])).expect("json");
     let origin_ns = summary["facts"]["first_time_ns"].as_i64().expect("time");

@@ -1,14 +1,14 @@
-//! `messages --dataset`: many calls write into one folder, each at its own place.
+//! `messages --dataset`: many calls write into one folder, each in a place of its own.
 
 use super::text;
 use crate::runs;
-use crate::tools::{Ran, ibscope, result, sample};
+use crate::tools::{ProgramResult, ibscope, result, sample};
 use polars::prelude::{DataFrame, ParquetReader, SerReader as _};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn write(dataset: &Path, more: &[&str], input: &Path) -> Ran {
+fn write(dataset: &Path, more: &[&str], input: &Path) -> ProgramResult {
     let arguments = ["messages", "--dataset", text(dataset)];
     ibscope(arguments.iter().chain(more).map(OsStr::new).chain([input.as_os_str()]))
 }
@@ -19,7 +19,7 @@ fn whole(dataset: &Path, more: &[&str], input: &Path) {
     assert!(ran.stderr.contains("messages written to"), "{}", ran.stderr);
 }
 
-/// All that is in a folder and those below it, sorted.
+/// All files in a folder and its subfolders, sorted.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("folder") {
@@ -55,11 +55,11 @@ fn csv(input: &Path) -> Vec<String> {
 }
 
 #[test]
-fn calls_write_side_by_side_and_the_next_replaces_its_own_alone() {
+fn calls_write_side_by_side_and_replace_only_their_own_files() {
     let folder = tempfile::tempdir().expect("folder");
     let dataset = folder.path().join("messages");
     let sinks = ["ompi-rc-notrace-mixed-4x1", "ompi-openib-notrace-mixed-4x1"].map(|name| runs::named(name).sink());
-    // Captures of two sinks, alike in name, of one job.
+    // Captures of two sinks with the same name, of one job.
     for sink in &sinks {
         whole(&dataset, &["--partition", "slurm_job=4711", "--file-rows", "50"], sink);
     }
@@ -87,7 +87,8 @@ fn calls_write_side_by_side_and_the_next_replaces_its_own_alone() {
     expected.sort();
     assert!(found == expected);
 
-    // Again, in fewer files: the same rows, and neither the other capture nor what is not ours is touched.
+    // A second call with fewer files: the same rows; neither the other capture nor foreign files
+    // change.
     let own = jobs.iter().find(|place| lines(&files(place)) == csv(&sinks[0])).expect("place");
     fs::write(own.join("notes.parquet.txt"), "mine").expect("write");
     let others = |paths: Vec<PathBuf>| {
@@ -101,7 +102,7 @@ fn calls_write_side_by_side_and_the_next_replaces_its_own_alone() {
     assert!(lines(&files(own)[..1]) == csv(&sinks[0]));
 }
 
-/// Columns are there where no row is, so that a query over many captures does not fail for one of them.
+/// A table without rows has its columns, so that a query over many captures does not fail for one.
 #[test]
 fn a_capture_without_messages_has_a_table_without_rows() {
     let folder = tempfile::tempdir().expect("folder");
@@ -115,15 +116,15 @@ fn a_capture_without_messages_has_a_table_without_rows() {
 }
 
 #[test]
-fn what_is_no_dataset_is_refused() {
+fn invalid_datasets_are_errors() {
     let folder = tempfile::tempdir().expect("folder");
     let dataset = folder.path().join("messages");
     let sink = runs::named("ompi-rc-ring2").sink();
     for (more, says) in [
         (&["--partition", "job"][..], "KEY=VALUE"),
         (&["--partition", "Job=1"], "lower case"),
-        (&["--partition", "run=a/b"], "the value is to be"),
-        (&["--partition", "run="], "the value is to be"),
+        (&["--partition", "run=a/b"], "the value must be"),
+        (&["--partition", "run="], "the value must be"),
         (&["--partition", "tag=1"], "a column `tag` already"),
         (&["--partition", "job=1"], "a column `job` already"),
         (&["--partition", "capture=1"], "a column `capture` already"),
@@ -137,7 +138,7 @@ fn what_is_no_dataset_is_refused() {
         assert!(ran.stderr.contains(says), "{more:?}: {}", ran.stderr);
     }
     assert!(!dataset.exists());
-    // Neither a file in the way nor a capture that cannot be read leaves anything.
+    // Neither a file in the way nor an unreadable capture leaves anything.
     fs::write(&dataset, "").expect("write");
     let ran = write(&dataset, &[], &sink);
     assert!(ran.code == 1 && ran.stderr.contains("cannot be created"), "{}", ran.stderr);

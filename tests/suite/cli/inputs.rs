@@ -1,15 +1,15 @@
-//! Files beside the captures, several captures, and what is repeated in them.
+//! Input files other than captures, several captures, and retransmissions in them.
 
-use super::{Cells, matrix_cells, profile_of, text};
+use super::{CsvCells, matrix_cells, profile_of, text};
 use crate::recorded::profile;
-use crate::runs::{self, Run, is_roce};
+use crate::runs::{self, RecordedRun, is_roce};
 use crate::tools::{ibscope, in_parallel, result, sample, samples_folder};
-use ibscope::model::Kind;
+use ibscope::model::TrafficKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 #[test]
-fn names_stand_in_tables_and_never_in_csv() {
+fn names_are_in_tables_and_never_in_csv() {
     let folder = tempfile::tempdir().expect("folder");
     for (name, hosts) in [("openib-mixed-4x1", "hosts-native.csv"), ("ucx-rc-ring2.node1", "hosts-roce.csv")] {
         let path = sample(name);
@@ -64,8 +64,8 @@ fn tables_that_cannot_be_read_name_file_and_line() {
 
 const BY_RANK: [&str; 5] = ["matrix", "--format", "csv", "--by", "rank"];
 
-/// By rank, with this rank map.
-fn by_rank(paths: &[PathBuf], rankmap: &str) -> Cells {
+/// The matrix by rank, with this rank map.
+fn by_rank(paths: &[PathBuf], rankmap: &str) -> CsvCells {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("ranks.csv");
     std::fs::write(&file, rankmap).expect("written");
@@ -77,24 +77,24 @@ fn by_rank(paths: &[PathBuf], rankmap: &str) -> Cells {
 }
 
 #[test]
-fn a_rank_map_goes_before_what_was_learnt() {
+fn a_rank_map_overrides_inferred_ranks() {
     let paths = [sample("openib-mixed-4x1")];
-    let learnt = matrix_cells(&result(&BY_RANK, &paths));
-    assert_eq!(learnt.len(), 12);
-    // Rank R runs on LID 17 + R: here the other way round.
-    let turned = by_rank(&paths, "rank,endpoint\n3,17\n2,18\n1,0x13\n0,20\n");
-    let turn = |rank: &str| (3 - rank.parse::<u32>().expect("rank")).to_string();
-    let expected: Cells = learnt.iter().map(|((src, dst), cell)| ((turn(src), turn(dst)), *cell)).collect();
-    assert_eq!(turned, expected);
-    // Endpoints that the map does not name have no rank, also where one was learnt.
+    let inferred = matrix_cells(&result(&BY_RANK, &paths));
+    assert_eq!(inferred.len(), 12);
+    // Rank R runs on LID 17 + R; here in reverse order.
+    let reversed = by_rank(&paths, "rank,endpoint\n3,17\n2,18\n1,0x13\n0,20\n");
+    let reverse = |rank: &str| (3 - rank.parse::<u32>().expect("rank")).to_string();
+    let expected: CsvCells = inferred.iter().map(|((src, dst), cell)| ((reverse(src), reverse(dst)), *cell)).collect();
+    assert_eq!(reversed, expected);
+    // Endpoints that the map does not list have no rank, even if one was inferred.
     let some = by_rank(&paths, "rank,endpoint\n7,17\n9,18\n");
-    let mut expected = Cells::new();
+    let mut expected = CsvCells::new();
     let label = |rank: &str| match rank {
         "0" => "7".to_owned(),
         "1" => "9".to_owned(),
         _ => "unknown".to_owned(),
     };
-    for ((src, dst), cell) in &learnt {
+    for ((src, dst), cell) in &inferred {
         super::add(expected.entry((label(src), label(dst))).or_insert([None; 5]), cell);
     }
     assert_eq!(some, expected);
@@ -103,8 +103,9 @@ fn a_rank_map_goes_before_what_was_learnt() {
 }
 
 #[test]
-fn a_rank_map_can_tell_processes_by_queue_pair() {
-    // Two processes per node. The receiver is known by its queue pair; the sender too, at least where the packet names it (UD).
+fn a_rank_map_can_identify_processes_by_queue_pair() {
+    // Two processes per node. The receiver is identified by its queue pair; the sender too, at
+    // least if the packet contains it (UD).
     let path = runs::named("ompi-rc-mixed-2x2").node(1);
     let mut packets: BTreeMap<(String, u32), u64> = BTreeMap::new();
     let mut datagrams = 0;
@@ -127,7 +128,7 @@ fn a_rank_map_can_tell_processes_by_queue_pair() {
             let label = if is_left_out { "unknown".to_owned() } else { rank.to_string() };
             *expected.entry(label).or_default() += packets;
             if !is_left_out {
-                // Both ways of writing a number.
+                // Both notations of a number.
                 let qpn = if rank % 2 == 0 { qpn.to_string() } else { format!("{qpn:#x}") };
                 rankmap.extend([&rank.to_string(), ",", endpoint, ",", &qpn, "\n"]);
             }
@@ -155,28 +156,28 @@ fn several_captures_are_inspected_in_the_order_of_time() {
         assert!(alone.iter().all(|rows| rows.len() > 100 && rows.is_sorted_by_key(time_ns)), "{name}");
         let together = rows(&paths);
         assert!(together.is_sorted_by_key(time_ns), "{name}");
-        // Sorting keeps the order of equal times: that of the inputs.
+        // Sorting is stable: at equal times, the order of the inputs.
         let mut expected = alone.concat();
         expected.sort_by_key(time_ns);
         assert!(together == expected, "{name}");
     }
 }
 
-/// Repeated requests, responses and ACKs.
-fn repeats(paths: &[PathBuf]) -> [u64; 3] {
+/// Retransmitted requests, responses and ACKs.
+fn retransmissions(paths: &[PathBuf]) -> [u64; 3] {
     let profile = profile(paths);
     let mut sums = [0; 3];
-    for connection in profile.connections.iter().filter(|connection| connection.kind == Kind::Data) {
-        let repeats = connection.repeats;
-        let packets = [repeats.request_packets, repeats.response_packets, repeats.acknowledge_packets];
+    for connection in profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data) {
+        let own = connection.retransmissions;
+        let packets = [own.request_packets, own.response_packets, own.acknowledge_packets];
         sums.iter_mut().zip(packets).for_each(|(sum, packets)| *sum += packets);
     }
     sums
 }
 
-/// Requests of reliable connections in a RoCE capture whose first PSN an earlier request took, counted slowly: those that
-/// start where one has started before, and READ requests that start again inside an earlier one.
-fn repeated_requests(path: &Path) -> (u64, u64) {
+/// A simple count of retransmitted requests of reliable connections in a RoCE capture: requests
+/// with the first PSN of an earlier one, and READ requests that start inside an earlier READ.
+fn retransmitted_requests(path: &Path) -> (u64, u64) {
     /// Path MTU of all recorded runs.
     const MTU_BYTES: u32 = 4096;
     const READ_REQUEST: u8 = 0x0C;
@@ -207,9 +208,9 @@ fn repeated_requests(path: &Path) -> (u64, u64) {
 }
 
 #[test]
-fn repeats_are_those_of_the_recorded_runs() {
-    in_parallel(&runs::all(), |_, run: &Run| {
-        // As the record of the runs has them, by an independent count.
+fn retransmissions_match_the_recorded_runs() {
+    in_parallel(&runs::all(), |_, run: &RecordedRun| {
+        // From the record of the runs, counted independently.
         let recorded = match run.name.as_str() {
             "ompi-rc-loss1-ring2" => 47,
             "perf-send-lat" => 8,
@@ -217,15 +218,16 @@ fn repeats_are_those_of_the_recorded_runs() {
             "perf-read-lat" | "ompi-rc-halo-2x2" => 1,
             _ => 0,
         };
-        // Go-back to a response inside of a READ: the record does not count these, as no request looks the same.
+        // Go-back to a response inside a READ: the record does not count these, because the request
+        // differs.
         let restarted = if run.name == "ompi-rc-loss1-ring2" { 16 } else { 0 };
         let mut ways = vec![vec![run.sink()], run.every_node()];
         if run.nodes == 2 {
             ways.extend([vec![run.node(1)], vec![run.node(2)]]);
-            assert_eq!(repeated_requests(&run.node(1)), (recorded, restarted), "{}", run.name);
+            assert_eq!(retransmitted_requests(&run.node(1)), (recorded, restarted), "{}", run.name);
         }
         for paths in ways {
-            let found = repeats(&paths);
+            let found = retransmissions(&paths);
             assert_eq!(found[0], recorded + restarted, "{paths:?}: {found:?}");
             if run.name == "ompi-rc-loss1-ring2" {
                 assert_eq!(found[1..], [565, 3], "{paths:?}");

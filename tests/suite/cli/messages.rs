@@ -2,16 +2,16 @@
 
 use super::{profile_of, text};
 use crate::runs;
-use crate::tools::{Ran, ibscope, in_parallel, result, sample, samples};
+use crate::tools::{ProgramResult, ibscope, in_parallel, result, sample, samples};
 use polars::prelude::{ParquetReader, SerReader as _};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 
-const HEADER: &str = "first_time_ns,last_time_ns,src_rank,dst_rank,src,dst,src_qp,dest_qp,psn,stack,protocol,moved_by,operation,\
+const HEADER: &str = "first_time_ns,last_time_ns,src_rank,dst_rank,src,dst,src_qp,dest_qp,psn,stack,protocol,verb,operation,\
                       communicator_rank,context,tag,mpi_bytes,payload_bytes,wire_bytes,packets,complete,job";
 
-fn ran(arguments: &[&str], input: &Path) -> Ran {
+fn ran(arguments: &[&str], input: &Path) -> ProgramResult {
     ibscope(arguments.iter().map(OsStr::new).chain([input.as_os_str()]))
 }
 
@@ -21,7 +21,7 @@ fn fails(arguments: &[&str], input: &Path) -> String {
     ran.stderr
 }
 
-/// Rows of a csv by the names in its header.
+/// Rows of a csv by column name.
 fn rows(csv: &str) -> Vec<BTreeMap<&str, &str>> {
     let mut lines = csv.lines();
     let header: Vec<&str> = lines.next().expect("header").split(',').collect();
@@ -29,7 +29,7 @@ fn rows(csv: &str) -> Vec<BTreeMap<&str, &str>> {
 }
 
 #[test]
-fn csv_and_json_say_the_same() {
+fn csv_and_json_are_equal() {
     in_parallel(&samples(), |_, path| {
         for more in [&[][..], &["--transport"]] {
             let csv = result(&[&["messages", "--format", "csv"], more].concat(), &[path]);
@@ -58,7 +58,7 @@ fn csv_and_json_say_the_same() {
     });
 }
 
-/// In order of their last packet, but for the few that the end of the capture cut.
+/// In order of the last packet, except for messages that the end of the capture truncates.
 #[test]
 fn rows_are_in_order_and_any_number_of_threads_gives_the_same() {
     for name in ["openib-mixed-4x1", "ucx-rc-ring2-loss1", "ucx-ud-ring2"] {
@@ -74,7 +74,7 @@ fn rows_are_in_order_and_any_number_of_threads_gives_the_same() {
 }
 
 #[test]
-fn the_parquet_table_holds_the_csv() {
+fn the_parquet_table_equals_the_csv() {
     let folder = tempfile::tempdir().expect("folder");
     let place = folder.path().join("messages.parquet");
     for more in [&[][..], &["--transport"]] {
@@ -83,7 +83,8 @@ fn the_parquet_table_holds_the_csv() {
         assert_eq!((output.code, output.stdout.as_str()), (0, ""));
         let csv = result(&[&["messages", "--format", "csv"], more].concat(), &[&path]);
         let rows = rows(&csv);
-        assert!(output.stderr.contains(&format!("{} messages written", rows.len())));
+        // Digits are in groups of three.
+        assert!(output.stderr.replace(' ', "").contains(&format!("{}messageswritten", rows.len())));
         let table = ParquetReader::new(std::fs::File::open(&place).expect("table")).finish().expect("parquet");
         assert_eq!(table.height(), rows.len());
         let names: Vec<&str> = table.get_column_names().iter().map(|name| name.as_str()).collect();
@@ -100,7 +101,7 @@ fn the_parquet_table_holds_the_csv() {
 }
 
 #[test]
-fn a_capture_without_mpi_says_where_to_look() {
+fn a_capture_without_mpi_gives_a_hint() {
     let output = ran(&["messages"], &sample("perftest-read-lat"));
     assert_eq!((output.code, output.stdout.lines().count()), (0, 1), "the header alone");
     assert!(output.stderr.contains("--transport"));
@@ -117,7 +118,8 @@ fn tables_that_cannot_be_written_fail_before_the_work() {
     assert_eq!(ran(&["messages", "--parquet", "x", "--format", "csv"], &sample("ucx-ud-ring2")).code, 2);
 }
 
-/// The blocking collectives of the program `coll` (Alltoall, Allreduce, Bcast, Barrier) have names on both libraries.
+/// Both libraries name the blocking collectives of the program `coll` (Alltoall, Allreduce, Bcast,
+/// Barrier).
 #[test]
 fn collectives_add_up_to_the_matrix() {
     let folder = tempfile::tempdir().expect("folder");
@@ -146,10 +148,10 @@ fn collectives_add_up_to_the_matrix() {
     let table = result(&["collectives"], &[&profile]);
     assert!(table.lines().any(|line| line.trim_start().starts_with("alltoall")), "{table}");
     let message = fails(&["collectives", "--from", "1"], &profile);
-    assert!(message.contains("without time; give the captures"), "{message}");
+    assert!(message.contains("for its whole time only; give the captures"), "{message}");
     let json: serde_json::Value =
         serde_json::from_str(&result(&["collectives", "--format", "json"], &[&profile])).expect("json");
     assert_eq!(json["schema"], "ibscope collectives");
     let nothing = result(&["collectives"], &[sample("perftest-read-lat")]);
-    assert_eq!(nothing, "no message of a collective operation was seen\n");
+    assert_eq!(nothing, "no message of a collective operation was detected\n");
 }

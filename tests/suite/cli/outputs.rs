@@ -1,7 +1,7 @@
-//! Files that a command writes, and inputs, windows and rank maps that do not fit: what is refused, and what is said.
+//! Output files, and inputs, windows and rank maps with problems: the errors and the notes.
 
 use super::{names, profile_of, text};
-use crate::tools::{Ran, command, ibscope, ibscope_fed, result, sample};
+use crate::tools::{ProgramResult, command, ibscope, ibscope_fed, result, sample};
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{FileTypeExt as _, symlink};
@@ -20,23 +20,23 @@ const WAYS: [&[&str]; 8] = [
     &["report", "-o"],
 ];
 
-fn written(way: &[&str], place: &Path, input: &Path) -> Ran {
+fn written(way: &[&str], place: &Path, input: &Path) -> ProgramResult {
     ibscope([way, &[text(place), text(input)]].concat())
 }
 
-fn refused(ran: &Ran, code: i32, expected: &str) {
+fn refused(ran: &ProgramResult, code: i32, expected: &str) {
     assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{}", ran.stderr);
     assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
 }
 
-/// A copy of a sample that may be lost.
+/// A copy of a sample that the test may lose.
 fn capture_in(folder: &Path) -> PathBuf {
     let path = folder.join("capture.pcap.zst");
     fs::copy(sample("openib-mixed-4x1"), &path).expect("copied");
     path
 }
 
-/// Runs a program of the system that may not be allowed.
+/// Runs a program that the system may not allow.
 fn allowed(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
@@ -84,7 +84,7 @@ fn no_input_is_replaced() {
 fn no_profile_replaces_what_the_command_reads() {
     let folder = tempfile::tempdir().expect("folder");
     let profile = profile_of(folder.path(), &[sample("openib-mixed-4x1")], &["--partial"]);
-    // A capture of a name that a profile may have, and links to it.
+    // A capture with the name of a file of a profile, and links to it.
     let inside = profile.join("parts.bin");
     let parts = fs::read(&inside).expect("parts");
     fs::copy(sample("openib-mixed-4x1"), &inside).expect("copied");
@@ -111,7 +111,7 @@ fn no_profile_replaces_what_the_command_reads() {
     result(&["matrix"], &[&profile]);
 }
 
-/// SIGXFSZ would end the program without a word, and leave what it has begun.
+/// `SIGXFSZ` would end the program without a message, and leave a partial file.
 #[test]
 fn a_limit_on_the_length_of_files_is_named_as_such() {
     let folder = tempfile::tempdir().expect("folder");
@@ -123,7 +123,7 @@ fn a_limit_on_the_length_of_files_is_named_as_such() {
         let script = format!("ulimit -f 1; exec {} \"$@\"", env!("CARGO_BIN_EXE_ibscope"));
         let mut limited = Command::new("sh");
         limited.args(["-c", &script, "sh"]).args(*way).args([&place, &path]);
-        let ran = Ran::from(limited.output().expect("started"));
+        let ran = ProgramResult::from(limited.output().expect("started"));
         refused(&ran, 1, "cannot be written: File too large");
         assert!(ran.stderr.contains("ulimit -f"), "{way:?}: {}", ran.stderr);
         // A dataset is a folder that stays.
@@ -132,7 +132,7 @@ fn a_limit_on_the_length_of_files_is_named_as_such() {
     }
 }
 
-/// What a command writes into a FIFO.
+/// The output of a command into a FIFO.
 fn through_a_fifo(way: &[&str], folder: &Path, input: &Path) -> Vec<u8> {
     let fifo = folder.join("fifo");
     assert!(allowed("mkfifo", &[text(&fifo)]));
@@ -175,7 +175,8 @@ fn a_fifo_whose_reader_goes_away_is_an_error() {
     }
 }
 
-/// A node of its own with the number of the null device: what is written into it goes nowhere. Never the one in `/dev`.
+/// A device node with the number of the null device: writes to it are discarded. Never the one in
+/// `/dev`.
 fn null_node(folder: &Path) -> Option<PathBuf> {
     let node = folder.join("node");
     if allowed("mknod", &[text(&node), "c", "1", "3"]) && fs::OpenOptions::new().write(true).open(&node).is_ok() {
@@ -186,7 +187,7 @@ fn null_node(folder: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_device_node_stays_one() {
+fn a_device_node_is_not_replaced() {
     let folder = tempfile::tempdir().expect("folder");
     let Some(node) = null_node(folder.path()) else { return };
     for way in WAYS {
@@ -204,7 +205,7 @@ fn links_stay_and_what_they_point_to_is_written() {
     fs::create_dir(place("below")).expect("folder");
     fs::write(place("below/old"), "text").expect("written");
     symlink("below/old", place("to-old")).expect("link");
-    // One that leads to nothing yet, over another.
+    // A dangling link, through another link.
     symlink("to-new", place("chain")).expect("link");
     symlink(place("below/new"), place("to-new")).expect("link");
     let path = sample("openib-mixed-4x1");
@@ -232,10 +233,10 @@ fn folders_are_refused() {
     let folder = tempfile::tempdir().expect("folder");
     let no_capture = folder.path().join("missing.pcap");
     for way in WAYS {
-        // Before the input is looked at.
+        // Before the input is opened.
         refused(&written(way, folder.path(), &no_capture), 1, "cannot be written: it is a folder");
         let new = folder.path().join("new/");
-        refused(&written(way, &new, &no_capture), 1, "cannot be written: it is no name of a file");
+        refused(&written(way, &new, &no_capture), 1, "cannot be written: it is not a file name");
     }
     assert_eq!(names(folder.path()), [""; 0]);
 }
@@ -262,7 +263,7 @@ fn a_full_disk_is_named_as_such() {
 }
 
 #[test]
-fn standard_input_is_read_once_and_holds_no_table() {
+fn standard_input_is_read_once_and_is_no_table() {
     for command in ["analyze", "inspect", "matrix", "timeline", "ranks", "messages", "collectives"] {
         refused(&ibscope([command, "-", "-"]), 2, "`-` is given more than once");
     }
@@ -288,7 +289,7 @@ fn commands_that_need_captures_say_so_of_a_profile() {
 }
 
 #[test]
-fn mpi_can_only_be_left_out_where_there_is_more() {
+fn no_mpi_is_accepted_only_where_it_leaves_something() {
     let folder = tempfile::tempdir().expect("folder");
     let path = sample("openib-mixed-4x1");
     for command in ["collectives", "ranks", "messages", "inspect"] {
@@ -303,60 +304,67 @@ fn mpi_can_only_be_left_out_where_there_is_more() {
     }
     let profile = profile_of(folder.path(), &[sample("ucx-ud-ring2")], &["--no-mpi"]);
     for command in ["collectives", "ranks"] {
-        assert!(result(&[command], &[&profile]).contains("were not looked for"), "{command}");
+        assert!(result(&[command], &[&profile]).contains("were not analyzed"), "{command}");
     }
 }
 
 #[test]
-fn windows_say_what_they_lack() {
+fn short_or_empty_windows_give_a_note() {
     const EMPTY: &str = "note: no packet in this window";
-    const SHORT: &str = "a short window may not hold enough messages to recognise a library";
+    const SHORT: &str = "a short window may not hold enough messages to recognize a library";
     let folder = tempfile::tempdir().expect("folder");
     let path = sample("ucx-rc-ring2.node1");
-    let said = |command: &str, window: &[&str], path: &Path| {
+    let printed = |command: &str, window: &[&str], path: &Path| {
         let ran = ibscope([&[command], window, &[text(path)]].concat());
         assert_eq!(ran.code, 0, "{command} {window:?}: {}", ran.stderr);
         ran.stderr
     };
     for command in ["messages", "collectives", "matrix", "timeline", "ranks"] {
-        let stderr = said(command, &["--from", "100000"], &path);
+        let stderr = printed(command, &["--from", "100000"], &path);
         assert_eq!(stderr.trim_end(), EMPTY, "{command}");
-        assert!(!said(command, &[], &path).contains("window"), "{command}");
+        assert!(!printed(command, &[], &path).contains("window"), "{command}");
     }
-    // Frames that are no InfiniBand stand before the first packet that is.
+    // Frames that are not InfiniBand come before the first packet that is.
     for (command, window) in
         [("inspect", ["--from", "100000"]), ("inspect", ["--to", "0.001"]), ("matrix", ["--to", "0.001"])]
     {
-        assert_eq!(said(command, &window, &path).trim_end(), "note: no InfiniBand packet in this window", "{command}");
+        assert_eq!(
+            printed(command, &window, &path).trim_end(),
+            "note: no InfiniBand packet in this window",
+            "{command}"
+        );
     }
     let profile = profile_of(folder.path(), &[&path], &[]);
     for command in ["matrix", "timeline"] {
-        assert!(said(command, &["--from", "100000"], &profile).starts_with(EMPTY), "{command}");
-        assert!(!said(command, &["--to", "1"], &profile).contains(SHORT), "{command}: the profile knows the library");
+        assert!(printed(command, &["--from", "100000"], &profile).starts_with(EMPTY), "{command}");
+        assert!(
+            !printed(command, &["--to", "1"], &profile).contains(SHORT),
+            "{command}: the profile knows the library"
+        );
     }
-    // The first packets: connections are made, and there are few messages.
+    // The first packets: connections are set up, and there are few messages.
     let first = result(&["inspect", "--format", "csv"], &[&path]);
     let time_ns = |line: &str| line.split(',').nth(1).expect("time").parse::<i64>().expect("time");
     let times_ns: Vec<i64> = first.lines().skip(1).map(time_ns).collect();
     let end = jiff::Timestamp::from_nanosecond(i128::from(times_ns[4])).expect("time").to_string();
     let few = ["--to", &end];
     for command in ["messages", "collectives", "matrix", "timeline"] {
-        let stderr = said(command, &few, &path);
+        let stderr = printed(command, &few, &path);
         assert!(stderr.contains(SHORT) && stderr.contains("analyze -o"), "{command}: {stderr}");
         assert!(!stderr.contains(EMPTY), "{command}: {stderr}");
     }
-    assert!(!said("matrix", &["--no-mpi", few[0], few[1]], &path).contains(SHORT), "nobody looked");
-    let whole = said("messages", &[], &sample("perftest-read-lat"));
-    assert!(whole.contains("no MPI message was recognised") && !whole.contains(SHORT), "{whole}");
+    assert!(!printed("matrix", &["--no-mpi", few[0], few[1]], &path).contains(SHORT), "MPI was not read");
+    let whole = printed("messages", &[], &sample("perftest-read-lat"));
+    assert!(whole.contains("no MPI message was recognized") && !whole.contains(SHORT), "{whole}");
 }
 
 #[test]
-fn rank_maps_that_fit_badly_are_told() {
+fn rank_maps_that_match_badly_give_a_note() {
     let folder = tempfile::tempdir().expect("folder");
     let map = folder.path().join("map.csv");
     let path = sample("openib-mixed-4x1");
     let profile = profile_of(folder.path(), &[&path], &[]);
-    let said = |content: &str| {
+    let printed = |content: &str| {
         fs::write(&map, content).expect("written");
         let run = |command: &str, input: &Path| {
             let ran = ibscope([command, "--rankmap", text(&map), text(input)]);
@@ -372,16 +380,16 @@ fn rank_maps_that_fit_badly_are_told() {
         assert_eq!(run("matrix", &profile), stderr);
         stderr
     };
-    assert_eq!(said("rank,endpoint\n0,17\n1,18\n9,99\n"), "", "some fit");
-    let none = said("rank,endpoint\n0,117\n1,118\n1,118\n");
+    assert_eq!(printed("rank,endpoint\n0,17\n1,18\n9,99\n"), "", "some match");
+    let none = printed("rank,endpoint\n0,117\n1,118\n1,118\n");
     assert_eq!(none.trim_end(), "note: rank map: none of its 2 endpoints is in the traffic");
-    let several = said("rank,endpoint\n0,17\n0,18\n1,19\n");
+    let several = printed("rank,endpoint\n0,17\n0,18\n1,19\n");
     assert!(several.starts_with("note: rank map: rank 0 is on several endpoints (17, 18)"), "{several}");
     assert_eq!(several.lines().count(), 1, "{several}");
-    assert_eq!(said("rank,endpoint,qpn\n0,17,0x11\n0,18,0x12\n"), "", "queue pairs are exact");
+    assert_eq!(printed("rank,endpoint,qpn\n0,17,0x11\n0,18,0x12\n"), "", "queue pairs are exact");
     fs::write(&map, "# of a job\nrank,endpoint\n0,17\n\n16777215,19\n16777216,18\n").expect("written");
     for command in ["matrix", "analyze", "inspect", "messages"] {
         let ran = ibscope([command, "--rankmap", text(&map), text(&path)]);
-        refused(&ran, 1, "map.csv: line 6: `16777216` is no rank");
+        refused(&ran, 1, "map.csv: line 6: `16777216` is not a rank");
     }
 }

@@ -1,4 +1,4 @@
-//! Exit codes, what goes to standard output and what does not, and files that are written.
+//! Exit codes, the contents of standard output, and output files.
 
 use super::{names, profile_of, text};
 use crate::runs::decompressed;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_wrong_use_ends_with_2_and_writes_no_result() {
+fn wrong_usage_ends_with_2_and_writes_no_result() {
     let path = sample("perftest-read-lat");
     let path = text(&path);
     for arguments in [
@@ -38,7 +38,7 @@ fn a_wrong_use_ends_with_2_and_writes_no_result() {
 }
 
 #[test]
-fn results_are_all_that_stands_on_standard_output() {
+fn standard_output_contains_only_results() {
     let path = sample("openib-mixed-4x1");
     for arguments in [&["matrix"][..], &["timeline"], &["inspect"], &["analyze"]] {
         let ran = ibscope(arguments.iter().copied().chain([text(&path)]));
@@ -52,7 +52,8 @@ fn results_are_all_that_stands_on_standard_output() {
     assert!(ran.stderr.contains(text(&profile)) && !ran.stdout.contains("written"), "{}{}", ran.stdout, ran.stderr);
 }
 
-/// A capture of which every tenth record is too short for an ERF header, and how many percent of it can be decoded.
+/// A capture in which every tenth record is too short for an ERF header, and the decodable share in
+/// percent.
 fn damaged(path: &Path) -> f64 {
     let whole = decompressed(&sample("perftest-read-lat"));
     let mut bytes = whole[..HEADER_BYTES].to_vec();
@@ -93,7 +94,7 @@ fn low_coverage_ends_with_3_and_writes_the_result() {
         assert!(ran.stderr.contains("--min-coverage") && ran.stderr.contains("90.5"), "{arguments:?}: {}", ran.stderr);
     }
     assert!(profile.join("profile.json").is_file());
-    // A profile remembers its coverage.
+    // A profile stores its coverage.
     assert_eq!(ibscope(["matrix", "--min-coverage", "90.5", text(&profile)]).code, 3);
     assert_eq!(ibscope(["matrix", "--min-coverage", "90", text(&profile)]).code, 0);
 }
@@ -136,7 +137,7 @@ fn a_closed_pipe_is_no_error() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
         assert!(!stderr.contains("ipe"), "{arguments:?}: {stderr}");
     }
-    assert!(profile.join("profile.json").is_file(), "the profile is whole all the same");
+    assert!(profile.join("profile.json").is_file(), "the profile is complete all the same");
 }
 
 /// As with `2>&1 | head -1`, and on a full disk.
@@ -168,8 +169,8 @@ fn closed_outputs_never_end_in_a_panic() {
         let error = command(arguments).stdout(Stdio::null()).stderr(full()).status().expect("started");
         assert_eq!([both.code(), error.code()], [Some(code); 2], "{arguments:?}");
     }
-    assert!(again.join("profile.json").is_file(), "the profile is whole all the same");
-    // What nobody can read is not a result.
+    assert!(again.join("profile.json").is_file(), "the profile is complete all the same");
+    // Output that nobody can read is not a result.
     let full = command(["matrix", text(&profile)]).stdout(full()).stderr(Stdio::null()).status().expect("started");
     assert_eq!(full.code(), Some(1));
 }
@@ -197,7 +198,7 @@ fn outputs_that_cannot_be_written_fail_before_anything_is_read() {
             ["health", "--png", place, "-"],
             ["messages", "--parquet", place, "-"],
         ] {
-            // Standard input stays open and gives nothing: whoever reads it waits.
+            // Standard input stays open without data: a command that reads it waits.
             let mut command = command(arguments);
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
             let mut child = command.spawn().expect("started");
@@ -276,7 +277,7 @@ fn a_folder_with_other_files_beside_a_profile_json_is_not_replaced() {
     assert_eq!(ran.code, 1, "{}", ran.stderr);
 }
 
-/// They would be removed with the old profile.
+/// Replacing the old profile would remove them.
 #[test]
 fn folders_and_links_named_as_files_of_a_profile_stay() {
     let folder = tempfile::tempdir().expect("folder");
@@ -286,7 +287,7 @@ fn folders_and_links_named_as_files_of_a_profile_stay() {
     let again = || {
         let ran = ibscope(["analyze", text(&path), "-o", text(&profile)]);
         assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
-        assert!(ran.stderr.contains("holds health.parquet, which is not a regular file"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("contains health.parquet, which is not a regular file"), "{}", ran.stderr);
     };
     let kept = folder.path().join("kept");
     std::fs::rename(&table, &kept).expect("moved");
@@ -302,11 +303,11 @@ fn folders_and_links_named_as_files_of_a_profile_stay() {
 }
 
 #[test]
-fn a_profile_goes_where_a_link_leads() {
+fn a_profile_is_written_to_the_target_of_a_link() {
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name);
     std::fs::create_dir(place("below")).expect("folder");
-    // One that leads to nothing yet, over another.
+    // A dangling link, through another link.
     symlink("to-new", place("chain")).expect("link");
     symlink("below/new.ibp", place("to-new")).expect("link");
     for name in ["perftest-read-lat", "ucx-rc-ring2.node1"] {
@@ -316,7 +317,7 @@ fn a_profile_goes_where_a_link_leads() {
         let matrix = |place: &Path| result(&["matrix", "--format", "csv"], &[place]);
         assert_eq!(matrix(&place("below/new.ibp")), matrix(&path));
     }
-    // A place without a folder is in the one where the command runs.
+    // A relative path without a folder is in the current folder.
     let mut here = command(["analyze", "-o", "here.ibp", text(&sample("perftest-read-lat"))]);
     assert!(here.current_dir(folder.path()).stdout(Stdio::null()).status().expect("started").success());
     assert_eq!(names(folder.path()), ["below", "chain", "here.ibp", "to-new"]);
@@ -347,7 +348,7 @@ fn no_scratch_files_stay() {
 const ESCAPE: char = '\x1b';
 
 #[test]
-fn colours_only_where_they_are_wanted() {
+fn colors_only_where_they_are_wanted() {
     let path = sample("openib-mixed-4x1");
     let table = |color: &[&str], no_color: Option<&str>| {
         let mut command = command([&["matrix"], color, &[text(&path)]].concat());
@@ -357,7 +358,7 @@ fn colours_only_where_they_are_wanted() {
     };
     assert!(!table(&[], None).contains(ESCAPE), "not a terminal");
     assert!(table(&["--color", "always"], None).contains(ESCAPE));
-    assert!(table(&["--color", "always"], Some("1")).contains(ESCAPE), "an option goes before the environment");
+    assert!(table(&["--color", "always"], Some("1")).contains(ESCAPE), "an option overrides the environment");
     assert!(!table(&["--color", "never"], None).contains(ESCAPE));
     let csv = result(&["matrix", "--format", "csv", "--color", "always"], &[&path]);
     assert!(!csv.contains(ESCAPE), "csv is for programs");

@@ -1,4 +1,4 @@
-//! The same numbers in every form and by every way.
+//! The same numbers in every format and by every command.
 
 use super::{MATRIX_HEADER, TIMELINE_HEADER, cell, matrix_cells, profile_of, timeline_cells};
 use crate::runs;
@@ -88,7 +88,7 @@ fn ranks_have_the_messages_and_bytes_of_the_truth() {
 }
 
 #[test]
-fn json_holds_the_numbers_of_the_csv() {
+fn json_has_the_numbers_of_the_csv() {
     for name in ["openib-mixed-4x1", "perftest-read-lat", "ucx-rc-ring2.node1"] {
         for by in ["endpoint", "rank"] {
             for (command, list, header) in [("matrix", "cells", MATRIX_HEADER), ("timeline", "bins", TIMELINE_HEADER)] {
@@ -139,7 +139,7 @@ fn without_mpi_its_columns_are_empty_and_the_others_the_same() {
         assert_eq!(result(&["matrix", "--format", "csv"], &[profile]), csv, "{name}: from a profile");
         let by_rank = matrix_cells(&result(&["matrix", "--format", "csv", "--by", "rank", "--no-mpi"], &[&path]));
         assert!(by_rank.values().all(|cell| cell[0] == Some(0) && cell[1].is_none()), "{name}: {by_rank:?}");
-        // A job is what exchanges messages: without them there is none, and no rank.
+        // Without messages there is no job and no rank.
         assert!(by_rank.into_keys().all(|pair| pair == ("unknown".to_owned(), "unknown".to_owned())), "{name}");
         let timeline = result(&["timeline", "--format", "csv", "--no-mpi"], &[&path]);
         assert!(timeline.lines().skip(1).all(|line| cell(&line.split(',').collect::<Vec<_>>()[3..8])[1].is_none()));

@@ -1,13 +1,13 @@
-//! `--from` and `--to`.
+//! The options `--from` and `--to`.
 
-use super::{Cells, MATRIX_HEADER, add, matrix_cells, profile_of, text, timeline_cells};
+use super::{CsvCells, MATRIX_HEADER, add, matrix_cells, profile_of, text, timeline_cells};
 use crate::runs::{self, decompressed};
 use crate::tools::{ibscope, result, sample, walk};
 use std::path::Path;
 
 const MATRIX: [&str; 3] = ["matrix", "--format", "csv"];
 
-fn windowed(path: &Path, window: &[&str]) -> Cells {
+fn windowed(path: &Path, window: &[&str]) -> CsvCells {
     matrix_cells(&result(&[&MATRIX, window].concat(), &[path]))
 }
 
@@ -19,8 +19,9 @@ fn rfc3339(ns: i64) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(ns)).expect("time").to_string()
 }
 
-/// Packets and wire bytes; the rest needs what came before (repeats are known by what they repeat).
-fn countable(cells: Cells) -> Vec<(String, String, Option<u64>, Option<u64>)> {
+/// Packets and wire bytes; the other columns need earlier packets (a retransmission is known by its
+/// original).
+fn countable(cells: CsvCells) -> Vec<(String, String, Option<u64>, Option<u64>)> {
     cells.into_iter().map(|((src, dst), [.., wire_bytes, packets])| (src, dst, wire_bytes, packets)).collect()
 }
 
@@ -35,7 +36,8 @@ fn two_halves_are_the_whole() {
         [sample("ucx-rc-ring2.node1"), runs::named("ompi-rc-mixed-2x2").node(2), runs::named("perf-send-lat").node(1)];
     let sinks = [sample("openib-mixed-4x1"), sample("ucx-ud-ring2")];
     let middle = |times_ns: &[i64]| times_ns[times_ns.len() / 2];
-    // In a sink the two copies of a packet are not to be parted: the cut is in the longest pause of the middle half.
+    // In a sink, the two copies of a packet must stay together: the window ends in the longest
+    // pause of the middle half.
     let pause = |times_ns: &[i64]| {
         let quarter = times_ns.len() / 4;
         let pairs = times_ns[quarter..3 * quarter].windows(2);
@@ -67,7 +69,7 @@ fn windows_count_exactly_the_packets_inside() {
     let all = inspect(&[]);
     let times_ns: Vec<i64> =
         all.lines().skip(1).map(|line| line.split(',').nth(1).expect("time").parse().expect("time")).collect();
-    // From one packet on, itself included, up to another, itself not included.
+    // From one packet, inclusive, to another, exclusive.
     let (from, to) = (times_ns[300], times_ns[900]);
     let inside = inspect(&["--from", &rfc3339(from), "--to", &rfc3339(to)]);
     let kept = |time_ns: &i64| (from..to).contains(time_ns);

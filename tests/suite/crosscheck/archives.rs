@@ -1,20 +1,20 @@
-//! What can be wrong with the files, and other forms than OTF2.
+//! Damaged trace archives, and other trace formats than OTF2.
 
 use super::archive;
-use crate::runs::{self, Run};
-use crate::tools::{Ran, command, ibscope, result};
+use crate::runs::{self, RecordedRun};
+use crate::tools::{ProgramResult, command, ibscope, result};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-fn crosscheck(run: &Run, trace: &Path, more: &[&str]) -> Ran {
+fn crosscheck(run: &RecordedRun, trace: &Path, more: &[&str]) -> ProgramResult {
     let sink = run.sink();
     let arguments = [OsStr::new("crosscheck"), sink.as_os_str(), trace.as_os_str()];
     ibscope(arguments.into_iter().chain(more.iter().map(OsStr::new)))
 }
 
-/// A copy of a run's archive, to be damaged; its anchor file.
-fn copy(run: &Run, to: &Path) -> PathBuf {
+/// A copy of a run's archive, to be damaged; returns its anchor file.
+fn copy(run: &RecordedRun, to: &Path) -> PathBuf {
     let anchor = archive(run).expect("archive");
     let folder = anchor.parent().expect("folder");
     let inner = folder.join("traces");
@@ -27,7 +27,7 @@ fn copy(run: &Run, to: &Path) -> PathBuf {
     to.join("traces.otf2")
 }
 
-fn assert_refused(ran: &Ran, expected: &[&str]) {
+fn assert_refused(ran: &ProgramResult, expected: &[&str]) {
     assert_eq!(ran.code, 1, "{} {}", ran.stdout, ran.stderr);
     assert_eq!(ran.stdout, "");
     for text in expected {
@@ -36,7 +36,7 @@ fn assert_refused(ran: &Ran, expected: &[&str]) {
 }
 
 #[test]
-fn broken_archives_are_refused_with_the_reason() {
+fn broken_archives_are_rejected_with_the_reason() {
     let run = runs::named("scorep-ompi-rc-ring-2x1");
     let damage = |damage: &dyn Fn(&Path), expected: &[&str]| {
         let folder = tempfile::tempdir().expect("folder");
@@ -58,7 +58,8 @@ fn broken_archives_are_refused_with_the_reason() {
         &|folder| fs::remove_file(folder.join("traces/1.evt")).expect("removed"),
         &["a file of the archive is missing", "1.evt"],
     );
-    // Without its definitions a location has no mapping of communicators, and otf2-print goes on.
+    // Without its definitions a location has no mapping of communicators; `otf2-print` does not
+    // fail.
     damage(
         &|folder| fs::remove_file(folder.join("traces/1.def")).expect("removed"),
         &["a file of the archive is missing", "1.def"],
@@ -67,14 +68,14 @@ fn broken_archives_are_refused_with_the_reason() {
         &|folder| fs::remove_file(folder.join("traces.def")).expect("removed"),
         &["a file of the archive is missing", "traces.def"],
     );
-    damage(&|folder| cut(folder.join("traces/0.evt"), 700), &["cut off or damaged"]);
-    damage(&|folder| cut(folder.join("traces/0.evt"), 0), &["cut off or damaged"]);
-    damage(&|folder| cut(folder.join("traces.def"), 3000), &["cut off or damaged"]);
-    damage(&|folder| cut(folder.join("traces.otf2"), 10), &["cut off or damaged"]);
+    damage(&|folder| cut(folder.join("traces/0.evt"), 700), &["truncated or damaged"]);
+    damage(&|folder| cut(folder.join("traces/0.evt"), 0), &["truncated or damaged"]);
+    damage(&|folder| cut(folder.join("traces.def"), 3000), &["truncated or damaged"]);
+    damage(&|folder| cut(folder.join("traces.otf2"), 10), &["truncated or damaged"]);
     let version = |folder: &Path| {
         let path = folder.join("traces.otf2");
         let mut bytes = fs::read(&path).expect("anchor");
-        // Behind the magic: the major version.
+        // After the magic number: the major version.
         bytes[8] = 9;
         fs::write(path, bytes).expect("written");
     };
@@ -82,18 +83,18 @@ fn broken_archives_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().expect("folder");
     let ran = crosscheck(&run, &folder.path().join("none.otf2"), &[]);
     assert_refused(&ran, &["none.otf2: cannot be read"]);
-    // A capture is no trace.
+    // A capture is not a trace.
     assert_refused(&crosscheck(&run, &run.sink(), &[]), &["otf2-print cannot read this archive"]);
 }
 
 #[test]
-fn missing_tools_are_told_with_the_remedy() {
+fn missing_tools_are_reported_with_the_remedy() {
     let run = runs::named("scorep-ompi-rc-ring-2x1");
     let (sink, trace) = (run.sink(), archive(&run).expect("archive"));
     let mut command = command([OsStr::new("crosscheck"), sink.as_os_str(), trace.as_os_str()]);
     let output = command.env("PATH", "/nonexistent").output().expect("it starts");
-    let ran = Ran::from(output);
-    assert_refused(&ran, &["otf2-print is not there", "apt install otf2-tools"]);
+    let ran = ProgramResult::from(output);
+    assert_refused(&ran, &["otf2-print, which reads OTF2 archives, is not installed", "apt install otf2-tools"]);
 }
 
 #[test]
@@ -116,9 +117,9 @@ fn tables_are_traces_too() {
         assert_eq!(ran.code, 4, "{} {}", ran.stdout, ran.stderr);
         assert!(ran.stdout.contains("11 equal, 1 unexplained"), "{}", ran.stdout);
         for (text, expected) in [
-            ("src,dst,messages,bytes\n0,1,x,4\n", "changed.csv: line 2: `x` is no number"),
+            ("src,dst,messages,bytes\n0,1,x,4\n", "changed.csv: line 2: `x` is not a number"),
             ("src,dst,messages,bytes\n0,1,3\n", "line 2: expected four fields"),
-            ("src,dst,messages,bytes\n0,1,3,4\n0,1,3,4\n", "line 3: the pair 0,1 stands in the table already"),
+            ("src,dst,messages,bytes\n0,1,3,4\n0,1,3,4\n", "line 3: the pair 0,1 is already in the table"),
         ] {
             fs::write(&changed, text).expect("written");
             assert_refused(&crosscheck(&run, &changed, &[]), &[expected]);
@@ -126,7 +127,8 @@ fn tables_are_traces_too() {
     }
 }
 
-/// Nothing of ranks 4 to 7 was captured, though all ports of the others were: that is no matter of ports.
+/// Nothing of ranks 4 to 7 was captured, although all ports of the other ranks were: uncaptured
+/// ports do not explain that.
 #[test]
 fn pairs_that_should_have_been_captured_are_not_explained() {
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
@@ -137,7 +139,7 @@ fn pairs_that_should_have_been_captured_are_not_explained() {
     let ran = crosscheck(&run, &more, &[]);
     assert_eq!(ran.code, 4, "{} {}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains("12 equal, 4 unexplained"), "{}", ran.stdout);
-    // At the port of node 1 alone the pairs of the others are not to be seen.
+    // The port of node 1 does not show the pairs between other nodes.
     let truth = run.folder.join("truth.csv");
     let ran = ibscope([OsStr::new("crosscheck"), run.node(1).as_os_str(), truth.as_os_str()]);
     assert_eq!(ran.code, 0, "{} {}", ran.stdout, ran.stderr);
@@ -145,9 +147,9 @@ fn pairs_that_should_have_been_captured_are_not_explained() {
     assert!(ran.stdout.contains("agree, as far as ports were captured"), "{}", ran.stdout);
 }
 
-/// Two processes per node, told by all that tells it.
+/// Two processes per node, from every source of a placement.
 #[test]
-fn placements_are_read_in_every_form() {
+fn placements_are_read_from_every_source() {
     let run = runs::named("ompi-rc-mixed-2x2");
     let trace = archive(&run).expect("archive");
     for file in ["stdout.txt", "rankmap.csv", "hostfile"] {
@@ -158,14 +160,14 @@ fn placements_are_read_in_every_form() {
         assert_eq!(together, 4, "{file}: 0 and 1, 2 and 3, both ways: {}", ran.stdout);
         assert!(!ran.stdout.contains("unexplained"), "{}", ran.stdout);
     }
-    // All on nodes of their own: what never reached the wire has no reason then.
+    // All ranks on nodes of their own: then nothing explains messages that never reached the wire.
     let folder = tempfile::tempdir().expect("folder");
     let wrong = folder.path().join("hosts");
     fs::write(&wrong, "a\nb\nc\nd\n").expect("written");
     let ran = crosscheck(&run, &trace, &["--placement", &wrong.to_string_lossy()]);
-    assert!(ran.stderr.contains("at one endpoint of the capture and on two nodes"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("share an endpoint in the capture, but are on different nodes"), "{}", ran.stderr);
     fs::write(&wrong, "a\n").expect("written");
-    assert_refused(&crosscheck(&run, &trace, &["--placement", &wrong.to_string_lossy()]), &["rank 1 has no place"]);
+    assert_refused(&crosscheck(&run, &trace, &["--placement", &wrong.to_string_lossy()]), &["rank 1 is missing"]);
 }
 
 #[test]
@@ -177,7 +179,7 @@ fn profiles_without_the_table_of_streams_say_what_to_do() {
     let trace = archive(&run).expect("archive");
     let ran = ibscope([OsStr::new("crosscheck"), profile.as_os_str(), trace.as_os_str()]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    // As it was before there was such a table: without the file, and without its digest.
+    // As in older versions: without the file, and without its digest.
     fs::remove_file(profile.join("streams.parquet")).expect("removed");
     let ran = ibscope([OsStr::new("crosscheck"), profile.as_os_str(), trace.as_os_str()]);
     assert_refused(&ran, &["streams.parquet"]);
@@ -188,7 +190,7 @@ fn profiles_without_the_table_of_streams_say_what_to_do() {
     fs::write(&document, json.to_string()).expect("written");
     let ran = ibscope([OsStr::new("crosscheck"), profile.as_os_str(), trace.as_os_str()]);
     assert_refused(&ran, &["no table of messages by communicator and tag"]);
-    // Everything else still shows it.
+    // All other commands still show the profile.
     result(&["matrix", "--by", "rank"], &[&profile]);
 }
 
@@ -201,12 +203,13 @@ fn figures_show_both_and_their_difference() {
     let ran = crosscheck(&run, &archive(&run).expect("archive"), &figures);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let text = fs::read_to_string(&svg).expect("svg");
-    // 1 855 880 bytes each way: 1.77 MiB; Score-P adds 58 829 from rank 1 to 0 (57.5 KiB) and 2 392 (2.34 KiB) back.
+    // 1 855 880 bytes in each direction: 1.77 MiB. Score-P adds 58 829 from rank 1 to 0 (57.5 KiB)
+    // and 2 392 (2.34 KiB) back.
     for part in ["trace", "wire", "wire - trace", "sender", "receiver", "explained", "1.77", "+57.5", "+2.34"] {
         assert!(text.contains(&format!("\n{part}\n")) || text.contains(&format!(">{part}<")), "{part}");
     }
     assert!(fs::read(&png).expect("png").starts_with(b"\x89PNG"));
-    // What the command reads is never written over.
+    // Inputs of the command are never overwritten.
     let ran = crosscheck(
         &run,
         &archive(&run).expect("archive"),

@@ -1,52 +1,54 @@
-//! Archives written for the tests: what no recorded run has. The captures beside them are recorded.
+//! Traces that the tests write, for cases without a recorded run. The captures that the traces are
+//! compared with are recorded.
 
-use super::{Description, Noted, noted, read, with_captures, with_profile};
-use crate::runs::{self, Run, decompressed, is_roce};
-use crate::tools::{Ran, ibscope, random, walk};
-use ibscope::crosscheck::{CrosscheckError, OneSided, OneSidedResult, Sums, Verdict};
-use ibscope::pipeline::{Options, analyze, messages};
+use super::{Description, NotedSend, noted_sends, read, with_captures, with_profile};
+use crate::runs::{self, RecordedRun, decompressed, is_roce};
+use crate::tools::{ProgramResult, ibscope, random, walk};
+use ibscope::crosscheck::{CrosscheckError, CrosscheckVerdict, MessageSums, OneSidedPair, OneSidedResult};
+use ibscope::pipeline::{AnalysisOptions, analyze, messages};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::icrc;
-use ibscope_parsers::link::{Located, locate};
+use ibscope_parsers::link::{LinkContent, locate};
 use serde_json::json;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Four ranks on four nodes, traced by nothing: the wire holds the program's messages alone.
-fn untraced() -> Run {
+/// Four ranks on four nodes without a tracer: the wire has the program's messages only.
+fn untraced() -> RecordedRun {
     runs::named("ompi-rc-notrace-mixed-4x1")
 }
 
-/// An archive of what the program noted of its sends.
-fn archive(folder: &Path, sends: &[Noted], threads: u32) -> std::path::PathBuf {
+/// An archive of the sends that the program recorded.
+fn archive(folder: &Path, sends: &[NotedSend], threads: u32) -> std::path::PathBuf {
     let mut description = Description::new(4, threads);
     description.sends(sends);
     description.write(folder)
 }
 
-fn crosscheck(run: &Run, archive: &Path, more: &[&str]) -> Ran {
+fn crosscheck(run: &RecordedRun, archive: &Path, more: &[&str]) -> ProgramResult {
     let captures = run.every_node();
     let arguments = [OsStr::new("crosscheck")].into_iter().chain(captures.iter().map(|path| path.as_os_str()));
     ibscope(arguments.chain([archive.as_os_str()]).chain(more.iter().map(OsStr::new)))
 }
 
-/// Between different nodes, so that it is on the wire.
-fn between(sends: &[Noted]) -> usize {
+/// Index of a send between different nodes, which is on the wire.
+fn between(sends: &[NotedSend]) -> usize {
     sends.iter().position(|(_, src, dst, _, bytes)| src != dst && *bytes > 0).expect("a send")
 }
 
 #[test]
 fn several_threads_of_a_rank_are_one_rank() {
     let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
-    let sends = noted(&run);
+    let sends = noted_sends(&run);
     let trace = read(&archive(folder.path(), &sends, 3));
     let result = with_captures(&trace, &run.every_node());
     assert_eq!(result.pairs.len(), 12);
     for pair in &result.pairs {
-        assert_eq!((pair.verdict, pair.excess()), (Verdict::Equal, (0, 0)), "{pair:?}");
+        assert_eq!((pair.verdict, pair.excess()), (CrosscheckVerdict::Equal, (0, 0)), "{pair:?}");
     }
     assert_eq!(trace.ranks.len(), 4);
-    // The archive's times are those of the nodes' clocks, from the first send on; without receives a clock is known by the shortest delay.
+    // The archive's times are those of the nodes' clocks, from the first send on. Without receives,
+    // the shortest delay shows the clock.
     let first_ns = sends.iter().map(|send| send.0).min().expect("a send");
     for clock in &result.clocks.ranks {
         assert!((clock.offset_ns - first_ns).abs() < 1_500_000, "{clock:?}, not {first_ns}");
@@ -54,7 +56,8 @@ fn several_threads_of_a_rank_are_one_rank() {
     assert_eq!(result.clocks.ranks.len(), 4);
 }
 
-/// Ranks 0 and 2 on one side, 3 and 1 on the other: a peer is a place in the other group. Two threads of a rank send and receive in turn.
+/// Ranks 0 and 2 on one side, 3 and 1 on the other: a peer is an index in the other group. Two
+/// threads of a rank send and receive in turn.
 #[test]
 fn intercommunicators_and_threads_count_right() {
     let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
@@ -62,9 +65,9 @@ fn intercommunicators_and_threads_count_right() {
     let mut description = Description::new(4, 2);
     description.communicators.push(json!({ "name": "between \"the two\" <7>", "groups": groups }));
     let side = |rank: &u32| usize::from(!groups[0].contains(rank));
-    for (index, (time_ns, src, dst, tag, bytes)) in (0_u64..).zip(noted(&run)) {
+    for (index, (time_ns, src, dst, tag, bytes)) in (0_u64..).zip(noted_sends(&run)) {
         let place = |of: u32| groups[side(&of)].iter().position(|rank| *rank == of).expect("a member");
-        // Over the intercommunicator where it goes from one side to the other.
+        // Messages between the sides use the intercommunicator.
         let is_between = side(&src) != side(&dst);
         let (communicator, sender, receiver) =
             if is_between { (1, place(src), place(dst)) } else { (0, src as usize, dst as usize) };
@@ -74,7 +77,7 @@ fn intercommunicators_and_threads_count_right() {
         description.events.push(json!([dst, (index + 1) % 2, receive, later_ns, sender, communicator, tag, bytes]));
     }
     let trace = read(&description.write(folder.path()));
-    assert_eq!((trace.sends.total().messages, trace.ranks.len()), (noted(&run).len() as u64, 4));
+    assert_eq!((trace.sends.total().messages, trace.ranks.len()), (noted_sends(&run).len() as u64, 4));
     assert_eq!(trace.sends.total(), trace.receives.total());
     let result = with_captures(&trace, &run.every_node());
     let truth = run.truth("truth.csv").expect("truth");
@@ -82,17 +85,18 @@ fn intercommunicators_and_threads_count_right() {
         result.pairs.iter().map(|pair| ((pair.src, pair.dst), (pair.trace.messages, pair.trace.bytes))).collect();
     assert_eq!(truth, found);
     for pair in result.pairs.iter().filter(|pair| pair.src != pair.dst) {
-        assert_eq!((pair.verdict, pair.excess()), (Verdict::Equal, (0, 0)), "{pair:?}");
+        assert_eq!((pair.verdict, pair.excess()), (CrosscheckVerdict::Equal, (0, 0)), "{pair:?}");
     }
 }
 
-/// The clock of rank 1 is 5 ms ahead and gains 50 millionths. Calls begin 5 to 30 us before their messages are on the wire, and end as long after.
+/// The clock of rank 1 is 5 ms ahead and gains 50 millionths. Calls begin 5 to 30 us before their
+/// messages are on the wire, and end as long after.
 #[test]
 fn a_skewed_clock_is_found_within_the_stated_error() {
     const AHEAD_NS: i64 = 5_000_000;
     const GAIN_PPM: i64 = 50;
     let run = runs::named("ompi-openib-bt.S-4x1");
-    let options = Options { bin_ns: None, ..Options::default() };
+    let options = AnalysisOptions { bin_ns: None, ..AnalysisOptions::default() };
     let captures = run.every_node();
     let rows = messages(&captures, &options, false, &|_| {}).expect("messages").map(|row| row.expect("row"));
     let rows: Vec<_> = rows.filter(|row| row.identity().is_some_and(|identity| !identity.collective)).collect();
@@ -119,10 +123,11 @@ fn a_skewed_clock_is_found_within_the_stated_error() {
     assert_eq!(result.clocks.ranks.len(), 4);
     for clock in &result.clocks.ranks {
         let known_ns = clock.uncertainty_ns.expect("both sides") as f64;
-        // A message is on the wire within 30 us of both calls, so a clock is known better than that.
+        // A message is on the wire within 30 us of both calls, so a clock is known better than
+        // that.
         assert!(known_ns <= 30_000.0 && !clock.is_uneven, "{clock:?}");
         for time_ns in [first_ns, first_ns.midpoint(last_ns), last_ns] {
-            // Times of an archive are from its first moment.
+            // Times of an archive are relative to its first event.
             let shown = (shown_ns(clock.rank, time_ns) - starts_ns) as f64;
             let fitted = shown * (1.0 + clock.drift_ppm / 1e6);
             let wrong_ns = fitted - (time_ns - clock.offset_ns) as f64;
@@ -131,17 +136,17 @@ fn a_skewed_clock_is_found_within_the_stated_error() {
         let expected_ppm = if clock.rank == 1 { -(GAIN_PPM as f64) } else { 0.0 };
         let most_ppm = 2.0 * known_ns / (last_ns - first_ns) as f64 * 1e6;
         assert!((clock.drift_ppm - expected_ppm).abs() <= most_ppm, "{clock:?}: within {most_ppm}");
-        assert!(most_ppm < GAIN_PPM as f64 / 2.0, "the run is long enough to tell: {most_ppm}");
+        assert!(most_ppm < GAIN_PPM as f64 / 2.0, "the run is long enough to show the rate: {most_ppm}");
     }
     let delays = result.clocks.send_to_wire.expect("messages");
     assert!(delays.min_ns >= -1 && (1..60_000).contains(&delays.median_ns), "{delays:?}");
-    assert!(result.clocks.of_every_message);
+    assert!(result.clocks.all_messages_matched);
 }
 
 #[test]
 fn one_changed_byte_count_is_found_and_named() {
     let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
-    let mut sends = noted(&run);
+    let mut sends = noted_sends(&run);
     let at = between(&sends);
     sends[at].4 += 1;
     let (_, src, dst, tag, _) = sends[at];
@@ -156,26 +161,25 @@ fn one_changed_byte_count_is_found_and_named() {
 #[test]
 fn one_dropped_event_is_found_and_named() {
     let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
-    let mut sends = noted(&run);
+    let mut sends = noted_sends(&run);
     let (_, src, dst, tag, bytes) = sends.remove(between(&sends));
     let path = archive(folder.path(), &sends, 1);
     let ran = crosscheck(&run, &path, &["--format", "json"]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     let json: serde_json::Value = serde_json::from_str(&ran.stdout).expect("json");
     assert_eq!(json["agrees"], false);
-    let pairs = json["crosscheck"]["pairs"].as_array().expect("pairs");
+    let pairs = json["pairs"].as_array().expect("pairs");
     let bad: Vec<&serde_json::Value> = pairs.iter().filter(|pair| pair["verdict"] != "equal").collect();
     assert_eq!(bad.len(), 1, "{bad:?}");
     assert_eq!((&bad[0]["src"], &bad[0]["dst"]), (&json!(src), &json!(dst)));
-    let differences = bad[0]["differences"].as_array().expect("differences");
+    let differences = json["differences"].as_array().expect("differences");
     assert_eq!(differences.len(), 1);
-    let of = |side: &str, what: &str| differences[0][side][what].as_u64().expect("number");
-    assert_eq!(differences[0]["tag"], json!(tag));
-    assert_eq!(
-        (of("wire", "messages") - of("trace", "messages"), of("wire", "bytes") - of("trace", "bytes")),
-        (1, bytes)
-    );
-    // One message of some hundred is within two percent of the messages of the run, not of its pair.
+    let of = |column: &str| differences[0][column].as_u64().expect("number");
+    let ends = (&differences[0]["src"], &differences[0]["dst"]);
+    assert_eq!((ends, &differences[0]["tag"]), ((&json!(src), &json!(dst)), &json!(tag)));
+    assert_eq!((of("wire_messages") - of("trace_messages"), of("wire_mpi_bytes") - of("trace_bytes")), (1, bytes));
+    // One message is less than two percent of the messages of the run, but more than two percent of
+    // the messages of its pair.
     let ran = crosscheck(&run, &path, &["--tolerance", "100"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.contains("1 tolerated"), "{}", ran.stdout);
@@ -188,9 +192,9 @@ fn messages_before_the_capture_began_are_explained() {
     let captures = run.every_node();
     let whole = with_captures(&read(&path), &captures);
     // In the middle of the program's messages, by the clock of rank 0.
-    let profile = analyze(&captures, &Options::default(), &|_| {}).expect("profile");
+    let profile = analyze(&captures, &AnalysisOptions::default(), &|_| {}).expect("profile");
     let start_ns = profile.coverage.first_time_ns.expect("time");
-    let sends: Vec<i64> = noted(&run).into_iter().map(|send| send.0).collect();
+    let sends: Vec<i64> = noted_sends(&run).into_iter().map(|send| send.0).collect();
     let middle_ns = sends[sends.len() / 2];
     let late = format!("{}", (middle_ns - start_ns) as f64 / 1e9);
     for option in ["--from", "--to"] {
@@ -199,11 +203,11 @@ fn messages_before_the_capture_began_are_explained() {
         assert!(ran.stdout.contains("before or after the capture"), "{}", ran.stdout);
         assert!(!ran.stdout.contains("unexplained"), "{}", ran.stdout);
     }
-    assert!(whole.pairs.iter().all(|pair| pair.missing == Sums::default()));
+    assert!(whole.pairs.iter().all(|pair| pair.missing == MessageSums::default()));
 }
 
 #[test]
-fn traces_without_point_to_point_events_are_told_from_differences() {
+fn traces_without_point_to_point_events_are_not_differences() {
     let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
     let mut description = Description::new(4, 1);
     description.creator = "Score-P 8.4";
@@ -215,7 +219,7 @@ fn traces_without_point_to_point_events_are_told_from_differences() {
     let ran = crosscheck(&run, &path, &[]);
     assert_eq!(ran.code, 1, "{}", ran.stdout);
     assert!(
-        ran.stderr.contains("the trace holds no point-to-point message, and the wire shows 120 of the program"),
+        ran.stderr.contains("the trace contains no point-to-point messages, but the wire carried 120 of the program"),
         "{}",
         ran.stderr
     );
@@ -232,7 +236,7 @@ fn one_sided_operations_and_messages_to_oneself_are_read() {
     let mut description = Description::new(4, 1);
     description.communicators.push(json!({ "name": "my \"own\" <1>, Tag: 5", "members": null }));
     description.communicators.push(json!({ "name": "", "members": [3, 1] }));
-    description.sends(&noted(&run));
+    description.sends(&noted_sends(&run));
     let end = 1_900_000_000_000_000_000_i64;
     for (index, event) in [
         json!([0, 0, "put", end, 1, 4096]),
@@ -250,29 +254,30 @@ fn one_sided_operations_and_messages_to_oneself_are_read() {
         description.events.push(event);
     }
     let trace = read(&description.write(folder.path()));
-    let sums = |messages, bytes| Sums { messages, bytes };
+    let sums = |messages, bytes| MessageSums { messages, bytes };
     let expected = [((0, 1), sums(2, 4100)), ((2, 0), sums(1, 100)), ((3, 0), sums(1, 8)), ((0, 3), sums(1, 16))];
     assert_eq!(trace.rma, expected.into());
-    let profile = analyze(&run.every_node(), &Options::default(), &|_| {}).expect("profile");
+    let profile = analyze(&run.every_node(), &AnalysisOptions::default(), &|_| {}).expect("profile");
     let result = with_profile(&trace, &profile).expect("compared");
     let own = result.pairs.iter().find(|pair| (pair.src, pair.dst) == (2, 2)).expect("rank 2 to itself");
-    assert_eq!((own.trace, own.verdict), (sums(1, 1000), Verdict::Explained));
-    // Over the communicator of ranks 3 and 1, its rank 1 is world rank 1: to itself again.
+    assert_eq!((own.trace, own.verdict), (sums(1, 1000), CrosscheckVerdict::Explained));
+    // On the communicator of ranks 3 and 1, its rank 1 is world rank 1: a message to itself.
     let own = result.pairs.iter().find(|pair| (pair.src, pair.dst) == (1, 1)).expect("rank 1 to itself");
-    assert_eq!((own.trace, own.verdict), (sums(1, 0), Verdict::Explained));
+    assert_eq!((own.trace, own.verdict), (sums(1, 0), CrosscheckVerdict::Explained));
     assert_eq!(result.one_sided.len(), 4);
-    assert!(result.notes.iter().any(|note| note.contains("wrote out its buffers 1 times")), "{:?}", result.notes);
+    assert!(result.notes.iter().any(|note| note.contains("flushed its buffers 1 time during")), "{:?}", result.notes);
 }
 
-/// A recorded capture with RDMA behind its end, on a connection from node 1 to node 2: WRITEs of these lengths, and READ requests.
-fn with_rdma(run: &Run, folder: &Path, writes: &[u32], reads: &[u32]) -> PathBuf {
+/// A recorded capture followed by RDMA, on a connection from node 1 to node 2: WRITEs of these
+/// lengths, and READ requests.
+fn with_rdma(run: &RecordedRun, folder: &Path, writes: &[u32], reads: &[u32]) -> PathBuf {
     let file = decompressed(&run.node(1));
     let records = walk(&file);
     let is_send = |frame: &[u8]| is_roce(frame) && frame[29] == 1 && frame[33] == 2 && frame[42] == 0x04;
     let last = records.iter().rev().find(|raw| is_send(raw.data(&file))).expect("a SEND from node 1 to node 2");
     let template = last.data(&file)[..54].to_vec();
     let end_ns = records.last().expect("a record").time_ns;
-    // Behind all that was under way.
+    // After all PSNs in flight.
     let first_psn = u32::from_be_bytes([0, template[51], template[52], template[53]]) + 1000;
     let mut bytes = file.clone();
     let operations = writes.iter().map(|length| (0x0A, *length)).chain(reads.iter().map(|length| (0x0C, *length)));
@@ -289,10 +294,10 @@ fn with_rdma(run: &Run, folder: &Path, writes: &[u32], reads: &[u32]) -> PathBuf
         frame[16..18].copy_from_slice(&(ip as u16).to_be_bytes());
         frame[38..40].copy_from_slice(&(udp as u16).to_be_bytes());
         frame.extend([0; 4]);
-        let Ok(Located::Infiniband(location)) = locate(LinkType::ETHERNET, &frame, frame.len() as u32) else {
+        let Ok(LinkContent::Infiniband(location)) = locate(LinkType::ETHERNET, &frame, frame.len() as u32) else {
             panic!("{frame:02x?}")
         };
-        let sum = icrc(location.framed, &frame, &location).expect("a whole packet");
+        let sum = icrc(location.encapsulation, &frame, &location).expect("a whole packet");
         let at = frame.len() - 4;
         frame[at..].copy_from_slice(&sum.to_le_bytes());
         let time_ns = end_ns + i64::from(index) * 1_000_000;
@@ -309,14 +314,15 @@ fn with_rdma(run: &Run, folder: &Path, writes: &[u32], reads: &[u32]) -> PathBuf
 }
 
 #[test]
-fn one_sided_operations_stand_beside_rdma() {
+fn one_sided_operations_are_compared_with_rdma() {
     let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
     let capture = with_rdma(&run, folder.path(), &[4096, 100, 3], &[3000]);
     let mut description = Description::new(4, 1);
     description.ranks[3]["host"] = json!("node3");
-    description.sends(&noted(&run));
+    description.sends(&noted_sends(&run));
     let end = 1_900_000_000_000_000_000_i64;
-    // From 0 to 1 what was written and 7 bytes more; from 1 to 0 what was read; from 0 to 2 nothing by RDMA; 2 and 3 on one node.
+    // From 0 to 1 the WRITEs and 7 bytes more; from 1 to 0 the READs; from 0 to 2 no RDMA; 2 and 3
+    // are on one node.
     for event in [
         json!([0, 0, "put", end, 1, 4096]),
         json!([0, 0, "put", end, 1, 110]),
@@ -328,8 +334,8 @@ fn one_sided_operations_stand_beside_rdma() {
     }
     let archive = description.write(folder.path());
     let trace = read(&archive);
-    let sums = |messages, bytes| Sums { messages, bytes };
-    let row = |src, dst, trace, wire, result| OneSided { src, dst, trace, wire, result };
+    let sums = |messages, bytes| MessageSums { messages, bytes };
+    let row = |src, dst, trace, wire, result| OneSidedPair { src, dst, trace, wire, result };
     let expected = vec![
         row(0, 1, sums(2, 4206), Some(sums(3, 4199)), OneSidedResult::Fewer),
         row(0, 2, sums(1, 64), Some(sums(0, 0)), OneSidedResult::Fewer),
@@ -337,8 +343,8 @@ fn one_sided_operations_stand_beside_rdma() {
         row(2, 3, sums(1, 8), Some(sums(0, 0)), OneSidedResult::SameNode),
     ];
     assert_eq!(with_captures(&trace, std::slice::from_ref(&capture)).one_sided, expected);
-    // A profile has no single operations, which is said of each.
-    let profile = analyze(&[capture], &Options::default(), &|_| {}).expect("profile");
+    // A profile has no single operations; every row says so.
+    let profile = analyze(&[capture], &AnalysisOptions::default(), &|_| {}).expect("profile");
     let rows = with_profile(&trace, &profile).expect("compared").one_sided;
     let results: Vec<OneSidedResult> = rows.iter().map(|row| row.result).collect();
     let [no, same] = [OneSidedResult::NotLookedFor, OneSidedResult::SameNode];
@@ -346,16 +352,18 @@ fn one_sided_operations_stand_beside_rdma() {
     assert!(rows.iter().all(|row| row.wire.is_none()));
 }
 
-/// Score-P's own messages go over a communicator that is not in its trace. A program's messages over such a one are none of its.
+/// Score-P's own messages use a communicator that is not in its trace. Messages of a program over
+/// such a communicator are not Score-P's.
 #[test]
-fn what_only_looks_like_the_tracers_own_is_not() {
+fn program_messages_are_not_taken_for_the_tracers() {
     let run = runs::named("scorep-ompi-rc-halo-4x1");
     let trace = read(&super::archive(&run).expect("archive"));
-    let profile = analyze(&run.every_node(), &Options::default(), &|_| {}).expect("profile");
+    let profile = analyze(&run.every_node(), &AnalysisOptions::default(), &|_| {}).expect("profile");
     let whole = with_profile(&trace, &profile).expect("compared");
-    assert!(whole.pairs.iter().all(|pair| pair.verdict != Verdict::Unexplained));
+    assert!(whole.pairs.iter().all(|pair| pair.verdict != CrosscheckVerdict::Unexplained));
     let folder = tempfile::tempdir().expect("folder");
-    // The same run as if its Cartesian communicator were not in the trace, but one message on MPI_COMM_WORLD were.
+    // The same run, with a trace that has one message on `MPI_COMM_WORLD` and not its Cartesian
+    // communicator.
     let mut description = Description::new(4, 1);
     description.creator = "Score-P 8.4";
     description.sends(&[(1_000, 0, 1, 99, 5)]);
@@ -364,7 +372,7 @@ fn what_only_looks_like_the_tracers_own_is_not() {
         result
             .pairs
             .iter()
-            .filter(|pair| pair.verdict == Verdict::Unexplained)
+            .filter(|pair| pair.verdict == CrosscheckVerdict::Unexplained)
             .map(|pair| pair.wire.messages - pair.tracer.messages)
             .sum()
     });
@@ -373,11 +381,11 @@ fn what_only_looks_like_the_tracers_own_is_not() {
 }
 
 #[test]
-fn a_trace_of_another_run_is_refused_where_nothing_fits() {
+fn a_trace_of_another_run_is_rejected() {
     let (run, folder) = (untraced(), tempfile::tempdir().expect("folder"));
     let mut description = Description::new(8, 1);
     description.sends(&[(0, 4, 5, 1, 100), (10, 6, 7, 1, 100)]);
-    let profile = analyze(&run.every_node(), &Options::default(), &|_| {}).expect("profile");
+    let profile = analyze(&run.every_node(), &AnalysisOptions::default(), &|_| {}).expect("profile");
     let refused = with_profile(&read(&description.write(folder.path())), &profile).expect_err("nothing in common");
     assert!(matches!(refused, CrosscheckError::NothingInCommon { in_trace: 2, on_wire: 120 }), "{refused}");
 }

@@ -1,26 +1,26 @@
-//! eztrace's own messages, which are on the wire and not in its trace: what its definitions prove,
-//! and no more.
+//! The tracer eztrace sends messages of its own, which are on the wire and not in its trace. Its
+//! definitions prove their number, and nothing beyond them is attributed to it.
 
 use super::{archive, read, with_profile};
-use crate::runs::{self, Run};
+use crate::runs::{self, RecordedRun};
 use crate::tools::ibscope;
-use ibscope::crosscheck::{Cause, CrosscheckError, Pair, Sums, Tracer, Verdict, otf2};
+use ibscope::crosscheck::{Cause, CrosscheckError, CrosscheckVerdict, MessageSums, PairComparison, Tracer, otf2};
 use ibscope::model::Profile;
-use ibscope::pipeline::{Options, analyze};
+use ibscope::pipeline::{AnalysisOptions, analyze};
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 
-/// NAS FT: collective operations alone.
-fn ft() -> Run {
+/// NAS FT: collective operations only.
+fn ft() -> RecordedRun {
     runs::of_second_set("ompi-rc-ft.S-2x2")
 }
 
-fn analyzed(run: &Run) -> Profile {
-    analyze(&[run.sink()], &Options::default(), &|_| {}).expect("profile")
+fn analyzed(run: &RecordedRun) -> Profile {
+    analyze(&[run.sink()], &AnalysisOptions::default(), &|_| {}).expect("profile")
 }
 
-/// The archive as `otf2-print` prints it.
+/// The archive in the output of `otf2-print`.
 fn printed(path: &Path) -> String {
     let output = Command::new("otf2-print").arg("-A").arg(path).output().expect("otf2-print");
     String::from_utf8(output.stdout).expect("text")
@@ -37,10 +37,10 @@ fn a_program_of_collectives_alone_is_compared() {
         "{}",
         ran.stdout
     );
-    // 0 and 1, 2 and 3, both ways.
+    // 0 and 1, 2 and 3, in both directions.
     assert!(ran.stdout.contains("4 pairs of ranks: not on the wire"), "{}", ran.stdout);
-    // Each rank calls these so often: MPI_Alltoall 8 times, MPI_Reduce 6, MPI_Bcast 2, MPI_Barrier
-    // 1 (four ranks; 68 events).
+    // Each rank calls `MPI_Alltoall` 8 times, `MPI_Reduce` 6, `MPI_Bcast` 2 and `MPI_Barrier` once
+    // (four ranks; 68 events).
     for operation in ["alltoall         32", "barrier           4", "bcast             8", "reduce           24"] {
         let words: Vec<&str> = operation.split_whitespace().collect();
         let is_it = |line: &str| line.split_whitespace().take(2).eq(words.iter().copied());
@@ -48,10 +48,10 @@ fn a_program_of_collectives_alone_is_compared() {
     }
 }
 
-/// What each rank sends follows from its definitions, so it equals what the wire has beyond the
+/// The messages of each rank follow from its definitions: they equal what the wire has beyond the
 /// program's messages.
 #[test]
-fn definitions_prove_what_every_recorded_run_has() {
+fn definitions_prove_the_tracers_messages_of_every_recorded_run() {
     let runs = runs::all().into_iter().filter(|run| run.truth("wire.csv").is_some()).chain([ft()]);
     let mut checked = 0;
     for run in runs {
@@ -83,10 +83,10 @@ fn definitions_prove_what_every_recorded_run_has() {
     assert_eq!(checked, 9 + 2 * 7 + 3, "senders on another node than rank 0");
 }
 
-/// A region less in the archive of FT: then one of eztrace's messages of tag 17 and one of tag 18
-/// are nobody's.
+/// With one region less in the archive of FT, one message of tag 17 and one of tag 18 are
+/// unexplained.
 #[test]
-fn what_the_definitions_do_not_prove_is_not_explained() {
+fn messages_beyond_the_definitions_are_not_explained() {
     let run = ft();
     let text = printed(&archive(&run).expect("archive"));
     let profile = analyzed(&run);
@@ -107,10 +107,10 @@ fn what_the_definitions_do_not_prove_is_not_explained() {
     );
 }
 
-/// A region more: the wire has fewer messages than eztrace must have sent, and none that are not
+/// With one region more, the wire has fewer messages than eztrace must have sent; all of them are
 /// its.
 #[test]
-fn fewer_than_must_have_been_sent_are_its_own_all_the_same() {
+fn fewer_messages_than_proven_are_still_the_tracers() {
     let run = ft();
     let text = printed(&archive(&run).expect("archive"));
     let region = text
@@ -120,9 +120,10 @@ fn fewer_than_must_have_been_sent_are_its_own_all_the_same() {
     let more = text.replace(region, &format!("{region}\n{}", region.replace("1073741828", "1073741900")));
     let trace = otf2::parse(Path::new("ft.otf2"), more.as_bytes()).expect("trace");
     let result = with_profile(&trace, &analyzed(&run)).expect("compared");
-    let own = |pair: &Pair| (pair.src, pair.dst, pair.tracer, pair.verdict, pair.causes.clone());
-    // wire.csv
-    let sums = Sums { messages: 48, bytes: 341 };
-    let expected = [(2, 0), (3, 0)].map(|(src, dst)| (src, dst, sums, Verdict::Explained, vec![Cause::Tracer]));
+    let own = |pair: &PairComparison| (pair.src, pair.dst, pair.tracer, pair.verdict, pair.causes.clone());
+    // From wire.csv.
+    let sums = MessageSums { messages: 48, bytes: 341 };
+    let expected =
+        [(2, 0), (3, 0)].map(|(src, dst)| (src, dst, sums, CrosscheckVerdict::Explained, vec![Cause::Tracer]));
     assert_eq!(result.pairs.iter().map(own).collect::<Vec<_>>(), expected);
 }

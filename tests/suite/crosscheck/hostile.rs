@@ -1,17 +1,17 @@
-//! Traces and profiles that were made to take time, or to overflow sums.
+//! Traces and profiles that are crafted to take time or to overflow sums.
 
-use super::profiles::{Files, built, sums};
-use super::{Description, noted};
+use super::profiles::{ArchiveFiles, built, sums};
+use super::{Description, noted_sends};
 use crate::runs;
-use crate::tools::{Ran, ibscope};
+use crate::tools::{ProgramResult, ibscope};
 use ibscope::crosscheck::cubex;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// A profile of this description and one metric: visits, with this value for each call and location.
-fn with_anchor(files: &mut Files, inner: &str, visits: &[u64]) {
+/// A profile of this description with one metric, visits, with a value for each call and location.
+fn with_anchor(files: &mut ArchiveFiles, inner: &str, visits: &[u64]) {
     let metric = "<metric id='4' type='EXCLUSIVE'><uniq_name>visits</uniq_name><dtype>UINT64</dtype></metric>";
     files.clear();
     files.insert("anchor.xml", format!("<cube>{metric}{inner}</cube>").into_bytes());
@@ -25,13 +25,14 @@ fn with_anchor(files: &mut Files, inner: &str, visits: &[u64]) {
 /// One process with one location.
 const ONE: &str = "<locationgroup Id='0'><rank>0</rank><location Id='0'/></locationgroup>";
 
-/// Each of these takes a second where time is linear, and minutes or all memory where it is not: `.config/nextest.toml` ends it then.
+/// Each of these takes a second in linear time, and minutes or all memory otherwise;
+/// `.config/nextest.toml` then ends the test.
 #[test]
 fn any_number_of_definitions_is_read_in_linear_time() {
     const MANY: usize = 60_000;
     let folder = tempfile::tempdir().expect("folder");
-    // Metrics and regions beside each other, each region called once.
-    let wide = |files: &mut Files| {
+    // Sibling metrics and regions, each region called once.
+    let wide = |files: &mut ArchiveFiles| {
         let metric = |id: usize| {
             format!("<metric id='{id}' type='EXCLUSIVE'><uniq_name>m{id}</uniq_name><dtype>UINT64</dtype></metric>")
         };
@@ -46,8 +47,8 @@ fn any_number_of_definitions_is_read_in_linear_time() {
         with_anchor(files, &inner, &vec![2; MANY]);
     };
     assert_eq!(sums(&built(folder.path(), wide)).ranks[&0].send_calls, 2 * MANY as u64);
-    // Nodes of the system within each other, each with a process: which host it is on stands at the outermost one.
-    let deep = |files: &mut Files| {
+    // Nested system nodes, each with a process; the outermost node names the host.
+    let deep = |files: &mut ArchiveFiles| {
         let node = |rank: usize| {
             format!(
                 "<systemtreenode Id='{rank}'><locationgroup Id='{rank}'><rank>{rank}</rank><location Id='{rank}'/></locationgroup>"
@@ -65,7 +66,8 @@ fn any_number_of_definitions_is_read_in_linear_time() {
     assert!(profile.trace.ranks.values().all(|host| host.as_deref() == Some("far")));
 }
 
-/// What the XML library takes quadratic time or memory for is refused before it sees it.
+/// Input that takes the XML library quadratic time or memory is rejected before the library sees
+/// it.
 #[test]
 fn descriptions_that_are_made_to_take_time_are_read_in_linear_time() {
     const MANY: usize = 200_000;
@@ -79,11 +81,11 @@ fn descriptions_that_are_made_to_take_time_are_read_in_linear_time() {
     let attribute = |number: usize| format!(" a{number}='>'");
     let attributes: String = (0..MANY).map(attribute).collect();
     refused(format!("<metric{attributes}/>{ONE}"));
-    // Each inherits those of all around it.
+    // Each element inherits the namespaces of all elements around it.
     let space = |number: usize| format!("<a xmlns:n{number}='n{number}'>");
     let spaces: String = (0..60_000).map(space).collect();
     refused(format!("{spaces}{}{ONE}", "</a>".repeat(60_000)));
-    // A name that each of many processes would have a copy of.
+    // A name that each of many processes would copy.
     let host = format!("<systemtreenode Id='0'><name>{}</name><class>node</class>", "n".repeat(1 << 20));
     let group =
         |rank: usize| format!("<locationgroup Id='{rank}'><rank>{rank}</rank><location Id='{rank}'/></locationgroup>");
@@ -92,18 +94,18 @@ fn descriptions_that_are_made_to_take_time_are_read_in_linear_time() {
     let profile = sums(&built(folder.path(), |files| with_anchor(files, &inner, &[])));
     assert_eq!(profile.trace.ranks.len(), MANY);
     assert!(profile.trace.ranks.values().all(Option::is_none), "that is no name of a host");
-    // What looks like attributes and is none.
+    // Text that looks like attributes.
     let harmless =
         format!("<!-- {} it's --><attr key='a=b' value=\"{}\"/>{ONE}", "= ".repeat(1000), "x='y' ".repeat(1000));
     assert_eq!(sums(&built(folder.path(), |files| with_anchor(files, &harmless, &[]))).ranks.len(), 1);
 }
 
-fn crosscheck(capture: &Path, trace: &Path, more: &[&str]) -> Ran {
+fn crosscheck(capture: &Path, trace: &Path, more: &[&str]) -> ProgramResult {
     let arguments = [OsStr::new("crosscheck"), capture.as_os_str(), trace.as_os_str()];
     ibscope(arguments.into_iter().chain(more.iter().map(OsStr::new)))
 }
 
-/// Sums of a table that are more than 64 bits hold stay at the largest number, which no capture reaches.
+/// Sums of a table that exceed 64 bits stay at the maximum, which no capture reaches.
 #[test]
 fn sums_of_a_table_stop_at_the_largest_number() {
     let capture = runs::named("ompi-rc-notrace-mixed-4x1").sink();
@@ -111,30 +113,26 @@ fn sums_of_a_table_stop_at_the_largest_number() {
     let table = folder.path().join("table.csv");
     let with = |rows: &str| fs::write(&table, format!("src,dst,messages,bytes\n{rows}")).expect("table");
     let (half, most) = (1_u64 << 63, u64::MAX);
-    // Twice half of the range would be nothing at all.
+    // Twice half of the range would wrap to 0.
     with(&format!("4,5,{half},{half}\n5,4,{half},{half}\n"));
     let ran = crosscheck(&capture, &table, &[]);
     assert_eq!((ran.code, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
     assert!(ran.stderr.contains(&most.to_string()), "{}", ran.stderr);
-    // Beside what is on the wire.
+    // Compared with the messages on the wire.
     with(&format!("0,1,{most},{most}\n1,0,{half},{most}\n0,2,{half},{half}\n"));
     let places = [folder.path().join("c.svg"), folder.path().join("c.png")];
     let [svg, png] = places.each_ref().map(|path| path.to_str().expect("path"));
     let ran = crosscheck(&capture, &table, &["--format", "json", "--svg", svg, "--png", png, "--tolerance", "5"]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     let document: Value = serde_json::from_str(&ran.stdout).expect("json");
-    let pairs = document["crosscheck"]["pairs"].as_array().expect("pairs");
+    let pairs = document["pairs"].as_array().expect("pairs");
     let of = |src: u32, dst: u32| {
         let pair = pairs.iter().find(|pair| pair["src"] == src && pair["dst"] == dst).expect("pair");
-        (
-            pair["trace"]["messages"].as_u64(),
-            pair["trace"]["bytes"].as_u64(),
-            pair["verdict"].as_str().expect("verdict"),
-        )
+        (pair["trace_messages"].as_u64(), pair["trace_bytes"].as_u64(), pair["verdict"].as_str().expect("verdict"))
     };
     assert_eq!(of(0, 1), (Some(most), Some(most), "unexplained"));
     assert_eq!(of(1, 0), (Some(half), Some(most), "unexplained"));
-    assert_eq!(document["crosscheck"]["events"], json!(most));
+    assert_eq!(document["events"], json!(most));
     assert!(places.iter().all(|place| place.exists()));
     for format in ["table", "csv"] {
         let ran = crosscheck(&capture, &table, &["--format", format]);
@@ -147,14 +145,14 @@ fn sums_of_a_table_stop_at_the_largest_number() {
     assert_eq!((ran.code, page.exists()), (4, true), "{}", ran.stderr);
 }
 
-/// The same of an archive: messages, receives, collectives, one-sided operations.
+/// The same for an archive: messages, receives, collectives, one-sided operations.
 #[test]
 fn sums_of_an_archive_stop_at_the_largest_number() {
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
     let folder = tempfile::tempdir().expect("folder");
     let mut description = Description::new(4, 1);
-    // In the middle of the run, where nothing explains what lacks.
-    let sends = noted(&run);
+    // In the middle of the run, where nothing explains missing messages.
+    let sends = noted_sends(&run);
     description.sends(&sends);
     let at_ns = sends[sends.len() / 2].0;
     let most = u64::MAX;
@@ -173,7 +171,7 @@ fn sums_of_an_archive_stop_at_the_largest_number() {
     let ran = crosscheck(&run.sink(), &archive, &["--format", "json"]);
     assert_eq!(ran.code, 4, "{}", ran.stderr);
     let document: Value = serde_json::from_str(&ran.stdout).expect("json");
-    let result = &document["crosscheck"];
+    let result = &document;
     let find = |list: &str, src: u32, dst: u32| {
         let rows = result[list].as_array().expect("rows");
         rows.iter()
@@ -182,13 +180,17 @@ fn sums_of_an_archive_stop_at_the_largest_number() {
             .clone()
     };
     let pair = find("pairs", 0, 1);
-    assert_eq!((&pair["trace"]["bytes"], &pair["verdict"]), (&json!(most), &json!("unexplained")));
+    assert_eq!((&pair["trace_bytes"], &pair["verdict"]), (&json!(most), &json!("unexplained")));
     for (src, dst) in [(3, 0), (1, 3)] {
-        assert_eq!(find("one_sided", src, dst)["trace"], json!({ "messages": 3, "bytes": most }));
+        let row = find("one_sided", src, dst);
+        assert_eq!((&row["operations"], &row["bytes"]), (&json!(3), &json!(most)));
     }
-    let calls = result["collective_calls"].as_array().expect("calls");
+    let calls = result["calls"].as_array().expect("calls");
     let calls = calls.iter().find(|calls| calls["operation"] == "alltoall").expect("alltoall");
-    assert_eq!((&calls["calls"], &calls["sent"], &calls["received"]), (&json!(3), &json!(most), &json!(most)));
+    assert_eq!(
+        (&calls["calls"], &calls["sent_bytes"], &calls["received_bytes"]),
+        (&json!(3), &json!(most), &json!(most))
+    );
     for format in ["table", "csv"] {
         let ran = crosscheck(&run.sink(), &archive, &["--format", format]);
         assert_eq!(ran.code, 4, "{format}: {}", ran.stderr);

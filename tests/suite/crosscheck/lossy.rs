@@ -1,31 +1,33 @@
-//! Captures that lack packets, or have some twice: what is missing is known, and so is what must be said of it.
+//! Captures with missing or duplicate packets. The tests know the missing packets, and therefore
+//! the expected verdicts.
 
-use super::{Description, archive, noted, read, with_captures, with_profile};
+use super::{Description, archive, noted_sends, read, with_captures, with_profile};
 use crate::health::{steps, without};
 use crate::recorded::{every_way, node};
 use crate::runs::{self, decompressed, is_roce};
 use crate::tools::{HEADER_BYTES, in_parallel, random, walk};
-use ibscope::crosscheck::{Cause, Crosscheck, Pair, Sums, Verdict};
-use ibscope::model::{MessageRow, Moved};
-use ibscope::pipeline::{self, Options, analyze};
+use ibscope::crosscheck::{Cause, Crosscheck, CrosscheckVerdict, MessageSums, PairComparison};
+use ibscope::model::{MessageRow, Verb};
+use ibscope::pipeline::{self, AnalysisOptions, analyze};
 use ibscope_parsers::mpi::Identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A packet of a reliable connection.
+/// Identity of a packet on a reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    /// Answers have the numbers of the other direction.
+struct LossPosition {
+    /// Responses have the PSNs of the opposite direction.
     is_request: bool,
-    /// Nodes from and to, the receiver's queue pair.
+    /// Source and destination node, and the receiver's queue pair.
     ends: (u8, u8, u32),
     psn: u32,
 }
 
-/// A packet of a reliable connection: where it is, and its bytes from the BTH on without check sums, which are the same in all files.
-fn packet(frame: &[u8], is_sink: bool) -> Option<(Place, &[u8])> {
+/// A packet of a reliable connection: its identity, and its bytes from the BTH on without
+/// checksums, which are equal in all files.
+fn packet(frame: &[u8], is_sink: bool) -> Option<(LossPosition, &[u8])> {
     // ERF 16, LRH 8, VCRC 2; or Ethernet 14, IPv4 20, UDP 8. The ICRC has 4.
     let (src, dst, body) = if is_sink {
         (frame[23] - 16, frame[19] - 16, &frame[24..frame.len() - 6])
@@ -37,11 +39,12 @@ fn packet(frame: &[u8], is_sink: bool) -> Option<(Place, &[u8])> {
     let number = |at: usize| u32::from_be_bytes([0, body[at], body[at + 1], body[at + 2]]);
     let is_reliable = body[0] >> 5 == 0 && number(5) > 1;
     let is_request = !(0x0D..=0x12).contains(&body[0]);
-    is_reliable.then(|| (Place { is_request, ends: (src, dst, number(5)), psn: number(9) }, body))
+    is_reliable.then(|| (LossPosition { is_request, ends: (src, dst, number(5)), psn: number(9) }, body))
 }
 
-/// The files without some packets, every copy and every repeat of them, and which those are.
-fn lossy(folder: &Path, paths: &[PathBuf], one_in: u64, seed: u64) -> (Vec<PathBuf>, BTreeSet<Place>) {
+/// The files without some packets, each with all its copies and retransmissions; and the identities
+/// of the dropped packets.
+fn lossy(folder: &Path, paths: &[PathBuf], one_in: u64, seed: u64) -> (Vec<PathBuf>, BTreeSet<LossPosition>) {
     let is_lost = |body: &[u8]| {
         let mut hasher = DefaultHasher::new();
         (seed, body).hash(&mut hasher);
@@ -65,33 +68,34 @@ fn lossy(folder: &Path, paths: &[PathBuf], one_in: u64, seed: u64) -> (Vec<PathB
     (paths.iter().enumerate().map(write).collect(), lost)
 }
 
-/// Messages of the program by pair of ranks, of which packets were lost.
+/// Messages of the program that lost packets, by pair of ranks.
 #[derive(Debug, Default)]
 struct Losses {
     /// The envelope was in a lost packet.
-    certain: Pairs,
+    certain: CountByPair,
     /// Any packet was lost.
-    possible: Pairs,
-    /// The envelope was lost, and with it all of the connection before: nothing shows that.
-    hidden: Pairs,
+    possible: CountByPair,
+    /// The envelope was lost together with everything before it on the connection: the capture does
+    /// not show the loss.
+    hidden: CountByPair,
 }
 
-type Pairs = BTreeMap<(u32, u32), u64>;
+type CountByPair = BTreeMap<(u32, u32), u64>;
 
-/// By the messages of the whole capture and where each has its packets, and by the requests that are left.
-fn losses(paths: &[PathBuf], cut: &[PathBuf], lost: &BTreeSet<Place>, is_scorep: bool) -> Losses {
+/// The losses, from the messages and packets of the whole captures, and the requests that are left.
+fn losses(paths: &[PathBuf], cut: &[PathBuf], lost: &BTreeSet<LossPosition>, is_scorep: bool) -> Losses {
     let mut firsts: BTreeMap<(u8, u8, u32), u32> = BTreeMap::new();
     for (path, whole) in cut.iter().zip(paths) {
         let file = std::fs::read(path).expect("capture");
         let is_sink = whole.ends_with("sink.ib.pcap.zst");
         let packets = walk(&file);
         let places = packets.iter().filter_map(|raw| Some(packet(raw.data(&file), is_sink)?.0));
-        for Place { ends, psn, .. } in places.filter(|place| place.is_request) {
+        for LossPosition { ends, psn, .. } in places.filter(|place| place.is_request) {
             let first = firsts.entry(ends).or_insert(psn);
             *first = if steps(psn, *first) > 0 { psn } else { *first };
         }
     }
-    let options = Options { bin_ns: None, ..Options::default() };
+    let options = AnalysisOptions { bin_ns: None, ..AnalysisOptions::default() };
     let mut stream = pipeline::messages(paths, &options, false, &|_| {}).expect("messages");
     let rows: Vec<_> = stream.by_ref().map(|row| row.expect("row")).collect();
     let profile = stream.profile();
@@ -103,10 +107,10 @@ fn losses(paths: &[PathBuf], cut: &[PathBuf], lost: &BTreeSet<Place>, is_scorep:
         let ends = (node(connection.src), node(connection.dst), connection.dest_qp.value());
         let is_lost = |step: u64| {
             let psn = (u64::from(row.raw.psn) + step) as u32 & 0xFF_FFFF;
-            lost.contains(&Place { is_request: true, ends, psn })
+            lost.contains(&LossPosition { is_request: true, ends, psn })
         };
-        // Pieces of an eager message follow its first.
-        let pieces = if row.raw.moved == Moved::Send { row.raw.packets } else { 1 };
+        // The fragments of an eager message follow the first one.
+        let pieces = if row.raw.transfer_verb == Verb::Send { row.raw.packets } else { 1 };
         let is_hidden = firsts.get(&ends).is_none_or(|first| steps(row.raw.psn, *first) > 0);
         for (counts, of) in [
             (is_lost(0) && !is_tracers, &mut losses.certain),
@@ -119,12 +123,13 @@ fn losses(paths: &[PathBuf], cut: &[PathBuf], lost: &BTreeSet<Place>, is_scorep:
     losses
 }
 
-/// Score-P's own are on the duplicate of `MPI_COMM_WORLD`, whose context is 3; eztrace's go to rank 0 with these tags. They are not in their traces.
+/// True for messages that may be a tracer's own, which are not in its trace: Score-P's are on the
+/// duplicate of `MPI_COMM_WORLD` with context 3, eztrace's go to rank 0 with these tags.
 fn may_be_tracers(identity: &Identity, dst: Option<u32>, is_scorep: bool) -> bool {
     if is_scorep { identity.context == 3 } else { dst == Some(0) && [17, 18].contains(&identity.tag) }
 }
 
-fn lacking(pair: &Pair) -> u64 {
+fn lacking(pair: &PairComparison) -> u64 {
     pair.trace.messages.saturating_sub(pair.wire.messages - pair.tracer.messages)
 }
 
@@ -141,7 +146,7 @@ const RUNS: [&str; 8] = [
 ];
 
 #[test]
-fn what_the_capture_lost_is_lost_and_nothing_else_is() {
+fn losses_of_the_capture_are_reported_as_losses() {
     let (certain, unexplained) = (AtomicU64::new(0), AtomicU64::new(0));
     in_parallel(&RUNS, |_, name| {
         let run = runs::named(name);
@@ -151,7 +156,7 @@ fn what_the_capture_lost_is_lost_and_nothing_else_is() {
             let (cut, lost) = lossy(folder.path(), &paths, 15, seed);
             let losses = losses(&paths, &cut, &lost, name.starts_with("scorep"));
             certain.fetch_add(losses.certain.values().sum(), Ordering::Relaxed);
-            let profile = analyze(&cut, &Options::default(), &|_| {}).expect("profile");
+            let profile = analyze(&cut, &AnalysisOptions::default(), &|_| {}).expect("profile");
             for result in [with_profile(&trace, &profile).expect("compared"), with_captures(&trace, &cut)] {
                 unexplained.fetch_add(assert_losses(&format!("{name}, {seed}"), &result, &losses), Ordering::Relaxed);
             }
@@ -161,23 +166,23 @@ fn what_the_capture_lost_is_lost_and_nothing_else_is() {
     assert!(unexplained.into_inner() > 0, "first messages of connections are among the lost");
 }
 
-/// Pairs that nothing explains.
+/// Checks each pair against the losses; returns the number of unexplained pairs.
 fn assert_losses(case: &str, result: &Crosscheck, losses: &Losses) -> u64 {
     let mut unexplained = 0;
     for pair in &result.pairs {
-        let of = |messages: &Pairs| messages.get(&(pair.src, pair.dst)).copied().unwrap_or(0);
+        let of = |messages: &CountByPair| messages.get(&(pair.src, pair.dst)).copied().unwrap_or(0);
         let (certain, possible, hidden) = (of(&losses.certain), of(&losses.possible), of(&losses.hidden));
         let case = format!("{case}: {certain} to {possible} lost, {hidden} of them hidden: {pair:?}");
         let is_lost = pair.causes.contains(&Cause::Lost);
         assert!(!is_lost || possible > 0, "{case}");
         if pair.causes.contains(&Cause::SameNode) {
-            assert_eq!((pair.verdict, is_lost), (Verdict::Explained, false), "{case}");
+            assert_eq!((pair.verdict, is_lost), (CrosscheckVerdict::Explained, false), "{case}");
             continue;
         }
         assert!((certain..=possible).contains(&lacking(pair)), "{case}");
         let known = [Cause::Lost, Cause::Tracer, Cause::Retransmission];
         assert!(pair.causes.iter().all(|cause| known.contains(cause)), "{case}");
-        if pair.verdict == Verdict::Unexplained {
+        if pair.verdict == CrosscheckVerdict::Unexplained {
             assert!(hidden > 0, "{case}");
             unexplained += 1;
         } else {
@@ -188,22 +193,23 @@ fn assert_losses(case: &str, result: &Crosscheck, losses: &Losses) -> u64 {
     unexplained
 }
 
-/// The same bytes, where nothing is missing: a trace with a message more is not explained by what other pairs lost.
+/// With the same lossy captures, a trace with an additional message on a pair without losses: the
+/// losses of other pairs do not explain it.
 #[test]
-fn what_was_not_lost_is_not_explained_by_it() {
+fn losses_do_not_explain_other_differences() {
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
     let folder = tempfile::tempdir().expect("folder");
     let (cut, lost) = lossy(folder.path(), &[run.sink()], 15, 3);
     let losses = losses(&[run.sink()], &cut, &lost, false);
-    let profile = analyze(&cut, &Options::default(), &|_| {}).expect("profile");
+    let profile = analyze(&cut, &AnalysisOptions::default(), &|_| {}).expect("profile");
     let truth = run.truth("truth.csv").expect("truth");
     let mut kept = 0;
     for pair in truth.keys().copied().filter(|(src, dst)| src != dst) {
         // More messages than packets were lost between the two.
         let ends = [pair.0, pair.1].map(|rank| rank as u8 + 1);
-        let is_between = |place: &&Place| ends.contains(&place.ends.0) && ends.contains(&place.ends.1);
+        let is_between = |place: &&LossPosition| ends.contains(&place.ends.0) && ends.contains(&place.ends.1);
         let more = 1 + lost.iter().filter(is_between).count();
-        let mut sends = noted(&run);
+        let mut sends = noted_sends(&run);
         let first_ns = sends[0].0;
         sends.extend((0..more).map(|_| (first_ns, pair.0, pair.1, 7, 64)));
         let mut description = Description::new(4, 1);
@@ -213,15 +219,15 @@ fn what_was_not_lost_is_not_explained_by_it() {
         for found in &result.pairs {
             let is_it = (found.src, found.dst) == pair;
             let hidden = losses.hidden.get(&(found.src, found.dst)).copied().unwrap_or(0);
-            assert!(!is_it || found.verdict == Verdict::Unexplained, "{found:?}");
-            assert!(is_it || hidden > 0 || found.verdict != Verdict::Unexplained, "{found:?}");
+            assert!(!is_it || found.verdict == CrosscheckVerdict::Unexplained, "{found:?}");
+            assert!(is_it || hidden > 0 || found.verdict != CrosscheckVerdict::Unexplained, "{found:?}");
         }
         kept += u32::from(losses.certain[&pair] == 0);
     }
     assert!(kept > 0, "pairs that lost nothing are among them");
 }
 
-/// The files from one time on, or up to it.
+/// The files from a time on, or up to it.
 fn cut_at(folder: &Path, paths: &[PathBuf], keeps: impl Fn(i64) -> bool) -> Vec<PathBuf> {
     let write = |(index, path): (usize, &PathBuf)| {
         let file = decompressed(path);
@@ -234,18 +240,18 @@ fn cut_at(folder: &Path, paths: &[PathBuf], keeps: impl Fn(i64) -> bool) -> Vec<
     paths.iter().enumerate().map(write).collect()
 }
 
-/// Longest time from one port to the next.
+/// Longest time between the observations at two ports.
 const BETWEEN_NS: i64 = 2_000_000;
 
 #[test]
-fn what_came_before_or_after_the_capture_is_explained_and_nothing_else_is() {
+fn messages_before_or_after_the_capture_are_explained_and_no_others() {
     let names =
         ["ompi-rc-ring2", "ompi-openib-ring2", "mpich-rc-ring2", "scorep-ompi-rc-mixed-2x2", "scorep-ompi-rc-ring-2x1"];
     in_parallel(&names, |_, name| {
         let run = runs::named(name);
         let trace = read(&archive(&run).expect("archive"));
         let paths = run.every_node();
-        let options = Options { bin_ns: None, ..Options::default() };
+        let options = AnalysisOptions { bin_ns: None, ..AnalysisOptions::default() };
         let stream = pipeline::messages(&paths, &options, false, &|_| {}).expect("messages");
         let is_scorep = name.starts_with("scorep");
         let is_programs = |row: &MessageRow| {
@@ -255,7 +261,7 @@ fn what_came_before_or_after_the_capture_is_explained_and_nothing_else_is() {
         let rows: Vec<MessageRow> = stream.map(|row| row.expect("row")).filter(is_programs).collect();
         let mut times: Vec<i64> = rows.iter().map(|row| row.raw.times_ns.0).collect();
         times.sort_unstable();
-        // Half of the messages stay at least: a library is told by many.
+        // At least half of the messages stay: the detection of a library needs many.
         for (is_start, percents) in [(true, [25, 50]), (false, [50, 75])] {
             for percent in percents {
                 let at_ns = times[times.len() * percent / 100] + 1;
@@ -269,13 +275,13 @@ fn what_came_before_or_after_the_capture_is_explained_and_nothing_else_is() {
                     let count = |is_cut: &dyn Fn((i64, i64)) -> bool| {
                         of_pair().filter(|row| is_cut(row.raw.times_ns)).count() as u64
                     };
-                    // The ports see a packet one after the other.
+                    // The two ports observe a packet one after the other.
                     let is_out = |time_ns: i64| !keeps(time_ns - BETWEEN_NS) && !keeps(time_ns + BETWEEN_NS);
                     let is_near = |time_ns: i64| !keeps(time_ns - BETWEEN_NS) || !keeps(time_ns + BETWEEN_NS);
                     let certain = count(&|(first_ns, _)| is_out(first_ns));
                     let possible = count(&|(first_ns, last_ns)| is_near(first_ns) || is_near(last_ns));
                     let case = format!("{name}, {percent} %, {is_start}: {certain} to {possible} outside: {pair:?}");
-                    assert_ne!(pair.verdict, Verdict::Unexplained, "{case}");
+                    assert_ne!(pair.verdict, CrosscheckVerdict::Unexplained, "{case}");
                     assert!((certain..=possible).contains(&lacking(pair)), "{case}");
                     assert_eq!(pair.causes.contains(&Cause::OutsideCapture), lacking(pair) > 0, "{case}");
                     assert!(!pair.causes.contains(&Cause::Lost), "{case}");
@@ -286,9 +292,10 @@ fn what_came_before_or_after_the_capture_is_explained_and_nothing_else_is() {
     });
 }
 
-/// Requests stand in the capture of a port again, 2 ms later, as if they had been sent twice.
+/// Some requests occur twice in the capture of a port, 2 ms apart, as if they had been
+/// retransmitted.
 #[test]
-fn what_was_sent_again_is_told_and_counts_once() {
+fn retransmissions_are_reported_and_count_once() {
     let run = runs::named("ompi-rc-ring2");
     let trace = read(&archive(&run).expect("archive"));
     let file = decompressed(&run.node(1));
@@ -324,10 +331,10 @@ fn what_was_sent_again_is_told_and_counts_once() {
         assert!(again[pair.src as usize] > 0);
         assert_eq!(pair.retransmitted_wire_bytes, again[pair.src as usize], "{pair:?}");
         assert!(pair.causes.contains(&Cause::Retransmission), "{pair:?}");
-        assert_eq!((pair.excess(), pair.beyond), ((0, 0), Sums::default()), "{pair:?}");
-        assert_ne!(pair.verdict, Verdict::Unexplained, "{pair:?}");
+        assert_eq!((pair.excess(), pair.beyond), ((0, 0), MessageSums::default()), "{pair:?}");
+        assert_ne!(pair.verdict, CrosscheckVerdict::Unexplained, "{pair:?}");
     }
-    // A lossy run, in which the network lost 1 %; and one in which nothing was sent again.
+    // A lossy run, in which the network lost 1 %; and a run without retransmissions.
     for (name, is_lossy) in [("ompi-rc-loss1-ring2", true), ("ompi-rc-ring2", false)] {
         let run = runs::named(name);
         let result = with_captures(&read(&archive(&run).expect("archive")), &run.every_node());

@@ -1,24 +1,27 @@
-//! Profiles of Score-P (`profile.cubex`): sums by rank, held against the trace of the same run, the truth, and the wire.
+//! Score-P profiles (`profile.cubex`): sums by rank, compared with the trace of the same run, the
+//! truth, and the wire.
 
 use super::{archive, read, with_profile};
 use crate::recorded::every_way;
-use crate::runs::{self, Run};
+use crate::runs::{self, RecordedRun};
 use crate::tools::{ibscope, in_parallel, random};
 use ibscope::crosscheck::cubex::{self, CubeProfile};
-use ibscope::crosscheck::{Cause, Crosscheck, Direction, Options, RankSums, Verdict, crosscheck_sums};
+use ibscope::crosscheck::{
+    Cause, Crosscheck, CrosscheckOptions, CrosscheckVerdict, RankDirection, RankSums, crosscheck_sums,
+};
 use ibscope::model::Profile;
 use ibscope::pipeline::{self, analyze};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-fn profiled() -> Vec<Run> {
-    let profiled: Vec<Run> = runs::all().into_iter().filter(|run| place(run).exists()).collect();
+fn profiled() -> Vec<RecordedRun> {
+    let profiled: Vec<RecordedRun> = runs::all().into_iter().filter(|run| place(run).exists()).collect();
     assert_eq!(profiled.len(), 7, "runs by Score-P");
     profiled
 }
 
-fn place(run: &Run) -> PathBuf {
+fn place(run: &RecordedRun) -> PathBuf {
     run.folder.join("trace/profile.cubex")
 }
 
@@ -27,18 +30,18 @@ pub(super) fn sums(path: &Path) -> CubeProfile {
 }
 
 fn analyzed(paths: &[PathBuf]) -> Profile {
-    analyze(paths, &pipeline::Options::default(), &|_| {}).expect("profile")
+    analyze(paths, &pipeline::AnalysisOptions::default(), &|_| {}).expect("profile")
 }
 
 fn compared(sums: &CubeProfile, profile: &Profile) -> Crosscheck {
-    crosscheck_sums(sums, profile, None, &Options::default()).expect("compared")
+    crosscheck_sums(sums, profile, None, &CrosscheckOptions::default()).expect("compared")
 }
 
-/// Messages and bytes by rank and direction, of a table by pair.
-fn by_rank(pairs: &BTreeMap<(u32, u32), (u64, u64)>) -> BTreeMap<(u32, Direction), (u64, u64)> {
-    let mut sums: BTreeMap<(u32, Direction), (u64, u64)> = BTreeMap::new();
+/// Messages and bytes by rank and direction, from a table by pair.
+fn by_rank(pairs: &BTreeMap<(u32, u32), (u64, u64)>) -> BTreeMap<(u32, RankDirection), (u64, u64)> {
+    let mut sums: BTreeMap<(u32, RankDirection), (u64, u64)> = BTreeMap::new();
     for ((src, dst), (messages, bytes)) in pairs {
-        for end in [(*src, Direction::Sent), (*dst, Direction::Received)] {
+        for end in [(*src, RankDirection::Sent), (*dst, RankDirection::Received)] {
             let sum = sums.entry(end).or_default();
             *sum = (sum.0 + messages, sum.1 + bytes);
         }
@@ -47,7 +50,7 @@ fn by_rank(pairs: &BTreeMap<(u32, u32), (u64, u64)>) -> BTreeMap<(u32, Direction
 }
 
 #[test]
-fn sums_are_those_of_the_trace_and_of_the_truth() {
+fn sums_equal_the_trace_and_the_truth() {
     for run in profiled() {
         let name = &run.name;
         let sums = sums(&place(&run));
@@ -58,13 +61,14 @@ fn sums_are_those_of_the_trace_and_of_the_truth() {
         let profile = analyzed(&[run.sink()]);
         for (rank, found) in &sums.ranks {
             let of = |direction| truth.get(&(*rank, direction)).copied().unwrap_or_default();
-            let ((sends, sent), (receives, received)) = (of(Direction::Sent), of(Direction::Received));
+            let ((sends, sent), (receives, received)) = (of(RankDirection::Sent), of(RankDirection::Received));
             let case = format!("{name}, rank {rank}: {found:?}");
             assert_eq!(found.sent_bytes, sent, "{case}");
-            // `comm` alone has persistent requests, and a nonblocking collective, of which the profile does not tell the bytes.
-            let is_told = !name.contains("-comm-");
-            assert_eq!((found.start_calls, found.nonblocking) == (0, 0), is_told, "{case}");
-            if is_told {
+            // Only `comm` has persistent requests and a nonblocking collective; the profile has no
+            // bytes for these.
+            let has_bytes = !name.contains("-comm-");
+            assert_eq!((found.start_calls, found.nonblocking) == (0, 0), has_bytes, "{case}");
+            if has_bytes {
                 assert_eq!((found.send_calls, found.receive_calls), (sends, receives), "{case}");
                 assert_eq!(found.received_bytes + found.completed_bytes, received, "{case}");
             } else {
@@ -72,7 +76,7 @@ fn sums_are_those_of_the_trace_and_of_the_truth() {
                 assert!(range.contains(&received), "{case}: {received}");
             }
         }
-        // Collective operations too, but for the bytes of the nonblocking one.
+        // Collective operations as well, except for the bytes of the nonblocking one.
         let mut expected = with_profile(&trace, &profile).expect("compared").collective_calls;
         for calls in expected.iter_mut().filter(|calls| name.contains("-comm-") && calls.operation == "allreduce") {
             (calls.sent, calls.received) = (0, 0);
@@ -82,7 +86,7 @@ fn sums_are_those_of_the_trace_and_of_the_truth() {
 }
 
 #[test]
-fn every_sum_is_equal_or_explained_however_it_was_captured() {
+fn every_sum_is_equal_or_explained_for_every_way_of_capturing() {
     in_parallel(&profiled(), |_, run| {
         let name = &run.name;
         let sums = sums(&place(run));
@@ -100,8 +104,9 @@ fn every_sum_is_equal_or_explained_however_it_was_captured() {
             for row in &result.ranks {
                 let case = format!("{name}: {row:?}");
                 let end = (row.rank, row.direction);
-                let of = |sums: &BTreeMap<(u32, Direction), (u64, u64)>| sums.get(&end).copied().unwrap_or_default();
-                assert_ne!(row.verdict, Verdict::Unexplained, "{case}");
+                let of =
+                    |sums: &BTreeMap<(u32, RankDirection), (u64, u64)>| sums.get(&end).copied().unwrap_or_default();
+                assert_ne!(row.verdict, CrosscheckVerdict::Unexplained, "{case}");
                 assert_eq!(
                     (row.wire.messages - row.tracer.messages, row.wire.bytes - row.tracer.bytes),
                     of(&between),
@@ -120,15 +125,15 @@ fn every_sum_is_equal_or_explained_however_it_was_captured() {
     });
 }
 
-/// At the port of node 1 alone, what the others send each other is not to be seen.
+/// The port of node 1 does not show the messages between other nodes.
 #[test]
 fn sums_of_ports_that_were_not_captured_are_explained() {
     for name in ["scorep-ompi-rc-halo-4x1", "scorep-ompi-rc-comm-4x1"] {
         let run = runs::named(name);
         let result = compared(&sums(&place(&run)), &analyzed(&[run.node(1)]));
         for row in &result.ranks {
-            assert_ne!(row.verdict, Verdict::Unexplained, "{name}: {row:?}");
-            // What it has of others is less than what they sent.
+            assert_ne!(row.verdict, CrosscheckVerdict::Unexplained, "{name}: {row:?}");
+            // The port has less of the other ranks than they sent.
             assert_eq!(
                 row.causes.contains(&Cause::NotCaptured),
                 row.rank != 0 && row.missing_bytes > 0,
@@ -139,8 +144,9 @@ fn sums_of_ports_that_were_not_captured_are_explained() {
     }
 }
 
-/// The first value of `bytes_sent`, of a call that sends: 8 bytes behind the head of its file.
-fn with_first_sent(run: &Run, folder: &Path, change: impl Fn(u64) -> u64) -> PathBuf {
+/// Changes the first value of `bytes_sent`, of a call that sends: 8 bytes after the header of its
+/// file.
+fn with_first_sent(run: &RecordedRun, folder: &Path, change: impl Fn(u64) -> u64) -> PathBuf {
     let mut bytes = std::fs::read(place(run)).expect("profile");
     let mut archive = tar::Archive::new(&bytes[..]);
     let member = archive.entries().expect("entries").map(|entry| entry.expect("entry"));
@@ -170,7 +176,7 @@ fn one_changed_byte_of_a_sum_is_found_and_named() {
             ]);
             assert_eq!(ran.code, 4, "{name}: {} {}", ran.stdout, ran.stderr);
             let bad: Vec<&str> = ran.stdout.lines().filter(|line| line.contains(",unexplained,")).collect();
-            // Of two ranks on one node it cannot be told which is wrong.
+            // Of two ranks on one node, either may be the wrong one.
             assert!(bad.iter().any(|line| line.starts_with("0,sent,")), "{name}: {}", ran.stdout);
             let nodes = run.node_of_rank();
             let rank = |line: &str| line.split(',').next().expect("rank").parse::<u32>().expect("rank");
@@ -185,7 +191,7 @@ fn profiles_are_shown_as_a_table_and_draw_no_pairs() {
     let arguments = [OsStr::new("crosscheck").to_owned(), run.sink().into_os_string(), place(&run).into_os_string()];
     let ran = ibscope(&arguments);
     assert_eq!(ran.code, 0, "{} {}", ran.stdout, ran.stderr);
-    assert!(ran.stdout.contains("placement     4 ranks on 2 nodes, as the trace says"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("placement     4 ranks on 2 nodes, from the trace"), "{}", ran.stdout);
     assert!(ran.stdout.contains("the wire and the trace agree"), "{}", ran.stdout);
     let folder = tempfile::tempdir().expect("folder");
     let svg = folder.path().join("c.svg");
@@ -196,10 +202,11 @@ fn profiles_are_shown_as_a_table_and_draw_no_pairs() {
 }
 
 /// Files of a profile.
-pub(super) type Files = BTreeMap<&'static str, Vec<u8>>;
+pub(super) type ArchiveFiles = BTreeMap<&'static str, Vec<u8>>;
 
-/// A profile built by hand: big-endian, a dense index, a tree in which order matters, two threads of a rank.
-pub(super) fn built(folder: &Path, change: impl Fn(&mut Files)) -> PathBuf {
+/// A profile built by hand: big-endian, a dense index, a call tree whose order matters, two threads
+/// of a rank.
+pub(super) fn built(folder: &Path, change: impl Fn(&mut ArchiveFiles)) -> PathBuf {
     let region =
         |id: u32, name: &str, role: &str| format!("<region id='{id}'><name>{name}</name><role>{role}</role></region>");
     let metric = |id: u32, name: &str| {
@@ -213,7 +220,8 @@ pub(super) fn built(folder: &Path, change: impl Fn(&mut Files)) -> PathBuf {
              <type>process</type>{locations}</locationgroup></systemtreenode>"
         )
     };
-    // Numbers of nodes of the tree are not their places in it: main (0), work (3) with MPI_Send (1), MPI_Recv (2).
+    // The ids of tree nodes differ from their positions: main (0), work (3) with `MPI_Send` (1),
+    // `MPI_Recv` (2).
     let anchor = format!(
         "<?xml version='1.0'?><cube version='4.4'><attr key='Creator' value='Score-P 9'/><metrics>{}{}</metrics><program>{}{}{}\
          <cnode id='0' calleeId='0'><cnode id='3' calleeId='0'><cnode id='1' calleeId='1'></cnode></cnode><cnode id='2' calleeId='2'/></cnode>\
@@ -230,10 +238,10 @@ pub(super) fn built(folder: &Path, change: impl Fn(&mut Files)) -> PathBuf {
         b"CUBEX.DATA".iter().copied().chain(values.iter().flat_map(|value| value.to_be_bytes())).collect()
     };
     let head = |form: u8| [&b"CUBEX.INDEX"[..], &1_u32.to_be_bytes(), &[0, 0, form]].concat();
-    let mut files = Files::new();
+    let mut files = ArchiveFiles::new();
     files.insert("anchor.xml", anchor.into_bytes());
     files.insert("4.index", head(0));
-    // Rows: main, work, MPI_Send, MPI_Recv; columns: locations.
+    // Rows: main, work, `MPI_Send`, `MPI_Recv`; columns: locations.
     files.insert("4.data", data(&[1, 1, 0, 1, 1, 0, 3, 5, 4, 7, 9, 8]));
     files.insert("7.index", [head(1), 1_u32.to_be_bytes().to_vec(), 2_u32.to_be_bytes().to_vec()].concat());
     files.insert("7.data", data(&[300, 500, 1 << 40]));
@@ -251,7 +259,7 @@ pub(super) fn built(folder: &Path, change: impl Fn(&mut Files)) -> PathBuf {
 }
 
 #[test]
-fn calls_are_found_by_their_place_in_the_tree() {
+fn calls_are_found_by_their_position_in_the_tree() {
     let folder = tempfile::tempdir().expect("folder");
     let sums = sums(&built(folder.path(), |_| {}));
     let hosts: Vec<Option<&str>> = sums.trace.ranks.values().map(Option::as_deref).collect();
@@ -263,9 +271,9 @@ fn calls_are_found_by_their_place_in_the_tree() {
 }
 
 #[test]
-fn broken_profiles_are_refused_with_the_reason() {
+fn broken_profiles_are_rejected_with_the_reason() {
     let folder = tempfile::tempdir().expect("folder");
-    let refused = |change: &dyn Fn(&mut Files), expected: &str| {
+    let refused = |change: &dyn Fn(&mut ArchiveFiles), expected: &str| {
         let error = cubex::read(&built(folder.path(), change)).expect_err(expected).to_string();
         assert!(error.contains(expected) && error.contains("built.cubex"), "{error}");
     };
@@ -273,17 +281,20 @@ fn broken_profiles_are_refused_with_the_reason() {
     refused(&|files| files.get_mut("anchor.xml").expect("anchor").truncate(300), "anchor.xml cannot be read");
     refused(
         &|files| drop(files.insert("anchor.xml", b"<cube><cnode id='0' calleeId='9'/></cube>".to_vec())),
-        "lacks definitions",
+        "is missing required definitions",
     );
-    refused(&|files| drop(files.remove("4.index")), "metric visits: its files do not fit together");
-    refused(&|files| drop(files.remove("7.data")), "metric bytes_sent: its files do not fit together");
-    refused(&|files| files.get_mut("4.data").expect("data").truncate(50), "do not fit together");
-    refused(&|files| files.get_mut("7.index").expect("index")[25] = 4, "the index names a call that is not there");
+    refused(&|files| drop(files.remove("4.index")), "metric visits: its files are inconsistent");
+    refused(&|files| drop(files.remove("7.data")), "metric bytes_sent: its files are inconsistent");
+    refused(&|files| files.get_mut("4.data").expect("data").truncate(50), "its files are inconsistent");
+    refused(
+        &|files| files.get_mut("7.index").expect("index")[25] = 4,
+        "the index refers to a call that does not exist",
+    );
     refused(&|files| files.get_mut("7.index").expect("index")[11] = 9, "the index cannot be read");
     refused(&|files| files.get_mut("7.data").expect("data")[..10].copy_from_slice(b"ZCUBEX.DAT"), "compressed");
     let whole = std::fs::read(built(folder.path(), |_| {})).expect("profile");
     let path = folder.path().join("broken.cubex");
-    // Cut off or changed anywhere: refused or read, and never anything else.
+    // Truncated or changed anywhere: rejected or read, without a panic.
     let mut random = random(5);
     let mut refused = 0;
     for round in 0..400 {
@@ -299,12 +310,12 @@ fn broken_profiles_are_refused_with_the_reason() {
     assert!(refused > 100, "{refused}");
 }
 
-/// What no reader may fall over: a tree of a hundred thousand levels, numbers of any size.
+/// Inputs that must not exhaust a reader: a tree of a hundred thousand levels, numbers of any size.
 #[test]
 fn profiles_of_any_depth_and_size_are_read() {
     const LEVELS: usize = 100_000;
     let folder = tempfile::tempdir().expect("folder");
-    let deep = |files: &mut Files| {
+    let deep = |files: &mut ArchiveFiles| {
         let anchor = format!(
             "<cube><program><region id='0'><name>f</name></region>{}{}</program><system><locationgroup Id='0'><rank>0</rank>\
              <location Id='0'/></locationgroup></system></cube>",
@@ -314,11 +325,11 @@ fn profiles_of_any_depth_and_size_are_read() {
         files.insert("anchor.xml", anchor.into_bytes());
     };
     assert_eq!(sums(&built(folder.path(), deep)).ranks.len(), 1);
-    let huge = |files: &mut Files| {
+    let huge = |files: &mut ArchiveFiles| {
         files.get_mut("4.data").expect("data")[10..].fill(0xFF);
     };
     let sums = sums(&built(folder.path(), huge));
     assert_eq!((sums.ranks[&0].send_calls, sums.ranks[&0].receive_calls), (u64::MAX, u64::MAX));
     let row: &RankSums = &compared(&sums, &analyzed(&[runs::named("ompi-rc-ring2").sink()])).ranks[0];
-    assert_eq!(row.verdict, Verdict::Unexplained, "{row:?}");
+    assert_eq!(row.verdict, CrosscheckVerdict::Unexplained, "{row:?}");
 }

@@ -1,34 +1,34 @@
-//! Every recorded run that was traced.
+//! Every recorded run with a trace.
 
 use super::{archive, read, with_captures, with_profile};
 use crate::recorded::every_way;
-use crate::runs::{self, Run};
+use crate::runs::{self, RecordedRun};
 use crate::tools::in_parallel;
-use ibscope::crosscheck::{Cause, Crosscheck, Tracer, Verdict};
-use ibscope::pipeline::{Options, analyze};
+use ibscope::crosscheck::{Cause, Crosscheck, CrosscheckVerdict, Tracer};
+use ibscope::pipeline::{AnalysisOptions, analyze};
 use std::collections::{BTreeMap, BTreeSet};
 
-fn traced() -> Vec<Run> {
-    let traced: Vec<Run> = runs::all().into_iter().filter(|run| archive(run).is_some()).collect();
+fn traced() -> Vec<RecordedRun> {
+    let traced: Vec<RecordedRun> = runs::all().into_iter().filter(|run| archive(run).is_some()).collect();
     // 16 by eztrace, 7 by Score-P.
     assert_eq!(traced.len(), 23, "traced runs");
     traced.into_iter().chain([runs::of_second_set("ompi-rc-ft.S-2x2")]).collect()
 }
 
 /// Messages and bytes by pair.
-type Pairs = BTreeMap<(u32, u32), (u64, u64)>;
+type SumsByPair = BTreeMap<(u32, u32), (u64, u64)>;
 
-fn assert_agrees(run: &Run, result: &Crosscheck, is_whole: bool) {
+fn assert_agrees(run: &RecordedRun, result: &Crosscheck, is_whole: bool) {
     let name = &run.name;
     let nodes = run.node_of_rank();
     let truth = run.truth("truth.csv").expect("truth");
-    let in_trace: Pairs =
+    let in_trace: SumsByPair =
         result.pairs.iter().map(|pair| ((pair.src, pair.dst), (pair.trace.messages, pair.trace.bytes))).collect();
-    let said: Pairs = in_trace.into_iter().filter(|(_, sums)| sums.0 > 0).collect();
-    assert_eq!(said, truth.iter().map(|(pair, sums)| (*pair, *sums)).collect::<Pairs>(), "{name}: the trace");
+    let in_trace: SumsByPair = in_trace.into_iter().filter(|(_, sums)| sums.0 > 0).collect();
+    assert_eq!(in_trace, truth.iter().map(|(pair, sums)| (*pair, *sums)).collect::<SumsByPair>(), "{name}: the trace");
     for pair in &result.pairs {
         let place = format!("{name}: rank {} to {}: {pair:?}", pair.src, pair.dst);
-        assert_ne!(pair.verdict, Verdict::Unexplained, "{place}");
+        assert_ne!(pair.verdict, CrosscheckVerdict::Unexplained, "{place}");
         let is_same_node = nodes[&pair.src] == nodes[&pair.dst];
         assert_eq!(pair.causes.contains(&Cause::SameNode), is_same_node, "{place}");
         if is_whole {
@@ -38,12 +38,12 @@ fn assert_agrees(run: &Run, result: &Crosscheck, is_whole: bool) {
         assert_eq!(pair.excess(), (0, 0), "{place}");
         assert!(pair.differences.is_empty(), "{place}");
     }
-    // What stands on the wire is known for all runs but those of Score-P on two nodes.
+    // The messages on the wire are known for all runs except those of Score-P on two nodes.
     if let Some(wire) = run.truth("wire.csv").filter(|_| is_whole) {
         let found = result.pairs.iter().map(|pair| ((pair.src, pair.dst), (pair.wire.messages, pair.wire.bytes)));
-        let found: Pairs = found.filter(|(_, sums)| sums.0 > 0).collect();
+        let found: SumsByPair = found.filter(|(_, sums)| sums.0 > 0).collect();
         assert_eq!(found, wire, "{name}: the wire");
-        // And so are the tracer's own: what it has beyond the program's.
+        // So are the tracer's own messages: the difference to the program's.
         for pair in &result.pairs {
             let [on_wire, own] =
                 [&wire, &truth].map(|sums| sums.get(&(pair.src, pair.dst)).copied().unwrap_or_default());
@@ -55,11 +55,11 @@ fn assert_agrees(run: &Run, result: &Crosscheck, is_whole: bool) {
 }
 
 #[test]
-fn every_pair_is_equal_or_explained_however_it_was_captured() {
+fn every_pair_is_equal_or_explained_for_every_way_of_capturing() {
     in_parallel(&traced(), |_, run| {
         let trace = read(&archive(run).expect("archive"));
         for paths in every_way(run) {
-            let profile = analyze(&paths, &Options::default(), &|_| {}).expect("profile");
+            let profile = analyze(&paths, &AnalysisOptions::default(), &|_| {}).expect("profile");
             let is_whole = paths.len() > 1 || paths[0] == run.sink() || run.nodes == 2;
             assert_agrees(run, &with_profile(&trace, &profile).expect("compared"), is_whole);
         }
@@ -67,36 +67,38 @@ fn every_pair_is_equal_or_explained_however_it_was_captured() {
 }
 
 #[test]
-fn captures_say_the_same_and_when() {
+fn captures_agree_with_profiles_and_show_times() {
     in_parallel(&traced(), |_, run| {
         let trace = read(&archive(run).expect("archive"));
         let result = with_captures(&trace, &run.every_node());
         assert_agrees(run, &result, true);
         let clocks = &result.clocks;
-        // Runs of collectives alone have no messages to be matched.
+        // Runs of collectives only have no messages to match.
         let has_none = ["-coll-", "-ft."].iter().any(|name| run.name.contains(name));
         assert_eq!(clocks.ranks.is_empty(), has_none, "{}", run.name);
         let offsets: Vec<i64> = clocks.ranks.iter().map(|clock| clock.offset_ns).collect();
         let spread_ns = offsets.iter().max().unwrap_or(&0) - offsets.iter().min().unwrap_or(&0);
         if matches!(trace.tracer, Tracer::ScoreP(_)) {
-            // Score-P has corrected its clocks; by the programs' own clocks they are right to 0.6 ms here, and bounds are as wide as delays.
+            // Score-P corrected its clocks; compared with the programs' clocks they are right to
+            // 0.6 ms here. The bounds are as wide as the delays.
             assert!(spread_ns < 5_000_000, "{}: {clocks:?}", run.name);
         }
         for clock in &clocks.ranks {
             assert!(!clock.is_uneven, "{}: {clock:?}", run.name);
         }
         if let Some(delays) = &clocks.send_to_wire {
-            assert!(clocks.of_every_message, "{}", run.name);
+            assert!(clocks.all_messages_matched, "{}", run.name);
             // Nothing is on the wire before it was sent.
             assert!(delays.min_ns >= -1 && delays.median_ns > 0, "{}: {delays:?}", run.name);
         }
     });
 }
 
-/// The time of each send by the node's own clock, which is within 0.3 ms of the capture's, and the same send in the trace: the median of the
-/// differences is the offset of the trace's clock. (What notes the sends is loaded with the first of them, so that is noted late.)
+/// Compares the time of each send by the node's own clock, within 0.3 ms of the capture's, with the
+/// same send in the trace: the median of the differences is the offset of the trace's clock. (The
+/// recorder of the sends is loaded with the first send, so it records that one late.)
 #[test]
-fn clocks_are_those_that_the_programs_tell() {
+fn clocks_match_the_times_that_programs_recorded() {
     for name in ["ompi-rc-ring2", "ompi-rc-mixed-2x2", "ompi-openib-ring2", "mpich-rc-ring2", "scorep-ompi-rc-ring-2x1"]
     {
         let run = runs::named(name);
@@ -104,7 +106,7 @@ fn clocks_are_those_that_the_programs_tell() {
         let result = with_captures(&read(&path), &run.every_node());
         let in_trace = sends_ns(&path);
         let mut noted: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
-        for (time_ns, src, ..) in super::noted(&run) {
+        for (time_ns, src, ..) in super::noted_sends(&run) {
             noted.entry(src).or_default().push(time_ns);
         }
         assert_eq!(result.clocks.ranks.len(), noted.len(), "{name}");
@@ -120,7 +122,8 @@ fn clocks_are_those_that_the_programs_tell() {
     }
 }
 
-/// Sends of each rank in their order, in nanoseconds from the archive's first moment: by its text.
+/// Sends of each rank in order, in nanoseconds from the archive's first event, from the text of the
+/// archive.
 fn sends_ns(path: &std::path::Path) -> BTreeMap<u32, Vec<i64>> {
     let output = std::process::Command::new("otf2-print").arg("-A").arg(path).output().expect("otf2-print");
     let text = String::from_utf8(output.stdout).expect("text");
@@ -150,14 +153,15 @@ fn sends_ns(path: &std::path::Path) -> BTreeMap<u32, Vec<i64>> {
     sends
 }
 
-/// Ten all-to-alls, broadcasts, allreduces and barriers of four ranks on two or four nodes (samples/runs: `coll`).
+/// Ten all-to-alls, broadcasts, allreduces and barriers of four ranks on two or four nodes
+/// (samples/runs: `coll`).
 #[test]
-fn collectives_promise_what_the_programs_asked_for() {
+fn collectives_promise_the_bytes_that_programs_requested() {
     for name in ["ompi-rc-coll-2x2", "scorep-ompi-openib-coll-2x2", "scorep-ompi-rc-coll-4x1"] {
         let run = runs::named(name);
         let nodes = run.node_of_rank();
         let trace = read(&archive(&run).expect("archive"));
-        let profile = analyze(&run.every_node(), &Options::default(), &|_| {}).expect("profile");
+        let profile = analyze(&run.every_node(), &AnalysisOptions::default(), &|_| {}).expect("profile");
         let result = with_profile(&trace, &profile).expect("compared");
         let between: BTreeSet<(u32, u32)> = nodes
             .keys()
@@ -173,9 +177,9 @@ fn collectives_promise_what_the_programs_asked_for() {
         // 4096 bytes for each other rank, ten times; Open MPI sends them directly.
         assert_eq!(of("alltoall", |row| row.promised_bytes), each(40_960), "{name}");
         assert_eq!(of("alltoall", |row| row.wire_bytes), each(40_960), "{name}");
-        // 2048 bytes, ten times; an algorithm of its own moves them.
+        // 2048 bytes, ten times; the algorithm decides how they travel.
         assert_eq!(of("allreduce", |row| row.promised_bytes), each(20_480), "{name}");
-        // 32768 bytes; the root goes round: 0, 1, 2, 3, 0, 1, 2, 3, 0, 1.
+        // 32768 bytes; the root rotates: 0, 1, 2, 3, 0, 1, 2, 3, 0, 1.
         let expected = between.iter().map(|(src, dst)| ((*src, *dst), 32_768 * if *src < 2 { 3 } else { 2 })).collect();
         assert_eq!(of("bcast", |row| row.promised_bytes), expected, "{name}");
         assert_eq!(of("barrier", |row| row.promised_bytes), BTreeMap::new(), "{name}");

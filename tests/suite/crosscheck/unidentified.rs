@@ -1,21 +1,21 @@
-//! Ranks that are not identified on the wire: their messages are on it all the same.
+//! Ranks that are not identified on the wire, although their messages are on it.
 //!
-//! The recorded runs identify every rank, so a rank map leaves some out. What the wire then has
-//! without a rank is what the truth has of these ranks.
+//! The recorded runs identify every rank, so a rank map leaves some out. The messages without a
+//! rank on the wire must then be those of the left-out ranks in the truth.
 
 use super::archive;
-use crate::runs::{self, Run};
-use crate::tools::{Ran, ibscope};
+use crate::runs::{self, RecordedRun};
+use crate::tools::{ProgramResult, ibscope};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-type Truth = BTreeMap<(u32, u32), (u64, u64)>;
+type ExpectedSums = BTreeMap<(u32, u32), (u64, u64)>;
 
 /// One rank per node; no tracer.
-fn run() -> Run {
+fn run() -> RecordedRun {
     runs::named("ompi-rc-notrace-mixed-4x1")
 }
 
@@ -27,21 +27,23 @@ fn rankmap(folder: &Path, without: &[u32]) -> PathBuf {
     path
 }
 
-fn crosscheck(run: &Run, trace: &Path, rankmap: &Path, more: &[&str]) -> Ran {
+fn crosscheck(run: &RecordedRun, trace: &Path, rankmap: &Path, more: &[&str]) -> ProgramResult {
     let sink = run.sink();
     let first = [OsStr::new("crosscheck"), sink.as_os_str(), trace.as_os_str(), OsStr::new("--rankmap")];
     ibscope(first.into_iter().chain([rankmap.as_os_str()]).chain(more.iter().map(OsStr::new)))
 }
 
-fn document(ran: &Ran) -> Value {
+fn document(ran: &ProgramResult) -> Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stderr))
 }
 
-fn sums(value: &Value) -> (u64, u64) {
-    (value["messages"].as_u64().expect("messages"), value["bytes"].as_u64().expect("bytes"))
+/// Messages and bytes of a part of a row.
+fn sums(row: &Value, part: &str) -> (u64, u64) {
+    let bytes = if part == "wire" { "wire_mpi_bytes".to_owned() } else { format!("{part}_bytes") };
+    (row[format!("{part}_messages")].as_u64().expect("messages"), row[bytes].as_u64().expect("bytes"))
 }
 
-/// Sender and receiver, where they are identified.
+/// Sender and receiver, if identified.
 fn ends(row: &Value) -> (Option<u32>, Option<u32>) {
     let rank = |of: &str| row[of].as_u64().map(|rank| rank as u32);
     (rank("src"), rank("dst"))
@@ -51,8 +53,8 @@ fn causes(pair: &Value) -> Vec<&str> {
     pair["causes"].as_array().expect("causes").iter().map(|cause| cause.as_str().expect("text")).collect()
 }
 
-/// What the wire has of each pair of identified ranks and of the others, by the truth.
-fn expected(truth: &Truth, without: &[u32]) -> BTreeMap<(Option<u32>, Option<u32>), (u64, u64)> {
+/// The messages on the wire of each pair of identified ranks and of the others, from the truth.
+fn expected(truth: &ExpectedSums, without: &[u32]) -> BTreeMap<(Option<u32>, Option<u32>), (u64, u64)> {
     let mut expected = BTreeMap::new();
     for ((src, dst), (messages, bytes)) in truth {
         let [src, dst] = [src, dst].map(|rank| (!without.contains(rank)).then_some(*rank));
@@ -72,20 +74,20 @@ fn messages_of_a_rank_that_is_not_identified_are_not_missing() {
         let ran = crosscheck(&run, &table, &map, &["--format", "json"]);
         assert_eq!(ran.code, 0, "{without:?}: {}", ran.stderr);
         let document = document(&ran);
-        let result = &document["crosscheck"];
+        let result = &document;
         assert_eq!(result["not_identified"], json!(without));
         let rows = result["unidentified"].as_array().expect("rows");
         for (place, on_wire) in
             expected(&truth, &without).iter().filter(|((src, dst), _)| src.is_none() || dst.is_none())
         {
             let row = rows.iter().find(|row| ends(row) == *place).unwrap_or_else(|| panic!("{place:?}"));
-            assert_eq!((sums(&row["wire"]), sums(&row["explaining"])), (*on_wire, *on_wire), "{place:?}");
+            assert_eq!((sums(row, "wire"), sums(row, "explained")), (*on_wire, *on_wire), "{place:?}");
         }
         let pairs = result["pairs"].as_array().expect("pairs");
         assert_eq!(pairs.len(), truth.len());
         for pair in pairs {
             let (Some(src), Some(dst)) = ends(pair) else { panic!("{pair}") };
-            let names: Vec<&str> = [(dst, "receiver_not_identified"), (src, "sender_not_identified")]
+            let names: Vec<&str> = [(dst, "receiver not identified"), (src, "sender not identified")]
                 .into_iter()
                 .filter(|(rank, _)| without.contains(rank))
                 .map(|(_, name)| name)
@@ -93,7 +95,7 @@ fn messages_of_a_rank_that_is_not_identified_are_not_missing() {
             assert_eq!(causes(pair), names, "{pair}");
             let all = truth[&(src, dst)];
             let missing = if names.is_empty() { (0, 0) } else { all };
-            assert_eq!((sums(&pair["missing"]), sums(&pair["unidentified"])), (missing, missing), "{pair}");
+            assert_eq!((sums(pair, "missing"), sums(pair, "unidentified")), (missing, missing), "{pair}");
             assert_eq!(pair["verdict"], if names.is_empty() { "equal" } else { "explained" });
         }
     }
@@ -148,7 +150,8 @@ fn every_output_names_the_cause_and_what_to_do() {
     }
 }
 
-/// One message, or one byte, that the wire has not: no message without a rank is left for it.
+/// One message, or one byte, too many in the trace: no unidentified message on the wire is left for
+/// it.
 #[test]
 fn no_more_is_explained_than_is_on_the_wire() {
     let folder = tempfile::tempdir().expect("folder");
@@ -165,18 +168,18 @@ fn no_more_is_explained_than_is_on_the_wire() {
         let ran = crosscheck(&run, &table, &map, &["--format", "json"]);
         assert_eq!(ran.code, 4, "{pair:?} {more:?}: {}", ran.stderr);
         let document = document(&ran);
-        let pairs = document["crosscheck"]["pairs"].as_array().expect("pairs");
+        let pairs = document["pairs"].as_array().expect("pairs");
         let differ = pairs.iter().filter(|pair| pair["verdict"] == "unexplained").map(ends);
         assert_eq!(differ.collect::<BTreeSet<_>>(), BTreeSet::from([(Some(pair.0), Some(pair.1))]));
         let ran = crosscheck(&run, &table, &map, &[]);
-        assert!(ran.stdout.contains("are not on the wire, where rank 3 is not identified"), "{}", ran.stdout);
+        assert!(ran.stdout.contains("; rank 3 is not identified on the wire"), "{}", ran.stdout);
     }
 }
 
-/// Two ranks per node, with tags and with the tracer's own messages: queue pairs of rank 3 alone
-/// are left out, and it shares a node with rank 2.
+/// Two ranks per node, with tags and with the tracer's own messages. Only queue pairs of rank 3 are
+/// left out; it shares a node with rank 2.
 #[test]
-fn ranks_of_one_node_stay_what_they_are() {
+fn an_unidentified_rank_does_not_affect_its_neighbor() {
     let folder = tempfile::tempdir().expect("folder");
     let run = runs::named("scorep-ompi-rc-mw-2x2");
     let truth = run.truth("truth.csv").expect("truth");
@@ -187,23 +190,23 @@ fn ranks_of_one_node_stay_what_they_are() {
     let ran = crosscheck(&run, &archive(&run).expect("archive"), &map, &["--format", "json"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let document = document(&ran);
-    for pair in document["crosscheck"]["pairs"].as_array().expect("pairs") {
+    for pair in document["pairs"].as_array().expect("pairs") {
         let names = match ends(pair) {
-            (Some(0 | 1), Some(0 | 1)) | (Some(2 | 3), Some(2 | 3)) => vec!["same_node"],
-            (_, Some(3)) => vec!["receiver_not_identified"],
-            (Some(3), _) => vec!["sender_not_identified"],
-            _ => vec!["tracer"],
+            (Some(0 | 1), Some(0 | 1)) | (Some(2 | 3), Some(2 | 3)) => vec!["not on the wire (same node)"],
+            (_, Some(3)) => vec!["receiver not identified"],
+            (Some(3), _) => vec!["sender not identified"],
+            _ => vec!["tracer's own messages"],
         };
         assert_eq!(causes(pair), names, "{pair}");
         if let (Some(src), Some(dst)) = ends(pair) {
-            assert_eq!(sums(&pair["trace"]), truth[&(src, dst)], "{pair}");
+            assert_eq!(sums(pair, "trace"), truth[&(src, dst)], "{pair}");
         }
     }
     // The sums of the profile, of all peers together.
     let ran = crosscheck(&run, &run.folder.join("trace/profile.cubex"), &map, &["--format", "json"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     let document = self::document(&ran);
-    for row in document["crosscheck"]["ranks"].as_array().expect("ranks") {
+    for row in document["ranks"].as_array().expect("ranks") {
         let is_sent = row["direction"] == "sent";
         let rank = row["rank"].as_u64().expect("rank") as u32;
         let own = |(src, dst): (u32, u32)| if is_sent { (src, dst) } else { (dst, src) };
@@ -211,13 +214,13 @@ fn ranks_of_one_node_stay_what_they_are() {
         let is_unidentified =
             |(own, other): (u32, u32)| own == rank && own / 2 != other / 2 && (own == 3 || other == 3);
         let bytes: u64 = truth.iter().filter(|(pair, _)| is_unidentified(own(**pair))).map(|(_, sums)| sums.1).sum();
-        assert_eq!(row["unidentified"]["bytes"], json!(bytes), "{row}");
-        let is_named = causes(row).iter().any(|cause| cause.ends_with("not_identified"));
+        assert_eq!(row["unidentified_bytes"], json!(bytes), "{row}");
+        let is_named = causes(row).iter().any(|cause| cause.ends_with("not identified"));
         assert_eq!((is_named, &row["verdict"]), (bytes > 0, &json!("explained")), "{row}");
     }
 }
 
-/// Two jobs whose ranks have the same numbers: each table is compared with its own.
+/// Two jobs with the same rank numbers: each table is compared with its own job.
 #[test]
 fn the_job_of_the_trace_is_found() {
     let run = runs::of_second_set("twojobs-mixed-halo-2x1");
@@ -230,27 +233,27 @@ fn the_job_of_the_trace_is_found() {
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let document = document(&ran);
         // Jobs are numbered by the time of their first packet, which the truth does not have.
-        let found = document["crosscheck"]["job"].to_string();
+        let found = document["job"].to_string();
         assert!(
-            ran.stderr.contains(&format!("the capture holds 2 jobs; job {found} has most in common")),
+            ran.stderr.contains(&format!("the capture contains 2 jobs; job {found} has the most messages in common")),
             "{}",
             ran.stderr
         );
         let truth = run.truth(&format!("truth{job}.csv")).expect("truth");
-        let pairs = document["crosscheck"]["pairs"].as_array().expect("pairs");
+        let pairs = document["pairs"].as_array().expect("pairs");
         assert_eq!(pairs.len(), truth.len());
         for pair in pairs {
             let (Some(src), Some(dst)) = ends(pair) else { panic!("{pair}") };
             let on_wire = if src == dst { (0, 0) } else { truth[&(src, dst)] };
-            assert_eq!(sums(&pair["wire"]), on_wire, "{pair}");
+            assert_eq!(sums(pair, "wire"), on_wire, "{pair}");
         }
         let other = if found == "1" { "2" } else { "1" };
         let ran = ibscope(own.into_iter().chain(["--job", other].map(OsStr::new)));
         assert_eq!(ran.code, 4, "job {other}: {}", ran.stderr);
         let ran = ibscope(own.into_iter().chain(["--job", "3"].map(OsStr::new)));
         assert_eq!(ran.code, 1);
-        assert!(ran.stderr.contains("there is no job 3"), "{}", ran.stderr);
-        // Nothing says which job collective operations alone are of.
+        assert!(ran.stderr.contains("the profile has no job 3"), "{}", ran.stderr);
+        // Collective operations alone do not show which job they belong to.
         let ran = ibscope(own.into_iter().chain([OsStr::new("--collectives-only")]));
         assert_eq!(ran.code, 1);
         assert!(ran.stderr.contains("jobs 1, 2") && ran.stderr.contains("--job"), "{}", ran.stderr);

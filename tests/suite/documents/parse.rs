@@ -1,27 +1,28 @@
-//! What of a document is run: its fenced blocks, and the comments that steer them. CONTRIBUTING.md tells writers.
+//! The runnable parts of a document: its fenced blocks, and the comments that control them.
+//! CONTRIBUTING.md documents both.
 
-/// A part of a document, in its order.
-pub(crate) enum Part {
+/// A part of a document, in document order.
+pub(crate) enum DocumentPart {
     /// ```` ```sh ````: a script, all of which succeeds.
     Script { line: usize, text: String },
-    /// ```` ```console ````: commands behind `$ `, each with what it prints.
-    Session { line: usize, steps: Vec<Step> },
-    /// `<!-- before: SCRIPT -->`: what the reader is taken to have.
+    /// ```` ```console ````: commands after `$ `, each with its output.
+    Session { line: usize, steps: Vec<DocumentStep> },
+    /// `<!-- before: SCRIPT -->`: prepares what the reader already has.
     Before { line: usize, text: String },
-    /// `<!-- not run: WHY; covered by TEST -->`: the block behind it is left out.
+    /// `<!-- not run: WHY; covered by TEST -->`: skips the next block.
     NotRun { line: usize, covered_by: Vec<String> },
 }
 
-/// A command and what it prints on standard output and standard error together.
-pub(crate) struct Step {
+/// A command, and its output on standard output and standard error together.
+pub(crate) struct DocumentStep {
     pub(crate) command: String,
     pub(crate) printed: Vec<String>,
-    /// The lines of `printed` in the document, from 0.
+    /// The line numbers of `printed` in the document, from 0.
     pub(crate) at: std::ops::Range<usize>,
 }
 
-/// The parts of a document that are run, or say why not.
-pub(crate) fn parts(text: &str) -> Vec<Part> {
+/// The parts of a document that run, or that give a reason why not.
+pub(crate) fn parts(text: &str) -> Vec<DocumentPart> {
     let lines: Vec<&str> = text.lines().collect();
     let mut parts = Vec::new();
     let mut at = 0;
@@ -33,14 +34,14 @@ pub(crate) fn parts(text: &str) -> Vec<Part> {
                 if end == at { rest.to_owned() } else { [&[rest][..], &lines[at + 1..=end]].concat().join("\n") };
             let comment = comment.trim_end_matches("-->").trim();
             if let Some(script) = comment.strip_prefix("before:") {
-                parts.push(Part::Before { line, text: script.trim().to_owned() });
+                parts.push(DocumentPart::Before { line, text: script.trim().to_owned() });
             } else if let Some(reason) = comment.strip_prefix("not run:") {
                 let (_, covered_by) =
                     reason.split_once("covered by ").unwrap_or_else(|| panic!("line {line}: covered by what?"));
                 let covered_by = covered_by.split(", ").map(|name| name.trim().to_owned()).collect();
-                parts.push(Part::NotRun { line, covered_by });
+                parts.push(DocumentPart::NotRun { line, covered_by });
                 at = (end + 1..lines.len()).find(|&next| lines[next].starts_with("```")).expect("a block follows");
-                assert!(is_run(lines[at]) && at <= end + 2, "line {line}: no block of commands behind it");
+                assert!(is_run(lines[at]) && at <= end + 2, "line {line}: no block of commands follows");
                 at = close(&lines, at);
                 continue;
             }
@@ -49,10 +50,10 @@ pub(crate) fn parts(text: &str) -> Vec<Part> {
             let end = close(&lines, at) - 1;
             let block = &lines[at + 1..end];
             match kind {
-                "sh" => parts.push(Part::Script { line, text: block.join("\n") }),
-                "console" => parts.push(Part::Session { line, steps: steps(block, at + 1) }),
+                "sh" => parts.push(DocumentPart::Script { line, text: block.join("\n") }),
+                "console" => parts.push(DocumentPart::Session { line, steps: steps(block, at + 1) }),
                 "text" | "toml" | "python" => {}
-                other => panic!("line {line}: nobody said whether blocks of `{other}` are run"),
+                other => panic!("line {line}: unknown block language `{other}`"),
             }
             at = end + 1;
         } else {
@@ -67,17 +68,17 @@ fn is_run(fence: &str) -> bool {
     fence == "```sh" || fence == "```console"
 }
 
-/// The line behind the block that begins here.
+/// The line after the block that begins here.
 fn close(lines: &[&str], at: usize) -> usize {
     (at + 1..lines.len()).find(|&end| lines[end] == "```").expect("a block ends") + 1
 }
 
-fn steps(block: &[&str], first: usize) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
+fn steps(block: &[&str], first: usize) -> Vec<DocumentStep> {
+    let mut steps: Vec<DocumentStep> = Vec::new();
     for (index, line) in block.iter().enumerate() {
         let at = first + index + 1;
         if let Some(command) = line.strip_prefix("$ ") {
-            steps.push(Step { command: command.to_owned(), printed: Vec::new(), at: at..at });
+            steps.push(DocumentStep { command: command.to_owned(), printed: Vec::new(), at: at..at });
             continue;
         }
         let step = steps.last_mut().expect("a session begins with a command");
@@ -93,18 +94,18 @@ fn steps(block: &[&str], first: usize) -> Vec<Step> {
     steps
 }
 
-/// True where the lines are those that are shown: `...` alone stands for any lines, `[..]` in a line for anything.
-pub(crate) fn fits(shown: &[String], printed: &[&str]) -> bool {
+/// True if the output matches: a line `...` matches any lines, and `[..]` in a line any text.
+pub(crate) fn matches_output(shown: &[String], printed: &[&str]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
-        Some((line, rest)) if line == "..." => (0..=printed.len()).any(|skip| fits(rest, &printed[skip..])),
-        Some((line, rest)) => {
-            printed.split_first().is_some_and(|(own, others)| line_fits(line, own) && fits(rest, others))
-        }
+        Some((line, rest)) if line == "..." => (0..=printed.len()).any(|skip| matches_output(rest, &printed[skip..])),
+        Some((line, rest)) => printed
+            .split_first()
+            .is_some_and(|(own, others)| line_matches_output(line, own) && matches_output(rest, others)),
     }
 }
 
-fn line_fits(shown: &str, printed: &str) -> bool {
+fn line_matches_output(shown: &str, printed: &str) -> bool {
     let mut pieces = shown.trim_end().split("[..]");
     let Some(mut rest) = pieces.next().and_then(|piece| printed.trim_end().strip_prefix(piece)) else { return false };
     let mut pieces = pieces.peekable();

@@ -1,14 +1,15 @@
-//! Commands that write, with a fault at every change that they make to the file system, and without threads.
+//! Commands that write files, with a fault at every change to the file system, and with too few
+//! threads.
 
 use super::fault;
-use crate::writing::{SLURM_TASK, Site, WRITERS, is_usual};
+use crate::writing::{SLURM_TASK, WRITERS, WriteSite, is_usual};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SIGTERM: i32 = 15;
 
-/// What the command does to the file system, a line each (`faults/fault.c`).
+/// The changes that the command makes to the file system, one per line (`faults/fault.c`).
 fn changes(mut command: Command, log: &Path) -> Vec<String> {
     let output = command.env("LD_PRELOAD", fault()).env("FAULT_LOG", log).output().expect("started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -17,11 +18,12 @@ fn changes(mut command: Command, log: &Path) -> Vec<String> {
     lines
 }
 
-/// The signal comes twice, so that the commands that end with what they have end at once too. Such a command may notice the first signal and end before the
-/// second one is handled: its exit code then names the signal, as that of a shell does.
+/// The signal comes twice, so that commands that finish with a partial result end at once too. Such
+/// a command may handle the first signal and end before the second one arrives; its exit code then
+/// names the signal, like a shell's.
 #[test]
-fn ended_at_any_change_a_command_leaves_whole_results_alone() {
-    let site = Site::new();
+fn a_command_ended_at_any_change_leaves_old_results_intact() {
+    let site = WriteSite::new();
     let log = tempfile::tempdir().expect("folder");
     let log = log.path().join("log");
     for writer in WRITERS {
@@ -50,7 +52,7 @@ fn ended_at_any_change_a_command_leaves_whole_results_alone() {
                 ended += u32::from(!output.status.success());
                 site.assert_whole(&whole, &what);
                 if replaces {
-                    assert_eq!(site.results().len(), whole.len(), "{what}: what was to be replaced is there");
+                    assert_eq!(site.results().len(), whole.len(), "{what}: the old result is still there");
                 }
             }
             assert!(ended > 0, "{writer:?} was never ended");
@@ -58,10 +60,11 @@ fn ended_at_any_change_a_command_leaves_whole_results_alone() {
     }
 }
 
-/// The content of each file, and its name, are on the disk before the profile has its place, and that it has it is on the disk before the command ends.
+/// The content and the name of each file are synced before the profile gets its name, and the name
+/// is synced before the command ends.
 #[test]
-fn a_profile_is_on_the_disk_before_it_has_its_name() {
-    let site = Site::new();
+fn a_profile_is_synced_before_it_gets_its_name() {
+    let site = WriteSite::new();
     site.clear(WRITERS[0]);
     let log = tempfile::tempdir().expect("folder");
     let lines = changes(site.command(WRITERS[0]), &log.path().join("log"));
@@ -88,24 +91,24 @@ fn a_profile_is_on_the_disk_before_it_has_its_name() {
 fn threads_that_cannot_be_started_are_an_error() {
     const READERS: [&[&str]; 3] =
         [&["matrix", "IN/part.ibp"], &["inspect", "IN/capture.pcap"], &["health", "IN/capture.pcap"]];
-    let site = Site::new();
+    let site = WriteSite::new();
     for arguments in WRITERS.iter().chain(&READERS) {
         site.clear(arguments);
         let mut refused = 0;
         for threads in 0.. {
             let mut command = site.command(arguments);
             command.env("LD_PRELOAD", fault()).env("FAULT_THREADS", threads.to_string());
-            // However many cores there are.
+            // The same number of threads on every machine.
             command.env("RAYON_NUM_THREADS", "2").env("POLARS_MAX_THREADS", "2");
             let output = command.output().expect("started");
-            let said = String::from_utf8_lossy(&output.stderr);
+            let printed = String::from_utf8_lossy(&output.stderr);
             if output.status.success() {
                 break;
             }
-            assert_eq!(output.status.code(), Some(1), "{arguments:?} with {threads} threads: {said}");
+            assert_eq!(output.status.code(), Some(1), "{arguments:?} with {threads} threads: {printed}");
             assert!(
-                said.contains("start") && said.contains("ulimit -u"),
-                "{arguments:?} with {threads} threads: {said}"
+                printed.contains("start") && printed.contains("ulimit -u"),
+                "{arguments:?} with {threads} threads: {printed}"
             );
             site.results();
             refused += 1;

@@ -1,24 +1,24 @@
-//! Packets of every kind, put together header by header, with all their check sums.
+//! Packets of every kind, assembled header by header, with all their checksums.
 
 use super::length;
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::ib::crc::{icrc, vcrc};
-use ibscope_parsers::link::{Located, Location, locate};
+use ibscope_parsers::link::{LinkContent, Location, locate};
 use std::ops::Range;
 
 /// Headers from the first byte of a record's data on, each with its content.
-pub(super) type Packet = Vec<(&'static str, Vec<u8>)>;
+pub(super) type HeaderList = Vec<(&'static str, Vec<u8>)>;
 
-/// Makes headers out of numbers that look random: no field is empty, nor what it usually is.
-pub(super) struct Maker<F: FnMut(usize) -> usize>(pub(super) F);
+/// Makes headers from pseudo-random numbers: no field is empty or has its usual value.
+pub(super) struct PacketMaker<F: FnMut(usize) -> usize>(pub(super) F);
 
-impl<F: FnMut(usize) -> usize> Maker<F> {
+impl<F: FnMut(usize) -> usize> PacketMaker<F> {
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         (0..length).map(|_| 1 + (self.0)(255) as u8).collect()
     }
 
-    /// A header of its length with these bytes in these places.
+    /// A header of its fixed length with these bytes at these offsets.
     fn header(&mut self, name: &'static str, fixed: &[(usize, &[u8])]) -> (&'static str, Vec<u8>) {
         let mut bytes = self.bytes(length(name).expect("a header of fixed length"));
         for (at, value) in fixed {
@@ -39,7 +39,7 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
         [vec![0x52], self.bytes(5)].concat()
     }
 
-    /// A partition that is no default one.
+    /// A partition key that is not the default.
     fn p_key(&mut self) -> [u8; 2] {
         ((self.0)(2) as u16 * 0x8000 + 1 + (self.0)(0x7FFE) as u16).to_be_bytes()
     }
@@ -59,7 +59,7 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
         self.header("MPLS", &[(0, &(label << 12 | 0xA00 | u32::from(is_last) << 8 | 9).to_be_bytes())])
     }
 
-    /// LRH of a packet of so many bytes with its ICRC. ERF allows no reserved bits in it.
+    /// The LRH of a packet of this many bytes with its ICRC. ERF allows no reserved bits in it.
     fn lrh(&mut self, lnh: u8, bytes: usize, has_reserved: bool) -> (&'static str, Vec<u8>) {
         let (source, destination) = (self.lid(), self.lid());
         let (bits, more) = if has_reserved { (0x0C, 0xF800) } else { (0, 0) };
@@ -67,7 +67,8 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
         self.header("LRH", &[(0, &[0x20, 0x50 | bits | lnh]), (2, &destination), (4, &length), (6, &source)])
     }
 
-    /// What stands before a mirrored copy of so many bytes with its VCRC: an LRH, a raw header with the mark, a prefix.
+    /// The prefix of a mirrored copy of this many bytes with its VCRC: an LRH, a raw header with
+    /// the mark.
     fn mirror(&mut self, bytes: usize, has_reserved: bool) -> (&'static str, Vec<u8>) {
         let (_, lrh) = self.lrh(0, 16 + bytes - 2, has_reserved);
         self.header("Mirror", &[(0, &lrh), (10, &[0x11, 0x23])])
@@ -80,11 +81,11 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
         self.header(name, &fixed)
     }
 
-    /// The BTH, the headers that the opcode has, and a payload with its pad.
-    fn transport(&mut self, opcode: Opcode, payload: usize) -> Packet {
+    /// The BTH, the headers of the opcode, and a payload with its pad.
+    fn transport(&mut self, opcode: Opcode, payload: usize) -> HeaderList {
         let p_key = self.p_key();
         let pad = if opcode.has_payload() { payload.next_multiple_of(4) - payload } else { 0 };
-        // Version 0; the queue pair is none of management.
+        // Version 0; a queue pair that is not for management.
         let flags = 0xC0 | (pad as u8) << 4;
         let mut headers =
             vec![self.header("BTH", &[(0, &[opcode.0, flags]), (2, &p_key), (4, &[0xFF, 0x12, 0x34, 0x56, 0xFF])])];
@@ -110,8 +111,8 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
         headers
     }
 
-    /// A UD SEND to the queue pair of management: a MAD of this class and attribute, its content given.
-    fn management(&mut self, class: u8, attribute: u16, content: Packet) -> Packet {
+    /// A UD SEND to the management queue pair: a MAD of this class and attribute with this content.
+    fn management(&mut self, class: u8, attribute: u16, content: HeaderList) -> HeaderList {
         let mut packet = self.transport(Opcode(0x64), 0);
         packet.retain(|(name, _)| matches!(*name, "BTH" | "DETH"));
         packet[0].1[5..8].copy_from_slice(&[0, 0, 1]);
@@ -123,7 +124,7 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
     }
 
     /// One datagram of each kind.
-    fn all_management(&mut self) -> Vec<Packet> {
+    fn all_management(&mut self) -> Vec<HeaderList> {
         const BODY_BYTES: usize = 232;
         let mut packets = vec![{
             let data = self.bytes(BODY_BYTES);
@@ -150,7 +151,7 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
             let private = self.bytes(BODY_BYTES - message.1.len());
             packets.push(self.management(0x07, attribute, vec![message, ("CM private data", private)]));
         }
-        // Port, endpoint and queue, job, rank: small numbers, and zeros behind.
+        // Port, endpoint and queue, job, rank: small numbers, followed by zeros.
         let peer = vec![0x12, 0x34, 5, 0, 0, 0, 1, 1, 0, 0x14, 0x4C, 3, 0, 0, 0];
         let nothing = |bytes| ("CM private data", vec![0; bytes]);
         let rep = self.header("CM REP", &[]);
@@ -181,7 +182,7 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
         packets
     }
 
-    fn native(&mut self, transport: Packet, is_global: bool, has_reserved: bool) -> Packet {
+    fn native(&mut self, transport: HeaderList, is_global: bool, has_reserved: bool) -> HeaderList {
         let inner = bytes(&transport);
         let grh = is_global.then(|| self.grh("GRH", 0x1B, inner));
         let whole = 8 + inner + if is_global { 40 } else { 0 };
@@ -189,8 +190,8 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
         [vec![lrh], grh.into_iter().collect(), transport, vec![("VCRC", vec![0; 2])]].concat()
     }
 
-    /// UDP, and IP before it.
-    fn routed(&mut self, transport: Packet, is_ipv6: bool) -> Packet {
+    /// UDP, preceded by IP.
+    fn routed(&mut self, transport: HeaderList, is_ipv6: bool) -> HeaderList {
         let length = 8 + bytes(&transport);
         let udp = self.header("UDP", &[(2, &4791u16.to_be_bytes()), (4, &(length as u16).to_be_bytes())]);
         let ip = if is_ipv6 {
@@ -205,9 +206,9 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
     }
 
     /// All kinds of packets, by link type.
-    pub(super) fn all(&mut self) -> Vec<(LinkType, Packet)> {
+    pub(super) fn all(&mut self) -> Vec<(LinkType, HeaderList)> {
         let known = (0..=0xFF).map(Opcode).filter(|opcode| opcode.is_known());
-        let mut transports: Vec<Packet> = known.map(|opcode| self.transport(opcode, 26)).collect();
+        let mut transports: Vec<HeaderList> = known.map(|opcode| self.transport(opcode, 26)).collect();
         transports.extend(self.all_management());
         let mut packets = Vec::new();
         let trailer = |maker: &mut Self| ("Trailer", maker.bytes(7));
@@ -237,7 +238,8 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
             let tag = self.vlan(tagged[1]);
             packets.push((LinkType::SLL2, [vec![cooked, tag], routed.clone()].concat()));
             packets.push((LinkType::RAW, routed.clone()));
-            // ERF of InfiniBand with extension headers, with a mirrored copy inside, and of Ethernet.
+            // ERF of InfiniBand with extension headers, with a mirrored copy inside, and of
+            // Ethernet.
             let native = self.native(transport.clone(), is_global, false);
             let whole = bytes(&native) as u16;
             let more = self.header("ERF extension", &[(0, &[0x83])]);
@@ -266,20 +268,20 @@ impl<F: FnMut(usize) -> usize> Maker<F> {
     }
 }
 
-fn bytes(packet: &Packet) -> usize {
+fn bytes(packet: &HeaderList) -> usize {
     packet.iter().map(|(_, content)| content.len()).sum()
 }
 
 pub(super) fn location(link_type: LinkType, data: &[u8]) -> Option<Location> {
     match locate(link_type, data, data.len() as u32) {
-        Ok(Located::Infiniband(location)) => Some(location),
-        Ok(Located::Other(_)) => None,
+        Ok(LinkContent::Infiniband(location)) => Some(location),
+        Ok(LinkContent::Other(_)) => None,
         Err(error) => panic!("{error}: {data:02x?}"),
     }
 }
 
-/// Where each header stands.
-pub(super) fn places(packet: &Packet) -> Vec<(&'static str, Range<usize>)> {
+/// The byte range of each header.
+pub(super) fn places(packet: &HeaderList) -> Vec<(&'static str, Range<usize>)> {
     let mut at = 0;
     let mut place = |content: &[u8]| {
         at += content.len();
@@ -288,7 +290,7 @@ pub(super) fn places(packet: &Packet) -> Vec<(&'static str, Range<usize>)> {
     packet.iter().map(|(name, content)| (*name, place(content))).collect()
 }
 
-/// The ones' complement sum of 16-bit words: all ones where a check sum among them fits.
+/// The ones' complement sum of 16-bit words: all ones if a checksum among them is right.
 pub(super) fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(word.get(1).copied().unwrap_or(0)));
     let mut sum: u64 = words.sum();
@@ -298,7 +300,7 @@ pub(super) fn sum(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// The sum over a UDP datagram and what of the IP header belongs to it.
+/// The sum over a UDP datagram and its IP pseudo-header.
 pub(super) fn udp_sum(data: &[u8], places: &[(&'static str, Range<usize>)]) -> u16 {
     let at = |wanted: &str| places.iter().find(|(name, _)| *name == wanted).map(|(_, place)| place.clone());
     let udp = at("UDP").expect("UDP");
@@ -311,12 +313,12 @@ pub(super) fn udp_sum(data: &[u8], places: &[(&'static str, Range<usize>)]) -> u
     sum(&[addresses, &length.to_be_bytes(), &[0, 17], &data[udp.start..end]].concat())
 }
 
-/// The packet's bytes with all its check sums, and whether each fits.
-pub(super) fn summed(link_type: LinkType, packet: &Packet, do_fit: bool) -> Vec<u8> {
+/// The packet's bytes with all its checksums, right or wrong.
+pub(super) fn summed(link_type: LinkType, packet: &HeaderList, are_right: bool) -> Vec<u8> {
     let mut data: Vec<u8> = packet.iter().flat_map(|(_, content)| content.clone()).collect();
     let places = places(packet);
     let Some(location) = location(link_type, &data) else { return data };
-    let wrong = |sum: u16| if do_fit { sum } else { sum ^ 0x0F0F };
+    let wrong = |sum: u16| if are_right { sum } else { sum ^ 0x0F0F };
     // Inner sums first: the UDP sum covers the ICRC, and the ICRC does not cover the sums.
     for wanted in ["IPv4", "ICRC", "VCRC", "UDP"] {
         for (_, place) in places.iter().filter(|(name, _)| *name == wanted) {
@@ -332,8 +334,8 @@ pub(super) fn summed(link_type: LinkType, packet: &Packet, do_fit: bool) -> Vec<
                     data[place.start + 6..place.start + 8].copy_from_slice(&sum.to_be_bytes());
                 }
                 "ICRC" => {
-                    let sum = icrc(location.framed, &data, &location).expect("whole");
-                    let sum = if do_fit { sum } else { sum ^ 0x0F0F };
+                    let sum = icrc(location.encapsulation, &data, &location).expect("whole");
+                    let sum = if are_right { sum } else { sum ^ 0x0F0F };
                     data[place.clone()].copy_from_slice(&sum.to_le_bytes());
                 }
                 _ => {

@@ -1,68 +1,71 @@
-//! Connections of NCCL as its sources make them (`net_ib.cc`, `net_ib/p2p.cc`), in any combination of devices and queue pairs.
+//! NCCL connections as its sources make them (`net_ib.cc`, `net_ib/p2p.cc`), in any combination of
+//! devices and queue pairs.
 //!
-//! A connection of `n` queue pairs takes the devices of each side in turn. Receive number i is posted through the receiver's device i mod devices;
-//! its message goes over all queue pairs, or over as many as the side with more devices has, in turn.
+//! A connection of `n` queue pairs uses the devices of each side in turn. Receive number i is
+//! posted through the receiver's device i mod devices. Its message uses all queue pairs, or, in
+//! turn, as many as the side with more devices has.
 
-use super::{Cells, by_node, compare, noise};
-use crate::wire::{Queue, Wire, profile};
+use super::{RankCells, by_node, compare, noise};
+use crate::wire::{WireBuilder, WireQueuePair, profile};
 use std::collections::VecDeque;
 
-/// Where the elements and lengths lie in a sender's memory, and the receiver's buffers.
+/// Addresses of the elements and lengths in a sender's memory, and of the receiver's buffers.
 const RING: u64 = 0x7F76_9445_BA80;
 const LENGTHS: u64 = 0x7F76_9443_7000;
 const BUFFERS: u64 = 0x7F25_E99B_D000;
 /// Receives that are posted ahead of the data.
 const AHEAD: u64 = 8;
 const BUFFER_BYTES: u64 = 1 << 20;
-/// Keys of memory: those of a connection's buffers and of its ring, by device.
+/// Memory keys of a connection's buffers and of its ring, by device.
 const BUFFER_KEY: u32 = 0x1700;
 const RING_KEY: u32 = 0x2900;
 
-/// What a release does.
+/// Behavior of a release.
 #[derive(Clone, Copy)]
-struct Release {
+struct ModelRelease {
     /// Bytes of an element; offsets of keys, number of elements, tag and index.
     element: (usize, usize, usize, usize, usize),
-    /// The size has 8 bytes, and not 4.
+    /// The size has 8 bytes instead of 4.
     wide_size: bool,
-    /// Smallest share, and what shares are multiples of.
+    /// Minimum of a share, and its granularity.
     share: (u64, u64),
     writes_lengths: bool,
-    immediate: Immediate,
+    immediate: ModelImmediate,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Immediate {
+enum ModelImmediate {
     Little,
     Big,
     Number,
 }
 
-const NCCL_2_12: Release = Release {
+const NCCL_2_12: ModelRelease = ModelRelease {
     element: (32, 12, 16, 20, 24),
     wide_size: false,
     share: (8, 1),
     writes_lengths: false,
-    immediate: Immediate::Little,
+    immediate: ModelImmediate::Little,
 };
-const NCCL_2_18: Release = Release { share: (0, 128), ..NCCL_2_12 };
-const NCCL_2_20: Release = Release { element: (64, 12, 20, 24, 32), writes_lengths: true, ..NCCL_2_18 };
-const NCCL_2_27: Release = Release { element: (64, 16, 32, 36, 40), wide_size: true, ..NCCL_2_20 };
-const NCCL_2_29: Release = Release { immediate: Immediate::Big, ..NCCL_2_27 };
-const NCCL_2_30: Release = Release { element: (64, 16, 48, 52, 56), ..NCCL_2_29 };
-const BY_NUMBER: Release = Release { immediate: Immediate::Number, ..NCCL_2_30 };
+const NCCL_2_18: ModelRelease = ModelRelease { share: (0, 128), ..NCCL_2_12 };
+const NCCL_2_20: ModelRelease = ModelRelease { element: (64, 12, 20, 24, 32), writes_lengths: true, ..NCCL_2_18 };
+const NCCL_2_27: ModelRelease = ModelRelease { element: (64, 16, 32, 36, 40), wide_size: true, ..NCCL_2_20 };
+const NCCL_2_29: ModelRelease = ModelRelease { immediate: ModelImmediate::Big, ..NCCL_2_27 };
+const NCCL_2_30: ModelRelease = ModelRelease { element: (64, 16, 48, 52, 56), ..NCCL_2_29 };
+const BY_NUMBER: ModelRelease = ModelRelease { immediate: ModelImmediate::Number, ..NCCL_2_30 };
 
 /// How connections are made.
 #[derive(Clone, Copy)]
 struct Setting {
-    release: Release,
-    /// Devices of the sender and of the receiver.
+    release: ModelRelease,
+    /// Number of devices of the sender and of the receiver.
     devices: (usize, usize),
     /// `NCCL_IB_QPS_PER_CONNECTION`
     queue_pairs: usize,
-    /// `NCCL_IB_SPLIT_DATA_ON_QPS`, or a release that knows nothing else.
+    /// `NCCL_IB_SPLIT_DATA_ON_QPS`, or a release that always splits.
     splits: bool,
-    /// Longer messages are written first, and ended by an empty WRITE with immediate data (adaptive routing).
+    /// Longer messages are written first, and completed by an empty WRITE with immediate data
+    /// (adaptive routing).
     threshold: u64,
 }
 
@@ -78,21 +81,21 @@ struct Post {
     immediate: Option<u32>,
 }
 
-/// One connection, from the process that sends to the one that receives.
-struct Connection {
+/// One connection, from the sending to the receiving process.
+struct ModelConnection {
     setting: Setting,
     /// Rank of the sender.
     rank: u32,
-    /// By queue pair: the direction of the data, and the one back.
-    queues: Vec<(Queue, Queue)>,
-    /// What is still to be written, by queue pair.
+    /// By queue pair: the direction of the data, and the opposite one.
+    queues: Vec<(WireQueuePair, WireQueuePair)>,
+    /// WRITEs that are still to come, by queue pair.
     posted: Vec<VecDeque<Post>>,
-    /// Lengths of the messages that are received together, by receive.
+    /// Lengths of the messages of each receive.
     messages: Vec<Vec<u64>>,
-    /// Added to addresses and keys.
+    /// Offsets of addresses and keys.
     memory: (u64, u32),
-    asked: u64,
-    answered: u64,
+    receives: u64,
+    sent: u64,
 }
 
 /// The port of a process of the model: node from 0, rail.
@@ -100,7 +103,7 @@ fn lid(node: u16, rail: usize) -> u16 {
     16 * (rail as u16 + 1) + node + 1
 }
 
-impl Connection {
+impl ModelConnection {
     fn new(
         setting: Setting,
         (src, dst): (u16, u16),
@@ -112,7 +115,7 @@ impl Connection {
         let count = setting.queue_pairs * senders.max(receivers);
         let queue = |number: usize| {
             let qpn = first_qp + number as u32;
-            Queue::pair((lid(src, number % senders), qpn), (lid(dst, number % receivers), qpn + 0x40))
+            WireQueuePair::pair((lid(src, number % senders), qpn), (lid(dst, number % receivers), qpn + 0x40))
         };
         Self {
             setting,
@@ -121,8 +124,8 @@ impl Connection {
             posted: (0..count).map(|_| VecDeque::new()).collect(),
             messages,
             memory,
-            asked: 0,
-            answered: 0,
+            receives: 0,
+            sent: 0,
         }
     }
 
@@ -133,8 +136,8 @@ impl Connection {
     }
 
     /// Posts the next receive.
-    fn ask(&mut self, wire: &mut Wire) {
-        let (release, receive) = (self.setting.release, self.asked);
+    fn post_receive(&mut self, wire: &mut WireBuilder) {
+        let (release, receive) = (self.setting.release, self.receives);
         let (bytes, keys, count, tag, index) = release.element;
         let elements = self.messages[receive as usize].len();
         let mut payload = Vec::new();
@@ -156,7 +159,7 @@ impl Connection {
         let (there, back) = &mut self.queues[receive as usize % self.setting.devices.1];
         back.write(wire, address, RING_KEY, &payload);
         there.ack(wire, back);
-        self.asked += 1;
+        self.receives += 1;
     }
 
     fn key(&self, device: usize) -> u32 {
@@ -164,17 +167,17 @@ impl Connection {
     }
 
     /// Posts the WRITEs of the next message.
-    fn answer(&mut self) {
-        let (release, receive) = (self.setting.release, self.answered);
+    fn post_message(&mut self) {
+        let (release, receive) = (self.setting.release, self.sent);
         let sizes = self.messages[receive as usize].clone();
         let (senders, receivers) = self.setting.devices;
         let count = if self.setting.splits { self.queues.len() } else { senders.max(receivers) };
         let immediate = match release.immediate {
-            Immediate::Number => receive as u32,
+            ModelImmediate::Number => receive as u32,
             _ if sizes.len() > 1 && !release.writes_lengths => 0x0700_0000,
-            Immediate::Little if sizes.len() > 1 => 0,
-            Immediate::Little => (sizes[0] as u32).swap_bytes(),
-            Immediate::Big => sizes[0] as u32,
+            ModelImmediate::Little if sizes.len() > 1 => 0,
+            ModelImmediate::Little => (sizes[0] as u32).swap_bytes(),
+            ModelImmediate::Big => sizes[0] as u32,
         };
         let mut offsets = vec![0; sizes.len()];
         for number in 0..count {
@@ -206,10 +209,10 @@ impl Connection {
                 });
             }
         }
-        self.answered += 1;
+        self.sent += 1;
     }
 
-    fn write(&mut self, wire: &mut Wire, path: usize) {
+    fn write(&mut self, wire: &mut WireBuilder, path: usize) {
         let Some(Post { address, key, bytes, immediate, .. }) = self.posted[path].pop_front() else { return };
         let (there, back) = &mut self.queues[path];
         match immediate {
@@ -219,17 +222,19 @@ impl Connection {
         back.ack(wire, there);
     }
 
-    /// Messages whose data have come: their buffers are used again.
+    /// Number of messages whose data arrived; their buffers are reused.
     fn completed(&self) -> u64 {
-        self.posted.iter().filter_map(|posts| Some(posts.front()?.receive)).min().unwrap_or(self.answered)
+        self.posted.iter().filter_map(|posts| Some(posts.front()?.receive)).min().unwrap_or(self.sent)
     }
 
-    /// Does one thing, or nothing. Which, `choice` decides.
-    fn step(&mut self, wire: &mut Wire, choice: u64) {
+    /// Does one thing or nothing; `choice` selects it.
+    fn step(&mut self, wire: &mut WireBuilder, choice: u64) {
         let paths = self.queues.len() as u64;
         match choice % (paths + 2) {
-            0 if self.asked < self.messages.len() as u64 && self.asked < self.completed() + AHEAD => self.ask(wire),
-            1 if self.answered < self.asked => self.answer(),
+            0 if self.receives < self.messages.len() as u64 && self.receives < self.completed() + AHEAD => {
+                self.post_receive(wire);
+            }
+            1 if self.sent < self.receives => self.post_message(),
             0 | 1 => {}
             path => self.write(wire, path as usize - 2),
         }
@@ -240,7 +245,7 @@ impl Connection {
     }
 }
 
-/// Lengths of single and grouped messages, some of nothing; grouped ones on request.
+/// Lengths of single messages, some empty, and of grouped ones on request.
 fn messages(count: usize, with_groups: bool) -> Vec<Vec<u64>> {
     const SIZES: [u64; 9] = [8, 1000, 4096, 8193, 0, 65536, 129, 30_000, 100];
     let single = |number: usize| vec![SIZES[number % SIZES.len()] + (number / SIZES.len()) as u64];
@@ -248,10 +253,10 @@ fn messages(count: usize, with_groups: bool) -> Vec<Vec<u64>> {
     (0..count).map(|number| if with_groups && number % 7 == 6 { grouped(number) } else { single(number) }).collect()
 }
 
-/// Connections that send at the same time, and what they have sent.
-fn run(mut connections: Vec<Connection>, seed: u64) -> (Wire, Cells) {
-    let mut wire = Wire::new();
-    let mut truth = Cells::new();
+/// Runs the connections at the same time; returns the capture and the sent messages.
+fn run(mut connections: Vec<ModelConnection>, seed: u64) -> (WireBuilder, RankCells) {
+    let mut wire = WireBuilder::new();
+    let mut truth = RankCells::new();
     for step in 0.. {
         let open: Vec<usize> = (0..connections.len()).filter(|at| !connections[*at].is_done()).collect();
         let Some(at) = open.get(noise(seed, step) as usize % open.len().max(1)) else { break };
@@ -268,16 +273,16 @@ fn run(mut connections: Vec<Connection>, seed: u64) -> (Wire, Cells) {
     (wire, truth)
 }
 
-/// Two processes that send to each other; no two of them have the same keys of memory or the same addresses.
-fn both_ways(setting: Setting, with_groups: bool) -> Vec<Connection> {
+/// Two processes that send to each other, with different memory keys and addresses.
+fn both_ways(setting: Setting, with_groups: bool) -> Vec<ModelConnection> {
     let connection = |(number, pair): (usize, (u16, u16))| {
         let memory = (number as u64 * 0x1_0000_0000, number as u32 * 0x10);
-        Connection::new(setting, pair, 0x100 * (number as u32 + 1), messages(60, with_groups), memory)
+        ModelConnection::new(setting, pair, 0x100 * (number as u32 + 1), messages(60, with_groups), memory)
     };
     [(0, 1), (1, 0)].into_iter().enumerate().map(connection).collect()
 }
 
-fn check(case: &str, connections: Vec<Connection>, seed: u64) {
+fn check(case: &str, connections: Vec<ModelConnection>, seed: u64) {
     let (mut wire, truth) = run(connections, seed);
     let profile = profile(&[wire.file()]);
     let found = by_node(&profile, super::node);
@@ -323,19 +328,20 @@ fn messages_over_several_ports() {
     }
 }
 
-/// A ring of nodes with several rails. `memory` gives what is added to addresses and keys, by node of the receiver and number of the connection.
+/// A ring of nodes with several rails. `memory` returns the offsets of addresses and keys, by node
+/// of the receiver and number of the connection.
 fn ring(
     setting: Setting,
     nodes: u16,
     connections: usize,
     memory: impl Fn(u16, usize) -> (u64, u32),
-) -> Vec<Connection> {
+) -> Vec<ModelConnection> {
     let mut all = Vec::new();
     for src in 0..nodes {
         let dst = (src + 1) % nodes;
         for number in 0..connections {
             let first_qp = 0x100 * (u32::from(src) * connections as u32 + number as u32 + 1);
-            all.push(Connection::new(setting, (src, dst), first_qp, messages(60, true), memory(dst, number)));
+            all.push(ModelConnection::new(setting, (src, dst), first_qp, messages(60, true), memory(dst, number)));
         }
     }
     all
@@ -343,7 +349,8 @@ fn ring(
 
 const RAILS: Setting = Setting { release: NCCL_2_30, devices: (2, 2), ..PLAIN };
 
-/// Several connections between the same ports: each has its own memory, as those of several processes have.
+/// Several connections between the same ports, each with its own memory, like those of several
+/// processes.
 #[test]
 fn several_connections_between_two_ports() {
     for setting in
@@ -356,7 +363,8 @@ fn several_connections_between_two_ports() {
     }
 }
 
-/// Nodes that are alike to the last bit: the rails of a connection cannot be found among those of others, and it makes no difference.
+/// Nodes with identical memory: the rails of a connection are indistinguishable from those of
+/// others, and the result is the same.
 #[test]
 fn nodes_with_the_same_addresses_and_keys() {
     for nodes in [2, 3, 4] {
@@ -367,19 +375,20 @@ fn nodes_with_the_same_addresses_and_keys() {
     }
 }
 
-/// Numbers instead of lengths, over two ports: each port sees a part of each message only, so none can be counted, and all are missing.
+/// Numbers instead of lengths, over two ports: each port shows only a part of each message, so none
+/// can be counted, and all are missing.
 #[test]
 fn messages_over_several_ports_that_state_no_length() {
     let setting = Setting { release: BY_NUMBER, ..RAILS };
     let (mut wire, truth) = run(both_ways(setting, false), 1);
     let profile = profile(&[wire.file()]);
-    assert_eq!(by_node(&profile, super::node), Cells::new());
+    assert_eq!(by_node(&profile, super::node), RankCells::new());
     assert_eq!(profile.coverage.mpi_incomplete, truth.values().map(|cell| cell.0).sum::<u64>());
 }
 
-/// Captures of the model that begin late or have holes.
+/// Captures of the model that start late or have gaps.
 #[test]
-fn holes() {
+fn captures_with_gaps() {
     let folder = tempfile::tempdir().expect("folder");
     let settings = [
         Setting { queue_pairs: 2, splits: true, ..PLAIN },

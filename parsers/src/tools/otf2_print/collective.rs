@@ -1,4 +1,4 @@
-//! The collective operations of OTF2.
+//! Collective operations of OTF2.
 
 macro_rules! collectives {
     ($($variant:ident $text:literal $name:literal,)*) => {
@@ -12,10 +12,10 @@ macro_rules! collectives {
         }
 
         impl Collective {
-            /// All of them.
+            /// All operations.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The name used in outputs: MPI's, in lower case and without `MPI_`.
+            /// Name used in outputs: the MPI name in lower case, without `MPI_`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
@@ -59,7 +59,7 @@ collectives! {
 }
 
 impl Collective {
-    /// True for operations that make or free something: MPI sends nothing on their behalf that belongs to the program.
+    /// True for operations that create or free an object; they carry no data of the program.
     #[must_use]
     pub const fn is_handle(self) -> bool {
         matches!(

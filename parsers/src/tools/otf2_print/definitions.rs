@@ -1,11 +1,11 @@
-//! Lines of definitions (`otf2-print -G`).
+//! Parses the definitions of `otf2-print -G`.
 
-use super::words::{last_reference, named, number, word};
-use super::{Definition, GroupKind, Malformed};
+use super::words::{last_reference, number, split_at_name, word};
+use super::{GroupKind, MalformedLine, Otf2Definition};
 use alloc::vec::Vec;
 
-/// Reads a line of `otf2-print -G`; `None` for lines that are no definition of interest.
-pub fn definition(line: &str) -> Result<Option<Definition<'_>>, Malformed> {
+/// Parses a line of `otf2-print -G`; `None` if the line is no definition of interest.
+pub fn definition(line: &str) -> Result<Option<Otf2Definition<'_>>, MalformedLine> {
     let (kind, rest) = word(line);
     let read = match kind {
         "CLOCK_PROPERTIES" => clock(rest),
@@ -15,17 +15,17 @@ pub fn definition(line: &str) -> Result<Option<Definition<'_>>, Malformed> {
         "GROUP" => group(rest),
         "COMM" | "INTER_COMM" => communicator(rest),
         "RMA_WIN" => window(rest),
-        // Only counted, so what is odd about them is no reason to refuse the archive: a string may
-        // hold line breaks.
+        // Strings, regions and attributes are only counted, and strings may hold line breaks: a
+        // malformed one is no reason to reject the archive.
         "STRING" => return Ok(string(rest)),
-        "REGION" => return Ok(number(rest).map(|(id, _)| Definition::Region { id })),
-        "ATTRIBUTE" => return Ok(number(rest).map(|(id, _)| Definition::Attribute { id })),
+        "REGION" => return Ok(number(rest).map(|(id, _)| Otf2Definition::Region { id })),
+        "ATTRIBUTE" => return Ok(number(rest).map(|(id, _)| Otf2Definition::Attribute { id })),
         _ => return Ok(None),
     };
-    read.map(Some).ok_or(Malformed)
+    read.map(Some).ok_or(MalformedLine)
 }
 
-/// What a definition says of its parent.
+/// Parent reference of a definition.
 #[derive(Clone, Copy)]
 enum Parent {
     None,
@@ -38,8 +38,11 @@ impl Parent {
         if text.starts_with("UNDEFINED") {
             return Some(Self::None);
         }
-        let found =
-            if next.is_empty() { last_reference(text) } else { named(text, next).map(|(_, reference, _)| reference) };
+        let found = if next.is_empty() {
+            last_reference(text)
+        } else {
+            split_at_name(text, next).map(|(_, reference, _)| reference)
+        };
         found.map(Self::Is)
     }
 
@@ -51,40 +54,40 @@ impl Parent {
     }
 }
 
-fn clock(rest: &str) -> Option<Definition<'_>> {
+fn clock(rest: &str) -> Option<Otf2Definition<'_>> {
     let (ticks_per_second, rest) = number(rest.strip_prefix("Ticks per Seconds: ")?)?;
     let (offset, _) = number(rest.strip_prefix(", Global Offset: ")?)?;
-    Some(Definition::Clock { ticks_per_second, offset })
+    Some(Otf2Definition::Clock { ticks_per_second, offset })
 }
 
-fn system_tree_node(rest: &str) -> Option<Definition<'_>> {
+fn system_tree_node(rest: &str) -> Option<Otf2Definition<'_>> {
     let (id, rest) = number(rest)?;
-    let (name, _, rest) = named(rest.trim_start().strip_prefix("Name: ")?, ", Class: ")?;
-    let (class, _, rest) = named(rest, ", Parent: ")?;
+    let (name, _, rest) = split_at_name(rest.trim_start().strip_prefix("Name: ")?, ", Class: ")?;
+    let (class, _, rest) = split_at_name(rest, ", Parent: ")?;
     let parent = Parent::read(rest, "")?.reference();
-    Some(Definition::SystemTreeNode { id, name, class, parent })
+    Some(Otf2Definition::SystemTreeNode { id, name, class, parent })
 }
 
-fn location_group(rest: &str) -> Option<Definition<'_>> {
+fn location_group(rest: &str) -> Option<Otf2Definition<'_>> {
     let (id, rest) = number(rest)?;
-    let (name, _, rest) = named(rest.trim_start().strip_prefix("Name: ")?, ", Type: ")?;
+    let (name, _, rest) = split_at_name(rest.trim_start().strip_prefix("Name: ")?, ", Type: ")?;
     let (_, rest) = rest.split_once(", Parent: ")?;
     let parent = Parent::read(rest, ", Creator: ").or_else(|| Parent::read(rest, ""))?;
-    Some(Definition::LocationGroup { id, name, parent: parent.reference() })
+    Some(Otf2Definition::LocationGroup { id, name, parent: parent.reference() })
 }
 
-fn location(rest: &str) -> Option<Definition<'_>> {
+fn location(rest: &str) -> Option<Otf2Definition<'_>> {
     let (id, rest) = number(rest)?;
-    let (name, _, rest) = named(rest.trim_start().strip_prefix("Name: ")?, ", Type: ")?;
+    let (name, _, rest) = split_at_name(rest.trim_start().strip_prefix("Name: ")?, ", Type: ")?;
     let (_, rest) = rest.split_once(", # Events: ")?;
     let (events, rest) = number(rest)?;
     let group = last_reference(rest.strip_prefix(", Group: ")?)?;
-    Some(Definition::Location { id, name, events, group })
+    Some(Otf2Definition::Location { id, name, events, group })
 }
 
-fn group(rest: &str) -> Option<Definition<'_>> {
+fn group(rest: &str) -> Option<Otf2Definition<'_>> {
     let (id, rest) = number(rest)?;
-    let (_, _, rest) = named(rest.trim_start().strip_prefix("Name: ")?, ", Type: ")?;
+    let (_, _, rest) = split_at_name(rest.trim_start().strip_prefix("Name: ")?, ", Type: ")?;
     let (kind, rest) = rest.split_once(", Paradigm: ")?;
     let is_mpi = rest.starts_with("MPI,") || rest.starts_with("\"MPI\" <");
     let (_, rest) = rest.split_once(", Flags: ")?;
@@ -92,18 +95,18 @@ fn group(rest: &str) -> Option<Definition<'_>> {
     let list = rest.strip_prefix("s: ").or_else(|| rest.strip_prefix(": ")).unwrap_or_default();
     let (kind, members) = match kind {
         "COMM_LOCATIONS" => (GroupKind::Locations, locations(list)?),
-        "COMM_GROUP" => (GroupKind::Ranks, places(list)?),
-        // COMM_SELF, and those of regions, metrics ...
+        "COMM_GROUP" => (GroupKind::Ranks, rank_list(list)?),
+        // COMM_SELF, and groups of regions, metrics ...
         _ => (GroupKind::Own, Vec::new()),
     };
-    Some(Definition::Group { id, kind, is_mpi, members })
+    Some(Otf2Definition::Group { id, kind, is_mpi, members })
 }
 
 /// `"NAME" <REFERENCE>, "NAME" <REFERENCE> ...`
 fn locations(mut list: &str) -> Option<Vec<u64>> {
     let mut members = Vec::new();
     while !list.trim_end().is_empty() {
-        if let Some((_, reference, rest)) = named(list, ", ") {
+        if let Some((_, reference, rest)) = split_at_name(list, ", ") {
             members.push(reference);
             list = rest;
         } else {
@@ -115,48 +118,49 @@ fn locations(mut list: &str) -> Option<Vec<u64>> {
 }
 
 /// `PLACE ("NAME" <REFERENCE>), PLACE ("NAME" <REFERENCE>) ...`
-fn places(mut list: &str) -> Option<Vec<u64>> {
+fn rank_list(mut list: &str) -> Option<Vec<u64>> {
     let mut members = Vec::new();
     while !list.trim_end().is_empty() {
         let (place, rest) = number(list)?;
         members.push(place);
         list = match rest.strip_prefix(" (") {
-            Some(rest) => match named(rest, "), ") {
+            Some(rest) => match split_at_name(rest, "), ") {
                 Some((_, _, rest)) => rest,
                 None => break,
             },
-            // A place that no location stands for.
+            // The location of this place is not printed.
             None => rest.strip_prefix(", ").unwrap_or_default(),
         };
     }
     Some(members)
 }
 
-fn communicator(rest: &str) -> Option<Definition<'_>> {
+fn communicator(rest: &str) -> Option<Otf2Definition<'_>> {
     let (id, rest) = number(rest)?;
     let rest = rest.trim_start();
-    // Intercommunicators are printed with a small `n`.
+    // `otf2-print` writes "name" in lower case for intercommunicators.
     if let Some(rest) = rest.strip_prefix("name: ") {
-        let (name, _, rest) = named(rest, ", Group A: ")?;
-        let (_, first, rest) = named(rest, ", Group B: ")?;
-        let (_, second, _) = named(rest, ", Common Communicator: ")?;
-        return Some(Definition::Communicator { id, name, groups: (first, Some(second)) });
+        let (name, _, rest) = split_at_name(rest, ", Group A: ")?;
+        let (_, first, rest) = split_at_name(rest, ", Group B: ")?;
+        let (_, second, _) = split_at_name(rest, ", Common Communicator: ")?;
+        return Some(Otf2Definition::Communicator { id, name, groups: (first, Some(second)) });
     }
-    let (name, _, rest) = named(rest.strip_prefix("Name: ")?, ", Group: ")?;
-    let (_, group, _) = named(rest, ", Parent: ")?;
-    Some(Definition::Communicator { id, name, groups: (group, None) })
+    let (name, _, rest) = split_at_name(rest.strip_prefix("Name: ")?, ", Group: ")?;
+    let (_, group, _) = split_at_name(rest, ", Parent: ")?;
+    Some(Otf2Definition::Communicator { id, name, groups: (group, None) })
 }
 
-fn string(rest: &str) -> Option<Definition<'_>> {
+fn string(rest: &str) -> Option<Otf2Definition<'_>> {
     let (id, rest) = number(rest)?;
     let text = rest.trim_start().strip_prefix('"')?.strip_suffix('"')?;
-    Some(Definition::String { id, bytes: text.len() as u64 })
+    Some(Otf2Definition::String { id, bytes: text.len() as u64 })
 }
 
-fn window(rest: &str) -> Option<Definition<'_>> {
+fn window(rest: &str) -> Option<Otf2Definition<'_>> {
     let (id, rest) = number(rest)?;
-    let (_, _, rest) = named(rest.trim_start().strip_prefix("Name: ")?, ", Communicator: ")?;
+    let (_, _, rest) = split_at_name(rest.trim_start().strip_prefix("Name: ")?, ", Communicator: ")?;
     // Archives before 3.0 have no flags.
-    let communicator = named(rest, ", Flags: ").map(|(_, reference, _)| reference).or_else(|| last_reference(rest))?;
-    Some(Definition::Window { id, communicator })
+    let communicator =
+        split_at_name(rest, ", Flags: ").map(|(_, reference, _)| reference).or_else(|| last_reference(rest))?;
+    Some(Otf2Definition::Window { id, communicator })
 }

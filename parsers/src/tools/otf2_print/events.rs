@@ -1,10 +1,10 @@
-//! Lines of events.
+//! Parses the events of `otf2-print`.
 
-use super::words::{last, last_reference, named, number, word};
-use super::{Collective, Event, Malformed, Message, What};
+use super::words::{last_number, last_reference, number, split_at_name, word};
+use super::{Collective, MalformedLine, Otf2Event, Otf2EventKind, Otf2Message};
 
-/// Reads a line of events; `None` for lines that are none: headings, and attributes of the event before.
-pub fn event(line: &str) -> Result<Option<Event>, Malformed> {
+/// Parses an event line; `None` if the line is a heading or an attribute of the previous event.
+pub fn event(line: &str) -> Result<Option<Otf2Event>, MalformedLine> {
     let (kind, rest) = word(line);
     if kind.is_empty()
         || kind.len() == line.len()
@@ -15,24 +15,30 @@ pub fn event(line: &str) -> Result<Option<Event>, Malformed> {
     let (location, rest) = word(rest);
     let (time, attributes) = word(rest);
     let (Ok(location), Ok(time)) = (location.parse(), time.parse()) else {
-        // Headings and attributes of the event before look like that too.
-        return if is_of_interest(kind) { Err(Malformed) } else { Ok(None) };
+        // Headings and attributes of the previous event begin like this, too.
+        return if is_of_interest(kind) { Err(MalformedLine) } else { Ok(None) };
     };
     let what = match kind {
-        "MPI_SEND" | "MPI_ISEND" => message(attributes, "Receiver: ").map(What::Send),
-        "MPI_RECV" | "MPI_IRECV" => message(attributes, "Sender: ").map(What::Receive),
+        "MPI_SEND" | "MPI_ISEND" => message(attributes, "Receiver: ").map(Otf2EventKind::Send),
+        "MPI_RECV" | "MPI_IRECV" => message(attributes, "Sender: ").map(Otf2EventKind::Receive),
         "MPI_COLLECTIVE_END" | "NON_BLOCKING_COLLECTIVE_COMPLETE" => collective(attributes),
-        "RMA_PUT" => {
-            rma(attributes).map(|(window, remote, bytes)| What::Rma { window, remote, sent: bytes, received: 0 })
-        }
-        "RMA_GET" => {
-            rma(attributes).map(|(window, remote, bytes)| What::Rma { window, remote, sent: 0, received: bytes })
-        }
+        "RMA_PUT" => rma(attributes).map(|(window, remote, bytes)| Otf2EventKind::Rma {
+            window,
+            remote,
+            sent: bytes,
+            received: 0,
+        }),
+        "RMA_GET" => rma(attributes).map(|(window, remote, bytes)| Otf2EventKind::Rma {
+            window,
+            remote,
+            sent: 0,
+            received: bytes,
+        }),
         "RMA_ATOMIC" => atomic(attributes),
-        "BUFFER_FLUSH" => Some(What::Flush),
-        _ => Some(What::Other),
+        "BUFFER_FLUSH" => Some(Otf2EventKind::Flush),
+        _ => Some(Otf2EventKind::Other),
     };
-    what.map(|what| Some(Event { location, time, what })).ok_or(Malformed)
+    what.map(|what| Some(Otf2Event { location, time, what })).ok_or(MalformedLine)
 }
 
 fn is_of_interest(kind: &str) -> bool {
@@ -41,25 +47,25 @@ fn is_of_interest(kind: &str) -> bool {
         || ["RMA_PUT", "RMA_GET", "RMA_ATOMIC"].contains(&kind)
 }
 
-fn message(attributes: &str, peer: &str) -> Option<Message> {
+fn message(attributes: &str, peer: &str) -> Option<Otf2Message> {
     let (peer, _) = number(attributes.strip_prefix(peer)?)?;
-    let attributes = match last::<u64>(attributes, ", Request: ") {
+    let attributes = match last_number::<u64>(attributes, ", Request: ") {
         Some((attributes, _)) => attributes,
         None => attributes,
     };
-    let (attributes, bytes) = last(attributes, ", Length: ")?;
-    let (attributes, tag) = last(attributes, ", Tag: ")?;
-    Some(Message { peer, communicator: last_reference(attributes)?, tag, bytes })
+    let (attributes, bytes) = last_number(attributes, ", Length: ")?;
+    let (attributes, tag) = last_number(attributes, ", Tag: ")?;
+    Some(Otf2Message { peer, communicator: last_reference(attributes)?, tag, bytes })
 }
 
-fn collective(attributes: &str) -> Option<What> {
-    let attributes = last::<u64>(attributes, ", Request: ").map_or(attributes, |(attributes, _)| attributes);
-    let (attributes, received) = last(attributes, ", Received: ")?;
-    let (attributes, sent) = last(attributes, ", Sent: ")?;
+fn collective(attributes: &str) -> Option<Otf2EventKind> {
+    let attributes = last_number::<u64>(attributes, ", Request: ").map_or(attributes, |(attributes, _)| attributes);
+    let (attributes, received) = last_number(attributes, ", Received: ")?;
+    let (attributes, sent) = last_number(attributes, ", Sent: ")?;
     let at = attributes.rfind(", Root: ")?;
     let root = number(&attributes[at + ", Root: ".len()..]).map(|(root, _)| root);
     let (operation, communicator) = attributes[..at].strip_prefix("Operation: ")?.split_once(", Communicator: ")?;
-    Some(What::Collective {
+    Some(Otf2EventKind::Collective {
         operation: Collective::parse(operation),
         communicator: last_reference(communicator)?,
         root,
@@ -70,21 +76,21 @@ fn collective(attributes: &str) -> Option<What> {
 
 /// `Window: "NAME" <REFERENCE>, Remote: RANK ..., Bytes: BYTES, Matching: ID`.
 fn rma(attributes: &str) -> Option<(u64, u32, u64)> {
-    let (attributes, _) = last::<u64>(attributes, ", Matching: ")?;
-    let (attributes, bytes) = last(attributes, ", Bytes: ")?;
+    let (attributes, _) = last_number::<u64>(attributes, ", Matching: ")?;
+    let (attributes, bytes) = last_number(attributes, ", Bytes: ")?;
     let (window, remote) = target(attributes)?;
     Some((window, remote, bytes))
 }
 
-fn atomic(attributes: &str) -> Option<What> {
-    let (attributes, _) = last::<u64>(attributes, ", Matching: ")?;
-    let (attributes, received) = last(attributes, ", Received: ")?;
-    let (attributes, sent) = last(attributes, ", Sent: ")?;
+fn atomic(attributes: &str) -> Option<Otf2EventKind> {
+    let (attributes, _) = last_number::<u64>(attributes, ", Matching: ")?;
+    let (attributes, received) = last_number(attributes, ", Received: ")?;
+    let (attributes, sent) = last_number(attributes, ", Sent: ")?;
     let (window, remote) = target(attributes)?;
-    Some(What::Rma { window, remote, sent, received })
+    Some(Otf2EventKind::Rma { window, remote, sent, received })
 }
 
 fn target(attributes: &str) -> Option<(u64, u32)> {
-    let (_, window, rest) = named(attributes.strip_prefix("Window: ")?, ", Remote: ")?;
+    let (_, window, rest) = split_at_name(attributes.strip_prefix("Window: ")?, ", Remote: ")?;
     Some((window, number(rest)?.0))
 }

@@ -1,7 +1,9 @@
-//! What `otf2-print` of the OTF2 tools prints: global definitions (`-G`), mapping tables (`-M`) and events, line by line.
+//! Parses the output of `otf2-print` line by line: global definitions (`-G`), events, and the
+//! archive's creator (`-I`).
 //!
-//! Names in it are whatever the program that was traced called things: quotes in them are printed as they are. So attributes are read from the
-//! end of the line that holds no names, and names end where a reference and the next attribute follow.
+//! Names come from the traced program and may contain quotes, which `otf2-print` does not escape.
+//! So attributes are parsed from the end of the line that contains no names, and a name ends where
+//! a reference and the next attribute follow.
 
 mod collective;
 mod definitions;
@@ -14,170 +16,170 @@ pub use events::event;
 
 use alloc::vec::Vec;
 
-/// A definition that says who the ranks are and what they talk over.
+/// A global definition: clock, system tree, ranks, communicators, or a counted name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Definition<'a> {
+pub enum Otf2Definition<'a> {
     /// `CLOCK_PROPERTIES`.
     Clock {
-        /// Ticks per second of all times.
+        /// Ticks per second of all timestamps.
         ticks_per_second: u64,
-        /// The first time that may occur.
+        /// First possible timestamp, in ticks.
         offset: u64,
     },
     /// `SYSTEM_TREE_NODE`: a machine, a node, a board ...
     SystemTreeNode {
-        /// Its reference.
+        /// Reference of the node.
         id: u32,
-        /// Its name.
+        /// Name of the node.
         name: &'a str,
-        /// What it is: `machine`, `node` ...
+        /// Class of the node: `machine`, `node` ...
         class: &'a str,
-        /// What it is a part of.
+        /// Reference of the parent node.
         parent: Option<u32>,
     },
     /// `LOCATION_GROUP`: a process.
     LocationGroup {
-        /// Its reference.
+        /// Reference of the location group.
         id: u64,
-        /// Its name.
+        /// Name of the process.
         name: &'a str,
-        /// The node of the system tree that it runs on.
+        /// System tree node that the process runs on.
         parent: Option<u32>,
     },
     /// `LOCATION`: a thread, a stream of an accelerator ...
     Location {
-        /// Its reference.
+        /// Reference of the location.
         id: u64,
-        /// Its name.
+        /// Name of the location.
         name: &'a str,
-        /// Events that it is said to have.
+        /// Number of events that the definition states.
         events: u64,
-        /// The process.
+        /// Reference of the process (location group).
         group: u64,
     },
-    /// `GROUP` of locations, or of the ranks of a communicator.
+    /// `GROUP` of locations, or of ranks of a communicator.
     Group {
-        /// Its reference.
+        /// Reference of the group.
         id: u64,
-        /// What its members are.
+        /// Meaning of the members.
         kind: GroupKind,
-        /// The paradigm is MPI.
+        /// True if the paradigm is MPI.
         is_mpi: bool,
-        /// Locations, or places in the group of locations.
+        /// Locations, or indices into the group of locations.
         members: Vec<u64>,
     },
     /// `COMM` or `INTER_COMM`.
     Communicator {
-        /// Its reference.
+        /// Reference of the communicator.
         id: u64,
-        /// Its name, often empty.
+        /// Name of the communicator, often empty.
         name: &'a str,
-        /// Its group, or both of an intercommunicator.
+        /// Its group; both groups of an intercommunicator.
         groups: (u64, Option<u64>),
     },
     /// `RMA_WIN`.
     Window {
-        /// Its reference.
+        /// Reference of the window.
         id: u64,
-        /// Its communicator.
+        /// Reference of the window's communicator.
         communicator: u64,
     },
     /// `STRING`: a name that other definitions refer to.
     String {
-        /// Its reference.
+        /// Reference of the string.
         id: u64,
         /// Length in bytes.
         bytes: u64,
     },
     /// `REGION`: a function of the program or of MPI.
     Region {
-        /// Its reference.
+        /// Reference of the region.
         id: u64,
     },
     /// `ATTRIBUTE` of events.
     Attribute {
-        /// Its reference.
+        /// Reference of the attribute.
         id: u64,
     },
 }
 
-/// What the members of a group are.
+/// Meaning of the members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupKind {
     /// Locations, in the order of their rank in the paradigm.
     Locations,
-    /// Places in the group of locations.
+    /// Indices into the group of locations.
     Ranks,
-    /// Each process alone (`MPI_COMM_SELF`): it has no members.
+    /// Each process alone (`MPI_COMM_SELF`); no members are read.
     Own,
 }
 
-/// An event of communication.
+/// An event of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// Where it happened.
+pub struct Otf2Event {
+    /// Reference of the location.
     pub location: u64,
-    /// When, in ticks; clock offsets are applied already.
+    /// Time in ticks; clock offsets are already applied.
     pub time: u64,
-    /// What it is.
-    pub what: What,
+    /// Kind of the event.
+    pub what: Otf2EventKind,
 }
 
-/// What an event is.
+/// Kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// `MPI_SEND` and `MPI_ISEND`: the call, blocking or not.
-    Send(Message),
-    /// `MPI_RECV` and `MPI_IRECV`: the receive was complete.
-    Receive(Message),
-    /// `MPI_COLLECTIVE_END` and `NON_BLOCKING_COLLECTIVE_COMPLETE`.
+pub enum Otf2EventKind {
+    /// `MPI_SEND` or `MPI_ISEND`: the program called the send.
+    Send(Otf2Message),
+    /// `MPI_RECV` or `MPI_IRECV`: the receive completed.
+    Receive(Otf2Message),
+    /// `MPI_COLLECTIVE_END` or `NON_BLOCKING_COLLECTIVE_COMPLETE`.
     Collective {
-        /// The operation.
+        /// Collective operation.
         operation: Collective,
         /// Reference of the communicator.
         communicator: u64,
-        /// The root's rank in it, where there is one.
+        /// Rank of the root in the communicator, if the operation has one.
         root: Option<u32>,
         /// Bytes that this rank sent, as the tracer counts them.
         sent: u64,
-        /// Bytes that it received.
+        /// Bytes that this rank received.
         received: u64,
     },
-    /// `RMA_PUT`, `RMA_GET` and `RMA_ATOMIC`.
+    /// `RMA_PUT`, `RMA_GET` or `RMA_ATOMIC`.
     Rma {
         /// Reference of the window.
         window: u64,
         /// Rank in the window's communicator.
         remote: u32,
-        /// Bytes from here to there.
+        /// Bytes sent to the remote rank.
         sent: u64,
-        /// Bytes from there to here.
+        /// Bytes received from the remote rank.
         received: u64,
     },
-    /// `BUFFER_FLUSH`: the tracer wrote its buffer, which is no part of the program.
+    /// `BUFFER_FLUSH`: the tracer wrote its buffer; the program was not running.
     Flush,
     /// Any other event.
     Other,
 }
 
-/// A message of an event.
+/// Peer, communicator, tag and length of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// The other side's rank in the communicator (in the other group of an intercommunicator).
+pub struct Otf2Message {
+    /// Rank of the peer in the communicator (in the other group of an intercommunicator).
     pub peer: u32,
     /// Reference of the communicator.
     pub communicator: u64,
     /// Tag.
     pub tag: u32,
-    /// MPI length in bytes.
+    /// Length of the MPI message in bytes.
     pub bytes: u64,
 }
 
-/// A line that begins as one of those above and does not go on as it should.
+/// Error: the line begins like a definition or event of interest, but cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed;
+pub struct MalformedLine;
 
-/// The `Creator` of the archive, from a line of `otf2-print -I`.
+/// The `Creator` of the archive, from its line in the output of `otf2-print -I`.
 #[must_use]
 pub fn creator(line: &str) -> Option<&str> {
     line.strip_prefix("Creator ").map(str::trim)

@@ -3,11 +3,11 @@
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, vcrc};
 use ibscope_parsers::ib::{Bth, ICRC_BYTES, Lrh, Opcode, VCRC_BYTES};
-use ibscope_parsers::link::{Framed, Location};
+use ibscope_parsers::link::{Encapsulation, Location};
 use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
 
-use super::super::rewrite::End;
-use super::super::{Record, Recording};
+use super::super::rewrite::QueuePairAddress;
+use super::super::{RecordedPacket, Recording};
 
 /// The largest path MTU.
 const MTU_BYTES: usize = 4096;
@@ -17,9 +17,9 @@ const ETHERNET_BYTES: usize = 14;
 const IPV4_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 const ROCE_PORT: u16 = 4791;
-/// Between two packets of a message.
+/// Time between two packets of a message in nanoseconds.
 const PACKET_NS: u64 = 500;
-/// From the last packet of a message to its acknowledgement.
+/// Time from the last packet of a message to its acknowledgment in nanoseconds.
 const ANSWER_NS: u64 = 3000;
 /// AETH: ACK without credits.
 const SYNDROME_ACK: u8 = 0x1F;
@@ -33,16 +33,16 @@ const READ_REQUEST: u8 = 0x0C;
 const ACKNOWLEDGE: u8 = 0x11;
 const DATAGRAM: u8 = 0x64;
 
-/// One of the two ends of a channel.
+/// An end of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum ChannelSide {
     /// The initiator, client or first process.
     Client,
     /// The target, server or second process.
     Server,
 }
 
-impl Side {
+impl ChannelSide {
     const fn other(self) -> Self {
         match self {
             Self::Client => Self::Server,
@@ -51,11 +51,11 @@ impl Side {
     }
 }
 
-/// A reliable connection, or two queue pairs for datagrams, and the packets sent so far.
+/// A reliable connection, or two queue pairs for datagrams, with the packets sent so far.
 #[derive(Clone, Debug)]
 pub struct Channel {
     traffic: Recording,
-    ends: [End; 2],
+    ends: [QueuePairAddress; 2],
     psns: [u32; 2],
     completed: [u32; 2],
     /// Time of the next packet.
@@ -63,34 +63,40 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A channel between two queue pairs whose requests begin at these PSNs.
+    /// Creates a channel between two queue pairs; `psns` are the first PSNs of their requests.
     #[must_use]
-    pub fn new(link_type: LinkType, client: End, server: End, psns: [u32; 2], time_ns: u64) -> Self {
+    pub fn new(
+        link_type: LinkType,
+        client: QueuePairAddress,
+        server: QueuePairAddress,
+        psns: [u32; 2],
+        time_ns: u64,
+    ) -> Self {
         let traffic = Recording { link_type, nanoseconds: link_type != LinkType::ERF, records: Vec::new() };
         let psns = psns.map(|psn| psn & PSN_MASK);
         Self { traffic, ends: [client, server], psns, completed: [0; 2], time_ns }
     }
 
-    /// The packets.
+    /// Returns the packets.
     #[must_use]
     pub fn finish(self) -> Recording {
         self.traffic
     }
 
-    /// A SEND, acknowledged.
-    pub fn send(&mut self, from: Side, payload: &[u8]) {
+    /// Sends a SEND, which is acknowledged.
+    pub fn send(&mut self, from: ChannelSide, payload: &[u8]) {
         self.message(from, SEND, &[], payload);
         self.acknowledge(from);
     }
 
-    /// An RDMA WRITE to an address of the other side, acknowledged.
-    pub fn write(&mut self, from: Side, (address, key): (u64, u32), payload: &[u8]) {
+    /// Sends an RDMA WRITE to an address of the other side, which is acknowledged.
+    pub fn write(&mut self, from: ChannelSide, (address, key): (u64, u32), payload: &[u8]) {
         self.message(from, WRITE, &reth(address, key, payload.len()), payload);
         self.acknowledge(from);
     }
 
-    /// An RDMA READ of an address of the other side, which answers with `payload`.
-    pub fn read(&mut self, from: Side, (address, key): (u64, u32), payload: &[u8]) {
+    /// Sends an RDMA READ of an address of the other side, which responds with `payload`.
+    pub fn read(&mut self, from: ChannelSide, (address, key): (u64, u32), payload: &[u8]) {
         let first = self.psns[from as usize];
         self.packet(from, READ_REQUEST, first, true, &reth(address, key, payload.len()), &[]);
         self.time_ns += ANSWER_NS;
@@ -106,15 +112,15 @@ impl Channel {
         self.psns[from as usize] = (first + packets as u32) & PSN_MASK;
     }
 
-    /// A datagram.
-    pub fn datagram(&mut self, from: Side, q_key: u32, payload: &[u8]) {
+    /// Sends a datagram.
+    pub fn datagram(&mut self, from: ChannelSide, q_key: u32, payload: &[u8]) {
         let psn = self.psns[from as usize];
         let deth = [q_key.to_be_bytes(), self.ends[from as usize].1.to_be_bytes()].concat();
         self.packet(from, DATAGRAM, psn, false, &deth, payload);
         self.psns[from as usize] = (psn + 1) & PSN_MASK;
     }
 
-    fn message(&mut self, from: Side, opcodes: [u8; 4], first_extension: &[u8], payload: &[u8]) {
+    fn message(&mut self, from: ChannelSide, opcodes: [u8; 4], first_extension: &[u8], payload: &[u8]) {
         let first = self.psns[from as usize];
         let packets = payload.chunks(MTU_BYTES).len().max(1);
         for index in 0..packets {
@@ -127,20 +133,20 @@ impl Channel {
     }
 
     /// The other side acknowledges the last request.
-    fn acknowledge(&mut self, from: Side) {
+    fn acknowledge(&mut self, from: ChannelSide) {
         self.completed[from as usize] += 1;
         self.time_ns += ANSWER_NS;
         let (psn, aeth) = (self.psns[from as usize].wrapping_sub(1), self.aeth(from));
         self.packet(from.other(), ACKNOWLEDGE, psn, false, &aeth, &[]);
     }
 
-    /// Syndrome, and how many messages of this side are complete.
-    fn aeth(&self, from: Side) -> [u8; 4] {
+    /// AETH with the number of completed messages of this side.
+    fn aeth(&self, from: ChannelSide) -> [u8; 4] {
         let [_, msn @ ..] = self.completed[from as usize].to_be_bytes();
         [SYNDROME_ACK, msn[0], msn[1], msn[2]]
     }
 
-    fn packet(&mut self, from: Side, opcode: u8, psn: u32, ack_req: bool, extension: &[u8], payload: &[u8]) {
+    fn packet(&mut self, from: ChannelSide, opcode: u8, psn: u32, ack_req: bool, extension: &[u8], payload: &[u8]) {
         let (src, dst) = (self.ends[from as usize], self.ends[from.other() as usize]);
         let pad = payload.len().next_multiple_of(4) - payload.len();
         let bth = Bth {
@@ -163,8 +169,8 @@ impl Channel {
         } else {
             roce(src.0, dst.0, &transport)
         };
-        let record = Record { time_ns: self.time_ns, original_bytes: data.len() as u32, data: data.into() };
-        // Writes the time into the ERF header.
+        let record = RecordedPacket { time_ns: self.time_ns, original_bytes: data.len() as u32, data: data.into() };
+        // Write the time into the ERF header.
         self.traffic.records.push(record.at(self.traffic.link_type, self.time_ns));
         self.time_ns += PACKET_NS;
     }
@@ -174,7 +180,7 @@ fn chunk(payload: &[u8], index: usize) -> &[u8] {
     payload.chunks(MTU_BYTES).nth(index).unwrap_or_default()
 }
 
-/// The opcode of a packet of a message, and whether it is a middle one.
+/// Opcode of a packet of a message, and whether it is a middle packet.
 fn position([first, middle, last, only]: [u8; 4], index: usize, packets: usize) -> (u8, bool) {
     match index {
         0 if packets == 1 => (only, false),
@@ -188,7 +194,7 @@ fn reth(address: u64, key: u32, bytes: usize) -> Vec<u8> {
     [&address.to_be_bytes()[..], &key.to_be_bytes(), &(bytes as u32).to_be_bytes()].concat()
 }
 
-/// ERF header, LRH, the transport, VCRC.
+/// ERF header, LRH, transport packet, VCRC.
 fn native(src: Endpoint, dst: Endpoint, transport: &[u8]) -> Vec<u8> {
     let lid = |endpoint: Endpoint| endpoint.lid().unwrap_or(Lid(1));
     let ib_bytes = Lrh::LEN + transport.len();
@@ -210,7 +216,7 @@ fn native(src: Endpoint, dst: Endpoint, transport: &[u8]) -> Vec<u8> {
     data.extend(lrh.to_bytes());
     data.extend(transport);
     let location = Location {
-        framed: Framed::Native,
+        encapsulation: Encapsulation::Native,
         start: ERF_BYTES,
         network: ERF_BYTES,
         ib_bytes,
@@ -224,13 +230,13 @@ fn native(src: Endpoint, dst: Endpoint, transport: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Ethernet, IPv4, UDP, the transport.
+/// Ethernet, IPv4, UDP, transport packet.
 fn roce(src: Endpoint, dst: Endpoint, transport: &[u8]) -> Vec<u8> {
     let address = |endpoint: Endpoint| (endpoint.low_bits() as u32).to_be_bytes();
     let mac = |endpoint: Endpoint| [&[0x52, 0x54][..], &address(endpoint)].concat();
     let mut data = [mac(dst), mac(src), vec![0x08, 0x00]].concat();
     let udp_bytes = (UDP_BYTES + transport.len()) as u16;
-    // Do not fragment, 64 hops, UDP.
+    // Don't fragment, TTL 64, UDP.
     data.extend([0x45, 0]);
     data.extend((IPV4_BYTES as u16 + udp_bytes).to_be_bytes());
     data.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
@@ -242,7 +248,7 @@ fn roce(src: Endpoint, dst: Endpoint, transport: &[u8]) -> Vec<u8> {
     data.extend([0; 2]);
     data.extend(transport);
     let location = Location {
-        framed: Framed::RoceV2Ipv4,
+        encapsulation: Encapsulation::RoceV2Ipv4,
         start: ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES,
         network: ETHERNET_BYTES,
         ib_bytes: transport.len(),
@@ -256,7 +262,7 @@ fn roce(src: Endpoint, dst: Endpoint, transport: &[u8]) -> Vec<u8> {
 }
 
 fn seal(data: &mut [u8], location: &Location) {
-    if let Some(sum) = icrc(location.framed, data, location) {
+    if let Some(sum) = icrc(location.encapsulation, data, location) {
         let end = location.end();
         data[end - ICRC_BYTES..end].copy_from_slice(&sum.to_le_bytes());
     }

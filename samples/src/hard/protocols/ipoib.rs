@@ -5,42 +5,44 @@ use ibscope_parsers::frame::LinkType;
 
 use super::super::Recording;
 use super::storage::block;
-use super::{Channel, Side, Talk};
+use super::{Channel, ChannelSide, Conversation};
 use crate::Random;
 
 /// Queue key of the broadcast group.
 const Q_KEY: u32 = 0x0B1B;
 const HEADER: [u8; 4] = [0x08, 0x00, 0, 0];
-/// Largest IP packet of datagrams (2044 and 4092 are usual), and of connected mode.
+/// Largest IP packet in datagram mode (2044 and 4092 are usual), and in connected mode.
 const DATAGRAM_BYTES: u64 = 2040;
 const CONNECTED_BYTES: u64 = 65_516;
 
 /// Datagram mode.
 #[must_use]
-pub fn datagrams(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
-    talk_ip(talk, link_type, random, DATAGRAM_BYTES, |channel, side, packet| channel.datagram(side, Q_KEY, packet))
+pub fn datagrams(talk: &Conversation, link_type: LinkType, random: &mut Random) -> Recording {
+    ip_conversation(talk, link_type, random, DATAGRAM_BYTES, |channel, side, packet| {
+        channel.datagram(side, Q_KEY, packet);
+    })
 }
 
 /// Connected mode.
 #[must_use]
-pub fn connected(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
-    talk_ip(talk, link_type, random, CONNECTED_BYTES, Channel::send)
+pub fn connected(talk: &Conversation, link_type: LinkType, random: &mut Random) -> Recording {
+    ip_conversation(talk, link_type, random, CONNECTED_BYTES, Channel::send)
 }
 
-fn talk_ip(
-    talk: &Talk,
+fn ip_conversation(
+    talk: &Conversation,
     link_type: LinkType,
     random: &mut Random,
     most_bytes: u64,
-    send: impl Fn(&mut Channel, Side, &[u8]),
+    send: impl Fn(&mut Channel, ChannelSide, &[u8]),
 ) -> Recording {
     let psns = [random.next() as u32, random.next() as u32];
     let mut channel = Channel::new(link_type, talk.client, talk.server, psns, talk.start_ns);
     for operation in 0..talk.operations {
         channel.time_ns = channel.time_ns.max(talk.start_ns + operation * talk.step_ns);
         let data_bytes = 40 + random.below(most_bytes - 40) as usize;
-        send(&mut channel, Side::Client, &tcp(1, 2, operation as u32, data_bytes, random));
-        send(&mut channel, Side::Server, &tcp(2, 1, operation as u32, 40, random));
+        send(&mut channel, ChannelSide::Client, &tcp(1, 2, operation as u32, data_bytes, random));
+        send(&mut channel, ChannelSide::Server, &tcp(2, 1, operation as u32, 40, random));
     }
     channel.finish()
 }

@@ -1,8 +1,8 @@
-//! Other protocols between the endpoints of a job, built packet by packet from their
+//! Traffic of other protocols between the endpoints of a job, built packet by packet from their
 //! specifications.
 //!
-//! Every function returns the packets once, in order of time, as the senders put them on the wire.
-//! [`mirrored`] adds the second copy that a sink sees when it mirrors both ports.
+//! Every function returns each packet once, in order of time, as the senders transmit them.
+//! [`mirrored`] adds the second mirror copy of a sink that mirrors both ports.
 
 mod channel;
 mod ipoib;
@@ -10,7 +10,7 @@ mod lustre;
 mod storage;
 mod ucx;
 
-pub use channel::{Channel, Side};
+pub use channel::{Channel, ChannelSide};
 pub use ipoib::{connected, datagrams};
 pub use lustre::o2iblnd;
 pub use storage::{iser, smb_direct, srp};
@@ -18,30 +18,30 @@ pub use ucx::tagged;
 
 use ibscope_parsers::frame::LinkType;
 
-use super::rewrite::End;
+use super::rewrite::QueuePairAddress;
 use super::{Recording, combine};
 use crate::Random;
 
-/// Who talks, when and how much.
+/// Participants, times and size of a conversation.
 #[derive(Clone, Copy, Debug)]
-pub struct Talk {
+pub struct Conversation {
     /// The initiator, client or first process.
-    pub client: End,
+    pub client: QueuePairAddress,
     /// The target, server or second process.
-    pub server: End,
-    /// Time of the first packet, nanoseconds since the epoch.
+    pub server: QueuePairAddress,
+    /// Time of the first packet in nanoseconds since the epoch.
     pub start_ns: u64,
-    /// Time between the beginnings of two operations.
+    /// Time between the starts of two operations in nanoseconds.
     pub step_ns: u64,
     /// Number of operations.
     pub operations: u64,
 }
 
-/// A protocol: makes the packets of a talk in one framing.
-pub type Protocol = fn(&Talk, LinkType, &mut Random) -> Recording;
+/// A protocol: generates the packets of a conversation in one framing.
+pub type ProtocolGenerator = fn(&Conversation, LinkType, &mut Random) -> Recording;
 
-/// All of them by name.
-pub const ALL: [(&str, Protocol); 7] = [
+/// All protocols by name.
+pub const ALL: [(&str, ProtocolGenerator); 7] = [
     ("srp", srp),
     ("iser", iser),
     ("smb-direct", smb_direct),
@@ -51,7 +51,8 @@ pub const ALL: [(&str, Protocol); 7] = [
     ("ucx-tags", tagged),
 ];
 
-/// Every packet twice, the second a microsecond later: at the sender's and at the receiver's port.
+/// Adds a second copy of every packet a microsecond later: one at the sender's port, one at the
+/// receiver's.
 #[must_use]
 pub fn mirrored(traffic: &Recording) -> Recording {
     combine::merge(&[traffic.clone(), combine::shift(traffic, 1000)])

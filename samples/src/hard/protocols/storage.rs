@@ -1,18 +1,18 @@
 //! Storage protocols over reliable connections: SRP, iSER, SMB Direct.
 //!
-//! In all of them the client sends commands, the server moves the data by RDMA and sends responses.
+//! In all of them the client sends commands; the server moves the data by RDMA and sends responses.
 
 use ibscope_parsers::frame::LinkType;
 
 use super::super::Recording;
-use super::{Channel, Side, Talk};
+use super::{Channel, ChannelSide, Conversation};
 use crate::Random;
 
-/// Block sizes of the data.
+/// Lengths of the data in bytes.
 const SIZES: [u64; 5] = [512, 4096, 8192, 65_536, 131_072];
 
-/// One command of a client.
-struct Command {
+/// A command of a client.
+struct StorageCommand {
     bytes: usize,
     is_write: bool,
     address: u64,
@@ -20,21 +20,21 @@ struct Command {
     tag: u64,
 }
 
-/// Runs `operations` commands: `request` and `response` make the SENDs of one.
+/// Runs `operations` commands; `make` builds the request and the response SEND of each.
 fn commands(
-    talk: &Talk,
+    talk: &Conversation,
     link_type: LinkType,
     random: &mut Random,
     login: (&[u8], &[u8]),
-    make: impl Fn(&Command, &mut Random) -> (Vec<u8>, Vec<u8>),
+    make: impl Fn(&StorageCommand, &mut Random) -> (Vec<u8>, Vec<u8>),
 ) -> Recording {
     let psns = [random.next() as u32, random.next() as u32];
     let mut channel = Channel::new(link_type, talk.client, talk.server, psns, talk.start_ns);
-    channel.send(Side::Client, login.0);
-    channel.send(Side::Server, login.1);
+    channel.send(ChannelSide::Client, login.0);
+    channel.send(ChannelSide::Server, login.1);
     for operation in 0..talk.operations {
         channel.time_ns = channel.time_ns.max(talk.start_ns + operation * talk.step_ns);
-        let command = Command {
+        let command = StorageCommand {
             bytes: SIZES[random.below(SIZES.len() as u64) as usize] as usize,
             is_write: random.below(2) == 0,
             address: 0xFFFF_8880_0000_0000 | random.below(1 << 30) << 12,
@@ -42,21 +42,21 @@ fn commands(
             tag: operation,
         };
         let (request, response) = make(&command, random);
-        channel.send(Side::Client, &request);
+        channel.send(ChannelSide::Client, &request);
         let data = block(command.bytes, random);
         let place = (command.address, command.key);
-        // The server reads what is to be written, and writes what is to be read.
+        // The server READs the data of a write, and WRITEs the data of a read.
         if command.is_write {
-            channel.read(Side::Server, place, &data);
+            channel.read(ChannelSide::Server, place, &data);
         } else {
-            channel.write(Side::Server, place, &data);
+            channel.write(ChannelSide::Server, place, &data);
         }
-        channel.send(Side::Server, &response);
+        channel.send(ChannelSide::Server, &response);
     }
     channel.finish()
 }
 
-/// Data of a disk: mostly text and zeros, sometimes noise.
+/// Disk data: zeros, text or noise.
 pub(super) fn block(bytes: usize, random: &mut Random) -> Vec<u8> {
     match random.below(3) {
         0 => vec![0; bytes],
@@ -66,7 +66,7 @@ pub(super) fn block(bytes: usize, random: &mut Random) -> Vec<u8> {
 }
 
 /// SCSI READ(10) or WRITE(10).
-fn cdb(command: &Command, random: &mut Random) -> [u8; 16] {
+fn cdb(command: &StorageCommand, random: &mut Random) -> [u8; 16] {
     let mut cdb = [0; 16];
     cdb[0] = if command.is_write { 0x2A } else { 0x28 };
     cdb[2..6].copy_from_slice(&(random.below(1 << 24) as u32).to_be_bytes());
@@ -76,8 +76,8 @@ fn cdb(command: &Command, random: &mut Random) -> [u8; 16] {
 
 /// SCSI RDMA Protocol (T10 SRP): `SRP_CMD` begins with 2, `SRP_RSP` with 0xC0.
 #[must_use]
-pub fn srp(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
-    // Login travels in CM messages; the first SENDs ask for the list of units.
+pub fn srp(talk: &Conversation, link_type: LinkType, random: &mut Random) -> Recording {
+    // Login uses CM messages; the first SENDs request the list of units.
     let mut first = vec![0x02, 0, 0, 0, 0, 0x10, 0, 1];
     first.resize(64, 0);
     let mut answer = vec![0xC0, 0, 0, 0, 0, 0, 0, 1];
@@ -106,8 +106,8 @@ pub fn srp(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
 
 /// iSER (RFC 7145): a header of 28 bytes before every iSCSI PDU.
 #[must_use]
-pub fn iser(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
-    let header = |flags: u8, command: Option<&Command>| {
+pub fn iser(talk: &Conversation, link_type: LinkType, random: &mut Random) -> Recording {
+    let header = |flags: u8, command: Option<&StorageCommand>| {
         let mut header = vec![flags, 0, 0, 0];
         for is_write in [true, false] {
             let own = command.filter(|command| command.is_write == is_write);
@@ -116,7 +116,7 @@ pub fn iser(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording 
         }
         header
     };
-    // Control type with no steering tags; iSCSI login request and response with key=value text.
+    // Control type without steering tags; iSCSI login request and response with key=value text.
     let mut login = header(0x10, None);
     login.extend([0x43, 0x87, 0, 0, 0, 0, 0, 40]);
     login.resize(28 + 48, 0);
@@ -146,7 +146,7 @@ pub fn iser(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording 
 
 /// SMB Direct (MS-SMBD): negotiation, then data transfer messages with SMB2 PDUs inside.
 #[must_use]
-pub fn smb_direct(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
+pub fn smb_direct(talk: &Conversation, link_type: LinkType, random: &mut Random) -> Recording {
     // Versions 1.0, credits, sizes.
     let mut negotiate = vec![0, 1, 0, 1, 0, 0, 255, 0];
     for size in [1364u32, 8192, 1_048_576] {
@@ -164,7 +164,7 @@ pub fn smb_direct(talk: &Talk, link_type: LinkType, random: &mut Random) -> Reco
             smb.resize(64, 0);
             smb
         };
-        // Credits asked for and granted, flags, reserved, remaining, offset, length, padding.
+        // Credits requested and granted, flags, reserved, remaining, offset, length, padding.
         let transfer = |pdu: Vec<u8>| {
             let mut transfer = vec![255, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0, 0];
             transfer.extend((pdu.len() as u32).to_le_bytes());

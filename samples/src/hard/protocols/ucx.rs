@@ -4,31 +4,31 @@ use ibscope_parsers::frame::LinkType;
 
 use super::super::Recording;
 use super::storage::block;
-use super::{Channel, Side, Talk};
+use super::{Channel, ChannelSide, Conversation};
 use crate::Random;
 
-/// Active messages: wire-up, eager, ready to send, all read.
+/// Active message ids: wire-up, eager, ready to send, "all read".
 const WIREUP: u8 = 1;
 const EAGER_ONLY: u8 = 2;
 const READY_TO_SEND: u8 = 9;
 const ALL_READ: u8 = 10;
-/// Ids of the two programs.
+/// Id of the first program; the second has the next one.
 const FIRST_ID: u64 = 1001;
 
-/// Two programs send each other eager messages, and large ones that the receiver reads.
+/// Two programs send each other eager messages, and large ones that the receiver READs.
 #[must_use]
-pub fn tagged(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recording {
+pub fn tagged(talk: &Conversation, link_type: LinkType, random: &mut Random) -> Recording {
     let psns = [random.next() as u32, random.next() as u32];
     let mut channel = Channel::new(link_type, talk.client, talk.server, psns, talk.start_ns);
     let workers = [random.next(), random.next()];
-    // Request, reply, acknowledgement.
-    for (kind, side) in [(1, Side::Client), (2, Side::Server), (3, Side::Client)] {
+    // Request, reply, acknowledgment.
+    for (kind, side) in [(1, ChannelSide::Client), (2, ChannelSide::Server), (3, ChannelSide::Client)] {
         let number = [talk.client.1, talk.server.1][side as usize];
         channel.send(side, &wireup(kind, workers[side as usize], number));
     }
     for operation in 0..talk.operations {
         channel.time_ns = channel.time_ns.max(talk.start_ns + operation * talk.step_ns);
-        for (side, other) in [(Side::Client, Side::Server), (Side::Server, Side::Client)] {
+        for (side, other) in [(ChannelSide::Client, ChannelSide::Server), (ChannelSide::Server, ChannelSide::Client)] {
             let tag = (FIRST_ID + side as u64) << 32 | operation;
             if random.below(4) > 0 {
                 let bytes = 8 + random.below(2000) as usize;
@@ -42,7 +42,7 @@ pub fn tagged(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recordin
             for number in [tag, endpoint, request, address, size] {
                 offer.extend(number.to_le_bytes());
             }
-            // Opcode "tag", and a packed remote key.
+            // Operation "tag", and a packed remote key.
             offer.extend([0, 1, 0, 0x10]);
             offer.extend(key.to_le_bytes());
             channel.send(side, &offer);
@@ -54,8 +54,8 @@ pub fn tagged(talk: &Talk, link_type: LinkType, random: &mut Random) -> Recordin
     channel.finish()
 }
 
-/// A connection message: type, error mode, connection, endpoints of both, the sender's worker, and
-/// an address whose last part is a queue pair.
+/// A wire-up message: type, error mode, connection, both endpoints, the sender's worker, and an
+/// address that ends with a queue pair.
 fn wireup(kind: u8, worker: u64, queue_pair: u32) -> Vec<u8> {
     let mut message = vec![WIREUP, kind, 0, 0, 0];
     for endpoint in [0x7F12_E114_30B0u64, if kind == 1 { 0 } else { 0x7FD1_5EE2_4108 }] {

@@ -1,11 +1,14 @@
-//! What is drawn, measured: positions and colours of rectangles and polygons against the values, by the marks that the axes name.
+//! Tests of positions and colors: measures rectangles and polygons of the SVG by the labeled ticks
+//! of the axes, and compares them with the values that were drawn.
 
 use super::{bin, bytes, matrix, matrix_svg, ranks, rates, rates_svg, texts, timeline, timeline_svg};
-use crate::analysis::latency::Key;
-use crate::analysis::matrix::Unit;
+use crate::analysis::latency::LatencyKey;
+use crate::analysis::matrix::TrafficUnit;
 use crate::analysis::phases;
-use crate::model::profile::{ConnectionRow, PairCoverage, Repeated, Repeats, TimelineRow, Traffic};
-use crate::model::{Histogram, Kind, Profile, Recorder};
+use crate::model::profile::{
+    BinRetransmissions, ConnectionRow, PairCoverage, RetransmissionSums, TimelineRow, Traffic,
+};
+use crate::model::{Histogram, Profile, Recorder, TrafficKind};
 use crate::render::figure;
 use crate::render::figure::scale::viridis;
 use crate::render::latency::Subject;
@@ -13,7 +16,7 @@ use ibscope_parsers::Qpn;
 use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
-/// A rectangle with its colour.
+/// A rectangle with its color.
 #[derive(Clone, Debug, PartialEq)]
 struct Rect {
     left: f64,
@@ -46,7 +49,7 @@ fn rects(svg: &str, fill: &str) -> Vec<Rect> {
         .collect()
 }
 
-/// Points of the lines or polygons of a colour.
+/// Points of the lines or polygons with a color.
 fn points(svg: &str, tag: &str, color: &str) -> Vec<Vec<(f64, f64)>> {
     let opening = format!("<{tag}");
     let shapes = svg.split(&opening).skip(1).map(|rest| rest.split("/>").next().unwrap());
@@ -61,7 +64,8 @@ fn points(svg: &str, tag: &str, color: &str) -> Vec<Vec<(f64, f64)>> {
 
 const GRID: &str = "#DEDEDE";
 
-/// Where the axis at the left of the n-th panel has which value, by its lines across and the names beside them.
+/// Height and value of each tick of the vertical axis of a panel, from the grid lines and their
+/// labels.
 fn left_axis(svg: &str, panel: std::ops::Range<f64>) -> Vec<(f64, f64)> {
     let lines = points(svg, "polyline", GRID);
     let mut heights: Vec<(f64, f64)> =
@@ -71,7 +75,7 @@ fn left_axis(svg: &str, panel: std::ops::Range<f64>) -> Vec<(f64, f64)> {
     let texts = texts(svg);
     let named = |(y, left): &(f64, f64)| {
         let mut near = texts.iter().filter(|(x, at, _)| f64::from(*x) < *left && (f64::from(*at) - y).abs() < 12.0);
-        let value = near.find_map(|(_, _, text)| number(text)).expect("a name");
+        let value = near.find_map(|(_, _, text)| number(text)).expect("a label");
         (*y, value)
     };
     heights.iter().map(named).collect()
@@ -89,7 +93,7 @@ fn number(text: &str) -> Option<f64> {
     number.parse::<f64>().ok().map(|number| number * factor)
 }
 
-/// The value at a height, by two names of an axis.
+/// The value at a height, interpolated from two ticks of an axis.
 fn value_at(axis: &[(f64, f64)], y: f64, is_log: bool) -> f64 {
     let scale = |value: f64| if is_log { value.ln() } else { value };
     let ((y0, v0), (y1, v1)) = (axis[0], *axis.last().unwrap());
@@ -106,10 +110,10 @@ fn near(found: f64, expected: f64, share: f64) {
 }
 
 #[test]
-fn cells_of_a_matrix_have_the_colours_of_their_values() {
-    // Linear from 0 to 127: each is its own step of the 128 colours.
+fn cells_of_a_matrix_have_the_colors_of_their_values() {
+    // Linear from 0 to 127: each value has its own color of the 128.
     let matrix = matrix(ranks(2), &[((0, 1), bytes(127)), ((1, 0), bytes(64)), ((1, 1), bytes(2))]);
-    let svg = matrix_svg(&matrix, Unit::MpiBytes).unwrap();
+    let svg = matrix_svg(&matrix, TrafficUnit::MpiBytes).unwrap();
     let squares = |value: u32| {
         let all = rects(&svg, &hex(viridis(f64::from(value) / 127.0)));
         all.into_iter()
@@ -125,7 +129,8 @@ fn cells_of_a_matrix_have_the_colours_of_their_values() {
 
 #[test]
 fn the_timeline_has_the_rates_of_its_bins() {
-    // Bins of half a second: 10, 30, 0 and 50 B by rank 1, so 20, 60, 0 and 100 B/s; 1, 2, 0 and 3 messages, so 2, 4, 0 and 6 per second.
+    // Bins of half a second: 10, 30, 0 and 50 B by rank 1 are 20, 60, 0 and 100 B/s; 1, 2, 0 and 3
+    // messages are 2, 4, 0 and 6 per second.
     let half = 500_000_000;
     let svg =
         timeline_svg(&timeline(half, vec![bin(0, 1, 10, 1), bin(half, 1, 30, 2), bin(3 * half, 1, 50, 3)])).unwrap();
@@ -133,12 +138,12 @@ fn the_timeline_has_the_rates_of_its_bins() {
     let lower = points(&svg, "polygon", "#555555").pop().unwrap();
     for (points, expected) in [(upper, [20.0, 60.0, 0.0, 100.0]), (lower, [2.0, 4.0, 0.0, 6.0])] {
         let ends = points.iter().fold((f64::MAX, f64::MIN), |(low, high), (_, y)| (low.min(*y), high.max(*y)));
-        // The panel goes on above its highest point, up to 4 % of it.
+        // The panel extends above the highest point by 4 % of that point's height.
         let axis = left_axis(&svg, ends.0 - 60.0..ends.1 + 1.0);
         let (left, right) = (points[0].0, points.iter().map(|(x, _)| *x).fold(0.0, f64::max));
         for (bin, expected) in (0_u8..).zip(expected) {
             let x = left + (right - left) * (f64::from(bin) + 0.5) / 4.0;
-            // The first and the last point are the corners.
+            // The first and the last point are corners of the panel.
             let along = points.windows(2).find(|two| two[0].0 < x && x < two[1].0).unwrap();
             assert!(
                 (value_at(&axis, along[0].1, false) - expected).abs() <= 0.01 * 100.0,
@@ -158,12 +163,12 @@ fn subject() -> Subject {
     Subject { interval: "acknowledged", verbs: vec!["SEND"] }
 }
 
-fn key(from_bytes: u64) -> Key {
-    Key { interval: "acknowledged", verb: "SEND", from_bytes: Some(from_bytes), pair: None }
+fn key(from_bytes: u64) -> LatencyKey {
+    LatencyKey { interval: "acknowledged", verb: "SEND", from_bytes: Some(from_bytes), pair: None }
 }
 
 #[test]
-fn bars_are_as_high_as_there_are_samples() {
+fn the_height_of_a_bar_is_its_number_of_samples() {
     // The 90th percentile is 110 us, so the axis ends at 500 us: bars of 10 us.
     let counts = [(35_000, 20), (75_000, 50), (110_000, 40)];
     let latencies = [(key(64), of(&counts))].into();
@@ -179,15 +184,16 @@ fn bars_are_as_high_as_there_are_samples() {
 
 #[test]
 fn boxes_go_from_the_10th_to_the_90th_percentile() {
-    // Ten samples each: the first, the sixth and the ninth in order are in the place of the quantiles; powers of two are exact in the histogram.
+    // Ten samples each: the quantiles are the first, the sixth and the ninth sample in order;
+    // powers of two are exact in the histogram.
     let times = [(key(64), [8_192, 16_384, 65_536]), (key(1024), [32_768, 262_144, 524_288])];
-    let latencies: BTreeMap<Key, Histogram> = times
+    let latencies: BTreeMap<LatencyKey, Histogram> = times
         .iter()
         .map(|(key, [low, middle, high])| (key.clone(), of(&[(*low, 2), (*middle, 5), (*high, 3)])))
         .collect();
     let svg = figure::latency_sizes(&subject(), &latencies).unwrap().svg().unwrap();
     let axis = left_axis(&svg, 0.0..f64::from(figure::canvas::WIDTH));
-    // The first is that of the legend.
+    // The first box belongs to the legend.
     let boxes = &rects(&svg, "#B2D5E8")[1..];
     assert_eq!(boxes.len(), 2);
     for (found, (_, [low, _, high])) in boxes.iter().zip(&times) {
@@ -203,7 +209,8 @@ fn boxes_go_from_the_10th_to_the_90th_percentile() {
 
 #[test]
 fn shares_of_sizes_are_those_of_the_profile() {
-    // Four messages of one size; three packets of 4 KiB and one of 64 B: 75 and 25 % of the packets, 99.5 and 0.5 % of their bytes.
+    // Four messages of one size; three packets of 4 KiB and one of 64 B: 75 and 25 % of the
+    // packets, 99.5 and 0.5 % of their bytes.
     let svg = rates_svg(&rates()).unwrap();
     let bars = |fill: &str| -> Vec<Rect> {
         rects(&svg, fill)
@@ -225,7 +232,7 @@ fn shares_of_sizes_are_those_of_the_profile() {
     near(*of_bytes.last().unwrap(), 3.0 * 4096.0 * 100.0 / (3.0 * 4096.0 + 64.0), 0.02);
 }
 
-/// Two ports that talk in one direction first, then in the other: 1 s each, with a pause of 1 s.
+/// Two ports that send in one direction first, then in the other: 1 s each, with a pause of 1 s.
 fn two_phases() -> Profile {
     let end = |lid: u16| lid.to_string().parse().unwrap();
     let traffic = |payload_bytes| Traffic {
@@ -238,7 +245,7 @@ fn two_phases() -> Profile {
     let connection = |src, dst, payload_bytes| ConnectionRow {
         src: end(src),
         dst: end(dst),
-        kind: Kind::Data,
+        kind: TrafficKind::Data,
         service: 0,
         dest_qp: Qpn::new(9),
         src_qp: None,
@@ -246,7 +253,7 @@ fn two_phases() -> Profile {
         first_time_ns: 0,
         last_time_ns: 3_000_000_000,
         traffic: traffic(payload_bytes),
-        repeats: Repeats::default(),
+        retransmissions: RetransmissionSums::default(),
         stack: None,
         job: None,
         one_sided: None,
@@ -256,7 +263,7 @@ fn two_phases() -> Profile {
         time_ns: bin * 100_000_000,
         connection,
         traffic: traffic(bytes),
-        repeated: Repeated::default(),
+        retransmissions: BinRetransmissions::default(),
     };
     let first = (0..10).map(|bin| row(bin, 0, 12_700));
     let second = (20..30).map(|bin| row(bin, 1, 6_400));
@@ -270,7 +277,7 @@ fn two_phases() -> Profile {
 
 #[test]
 fn each_phase_has_its_matrix_and_its_time() {
-    let found = phases::phases(&two_phases(), &phases::Options::default());
+    let found = phases::phases(&two_phases(), &phases::PhaseOptions::default());
     let bounds: Vec<(i64, i64)> = found.phases.iter().map(|phase| (phase.from_ns, phase.to_ns)).collect();
     assert_eq!(bounds, [(0, 1_000_000_000), (2_000_000_000, 3_000_000_000)]);
     let svg = figure::phases(&found).unwrap().svg().unwrap();
@@ -281,13 +288,13 @@ fn each_phase_has_its_matrix_and_its_time() {
     for (found, expected) in [(first.right - first.left, third), (second.left - first.right, third)] {
         assert!((found - expected).abs() < 1.5, "{strips:?}");
     }
-    // 127 000 B from 1 to 2, then 64 000 B back: the colours of 127 and 64 of 127.
+    // 127 000 B from 1 to 2, then 64 000 B back: the colors of 127 and 64 of 127.
     let cell = |value: u32| {
         let all = rects(&svg, &hex(viridis(f64::from(value) / 127.0)));
         all.into_iter().find(|rect| rect.right - rect.left > 150.0).unwrap()
     };
     let (there, back) = (cell(127), cell(64));
-    assert!(back.left > there.right, "the second heat map stands at the right of the first");
+    assert!(back.left > there.right, "the second heat map is at the right of the first");
     assert!((back.top - there.bottom).abs() < 1.5, "row 0 in the first, row 1 in the second");
     let texts: Vec<String> = texts(&svg).into_iter().map(|(_, _, text)| text).collect();
     for wanted in ["1: 1 s", "2: 1 s", "pair", "sender (row)", "receiver", "Payload bytes by endpoint in each phase"] {

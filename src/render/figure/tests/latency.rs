@@ -1,9 +1,9 @@
-//! What the figures of times and of what was sent again say.
+//! Tests of the texts of the latency figures and the retransmission figure.
 
 use super::{has_text, texts};
-use crate::analysis::health::{RepeatedBin, Retransmissions};
-use crate::analysis::latency::{BinKey, CellKey, Key, LatencySeries, Surface};
-use crate::analysis::{By, Label};
+use crate::analysis::health::{RetransmissionBin, Retransmissions};
+use crate::analysis::latency::{BinKey, CellKey, LatencyKey, LatencySeries, Surface};
+use crate::analysis::{GroupBy, Label};
 use crate::model::histogram::coarse_bucket;
 use crate::model::{Histogram, Recorder};
 use crate::render::RenderError;
@@ -24,8 +24,8 @@ fn coarse(value: u64) -> Histogram {
     Histogram::of_coarse(&[(coarse_bucket(value), 3)].into())
 }
 
-fn key(verb: &'static str, from_bytes: u64) -> Key {
-    Key { interval: "acknowledged", verb, from_bytes: Some(from_bytes), pair: None }
+fn key(verb: &'static str, from_bytes: u64) -> LatencyKey {
+    LatencyKey { interval: "acknowledged", verb, from_bytes: Some(from_bytes), pair: None }
 }
 
 fn subject() -> Subject {
@@ -37,8 +37,9 @@ fn svg(drawing: Result<Drawing, RenderError>) -> String {
 }
 
 #[test]
-fn a_histogram_says_its_median_and_what_lies_beyond() {
-    // 93 of 100 us and 7 of 40 ms: the 90th percentile is 100 us, so the axis ends at 200 us and 7 % lie beyond.
+fn a_histogram_shows_its_median_and_the_share_beyond_the_axis() {
+    // 93 of 100 us and 7 of 40 ms: the 90th percentile is 100 us, so the axis ends at 200 us and
+    // 7 % lie beyond.
     let latencies = [(key("SEND", 64), of([(100_000, 60), (40_000_000, 7)])), (key("WRITE", 0), of([(100_000, 33)]))];
     let svg = svg(figure::latency_histogram(&subject(), &latencies.into()));
     for text in [
@@ -57,14 +58,14 @@ fn a_histogram_says_its_median_and_what_lies_beyond() {
 
 #[test]
 fn bars_are_no_finer_than_the_clock() {
-    // 1 to 9 us by a clock of 1 us: 50 bars to 20 us would be 400 ns wide, and 25 of them 800 ns.
+    // 1 to 9 us with a clock of 1 us: 50 bars up to 20 us would be 400 ns wide, 25 bars 800 ns.
     let latencies = [(key("SEND", 64), of((1..10).map(|us| (us * 1000, 1))))];
     assert!(has_text(&svg(figure::latency_histogram(&subject(), &latencies.into())), "time, µs (bars of 1 µs)"));
 }
 
 #[test]
 fn sizes_have_a_box_each() {
-    let latencies: BTreeMap<Key, Histogram> =
+    let latencies: BTreeMap<LatencyKey, Histogram> =
         [(key("SEND", 64), of([(10_000, 1), (20_000, 8), (30_000, 1)])), (key("SEND", 1024), of([(900_000, 10)]))]
             .into();
     let svg = svg(figure::latency_sizes(&subject(), &latencies));
@@ -72,7 +73,7 @@ fn sizes_have_a_box_each() {
     {
         assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
     }
-    // The light blue of two boxes and of the legend.
+    // The light blue of two boxes and of the legend entry.
     assert_eq!(svg.matches("fill=\"#B2D5E8\"").count(), 3);
 }
 
@@ -84,13 +85,13 @@ fn surface(cells: &[((u64, u64), u64)]) -> Surface {
 }
 
 #[test]
-fn a_surface_says_its_medians_where_they_are() {
-    // 12 and 1000 stand exactly for their buckets: 12, and 960 to 1023 (991).
+fn a_surface_shows_its_medians_in_their_cells() {
+    // The buckets of 12 and 1000: 12 is exact; 960 to 1023 has the middle 991.
     let svg = svg(figure::latency_surface(&subject(), &surface(&[((0, 256), 12), ((1, 0), 1000)])));
     let texts = texts(&svg);
     let at = |wanted: &str| texts.iter().find(|(_, _, text)| text == wanted).map(|&(x, y, _)| (x, y)).unwrap();
     let (small, large) = (at("12 ns"), at("991 ns"));
-    // The larger one further to the right, the faster one higher.
+    // The larger size is further to the right, the higher rate further up.
     assert!(small.0 < large.0 && small.1 < large.1);
     for text in ["size of the message", "messages/s of a connection", "median (log scale)", "10 ns", "1 µs", "512"] {
         assert!(has_text(&svg, text), "{text}: {texts:?}");
@@ -108,7 +109,8 @@ fn over_time(bins: &[(i64, Histogram)]) -> LatencySeries {
 
 #[test]
 fn percentiles_over_time_leave_gaps() {
-    // Bins 5, 6 and 9: two runs, so two lines of each of median and 99 %, and three boxes beside that of the legend.
+    // Bins 5, 6 and 9 are two runs: two lines each for the median and for 99 %, and three boxes
+    // besides the one of the legend.
     let svg = svg(figure::latency_over_time(
         &subject(),
         &over_time(&[(5, coarse(1000)), (6, coarse(50_000)), (9, coarse(2000))]),
@@ -123,7 +125,7 @@ fn percentiles_over_time_leave_gaps() {
 }
 
 #[test]
-fn many_bins_of_times_are_added_up() {
+fn many_bins_of_times_are_merged() {
     // 601 bins: eleven per sum, 55 sums.
     let bins: Vec<_> = (0..601).map(|bin| (bin, coarse(1000))).collect();
     let svg = svg(figure::latency_over_time(&subject(), &over_time(&bins)));
@@ -131,39 +133,40 @@ fn many_bins_of_times_are_added_up() {
     assert_eq!(svg.matches("fill=\"#B2D5E8\"").count(), 55 + 1);
 }
 
-fn repeated(bins: &[(i64, u32, u64, u64)]) -> Retransmissions {
-    let bin = |&(bin, src, packets, repeated_packets): &(i64, u32, u64, u64)| RepeatedBin {
+fn retransmissions(bins: &[(i64, u32, u64, u64)]) -> Retransmissions {
+    let bin = |&(bin, src, packets, retransmitted_packets): &(i64, u32, u64, u64)| RetransmissionBin {
         time_ns: bin * BIN_NS,
         src: Label::only(src),
         packets,
-        repeated_packets,
+        retransmitted_packets,
     };
-    Retransmissions { by: By::Rank, bin_ns: BIN_NS, origin_ns: 0, bins: bins.iter().map(bin).collect() }
+    Retransmissions { by: GroupBy::Rank, bin_ns: BIN_NS, origin_ns: 0, bins: bins.iter().map(bin).collect() }
 }
 
 #[test]
-fn what_was_sent_again_is_told_by_sender() {
+fn retransmissions_are_shown_by_sender() {
     // Bin 2: 30 of 120 packets, a quarter.
-    let found = repeated(&[(0, 0, 100, 0), (2, 0, 60, 10), (2, 1, 40, 20), (2, 2, 20, 0)]);
+    let found = retransmissions(&[(0, 0, 100, 0), (2, 0, 60, 10), (2, 1, 40, 20), (2, 2, 20, 0)]);
     let series = super::Series::retransmissions(&found).unwrap();
     let expected = [("1", vec![0.0, 0.0, 20.0]), ("0", vec![0.0, 0.0, 10.0])];
     assert_eq!(series.by_sender, expected.map(|(name, counts)| (name.to_owned(), counts)));
-    assert_eq!(series.of_all, [0.0, 0.0, 25.0]);
+    assert_eq!(series.total, [0.0, 0.0, 25.0]);
     let svg = svg(figure::retransmissions(&found));
-    for text in ["Packets sent again by sending rank, and their share", "repeated packets", "share, %", "1", "30", "20"]
+    for text in
+        ["Retransmitted packets by sending rank, and their share", "retransmitted packets", "share, %", "1", "30", "20"]
     {
         assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
     }
 }
 
 #[test]
-fn nothing_to_draw_says_so() {
+fn a_figure_without_data_is_an_error() {
     let empty = |drawing: Result<Drawing, RenderError>| matches!(drawing, Err(RenderError::EmptyTimes { .. }));
     assert!(empty(figure::latency_histogram(&subject(), &BTreeMap::new())));
     assert!(empty(figure::latency_sizes(&subject(), &BTreeMap::new())));
     assert!(empty(figure::latency_surface(&subject(), &surface(&[]))));
     assert!(empty(figure::latency_over_time(&subject(), &over_time(&[]))));
-    for silent in [repeated(&[(0, 0, 100, 0)]), repeated(&[(0, 0, 0, 0)])] {
+    for silent in [retransmissions(&[(0, 0, 100, 0)]), retransmissions(&[(0, 0, 0, 0)])] {
         assert!(matches!(figure::retransmissions(&silent), Err(RenderError::NoRetransmissions)));
     }
 }
@@ -181,7 +184,7 @@ proptest! {
         bin_ns in 1i64..i64::MAX,
     ) {
         let class = |value: u64| value.checked_ilog2().map_or(0, |power| 1 << power);
-        let mut latencies: BTreeMap<Key, Histogram> = BTreeMap::new();
+        let mut latencies: BTreeMap<LatencyKey, Histogram> = BTreeMap::new();
         let (mut cells, mut bins) = (BTreeMap::new(), BTreeMap::new());
         for (ns, count, bytes, rate, time_ns) in times {
             latencies.entry(key("SEND", class(bytes))).or_default().merge(&of([(ns, count)]));
@@ -207,15 +210,15 @@ proptest! {
         bins in prop::collection::vec((any::<i64>(), 0u32..12, any::<u32>(), any::<u32>()), 1..30),
         bin_ns in 1i64..i64::MAX,
     ) {
-        let row = |(time_ns, src, packets, repeated_packets): (i64, u32, u32, u32)| RepeatedBin {
+        let row = |(time_ns, src, packets, retransmitted_packets): (i64, u32, u32, u32)| RetransmissionBin {
             time_ns: time_ns.div_euclid(bin_ns).saturating_mul(bin_ns),
             src: Label::only(src),
             packets: packets.into(),
-            repeated_packets: repeated_packets.into(),
+            retransmitted_packets: retransmitted_packets.into(),
         };
-        let mut bins: Vec<RepeatedBin> = bins.into_iter().map(row).collect();
+        let mut bins: Vec<RetransmissionBin> = bins.into_iter().map(row).collect();
         bins.sort_by_key(|bin| bin.time_ns);
-        match figure::retransmissions(&Retransmissions { by: By::Endpoint, bin_ns, origin_ns: 0, bins }) {
+        match figure::retransmissions(&Retransmissions { by: GroupBy::Endpoint, bin_ns, origin_ns: 0, bins }) {
             Ok(drawing) => prop_assert!(!texts(&drawing.svg().unwrap()).is_empty()),
             Err(error) => prop_assert!(matches!(error, RenderError::NoRetransmissions)),
         }

@@ -1,0 +1,182 @@
+//! Starts `ibscope analyze` after the captures have ended: on each sink, or as a Slurm batch job.
+//!
+//! The input is the report of an undone run; the output is a line for the log. Only the start is
+//! waited for, never the analysis.
+
+use crate::config::{AnalysisLocation, Config};
+use crate::quote;
+use crate::remote::{RemoteError, Runner};
+use crate::text::printable;
+use crate::undo::UndoReport;
+use std::path::Path;
+use std::time::Duration;
+
+/// Time limit for starting an analysis.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Shell script that starts its arguments detached from the ssh connection.
+const DETACHED_SCRIPT: &str = r#": ibscope-analyze; umask 077; exec setsid -f "$@" >/dev/null 2>&1 </dev/null"#;
+
+/// Reason why an analysis was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartAnalysisError {
+    /// A program could not be run.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// A program ran and failed.
+    #[error("{program} ended with status {status}: {printed}")]
+    Program {
+        /// Program that failed.
+        program: String,
+        /// Exit status of the program.
+        status: i32,
+        /// Standard error of the program.
+        printed: String,
+    },
+}
+
+/// Starts the analysis that the configuration requests. Returns a line for the log, or `None` if
+/// there is nothing to analyze.
+pub fn start_analysis(
+    config: &Config,
+    undone: &UndoReport,
+    runner: &dyn Runner,
+) -> Result<Option<String>, StartAnalysisError> {
+    match (config.analyze.after, &undone.manifest) {
+        (AnalysisLocation::None, _) | (_, None) => Ok(None),
+        (AnalysisLocation::Sink, Some(_)) => on_sinks(config, undone, runner),
+        (AnalysisLocation::Sbatch, Some(manifest)) => in_batch(config, undone, manifest, runner),
+    }
+}
+
+fn on_sinks(config: &Config, undone: &UndoReport, runner: &dyn Runner) -> Result<Option<String>, StartAnalysisError> {
+    let mut nodes = Vec::new();
+    for capture in undone.captures.iter().filter(|capture| capture.fetched.is_some()) {
+        let profile = capture.file.with_extension("ibp");
+        let words = ["/bin/sh", "-c", DETACHED_SCRIPT, "sh"].map(str::to_owned).into_iter().chain(analyze(
+            config,
+            &[&capture.file],
+            None,
+            &profile,
+        ));
+        require_success(runner, Some(&capture.node), &words.collect::<Vec<_>>())?;
+        nodes.push(capture.node.as_str());
+    }
+    Ok((!nodes.is_empty()).then(|| format!("analysis started on {}", nodes.join(", "))))
+}
+
+fn in_batch(
+    config: &Config,
+    undone: &UndoReport,
+    manifest: &Path,
+    runner: &dyn Runner,
+) -> Result<Option<String>, StartAnalysisError> {
+    let folder = manifest.parent().unwrap_or(Path::new("/"));
+    let files: Vec<&Path> =
+        undone.captures.iter().filter_map(|capture| Some(capture.fetched.as_ref()?.file.as_path())).collect();
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let words = analyze(config, &files, Some(manifest), &folder.join("job.ibp"));
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut argv = vec![
+        text(&config.tools.sbatch),
+        "--parsable".to_owned(),
+        format!("--output={}", text(&folder.join("analyze.log"))),
+    ];
+    // The folder belongs to its owner, who could put a link there: root must not write in it.
+    if let Some(owner) = &config.capture.owner {
+        argv.push(format!("--uid={}", owner.user));
+        argv.extend(owner.group.iter().map(|group| format!("--gid={group}")));
+    }
+    argv.extend(config.analyze.sbatch.iter().cloned());
+    // The call is passed inline: the owner of the folder could replace a script file before it is
+    // read.
+    argv.push(format!("--wrap=exec {}", quote::join(words.iter().map(String::as_str))));
+    let printed = require_success(runner, None, &argv)?;
+    Ok(Some(format!("analysis submitted as job {printed}")))
+}
+
+fn analyze(config: &Config, files: &[&Path], manifest: Option<&Path>, profile: &Path) -> Vec<String> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let mut words = vec![text(&config.tools.ibscope), "analyze".to_owned()];
+    words.extend(files.iter().map(|file| text(file)));
+    words.extend(manifest.into_iter().flat_map(|manifest| ["--manifest".to_owned(), text(manifest)]));
+    words.extend(["-o".to_owned(), text(profile)]);
+    words
+}
+
+fn require_success(runner: &dyn Runner, node: Option<&str>, argv: &[String]) -> Result<String, StartAnalysisError> {
+    let output = runner.run(node, argv, ANSWER_TIMEOUT)?;
+    if output.is_success() {
+        return Ok(printable(&output.stdout));
+    }
+    Err(StartAnalysisError::Program {
+        program: argv[0].clone(),
+        status: output.status,
+        printed: printable(&output.stderr),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::FetchedFile;
+    use crate::remote::CommandOutput;
+    use crate::undo::StoppedCapture;
+    use std::fs;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    /// Records the commands instead of running them.
+    #[derive(Default)]
+    struct RecordingRunner(Mutex<Vec<(Option<String>, Vec<String>)>>);
+
+    impl Runner for RecordingRunner {
+        fn run(&self, node: Option<&str>, argv: &[String], _: Duration) -> Result<CommandOutput, RemoteError> {
+            self.0.lock().unwrap().push((node.map(str::to_owned), argv.to_vec()));
+            Ok(CommandOutput { status: 0, stdout: b"77\n".to_vec(), stderr: Vec::new() })
+        }
+    }
+
+    fn site(after: &str) -> Config {
+        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/capture.toml")).unwrap();
+        let text =
+            text.replace("after = \"sbatch\"", after).replace("sbatch = [\"--partition=post\", \"--time=60\"]", "");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, text).unwrap();
+        Config::read(file.path()).unwrap()
+    }
+
+    fn undone(folder: &Path) -> UndoReport {
+        let file = folder.join("it's a sink.pcap");
+        let fetched = Some(FetchedFile { file, bytes: 1, sha256: String::new() });
+        let capture = StoppedCapture { node: "sink1".to_owned(), file: "/var/tmp/c.pcap".into(), ended: None, fetched };
+        let manifest = Some(folder.join("manifest.json"));
+        UndoReport { job_id: 7, is_restored: true, left: Vec::new(), captures: vec![capture], manifest }
+    }
+
+    #[test]
+    fn sinks_and_batch_jobs_get_the_captures_and_no_shell_splits_their_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let (recorded, undone) = (RecordingRunner::default(), undone(folder.path()));
+        let printed = start_analysis(&site("after = \"sink\""), &undone, &recorded).unwrap();
+        assert_eq!(printed.as_deref(), Some("analysis started on sink1"));
+        let printed = start_analysis(&site("after = \"sbatch\""), &undone, &recorded).unwrap();
+        assert_eq!(printed.as_deref(), Some("analysis submitted as job 77"));
+        assert_eq!(start_analysis(&site("after = \"none\""), &undone, &recorded).unwrap(), None);
+        let calls = recorded.0.into_inner().unwrap();
+        assert_eq!(calls.len(), 2);
+        let (node, argv) = &calls[0];
+        let ends = ["/usr/local/bin/ibscope", "analyze", "/var/tmp/c.pcap", "-o", "/var/tmp/c.ibp"];
+        assert!(node.as_deref() == Some("sink1") && argv.ends_with(&ends.map(str::to_owned)), "{argv:?}");
+        let at = |name: &str| format!("'{}'", folder.path().join(name).display());
+        let capture = at("it's a sink.pcap").replace("it's", r"it'\''s");
+        let line = format!(
+            "exec '/usr/local/bin/ibscope' 'analyze' {capture} '--manifest' {} '-o' {}",
+            at("manifest.json"),
+            at("job.ibp")
+        );
+        assert_eq!(calls[1].1.last(), Some(&format!("--wrap={line}")));
+    }
+}

@@ -1,0 +1,49 @@
+//! Creates the manifest of a run from its journal.
+
+use crate::journal::{CaptureEnd, RunRecord, StepProgress, now_ns};
+use crate::manifest::{self, CaptureClock, Manifest};
+use crate::remote::process::Signal;
+use crate::step::{CaptureStep, PlanStep};
+
+/// The manifest of a run that was undone.
+pub(super) fn manifest(record: &RunRecord) -> Manifest {
+    let mut manifest = Manifest::from_plan(&record.plan);
+    manifest.started_ns = record.opened_ns;
+    manifest.ended_ns = Some(now_ns());
+    manifest.commands.clone_from(&record.commands);
+    manifest.commands.sort_by_key(|run| run.at_ns);
+    manifest.notes.extend(record.failed.values().cloned());
+    for (place, step) in record.plan.steps.iter().enumerate() {
+        let PlanStep::Capture(step) = step else { continue };
+        let Some(capture) = manifest.captures.iter_mut().find(|capture| capture.file == step.file) else { continue };
+        if let Some(fetched) = record.fetched.get(&place) {
+            capture.on_sink = fetched.file == step.file;
+            if !capture.on_sink {
+                // The path is relative to the manifest, which is in the same folder.
+                capture.file = fetched.file.file_name().map_or_else(|| fetched.file.clone(), Into::into);
+            }
+            capture.bytes = Some(fetched.bytes);
+            capture.sha256 = Some(fetched.sha256.clone());
+        }
+        if let StepProgress::Undone(Some(ended)) = &record.progress[place] {
+            capture.ended = Some(capture_end(ended));
+            manifest.notes.extend(ended.remarks.iter().map(|remark| remark_of_node(step, remark)));
+        }
+        if let Some(clock) = record.clocks.get(&place) {
+            capture.clock = CaptureClock::from_exchanges(&clock.before, &clock.after);
+        }
+    }
+    manifest
+}
+
+fn capture_end(ended: &CaptureEnd) -> manifest::ManifestCaptureEnd {
+    manifest::ManifestCaptureEnd {
+        signal: ended.signal.map(|signal| Signal::name(signal).to_owned()),
+        status: ended.exit_status,
+        counted: ended.counted,
+    }
+}
+
+fn remark_of_node(step: &CaptureStep, remark: &str) -> String {
+    format!("{}: {remark}", step.node)
+}

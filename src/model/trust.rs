@@ -1,0 +1,91 @@
+//! Whether a capture holds all packets: the verdict, and bounds on the missing packets.
+
+use serde::{Deserialize, Serialize};
+
+/// Lower and upper bound of a number of packets; without an upper bound, any number is possible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u64, Option<u64>)", into = "(u64, Option<u64>)")]
+pub struct PacketBounds {
+    /// Packets that are certainly lost.
+    pub at_least: u64,
+    /// Packets that may be lost.
+    pub at_most: Option<u64>,
+}
+
+impl PacketBounds {
+    /// No packet is lost.
+    pub const NONE: Self = Self { at_least: 0, at_most: Some(0) };
+}
+
+impl From<(u64, Option<u64>)> for PacketBounds {
+    fn from((at_least, at_most): (u64, Option<u64>)) -> Self {
+        Self { at_least, at_most }
+    }
+}
+
+impl From<PacketBounds> for (u64, Option<u64>) {
+    fn from(bounds: PacketBounds) -> Self {
+        (bounds.at_least, bounds.at_most)
+    }
+}
+
+/// Whether the capture holds all packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TrustVerdict {
+    /// The packets prove that none is missing.
+    Complete,
+    /// The packets prove that some are missing.
+    Incomplete,
+    /// The mirror sampled the packets.
+    Sampled,
+    /// The packets prove neither.
+    #[default]
+    Unknown,
+}
+
+impl TrustVerdict {
+    /// The name in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Complete => "complete",
+            Self::Incomplete => "incomplete",
+            Self::Sampled => "sampled",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The verdict on a capture and the numbers behind it. `docs/method.md` derives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trust {
+    /// The verdict.
+    pub verdict: TrustVerdict,
+    /// Packets that left the sender's port and did not reach the receiver.
+    pub lost_on_fabric_packets: PacketBounds,
+    /// Packets that passed an observation point and are not in the capture.
+    pub lost_by_capture_packets: PacketBounds,
+    /// Directed connections of the reliable service (RC) with data.
+    pub reliable_connections: u64,
+    /// Those of them that provably miss no packet.
+    pub proven_connections: u64,
+    /// What prevents the verdict `complete`, one phrase each.
+    pub reasons: Vec<String>,
+}
+
+impl Trust {
+    /// Adds reasons for which packets may be missing without a trace. With any, the verdict is not
+    /// `complete`, and there are no upper bounds.
+    pub fn doubt(&mut self, reasons: impl Iterator<Item = String>) {
+        self.reasons.extend(reasons);
+        if self.reasons.is_empty() {
+            return;
+        }
+        if self.verdict == TrustVerdict::Complete {
+            self.verdict = TrustVerdict::Unknown;
+        }
+        self.lost_by_capture_packets.at_most = None;
+        self.lost_on_fabric_packets.at_most = None;
+    }
+}

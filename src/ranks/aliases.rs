@@ -1,0 +1,309 @@
+//! Queue pairs whose packets carry a different address than the connection messages that name them.
+//!
+//! Connection messages state the port of a process; packets carry the address of the chosen path.
+//! With several LIDs per port (LMC) each connection may use another LID, and a second rail has its
+//! own address. Both messages of an exchange state a queue pair number and the first PSN. A
+//! connection between two queue pairs with these numbers that starts with these PSNs is an alias of
+//! the stated one. Invariant: an alias is accepted only if the stated ports have no such queue
+//! pairs and no other connection is consistent.
+
+use super::cm::CmExchange;
+use super::{IdentityEvidence, QueuePairPartners, tag_layout};
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{HashMap, QueuePair, TrafficKind, WorkerWireup};
+use ibscope_parsers::mpi::ucx_wireup::{UcxLane, lanes};
+use ibscope_parsers::{Endpoint, Qpn};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Queue pairs in packets, by the queue pairs that connection messages state.
+#[derive(Clone, Debug, Default)]
+pub(super) struct QueuePairAliases(HashMap<QueuePair, QueuePair>);
+
+impl QueuePairAliases {
+    /// The queue pair in packets for a stated one, which may be the same.
+    pub(super) fn actual(&self, named: QueuePair) -> QueuePair {
+        self.0.get(&named).copied().unwrap_or(named)
+    }
+
+    /// The queue pair in packets for a stated one, if packets show it at another port.
+    pub(super) fn alias(&self, named: QueuePair) -> Option<QueuePair> {
+        self.0.get(&named).copied()
+    }
+}
+
+/// Maximum LID mask control of a port: the number of low LID bits that select a path (InfiniBand
+/// Architecture, 7.11.1).
+const LMC_LIMIT: u32 = 7;
+
+/// Maximum of connections with the same two queue pair numbers; with more, none is compared.
+const MAX_ALIKE: usize = 1 << 10;
+
+/// Two queue pairs that an exchange states as the ends of a connection, each with the PSN that it
+/// expects first.
+type StatedEnds = [(QueuePair, u32); 2];
+
+/// Connections by the numbers of their queue pairs, the lower number first.
+type ConnectionsByQpns = HashMap<(Qpn, Qpn), SmallVec<[[QueuePair; 2]; 1]>>;
+
+/// The first PSN sent to each connected queue pair; `None` if only responses were observed.
+type FirstPsns = HashMap<QueuePair, Option<u32>>;
+
+/// Finds the aliases of all stated queue pairs.
+pub(super) fn find_aliases(
+    evidence: &IdentityEvidence<'_>,
+    exchanges: &[CmExchange],
+    paired: &QueuePairPartners,
+) -> QueuePairAliases {
+    let mut named: Vec<StatedEnds> = exchanges.iter().filter_map(by_cm).collect();
+    if named.is_empty() && evidence.wireups.is_empty() {
+        return QueuePairAliases::default();
+    }
+    let first_psns = first_psns(evidence.connections);
+    let mut connected = connections_by_qpns(&first_psns, paired);
+    named.extend(by_wireup(evidence.wireups, |a, b| connected.contains_key(&sorted_qpns(a, b))));
+    named.retain(|ends| {
+        let is_shown = ends.iter().all(|(end, _)| first_psns.contains_key(end));
+        if is_shown && let Some(connections) = connected.get_mut(&sorted_qpns(ends[0].0, ends[1].0)) {
+            let shown = sorted(ends.map(|(end, _)| end));
+            connections.retain(|connection| *connection != shown);
+        }
+        !is_shown
+    });
+    let mut found = AliasCandidates::default();
+    let mut open = Vec::new();
+    for ends in &named {
+        match consistent_connections(ends, &connected, &first_psns) {
+            ways if ways.is_empty() => {}
+            ways if ways.len() == 1 => found.add(ends, ways[0]),
+            ways => open.push((ends, ways)),
+        }
+    }
+    // Each resolved exchange shows which ports belong together, which may resolve others.
+    while !open.is_empty() {
+        let before = open.len();
+        open.retain(|(ends, ways)| match found.choose(ends, ways) {
+            Some(actual) => {
+                found.add(ends, actual);
+                false
+            }
+            None => true,
+        });
+        if open.len() == before {
+            break;
+        }
+    }
+    found.into_aliases()
+}
+
+/// Candidates: observed queue pairs of stated ones, and the reverse.
+#[derive(Debug, Default)]
+struct AliasCandidates {
+    actual: HashMap<QueuePair, BTreeSet<QueuePair>>,
+    names: HashMap<QueuePair, BTreeSet<QueuePair>>,
+    /// Pairs of a stated port and a port where packets showed one of its queue pairs.
+    ports: BTreeSet<(Endpoint, Endpoint)>,
+}
+
+impl AliasCandidates {
+    fn add(&mut self, ends: &StatedEnds, actual: [QueuePair; 2]) {
+        for ((name, _), actual) in ends.iter().zip(actual) {
+            self.actual.entry(*name).or_default().insert(actual);
+            self.names.entry(actual).or_default().insert(*name);
+            self.ports.insert((name.endpoint, actual.endpoint));
+        }
+    }
+
+    /// Chooses between several connections: the only one whose ports are known to belong to the
+    /// stated ports. If all are one connection in both orientations, chooses the orientation whose
+    /// LIDs differ in fewer low bits, as LIDs of one port do.
+    fn choose(&self, ends: &StatedEnds, ways: &[[QueuePair; 2]]) -> Option<[QueuePair; 2]> {
+        let is_known = |way: &&[QueuePair; 2]| {
+            let mut pairs = way.iter().zip(ends);
+            pairs.all(|(actual, (name, _))| {
+                actual.endpoint == name.endpoint || self.ports.contains(&(name.endpoint, actual.endpoint))
+            })
+        };
+        let mut known = ways.iter().filter(is_known);
+        match (known.next(), known.next(), ways) {
+            (Some(way), None, _) => Some(*way),
+            (None, _, [one, other]) if sorted(*one) == sorted(*other) => {
+                match [one, other].map(|way| differing_bits(ends, way)) {
+                    [Some(a), b] if b.is_none_or(|b| a < b) => Some(*one),
+                    [a, Some(b)] if a.is_none_or(|a| b < a) => Some(*other),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// The aliases: pairs of a stated and an observed queue pair that exclude each other's
+    /// alternatives.
+    fn into_aliases(self) -> QueuePairAliases {
+        let only = |(name, actual): (QueuePair, BTreeSet<QueuePair>)| {
+            let actual = actual.first().copied().filter(|_| actual.len() == 1)?;
+            (self.names.get(&actual)?.len() == 1).then_some((name, actual))
+        };
+        QueuePairAliases(self.actual.into_iter().filter_map(only).collect())
+    }
+}
+
+/// Number of low bits that contain all differences between the stated and the observed LIDs; `None`
+/// if they cannot be LIDs of one port.
+fn differing_bits(ends: &StatedEnds, way: &[QueuePair; 2]) -> Option<u32> {
+    let bits = |(actual, (name, _)): (&QueuePair, &(QueuePair, u32))| {
+        Some(u16::BITS - (actual.endpoint.lid()?.0 ^ name.endpoint.lid()?.0).leading_zeros())
+    };
+    let most = way.iter().zip(ends).map(bits).try_fold(0, |most: u32, bits| Some(most.max(bits?)));
+    most.filter(|bits| *bits <= LMC_LIMIT)
+}
+
+/// The numbers of two queue pairs, the lower one first.
+fn sorted_qpns(a: QueuePair, b: QueuePair) -> (Qpn, Qpn) {
+    (a.qpn.min(b.qpn), a.qpn.max(b.qpn))
+}
+
+fn sorted([a, b]: [QueuePair; 2]) -> [QueuePair; 2] {
+    [a.min(b), a.max(b)]
+}
+
+fn by_cm(exchange: &CmExchange) -> Option<StatedEnds> {
+    let (requester, replier) = exchange.first_psns;
+    Some([(exchange.requester, requester?), (exchange.replier, replier?)])
+}
+
+/// The queue pairs that a wire-up message lists: at the ports that it states if one of them sent
+/// the message, otherwise all at the sending port.
+pub(super) fn listed_queue_pairs(wireup: &WorkerWireup) -> impl Iterator<Item = QueuePair> + '_ {
+    let states_ports = lanes(&wireup.address).any(|lane| lane.device.is_some_and(|device| device.port == wireup.src));
+    lanes(&wireup.address).map(move |UcxLane { qpn, device, .. }| {
+        let endpoint = device.filter(|_| states_ports).map_or(wireup.src, |device| device.port);
+        QueuePair { endpoint, qpn }
+    })
+}
+
+/// Maximum of lanes of a UCX endpoint (`UCP_MAX_LANES` is 16), with room for those from before it
+/// was connected. A longer list comes from several endpoints with one id, and is ignored.
+const MAX_LANES: usize = 32;
+
+/// The connections that UCX requests and replies state: every lane of one endpoint with every lane
+/// of the other, if they are connected. Both PSNs are 0 (`uct_rc_iface_qp_connect`).
+fn by_wireup(wireups: &[WorkerWireup], is_connected: impl Fn(QueuePair, QueuePair) -> bool) -> BTreeSet<StatedEnds> {
+    let mut endpoints: BTreeMap<(Endpoint, u64), BTreeMap<u64, BTreeSet<QueuePair>>> = BTreeMap::new();
+    for wireup in wireups {
+        let workers = endpoints.entry((wireup.src, wireup.sender_endpoint)).or_default();
+        workers.entry(wireup.worker).or_default().extend(listed_queue_pairs(wireup));
+    }
+    let of = |endpoint, id| -> Option<Vec<QueuePair>> {
+        let workers = endpoints.get(&(endpoint, id)).filter(|workers| workers.len() == 1)?;
+        let lanes = workers.values().next().filter(|lanes| lanes.len() <= MAX_LANES)?;
+        Some(lanes.iter().copied().collect())
+    };
+    let replies = wireups.iter().filter(|wireup| wireup.receiver_endpoint != 0);
+    let replies: BTreeSet<_> =
+        replies.map(|wireup| ((wireup.src, wireup.sender_endpoint), (wireup.dst, wireup.receiver_endpoint))).collect();
+    let mut named = BTreeSet::new();
+    for ((src, sender), (dst, receiver)) in replies {
+        let own = of(src, sender).unwrap_or_default();
+        let others = of(dst, receiver).unwrap_or_default();
+        for &own in &own {
+            let others = others.iter().filter(|other| is_connected(own, **other));
+            named.extend(others.map(|&other| [(own.min(other), 0), (own.max(other), 0)]));
+        }
+    }
+    named
+}
+
+fn first_psns(connections: &[Box<ConnectionTotals>]) -> FirstPsns {
+    let connected = connections.iter().filter(|own| own.key.kind == TrafficKind::Data && !own.key.is_datagram());
+    connected.map(|own| (tag_layout::receiver(&own.key), own.continuity.first_psn)).collect()
+}
+
+fn connections_by_qpns(first_psns: &FirstPsns, paired: &QueuePairPartners) -> ConnectionsByQpns {
+    let mut connected = ConnectionsByQpns::default();
+    for &end in first_psns.keys() {
+        // A connection with packets in both directions counts once.
+        if let Some((other, _)) =
+            paired.partner(end).filter(|(other, _)| end < *other || !first_psns.contains_key(other))
+        {
+            connected.entry(sorted_qpns(end, other)).or_default().push(sorted([end, other]));
+        }
+    }
+    connected
+}
+
+/// Connections between queue pairs with the stated numbers that start with the stated PSNs, in the
+/// order of the stated ends.
+fn consistent_connections(
+    ends: &StatedEnds,
+    connected: &ConnectionsByQpns,
+    first_psns: &FirstPsns,
+) -> Vec<[QueuePair; 2]> {
+    let is_consistent = |actual: &[QueuePair; 2]| {
+        let seen = actual.map(|end| first_psns.get(&end).copied().flatten());
+        let agrees = |(seen, (_, named)): (&Option<u32>, &(QueuePair, u32))| seen.is_none_or(|seen| seen == *named);
+        let is_possible = |(actual, (name, _)): (&QueuePair, &(QueuePair, u32))| {
+            actual == name || actual.qpn == name.qpn && !first_psns.contains_key(name)
+        };
+        actual.iter().zip(ends).all(is_possible)
+            && seen.iter().any(Option::is_some)
+            && seen.iter().zip(ends).all(agrees)
+    };
+    let candidates =
+        connected.get(&sorted_qpns(ends[0].0, ends[1].0)).filter(|all| all.len() <= MAX_ALIKE).into_iter().flatten();
+    candidates.flat_map(|&[low, high]| [[low, high], [high, low]]).filter(is_consistent).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::Lid;
+
+    /// A request or reply of endpoint 1 or 2 that lists `lanes` queue pairs with consecutive
+    /// numbers.
+    fn wireup(from: u64, lanes: u32) -> WorkerWireup {
+        let to = 3 - from;
+        let mut address = vec![0; 9];
+        address.push(0x40);
+        for lane in 0..lanes {
+            let [low, middle, high, _] = (0x1000 * from as u32 + lane).to_le_bytes();
+            address.extend([4, 0, low, middle, high, if lane + 1 == lanes { 0x80 } else { 0 }]);
+        }
+        WorkerWireup {
+            src: Endpoint::from_lid(Lid(from as u16)),
+            dst: Endpoint::from_lid(Lid(to as u16)),
+            worker: from,
+            sender_endpoint: from,
+            receiver_endpoint: to,
+            datagram_qp: None,
+            address,
+        }
+    }
+
+    /// The number of lane pairs is a product, so there is a bound; pairs without a connection are
+    /// left out.
+    #[test]
+    fn endpoints_with_too_many_lanes_are_ignored() {
+        let named = |lanes: u32| by_wireup(&[wireup(1, lanes), wireup(2, lanes)], |_, _| true).len();
+        assert_eq!([named(2), named(MAX_LANES as u32), named(MAX_LANES as u32 + 1)], [4, MAX_LANES * MAX_LANES, 0]);
+        let connected = by_wireup(&[wireup(1, 3), wireup(2, 3)], |own, _| own.qpn == Qpn::new(0x1001));
+        assert_eq!(connected.len(), 3);
+    }
+
+    /// Connections between queue pairs of the same numbers; one starts with the stated PSNs.
+    #[test]
+    fn too_many_connections_with_the_same_numbers_have_no_alias() {
+        let end = |lid: u16, qpn: u32| QueuePair { endpoint: Endpoint::from_lid(Lid(lid)), qpn: Qpn::new(qpn) };
+        let named: StatedEnds = [(end(1, 0x10), 500), (end(2, 0x20), 500)];
+        for (connections, expected) in [(MAX_ALIKE as u16, 1), (MAX_ALIKE as u16 + 1, 0)] {
+            let (mut connected, mut first_psns) = (ConnectionsByQpns::default(), FirstPsns::default());
+            for connection in 0..connections {
+                let ends = [end(100 + connection, 0x10), end(5000 + connection, 0x20)];
+                first_psns.extend(ends.map(|end| (end, Some(if connection == 3 { 500 } else { 900 }))));
+                connected.entry(sorted_qpns(ends[0], ends[1])).or_default().push(sorted(ends));
+            }
+            assert_eq!(consistent_connections(&named, &connected, &first_psns).len(), expected);
+        }
+    }
+}

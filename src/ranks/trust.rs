@@ -1,0 +1,217 @@
+//! Whether the capture holds every packet: proof for each reliable connection, or what prevents it.
+//!
+//! Connections and connection management messages go in, a [`Trust`] comes out. A connection misses
+//! nothing if all of these hold (`docs/method.md` explains why):
+//!
+//! ```text
+//! start      the first request has the first PSN, or the last MSN counts the observed messages
+//! end        the last request is answered
+//! requests   no PSN is missing
+//! answers    each expected READ response, and an ACK for each request that asks for one
+//! once       no retransmission: a second transmission hides that the record of one is missing
+//! ```
+//! Invariants: the lower bounds count only what packets prove. An upper bound exists only if
+//! everything is proven: a capture that lost one packet may have lost the last packets of a
+//! connection too, which nothing shows.
+
+use super::coverage::ConnectionView;
+use crate::model::profile::{CmRow, CoverageState, PairCoverage};
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{ConnectionKey, Continuity, Health, PacketBounds, TrafficKind, Trust, TrustVerdict};
+use ibscope_parsers::ib::{Opcode, Service};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// MSNs have 24 bits.
+const MASK: u64 = 0xFF_FFFF;
+
+/// Why a connection is not proven to miss nothing; the first that applies counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Gap {
+    Packets,
+    Unpaired,
+    Retransmissions,
+    OnePort,
+    Acks,
+    Start,
+    End,
+    Unclear,
+    Unreliable,
+    Notifications,
+}
+
+impl Gap {
+    const fn meaning(self) -> &'static str {
+        match self {
+            Self::Packets => "requests or responses are missing",
+            Self::Unpaired => "the opposite direction is not known",
+            Self::Retransmissions => {
+                "there are retransmissions, NAKs or late packets, which hide whether the capture has all transmissions"
+            }
+            Self::OnePort => {
+                "packets were observed at one of two ports only: lost on the fabric, or by the capture at the other port"
+            }
+            Self::Acks => "requests ask for ACKs that are not in the capture: coalesced by the responder, or lost",
+            Self::Start => "nothing shows that the first captured request is the first one",
+            Self::End => "the last request is not answered in the capture",
+            Self::Unclear => "the PSNs do not form one sequence in one input",
+            Self::Unreliable => "the service is unreliable: nothing acknowledges its packets",
+            Self::Notifications => "congestion notifications have no numbers",
+        }
+    }
+}
+
+/// Judges a capture by its connections. `coverage` is in connection order.
+pub(super) fn judge<'a>(
+    views: impl Iterator<Item = ConnectionView<'a>>,
+    coverage: &[PairCoverage],
+    cm: &[CmRow],
+) -> Trust {
+    let mut trust = Trust::default();
+    let mut gaps: BTreeMap<Gap, u64> = BTreeMap::new();
+    let mut answering: BTreeSet<ConnectionKey> = BTreeSet::new();
+    let mut unasked: Vec<ConnectionKey> = Vec::new();
+    let (mut management, mut twice) = (0, true);
+    for view in views {
+        let ConnectionView { own, reverse, .. } = view;
+        trust.lost_on_fabric_packets.at_least += own.continuity.lost_on_fabric;
+        trust.lost_by_capture_packets.at_least += certain_loss(own);
+        twice &= own.continuity.is_observed_twice;
+        if own.key.kind == TrafficKind::Management {
+            management += own.traffic.packets;
+            continue;
+        }
+        let is_reliable = is_reliable(&own.key);
+        trust.reliable_connections += u64::from(is_reliable);
+        answering.extend(reverse.map(|reverse| reverse.key));
+        let gap = if is_reliable { view.gap() } else { Some(Gap::Unreliable) };
+        match gap {
+            Some(gap) => *gaps.entry(gap).or_default() += 1,
+            None if own.continuity.request_packets == 0 => unasked.push(own.key),
+            None => trust.proven_connections += 1,
+        }
+    }
+    // Answers are proven together with their requests.
+    let paired = unasked.iter().filter(|key| answering.contains(key)).count() as u64;
+    trust.proven_connections += paired;
+    *gaps.entry(Gap::Unpaired).or_default() += unasked.len() as u64 - paired;
+    gaps.retain(|_, connections| *connections > 0);
+    trust.reasons = gaps.iter().map(|(gap, connections)| reason(*gap, *connections)).collect();
+    trust.reasons.extend(management_reason(management, cm));
+    if coverage.iter().any(|own| own.state == CoverageState::Sampled) {
+        trust.verdict = TrustVerdict::Sampled;
+    } else if trust.lost_by_capture_packets.at_least > 0 {
+        trust.verdict = TrustVerdict::Incomplete;
+    } else if trust.reasons.is_empty() && trust.reliable_connections > 0 {
+        trust.verdict = TrustVerdict::Complete;
+        trust.lost_by_capture_packets = PacketBounds::NONE;
+        // At one observation point, packets that are lost before they reach it leave no trace.
+        trust.lost_on_fabric_packets.at_most = twice.then_some(0);
+    }
+    trust
+}
+
+fn reason(gap: Gap, connections: u64) -> String {
+    let plural = if connections == 1 { "" } else { "s" };
+    format!("{connections} connection{plural}: {}", gap.meaning())
+}
+
+/// Why connection management may miss packets: a packet is not part of a whole exchange, or was
+/// retransmitted, which hides whether the capture has all transmissions. `cm` has each message once.
+fn management_reason(packets: u64, cm: &[CmRow]) -> Option<String> {
+    let is_whole = packets == cm.len() as u64 && has_whole_exchanges(cm);
+    let plural = if packets == 1 { "" } else { "s" };
+    (!is_whole).then(|| format!("{packets} management packet{plural}: retransmitted, or not part of a whole exchange"))
+}
+
+/// True if each message has the one that it responds to, and the response that it needs.
+fn has_whole_exchanges(cm: &[CmRow]) -> bool {
+    let own = |row: &CmRow| (row.src, row.dst, row.message.clone(), row.local_comm_id);
+    let by_own: BTreeSet<_> = cm.iter().map(own).collect();
+    let other = |row: &CmRow| Some((row.src, row.dst, row.message.clone(), row.remote_comm_id?));
+    let by_other: BTreeSet<_> = cm.iter().filter_map(other).collect();
+    let has_response = |row: &CmRow, kinds: &[&str]| {
+        kinds.iter().any(|kind| by_other.contains(&(row.dst, row.src, (*kind).to_owned(), row.local_comm_id)))
+    };
+    let responds = |row: &CmRow, kinds: &[&str]| {
+        let to = |kind: &&str| Some((row.dst, row.src, (*kind).to_owned(), row.remote_comm_id?));
+        kinds.iter().filter_map(to).any(|message| by_own.contains(&message))
+    };
+    cm.iter().all(|row| match row.message.as_str() {
+        "REQ" => has_response(row, &["REP", "REJ"]),
+        "REP" => responds(row, &["REQ"]) && has_response(row, &["RTU", "REJ"]),
+        "RTU" => responds(row, &["REP"]),
+        "REJ" => responds(row, &["REQ", "REP"]),
+        "DREQ" => has_response(row, &["DREP"]),
+        "DREP" => responds(row, &["DREQ"]),
+        _ => false,
+    })
+}
+
+fn is_reliable(key: &ConnectionKey) -> bool {
+    key.kind == TrafficKind::Data && Opcode(key.service << 5).service() == Service::Rc
+}
+
+/// Packets of a connection that are certainly missing at every observation point: requests that
+/// were acknowledged, and responses before later ones.
+fn certain_loss(own: &ConnectionTotals) -> u64 {
+    let health = own.health.whole();
+    let Continuity { uncertain, restarted, is_in_other_inputs, .. } = own.continuity;
+    if !is_reliable(&own.key) || uncertain || restarted || is_in_other_inputs {
+        return 0;
+    }
+    // A response that was lost on the fabric is sent again; at the end of a capture it may still be
+    // missing.
+    let doubtful = if has_retransmissions(own, &health) { health.lost_responses } else { 0 };
+    health.lost_at_least.saturating_sub(doubtful)
+}
+
+fn has_retransmissions(own: &ConnectionTotals, health: &Health) -> bool {
+    own.retransmissions.packets() + health.late_packets + health.naks() + health.rnr_naks + health.episodes > 0
+}
+
+impl ConnectionView<'_> {
+    /// What prevents the proof that no packet of a reliable connection is missing.
+    fn gap(&self) -> Option<Gap> {
+        let own = self.own;
+        let health = own.health.whole();
+        if own.continuity.missing_requests + health.lost_at_most + health.unobserved_psns > 0 {
+            return Some(Gap::Packets);
+        }
+        if has_retransmissions(own, &health) {
+            return Some(Gap::Retransmissions);
+        }
+        if health.single_observation_packets + health.missing_in_other_inputs > 0 {
+            return Some(Gap::OnePort);
+        }
+        if own.continuity.uncertain || own.continuity.restarted || own.continuity.has_overflowed || own.inputs.len() > 1
+        {
+            return Some(Gap::Unclear);
+        }
+        if health.cnp_packets > 0 {
+            return Some(Gap::Notifications);
+        }
+        if own.continuity.request_packets == 0 {
+            return None;
+        }
+        let Some(reverse) = self.reverse else { return Some(Gap::Unpaired) };
+        self.gap_of_answers(&reverse.continuity)
+    }
+
+    /// What prevents the proof that all answers to a connection's requests are in the capture, and
+    /// that its first and last request are.
+    fn gap_of_answers(&self, answers: &Continuity) -> Option<Gap> {
+        let own = &self.own.continuity;
+        let counts_all = answers.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK);
+        if own.expected_responses != answers.response_packets {
+            return Some(Gap::Packets);
+        }
+        if own.asking != answers.acks {
+            return Some(Gap::Acks);
+        }
+        if !counts_all && self.requests_before_capture() != Some(0) {
+            return Some(Gap::Start);
+        }
+        let is_answered = own.last_request.is_some_and(|last| answers.last_answers.contains(&Some(last)));
+        (!is_answered).then_some(Gap::End)
+    }
+}

@@ -1,0 +1,152 @@
+//! Comparison of the page's run (A) with another run (B), with the numbers of `ibscope compare`.
+//!
+//! The pairs of both runs are packed (`packed.rs`), by rank if both runs are compared by rank, and
+//! by endpoint:
+//!
+//! ```text
+//! number of pairs | sender | receiver | for A, then for B: payload, wire bytes, packets, has MPI;
+//! messages and MPI bytes of p2p, collective, all
+//! ```
+//! Pairs are in the order of `compare`: largest difference first.
+
+use super::packed::{self, PackedColumns};
+use crate::analysis::compare::{
+    self as analysis, ComparedSeries, Comparison, ComparisonVerdict, LatencyComparison, PairTraffic, ValueComparison,
+};
+use crate::analysis::matrix::{MatrixCell, Selection};
+use crate::analysis::rates::VALUES;
+use crate::analysis::{GroupBy, Label};
+use crate::model::Profile;
+use crate::render::RenderError;
+use crate::render::compare;
+use crate::render::latency::key_json;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::io;
+
+/// Selections in the order of the packed columns.
+const SELECTIONS: [Selection; 3] = [Selection::P2p, Selection::Collective, Selection::All];
+
+/// Two runs side by side; A is the run of the page.
+#[derive(Clone, Debug)]
+pub struct ReportComparison {
+    comparison: Comparison,
+    series: [ComparedSeries; 2],
+    /// Pairs by grouping; the arrays are in the order of [`SELECTIONS`].
+    pairs: Vec<(GroupBy, [Vec<PairTraffic>; 3])>,
+}
+
+impl ReportComparison {
+    /// Compares the profile of the page (the first) with another profile.
+    pub fn new(profiles: [&Profile; 2], names: [String; 2]) -> Result<Self, RenderError> {
+        let comparison = analysis::compare(profiles, names, None)?;
+        let series = analysis::time_series(profiles)?;
+        let by: &[GroupBy] =
+            if comparison.by == GroupBy::Rank { &[GroupBy::Rank, GroupBy::Endpoint] } else { &[GroupBy::Endpoint] };
+        let of = |by: &GroupBy| (*by, SELECTIONS.map(|selection| analysis::pairs(profiles, *by, selection)));
+        let pairs = by.iter().map(of).collect();
+        Ok(Self { comparison, series, pairs })
+    }
+
+    /// Returns the comparison part of the document, without the pairs.
+    pub(super) fn document(&self) -> Value {
+        let Self { comparison, series, pairs } = self;
+        let differ = |(by, [.., all]): &(GroupBy, [Vec<PairTraffic>; 3])| {
+            let differs =
+                |pair: &&PairTraffic| pair.values().iter().any(|pairing| pairing.verdict != ComparisonVerdict::Equal);
+            let labels: Vec<Value> = labels(all).into_iter().map(label).collect();
+            json!({ "by": by.name(), "labels": labels, "pairs": all.len(), "differ": all.iter().filter(differs).count() })
+        };
+        json!({
+            "names": comparison.names,
+            "placement": compare::placement(&comparison.placements),
+            "rows": rows(comparison),
+            "rates": VALUES,
+            "bin_ns": series[0].bin_ns,
+            "series": series.each_ref().map(|run| json!({ "first_ns": run.first_ns, "has_mpi": run.has_mpi, "bins": run.bins })),
+            "windows_ns": comparison.windows_ns,
+            "pairs": pairs.iter().map(differ).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Packs the pairs.
+    pub(super) fn pack(&self) -> io::Result<String> {
+        let mut columns = PackedColumns::default();
+        for (_, selections) in &self.pairs {
+            let [.., all] = selections;
+            let labels = labels(all);
+            let place = |label: &Label| labels.binary_search(&label).unwrap_or_default() as u64;
+            columns.put(std::iter::once(all.len() as u64))?;
+            columns.put(all.iter().map(|pair| place(&pair.pair.0)))?;
+            columns.put(all.iter().map(|pair| place(&pair.pair.1)))?;
+            for side in 0..2 {
+                let of: [fn(&MatrixCell) -> u64; 4] = [
+                    |cell| cell.payload_bytes,
+                    |cell| cell.wire_bytes,
+                    |cell| cell.packets,
+                    |cell| u64::from(cell.mpi_bytes.is_some()),
+                ];
+                for of in of {
+                    columns.put(all.iter().map(|pair| of(&pair.cells[side])))?;
+                }
+                for pairs in selections {
+                    // All selections have the same order of pairs.
+                    columns.put(pairs.iter().map(|pair| pair.cells[side].messages))?;
+                    columns.put(pairs.iter().map(|pair| pair.cells[side].mpi_bytes.unwrap_or(0)))?;
+                }
+            }
+        }
+        Ok(packed::base64(&columns.finish()?))
+    }
+}
+
+/// All senders and receivers of either run, sorted.
+fn labels(pairs: &[PairTraffic]) -> Vec<&Label> {
+    let labels: BTreeSet<&Label> = pairs.iter().flat_map(|pair| [&pair.pair.0, &pair.pair.1]).collect();
+    labels.into_iter().collect()
+}
+
+fn label(label: &Label) -> Value {
+    json!({ "id": label.to_string(), "name": label.name() })
+}
+
+/// The rows of `compare`'s csv except the pairs, sorted by verdict: differences beyond chance
+/// first.
+fn rows(comparison: &Comparison) -> Vec<Value> {
+    let mut rows: Vec<(ComparisonVerdict, Value)> = Vec::new();
+    let mut add =
+        |section: &str, pairing: &ValueComparison, value: String, name: String, times: Option<&LatencyComparison>| {
+            let mut row = json!({
+                "section": section, "value": value, "name": name, "values": pairing.values,
+                "texts": compare::texts(pairing, section == "rate"), "verdict": pairing.verdict.name(),
+            });
+            if let Some(times) = times {
+                row["key"] = Value::Object(key_json(&times.key));
+                row["samples"] = json!(times.samples);
+                row["longer_in_b"] = json!(times.longer_in_b);
+                row["intervals"] = json!(
+                    pairing.confidence_intervals.map(|bounds| bounds.map(|bounds| [bounds.low_ns, bounds.high_ns]))
+                );
+            }
+            rows.push((pairing.verdict, row));
+        };
+    // The times are already sorted by verdict and weight; the stable sort below keeps the median
+    // and the 99th percentile of the same verdict together.
+    for times in &comparison.times {
+        for pairing in &times.quantiles {
+            add("latency", pairing, pairing.value.to_owned(), compare::name(pairing.value), Some(times));
+        }
+    }
+    for pairing in &comparison.totals {
+        add("total", pairing, pairing.value.to_owned(), compare::name(pairing.value), None);
+    }
+    for (what, pairing) in &comparison.rates {
+        let name = format!("{what} rate: {}", compare::name(pairing.value));
+        add("rate", pairing, format!("{}_per_s_{what}", pairing.value), name, None);
+    }
+    for pairing in &comparison.health {
+        add("health", pairing, pairing.value.to_owned(), compare::name(pairing.value), None);
+    }
+    rows.sort_by_key(|(verdict, _)| *verdict);
+    rows.into_iter().map(|(_, row)| row).collect()
+}

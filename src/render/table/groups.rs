@@ -1,0 +1,128 @@
+//! Groups of columns that several tables share.
+
+use super::Table;
+use crate::analysis::Label;
+use crate::analysis::latency::LatencyKey;
+use crate::analysis::matrix::MatrixCell;
+use crate::model::column::ColumnUnit::{Bytes, Count, Number};
+use crate::render::units::{group, size};
+
+/// The meaning of the column `interval`.
+pub(crate) const INTERVAL: &str = "the measured interval: `acknowledged`, `last_response` ...";
+/// The meaning of the column `from_bytes`.
+pub(crate) const FROM_BYTES: &str =
+    "size class of the messages: from this power of two to below the next; empty in rows that combine all sizes";
+
+/// A row that belongs to a pair of sender and receiver.
+pub(crate) trait HasPair {
+    /// Sender and receiver; `None` where the row combines all pairs.
+    fn pair(&self) -> Option<(&Label, &Label)>;
+}
+
+/// A row that holds the traffic of a pair.
+pub(crate) trait HasCell: HasPair {
+    fn cell(&self) -> &MatrixCell;
+}
+
+/// Adds the columns `src` and `dst`.
+pub(crate) fn pair<R: HasPair>(table: Table<R>) -> Table<R> {
+    table
+        .label(
+            "src",
+            "sender: rank in the `MPI_COMM_WORLD` of the row's job, `unknown`, or endpoint; empty in rows that combine all pairs",
+            |row: &R| row.pair().map(|(src, _)| src),
+        )
+        .label("dst", "receiver, in the form of `src`", |row: &R| row.pair().map(|(_, dst)| dst))
+}
+
+/// Adds `src` and `dst`; the terminal table shows them only with `has_pairs`.
+pub(crate) fn shown_pair<R: HasPair>(has_pairs: bool) -> impl FnOnce(Table<R>) -> Table<R> {
+    move |table| {
+        let table = pair(table);
+        if !has_pairs {
+            return table;
+        }
+        let name = |label: Option<&Label>| label.map(Label::name).unwrap_or_default();
+        table
+            .shown_left("from", move |row| name(row.pair().map(|(src, _)| src)))
+            .shown_left("to", move |row| name(row.pair().map(|(_, dst)| dst)))
+    }
+}
+
+/// Adds `job`, the job of the pair.
+pub(crate) fn job<R: HasPair>(table: Table<R>) -> Table<R> {
+    table.column(
+        "job",
+        Number,
+        "number of the job, from 1 (`ibscope ranks` lists the jobs); empty by endpoint, for traffic of no job, and in rows that combine all pairs",
+        |row: &R| row.pair().and_then(|(src, _)| src.job()),
+    )
+}
+
+/// Adds sender, receiver, traffic and job of a pair. The terminal table shows exact bytes.
+pub(crate) fn cell<R: HasCell>(table: Table<R>) -> Table<R> {
+    let table = pair(table)
+        .shown_left("pair", |row| {
+            row.pair().map(|(src, dst)| format!("{} → {}", src.name(), dst.name())).unwrap_or_default()
+        })
+        .column(
+            "messages",
+            Count,
+            "by endpoint, transport messages that the sender started; by rank, MPI messages of the chosen `--traffic`",
+            |row: &R| row.cell().messages,
+        )
+        .headed("messages")
+        .column(
+            "mpi_bytes",
+            Bytes,
+            "MPI length of the chosen messages, sender to receiver, also where an RDMA READ moved the data; empty where no MPI library was detected",
+            |row: &R| row.cell().mpi_bytes,
+        )
+        .shown("MPI bytes", |row| row.cell().mpi_bytes.map_or_else(|| "-".to_owned(), group))
+        .column(
+            "payload_bytes",
+            Bytes,
+            "payload of all traffic of the pair: after the BTH and extension headers, without pad and ICRC, without retransmissions; READ responses count from responder to requester",
+            |row: &R| row.cell().payload_bytes,
+        )
+        .shown("payload bytes", |row| group(row.cell().payload_bytes))
+        .column(
+            "wire_bytes",
+            Bytes,
+            "all packets of the pair, from LRH to VCRC or the whole Ethernet frame, with retransmissions",
+            |row: &R| row.cell().wire_bytes,
+        )
+        .shown("wire bytes", |row| group(row.cell().wire_bytes))
+        .column(
+            "packets",
+            Count,
+            "every transmission from sender to receiver: requests, responses, acknowledgements, retransmissions; mirror copies count once",
+            |row: &R| row.cell().packets,
+        )
+        .headed("packets");
+    job(table)
+}
+
+/// A row of times, with the interval, verb, size class and pair that the times belong to.
+pub(crate) trait HasKey: HasPair {
+    fn key(&self) -> &LatencyKey;
+}
+
+/// Adds `interval`, `verb`, `from_bytes`, `src` and `dst`; the terminal table shows the last two
+/// only with `has_pairs`.
+pub(crate) fn key<R: HasKey>(has_pairs: bool) -> impl FnOnce(Table<R>) -> Table<R> {
+    move |table| {
+        table
+            .name("interval", INTERVAL, |row: &R| Some(row.key().interval))
+            .headed("interval")
+            .name(
+                "verb",
+                "`SEND`, `WRITE`, `READ`, `ATOMIC` or `DATAGRAM`; empty for `set_up` and `tear_down`",
+                |row: &R| Some(row.key().verb),
+            )
+            .headed("verb")
+            .column("from_bytes", Bytes, FROM_BYTES, |row: &R| row.key().from_bytes)
+            .shown_left("size", |row| size(row.key().from_bytes))
+            .with(shown_pair(has_pairs))
+    }
+}
