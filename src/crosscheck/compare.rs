@@ -266,6 +266,53 @@ struct Shortage {
     lost: u64,
 }
 
+/// The result of comparing a pair tag by tag.
+#[derive(Default)]
+struct TagComparison {
+    /// Messages of the trace that are not on the wire, with a cause.
+    missing: MessageSums,
+    /// Those of `missing` whose cause is an unknown rank.
+    unidentified: MessageSums,
+    /// Messages of the wire that are not in the trace, with a cause.
+    beyond: MessageSums,
+    causes: BTreeSet<Cause>,
+    /// Differences without a cause.
+    differences: Vec<Difference>,
+}
+
+impl TagComparison {
+    /// Messages that need a loss as their cause; `lost` others have that cause already.
+    fn lost(&self, lost: u64) -> u64 {
+        self.missing.less(self.unidentified).messages.saturating_add(lost)
+    }
+
+    /// Explains all remaining differences together by lost packets, if there were enough.
+    fn explain_by_loss(&mut self, seen: &PairContext, lost: u64) {
+        if let Some((shortfall, more_bytes)) = seen.loss_explanation(&self.differences, self.lost(lost)) {
+            self.causes.insert(Cause::Lost);
+            self.missing += shortfall;
+            self.beyond += MessageSums { messages: 0, bytes: more_bytes };
+            self.differences.clear();
+        }
+    }
+}
+
+/// The verdict on a pair whose causes and differences are known.
+fn verdict(pair: &PairComparison, tolerance_percent: f64) -> CrosscheckVerdict {
+    let (messages, bytes) = pair.excess();
+    let within = |excess: i128, of: u64| {
+        excess == 0 || tolerance_percent > 0.0 && excess.unsigned_abs() as f64 * 100.0 <= tolerance_percent * of as f64
+    };
+    match (pair.differences.is_empty(), pair.causes.is_empty()) {
+        (true, true) => CrosscheckVerdict::Equal,
+        (true, false) => CrosscheckVerdict::Explained,
+        _ if tolerance_percent > 0.0 && within(messages, pair.trace.messages) && within(bytes, pair.trace.bytes) => {
+            CrosscheckVerdict::Tolerated
+        }
+        _ => CrosscheckVerdict::Unexplained,
+    }
+}
+
 impl PairMessages {
     fn add_world(&mut self, envelope: Option<StreamEnvelope>, sums: MessageSums) {
         let Some(envelope) = envelope.filter(|envelope| envelope.world) else { return };
@@ -300,8 +347,43 @@ impl PairMessages {
         if self.tracer.messages > 0 {
             causes.insert(Cause::Tracer);
         }
-        let [mut missing, mut unidentified, mut beyond] = [MessageSums::default(); 3];
-        let mut differences = Vec::new();
+        let mut tags = self.compare_tags(seen, trace, explaining, lost);
+        tags.explain_by_loss(seen, lost);
+        causes.append(&mut tags.causes);
+        let mut pair = PairComparison {
+            src,
+            dst,
+            trace: in_trace,
+            wire: on_wire,
+            tracer: self.tracer,
+            missing: tags.missing,
+            unidentified: tags.unidentified,
+            beyond: tags.beyond,
+            verdict: CrosscheckVerdict::Equal,
+            causes: causes.into_iter().collect(),
+            differences: tags.differences,
+            wire_bytes: seen.traffic.wire_bytes,
+            payload_bytes: seen.traffic.payload_bytes,
+            retransmitted_wire_bytes: seen.traffic.retransmitted_wire_bytes,
+        };
+        pair.verdict = verdict(&pair, tolerance_percent);
+        if pair.retransmitted_wire_bytes > 0 && !pair.causes.contains(&Cause::Retransmission) {
+            // Explains the excess in wire bytes; the messages agree without this cause.
+            pair.causes.push(Cause::Retransmission);
+        }
+        pair
+    }
+
+    /// Compares the pair tag by tag, and looks for the cause of each difference. The fabric or the
+    /// capture lost `lost` messages of the tracer.
+    fn compare_tags(
+        &self,
+        seen: &PairContext,
+        trace: &AppTrace,
+        explaining: &mut UnidentifiedAccounts<'_>,
+        lost: u64,
+    ) -> TagComparison {
+        let mut result = TagComparison::default();
         let tags: BTreeSet<Option<i32>> = self.trace.keys().chain(self.wire.keys()).copied().collect();
         for tag in tags {
             let of = |sums: &BTreeMap<Option<i32>, MessageSums>| sums.get(&tag).copied().unwrap_or_default();
@@ -314,68 +396,28 @@ impl PairMessages {
                 found,
                 missing: short,
                 outside: self.outside.get(&tag).copied().unwrap_or(0),
-                lost: missing.less(unidentified).messages.saturating_add(lost),
+                lost: result.lost(lost),
             });
-            let found_causes = shortage.as_ref().map(|shortage| seen.causes(shortage, explaining)).unwrap_or_default();
-            if let Some(shortage) = shortage.filter(|_| !found_causes.is_empty()) {
-                missing += shortage.missing;
-                if found_causes.iter().any(|cause| cause.is_not_identified()) {
-                    unidentified += shortage.missing;
+            let causes = shortage.as_ref().map(|shortage| seen.causes(shortage, explaining)).unwrap_or_default();
+            if let Some(shortage) = shortage.filter(|_| !causes.is_empty()) {
+                result.missing += shortage.missing;
+                if causes.iter().any(|cause| cause.is_not_identified()) {
+                    result.unidentified += shortage.missing;
                 }
-                causes.extend(found_causes);
+                result.causes.extend(causes);
                 continue;
             }
             let more = found.checked_less(expected);
             if let Some(more) =
-                more.filter(|more| seen.may_be_counted_twice(beyond.messages.saturating_add(more.messages)))
+                more.filter(|more| seen.may_be_counted_twice(result.beyond.messages.saturating_add(more.messages)))
             {
-                causes.insert(Cause::Retransmission);
-                beyond += more;
+                result.causes.insert(Cause::Retransmission);
+                result.beyond += more;
                 continue;
             }
-            differences.push(self.difference(tag, trace));
+            result.differences.push(self.difference(tag, trace));
         }
-        let lost = missing.less(unidentified).messages.saturating_add(lost);
-        if let Some((shortfall, more_bytes)) = seen.loss_explanation(&differences, lost) {
-            causes.insert(Cause::Lost);
-            missing += shortfall;
-            beyond += MessageSums { messages: 0, bytes: more_bytes };
-            differences.clear();
-        }
-        let mut pair = PairComparison {
-            src,
-            dst,
-            trace: in_trace,
-            wire: on_wire,
-            tracer: self.tracer,
-            missing,
-            unidentified,
-            beyond,
-            verdict: CrosscheckVerdict::Equal,
-            causes: causes.into_iter().collect(),
-            differences,
-            wire_bytes: seen.traffic.wire_bytes,
-            payload_bytes: seen.traffic.payload_bytes,
-            retransmitted_wire_bytes: seen.traffic.retransmitted_wire_bytes,
-        };
-        let (messages, bytes) = pair.excess();
-        let within = |excess: i128, of: u64| {
-            excess == 0
-                || tolerance_percent > 0.0 && excess.unsigned_abs() as f64 * 100.0 <= tolerance_percent * of as f64
-        };
-        pair.verdict = match (pair.differences.is_empty(), pair.causes.is_empty()) {
-            (true, true) => CrosscheckVerdict::Equal,
-            (true, false) => CrosscheckVerdict::Explained,
-            _ if tolerance_percent > 0.0 && within(messages, in_trace.messages) && within(bytes, in_trace.bytes) => {
-                CrosscheckVerdict::Tolerated
-            }
-            _ => CrosscheckVerdict::Unexplained,
-        };
-        if pair.retransmitted_wire_bytes > 0 && !pair.causes.contains(&Cause::Retransmission) {
-            // Explains the excess in wire bytes; the messages agree without this cause.
-            pair.causes.push(Cause::Retransmission);
-        }
-        pair
+        result
     }
 
     /// The messages of a tag on both sides.

@@ -89,60 +89,31 @@ pub(super) fn run(
     }
     let mut analysis = Analysis::new(inputs.len(), options, depth);
     analysis.sample = align::samples_during_analysis(paths, options).then(|| PacketSample::new(1));
-    let mut endings: Vec<Ending> = vec![Ending::default(); inputs.len()];
-    let mut captures: Vec<Option<Capture>> = captures.into_iter().map(Some).collect();
-    // Read the first files of all streams together, then the second ones, and so on.
-    for position in 0..streams.iter().map(Vec::len).max().unwrap_or(0) {
-        let read: Vec<usize> = streams.iter().filter_map(|stream| stream.get(position).copied()).collect();
-        let now = read.iter().filter_map(|input| captures[*input].take());
-        let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
-        let decode = decode.of(&read);
-        analysis.start_inputs(read.clone(), &streams, &starts_ns, position);
-        let mut feed = Feed::start(now, batches_per_round).map_err(PipelineError::Threads)?;
-        pool.install(|| {
-            let mut decoded: Vec<DecodedBatch> = Vec::new();
-            loop {
-                let pieces = feed.next(batches_per_round);
-                if pieces.is_empty() && decoded.is_empty() {
-                    break;
-                }
-                analysis.step(pieces, &mut decoded, &decode, &mut feed);
-                report();
-            }
-        });
-        read.iter().zip(feed.finish()).for_each(|(input, ending)| endings[*input] = ending);
-    }
+    let reading = Reading { streams: &streams, starts_ns: &starts_ns, decode: &decode, batches_per_round };
+    let endings = reading.run(captures, &mut analysis, &pool, &report)?;
     let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
-    let mut ending_notes = Vec::new();
-    for (input, ending) in inputs.iter_mut().zip(endings) {
-        input.length_bytes = ending.digests.length_bytes;
-        input.xxh3_128 = ending.digests.xxh3_128;
-        input.sha256 = ending.digests.sha256;
-        input.interrupted = ending.interrupted;
-        input.ends_early = ending.note.is_some();
+    for (input, ending) in inputs.iter_mut().zip(&endings) {
+        add_ending(input, ending);
         notes.extend(ending.note.iter().map(|note| format!("{}: {note}", input.name)));
-        ending_notes.push(ending.note);
     }
     let own_sample = analysis.sample.take();
     pool.install(|| {
         let mut readout = analysis.end();
         let parts = options.keep_parts.then(|| {
             readout.level();
-            let mut rests: Vec<InputExtras> = Vec::new();
-            let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(ending_notes);
-            for (((path, clock), samples), note) in origins {
-                rests.push(InputExtras {
-                    note,
-                    clock: *clock,
-                    known_clock: options.clocks.known.get(path).copied(),
-                    merge_clock: merge::merge_clock(path, options),
-                    is_stream: !align::is_file(path),
-                    // A single input is not read twice; the analysis drew its sample.
-                    sample: samples.or_else(|| own_sample.clone()),
-                });
-            }
-            parts::level(&mut rests);
-            parts::write(&PartsHeader::new(&inputs, options), &rests, &readout)
+            let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(endings);
+            let extras = origins.map(|(((path, clock), sample), ending)| InputExtras {
+                note: ending.note,
+                clock: *clock,
+                known_clock: options.clocks.known.get(path).copied(),
+                merge_clock: merge::merge_clock(path, options),
+                is_stream: !align::is_file(path),
+                // A single input is not read twice; the analysis drew its sample.
+                sample: sample.or_else(|| own_sample.clone()),
+            });
+            let mut extras: Vec<InputExtras> = extras.collect();
+            parts::level(&mut extras);
+            parts::write(&PartsHeader::new(&inputs, options), &extras, &readout)
         });
         let transits = align::transits(aligned, options, window_ns);
         let is_interrupted = inputs.iter().any(|input| input.interrupted);
@@ -153,6 +124,59 @@ pub(super) fn run(
         finished.profile.parts = parts.transpose()?;
         Ok(finished)
     })
+}
+
+/// How the inputs are read: the files of each stream in order, and how their records are decoded.
+struct Reading<'a> {
+    streams: &'a [Vec<usize>],
+    starts_ns: &'a [Option<i64>],
+    decode: &'a decode::DecodeOptions,
+    batches_per_round: usize,
+}
+
+impl Reading<'_> {
+    /// Reads all captures into the analysis, and returns how each one ended.
+    fn run(
+        &self,
+        captures: Vec<Capture>,
+        analysis: &mut Analysis,
+        pool: &rayon::ThreadPool,
+        report: &(dyn Fn() + Sync),
+    ) -> Result<Vec<Ending>, PipelineError> {
+        let mut endings: Vec<Ending> = vec![Ending::default(); captures.len()];
+        let mut captures: Vec<Option<Capture>> = captures.into_iter().map(Some).collect();
+        // Read the first files of all streams together, then the second ones, and so on.
+        for position in 0..self.streams.iter().map(Vec::len).max().unwrap_or(0) {
+            let read: Vec<usize> = self.streams.iter().filter_map(|stream| stream.get(position).copied()).collect();
+            let now = read.iter().filter_map(|input| captures[*input].take());
+            let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
+            let decode = self.decode.of(&read);
+            analysis.start_inputs(read.clone(), self.streams, self.starts_ns, position);
+            let mut feed = Feed::start(now, self.batches_per_round).map_err(PipelineError::Threads)?;
+            pool.install(|| {
+                let mut decoded: Vec<DecodedBatch> = Vec::new();
+                loop {
+                    let tasks = feed.next(self.batches_per_round);
+                    if tasks.is_empty() && decoded.is_empty() {
+                        break;
+                    }
+                    analysis.step(tasks, &mut decoded, &decode, &mut feed);
+                    report();
+                }
+            });
+            read.iter().zip(feed.finish()).for_each(|(input, ending)| endings[*input] = ending);
+        }
+        Ok(endings)
+    }
+}
+
+/// Adds what is known only after the last byte of an input.
+fn add_ending(input: &mut Input, ending: &Ending) {
+    input.length_bytes = ending.digests.length_bytes;
+    input.xxh3_128.clone_from(&ending.digests.xxh3_128);
+    input.sha256.clone_from(&ending.digests.sha256);
+    input.interrupted = ending.interrupted;
+    input.ends_early = ending.note.is_some();
 }
 
 fn describe(capture: &Capture) -> Input {

@@ -6,7 +6,7 @@ use crate::model::profile::{
     BinRetransmissions, CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, RetransmissionSums, SizeRow,
     StreamEnvelope, StreamRow, TimelineRow, Traffic,
 };
-use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, MpiClass, MpiSums};
+use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, MpiClass, MpiSums, TimeBin};
 use crate::model::{
     ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SizeOf, StreamSums, Streams,
     TimingKey, TrafficKind, VecMap,
@@ -35,7 +35,6 @@ pub(super) fn fill(
         let connection = *connection;
         let key = &connection.key;
         let mpi_sums = connection.mpi.map(|sums| *sums).unwrap_or_default();
-        let mpi = |sums: &mut dyn Iterator<Item = (MpiClass, MpiSums)>| mpi_columns(sums, detection, key);
         let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
         let sender = if key.is_datagram() {
             Some((key.src_qp, "deth"))
@@ -43,7 +42,7 @@ pub(super) fn fill(
             paired.partner(receiver).map(|(end, evidence)| (end.qpn, evidence.name()))
         };
         let mut traffic = connection.traffic;
-        traffic += mpi(&mut mpi_sums.sums.iter().map(|(class, sums)| (*class, *sums)));
+        traffic += mpi_columns(&mut mpi_sums.sums.iter().map(|(class, sums)| (*class, *sums)), detection, key);
         profile.connections.push(ConnectionRow {
             src: key.src,
             dst: key.dst,
@@ -74,21 +73,7 @@ pub(super) fn fill(
         }
         all_streams.extend(streams(index as u32, &mpi_sums.streams, &operations, detection.form_and_layout(key)));
         let timings = timings(connection.latencies, detection.form_and_layout(key));
-        for bin in connection.time_bins {
-            // Every latency of a bin is also in the totals if its library was detected.
-            let Some(row) = timings.keys().position(|key| *key == bin.key) else { continue };
-            profile.latency_timeline.push(LatencyBin {
-                time_ns: bin.bin.saturating_mul(profile.latency_bin_ns),
-                latency: (profile.latencies.len() + row) as u32,
-                bucket: bin.bucket,
-                count: bin.count,
-            });
-        }
-        profile.latencies.extend(timings.into_iter().map(|(timing, histogram)| LatencyRow {
-            connection: index as u32,
-            timing,
-            histogram,
-        }));
+        add_times(profile, index, timings, &connection.time_bins);
         let mut sizes = connection.sizes;
         for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
             let of = operation(class, detection, key).map(size_of);
@@ -96,24 +81,7 @@ pub(super) fn fill(
         }
         let row = |((of, size), sums)| SizeRow { connection: index as u32, size_of: of, size, sums };
         profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
-        for bin in group_by_bin(&connection.bins) {
-            let (mut traffic, retransmitted) = bin_traffic(bin);
-            traffic += mpi(&mut bin.iter().filter_map(|sums| match sums.class {
-                BinOf::Mpi(class) => {
-                    Some((class, MpiSums { messages: sums.messages, mpi_bytes: sums.sums.payload_bytes }))
-                }
-                BinOf::Sent | BinOf::Retransmitted => None,
-            }));
-            if traffic != Traffic::default() {
-                let time_ns = bin[0].bin.saturating_mul(profile.bin_ns);
-                profile.timeline.push(TimelineRow {
-                    time_ns,
-                    connection: index as u32,
-                    traffic,
-                    retransmissions: retransmitted,
-                });
-            }
-        }
+        add_timeline(profile, index, &connection.bins, detection, key);
     }
     profile.streams = Some(all_streams);
     profile.timeline.sort_unstable_by_key(|row| (row.time_ns, row.connection));
@@ -127,6 +95,44 @@ pub(super) fn fill(
         }
         is_same
     });
+}
+
+/// Adds the times of a connection, in all and by bin.
+fn add_times(profile: &mut Profile, connection: usize, timings: BTreeMap<TimingKey, Histogram>, time_bins: &[TimeBin]) {
+    for bin in time_bins {
+        // Every latency of a bin is also in the totals if its library was detected.
+        let Some(row) = timings.keys().position(|key| *key == bin.key) else { continue };
+        profile.latency_timeline.push(LatencyBin {
+            time_ns: bin.bin.saturating_mul(profile.latency_bin_ns),
+            latency: (profile.latencies.len() + row) as u32,
+            bucket: bin.bucket,
+            count: bin.count,
+        });
+    }
+    let row = |(timing, histogram)| LatencyRow { connection: connection as u32, timing, histogram };
+    profile.latencies.extend(timings.into_iter().map(row));
+}
+
+/// Adds the traffic of a connection by bin.
+fn add_timeline(
+    profile: &mut Profile,
+    connection: usize,
+    bins: &[BinSums],
+    detection: &Detection,
+    key: &ConnectionKey,
+) {
+    for bin in group_by_bin(bins) {
+        let (mut traffic, retransmissions) = bin_traffic(bin);
+        let mut mpi = bin.iter().filter_map(|sums| match sums.class {
+            BinOf::Mpi(class) => Some((class, MpiSums { messages: sums.messages, mpi_bytes: sums.sums.payload_bytes })),
+            BinOf::Sent | BinOf::Retransmitted => None,
+        });
+        traffic += mpi_columns(&mut mpi, detection, key);
+        if traffic != Traffic::default() {
+            let time_ns = bin[0].bin.saturating_mul(profile.bin_ns);
+            profile.timeline.push(TimelineRow { time_ns, connection: connection as u32, traffic, retransmissions });
+        }
+    }
 }
 
 /// The sums of a connection, grouped by bin.

@@ -16,9 +16,9 @@ use super::tag_layout::{self, Family};
 use super::{Detection, QueuePairPartners, ResolvedRanks};
 use crate::model::profile::{ConnectionRow, CoverageState, PairCoverage, Traffic};
 use crate::model::traffic::{ConnectionTotals, SequenceSpan};
-use crate::model::{ConnectionKey, ConnectionRanks, JobRank, Profile, QueuePair, RankIndex, TrafficKind, count_of};
+use crate::model::{ConnectionKey, ConnectionRanks, JobRank, Profile, QueuePair, RankIndex, TrafficKind};
+use ibscope_parsers::Qpn;
 use ibscope_parsers::ib::{Opcode, Service};
-use ibscope_parsers::{Endpoint, Lid, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// PSNs and MSNs have 24 bits and wrap: a number that is ahead by more than half the range is
@@ -71,7 +71,7 @@ pub(super) fn views<'a>(
 }
 
 /// The connection in the opposite direction.
-fn reverse_connection<'a>(
+pub(super) fn reverse_connection<'a>(
     connections: &'a [Box<ConnectionTotals>],
     key: &ConnectionKey,
     paired: &QueuePairPartners,
@@ -169,138 +169,12 @@ impl ConnectionView<'_> {
     }
 }
 
-/// Marks pairs that may be missing messages of uncounted connections, those whose library or ranks
-/// are unknown. Between two ports with ranks, such messages may belong to any two ranks there.
-/// Processes may have further ports. So inside a job with one known end, the messages may belong to
-/// any pair with that rank; with one end at a port of a job, to any pair of the ranks at that port;
-/// between ports without a job, to ports with neighboring LIDs.
-pub(super) fn mark_uncounted(
-    connections: &[Box<ConnectionTotals>],
-    paired: &QueuePairPartners,
-    is_window: bool,
-    identified: &mut ResolvedRanks,
-) {
-    if identified.jobs.is_empty() {
-        return;
-    }
-    let ranks = RankIndex::new(&identified.ranks);
-    let ends = |own: &ConnectionTotals| {
-        let receiver = tag_layout::receiver(&own.key);
-        let sender =
-            if own.key.is_datagram() { Some(own.key.src_qp) } else { paired.partner(receiver).map(|(end, _)| end.qpn) };
-        [ranks.ranks(own.key.src, sender).next(), ranks.ranks(own.key.dst, Some(own.key.dest_qp)).next()]
-    };
-    mark_numbers_missing(connections, ends, is_window, identified);
-    // Storage traffic contains messages that match some library's format by chance.
-    let has_envelopes = |own: &ConnectionTotals| {
-        let enveloped = own.votes().enveloped.iter().sum::<u64>();
-        enveloped > 0 && enveloped * 2 >= own.starts()
-    };
-    // The data of a storage READ flow opposite to requests that match no library.
-    let responds_to_storage = |own: &ConnectionTotals| {
-        reverse_connection(connections, &own.key, paired).is_some_and(|back| back.starts() > 0 && !has_envelopes(back))
-    };
-    let is_uncounted = |own: &ConnectionTotals, is_known: bool| {
-        // Connections with data but no message starts: too little was captured to tell MPI from
-        // storage.
-        let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0 && !responds_to_storage(own);
-        let is_detected = identified.detection.form(&own.key).is_some();
-        own.key.kind == TrafficKind::Data
-            && (has_envelopes(own) && !(is_detected && is_known) || is_dark && !is_known && !own.key.is_datagram())
-    };
-    let mut between: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
-    let mut foreign: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
-    let mut of_rank: [BTreeSet<JobRank>; 2] = Default::default();
-    let mut may_be_at: [BTreeSet<Endpoint>; 2] = Default::default();
-    let mut alike: BTreeSet<[Endpoint; 2]> = BTreeSet::new();
-    let mut at_port: BTreeMap<Endpoint, BTreeSet<JobRank>> = BTreeMap::new();
-    let mut ports_of: BTreeMap<JobRank, BTreeSet<Endpoint>> = BTreeMap::new();
-    for row in &identified.ranks {
-        if let Ok(port) = row.endpoint.parse() {
-            let rank = JobRank { job: row.job, rank: row.rank };
-            at_port.entry(port).or_default().insert(rank);
-            ports_of.entry(rank).or_default().insert(port);
-        }
-    }
-    // Ranks whose requests were not captured, with the destination port: any rank there may be the
-    // receiver.
-    let mut unseen: BTreeSet<(JobRank, Endpoint)> = BTreeSet::new();
-    let mut one_way: BTreeSet<(Endpoint, Endpoint)> = BTreeSet::new();
-    for (own, job) in connections.iter().zip(&identified.job_of) {
-        let [sender, receiver] = ends(own);
-        if !is_window && responds_to_uncaptured_requests(connections, own, paired) {
-            one_way.insert((own.key.dst, own.key.src));
-            unseen.extend(receiver.map(|receiver| (receiver, own.key.src)));
-        }
-        if !is_uncounted(own, sender.is_some() && receiver.is_some()) {
-            continue;
-        }
-        let ports = (own.key.src, own.key.dst);
-        // With both ranks unknown, the messages may come from a program outside the job.
-        let may_be_foreign = sender.is_none() && receiver.is_none();
-        if may_be_foreign {
-            foreign.insert(ports)
-        } else {
-            between.insert(ports)
-        };
-        match (sender, receiver) {
-            (Some(sender), None) if *job == Some(sender.job) => _ = of_rank[0].insert(sender),
-            (None, Some(receiver)) if *job == Some(receiver.job) => _ = of_rank[1].insert(receiver),
-            (None, None) if has_envelopes(own) => {
-                let [from, to] = [own.key.src, own.key.dst].map(|port| at_port.get(&port));
-                match (from, to) {
-                    (Some(_), None) => _ = may_be_at[0].insert(own.key.src),
-                    (None, Some(_)) => _ = may_be_at[1].insert(own.key.dst),
-                    (None, None) => _ = alike.insert([own.key.src, own.key.dst].map(first_of_port)),
-                    (Some(_), Some(_)) => {}
-                }
-            }
-            _ => {}
-        }
-    }
-    let may_be: [BTreeSet<JobRank>; 2] =
-        may_be_at.map(|ports| ports.iter().filter_map(|port| at_port.get(port)).flatten().copied().collect());
-    if let Some((from, to)) = one_way.first() {
-        let more = match one_way.len() - 1 {
-            0 => String::new(),
-            more => format!(", and between {} of ports", count_of(more as u64, "more pair")),
-        };
-        identified.notes.push(format!(
-            "requests from {from} to {to} were answered but not captured{more}, so their data are in no count; capture both directions of all ports"
-        ));
-    }
-    let is_of = |own: &ConnectionTotals, ranks: &[BTreeSet<JobRank>; 2]| {
-        let is_one = |(end, ranks): (Option<JobRank>, &BTreeSet<JobRank>)| end.is_some_and(|end| ranks.contains(&end));
-        ranks.iter().any(|ranks| !ranks.is_empty()) && ends(own).into_iter().zip(ranks).any(is_one)
-    };
-    for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
-        if job.is_none() {
-            continue;
-        }
-        let ports = (own.key.src, own.key.dst);
-        let is_unseen = match ends(own) {
-            [Some(src), Some(dst)] if src.job == dst.job && src != dst => {
-                ports_of.get(&dst).into_iter().flatten().any(|port| unseen.contains(&(src, *port)))
-            }
-            _ => false,
-        };
-        if is_unseen || between.contains(&ports) || is_of(own, &of_rank) {
-            coverage.state = coverage.state.max(CoverageState::Incomplete);
-        } else if foreign.contains(&ports)
-            || is_of(own, &may_be)
-            || alike.contains(&[own.key.src, own.key.dst].map(first_of_port))
-        {
-            coverage.state = coverage.state.max(CoverageState::Unknown);
-        }
-    }
-}
-
 /// `ob1` increments the sequence number before it sends (`mca_pml_ob1_send`).
 const FIRST_NUMBER: i64 = 1;
 
 /// Marks pairs of ranks with gaps in `ob1`'s sequence numbers. `ob1` numbers the messages between
 /// two processes across all queue pairs and ports.
-fn mark_numbers_missing(
+pub(super) fn mark_numbers_missing(
     connections: &[Box<ConnectionTotals>],
     ends: impl Fn(&ConnectionTotals) -> [Option<JobRank>; 2],
     is_window: bool,
@@ -368,27 +242,6 @@ pub fn mark_unseen_payload(profile: &mut Profile) {
             row.coverage.state = row.coverage.state.max(CoverageState::Incomplete);
         }
     }
-}
-
-/// True if the connection carries responses, and no connection in the opposite direction was
-/// captured.
-fn responds_to_uncaptured_requests(
-    connections: &[Box<ConnectionTotals>],
-    own: &ConnectionTotals,
-    paired: &QueuePairPartners,
-) -> bool {
-    let continuity = &own.continuity;
-    let responds = continuity.last_msn.is_some_and(|msn| msn > 0) || continuity.response_packets > 0;
-    own.key.kind == TrafficKind::Data && responds && reverse_connection(connections, &own.key, paired).is_none()
-}
-
-/// LIDs that one port may have: the subnet manager assigns `2^LMC` of them, the first a multiple of
-/// that (IBTA volume 1, 3.5.10). Fabrics use an LMC of up to 3.
-const LIDS_OF_PORT: u16 = 8;
-
-/// The first LID of the block of LIDs that may be one port; other endpoints unchanged.
-fn first_of_port(port: Endpoint) -> Endpoint {
-    port.lid().map_or(port, |lid| Endpoint::from_lid(Lid(lid.0 / LIDS_OF_PORT * LIDS_OF_PORT)))
 }
 
 /// Marks all pairs as sampled if nearly all connections are missing a similar share of packets.

@@ -31,6 +31,7 @@ mod partners;
 mod processes;
 mod tag_layout;
 mod trust;
+mod uncounted;
 
 pub use coverage::mark_unseen_payload;
 pub use detection::Detection;
@@ -123,7 +124,7 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
     identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
     let views = coverage::views(connections, &first_psns, paired, &identified.detection, is_window);
     identified.trust = trust::judge(views, &identified.coverage, cm);
-    coverage::mark_uncounted(connections, paired, is_window, &mut identified);
+    uncounted::mark_uncounted(connections, paired, is_window, &mut identified);
     mark_doubts(&doubts, &mut identified);
     identified
 }

@@ -2,6 +2,7 @@
 
 use crate::analysis::Label;
 use crate::analysis::health::{ConnectionHealth, slowdown};
+use crate::model::Health;
 use crate::render::units::{count_of, group, span as duration};
 
 /// The label of a connection: ranks where known, else ports by name; service and queue pair.
@@ -17,13 +18,15 @@ pub(super) fn connection_label(row: &ConnectionHealth<'_>) -> String {
 /// One sentence per problem: how often it occurred, and what to check next.
 pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
     let health = &row.health;
-    let retransmissions = row.retransmissions();
-    let mut findings = Vec::new();
-    let mut say = |count: u64, what: String| {
-        if count > 0 {
-            findings.push(what);
-        }
-    };
+    let groups = [naks(health), retransmissions(row), congestion(health), damage(health), losses(health)];
+    let found = groups.into_iter().flatten();
+    found.filter(|(count, _)| *count > 0).map(|(_, sentence)| sentence).collect()
+}
+
+/// A count, and the sentence that reports it unless it is 0.
+type CountedFinding = (u64, String);
+
+fn naks(health: &Health) -> Vec<CountedFinding> {
     let fatal = [
         (
             health.nak_invalid_request,
@@ -43,25 +46,32 @@ pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
         (health.nak_invalid_rd, "invalid RD request", "a wrong reliable datagram domain at the responder"),
         (health.nak_reserved, "reserved code", "a broken adapter or a damaged capture"),
     ];
-    for (count, name, next) in fatal {
-        say(count, format!("{}: {name}, which ends the connection; check for {next}", count_of(count, "NAK")));
-    }
-    say(
+    let sentence = |(count, name, next): (u64, &str, &str)| {
+        (count, format!("{}: {name}, which ends the connection; check for {next}", count_of(count, "NAK")))
+    };
+    let mut found: Vec<CountedFinding> = fatal.into_iter().map(sentence).collect();
+    found.push((
         health.rnr_naks,
         format!(
             "{}, waits of up to {}: the sender of this row posts too few receive buffers for the incoming messages",
             count_of(health.rnr_naks, "RNR NAK"),
             duration(health.longest_rnr_timer_ns)
         ),
-    );
-    say(
+    ));
+    found.push((
         health.nak_sequence,
         format!(
             "{}: PSN sequence error: packets towards the sender of this row were lost on the path; check symbol errors and \
              discards of its link and of the leaf ports",
             count_of(health.nak_sequence, "NAK")
         ),
-    );
+    ));
+    found
+}
+
+fn retransmissions(row: &ConnectionHealth<'_>) -> Vec<CountedFinding> {
+    let health = &row.health;
+    let retransmissions = row.retransmissions();
     let cost = match health.episodes_timed {
         0 => String::new(),
         _ => format!(
@@ -70,96 +80,113 @@ pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
             duration(health.longest_episode_ns)
         ),
     };
-    say(
-        retransmissions.request_packets,
-        format!(
-            "{} retransmitted in {}{cost}: requests or their ACKs were lost; check symbol errors and discards of the \
-             ports on the path, and the timeout of the queue pair",
-            count_of(retransmissions.request_packets, "request"),
-            count_of(health.episodes, "go-back-N episode")
+    vec![
+        (
+            retransmissions.request_packets,
+            format!(
+                "{} retransmitted in {}{cost}: requests or their ACKs were lost; check symbol errors and discards of the \
+                 ports on the path, and the timeout of the queue pair",
+                count_of(retransmissions.request_packets, "request"),
+                count_of(health.episodes, "go-back-N episode")
+            ),
         ),
-    );
-    say(
-        retransmissions.response_packets,
-        format!(
-            "{} retransmitted: responses were lost on the way to the receiver of this row; check the ports on that path",
-            count_of(retransmissions.response_packets, "READ or atomic response")
+        (
+            retransmissions.response_packets,
+            format!(
+                "{} retransmitted: responses were lost on the way to the receiver of this row; check the ports on that path",
+                count_of(retransmissions.response_packets, "READ or atomic response")
+            ),
         ),
-    );
-    say(
-        health.cnp_packets,
-        format!(
-            "{}: traffic in the opposite direction meets congestion; check for incast or a slow receiver",
-            count_of(health.cnp_packets, "congestion notification")
+    ]
+}
+
+fn congestion(health: &Health) -> Vec<CountedFinding> {
+    let marked = health.fecn_packets + health.ecn_ce_packets;
+    vec![
+        (
+            health.cnp_packets,
+            format!(
+                "{}: traffic in the opposite direction meets congestion; check for incast or a slow receiver",
+                count_of(health.cnp_packets, "congestion notification")
+            ),
         ),
-    );
-    say(
-        health.fecn_packets + health.ecn_ce_packets,
-        format!(
-            "{} marked for congestion on the way (FECN {}, ECN {}): a queue on this path is full",
-            count_of(health.fecn_packets + health.ecn_ce_packets, "packet"),
-            group(health.fecn_packets),
-            group(health.ecn_ce_packets)
+        (
+            marked,
+            format!(
+                "{} marked for congestion on the way (FECN {}, ECN {}): a queue on this path is full",
+                count_of(marked, "packet"),
+                group(health.fecn_packets),
+                group(health.ecn_ce_packets)
+            ),
         ),
-    );
-    say(
-        health.becn_packets,
-        format!(
-            "{} with BECN: the receiver of this row was asked to slow down",
-            count_of(health.becn_packets, "packet")
+        (
+            health.becn_packets,
+            format!(
+                "{} with BECN: the receiver of this row was asked to slow down",
+                count_of(health.becn_packets, "packet")
+            ),
         ),
-    );
-    say(
-        health.icrc_bad_packets,
-        format!(
-            "{} with a wrong ICRC: damage inside an adapter or switch, or in the capture",
-            count_of(health.icrc_bad_packets, "packet")
+    ]
+}
+
+fn damage(health: &Health) -> Vec<CountedFinding> {
+    vec![
+        (
+            health.icrc_bad_packets,
+            format!(
+                "{} with a wrong ICRC: damage inside an adapter or switch, or in the capture",
+                count_of(health.icrc_bad_packets, "packet")
+            ),
         ),
-    );
-    say(
-        health.vcrc_bad_packets,
-        format!(
-            "{} with a wrong VCRC: damage on a cable, or in the capture; check symbol errors of the links",
-            count_of(health.vcrc_bad_packets, "packet")
+        (
+            health.vcrc_bad_packets,
+            format!(
+                "{} with a wrong VCRC: damage on a cable, or in the capture; check symbol errors of the links",
+                count_of(health.vcrc_bad_packets, "packet")
+            ),
         ),
-    );
-    say(
-        health.cnp_reactions,
-        format!(
-            "requests were {:.1} times as far apart after congestion notifications ({})",
-            slowdown(health).unwrap_or(1.0),
-            count_of(health.cnp_reactions, "notification") + " measured"
+    ]
+}
+
+fn losses(health: &Health) -> Vec<CountedFinding> {
+    vec![
+        (
+            health.cnp_reactions,
+            format!(
+                "requests were {:.1} times as far apart after congestion notifications ({} measured)",
+                slowdown(health).unwrap_or(1.0),
+                count_of(health.cnp_reactions, "notification")
+            ),
         ),
-    );
-    say(
-        health.library_retransmissions,
-        format!(
-            "{} retransmitted by UCX: datagrams or their ACKs were lost or late; check discards, and UCX_UD_TIMEOUT",
-            count_of(health.library_retransmissions, "datagram")
+        (
+            health.library_retransmissions,
+            format!(
+                "{} retransmitted by UCX: datagrams or their ACKs were lost or late; check discards, and UCX_UD_TIMEOUT",
+                count_of(health.library_retransmissions, "datagram")
+            ),
         ),
-    );
-    say(
-        health.lost(),
-        format!(
-            "capture loss of {} ({} to {}): acknowledged but not in the capture; the mirror port or the sink dropped packets",
-            count_of(health.lost(), "packet"),
-            group(health.lost_at_least),
-            group(health.lost_at_most)
+        (
+            health.lost(),
+            format!(
+                "capture loss of {} ({} to {}): acknowledged but not in the capture; the mirror port or the sink dropped packets",
+                count_of(health.lost(), "packet"),
+                group(health.lost_at_least),
+                group(health.lost_at_most)
+            ),
         ),
-    );
-    say(
-        health.unobserved_psns,
-        format!(
-            "{} neither observed nor acknowledged: lost on the path, or the capture is missing the other direction",
-            count_of(health.unobserved_psns, "PSN")
+        (
+            health.unobserved_psns,
+            format!(
+                "{} neither observed nor acknowledged: lost on the path, or the capture is missing the other direction",
+                count_of(health.unobserved_psns, "PSN")
+            ),
         ),
-    );
-    say(
-        health.late_packets,
-        format!(
-            "{} after a later PSN: retransmitted because of a loss upstream of the capture, or reordered (several paths)",
-            count_of(health.late_packets, "packet")
+        (
+            health.late_packets,
+            format!(
+                "{} after a later PSN: retransmitted because of a loss upstream of the capture, or reordered (several paths)",
+                count_of(health.late_packets, "packet")
+            ),
         ),
-    );
-    findings
+    ]
 }

@@ -6,6 +6,7 @@
 //! `dst` to slow down. All columns count transmissions; mirror copies do not count. Management and
 //! multicast traffic has no rows.
 
+mod description;
 mod findings;
 mod links;
 mod pauses;
@@ -19,18 +20,15 @@ pub(super) use time_series::columns as columns_of_time_series;
 pub use time_series::{time_series_csv, time_series_json, time_series_table};
 
 use super::table::{Table, write_document};
-use super::trust;
-use super::units::{bytes, count_of, group, span as duration};
-use crate::analysis::health::{
-    ConnectionHealth, acknowledged_requests, column_totals, connections, plain_acks, slowdown, totals,
-};
+use super::units::count_of;
+use crate::analysis::health::{ConnectionHealth, column_totals, connections, slowdown};
 use crate::model::column::ColumnUnit::{Name, Number, Ratio};
 use crate::model::link::Speed;
 use crate::model::profile::RetransmissionSums;
-use crate::model::{Health, Profile, printable};
+use crate::model::{Health, Profile};
+use description::describe;
 use findings::{connection_label, findings};
 use ibscope_parsers::Qpn;
-use pauses::descriptions as describe_pauses;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
@@ -75,135 +73,6 @@ pub(super) fn overview(profile: &Profile, speed: Option<&Speed>, most: usize) ->
     rows.sort_by_key(|row| std::cmp::Reverse(row.severity()));
     let worst = rows.iter().take(most).map(|row| (connection_label(row), findings(row))).collect();
     Overview { totals, connections: rows.len(), worst }
-}
-
-/// The totals as labeled lines.
-fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<(&'static str, String)> {
-    let (health, retransmissions) = totals(profile);
-    let mut lines = vec![("trust", trust::sentence(&profile.trust))];
-    let mut put = |label: &'static str, text: String| lines.push((label, text));
-    for reason in &profile.trust.reasons {
-        put("", printable(reason));
-    }
-    put(
-        "retransmitted",
-        format!(
-            "{}, {}, {}, {} on the wire",
-            count_of(retransmissions.request_packets, "request"),
-            count_of(retransmissions.response_packets, "response"),
-            count_of(retransmissions.acknowledge_packets, "ACK"),
-            bytes(retransmissions.wire_bytes)
-        ),
-    );
-    let cost = match health.episodes_timed {
-        0 => String::new(),
-        timed => format!(
-            ", {} in total, {} on average, {} the longest",
-            duration(health.episode_ns),
-            duration(health.episode_ns / timed),
-            duration(health.longest_episode_ns)
-        ),
-    };
-    put("go-back-N", format!("{}{cost}", count_of(health.episodes, "episode")));
-    put(
-        "NAKs",
-        format!(
-            "{} PSN sequence, {} invalid request, {} remote access, {} remote operation, {} invalid RD, {} reserved",
-            group(health.nak_sequence),
-            group(health.nak_invalid_request),
-            group(health.nak_remote_access),
-            group(health.nak_remote_operational),
-            group(health.nak_invalid_rd),
-            group(health.nak_reserved)
-        ),
-    );
-    let timer = match health.rnr_naks {
-        0 => String::new(),
-        _ => format!(", waits of up to {}", duration(health.longest_rnr_timer_ns)),
-    };
-    put("RNR NAKs", format!("{}{timer}", group(health.rnr_naks)));
-    put(
-        "congestion",
-        format!(
-            "{} CNP, {} FECN, {} BECN, {} ECN-CE",
-            group(health.cnp_packets),
-            group(health.fecn_packets),
-            group(health.becn_packets),
-            group(health.ecn_ce_packets)
-        ),
-    );
-    if let Some(times) = slowdown(&health) {
-        let count = count_of(health.cnp_reactions, "CNP");
-        put("", format!("requests were {times:.1} times as far apart after a CNP ({count} measured)"));
-    }
-    for line in describe_pauses(&profile.coverage, speed) {
-        put("pause", line);
-    }
-    let coverage = &profile.coverage;
-    for (label, ok, bad) in
-        [("wrong ICRC", coverage.icrc_ok, coverage.icrc_bad), ("wrong VCRC", coverage.vcrc_ok, coverage.vcrc_bad)]
-    {
-        // Only native captures have a VCRC, and not all of them.
-        if ok + bad > 0 || label == "wrong ICRC" {
-            put(label, format!("{} of {} checked", group(bad), group(ok + bad)));
-        }
-    }
-    put("late", format!("{} after a later PSN", count_of(health.late_packets, "packet")));
-    let acks = plain_acks(&health, &retransmissions);
-    if acks > 0 {
-        let per_ack = acknowledged_requests(&health, &retransmissions) as f64 / acks as f64;
-        put("ACKs", format!("{}, each for {per_ack:.2} SEND and WRITE packets on average", group(acks)));
-    }
-    put(
-        "capture loss",
-        format!(
-            "{}, {} acknowledged but not captured ({} to {}); {} neither captured nor acknowledged",
-            count_of(health.lost_requests, "request"),
-            count_of(health.lost_responses, "response"),
-            group(health.lost_at_least),
-            count_of(health.lost_at_most, "packet"),
-            count_of(health.unobserved_psns, "PSN")
-        ),
-    );
-    if profile.coverage.interface_drops > 0 {
-        put(
-            "",
-            format!(
-                "{} dropped by the capturing interfaces, by their own count",
-                count_of(profile.coverage.interface_drops, "packet")
-            ),
-        );
-    }
-    for input in profile.inputs.iter().filter(|input| input.coverage.missing_packets > 0) {
-        put(
-            "",
-            format!(
-                "{} is missing {} that another input has: lost by this capture, or on the fabric before it",
-                printable(&input.name),
-                count_of(input.coverage.missing_packets, "packet")
-            ),
-        );
-    }
-    if health.single_observation_packets > 0 {
-        put(
-            "one port only",
-            format!(
-                "{} observed at one of two ports only: lost on the fabric, or by the capture at the other port",
-                count_of(health.single_observation_packets, "packet")
-            ),
-        );
-    }
-    if health.library_retransmissions + health.datagram_gap_psns > 0 {
-        put(
-            "datagrams",
-            format!(
-                "{} retransmitted by UCX; {} of UD queue pairs not observed (normal: one sequence serves all destinations)",
-                group(health.library_retransmissions),
-                count_of(health.datagram_gap_psns, "PSN")
-            ),
-        );
-    }
-    lines
 }
 
 /// Rounds to three decimal places; more would not be meaningful.

@@ -1,0 +1,224 @@
+//! Pairs of ranks whose counts may be too low, because messages have no rank or were not captured.
+//!
+//! Connections and their ranks go in; the coverage of pairs that may own uncounted messages becomes
+//! incomplete or unknown. Uncounted messages belong to connections whose library or ranks are
+//! unknown:
+//!
+//! ```text
+//! both ports have ranks            any two ranks there may own them
+//! one end has a rank, in its job   processes may have more ports: any pair with that rank
+//! one port has ranks               any pair of the ranks at that port
+//! no port has ranks                ports with neighboring LIDs: one port may have several
+//! requests were not captured       any rank at the port that responded
+//! ```
+//! Invariant: a pair that may own an uncounted message is never called complete.
+
+use super::coverage::{mark_numbers_missing, reverse_connection};
+use super::tag_layout;
+use super::{Detection, QueuePairPartners, ResolvedRanks};
+use crate::model::profile::{CoverageState, RankRow};
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{JobRank, RankIndex, TrafficKind, count_of};
+use ibscope_parsers::{Endpoint, Lid};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Marks the pairs in `identified` that may own uncounted messages. With `is_window`, packets
+/// outside the window do not count as missing.
+pub(super) fn mark_uncounted(
+    connections: &[Box<ConnectionTotals>],
+    paired: &QueuePairPartners,
+    is_window: bool,
+    identified: &mut ResolvedRanks,
+) {
+    if identified.jobs.is_empty() {
+        return;
+    }
+    let ranks = RankIndex::new(&identified.ranks);
+    mark_numbers_missing(connections, |own| ends(own, &ranks, paired), is_window, identified);
+    let search = UncountedSearch { connections, paired, detection: &identified.detection, ranks: &ranks };
+    let uncounted = search.run(&identified.job_of, &RanksAtPorts::new(&identified.ranks), is_window);
+    let note = uncounted.note();
+    for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
+        if job.is_some() {
+            let state = uncounted.state(own, ends(own, &ranks, paired));
+            coverage.state = coverage.state.max(state.unwrap_or(coverage.state));
+        }
+    }
+    identified.notes.extend(note);
+}
+
+/// The ranks of a connection's sender and receiver.
+fn ends(own: &ConnectionTotals, ranks: &RankIndex, paired: &QueuePairPartners) -> [Option<JobRank>; 2] {
+    let receiver = tag_layout::receiver(&own.key);
+    let sender =
+        if own.key.is_datagram() { Some(own.key.src_qp) } else { paired.partner(receiver).map(|(end, _)| end.qpn) };
+    [ranks.ranks(own.key.src, sender).next(), ranks.ranks(own.key.dst, Some(own.key.dest_qp)).next()]
+}
+
+/// The ranks at each port, and the ports of each rank.
+#[derive(Default)]
+struct RanksAtPorts {
+    ranks: BTreeMap<Endpoint, BTreeSet<JobRank>>,
+    ports: BTreeMap<JobRank, BTreeSet<Endpoint>>,
+}
+
+impl RanksAtPorts {
+    fn new(rows: &[RankRow]) -> Self {
+        let mut found = Self::default();
+        for row in rows {
+            if let Ok(port) = row.endpoint.parse() {
+                let rank = JobRank { job: row.job, rank: row.rank };
+                found.ranks.entry(port).or_default().insert(rank);
+                found.ports.entry(rank).or_default().insert(port);
+            }
+        }
+        found
+    }
+
+    /// The ranks at any of these ports.
+    fn at_any(&self, ports: &BTreeSet<Endpoint>) -> BTreeSet<JobRank> {
+        ports.iter().filter_map(|port| self.ranks.get(port)).flatten().copied().collect()
+    }
+}
+
+/// Finds the connections with uncounted messages.
+struct UncountedSearch<'a> {
+    connections: &'a [Box<ConnectionTotals>],
+    paired: &'a QueuePairPartners,
+    detection: &'a Detection,
+    ranks: &'a RankIndex,
+}
+
+impl UncountedSearch<'_> {
+    fn run(&self, job_of: &[Option<u32>], at_ports: &RanksAtPorts, is_window: bool) -> UncountedTraffic {
+        let mut found = UncountedTraffic::default();
+        let mut may_be_at: [BTreeSet<Endpoint>; 2] = Default::default();
+        for (own, job) in self.connections.iter().zip(job_of) {
+            let [sender, receiver] = ends(own, self.ranks, self.paired);
+            if !is_window && self.responds_to_uncaptured_requests(own) {
+                found.unanswerable.insert((own.key.dst, own.key.src));
+                let ports = receiver.and_then(|rank| Some((rank, at_ports.ranks.get(&own.key.src)?)));
+                found.requests.extend(ports.into_iter().flat_map(|(from, to)| to.iter().map(move |to| (from, *to))));
+            }
+            if !self.is_uncounted(own, sender.is_some() && receiver.is_some()) {
+                continue;
+            }
+            let ports = (own.key.src, own.key.dst);
+            match (sender, receiver) {
+                (Some(sender), None) if *job == Some(sender.job) => _ = found.of_rank[0].insert(sender),
+                (None, Some(receiver)) if *job == Some(receiver.job) => _ = found.of_rank[1].insert(receiver),
+                (None, None) if has_envelopes(own) => {
+                    let has_ranks = [own.key.src, own.key.dst].map(|port| at_ports.ranks.contains_key(&port));
+                    match has_ranks {
+                        [true, false] => _ = may_be_at[0].insert(own.key.src),
+                        [false, true] => _ = may_be_at[1].insert(own.key.dst),
+                        [false, false] => _ = found.neighbors.insert(first_of_ports(own)),
+                        [true, true] => {}
+                    }
+                }
+                _ => {}
+            }
+            // With both ranks unknown, the messages may come from a program outside the job.
+            let may_be_foreign = sender.is_none() && receiver.is_none();
+            let between = if may_be_foreign { &mut found.maybe_between } else { &mut found.between };
+            between.insert(ports);
+        }
+        found.maybe_of_rank = may_be_at.map(|ports| at_ports.at_any(&ports));
+        found
+    }
+
+    /// True if messages of the connection may be missing in the counts of ranks.
+    fn is_uncounted(&self, own: &ConnectionTotals, is_known: bool) -> bool {
+        // Connections with data but no message starts: too little was captured to tell MPI from
+        // storage.
+        let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0 && !self.responds_to_storage(own);
+        let is_detected = self.detection.form(&own.key).is_some();
+        own.key.kind == TrafficKind::Data
+            && (has_envelopes(own) && !(is_detected && is_known) || is_dark && !is_known && !own.key.is_datagram())
+    }
+
+    /// True for the data of a storage READ, which flow opposite to requests that match no library.
+    fn responds_to_storage(&self, own: &ConnectionTotals) -> bool {
+        self.reverse(own).is_some_and(|back| back.starts() > 0 && !has_envelopes(back))
+    }
+
+    /// True if the connection carries responses, and no connection in the opposite direction was
+    /// captured.
+    fn responds_to_uncaptured_requests(&self, own: &ConnectionTotals) -> bool {
+        let continuity = &own.continuity;
+        let responds = continuity.last_msn.is_some_and(|msn| msn > 0) || continuity.response_packets > 0;
+        own.key.kind == TrafficKind::Data && responds && self.reverse(own).is_none()
+    }
+
+    fn reverse(&self, own: &ConnectionTotals) -> Option<&ConnectionTotals> {
+        reverse_connection(self.connections, &own.key, self.paired)
+    }
+}
+
+/// True if most messages match a library: storage traffic contains some that do by chance.
+fn has_envelopes(own: &ConnectionTotals) -> bool {
+    let enveloped = own.votes().enveloped.iter().sum::<u64>();
+    enveloped > 0 && enveloped * 2 >= own.starts()
+}
+
+/// Ports and ranks that may own uncounted messages.
+#[derive(Default)]
+struct UncountedTraffic {
+    /// Ports of messages that belong to ranks there.
+    between: BTreeSet<(Endpoint, Endpoint)>,
+    /// Ports of messages that may belong to ranks there, or to a program outside the job.
+    maybe_between: BTreeSet<(Endpoint, Endpoint)>,
+    /// Senders and receivers of messages whose other rank is unknown.
+    of_rank: [BTreeSet<JobRank>; 2],
+    /// Senders and receivers that may own messages at one of their ports.
+    maybe_of_rank: [BTreeSet<JobRank>; 2],
+    /// Blocks of LIDs between which messages without any rank were sent.
+    neighbors: BTreeSet<[Endpoint; 2]>,
+    /// Ranks that sent requests which were not captured, and each rank that may be the receiver.
+    requests: BTreeSet<(JobRank, JobRank)>,
+    /// Source and destination ports of those requests.
+    unanswerable: BTreeSet<(Endpoint, Endpoint)>,
+}
+
+impl UncountedTraffic {
+    /// The state of a connection of a job with these ranks; `None` if no message may be missing.
+    fn state(&self, own: &ConnectionTotals, ends: [Option<JobRank>; 2]) -> Option<CoverageState> {
+        let ports = (own.key.src, own.key.dst);
+        let is_of = |ranks: &[BTreeSet<JobRank>; 2]| {
+            ends.iter().zip(ranks).any(|(end, ranks)| end.is_some_and(|end| ranks.contains(&end)))
+        };
+        let is_unseen = match ends {
+            [Some(src), Some(dst)] => src.job == dst.job && src != dst && self.requests.contains(&(src, dst)),
+            _ => false,
+        };
+        if is_unseen || self.between.contains(&ports) || is_of(&self.of_rank) {
+            return Some(CoverageState::Incomplete);
+        }
+        let may_miss = self.maybe_between.contains(&ports)
+            || is_of(&self.maybe_of_rank)
+            || self.neighbors.contains(&first_of_ports(own));
+        may_miss.then_some(CoverageState::Unknown)
+    }
+
+    fn note(&self) -> Option<String> {
+        let (from, to) = self.unanswerable.first()?;
+        let more = match self.unanswerable.len() - 1 {
+            0 => String::new(),
+            more => format!(", and between {} of ports", count_of(more as u64, "more pair")),
+        };
+        Some(format!(
+            "requests from {from} to {to} were answered but not captured{more}, so their data are in no count; capture both directions of all ports"
+        ))
+    }
+}
+
+/// LIDs that one port may have: the subnet manager assigns `2^LMC` of them, the first a multiple of
+/// that (IBTA volume 1, 3.5.10). Fabrics use an LMC of up to 3.
+const LIDS_OF_PORT: u16 = 8;
+
+/// The first LIDs of the blocks of LIDs that may be the sender's and the receiver's port; other
+/// endpoints unchanged.
+fn first_of_ports(own: &ConnectionTotals) -> [Endpoint; 2] {
+    let first = |lid: Lid| Endpoint::from_lid(Lid(lid.0 / LIDS_OF_PORT * LIDS_OF_PORT));
+    [own.key.src, own.key.dst].map(|port| port.lid().map_or(port, first))
+}

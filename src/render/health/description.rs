@@ -1,0 +1,142 @@
+//! Describes the problems of a whole profile, line by line.
+
+use super::pauses::descriptions as describe_pauses;
+use crate::analysis::health::{acknowledged_requests, plain_acks, slowdown, totals};
+use crate::model::link::Speed;
+use crate::model::profile::RetransmissionSums;
+use crate::model::{Coverage, Health, Profile, printable};
+use crate::render::trust;
+use crate::render::units::{bytes, count_of, group, span as duration};
+
+/// The totals as labeled lines.
+pub(super) fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<DescriptionLine> {
+    let (health, retransmissions) = totals(profile);
+    let mut lines = vec![("trust", trust::sentence(&profile.trust))];
+    lines.extend(profile.trust.reasons.iter().map(|reason| ("", printable(reason))));
+    lines.extend(describe_retransmissions(&health, &retransmissions));
+    lines.extend(describe_congestion(&health));
+    lines.extend(describe_pauses(&profile.coverage, speed).into_iter().map(|line| ("pause", line)));
+    lines.extend(describe_checksums(&profile.coverage));
+    lines.push(("late", format!("{} after a later PSN", count_of(health.late_packets, "packet"))));
+    let acks = plain_acks(&health, &retransmissions);
+    if acks > 0 {
+        let per_ack = acknowledged_requests(&health, &retransmissions) as f64 / acks as f64;
+        lines.push(("ACKs", format!("{}, each for {per_ack:.2} SEND and WRITE packets on average", group(acks))));
+    }
+    lines.extend(describe_losses(profile, &health));
+    lines
+}
+
+/// A label, and what it labels; without a label, the line continues the one before.
+type DescriptionLine = (&'static str, String);
+
+fn describe_retransmissions(health: &Health, retransmissions: &RetransmissionSums) -> Vec<DescriptionLine> {
+    let sent = format!(
+        "{}, {}, {}, {} on the wire",
+        count_of(retransmissions.request_packets, "request"),
+        count_of(retransmissions.response_packets, "response"),
+        count_of(retransmissions.acknowledge_packets, "ACK"),
+        bytes(retransmissions.wire_bytes)
+    );
+    let cost = match health.episodes_timed {
+        0 => String::new(),
+        timed => format!(
+            ", {} in total, {} on average, {} the longest",
+            duration(health.episode_ns),
+            duration(health.episode_ns / timed),
+            duration(health.longest_episode_ns)
+        ),
+    };
+    let naks = format!(
+        "{} PSN sequence, {} invalid request, {} remote access, {} remote operation, {} invalid RD, {} reserved",
+        group(health.nak_sequence),
+        group(health.nak_invalid_request),
+        group(health.nak_remote_access),
+        group(health.nak_remote_operational),
+        group(health.nak_invalid_rd),
+        group(health.nak_reserved)
+    );
+    let timer = match health.rnr_naks {
+        0 => String::new(),
+        _ => format!(", waits of up to {}", duration(health.longest_rnr_timer_ns)),
+    };
+    vec![
+        ("retransmitted", sent),
+        ("go-back-N", format!("{}{cost}", count_of(health.episodes, "episode"))),
+        ("NAKs", naks),
+        ("RNR NAKs", format!("{}{timer}", group(health.rnr_naks))),
+    ]
+}
+
+fn describe_congestion(health: &Health) -> Vec<DescriptionLine> {
+    let packets = format!(
+        "{} CNP, {} FECN, {} BECN, {} ECN-CE",
+        group(health.cnp_packets),
+        group(health.fecn_packets),
+        group(health.becn_packets),
+        group(health.ecn_ce_packets)
+    );
+    let reaction = slowdown(health).map(|times| {
+        let count = count_of(health.cnp_reactions, "CNP");
+        ("", format!("requests were {times:.1} times as far apart after a CNP ({count} measured)"))
+    });
+    [("congestion", packets)].into_iter().chain(reaction).collect()
+}
+
+fn describe_checksums(coverage: &Coverage) -> impl Iterator<Item = DescriptionLine> {
+    let checks =
+        [("wrong ICRC", coverage.icrc_ok, coverage.icrc_bad), ("wrong VCRC", coverage.vcrc_ok, coverage.vcrc_bad)];
+    // Only native captures have a VCRC, and not all of them.
+    let shown = checks.into_iter().filter(|(label, ok, bad)| ok + bad > 0 || *label == "wrong ICRC");
+    shown.map(|(label, ok, bad)| (label, format!("{} of {} checked", group(bad), group(ok + bad))))
+}
+
+fn describe_losses(profile: &Profile, health: &Health) -> Vec<DescriptionLine> {
+    let mut lines = vec![(
+        "capture loss",
+        format!(
+            "{}, {} acknowledged but not captured ({} to {}); {} neither captured nor acknowledged",
+            count_of(health.lost_requests, "request"),
+            count_of(health.lost_responses, "response"),
+            group(health.lost_at_least),
+            count_of(health.lost_at_most, "packet"),
+            count_of(health.unobserved_psns, "PSN")
+        ),
+    )];
+    let drops = profile.coverage.interface_drops;
+    if drops > 0 {
+        let packets = count_of(drops, "packet");
+        lines.push(("", format!("{packets} dropped by the capturing interfaces, by their own count")));
+    }
+    let missing = profile.inputs.iter().filter(|input| input.coverage.missing_packets > 0);
+    lines.extend(missing.map(|input| {
+        let packets = count_of(input.coverage.missing_packets, "packet");
+        let name = printable(&input.name);
+        (
+            "",
+            format!(
+                "{name} is missing {packets} that another input has: lost by this capture, or on the fabric before it"
+            ),
+        )
+    }));
+    if health.single_observation_packets > 0 {
+        let packets = count_of(health.single_observation_packets, "packet");
+        lines.push((
+            "one port only",
+            format!(
+                "{packets} observed at one of two ports only: lost on the fabric, or by the capture at the other port"
+            ),
+        ));
+    }
+    if health.library_retransmissions + health.datagram_gap_psns > 0 {
+        lines.push((
+            "datagrams",
+            format!(
+                "{} retransmitted by UCX; {} of UD queue pairs not observed (normal: one sequence serves all destinations)",
+                group(health.library_retransmissions),
+                count_of(health.datagram_gap_psns, "PSN")
+            ),
+        ));
+    }
+    lines
+}
