@@ -88,7 +88,7 @@ pub(crate) fn registers_are_written_read_back_and_cleared() {
 pub(crate) fn every_node_captures_at_its_own_adapter() {
     let lab = lab(SiteConfig { backend: "none", ..SiteConfig::PLAIN });
     let log_text = hook(&lab, "prolog", 710);
-    assert!(log_text.contains("capturing (captures: 4, mirrored ports: 0)"), "{log_text}");
+    assert!(log_text.contains("capturing: 4 captures, 0 ports mirrored"), "{log_text}");
     for node in &NODES[..4] {
         let own = format!("-{node}-ibsim0-1.pcap");
         assert!(lab.captures_running().iter().any(|line| line.contains(&own)), "{:?}", lab.captures_running());

@@ -38,7 +38,7 @@ pub(crate) fn hook(lab: &HookLab, which: &str, job: u32) -> String {
 /// Starts a capture.
 pub(crate) fn starts(lab: &HookLab, job: u32) {
     let log_text = hook(lab, "prolog", job);
-    assert!(log_text.contains("capturing (captures: 2, mirrored ports: 4)"), "{log_text}");
+    assert!(log_text.contains("capturing: 2 captures, 4 ports mirrored"), "{log_text}");
 }
 
 /// An action in a case. The arguments are the lab and the job id.

@@ -78,7 +78,7 @@ pub(crate) fn hostile_names_are_refused_or_passed_literally() {
         };
         call("prolog");
         assert!(
-            lab.log_text().contains(&format!("job {job}: capturing (captures: 2, mirrored ports: 4)")),
+            lab.log_text().contains(&format!("job {job}: capturing: 2 captures, 4 ports mirrored")),
             "{}",
             lab.log_text()
         );

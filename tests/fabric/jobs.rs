@@ -85,7 +85,7 @@ pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
     clean(&lab);
     let log_text = lab.log_text();
     println!("{log_text}");
-    assert!(log_text.contains(&format!("job {id}: capturing (captures: 2, mirrored ports: 8)")), "{log_text}");
+    assert!(log_text.contains(&format!("job {id}: capturing: 2 captures, 8 ports mirrored")), "{log_text}");
 
     by_hand(&lab);
 }

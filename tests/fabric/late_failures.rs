@@ -114,7 +114,7 @@ const LATE_FAILURES: [LateFailure; 9] = [
                 log_text.contains("an earlier run with this job id had not ended, and was undone first"),
                 "{log_text}"
             );
-            assert!(log_text.contains("capturing (captures: 2, mirrored ports: 4)"), "{log_text}");
+            assert!(log_text.contains("capturing: 2 captures, 4 ports mirrored"), "{log_text}");
             assert_eq!(lab.mirrored(), expected(lab, &NODES[..4], ["sink1a", "sink2a"], job));
         },
         expected: &["undone"],

@@ -51,7 +51,7 @@ pub(crate) fn slurm_cancels_and_kills_prologs_and_the_fabric_is_restored() {
     assert_eq!(lab.ended(killed), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.log_text());
     assert_eq!(lab.printed(killed), "ran\n");
     let log_text = lab.log_text();
-    assert!(log_text.contains(&format!("job {killed}: capturing (captures: 2, mirrored ports: 4)")), "{log_text}");
+    assert!(log_text.contains(&format!("job {killed}: capturing: 2 captures, 4 ports mirrored")), "{log_text}");
     restored(&lab);
     assert_eq!(lab.drained().trim(), "");
 }
