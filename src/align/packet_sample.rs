@@ -132,8 +132,8 @@ impl PacketSample {
         }
     }
 
-    /// Time of the first and of the last packet.
-    pub(super) fn span_ns(&self) -> Option<(i64, i64)> {
+    /// Times of the first and of the last sampled packet, nanoseconds since the epoch.
+    pub fn span_ns(&self) -> Option<(i64, i64)> {
         let times = || self.sample.items().map(|packet| packet.time_ns);
         times().min().zip(times().max())
     }

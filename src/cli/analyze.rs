@@ -53,7 +53,7 @@ pub(super) struct AnalyzeArgs {
     #[arg(long)]
     pub(super) sha256: bool,
     /// Write a partial profile for `merge`; accept a capture without InfiniBand packets
-    #[arg(long, requires = "output", conflicts_with_all = ["from", "to"])]
+    #[arg(long, requires = "output", conflicts_with_all = ["from", "to", "streams"])]
     pub(super) partial: bool,
     /// Read the clocks of captures from a file that `merge --clocks` wrote
     #[arg(long, value_name = "FILE", requires = "partial")]

@@ -31,7 +31,7 @@ pub(super) struct AnonymizeArgs {
     /// Captures: pcap or pcapng, plain, gzip or zstd; regular files only, because each is read
     /// twice
     #[arg(required = true, value_name = "CAPTURE")]
-    inputs: Vec<PathBuf>,
+    pub(super) inputs: Vec<PathBuf>,
     /// Write to this file, or to files of the same names in this folder; compress if the name ends
     /// in .gz or .zst
     #[arg(short, long, value_name = "FILE|FOLDER")]

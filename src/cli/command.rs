@@ -7,6 +7,7 @@ use super::{
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 /// Show who talks to whom on an InfiniBand or RoCE fabric, from packet captures.
 #[derive(Debug, Parser)]
@@ -74,6 +75,41 @@ pub(super) enum CliCommand {
     Completions(manual::CompletionsArgs),
     /// Write manual pages, one per command
     Manual(manual::ManualArgs),
+}
+
+impl CliCommand {
+    /// The captures or profiles that the command reads; `None` if it reads none, or treats folders
+    /// in its own way.
+    pub(super) const fn inputs_mut(&mut self) -> Option<&mut Vec<PathBuf>> {
+        match self {
+            Self::Analyze(args) => Some(&mut args.inputs),
+            Self::Anonymize(args) => Some(&mut args.inputs),
+            Self::Summary(args) => Some(&mut args.source.inputs),
+            Self::Inspect(args) => Some(&mut args.inputs),
+            Self::Matrix(args) => Some(&mut args.source.inputs),
+            Self::Timeline(args) => Some(&mut args.source.inputs),
+            Self::Ranks(args) => Some(&mut args.source.inputs),
+            Self::Messages(args) => Some(&mut args.inputs),
+            Self::Collectives(args) => Some(&mut args.source.inputs),
+            Self::Health(args) => Some(&mut args.source.inputs),
+            Self::Latency(args) => Some(&mut args.inputs),
+            Self::Rates(args) => Some(&mut args.source.inputs),
+            Self::Crosscheck(args) => Some(&mut args.inputs),
+            Self::Phases(args) => Some(&mut args.source.inputs),
+            Self::Trace(args) => Some(&mut args.inputs),
+            Self::Report(args) => Some(&mut args.inputs),
+            Self::Merge(_)
+            | Self::Compare(_)
+            | Self::Watch(_)
+            | Self::SlurmAnalyze(_)
+            | Self::SlurmTask(_)
+            | Self::SlurmMerge(_)
+            | Self::Capture(_)
+            | Self::Hook(_)
+            | Self::Completions(_)
+            | Self::Manual(_) => None,
+        }
+    }
 }
 
 /// The commands in the order of `ibscope --help`, by what users want to do.

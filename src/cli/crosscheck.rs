@@ -29,7 +29,7 @@ const EXAMPLES: &str = "Examples:
 pub(super) struct CrosscheckArgs {
     /// One profile (NAME.ibp) or captures
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
-    inputs: Vec<PathBuf>,
+    pub(super) inputs: Vec<PathBuf>,
     /// Trace of the application: OTF2 archive (traces.otf2), Score-P profile (profile.cubex), or
     /// table `src,dst,messages,bytes`
     #[arg(value_name = "TRACE")]

@@ -39,7 +39,7 @@ mod watch;
 
 use crate::scratch;
 use command::{CliCommand, command_line};
-use common::output;
+use common::{input, output};
 use common::usage::UsageError;
 use std::panic;
 use std::process::ExitCode;
@@ -51,8 +51,20 @@ pub fn main() -> ExitCode {
     if let Err(error) = scratch::signals::fail_beyond_limit() {
         output::eprint_line(&format!("ibscope: SIGXFSZ cannot be handled: {error}"));
     }
-    let cli = command::parse();
-    let result = match &cli.command {
+    let mut cli = command::parse();
+    let result = cli.command.inputs_mut().map_or(Ok(()), input::replace_folders).and_then(|()| run(&cli.command));
+    match result {
+        Ok(code) => code,
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::eprint_line(&format!("ibscope: {}", output::describe(&error)));
+            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
+    match command {
         CliCommand::Analyze(args) => analyze::run(args),
         CliCommand::Anonymize(args) => anonymize::run(args),
         CliCommand::Merge(args) => merge::run(args),
@@ -79,14 +91,6 @@ pub fn main() -> ExitCode {
         CliCommand::Hook(command) => hook::run(command),
         CliCommand::Completions(args) => manual::completions(args, command_line()),
         CliCommand::Manual(args) => manual::manual(args, command_line()),
-    };
-    match result {
-        Ok(code) => code,
-        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::eprint_line(&format!("ibscope: {}", output::describe(&error)));
-            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
-        }
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct ReportArgs {
     /// One profile (NAME.ibp) or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
     /// input
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
-    inputs: Vec<PathBuf>,
+    pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
     reading: InputArgs,
     #[command(flatten)]

@@ -85,6 +85,7 @@ impl WatchArgs {
             from: None,
             to: None,
             no_align: true,
+            streams: None,
         }
     }
 }

@@ -130,6 +130,20 @@ pub fn open(paths: &[PathBuf], options: &SourceOptions) -> Result<Vec<Capture>, 
     paths.iter().enumerate().map(open).collect()
 }
 
+/// True if the file is a capture with a link type that ibscope can read and at least one packet
+/// record.
+///
+/// # Errors
+/// The file cannot be read, or its first record is invalid.
+pub fn is_capture(path: &Path) -> Result<bool, InputError> {
+    let options = SourceOptions::default();
+    match Capture::open(0, path, InputSource::open(path, &options)?, &options) {
+        Ok(_) => Ok(true),
+        Err(InputError::NotACapture { .. } | InputError::NoRecord { .. } | InputError::LinkType { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Total length of the inputs that are regular files, for a progress bar.
 #[must_use]
 pub fn total_bytes(paths: &[PathBuf]) -> u64 {

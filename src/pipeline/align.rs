@@ -4,7 +4,7 @@
 //! The alignment reads the captures once by itself, because the drift of a clock shows only over a
 //! whole capture. An input that can be read only once is not aligned.
 
-use super::{AnalysisOptions, PipelineError, for_each_batch};
+use super::{AnalysisOptions, PipelineError, for_each_batch, streams};
 use crate::align::{self, Alignment, KnownClock, PacketSample, Transit};
 use crate::decode;
 use crate::input::{self, Feed, SourceOptions};
@@ -23,18 +23,19 @@ const CLOCK_FROM_MANIFEST: &str = "manifest";
 /// Transit times of one connection.
 pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
 
-/// Inputs to read for a packet sample: the regular files, if their clocks or the transit times
-/// between them are wanted. With `keep_parts`, a single input is also read if its clock is known:
-/// profiles merged with it later need its sample in uncorrected time.
+/// Inputs to read for a packet sample: the regular files, if there are several, because only their
+/// packets tell which of them form one stream. With `keep_parts`, streams are not formed, but
+/// profiles merged later need a sample in uncorrected time: a single input is also read if its
+/// clock is known.
 fn readable(paths: &[PathBuf], options: &AnalysisOptions) -> Vec<usize> {
     let found: Vec<usize> = (0..paths.len()).filter(|index| is_file(&paths[*index])).collect();
     let has_clock = |index: &usize| options.clocks.of(&paths[*index]).is_some();
     let reads = if options.keep_parts {
-        paths.len() > 1 || found.iter().any(has_clock)
+        options.clocks.align && (paths.len() > 1 || found.iter().any(has_clock))
     } else {
-        found.len() > 1 && (options.measures.times || !found.iter().all(has_clock))
+        found.len() > 1
     };
-    if options.clocks.align && reads { found } else { Vec::new() }
+    if reads { found } else { Vec::new() }
 }
 
 /// True if the analysis of a single input draws its sample itself: its times are not corrected.
@@ -88,7 +89,7 @@ pub(super) fn align(
     let streams = if options.keep_parts {
         (0..paths.len()).map(|input| vec![input]).collect()
     } else {
-        align::chains(&samples.iter().map(Option::as_ref).collect::<Vec<_>>())
+        streams::group(paths, &samples, &options.streams)
     };
     let starts_ns = samples.iter().map(|samples| samples.as_ref().and_then(PacketSample::starts_ns)).collect();
     let kept = if options.keep_parts { samples.clone() } else { paths.iter().map(|_| None).collect() };

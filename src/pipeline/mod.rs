@@ -22,6 +22,7 @@ mod buffer_pool;
 mod conclude;
 mod file_overlap;
 mod fill;
+mod folder;
 mod left_out;
 mod merge;
 mod messages;
@@ -30,6 +31,7 @@ mod packets;
 mod parts;
 mod readout;
 mod spill;
+mod streams;
 mod watch;
 
 pub use crate::profile::{DatasetWriter, MessageWriter, ProfileWriter, has_profile_document, is_profile, read as load};
@@ -37,6 +39,7 @@ pub use crate::ranks::hosts::parse as parse_hosts;
 pub use crate::ranks::rankmap::parse as parse_rankmap;
 pub use adapt::adapt;
 pub use analysis::analyze;
+pub use folder::{FolderContents, captures_in};
 pub use merge::{MergeError, clocks_csv, merge, parse_clocks};
 pub use messages::{MessageStream, messages};
 pub use options::{
@@ -44,6 +47,7 @@ pub use options::{
     DEFAULT_MAX_CONNECTIONS, DigestChoice, EndpointInfo, TimePoint,
 };
 pub use packets::inspect;
+pub use streams::{StreamsError, parse_streams};
 pub use watch::watch;
 
 pub use crate::input::EndCondition;

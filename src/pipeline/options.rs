@@ -40,6 +40,9 @@ pub struct AnalysisOptions {
     pub endpoints: EndpointInfo,
     /// Comparison and correction of the captures' clocks.
     pub clocks: ClockOptions,
+    /// Streams that the user gives, by capture path. Captures without an entry are grouped by their
+    /// packets.
+    pub streams: BTreeMap<PathBuf, String>,
     /// Keep the data that [`merge`](super::merge()) needs. Needs whole captures: no window.
     pub keep_parts: bool,
     /// Set by another thread to end the analysis early; the result covers the packets read until
@@ -59,6 +62,7 @@ impl Default for AnalysisOptions {
             rankmap: None,
             endpoints: EndpointInfo::default(),
             clocks: ClockOptions::default(),
+            streams: BTreeMap::new(),
             keep_parts: false,
             stop: None,
         }

@@ -14,6 +14,7 @@ mod cases;
 mod check;
 mod library;
 mod report;
+mod rotation;
 mod scene;
 
 use cases::CaseClass;

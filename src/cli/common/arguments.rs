@@ -33,6 +33,10 @@ pub(in crate::cli) struct InputArgs {
     /// Do not align the clocks of several captures by the packets that they have in common
     #[arg(help_heading = "Input options", long)]
     pub(in crate::cli) no_align: bool,
+    /// Read which captures form one stream from FILE, instead of finding it in their packets: csv
+    /// `file,stream`
+    #[arg(help_heading = "Input options", long, value_name = "FILE")]
+    pub(in crate::cli) streams: Option<PathBuf>,
     /// Track at most N directed connections per capture; count the packets of others in the totals
     /// only
     #[arg(help_heading = "Input options", long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]

@@ -26,6 +26,12 @@ pub(in crate::cli) fn rankmap(path: Option<&Path>) -> anyhow::Result<Option<Vec<
     Ok(Some(pipeline::parse_rankmap(path, &read(path)?)?))
 }
 
+/// Reads which captures form one stream.
+pub(in crate::cli) fn streams(path: Option<&Path>, inputs: &[PathBuf]) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+    let Some(path) = path else { return Ok(BTreeMap::new()) };
+    Ok(pipeline::parse_streams(path, &read(path)?, inputs)?)
+}
+
 /// Reads the clocks that `merge --clocks` wrote.
 pub(in crate::cli) fn clocks(path: Option<&Path>) -> anyhow::Result<Option<BTreeMap<PathBuf, (Clock, u64)>>> {
     let Some(path) = path else { return Ok(None) };

@@ -10,9 +10,10 @@ use super::manifest::ManifestFile;
 use super::usage::UsageError;
 use super::{files, output};
 use crate::model::profile::JobRow;
-use crate::model::{Coverage, Profile};
+use crate::model::{Coverage, Profile, count_of, printable};
 use crate::pipeline::{
-    self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, EndpointInfo, TimePoint,
+    self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, EndpointInfo, FolderContents,
+    TimePoint,
 };
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -39,15 +40,43 @@ pub(in crate::cli) fn check_captures(command: &str, inputs: &[PathBuf]) -> anyho
             place.display()
         );
     }
+    // A damaged profile: `replace_folders` left no other folder.
     if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
-        bail!("{}: is a folder, and `{command}` needs captures; give the files in it", folder.display());
+        pipeline::load(folder)?;
     }
+    Ok(())
+}
+
+/// Names of skipped files in a note.
+const MAX_SKIPPED: usize = 4;
+
+/// Replaces each folder by the captures in it, and prints a note on the files that are none.
+/// Profiles stay.
+pub(in crate::cli) fn replace_folders(inputs: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let mut files = Vec::with_capacity(inputs.len());
+    for path in inputs.drain(..) {
+        if !path.is_dir() || pipeline::has_profile_document(&path) {
+            files.push(path);
+            continue;
+        }
+        let FolderContents { captures, skipped } = pipeline::captures_in(&path)?;
+        let mut note = format!("note: {}: {} in this folder", path.display(), count_of(captures.len() as u64, "capture"));
+        if !skipped.is_empty() {
+            let names = skipped.iter().take(MAX_SKIPPED).map(|name| printable(&name.to_string_lossy()));
+            let more = skipped.len().checked_sub(MAX_SKIPPED).filter(|more| *more > 0);
+            let names: Vec<String> = names.chain(more.map(|more| format!("{more} more"))).collect();
+            note = format!("{note}; skipped, because they are no captures or have no packet: {}", names.join(", "));
+        }
+        output::eprint_line(&note);
+        files.extend(captures);
+    }
+    *inputs = files;
     Ok(())
 }
 
 /// All files that a command reads.
 pub(in crate::cli) fn files<'a>(inputs: &'a [PathBuf], reading: &'a InputArgs) -> Vec<&'a Path> {
-    inputs.iter().chain(&reading.hosts).chain(&reading.rankmap).chain(&reading.manifest).map(PathBuf::as_path).collect()
+    inputs.iter().chain(&reading.hosts).chain(&reading.rankmap).chain(&reading.manifest).chain(&reading.streams).map(PathBuf::as_path).collect()
 }
 
 /// The options that all reading commands share.
@@ -83,6 +112,7 @@ pub(in crate::cli) fn options_of(
         },
         window: AnalysisWindow { from: reading.from, to: reading.to },
         rankmap: files::rankmap(reading.rankmap.as_deref())?,
+        streams: files::streams(reading.streams.as_deref(), inputs)?,
         endpoints: EndpointInfo { names, leaves, slurm_jobs },
         clocks: ClockOptions {
             align: !reading.no_align,
@@ -153,24 +183,22 @@ fn whole_profile(inputs: &[PathBuf], reading: &InputArgs, needs: AnalysisNeeds) 
         if needs.no_mpi {
             output::eprint_line("note: --no-mpi has no effect on a profile; give it to `analyze`");
         }
-        for (is_given, option) in [(reading.no_align, "--no-align"), (reading.manifest.is_some(), "--manifest")] {
+        for (is_given, option) in [
+            (reading.no_align, "--no-align"),
+            (reading.manifest.is_some(), "--manifest"),
+            (reading.streams.is_some(), "--streams"),
+        ] {
             if is_given {
                 output::eprint_line(&format!(
-                    "note: {option} has no effect on a profile, because `analyze` has aligned the clocks; give {option} to `analyze`"
+                    "note: {option} has no effect on a profile, because `analyze` has combined the captures; give {option} to `analyze`"
                 ));
             }
         }
         return Ok(profile);
     }
+    // A damaged profile fails here, with the reason: `replace_folders` left no other folder.
     if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
-        // A damaged profile fails here, with the reason.
-        if pipeline::has_profile_document(folder) {
-            pipeline::load(folder)?;
-        }
-        bail!(
-            "{}: is a folder but not a profile; give captures, or a profile that `ibscope analyze -o` wrote",
-            folder.display()
-        );
+        pipeline::load(folder)?;
     }
     options.measures = AnalysisMeasures {
         mpi: !needs.no_mpi,

@@ -1,0 +1,164 @@
+//! A rotated capture gives the profile of the whole one, byte for byte but for the list of inputs.
+//!
+//! Every recorded run, at its sink and at one of its ports, is split at random records. Records
+//! that two files share count in the totals of what was read, so these may differ; nothing else
+//! may.
+
+use crate::{THREADS, in_parallel};
+use ibscope::pipeline::{AnalysisOptions, DigestChoice, ProfileWriter, analyze};
+use ibscope_samples::Random;
+use ibscope_samples::hard::frame::PacketFrame;
+use ibscope_samples::hard::{Recording, combine, split};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// How the files of a rotated capture lie beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seam {
+    /// Each record is in one file.
+    Exact,
+    /// The end of a file holds up to 200 records of the next.
+    Shared,
+    /// The first record of a file is 20 µs earlier than the last record of the file before.
+    Disorder,
+    /// Nothing was sent for 60 s between two files.
+    Idle,
+    /// As `Exact`, in any order on the command line.
+    AnyOrder,
+}
+
+const SEAMS: [Seam; 5] = [Seam::Exact, Seam::Shared, Seam::Disorder, Seam::Idle, Seam::AnyOrder];
+const PARTS: [usize; 6] = [2, 3, 5, 9, 20, 100];
+
+/// Totals of what was read, in `coverage`: records that two files share count twice.
+const READ_TOTALS: [&str; 8] = [
+    "records",
+    "infiniband",
+    "overlap_packets",
+    "management",
+    "icrc_ok",
+    "icrc_bad",
+    "vcrc_ok",
+    "vcrc_bad",
+];
+
+fn captures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");
+    let folders = ["runs", "runs2"].iter().flat_map(|set| std::fs::read_dir(root.join(set)).expect("runs"));
+    let mut folders: Vec<PathBuf> = folders.map(|entry| entry.expect("entry").path()).collect();
+    folders.sort();
+    let files = folders.iter().flat_map(|folder| ["sink.ib.pcap.zst", "node1.pcap.zst"].map(|name| folder.join(name)));
+    files.filter(|path| path.exists()).collect()
+}
+
+/// All files of the profile of these captures; `profile.json` without what may differ.
+fn profile(recordings: &[Recording], seam: Seam) -> BTreeMap<String, Vec<u8>> {
+    let folder = tempfile::tempdir().expect("folder");
+    let write = |(number, recording): (usize, &Recording)| {
+        let path = folder.path().join(format!("{number}.pcap"));
+        recording.write(&path).expect("capture");
+        path
+    };
+    let paths: Vec<PathBuf> = recordings.iter().enumerate().map(write).collect();
+    let digests = DigestChoice { xxh3: false, sha256: false };
+    let options = AnalysisOptions { threads: 1, digests, ..AnalysisOptions::default() };
+    let profile = analyze(&paths, &options, &|_| {}).expect("profile");
+    let place = folder.path().join("p.ibp");
+    ProfileWriter::create(&place, &[]).expect("place").finish(&profile).expect("written");
+    let entries = std::fs::read_dir(&place).expect("profile").map(|entry| entry.expect("entry").path());
+    let mut files: BTreeMap<String, Vec<u8>> = entries
+        .map(|path| {
+            (path.file_name().expect("name").to_string_lossy().into_owned(), std::fs::read(&path).expect("file"))
+        })
+        .collect();
+    let mut document: Value = serde_json::from_slice(&files["profile.json"]).expect("json");
+    document["inputs"].take();
+    if seam == Seam::Shared {
+        READ_TOTALS.iter().for_each(|name| _ = document["coverage"][name].take());
+    }
+    files.insert("profile.json".to_owned(), serde_json::to_vec_pretty(&document).expect("json"));
+    files
+}
+
+fn not_empty(files: Vec<Recording>) -> Vec<Recording> {
+    let has_packet =
+        |file: &Recording| file.records.iter().any(|record| PacketFrame::read(file.link_type, record).is_some());
+    files.into_iter().filter(has_packet).collect()
+}
+
+/// The files, and the whole capture that they must equal.
+fn rotated(whole: &Recording, parts: usize, seam: Seam, random: &mut Random) -> (Vec<Recording>, Recording) {
+    let points = split::split_points(whole, parts, random);
+    let overlap = if seam == Seam::Shared { 1 + random.below(200) as usize } else { 0 };
+    let exact = split::rotate(whole, &points, 0);
+    match seam {
+        Seam::Exact => (not_empty(exact), whole.clone()),
+        Seam::Shared => (not_empty(split::rotate(whole, &points, overlap)), whole.clone()),
+        Seam::Disorder => {
+            let files = split::disorder(&not_empty(exact), 20_000);
+            let whole = combine::concatenate(&files);
+            (files, whole)
+        }
+        Seam::Idle => {
+            let shift = |(number, file): (usize, &Recording)| combine::shift(file, number as i64 * 60_000_000_000);
+            let files: Vec<Recording> = not_empty(exact).iter().enumerate().map(shift).collect();
+            let whole = combine::concatenate(&files);
+            (files, whole)
+        }
+        Seam::AnyOrder => {
+            let mut files = not_empty(exact);
+            split::shuffle(&mut files, random);
+            (files, whole.clone())
+        }
+    }
+}
+
+/// What differs between the two profiles.
+fn difference(one: &BTreeMap<String, Vec<u8>>, other: &BTreeMap<String, Vec<u8>>) -> Option<String> {
+    let tables: Vec<&String> =
+        one.keys().chain(other.keys()).filter(|name| one.get(*name) != other.get(*name)).collect();
+    let text = |files: &BTreeMap<String, Vec<u8>>| String::from_utf8(files["profile.json"].clone()).expect("text");
+    let (one, other) = (text(one), text(other));
+    let line = one.lines().zip(other.lines()).find(|(one, other)| one != other);
+    (!tables.is_empty()).then(|| format!("{tables:?} differ; {line:?}"))
+}
+
+/// Checks cases of all captures: `(capture, parts, seam)` by number.
+fn check(cases: &[(usize, usize, Seam)]) {
+    let captures = captures();
+    assert!(captures.len() >= 80, "{}", captures.len());
+    let failed = Mutex::new(Vec::new());
+    in_parallel(cases, THREADS, |&(capture, parts, seam)| {
+        let path = &captures[capture % captures.len()];
+        let whole = Recording::read(path).expect("capture");
+        let mut random = Random::new((capture * 1000 + parts * 10) as u64 + seam as u64);
+        let (files, whole) = rotated(&whole, parts, seam, &mut random);
+        if let Some(difference) = difference(&profile(&[whole], seam), &profile(&files, seam)) {
+            let folder = path.parent().expect("folder").file_name().expect("name").to_string_lossy().into_owned();
+            let name = path.file_name().expect("name").to_string_lossy().into_owned();
+            failed.lock().expect("list").push(format!("{folder}/{name}, {parts} parts, {seam:?}: {difference}"));
+        }
+    });
+    let mut failed = failed.into_inner().expect("list");
+    failed.sort();
+    println!("{} of {} cases failed", failed.len(), cases.len());
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Each capture once, with parts and seams in turn.
+#[test]
+fn rotated_captures_equal_the_whole() {
+    let count = captures().len();
+    let case = |capture: usize| (capture, PARTS[capture % PARTS.len()], SEAMS[capture / PARTS.len() % SEAMS.len()]);
+    check(&(0..count).map(case).collect::<Vec<_>>());
+}
+
+#[test]
+#[ignore = "takes minutes; `make soak` runs it"]
+fn all_rotated_captures_equal_the_whole() {
+    let cases = (0..captures().len())
+        .flat_map(|capture| PARTS.iter().flat_map(move |parts| SEAMS.iter().map(move |seam| (capture, *parts, *seam))));
+    check(&cases.collect::<Vec<_>>());
+}
