@@ -448,7 +448,7 @@ mod tests {
         for (slurm, what) in [
             ("PrologEpilogTimeout=20\n", "before run.deadline_s, 20 s; raise it"),
             ("PrologEpilogTimeout=soon\n", "is not a valid time"),
-            ("PROLOGSLURMCTLD=/site/prolog\n", "PrologSlurmctld is /site/prolog already"),
+            ("PROLOGSLURMCTLD=/site/prolog\n", "PrologSlurmctld is already /site/prolog"),
         ] {
             let site = SlurmFolder::new(&format!("SlurmUser={user}\n{slurm}"));
             let wrong = site.wrong();

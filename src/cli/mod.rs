@@ -39,8 +39,8 @@ mod watch;
 
 use crate::scratch;
 use command::{CliCommand, command_line};
-use common::{input, output};
 use common::usage::UsageError;
+use common::{input, output};
 use std::panic;
 use std::process::ExitCode;
 

@@ -112,10 +112,7 @@ mod tests {
         for (text, expected) in [
             ("", "s.csv: line 1: expected the header `file,stream`"),
             ("a,b\n", "s.csv: line 1: expected the header `file,stream`"),
-            (
-                "file,stream\n\n1.pcap,x\n",
-                "s.csv: line 3: \"1.pcap\" is the name of 2 captures; give more of its path",
-            ),
+            ("file,stream\n\n1.pcap,x\n", "s.csv: line 3: \"1.pcap\" is the name of 2 captures; give more of its path"),
             (
                 "file,stream\n3.pcap,x\n",
                 "s.csv: line 2: \"3.pcap\" is not among the captures; give its path as on the command line",

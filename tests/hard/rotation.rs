@@ -33,16 +33,8 @@ const SEAMS: [Seam; 5] = [Seam::Exact, Seam::Shared, Seam::Disorder, Seam::Idle,
 const PARTS: [usize; 6] = [2, 3, 5, 9, 20, 100];
 
 /// Totals of what was read, in `coverage`: records that two files share count twice.
-const READ_TOTALS: [&str; 8] = [
-    "records",
-    "infiniband",
-    "overlap_packets",
-    "management",
-    "icrc_ok",
-    "icrc_bad",
-    "vcrc_ok",
-    "vcrc_bad",
-];
+const READ_TOTALS: [&str; 8] =
+    ["records", "infiniband", "overlap_packets", "management", "icrc_ok", "icrc_bad", "vcrc_ok", "vcrc_bad"];
 
 fn captures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples");

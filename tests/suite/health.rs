@@ -515,5 +515,5 @@ fn a_profile_shows_the_health_of_its_captures() {
     }
     let refused = crate::tools::ibscope(["health", "--from", "1", place.to_str().expect("path")]);
     assert_eq!(refused.code, 1);
-    assert!(refused.stderr.contains("without time"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("a profile has health for its whole time only"), "{}", refused.stderr);
 }

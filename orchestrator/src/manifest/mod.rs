@@ -323,7 +323,7 @@ mod tests {
             (PORT, "n001 has LID 49152 with LMC 0; expected a LID below 49152"),
             (&PORT.replace("49152", "8").replace("\"lmc\": 0", "\"lmc\": 8"), "n001 has LID 8 with LMC 8"),
             (&PORT.replace("0x10", "0xzz"), "expected a GUID"),
-            (&PORT.replace("n001", "\\u001b[31m"), "node name \"\\u{1b}[31m\" is refused"),
+            (&PORT.replace("n001", "\\u001b[31m"), "node name \"\\u{1b}[31m\" is not valid"),
             ("{\"version\": 1, \"job_id\": 1, \"node\": []}", "unknown field `node`"),
         ] {
             let message = read(text).unwrap_err().to_string();

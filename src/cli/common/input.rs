@@ -12,8 +12,8 @@ use super::{files, output};
 use crate::model::profile::JobRow;
 use crate::model::{Coverage, Profile, count_of, printable};
 use crate::pipeline::{
-    self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, EndpointInfo, FolderContents,
-    TimePoint,
+    self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, EndpointInfo,
+    FolderContents, TimePoint,
 };
 use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -60,7 +60,8 @@ pub(in crate::cli) fn replace_folders(inputs: &mut Vec<PathBuf>) -> anyhow::Resu
             continue;
         }
         let FolderContents { captures, skipped } = pipeline::captures_in(&path)?;
-        let mut note = format!("note: {}: {} in this folder", path.display(), count_of(captures.len() as u64, "capture"));
+        let mut note =
+            format!("note: {}: {} in this folder", path.display(), count_of(captures.len() as u64, "capture"));
         if !skipped.is_empty() {
             let names = skipped.iter().take(MAX_SKIPPED).map(|name| printable(&name.to_string_lossy()));
             let more = skipped.len().checked_sub(MAX_SKIPPED).filter(|more| *more > 0);
@@ -76,7 +77,14 @@ pub(in crate::cli) fn replace_folders(inputs: &mut Vec<PathBuf>) -> anyhow::Resu
 
 /// All files that a command reads.
 pub(in crate::cli) fn files<'a>(inputs: &'a [PathBuf], reading: &'a InputArgs) -> Vec<&'a Path> {
-    inputs.iter().chain(&reading.hosts).chain(&reading.rankmap).chain(&reading.manifest).chain(&reading.streams).map(PathBuf::as_path).collect()
+    inputs
+        .iter()
+        .chain(&reading.hosts)
+        .chain(&reading.rankmap)
+        .chain(&reading.manifest)
+        .chain(&reading.streams)
+        .map(PathBuf::as_path)
+        .collect()
 }
 
 /// The options that all reading commands share.

@@ -53,12 +53,12 @@ impl<R> Table<R> {
     /// Writes a single row as csv, one `name,value` record per column.
     pub(crate) fn csv_transposed(&self, row: &R, out: &mut dyn Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(out);
-        csv.write_record(["name", "value"])?;
+        csv.write_record(["name", "value"]).map_err(io_error)?;
         let mut field = String::new();
         for column in &self.columns {
             field.clear();
             column.value(row).put(column.decimals, &mut field);
-            csv.write_record([column.description.name, &field])?;
+            csv.write_record([column.description.name, &field]).map_err(io_error)?;
         }
         csv.flush()
     }
@@ -122,7 +122,7 @@ impl<'a> CsvRows<'a> {
     /// Writes the header.
     pub(crate) fn begin<R>(table: &Table<R>, out: &'a mut dyn Write) -> io::Result<Self> {
         let mut csv = csv::Writer::from_writer(out);
-        csv.write_record(table.columns.iter().map(|column| column.description.name))?;
+        csv.write_record(table.columns.iter().map(|column| column.description.name)).map_err(io_error)?;
         Ok(Self { csv, field: String::new() })
     }
 
@@ -131,14 +131,23 @@ impl<'a> CsvRows<'a> {
         for column in &table.columns {
             self.field.clear();
             column.value(row).put(column.decimals, &mut self.field);
-            self.csv.write_field(&self.field)?;
+            self.csv.write_field(&self.field).map_err(io_error)?;
         }
-        Ok(self.csv.write_record(None::<&[u8]>)?)
+        self.csv.write_record(None::<&[u8]>).map_err(io_error)
     }
 
     /// Writes what is still buffered. Without this call, an error of the last write is lost.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.csv.flush()
+    }
+}
+
+/// The error of the output itself: the conversion of the csv crate hides its kind, and a closed
+/// pipe is no failure.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
     }
 }
 
