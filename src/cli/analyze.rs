@@ -16,13 +16,15 @@ use std::sync::Arc;
 const EXAMPLES: &str = "Examples:
   ibscope analyze sink.pcap -o job.ibp
   ibscope analyze node1.pcap node2.pcap --hosts hosts.csv -o job.ibp
+  ibscope analyze captures/ -o job.ibp
   ibscope analyze --no-mpi --no-times - < sink.pcap";
 
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "flags that have nothing to do with each other")]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct AnalyzeArgs {
-    /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
+    /// input
     #[arg(required = true, value_name = "CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
     /// Write the profile to this folder, usually NAME.ibp; replaces an existing profile

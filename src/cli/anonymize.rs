@@ -28,8 +28,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct AnonymizeArgs {
-    /// Captures: pcap or pcapng, plain, gzip or zstd; regular files only, because each is read
-    /// twice
+    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; regular files only,
+    /// because each is read twice
     #[arg(required = true, value_name = "CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
     /// Write to this file, or to files of the same names in this folder; compress if the name ends

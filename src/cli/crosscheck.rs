@@ -27,7 +27,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct CrosscheckArgs {
-    /// One profile (NAME.ibp) or captures
+    /// One profile (NAME.ibp), or captures and folders with captures
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
     /// Trace of the application: OTF2 archive (traces.otf2), Score-P profile (profile.cubex), or

@@ -31,8 +31,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct LatencyArgs {
-    /// One profile (NAME.ibp) or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
-    /// input
+    /// One profile (NAME.ibp), or captures and folders with captures: pcap or pcapng, plain, gzip
+    /// or zstd; `-` for standard input
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]

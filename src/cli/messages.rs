@@ -23,7 +23,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct MessagesArgs {
-    /// Captures: pcap or pcapng, plain, gzip or zstd; `-` for standard input
+    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
+    /// input
     #[arg(required = true, value_name = "CAPTURE")]
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]

@@ -112,15 +112,12 @@ mod tests {
         for (text, expected) in [
             ("", "s.csv: line 1: expected the header `file,stream`"),
             ("a,b\n", "s.csv: line 1: expected the header `file,stream`"),
-            ("file,stream\n\n1.pcap,x\n", "s.csv: line 3: \"1.pcap\" is the name of 2 captures; give more of its path"),
+            ("file,stream\n1.pcap,x\n", "s.csv: line 2: `1.pcap` is the name of 2 captures; give more of its path"),
             (
                 "file,stream\n3.pcap,x\n",
-                "s.csv: line 2: \"3.pcap\" is not among the captures; give its path as on the command line",
+                "s.csv: line 2: `3.pcap` is not among the captures; give its path as on the command line",
             ),
-            (
-                "file,stream\n2.pcap,x\na/2.pcap,y\n",
-                "s.csv: line 3: \"a/2.pcap\" is listed already; list each file once",
-            ),
+            ("file,stream\n2.pcap,x\na/2.pcap,y\n", "s.csv: line 3: `a/2.pcap` is listed already; list each file once"),
         ] {
             assert_eq!(parsed(text), Err(expected.to_owned()), "{text:?}");
         }

@@ -63,8 +63,8 @@ pub(in crate::cli) struct ScopeArgs {
 /// Input and output format of commands that show a profile.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SourceArgs {
-    /// One profile (NAME.ibp) or captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
-    /// input
+    /// One profile (NAME.ibp), or captures and folders with captures: pcap or pcapng, plain, gzip
+    /// or zstd; `-` for standard input
     #[arg(required = true, value_name = "PROFILE|CAPTURE")]
     pub(in crate::cli) inputs: Vec<PathBuf>,
     #[command(flatten)]
