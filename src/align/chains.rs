@@ -7,7 +7,7 @@
 //! c.pcap   QP 7: PSN 100 .. 240                              starts over: another run
 //! ```
 //!
-//! In: one packet sample per input. Out: the inputs grouped into streams, each in the order of
+//! In: one packet sample and the time span of each input. Out: the inputs grouped into streams, each in the order of
 //! time. Invariant: each input is in exactly one stream.
 //!
 //! The files of a stream are tracked as one: a message that is open at the end of one file
@@ -15,7 +15,8 @@
 
 use super::packet_sample::{PacketSample, PsnRange};
 use crate::model::ConnectionKey;
-use std::collections::BTreeMap;
+use ibscope_parsers::Endpoint;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// PSNs have 24 bits.
 const MASK: u32 = 0xFF_FFFF;
@@ -26,25 +27,34 @@ const OVERLAP_PERCENT: i64 = 10;
 /// the capture program polls for them.
 const DISORDER_NS: i64 = 1_000_000;
 
-/// A file: the times of its first and last packet, and the first and last request PSN per
+/// A file: the times of its first and last record, and the first and last request PSN per
 /// connection.
 struct ChainFile<'a> {
     input: usize,
     times_ns: (i64, i64),
     psn_ranges: BTreeMap<ConnectionKey, PsnRange>,
+    /// Senders and receivers of its packets.
+    ports: BTreeSet<Endpoint>,
     sample: &'a PacketSample,
 }
 
-/// Groups the inputs by stream, each stream in the order of time. An input without a sample
-/// (`None`) is a stream of its own.
+/// Groups the inputs by stream, each stream in the order of time. `spans_ns` are the times of the
+/// first and last record of each input, nanoseconds since the epoch. An input without a sample or
+/// times (`None`) is a stream of its own.
 #[must_use]
-pub fn chains(samples: &[Option<&PacketSample>]) -> Vec<Vec<usize>> {
+pub fn chains(samples: &[Option<&PacketSample>], spans_ns: &[Option<(i64, i64)>]) -> Vec<Vec<usize>> {
     let mut files = Vec::new();
     let mut streams: Vec<Vec<usize>> = Vec::new();
-    for (input, sample) in samples.iter().enumerate() {
-        match sample.and_then(|sample| Some((sample.span_ns()?, sample))) {
+    for (input, (sample, times_ns)) in samples.iter().zip(spans_ns).enumerate() {
+        match times_ns.zip(*sample) {
             Some((times_ns, sample)) => {
-                files.push(ChainFile { input, times_ns, psn_ranges: sample.psn_ranges(), sample });
+                files.push(ChainFile {
+                    input,
+                    times_ns,
+                    psn_ranges: sample.psn_ranges(),
+                    ports: sample.ports(),
+                    sample,
+                });
             }
             None => streams.push(vec![input]),
         }
@@ -83,15 +93,17 @@ struct FileChain<'a> {
     files: Vec<&'a ChainFile<'a>>,
     /// PSN range of each connection in the last file that holds it.
     psn_ranges: BTreeMap<ConnectionKey, PsnRange>,
+    ports: BTreeSet<Endpoint>,
 }
 
 impl<'a> FileChain<'a> {
     fn new(file: &'a ChainFile<'a>) -> Self {
-        Self { files: vec![file], psn_ranges: file.psn_ranges.clone() }
+        Self { files: vec![file], psn_ranges: file.psn_ranges.clone(), ports: file.ports.clone() }
     }
 
     fn add(&mut self, file: &'a ChainFile<'a>) {
         self.files.push(file);
+        self.ports.extend(&file.ports);
         self.psn_ranges.extend(file.psn_ranges.iter().map(|(key, range)| (*key, *range)));
     }
 
@@ -122,6 +134,11 @@ impl<'a> FileChain<'a> {
             // A range that starts in the first half of the earlier one, or before it, starts over.
             let is_continued = at >= length.div_ceil(2) && at < MASK / 2;
             *(if is_continued { &mut continued } else { &mut restarted }) += u64::from(length) + 1;
+        }
+        if continued + restarted == 0 {
+            // Other connections, as in short files, or none at all.
+            let has_none = self.ports.is_empty() || later.ports.is_empty();
+            return has_none || later.ports.iter().any(|port| self.ports.contains(port));
         }
         continued > restarted.saturating_mul(4)
     }

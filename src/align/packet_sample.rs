@@ -4,6 +4,7 @@
 //! hold the same packets sample the same packets, whatever the order of their packets.
 
 use crate::model::{Clock, ConnectionKey, HashMap, PacketRecord, PacketRef, Sample, TrafficKind};
+use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Opcode;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,6 +133,28 @@ impl PacketSample {
         }
     }
 
+    /// Adds the sample of the file that follows in the same stream. Packets that both files hold are
+    /// added once.
+    #[must_use]
+    pub fn followed_by(mut self, later: &Self) -> Self {
+        let end_ns = self.span_ns().map_or(i64::MIN, |(_, end_ns)| end_ns);
+        let start_ns = later.span_ns().map_or(i64::MAX, |(start_ns, _)| start_ns);
+        let is_at_seam = |packet: &SampledPacket| (start_ns..=end_ns).contains(&packet.time_ns);
+        let own = self.sample.hashed().filter(|(_, packet)| is_at_seam(packet));
+        let own: BTreeSet<(u64, i64)> = own.map(|(hash, packet)| (hash, packet.time_ns)).collect();
+        self.sample.lower_limit(later.sample.limit());
+        let keys = later.keys();
+        for (hash, packet) in later.sample.hashed() {
+            let Some(key) = keys.get(packet.connection as usize) else { continue };
+            if !own.contains(&(hash, packet.time_ns)) {
+                let next = self.connections.len() as u32;
+                let connection = *self.connections.entry(*key).or_insert(next);
+                self.sample.add(hash, SampledPacket { connection, ..*packet });
+            }
+        }
+        self
+    }
+
     /// Times of the first and of the last sampled packet, nanoseconds since the epoch.
     pub fn span_ns(&self) -> Option<(i64, i64)> {
         let times = || self.sample.items().map(|packet| packet.time_ns);
@@ -147,7 +170,8 @@ impl PacketSample {
     }
 
     /// True if both samples hold the same packets, at the same times, while they overlap.
-    pub(super) fn overlaps(&self, later: &Self) -> bool {
+    #[must_use]
+    pub fn overlaps(&self, later: &Self) -> bool {
         let (Some((_, end_ns)), Some((start_ns, later_end_ns))) = (self.span_ns(), later.span_ns()) else {
             return false;
         };
@@ -160,6 +184,11 @@ impl PacketSample {
         let (own, others) = (within(self), within(later));
         let common = own.intersection(&others).count();
         common >= LEAST_COMMON && common * 100 >= own.len().max(others.len()) * COMMON_PERCENT
+    }
+
+    /// Senders and receivers of the packets.
+    pub(super) fn ports(&self) -> BTreeSet<Endpoint> {
+        self.connections.keys().flat_map(|key| [key.src, key.dst]).collect()
     }
 
     /// First and last request PSN of each connection.

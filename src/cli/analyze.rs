@@ -16,8 +16,7 @@ use std::sync::Arc;
 const EXAMPLES: &str = "Examples:
   ibscope analyze sink.pcap -o job.ibp
   ibscope analyze node1.pcap node2.pcap --hosts hosts.csv -o job.ibp
-  ibscope analyze captures/ -o job.ibp
-  ibscope analyze --no-mpi --no-times - < sink.pcap";
+  ibscope analyze --no-mpi captures/";
 
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "flags that have nothing to do with each other")]

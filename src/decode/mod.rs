@@ -36,11 +36,21 @@ pub struct DecodeOptions {
     /// Clock corrections by input, applied before any other step. May be shorter than the list of
     /// inputs.
     pub clocks: Vec<Option<Clock>>,
+    /// By input: offset of the first new record. Records before it are in an earlier file of the
+    /// stream and count there. May be shorter than the list of inputs.
+    pub new_from_bytes: Vec<u64>,
 }
 
 impl Default for DecodeOptions {
     fn default() -> Self {
-        Self { check_icrc: true, payload: true, from_ns: i64::MIN, to_ns: i64::MAX, clocks: Vec::new() }
+        Self {
+            check_icrc: true,
+            payload: true,
+            from_ns: i64::MIN,
+            to_ns: i64::MAX,
+            clocks: Vec::new(),
+            new_from_bytes: Vec::new(),
+        }
     }
 }
 
@@ -49,7 +59,13 @@ impl DecodeOptions {
     #[must_use]
     pub fn of(&self, inputs: &[usize]) -> Self {
         let clocks = inputs.iter().map(|input| self.clocks.get(*input).copied().flatten()).collect();
-        Self { clocks, ..self.clone() }
+        let new_from_bytes = inputs.iter().map(|input| self.new_from(*input)).collect();
+        Self { clocks, new_from_bytes, ..self.clone() }
+    }
+
+    /// Offset of the first new record of an input.
+    fn new_from(&self, input: usize) -> u64 {
+        self.new_from_bytes.get(input).copied().unwrap_or(0)
     }
 
     /// True if the window includes all times.
@@ -98,7 +114,11 @@ pub fn decode(batch: Batch, options: &DecodeOptions, shards: Vec<Packets>) -> De
         packets: ShardDealer::new(shards, batch.bytes.len()),
     };
     let mut records: Vec<Record<'_>> = Vec::with_capacity(RECORDS);
+    let repeated_bytes = options.new_from(batch.input as usize).saturating_sub(batch.offset_bytes) as usize;
     framing.walk(&batch.bytes, |item| match item {
+        CaptureItem::Record(record) if data_offset(&batch.bytes, record.data) < repeated_bytes => {
+            decoder.counts.counts.overlap_packets += 1;
+        }
         CaptureItem::Record(record) => {
             records.push(*record);
             if records.len() == RECORDS {

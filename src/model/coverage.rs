@@ -82,8 +82,8 @@ pub struct Coverage {
     /// counted.
     #[serde(default)]
     pub statistics_left_out: u64,
-    /// Packets that an earlier file of the same stream contains with the same time: they count
-    /// there only.
+    /// Records that an earlier file of the same stream contains too: they count there only, in all
+    /// other numbers.
     #[serde(default)]
     pub overlap_packets: u64,
     /// Packets that a later file of the same stream may contain too but that were not kept for

@@ -61,6 +61,12 @@ impl<T> Sample<T> {
         self.limit
     }
 
+    /// Drops all items with hashes from `limit` on, now and later.
+    pub fn lower_limit(&mut self, limit: u64) {
+        self.limit = self.limit.min(limit);
+        self.kept.retain(|(hash, _)| *hash < limit);
+    }
+
     /// The items, mutable.
     pub fn items_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.kept.iter_mut().map(|(_, item)| item)

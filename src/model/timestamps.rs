@@ -99,6 +99,13 @@ impl TimestampStats {
         self.note(later.largest);
     }
 
+    /// Statistics of the next file of the same stream, which may continue the current run. Counts
+    /// start at 0.
+    #[must_use]
+    pub fn continued(&self) -> Self {
+        Self { first: self.current, current: self.current, ..Self::default() }
+    }
+
     /// Records with the time of the record before; most records with one time; most bytes after the
     /// first of such records.
     #[must_use]
@@ -147,5 +154,14 @@ mod tests {
             }
         }
         assert_eq!(TimestampStats::default().same_time_counts(), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_run_continues_in_the_next_file() {
+        let mut one = TimestampStats::default();
+        one.add([(1, 9), (2, 100), (2, 10)]);
+        let mut other = one.continued();
+        other.add([(2, 20), (3, 5), (3, 50)]);
+        assert_eq!((one.same_time_counts(), other.same_time_counts()), ((1, 2, 10), (2, 3, 50)));
     }
 }

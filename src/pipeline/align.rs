@@ -4,6 +4,7 @@
 //! The alignment reads the captures once by itself, because the drift of a clock shows only over a
 //! whole capture. An input that can be read only once is not aligned.
 
+use super::seam::{self, Seam};
 use super::{AnalysisOptions, PipelineError, for_each_batch, streams};
 use crate::align::{self, Alignment, KnownClock, PacketSample, Transit};
 use crate::decode;
@@ -66,9 +67,11 @@ pub(super) struct FirstPass {
     pub(super) samples: Vec<Option<PacketSample>>,
     /// Inputs that are tracked as one stream, each stream in the order of time.
     pub(super) streams: Vec<Vec<usize>>,
-    /// By input: a time at or before its first record, nanoseconds since the epoch, if it has a
-    /// sample.
-    pub(super) starts_ns: Vec<Option<i64>>,
+    /// By input: offset of its first record that the file before it in the stream does not have.
+    pub(super) new_from_bytes: Vec<u64>,
+    /// By input: a time at or before its first record, nanoseconds since the epoch, if packets of
+    /// the file before it may be repeated among others.
+    pub(super) repeated_from_ns: Vec<Option<i64>>,
 }
 
 /// Aligns the clocks of all inputs. Reads nothing if [`readable`] selects no input.
@@ -81,21 +84,58 @@ pub(super) fn align(
 ) -> Result<FirstPass, PipelineError> {
     let read = readable(paths, options);
     let mut samples: Vec<Option<PacketSample>> = paths.iter().map(|_| None).collect();
-    for (index, input_sample) in read.iter().zip(sample(paths, &read, pool, source, report)?) {
-        samples[*index] = Some(input_sample);
+    let mut spans_ns: Vec<Option<(i64, i64)>> = vec![None; paths.len()];
+    for (index, (input_sample, span_ns)) in read.iter().zip(sample(paths, &read, pool, source, report)?) {
+        (samples[*index], spans_ns[*index]) = (Some(input_sample), span_ns);
     }
     // `merge` joins inputs that were tracked separately, so an analysis for it does not chain
     // files.
     let streams = if options.keep_parts {
         (0..paths.len()).map(|input| vec![input]).collect()
     } else {
-        streams::group(paths, &samples, &options.streams)
+        streams::group(paths, &samples, &spans_ns, &options.streams)
     };
-    let starts_ns = samples.iter().map(|samples| samples.as_ref().and_then(PacketSample::starts_ns)).collect();
+    let (mut new_from_bytes, mut repeated_from_ns) = (vec![0; paths.len()], vec![None; paths.len()]);
+    for [earlier, later] in streams.iter().flat_map(|stream| stream.array_windows()) {
+        let is_apart = spans_ns[*earlier].zip(spans_ns[*later]).is_none_or(|(one, other)| one.1 < other.0);
+        if is_apart {
+            continue;
+        }
+        let source = SourceOptions { xxh3: false, sha256: false, ..source.clone() };
+        match seam::compare(&paths[*earlier], &paths[*later], &source)? {
+            Seam::NewFrom(offset_bytes) => new_from_bytes[*later] = offset_bytes,
+            Seam::New | Seam::TooLong => {
+                let pair = samples[*earlier].as_ref().zip(samples[*later].as_ref());
+                let is_repeated = pair.is_some_and(|(earlier, later)| earlier.overlaps(later));
+                repeated_from_ns[*later] =
+                    samples[*later].as_ref().filter(|_| is_repeated).and_then(PacketSample::starts_ns);
+            }
+        }
+    }
     let kept = if options.keep_parts { samples.clone() } else { paths.iter().map(|_| None).collect() };
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let given: Vec<Option<KnownClock>> = paths.iter().map(|path| options.clocks.of(path)).collect();
-    Ok(FirstPass { aligned: compare_clocks(&names, samples, &given, options), samples: kept, streams, starts_ns })
+    Ok(FirstPass {
+        aligned: compare_clocks(&names, samples, &given, options),
+        samples: kept,
+        streams,
+        new_from_bytes,
+        repeated_from_ns,
+    })
+}
+
+/// Joins the samples of each stream in that of its first input.
+fn join_streams(mut samples: Vec<Option<PacketSample>>, streams: &[Vec<usize>]) -> Vec<Option<PacketSample>> {
+    for (first, others) in streams.iter().filter_map(|stream| stream.split_first()) {
+        for input in others {
+            let later = samples[*input].take();
+            samples[*first] = match (samples[*first].take(), later) {
+                (Some(own), Some(later)) => Some(own.followed_by(&later)),
+                (own, later) => own.or(later),
+            };
+        }
+    }
+    samples
 }
 
 /// Compares the clocks of the inputs that have samples. `given` are the known clocks.
@@ -137,6 +177,9 @@ pub(super) fn compare_clocks(
     aligned
 }
 
+/// A packet sample, and the smallest and largest time of any record, nanoseconds since the epoch.
+type SampledInput = (PacketSample, Option<(i64, i64)>);
+
 /// Draws a packet sample from each of these inputs.
 fn sample(
     paths: &[PathBuf],
@@ -144,7 +187,7 @@ fn sample(
     pool: &ThreadPool,
     source: &SourceOptions,
     report: &(dyn Fn() + Sync),
-) -> Result<Vec<PacketSample>, PipelineError> {
+) -> Result<Vec<SampledInput>, PipelineError> {
     if read.is_empty() {
         return Ok(Vec::new());
     }
@@ -152,7 +195,7 @@ fn sample(
     let source = SourceOptions { xxh3: false, sha256: false, ..source.clone() };
     let batches_per_round = pool.current_num_threads() * 2;
     let mut feed = Feed::start(input::open(&own, &source)?, batches_per_round).map_err(PipelineError::Threads)?;
-    let mut samples: Vec<PacketSample> = own.iter().map(|_| PacketSample::new(own.len())).collect();
+    let mut samples: Vec<SampledInput> = own.iter().map(|_| (PacketSample::new(own.len()), None)).collect();
     let decode = decode::DecodeOptions { check_icrc: false, payload: false, ..decode::DecodeOptions::default() };
     pool.install(|| {
         loop {
@@ -162,15 +205,19 @@ fn sample(
             }
             let decode_and_sample = |batch: Batch| {
                 let decoded = decode::decode(batch, &decode, vec![Packets::default()]);
-                let candidates =
-                    samples[decoded.batch.input as usize].candidates(decoded.shards.iter().flat_map(Packets::iter));
-                (decoded.batch, candidates)
+                let sample = &samples[decoded.batch.input as usize].0;
+                let candidates = sample.candidates(decoded.shards.iter().flat_map(Packets::iter));
+                let counts = &decoded.counts.counts;
+                (decoded.batch, (candidates, counts.first_time_ns.zip(counts.last_time_ns)))
             };
             for (mut piece, receipt) in for_each_batch(pieces, decode_and_sample) {
                 let counts = feed.accept(receipt, piece.iter_mut().map(|(batch, _)| batch));
-                for (batch, candidates) in piece {
+                for (batch, (candidates, times_ns)) in piece {
                     if counts {
-                        samples[batch.input as usize].add(candidates);
+                        let (sample, span_ns) = &mut samples[batch.input as usize];
+                        sample.add(candidates);
+                        let both = span_ns.zip(times_ns).map(|(one, other)| (one.0.min(other.0), one.1.max(other.1)));
+                        *span_ns = both.or(*span_ns).or(times_ns);
                     }
                     feed.recycle(batch.bytes);
                 }

@@ -16,7 +16,7 @@ use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, transit_sample
 use super::spill::{Spill, SpillFile};
 use super::{AnalysisOptions, PipelineError, decode_options, for_each_batch, pool};
 use crate::align::PacketSample;
-use crate::decode::{self, DecodedBatch};
+use crate::decode::{self, DecodeOptions, DecodedBatch};
 use crate::flow::{self, Depth, Events, Tracker};
 use crate::input::{self, Capture, Ending, Feed, FeedTask, SourceOptions};
 use crate::model::profile::{CmRow, Input};
@@ -73,15 +73,15 @@ pub(super) fn run(
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
     let report = || progress(bytes_read.load(Ordering::Relaxed));
-    let FirstPass { aligned, samples, streams, starts_ns } = match align::align(paths, options, &pool, &source, &report)
-    {
-        // Packets from pipes cannot be read again, so an interrupted analysis keeps them.
-        _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => {
-            return Err(PipelineError::Interrupted);
-        }
-        aligned => aligned?,
-    };
-    let decode = decode_options(&captures, options, aligned.clocks.clone());
+    let FirstPass { aligned, samples, streams, new_from_bytes, repeated_from_ns } =
+        match align::align(paths, options, &pool, &source, &report) {
+            // Packets from pipes cannot be read again, so an interrupted analysis keeps them.
+            _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => {
+                return Err(PipelineError::Interrupted);
+            }
+            aligned => aligned?,
+        };
+    let decode = DecodeOptions { new_from_bytes, ..decode_options(&captures, options, aligned.clocks.clone()) };
     let window_ns = (decode.from_ns, decode.to_ns);
     let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
     for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
@@ -89,7 +89,8 @@ pub(super) fn run(
     }
     let mut analysis = Analysis::new(inputs.len(), options, depth);
     analysis.sample = align::samples_during_analysis(paths, options).then(|| PacketSample::new(1));
-    let reading = Reading { streams: &streams, starts_ns: &starts_ns, decode: &decode, batches_per_round };
+    let reading =
+        Reading { streams: &streams, repeated_from_ns: &repeated_from_ns, decode: &decode, batches_per_round };
     let endings = reading.run(captures, &mut analysis, &pool, &report)?;
     let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
     for (input, ending) in inputs.iter_mut().zip(&endings) {
@@ -129,8 +130,8 @@ pub(super) fn run(
 /// How the inputs are read: the files of each stream in order, and how their records are decoded.
 struct Reading<'a> {
     streams: &'a [Vec<usize>],
-    starts_ns: &'a [Option<i64>],
-    decode: &'a decode::DecodeOptions,
+    repeated_from_ns: &'a [Option<i64>],
+    decode: &'a DecodeOptions,
     batches_per_round: usize,
 }
 
@@ -151,7 +152,7 @@ impl Reading<'_> {
             let now = read.iter().filter_map(|input| captures[*input].take());
             let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
             let decode = self.decode.of(&read);
-            analysis.start_inputs(read.clone(), self.streams, self.starts_ns, position);
+            analysis.start_inputs(read.clone(), self.streams, self.repeated_from_ns, position);
             let mut feed = Feed::start(now, self.batches_per_round).map_err(PipelineError::Threads)?;
             pool.install(|| {
                 let mut decoded: Vec<DecodedBatch> = Vec::new();
@@ -291,14 +292,24 @@ impl Analysis {
         }
     }
 
-    /// Starts file number `position` of each stream: `inputs` are these files. `starts_ns` are the
-    /// start times of all inputs.
-    fn start_inputs(&mut self, inputs: Vec<usize>, streams: &[Vec<usize>], starts_ns: &[Option<i64>], position: usize) {
+    /// Starts file number `position` of each stream: `inputs` are these files. `repeated_from_ns`
+    /// are the times from which on files repeat packets of the file before them.
+    fn start_inputs(
+        &mut self,
+        inputs: Vec<usize>,
+        streams: &[Vec<usize>],
+        repeated_from_ns: &[Option<i64>],
+        position: usize,
+    ) {
         for stream in streams {
             stream.iter().for_each(|input| self.first_of_stream[*input] = stream[0]);
             let behind = stream.get(position + 1..).unwrap_or_default();
-            let from_ns = behind.iter().filter_map(|input| starts_ns[*input]).min();
+            let from_ns = behind.iter().filter_map(|input| repeated_from_ns[*input]).min();
             self.inputs[stream[0]].shards.iter_mut().for_each(|shard| shard.overlap.next_file(from_ns));
+            if let Some([before, input]) = position.checked_sub(1).and_then(|before| stream.get(before..=position)) {
+                self.inputs[*input].last_time_ns = self.inputs[*before].last_time_ns;
+                self.inputs[*input].timestamps = self.inputs[*before].timestamps.continued();
+            }
         }
         self.current_inputs = inputs;
     }
@@ -308,7 +319,7 @@ impl Analysis {
         &mut self,
         pieces: Vec<FeedTask>,
         decoded: &mut Vec<DecodedBatch>,
-        options: &decode::DecodeOptions,
+        options: &DecodeOptions,
         feed: &mut Feed,
     ) {
         let (samples, buffers) = (self.sample.take(), std::mem::take(&mut self.buffers));
@@ -448,7 +459,7 @@ impl InputState {
         let (same_time, same_time_longest_run, same_time_longest_run_bytes) = self.timestamps.same_time_counts();
         let interface_drops = self.dropped();
         let untracked_packets = self.untracked();
-        let overlap_packets = self.overlap_packets();
+        let overlap_packets = self.coverage.overlap_packets + self.overlap_packets();
         let overlap_left_out = self.overlap_left_out();
         Coverage {
             interface_drops,

@@ -30,6 +30,7 @@ mod options;
 mod packets;
 mod parts;
 mod readout;
+mod seam;
 mod spill;
 mod streams;
 mod watch;
@@ -111,7 +112,7 @@ fn decode_options(
     let start_ns = captures.iter().enumerate().filter_map(first_time_ns).min().unwrap_or(0);
     let (from_ns, to_ns) = options.window.bounds_ns(start_ns);
     let AnalysisMeasures { icrc: check_icrc, payload, .. } = options.measures;
-    decode::DecodeOptions { check_icrc, payload, from_ns, to_ns, clocks }
+    decode::DecodeOptions { check_icrc, payload, from_ns, to_ns, clocks, new_from_bytes: Vec::new() }
 }
 
 fn pool(threads: usize) -> Result<rayon::ThreadPool, PipelineError> {

@@ -65,16 +65,17 @@ fn input_of<'a>(file: &str, inputs: &'a [PathBuf]) -> Result<&'a PathBuf, String
     }
 }
 
-/// Groups the inputs by stream. `given` are the streams of the user's list, by path; the packets
+/// Groups the inputs by stream. `spans_ns` are the times of their first and last record. `given` are the streams of the user's list, by path; the packets
 /// tell which of the other inputs form one stream.
 pub(super) fn group(
     paths: &[PathBuf],
     samples: &[Option<PacketSample>],
+    spans_ns: &[Option<(i64, i64)>],
     given: &BTreeMap<PathBuf, String>,
 ) -> Vec<Vec<usize>> {
     let name = |input: usize| paths.get(input).and_then(|path| given.get(path));
     let unlisted = samples.iter().enumerate().map(|(input, sample)| sample.as_ref().filter(|_| name(input).is_none()));
-    let mut streams = align::chains(&unlisted.collect::<Vec<_>>());
+    let mut streams = align::chains(&unlisted.collect::<Vec<_>>(), spans_ns);
     streams.retain(|stream| stream.iter().all(|input| name(*input).is_none()));
     let mut listed: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
     for input in 0..samples.len() {
@@ -83,8 +84,7 @@ pub(super) fn group(
         }
     }
     for mut stream in listed.into_values() {
-        let start_ns = |input: &usize| Some(samples.get(*input)?.as_ref()?.span_ns()?.0);
-        stream.sort_by_key(|input| (start_ns(input), *input));
+        stream.sort_by_key(|input| (spans_ns.get(*input).copied().flatten(), *input));
         streams.push(stream);
     }
     streams.sort();
@@ -130,6 +130,6 @@ mod tests {
         let paths = ["a", "b", "c", "d"].map(PathBuf::from);
         let samples = [None, None, None, None];
         let given = [("a", "x"), ("c", "x")].map(|(path, stream)| (PathBuf::from(path), stream.to_owned())).into();
-        assert_eq!(group(&paths, &samples, &given), [vec![0, 2], vec![1], vec![3]]);
+        assert_eq!(group(&paths, &samples, &[None; 4], &given), [vec![0, 2], vec![1], vec![3]]);
     }
 }

@@ -284,7 +284,8 @@ fn commands_that_need_captures_say_so_of_a_profile() {
             "is a profile, and `{command}` needs captures; matrix, timeline, ranks and collectives read profiles"
         );
         refused(&ibscope([command, text(&profile)]), 1, &expected);
-        refused(&ibscope([command, text(folder.path())]), 1, "is a folder");
+        // The folder holds the profile, and no capture.
+        refused(&ibscope([command, text(folder.path())]), 1, "no file in this folder is a capture");
     }
 }
 

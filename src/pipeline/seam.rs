@@ -1,0 +1,241 @@
+//! The records that two consecutive files of a stream share.
+//!
+//! Files of a rotated capture may repeat records around the point of rotation:
+//!
+//! ```text
+//! a.pcap   r1 r2 r3 r4 r5
+//! b.pcap            r4 r5 r6 r7     starts with the last two records of a: new from r6 on
+//! ```
+//! In: two files. Out: the offset in the later file at which its new records start. Two records are
+//! the same if time, length and captured bytes are equal. Invariant: records are skipped only if
+//! they form the start of the later file and the end of the earlier one, or if the earlier one has
+//! all records of the later one in a row.
+//!
+//! The two mirror copies of a packet may be the same in this sense too, if the clock ticks slowly. A
+//! seam between them looks like an overlap of one record, or of a few with one time. In captures
+//! with such copies, records of one time count as an overlap only if there are more of them than
+//! copies.
+
+use super::PipelineError;
+use crate::input::{self, Capture, SourceOptions};
+
+use ibscope_parsers::frame::CaptureItem;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::path::Path;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Records of the later file that are compared; a usual overlap has hundreds. Each takes 20 bytes.
+const MAX_RECORDS: usize = 1 << 21;
+
+/// How the later of two files starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seam {
+    /// With new records.
+    New,
+    /// With records of the earlier file; new records are at this offset of the (decompressed) file
+    /// or behind it.
+    NewFrom(u64),
+    /// With more records of the earlier file than are compared.
+    TooLong,
+}
+
+/// Compares the start of `later` with the end of `earlier`.
+///
+/// # Errors
+/// A file cannot be read.
+pub(super) fn compare(earlier: &Path, later: &Path, source: &SourceOptions) -> Result<Seam, PipelineError> {
+    let (mut starts, mut offsets) = (Vec::new(), Vec::new());
+    let mut twins = TwinSearch::default();
+    walk(later, source, |record, offset| {
+        if starts.len() == MAX_RECORDS {
+            return ControlFlow::Break(());
+        }
+        twins.add(record);
+        starts.push(record);
+        offsets.push(offset);
+        ControlFlow::Continue(())
+    })?;
+    let is_cut = starts.len() == MAX_RECORDS;
+    let Some(first) = starts.first().copied() else { return Ok(Seam::New) };
+    let mut occurrences = starts.iter().filter(|record| **record == first).count();
+    let mut search = PrefixSearch::new(starts.iter().map(|(_, hash)| *hash).collect());
+    twins.next_file();
+    walk(earlier, source, |record, _| {
+        search.next(record.1);
+        twins.add(record);
+        occurrences += usize::from(record == first);
+        if search.is_whole() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    let matched = search.matched;
+    let has_one_time = starts[..matched].iter().all(|(time_ns, _)| *time_ns == first.0);
+    Ok(match matched {
+        0 => Seam::New,
+        _ if search.is_whole() && is_cut => Seam::TooLong,
+        _ if has_one_time && twins.is_found && occurrences <= COPIES => Seam::New,
+        _ => Seam::NewFrom(offsets.get(matched).copied().unwrap_or(u64::MAX)),
+    })
+}
+
+/// Mirror copies of a packet that a capture may hold: at the sender's port and at the receiver's.
+const COPIES: usize = 2;
+
+/// Time and hash of a record.
+type RecordId = (Option<i64>, u64);
+
+/// Looks for two records that are the same.
+#[derive(Default)]
+struct TwinSearch {
+    is_found: bool,
+    time_ns: Option<i64>,
+    /// Hashes of the records with this time.
+    hashes: BTreeSet<u64>,
+}
+
+impl TwinSearch {
+    fn add(&mut self, (time_ns, hash): RecordId) {
+        if self.time_ns != time_ns {
+            self.time_ns = time_ns;
+            self.hashes.clear();
+        }
+        self.is_found |= !self.hashes.insert(hash);
+    }
+
+    /// Records of the next file are compared with each other only.
+    fn next_file(&mut self) {
+        self.time_ns = None;
+        self.hashes.clear();
+    }
+}
+
+/// Finds the longest start of a list of hashes that a text ends with (Knuth, Morris and Pratt).
+struct PrefixSearch {
+    hashes: Vec<u64>,
+    /// For each length of a start: the length of the longest shorter start that it ends with.
+    shorter: Vec<u32>,
+    /// The text so far ends with this many of the hashes.
+    matched: usize,
+}
+
+impl PrefixSearch {
+    fn new(hashes: Vec<u64>) -> Self {
+        let mut search = Self { shorter: vec![0; hashes.len() + 1], hashes, matched: 0 };
+        for index in 1..search.hashes.len() {
+            search.next(search.hashes[index]);
+            search.shorter[index + 1] = search.matched as u32;
+        }
+        search.matched = 0;
+        search
+    }
+
+    /// True if the text ends with all hashes.
+    fn is_whole(&self) -> bool {
+        self.matched == self.hashes.len()
+    }
+
+    /// Adds a hash to the text.
+    fn next(&mut self, hash: u64) {
+        if self.is_whole() {
+            self.matched = self.shorter[self.matched] as usize;
+        }
+        while self.matched > 0 && self.hashes.get(self.matched) != Some(&hash) {
+            self.matched = self.shorter[self.matched] as usize;
+        }
+        self.matched += usize::from(self.hashes.get(self.matched) == Some(&hash));
+    }
+}
+
+/// Calls `each` with the time and hash of each record and the offset of its captured bytes in the
+/// (decompressed) file.
+fn walk(
+    path: &Path,
+    source: &SourceOptions,
+    mut each: impl FnMut(RecordId, u64) -> ControlFlow<()>,
+) -> Result<(), PipelineError> {
+    let captures = input::open(&[path.to_owned()], source)?;
+    let Some(mut capture): Option<Capture> = captures.into_iter().next() else { return Ok(()) };
+    let mut spare = Vec::new();
+    let mut flow = ControlFlow::Continue(());
+    while let (ControlFlow::Continue(()), Some(batch)) = (flow, capture.next_batch(std::mem::take(&mut spare))) {
+        let start = batch.bytes.as_ptr().addr();
+        batch.framing.clone().walk(&batch.bytes, |item| {
+            if let (CaptureItem::Record(record), ControlFlow::Continue(())) = (item, flow) {
+                let seed =
+                    record.time_ns.unwrap_or(0).cast_unsigned() ^ u64::from(record.original_bytes).rotate_left(48);
+                let offset = record.data.as_ptr().addr().wrapping_sub(start) as u64;
+                let id = (record.time_ns, xxh3_64_with_seed(record.data, seed));
+                flow = each(id, batch.offset_bytes + offset);
+            }
+        });
+        spare = batch.bytes;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pcap file with a record of 1 byte for each byte; the byte is also its time in seconds.
+    fn pcap(records: impl IntoIterator<Item = u32>) -> Vec<u8> {
+        let header = [[0xD4, 0xC3, 0xB2, 0xA1], [2, 0, 4, 0], [0; 4], [0; 4], [0, 0, 4, 0], [247, 0, 0, 0]];
+        let record = |time_s: u32| {
+            [time_s.to_le_bytes(), [0; 4], [1, 0, 0, 0], [1, 0, 0, 0]].concat().into_iter().chain([time_s as u8])
+        };
+        header.concat().into_iter().chain(records.into_iter().flat_map(record)).collect()
+    }
+
+    fn seam(earlier: impl IntoIterator<Item = u32>, later: impl IntoIterator<Item = u32>) -> Seam {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = ["a", "b"].map(|name| folder.path().join(name));
+        std::fs::write(&one, pcap(earlier)).unwrap();
+        std::fs::write(&other, pcap(later)).unwrap();
+        compare(&one, &other, &SourceOptions::default()).unwrap()
+    }
+
+    /// Offset of the bytes of a record.
+    const fn at(record: u64) -> Seam {
+        Seam::NewFrom(24 + 17 * record + 16)
+    }
+
+    #[test]
+    fn the_longest_common_part_is_skipped() {
+        assert_eq!(seam([1, 2, 3, 4, 5], [4, 5, 6, 7]), at(2));
+        assert_eq!(seam([1, 2, 3], [3, 4]), at(1));
+        assert_eq!(seam([1, 2, 2], [2, 2, 2, 3]), at(2));
+        assert_eq!(seam([1, 2, 2], [2, 2, 3]), at(2));
+        assert_eq!(seam([1, 2, 1, 2, 1], [1, 2, 1, 3]), at(3));
+        assert_eq!(seam([7, 8], [8, 7, 9]), at(1));
+    }
+
+    #[test]
+    fn a_seam_between_mirror_copies_is_no_overlap() {
+        assert_eq!(seam([1, 1, 2], [2, 3, 3]), Seam::New);
+        assert_eq!(seam([2], [2, 3, 3]), Seam::New);
+        // Three of one, or of several times.
+        assert_eq!(seam([1, 1, 2, 2], [2, 3, 3]), at(1));
+        assert_eq!(seam([1, 1, 2, 3], [2, 3, 3]), at(2));
+        // Without copies elsewhere, the same record in both files is an overlap.
+        assert_eq!(seam([1, 2], [2, 3]), at(1));
+    }
+
+    #[test]
+    fn a_file_without_new_records_is_skipped() {
+        assert_eq!(seam([1, 2, 3, 4], [3, 4]), Seam::NewFrom(u64::MAX));
+        assert_eq!(seam([1, 2, 3, 4], [2, 3]), Seam::NewFrom(u64::MAX));
+    }
+
+    #[test]
+    fn other_records_are_new() {
+        assert_eq!(seam([1, 2, 3], [4, 5]), Seam::New);
+        // In the middle of the earlier file, and not up to its end.
+        assert_eq!(seam([1, 2, 3, 4], [2, 3, 9]), Seam::New);
+    }
+
+    #[test]
+    fn more_records_than_are_compared_are_not_skipped() {
+        let limit = MAX_RECORDS as u32;
+        assert_eq!(seam(0..limit - 1, 0..limit + 1), at(u64::from(limit) - 1));
+        assert_eq!(seam(0..limit, 0..limit + 1), Seam::TooLong);
+    }
+}
