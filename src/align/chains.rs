@@ -39,10 +39,14 @@ struct ChainFile<'a> {
 }
 
 /// Groups the inputs by stream, each stream in the order of time. `spans_ns` are the times of the
-/// first and last record of each input, nanoseconds since the epoch. An input without a sample or
-/// times (`None`) is a stream of its own.
-#[must_use]
-pub fn chains(samples: &[Option<&PacketSample>], spans_ns: &[Option<(i64, i64)>]) -> Vec<Vec<usize>> {
+/// first and last record of each input, nanoseconds since the epoch. `repeats` tells whether the
+/// second of two inputs starts with records of the first. An input without a sample or times
+/// (`None`) is a stream of its own.
+pub fn chains(
+    samples: &[Option<&PacketSample>],
+    spans_ns: &[Option<(i64, i64)>],
+    mut repeats: impl FnMut(usize, usize) -> bool,
+) -> Vec<Vec<usize>> {
     let mut files = Vec::new();
     let mut streams: Vec<Vec<usize>> = Vec::new();
     for (input, (sample, times_ns)) in samples.iter().zip(spans_ns).enumerate() {
@@ -62,7 +66,8 @@ pub fn chains(samples: &[Option<&PacketSample>], spans_ns: &[Option<(i64, i64)>]
     files.sort_by_key(|file| (file.times_ns, file.input));
     let mut chains: Vec<FileChain<'_>> = Vec::new();
     for file in &files {
-        let (mut before, others): (Vec<_>, Vec<_>) = chains.into_iter().partition(|chain| chain.continues(file));
+        let (mut before, others): (Vec<_>, Vec<_>) =
+            chains.into_iter().partition(|chain| chain.continues(file, &mut repeats));
         chains = others;
         // If several chains match, the file joins the one that ended last: its connections are the
         // closest in time. Chains that ended before that one started are of the same capture point,
@@ -114,13 +119,13 @@ impl<'a> FileChain<'a> {
     }
 
     /// True if the file continues the chain.
-    fn continues(&self, later: &ChainFile<'_>) -> bool {
+    fn continues(&self, later: &ChainFile<'_>, repeats: &mut impl FnMut(usize, usize) -> bool) -> bool {
         let length_ns = |file: &ChainFile<'_>| file.times_ns.1.saturating_sub(file.times_ns.0);
         let Some(last) = self.files.last() else { return false };
         let overlap_ns = last.times_ns.1.saturating_sub(later.times_ns.0);
         // Nothing starts over so soon. The PSNs prove nothing here: retransmissions may come first,
         // and all connections may be other ones.
-        if overlap_ns.saturating_abs() <= DISORDER_NS {
+        if overlap_ns.saturating_abs() <= DISORDER_NS || repeats(last.input, later.input) {
             return true;
         }
         if overlap_ns > (length_ns(last).min(length_ns(later)) / 100 * OVERLAP_PERCENT).max(DISORDER_NS) {

@@ -4,16 +4,16 @@
 //! The alignment reads the captures once by itself, because the drift of a clock shows only over a
 //! whole capture. An input that can be read only once is not aligned.
 
-use super::seam::{self, Seam};
+use super::seam::{self, RecordId, Seam};
 use super::{AnalysisOptions, PipelineError, for_each_batch, streams};
-use crate::align::{self, Alignment, KnownClock, PacketSample, Transit};
+use crate::align::{self, Alignment, KnownClock, PacketSample, SampleCandidate, Transit};
 use crate::decode;
 use crate::input::{self, Feed, SourceOptions};
 use crate::model::profile::Input;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Batch, ClockRow, ConnectionKey, Interval, Packets, Recorder, TimingKey, count_either, count_of};
 use rayon::ThreadPool;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Pairs of inputs that notes name at most.
@@ -85,43 +85,50 @@ pub(super) fn align(
     let read = readable(paths, options);
     let mut samples: Vec<Option<PacketSample>> = paths.iter().map(|_| None).collect();
     let mut spans_ns: Vec<Option<(i64, i64)>> = vec![None; paths.len()];
-    for (index, (input_sample, span_ns)) in read.iter().zip(sample(paths, &read, pool, source, report)?) {
-        (samples[*index], spans_ns[*index]) = (Some(input_sample), span_ns);
+    let mut seams =
+        Seams { paths, source: without_digests(source), first_records: BTreeSet::new(), compared: BTreeMap::new() };
+    for (index, own) in read.iter().zip(sample(paths, &read, pool, source, report)?) {
+        (samples[*index], spans_ns[*index]) = (Some(own.packets), own.span_ns);
+        seams.first_records.extend(own.first_records.iter().map(|other| (*index, read[*other])));
     }
     // `merge` joins inputs that were tracked separately, so an analysis for it does not chain
     // files.
     let streams = if options.keep_parts {
         (0..paths.len()).map(|input| vec![input]).collect()
     } else {
-        streams::group(paths, &samples, &spans_ns, &options.streams)
+        let mut failed = None;
+        let repeats = |one, other| match seams.between(one, other) {
+            Ok(seam) => matches!(seam, Seam::NewFrom(_)),
+            Err(error) => {
+                failed.get_or_insert(error);
+                false
+            }
+        };
+        let streams = streams::group(paths, &samples, &spans_ns, repeats, &options.streams);
+        failed.map_or(Ok(streams), Err)?
     };
     let (mut new_from_bytes, mut repeated_from_ns) = (vec![0; paths.len()], vec![None; paths.len()]);
     for [earlier, later] in streams.iter().flat_map(|stream| stream.array_windows()) {
-        let is_apart = spans_ns[*earlier].zip(spans_ns[*later]).is_none_or(|(one, other)| one.1 < other.0);
-        if is_apart {
+        if let Seam::NewFrom(offset_bytes) = seams.between(*earlier, *later)? {
+            new_from_bytes[*later] = offset_bytes;
             continue;
         }
-        let source = SourceOptions { xxh3: false, sha256: false, ..source.clone() };
-        match seam::compare(&paths[*earlier], &paths[*later], &source)? {
-            Seam::NewFrom(offset_bytes) => new_from_bytes[*later] = offset_bytes,
-            Seam::New | Seam::TooLong => {
-                let pair = samples[*earlier].as_ref().zip(samples[*later].as_ref());
-                let is_repeated = pair.is_some_and(|(earlier, later)| earlier.overlaps(later));
-                repeated_from_ns[*later] =
-                    samples[*later].as_ref().filter(|_| is_repeated).and_then(PacketSample::starts_ns);
-            }
-        }
+        let pair = samples[*earlier].as_ref().zip(samples[*later].as_ref());
+        let repeated = pair.filter(|(earlier, later)| earlier.overlaps(later));
+        repeated_from_ns[*later] = repeated.and_then(|(_, later)| later.starts_ns());
     }
     let kept = if options.keep_parts { samples.clone() } else { paths.iter().map(|_| None).collect() };
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     let given: Vec<Option<KnownClock>> = paths.iter().map(|path| options.clocks.of(path)).collect();
-    Ok(FirstPass {
-        aligned: compare_clocks(&names, samples, &given, options),
-        samples: kept,
-        streams,
-        new_from_bytes,
-        repeated_from_ns,
-    })
+    let mut aligned = compare_clocks(&names, join_streams(samples, &streams), &given, options);
+    // The files of a stream have one clock.
+    for (first, others) in streams.iter().filter_map(|stream| stream.split_first()) {
+        for input in others {
+            aligned.clocks[*input] = aligned.clocks[*input].or(aligned.clocks[*first]);
+            aligned.rows[*input] = aligned.rows[*input].take().or_else(|| aligned.rows[*first].clone());
+        }
+    }
+    Ok(FirstPass { aligned, samples: kept, streams, new_from_bytes, repeated_from_ns })
 }
 
 /// Joins the samples of each stream in that of its first input.
@@ -177,8 +184,55 @@ pub(super) fn compare_clocks(
     aligned
 }
 
-/// A packet sample, and the smallest and largest time of any record, nanoseconds since the epoch.
-type SampledInput = (PacketSample, Option<(i64, i64)>);
+fn without_digests(source: &SourceOptions) -> SourceOptions {
+    SourceOptions { xxh3: false, sha256: false, ..source.clone() }
+}
+
+/// The seams between inputs, each compared once.
+struct Seams<'a> {
+    paths: &'a [PathBuf],
+    source: SourceOptions,
+    /// Pairs of inputs of which the first holds the first record of the second.
+    first_records: BTreeSet<(usize, usize)>,
+    compared: BTreeMap<(usize, usize), Seam>,
+}
+
+impl Seams<'_> {
+    /// The seam between two inputs. Reads both if the earlier one holds the first record of the
+    /// later one.
+    fn between(&mut self, earlier: usize, later: usize) -> Result<Seam, PipelineError> {
+        let pair = (earlier, later);
+        if !self.first_records.contains(&pair) {
+            return Ok(Seam::New);
+        }
+        if let Some(seam) = self.compared.get(&pair) {
+            return Ok(*seam);
+        }
+        let seam = seam::compare(&self.paths[earlier], &self.paths[later], &self.source)?;
+        self.compared.insert(pair, seam);
+        Ok(seam)
+    }
+}
+
+/// An input as the first pass read it.
+struct SampledInput {
+    packets: PacketSample,
+    /// Smallest and largest time of any record, nanoseconds since the epoch.
+    span_ns: Option<(i64, i64)>,
+    /// The other inputs whose first record this one holds.
+    first_records: BTreeSet<usize>,
+}
+
+impl SampledInput {
+    /// Adds a batch: candidates for the sample, the times of its records, and the inputs whose
+    /// first record it holds.
+    fn add(&mut self, candidates: Vec<SampleCandidate>, span_ns: Option<(i64, i64)>, first_records: Vec<usize>) {
+        self.packets.add(candidates);
+        let both = self.span_ns.zip(span_ns).map(|(one, other)| (one.0.min(other.0), one.1.max(other.1)));
+        self.span_ns = both.or(self.span_ns).or(span_ns);
+        self.first_records.extend(first_records);
+    }
+}
 
 /// Draws a packet sample from each of these inputs.
 fn sample(
@@ -192,10 +246,14 @@ fn sample(
         return Ok(Vec::new());
     }
     let own: Vec<PathBuf> = read.iter().map(|index| paths[*index].clone()).collect();
-    let source = SourceOptions { xxh3: false, sha256: false, ..source.clone() };
+    let source = without_digests(source);
+    let first_records =
+        own.iter().map(|path| seam::first_record(path, &source)).collect::<Result<Vec<_>, PipelineError>>()?;
     let batches_per_round = pool.current_num_threads() * 2;
     let mut feed = Feed::start(input::open(&own, &source)?, batches_per_round).map_err(PipelineError::Threads)?;
-    let mut samples: Vec<SampledInput> = own.iter().map(|_| (PacketSample::new(own.len()), None)).collect();
+    let empty =
+        |_| SampledInput { packets: PacketSample::new(own.len()), span_ns: None, first_records: BTreeSet::new() };
+    let mut samples: Vec<SampledInput> = own.iter().map(empty).collect();
     let decode = decode::DecodeOptions { check_icrc: false, payload: false, ..decode::DecodeOptions::default() };
     pool.install(|| {
         loop {
@@ -205,19 +263,23 @@ fn sample(
             }
             let decode_and_sample = |batch: Batch| {
                 let decoded = decode::decode(batch, &decode, vec![Packets::default()]);
-                let sample = &samples[decoded.batch.input as usize].0;
-                let candidates = sample.candidates(decoded.shards.iter().flat_map(Packets::iter));
+                let input = decoded.batch.input as usize;
+                let candidates = samples[input].packets.candidates(decoded.shards.iter().flat_map(Packets::iter));
                 let counts = &decoded.counts.counts;
-                (decoded.batch, (candidates, counts.first_time_ns.zip(counts.last_time_ns)))
+                let span_ns = counts.first_time_ns.zip(counts.last_time_ns);
+                let is_held = |(other, record): (usize, &Option<RecordId>)| {
+                    let is_within = |time_ns| span_ns.is_some_and(|span| (span.0..=span.1).contains(&time_ns));
+                    let record = record.filter(|record| other != input && record.0.is_some_and(is_within))?;
+                    seam::holds(&decoded.batch, record).then_some(other)
+                };
+                let held: Vec<usize> = first_records.iter().enumerate().filter_map(is_held).collect();
+                (decoded.batch, (candidates, span_ns, held))
             };
             for (mut piece, receipt) in for_each_batch(pieces, decode_and_sample) {
                 let counts = feed.accept(receipt, piece.iter_mut().map(|(batch, _)| batch));
-                for (batch, (candidates, times_ns)) in piece {
+                for (batch, (candidates, span_ns, held)) in piece {
                     if counts {
-                        let (sample, span_ns) = &mut samples[batch.input as usize];
-                        sample.add(candidates);
-                        let both = span_ns.zip(times_ns).map(|(one, other)| (one.0.min(other.0), one.1.max(other.1)));
-                        *span_ns = both.or(*span_ns).or(times_ns);
+                        samples[batch.input as usize].add(candidates, span_ns, held);
                     }
                     feed.recycle(batch.bytes);
                 }

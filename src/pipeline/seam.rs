@@ -18,8 +18,9 @@
 
 use super::PipelineError;
 use crate::input::{self, Capture, SourceOptions};
+use crate::model::Batch;
 
-use ibscope_parsers::frame::CaptureItem;
+use ibscope_parsers::frame::{CaptureItem, Record};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -77,11 +78,41 @@ pub(super) fn compare(earlier: &Path, later: &Path, source: &SourceOptions) -> R
     })
 }
 
+/// The first record of a file; `None` if it has none.
+///
+/// # Errors
+/// The file cannot be read.
+pub(super) fn first_record(path: &Path, source: &SourceOptions) -> Result<Option<RecordId>, PipelineError> {
+    let mut first = None;
+    walk(path, source, |record, _| {
+        first = Some(record);
+        ControlFlow::Break(())
+    })?;
+    Ok(first)
+}
+
+/// True if the batch holds this record.
+pub(super) fn holds(batch: &Batch, record: RecordId) -> bool {
+    let mut is_held = false;
+    batch.framing.clone().walk(&batch.bytes, |item| {
+        if let CaptureItem::Record(own) = item {
+            // Most records differ in time, which is cheaper to compare.
+            is_held |= own.time_ns == record.0 && id_of(own) == record;
+        }
+    });
+    is_held
+}
+
 /// Mirror copies of a packet that a capture may hold: at the sender's port and at the receiver's.
 const COPIES: usize = 2;
 
-/// Time and hash of a record.
-type RecordId = (Option<i64>, u64);
+/// Time, nanoseconds since the epoch, and hash of a record.
+pub(super) type RecordId = (Option<i64>, u64);
+
+fn id_of(record: &Record<'_>) -> RecordId {
+    let seed = record.time_ns.unwrap_or(0).cast_unsigned() ^ u64::from(record.original_bytes).rotate_left(48);
+    (record.time_ns, xxh3_64_with_seed(record.data, seed))
+}
 
 /// Looks for two records that are the same.
 #[derive(Default)]
@@ -160,11 +191,8 @@ fn walk(
         let start = batch.bytes.as_ptr().addr();
         batch.framing.clone().walk(&batch.bytes, |item| {
             if let (CaptureItem::Record(record), ControlFlow::Continue(())) = (item, flow) {
-                let seed =
-                    record.time_ns.unwrap_or(0).cast_unsigned() ^ u64::from(record.original_bytes).rotate_left(48);
                 let offset = record.data.as_ptr().addr().wrapping_sub(start) as u64;
-                let id = (record.time_ns, xxh3_64_with_seed(record.data, seed));
-                flow = each(id, batch.offset_bytes + offset);
+                flow = each(id_of(record), batch.offset_bytes + offset);
             }
         });
         spare = batch.bytes;

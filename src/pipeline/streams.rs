@@ -71,11 +71,12 @@ pub(super) fn group(
     paths: &[PathBuf],
     samples: &[Option<PacketSample>],
     spans_ns: &[Option<(i64, i64)>],
+    repeats: impl FnMut(usize, usize) -> bool,
     given: &BTreeMap<PathBuf, String>,
 ) -> Vec<Vec<usize>> {
     let name = |input: usize| paths.get(input).and_then(|path| given.get(path));
     let unlisted = samples.iter().enumerate().map(|(input, sample)| sample.as_ref().filter(|_| name(input).is_none()));
-    let mut streams = align::chains(&unlisted.collect::<Vec<_>>(), spans_ns);
+    let mut streams = align::chains(&unlisted.collect::<Vec<_>>(), spans_ns, repeats);
     streams.retain(|stream| stream.iter().all(|input| name(*input).is_none()));
     let mut listed: BTreeMap<&String, Vec<usize>> = BTreeMap::new();
     for input in 0..samples.len() {
@@ -130,6 +131,6 @@ mod tests {
         let paths = ["a", "b", "c", "d"].map(PathBuf::from);
         let samples = [None, None, None, None];
         let given = [("a", "x"), ("c", "x")].map(|(path, stream)| (PathBuf::from(path), stream.to_owned())).into();
-        assert_eq!(group(&paths, &samples, &[None; 4], &given), [vec![0, 2], vec![1], vec![3]]);
+        assert_eq!(group(&paths, &samples, &[None; 4], |_, _| false, &given), [vec![0, 2], vec![1], vec![3]]);
     }
 }
