@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn sights_farther_apart_than_any_way_are_not_one_packet() {
+    fn observations_farther_apart_than_any_transit_are_two_packets() {
         for (apart_ns, dropped) in [(MAX_TRANSIT_NS, 0), (MAX_TRANSIT_NS + 1, 1), (-MAX_TRANSIT_NS - 1, 1)] {
             let mut packets = packets(apart_ns);
             drop_unrelated(&mut packets);

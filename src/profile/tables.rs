@@ -84,14 +84,14 @@ pub(super) fn connections() -> Table<ConnectionRow> {
     Table::new("connections.parquet")
         .column("src", Name, "endpoint of the sender", |row: &ConnectionRow| row.src.to_string())
         .column("dst", Name, "endpoint of the receiver", |row| row.dst.to_string())
-        .column("kind", Name, "what the packets count as: `data`, `management` or `multicast`", |row| row.kind.name())
+        .column("kind", Name, "category of the packets: `data`, `management` or `multicast`", |row| row.kind.name())
         .column("service", Name, "`RC`, `UC`, `UD` ...", |row| Opcode(row.service << 5).service().name())
         .column("service_code", Number, "bits 7 to 5 of the opcode", |row| u32::from(row.service))
         .column("dest_qp", Number, "queue pair of the receiver", |row| row.dest_qp.value())
         .column("src_qp", Number, "queue pair of the sender; null where it is not known", |row| row.src_qp.map(Qpn::value))
         .name(
             "src_qp_evidence",
-            "what shows the sender's queue pair: `deth`, `cm`, `connection_message`, `wireup`, `echo`, `responses` or `only_connection`",
+            "evidence for the sender's queue pair: `deth`, `cm`, `connection_message`, `wireup`, `echo`, `responses` or `only_connection`",
             |row| row.src_qp_evidence.as_deref(),
         )
         .column("first_time_ns", Timestamp, "time of the first packet", |row| row.first_time_ns)
@@ -136,7 +136,7 @@ pub(super) fn collectives() -> Table<CollectiveRow> {
         .column("connection", Number, CONNECTION, |row: &CollectiveRow| row.connection)
         .name(
             "operation",
-            "`barrier`, `bcast`, `allreduce` ...; `collective` where the library does not say which",
+            "`barrier`, `bcast`, `allreduce` ...; `collective` where the library does not identify it",
             |row| Some(&row.operation),
         )
         .column("messages", Count, "MPI messages of the operation", |row| row.messages)

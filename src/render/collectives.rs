@@ -28,7 +28,7 @@ pub(super) fn pairs_table<'a>() -> Table<OperationPairRow<'a>> {
     Table::new("ibscope collectives --format csv")
         .name(
             "operation",
-            "`barrier`, `bcast`, `allreduce` ...; `collective` where the library does not say which",
+            "`barrier`, `bcast`, `allreduce` ...; `collective` where the library does not identify it",
             |row: &OperationPairRow<'_>| Some(row.operation),
         )
         .with(groups::pair)
