@@ -66,7 +66,7 @@ impl SourceEnd {
 /// The end of an input.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// Length and digests of what was read.
+    /// Length and digests of the bytes read.
     pub digests: Digests,
     /// Why it ended early: starts with `truncated_input`, `corrupt_input`, `read_error`,
     /// `limited_input` or `interrupted` and gives the offset. `None` if it did not.
@@ -155,8 +155,8 @@ impl Capture {
         self.first_time_ns
     }
 
-    /// The next whole records; `None` at the end. `spare` is a used buffer.
-    pub fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
+    /// The next whole records; `None` at the end. `used_buffer` is reused.
+    pub fn next_batch(&mut self, used_buffer: Vec<u8>) -> Option<Batch> {
         if self.finished {
             return None;
         }
@@ -196,9 +196,10 @@ impl Capture {
             if whole_bytes == 0 {
                 return None;
             }
-            let mut bytes = std::mem::replace(&mut self.buffer, spare);
+            let mut bytes = std::mem::replace(&mut self.buffer, used_buffer);
             let rest = &bytes[whole_bytes..self.filled];
-            // Keep the length of the spare, so that it is not filled with zeros before each read.
+            // Keep the length of the used buffer, so that it is not filled with zeros before each
+            // read.
             if self.buffer.len() < rest.len() {
                 self.buffer.resize(rest.len(), 0);
             }

@@ -99,7 +99,7 @@ pub enum InputError {
         path: PathBuf,
         /// Name and number of the link type.
         link_type: String,
-        /// What that means, and what to do.
+        /// The consequence, and the next step.
         why: &'static str,
     },
     /// A folder without captures.

@@ -40,7 +40,7 @@ pub struct SourceOptions {
     pub sha256: bool,
     /// Counts the bytes read from all inputs, for a progress bar.
     pub bytes_read: Arc<AtomicU64>,
-    /// Set by the caller to stop reading: only what was read before counts. `None` if reading
+    /// Set by the caller to stop reading: only the bytes read before count. `None` if reading
     /// cannot be stopped.
     pub stop: Option<Arc<AtomicBool>>,
     /// Maximum number of decompressed bytes to read from a compressed input.
@@ -194,7 +194,7 @@ impl InputSource {
         };
         let mut regular = None;
         let raw: Box<dyn Read + Send> = if let Some(stop) = options.stop.as_ref().filter(|_| may_wait()) {
-            // A read that blocks for ever would also block a stop.
+            // A read that blocks forever would also block a stop.
             Box::new(FifoReader::new(path.to_owned(), EndCondition { stop: Arc::clone(stop), until_now: false }))
         } else if is_stdin(path) {
             Box::new(io::stdin())
