@@ -4,10 +4,10 @@
 //! transit samples.
 //!
 //! Each input samples its packets by a hash of their headers, so that all inputs sample the same
-//! packets. `common` finds the packets that two inputs hold. If each input sees one of the two
+//! packets. `common` finds the packets that two inputs hold. If each input observes one of the two
 //! ports of a connection, packets in one direction bound the difference of the clocks from above,
-//! packets in the other direction from below. If an input sees both ports, each packet bounds it
-//! from both sides. `model::line` finds the line between these bounds, and its uncertainty.
+//! packets in the other direction from below. If an input observes both ports, each packet bounds
+//! it from both sides. `model::line` finds the line between these bounds, and its uncertainty.
 //!
 //! All inputs are corrected to the clock of the first one, or to the clock of a manifest, along the
 //! chain of inputs with the least uncertainty.
@@ -233,8 +233,8 @@ fn span(times: impl Iterator<Item = i64> + Clone) -> Option<(i64, i64)> {
     times.clone().min().zip(times.max())
 }
 
-/// Transit samples between a port that one input sees and a port that another sees. Each connection
-/// takes its samples from the two inputs that hold most of them.
+/// Transit samples between a port that one input observes and a port that another observes. Each
+/// connection takes its samples from the two inputs that hold most of them.
 fn transits(
     edges: &[ClockEdge],
     clocks: &[Option<Clock>],

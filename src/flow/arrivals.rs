@@ -7,7 +7,7 @@
 use crate::model::{ObservedPorts, PacketRole, RequiredDetection, Timing, TimingKey};
 use std::collections::VecDeque;
 
-/// A time that has started and has no end yet.
+/// A measurement that has started and not ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingTiming {
     /// Number of the connection that the time is attributed to.

@@ -1,16 +1,16 @@
 //! Tracks the connections of one input: packets in file order go in; the observation of each
 //! packet, transport messages, MPI messages, times and health events come out.
 //!
-//! A [`Tracker`] sees all packets between the endpoint pairs that are assigned to it, so many
+//! A [`Tracker`] takes all packets between the endpoint pairs that are assigned to it, so many
 //! trackers run in parallel and share nothing. It keeps per connection (one direction):
 //!
 //! - how often each PSN was observed (`ledger`),
 //! - the open transport messages (`assembly`),
 //! - the MPI library and envelope state that the first packets of messages show (`envelopes`),
-//! - retransmissions, NAKs and congestion marks (`health`), and losses, by a comparison of requests
+//! - retransmissions, NAKs and congestion flags (`health`), and losses, by a comparison of requests
 //!   with their responses (`completeness`).
 //!
-//! It keeps per tracker whatever connects one connection to another: responses that pair the two
+//! It keeps per tracker the links between connections: responses that pair the two
 //! directions (`pairing`, `echoes`), NCCL's receives (`nccl`), and MPI messages that span several
 //! transport messages (`messages`).
 //!
@@ -484,7 +484,7 @@ impl Tracker {
         let high = health.and_then(HealthTracker::high).map(psn);
         let last_answers = health.map_or([None; 2], HealthTracker::acknowledged).map(|number| number.map(psn));
         let [asking, acks] = health.map(|health| [health.asking, health.acks]).unwrap_or_default();
-        let [naked_once, naked_unobserved] = health.map(HealthTracker::naked).unwrap_or_default();
+        let [naks_observed_once, naks_unobserved] = health.map(HealthTracker::naks_by_observations).unwrap_or_default();
         Continuity {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
             uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets
@@ -498,8 +498,8 @@ impl Tracker {
             last_answers,
             asking,
             acks,
-            naked_once,
-            naked_unobserved,
+            naks_observed_once,
+            naks_unobserved,
             datagrams_before: envelopes.map_or(0, Envelopes::datagrams_before),
             ..Continuity::default()
         }
@@ -590,7 +590,7 @@ impl Tracker {
             PacketRole::Acknowledge => {
                 health.acknowledge(number, seen.occurrence, packet.extension);
                 if seen.occurrence == 1 && packet.extension >> 24 == NAK_SEQUENCE {
-                    self.note_naked(seen.connection, packet.psn());
+                    self.note_nak(seen.connection, packet.psn());
                 }
                 return;
             }
@@ -604,10 +604,10 @@ impl Tracker {
 
     /// Counts a NAK (PSN sequence error) by the observations of the request that it asks for.
     #[cold]
-    fn note_naked(&mut self, id: u32, psn: Psn) {
+    fn note_nak(&mut self, id: u32, psn: Psn) {
         let Some(request) = self.pairing.partner(id) else { return };
         let observations = self.connections[request as usize].ledgers[0].observations(psn);
-        self.health[id as usize].note_naked(observations);
+        self.health[id as usize].note_nak(observations);
     }
 
     /// The connection with this key, added if it is new; `None` if it is new after

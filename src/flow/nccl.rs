@@ -346,7 +346,7 @@ impl Nccl {
         }
         outcome.is_data = true;
         let path = self.paths.entry(connection).or_default();
-        path.follow(message);
+        path.note_continuity(message);
         let share = NcclShare { position, sums: WriteSums::of(connection, message) };
         match message.immediate {
             None => path.push(share),
@@ -679,7 +679,7 @@ impl Receive {
 
 impl DataPath {
     /// Notes whether a WRITE directly follows the one before it.
-    fn follow(&mut self, message: &Transport) {
+    fn note_continuity(&mut self, message: &Transport) {
         if self.next_psn != Some(message.psn) {
             self.chain.clear();
             self.is_whole = false;

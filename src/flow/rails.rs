@@ -6,7 +6,7 @@
 //! queue  34 -> 33   elements 2 4 6 ..   path  33 -> 34   later shares of all messages
 //! both rows together: one NCCL connection
 //! ```
-//! A tracker sees one pair of ports, so every path has counted whole messages (`nccl`). The
+//! A tracker observes one pair of ports, so every path has counted whole messages (`nccl`). The
 //! connections of all inputs and their queues go in. Messages that count once come out, with
 //! evidence of the queue pairs that belong to one process.
 //!
@@ -14,7 +14,7 @@
 //! capture missed that path, the message counts as missing.
 
 use super::nccl::{RING_SLOTS, gcd, is_one_ring};
-use crate::model::traffic::{BinOf, ConnectionTotals, CtsPath, NcclShares};
+use crate::model::traffic::{BinClass, ConnectionTotals, CtsPath, NcclShares};
 use crate::model::{CtsQueue, NcclProcesses, QueuePair, SameProcess};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::nccl::Release;
@@ -125,7 +125,7 @@ fn take_messages(connection: &mut ConnectionTotals) -> u64 {
     let Some(mpi) = &mut connection.mpi else { return 0 };
     let sums = std::mem::take(&mut mpi.sums);
     (mpi.sizes, mpi.streams) = Default::default();
-    connection.bins.retain(|bin| !matches!(bin.class, BinOf::Mpi(_)));
+    connection.bins.retain(|bin| !matches!(bin.class, BinClass::Mpi(_)));
     connection.latencies.retain(|(claim, _)| claim.is_none());
     sums.iter().map(|(_, sums)| sums.messages).sum()
 }

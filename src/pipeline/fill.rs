@@ -6,10 +6,10 @@ use crate::model::profile::{
     BinRetransmissions, CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, RetransmissionSums, SizeRow,
     StreamEnvelope, StreamRow, TimelineRow, Traffic,
 };
-use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, MpiClass, MpiSums};
+use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, MpiClass, MpiSums};
 use crate::model::{
-    ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SizeOf, StreamSums, Streams,
-    TimingKey, TrafficKind, VecMap,
+    ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SizeCategory, StreamSums,
+    Streams, TimingKey, TrafficKind, VecMap,
 };
 use crate::ranks::{Detection, QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, TagLayout};
@@ -91,18 +91,18 @@ pub(super) fn fill(
         }));
         let mut sizes = connection.sizes;
         for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
-            let of = operation(class, detection, key).map(size_of);
+            let of = operation(class, detection, key).map(size_category);
             of.into_iter().for_each(|of| sizes.add((of, size), sums));
         }
-        let row = |((of, size), sums)| SizeRow { connection: index as u32, size_of: of, size, sums };
+        let row = |((of, size), sums)| SizeRow { connection: index as u32, category: of, size, sums };
         profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
         for bin in group_by_bin(&connection.bins) {
             let (mut traffic, retransmitted) = bin_traffic(bin);
             traffic += mpi(&mut bin.iter().filter_map(|sums| match sums.class {
-                BinOf::Mpi(class) => {
+                BinClass::Mpi(class) => {
                     Some((class, MpiSums { messages: sums.messages, mpi_bytes: sums.sums.payload_bytes }))
                 }
-                BinOf::Sent | BinOf::Retransmitted => None,
+                BinClass::Sent | BinClass::Retransmitted => None,
             }));
             if traffic != Traffic::default() {
                 let time_ns = bin[0].bin.saturating_mul(profile.bin_ns);
@@ -139,14 +139,14 @@ fn bin_traffic(bin: &[BinSums]) -> (Traffic, BinRetransmissions) {
     let (mut traffic, mut retransmitted) = (Traffic::default(), BinRetransmissions::default());
     for BinSums { class: of, sums, messages, .. } in bin {
         match of {
-            BinOf::Sent => {
+            BinClass::Sent => {
                 traffic.payload_bytes += sums.payload_bytes;
                 traffic.messages += messages;
             }
-            BinOf::Retransmitted => {
+            BinClass::Retransmitted => {
                 retransmitted += BinRetransmissions { packets: sums.packets, wire_bytes: sums.wire_bytes }
             }
-            BinOf::Mpi(_) => continue,
+            BinClass::Mpi(_) => continue,
         }
         traffic.packets += sums.packets;
         traffic.wire_bytes += sums.wire_bytes;
@@ -238,6 +238,6 @@ fn operation(class: MpiClass, detection: &Detection, key: &ConnectionKey) -> Opt
     class.operation[layout as usize].filter(|_| class.form == form)
 }
 
-fn size_of(operation: MpiOperation) -> SizeOf {
-    if operation == MpiOperation::PointToPoint { SizeOf::PointToPoint } else { SizeOf::Collective }
+fn size_category(operation: MpiOperation) -> SizeCategory {
+    if operation == MpiOperation::PointToPoint { SizeCategory::PointToPoint } else { SizeCategory::Collective }
 }

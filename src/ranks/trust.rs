@@ -1,4 +1,5 @@
-//! Whether the capture holds every packet: proof for each reliable connection, or what prevents it.
+//! Whether the capture holds every packet: a proof for each reliable connection, or the obstacle to
+//! the proof.
 //!
 //! Connections and connection management messages go in, a [`Trust`] comes out. A connection misses
 //! nothing if all of these hold (`docs/method.md` explains why):
@@ -10,7 +11,9 @@
 //! answers    each expected READ response, and an ACK for each request that asks for one
 //! once       no retransmission: a second transmission hides that the record of one is missing
 //! ```
-//! Invariants: the lower bounds count only what packets prove. An upper bound exists only if
+//! An *answer* is an ACK, a NAK or a response with data.
+//!
+//! Invariants: the lower bounds count only losses that packets prove. An upper bound exists only if
 //! everything is proven: a capture that lost one packet may have lost the last packets of a
 //! connection too, which nothing shows.
 
@@ -55,7 +58,9 @@ impl Gap {
             Self::End => "the last request is not answered in the capture",
             Self::Unclear => "the PSNs do not form one sequence in one input",
             Self::Unreliable => "the service is unreliable: nothing acknowledges its packets",
-            Self::Notifications => "congestion notifications have no numbers",
+            Self::Notifications => {
+                "congestion notifications have no PSNs of their own, so lost ones cannot be detected"
+            }
         }
     }
 }
@@ -116,7 +121,8 @@ fn reason(gap: Gap, connections: u64) -> String {
 }
 
 /// Why connection management may miss packets: a packet is not part of a whole exchange, or was
-/// retransmitted, which hides whether the capture has all transmissions. `cm` has each message once.
+/// retransmitted, which hides whether the capture has all transmissions. `cm` has each message
+/// once.
 fn management_reason(packets: u64, cm: &[CmRow]) -> Option<String> {
     let is_whole = packets == cm.len() as u64 && has_whole_exchanges(cm);
     let plural = if packets == 1 { "" } else { "s" };
@@ -170,7 +176,7 @@ fn has_retransmissions(own: &ConnectionTotals, health: &Health) -> bool {
 }
 
 impl ConnectionView<'_> {
-    /// What prevents the proof that no packet of a reliable connection is missing.
+    /// The obstacle to the proof that no packet of a reliable connection is missing.
     fn gap(&self) -> Option<Gap> {
         let own = self.own;
         let health = own.health.whole();
@@ -197,8 +203,8 @@ impl ConnectionView<'_> {
         self.gap_of_answers(&reverse.continuity)
     }
 
-    /// What prevents the proof that all answers to a connection's requests are in the capture, and
-    /// that its first and last request are.
+    /// The obstacle to the proof that all answers to a connection's requests are in the capture,
+    /// and that its first and last request are.
     fn gap_of_answers(&self, answers: &Continuity) -> Option<Gap> {
         let own = &self.own.continuity;
         let counts_all = answers.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK);
