@@ -44,7 +44,7 @@ pub struct Coverage {
     /// Second copies of packets that passed two observation points of one file.
     pub mirror_copies: u64,
     /// Connections with too many runs of sequence numbers: older retransmissions were not
-    /// recognized.
+    /// detected.
     pub window_overflows: u64,
     /// MPI messages with a known start and an unknown end.
     pub mpi_incomplete: u64,

@@ -149,7 +149,8 @@ impl Health {
     }
 }
 
-/// Health of one connection in compact form: most of very many connections only have packet counts.
+/// Health of one connection in compact form. There may be very many connections, and most have only
+/// packet counts.
 #[derive(Clone, Debug, Default)]
 pub struct BriefHealth {
     request_packets: u64,
@@ -262,8 +263,8 @@ pub struct HealthEvents {
 
 impl HealthEvents {
     /// Sets the counts of a flag to 0.
-    pub fn reset_flag(&mut self, mark: PacketFlags) {
+    pub fn reset_flag(&mut self, flag: PacketFlags) {
         let counts = self.flagged.iter_mut().zip(PacketFlags::ALL);
-        counts.filter(|(_, of)| *of == mark).for_each(|(count, _)| *count = [0, 0]);
+        counts.filter(|(_, of)| *of == flag).for_each(|(count, _)| *count = [0, 0]);
     }
 }

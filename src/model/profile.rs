@@ -3,7 +3,7 @@
 use super::RdmaSums;
 use super::column::column_values;
 use super::{
-    ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SizeClass, SizeOf, SizeSums, StreamSums,
+    ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SizeCategory, SizeClass, SizeSums, StreamSums,
     TimingKey, TrafficKind, Trust,
 };
 use ibscope_parsers::mpi::MpiOperation;
@@ -129,7 +129,7 @@ pub struct ConnectionRow {
     pub traffic: Traffic,
     /// Retransmissions.
     pub retransmissions: RetransmissionSums,
-    /// Library whose envelopes were recognized.
+    /// Library whose envelopes were detected.
     pub stack: Option<String>,
     /// Number of its job; `None` if it belongs to none, or may belong to several.
     pub job: Option<u32>,
@@ -280,7 +280,7 @@ pub struct SizeRow {
     /// Index into [`Profile::connections`].
     pub connection: u32,
     /// Category of packets or messages.
-    pub size_of: SizeOf,
+    pub category: SizeCategory,
     /// Size class: from one power of two to the next.
     pub size: SizeClass,
     /// The sums.

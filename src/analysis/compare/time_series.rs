@@ -16,7 +16,7 @@ pub struct ComparedSeries {
     pub first_ns: i64,
     /// Sums of the bins, without gaps, in the order of [`rates::VALUES`].
     pub bins: Vec<RateValues>,
-    /// True if an MPI library was recognized.
+    /// True if an MPI library was detected.
     pub has_mpi: bool,
 }
 

@@ -24,7 +24,7 @@ pub(super) enum MessageCategory {
     PointToPoint,
     /// Messages of collective operations.
     Collective,
-    /// Messages without a recognized MPI library, and payload before the first MPI message of the
+    /// Messages without a detected MPI library, and payload before the first MPI message of the
     /// pair.
     Other,
 }
@@ -101,7 +101,7 @@ pub(super) fn windows(profile: &Profile, pairs: &PairIndex, width_ns: i64) -> Ve
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowSums {
     traffic: Traffic,
-    /// Messages of connections without a recognized library.
+    /// Messages of connections without a detected library.
     others: u64,
 }
 
