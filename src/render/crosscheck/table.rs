@@ -1,4 +1,4 @@
-//! The terminal output of a comparison: a few lines on what agrees, all details on what differs.
+//! The terminal output of a comparison: a few lines on agreement, all details of differences.
 
 use super::pairs::{CrosscheckPairRow, columns as columns_of_pairs};
 use super::rows::MOST_PAIRS;
@@ -105,7 +105,7 @@ fn unidentified(text: &mut String, crosscheck: &Crosscheck) {
     if crosscheck.unidentified.is_empty() {
         return;
     }
-    text.push_str("On the wire with a rank that is not identified, and what that explains:\n");
+    text.push_str("Messages with a rank that is not identified, and the messages they explain:\n");
     let rows = crosscheck.unidentified.iter().take(MOST_PAIRS);
     let _ = writeln!(text, "{}", unidentified_table().text(rows));
     if crosscheck.unidentified.len() > MOST_PAIRS {
@@ -142,7 +142,7 @@ fn differences(text: &mut String, crosscheck: &Crosscheck) {
     if sentences.is_empty() {
         return;
     }
-    text.push_str("What differs:\n");
+    text.push_str("Differences:\n");
     for sentence in sentences {
         let _ = writeln!(text, "  {sentence}");
     }
@@ -152,7 +152,7 @@ fn differences(text: &mut String, crosscheck: &Crosscheck) {
     text.push('\n');
 }
 
-/// What differs tag by tag, a sentence each, and how many more there are.
+/// The differences tag by tag, a sentence each, and the number of further ones.
 pub(crate) fn sentences(crosscheck: &Crosscheck) -> (Vec<String>, usize) {
     let all =
         || crosscheck.pairs.iter().flat_map(|pair| pair.differences.iter().map(move |difference| (pair, difference)));

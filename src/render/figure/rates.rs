@@ -31,7 +31,7 @@ type ClassShares = BTreeMap<u32, [f64; 2]>;
 
 /// The panel of a size distribution.
 struct Distribution {
-    /// What is counted, in the plural.
+    /// The counted items, in the plural.
     of: &'static str,
     panel: Panel,
     classes: Axis,

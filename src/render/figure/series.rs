@@ -63,19 +63,22 @@ impl Series {
     }
 
     /// Retransmitted packets by sender, and their share of all packets in percent.
-    pub(super) fn retransmissions(repeated: &Retransmissions) -> Result<Self, RenderError> {
-        let items = repeated.bins.iter().map(|bin| SenderSample {
+    pub(super) fn retransmissions(retransmissions: &Retransmissions) -> Result<Self, RenderError> {
+        let items = retransmissions.bins.iter().map(|bin| SenderSample {
             time_ns: bin.time_ns,
             src: &bin.src,
             own: bin.retransmitted_packets,
             common: bin.packets,
         });
-        let mut series =
-            Self::sums((repeated.origin_ns, repeated.span_ns()), (repeated.bin_ns, MOST_BROAD_BINS), items)?;
+        let mut series = Self::sums(
+            (retransmissions.origin_ns, retransmissions.span_ns()),
+            (retransmissions.bin_ns, MOST_BROAD_BINS),
+            items,
+        )?;
         let stacked = series.stacked();
         for (index, packets) in series.total.iter_mut().enumerate() {
-            let repeated = stacked.last().and_then(|all| all.get(index)).copied().unwrap_or_default();
-            *packets = if *packets > 0.0 { repeated * 100.0 / *packets } else { 0.0 };
+            let retransmitted = stacked.last().and_then(|all| all.get(index)).copied().unwrap_or_default();
+            *packets = if *packets > 0.0 { retransmitted * 100.0 / *packets } else { 0.0 };
         }
         Ok(series)
     }

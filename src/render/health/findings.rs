@@ -19,7 +19,7 @@ pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
     let health = &row.health;
     let retransmissions = row.retransmissions();
     let mut findings = Vec::new();
-    let mut say = |count: u64, what: String| {
+    let mut add = |count: u64, what: String| {
         if count > 0 {
             findings.push(what);
         }
@@ -44,9 +44,9 @@ pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
         (health.nak_reserved, "reserved code", "a broken adapter or a damaged capture"),
     ];
     for (count, name, next) in fatal {
-        say(count, format!("{}: {name}, which ends the connection; check for {next}", count_of(count, "NAK")));
+        add(count, format!("{}: {name}, which ends the connection; check for {next}", count_of(count, "NAK")));
     }
-    say(
+    add(
         health.rnr_naks,
         format!(
             "{}, waits of up to {}: the sender of this row posts too few receive buffers for the incoming messages",
@@ -54,7 +54,7 @@ pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
             duration(health.longest_rnr_timer_ns)
         ),
     );
-    say(
+    add(
         health.nak_sequence,
         format!(
             "{}: PSN sequence error: packets towards the sender of this row were lost on the path; check symbol errors and \
@@ -70,7 +70,7 @@ pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
             duration(health.longest_episode_ns)
         ),
     };
-    say(
+    add(
         retransmissions.request_packets,
         format!(
             "{} retransmitted in {}{cost}: requests or their ACKs were lost; check symbol errors and discards of the \
@@ -79,51 +79,51 @@ pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
             count_of(health.episodes, "go-back-N episode")
         ),
     );
-    say(
+    add(
         retransmissions.response_packets,
         format!(
             "{} retransmitted: responses were lost on the way to the receiver of this row; check the ports on that path",
             count_of(retransmissions.response_packets, "READ or atomic response")
         ),
     );
-    say(
+    add(
         health.cnp_packets,
         format!(
             "{}: traffic in the opposite direction meets congestion; check for incast or a slow receiver",
             count_of(health.cnp_packets, "congestion notification")
         ),
     );
-    say(
+    add(
         health.fecn_packets + health.ecn_ce_packets,
         format!(
-            "{} marked for congestion on the way (FECN {}, ECN {}): a queue on this path is full",
+            "{} with FECN or ECN (FECN {}, ECN {}): a queue on this path is full",
             count_of(health.fecn_packets + health.ecn_ce_packets, "packet"),
             group(health.fecn_packets),
             group(health.ecn_ce_packets)
         ),
     );
-    say(
+    add(
         health.becn_packets,
         format!(
             "{} with BECN: the receiver of this row was asked to slow down",
             count_of(health.becn_packets, "packet")
         ),
     );
-    say(
+    add(
         health.icrc_bad_packets,
         format!(
             "{} with a wrong ICRC: damage inside an adapter or switch, or in the capture",
             count_of(health.icrc_bad_packets, "packet")
         ),
     );
-    say(
+    add(
         health.vcrc_bad_packets,
         format!(
             "{} with a wrong VCRC: damage on a cable, or in the capture; check symbol errors of the links",
             count_of(health.vcrc_bad_packets, "packet")
         ),
     );
-    say(
+    add(
         health.cnp_reactions,
         format!(
             "requests were {:.1} times as far apart after congestion notifications ({})",
@@ -131,14 +131,14 @@ pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
             count_of(health.cnp_reactions, "notification") + " measured"
         ),
     );
-    say(
+    add(
         health.library_retransmissions,
         format!(
             "{} retransmitted by UCX: datagrams or their ACKs were lost or late; check discards, and UCX_UD_TIMEOUT",
             count_of(health.library_retransmissions, "datagram")
         ),
     );
-    say(
+    add(
         health.lost(),
         format!(
             "capture loss of {} ({} to {}): acknowledged but not in the capture; the mirror port or the sink dropped packets",
@@ -147,14 +147,14 @@ pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
             group(health.lost_at_most)
         ),
     );
-    say(
+    add(
         health.unobserved_psns,
         format!(
             "{} neither observed nor acknowledged: lost on the path, or the capture is missing the other direction",
             count_of(health.unobserved_psns, "PSN")
         ),
     );
-    say(
+    add(
         health.late_packets,
         format!(
             "{} after a later PSN: retransmitted because of a loss upstream of the capture, or reordered (several paths)",

@@ -35,11 +35,11 @@ fn findings(link: &Link, direction: LinkDirection) -> Vec<String> {
             count_of(health.rnr_naks, "RNR NAK")
         ));
     }
-    let marked = health.fecn_packets + health.ecn_ce_packets;
-    if marked > 0 && direction == LinkDirection::To {
+    let congested = health.fecn_packets + health.ecn_ce_packets;
+    if congested > 0 && direction == LinkDirection::To {
         findings.push(format!(
-            "{} marked for congestion on the way to this port: check for incast or a slow receiver",
-            count_of(marked, "packet")
+            "{} with FECN or ECN on the way to this port: check for incast or a slow receiver",
+            count_of(congested, "packet")
         ));
     }
     if health.cnp_packets > 0 && direction == LinkDirection::To {

@@ -197,7 +197,7 @@ function checkedOverview() {
     String(rank), new Date(offset / 1e6).toISOString().replace("T", " "), `${drift >= 0 ? "+" : "−"}${Math.abs(drift).toFixed(1)}`, known === null ? "one side only" : `${uneven ? "uneven, " : ""}${time(known)}`, group(sent), group(received),
   ];
   $("clocks-details").hidden = checked.clocks.length === 0;
-  fillSome($("checked-clocks"), "Clocks of the ranks against that of the capture", ["clock of rank", "starts at (UTC)", "drift [ppm]", "known to", "messages sent", "received"], checked.clocks.map(clock));
+  fillSome($("checked-clocks"), "Clocks of the ranks compared with the clock of the capture", ["clock of rank", "starts at (UTC)", "drift [ppm]", "known to", "messages sent", "received"], checked.clocks.map(clock));
 }
 
 if (checked) checkedOverview();

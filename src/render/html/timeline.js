@@ -49,9 +49,9 @@ function drawTimeline() {
   const name = unitName();
   const all = [series(name, total, { lineStyle: { width: 1, color: color("accent") }, itemStyle: { color: color("accent") }, areaStyle: { color: color("accent"), opacity: 0.28 } })];
   const again = { "wire-bytes": 2, packets: 1 }[state.unit];
-  if (again && report.repeated.length > 0) {
+  if (again && report.retransmitted.length > 0) {
     const sums = new Float64Array(length);
-    report.repeated.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
+    report.retransmitted.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
     all.push(series("retransmitted", sums, { lineStyle: { width: 1.5, color: APART[5] }, itemStyle: { color: APART[5] }, areaStyle: { color: APART[5], opacity: 0.35 } }));
   }
   const own = view();
