@@ -59,7 +59,7 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     run_with(args, &[], "")
 }
 
-/// As [`run`]. `notes` are added to the profile; `again` states what to do if clocks must be
+/// Like [`run`]. `notes` are added to the profile; `again` states what to do if clocks must be
 /// corrected.
 pub(super) fn run_with(args: &MergeArgs, notes: &[String], again: &str) -> anyhow::Result<ExitCode> {
     let files = args.profiles.iter().chain(&args.hosts).chain(&args.rankmap);

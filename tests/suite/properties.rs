@@ -189,7 +189,7 @@ fn reth(number: u32, bytes: u32) -> Vec<u8> {
     [&u64::from(number).to_be_bytes()[..], &[0; 4], &bytes.to_be_bytes()].concat()
 }
 
-/// The worst cases for connections, gaps, requests, responses, congestion marks and bins.
+/// The worst cases for connections, gaps, requests, responses, congestion flags and bins.
 const HOSTILE: [HostileCase; 9] = [
     HostileCase {
         name: "connections",

@@ -32,7 +32,8 @@ pub(in crate::cli) fn run(args: &SlurmMergeArgs) -> anyhow::Result<ExitCode> {
     let mut missing = Vec::new();
     let parts = plan.tasks(&args.folder);
     for (task, part) in parts.iter().enumerate() {
-        // A capture that no longer exists was analyzed while it did.
+        // The fingerprint of a deleted capture cannot be computed. Its profile counts if the stored
+        // fingerprint shows that the analysis was complete.
         let is_there = match TaskFingerprint::current(part, &plan, known) {
             Ok(fingerprint) => fingerprint.matches(part),
             Err(_) => part.fingerprint.exists() && pipeline::is_profile(&part.profile),

@@ -347,7 +347,7 @@ fn one_sided_operations_are_compared_with_rdma() {
     let profile = analyze(&[capture], &AnalysisOptions::default(), &|_| {}).expect("profile");
     let rows = with_profile(&trace, &profile).expect("compared").one_sided;
     let results: Vec<OneSidedResult> = rows.iter().map(|row| row.result).collect();
-    let [no, same] = [OneSidedResult::NotLookedFor, OneSidedResult::SameNode];
+    let [no, same] = [OneSidedResult::NotCompared, OneSidedResult::SameNode];
     assert_eq!(results, [no, no, no, same]);
     assert!(rows.iter().all(|row| row.wire.is_none()));
 }
