@@ -148,9 +148,16 @@ fn binned_retransmissions_add_up_to_those_of_the_connection() {
             for (index, row) in data(&found) {
                 let mut sum = BinRetransmissions::default();
                 found.timeline.iter().filter(|bin| bin.connection == index).for_each(|bin| sum += bin.retransmissions);
-                let repeats = row.retransmissions;
-                let packets = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
-                assert_eq!((sum.packets, sum.wire_bytes), (packets, repeats.wire_bytes), "{}: {paths:?}", run.name);
+                let retransmissions = row.retransmissions;
+                let packets = retransmissions.request_packets
+                    + retransmissions.response_packets
+                    + retransmissions.acknowledge_packets;
+                assert_eq!(
+                    (sum.packets, sum.wire_bytes),
+                    (packets, retransmissions.wire_bytes),
+                    "{}: {paths:?}",
+                    run.name
+                );
             }
         }
     }

@@ -41,7 +41,7 @@ fn totals_count_retransmissions() {
         let seen = walk(options.framing, &file);
         // Per queue pair: the last PSN and the highest one.
         let mut sent: HashMap<(u16, u16, u32), (u32, u32)> = HashMap::new();
-        let (mut once, mut repeats, mut steps_back, mut requests) =
+        let (mut once, mut retransmitted, mut steps_back, mut requests) =
             (Vec::<WalkedPacket>::new(), Vec::<WalkedPacket>::new(), 0, 0);
         for packet in &seen {
             if matches!(packet.opcode(), 0x11 | 0x64) {
@@ -61,12 +61,12 @@ fn totals_count_retransmissions() {
                 *last = psn;
                 continue;
             }
-            repeats.push(packet.clone());
+            retransmitted.push(packet.clone());
             *last = psn;
         }
         assert!(sent.values().all(|(last, highest)| last == highest), "a tail was not retransmitted");
         let mut expected = sums(&once);
-        for (key, pair) in sums(&repeats) {
+        for (key, pair) in sums(&retransmitted) {
             let total = expected.entry(key).or_default();
             total.packets += pair.packets;
             total.wire_bytes += pair.wire_bytes;
