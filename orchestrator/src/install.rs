@@ -345,7 +345,7 @@ fn check_program(program: &Path, user: &str) -> Result<Finding, InstallError> {
         wrong(format!("{place} can be changed by users other than its owner; run `chmod go-w {place}`"))
     } else if metadata.uid() != 0 && Some(metadata.uid()) != uid(user) {
         wrong(format!(
-            "{place} belongs to user {}, who could change what hooks run; run `chown root {place}`",
+            "{place} belongs to user {}, who could change the program that hooks run; run `chown root {place}`",
             metadata.uid()
         ))
     } else {

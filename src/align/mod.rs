@@ -65,7 +65,7 @@ pub struct Transit {
     pub size: SizeClass,
     /// Time at the sender's port, on the clock that all inputs are corrected to.
     pub time_ns: i64,
-    /// Transit time; 0 if the clocks, which are uncertain, make it negative.
+    /// Transit time in nanoseconds; 0 if the clocks, which are uncertain, make it negative.
     pub ns: u64,
 }
 

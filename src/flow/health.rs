@@ -343,12 +343,11 @@ impl HealthTracker {
     /// of a READ whose number of responses is a guess, because the path MTU is unknown.
     pub(super) fn expect_responses(&mut self, number: i64, span: u32, guessed: Option<u32>) {
         self.observed().data_requests += 1;
-        let DataRequests { expected_responses: asked, reads_of_unknown_length: all_guessed, is_unsure, .. } =
-            self.data();
-        insert(asked, number, number + i64::from(span.max(1)));
+        let DataRequests { expected_responses, reads_of_unknown_length, is_unsure, .. } = self.data();
+        insert(expected_responses, number, number + i64::from(span.max(1)));
         match guessed {
-            Some(length_bytes) if all_guessed.len() < MAX_READS_OF_UNKNOWN_LENGTH => {
-                all_guessed.push((number, length_bytes));
+            Some(length_bytes) if reads_of_unknown_length.len() < MAX_READS_OF_UNKNOWN_LENGTH => {
+                reads_of_unknown_length.push((number, length_bytes));
             }
             Some(_) => *is_unsure = true,
             None => {}
@@ -357,9 +356,9 @@ impl HealthTracker {
 
     /// If too many expected ranges wait: the number below which they can be compared now.
     pub(super) fn requests_to_compare(&self) -> Option<i64> {
-        let asked = &self.data.as_ref()?.expected_responses;
-        let &(start, _) = asked.get(MAX_EXPECTED_RANGES - RECENT_PACKETS)?;
-        (asked.len() >= MAX_EXPECTED_RANGES).then_some(start)
+        let expected = &self.data.as_ref()?.expected_responses;
+        let &(start, _) = expected.get(MAX_EXPECTED_RANGES - RECENT_PACKETS)?;
+        (expected.len() >= MAX_EXPECTED_RANGES).then_some(start)
     }
 
     /// If too many first responses wait: the number below which they can be compared now.

@@ -8,7 +8,7 @@
 //!            or  SEND {envelope, request}  <- {request, address}            -> WRITE address ...
 //!            or  SEND {envelope, request}  <- {request, number}             -> SEND {number, data}
 //! ```
-//! This happens only where single messages or times are asked for; sums need the envelopes alone.
+//! This happens only where single messages or times are requested; sums need the envelopes alone.
 //! `reads` finds the READ that a response belongs to.
 
 use super::Depth;
@@ -56,11 +56,11 @@ pub(super) struct MessageTracker {
     ready: Vec<RawMessage>,
     /// MPI messages that the current packet completed, where times are measured.
     complete: Vec<PendingTiming>,
-    /// Single messages are asked for.
+    /// Single messages are requested.
     emits: bool,
     /// Messages emitted as incomplete because too many were open.
     pub(super) evicted: u64,
-    /// Transport messages that belong to no MPI message are asked for too.
+    /// Transport messages that belong to no MPI message are requested too.
     with_transport: bool,
     /// Rendezvous phases, where times are measured.
     rendezvous: Option<RendezvousTracker>,
@@ -85,8 +85,8 @@ struct OpenMessage {
 #[derive(Debug)]
 struct Memory {
     end: u64,
-    /// Bytes that READ requests have asked for.
-    asked_bytes: u64,
+    /// Bytes that READ requests cover.
+    requested_bytes: u64,
 }
 
 impl MessageTracker {
@@ -387,7 +387,7 @@ impl MessageTracker {
         let Some(open) = self.open.get_mut(&message).filter(|open| open.memory.len() < MAX_GRANTS) else { return };
         let bytes = if bytes == 0 { open.raw.length_bytes.unwrap_or(0) } else { bytes };
         open.memory.push(address);
-        let memory = Memory { end: address.saturating_add(bytes), asked_bytes: 0 };
+        let memory = Memory { end: address.saturating_add(bytes), requested_bytes: 0 };
         self.memory.entry(open.pair).or_default().insert((address, message), memory);
     }
 
@@ -504,14 +504,14 @@ impl MessageTracker {
             |message: u64| open.get(&message).and_then(|open| likely(open.raw.connection)) == Some(connection);
         let covering = covering.into_iter().filter(|((_, message), _)| !is_crowd || is_partner(*message));
         let ((_, message), best) = covering.min_by_key(|((start, message), memory)| {
-            let is_asked_for = memory.asked_bytes.saturating_add(bytes) > memory.end - start;
+            let is_requested = memory.requested_bytes.saturating_add(bytes) > memory.end - start;
             let open = open.get(message);
             // If an earlier READ was not captured, its message may still be open when the buffer is
             // reused.
             let is_answered = open.is_some_and(|open| open.receiver_done);
-            (is_answered, is_asked_for, !is_partner(*message), *message)
+            (is_answered, is_requested, !is_partner(*message), *message)
         })?;
-        best.asked_bytes = best.asked_bytes.saturating_add(bytes);
+        best.requested_bytes = best.requested_bytes.saturating_add(bytes);
         Some(*message)
     }
 

@@ -78,7 +78,7 @@ health! {
     nak_reserved = "nak_reserved": sum Count,
     /// RNR NAKs that `src` sent: it had no receive buffer for a request of `dst`.
     rnr_naks = "rnr_naks": sum Count,
-    /// The longest wait that an RNR NAK asked for.
+    /// The longest wait that an RNR NAK requested.
     longest_rnr_timer_ns = "longest_rnr_timer_ns": max Nanoseconds,
     /// Congestion notifications: they ask the queue pair at `dst` to slow down.
     cnp_packets = "cnp_packets": sum Count,

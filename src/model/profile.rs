@@ -64,7 +64,7 @@ pub struct Profile {
     pub health: PackedRows<HealthRow>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
-    /// Serialized data that a merge with other profiles needs; `None` if not asked for, and in a
+    /// Serialized data that a merge with other profiles needs; `None` if not requested, and in a
     /// profile that was read from a file.
     pub parts: Option<Vec<u8>>,
 }
@@ -78,7 +78,7 @@ pub struct Input {
     pub length_bytes: u64,
     /// XXH3-128 of the bytes read, hexadecimal.
     pub xxh3_128: String,
-    /// SHA-256 of the bytes read, hexadecimal, if asked for.
+    /// SHA-256 of the bytes read, hexadecimal, if requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sha256: Option<String>,
     /// Format and link types as text.

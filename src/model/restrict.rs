@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the profile has no job {job}; {}", describe_jobs(.jobs))]
 pub struct UnknownJob {
-    /// The number asked for.
+    /// The requested number.
     pub job: u32,
     /// The jobs of the profile.
     pub jobs: Vec<JobRow>,

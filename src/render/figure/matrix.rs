@@ -1,6 +1,7 @@
 //! The matrix as a heat map: row = sender, column = receiver.
 //!
-//! More than [`MOST_CELLS`] rows are summed in blocks, and the second title line says so.
+//! More than [`MOST_CELLS`] rows are summed in blocks, and the second title line gives the size of
+//! a block.
 
 use super::bar::ColorBar;
 use super::canvas::{

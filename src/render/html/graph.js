@@ -48,7 +48,7 @@ function drawGraph() {
   const place = new Map(nodes.map((node, at) => [node, at]));
   const radius = Math.min(250, 90 + 14 * nodes.length);
   const [width, height] = [760, 2 * radius + (withLeaves ? 190 : 130)];
-  const centre = [width / 2, height / 2];
+  const center = [width / 2, height / 2];
   const gaps = withLeaves ? new Set(nodes.map((node) => leafOf[node])).size : 0;
   const turn = (2 * Math.PI) / (nodes.length + (gaps > 1 ? gaps * 0.8 : 0));
   let before = null;
@@ -60,7 +60,7 @@ function drawGraph() {
     angle += turn;
     return own;
   });
-  const point = (own, far) => [centre[0] + far * Math.cos(own), centre[1] + far * Math.sin(own)];
+  const point = (own, far) => [center[0] + far * Math.cos(own), center[1] + far * Math.sin(own)];
   const most = edges[0].sent[0] + edges[0].sent[1];
   // If there are many edges, draw them thinner.
   const fine = Math.min(1, (16 / shownEdges.length) ** 0.5);
@@ -74,7 +74,7 @@ function drawGraph() {
     const sum = sent[0] + sent[1];
     const share = sum / most;
     const bend = 0.25;
-    const [mx, my] = [(ax + bx) / 2 + (centre[0] - (ax + bx) / 2) * bend, (ay + by) / 2 + (centre[1] - (ay + by) / 2) * bend];
+    const [mx, my] = [(ax + bx) / 2 + (center[0] - (ax + bx) / 2) * bend, (ay + by) / 2 + (center[1] - (ay + by) / 2) * bend];
     const line = svg("path", {
       d: `M ${ax} ${ay} Q ${mx} ${my} ${bx} ${by}`, class: "edge", "stroke-width": ((0.8 + 9 * Math.sqrt(share)) * Math.max(fine, 0.12)).toFixed(2),
       "stroke-opacity": ((0.25 + 0.55 * Math.sqrt(share)) * Math.max(fine, 0.5)).toFixed(2), "data-ends": ends.join(" "),
