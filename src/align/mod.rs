@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 const MAX_APART_NS: f64 = 600e9;
 /// An unevenly running clock is corrected if the uncertainty of its line is at most this many
 /// nanoseconds, and its offset at least `MIN_IMPROVEMENT` times the uncertainty.
-const MOST_UNEVEN_NS: f64 = 1e6;
+const MAX_UNEVEN_NS: f64 = 1e6;
 const MIN_IMPROVEMENT: f64 = 10.0;
 const CONTRADICTION: &str = "their timestamps contradict each other: a clock was set or runs unevenly, or different packets look alike; \
                              state the known clocks with --manifest";
@@ -210,7 +210,7 @@ fn compare(
     if !is_even && (own_to < from || to < own_from) {
         return Some(Err("they do not overlap in time, so packets that look alike are different packets"));
     }
-    if !is_even && (most > MAX_APART_NS || uncertainty > MOST_UNEVEN_NS || least < MIN_IMPROVEMENT * uncertainty) {
+    if !is_even && (most > MAX_APART_NS || uncertainty > MAX_UNEVEN_NS || least < MIN_IMPROVEMENT * uncertainty) {
         return Some(Err(CONTRADICTION));
     }
     let agrees = most <= uncertainty;

@@ -61,7 +61,7 @@ pub(super) struct HealthTracker {
     pub(super) data: Option<Box<DataRequests>>,
     anomalies: Option<Box<Anomalies>>,
     /// Requests that ask for an ACK, and ACKs without NAKs, each PSN once.
-    pub(super) asking: PsnDigest,
+    pub(super) ack_requests: PsnDigest,
     pub(super) acks: PsnDigest,
 }
 
@@ -161,7 +161,7 @@ impl Default for HealthTracker {
             observed_twice: false,
             data: None,
             anomalies: None,
-            asking: PsnDigest::default(),
+            ack_requests: PsnDigest::default(),
             acks: PsnDigest::default(),
         }
     }

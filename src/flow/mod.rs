@@ -395,7 +395,7 @@ impl Tracker {
             }
             // The vote of the first observation comes first.
             if occurrence == 2 && matches!(role, PacketRole::Response | PacketRole::Acknowledge) && !is_datagram {
-                self.time_answer(id, packet.record, occurrence, &mut events.timings);
+                self.time_response(id, packet.record, occurrence, &mut events.timings);
             }
         }
         if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != TrafficKind::Data {
@@ -404,15 +404,15 @@ impl Tracker {
         if !is_datagram {
             // A request that asks for an ACK gets one with its PSN; READ requests and atomics get
             // data with theirs.
-            let wants_answer = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
+            let expects_response = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
             match role {
-                PacketRole::Request if wants_answer => {
+                PacketRole::Request if expects_response => {
                     self.pairing.request(packet.key, id, packet.psn().value());
                 }
                 PacketRole::Response | PacketRole::Acknowledge => {
-                    self.pairing.answer(packet.key, id, packet.psn().value());
+                    self.pairing.response(packet.key, id, packet.psn().value());
                     if self.times && packet.time_ns != PacketRecord::NO_TIME {
-                        self.time_answer(id, packet.record, occurrence, &mut events.timings);
+                        self.time_response(id, packet.record, occurrence, &mut events.timings);
                     }
                 }
                 PacketRole::Request | PacketRole::Other => {}
@@ -482,8 +482,8 @@ impl Tracker {
         let health = self.health.get(id as usize);
         let psn = |number: i64| number as u32 & MSN_MASK;
         let high = health.and_then(HealthTracker::high).map(psn);
-        let last_answers = health.map_or([None; 2], HealthTracker::acknowledged).map(|number| number.map(psn));
-        let [asking, acks] = health.map(|health| [health.asking, health.acks]).unwrap_or_default();
+        let last_responses = health.map_or([None; 2], HealthTracker::acknowledged).map(|number| number.map(psn));
+        let [ack_requests, acks] = health.map(|health| [health.ack_requests, health.acks]).unwrap_or_default();
         let [naks_observed_once, naks_unobserved] = health.map(HealthTracker::naks_by_observations).unwrap_or_default();
         Continuity {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
@@ -495,8 +495,8 @@ impl Tracker {
             restarted: connection.restarted,
             missing_datagrams: datagrams,
             last_request: high.filter(|_| numbered),
-            last_answers,
-            asking,
+            last_responses,
+            ack_requests,
             acks,
             naks_observed_once,
             naks_unobserved,
@@ -571,7 +571,7 @@ impl Tracker {
                 let opcode = packet.opcode();
                 let asks = opcode.is_read_request() || opcode.is_atomic();
                 if !asks && packet.ack_requested() {
-                    health.asking.add(packet.psn().value());
+                    health.ack_requests.add(packet.psn().value());
                 }
                 if asks {
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));

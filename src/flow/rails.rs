@@ -227,11 +227,11 @@ impl<'a> Rings<'a> {
 /// True if two queues may carry elements of one ring through different devices of the receiver.
 fn is_same(a: &CtsQueue, b: &CtsQueue) -> bool {
     let is_in_place = is_one_ring(a.release.slot_bytes(), (a.index, a.address), (b.index, b.address));
-    a.from != b.from && a.r_keys.len() > 1 && is_in_place && take_turns(a, b)
+    a.from != b.from && a.r_keys.len() > 1 && is_in_place && have_distinct_indices(a, b)
 }
 
 /// True if the indices of two queues can never be equal.
-fn take_turns(a: &CtsQueue, b: &CtsQueue) -> bool {
+fn have_distinct_indices(a: &CtsQueue, b: &CtsQueue) -> bool {
     let indices = a.index.abs_diff(b.index);
     match gcd(a.step, b.step) {
         0 => indices != 0,
@@ -252,7 +252,7 @@ fn overlapping(queues: &[CtsQueue]) -> BTreeMap<QueuePair, QueuePair> {
             && a.to != b.to
             && is_near
             && is_one_ring(slot_bytes, (a.index, a.address), (b.index, b.address))
-            && !take_turns(a, b)
+            && !have_distinct_indices(a, b)
     };
     by_place.windows(2).filter(meet).map(|pair| (pair[0].to, pair[1].to)).collect()
 }

@@ -354,9 +354,9 @@ pub struct Continuity {
     /// PSN of the last request; the last PSN of its responses for a READ.
     pub last_request: Option<u32>,
     /// PSNs of the last ACK and the last response of this connection.
-    pub last_answers: [Option<u32>; 2],
+    pub last_responses: [Option<u32>; 2],
     /// Requests that ask for an ACK.
-    pub asking: PsnDigest,
+    pub ack_requests: PsnDigest,
     /// ACKs of this connection, without NAKs.
     pub acks: PsnDigest,
     /// NAKs of this connection, PSN sequence error, about requests that the input had observed
@@ -410,10 +410,10 @@ impl Continuity {
         self.last_msn = later.last_msn.or(self.last_msn);
         self.restarted |= later.restarted;
         self.last_request = later.last_request.or(self.last_request);
-        for (own, later) in self.last_answers.iter_mut().zip(later.last_answers) {
+        for (own, later) in self.last_responses.iter_mut().zip(later.last_responses) {
             *own = later.or(*own);
         }
-        self.asking.join(later.asking);
+        self.ack_requests.join(later.ack_requests);
         self.acks.join(later.acks);
         self.naks_observed_once += later.naks_observed_once;
         self.naks_unobserved += later.naks_unobserved;

@@ -170,7 +170,7 @@ pub(super) fn cm() -> Table<CmRow> {
         .column(
             "mpi_job",
             Number,
-            "job id beside the rank in the sender's private data (Open MPI's `openib`), where both sides of the exchange agree; else null",
+            "job id next to the rank in the sender's private data (Open MPI's `openib`), where both sides of the exchange agree; else null",
             |row| row.mpi_job,
         )
 }
@@ -400,10 +400,10 @@ impl<'a> TableReader<'a> {
 
     /// The strings of a column. Fails on a string over 256 bytes: ibscope writes short names only.
     pub(super) fn text(&self, name: &str) -> Result<Vec<Option<&str>>, ProfileError> {
-        const MOST_BYTES: usize = 256;
+        const MAX_BYTES: usize = 256;
         let column = self.frame.column(name).and_then(Column::str).map_err(|source| self.unreadable(source))?;
-        match column.iter().position(|text| text.is_some_and(|text| text.len() > MOST_BYTES)) {
-            Some(row) => Err(self.invalid_value(row, format!("the text in `{name}` has more than {MOST_BYTES} bytes"))),
+        match column.iter().position(|text| text.is_some_and(|text| text.len() > MAX_BYTES)) {
+            Some(row) => Err(self.invalid_value(row, format!("the text in `{name}` has more than {MAX_BYTES} bytes"))),
             None => Ok(column.iter().collect()),
         }
     }

@@ -266,7 +266,7 @@ pub(super) fn mark_uncounted(
             more => format!(", and between {} of ports", count_of(more as u64, "more pair")),
         };
         identified.notes.push(format!(
-            "requests from {from} to {to} were answered but not captured{more}, so their data are in no count; capture both directions of all ports"
+            "requests from {from} to {to} were answered but not captured{more}, so no count includes their data; capture both directions of all ports"
         ));
     }
     let is_of = |own: &ConnectionTotals, ranks: &[BTreeSet<JobRank>; 2]| {

@@ -6,12 +6,12 @@
 //!
 //! ```text
 //! start      the first request has the first PSN, or the last MSN counts the observed messages
-//! end        the last request is answered
+//! end        the last request has its response
 //! requests   no PSN is missing
-//! answers    each expected READ response, and an ACK for each request that asks for one
+//! responses  each expected READ response, and an ACK for each request that asks for one
 //! once       no retransmission: a second transmission hides that the record of one is missing
 //! ```
-//! An *answer* is an ACK, a NAK or a response with data.
+//! A *response* is an ACK, a NAK or a packet with response data.
 //!
 //! Invariants: the lower bounds count only losses that packets prove. An upper bound exists only if
 //! everything is proven: a capture that lost one packet may have lost the last packets of a
@@ -73,8 +73,8 @@ pub(super) fn judge<'a>(
 ) -> Trust {
     let mut trust = Trust::default();
     let mut gaps: BTreeMap<Gap, u64> = BTreeMap::new();
-    let mut answering: BTreeSet<ConnectionKey> = BTreeSet::new();
-    let mut unasked: Vec<ConnectionKey> = Vec::new();
+    let mut responders: BTreeSet<ConnectionKey> = BTreeSet::new();
+    let mut without_requests: Vec<ConnectionKey> = Vec::new();
     let (mut management, mut twice) = (0, true);
     for view in views {
         let ConnectionView { own, reverse, .. } = view;
@@ -87,18 +87,18 @@ pub(super) fn judge<'a>(
         }
         let is_reliable = is_reliable(&own.key);
         trust.reliable_connections += u64::from(is_reliable);
-        answering.extend(reverse.map(|reverse| reverse.key));
+        responders.extend(reverse.map(|reverse| reverse.key));
         let gap = if is_reliable { view.gap() } else { Some(Gap::Unreliable) };
         match gap {
             Some(gap) => *gaps.entry(gap).or_default() += 1,
-            None if own.continuity.request_packets == 0 => unasked.push(own.key),
+            None if own.continuity.request_packets == 0 => without_requests.push(own.key),
             None => trust.proven_connections += 1,
         }
     }
-    // Answers are proven together with their requests.
-    let paired = unasked.iter().filter(|key| answering.contains(key)).count() as u64;
+    // Responses are proven together with their requests.
+    let paired = without_requests.iter().filter(|key| responders.contains(key)).count() as u64;
     trust.proven_connections += paired;
-    *gaps.entry(Gap::Unpaired).or_default() += unasked.len() as u64 - paired;
+    *gaps.entry(Gap::Unpaired).or_default() += without_requests.len() as u64 - paired;
     gaps.retain(|_, connections| *connections > 0);
     trust.reasons = gaps.iter().map(|(gap, connections)| reason(*gap, *connections)).collect();
     trust.reasons.extend(management_reason(management, cm));
@@ -165,8 +165,8 @@ fn certain_loss(own: &ConnectionTotals) -> u64 {
     if !is_reliable(&own.key) || uncertain || restarted || is_in_other_inputs {
         return 0;
     }
-    // A response that was lost on the fabric is sent again; at the end of a capture it may still be
-    // missing.
+    // A response that was lost on the fabric is retransmitted; at the end of a capture it may still
+    // be missing.
     let doubtful = if has_retransmissions(own, &health) { health.lost_responses } else { 0 };
     health.lost_at_least.saturating_sub(doubtful)
 }
@@ -200,24 +200,24 @@ impl ConnectionView<'_> {
             return None;
         }
         let Some(reverse) = self.reverse else { return Some(Gap::Unpaired) };
-        self.gap_of_answers(&reverse.continuity)
+        self.response_gap(&reverse.continuity)
     }
 
-    /// The obstacle to the proof that all answers to a connection's requests are in the capture,
+    /// The obstacle to the proof that all responses to a connection's requests are in the capture,
     /// and that its first and last request are.
-    fn gap_of_answers(&self, answers: &Continuity) -> Option<Gap> {
+    fn response_gap(&self, responses: &Continuity) -> Option<Gap> {
         let own = &self.own.continuity;
-        let counts_all = answers.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK);
-        if own.expected_responses != answers.response_packets {
+        let counts_all = responses.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK);
+        if own.expected_responses != responses.response_packets {
             return Some(Gap::Packets);
         }
-        if own.asking != answers.acks {
+        if own.ack_requests != responses.acks {
             return Some(Gap::Acks);
         }
         if !counts_all && self.requests_before_capture() != Some(0) {
             return Some(Gap::Start);
         }
-        let is_answered = own.last_request.is_some_and(|last| answers.last_answers.contains(&Some(last)));
-        (!is_answered).then_some(Gap::End)
+        let has_response = own.last_request.is_some_and(|last| responses.last_responses.contains(&Some(last)));
+        (!has_response).then_some(Gap::End)
     }
 }

@@ -403,7 +403,7 @@ fn too_many_communicators_leave_the_coverage_unknown() {
 /// stream without tag.
 #[test]
 fn messages_with_tags_beyond_the_bound_count_without_tag() {
-    /// `MOST_OF_CONNECTION`.
+    /// `MAX_STREAMS_PER_CONNECTION`.
     const KEPT: u64 = 1 << 10;
     for tags in [KEPT, KEPT + 1] {
         let mut wire = WireBuilder::new();
@@ -569,7 +569,7 @@ fn the_table_of_bounds_has_every_bound() {
     for folder in ["align", "decode", "flow", "model", "pipeline", "ranks", "reduce"] {
         sources(&root.join("src").join(folder), &mut files);
     }
-    let is_bound = |name: &str| ["MAX_", "MOST_"].iter().any(|start| name.starts_with(start));
+    let is_bound = |name: &str| name.starts_with("MAX_");
     let mut bounds = BTreeSet::new();
     for (path, file) in &files {
         let place = path.rsplit_once("/src/").expect("a source").1;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::io::{self, Write};
 
 /// Maximum number of senders in the summary lines.
-const MOST_SENDERS: usize = 8;
+const MAX_SENDERS: usize = 8;
 
 /// One line per sender: its pause frames, and per class the pauses that they request.
 pub(super) fn descriptions(coverage: &Coverage, speed: Option<&Speed>) -> Vec<String> {
@@ -31,7 +31,7 @@ pub(super) fn descriptions(coverage: &Coverage, speed: Option<&Speed>) -> Vec<St
         let separator = if pauses.is_empty() { "" } else { ": " };
         format!("{} from {}{separator}{pauses}", count_of(of[0].frames, "frame"), of[0].sender)
     };
-    rows.chunk_by(|a, b| a.sender == b.sender).take(MOST_SENDERS).map(line).collect()
+    rows.chunk_by(|a, b| a.sender == b.sender).take(MAX_SENDERS).map(line).collect()
 }
 
 fn longest(pauses: &Pauses, speed: Option<&Speed>) -> String {

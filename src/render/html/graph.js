@@ -1,7 +1,7 @@
 // The communication graph: ports on a circle, grouped by leaf switch if known, and the payload
 // between them.
 
-const MOST_NODES = 64, MOST_EDGES = 300;
+const MAX_NODES = 64, MAX_EDGES = 300;
 
 /// Sums by pair of ports (or leaves), with both directions in one entry.
 function edgesOf(group) {
@@ -28,14 +28,14 @@ function drawGraph() {
   const leaves = [...new Set(report.endpoints.map(({ leaf }) => leaf ?? ""))].sort();
   const known = leaves.some((leaf) => leaf !== "");
   const leafOf = report.endpoints.map(({ leaf }) => leaves.indexOf(leaf ?? ""));
-  const many = report.endpoints.length > MOST_NODES;
-  const byLeaf = many && known && leaves.length > 1 && leaves.length <= MOST_NODES;
+  const many = report.endpoints.length > MAX_NODES;
+  const byLeaf = many && known && leaves.length > 1 && leaves.length <= MAX_NODES;
   // If there are too many ports and no leaf is known, group neighbors by address.
-  const block = many && !byLeaf ? Math.ceil(report.endpoints.length / MOST_NODES) : 1;
+  const block = many && !byLeaf ? Math.ceil(report.endpoints.length / MAX_NODES) : 1;
   const edges = edgesOf(byLeaf ? (endpoint) => leafOf[endpoint] : (endpoint) => Math.floor(endpoint / block));
   $("graph").hidden = edges.length === 0;
   if (edges.length === 0) return;
-  const shownEdges = edges.slice(0, MOST_EDGES);
+  const shownEdges = edges.slice(0, MAX_EDGES);
   const withLeaves = known && !many;
   const nodes = [...new Set(edges.flatMap(({ ends }) => ends))];
   // Ports of the same leaf are adjacent.
