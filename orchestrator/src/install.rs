@@ -79,7 +79,7 @@ pub enum InstallError {
 /// Options of `slurm.conf` that are checked, in lower case because Slurm ignores case.
 const OPTIONS: [&str; 4] = ["prologslurmctld", "epilogslurmctld", "prologepilogtimeout", "slurmuser"];
 
-/// Most levels of nested includes.
+/// Maximum number of levels of nested includes.
 const MAX_INCLUDE_DEPTH: usize = 8;
 
 impl Installation {

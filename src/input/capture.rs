@@ -2,7 +2,7 @@
 
 mod shared;
 
-use super::source::{Digests, Excess, InputSource, SourceOptions};
+use super::source::{Digests, InputSource, ReadLimit, SourceOptions};
 use super::{InputError, format};
 use crate::model::Batch;
 use ibscope_parsers::frame::boundary::Probe;
@@ -217,7 +217,7 @@ impl Capture {
     pub fn ending(&self) -> Ending {
         let mut digests = self.source.digests();
         // The content may be longer than the part that was read.
-        let is_limited = matches!(&self.end, SourceEnd::Failed(error) if Excess::of(error).is_some());
+        let is_limited = matches!(&self.end, SourceEnd::Failed(error) if ReadLimit::of(error).is_some());
         if self.interrupted || is_limited {
             // They include bytes that were read ahead, so they describe neither the file nor the
             // analyzed part.
@@ -391,9 +391,9 @@ fn corrupt(path: &Path, offset_bytes: u64, source: ParseError) -> InputError {
 }
 
 fn unreadable(path: &Path, offset_bytes: u64, source: io::Error) -> InputError {
-    let advice = match Excess::of(&source) {
-        Some(Excess::UserLimit(_)) => "the first packet lies beyond this limit: raise it",
-        Some(Excess::Ratio) => "no packet was found before this point",
+    let advice = match ReadLimit::of(&source) {
+        Some(ReadLimit::UserLimit(_)) => "the first packet lies beyond this limit: raise it",
+        Some(ReadLimit::Ratio) => "no packet was found before this point",
         None if source.kind() == io::ErrorKind::UnexpectedEof => {
             "the compressed file is truncated before its first packet: copy it again"
         }
@@ -403,8 +403,8 @@ fn unreadable(path: &Path, offset_bytes: u64, source: io::Error) -> InputError {
 }
 
 fn early_end(error: &io::Error, offset_bytes: u64) -> String {
-    if let Some(excess) = Excess::of(error) {
-        format!("limited_input: analyzed up to offset {offset_bytes}: {excess}; the rest does not count")
+    if let Some(limit) = ReadLimit::of(error) {
+        format!("limited_input: analyzed up to offset {offset_bytes}: {limit}; the rest does not count")
     } else if error.kind() == io::ErrorKind::UnexpectedEof {
         format!(
             "truncated_input: the compressed file is truncated ({error}); its records from offset {offset_bytes} on are missing"

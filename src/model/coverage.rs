@@ -108,7 +108,7 @@ pub struct Coverage {
     /// Longest run of records with one time.
     #[serde(default)]
     pub same_time_longest_run: u64,
-    /// Most bytes after the first record in a run of records with one time.
+    /// Largest number of bytes after the first record in a run of records with one time.
     #[serde(default)]
     pub same_time_longest_run_bytes: u64,
     /// Smallest record time in nanoseconds since the epoch.

@@ -61,7 +61,7 @@ health! {
     episode_ns = "episode_ns": sum Nanoseconds,
     /// The longest of these episodes.
     longest_episode_ns = "longest_episode_ns": max Nanoseconds,
-    /// Requests and responses that were first observed behind a later PSN: retransmitted after a
+    /// Requests and responses that were first observed after a later PSN: retransmitted after a
     /// loss before the capture, or out of order.
     late_packets = "late_packets": sum Count,
     /// NAKs that `src` sent about requests of `dst`: PSN sequence error.

@@ -23,7 +23,7 @@ impl<'a> ConnectedMessage<'a> {
 /// The columns of messages.
 pub(crate) fn messages_table<'a>() -> Table<ConnectedMessage<'a>> {
     Table::new("ibscope messages --format csv")
-        .column("first_time_ns", Timestamp, "capture time of the first packet, which is that of the envelope", |of: &ConnectedMessage<'_>| {
+        .column("first_time_ns", Timestamp, "capture time of the first packet, which carries the envelope", |of: &ConnectedMessage<'_>| {
             times(&of.row).0
         })
         .column("last_time_ns", Timestamp, "capture time of the last packet", |of| times(&of.row).1)

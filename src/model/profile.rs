@@ -148,7 +148,7 @@ pub struct PairCoverage {
     pub state: CoverageState,
     /// Packets missing in the capture, as far as sequence numbers show them.
     pub missing_packets: u64,
-    /// MPI messages with a known start and an unknown length: they are in no count.
+    /// MPI messages with a known start and an unknown length; no other count includes them.
     pub missing_messages: u64,
 }
 

@@ -73,7 +73,7 @@ pub struct AnalysisLimits {
     /// Directed connections to track per input at most. Packets of other connections count in the
     /// coverage only.
     pub max_connections: usize,
-    /// Bytes to decompress from each compressed input at most.
+    /// Maximum number of bytes to decompress from each compressed input.
     pub max_decompressed_bytes: Option<u64>,
 }
 

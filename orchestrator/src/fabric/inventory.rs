@@ -54,7 +54,7 @@ impl Inventory {
 
     /// Stores the ports that a node reported. A node with an Ethernet port is not stored, because
     /// no sweep shows that port: the node is queried each time.
-    pub(super) fn learn(&mut self, node: &NodeInventory) {
+    pub(super) fn store(&mut self, node: &NodeInventory) {
         self.nodes.remove(&node.name);
         if node.ports.iter().all(ActivePort::is_infiniband) {
             let known = node.ports.iter().map(|port| KnownPort {

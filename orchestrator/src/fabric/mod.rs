@@ -179,7 +179,7 @@ pub fn discover(
     for (node, answer) in
         unknown.into_iter().chain(doubtful.iter().copied()).zip(answers?.into_iter().chain(ask(&doubtful)?))
     {
-        inventory.learn(&answer);
+        inventory.store(&answer);
         found.insert(node, answer);
     }
     let found: Vec<nodes::NodeInventory> = nodes.iter().filter_map(|node| found.remove(node)).collect();

@@ -25,8 +25,8 @@ use std::io;
 /// cells fit.
 const BYTES: usize = 1 << 20;
 const BYTES_PER_END: usize = 3 << 10;
-/// Most cells: a browser sums them without a noticeable delay when the window moves. A profile with
-/// default options has fewer.
+/// Maximum number of cells: a browser sums them without a noticeable delay when the window moves. A
+/// profile with default options has fewer.
 const MAX_CELLS: usize = 1 << 20;
 
 /// A port and the rank there.

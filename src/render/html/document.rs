@@ -23,7 +23,7 @@ use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Most connections with findings in the list.
+/// Maximum number of connections with findings in the list.
 const WORST: usize = 20;
 
 /// Returns the document as text that is safe inside a `<script>` element.

@@ -1,7 +1,7 @@
 //! Traces that the tests write, for cases without a recorded run. The captures that the traces are
 //! compared with are recorded.
 
-use super::{Description, NotedSend, noted_sends, read, with_captures, with_profile};
+use super::{Description, RecordedSend, noted_sends, read, with_captures, with_profile};
 use crate::runs::{self, RecordedRun, decompressed, is_roce};
 use crate::tools::{ProgramResult, ibscope, random, walk};
 use ibscope::crosscheck::{CrosscheckError, CrosscheckVerdict, MessageSums, OneSidedPair, OneSidedResult};
@@ -19,7 +19,7 @@ fn untraced() -> RecordedRun {
 }
 
 /// An archive of the sends that the program recorded.
-fn archive(folder: &Path, sends: &[NotedSend], threads: u32) -> std::path::PathBuf {
+fn archive(folder: &Path, sends: &[RecordedSend], threads: u32) -> std::path::PathBuf {
     let mut description = Description::new(4, threads);
     description.sends(sends);
     description.write(folder)
@@ -32,7 +32,7 @@ fn crosscheck(run: &RecordedRun, archive: &Path, more: &[&str]) -> ProgramResult
 }
 
 /// Index of a send between different nodes, which is on the wire.
-fn between(sends: &[NotedSend]) -> usize {
+fn between(sends: &[RecordedSend]) -> usize {
     sends.iter().position(|(_, src, dst, _, bytes)| src != dst && *bytes > 0).expect("a send")
 }
 
