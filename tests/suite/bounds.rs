@@ -442,7 +442,7 @@ fn datagram_endpoints_beyond_the_bound_are_counted_in_a_note() {
         let found = profile(&[wire.file()]);
         assert_eq!(found.coverage.window_overflows, u64::from(endpoints - KEPT));
         if endpoints > KEPT {
-            assert_note(&found, "connections with more gaps in their PSNs than are remembered", 1);
+            assert_note(&found, "connections with more PSN gaps than are tracked", 1);
         }
     }
 }
