@@ -1,8 +1,8 @@
-# make demo   build, analyze a recorded sample, draw it, and show what to run next
+# make demo   build, analyze a recorded sample, draw it, and list further commands
 # make test   all checks and tests; installs the programs that they need
-# make build  build the program, target/release/ibscope; installs what the build needs
+# make build  build the program, target/release/ibscope; installs the packages that the build needs
 # make crosscheck   compare a recorded job with its Score-P trace, or a job of your own (CAPTURES, TRACE)
-# make bench  measure the throughput, beside other tools if they are installed
+# make bench  measure the throughput, and that of other tools if they are installed
 # make fuzz   run every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
 # make soak   the large tests: captures of 2 GiB, crafted slow captures, 20 000 distorted captures, a fabric of 2000 hosts, 1000 hooks under attack
 # make dist   packages: .deb, .rpm, tarball; make static: one file without libraries
@@ -17,7 +17,8 @@ SAMPLE := samples/openib-mixed-4x1.pcap.zst
 BUILD_PACKAGES := libssl-dev pkg-config
 # Programs that tests compare ibscope with. Nothing from here on is needed to build or run ibscope.
 TEST_PACKAGES := tshark
-# OTF2 traces: otf2-tools reads them (for ibscope crosscheck), python3-otf2 and libotf2-trace-dev write those of the tests.
+# OTF2 traces: otf2-tools reads them (for ibscope crosscheck); python3-otf2 and libotf2-trace-dev
+# write those of the tests.
 TRACE_PACKAGES := otf2-tools python3-otf2
 LARGE_TRACE_PACKAGES := libotf2-trace-dev
 # Tests open the HTML report in a browser, and print it.
@@ -27,7 +28,8 @@ FUZZ_PACKAGES := g++
 FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-# Installs the missing packages. RUNLEVEL=1 keeps Debian from starting their services: tests start their own.
+# Installs the missing packages. RUNLEVEL=1 keeps Debian from starting their services: tests start
+# their own.
 define install
 @missing=$$(for package in $(1); do \
 	dpkg-query -W -f='$${db:Status-Status}' $$package 2>/dev/null | grep -qx installed || echo $$package; done); \
@@ -37,8 +39,8 @@ endef
 
 # Packages that build and check the packages of a release.
 PACKAGING_PACKAGES := dpkg-dev rpm musl-tools groff man-db zsh fish cpio
-# Tools that a release is built with. Its bytes depend on their versions. cargo-auditable writes the list of crates into the program,
-# auditable2cdx makes a bill of materials of this list.
+# Tools that build a release. Its bytes depend on their versions. cargo-auditable writes the list of
+# crates into the program; auditable2cdx converts this list to a bill of materials.
 RELEASE_TOOLS := cargo-auditable-0.7.7 auditable2cdx-0.1.0
 
 # Installs the missing tools, named NAME-VERSION.
@@ -109,9 +111,10 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 
-# One profile for everything, so that polars is built once. Only the crates of this repository are built without optimization, because
-# optimizing them takes longer than all tests. `make build` builds the optimized program. The examples in the documentation run first,
-# so that the summary of nextest is the last line.
+# One profile for everything, so that polars is built once. Only the crates of this repository are
+# built without optimization, because optimizing them takes longer than all tests. `make build`
+# builds the optimized program. The examples in the documentation run first, so that the summary of
+# nextest is the last line.
 unit: export CARGO_PROFILE_RELEASE_OPT_LEVEL = 0
 unit:
 	$(CARGO) test --release --workspace --doc --locked
@@ -140,7 +143,8 @@ fuzz: build-deps
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/fuzz/instrument $(CARGO) build --release --locked -p ibscope-fuzz --features libfuzzer --bins
 	for target in $(FUZZ_TARGETS); do fuzz/run $$target $(FUZZ_SECONDS) $(FUZZ) || exit 1; done
 
-# PROGRAM: package another program than the one that `make` builds, for example dist/ibscope-static.
+# PROGRAM: the program to package, if not the one that `make` builds; for example
+# dist/ibscope-static.
 PROGRAM ?= target/release/ibscope
 
 dist: $(if $(filter target/release/ibscope,$(PROGRAM)),auditable,release-tools)
@@ -165,7 +169,8 @@ static: release-tools
 	@if ldd dist/ibscope-static 2>/dev/null | grep -q '=>'; then echo "dist/ibscope-static is not static"; exit 1; fi
 	dist/ibscope-static --version
 
-# Checks of a release in addition to `make test`. They are separate because each takes minutes and builds much again.
+# Checks of a release in addition to `make test`. They are separate because each takes minutes and
+# rebuilds many crates.
 release-check: packaging-deps deny msrv install-check reproducible dist static
 	packaging/check.sh dist
 

@@ -189,7 +189,7 @@ class Bench:
         yield from table(["threads", "matrix: million packets/s", "matrix: gain", "analyze: million packets/s", "analyze: gain"], rows)
 
     def instructions(self):
-        """Instructions per packet, from the difference of two captures, so that startup does not count."""
+        """Instructions per packet, from the difference of two captures to exclude startup."""
         counts = []
         for count in (4 << 20, 12 << 20):
             place, packets, _ = self.capture("instructions", count, "--kind", "small", "--lids", "16")

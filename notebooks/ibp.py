@@ -1,4 +1,4 @@
-"""Reads profiles of ibscope (folders NAME.ibp) as polars frames, with the known ranks at both ends."""
+"""Reads ibscope profiles (folders NAME.ibp) as polars frames with the known ranks of both ends."""
 
 import json
 import os
@@ -54,7 +54,10 @@ def round_ticks(axis):
 
 
 class Profile:
-    """The tables of a profile. Times are nanoseconds since the epoch; `origin_ns` is the first packet."""
+    """The tables of a profile.
+
+    Times are nanoseconds since the epoch; `origin_ns` is the time of the first packet.
+    """
 
     def __init__(self, folder):
         self.folder = Path(folder)

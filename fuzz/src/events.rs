@@ -9,7 +9,7 @@ use ibscope_parsers::mpi::ucx;
 use ibscope_parsers::{Psn, Qpn};
 
 /// Limit of packets per capture; more do not reach more code.
-const MOST_PACKETS: usize = 400;
+const MAX_PACKETS: usize = 400;
 /// Path MTU; small, so that messages of several packets stay short.
 const MTU_BYTES: usize = 64;
 
@@ -51,7 +51,7 @@ impl<'a, 'b> PacketSequence<'a, 'b> {
 
     /// Generates packets until the choices end.
     pub(crate) fn run(mut self) -> Vec<SentPacket> {
-        while self.sent.len() < MOST_PACKETS && !self.input.is_empty() && self.next().is_ok() {}
+        while self.sent.len() < MAX_PACKETS && !self.input.is_empty() && self.next().is_ok() {}
         self.sent
     }
 

@@ -3,7 +3,7 @@
 use ibscope_parsers::tools::{ToolError, ToolErrorKind, hostlist, ibnetdiscover, ibstat, ibtracert};
 
 /// Limit of names that a host list may expand to.
-const MOST_NODES: usize = 1000;
+const MAX_NODES: usize = 1000;
 
 /// Runs every text parser.
 ///
@@ -11,8 +11,8 @@ const MOST_NODES: usize = 1000;
 /// If an error points outside the text, or a host list exceeds its limit.
 pub fn run(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let hosts = hostlist::expand(&text, MOST_NODES);
-    assert!(hosts.as_ref().map_or(0, Vec::len) <= MOST_NODES);
+    let hosts = hostlist::expand(&text, MAX_NODES);
+    assert!(hosts.as_ref().map_or(0, Vec::len) <= MAX_NODES);
     let trace = ibtracert::parse(&text);
     let _ = trace.as_ref().map(ibtracert::FabricRoute::leaf);
     let errors: [Option<ToolError>; 4] =

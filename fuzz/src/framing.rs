@@ -6,7 +6,7 @@ use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::frame::{CaptureItem, Framing};
 
 /// Longest file whose positions are all classified.
-const MOST_JUDGED_BYTES: usize = 2048;
+const MAX_JUDGED_BYTES: usize = 2048;
 
 /// Walks the file record by record and at once. Both must yield the same items and the same error;
 /// a `Truncated` error must ask for more bytes than there are.
@@ -47,7 +47,7 @@ pub fn run(bytes: &[u8]) {
     let mut counted = 0;
     let walked = together.walk(&bytes[start..], |_| counted += 1);
     assert_eq!((walked, counted), ((at - start, stop), items));
-    let Some(probe) = probe.filter(|_| bytes.len() <= MOST_JUDGED_BYTES) else { return };
+    let Some(probe) = probe.filter(|_| bytes.len() <= MAX_JUDGED_BYTES) else { return };
     let first = probe.find(bytes);
     let judged = (0..bytes.len()).find(|&at| probe.classify(&bytes[at..]) == RecordBoundary::Start);
     assert_eq!(first, judged);

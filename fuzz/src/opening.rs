@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 /// Limit of the length of a batch.
-const MOST_BATCH_BYTES: usize = 32 << 20;
+const MAX_BATCH_BYTES: usize = 32 << 20;
 
 /// Result of reading a file: the bytes of its records, and the note on its end.
 type ReadResult = Result<(Vec<u8>, Option<String>), String>;
@@ -51,10 +51,10 @@ fn read(path: &Path) -> ReadResult {
     let capture = &mut captures[0];
     let mut all = Vec::new();
     while let Some(batch) = capture.next_batch(Vec::new()) {
-        assert!(!batch.bytes.is_empty() && batch.bytes.len() <= MOST_BATCH_BYTES);
+        assert!(!batch.bytes.is_empty() && batch.bytes.len() <= MAX_BATCH_BYTES);
         all.extend(batch.bytes);
         // For a decompression bomb the beginning is enough.
-        if all.len() > 2 * MOST_BATCH_BYTES {
+        if all.len() > 2 * MAX_BATCH_BYTES {
             break;
         }
     }

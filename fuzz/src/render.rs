@@ -16,7 +16,7 @@ use std::io;
 
 /// Limit of bins to write. A single late packet makes millions of bins, which reach no more code
 /// but take half a minute.
-const MOST_BINS: i128 = 1 << 14;
+const MAX_BINS: i128 = 1 << 14;
 
 /// Renders tables, csv, JSON and the HTML page; with `figures` also the figures, which take
 /// longest.
@@ -43,7 +43,7 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
         }
         if let Ok(rates) = rates_of(profile, Some(by), None, 50_000_000) {
             texts.push(rates::table(&rates, true));
-            if rates.count() <= MOST_BINS && rates.check_rows().is_ok() {
+            if rates.count() <= MAX_BINS && rates.check_rows().is_ok() {
                 wrote.extend([rates::csv(&rates, out), rates::json(&rates, out)]);
                 drawings.push(figure::rates(&rates));
             }

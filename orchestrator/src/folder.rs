@@ -16,11 +16,11 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Component, Path, PathBuf};
 
-/// Most links on a path, the same limit as the kernel's.
-const MOST_LINKS: usize = 40;
+/// Maximum number of links on a path, the same limit as the kernel's.
+const MAX_LINKS: usize = 40;
 /// Mode bits that let others write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Mode bit with which others cannot change names that are not theirs.
+/// Sticky bit: users can rename or remove only their own files.
 const STICKY: u32 = 0o1000;
 
 /// User number and group number.
@@ -270,7 +270,7 @@ fn walk(path: &Path, mode: Option<u32>, own: u32) -> io::Result<Dir> {
         let found = dir.symlink_metadata(&name)?;
         if found.is_symlink() {
             links += 1;
-            if links > MOST_LINKS {
+            if links > MAX_LINKS {
                 return Err(permission_error(&here, "is one of too many symbolic links"));
             }
             if found.uid() != 0 && found.uid() != own {

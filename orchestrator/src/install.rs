@@ -79,7 +79,7 @@ pub enum InstallError {
 /// Options of `slurm.conf` that are checked, in lower case because Slurm ignores case.
 const OPTIONS: [&str; 4] = ["prologslurmctld", "epilogslurmctld", "prologepilogtimeout", "slurmuser"];
 
-/// Most levels of nested includes.
+/// Maximum number of levels of nested includes.
 const MAX_INCLUDE_DEPTH: usize = 8;
 
 impl Installation {
@@ -345,7 +345,7 @@ fn check_program(program: &Path, user: &str) -> Result<Finding, InstallError> {
         wrong(format!("{place} can be changed by users other than its owner; run `chmod go-w {place}`"))
     } else if metadata.uid() != 0 && Some(metadata.uid()) != uid(user) {
         wrong(format!(
-            "{place} belongs to user {}, who could change what hooks run; run `chown root {place}`",
+            "{place} belongs to user {}, who could change the program that hooks run; run `chown root {place}`",
             metadata.uid()
         ))
     } else {

@@ -1,6 +1,6 @@
 //! Checks of names from outside that become arguments, file names or printed text.
 
-/// Most bytes of a name.
+/// Maximum number of bytes of a name.
 const LONGEST: usize = 128;
 
 /// A name that is not valid.

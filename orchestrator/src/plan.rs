@@ -154,8 +154,8 @@ pub fn plan(
     for SinkGroup { sink, sources, analyzer } in &choice.groups {
         let (captured, step) = capture(config, &run, sink);
         captures.push(PlanStep::Capture(step));
-        let asked = MirrorRequest { sources, sink, job: job.id, analyzer: *analyzer };
-        mirrors.extend(mirror::step(config, &asked)?.map(PlanStep::Mirror));
+        let request = MirrorRequest { sources, sink, job: job.id, analyzer: *analyzer };
+        mirrors.extend(mirror::step(config, &request)?.map(PlanStep::Mirror));
         let mirrored_gbits = match config.mirror.backend {
             MirrorBackend::None => 0.0,
             _ => {

@@ -170,8 +170,8 @@ fn check_node(config: &Config, node: &str, is_sink: bool, runner: &dyn Runner) -
         }));
         rows.extend(SINK_PROGRAMS.map(Path::new).map(program).into_iter().filter(|row| row.fault.is_some()));
         let folder = &config.capture.directory;
-        let asked = RemoteNode { runner, name: Some(node), timeout: ANSWER_TIMEOUT };
-        rows.push(row(node, format!("folder for captures {}", folder.display()), sink::inspect(&asked, node, folder)));
+        let remote = RemoteNode { runner, name: Some(node), timeout: ANSWER_TIMEOUT };
+        rows.push(row(node, format!("folder for captures {}", folder.display()), sink::inspect(&remote, node, folder)));
     }
     rows
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Most bytes of a text file: some million lines, far more than any fabric has ports.
+/// Maximum number of bytes of a text file: some million lines, far more than any fabric has ports.
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 
 /// Reads a whole text file.

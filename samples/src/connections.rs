@@ -39,7 +39,7 @@ pub(crate) struct NodePair {
     first_qpn: [u32; 2],
     /// Time at which the connection messages are complete; 0 before they start.
     pub(crate) ready_ns: u64,
-    /// Totals of what each node has sent to the other.
+    /// Totals of the packets that each node has sent to the other.
     pub(crate) totals: [PairTotals; 2],
 }
 

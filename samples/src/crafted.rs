@@ -140,7 +140,7 @@ impl CraftedFile {
         self.record(&packet);
     }
 
-    /// One message in each direction between two queue pairs, each with the acknowledgment that
+    /// One message in each direction between two queue pairs, each with the acknowledgement that
     /// links the queue pairs.
     fn exchange(&mut self, ends: [(u16, u32); 2], psn: u32, payloads: [&[u8]; 2]) {
         for (from, payload) in [0, 1].into_iter().zip(payloads) {
@@ -156,7 +156,7 @@ impl CraftedFile {
     }
 }
 
-/// BTH, extension headers, payload and an empty ICRC. Requests ask for an acknowledgment.
+/// BTH, extension headers, payload and an empty ICRC. Requests ask for an acknowledgement.
 fn after_network(message: CraftedMessage<'_>) -> Vec<u8> {
     let CraftedMessage { opcode, dest_qp, psn, extension, payload } = message;
     let pad = payload.len().wrapping_neg() % 4;
@@ -218,7 +218,7 @@ fn star(file: &mut CraftedFile) {
     }
 }
 
-/// Two messages and two acknowledgments.
+/// Two messages and two acknowledgements.
 const CROWDED_RANK_BYTES: usize = 216;
 
 fn crowded(file: &mut CraftedFile, ranks: usize) {
@@ -287,7 +287,7 @@ fn lanes(file: &mut CraftedFile) {
     }
 }
 
-/// Bytes per rank: those of [`CraftedCapture::Crowded`], and an acknowledgment for every second
+/// Bytes per rank: those of [`CraftedCapture::Crowded`], and an acknowledgement for every second
 /// rank.
 const ONE_WAY_RANK_BYTES: usize = CROWDED_RANK_BYTES + 46 / 2;
 

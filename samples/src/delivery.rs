@@ -46,9 +46,9 @@ impl TrafficGenerator<'_> {
             // The first lost request, and whether the receiver notices the gap by a later request.
             let (mut lost, mut is_noticed) = (None, false);
             for (index, &request) in requests.iter().enumerate().skip(arrived) {
-                let is_repeat = index < sent_before;
+                let is_retransmission = index < sent_before;
                 let out =
-                    OutgoingPacket { request, msn: 0, dest_qp, is_retransmission: is_repeat, is_reserved: !is_repeat };
+                    OutgoingPacket { request, msn: 0, dest_qp, is_retransmission, is_reserved: !is_retransmission };
                 self.emit(connection, end, time_ns, out);
                 time_ns += PACKET_GAP_NS + self.layout.link_ns(request.template);
                 let is_lost =
@@ -148,7 +148,7 @@ impl TrafficGenerator<'_> {
 
     /// Sends a packet of `end` past the mirrored ports and counts it.
     fn emit(&mut self, connection: usize, end: usize, time_ns: u64, out: OutgoingPacket) {
-        let OutgoingPacket { request, msn, dest_qp, is_retransmission: is_repeat, is_reserved: is_promised } = out;
+        let OutgoingPacket { request, msn, dest_qp, is_retransmission, is_reserved: is_promised } = out;
         let RequestPacket { template, is_last, ack_req, psn, words } = request;
         let observations = self.observations(connection);
         if !is_promised {
@@ -158,8 +158,8 @@ impl TrafficGenerator<'_> {
         let total = &mut self.connections.pairs[pair].totals[end];
         total.packets += 1;
         total.wire_bytes += u64::from(self.layout.template(template).wire_bytes);
-        total.retransmissions += u64::from(is_repeat);
-        if !is_repeat {
+        total.retransmissions += u64::from(is_retransmission);
+        if !is_retransmission {
             total.payload_bytes += u64::from(self.layout.template(template).payload_bytes);
             total.messages += u64::from(is_last);
         }

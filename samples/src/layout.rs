@@ -55,7 +55,7 @@ pub(crate) struct SamplePacket {
     pub(crate) dest_qp: u32,
     /// Packet sequence number, 24 bits.
     pub(crate) psn: u32,
-    /// True if the sender asks for an acknowledgment.
+    /// True if the sender asks for an acknowledgement.
     pub(crate) ack_req: bool,
     /// Messages completed by the sender of an ACK, 24 bits.
     pub(crate) msn: u32,

@@ -195,7 +195,7 @@ fn ucx_tag(id: u64) -> TemplateContent {
     tagged.with(slots.to_vec())
 }
 
-/// Wire-up acknowledgment with both endpoints and the worker's address: its id, and a part that
+/// Wire-up acknowledgement with both endpoints and the worker's address: its id, and a part that
 /// ends with the queue pair.
 fn ucx_wireup() -> TemplateContent {
     const ACKNOWLEDGEMENT: u64 = 3;

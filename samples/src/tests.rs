@@ -48,7 +48,7 @@ fn be24(bytes: &[u8]) -> u32 {
 
 /// A packet as parsed by the walk.
 #[derive(Clone, Debug)]
-struct Seen {
+struct WalkedPacket {
     time_ns: u64,
     data: Vec<u8>,
     src: u16,
@@ -58,7 +58,7 @@ struct Seen {
     transport: Vec<u8>,
 }
 
-impl Seen {
+impl WalkedPacket {
     fn opcode(&self) -> u8 {
         self.transport[0]
     }
@@ -101,7 +101,7 @@ impl Seen {
     }
 }
 
-fn walk(framing: SampleFraming, file: &[u8]) -> Vec<Seen> {
+fn walk(framing: SampleFraming, file: &[u8]) -> Vec<WalkedPacket> {
     let (magic, link_type, per_fraction) = match framing {
         SampleFraming::Native => (0xA1B2_C3D4, 197, 1000),
         SampleFraming::Roce => (0xA1B2_3C4D, 1, 1),
@@ -134,13 +134,13 @@ fn walk(framing: SampleFraming, file: &[u8]) -> Vec<Seen> {
             }
         };
         let (data, transport) = (data.to_vec(), transport.to_vec());
-        seen.push(Seen { time_ns, data, src, dst, wire_bytes: wire_bytes as u64, transport });
+        seen.push(WalkedPacket { time_ns, data, src, dst, wire_bytes: wire_bytes as u64, transport });
     }
     seen
 }
 
 /// Each packet once, in order of its first record; asserts that every packet has `mirror` records.
-fn without_copies(seen: &[Seen], mirror: u8) -> Vec<Seen> {
+fn without_copies(seen: &[WalkedPacket], mirror: u8) -> Vec<WalkedPacket> {
     let mut times: HashMap<&[u8], u8> = HashMap::new();
     let mut once = Vec::new();
     for packet in seen {
@@ -157,7 +157,7 @@ fn without_copies(seen: &[Seen], mirror: u8) -> Vec<Seen> {
 }
 
 /// Totals by pair; each packet must be there once.
-fn sums(packets: &[Seen]) -> BTreeMap<(u16, u16), PairTotals> {
+fn sums(packets: &[WalkedPacket]) -> BTreeMap<(u16, u16), PairTotals> {
     let mut pairs: BTreeMap<(u16, u16), PairTotals> = BTreeMap::new();
     for packet in packets {
         let pair = pairs.entry((packet.src, packet.dst)).or_default();

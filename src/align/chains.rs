@@ -123,8 +123,8 @@ impl<'a> FileChain<'a> {
         let length_ns = |file: &ChainFile<'_>| file.times_ns.1.saturating_sub(file.times_ns.0);
         let Some(last) = self.files.last() else { return false };
         let overlap_ns = last.times_ns.1.saturating_sub(later.times_ns.0);
-        // Nothing starts over so soon. The PSNs prove nothing here: retransmissions may come first,
-        // and all connections may be other ones.
+        // No program starts again within this time. The PSNs prove nothing here: retransmissions
+        // may come first, and all connections may be new ones.
         if overlap_ns.saturating_abs() <= DISORDER_NS || repeats(last.input, later.input) {
             return true;
         }

@@ -27,7 +27,7 @@ pub(super) struct CommonPacket {
     /// First observation in the first input.
     pub(super) first: SampledPacket,
     /// Time of the last observation in the first input. It differs from that of `first` if the
-    /// input sees both ports.
+    /// input observes both ports.
     first_last_ns: i64,
     /// First observation in the second input.
     pub(super) second: SampledPacket,
@@ -49,14 +49,14 @@ impl CommonPacket {
     }
 }
 
-/// How often two inputs see each packet of a pair of endpoints.
+/// How often two inputs observe each packet of a pair of endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PairView {
-    /// Each input sees each packet once. True: packets from the smaller to the larger endpoint pass
-    /// the port of the first input, then that of the second; false: the reverse. `None`: unknown,
-    /// because both inputs may see the same port.
+    /// Each input observes each packet once. True: packets from the smaller to the larger endpoint
+    /// pass the port of the first input, then that of the second; false: the reverse. `None`:
+    /// unknown, because both inputs may observe the same port.
     Once(Option<bool>),
-    /// At least one of the inputs sees both ports.
+    /// At least one of the inputs observes both ports.
     Both,
 }
 
@@ -68,7 +68,8 @@ pub(super) struct CommonPackets {
 }
 
 impl CommonPackets {
-    /// Finds the packets that both samples hold as often as each input sees a packet of their pair.
+    /// Finds the packets that both samples hold as often as each input observes a packet of their
+    /// pair.
     pub(super) fn find(here: &FinishedSample, there: &FinishedSample) -> Self {
         let limit = here.limit.min(there.limit);
         let (times_here, times_there) = (observations_per_packet(here), observations_per_packet(there));
@@ -113,8 +114,9 @@ impl CommonPackets {
             let x = packet.first.time_ns.saturating_sub(origin_ns) as f64;
             let y = |there_ns: i64, here_ns: i64| there_ns.saturating_sub(here_ns).saturating_sub(base_ns) as f64;
             if self.views.get(&packet.pair()) == Some(&PairView::Both) {
-                // If one input sees both ports, the single observation of the other lies between
-                // its first and its last. If both inputs do, their observations match one by one.
+                // If one input observes both ports, the single observation of the other lies
+                // between its first and its last. If both inputs do, their observations match one
+                // by one.
                 let (first, last) =
                     (y(packet.second.time_ns, packet.first.time_ns), y(packet.second_last_ns, packet.first_last_ns));
                 let crossed =
@@ -163,7 +165,8 @@ impl CommonPackets {
         (!all.upper.is_empty()).then_some(all)
     }
 
-    /// Packets that each input saw at another port, and whether the first input saw them first.
+    /// Packets that each input observed at another port, and whether the first input observed them
+    /// first.
     pub(super) fn transits(&self) -> impl Iterator<Item = (&CommonPacket, bool)> {
         self.packets.iter().filter_map(|packet| match self.views.get(&packet.pair()) {
             Some(PairView::Once(Some(is_up))) => Some((packet, packet.is_up() == *is_up)),
@@ -172,8 +175,8 @@ impl CommonPackets {
     }
 }
 
-/// How often an input sees each packet of a pair of endpoints: twice if most packets appear an even
-/// number of times, else once.
+/// How often an input observes each packet of a pair of endpoints: twice if most packets appear an
+/// even number of times, else once.
 fn observations_per_packet(sample: &FinishedSample) -> BTreeMap<UnorderedPair, usize> {
     let mut counts: BTreeMap<UnorderedPair, [usize; 2]> = BTreeMap::new();
     for same in sample.below(u64::MAX) {
@@ -220,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn sights_farther_apart_than_any_way_are_not_one_packet() {
+    fn observations_farther_apart_than_any_transit_are_two_packets() {
         for (apart_ns, dropped) in [(MAX_TRANSIT_NS, 0), (MAX_TRANSIT_NS + 1, 1), (-MAX_TRANSIT_NS - 1, 1)] {
             let mut packets = packets(apart_ns);
             drop_unrelated(&mut packets);

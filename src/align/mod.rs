@@ -4,10 +4,10 @@
 //! transit samples.
 //!
 //! Each input samples its packets by a hash of their headers, so that all inputs sample the same
-//! packets. `common` finds the packets that two inputs hold. If each input sees one of the two
+//! packets. `common` finds the packets that two inputs hold. If each input observes one of the two
 //! ports of a connection, packets in one direction bound the difference of the clocks from above,
-//! packets in the other direction from below. If an input sees both ports, each packet bounds it
-//! from both sides. `model::line` finds the line between these bounds, and its uncertainty.
+//! packets in the other direction from below. If an input observes both ports, each packet bounds
+//! it from both sides. `model::line` finds the line between these bounds, and its uncertainty.
 //!
 //! All inputs are corrected to the clock of the first one, or to the clock of a manifest, along the
 //! chain of inputs with the least uncertainty.
@@ -35,7 +35,7 @@ use std::collections::BTreeMap;
 const MAX_APART_NS: f64 = 600e9;
 /// An unevenly running clock is corrected if the uncertainty of its line is at most this many
 /// nanoseconds, and its offset at least `MIN_IMPROVEMENT` times the uncertainty.
-const MOST_UNEVEN_NS: f64 = 1e6;
+const MAX_UNEVEN_NS: f64 = 1e6;
 const MIN_IMPROVEMENT: f64 = 10.0;
 const CONTRADICTION: &str = "their timestamps contradict each other: a clock was set or runs unevenly, or different packets look alike; \
                              state the known clocks with --manifest";
@@ -65,7 +65,7 @@ pub struct Transit {
     pub size: SizeClass,
     /// Time at the sender's port, on the clock that all inputs are corrected to.
     pub time_ns: i64,
-    /// Transit time; 0 if the clocks, which are uncertain, make it negative.
+    /// Transit time in nanoseconds; 0 if the clocks, which are uncertain, make it negative.
     pub ns: u64,
 }
 
@@ -210,7 +210,7 @@ fn compare(
     if !is_even && (own_to < from || to < own_from) {
         return Some(Err("they do not overlap in time, so packets that look alike are different packets"));
     }
-    if !is_even && (most > MAX_APART_NS || uncertainty > MOST_UNEVEN_NS || least < MIN_IMPROVEMENT * uncertainty) {
+    if !is_even && (most > MAX_APART_NS || uncertainty > MAX_UNEVEN_NS || least < MIN_IMPROVEMENT * uncertainty) {
         return Some(Err(CONTRADICTION));
     }
     let agrees = most <= uncertainty;
@@ -233,8 +233,8 @@ fn span(times: impl Iterator<Item = i64> + Clone) -> Option<(i64, i64)> {
     times.clone().min().zip(times.max())
 }
 
-/// Transit samples between a port that one input sees and a port that another sees. Each connection
-/// takes its samples from the two inputs that hold most of them.
+/// Transit samples between a port that one input observes and a port that another observes. Each
+/// connection takes its samples from the two inputs that hold most of them.
 fn transits(
     edges: &[ClockEdge],
     clocks: &[Option<Clock>],

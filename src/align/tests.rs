@@ -100,7 +100,7 @@ fn uneven_clocks_are_found_up_to_a_bound_and_refused_beyond() {
     let most_ns = MAX_APART_NS as i64;
     assert!(is_found(most_ns - 1_000_000, 100_000) && !is_found(most_ns + 1, 100_000));
     // The uncertainty is the step, less transits of 500 ns in either direction.
-    let most_ns = MOST_UNEVEN_NS as i64;
+    let most_ns = MAX_UNEVEN_NS as i64;
     assert!(is_found(60_000_000_000, most_ns) && !is_found(60_000_000_000, most_ns + 2000));
 }
 

@@ -1,4 +1,4 @@
-//! Labels of senders and receivers in tables: endpoints, or the ranks behind them.
+//! Labels of senders and receivers in tables: endpoints, or the ranks at them.
 
 use crate::model::profile::ConnectionRow;
 use crate::model::{ConnectionRanks, JobRank, Profile, RankIndex};

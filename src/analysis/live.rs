@@ -70,7 +70,7 @@ impl LiveProgress {
             Some(reached_ns) => Some(reached_ns.saturating_add(interval_ns)),
         };
         self.watched_ns = self.watched_ns.saturating_add(interval_ns);
-        // Sums may shrink: packets are recognized as mirror copies later than they are counted.
+        // Sums may shrink: packets are detected as mirror copies later than they are counted.
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 * 1e9 / interval_ns as f64;
         let wire = rate(traffic.wire_bytes, before.wire_bytes);
         self.packets_per_s = rate(traffic.packets, before.packets);

@@ -94,7 +94,7 @@ pub struct MatrixCell {
     /// Transport messages by endpoint with [`Selection::All`]; otherwise MPI messages of the
     /// selection.
     pub messages: u64,
-    /// MPI bytes of the selection; `None` if no MPI library was recognized.
+    /// MPI bytes of the selection; `None` if no MPI library was detected.
     pub mpi_bytes: Option<u64>,
     /// InfiniBand payload bytes of the pair, independent of the selection.
     pub payload_bytes: u64,
@@ -158,7 +158,7 @@ impl MatrixCell {
 pub(crate) struct CountingRule {
     by: GroupBy,
     selection: Selection,
-    /// True if the connection's library was recognized; with [`Selection::OneSided`], true if the
+    /// True if the connection's library was detected; with [`Selection::OneSided`], true if the
     /// connection carries one-sided operations.
     pub(crate) has_mpi: bool,
     /// With [`Selection::OneSided`], the one-sided sums of the whole connection.

@@ -16,7 +16,7 @@ pub(crate) struct ProfileTotals<'a> {
     pub(crate) retransmissions: RetransmissionSums,
     /// Endpoints of the connections.
     pub(crate) endpoints: BTreeSet<Endpoint>,
-    /// MPI libraries that were recognized.
+    /// MPI libraries that were detected.
     pub(crate) stacks: BTreeSet<&'a str>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> ProfileTotals<'a> {
         totals
     }
 
-    /// A sum of MPI messages or bytes; `None` if no MPI library was recognized.
+    /// A sum of MPI messages or bytes; `None` if no MPI library was detected.
     pub(crate) fn mpi(&self, of: impl Fn(&Traffic) -> u64) -> Option<u64> {
         (!self.stacks.is_empty()).then(|| of(&self.traffic))
     }

@@ -19,7 +19,7 @@ const EXAMPLES: &str = "Examples:
   ibscope analyze --no-mpi captures/";
 
 #[derive(Debug, Args)]
-#[allow(clippy::struct_excessive_bools, reason = "flags that have nothing to do with each other")]
+#[allow(clippy::struct_excessive_bools, reason = "independent flags")]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct AnalyzeArgs {
     /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
@@ -69,7 +69,7 @@ pub(super) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
     run_until(args, Some(signals::stop()?))
 }
 
-/// As [`run`]. Without `stop`, a signal ends the process, and no profile is written.
+/// Like [`run`]. Without `stop`, a signal ends the process, and no profile is written.
 pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow::Result<ExitCode> {
     input::check_captures("analyze", &args.inputs)?;
     let mut files = input::files(&args.inputs, &args.reading);

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Record kinds that a summary line lists by name.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
@@ -243,9 +243,9 @@ fn summary_lines(path: &Path, place: &Path, tally: &AnonymizeTally) -> Vec<Strin
 fn kinds(dropped: &BTreeMap<String, u64>) -> String {
     let mut kinds: Vec<(&String, &u64)> = dropped.iter().collect();
     kinds.sort_by_key(|(what, count)| (std::cmp::Reverse(**count), *what));
-    let more = kinds.len().saturating_sub(MOST_NAMED);
+    let more = kinds.len().saturating_sub(MAX_NAMED);
     let mut named: Vec<String> =
-        kinds.iter().take(MOST_NAMED).map(|(what, count)| format!("{count} x {what}")).collect();
+        kinds.iter().take(MAX_NAMED).map(|(what, count)| format!("{count} x {what}")).collect();
     if more > 0 {
         named.push(count_of(more as u64, "other kind"));
     }

@@ -49,7 +49,7 @@ pub(super) enum CliCommand {
     Crosscheck(crosscheck::CrosscheckArgs),
     /// Show the phases of a job and their communication patterns
     Phases(phases::PhasesArgs),
-    /// Compare two profiles: what differs, and whether by chance
+    /// Compare two profiles: differences, and which exceed chance
     Compare(compare::CompareArgs),
     /// Write messages as trace events for Perfetto
     Trace(trace::TraceArgs),
@@ -112,7 +112,7 @@ impl CliCommand {
     }
 }
 
-/// The commands in the order of `ibscope --help`, by what users want to do.
+/// The commands in the order of `ibscope --help`, by the tasks of users.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Analyze", &["analyze", "merge", "watch"]),
     (

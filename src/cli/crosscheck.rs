@@ -141,7 +141,7 @@ pub(super) fn run(args: &CrosscheckArgs) -> anyhow::Result<ExitCode> {
     let mut files = input::files(&args.inputs, &args.reading);
     files.extend(args.against.files().into_iter().chain([args.trace.as_path()]));
     let figures = FigureFiles::open(&args.figures, &files)?;
-    // The trace first, because most unreadable traces fail quickly.
+    // The trace is read first, because most unreadable traces fail quickly.
     let request = args.against.read(&args.trace)?;
     if !request.has_pairs() && (args.figures.svg.is_some() || args.figures.png.is_some()) {
         return Err(UsageError(
@@ -151,7 +151,7 @@ pub(super) fn run(args: &CrosscheckArgs) -> anyhow::Result<ExitCode> {
     }
     let (profile, singles) = read_wire(args, request.has_one_sided())?;
     let result = request.check(&profile, &singles)?;
-    // Before the text, so that a closed standard output does not prevent the figures.
+    // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::crosscheck(&result)?))?;
     output::results(|out| match args.format {
         Format::Table => out.write_all(rendered::table(&result).as_bytes()),

@@ -55,7 +55,7 @@ pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let bin_ns = (figures.are_wanted() || is_over_time).then_some(pipeline::DEFAULT_BIN_NS);
     let needs = AnalysisNeeds { health: true, bin_ns, ..AnalysisNeeds::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
-    // Before the text, so that a closed standard output does not prevent the figures.
+    // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::retransmissions(&retransmissions(&profile)?)?))?;
     let speed = args.link.as_ref();
     let series = is_over_time.then(|| retransmissions(&profile)).transpose()?;

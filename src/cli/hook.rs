@@ -35,7 +35,7 @@ pub(super) struct HookArgs {
     /// Configuration of the site
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
-    /// Do the work of the hook (internal: the hook starts itself with it)
+    /// Do the work of the hook (internal: the hook starts itself with this option)
     #[arg(long, hide = true)]
     work: bool,
 }

@@ -142,7 +142,7 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<ExitCode> {
         args.scope,
         AnalysisNeeds { times: true, bin_ns, ..AnalysisNeeds::default() },
     )?;
-    // Before the text, so that a closed standard output does not prevent the figures.
+    // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| draw(args, &profile))?;
     let wanted = LatencySeriesOptions {
         by: args.by.map(GroupBy::from),

@@ -48,7 +48,7 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     )?;
     let matrix = matrix(&profile, counting.by.into(), selection(counting.by, counting.traffic));
     let unit = args.unit.map_or(default_unit(counting.by), TrafficUnit::from);
-    // Before the text, so that a closed standard output does not prevent the figures.
+    // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::matrix(&matrix, unit)?))?;
     output::results(|out| match source.format {
         Format::Table => {

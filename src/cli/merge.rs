@@ -59,7 +59,7 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     run_with(args, &[], "")
 }
 
-/// As [`run`]. `notes` are added to the profile; `again` states what to do if clocks must be
+/// Like [`run`]. `notes` are added to the profile; `again` is the next step if clocks must be
 /// corrected.
 pub(super) fn run_with(args: &MergeArgs, notes: &[String], again: &str) -> anyhow::Result<ExitCode> {
     let files = args.profiles.iter().chain(&args.hosts).chain(&args.rankmap);
@@ -86,8 +86,8 @@ pub(super) fn run_with(args: &MergeArgs, notes: &[String], again: &str) -> anyho
     Ok(input::exit_code_for(args.min_coverage, &profile.coverage))
 }
 
-/// Writes the clocks that must be corrected to `--clocks`, and returns the error that states what
-/// to do.
+/// Writes the clocks that must be corrected to `--clocks`, and returns the error with the next
+/// step.
 fn explained(
     clocks: &[(String, Clock, u64)],
     args: &MergeArgs,

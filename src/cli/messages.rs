@@ -97,10 +97,10 @@ pub(super) fn run(args: &MessagesArgs) -> anyhow::Result<ExitCode> {
     if let Some(note) = input::empty_window(&args.reading, &profile, false) {
         output::eprint_line(note);
     } else if count == 0 && !args.transport {
-        let why = if input::is_unrecognized(&args.reading, &profile) { input::SHORT_WINDOW } else { "" };
+        let why = if input::detects_no_library(&args.reading, &profile) { input::SHORT_WINDOW } else { "" };
         let and = if why.is_empty() { "" } else { "; " };
         output::eprint_line(&format!(
-            "note: no MPI message was recognized; --transport lists the transport messages{and}{why}"
+            "note: no MPI message was detected; --transport lists the transport messages{and}{why}"
         ));
     }
     if incomplete > 0 {

@@ -66,7 +66,7 @@ pub(super) fn run(args: &PhasesArgs) -> anyhow::Result<ExitCode> {
         return Err(AnalysisError::NoTimeline.into());
     }
     let phases = phases(&profile, &PhaseOptions { by: args.by.map(GroupBy::from), window_ns: args.window });
-    // Before the text, so that a closed standard output does not prevent the figures.
+    // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::phases(&phases)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(phases::table(&phases).as_bytes()),

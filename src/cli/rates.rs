@@ -76,7 +76,7 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
     if source.format != Format::Table {
         rates.check_rows()?;
     }
-    // Before the text, so that a closed standard output does not prevent the figures.
+    // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::rates(&rates)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(render::rates::table(&rates, is_profile).as_bytes()),

@@ -54,7 +54,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let mut files = input::files(inputs, reading);
     files.extend(compare.iter().chain(trace).map(PathBuf::as_path).chain(against.files()));
     let page = OutputFile::open(Some(output), &files)?;
-    // The smaller files first, so that unreadable ones fail early.
+    // The smaller files are read first, so that unreadable ones fail early.
     let other = compare.as_deref().map(compare::load).transpose()?;
     let request = trace.as_deref().map(|trace| against.read(trace)).transpose()?;
     if let (Some(trace), Some(request)) = (trace, &request)

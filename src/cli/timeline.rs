@@ -51,7 +51,7 @@ pub(super) fn run(args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     // Captures were read with these bins, or with wider ones if there were too many.
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
     let timeline = timeline(&profile, counting.by.into(), selection(counting.by, counting.traffic), bin_ns)?;
-    // Before the text, so that a closed standard output does not prevent the figures.
+    // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::timeline(&timeline)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(text::timeline_table(&timeline, &output::style(args.drawing.color)).as_bytes()),

@@ -101,7 +101,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         return Err(anyhow!("{}: is a profile, which does not grow; use `ibscope summary`", args.place.display()));
     }
     let mut options = input::options(&inputs, &reading)?;
-    // As in `analyze`, so that both give the same totals.
+    // The same options as in `analyze`, so that both commands give the same totals.
     options.bin_ns = Some(args.bin);
     let files = input::files(&inputs, &reading);
     let writer = args.output.as_deref().map(|place| pipeline::ProfileWriter::create(place, &files)).transpose()?;
@@ -126,7 +126,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         };
         let worker = std::thread::Builder::new().spawn_scoped(scope, work).map_err(pipeline::PipelineError::Threads)?;
         let shown = watched.show();
-        // Also if the screen or standard output has failed.
+        // The worker must end even if the screen or standard output failed.
         end_condition.stop.store(true, Ordering::Relaxed);
         let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         shown?;
@@ -153,7 +153,7 @@ fn finish(args: &WatchArgs, profile: &Profile) -> anyhow::Result<ExitCode> {
     Ok(input::exit_code(&reading, &profile.coverage))
 }
 
-/// The side of the user: shows updates and handles keys.
+/// The user interface: shows updates and handles keys.
 struct WatchView<'a> {
     args: &'a WatchArgs,
     interval: Duration,

@@ -59,8 +59,8 @@ impl Archive {
                 self.locations.insert(id, (name.to_owned(), group, events));
             }
             Otf2Definition::Group { kind: GroupKind::Locations, is_mpi, members, .. } => {
-                // Each paradigm has its own group: groups of threads and of the tracer say nothing
-                // about MPI ranks.
+                // Each paradigm has its own group: groups of threads and of the tracer contain
+                // no MPI ranks.
                 if is_mpi {
                     self.mpi_locations = members;
                 }

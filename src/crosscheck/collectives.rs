@@ -1,9 +1,9 @@
 //! Collective operations: the bytes that the calls in the trace promise between two ranks, and the
 //! bytes that the wire carried between them.
 //!
-//! The promise is the meaning of the operation: the part of each rank for each other rank. A
-//! library moves the bytes with an algorithm of its own choice, over other ranks and in other
-//! amounts. So the two numbers may differ, and the pairs get no verdict.
+//! The promise follows from the operation and its arguments: the bytes of each rank for each other
+//! rank. A library moves the bytes with an algorithm of its own choice, over other ranks and in
+//! other amounts. So the two numbers may differ, and the pairs get no verdict.
 
 use super::contexts::Contexts;
 use super::message_sums::MessageSums;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// Largest communicator whose promises are listed by pair. Larger ones would have millions of
 /// pairs.
-const MOST_MEMBERS: usize = 1 << 10;
+const MAX_MEMBERS: usize = 1 << 10;
 
 /// One collective operation between two ranks on different nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -90,7 +90,7 @@ pub(super) fn pairs(
     };
     for (key, sums) in trace.collectives.iter().filter(|(key, _)| !key.operation.is_handle()) {
         let Some(communicator) = trace.communicators.get(key.communicator as usize) else { continue };
-        if communicator.members.len() > MOST_MEMBERS {
+        if communicator.members.len() > MAX_MEMBERS {
             is_incomplete = true;
             continue;
         }

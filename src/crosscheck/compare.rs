@@ -16,7 +16,7 @@ use crate::model::profile::StreamEnvelope;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most payload bytes of one packet.
+/// Maximum number of payload bytes of one packet.
 const LARGEST_MTU_BYTES: u64 = 4096;
 
 /// The messages from one rank to another, in the trace and on the wire.

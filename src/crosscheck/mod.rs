@@ -418,8 +418,8 @@ fn describe(sums: MessageSums) -> String {
     format!("{} ({})", count_of(sums.messages, "message"), count_of(sums.bytes, "byte"))
 }
 
-/// A note about messages on queue pairs whose rank is not identified: their number, what they
-/// explain, and what to do.
+/// A note about messages on queue pairs whose rank is not identified: their number, the
+/// differences that they explain, and the next step.
 fn remark_on_unidentified(unidentified: &[UnidentifiedMessages]) -> Option<String> {
     let (mut all, mut explaining) = (MessageSums::default(), MessageSums::default());
     for row in unidentified {

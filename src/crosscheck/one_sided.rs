@@ -40,7 +40,7 @@ pub enum OneSidedResult {
     /// Both ranks run on one node.
     SameNode,
     /// A profile was given, which contains no single operations.
-    NotLookedFor,
+    NotCompared,
 }
 
 impl OneSidedResult {
@@ -53,7 +53,7 @@ impl OneSidedResult {
             Self::NotIdentified => "fewer bytes by RDMA: the rest may be on queue pairs whose rank is not identified",
             Self::More => "more bytes by RDMA: some of them are the library's own",
             Self::SameNode => super::verdict::NOT_ON_WIRE,
-            Self::NotLookedFor => "not compared: a profile contains no single operations; give the captures",
+            Self::NotCompared => "not compared: a profile contains no single operations; give the captures",
         }
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn pairs(trace: &AppTrace, singles: JobMessages<'_>, placement: &Plac
         }
         let result = match wire {
             _ if placement.is_same_node(src, dst) => OneSidedResult::SameNode,
-            None => OneSidedResult::NotLookedFor,
+            None => OneSidedResult::NotCompared,
             Some(wire) if wire.bytes == sums.bytes => OneSidedResult::Equal,
             Some(wire) if wire.bytes > sums.bytes => OneSidedResult::More,
             Some(wire) if wire.bytes.saturating_add(unidentified.bytes) < sums.bytes => OneSidedResult::Fewer,

@@ -81,7 +81,7 @@ pub enum TraceError {
     Cube {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the fault.
         what: String,
     },
     /// A table could not be read.
@@ -91,7 +91,7 @@ pub enum TraceError {
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// What is wrong with the line.
+        /// Description of the fault in the line.
         what: String,
     },
 }

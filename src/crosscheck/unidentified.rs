@@ -1,7 +1,7 @@
 //! Explains messages that are missing on the wire by messages with an unidentified rank.
 //!
-//! A rank is identified by what its queue pairs send, so a rank that only receives may stay
-//! unidentified. Messages to it are on the wire all the same. Each sender has an account of
+//! A rank is identified by the messages that its queue pairs send, so a rank that only receives may
+//! stay unidentified. Messages to it are on the wire all the same. Each sender has an account of
 //! messages to unidentified ranks, and each receiver an account of messages from them. The missing
 //! messages of a pair are taken from the accounts of its two ranks.
 //!

@@ -1,4 +1,4 @@
-//! Congestion marks in headers, and pause frames.
+//! Congestion flags (FECN, BECN, ECN) of packets, and pause frames.
 
 use crate::model::PacketFlags;
 use crate::model::coverage::BatchCounts;
@@ -14,7 +14,7 @@ const PRIORITY_PAUSE: [u8; 2] = [1, 1];
 /// ECN "congestion experienced".
 const CE: u8 = 3;
 
-/// Congestion marks that switches and receivers have set in a packet.
+/// Congestion flags that switches and receivers have set in a packet.
 #[inline]
 pub(super) fn congestion_flags(data: &[u8], location: &Location, bth: &Bth) -> PacketFlags {
     let byte = |at: usize| data.get(location.network + at).copied().unwrap_or(0);

@@ -20,7 +20,7 @@ use ibscope_parsers::packet_summary::{
     ErfShape, EthernetShape, NativeShape, PacketShape, PacketSummary, RecordContent, SummaryConsumer,
 };
 
-/// What to decode, and the time window.
+/// Depth of the decoding, and the time window.
 #[derive(Clone, Debug)]
 pub struct DecodeOptions {
     /// Compute the checksums of every packet that was captured in full: ICRC, and VCRC if the

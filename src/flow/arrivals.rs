@@ -1,13 +1,13 @@
-//! Times that end when a packet arrives, which is its second observation, at the port of its
-//! receiver.
+//! Times that end when a packet arrives at the port of its receiver.
 //!
-//! Only the end of an input shows whether the capture observes every packet twice. So a pending
-//! time waits here for the second observation of its last packet, in a queue of limited length.
+//! In a capture of both ports, the second observation of a packet is its arrival. Only the end of
+//! an input shows whether the capture observes every packet twice, so a pending time waits here for
+//! the second observation of its last packet, in a queue of limited length.
 
 use crate::model::{ObservedPorts, PacketRole, RequiredDetection, Timing, TimingKey};
 use std::collections::VecDeque;
 
-/// A time that has started and has no end yet.
+/// A measurement that has started and not ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingTiming {
     /// Number of the connection that the time is attributed to.

@@ -1,4 +1,4 @@
-//! Pairs the two directions of connections by votes: a vote says that one connection carries the
+//! Pairs the two directions of connections by votes: a vote states that one connection carries the
 //! responses to the requests of another.
 
 use crate::model::{PagedVec, clear_favorite};

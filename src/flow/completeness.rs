@@ -52,8 +52,8 @@ impl Tracker {
         let health = &self.health[id as usize];
         let by_requests = ledger.is_nearly_full(health.requests_compared()).then(|| ledger.middle());
         let Some(upto) = health.requests_to_compare().into_iter().chain(by_requests).min() else { return };
-        let answering = self.answering(id);
-        self.reconcile(id, answering, upto);
+        let responder = self.responder(id);
+        self.reconcile(id, responder, upto);
     }
 
     /// Health events of each connection at the end of the input, ordered by number; `None` where
@@ -68,10 +68,11 @@ impl Tracker {
             }
         }
         for (id, key) in (0..).zip(keys).take(self.health.len()) {
-            let answer = claims.get(&id).and_then(|claims| clear(claims)).map(|(answer, _)| answer);
-            let answer = answer.filter(|answer| self.clear_partner(*answer).is_some_and(|(partner, _)| partner == id));
+            let responder = claims.get(&id).and_then(|claims| clear(claims)).map(|(responder, _)| responder);
+            let responder =
+                responder.filter(|responder| self.clear_partner(*responder).is_some_and(|(partner, _)| partner == id));
             if !key.is_datagram() {
-                self.reconcile(id, answer, i64::MAX);
+                self.reconcile(id, responder, i64::MAX);
             }
         }
         let observed = |id: usize| {
@@ -93,35 +94,35 @@ impl Tracker {
         if missing == 0 || !self.connections[request as usize].guesses {
             return 0;
         }
-        let answers = |id: &u32| self.clear_partner(*id).is_some_and(|(partner, _)| partner == request);
-        let Some(answer) = (0..self.connections.len() as u32).find(answers) else { return 0 };
+        let is_responder = |id: &u32| self.clear_partner(*id).is_some_and(|(partner, _)| partner == request);
+        let Some(responder) = (0..self.connections.len() as u32).find(is_responder) else { return 0 };
         let requests = &self.connections[request as usize].ledgers[PacketRole::Request as usize];
-        let responses = &self.connections[answer as usize].ledgers[PacketRole::Response as usize];
+        let responses = &self.connections[responder as usize].ledgers[PacketRole::Response as usize];
         let (Some(high), Some(other)) = (requests.high(), responses.high()) else { return 0 };
         let by = shift(other, high);
         let mut seen: Vec<(i64, i64)> = Vec::new();
         responses.runs().for_each(|(start, end)| health::insert(&mut seen, start + by, end + by));
-        let mut asked: Vec<(i64, i64)> = Vec::new();
-        requests.runs().for_each(|(start, end)| health::insert(&mut asked, start, end));
-        gaps_between(&asked, i64::MIN, i64::MAX).iter().map(|(start, end)| overlap(&seen, *start, *end)).sum()
+        let mut requested: Vec<(i64, i64)> = Vec::new();
+        requests.runs().for_each(|(start, end)| health::insert(&mut requested, start, end));
+        gaps_between(&requested, i64::MIN, i64::MAX).iter().map(|(start, end)| overlap(&seen, *start, *end)).sum()
     }
 
     /// The connection whose requests this one responds to, and its votes; `None` while unclear.
-    fn clear_partner(&self, answering: u32) -> Option<(u32, u32)> {
-        clear(self.pairing.ballot().votes(answering))
+    fn clear_partner(&self, responder: u32) -> Option<(u32, u32)> {
+        clear(self.pairing.ballot().votes(responder))
     }
 
     /// The connection that responds to this one, as known before the end of the input.
-    fn answering(&mut self, request: u32) -> Option<u32> {
-        let answers = |id: &u32| self.clear_partner(*id).filter(|(partner, _)| *partner == request);
+    fn responder(&mut self, request: u32) -> Option<u32> {
+        let is_responder = |id: &u32| self.clear_partner(*id).filter(|(partner, _)| *partner == request);
         let known = self.health[request as usize].data.as_ref().and_then(|data| data.partner);
-        if let Some(known) = known.filter(|id| answers(id).is_some()) {
+        if let Some(known) = known.filter(|id| is_responder(id).is_some()) {
             return Some(known);
         }
         let votes = |id: u32| self.pairing.ballot().votes(id).iter().find(|(partner, _)| *partner == request);
         let claims: Vec<(u32, u32)> =
             (0..self.connections.len() as u32).filter_map(|id| Some((id, votes(id)?.1))).collect();
-        let (found, votes) = clear(&claims).filter(|(id, _)| answers(id).is_some())?;
+        let (found, votes) = clear(&claims).filter(|(id, _)| is_responder(id).is_some())?;
         if votes >= ENOUGH_VOTES {
             self.health[request as usize].data().partner = Some(found);
         }
@@ -130,14 +131,14 @@ impl Tracker {
 
     /// Compares the requests of a connection with its responses, below `upto` and as far as they
     /// are acknowledged, and adds the missing packets to its health.
-    fn reconcile(&mut self, request: u32, answer: Option<u32>, upto: i64) {
+    fn reconcile(&mut self, request: u32, responder: Option<u32>, upto: i64) {
         let Some(high) = self.health[request as usize].high() else { return };
         let mut limit = i64::MIN;
         let mut responses: Vec<(i64, i64)> = Vec::new();
         let mut starts: Vec<i64> = Vec::new();
-        if let Some(answer) = answer {
-            let health = &self.health[answer as usize];
-            let ledgers = &self.connections[answer as usize].ledgers;
+        if let Some(responder) = responder {
+            let health = &self.health[responder as usize];
+            let ledgers = &self.connections[responder as usize].ledgers;
             let acknowledged = health.acknowledged().into_iter().flatten();
             limit = acknowledged.map(|number| number + shift(number, high) + 1).max().unwrap_or(limit).min(upto);
             let ledger = &ledgers[PacketRole::Response as usize];
@@ -181,21 +182,21 @@ impl Tracker {
         }
         let mut loss = Loss::default();
         for (start, end) in gaps {
-            let answered = overlap(&responses, start, end);
-            let unanswered = (end - start).cast_unsigned() - answered;
+            let with_response = overlap(&responses, start, end);
+            let without_response = (end - start).cast_unsigned() - with_response;
             // PSNs with response data belong to READs: one per first response, or one whose first
             // response is missing too.
             let before = |number: i64| starts.partition_point(|start| *start < number) as u64;
-            let begun = before(end) - before(start);
-            let reads = if is_unsure { begun } else { begun.max(answered.min(1)) };
+            let started = before(end) - before(start);
+            let reads = if is_unsure { started } else { started.max(with_response.min(1)) };
             // Each PSN without response data is one request, or a response whose request is missing
             // as well.
-            loss.requests += reads + unanswered;
-            loss.at_least += reads + unanswered;
-            loss.at_most += begun.max(answered.min(1)) + 2 * unanswered;
+            loss.requests += reads + without_response;
+            loss.at_least += reads + without_response;
+            loss.at_most += started.max(with_response.min(1)) + 2 * without_response;
         }
-        for &(start, asked_end) in health.data.iter().flat_map(|data| &data.expected_responses) {
-            let (start, end) = (start.max(from), asked_end.min(limit));
+        for &(start, expected_end) in health.data.iter().flat_map(|data| &data.expected_responses) {
+            let (start, end) = (start.max(from), expected_end.min(limit));
             if start < end {
                 let missing = (end - start).cast_unsigned() - overlap(&responses, start, end);
                 loss.responses += missing;
@@ -203,8 +204,8 @@ impl Tracker {
                 loss.at_most += missing;
             }
             // Responses in this range are never compared later: some of them may be missing.
-            let (start, end) = (start.max(limit), asked_end.min(upto));
-            if answer.is_some() && upto < i64::MAX && start < end {
+            let (start, end) = (start.max(limit), expected_end.min(upto));
+            if responder.is_some() && upto < i64::MAX && start < end {
                 loss.at_most += (end - start).cast_unsigned() - overlap(&responses, start, end);
             }
         }

@@ -38,7 +38,7 @@ impl Echoes {
 
     /// Takes the reply to a request, from its receiver: one vote for each connection that waits for
     /// it.
-    pub(super) fn answer(&mut self, (src, dst): (Endpoint, Endpoint), name: MpiMessageId, connection: u32) {
+    pub(super) fn reply(&mut self, (src, dst): (Endpoint, Endpoint), name: MpiMessageId, connection: u32) {
         let Some(candidates) = self.waiting.get(&(dst, src, name)) else { return };
         for candidate in candidates {
             self.ballot.vote(connection, *candidate);
@@ -56,15 +56,15 @@ mod tests {
     use super::*;
     use ibscope_parsers::Lid;
 
-    const ANSWERING: u32 = 1 << 20;
+    const REPLYING: u32 = 1 << 20;
 
     fn ends() -> (Endpoint, Endpoint) {
         (Endpoint::from_lid(Lid(1)), Endpoint::from_lid(Lid(2)))
     }
 
-    fn answer(echoes: &mut Echoes, number: u64) {
+    fn reply(echoes: &mut Echoes, number: u64) {
         let (src, dst) = ends();
-        echoes.answer((dst, src), MpiMessageId::SenderRequest(number), ANSWERING);
+        echoes.reply((dst, src), MpiMessageId::SenderRequest(number), REPLYING);
     }
 
     #[test]
@@ -72,8 +72,8 @@ mod tests {
         let waiting = |requests: u64| {
             let mut echoes = Echoes::default();
             (0..requests).for_each(|number| echoes.request(ends(), MpiMessageId::SenderRequest(number), number as u32));
-            (0..requests).for_each(|number| answer(&mut echoes, number));
-            echoes.ballot().votes(ANSWERING).iter().map(|(_, votes)| u64::from(*votes)).sum::<u64>()
+            (0..requests).for_each(|number| reply(&mut echoes, number));
+            echoes.ballot().votes(REPLYING).iter().map(|(_, votes)| u64::from(*votes)).sum::<u64>()
         };
         // Each reply votes once, or finds no request.
         let most = MAX_WAITING as u64;
@@ -86,11 +86,11 @@ mod tests {
         for connections in [MAX_NAMESAKES as u32, MAX_NAMESAKES as u32 + 1] {
             let mut echoes = Echoes::default();
             (0..connections).for_each(|connection| echoes.request(ends(), MpiMessageId::SenderRequest(7), connection));
-            answer(&mut echoes, 7);
-            let votes: Vec<u32> = echoes.ballot().votes(ANSWERING).iter().map(|(voted, _)| *voted).collect();
+            reply(&mut echoes, 7);
+            let votes: Vec<u32> = echoes.ballot().votes(REPLYING).iter().map(|(voted, _)| *voted).collect();
             assert_eq!(votes, (0..MAX_NAMESAKES as u32).collect::<Vec<_>>());
             // The candidates have equal votes, so none is chosen.
-            assert_eq!(echoes.ballot().partner(ANSWERING), None);
+            assert_eq!(echoes.ballot().partner(REPLYING), None);
         }
     }
 }

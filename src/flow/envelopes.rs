@@ -50,7 +50,7 @@ pub(super) enum FirstPacket {
     Retransmitted,
     /// A message of no known library.
     Unknown,
-    /// Normally plain data: a missing envelope says nothing about the library.
+    /// Normally plain data: a missing envelope does not exclude any library.
     Data,
 }
 

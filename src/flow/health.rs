@@ -1,5 +1,5 @@
-//! Health of one connection: retransmission episodes, late packets, NAKs, marks and the requests
-//! whose responses are still expected.
+//! Health of one connection: retransmission episodes, late packets, NAKs, congestion flags and the
+//! requests whose responses are still expected.
 //!
 //! **Go-back-N**: a sender numbers its requests upwards. A request at or below the highest PSN so
 //! far shows that the sender has stepped back. The packets from there to the next new PSN, or to
@@ -22,7 +22,7 @@ const RECENT_PACKETS: usize = 32;
 /// Older times that are kept, one per [`RECENT_PACKETS`] packets.
 const SPARSE_TIMES: usize = 32;
 /// Ranges of expected responses that a connection may have; when it reaches this number,
-/// `completeness` compares what it can. A queue pair has at most 16 READs in flight.
+/// `completeness` compares as many as it can. A queue pair has at most 16 READs in flight.
 const MAX_EXPECTED_RANGES: usize = 128;
 /// READ requests with an unknown number of responses that are kept. If there are more, responses
 /// without a request no longer prove that a request is missing.
@@ -61,7 +61,7 @@ pub(super) struct HealthTracker {
     pub(super) data: Option<Box<DataRequests>>,
     anomalies: Option<Box<Anomalies>>,
     /// Requests that ask for an ACK, and ACKs without NAKs, each PSN once.
-    pub(super) asking: PsnDigest,
+    pub(super) ack_requests: PsnDigest,
     pub(super) acks: PsnDigest,
 }
 
@@ -110,7 +110,7 @@ struct Anomalies {
     reaction: Option<ReactionMeasurement>,
     observed: Box<HealthEvents>,
     /// NAKs about requests that were observed once, and about requests that were not observed.
-    naked: [u64; 2],
+    naks_by_observations: [u64; 2],
 }
 
 /// PSN and time of a first transmission: 40 bits of nanoseconds (18 minutes) and 24 bits of PSN, in
@@ -161,7 +161,7 @@ impl Default for HealthTracker {
             observed_twice: false,
             data: None,
             anomalies: None,
-            asking: PsnDigest::default(),
+            ack_requests: PsnDigest::default(),
             acks: PsnDigest::default(),
         }
     }
@@ -283,16 +283,16 @@ impl HealthTracker {
 
     /// NAKs about requests that the input had observed once, and about requests that it had not
     /// observed.
-    pub(super) fn naked(&self) -> [u64; 2] {
-        self.anomalies.as_ref().map_or([0; 2], |anomalies| anomalies.naked)
+    pub(super) fn naks_by_observations(&self) -> [u64; 2] {
+        self.anomalies.as_ref().map_or([0; 2], |anomalies| anomalies.naks_by_observations)
     }
 
     /// Counts a NAK by the observations of its request so far.
     #[cold]
-    pub(super) fn note_naked(&mut self, observations: Option<u32>) {
+    pub(super) fn note_nak(&mut self, observations: Option<u32>) {
         match observations {
-            Some(1) => self.anomalies().naked[0] += 1,
-            Some(0) => self.anomalies().naked[1] += 1,
+            Some(1) => self.anomalies().naks_by_observations[0] += 1,
+            Some(0) => self.anomalies().naks_by_observations[1] += 1,
             _ => {}
         }
     }
@@ -331,11 +331,11 @@ impl HealthTracker {
         self.observed().naks[code] += 1;
     }
 
-    /// Takes a packet with congestion marks or other flags.
+    /// Takes a packet with congestion flags or checksum errors.
     #[cold]
-    pub(super) fn flagged(&mut self, marks: PacketFlags, occurrence: u32) {
-        for (count, mark) in self.observed().flagged.iter_mut().zip(PacketFlags::ALL) {
-            count[usize::from(occurrence.is_multiple_of(2))] += u64::from(marks.contains(mark));
+    pub(super) fn flagged(&mut self, flags: PacketFlags, occurrence: u32) {
+        for (count, flag) in self.observed().flagged.iter_mut().zip(PacketFlags::ALL) {
+            count[usize::from(occurrence.is_multiple_of(2))] += u64::from(flags.contains(flag));
         }
     }
 
@@ -343,12 +343,11 @@ impl HealthTracker {
     /// of a READ whose number of responses is a guess, because the path MTU is unknown.
     pub(super) fn expect_responses(&mut self, number: i64, span: u32, guessed: Option<u32>) {
         self.observed().data_requests += 1;
-        let DataRequests { expected_responses: asked, reads_of_unknown_length: all_guessed, is_unsure, .. } =
-            self.data();
-        insert(asked, number, number + i64::from(span.max(1)));
+        let DataRequests { expected_responses, reads_of_unknown_length, is_unsure, .. } = self.data();
+        insert(expected_responses, number, number + i64::from(span.max(1)));
         match guessed {
-            Some(length_bytes) if all_guessed.len() < MAX_READS_OF_UNKNOWN_LENGTH => {
-                all_guessed.push((number, length_bytes));
+            Some(length_bytes) if reads_of_unknown_length.len() < MAX_READS_OF_UNKNOWN_LENGTH => {
+                reads_of_unknown_length.push((number, length_bytes));
             }
             Some(_) => *is_unsure = true,
             None => {}
@@ -357,9 +356,9 @@ impl HealthTracker {
 
     /// If too many expected ranges wait: the number below which they can be compared now.
     pub(super) fn requests_to_compare(&self) -> Option<i64> {
-        let asked = &self.data.as_ref()?.expected_responses;
-        let &(start, _) = asked.get(MAX_EXPECTED_RANGES - RECENT_PACKETS)?;
-        (asked.len() >= MAX_EXPECTED_RANGES).then_some(start)
+        let expected = &self.data.as_ref()?.expected_responses;
+        let &(start, _) = expected.get(MAX_EXPECTED_RANGES - RECENT_PACKETS)?;
+        (expected.len() >= MAX_EXPECTED_RANGES).then_some(start)
     }
 
     /// If too many first responses wait: the number below which they can be compared now.

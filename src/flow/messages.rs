@@ -8,7 +8,7 @@
 //!            or  SEND {envelope, request}  <- {request, address}            -> WRITE address ...
 //!            or  SEND {envelope, request}  <- {request, number}             -> SEND {number, data}
 //! ```
-//! This happens only where single messages or times are asked for; sums need the envelopes alone.
+//! This happens only where single messages or times are requested; sums need the envelopes alone.
 //! `reads` finds the READ that a response belongs to.
 
 use super::Depth;
@@ -56,11 +56,11 @@ pub(super) struct MessageTracker {
     ready: Vec<RawMessage>,
     /// MPI messages that the current packet completed, where times are measured.
     complete: Vec<PendingTiming>,
-    /// Single messages are asked for.
+    /// Single messages are requested.
     emits: bool,
     /// Messages emitted as incomplete because too many were open.
     pub(super) evicted: u64,
-    /// Transport messages that belong to no MPI message are asked for too.
+    /// Transport messages that belong to no MPI message are requested too.
     with_transport: bool,
     /// Rendezvous phases, where times are measured.
     rendezvous: Option<RendezvousTracker>,
@@ -85,8 +85,8 @@ struct OpenMessage {
 #[derive(Debug)]
 struct Memory {
     end: u64,
-    /// Bytes that READ requests have asked for.
-    asked_bytes: u64,
+    /// Bytes that READ requests cover.
+    requested_bytes: u64,
 }
 
 impl MessageTracker {
@@ -387,7 +387,7 @@ impl MessageTracker {
         let Some(open) = self.open.get_mut(&message).filter(|open| open.memory.len() < MAX_GRANTS) else { return };
         let bytes = if bytes == 0 { open.raw.length_bytes.unwrap_or(0) } else { bytes };
         open.memory.push(address);
-        let memory = Memory { end: address.saturating_add(bytes), asked_bytes: 0 };
+        let memory = Memory { end: address.saturating_add(bytes), requested_bytes: 0 };
         self.memory.entry(open.pair).or_default().insert((address, message), memory);
     }
 
@@ -504,14 +504,14 @@ impl MessageTracker {
             |message: u64| open.get(&message).and_then(|open| likely(open.raw.connection)) == Some(connection);
         let covering = covering.into_iter().filter(|((_, message), _)| !is_crowd || is_partner(*message));
         let ((_, message), best) = covering.min_by_key(|((start, message), memory)| {
-            let is_asked_for = memory.asked_bytes.saturating_add(bytes) > memory.end - start;
+            let is_requested = memory.requested_bytes.saturating_add(bytes) > memory.end - start;
             let open = open.get(message);
             // If an earlier READ was not captured, its message may still be open when the buffer is
             // reused.
             let is_answered = open.is_some_and(|open| open.receiver_done);
-            (is_answered, is_asked_for, !is_partner(*message), *message)
+            (is_answered, is_requested, !is_partner(*message), *message)
         })?;
-        best.asked_bytes = best.asked_bytes.saturating_add(bytes);
+        best.requested_bytes = best.requested_bytes.saturating_add(bytes);
         Some(*message)
     }
 
@@ -594,7 +594,13 @@ mod tests {
     }
 
     /// A ready-to-send for `bytes` bytes, with memory to READ them from.
-    fn ask(messages: &mut MessageTracker, connection: u32, request: u64, bytes: u64, memory: Option<(u64, u64)>) {
+    fn ready_to_send(
+        messages: &mut MessageTracker,
+        connection: u32,
+        request: u64,
+        bytes: u64,
+        memory: Option<(u64, u64)>,
+    ) {
         let envelope = Envelope { matching: MatchFields::UcxTag(7), length: Length::Explicit(bytes), sequence: None };
         let start = MpiMessageStart {
             envelope,
@@ -663,9 +669,9 @@ mod tests {
         for (depth, times, most) in [(Depth::Messages, false, MAX_OPEN), (Depth::Envelopes, true, MAX_OPEN_FOR_TIMES)] {
             let mut messages = MessageTracker::new(depth, times);
             messages.emit_messages();
-            (0..most as u32).for_each(|message| ask(&mut messages, message, message.into(), 100, None));
+            (0..most as u32).for_each(|message| ready_to_send(&mut messages, message, message.into(), 100, None));
             assert_eq!((messages.evicted, messages.take().count()), (0, 0));
-            ask(&mut messages, 9999, 9999, 100, None);
+            ready_to_send(&mut messages, 9999, 9999, 100, None);
             let given: Vec<(u32, bool)> = messages.take().map(|own| (own.connection, own.complete)).collect();
             assert_eq!((messages.evicted, given), (1, vec![(0, false)]));
             assert_eq!(all(&mut messages).len(), most);
@@ -677,7 +683,7 @@ mod tests {
     fn a_message_in_too_many_parts_is_incomplete() {
         for (pieces, is_complete) in [(MAX_GRANTS as u64, true), (MAX_GRANTS as u64 + 1, false)] {
             let mut messages = MessageTracker::new(Depth::Messages, false);
-            ask(&mut messages, 1, 7, pieces * PIECE_BYTES, None);
+            ready_to_send(&mut messages, 1, 7, pieces * PIECE_BYTES, None);
             (0..pieces).for_each(|piece| grant(&mut messages, 7, piece));
             (0..pieces).for_each(|piece| write(&mut messages, 1, piece));
             assert_eq!(all(&mut messages), [(1, is_complete)]);
@@ -690,14 +696,15 @@ mod tests {
     fn too_many_messages_with_one_name_match_none_of_them() {
         for (namesakes, granted) in [(MAX_NAMESAKES as u32, 1), (MAX_NAMESAKES as u32 + 1, 0)] {
             let mut messages = MessageTracker::new(Depth::Messages, false);
-            (0..namesakes).for_each(|connection| ask(&mut messages, connection, 7, PIECE_BYTES, None));
+            (0..namesakes).for_each(|connection| ready_to_send(&mut messages, connection, 7, PIECE_BYTES, None));
             grant(&mut messages, 7, 3);
             write(&mut messages, 0, 3);
             assert_eq!(complete(&mut messages), granted);
         }
         // With a connection, every message is found up to the limit, and none beyond.
         let mut messages = MessageTracker::new(Depth::Messages, false);
-        (0..MAX_NAMESAKES as u32 + 2).for_each(|connection| ask(&mut messages, connection, 7, PIECE_BYTES, None));
+        (0..MAX_NAMESAKES as u32 + 2)
+            .for_each(|connection| ready_to_send(&mut messages, connection, 7, PIECE_BYTES, None));
         for connection in 0..MAX_NAMESAKES as u32 + 2 {
             let data = MpiMessagePart::Data { message: MpiMessageId::SenderRequest(7), header_bytes: 0 };
             messages.transport(pair(), (connection, None), &transport(data, PIECE_BYTES as u16), &[]);
@@ -712,7 +719,7 @@ mod tests {
         for (processes, complete) in [(MAX_OVERLAPPING as u32, MAX_OVERLAPPING), (MAX_OVERLAPPING as u32 + 1, 64)] {
             let mut messages = MessageTracker::new(Depth::Messages, false);
             for own in 0..processes {
-                ask(&mut messages, own, own.into(), PIECE_BYTES, Some((0x1000, PIECE_BYTES)));
+                ready_to_send(&mut messages, own, own.into(), PIECE_BYTES, Some((0x1000, PIECE_BYTES)));
             }
             // The READ of the oldest comes first; beyond the limit its memory range is not among
             // those searched.
@@ -727,7 +734,7 @@ mod tests {
         for (processes, expected) in [(MAX_OVERLAPPING as u32, 1), (MAX_OVERLAPPING as u32 + 1, 0)] {
             let mut messages = MessageTracker::new(Depth::Messages, false);
             for own in 0..processes {
-                ask(&mut messages, own, own.into(), PIECE_BYTES, Some((0x1000, PIECE_BYTES)));
+                ready_to_send(&mut messages, own, own.into(), PIECE_BYTES, Some((0x1000, PIECE_BYTES)));
             }
             read(&mut messages, 7, 0, 0x1000);
             respond(&mut messages, 0, 7);
@@ -746,7 +753,7 @@ mod tests {
                 for own in 0..reads {
                     let memory = Some((u64::from(own) * PIECE_BYTES, PIECE_BYTES));
                     // More messages than may be open for times: the READs alone are checked there.
-                    ask(&mut messages, own, own.into(), PIECE_BYTES, memory);
+                    ready_to_send(&mut messages, own, own.into(), PIECE_BYTES, memory);
                     read(&mut messages, 1000 + own, own, u64::from(own) * PIECE_BYTES);
                 }
                 (0..reads).for_each(|own| respond(&mut messages, own, 1000 + own));

@@ -1,16 +1,16 @@
 //! Tracks the connections of one input: packets in file order go in; the observation of each
 //! packet, transport messages, MPI messages, times and health events come out.
 //!
-//! A [`Tracker`] sees all packets between the endpoint pairs that are assigned to it, so many
+//! A [`Tracker`] takes all packets between the endpoint pairs that are assigned to it, so many
 //! trackers run in parallel and share nothing. It keeps per connection (one direction):
 //!
 //! - how often each PSN was observed (`ledger`),
 //! - the open transport messages (`assembly`),
 //! - the MPI library and envelope state that the first packets of messages show (`envelopes`),
-//! - retransmissions, NAKs and congestion marks (`health`), and losses, by a comparison of requests
+//! - retransmissions, NAKs and congestion flags (`health`), and losses, by a comparison of requests
 //!   with their responses (`completeness`).
 //!
-//! It keeps per tracker whatever connects one connection to another: responses that pair the two
+//! It keeps per tracker the links between connections: responses that pair the two
 //! directions (`pairing`, `echoes`), NCCL's receives (`nccl`), and MPI messages that span several
 //! transport messages (`messages`).
 //!
@@ -395,7 +395,7 @@ impl Tracker {
             }
             // The vote of the first observation comes first.
             if occurrence == 2 && matches!(role, PacketRole::Response | PacketRole::Acknowledge) && !is_datagram {
-                self.time_answer(id, packet.record, occurrence, &mut events.timings);
+                self.time_response(id, packet.record, occurrence, &mut events.timings);
             }
         }
         if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != TrafficKind::Data {
@@ -404,15 +404,15 @@ impl Tracker {
         if !is_datagram {
             // A request that asks for an ACK gets one with its PSN; READ requests and atomics get
             // data with theirs.
-            let wants_answer = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
+            let expects_response = packet.ack_requested() || opcode.is_read_request() || opcode.is_atomic();
             match role {
-                PacketRole::Request if wants_answer => {
+                PacketRole::Request if expects_response => {
                     self.pairing.request(packet.key, id, packet.psn().value());
                 }
                 PacketRole::Response | PacketRole::Acknowledge => {
-                    self.pairing.answer(packet.key, id, packet.psn().value());
+                    self.pairing.response(packet.key, id, packet.psn().value());
                     if self.times && packet.time_ns != PacketRecord::NO_TIME {
-                        self.time_answer(id, packet.record, occurrence, &mut events.timings);
+                        self.time_response(id, packet.record, occurrence, &mut events.timings);
                     }
                 }
                 PacketRole::Request | PacketRole::Other => {}
@@ -482,9 +482,9 @@ impl Tracker {
         let health = self.health.get(id as usize);
         let psn = |number: i64| number as u32 & MSN_MASK;
         let high = health.and_then(HealthTracker::high).map(psn);
-        let last_answers = health.map_or([None; 2], HealthTracker::acknowledged).map(|number| number.map(psn));
-        let [asking, acks] = health.map(|health| [health.asking, health.acks]).unwrap_or_default();
-        let [naked_once, naked_unobserved] = health.map(HealthTracker::naked).unwrap_or_default();
+        let last_responses = health.map_or([None; 2], HealthTracker::acknowledged).map(|number| number.map(psn));
+        let [ack_requests, acks] = health.map(|health| [health.ack_requests, health.acks]).unwrap_or_default();
+        let [naks_observed_once, naks_unobserved] = health.map(HealthTracker::naks_by_observations).unwrap_or_default();
         Continuity {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
             uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets
@@ -495,11 +495,11 @@ impl Tracker {
             restarted: connection.restarted,
             missing_datagrams: datagrams,
             last_request: high.filter(|_| numbered),
-            last_answers,
-            asking,
+            last_responses,
+            ack_requests,
             acks,
-            naked_once,
-            naked_unobserved,
+            naks_observed_once,
+            naks_unobserved,
             datagrams_before: envelopes.map_or(0, Envelopes::datagrams_before),
             ..Continuity::default()
         }
@@ -571,7 +571,7 @@ impl Tracker {
                 let opcode = packet.opcode();
                 let asks = opcode.is_read_request() || opcode.is_atomic();
                 if !asks && packet.ack_requested() {
-                    health.asking.add(packet.psn().value());
+                    health.ack_requests.add(packet.psn().value());
                 }
                 if asks {
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));
@@ -590,7 +590,7 @@ impl Tracker {
             PacketRole::Acknowledge => {
                 health.acknowledge(number, seen.occurrence, packet.extension);
                 if seen.occurrence == 1 && packet.extension >> 24 == NAK_SEQUENCE {
-                    self.note_naked(seen.connection, packet.psn());
+                    self.note_nak(seen.connection, packet.psn());
                 }
                 return;
             }
@@ -604,10 +604,10 @@ impl Tracker {
 
     /// Counts a NAK (PSN sequence error) by the observations of the request that it asks for.
     #[cold]
-    fn note_naked(&mut self, id: u32, psn: Psn) {
+    fn note_nak(&mut self, id: u32, psn: Psn) {
         let Some(request) = self.pairing.partner(id) else { return };
         let observations = self.connections[request as usize].ledgers[0].observations(psn);
-        self.health[id as usize].note_naked(observations);
+        self.health[id as usize].note_nak(observations);
     }
 
     /// The connection with this key, added if it is new; `None` if it is new after

@@ -85,7 +85,7 @@ struct CtsQueueState {
     receives: VecDeque<Receive>,
     ranks: QueueRanks,
     immediate_format: Option<Immediate>,
-    /// Most paths observed for one message without an explicit length.
+    /// Largest number of paths observed for one message without an explicit length.
     width: usize,
 }
 
@@ -346,7 +346,7 @@ impl Nccl {
         }
         outcome.is_data = true;
         let path = self.paths.entry(connection).or_default();
-        path.follow(message);
+        path.note_continuity(message);
         let share = NcclShare { position, sums: WriteSums::of(connection, message) };
         match message.immediate {
             None => path.push(share),
@@ -360,7 +360,7 @@ impl Nccl {
         let mut outcome = NcclOutcome::default();
         let mut paths: Vec<u32> = self.paths.keys().copied().collect();
         paths.sort_unstable();
-        // One path may have shown what another path waits for.
+        // A message on one path may resolve messages that wait on another path.
         paths.iter().for_each(|connection| self.resolve(*connection, &mut outcome));
         let mut queues: Vec<(&u32, &mut CtsQueueState)> = self.queues.iter_mut().collect();
         queues.sort_unstable_by_key(|(connection, _)| **connection);
@@ -679,7 +679,7 @@ impl Receive {
 
 impl DataPath {
     /// Notes whether a WRITE directly follows the one before it.
-    fn follow(&mut self, message: &Transport) {
+    fn note_continuity(&mut self, message: &Transport) {
         if self.next_psn != Some(message.psn) {
             self.chain.clear();
             self.is_whole = false;

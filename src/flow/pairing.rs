@@ -34,7 +34,7 @@ pub(super) struct ConnectionPairing {
     ballot: Ballot,
     /// Connections whose requests, and connections whose responses, are paired for good.
     paired_requests: ConnectionSet,
-    paired_answers: ConnectionSet,
+    paired_responses: ConnectionSet,
 }
 
 /// A set of connection numbers.
@@ -81,8 +81,8 @@ impl ConnectionPairing {
     }
 
     /// Takes a response with this PSN.
-    pub(super) fn answer(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
-        if self.paired_answers.contains(connection) {
+    pub(super) fn response(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
+        if self.paired_responses.contains(connection) {
             return;
         }
         let Some(number) = self.find((key.dst, key.src)) else { return };
@@ -103,7 +103,7 @@ impl ConnectionPairing {
         }
         let Some(request) = paired else { return };
         self.paired_requests.insert(request);
-        self.paired_answers.insert(connection);
+        self.paired_responses.insert(connection);
         // Requests that a later response completed would stay pending; those of a paired connection
         // are removed.
         waiting.forget(request);

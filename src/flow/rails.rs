@@ -6,7 +6,7 @@
 //! queue  34 -> 33   elements 2 4 6 ..   path  33 -> 34   later shares of all messages
 //! both rows together: one NCCL connection
 //! ```
-//! A tracker sees one pair of ports, so every path has counted whole messages (`nccl`). The
+//! A tracker observes one pair of ports, so every path has counted whole messages (`nccl`). The
 //! connections of all inputs and their queues go in. Messages that count once come out, with
 //! evidence of the queue pairs that belong to one process.
 //!
@@ -14,7 +14,7 @@
 //! capture missed that path, the message counts as missing.
 
 use super::nccl::{RING_SLOTS, gcd, is_one_ring};
-use crate::model::traffic::{BinOf, ConnectionTotals, CtsPath, NcclShares};
+use crate::model::traffic::{BinClass, ConnectionTotals, CtsPath, NcclShares};
 use crate::model::{CtsQueue, NcclProcesses, QueuePair, SameProcess};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::nccl::Release;
@@ -125,7 +125,7 @@ fn take_messages(connection: &mut ConnectionTotals) -> u64 {
     let Some(mpi) = &mut connection.mpi else { return 0 };
     let sums = std::mem::take(&mut mpi.sums);
     (mpi.sizes, mpi.streams) = Default::default();
-    connection.bins.retain(|bin| !matches!(bin.class, BinOf::Mpi(_)));
+    connection.bins.retain(|bin| !matches!(bin.class, BinClass::Mpi(_)));
     connection.latencies.retain(|(claim, _)| claim.is_none());
     sums.iter().map(|(_, sums)| sums.messages).sum()
 }
@@ -227,11 +227,11 @@ impl<'a> Rings<'a> {
 /// True if two queues may carry elements of one ring through different devices of the receiver.
 fn is_same(a: &CtsQueue, b: &CtsQueue) -> bool {
     let is_in_place = is_one_ring(a.release.slot_bytes(), (a.index, a.address), (b.index, b.address));
-    a.from != b.from && a.r_keys.len() > 1 && is_in_place && take_turns(a, b)
+    a.from != b.from && a.r_keys.len() > 1 && is_in_place && have_distinct_indices(a, b)
 }
 
 /// True if the indices of two queues can never be equal.
-fn take_turns(a: &CtsQueue, b: &CtsQueue) -> bool {
+fn have_distinct_indices(a: &CtsQueue, b: &CtsQueue) -> bool {
     let indices = a.index.abs_diff(b.index);
     match gcd(a.step, b.step) {
         0 => indices != 0,
@@ -252,7 +252,7 @@ fn overlapping(queues: &[CtsQueue]) -> BTreeMap<QueuePair, QueuePair> {
             && a.to != b.to
             && is_near
             && is_one_ring(slot_bytes, (a.index, a.address), (b.index, b.address))
-            && !take_turns(a, b)
+            && !have_distinct_indices(a, b)
     };
     by_place.windows(2).filter(meet).map(|pair| (pair[0].to, pair[1].to)).collect()
 }

@@ -25,7 +25,7 @@ pub(super) struct RdmaRead {
     /// The MPI message that it fetches.
     pub(super) message: Option<u64>,
     /// Connection of the responses, once one was observed.
-    answered_by: Option<u32>,
+    responder: Option<u32>,
     /// Times of the first and the last response.
     pub(super) data_ns: (i64, i64),
     /// The READ as a message, with the length that the request asks for.
@@ -36,7 +36,7 @@ impl RdmaRead {
     /// A READ that this request packet starts.
     pub(super) fn new(connection: u32, packet: PacketRef<'_>, message: Option<u64>, seen: RawMessage) -> Self {
         let data_ns = (PacketRecord::NO_TIME, PacketRecord::NO_TIME);
-        Self { connection, first: packet.psn(), data_bytes: 0, message, answered_by: None, data_ns, request: seen }
+        Self { connection, first: packet.psn(), data_bytes: 0, message, responder: None, data_ns, request: seen }
     }
 
     fn length_bytes(&self) -> u64 {
@@ -74,7 +74,7 @@ impl RdmaReads {
     /// connection responds to. Returns the READ that the response completes.
     pub(super) fn response(&mut self, connection: u32, packet: PacketRef<'_>, likely: Option<u32>) -> Option<RdmaRead> {
         let reads = self.open.get_mut(&packet.pair())?;
-        let mine = |read: &RdmaRead| read.answered_by.is_none_or(|answered_by| answered_by == connection);
+        let mine = |read: &RdmaRead| read.responder.is_none_or(|responder| responder == connection);
         // The response belongs to the READ that started last at or before its PSN.
         let distance = |read: &RdmaRead| {
             let since = packet.psn().since(read.first);
@@ -83,12 +83,12 @@ impl RdmaReads {
         };
         let candidates = reads.iter().enumerate().filter(|(_, read)| mine(read));
         let candidates = candidates.filter_map(|(at, read)| {
-            let is_first = read.answered_by.is_none();
+            let is_first = read.responder.is_none();
             Some((is_first && likely != Some(read.connection), distance(read)?, at))
         });
         let (_, _, at) = candidates.min()?;
         let read = &mut reads[at];
-        read.answered_by = Some(connection);
+        read.responder = Some(connection);
         read.data_bytes += u64::from(packet.payload_bytes);
         read.request.packets += 1;
         read.request.wire_bytes += u64::from(packet.wire_bytes);

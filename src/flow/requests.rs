@@ -196,7 +196,7 @@ impl Tracker {
             MpiMessagePart::Coalesced | MpiMessagePart::Cached { .. } => {}
             MpiMessagePart::Grant { message: of, .. } | MpiMessagePart::Done { message: of } => {
                 events.starts.push(start(None));
-                self.echoes.answer(pair, of, id);
+                self.echoes.reply(pair, of, id);
             }
             MpiMessagePart::Data { .. } => events.starts.push(start(None)),
             MpiMessagePart::Control => {
@@ -273,11 +273,11 @@ impl Tracker {
             }
         }
         if self.tracks_messages() {
-            let answers = matches!(
+            let is_response = matches!(
                 message.head,
                 Some(MpiHeader { part: MpiMessagePart::Grant { .. } | MpiMessagePart::Done { .. }, .. })
             );
-            let partner = if answers { self.pairing.partner(id) } else { None };
+            let partner = if is_response { self.pairing.partner(id) } else { None };
             self.messages.transport(pair, (id, partner), message, &envelopes);
         }
     }

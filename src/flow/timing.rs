@@ -1,9 +1,10 @@
-//! Measures times between packets of a connection: from requests to their answers, between
+//! Measures times between packets of a connection: from requests to their responses, between
 //! messages, and between the observations of a packet at two ports.
 //!
-//! An *answer* is an ACK, a NAK or a response with data. The answers to the requests of `A -> B, QP
-//! b` go over `B -> A, QP a`, another connection, which the packets do not name. `pairing` finds
-//! it; until the pair is clear, answers wait, so that no time counts for the wrong connection.
+//! A *response* is an ACK, a NAK or a packet with response data. The responses to the requests of
+//! `A -> B, QP b` go over `B -> A, QP a`, another connection, which the packets do not name.
+//! `pairing` finds it; until the pair is clear, responses wait, so that no time counts for the
+//! wrong connection.
 
 use super::arrivals::Arrivals;
 use super::assembly::Transport;
@@ -13,11 +14,11 @@ use ibscope_parsers::Psn;
 use ibscope_parsers::ib::Service;
 use std::collections::VecDeque;
 
-/// Requests of a connection that may wait for an answer.
+/// Requests of a connection that may wait for a response.
 const MAX_WAITING: usize = 1 << 8;
-/// Answers that may wait until their connection is paired. If there are more, earlier requests are
-/// not measured: a later answer would give too long a time.
-const MAX_PENDING_ANSWERS: usize = 1 << 8;
+/// Responses that may wait until their connection is paired. If there are more, earlier requests
+/// are not measured: a later response would give too long a time.
+const MAX_PENDING_RESPONSES: usize = 1 << 8;
 /// Initial and maximum number of first observations that are kept for second observations. Only a
 /// capture of two ports needs more than the first, and then the room grows.
 const FIRST_ROOM: u16 = 16;
@@ -31,16 +32,16 @@ const SECOND_OBSERVATION_RATIO: u32 = 1 << 6;
 /// Timing state of one connection.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionTimer {
-    /// Requests that wait for an answer, by PSN.
+    /// Requests that wait for a response, by PSN.
     waiting: VecDeque<PendingRequest>,
-    /// Requests whose answer was observed once; at a mirror sink the answer appears again.
-    answered: VecDeque<PendingRequest>,
-    /// Answers on this connection while its partner is unknown.
-    pending_answers: Option<Box<PendingAnswers>>,
+    /// Requests whose response was observed once; at a mirror sink the response appears again.
+    completed: VecDeque<PendingRequest>,
+    /// Responses on this connection while its partner is unknown.
+    pending_responses: Option<Box<PendingResponses>>,
     /// First observations of requests and, if there are any, of responses.
     requests: FirstObservations,
     responses: Option<Box<FirstObservations>>,
-    /// Entries that `answered` and each list of first observations may have.
+    /// Entries that `completed` and each list of first observations may have.
     room: u16,
     last_start_ns: Option<i64>,
     /// Times that the second observation of a packet ends.
@@ -48,9 +49,9 @@ pub(super) struct ConnectionTimer {
 }
 
 #[derive(Debug, Default)]
-struct PendingAnswers {
-    answers: Vec<Answer>,
-    /// There were more than [`MAX_PENDING_ANSWERS`].
+struct PendingResponses {
+    responses: Vec<ResponsePacket>,
+    /// There were more than [`MAX_PENDING_RESPONSES`].
     overflowed: bool,
 }
 
@@ -91,10 +92,10 @@ impl ObservationCounts {
     }
 }
 
-/// A request that waits for an answer.
+/// A request that waits for a response.
 #[derive(Clone, Copy, Debug)]
 struct PendingRequest {
-    /// PSN that the answer has to reach: of the last packet of a message, of a READ request or of
+    /// PSN that the response has to reach: of the last packet of a message, of a READ request or of
     /// an atomic.
     psn: Psn,
     verb: Verb,
@@ -104,51 +105,52 @@ struct PendingRequest {
     first_responses: u8,
 }
 
-/// An ACK, NAK or response.
+/// An ACK, a NAK or a packet with response data.
 #[derive(Clone, Copy, Debug)]
-struct Answer {
+struct ResponsePacket {
     psn: Psn,
-    kind: AnswerKind,
+    kind: ResponseKind,
     time_ns: i64,
     /// 0 for the first observation, 1 for the second.
     observation: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AnswerKind {
+enum ResponseKind {
     /// ACK: all packets up to its PSN have arrived.
     Acknowledge,
     /// NAK: all packets before its PSN have arrived.
     Nak,
-    /// Response to a READ or atomic: the first packet, the last, both or neither.
-    Response { verb: Verb, first: bool, last: bool },
+    /// Response data of a READ or atomic: the first packet, the last, both or neither.
+    Data { verb: Verb, first: bool, last: bool },
 }
 
 impl Tracker {
-    /// Takes the first or second observation of an answer. It is measured at once, or later if its
+    /// Takes the first or second observation of a response. It is measured at once, or later if its
     /// connection has no clear partner yet.
-    pub(super) fn time_answer(&mut self, id: u32, packet: &PacketRecord, occurrence: u32, timings: &mut Vec<Timing>) {
+    pub(super) fn time_response(&mut self, id: u32, packet: &PacketRecord, occurrence: u32, timings: &mut Vec<Timing>) {
         let observation = usize::from(occurrence == 2);
-        let answer = Answer { psn: packet.psn(), kind: AnswerKind::of(packet), time_ns: packet.time_ns, observation };
-        let held = &mut self.timers[id as usize].pending_answers;
+        let response =
+            ResponsePacket { psn: packet.psn(), kind: ResponseKind::of(packet), time_ns: packet.time_ns, observation };
+        let pending = &mut self.timers[id as usize].pending_responses;
         let Some(partner) = self.pairing.partner(id) else {
-            let PendingAnswers { answers, overflowed } = &mut **held.get_or_insert_default();
-            if answers.len() < MAX_PENDING_ANSWERS {
-                answers.push(answer);
+            let PendingResponses { responses, overflowed } = &mut **pending.get_or_insert_default();
+            if responses.len() < MAX_PENDING_RESPONSES {
+                responses.push(response);
             } else {
                 *overflowed = true;
             }
             return;
         };
-        let held = held.take();
+        let pending = pending.take();
         let clock = &mut self.timers[partner as usize];
-        for answer in held.iter().flat_map(|held| &held.answers) {
-            clock.answer(partner, answer, timings);
+        for response in pending.iter().flat_map(|pending| &pending.responses) {
+            clock.response(partner, response, timings);
         }
-        if held.is_some_and(|held| held.overflowed) {
+        if pending.is_some_and(|pending| pending.overflowed) {
             clock.forget();
         }
-        clock.answer(partner, &answer, timings);
+        clock.response(partner, &response, timings);
     }
 
     /// Takes the first or second observation of a request or response, for the transit time between
@@ -192,7 +194,7 @@ impl Tracker {
     }
 
     /// Takes the first observation of a request that starts a message, or ends one and asks for an
-    /// answer. `bytes` is the length of the message as far as known.
+    /// response. `bytes` is the length of the message as far as known.
     pub(super) fn time_request(&mut self, id: u32, packet: &PacketRecord, bytes: u64, timings: &mut Vec<Timing>) {
         if !self.times || packet.time_ns == PacketRecord::NO_TIME {
             return;
@@ -206,8 +208,8 @@ impl Tracker {
             timings.push(Timing::between(id, (key, None), ObservedPorts::Any, (before_ns, packet.time_ns)));
         }
         let ends = !opcode.is_first() && !opcode.is_middle();
-        let is_answered = packet.ack_requested() || matches!(verb, Verb::Read | Verb::Atomic);
-        if ends && is_answered && matches!(opcode.service(), Service::Rc | Service::Xrc) {
+        let expects_response = packet.ack_requested() || matches!(verb, Verb::Read | Verb::Atomic);
+        if ends && expects_response && matches!(opcode.service(), Service::Rc | Service::Xrc) {
             clock.request(packet, verb, bytes);
         }
     }
@@ -233,7 +235,7 @@ impl Tracker {
     }
 }
 
-impl AnswerKind {
+impl ResponseKind {
     fn of(packet: &PacketRecord) -> Self {
         let opcode = packet.opcode();
         if opcode.is_ack() {
@@ -242,7 +244,7 @@ impl AnswerKind {
         }
         let verb = if opcode.is_read_response() { Verb::Read } else { Verb::Atomic };
         let (first, last) = (!opcode.is_middle() && !opcode.is_last(), !opcode.is_middle() && !opcode.is_first());
-        Self::Response { verb, first, last }
+        Self::Data { verb, first, last }
     }
 }
 
@@ -252,7 +254,7 @@ impl ConnectionTimer {
         Self { room, ..Self::default() }
     }
 
-    /// Takes the first observation of a request that expects an answer.
+    /// Takes the first observation of a request that expects a response.
     pub(super) fn request(&mut self, packet: &PacketRecord, verb: Verb, bytes: u64) {
         if self.waiting.len() == MAX_WAITING {
             self.waiting.pop_front();
@@ -266,10 +268,10 @@ impl ConnectionTimer {
         self.waiting.insert(self.waiting.len() - later, request);
     }
 
-    /// Drops the waiting requests without measuring them: their answers are unknown.
+    /// Drops the waiting requests without measuring them: their responses are unknown.
     fn forget(&mut self) {
         self.waiting.clear();
-        self.answered.clear();
+        self.completed.clear();
     }
 
     /// Takes the first observation of a request or response.
@@ -301,55 +303,55 @@ impl ConnectionTimer {
         Some(first_ns)
     }
 
-    /// Measures the requests that this answer completes.
-    fn answer(&mut self, connection: u32, answer: &Answer, timings: &mut Vec<Timing>) {
+    /// Measures the requests that this response completes.
+    fn response(&mut self, connection: u32, response: &ResponsePacket, timings: &mut Vec<Timing>) {
         let before = timings.len();
-        let observed_ports = if answer.observation == 0 { ObservedPorts::OnePort } else { ObservedPorts::BothPorts };
+        let observed_ports = if response.observation == 0 { ObservedPorts::OnePort } else { ObservedPorts::BothPorts };
         let mut measured = |interval, request: &PendingRequest| {
             let key = TimingKey { interval, verb: request.verb, size: request.size };
-            timings.push(Timing::between(connection, (key, None), observed_ports, (request.time_ns, answer.time_ns)));
+            timings.push(Timing::between(connection, (key, None), observed_ports, (request.time_ns, response.time_ns)));
         };
-        if let AnswerKind::Response { verb, first: true, .. } = answer.kind {
+        if let ResponseKind::Data { verb, first: true, .. } = response.kind {
             // The first response, whether the last one was observed or not.
-            let lists = self.waiting.iter_mut().chain(&mut self.answered);
-            let mut own = lists.filter(|request| request.verb == verb && request.psn == answer.psn);
-            if let Some(request) = own.find(|request| usize::from(request.first_responses) == answer.observation) {
+            let lists = self.waiting.iter_mut().chain(&mut self.completed);
+            let mut own = lists.filter(|request| request.verb == verb && request.psn == response.psn);
+            if let Some(request) = own.find(|request| usize::from(request.first_responses) == response.observation) {
                 request.first_responses += 1;
                 if verb == Verb::Read {
                     measured(Interval::FirstResponse, request);
                 }
             }
         }
-        let (list, mut answered) = match answer.observation {
-            0 => (&mut self.waiting, Some(&mut self.answered)),
-            _ => (&mut self.answered, None),
+        let (list, mut completed) = match response.observation {
+            0 => (&mut self.waiting, Some(&mut self.completed)),
+            _ => (&mut self.completed, None),
         };
-        let reached = |request: &PendingRequest| answer.psn.since(request.psn);
+        let reached = |request: &PendingRequest| response.psn.since(request.psn);
         // The last response packet completes the READ that started last at or before it.
-        let ended = match answer.kind {
-            AnswerKind::Response { verb, last: true, .. } => list
+        let ended = match response.kind {
+            ResponseKind::Data { verb, last: true, .. } => list
                 .iter()
                 .filter(|request| request.verb == verb && reached(request) >= 0)
                 .map(|request| request.psn)
-                .min_by_key(|psn| answer.psn.since(*psn)),
+                .min_by_key(|psn| response.psn.since(*psn)),
             _ => None,
         };
-        let is_covered = |request: &PendingRequest| match (request.verb, answer.kind) {
+        let is_covered = |request: &PendingRequest| match (request.verb, response.kind) {
             // Only its own response completes it.
             (Verb::Read | Verb::Atomic, _) => ended == Some(request.psn),
-            (_, AnswerKind::Acknowledge) => reached(request) >= 0,
-            (_, AnswerKind::Nak | AnswerKind::Response { .. }) => reached(request) > 0,
+            (_, ResponseKind::Acknowledge) => reached(request) >= 0,
+            (_, ResponseKind::Nak | ResponseKind::Data { .. }) => reached(request) > 0,
         };
         let mut kept = 0;
-        // Requests are sorted by PSN: after the first one beyond the answer, no other is reached.
+        // Requests are sorted by PSN: after the first one beyond the response, no other is reached.
         while let Some(request) = list.get(kept).copied() {
             if is_covered(&request) {
                 let is_response = matches!(request.verb, Verb::Read | Verb::Atomic);
                 measured(if is_response { Interval::LastResponse } else { Interval::Acknowledged }, &request);
                 list.remove(kept);
-                if let Some(answered) = &mut answered {
-                    make_room(answered);
-                    answered.push_back(request);
+                if let Some(completed) = &mut completed {
+                    make_room(completed);
+                    completed.push_back(request);
                 }
                 continue;
             }
@@ -358,10 +360,10 @@ impl ConnectionTimer {
             }
             kept += 1;
         }
-        if answer.observation == 0 {
+        if response.observation == 0 {
             let room = usize::from(self.room);
-            let excess = self.answered.len().saturating_sub(room);
-            self.answered.drain(..excess);
+            let excess = self.completed.len().saturating_sub(room);
+            self.completed.drain(..excess);
         } else if timings.len() == before {
             self.room = (self.room * 2).min(MAX_ROOM);
         }
@@ -385,21 +387,21 @@ mod tests {
     }
 
     /// A timer with this many waiting SENDs, one per nanosecond.
-    fn asked(requests: u32) -> ConnectionTimer {
+    fn with_waiting_sends(requests: u32) -> ConnectionTimer {
         let mut clock = ConnectionTimer::new(MAX_ROOM);
         (0..requests).for_each(|psn| clock.request(&packet(SEND_ONLY, psn, psn.into()), Verb::Send, 8));
         clock
     }
 
-    fn answer(psn: u32, time_ns: i64) -> Answer {
-        Answer { psn: Psn::new(psn), kind: AnswerKind::Acknowledge, time_ns, observation: 0 }
+    fn response(psn: u32, time_ns: i64) -> ResponsePacket {
+        ResponsePacket { psn: Psn::new(psn), kind: ResponseKind::Acknowledge, time_ns, observation: 0 }
     }
 
     #[test]
     fn the_oldest_of_too_many_requests_is_not_measured() {
         for requests in [MAX_WAITING as u32, MAX_WAITING as u32 + 1] {
             let mut timings = Vec::new();
-            asked(requests).answer(0, &answer(requests - 1, 1000), &mut timings);
+            with_waiting_sends(requests).response(0, &response(requests - 1, 1000), &mut timings);
             let mut took: Vec<u64> = timings.iter().map(|timing| timing.ns).collect();
             took.sort_unstable();
             let first = requests - MAX_WAITING as u32;
@@ -407,31 +409,34 @@ mod tests {
         }
     }
 
-    /// Answers wait until votes show their partner. The last one acknowledges a request of time 0.
+    /// Responses wait until votes show their partner. The last one acknowledges a request of time
+    /// 0.
     #[test]
-    fn too_many_waiting_answers_give_no_wrong_times() {
+    fn too_many_waiting_responses_give_no_wrong_times() {
         let ends = [1, 2].map(|lid| Endpoint::from_lid(Lid(lid)));
         let key =
             |src: Endpoint, dst: Endpoint, qpn| ConnectionKey::of((src, dst), Opcode(SEND_ONLY), Qpn::new(qpn), 0);
         let keys = [key(ends[0], ends[1], 7), key(ends[1], ends[0], 8)];
-        for (held, expected) in [(MAX_PENDING_ANSWERS as i64, vec![500]), (MAX_PENDING_ANSWERS as i64 + 1, vec![])] {
+        for (pending, expected) in
+            [(MAX_PENDING_RESPONSES as i64, vec![500]), (MAX_PENDING_RESPONSES as i64 + 1, vec![])]
+        {
             let mut tracker = Tracker::new(Depth::Envelopes, true, false);
             tracker.connections(&keys, &mut Vec::new());
             let mut timings = Vec::new();
             tracker.timers[0].request(&packet(SEND_ONLY, 10, 0), Verb::Send, 8);
-            for number in 1..=held {
-                let psn = if number == held { 10 } else { 9 };
-                tracker.time_answer(1, &packet(ACK, psn, 500), 1, &mut timings);
+            for number in 1..=pending {
+                let psn = if number == pending { 10 } else { 9 };
+                tracker.time_response(1, &packet(ACK, psn, 500), 1, &mut timings);
             }
             assert_eq!(timings.len(), 0);
             tracker.pairing.request(&keys[0], 0, 10);
-            tracker.pairing.answer(&keys[1], 1, 10);
+            tracker.pairing.response(&keys[1], 1, 10);
             // Much later, a new request is measured, whatever waited before.
-            tracker.time_answer(1, &packet(ACK, 10, 90_000), 1, &mut timings);
+            tracker.time_response(1, &packet(ACK, 10, 90_000), 1, &mut timings);
             assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), expected);
             tracker.timers[0].request(&packet(SEND_ONLY, 11, 100_000), Verb::Send, 8);
             timings.clear();
-            tracker.time_answer(1, &packet(ACK, 11, 100_300), 1, &mut timings);
+            tracker.time_response(1, &packet(ACK, 11, 100_300), 1, &mut timings);
             assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), [300]);
         }
     }

@@ -11,7 +11,7 @@ const MAX_CONNECTIONS_PER_PSN: usize = 16;
 /// PSNs that may wait. One more drops all of them: their responses were not captured.
 const MAX_PSNS: usize = 1 << 12;
 /// Requests at which a list becomes a map, and at which a map becomes a list.
-const MOST_LISTED: usize = 32;
+const MAX_LISTED: usize = 32;
 const FEW_LISTED: usize = 8;
 
 /// Connections in the order of their requests; a removed one is replaced by the last.
@@ -39,7 +39,7 @@ impl PendingRequests {
     /// Adds a request.
     pub(super) fn add(&mut self, psn: u32, connection: u32) {
         if let Self::List(list) = self
-            && list.len() >= MOST_LISTED
+            && list.len() >= MAX_LISTED
         {
             let mut map = PsnMap::default();
             list.iter().for_each(|(psn, connection)| map.0.entry(*psn).or_default().push(*connection));
@@ -179,7 +179,7 @@ mod tests {
     /// One connection beyond the limit per PSN is not kept.
     #[test]
     fn connections_that_wait_for_one_psn_are_bounded() {
-        for others in [0, MOST_LISTED as u32] {
+        for others in [0, MAX_LISTED as u32] {
             let mut waiting = PendingRequests::default();
             (0..others).for_each(|psn| waiting.add(100 + psn, 0));
             (0..=MAX_CONNECTIONS_PER_PSN as u32).for_each(|connection| waiting.add(7, connection));
@@ -191,11 +191,11 @@ mod tests {
     #[test]
     fn a_full_list_becomes_a_map_without_loss() {
         let mut waiting = PendingRequests::default();
-        for psn in 0..=MOST_LISTED as u32 {
+        for psn in 0..=MAX_LISTED as u32 {
             waiting.add(psn, psn % 2);
-            assert_eq!(matches!(waiting, PendingRequests::Map(_)), psn as usize == MOST_LISTED);
+            assert_eq!(matches!(waiting, PendingRequests::Map(_)), psn as usize == MAX_LISTED);
         }
-        assert!((0..=MOST_LISTED as u32).all(|psn| waiting.of(psn).to_vec() == [psn % 2]));
+        assert!((0..=MAX_LISTED as u32).all(|psn| waiting.of(psn).to_vec() == [psn % 2]));
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
         for psn in 0..3 * MAX_PSNS as u32 {
             waiting.add(psn, 7);
             assert!(
-                matches!(&waiting, PendingRequests::Map(map) if map.0.len() <= MAX_PSNS) || psn < MOST_LISTED as u32
+                matches!(&waiting, PendingRequests::Map(map) if map.0.len() <= MAX_PSNS) || psn < MAX_LISTED as u32
             );
         }
         assert_eq!(waiting.of(3 * MAX_PSNS as u32 - 1).to_vec(), [7]);

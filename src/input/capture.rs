@@ -2,7 +2,7 @@
 
 mod shared;
 
-use super::source::{Digests, Excess, InputSource, SourceOptions};
+use super::source::{Digests, InputSource, ReadLimit, SourceOptions};
 use super::{InputError, format};
 use crate::model::Batch;
 use ibscope_parsers::frame::boundary::Probe;
@@ -66,7 +66,7 @@ impl SourceEnd {
 /// The end of an input.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// Length and digests of what was read.
+    /// Length and digests of the bytes read.
     pub digests: Digests,
     /// Why it ended early: starts with `truncated_input`, `corrupt_input`, `read_error`,
     /// `limited_input` or `interrupted` and gives the offset. `None` if it did not.
@@ -155,8 +155,8 @@ impl Capture {
         self.first_time_ns
     }
 
-    /// The next whole records; `None` at the end. `spare` is a used buffer.
-    pub fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
+    /// The next whole records; `None` at the end. `used_buffer` is reused.
+    pub fn next_batch(&mut self, used_buffer: Vec<u8>) -> Option<Batch> {
         if self.finished {
             return None;
         }
@@ -196,9 +196,10 @@ impl Capture {
             if whole_bytes == 0 {
                 return None;
             }
-            let mut bytes = std::mem::replace(&mut self.buffer, spare);
+            let mut bytes = std::mem::replace(&mut self.buffer, used_buffer);
             let rest = &bytes[whole_bytes..self.filled];
-            // Keep the length of the spare, so that it is not filled with zeros before each read.
+            // Keep the length of the used buffer, so that it is not filled with zeros before each
+            // read.
             if self.buffer.len() < rest.len() {
                 self.buffer.resize(rest.len(), 0);
             }
@@ -216,7 +217,7 @@ impl Capture {
     pub fn ending(&self) -> Ending {
         let mut digests = self.source.digests();
         // The content may be longer than the part that was read.
-        let is_limited = matches!(&self.end, SourceEnd::Failed(error) if Excess::of(error).is_some());
+        let is_limited = matches!(&self.end, SourceEnd::Failed(error) if ReadLimit::of(error).is_some());
         if self.interrupted || is_limited {
             // They include bytes that were read ahead, so they describe neither the file nor the
             // analyzed part.
@@ -390,9 +391,9 @@ fn corrupt(path: &Path, offset_bytes: u64, source: ParseError) -> InputError {
 }
 
 fn unreadable(path: &Path, offset_bytes: u64, source: io::Error) -> InputError {
-    let advice = match Excess::of(&source) {
-        Some(Excess::UserLimit(_)) => "the first packet lies beyond this limit: raise it",
-        Some(Excess::Ratio) => "no packet was found before this point",
+    let advice = match ReadLimit::of(&source) {
+        Some(ReadLimit::UserLimit(_)) => "the first packet lies beyond this limit: raise it",
+        Some(ReadLimit::Ratio) => "no packet was found before this point",
         None if source.kind() == io::ErrorKind::UnexpectedEof => {
             "the compressed file is truncated before its first packet: copy it again"
         }
@@ -402,8 +403,8 @@ fn unreadable(path: &Path, offset_bytes: u64, source: io::Error) -> InputError {
 }
 
 fn early_end(error: &io::Error, offset_bytes: u64) -> String {
-    if let Some(excess) = Excess::of(error) {
-        format!("limited_input: analyzed up to offset {offset_bytes}: {excess}; the rest does not count")
+    if let Some(limit) = ReadLimit::of(error) {
+        format!("limited_input: analyzed up to offset {offset_bytes}: {limit}; the rest does not count")
     } else if error.kind() == io::ErrorKind::UnexpectedEof {
         format!(
             "truncated_input: the compressed file is truncated ({error}); its records from offset {offset_bytes} on are missing"

@@ -113,8 +113,8 @@ impl Feed {
     pub fn accept<'a>(&mut self, receipt: FeedReceipt, batches: impl Iterator<Item = &'a mut Batch>) -> bool {
         match receipt.0 {
             FeedOutcome::Done => true,
-            FeedOutcome::Failed { buffer: spare } => {
-                self.readers.recycle(spare);
+            FeedOutcome::Failed { buffer: used_buffer } => {
+                self.readers.recycle(used_buffer);
                 false
             }
             FeedOutcome::InOrder { input, capture } => {
@@ -187,14 +187,15 @@ impl FeedTask {
         let (batches, outcome) = match self.0 {
             FeedWork::Batch(batch) => (vec![batch], FeedOutcome::Done),
             FeedWork::Task(input, SplitTask::InOrder(mut capture, used_buffers)) => {
-                let batches = used_buffers.into_iter().map_while(|spare| capture.next_batch(spare)).collect();
+                let batches =
+                    used_buffers.into_iter().map_while(|used_buffer| capture.next_batch(used_buffer)).collect();
                 (batches, FeedOutcome::InOrder { input, capture })
             }
             FeedWork::Task(input, SplitTask::Segment(segment)) => {
                 let framing = segment.framing.clone();
                 match segment.read_records() {
                     Ok(records) => segment_batch(input, framing, records),
-                    Err(spare) => (Vec::new(), FeedOutcome::Failed { buffer: spare }),
+                    Err(used_buffer) => (Vec::new(), FeedOutcome::Failed { buffer: used_buffer }),
                 }
             }
         };

@@ -20,7 +20,7 @@ const CHUNKS: usize = 16;
 /// Condition that ends a growing input.
 #[derive(Clone, Debug, Default)]
 pub struct EndCondition {
-    /// Set by the caller: what was read so far is the end.
+    /// Set by the caller to end the input at the current position.
     pub stop: Arc<AtomicBool>,
     /// End at the current end of a file; a FIFO is still read to its end.
     pub until_now: bool,
@@ -34,7 +34,7 @@ impl EndCondition {
     }
 }
 
-/// Reads a FIFO on its own thread, which may block for ever without blocking its user.
+/// Reads a FIFO on its own thread, which may block forever without blocking its user.
 pub(super) struct FifoReader {
     chunks: Receiver<io::Result<Vec<u8>>>,
     chunk: io::Cursor<Vec<u8>>,

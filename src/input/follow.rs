@@ -103,10 +103,10 @@ impl Follower {
     }
 
     /// The next whole records; `None` at the end.
-    pub(super) fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
-        let mut spare = spare;
+    pub(super) fn next_batch(&mut self, used_buffer: Vec<u8>) -> Option<Batch> {
+        let mut used_buffer = used_buffer;
         loop {
-            if let Some(batch) = self.current.next_batch(std::mem::take(&mut spare)) {
+            if let Some(batch) = self.current.next_batch(std::mem::take(&mut used_buffer)) {
                 return Some(batch);
             }
             // A file ends when its successor has started.

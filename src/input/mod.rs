@@ -63,7 +63,7 @@ pub enum InputError {
         offset_bytes: u64,
         /// Error of the operating system or the decompressor.
         source: std::io::Error,
-        /// What to do.
+        /// The next step for the user.
         advice: &'static str,
     },
     /// The file does not start like a capture.
@@ -99,7 +99,7 @@ pub enum InputError {
         path: PathBuf,
         /// Name and number of the link type.
         link_type: String,
-        /// What that means, and what to do.
+        /// The consequence, and the next step.
         why: &'static str,
     },
     /// A folder without captures.

@@ -13,16 +13,16 @@ const MAX_READERS: usize = 16;
 
 /// A source of batches.
 pub(super) trait BatchSource {
-    /// The next whole records; `None` at the end. `spare` is a used buffer.
-    fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch>;
+    /// The next whole records; `None` at the end. `used_buffer` is reused.
+    fn next_batch(&mut self, used_buffer: Vec<u8>) -> Option<Batch>;
 
     /// Length, digests and note, after the last batch.
     fn ending(&self) -> Ending;
 }
 
 impl BatchSource for Capture {
-    fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
-        Self::next_batch(self, spare)
+    fn next_batch(&mut self, used_buffer: Vec<u8>) -> Option<Batch> {
+        Self::next_batch(self, used_buffer)
     }
 
     fn ending(&self) -> Ending {
@@ -31,8 +31,8 @@ impl BatchSource for Capture {
 }
 
 impl BatchSource for Follower {
-    fn next_batch(&mut self, spare: Vec<u8>) -> Option<Batch> {
-        Self::next_batch(self, spare)
+    fn next_batch(&mut self, used_buffer: Vec<u8>) -> Option<Batch> {
+        Self::next_batch(self, used_buffer)
     }
 
     fn ending(&self) -> Ending {
@@ -54,18 +54,18 @@ impl InputReaders {
     pub(super) fn start(captures: Vec<impl BatchSource + Send + 'static>, queued: usize) -> io::Result<Self> {
         let count = captures.len();
         let (send, batches) = bounded(queued);
-        let (buffer_sender, take_spare) = bounded::<Vec<u8>>(queued * 4);
+        let (buffer_sender, take_buffer) = bounded::<Vec<u8>>(queued * 4);
         let endings = Arc::new(Mutex::new(vec![Ending::default(); count]));
         // Inputs are taken from the end of the list: the first input is read first.
         let waiting = Arc::new(Mutex::new(captures.into_iter().enumerate().rev().collect::<Vec<_>>()));
         let threads: io::Result<Vec<JoinHandle<()>>> = (0..count.min(MAX_READERS))
             .map(|_| {
-                let (send, take_spare) = (send.clone(), take_spare.clone());
+                let (send, take_buffer) = (send.clone(), take_buffer.clone());
                 let (waiting, endings) = (Arc::clone(&waiting), Arc::clone(&endings));
                 std::thread::Builder::new().spawn(move || {
                     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
                     while let Some((index, mut capture)) = next() {
-                        while let Some(batch) = capture.next_batch(take_spare.try_recv().unwrap_or_default()) {
+                        while let Some(batch) = capture.next_batch(take_buffer.try_recv().unwrap_or_default()) {
                             if send.send(batch).is_err() {
                                 return;
                             }
@@ -77,7 +77,7 @@ impl InputReaders {
                 })
             })
             .collect();
-        Ok(Self { batches: Some(batches), buffer_sender, buffer_receiver: take_spare, threads: threads?, endings })
+        Ok(Self { batches: Some(batches), buffer_sender, buffer_receiver: take_buffer, threads: threads?, endings })
     }
 
     /// The next batches: waits for one and takes up to `most` of those that are ready. Empty when

@@ -41,9 +41,9 @@ impl Segment {
     /// the file ends or fails, only the buffer is returned: reading in order then finds the same
     /// problem.
     pub(super) fn read_records(self) -> Result<SegmentRecords, Vec<u8>> {
-        let Self { file, mut framing, probe, mut start_bytes, end_bytes, buffer: spare } = self;
+        let Self { file, mut framing, probe, mut start_bytes, end_bytes, buffer: used_buffer } = self;
         let mut wanted = (end_bytes - start_bytes) as usize;
-        let mut segment = SegmentBuffer { file, start_bytes, bytes: spare, filled: 0 };
+        let mut segment = SegmentBuffer { file, start_bytes, bytes: used_buffer, filled: 0 };
         if let Some(probe) = probe {
             let Some(found) = segment.find(&probe, wanted) else { return Err(segment.bytes) };
             segment.drop_first(found);

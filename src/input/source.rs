@@ -40,7 +40,7 @@ pub struct SourceOptions {
     pub sha256: bool,
     /// Counts the bytes read from all inputs, for a progress bar.
     pub bytes_read: Arc<AtomicU64>,
-    /// Set by the caller to stop reading: only what was read before counts. `None` if reading
+    /// Set by the caller to stop reading: only the bytes read before count. `None` if reading
     /// cannot be stopped.
     pub stop: Option<Arc<AtomicBool>>,
     /// Maximum number of decompressed bytes to read from a compressed input.
@@ -132,7 +132,7 @@ impl<R: Read> Read for DigestReader<R> {
 
 /// Reason to stop reading a compressed input before its end.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Excess {
+pub(super) enum ReadLimit {
     /// Its compression ratio is too high for packets.
     #[error(
         "its content is more than {MAX_EXPANSION} times as long as the file, which is impossible for packets; if it is a capture nevertheless, decompress it and analyze the \
@@ -144,7 +144,7 @@ pub(super) enum Excess {
     UserLimit(u64),
 }
 
-impl Excess {
+impl ReadLimit {
     /// The reason that a read error carries, if any.
     pub(super) fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
@@ -163,14 +163,14 @@ impl<R: Read> Read for LimitedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let packed_bytes = self.tally.lock().unwrap_or_else(PoisonError::into_inner).length_bytes;
         if self.length_bytes >= MIN_DECOMPRESSED_LIMIT.max(packed_bytes.saturating_mul(MAX_EXPANSION)) {
-            return Err(io::Error::other(Excess::Ratio));
+            return Err(io::Error::other(ReadLimit::Ratio));
         }
         let count = match self.max_bytes {
             // Only a read shows whether there is more.
             Some(max_bytes) if self.length_bytes == max_bytes && !buffer.is_empty() => {
                 match self.inner.read(&mut [0])? {
                     0 => 0,
-                    _ => return Err(io::Error::other(Excess::UserLimit(max_bytes))),
+                    _ => return Err(io::Error::other(ReadLimit::UserLimit(max_bytes))),
                 }
             }
             Some(max_bytes) => {
@@ -194,7 +194,7 @@ impl InputSource {
         };
         let mut regular = None;
         let raw: Box<dyn Read + Send> = if let Some(stop) = options.stop.as_ref().filter(|_| may_wait()) {
-            // A read that blocks for ever would also block a stop.
+            // A read that blocks forever would also block a stop.
             Box::new(FifoReader::new(path.to_owned(), EndCondition { stop: Arc::clone(stop), until_now: false }))
         } else if is_stdin(path) {
             Box::new(io::stdin())
@@ -357,11 +357,9 @@ mod tests {
                 let mut read = Vec::new();
                 let ended = source.read_to_end(&mut read);
                 assert!(read == plain[..most.min(length)], "{most}: {}", read.len());
-                let excess = ended.as_ref().err().and_then(Excess::of);
-                assert_eq!(excess.is_none(), whole, "{most}: {ended:?}");
-                assert!(
-                    excess.is_none_or(|excess| excess.to_string().ends_with(&format!("--max-decompressed {most}")))
-                );
+                let limit = ended.as_ref().err().and_then(ReadLimit::of);
+                assert_eq!(limit.is_none(), whole, "{most}: {ended:?}");
+                assert!(limit.is_none_or(|limit| limit.to_string().ends_with(&format!("--max-decompressed {most}"))));
             }
         }
         // A plain file has no such limit.

@@ -61,7 +61,7 @@ impl SplitInput {
 
     /// The tasks of the next round: at most `most` segments, or one task in order for at most as
     /// many batches. Empty at the end of the file.
-    pub(super) fn plan(&mut self, most: usize, spare: impl Fn() -> Vec<u8>) -> Vec<SplitTask> {
+    pub(super) fn plan(&mut self, most: usize, take_buffer: impl Fn() -> Vec<u8>) -> Vec<SplitTask> {
         self.update_backoff();
         let Some(capture) = self.capture.as_ref().filter(|capture| !capture.is_finished()) else { return Vec::new() };
         let (at_bytes, _) = capture.position();
@@ -83,7 +83,7 @@ impl SplitInput {
                 probe: (start_bytes > at_bytes).then_some(self.probe),
                 start_bytes,
                 end_bytes,
-                buffer: spare(),
+                buffer: take_buffer(),
             }));
             start_bytes = end_bytes;
         }
@@ -92,7 +92,7 @@ impl SplitInput {
             self.in_order_rounds = self.in_order_rounds.saturating_sub(1);
             let left = length_bytes.saturating_sub(at_bytes) / batch_bytes + 1;
             let batches = usize::try_from(left).unwrap_or(most).min(most);
-            let used_buffers = (0..batches).map(|_| spare()).collect();
+            let used_buffers = (0..batches).map(|_| take_buffer()).collect();
             tasks.extend(self.capture.take().map(|capture| SplitTask::InOrder(Box::new(capture), used_buffers)));
         }
         tasks

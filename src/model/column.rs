@@ -60,7 +60,7 @@ impl ColumnUnit {
             Self::Name => "name",
             Self::Prose => "text",
             Self::Flag => "flag",
-            Self::OfValue => "as `value` says",
+            Self::OfValue => "unit of `value`",
         }
     }
 }

@@ -44,7 +44,7 @@ pub struct Coverage {
     /// Second copies of packets that passed two observation points of one file.
     pub mirror_copies: u64,
     /// Connections with too many runs of sequence numbers: older retransmissions were not
-    /// recognized.
+    /// detected.
     pub window_overflows: u64,
     /// MPI messages with a known start and an unknown end.
     pub mpi_incomplete: u64,
@@ -108,7 +108,7 @@ pub struct Coverage {
     /// Longest run of records with one time.
     #[serde(default)]
     pub same_time_longest_run: u64,
-    /// Most bytes after the first record in a run of records with one time.
+    /// Largest number of bytes after the first record in a run of records with one time.
     #[serde(default)]
     pub same_time_longest_run_bytes: u64,
     /// Smallest record time in nanoseconds since the epoch.

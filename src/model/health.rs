@@ -61,7 +61,7 @@ health! {
     episode_ns = "episode_ns": sum Nanoseconds,
     /// The longest of these episodes.
     longest_episode_ns = "longest_episode_ns": max Nanoseconds,
-    /// Requests and responses that were first observed behind a later PSN: retransmitted after a
+    /// Requests and responses that were first observed after a later PSN: retransmitted after a
     /// loss before the capture, or out of order.
     late_packets = "late_packets": sum Count,
     /// NAKs that `src` sent about requests of `dst`: PSN sequence error.
@@ -78,7 +78,7 @@ health! {
     nak_reserved = "nak_reserved": sum Count,
     /// RNR NAKs that `src` sent: it had no receive buffer for a request of `dst`.
     rnr_naks = "rnr_naks": sum Count,
-    /// The longest wait that an RNR NAK asked for.
+    /// The longest wait that an RNR NAK requested.
     longest_rnr_timer_ns = "longest_rnr_timer_ns": max Nanoseconds,
     /// Congestion notifications: they ask the queue pair at `dst` to slow down.
     cnp_packets = "cnp_packets": sum Count,
@@ -149,7 +149,8 @@ impl Health {
     }
 }
 
-/// Health of one connection in compact form: most of very many connections only have packet counts.
+/// Health of one connection in compact form. There may be very many connections, and most have only
+/// packet counts.
 #[derive(Clone, Debug, Default)]
 pub struct BriefHealth {
     request_packets: u64,
@@ -262,8 +263,8 @@ pub struct HealthEvents {
 
 impl HealthEvents {
     /// Sets the counts of a flag to 0.
-    pub fn reset_flag(&mut self, mark: PacketFlags) {
+    pub fn reset_flag(&mut self, flag: PacketFlags) {
         let counts = self.flagged.iter_mut().zip(PacketFlags::ALL);
-        counts.filter(|(_, of)| *of == mark).for_each(|(count, _)| *count = [0, 0]);
+        counts.filter(|(_, of)| *of == flag).for_each(|(count, _)| *count = [0, 0]);
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Significant bits of a value that its bucket keeps.
 const KEPT_BITS: u32 = 11;
 /// Minimum of kept bits when memory is short: relative error of a bucket at most 3 %.
-const FEWEST_BITS: u32 = 5;
+const MIN_BITS: u32 = 5;
 /// Kept bits in the buckets of a timeline: eight buckets per power of two.
 const COARSE_BITS: u32 = 4;
 /// Number of possible coarse buckets.
@@ -154,7 +154,7 @@ impl Histogram {
     /// Keeps one bit less of each value, down to the minimum: half as many buckets, each twice as
     /// wide.
     pub fn coarsen(&mut self) {
-        if self.kept_bits > FEWEST_BITS {
+        if self.kept_bits > MIN_BITS {
             self.drop_bit();
         }
     }
@@ -272,7 +272,7 @@ impl Histogram {
     #[must_use]
     pub fn from_parts(parts: HistogramParts) -> Self {
         let HistogramParts { kept_bits, mut buckets, samples, extremes, sum, sum_of_squares } = parts;
-        let kept_bits = kept_bits.clamp(FEWEST_BITS, KEPT_BITS);
+        let kept_bits = kept_bits.clamp(MIN_BITS, KEPT_BITS);
         buckets.retain(|(bucket, _)| *bucket <= self::bucket(u64::MAX, kept_bits));
         buckets.sort_unstable();
         Self { kept_bits, buckets, samples, extremes, sum, sum_of_squares }
@@ -457,7 +457,7 @@ mod tests {
             for share in [0.1, 0.5, 0.9] {
                 let (coarse, fine) = (late.quantile(share), fine.quantile(share));
                 // Half a bucket.
-                let kept_bits = KEPT_BITS - steps.min(KEPT_BITS - FEWEST_BITS);
+                let kept_bits = KEPT_BITS - steps.min(KEPT_BITS - MIN_BITS);
                 prop_assert!(coarse.abs_diff(fine) <= fine >> kept_bits, "{share}: {coarse}, not {fine}");
             }
         }

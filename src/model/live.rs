@@ -1,7 +1,7 @@
 //! Intermediate sums of a running analysis.
 
 use super::profile::{RetransmissionSums, Traffic};
-use super::{Coverage, SizeClass, SizeOf, SizeSums};
+use super::{Coverage, SizeCategory, SizeClass, SizeSums};
 use ibscope_parsers::Endpoint;
 
 /// Sums of one input so far, without MPI messages: their library is decided at the end.
@@ -14,7 +14,7 @@ pub struct LiveSums {
     /// Sums by pair of endpoints, sorted.
     pub pairs: Vec<LivePair>,
     /// Sizes of packets and transport messages, sorted by category and class.
-    pub sizes: Vec<((SizeOf, SizeClass), SizeSums)>,
+    pub sizes: Vec<((SizeCategory, SizeClass), SizeSums)>,
 }
 
 /// Traffic from one endpoint to another.

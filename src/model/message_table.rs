@@ -23,7 +23,7 @@ impl<'a> ConnectedMessage<'a> {
 /// The columns of messages.
 pub(crate) fn messages_table<'a>() -> Table<ConnectedMessage<'a>> {
     Table::new("ibscope messages --format csv")
-        .column("first_time_ns", Timestamp, "capture time of the first packet, which is that of the envelope", |of: &ConnectedMessage<'_>| {
+        .column("first_time_ns", Timestamp, "capture time of the first packet, which carries the envelope", |of: &ConnectedMessage<'_>| {
             times(&of.row).0
         })
         .column("last_time_ns", Timestamp, "capture time of the last packet", |of| times(&of.row).1)
@@ -45,7 +45,7 @@ pub(crate) fn messages_table<'a>() -> Table<ConnectedMessage<'a>> {
         .column("psn", Number, "PSN of the first packet: `ibscope inspect` shows the packet", |of| of.row.raw.psn)
         .name("stack", "the MPI library; empty where none was detected", |of| of.connection.stack.as_deref())
         .column("protocol", Name, "`eager`, `synchronous` or `rendezvous`; empty for transport messages", |of| of.row.protocol())
-        .column("verb", Name, "`send`, `datagram`, `write`, `read` or `atomic`: what moved the data", |of| {
+        .column("verb", Name, "operation that moved the data: `send`, `datagram`, `write`, `read` or `atomic`", |of| {
             of.row.raw.transfer_verb.lowercase_name()
         })
         .column("operation", Name, "`point-to-point` or the collective operation; empty for transport messages", |of| {

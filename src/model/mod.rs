@@ -55,7 +55,7 @@ pub use rdma_sums::RdmaSums;
 pub use restrict::UnknownJob;
 pub use sample::Sample;
 pub use show::{count_either, count_of, duration, printable, quoted, ranges};
-pub use sizes::{SizeOf, SizeSums, Sizes};
+pub use sizes::{SizeCategory, SizeSums, Sizes};
 pub use streams::{StreamSums, Streams};
 pub use timestamps::TimestampStats;
 pub use timing::{Interval, ObservedPorts, RequiredDetection, SizeClass, Timing, TimingKey, Verb};

@@ -7,7 +7,7 @@ use ibscope_parsers::ib::crc::CrcVerdict;
 use ibscope_parsers::{Endpoint, Psn, Qpn};
 use std::ops::Deref;
 
-/// Congestion marks and checksum errors of a packet. Most packets have none.
+/// Congestion flags (FECN, BECN, ECN) and checksum errors of a packet. Most packets have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketFlags(u32);
 
@@ -66,17 +66,17 @@ pub struct PacketFields {
     pub psn: Psn,
     /// True if the sender requested an ACK.
     pub ack_requested: bool,
-    /// Congestion marks and checksum errors.
+    /// Congestion flags and checksum errors.
     pub packet_flags: PacketFlags,
-    /// As [`PacketRecord::wire_bytes`].
+    /// See [`PacketRecord::wire_bytes`].
     pub wire_bytes: u32,
-    /// As [`PacketRecord::extension`].
+    /// See [`PacketRecord::extension`].
     pub extension: u32,
-    /// As [`PacketRecord::payload_offset`].
+    /// See [`PacketRecord::payload_offset`].
     pub payload_offset: u32,
-    /// As [`PacketRecord::payload_bytes`].
+    /// See [`PacketRecord::payload_bytes`].
     pub payload_bytes: u16,
-    /// As [`PacketRecord::captured_payload_bytes`].
+    /// See [`PacketRecord::captured_payload_bytes`].
     pub captured_payload_bytes: u16,
 }
 

@@ -3,7 +3,7 @@
 use super::RdmaSums;
 use super::column::column_values;
 use super::{
-    ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SizeClass, SizeOf, SizeSums, StreamSums,
+    ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SizeCategory, SizeClass, SizeSums, StreamSums,
     TimingKey, TrafficKind, Trust,
 };
 use ibscope_parsers::mpi::MpiOperation;
@@ -64,7 +64,7 @@ pub struct Profile {
     pub health: PackedRows<HealthRow>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
-    /// Serialized data that a merge with other profiles needs; `None` if not asked for, and in a
+    /// Serialized data that a merge with other profiles needs; `None` if not requested, and in a
     /// profile that was read from a file.
     pub parts: Option<Vec<u8>>,
 }
@@ -78,7 +78,7 @@ pub struct Input {
     pub length_bytes: u64,
     /// XXH3-128 of the bytes read, hexadecimal.
     pub xxh3_128: String,
-    /// SHA-256 of the bytes read, hexadecimal, if asked for.
+    /// SHA-256 of the bytes read, hexadecimal, if requested.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sha256: Option<String>,
     /// Format and link types as text.
@@ -129,7 +129,7 @@ pub struct ConnectionRow {
     pub traffic: Traffic,
     /// Retransmissions.
     pub retransmissions: RetransmissionSums,
-    /// Library whose envelopes were recognized.
+    /// Library whose envelopes were detected.
     pub stack: Option<String>,
     /// Number of its job; `None` if it belongs to none, or may belong to several.
     pub job: Option<u32>,
@@ -148,7 +148,7 @@ pub struct PairCoverage {
     pub state: CoverageState,
     /// Packets missing in the capture, as far as sequence numbers show them.
     pub missing_packets: u64,
-    /// MPI messages with a known start and an unknown length: they are in no count.
+    /// MPI messages with a known start and an unknown length; no other count includes them.
     pub missing_messages: u64,
 }
 
@@ -280,7 +280,7 @@ pub struct SizeRow {
     /// Index into [`Profile::connections`].
     pub connection: u32,
     /// Category of packets or messages.
-    pub size_of: SizeOf,
+    pub category: SizeCategory,
     /// Size class: from one power of two to the next.
     pub size: SizeClass,
     /// The sums.

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the profile has no job {job}; {}", describe_jobs(.jobs))]
 pub struct UnknownJob {
-    /// The number asked for.
+    /// The requested number.
     pub job: u32,
     /// The jobs of the profile.
     pub jobs: Vec<JobRow>,
@@ -24,7 +24,7 @@ pub struct UnknownJob {
 /// The jobs as part of a sentence.
 fn describe_jobs(jobs: &[JobRow]) -> String {
     if jobs.is_empty() {
-        return "no job was recognized: no messages of an MPI library, and no ranks".to_owned();
+        return "no job was detected: no messages of an MPI library, and no ranks".to_owned();
     }
     let all: Vec<String> = jobs.iter().map(JobRow::describe).collect();
     format!("its jobs are: {}", all.join("; "))
@@ -317,7 +317,7 @@ mod tests {
             "the profile has no job 3; its jobs are: job 1: a library, 2 ranks; job 2: a library, 2 ranks"
         );
         let none = Profile::default().keep_job(1).unwrap_err().to_string();
-        assert!(none.contains("no job was recognized"), "{none}");
+        assert!(none.contains("no job was detected"), "{none}");
     }
 
     #[test]

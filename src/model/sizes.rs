@@ -11,7 +11,7 @@ use std::ops::AddAssign;
 /// A category of things with a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
-pub enum SizeOf {
+pub enum SizeCategory {
     /// A request packet: its wire bytes (LRH to VCRC, or the whole Ethernet frame).
     Request,
     /// A READ response or atomic acknowledgement: its wire bytes.
@@ -34,7 +34,7 @@ pub enum SizeOf {
     Collective,
 }
 
-impl SizeOf {
+impl SizeCategory {
     /// All categories, in the order of their discriminants.
     pub const ALL: [Self; 10] = [
         Self::Request,
@@ -226,11 +226,11 @@ mod tests {
     #[test]
     fn a_class_has_its_sum_and_extremes() {
         let mut sizes = Sizes::default();
-        [64, 127, 100, 128].iter().for_each(|bytes| sizes.record(PacketRole::Request, SizeOf::Send, *bytes));
+        [64, 127, 100, 128].iter().for_each(|bytes| sizes.record(PacketRole::Request, SizeCategory::Send, *bytes));
         let sorted = sizes.into_sorted();
         let expected = SizeSums { count: 3, bytes: 291, smallest_bytes: 64, largest_bytes: 127 };
-        assert_eq!(sorted[0], ((SizeOf::Send, SizeClass::of(64)), expected));
-        assert_eq!(sorted[1], ((SizeOf::Send, SizeClass::of(128)), SizeSums::one(128)));
+        assert_eq!(sorted[0], ((SizeCategory::Send, SizeClass::of(64)), expected));
+        assert_eq!(sorted[1], ((SizeCategory::Send, SizeClass::of(128)), SizeSums::one(128)));
         assert_eq!(sorted.len(), 2);
     }
 
@@ -238,13 +238,13 @@ mod tests {
         /// Neither the order nor a split of the sizes changes the sums.
         #[test]
         fn order_and_splits_do_not_matter(
-            values in prop::collection::vec((0usize..SizeOf::ALL.len(), any::<u32>()), 0..60),
+            values in prop::collection::vec((0usize..SizeCategory::ALL.len(), any::<u32>()), 0..60),
             split in 0usize..60,
         ) {
             let of = |values: &[(usize, u32)]| {
                 let mut sizes = Sizes::default();
                 let things = [PacketRole::Request, PacketRole::Response, PacketRole::Acknowledge, PacketRole::Other];
-                values.iter().for_each(|&(of, bytes)| sizes.record(things[of % 4], SizeOf::ALL[of], u64::from(bytes)));
+                values.iter().for_each(|&(of, bytes)| sizes.record(things[of % 4], SizeCategory::ALL[of], u64::from(bytes)));
                 sizes
             };
             let split = split.min(values.len());

@@ -50,7 +50,8 @@ pub struct TimestampStats {
     current: Option<TimestampRun>,
     /// Records with the time of the record before.
     same_time: u64,
-    /// Most records in a run, and most bytes after its first record; includes the current run.
+    /// Largest number of records in a run, and of bytes after its first record; includes the
+    /// current run.
     largest: (u64, u64),
 }
 

@@ -3,8 +3,8 @@
 use super::health::{BriefHealth, HealthEvents};
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
-    ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SizeOf, Sizes, Streams, TimingKey,
-    VecMap,
+    ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SizeCategory, Sizes, Streams,
+    TimingKey, VecMap,
 };
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};
@@ -354,16 +354,16 @@ pub struct Continuity {
     /// PSN of the last request; the last PSN of its responses for a READ.
     pub last_request: Option<u32>,
     /// PSNs of the last ACK and the last response of this connection.
-    pub last_answers: [Option<u32>; 2],
+    pub last_responses: [Option<u32>; 2],
     /// Requests that ask for an ACK.
-    pub asking: PsnDigest,
+    pub ack_requests: PsnDigest,
     /// ACKs of this connection, without NAKs.
     pub acks: PsnDigest,
     /// NAKs of this connection, PSN sequence error, about requests that the input had observed
     /// once, and about requests that it had not observed.
-    pub naked_once: u64,
-    /// See [`Self::naked_once`].
-    pub naked_unobserved: u64,
+    pub naks_observed_once: u64,
+    /// See [`Self::naks_observed_once`].
+    pub naks_unobserved: u64,
     /// Packets known to be lost on the fabric: observed at the sender's port and rejected as
     /// missing by the receiver.
     pub lost_on_fabric: u64,
@@ -410,13 +410,13 @@ impl Continuity {
         self.last_msn = later.last_msn.or(self.last_msn);
         self.restarted |= later.restarted;
         self.last_request = later.last_request.or(self.last_request);
-        for (own, later) in self.last_answers.iter_mut().zip(later.last_answers) {
+        for (own, later) in self.last_responses.iter_mut().zip(later.last_responses) {
             *own = later.or(*own);
         }
-        self.asking.join(later.asking);
+        self.ack_requests.join(later.ack_requests);
         self.acks.join(later.acks);
-        self.naked_once += later.naked_once;
-        self.naked_unobserved += later.naked_unobserved;
+        self.naks_observed_once += later.naks_observed_once;
+        self.naks_unobserved += later.naks_unobserved;
         self.lost_on_fabric += later.lost_on_fabric;
         self.is_observed_twice &= later.is_observed_twice;
         self.is_in_other_inputs |= later.is_in_other_inputs;
@@ -431,7 +431,7 @@ impl Continuity {
     }
 }
 
-/// What the tracker reports of a connection at the end of its input.
+/// The report of the tracker on a connection at the end of its input.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ConnectionEnd {
     /// The connection.
@@ -496,7 +496,7 @@ pub struct ConnectionTotals {
     /// Times between packets, with the detection that they require.
     pub latencies: VecMap<(Option<RequiredDetection>, TimingKey), Recorder>,
     /// Sizes of packets and messages.
-    pub sizes: Sizes<SizeOf>,
+    pub sizes: Sizes<SizeCategory>,
     /// Time series of response times, unsorted.
     pub time_bins: Vec<TimeBin>,
     /// Time series of these sums; entries of one bin are adjacent.
@@ -656,7 +656,7 @@ pub struct BinSums {
     /// Number of the bin: time divided by the bin's width.
     pub bin: i64,
     /// The kind.
-    pub class: BinOf,
+    pub class: BinClass,
     /// The sums; for MPI messages `payload_bytes` holds MPI bytes.
     pub sums: PacketSums,
     /// Messages.
@@ -665,7 +665,7 @@ pub struct BinSums {
 
 /// Kinds of sums in a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BinOf {
+pub enum BinClass {
     /// Packets that are not retransmissions.
     Sent,
     /// Retransmissions.

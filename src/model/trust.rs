@@ -68,9 +68,9 @@ pub struct Trust {
     pub lost_by_capture_packets: PacketBounds,
     /// Directed connections of the reliable service (RC) with data.
     pub reliable_connections: u64,
-    /// Those of them that provably miss no packet.
+    /// The number of these that provably miss no packet.
     pub proven_connections: u64,
-    /// What prevents the verdict `complete`, one phrase each.
+    /// Reasons against the verdict `complete`, one phrase each.
     pub reasons: Vec<String>,
 }
 

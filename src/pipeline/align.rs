@@ -1,8 +1,8 @@
 //! Alignment of the captures' clocks before the analysis.
 //!
 //! Captures and known clocks go in; corrections, packet samples and the order of files come out.
-//! The alignment reads the captures once by itself, because the drift of a clock shows only over a
-//! whole capture. An input that can be read only once is not aligned.
+//! The alignment reads the captures in a separate pass, because the drift of a clock shows only
+//! over a whole capture. An input that can be read only once is not aligned.
 
 use super::seam::{self, RecordId, Seam};
 use super::{AnalysisOptions, PipelineError, for_each_batch, streams};
@@ -16,7 +16,7 @@ use rayon::ThreadPool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Pairs of inputs that notes name at most.
+/// Maximum number of pairs of inputs that notes name.
 const MAX_NOTES: usize = 8;
 /// Reference name in the profile for a clock that the user gave.
 const CLOCK_FROM_MANIFEST: &str = "manifest";

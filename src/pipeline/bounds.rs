@@ -15,7 +15,7 @@ const WIDEST_BIN_NS: i64 = 1 << 60;
 const MANY_BUCKETS: usize = 1 << 19;
 /// Buckets of all latency histograms together at a coarser precision: enough for some hundred
 /// thousand connections.
-const MOST_BUCKETS: usize = 1 << 22;
+const MAX_BUCKETS: usize = 1 << 22;
 /// Bits of precision that may be dropped while two digits remain, and at most. Beyond the maximum,
 /// each histogram has few buckets.
 const TWO_DIGITS: u32 = 4;
@@ -96,7 +96,7 @@ impl MemoryBounds {
 
 /// Buckets that all latency histograms may have at this coarseness.
 const fn max_buckets(coarseness: u32) -> usize {
-    if coarseness < TWO_DIGITS { MANY_BUCKETS } else { MOST_BUCKETS }
+    if coarseness < TWO_DIGITS { MANY_BUCKETS } else { MAX_BUCKETS }
 }
 
 /// True if there are more than `most`. Counts exactly only if the cheap estimates do not decide.
@@ -191,8 +191,8 @@ mod tests {
     fn coarseness_stops_at_its_maximum() {
         let mut sums = with_buckets(MANY_BUCKETS + 1);
         assert_eq!(enforced(TWO_DIGITS, &mut sums).coarseness, TWO_DIGITS);
-        assert_eq!([max_buckets(TWO_DIGITS - 1), max_buckets(TWO_DIGITS)], [MANY_BUCKETS, MOST_BUCKETS]);
-        for (count, is_too_many) in [(MOST_BUCKETS, false), (MOST_BUCKETS + 1, true)] {
+        assert_eq!([max_buckets(TWO_DIGITS - 1), max_buckets(TWO_DIGITS)], [MANY_BUCKETS, MAX_BUCKETS]);
+        for (count, is_too_many) in [(MAX_BUCKETS, false), (MAX_BUCKETS + 1, true)] {
             assert_eq!(exceeds(max_buckets(TWO_DIGITS), |_| count), is_too_many);
         }
         assert_eq!(enforced(MAX_COARSENESS, &mut sums).coarseness, MAX_COARSENESS);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Packets that the lists of a batch may have room for, all shards together: several times the
 /// packets of a batch. Where traffic moves between shards over time, the lists of all shards grow.
-const MOST_ROOM: usize = 1 << 16;
+const MAX_ROOM: usize = 1 << 16;
 
 /// Packet lists of batches, one list per shard.
 #[derive(Debug, Default)]
@@ -19,9 +19,9 @@ impl BufferPool {
         old.unwrap_or_else(|| vec![Packets::default(); SHARDS])
     }
 
-    /// Returns lists to the pool. Drops lists that grew beyond [`MOST_ROOM`].
+    /// Returns lists to the pool. Drops lists that grew beyond [`MAX_ROOM`].
     pub(super) fn give(&self, shards: Vec<Packets>) {
-        if shards.iter().map(|packets| packets.records.capacity()).sum::<usize>() <= MOST_ROOM {
+        if shards.iter().map(|packets| packets.records.capacity()).sum::<usize>() <= MAX_ROOM {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(shards);
         }
     }
@@ -34,7 +34,7 @@ mod tests {
     /// Lists that grew beyond the bound are dropped; the next lists are empty.
     #[test]
     fn lists_with_too_much_room_are_not_kept() {
-        for (room, kept) in [(MOST_ROOM, MOST_ROOM), (MOST_ROOM + 1, 0)] {
+        for (room, kept) in [(MAX_ROOM, MAX_ROOM), (MAX_ROOM + 1, 0)] {
             let pool = BufferPool::default();
             let mut lists = pool.take();
             lists[0].records = Vec::with_capacity(room);

@@ -291,8 +291,8 @@ fn empty_profile(
     }
 }
 
-/// The verdict on the captures: what their connections prove, unless packets may be missing that no
-/// connection shows.
+/// The verdict on the captures. It is the verdict on their connections, unless packets may be
+/// missing that no connection shows.
 fn trust(connections: &Trust, profile: &Profile, options: &AnalysisOptions) -> Trust {
     let coverage = &profile.coverage;
     let cut = profile.inputs.iter().filter(|input| input.ends_early).count() as u64;

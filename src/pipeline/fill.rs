@@ -6,10 +6,10 @@ use crate::model::profile::{
     BinRetransmissions, CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, RetransmissionSums, SizeRow,
     StreamEnvelope, StreamRow, TimelineRow, Traffic,
 };
-use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, MpiClass, MpiSums, TimeBin};
+use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, MpiClass, MpiSums, TimeBin};
 use crate::model::{
-    ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SizeOf, StreamSums, Streams,
-    TimingKey, TrafficKind, VecMap,
+    ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SizeCategory, StreamSums,
+    Streams, TimingKey, TrafficKind, VecMap,
 };
 use crate::ranks::{Detection, QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, TagLayout};
@@ -76,10 +76,10 @@ pub(super) fn fill(
         add_times(profile, index, timings, &connection.time_bins);
         let mut sizes = connection.sizes;
         for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
-            let of = operation(class, detection, key).map(size_of);
+            let of = operation(class, detection, key).map(size_category);
             of.into_iter().for_each(|of| sizes.add((of, size), sums));
         }
-        let row = |((of, size), sums)| SizeRow { connection: index as u32, size_of: of, size, sums };
+        let row = |((of, size), sums)| SizeRow { connection: index as u32, category: of, size, sums };
         profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
         add_timeline(profile, index, &connection.bins, detection, key);
     }
@@ -124,8 +124,10 @@ fn add_timeline(
     for bin in group_by_bin(bins) {
         let (mut traffic, retransmissions) = bin_traffic(bin);
         let mut mpi = bin.iter().filter_map(|sums| match sums.class {
-            BinOf::Mpi(class) => Some((class, MpiSums { messages: sums.messages, mpi_bytes: sums.sums.payload_bytes })),
-            BinOf::Sent | BinOf::Retransmitted => None,
+            BinClass::Mpi(class) => {
+                Some((class, MpiSums { messages: sums.messages, mpi_bytes: sums.sums.payload_bytes }))
+            }
+            BinClass::Sent | BinClass::Retransmitted => None,
         });
         traffic += mpi_columns(&mut mpi, detection, key);
         if traffic != Traffic::default() {
@@ -145,14 +147,14 @@ fn bin_traffic(bin: &[BinSums]) -> (Traffic, BinRetransmissions) {
     let (mut traffic, mut retransmitted) = (Traffic::default(), BinRetransmissions::default());
     for BinSums { class: of, sums, messages, .. } in bin {
         match of {
-            BinOf::Sent => {
+            BinClass::Sent => {
                 traffic.payload_bytes += sums.payload_bytes;
                 traffic.messages += messages;
             }
-            BinOf::Retransmitted => {
+            BinClass::Retransmitted => {
                 retransmitted += BinRetransmissions { packets: sums.packets, wire_bytes: sums.wire_bytes }
             }
-            BinOf::Mpi(_) => continue,
+            BinClass::Mpi(_) => continue,
         }
         traffic.packets += sums.packets;
         traffic.wire_bytes += sums.wire_bytes;
@@ -244,6 +246,6 @@ fn operation(class: MpiClass, detection: &Detection, key: &ConnectionKey) -> Opt
     class.operation[layout as usize].filter(|_| class.form == form)
 }
 
-fn size_of(operation: MpiOperation) -> SizeOf {
-    if operation == MpiOperation::PointToPoint { SizeOf::PointToPoint } else { SizeOf::Collective }
+fn size_category(operation: MpiOperation) -> SizeCategory {
+    if operation == MpiOperation::PointToPoint { SizeCategory::PointToPoint } else { SizeCategory::Collective }
 }

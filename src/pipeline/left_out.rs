@@ -15,7 +15,7 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         ),
         (
             coverage.overlap_left_out,
-            "packets of overlapping files that were not remembered",
+            "packets of overlapping files that were not stored",
             "They may count twice, and the coverage of all pairs is unknown",
         ),
         (cm, "connection management messages that were counted but not stored", "Ranks in them may be unknown"),
@@ -36,7 +36,7 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         ),
         (
             coverage.window_overflows,
-            "connections with more gaps in their PSNs than are remembered",
+            "connections with more PSN gaps than are tracked",
             "Late retransmissions may count as new packets",
         ),
         (

@@ -26,7 +26,7 @@ pub struct AnalysisOptions {
     pub threads: usize,
     /// Width of the timeline's bins in nanoseconds; `None` for no timeline.
     pub bin_ns: Option<i64>,
-    /// Bounds on what is stored and read.
+    /// Bounds on stored data and on input.
     pub limits: AnalysisLimits,
     /// The parts of packets that are read, and the quantities that are measured.
     pub measures: AnalysisMeasures,
@@ -69,7 +69,7 @@ impl Default for AnalysisOptions {
     }
 }
 
-/// Bounds on what an analysis stores and reads.
+/// Bounds on the data that an analysis stores and reads.
 #[derive(Clone, Copy, Debug)]
 pub struct AnalysisLimits {
     /// Maximum of timeline cells; the latency time series may have a quarter as many.
@@ -77,7 +77,7 @@ pub struct AnalysisLimits {
     /// Directed connections to track per input at most. Packets of other connections count in the
     /// coverage only.
     pub max_connections: usize,
-    /// Bytes to decompress from each compressed input at most.
+    /// Maximum number of bytes to decompress from each compressed input.
     pub max_decompressed_bytes: Option<u64>,
 }
 
@@ -90,7 +90,7 @@ impl Default for AnalysisLimits {
 /// The parts of packets that an analysis reads, and the quantities that it measures. All by
 /// default.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct AnalysisMeasures {
     /// Look for MPI envelopes.
     pub mpi: bool,
@@ -98,7 +98,7 @@ pub struct AnalysisMeasures {
     pub times: bool,
     /// Count packets and messages by size. Sizes of messages need `mpi`, which assembles them.
     pub sizes: bool,
-    /// Track retransmissions, NAKs, congestion marks and other faults per connection.
+    /// Track retransmissions, NAKs, congestion and other faults per connection.
     pub health: bool,
     /// Verify the ICRC of every packet that was captured whole.
     pub icrc: bool,

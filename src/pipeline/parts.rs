@@ -39,7 +39,7 @@ const MAX_INPUTS: usize = 1 << 16;
 
 /// Options that inputs must share to be merged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches")]
 pub(super) struct MergeSettings {
     bin_ns: Option<i64>,
     max_cells: usize,

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// Key of the captures' folder, `capture=...`.
 const CAPTURE: &str = "capture";
 /// Maximum of characters of a capture name in the folder name.
-const MOST_CHARACTERS: usize = 80;
+const MAX_CHARACTERS: usize = 80;
 
 /// Writer of the messages of some captures.
 pub struct DatasetWriter {
@@ -120,7 +120,7 @@ fn put_in_place(scratch: &Path, place: &Path, files: usize) -> Result<(), Profil
 /// that distinguishes captures of the same name.
 fn folder_name(profile: &Profile) -> String {
     let first = profile.inputs.first().map_or("none", |input| input.name.as_str());
-    let of_file = first.rsplit('/').next().unwrap_or(first).chars().take(MOST_CHARACTERS);
+    let of_file = first.rsplit('/').next().unwrap_or(first).chars().take(MAX_CHARACTERS);
     let plain: String =
         of_file.map(|one| if one.is_ascii_alphanumeric() || "._-".contains(one) { one } else { '_' }).collect();
     let more = match profile.inputs.len() {

@@ -68,9 +68,9 @@ const CM: &str = "cm.parquet";
 const PARTS: &str = "parts.bin";
 
 /// Maximum length of the document: a thousand times that of a job of a thousand ranks.
-const MOST_DOCUMENT_BYTES: u64 = 1 << 30;
+const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 /// Maximum length of every other file of a profile, each of which is read into memory as a whole.
-const MOST_FILE_BYTES: u64 = 1 << 34;
+const MAX_FILE_BYTES: u64 = 1 << 34;
 
 /// Names of all files that a profile may have.
 const FILES: [&str; 12] = [
@@ -273,7 +273,7 @@ impl ProfileWriter {
         let mut text = serde_json::to_vec_pretty(&ProfileDocument::new(profile, tables.digests))
             .map_err(|source| ProfileError::Document { path: path.clone(), source })?;
         text.push(b'\n');
-        put(&path, &text, MOST_DOCUMENT_BYTES)?;
+        put(&path, &text, MAX_DOCUMENT_BYTES)?;
         self.put_in_place()
     }
 
@@ -354,7 +354,7 @@ impl Tables<'_> {
     }
 
     fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), ProfileError> {
-        put(&self.folder.join(name), bytes, MOST_FILE_BYTES)?;
+        put(&self.folder.join(name), bytes, MAX_FILE_BYTES)?;
         self.digests.insert(name.to_owned(), TableDigest::of(bytes));
         Ok(())
     }
@@ -393,7 +393,7 @@ fn check_replaceable(place: &Path) -> Result<(), ProfileError> {
 #[must_use]
 pub fn is_profile(path: &Path) -> bool {
     let head = |text: Vec<u8>| serde_json::from_slice::<document::DocumentHeader>(&text).ok();
-    let head = open(&path.join(DOCUMENT)).and_then(|file| file.contents(MOST_DOCUMENT_BYTES)).ok().and_then(head);
+    let head = open(&path.join(DOCUMENT)).and_then(|file| file.contents(MAX_DOCUMENT_BYTES)).ok().and_then(head);
     head.is_some_and(|head| head.format == document::FORMAT)
 }
 
@@ -415,7 +415,7 @@ pub fn read_parts(place: &Path) -> Result<Vec<u8>, ProfileError> {
 /// Reads the document of a profile: the profile without tables, and the digests of the other files.
 fn read_document(place: &Path) -> Result<(Profile, BTreeMap<String, TableDigest>), ProfileError> {
     let path = place.join(DOCUMENT);
-    let text = open(&path)?.contents(MOST_DOCUMENT_BYTES)?;
+    let text = open(&path)?.contents(MAX_DOCUMENT_BYTES)?;
     let document = |source| ProfileError::Document { path: path.clone(), source };
     // Check the version first: a later version may have fields of other types.
     let head: document::DocumentHeader = serde_json::from_slice(&text).map_err(document)?;
@@ -436,7 +436,7 @@ fn read_file(
     let Some(digest) = digests.get(name).filter(|digest| digest.length_bytes == file.length_bytes) else {
         return Err(ProfileError::Damaged { path });
     };
-    let bytes = file.contents(MOST_FILE_BYTES)?;
+    let bytes = file.contents(MAX_FILE_BYTES)?;
     // Damaged Parquet can crash its reader, so the digest is checked first.
     if *digest != TableDigest::of(&bytes) {
         return Err(ProfileError::Damaged { path });

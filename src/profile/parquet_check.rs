@@ -11,7 +11,7 @@ use std::io::Cursor;
 use std::ops::Range;
 
 /// Maximum of an uncompressed page. This program writes pages of about 1 MiB.
-const MOST_PAGE_BYTES: usize = 1 << 26;
+const MAX_PAGE_BYTES: usize = 1 << 26;
 
 /// True if all columns have types that this program writes, and a value for each row.
 pub(super) fn has_valid_columns(bytes: &[u8]) -> PolarsResult<bool> {
@@ -61,7 +61,7 @@ fn pages_are_consistent(mut pages: &[u8], rows: usize) -> bool {
 /// Rows and compressed bytes of a page, if neither exceeds the rest of the column.
 fn checked_page_size(header: &PageHeader, left_bytes: usize, left_rows: usize) -> Option<(usize, usize)> {
     let packed_bytes = usize::try_from(header.compressed_page_size).ok().filter(|&bytes| bytes <= left_bytes)?;
-    let page_bytes = usize::try_from(header.uncompressed_page_size).ok().filter(|&bytes| bytes <= MOST_PAGE_BYTES)?;
+    let page_bytes = usize::try_from(header.uncompressed_page_size).ok().filter(|&bytes| bytes <= MAX_PAGE_BYTES)?;
     let (claimed, most, rows_each) = match header.type_ {
         PageType::DICTIONARY_PAGE => (header.dictionary_page_header.as_ref()?.num_values, page_bytes, 0),
         PageType::DATA_PAGE => (header.data_page_header.as_ref()?.num_values, left_rows, 1),

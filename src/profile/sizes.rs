@@ -1,11 +1,11 @@
-//! The Parquet table of sizes: one row per connection, what the sizes are of, and power of two.
+//! The Parquet table of sizes: one row per connection, category of sizes, and power of two.
 
 use super::ProfileError;
 use super::tables::{CONNECTION, TableReader};
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number};
 use crate::model::profile::SizeRow;
 use crate::model::table::Table;
-use crate::model::{PackedRows, SizeClass, SizeOf, SizeSums};
+use crate::model::{PackedRows, SizeCategory, SizeClass, SizeSums};
 use std::path::Path;
 
 const NUMBER_COLUMNS: [&str; 5] = ["from_bytes", "count", "bytes", "smallest_bytes", "largest_bytes"];
@@ -18,13 +18,13 @@ pub(super) fn table() -> Table<SizeRow> {
             "distribution",
             Name,
             "`packets` (bytes on the wire), `messages` (payload of transport messages) or `mpi_messages` (MPI length)",
-            |row| row.size_of.distribution(),
+            |row| row.category.distribution(),
         )
         .column(
             "category",
             Name,
             "kind of the packets or messages: `request`, `response` or `acknowledge`; the verb; `point-to-point` or `collective`",
-            |row| row.size_of.name(),
+            |row| row.category.name(),
         )
         .column("from_bytes", Bytes, "size class: from this power of two to below the next", |row| {
             row.size.from_bytes()
@@ -39,9 +39,11 @@ pub(super) fn table() -> Table<SizeRow> {
 /// connections.
 pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<PackedRows<SizeRow>, ProfileError> {
     let table = TableReader::open(path, bytes)?;
-    let (connection, of, numbers) = (table.u32("connection")?, table.text("category")?, table.u64s(NUMBER_COLUMNS)?);
+    let (connection, category, numbers) =
+        (table.u32("connection")?, table.text("category")?, table.u64s(NUMBER_COLUMNS)?);
     let row = |row: usize| {
-        let of = table.parse_name(&of, row, SizeOf::ALL, SizeOf::name, "nothing that has a size")?;
+        let category =
+            table.parse_name(&category, row, SizeCategory::ALL, SizeCategory::name, "not a category of sizes")?;
         let [from_bytes, count, bytes, smallest_bytes, largest_bytes] = table.values(&numbers, row)?;
         let size = SizeClass::of(from_bytes);
         if count == 0
@@ -50,11 +52,11 @@ pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Pa
         {
             return Err(table.invalid_value(
                 row,
-                format!("{count} sizes from {smallest_bytes} to {largest_bytes} are none from {from_bytes}"),
+                format!("{count} sizes from {smallest_bytes} to {largest_bytes} are outside the class of {from_bytes}"),
             ));
         }
         let sums = SizeSums { count, bytes, smallest_bytes, largest_bytes };
-        Ok(SizeRow { connection: table.connection(&connection, row, connections)?, size_of: of, size, sums })
+        Ok(SizeRow { connection: table.connection(&connection, row, connections)?, category, size, sums })
     };
     (0..table.rows()).map(row).collect()
 }

@@ -15,7 +15,7 @@ pub(super) fn table() -> Table<StreamRow> {
     Table::new("streams.parquet")
         .column("connection", Number, CONNECTION, |row: &StreamRow| row.connection)
         .column("operation", Name, "`point-to-point` or the collective operation", |row| row.operation.name())
-        .column("context", Number, "context id of the communicator; null, as the next three, for messages whose tags are too many to be kept apart", |row| {
+        .column("context", Number, "context id of the communicator; null, like the next three columns, for messages beyond the limit of distinguished tags", |row| {
             row.envelope.map(|envelope| envelope.context)
         })
         .column("is_world", Flag, "1 if the communicator is `MPI_COMM_WORLD`, else 0", |row| {

@@ -84,14 +84,14 @@ pub(super) fn connections() -> Table<ConnectionRow> {
     Table::new("connections.parquet")
         .column("src", Name, "endpoint of the sender", |row: &ConnectionRow| row.src.to_string())
         .column("dst", Name, "endpoint of the receiver", |row| row.dst.to_string())
-        .column("kind", Name, "what the packets count as: `data`, `management` or `multicast`", |row| row.kind.name())
+        .column("kind", Name, "category of the packets: `data`, `management` or `multicast`", |row| row.kind.name())
         .column("service", Name, "`RC`, `UC`, `UD` ...", |row| Opcode(row.service << 5).service().name())
         .column("service_code", Number, "bits 7 to 5 of the opcode", |row| u32::from(row.service))
         .column("dest_qp", Number, "queue pair of the receiver", |row| row.dest_qp.value())
         .column("src_qp", Number, "queue pair of the sender; null where it is not known", |row| row.src_qp.map(Qpn::value))
         .name(
             "src_qp_evidence",
-            "what shows the sender's queue pair: `deth`, `cm`, `connection_message`, `wireup`, `echo`, `responses` or `only_connection`",
+            "evidence for the sender's queue pair: `deth`, `cm`, `connection_message`, `wireup`, `echo`, `responses` or `only_connection`",
             |row| row.src_qp_evidence.as_deref(),
         )
         .column("first_time_ns", Timestamp, "time of the first packet", |row| row.first_time_ns)
@@ -136,7 +136,7 @@ pub(super) fn collectives() -> Table<CollectiveRow> {
         .column("connection", Number, CONNECTION, |row: &CollectiveRow| row.connection)
         .name(
             "operation",
-            "`barrier`, `bcast`, `allreduce` ...; `collective` where the library does not say which",
+            "`barrier`, `bcast`, `allreduce` ...; `collective` where the library does not identify it",
             |row| Some(&row.operation),
         )
         .column("messages", Count, "MPI messages of the operation", |row| row.messages)
@@ -170,7 +170,7 @@ pub(super) fn cm() -> Table<CmRow> {
         .column(
             "mpi_job",
             Number,
-            "job id beside the rank in the sender's private data (Open MPI's `openib`), where both sides of the exchange agree; else null",
+            "job id next to the rank in the sender's private data (Open MPI's `openib`), where both sides of the exchange agree; else null",
             |row| row.mpi_job,
         )
 }
@@ -400,10 +400,10 @@ impl<'a> TableReader<'a> {
 
     /// The strings of a column. Fails on a string over 256 bytes: ibscope writes short names only.
     pub(super) fn text(&self, name: &str) -> Result<Vec<Option<&str>>, ProfileError> {
-        const MOST_BYTES: usize = 256;
+        const MAX_BYTES: usize = 256;
         let column = self.frame.column(name).and_then(Column::str).map_err(|source| self.unreadable(source))?;
-        match column.iter().position(|text| text.is_some_and(|text| text.len() > MOST_BYTES)) {
-            Some(row) => Err(self.invalid_value(row, format!("the text in `{name}` has more than {MOST_BYTES} bytes"))),
+        match column.iter().position(|text| text.is_some_and(|text| text.len() > MAX_BYTES)) {
+            Some(row) => Err(self.invalid_value(row, format!("the text in `{name}` has more than {MAX_BYTES} bytes"))),
             None => Ok(column.iter().collect()),
         }
     }

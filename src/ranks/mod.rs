@@ -346,7 +346,7 @@ fn unassigned(
         let by_default = if mpi.contains(&end) {
             "its messages name no rank of MPI_COMM_WORLD"
         } else {
-            "no MPI message was recognized on it"
+            "no MPI message was detected on it"
         };
         UnassignedRow {
             job: jobs.get(&end).copied(),

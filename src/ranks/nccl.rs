@@ -12,7 +12,7 @@
 //! Linux places the heap and the memory map of each process anywhere within 1 TiB (`mmap_rnd_bits`
 //! 28, x86-64), so two processes are closer than that once in 32 times, and on two nodes once in a
 //! thousand. But one process may map as much between two of its rings. Distance therefore splits no
-//! process; a note says that the job may be several.
+//! process; a note states that the job may be several.
 
 use super::processes::{EndId, Processes};
 use crate::model::{NcclProcesses, QueuePair};

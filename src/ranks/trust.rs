@@ -1,16 +1,19 @@
-//! Whether the capture holds every packet: proof for each reliable connection, or what prevents it.
+//! Whether the capture holds every packet: a proof for each reliable connection, or the obstacle to
+//! the proof.
 //!
 //! Connections and connection management messages go in, a [`Trust`] comes out. A connection misses
 //! nothing if all of these hold (`docs/method.md` explains why):
 //!
 //! ```text
 //! start      the first request has the first PSN, or the last MSN counts the observed messages
-//! end        the last request is answered
+//! end        the last request has its response
 //! requests   no PSN is missing
-//! answers    each expected READ response, and an ACK for each request that asks for one
+//! responses  each expected READ response, and an ACK for each request that asks for one
 //! once       no retransmission: a second transmission hides that the record of one is missing
 //! ```
-//! Invariants: the lower bounds count only what packets prove. An upper bound exists only if
+//! A *response* is an ACK, a NAK or a packet with response data.
+//!
+//! Invariants: the lower bounds count only losses that packets prove. An upper bound exists only if
 //! everything is proven: a capture that lost one packet may have lost the last packets of a
 //! connection too, which nothing shows.
 
@@ -55,7 +58,9 @@ impl Gap {
             Self::End => "the last request is not answered in the capture",
             Self::Unclear => "the PSNs do not form one sequence in one input",
             Self::Unreliable => "the service is unreliable: nothing acknowledges its packets",
-            Self::Notifications => "congestion notifications have no numbers",
+            Self::Notifications => {
+                "congestion notifications have no PSNs of their own, so lost ones cannot be detected"
+            }
         }
     }
 }
@@ -68,8 +73,8 @@ pub(super) fn judge<'a>(
 ) -> Trust {
     let mut trust = Trust::default();
     let mut gaps: BTreeMap<Gap, u64> = BTreeMap::new();
-    let mut answering: BTreeSet<ConnectionKey> = BTreeSet::new();
-    let mut unasked: Vec<ConnectionKey> = Vec::new();
+    let mut responders: BTreeSet<ConnectionKey> = BTreeSet::new();
+    let mut without_requests: Vec<ConnectionKey> = Vec::new();
     let (mut management, mut twice) = (0, true);
     for view in views {
         let ConnectionView { own, reverse, .. } = view;
@@ -82,18 +87,18 @@ pub(super) fn judge<'a>(
         }
         let is_reliable = is_reliable(&own.key);
         trust.reliable_connections += u64::from(is_reliable);
-        answering.extend(reverse.map(|reverse| reverse.key));
+        responders.extend(reverse.map(|reverse| reverse.key));
         let gap = if is_reliable { view.gap() } else { Some(Gap::Unreliable) };
         match gap {
             Some(gap) => *gaps.entry(gap).or_default() += 1,
-            None if own.continuity.request_packets == 0 => unasked.push(own.key),
+            None if own.continuity.request_packets == 0 => without_requests.push(own.key),
             None => trust.proven_connections += 1,
         }
     }
-    // Answers are proven together with their requests.
-    let paired = unasked.iter().filter(|key| answering.contains(key)).count() as u64;
+    // Responses are proven together with their requests.
+    let paired = without_requests.iter().filter(|key| responders.contains(key)).count() as u64;
     trust.proven_connections += paired;
-    *gaps.entry(Gap::Unpaired).or_default() += unasked.len() as u64 - paired;
+    *gaps.entry(Gap::Unpaired).or_default() += without_requests.len() as u64 - paired;
     gaps.retain(|_, connections| *connections > 0);
     trust.reasons = gaps.iter().map(|(gap, connections)| reason(*gap, *connections)).collect();
     trust.reasons.extend(management_reason(management, cm));
@@ -116,7 +121,8 @@ fn reason(gap: Gap, connections: u64) -> String {
 }
 
 /// Why connection management may miss packets: a packet is not part of a whole exchange, or was
-/// retransmitted, which hides whether the capture has all transmissions. `cm` has each message once.
+/// retransmitted, which hides whether the capture has all transmissions. `cm` has each message
+/// once.
 fn management_reason(packets: u64, cm: &[CmRow]) -> Option<String> {
     let is_whole = packets == cm.len() as u64 && has_whole_exchanges(cm);
     let plural = if packets == 1 { "" } else { "s" };
@@ -159,8 +165,8 @@ fn certain_loss(own: &ConnectionTotals) -> u64 {
     if !is_reliable(&own.key) || uncertain || restarted || is_in_other_inputs {
         return 0;
     }
-    // A response that was lost on the fabric is sent again; at the end of a capture it may still be
-    // missing.
+    // A response that was lost on the fabric is retransmitted; at the end of a capture it may still
+    // be missing.
     let doubtful = if has_retransmissions(own, &health) { health.lost_responses } else { 0 };
     health.lost_at_least.saturating_sub(doubtful)
 }
@@ -170,7 +176,7 @@ fn has_retransmissions(own: &ConnectionTotals, health: &Health) -> bool {
 }
 
 impl ConnectionView<'_> {
-    /// What prevents the proof that no packet of a reliable connection is missing.
+    /// The obstacle to the proof that no packet of a reliable connection is missing.
     fn gap(&self) -> Option<Gap> {
         let own = self.own;
         let health = own.health.whole();
@@ -194,24 +200,24 @@ impl ConnectionView<'_> {
             return None;
         }
         let Some(reverse) = self.reverse else { return Some(Gap::Unpaired) };
-        self.gap_of_answers(&reverse.continuity)
+        self.response_gap(&reverse.continuity)
     }
 
-    /// What prevents the proof that all answers to a connection's requests are in the capture, and
-    /// that its first and last request are.
-    fn gap_of_answers(&self, answers: &Continuity) -> Option<Gap> {
+    /// The obstacle to the proof that all responses to a connection's requests are in the capture,
+    /// and that its first and last request are.
+    fn response_gap(&self, responses: &Continuity) -> Option<Gap> {
         let own = &self.own.continuity;
-        let counts_all = answers.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK);
-        if own.expected_responses != answers.response_packets {
+        let counts_all = responses.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK);
+        if own.expected_responses != responses.response_packets {
             return Some(Gap::Packets);
         }
-        if own.asking != answers.acks {
+        if own.ack_requests != responses.acks {
             return Some(Gap::Acks);
         }
         if !counts_all && self.requests_before_capture() != Some(0) {
             return Some(Gap::Start);
         }
-        let is_answered = own.last_request.is_some_and(|last| answers.last_answers.contains(&Some(last)));
-        (!is_answered).then_some(Gap::End)
+        let has_response = own.last_request.is_some_and(|last| responses.last_responses.contains(&Some(last)));
+        (!has_response).then_some(Gap::End)
     }
 }

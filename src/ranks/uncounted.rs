@@ -207,7 +207,7 @@ impl UncountedTraffic {
             more => format!(", and between {} of ports", count_of(more as u64, "more pair")),
         };
         Some(format!(
-            "requests from {from} to {to} were answered but not captured{more}, so their data are in no count; capture both directions of all ports"
+            "requests from {from} to {to} were answered but not captured{more}, so no count includes their data; capture both directions of all ports"
         ))
     }
 }

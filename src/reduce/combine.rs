@@ -10,7 +10,7 @@ use super::mirror_copies::MirrorCopies;
 use super::observation_points::{self, ObservationPoint};
 use super::{OCCURRENCES, PartialSums};
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::traffic::{BinOf, BinSums, ConnectionTotals, TimeBin};
+use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PacketRole, PacketSums, Recorder,
     RequiredDetection, TimingKey, TrafficKind, VecMap,
@@ -197,8 +197,8 @@ impl CombinedTotals {
     }
 }
 
-/// Requests that were lost on the fabric, by the NAKs of a connection about them. The receiver names
-/// the request that it has not got. If an input with two observation points held one observation of
+/// Requests that were lost on the fabric, according to the NAKs of a connection. The receiver names
+/// the request that is missing. If an input with two observation points held one observation of
 /// the request by then, that one is of the sender's port. Of two inputs with one observation point,
 /// one held the request and the other did not.
 fn lost_on_fabric(observed: &[(ObservationPoint, Option<InputConnection>)]) -> u64 {
@@ -206,11 +206,11 @@ fn lost_on_fabric(observed: &[(ObservationPoint, Option<InputConnection>)]) -> u
         let inputs = observed.iter().enumerate();
         inputs.filter_map(|(at, (point, one))| Some((at, point.observed_twice, one.as_ref()?.totals.continuity)))
     };
-    let within = inputs().filter(|(_, twice, _)| *twice).map(|(_, _, own)| own.naked_once);
+    let within = inputs().filter(|(_, twice, _)| *twice).map(|(_, _, own)| own.naks_observed_once);
     let once = || inputs().filter(|(_, twice, _)| !twice);
     let between = once().flat_map(|(at, _, sender)| {
         let others = once().filter(move |(other, ..)| *other != at);
-        others.map(move |(_, _, receiver)| sender.naked_once.min(receiver.naked_unobserved))
+        others.map(move |(_, _, receiver)| sender.naks_observed_once.min(receiver.naks_unobserved))
     });
     within.chain(between).max().unwrap_or(0)
 }
@@ -360,9 +360,9 @@ fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) 
         let TrafficSums { sums, messages } = value;
         let of = match slot {
             TrafficSlot::Occurrence(class) if !rule.transmission[usize::from(class)] => return None,
-            TrafficSlot::Occurrence(class) if rule.retransmission[usize::from(class)] => BinOf::Retransmitted,
-            TrafficSlot::Occurrence(_) => BinOf::Sent,
-            TrafficSlot::Mpi(class) => BinOf::Mpi(class),
+            TrafficSlot::Occurrence(class) if rule.retransmission[usize::from(class)] => BinClass::Retransmitted,
+            TrafficSlot::Occurrence(_) => BinClass::Sent,
+            TrafficSlot::Mpi(class) => BinClass::Mpi(class),
         };
         Some(BinSums { bin, class: of, sums, messages })
     };

@@ -4,11 +4,11 @@
 //! In: a sample of messages from each tracker, the same messages in every input. Out: times in the
 //! latencies of the connections, and the number of messages without a time.
 //!
-//! The input that saw nearly all messages of one direction first is at the sender's port. The
+//! The input that observed nearly all messages of one direction first is at the sender's port. The
 //! messages of the other direction must show the reverse. Otherwise the clocks of the inputs differ
 //! by more than the transit time, and no time is measured.
 //!
-//! Invariant: a message counts only if both inputs saw it at one port each, equally often.
+//! Invariant: a message counts only if both inputs observed it at one port each, equally often.
 
 use super::combine::{CombinedTotals, SAME_TIME_NS};
 use crate::model::{
@@ -94,8 +94,8 @@ struct SharedMessage {
 }
 
 impl CombinedTotals {
-    /// Adds the times of messages that two inputs saw at one port each. `samples` are those of all
-    /// trackers of the same pairs of endpoints.
+    /// Adds the times of messages that two inputs observed at one port each. `samples` are those of
+    /// all trackers of the same pairs of endpoints.
     pub fn add_shared_message_times(&mut self, samples: Vec<TrackerSample>) -> UntimedMessages {
         let mut untimed = UntimedMessages::default();
         let shared = self.shared_messages(samples);
@@ -159,8 +159,8 @@ impl CombinedTotals {
     }
 }
 
-/// By pair of inputs and direction: how many more messages the first input saw earlier than the
-/// second, than later.
+/// By pair of inputs and direction: how many more messages the first input observed earlier than
+/// the second, than later.
 fn sender_votes(shared: &[SharedMessage]) -> BTreeMap<InputDirection, i64> {
     let mut senders: BTreeMap<InputDirection, i64> = BTreeMap::new();
     for SharedMessage { inputs, connection, times_ns: [one, other], .. } in shared {

@@ -19,12 +19,13 @@ pub(super) fn of_connection(
     let events = |observations: u64| if twice { observations.div_ceil(2) } else { observations };
     // FECN, BECN or CE is set between the two observation points, or before the first. The
     // observation that has it counts.
-    let marked = |[odd, even]: [u64; 2]| if twice { odd.max(even) } else { odd + even };
+    let flagged = |[odd, even]: [u64; 2]| if twice { odd.max(even) } else { odd + even };
     let sent = |role: PacketRole| {
         let [first, second, odd, even] = partial.sums(role as usize).map(|sums: PacketSums| sums.packets);
         if twice { first + odd } else { first + second + odd + even }
     };
-    let [fecn_packets, becn_packets, ecn_ce_packets, icrc_bad_packets, vcrc_bad_packets] = observed.flagged.map(marked);
+    let [fecn_packets, becn_packets, ecn_ce_packets, icrc_bad_packets, vcrc_bad_packets] =
+        observed.flagged.map(flagged);
     let [nak_sequence, nak_invalid_request, nak_remote_access, nak_remote_operational, nak_invalid_rd, nak_reserved] =
         observed.naks.map(events);
     let episodes = observed.episodes[usize::from(twice)];

@@ -9,7 +9,7 @@ use super::combine::{TransmissionSums, transmissions};
 use super::mirror_copies::MirrorCopies;
 use crate::model::live::{LivePair, LiveSums};
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{ConnectionKey, SizeOf, Sizes, TrafficKind};
+use crate::model::{ConnectionKey, SizeCategory, Sizes, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub fn live_sums(connections: &[(ConnectionKey, &PartialSums)]) -> LiveSums {
     let copies = MirrorCopies::detect(connections.iter().map(|(key, partial)| (key, *partial)));
     let mut live = LiveSums::default();
     let mut pairs: BTreeMap<(Endpoint, Endpoint), LivePair> = BTreeMap::new();
-    let mut sizes = Sizes::<SizeOf>::default();
+    let mut sizes = Sizes::<SizeCategory>::default();
     for (key, partial) in connections {
         let TransmissionSums { traffic, retransmissions, mirror_copies } =
             transmissions(key, partial, copies.is_observed_twice(key));

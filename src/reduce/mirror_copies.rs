@@ -6,7 +6,7 @@
 //! once. With one point, it appears once. The share of packets with an odd count decides: with one
 //! point nearly all packets have one, with two only those whose copy is lost.
 //!
-//! Invariant: each directed pair gets one answer, whichever of its connections is asked for.
+//! Invariant: all connections of a directed pair have the same number of observation points.
 
 use super::PartialSums;
 use crate::model::{ConnectionKey, PacketRole, PacketSums};

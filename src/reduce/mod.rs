@@ -28,7 +28,7 @@ use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
 use crate::model::traffic::{MpiClass, MpiSums, MpiTotals, NcclShares};
 use crate::model::{
     MpiMessage, ObservedPorts, PacketObservation, PacketRecord, PacketRole, PacketSums, PagedVec, Recorder,
-    RequiredDetection, SizeOf, Sizes, StartEvent, Timing, TimingKey, TrafficKind, Verb,
+    RequiredDetection, SizeCategory, Sizes, StartEvent, Timing, TimingKey, TrafficKind, Verb,
 };
 use bins::{BinIndexer, Bins, Count, TimeSlot, TrafficSlot, TrafficSums};
 use serde::{Deserialize, Serialize};
@@ -78,7 +78,7 @@ pub struct PartialSums {
     rdma: RdmaSums,
     times: Option<Box<ConnectionTimes>>,
     /// Of first observations only, so that mirror copies and retransmissions do not count.
-    sizes: Sizes<SizeOf>,
+    sizes: Sizes<SizeCategory>,
     bins: Bins<TrafficSlot, TrafficSums>,
 }
 
@@ -251,7 +251,7 @@ impl Accumulator {
         if *keeps_sizes
             && observation.occurrence == 1
             && packet.kind() == TrafficKind::Data
-            && let Some(of) = SizeOf::packet(observation.role)
+            && let Some(of) = SizeCategory::packet(observation.role)
         {
             partial.sizes.record(observation.role, of, u64::from(packet.wire_bytes));
         }
@@ -315,7 +315,9 @@ impl Accumulator {
     /// Adds a transport message of known length.
     pub fn size(&mut self, connection: u32, verb: Verb, bytes: u64) {
         let partial = self.partials.get_mut(connection as usize).filter(|_| self.keeps_sizes);
-        partial.into_iter().for_each(|partial| partial.sizes.record(PacketRole::Other, SizeOf::message(verb), bytes));
+        partial
+            .into_iter()
+            .for_each(|partial| partial.sizes.record(PacketRole::Other, SizeCategory::message(verb), bytes));
     }
 
     /// Adds an MPI message.

@@ -3,11 +3,11 @@
 //! In: one [`ObservationPoint`] per input. Out: the inputs that count, and the packets that the
 //! others miss. Invariant: inputs that count do not overlap in time.
 //!
-//! Inputs that overlap in time saw the same packets at different places (the sender's and the
+//! Inputs that overlap in time observed the same packets at different places (the sender's and the
 //! receiver's port, two sinks), so only one of them may count. Inputs that follow each other (a
-//! rotated capture) saw different packets, so all of them count. Of all sets of inputs that do not
-//! overlap, the one with the most packets counts; on a tie the one that saw both ports, then the
-//! one that saw the connection first (the sender's port), then the one given first.
+//! rotated capture) observed different packets, so all of them count. Of all sets of inputs that do
+//! not overlap, the one with the most packets counts; on a tie the one that observed both ports,
+//! then the one that observed the connection first (the sender's port), then the one given first.
 
 use std::cmp::Reverse;
 

@@ -28,7 +28,7 @@ pub(super) fn pairs_table<'a>() -> Table<OperationPairRow<'a>> {
     Table::new("ibscope collectives --format csv")
         .name(
             "operation",
-            "`barrier`, `bcast`, `allreduce` ...; `collective` where the library does not say which",
+            "`barrier`, `bcast`, `allreduce` ...; `collective` where the library does not identify it",
             |row: &OperationPairRow<'_>| Some(row.operation),
         )
         .with(groups::pair)
@@ -66,7 +66,7 @@ fn operations_table<'a>(has_jobs: bool) -> Table<OperationSumsRow<'a>> {
 #[must_use]
 pub fn table(collectives: &Collectives, mpi_read: bool) -> String {
     if !mpi_read {
-        return super::NOT_LOOKED_FOR.to_owned();
+        return super::NOT_ANALYZED.to_owned();
     }
     if collectives.is_empty() {
         return "no message of a collective operation was detected\n".to_owned();

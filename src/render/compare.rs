@@ -131,7 +131,7 @@ fn pairs(comparison: &Comparison) -> String {
             1 => "the only pair".to_owned(),
             count => format!("all {} pairs", group(count as u64)),
         };
-        return format!("\n{all} of {what} sent the same\n");
+        return format!("\n{all} of {what} sent equal amounts in both runs\n");
     }
     let title =
         format!("{} of {} pairs of {what} differ", group(differ.len() as u64), group(comparison.pairs.len() as u64));

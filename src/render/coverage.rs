@@ -7,7 +7,7 @@ use crate::analysis::matrix::Matrix;
 use crate::model::profile::{CoverageState, PairCoverage};
 
 /// Maximum number of pairs in the list of missing packets and messages.
-const MOST_PAIRS: usize = 10;
+const MAX_PAIRS: usize = 10;
 
 /// The symbol before a number in a table; empty for complete pairs.
 pub(crate) const fn symbol(state: CoverageState) -> &'static str {
@@ -51,8 +51,8 @@ pub(crate) fn missing(matrix: &Matrix) -> Vec<String> {
     let line = |(src, dst, coverage): &(&Label, &Label, PairCoverage)| {
         format!("{} → {}: {}", src.name(), dst.name(), counts(coverage))
     };
-    let mut lines: Vec<String> = rows.iter().take(MOST_PAIRS).map(line).collect();
-    if let Some(more) = rows.len().checked_sub(MOST_PAIRS).filter(|more| *more > 0) {
+    let mut lines: Vec<String> = rows.iter().take(MAX_PAIRS).map(line).collect();
+    if let Some(more) = rows.len().checked_sub(MAX_PAIRS).filter(|more| *more > 0) {
         lines.push(format!("and {}", count_of(more as u64, "more pair")));
     }
     lines

@@ -33,7 +33,7 @@ impl<'a> MessageLines<'a> {
         self.rows.write(&message, || line(&message, profile, origin_ns))
     }
 
-    /// Writes what is still buffered.
+    /// Writes the buffered rest.
     pub fn finish(self) -> io::Result<()> {
         self.rows.finish()
     }

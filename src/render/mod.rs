@@ -34,7 +34,7 @@ use crate::model::column::TableDescription;
 use crate::model::message_table::messages_table;
 
 /// Printed instead of a table of MPI results for a profile without MPI analysis.
-const NOT_LOOKED_FOR: &str = "MPI messages were not analyzed: the profile was written by `analyze --no-mpi`\n";
+const NOT_ANALYZED: &str = "MPI messages were not analyzed: the profile was written by `analyze --no-mpi`\n";
 
 /// The column descriptions of every csv output, each under the command that writes it.
 #[must_use]

@@ -55,7 +55,7 @@ impl<'a> PacketLines<'a> {
         self.rows.write(packet, || line(packet, names, origin_ns))
     }
 
-    /// Writes what is still buffered.
+    /// Writes the buffered rest.
     pub fn finish(self) -> io::Result<()> {
         self.rows.finish()
     }

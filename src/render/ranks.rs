@@ -21,14 +21,14 @@ const MAX_QUEUE_PAIRS: usize = 6;
 const MAX_ENDPOINTS: usize = 8;
 
 /// Queue pair numbers by endpoint and job.
-type Unassigned<'a> = BTreeMap<(&'a str, Option<u32>), Vec<u32>>;
+type QueuePairsByEndpoint<'a> = BTreeMap<(&'a str, Option<u32>), Vec<u32>>;
 
 /// The terminal table: one line per rank and endpoint, one table per job, then the queue pairs
 /// without a rank, grouped by reason.
 #[must_use]
 pub fn ranks_table(profile: &Profile) -> String {
     if profile.ranks.is_empty() && !profile.mpi_read {
-        return super::NOT_LOOKED_FOR.to_owned();
+        return super::NOT_ANALYZED.to_owned();
     }
     let mut parts = Vec::new();
     if profile.ranks.is_empty() {
@@ -53,7 +53,7 @@ pub fn ranks_table(profile: &Profile) -> String {
 
 /// The queue pairs without a rank, grouped by reason.
 fn unassigned(profile: &Profile) -> String {
-    let mut reasons: BTreeMap<&str, Unassigned<'_>> = BTreeMap::new();
+    let mut reasons: BTreeMap<&str, QueuePairsByEndpoint<'_>> = BTreeMap::new();
     for row in &profile.unassigned {
         let endpoints = reasons.entry(&row.reason).or_default();
         endpoints.entry((&row.endpoint, row.job)).or_default().push(row.qpn);

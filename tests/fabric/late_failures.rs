@@ -10,7 +10,7 @@ use crate::site::SiteConfig;
 use crate::switch::SwitchFault as Switch;
 use std::time::Duration;
 
-/// A fault after the start: what happens before and during the capture, and the texts in the
+/// A fault after the start: the events before and during the capture, and the texts in the
 /// epilog's log.
 struct LateFailure {
     name: &'static str,

@@ -1,5 +1,5 @@
 //! The orchestrator on a simulated fabric with real ibsim, opensm, diagnostics, Slurm and ssh
-//! servers. Stand-ins replace what needs hardware: the mirroring of switches (`switch.rs`,
+//! servers. Stand-ins replace the parts that need hardware: the mirroring of switches (`switch.rs`,
 //! `mstreg.rs`) and ibdump (`ibdump.rs`).
 //!
 //! Needs root and the packages of `make deps`. Everything runs in namespaces of its own and ends

@@ -1,5 +1,5 @@
-//! Settings of a site that change what hooks do: a jump host, an owner, a later analysis, jobs that
-//! do not run without their capture.
+//! Settings of a site that change the work of hooks: a jump host, an owner, a later analysis, jobs
+//! that do not run without their capture.
 
 use crate::analysis::{check_counts, check_private, check_run};
 use crate::cases::{hook, lab, starts};

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 const PRELOAD: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
 
-/// Most simultaneous clients. ibsim serves ten programs at a time, refuses further ones
-/// permanently, and opensm is one of them.
-const MOST_AT_ONCE: usize = 8;
+/// Maximum number of simultaneous clients. ibsim serves ten programs at a time, refuses further
+/// ones permanently, and opensm is one of them.
+const MAX_CLIENTS: usize = 8;
 
 /// Host whose view of the fabric a program has by default.
 const DEFAULT_HOST: &str = "mgmt mlx5_0";
@@ -48,7 +48,7 @@ pub(crate) fn main(tool: &str) -> ExitCode {
 pub(crate) fn let_users_in(lab: &Path) {
     let open = || fs::Permissions::from_mode(0o777);
     fs::set_permissions(lab.join("run"), open()).expect("permissions");
-    for slot in 0..MOST_AT_ONCE {
+    for slot in 0..MAX_CLIENTS {
         let file = File::create(lab.join("slots").join(slot.to_string())).expect("slot");
         file.set_permissions(open()).expect("permissions");
     }
@@ -56,7 +56,7 @@ pub(crate) fn let_users_in(lab: &Path) {
 
 fn slot(folder: &Path) -> File {
     loop {
-        for slot in 0..MOST_AT_ONCE {
+        for slot in 0..MAX_CLIENTS {
             let file = File::create(folder.join(slot.to_string())).expect("slot");
             if file.try_lock().is_ok() {
                 return file;

@@ -1,5 +1,5 @@
 //! A stand-in for the switches and for a site's mirroring command: it mirrors ports, stores the
-//! mirrors, and refuses what a switch would refuse.
+//! mirrors, and refuses invalid requests as a switch does.
 //!
 //! `switchctl on|off --leaf GUID --port N --to N --job N` and `switchctl show --leaf GUID --port
 //! N`. State, log and faults are files in the lab's folder `switch`.

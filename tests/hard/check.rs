@@ -170,8 +170,8 @@ pub(crate) fn check(scene: &Scene, profile: &Profile) -> CaseOutcome {
     outcome
 }
 
-/// True if a note of the profile says that the job may be several jobs, and the coverage of all its
-/// connections is unknown.
+/// True if a note of the profile states that the job may be several jobs, and the coverage of all
+/// its connections is unknown.
 fn is_marked_as_several_jobs(profile: &Profile, label: JobLabel) -> bool {
     let mut own = profile.connections.iter().filter(|row| row.job == Some(label));
     profile.notes.iter().any(|note| note.contains("it may be several jobs") && is_about(note, label))

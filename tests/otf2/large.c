@@ -1,5 +1,7 @@
-/* Writes an OTF2 archive of many events: FOLDER RANKS MESSAGES_PER_RANK. Each rank sends around a ring and receives in turn, each within a call,
- * so that there are three events for each message. For `make soak` (Debian: libotf2-trace-dev); the module for Python takes minutes. */
+/* Writes an OTF2 archive of many events; arguments: FOLDER RANKS MESSAGES_PER_RANK. Each rank sends
+ * to the next rank of a ring and receives from the one before, each in a separate call, so that a
+ * message has three events. For `make soak` (Debian: libotf2-trace-dev); the Python module would
+ * take minutes. */
 #include <otf2/otf2.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,7 +15,8 @@ from otf2.enums import CollectiveOp, GroupType, LocationGroupType, Paradigm, Rma
 
 NO_ROOT = 0xFFFFFFFF  # OTF2_COLLECTIVE_ROOT_NONE
 
-# The module (3.0.2) takes an intercommunicator for a communicator with more fields, and cannot write it.
+# The module (3.0.2) treats an intercommunicator as a communicator with more fields and cannot write
+# it.
 ours = {field.name: field for field in otf2.definitions.InterComm._fields}
 ours["parent"] = ours["parent"]._replace(type=otf2.definitions.Comm)
 otf2.definitions.InterComm._fields = [ours[name] for name in ("name", "groupA", "groupB", "parent", "flags")]
@@ -34,7 +35,7 @@ with otf2.writer.open(sys.argv[1], timer_resolution=1_000_000_000) as trace:
             f"MPI Rank {number}", location_group_type=LocationGroupType.PROCESS, system_tree_parent=hosts[rank["host"]])
         locations.append([known.location(f"thread {thread}", group=process) for thread in range(rank["threads"])])
     known.group("", group_type=GroupType.COMM_LOCATIONS, paradigm=Paradigm.MPI, members=[own[0] for own in locations])
-    # Locations of another paradigm, which are no ranks.
+    # Locations of another paradigm, which have no rank.
     threads = [thread for own in locations for thread in own]
     known.group("", group_type=GroupType.COMM_LOCATIONS, paradigm=Paradigm.OPENMP, members=list(reversed(threads)))
     communicators = []

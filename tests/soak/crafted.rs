@@ -1,11 +1,11 @@
 //! Limits of the time and memory that 1 MiB of any input may cost, for every command.
 
-use crate::memory::{MIB, MOST_BYTES, watch};
+use crate::memory::{MAX_BYTES, MIB, watch};
 use ibscope_samples::crafted::CraftedCapture;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-const MOST_CPU_S: f64 = 5.0;
+const MAX_CPU_S: f64 = 5.0;
 /// Linux counts the time of processes in hundredths of a second (`USER_HZ`).
 const TICKS_PER_S: f64 = 100.0;
 
@@ -70,7 +70,7 @@ fn a_mebibyte_costs_five_seconds_and_300_mib_at_most() {
             let (cpu_s, peak_bytes) = measured(arguments, input, output);
             let line = format!("{} {}: {cpu_s:.2} s, {} MiB", shape.name(), arguments.join(" "), peak_bytes / MIB);
             println!("{line}");
-            if cpu_s > MOST_CPU_S || peak_bytes > MOST_BYTES {
+            if cpu_s > MAX_CPU_S || peak_bytes > MAX_BYTES {
                 faults.push(line);
             }
         };

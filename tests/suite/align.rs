@@ -188,7 +188,8 @@ fn transit_times_match_a_simple_computation() {
     }
 }
 
-/// The second file contains one direction only, so the clocks cannot be compared; a note says so.
+/// The second file contains one direction only, so the clocks cannot be compared; a note reports
+/// this.
 #[test]
 fn one_direction_alone_is_not_enough() {
     let run = runs::named("perf-send-lat");

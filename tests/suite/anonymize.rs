@@ -245,7 +245,7 @@ fn planted_words_and_addresses_are_removed_and_checksums_match() {
     }
 }
 
-/// What tshark reports as malformed, and the checksums that it computes.
+/// The packets that tshark reports as malformed, and the states of their checksums.
 fn objections(capture: &Path) -> BTreeMap<String, usize> {
     let fields = ["_ws.malformed", "ip.checksum.status", "udp.checksum.status", "infiniband.bth.opcode"];
     let mut tshark = Command::new("tshark");

@@ -403,7 +403,7 @@ fn too_many_communicators_leave_the_coverage_unknown() {
 /// stream without tag.
 #[test]
 fn messages_with_tags_beyond_the_bound_count_without_tag() {
-    /// `MOST_OF_CONNECTION`.
+    /// `MAX_STREAMS_PER_CONNECTION`.
     const KEPT: u64 = 1 << 10;
     for tags in [KEPT, KEPT + 1] {
         let mut wire = WireBuilder::new();
@@ -442,7 +442,7 @@ fn datagram_endpoints_beyond_the_bound_are_counted_in_a_note() {
         let found = profile(&[wire.file()]);
         assert_eq!(found.coverage.window_overflows, u64::from(endpoints - KEPT));
         if endpoints > KEPT {
-            assert_note(&found, "connections with more gaps in their PSNs than are remembered", 1);
+            assert_note(&found, "connections with more PSN gaps than are tracked", 1);
         }
     }
 }
@@ -457,8 +457,8 @@ fn lost(wire: &mut WireBuilder) -> (u64, u64, u64, u64) {
 /// of the next one all responses.
 #[test]
 fn loss_is_exact_whenever_requests_and_responses_are_compared() {
-    /// `MAX_ASKED` and `MAX_STARTS`: two of three READs have a request, and two of three a
-    /// response.
+    /// `MAX_EXPECTED_RANGES` and `MAX_FIRST_RESPONSES`: two of three READs have a request, and two
+    /// of three a response.
     const BOUNDS: [usize; 2] = [128, 512];
     for count in BOUNDS.into_iter().flat_map(|bound| [bound * 3 / 2 - 2, bound * 3 / 2, bound * 3 / 2 + 2]) {
         let (mut wire, mut missing) = (WireBuilder::new(), WireBuilder::new());
@@ -468,10 +468,10 @@ fn loss_is_exact_whenever_requests_and_responses_are_compared() {
         back.ack(&mut wire, &there);
         let mut expected = (0, 0);
         for number in 0..count {
-            let (asks, answers) = (number % 3 != 1, number % 3 != 2);
-            there.read(if asks { &mut wire } else { &mut missing }, 0x1000, 9, 3000);
-            back.read_response(if answers { &mut wire } else { &mut missing }, &there, &[5; 3000]);
-            expected = (expected.0 + u64::from(!asks), expected.1 + 3 * u64::from(!answers));
+            let (has_request, has_responses) = (number % 3 != 1, number % 3 != 2);
+            there.read(if has_request { &mut wire } else { &mut missing }, 0x1000, 9, 3000);
+            back.read_response(if has_responses { &mut wire } else { &mut missing }, &there, &[5; 3000]);
+            expected = (expected.0 + u64::from(!has_request), expected.1 + 3 * u64::from(!has_responses));
             there.send(&mut wire, b"next");
             back.ack(&mut wire, &there);
         }
@@ -484,7 +484,7 @@ fn loss_is_exact_whenever_requests_and_responses_are_compared() {
 /// does. The responses of the first READ are missing.
 #[test]
 fn too_many_waiting_requests_widen_the_bounds_of_loss() {
-    /// `MAX_ASKED`: at this number, the oldest request is compared at once.
+    /// `MAX_EXPECTED_RANGES`: at this number, the oldest request is compared at once.
     const KEPT: usize = 128;
     for (reads, is_exact) in [(KEPT - 1, true), (KEPT, false)] {
         let mut wire = WireBuilder::new();
@@ -494,13 +494,13 @@ fn too_many_waiting_requests_widen_the_bounds_of_loss() {
             there.send(&mut wire, &[1; 2000]);
             back.ack(&mut wire, &there);
         }
-        let mut asked = Vec::new();
+        let mut reads_sent = Vec::new();
         for _ in 0..reads {
             there.read(&mut wire, 0x1000, 9, 3000);
-            asked.push(there.clone());
+            reads_sent.push(there.clone());
             there.send(&mut wire, b"next");
         }
-        asked[1..].iter().for_each(|request| back.read_response(&mut wire, request, &[5; 3000]));
+        reads_sent[1..].iter().for_each(|request| back.read_response(&mut wire, request, &[5; 3000]));
         back.ack(&mut wire, &there);
         let (requests, responses, at_least, at_most) = lost(&mut wire);
         assert_eq!(requests, 0);
@@ -516,18 +516,18 @@ fn too_many_waiting_requests_widen_the_bounds_of_loss() {
 /// requests.
 #[test]
 fn too_many_reads_of_unknown_length_are_not_counted_as_loss() {
-    /// `MAX_GUESSED`.
+    /// `MAX_READS_OF_UNKNOWN_LENGTH`.
     const KEPT: usize = 64;
     for reads in [KEPT, KEPT + 1] {
         let mut wire = WireBuilder::new();
         let (mut there, mut back) = WireQueuePair::pair((3, 0x11), (4, 0x22));
         (there.mtu_bytes, back.mtu_bytes) = (1024, 1024);
-        let mut asked = Vec::new();
+        let mut reads_sent = Vec::new();
         for _ in 0..reads {
             there.read(&mut wire, 0x1000, 9, 8 * 1024);
-            asked.push(there.clone());
+            reads_sent.push(there.clone());
         }
-        asked.iter().for_each(|request| back.read_response(&mut wire, request, &[5; 8 * 1024]));
+        reads_sent.iter().for_each(|request| back.read_response(&mut wire, request, &[5; 8 * 1024]));
         there.send(&mut wire, b"last");
         back.ack(&mut wire, &there);
         let (requests, responses, at_least, at_most) = lost(&mut wire);
@@ -569,7 +569,7 @@ fn the_table_of_bounds_has_every_bound() {
     for folder in ["align", "decode", "flow", "model", "pipeline", "ranks", "reduce"] {
         sources(&root.join("src").join(folder), &mut files);
     }
-    let is_bound = |name: &str| ["MAX_", "MOST_"].iter().any(|start| name.starts_with(start));
+    let is_bound = |name: &str| name.starts_with("MAX_");
     let mut bounds = BTreeSet::new();
     for (path, file) in &files {
         let place = path.rsplit_once("/src/").expect("a source").1;

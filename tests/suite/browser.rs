@@ -31,7 +31,7 @@ const COLUMNS: [&str; 5] = ["messages", "MPI bytes", "payload bytes", "wire byte
 
 /// True if there is a browser. Root, as in continuous integration, must have installed it; other
 /// users get a message with the missing packages.
-#[allow(clippy::print_stderr, reason = "a test that does not run says so")]
+#[allow(clippy::print_stderr, reason = "a skipped test prints a line")]
 fn has_browser() -> bool {
     let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !Path::new(program).exists()).collect();
     if missing.is_empty() {

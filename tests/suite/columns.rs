@@ -23,7 +23,7 @@ struct ColumnSection {
     maps: ColumnNames,
     /// Sections whose names this section may contain as well.
     others: Vec<String>,
-    /// They are all there: the section says so of one csv with one more column.
+    /// The text below the heading.
     text: String,
 }
 
@@ -72,7 +72,7 @@ fn allowed(sections: &BTreeMap<String, ColumnSection>, section: &ColumnSection) 
     names
 }
 
-/// Inputs of a command, and where it reads a trace that.
+/// A profile as the input of the commands.
 struct Inputs {
     folder: tempfile::TempDir,
 }
@@ -90,7 +90,7 @@ impl Inputs {
         self.folder.path().join("job.ibp")
     }
 
-    /// What a command writes.
+    /// The output of a command.
     fn written(&self, words: &[&str]) -> String {
         let run = runs::named("scorep-ompi-rc-halo-4x1");
         let inputs = match words[0] {
@@ -131,8 +131,8 @@ fn json(text: &str, maps: &ColumnNames) -> ColumnNames {
     names
 }
 
-/// Holds names against a section: its own are all there, and there are no others.
-fn hold(sections: &BTreeMap<String, ColumnSection>, heading: &str, names: &ColumnNames) {
+/// Asserts that an output has all names of its section, and no others.
+fn check_section(sections: &BTreeMap<String, ColumnSection>, heading: &str, names: &ColumnNames) {
     let section = &sections[heading];
     let missing: Vec<_> = section.always.difference(names).collect();
     assert!(missing.is_empty(), "{heading}: documented and not written: {missing:?}");
@@ -185,7 +185,7 @@ fn the_document_has_the_columns_of_the_library() {
     assert!(text == expected, "docs/columns.md is not as the library describes its columns: IBSCOPE_BLESS=1 writes it");
 }
 
-/// The unit that the end of a name promises.
+/// The units that the suffix of a name stands for.
 fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
     use ColumnUnit::{Bytes, BytesPerSecond, Nanoseconds, OfValue, PartsPerMillion, PerSecond, Percent, Timestamp};
     let units: [(&str, &[ColumnUnit]); 7] = [
@@ -314,7 +314,7 @@ fn rows_of_json_have_the_columns_of_csv() {
 fn every_json_is_as_documented() {
     let (sections, inputs) = (document(), Inputs::new());
     for (heading, section) in sections.iter().filter(|(heading, _)| heading.ends_with("--format json")) {
-        hold(&sections, heading, &json(&inputs.written(&words(heading)), &section.maps));
+        check_section(&sections, heading, &json(&inputs.written(&words(heading)), &section.maps));
     }
     for command in commands_with_csv() {
         let own = || sections.keys().filter(|heading| heading.ends_with("json") && words(heading)[0] == command);
@@ -333,7 +333,7 @@ fn every_json_is_as_documented() {
 fn every_table_of_a_profile_is_as_described() {
     let (sections, inputs) = (document(), Inputs::new());
     let text = fs::read_to_string(inputs.profile().join("profile.json")).expect("profile");
-    hold(&sections, "profile.json", &json(&text, &sections["profile.json"].maps));
+    check_section(&sections, "profile.json", &json(&text, &sections["profile.json"].maps));
     let entries = fs::read_dir(inputs.profile()).expect("profile").map(|entry| entry.expect("entry").path());
     let written: BTreeSet<String> = entries
         .filter(|path| path.extension().is_some_and(|ending| ending == "parquet"))

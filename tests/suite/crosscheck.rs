@@ -49,10 +49,10 @@ fn with_captures(trace: &AppTrace, captures: &[PathBuf]) -> Crosscheck {
 }
 
 /// A send that the program itself recorded: time, sender, receiver, tag, bytes.
-pub(crate) type NotedSend = (i64, u32, u32, i32, u64);
+pub(crate) type RecordedSend = (i64, u32, u32, i32, u64);
 
 /// Every send of a recorded run, as the program recorded it.
-fn noted_sends(run: &RecordedRun) -> Vec<NotedSend> {
+fn noted_sends(run: &RecordedRun) -> Vec<RecordedSend> {
     let mut sends = Vec::new();
     for rank in run.node_of_rank().keys() {
         let text = crate::runs::decompressed(&run.folder.join(format!("sends/sends.{rank}.csv.zst")));
@@ -82,7 +82,7 @@ impl Description {
     }
 
     /// Adds sends over `MPI_COMM_WORLD`; the threads of each rank send in turn.
-    pub(crate) fn sends(&mut self, sends: &[NotedSend]) {
+    pub(crate) fn sends(&mut self, sends: &[RecordedSend]) {
         let threads = self.ranks[0]["threads"].as_u64().expect("threads");
         for (index, (time_ns, src, dst, tag, bytes)) in (0_u64..).zip(sends) {
             self.events.push(json!([src, index % threads, "send", time_ns, dst, 0, tag, bytes]));

@@ -295,7 +295,7 @@ fn other_files_are_rejected_with_path_reason_and_next_step() {
             assert!(ran.stderr.starts_with("ibscope: "), "{case}");
             assert!(ran.stderr.contains(&path.display().to_string()), "{case}");
             for text in expected {
-                // The system says "directory" where ibscope says "folder".
+                // Messages of the operating system use "directory", those of ibscope "folder".
                 assert!(ran.stderr.replace("folder", "directory").contains(text), "{case}");
             }
             assert_eq!(ran.stderr.lines().count(), 1, "{case}");

@@ -1,6 +1,6 @@
 //! The commands of README.md and of the documents in docs/ run as written, each document in a
-//! folder of its own, and print what the document shows. `IBSCOPE_BLESS=1` writes their output into
-//! the documents; read it before you commit it.
+//! folder of its own, and print the output that the document shows. `IBSCOPE_BLESS=1` writes their
+//! output into the documents; read it before you commit it.
 
 mod parse;
 mod scratch;

@@ -214,13 +214,13 @@ fn requests_per_ack_are_counted() {
     for name in ["ompi-rc-ring2", "ompi-openib-ring2", "perf-send-lat", "ompi-rc-loss1-ring2"] {
         let path = runs::named(name).node(1);
         let (mut requests, mut acks) = (BTreeSet::new(), BTreeSet::new());
-        let mut refusals = 0;
+        let mut naks = 0;
         for packet in packets(&decompressed(&path)) {
             let key = (packet.connection(), packet.psn);
             match packet.opcode {
                 0x00..=0x0B | 0x16 | 0x17 => drop(requests.insert(key)),
                 0x11 if packet.syndrome >> 5 == 0 => drop(acks.insert(key)),
-                0x11 => refusals += 1,
+                0x11 => naks += 1,
                 _ => {}
             }
         }
@@ -238,7 +238,7 @@ fn requests_per_ack_are_counted() {
         // An ACK with the PSN of an earlier NAK counts as a duplicate: at most as many as there are
         // NAKs.
         let all = acks.len() as u64;
-        assert!(shown <= all && all <= shown + refusals, "{name}: {shown}, {all}, {refusals}");
+        assert!(shown <= all && all <= shown + naks, "{name}: {shown}, {all}, {naks}");
     }
 }
 

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 /// Maximum of all corpora in the repository, and of one input.
-const MOST_BYTES: u64 = 1 << 20;
-const MOST_INPUT_BYTES: u64 = 64 << 10;
+const MAX_BYTES: u64 = 1 << 20;
+const MAX_INPUT_BYTES: u64 = 64 << 10;
 /// Targets that run the whole program; mutations of each input for these and for the others.
 const SLOW: [&str; 5] = ["profile", "parts", "pipeline", "capture", "merge"];
 const CHANGES: [usize; 2] = [1, 20];
@@ -102,6 +102,6 @@ fn targets_corpora_and_programs_match() {
         .flat_map(|(name, _)| corpus(name))
         .map(|input| fs::metadata(input).expect("input").len())
         .collect();
-    assert!(lengths.iter().all(|length| *length <= MOST_INPUT_BYTES), "{:?}", lengths.iter().max());
-    assert!(lengths.iter().sum::<u64>() <= MOST_BYTES, "{}", lengths.iter().sum::<u64>());
+    assert!(lengths.iter().all(|length| *length <= MAX_INPUT_BYTES), "{:?}", lengths.iter().max());
+    assert!(lengths.iter().sum::<u64>() <= MAX_BYTES, "{}", lengths.iter().sum::<u64>());
 }

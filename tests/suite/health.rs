@@ -17,11 +17,11 @@ const ACKNOWLEDGE: u8 = 0x11;
 /// The sums of a profile.
 pub(crate) fn total(profile: &Profile) -> (Health, RetransmissionSums) {
     let mut health = Health::default();
-    let mut repeats = RetransmissionSums::default();
+    let mut retransmissions = RetransmissionSums::default();
     profile.health.iter().for_each(|row| health += row.health);
     let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
-    data.for_each(|connection| repeats += connection.retransmissions);
-    (health, repeats)
+    data.for_each(|connection| retransmissions += connection.retransmissions);
+    (health, retransmissions)
 }
 
 fn health(paths: &[PathBuf]) -> Health {
@@ -100,14 +100,14 @@ fn episodes(packets: &[HealthPacket]) -> (u64, u64, i64) {
     for packet in packets.iter().filter(|packet| packet.is_request()) {
         by_connection.entry(packet.connection()).or_default().push(*packet);
     }
-    let (mut count, mut repeated, mut cost_ns) = (0, 0, 0);
+    let (mut count, mut retransmitted, mut cost_ns) = (0, 0, 0);
     for sent in by_connection.values() {
         let covers = |packet: &HealthPacket, psn: u32| (0..i64::from(packet.span)).contains(&steps(packet.psn, psn));
         // Whether a packet is not above all packets before it, and whether it takes a PSN that was
         // taken before.
         let steps_back =
             |at: usize| sent[..at].iter().any(|before| steps(sent[at].psn, before.psn) + i64::from(before.span) > 0);
-        let repeats = |at: usize| sent[..at].iter().any(|before| covers(before, sent[at].psn));
+        let is_retransmission = |at: usize| sent[..at].iter().any(|before| covers(before, sent[at].psn));
         let mut at = 0;
         while at < sent.len() {
             if !steps_back(at) {
@@ -119,10 +119,10 @@ fn episodes(packets: &[HealthPacket]) -> (u64, u64, i64) {
             while at < sent.len() && steps_back(at) && steps(sent[at - 1].psn, sent[at].psn) > 0 {
                 at += 1;
             }
-            let again = (begin..at).filter(|&at| repeats(at)).count() as u64;
+            let again = (begin..at).filter(|&at| is_retransmission(at)).count() as u64;
             if again > 0 {
                 count += 1;
-                repeated += again;
+                retransmitted += again;
                 let psn = sent[begin].psn;
                 let first = sent[..begin].iter().find(|before| covers(before, psn));
                 let later = || {
@@ -135,7 +135,7 @@ fn episodes(packets: &[HealthPacket]) -> (u64, u64, i64) {
             }
         }
     }
-    (count, repeated, cost_ns)
+    (count, retransmitted, cost_ns)
 }
 
 /// Every set of captures of a run that shows all of it, with a name.
@@ -162,11 +162,19 @@ fn health_matches_the_recorded_runs_at_every_observation_point() {
         let mut first = None;
         for (place, paths) in ways(run) {
             let case = format!("{}, {place}", run.name);
-            let (health, repeats) = total(&profile(&paths));
-            assert_eq!(repeats.request_packets, requests + restarted, "{case}");
+            let (health, retransmissions) = total(&profile(&paths));
+            assert_eq!(retransmissions.request_packets, requests + restarted, "{case}");
             assert_eq!(health.episode_packets, requests + restarted, "{case}");
-            assert_eq!(repeats.response_packets, responses.unwrap_or(repeats.response_packets), "{case}");
-            assert_eq!(repeats.acknowledge_packets, acks.unwrap_or(repeats.acknowledge_packets), "{case}");
+            assert_eq!(
+                retransmissions.response_packets,
+                responses.unwrap_or(retransmissions.response_packets),
+                "{case}"
+            );
+            assert_eq!(
+                retransmissions.acknowledge_packets,
+                acks.unwrap_or(retransmissions.acknowledge_packets),
+                "{case}"
+            );
             assert_eq!((health.lost(), health.lost_at_least, health.lost_at_most), (0, 0, 0), "{case}");
             assert_eq!(
                 (health.unobserved_psns, health.missing_in_other_inputs, health.single_observation_packets),
@@ -255,7 +263,7 @@ fn losses_are_exact_if_another_input_has_the_packets() {
             let other = run.node(3 - node);
             for paths in [vec![cut.clone(), other.clone()], vec![other, cut.clone()]] {
                 let found = profile(&paths);
-                let (health, repeats) = total(&found);
+                let (health, retransmissions) = total(&found);
                 let missing: Vec<u64> = found.inputs.iter().map(|input| input.coverage.missing_packets).collect();
                 let expected =
                     paths.iter().map(|path| if *path == cut { deleted.len() as u64 } else { 0 }).collect::<Vec<_>>();
@@ -263,7 +271,7 @@ fn losses_are_exact_if_another_input_has_the_packets() {
                 assert_eq!(health.missing_in_other_inputs, deleted.len() as u64, "{name}, node {node}");
                 // The complete input counts.
                 assert_eq!(health.lost() + health.unobserved_psns, 0, "{name}, node {node}");
-                assert_eq!(repeats, total(&profile(&run.every_node())).1, "{name}, node {node}");
+                assert_eq!(retransmissions, total(&profile(&run.every_node())).1, "{name}, node {node}");
             }
         }
     });
@@ -321,7 +329,7 @@ fn deleted_packets_are_capture_loss_and_not_retransmissions() {
                 certain += u64::from(bounded && answered);
             }
             let folder = tempfile::tempdir().expect("folder");
-            let (health, repeats) = total(&profile(&[written(folder.path(), &without(&file, &deleted))]));
+            let (health, retransmissions) = total(&profile(&[written(folder.path(), &without(&file, &deleted))]));
             let case = format!("{name}, {seed}: {all} deleted, {certain} between others; {health:?}");
             assert!(all >= 8, "{case}");
             assert!(health.lost_at_least <= all && certain <= health.lost_at_most, "{case}");
@@ -330,8 +338,8 @@ fn deleted_packets_are_capture_loss_and_not_retransmissions() {
             // Responses whose READ was deleted too are not certain.
             assert!(health.lost() <= all && certain <= health.lost() + certain / 20, "{case}");
             let before = total(&profile(&[run.node(1)])).1;
-            assert!(repeats.request_packets <= before.request_packets, "{case}");
-            assert!(repeats.response_packets <= before.response_packets, "{case}");
+            assert!(retransmissions.request_packets <= before.request_packets, "{case}");
+            assert!(retransmissions.response_packets <= before.response_packets, "{case}");
             assert!(health.episode_packets <= before.request_packets, "{case}");
             assert_eq!(health.missing_in_other_inputs + health.single_observation_packets, 0, "{case}");
         }

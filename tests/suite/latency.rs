@@ -31,8 +31,8 @@ fn samples(profile: &Profile, interval: &'static str, verb: &'static str) -> [u6
 /// SENDs for the setup.
 #[test]
 fn every_request_of_perftest_gives_one_sample() {
-    type Expected<'a> = &'a [(&'static str, &'static str, [u64; 2])];
-    let cases: [(&str, Expected<'_>); 7] = [
+    type ExpectedSamples<'a> = &'a [(&'static str, &'static str, [u64; 2])];
+    let cases: [(&str, ExpectedSamples<'_>); 7] = [
         ("perf-send-lat", &[("acknowledged", "SEND", [500, 500])]),
         ("perf-write-lat", &[("acknowledged", "WRITE", [500, 500])]),
         ("perf-cm-write-lat", &[("acknowledged", "WRITE", [100, 100]), ("acknowledged", "SEND", [10, 10])]),

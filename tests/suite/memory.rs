@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// Maximum for each of the runs below.
-pub(crate) const MOST_BYTES: u64 = 300 * MIB;
+pub(crate) const MAX_BYTES: u64 = 300 * MIB;
 /// Maximum of additional memory for a capture of fifteen times the size. 64 bytes for each of its
 /// packets would need 127 MiB.
 const MORE_BYTES: u64 = 64 * MIB;
@@ -19,7 +19,7 @@ const MORE_BYTES: u64 = 64 * MIB;
 /// The batches in flight grow with the threads, so their number must not depend on the machine.
 pub(crate) const ANALYZE: &[&str] = &["analyze", "--threads", "2"];
 /// Maximum per directed connection of a few packets: with all analyses, or packets only.
-const MOST_OF_CONNECTION_BYTES: [(&[&str], u64); 2] = [(ANALYZE, 1920), (MATRIX, 768)];
+const MAX_BYTES_PER_CONNECTION: [(&[&str], u64); 2] = [(ANALYZE, 1920), (MATRIX, 768)];
 /// The timeline grows with the captured time, up to its bound of cells. With one bin it does not,
 /// and the rest must not grow either.
 const ANALYZE_ONE_BIN: &[&str] = &["analyze", "--threads", "2", "--bin", "1h"];
@@ -120,7 +120,7 @@ fn memory_does_not_grow_with_the_capture() {
         let (large_bytes, printed) = run(arguments, &large);
         let measured = format!("{arguments:?}: {} MiB, then {} MiB", small_bytes / MIB, large_bytes / MIB);
         println!("{measured}");
-        assert!(large_bytes < MOST_BYTES, "{measured}");
+        assert!(large_bytes < MAX_BYTES, "{measured}");
         if arguments != ANALYZE {
             assert!(large_bytes <= small_bytes + MORE_BYTES, "{measured}");
         }
@@ -146,7 +146,7 @@ fn a_connection_takes_little_memory() {
         );
         profile.expect("analysis").connections.len() as u64
     });
-    for (arguments, most_bytes) in MOST_OF_CONNECTION_BYTES {
+    for (arguments, most_bytes) in MAX_BYTES_PER_CONNECTION {
         let [few_bytes, many_bytes] = captures.each_ref().map(|(_, capture)| run(arguments, capture).0);
         let own_bytes = many_bytes.saturating_sub(few_bytes) / (counts[1] - counts[0]);
         let measured =

@@ -189,7 +189,7 @@ fn reth(number: u32, bytes: u32) -> Vec<u8> {
     [&u64::from(number).to_be_bytes()[..], &[0; 4], &bytes.to_be_bytes()].concat()
 }
 
-/// The worst cases for connections, gaps, requests, responses, congestion marks and bins.
+/// The worst cases for connections, gaps, requests, responses, congestion flags and bins.
 const HOSTILE: [HostileCase; 9] = [
     HostileCase {
         name: "connections",
@@ -252,7 +252,7 @@ impl HostileCase {
 }
 
 /// Maximum memory for a megabyte beyond that for a few packets: 256 bytes for each of its bytes.
-const MOST_BYTES: u64 = 256 * MIB;
+const MAX_BYTES: u64 = 256 * MIB;
 
 #[test]
 fn a_hostile_mebibyte_stays_within_bounds() {
@@ -264,7 +264,7 @@ fn a_hostile_mebibyte_stays_within_bounds() {
         std::fs::write(&path, hostile.bytes()).expect("written");
         for arguments in [&["analyze"][..], &["messages", "--format", "csv"], &["report", "-o", page]] {
             let (peak_bytes, _) = run(&[arguments, &["--threads", "2"]].concat(), &path);
-            assert!(peak_bytes < MOST_BYTES, "{} {arguments:?}: {} MiB", hostile.name, peak_bytes / MIB);
+            assert!(peak_bytes < MAX_BYTES, "{} {arguments:?}: {} MiB", hostile.name, peak_bytes / MIB);
         }
     }
 }

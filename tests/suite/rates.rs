@@ -7,7 +7,7 @@ use crate::wire::profile;
 use ibscope::analysis::rates::{DEFAULT_WINDOW_NS, RateValues, rates};
 use ibscope::analysis::{GroupBy, Label};
 use ibscope::model::profile::BinRetransmissions;
-use ibscope::model::{Profile, SizeOf, SizeSums, TrafficKind};
+use ibscope::model::{Profile, SizeCategory, SizeSums, TrafficKind};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,9 +148,16 @@ fn binned_retransmissions_add_up_to_those_of_the_connection() {
             for (index, row) in data(&found) {
                 let mut sum = BinRetransmissions::default();
                 found.timeline.iter().filter(|bin| bin.connection == index).for_each(|bin| sum += bin.retransmissions);
-                let repeats = row.retransmissions;
-                let packets = repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets;
-                assert_eq!((sum.packets, sum.wire_bytes), (packets, repeats.wire_bytes), "{}: {paths:?}", run.name);
+                let retransmissions = row.retransmissions;
+                let packets = retransmissions.request_packets
+                    + retransmissions.response_packets
+                    + retransmissions.acknowledge_packets;
+                assert_eq!(
+                    (sum.packets, sum.wire_bytes),
+                    (packets, retransmissions.wire_bytes),
+                    "{}: {paths:?}",
+                    run.name
+                );
             }
         }
     }
@@ -173,7 +180,7 @@ fn note(classes: &mut Classes, ends: ([u8; 4], [u8; 4]), of: &'static str, bytes
 /// These distributions in the profile.
 fn kept(profile: &Profile, distributions: &[&str]) -> Classes {
     let mut classes = Classes::new();
-    for row in profile.sizes.iter().filter(|row| distributions.contains(&row.size_of.distribution())) {
+    for row in profile.sizes.iter().filter(|row| distributions.contains(&row.category.distribution())) {
         let connection = &profile.connections[row.connection as usize];
         assert_eq!(connection.kind, TrafficKind::Data);
         let address = |endpoint: ibscope_parsers::Endpoint| {
@@ -181,7 +188,7 @@ fn kept(profile: &Profile, distributions: &[&str]) -> Classes {
         };
         let from = row.size.from_bytes();
         let key =
-            (address(connection.src), address(connection.dst), row.size_of.name(), u64::BITS - from.leading_zeros());
+            (address(connection.src), address(connection.dst), row.category.name(), u64::BITS - from.leading_zeros());
         let (sums, class) = (row.sums, classes.entry(key).or_insert((0, 0, u64::MAX, 0)));
         let (smallest, largest) = (class.2.min(sums.smallest_bytes), class.3.max(sums.largest_bytes));
         *class = (class.0 + sums.count, class.1 + sums.bytes, smallest, largest);
@@ -287,7 +294,7 @@ fn mpi_sizes_match_the_sends() {
             let rates = rates(&profile(&paths), Some(GroupBy::Rank), None, DEFAULT_WINDOW_NS).expect("rates");
             for (pair, classes) in &expected {
                 let series = &rates.pairs[&(Label::only(pair.0), Label::only(pair.1))];
-                let own = series.sizes.iter().filter(|((of, _), _)| *of == SizeOf::PointToPoint);
+                let own = series.sizes.iter().filter(|((of, _), _)| *of == SizeCategory::PointToPoint);
                 let found: BTreeMap<u64, SizeSums> = own.map(|((_, size), sums)| (size.from_bytes(), *sums)).collect();
                 assert_eq!(found, *classes, "{}: {pair:?}: {paths:?}", run.name);
                 checked += found.len();

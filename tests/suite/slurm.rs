@@ -132,10 +132,10 @@ fn leftovers_of_a_killed_task_are_not_a_part() {
         found.sort();
         found
     };
-    let (parts, stamps) = (profile(".ibp"), profile(".json"));
-    assert_eq!((parts.len(), stamps.len()), (2, 3), "two stamps and the plan");
-    // Killed while it wrote: no stamp, and a folder that was not renamed.
-    fs::remove_file(&stamps[0]).expect("stamp");
+    let (parts, fingerprints) = (profile(".ibp"), profile(".json"));
+    assert_eq!((parts.len(), fingerprints.len()), (2, 3), "two fingerprints and the plan");
+    // Killed while it wrote: no fingerprint, and a folder that was not renamed.
+    fs::remove_file(&fingerprints[0]).expect("fingerprint");
     let begun = parts[0].with_extension("ibp.part-1234");
     fs::rename(&parts[0], &begun).expect("renamed");
     let merged = site.merge(&[]);

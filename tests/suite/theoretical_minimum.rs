@@ -92,7 +92,7 @@ fn equal_timestamps_are_reported() {
     ))
     .expect("JSON");
     // Four packets of 8 + 12 + 1000 + 4 + 2 bytes behind the first: 4104 bytes, 328.32 ns.
-    let stamps = &json["timestamps"];
+    let timestamps = &json["timestamps"];
     for (name, value) in [
         ("clock_ns", 1),
         ("records", 255),
@@ -100,7 +100,7 @@ fn equal_timestamps_are_reported() {
         ("same_time_longest_run", 5),
         ("same_time_longest_run_bytes", 4104),
     ] {
-        assert_eq!(stamps[name].as_u64(), Some(value), "{name}");
+        assert_eq!(timestamps[name].as_u64(), Some(value), "{name}");
     }
     assert_eq!(json["latencies"][0]["error_ns"].as_f64(), Some(328.3));
     let table = result(&["latency", "--link", "100Gb/s"], std::slice::from_ref(&path));
@@ -114,12 +114,12 @@ fn equal_timestamps_are_reported() {
 fn the_clock_has_the_resolution_of_the_format() {
     let run = runs::named("perf-read-lat");
     for (path, clock_ns) in [(run.sink(), 1000), (run.node(1), 1)] {
-        let stamps = crate::wire::profile(std::slice::from_ref(&path)).coverage;
-        assert_eq!(stamps.clock_ns, clock_ns);
+        let coverage = crate::wire::profile(std::slice::from_ref(&path)).coverage;
+        assert_eq!(coverage.clock_ns, clock_ns);
         let times: Vec<i64> = crate::tools::walk(&runs::decompressed(&path)).iter().map(|raw| raw.time_ns).collect();
         let same = times.windows(2).filter(|pair| pair[0] == pair[1]).count() as u64;
         let most = times.chunk_by(|one, other| one == other).map(<[i64]>::len).max().expect("records") as u64;
-        assert_eq!((stamps.same_time, stamps.same_time_longest_run), (same, most));
+        assert_eq!((coverage.same_time, coverage.same_time_longest_run), (same, most));
         // Soft-RoCE is far above the theoretical minimum everywhere; transit times are shorter than
         // the resolution of the sink's clock.
         for (key, row) in rows(&["--link", "100Gb/s"], &path).into_iter().filter(|(key, _)| key.0 != "transit") {

@@ -104,14 +104,18 @@ fn retransmissions_add_up() {
         let found = retransmissions(&profile).expect("timeline");
         let data =
             || profile.connections.iter().filter(|connection| connection.kind == ibscope::model::TrafficKind::Data);
-        let repeats = data().map(|connection| connection.retransmissions);
-        let repeats: u64 = repeats
-            .map(|repeats| repeats.request_packets + repeats.response_packets + repeats.acknowledge_packets)
-            .sum();
-        assert_eq!(found.bins.iter().map(|bin| bin.retransmitted_packets).sum::<u64>(), repeats, "{}", run.name);
+        let retransmissions = data().map(|connection| connection.retransmissions);
+        let retransmissions: u64 =
+            retransmissions.map(|sums| sums.request_packets + sums.response_packets + sums.acknowledge_packets).sum();
+        assert_eq!(
+            found.bins.iter().map(|bin| bin.retransmitted_packets).sum::<u64>(),
+            retransmissions,
+            "{}",
+            run.name
+        );
         let packets: u64 = data().map(|connection| connection.traffic.packets).sum();
         assert_eq!(found.bins.iter().map(|bin| bin.packets).sum::<u64>(), packets, "{}", run.name);
-        most = most.max(repeats);
+        most = most.max(retransmissions);
     }
     assert!(most > 100, "a run with losses");
 }

@@ -55,7 +55,7 @@ const DELETIONS: [Deletion; 9] = [
     Deletion::Burst(60),
 ];
 
-/// The records to delete, and the numbers of packets that no record is left of.
+/// The records to delete, and the number of packets whose records are all deleted.
 fn deleted(packets: &[(usize, Vec<u8>)], deletion: Deletion, seed: u64) -> (BTreeSet<usize>, u64) {
     let mut random = random(seed);
     let mut records: BTreeMap<&[u8], BTreeSet<usize>> = BTreeMap::new();
@@ -76,8 +76,7 @@ fn deleted(packets: &[(usize, Vec<u8>)], deletion: Deletion, seed: u64) -> (BTre
     (gone, lost)
 }
 
-/// Checks a verdict against what was deleted: `records` of the capture, among them all records of
-/// `packets` packets.
+/// Checks a verdict against the number of deleted records and of packets without a record.
 fn check(found: &Trust, (packets, records): (u64, u64), case: &str) {
     let lost = found.lost_by_capture_packets;
     assert!(lost.at_least <= packets, "{case}: {packets} lost, {found:?}");
@@ -146,19 +145,19 @@ fn whole_captures_are_complete_or_unknown() {
             assert!(!is_complete || found.verdict == TrustVerdict::Complete, "{case}");
             if found.verdict == TrustVerdict::Complete {
                 assert_eq!(found.lost_by_capture_packets.at_most, Some(0), "{case}");
-                // One port does not show what was lost before.
+                // One port does not show the packets that were lost on the way to it.
                 assert_eq!(found.lost_on_fabric_packets.at_most, is_sink.then_some(0), "{case}");
             }
         }
     });
 }
 
-/// Packets between two ports, and which of them were lost between the ports.
+/// Packets between two ports, some of which were lost between the ports.
 struct LossyTraffic {
     file: Vec<u8>,
     lost: BTreeSet<usize>,
-    /// Lost requests that the receiver asked for with a NAK.
-    named: u64,
+    /// Lost requests that the receiver reported with a NAK.
+    reported_by_nak: u64,
 }
 
 /// LID of the first port.
@@ -166,35 +165,35 @@ const FIRST_LID: u16 = 3;
 /// Time from port to port: less than the time between two packets.
 const TRANSIT_NS: u32 = 300;
 
-/// Sends requests one after the other, of which some are lost, with and without a NAK, as are some
+/// Sends requests one after the other. Some requests are lost, with and without a NAK, and some
 /// ACKs.
 fn lossy_traffic(seed: u64, losses_percent: usize) -> LossyTraffic {
     let mut random = random(seed);
     let mut wire = WireBuilder::new();
     let (mut there, back) = WireQueuePair::pair((FIRST_LID, 0x11), (4, 0x22));
-    let (mut lost, mut named) = (BTreeSet::new(), 0);
+    let (mut lost, mut reported_by_nak) = (BTreeSet::new(), 0);
     for _ in 0..300 {
         let psn = there.psn;
-        let what = if random(100) < losses_percent { random(3) } else { 3 };
-        if what < 2 {
+        let outcome = if random(100) < losses_percent { random(3) } else { 3 };
+        if outcome < 2 {
             lost.insert(wire.packets() as usize);
         }
         there.send(&mut wire, b"request");
-        if what == 0 {
-            // The next request arrives, and the receiver asks for the one before.
+        if outcome == 0 {
+            // The next request arrives, and the receiver's NAK names the one before.
             there.send(&mut wire, b"request");
             back.refuse(&mut wire, psn, 0x60);
-            named += 1;
+            reported_by_nak += 1;
             there.psn = psn;
             there.send(&mut wire, b"request");
         }
-        if what == 1 {
+        if outcome == 1 {
             there.psn = psn;
         }
-        if what < 2 {
+        if outcome < 2 {
             there.send(&mut wire, b"request");
         }
-        if what == 2 {
+        if outcome == 2 {
             lost.insert(wire.packets() as usize);
             ack(&back, &mut wire, &there);
             there.psn = psn;
@@ -203,7 +202,7 @@ fn lossy_traffic(seed: u64, losses_percent: usize) -> LossyTraffic {
         ack(&back, &mut wire, &there);
     }
     let file = std::fs::read(wire.file()).expect("capture");
-    LossyTraffic { file, lost, named }
+    LossyTraffic { file, lost, reported_by_nak }
 }
 
 fn ack(back: &WireQueuePair, wire: &mut WireBuilder, there: &WireQueuePair) {
@@ -211,7 +210,7 @@ fn ack(back: &WireQueuePair, wire: &mut WireBuilder, there: &WireQueuePair) {
 }
 
 impl LossyTraffic {
-    /// The records that a port observes: what it sends, and what reaches it.
+    /// The records of one port: the packets that it sends, and those that reach it.
     fn at(&self, is_first: bool) -> Vec<u8> {
         self.records(|record, sends| match sends == is_first {
             true => &[0],
@@ -220,13 +219,13 @@ impl LossyTraffic {
         })
     }
 
-    /// The records that a sink of both ports observes.
+    /// The records of a sink that observes both ports.
     fn at_both(&self) -> Vec<u8> {
         self.records(|record, _| if self.lost.contains(&record) { &[0] } else { &[0, TRANSIT_NS] })
     }
 
-    /// The records that were observed, each as often as `delays_ns` has entries. It gets the number
-    /// of a record and whether the first port sends it.
+    /// The observed records, each as often as `delays_ns` returns entries for the number of the
+    /// record and whether the first port sends it.
     fn records(&self, delays_ns: impl Fn(usize, bool) -> &'static [u32]) -> Vec<u8> {
         let mut file = self.file[..HEADER_BYTES].to_vec();
         for (record, raw) in walk(&self.file).iter().enumerate() {
@@ -258,11 +257,11 @@ fn packets_that_one_port_sent_and_the_other_asked_for_are_lost_on_the_fabric() {
         let [first, second] = [file("1.pcap", &traffic.at(true)), file("2.pcap", &traffic.at(false))];
         let both = file("both.pcap", &traffic.at_both());
         let all = traffic.lost.len() as u64;
-        assert!(traffic.named > 0 && traffic.named < all, "{seed}");
+        assert!(traffic.reported_by_nak > 0 && traffic.reported_by_nak < all, "{seed}");
         for paths in [vec![both.clone()], vec![first.clone(), second.clone()], vec![second.clone(), first.clone()]] {
             let found = trust(&paths);
             let case = format!("{seed}, {paths:?}: {found:?}");
-            assert_eq!(found.lost_on_fabric_packets.at_least, traffic.named, "{case}");
+            assert_eq!(found.lost_on_fabric_packets.at_least, traffic.reported_by_nak, "{case}");
             assert_eq!(found.lost_on_fabric_packets.at_most, None, "{case}");
             assert_eq!(found.lost_by_capture_packets.at_least, 0, "{case}");
             assert_eq!(found.verdict, TrustVerdict::Unknown, "{case}");

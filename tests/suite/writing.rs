@@ -78,8 +78,8 @@ impl WriteSite {
         }
     }
 
-    /// The files in the folder of results, by path. Profiles and stamps, which contain times and
-    /// input names, are without their content.
+    /// The files in the folder of results, by path. Profiles and fingerprints, which contain times
+    /// and input names, are without their content.
     pub(crate) fn results(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut found = BTreeMap::new();
         let mut folders = vec![self.at("OUT")];
@@ -95,9 +95,9 @@ impl WriteSite {
                 } else if path.is_dir() {
                     folders.push(path);
                 } else {
-                    let is_stamp =
+                    let is_fingerprint =
                         path.extension().is_some_and(|ending| ending == "json") && path.with_extension("ibp").exists();
-                    let content = if is_stamp { Vec::new() } else { fs::read(&path).expect("file") };
+                    let content = if is_fingerprint { Vec::new() } else { fs::read(&path).expect("file") };
                     found.insert(path, content);
                 }
             }

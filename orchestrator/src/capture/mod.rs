@@ -19,7 +19,7 @@ pub struct PacketCounts {
     /// Bytes of these packets, if the program prints them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Packets that the program knows it lost, if it prints them. ibdump never does.
+    /// Packets that the program lost, if it reports them. ibdump never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
 }

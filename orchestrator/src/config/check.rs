@@ -20,13 +20,13 @@ fn run_locations(config: &Config) -> Result<(), ConfigFault> {
     if config.fabric.run_on == RunLocation::Sink {
         return config_fault(
             &["fabric", "run_on"],
-            "ibnetdiscover runs before sinks are chosen; expected here, first or the name of a node",
+            "ibnetdiscover runs before sinks are chosen; expected `here`, `first` or the name of a node",
         );
     }
     if config.mirror.run_on == RunLocation::First {
         return config_fault(
             &["mirror", "run_on"],
-            "mirrors are removed after the job's nodes are released; expected here, sink or the name of a node",
+            "mirrors are removed after the job's nodes are released; expected `here`, `sink` or the name of a node",
         );
     }
     for (place, key) in

@@ -16,7 +16,7 @@ pub struct Sinks {
     /// On a leaf without a reserved sink, use the job's last node there as sink and leave it out of
     /// the hostfile.
     pub from_job: bool,
-    /// Most sinks that a job uses on one leaf. They share the leaf's ports.
+    /// Maximum number of sinks that a job uses on one leaf. They share the leaf's ports.
     #[serde(deserialize_with = "value::at_least_one")]
     pub per_leaf: u32,
     /// If a leaf has no sink: true makes the start fail; false skips its ports, with a warning.

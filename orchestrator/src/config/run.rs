@@ -1,4 +1,4 @@
-//! The sections `[collect]`, `[run]` and `[analyze]`: what happens to captures, and how the hooks
+//! The sections `[collect]`, `[run]` and `[analyze]`: the handling of captures, and how the hooks
 //! behave.
 
 use super::value;

@@ -22,7 +22,7 @@ pub struct Inventory {
     nodes: BTreeMap<String, Vec<KnownPort>>,
 }
 
-/// A port that was active when its node was asked.
+/// A port that was active when its node was queried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KnownPort {
@@ -36,7 +36,7 @@ struct KnownPort {
 
 impl Inventory {
     /// Reads the inventory of a state folder. It only saves time: a missing or unreadable inventory
-    /// counts as empty, and all nodes are asked.
+    /// counts as empty, and all nodes are queried.
     pub fn read(state_dir: &Path) -> Self {
         let bytes = Folder::open(state_dir).and_then(|folder| folder.bytes(FILE));
         bytes.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
@@ -53,8 +53,8 @@ impl Inventory {
     }
 
     /// Stores the ports that a node reported. A node with an Ethernet port is not stored, because
-    /// no sweep shows that port: the node is asked each time.
-    pub(super) fn learn(&mut self, node: &NodeInventory) {
+    /// no sweep shows that port: the node is queried each time.
+    pub(super) fn store(&mut self, node: &NodeInventory) {
         self.nodes.remove(&node.name);
         if node.ports.iter().all(ActivePort::is_infiniband) {
             let known = node.ports.iter().map(|port| KnownPort {
@@ -71,7 +71,7 @@ impl Inventory {
 
     /// The node's ports as the fabric shows them now. `None` if they differ from the stored ones: a
     /// port is missing, a port was added, or the fabric gives a port the name of another node,
-    /// because its adapter was moved. Then the node must be asked.
+    /// because its adapter was moved. Then the node must be queried.
     pub(super) fn recall(&self, node: &str, cables: &Cables) -> Option<NodeInventory> {
         let known = self.nodes.get(node)?;
         if known.is_empty() || cables.port_count(node) != known.len() {

@@ -2,8 +2,8 @@
 //! leaf switch and port that each is connected to.
 //!
 //! Two sources are compared: `ibnetdiscover -p` lists every cable of a subnet, and `ibstat` and
-//! `ibtracert` show what each node sees. Ports are matched by GUID only. Node descriptions identify
-//! nothing, because they can be any text.
+//! `ibtracert` show the fabric as each node sees it. Ports are matched by GUID only. Node
+//! descriptions identify nothing, because they can be any text.
 
 mod attachment;
 mod cables;
@@ -141,8 +141,8 @@ pub enum FabricError {
 ///
 /// Runs `ibstat` on the nodes and `ibnetdiscover -p` at the same time, then `ibtracert` from each
 /// port of the first `fabric.check_nodes` nodes and from each port that `ibnetdiscover` does not
-/// list. Further nodes whose ports `inventory` has are not asked again if the fabric shows the same
-/// ports.
+/// list. Further nodes whose ports `inventory` has are not queried again if the fabric shows the
+/// same ports.
 pub fn discover(
     config: &Config,
     nodes: &[String],
@@ -156,7 +156,7 @@ pub fn discover(
     let checked: BTreeSet<&str> = nodes.iter().take(config.fabric.check_nodes).copied().collect();
     // A sink must be reachable by ssh anyway.
     let is_sink = |node: &str| config.sinks.nodes.iter().any(|sink| sink == node);
-    let (known, asked): (Vec<&str>, Vec<&str>) =
+    let (known, unknown): (Vec<&str>, Vec<&str>) =
         nodes.iter().partition(|node| inventory.has(node) && !checked.contains(*node) && !is_sink(node));
     let ask = |nodes: &[&str]| {
         all(remote::parallel(nodes, most, |node| (node.to_string(), nodes::query(config, node, runner))))
@@ -164,8 +164,8 @@ pub fn discover(
     let read = || Cables::read(config, first, runner);
     let (answers, mut cables) = thread::scope(|scope| {
         let cables = thread::Builder::new().spawn_scoped(scope, read);
-        let answers = ask(&asked);
-        // If no thread can be started, ibnetdiscover runs after the nodes were asked.
+        let answers = ask(&unknown);
+        // If no thread can be started, ibnetdiscover runs after the queries of the nodes.
         let joined = cables.map(|cables| cables.join().unwrap_or_else(|fault| panic::resume_unwind(fault)));
         (answers, joined.unwrap_or_else(|_| read()))
     });
@@ -177,9 +177,9 @@ pub fn discover(
         }
     }
     for (node, answer) in
-        asked.into_iter().chain(doubtful.iter().copied()).zip(answers?.into_iter().chain(ask(&doubtful)?))
+        unknown.into_iter().chain(doubtful.iter().copied()).zip(answers?.into_iter().chain(ask(&doubtful)?))
     {
-        inventory.learn(&answer);
+        inventory.store(&answer);
         found.insert(node, answer);
     }
     let found: Vec<nodes::NodeInventory> = nodes.iter().filter_map(|node| found.remove(node)).collect();

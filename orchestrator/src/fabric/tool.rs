@@ -5,7 +5,7 @@ use crate::remote::{CommandOutput, RemoteError, Runner};
 use std::path::Path;
 use std::time::Duration;
 
-/// Most characters of a tool's output in a message.
+/// Maximum number of characters of a tool's output in a message.
 const MAX_MESSAGE_CHARS: usize = 200;
 
 /// Runs a tool on a node, or on this machine, for at most `fabric.timeout_s`.

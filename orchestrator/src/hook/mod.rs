@@ -34,7 +34,7 @@ pub enum HookStage {
 pub enum HookOutcome {
     /// The job may go on.
     Succeeded,
-    /// A step failed; `run.fail_open` decides what follows.
+    /// A step failed; `run.fail_open` decides whether the job starts.
     Failed,
 }
 

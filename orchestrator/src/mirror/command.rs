@@ -6,13 +6,13 @@ use crate::config::{CommandTemplate, Config, TemplateError, TemplateValues};
 use crate::fabric::NodePort;
 use crate::step::{CommandCheck, Expectation, MirrorStep, StepCommand};
 
-pub(super) fn step(config: &Config, asked: &MirrorRequest) -> Result<MirrorStep, TemplateError> {
-    let mut step = step_without_commands(asked);
+pub(super) fn step(config: &Config, request: &MirrorRequest) -> Result<MirrorStep, TemplateError> {
+    let mut step = step_without_commands(request);
     let Some(templates) = &config.mirror.command else { return Ok(step) };
-    for source in asked.sources {
-        let values = values(asked, source);
+    for source in request.sources {
+        let values = values(request, source);
         let filled = |template: &CommandTemplate| -> Result<StepCommand, TemplateError> {
-            Ok(command_on_node(config, asked, template.fill(&values)?))
+            Ok(command_on_node(config, request, template.fill(&values)?))
         };
         step.on.push(filled(&templates.on)?);
         step.off.push(filled(&templates.off)?);
@@ -30,14 +30,14 @@ pub(super) fn step(config: &Config, asked: &MirrorRequest) -> Result<MirrorStep,
     Ok(step)
 }
 
-fn values<'a>(asked: &MirrorRequest<'a>, source: &'a NodePort) -> TemplateValues<'a> {
+fn values<'a>(request: &MirrorRequest<'a>, source: &'a NodePort) -> TemplateValues<'a> {
     TemplateValues {
-        leaf_guid: asked.sink.leaf_guid,
-        leaf_lid: asked.sink.leaf_lid,
+        leaf_guid: request.sink.leaf_guid,
+        leaf_lid: request.sink.leaf_lid,
         port: source.leaf_port,
-        sink_port: asked.sink.leaf_port,
+        sink_port: request.sink.leaf_port,
         node: &source.node,
-        sink: &asked.sink.node,
-        job: asked.job,
+        sink: &request.sink.node,
+        job: request.job,
     }
 }

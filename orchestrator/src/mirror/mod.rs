@@ -22,11 +22,11 @@ pub(crate) struct MirrorRequest<'a> {
 }
 
 /// The step that mirrors the ports; `None` if nothing is mirrored.
-pub(crate) fn step(config: &Config, asked: &MirrorRequest) -> Result<Option<MirrorStep>, TemplateError> {
+pub(crate) fn step(config: &Config, request: &MirrorRequest) -> Result<Option<MirrorStep>, TemplateError> {
     match config.mirror.backend {
         MirrorBackend::None => Ok(None),
-        MirrorBackend::Command => command::step(config, asked).map(Some),
-        MirrorBackend::Mstreg => Ok(Some(mstreg::step(config, asked))),
+        MirrorBackend::Command => command::step(config, request).map(Some),
+        MirrorBackend::Mstreg => Ok(Some(mstreg::step(config, request))),
     }
 }
 
@@ -43,14 +43,14 @@ pub(crate) fn analyzers(config: &Config) -> Option<u8> {
 }
 
 /// A mirror step without commands.
-fn step_without_commands(asked: &MirrorRequest) -> MirrorStep {
+fn step_without_commands(request: &MirrorRequest) -> MirrorStep {
     MirrorStep {
-        leaf_guid: asked.sink.leaf_guid,
-        leaf_lid: asked.sink.leaf_lid,
-        ports: asked.sources.iter().map(|source| source.leaf_port).collect(),
-        sink: asked.sink.node.clone(),
-        sink_port: asked.sink.leaf_port,
-        analyzer: asked.analyzer,
+        leaf_guid: request.sink.leaf_guid,
+        leaf_lid: request.sink.leaf_lid,
+        ports: request.sources.iter().map(|source| source.leaf_port).collect(),
+        sink: request.sink.node.clone(),
+        sink_port: request.sink.leaf_port,
+        analyzer: request.analyzer,
         on: Vec::new(),
         off: Vec::new(),
         check: Vec::new(),
@@ -59,9 +59,9 @@ fn step_without_commands(asked: &MirrorRequest) -> MirrorStep {
 }
 
 /// A command of the step, on the node that `mirror.run_on` names.
-fn command_on_node(config: &Config, asked: &MirrorRequest, argv: Vec<String>) -> StepCommand {
+fn command_on_node(config: &Config, request: &MirrorRequest, argv: Vec<String>) -> StepCommand {
     let node = match &config.mirror.run_on {
-        RunLocation::Sink => Some(asked.sink.node.clone()),
+        RunLocation::Sink => Some(request.sink.node.clone()),
         RunLocation::Node(node) => Some(node.clone()),
         RunLocation::Here | RunLocation::First => None,
     };

@@ -15,10 +15,10 @@ const LOCAL_NETWORK_MANAGER: &str = "mngr_type=1";
 const LOCAL_IB: u64 = 4;
 
 /// Planning always chooses an analyzer; without one, analyzer 0 is used.
-pub(super) fn step(config: &Config, asked: &MirrorRequest) -> MirrorStep {
+pub(super) fn step(config: &Config, request: &MirrorRequest) -> MirrorStep {
     let options = &config.mirror.mstreg;
-    let analyzer = asked.analyzer.unwrap_or_default();
-    let mut step = step_without_commands(asked);
+    let analyzer = request.analyzer.unwrap_or_default();
+    let mut step = step_without_commands(request);
     let directions: &[u8] = match options.directions {
         Directions::Egress => &[0],
         Directions::Ingress => &[1],
@@ -26,13 +26,13 @@ pub(super) fn step(config: &Config, asked: &MirrorRequest) -> MirrorStep {
     };
     let call = |register: &str, index: &str, access: &[&str]| {
         let device = match &options.adapter {
-            Some(adapter) => format!("lid-{},{adapter}", asked.sink.leaf_lid),
-            None => format!("lid-{}", asked.sink.leaf_lid),
+            Some(adapter) => format!("lid-{},{adapter}", request.sink.leaf_lid),
+            None => format!("lid-{}", request.sink.leaf_lid),
         };
         let program = config.tools.mstreg.to_string_lossy();
         let head =
             [&*program, "-d", &device, "--yes", "--reg_name", register, "-i", index, "-o", LOCAL_NETWORK_MANAGER];
-        command_on_node(config, asked, head.iter().chain(access).map(|&text| text.to_owned()).collect())
+        command_on_node(config, request, head.iter().chain(access).map(|&text| text.to_owned()).collect())
     };
     let set = |register: &str, index: &str, values: &str| call(register, index, &["--set", values]);
     let read = |register: &str, index: &str, expect: &[(&str, u64)]| CommandCheck {
@@ -43,7 +43,7 @@ pub(super) fn step(config: &Config, asked: &MirrorRequest) -> MirrorStep {
     let mpat = format!("pa_id={analyzer}");
     let best_effort = u64::from(!options.lossless);
     let lane = options.vl.map_or(String::new(), |vl| format!(",vl={vl}"));
-    let sink_port = asked.sink.leaf_port;
+    let sink_port = request.sink.leaf_port;
     step.on.push(set(
         "MPAT",
         &mpat,

@@ -224,7 +224,7 @@ fn sinks_from_job<'a>(
         members.iter().copied().filter(|port| left.contains(port.node.as_str()) && !taken.uses_port(port)).collect();
     sinks.truncate(most);
     while sinks.len() < most {
-        let spare = |node: &str, left: &BTreeSet<&str>| {
+        let may_be_sink = |node: &str, left: &BTreeSet<&str>| {
             let others = |port: &&NodePort| port.node != node && !left.contains(port.node.as_str());
             leaves
                 .values()
@@ -232,7 +232,7 @@ fn sinks_from_job<'a>(
                 .all(|ports| ports.iter().any(others))
         };
         let nodes = members.iter().rev().filter(|port| !taken.uses_port(port)).map(|port| port.node.as_str());
-        let Some(last) = nodes.filter(|node| !left.contains(node)).find(|node| spare(node, left)) else { break };
+        let Some(last) = nodes.filter(|node| !left.contains(node)).find(|node| may_be_sink(node, left)) else { break };
         left.insert(last);
         let room = most - sinks.len();
         sinks.extend(members.iter().filter(|port| port.node == last && !taken.uses_port(port)).take(room));

@@ -7,7 +7,7 @@ use crate::step::{PlanStep, StepCommand, argv_text};
 use crate::text::plural;
 use std::fmt;
 
-/// Most nodes that one line names.
+/// Maximum number of nodes that one line names.
 const MAX_NAMED_NODES: usize = 8;
 
 impl fmt::Display for CapturePlan {

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 const KEY_KINDS: [&str; 3] =
     ["ssh-ed25519", "ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521", "rsa-sha2-512,rsa-sha2-256"];
 
-/// Most simultaneous logins at the jump host. sshd drops connections at random if more than ten
-/// have not logged in yet.
+/// Maximum number of simultaneous logins at the jump host. sshd drops connections at random if more
+/// than ten have not logged in yet.
 const MAX_JUMPS: usize = 8;
 
 /// Address and user of a node.
@@ -39,7 +39,7 @@ pub(super) struct NodeAddress {
 
 impl NodeAddress {
     /// The address as `known_hosts` has it.
-    fn known_as(&self) -> String {
+    fn known_hosts_name(&self) -> String {
         if self.port == 22 { self.host.clone() } else { format!("[{}]:{}", self.host, self.port) }
     }
 
@@ -151,13 +151,13 @@ impl Connector {
             CheckResult::Match => Ok(()),
             CheckResult::Mismatch => Err(RemoteError::HostKeyChanged {
                 node: address.node.clone(),
-                address: address.known_as(),
+                address: address.known_hosts_name(),
                 fingerprint: fingerprint(),
                 known_hosts,
             }),
             CheckResult::NotFound => Err(RemoteError::HostKeyUnknown {
                 node: address.node.clone(),
-                address: address.known_as(),
+                address: address.known_hosts_name(),
                 fingerprint: fingerprint(),
                 known_hosts,
             }),

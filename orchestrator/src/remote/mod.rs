@@ -22,7 +22,7 @@ use std::time::Duration;
 /// `PATH` of the programs that ibscope starts. No other `PATH` is used.
 pub const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Most bytes of a command's output. A command that prints more is terminated.
+/// Maximum number of bytes of a command's output. A command that prints more is terminated.
 pub const MAX_OUTPUT_BYTES: usize = 64 << 20;
 
 /// Result of a command that ran.

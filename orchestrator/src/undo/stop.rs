@@ -153,7 +153,7 @@ fn terminate(context: RunContext<'_>, node: &str, processes: &[RemoteProcess]) -
     }
     let ids: Vec<String> = running.iter().map(|process| process.pid.to_string()).collect();
     Err(format!(
-        "{node}: even SIGKILL does not end the capture (process id {}), because the kernel does not return; check the node",
+        "{node}: SIGKILL does not end the capture (process id {}), because the process is blocked in the kernel; check the node",
         ids.join(", ")
     ))
 }

@@ -288,7 +288,7 @@ pub struct CmApr<'a> {
 pub enum CmMessage<'a> {
     /// Request for a connection.
     Req(CmReq<'a>),
-    /// Acknowledgment of a message that will be answered later.
+    /// Acknowledgement of a message that will be answered later.
     Mra(CmMra<'a>),
     /// Rejection.
     Rej(CmRej<'a>),

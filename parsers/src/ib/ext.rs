@@ -56,7 +56,7 @@ pub struct AtomicEth {
 /// ACK extension header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Aeth {
-    /// Acknowledgment type and code; see [`Aeth::kind`].
+    /// Acknowledgement type and code; see [`Aeth::kind`].
     pub syndrome: u8,
     /// Message sequence number: messages that the responder has completed, 24 bits.
     pub msn: u32,
@@ -65,7 +65,7 @@ pub struct Aeth {
 /// Meaning of an AETH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AethKind {
-    /// Acknowledgment.
+    /// Acknowledgement.
     Ack {
         /// Receive credits; `None` if the responder announces none (shared receive queues).
         credits: Option<u16>,
@@ -75,7 +75,7 @@ pub enum AethKind {
         /// Time that the requester must wait, in nanoseconds.
         timer_ns: u64,
     },
-    /// Negative acknowledgment.
+    /// Negative acknowledgement.
     Nak(NakCode),
     /// Reserved syndrome.
     Reserved,

@@ -106,7 +106,7 @@ mod tests {
     }
 
     /// `frame` with its `EtherType` replaced by MPLS and this label stack.
-    fn labelled(frame: &[u8], kind: [u8; 2], stack: &[u8]) -> Vec<u8> {
+    fn labeled(frame: &[u8], kind: [u8; 2], stack: &[u8]) -> Vec<u8> {
         [&frame[..12], &kind, stack, &frame[14..]].concat()
     }
 
@@ -177,14 +177,14 @@ mod tests {
                     wire_bytes: plain.wire_bytes + stack.len() as u32,
                     ..plain
                 };
-                assert_eq!(located(&labelled(frame, kind, stack)), expected);
+                assert_eq!(located(&labeled(frame, kind, stack)), expected);
             }
         }
         // A pseudowire: the stack is not followed by an IP packet.
-        let wire = labelled(&CNP, [0x88, 0x47], &hex!("0001 01 40 00000000"));
+        let wire = labeled(&CNP, [0x88, 0x47], &hex!("0001 01 40 00000000"));
         assert_eq!(ethernet(&wire), Ok(LinkContent::Other(NotInfiniband::EtherType(0x8847))));
         // A stack without a last label.
-        let endless = labelled(&[0; 14], [0x88, 0x47], &hex!("0001 00 40 0001 00 40"));
+        let endless = labeled(&[0; 14], [0x88, 0x47], &hex!("0001 00 40 0001 00 40"));
         assert_eq!(ethernet(&endless), Err(ParseError::truncated(Layer::Mpls, 4, 0).add_offset(22)));
     }
 

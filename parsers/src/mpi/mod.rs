@@ -162,7 +162,7 @@ pub enum MpiMessagePart {
         /// Message, or part of a message, by the id that the addressee uses.
         message: MpiMessageId,
     },
-    /// No message: credits, wire-up, acknowledgments without a message id ...
+    /// No message: credits, wire-up, acknowledgements without a message id ...
     Control,
 }
 
@@ -252,7 +252,7 @@ pub enum MatchFields {
 
 impl MatchFields {
     /// Decodes sender, communicator and tag with `layout`, which matters for tags only. `None` if
-    /// the result is no message of the application (active messages, acknowledgments).
+    /// the result is no message of the application (active messages, acknowledgements).
     #[must_use]
     pub fn identity(self, layout: TagLayout) -> Option<Identity> {
         match self {

@@ -349,7 +349,7 @@ mod tests {
         })
     }
 
-    fn asked(header_bytes: u32, memory: Option<(u64, u64)>) -> MpiMessagePart {
+    fn rendezvous_start(header_bytes: u32, memory: Option<(u64, u64)>) -> MpiMessagePart {
         let identity = Identity { rank: 3, context: 0, tag: -12, world: true, collective: true };
         let envelope =
             Envelope { matching: MatchFields::Named(identity), length: Length::Explicit(1_048_576), sequence: Some(9) };
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn rendezvous_states_its_length_and_request() {
         let payload = rendezvous(RNDV, &[0x1122_3344]);
-        assert_eq!(whole(&payload), Some(asked(36, None)));
+        assert_eq!(whole(&payload), Some(rendezvous_start(36, None)));
         assert_eq!(start(send(&payload[..35], Some(44))).id, None, "the request was not captured");
         let cut = start(send(&payload[..27], Some(44)));
         assert_eq!(cut.envelope.length, Length::NotCaptured);
@@ -395,14 +395,14 @@ mod tests {
         let keys = 0x1000_0000_2000;
         let from_2_0 = rendezvous(RGET, &[FRAGMENT, ADDRESS, keys]);
         assert_eq!(from_2_0.len(), 60);
-        assert_eq!(whole(&from_2_0), Some(asked(60, Some((ADDRESS, 0)))));
-        assert_eq!(send(&from_2_0, None), Some(asked(60, Some((ADDRESS, 0)))));
-        assert_eq!(send(&from_2_0[..51], Some(60)), Some(asked(60, None)), "the address was not captured");
+        assert_eq!(whole(&from_2_0), Some(rendezvous_start(60, Some((ADDRESS, 0)))));
+        assert_eq!(send(&from_2_0, None), Some(rendezvous_start(60, Some((ADDRESS, 0)))));
+        assert_eq!(send(&from_2_0[..51], Some(60)), Some(rendezvous_start(60, None)), "the address was not captured");
         // One segment; the upper half of the word is garbage.
         let to_1_10 = rendezvous(RGET, &[0xEEEE_EEEE_0000_0001, FRAGMENT, ADDRESS, 1_048_576, 0x2000]);
-        assert_eq!(whole(&to_1_10), Some(asked(76, Some((ADDRESS, 1_048_576)))));
+        assert_eq!(whole(&to_1_10), Some(rendezvous_start(76, Some((ADDRESS, 1_048_576)))));
         let to_1_6 = rendezvous(RGET, &[1, FRAGMENT, ADDRESS, 0x2000_0010_0000, 0]);
-        assert_eq!(whole(&to_1_6), Some(asked(76, None)), "a length of 32 bits with a key after it");
+        assert_eq!(whole(&to_1_6), Some(rendezvous_start(76, None)), "a length of 32 bits with a key after it");
     }
 
     #[test]
@@ -524,9 +524,9 @@ mod tests {
     #[test]
     fn footers_are_no_data() {
         let payload = ring(rendezvous(RNDV, &[7]));
-        assert_eq!(eager_rdma(&payload, 48), Some(asked(40, None)));
+        assert_eq!(eager_rdma(&payload, 48), Some(rendezvous_start(40, None)));
         let payload = ring(rendezvous(RGET, &[FRAGMENT, ADDRESS, 0x1000]));
-        assert_eq!(eager_rdma(&payload, 64), Some(asked(64, Some((ADDRESS, 0)))));
+        assert_eq!(eager_rdma(&payload, 64), Some(rendezvous_start(64, Some((ADDRESS, 0)))));
         let payload = ring(other(FRAG, &[65536, REQUEST, RECEIVER, 7]));
         assert_eq!(
             eager_rdma(&payload, 48),
@@ -549,7 +549,7 @@ mod tests {
         payload.extend([0, 9, 0, 0]);
         payload.extend(1_048_576u64.to_be_bytes());
         payload.extend(REQUEST.to_be_bytes());
-        assert_eq!(whole(&payload), Some(asked(36, None)));
+        assert_eq!(whole(&payload), Some(rendezvous_start(36, None)));
 
         let mut ack = Vec::from([ACK, 0, 0, 0, ACK, 2, 0, 0, 0, 0, 0, 0]);
         ack.extend([REQUEST, RECEIVER, 65536, 983_040].iter().flat_map(|word| word.to_be_bytes()));

@@ -35,7 +35,7 @@ pub struct CoalescedMessage {
     pub tag: u8,
     /// Length of PML header and data.
     pub size_bytes: u32,
-    /// Sender and tag; `None` for PML headers without them (acknowledgment, fragment ...).
+    /// Sender and tag; `None` for PML headers without them (acknowledgement, fragment ...).
     pub identity: Option<Identity>,
     /// Length of the MPI message in bytes; 0 without `identity`.
     pub data_bytes: u64,

@@ -176,7 +176,7 @@ fn memory(payload: &[u8], size_bytes: u64) -> Option<(u64, u64)> {
 /// protocol in 33 and 32, tag in 31 to 0; the completion data are the sender's rank
 /// (`mtl_ofi_types.h`).
 ///
-/// `None` for invalid ranks and for acknowledgments of synchronous sends (bit 33), which are no
+/// `None` for invalid ranks and for acknowledgements of synchronous sends (bit 33), which are no
 /// messages of the application.
 #[must_use]
 pub fn identity_open_mpi(tag: u64, cq_data: u64) -> Option<Identity> {
@@ -215,12 +215,12 @@ pub fn identity_mpich(tag: u64, cq_data: u64) -> Option<Identity> {
     mpich((tag >> 31) as u32 & 0xF_FFFF, (tag & 0x7FFF_FFFF) as u32, cq_data & 0x3FFF_FFFF)
 }
 
-/// Flag in [`protocol_mpich`] of an acknowledgment of a synchronous send, in 3.3 to 4.1
+/// Flag in [`protocol_mpich`] of an acknowledgement of a synchronous send, in 3.3 to 4.1
 /// (`MPIDI_OFI_SYNC_SEND_ACK`). The other flags differ between releases.
 pub const MPICH_ACKNOWLEDGES: u16 = 1;
 
 /// The protocol flags above the context in a tag of [`identity_mpich`]: nonzero in synchronous
-/// sends, their acknowledgments, huge messages and active messages.
+/// sends, their acknowledgements, huge messages and active messages.
 #[must_use]
 pub const fn protocol_mpich(tag: u64) -> u16 {
     (tag >> 51) as u16
@@ -387,7 +387,7 @@ mod tests {
         ];
         let expected = Identity { rank: 2, context: 5, tag: -27, world: false, collective: true };
         assert_eq!(ids, [Some(expected); 3]);
-        assert_eq!(identity_open_mpi(2 << 32 | 7, 2), None, "acknowledgment of a synchronous send");
+        assert_eq!(identity_open_mpi(2 << 32 | 7, 2), None, "acknowledgement of a synchronous send");
         assert_eq!(identity_open_mpi(7, 1 << 20), None);
     }
 

@@ -62,8 +62,8 @@ impl TagLayout {
     /// Decodes a libfabric tag. Completion data, if present, identify the sender. All releases of
     /// Open MPI share one layout here.
     ///
-    /// `None` for invalid ranks and for acknowledgments of synchronous sends, which are no messages
-    /// of the application.
+    /// `None` for invalid ranks and for acknowledgements of synchronous sends, which are no
+    /// messages of the application.
     #[must_use]
     pub fn split_ofi(self, tag: u64, cq_data: Option<u64>) -> Option<Identity> {
         match (self, cq_data) {
@@ -136,8 +136,8 @@ mod tests {
         assert_eq!(TagLayout::OpenMpi.split_ofi(1 << 34 | 9, None), Some(expected));
         assert_eq!(TagLayout::OpenMpi2.split_ofi(1 << 34 | 9, None), Some(expected));
         assert_eq!(TagLayout::Mpich.split_ofi(1 << 20 | 9, None), Some(expected));
-        assert_eq!(TagLayout::OpenMpi.split_ofi(2 << 32 | 9, Some(1)), None, "acknowledgment");
-        assert_eq!(TagLayout::Mpich.split_ofi(1 << 51 | 9, Some(1)), None, "acknowledgment");
+        assert_eq!(TagLayout::OpenMpi.split_ofi(2 << 32 | 9, Some(1)), None, "acknowledgement");
+        assert_eq!(TagLayout::Mpich.split_ofi(1 << 51 | 9, Some(1)), None, "acknowledgement");
         assert_eq!(TagLayout::Mpich.split_ofi(2 << 51 | 9, Some(1)), Some(expected), "synchronous send");
         assert_eq!(TagLayout::OpenMpi.split_ofi(9, Some(1 << 20)), None, "no such rank");
     }

@@ -98,7 +98,7 @@ pub fn datagram(first: &Payload<'_>) -> Option<MpiHeader> {
     let datagram = Datagram { endpoint: word & 0xFF_FFFF, sequence: u16::from_le_bytes(bytes(payload, 4)?) };
     let rest = payload.get(NETH_BYTES..)?;
     if word & NETH_IS_MESSAGE == 0 {
-        // Acknowledgments, connection requests and puts belong to UCX but are no messages.
+        // Acknowledgements, connection requests and puts belong to UCX but are no messages.
         return Some(MpiHeader { stack: LibraryStack::UcxUd, part: MpiMessagePart::Control, datagram: None });
     }
     let part = message((word >> 27) as u8, rest, NETH_BYTES as u32, first)?;

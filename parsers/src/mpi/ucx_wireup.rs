@@ -30,7 +30,7 @@ const HOST_BYTES: usize = 16;
 const PID_LIMIT: i32 = 1 << 22;
 /// `UCP_AM_ID_WIREUP`.
 const WIREUP: u8 = 1;
-/// Highest wire-up type; the types are request before connection, request, reply, acknowledgment,
+/// Highest wire-up type; the types are request before connection, request, reply, acknowledgement,
 /// endpoint check, endpoint removed.
 const WIREUP_TYPE_LAST: u8 = 5;
 const WORKER_ADDRESS: usize = 20;
@@ -115,8 +115,8 @@ fn process_id(payload: &[u8], at: usize) -> Option<i32> {
 /// A wire-up message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UcxWireup<'a> {
-    /// Type: 0 request before connection, 1 request, 2 reply, 3 acknowledgment, 4 endpoint check, 5
-    /// endpoint removed.
+    /// Type: 0 request before connection, 1 request, 2 reply, 3 acknowledgement, 4 endpoint check,
+    /// 5 endpoint removed.
     pub kind: u8,
     /// Number of the connection between the two workers.
     pub connection: u16,
@@ -286,7 +286,7 @@ mod tests {
         "02000000 03000000 d17f0000 00000000 00000000"
         "6e6f6465310000000000000000000000 49050000"
     );
-    /// Recorded over RC verbs: acknowledgment with both endpoints.
+    /// Recorded over RC verbs: acknowledgement with both endpoints.
     const WIREUP_RC: [u8; 31] = hex!("01 03 00 0000 b03014e1127f0000 0841e25ed17f0000 20dde6d026f981d778ff");
     /// Recorded (active message part): reply that names RC queue pair 0x60.
     const WIREUP_UD: [u8; 74] = hex!(
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn other_messages_are_not_taken() {
-        // Acknowledgment without a message, eager message, flow-control grant.
+        // Acknowledgement without a message, eager message, flow-control grant.
         assert_eq!(control(&[0; 64]), None);
         assert_eq!(wireup(&[2; 64], 0), None);
         assert_eq!(wireup(&[0xE1; 64], 0), None);

@@ -66,7 +66,7 @@ pub struct Udcm<'a> {
     pub kind: UdcmKind,
     /// Layout of the message.
     pub layout: UdcmLayout,
-    /// The sender's id of the message, which an acknowledgment returns.
+    /// The sender's id of the message, which an acknowledgement returns.
     pub context: u64,
     /// The sender's endpoint, a pointer.
     pub sender_endpoint: u64,
@@ -140,7 +140,7 @@ fn message(layout: UdcmLayout, payload: &[u8], message_bytes: u32) -> Option<Udc
             UdcmKind::Xrc => queue_count <= QUEUES_LIMIT,
             UdcmKind::Complete | UdcmKind::Reject | UdcmKind::Ack => queue_count == 0,
         };
-    // An acknowledgment reuses the buffer of the message that it acknowledges, so its pad may hold
+    // An acknowledgement reuses the buffer of the message that it acknowledges, so its pad may hold
     // old bytes.
     if !length_fits || kind != UdcmKind::Ack && pad != [0; 7] {
         return None;
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgments_may_keep_the_pad_of_the_original_message() {
+    fn acknowledgements_may_keep_the_pad_of_the_original_message() {
         let mut payload = connect(UdcmLayout::From2_0, 0);
         payload[..8].copy_from_slice(&[107, 1, 2, 3, 4, 5, 6, 7]);
         let found = datagram(&payload, 56).unwrap();

@@ -25,7 +25,7 @@ fn ends(link_type: LinkType) -> [(Endpoint, u32); 2] {
     }
 }
 
-/// Twenty SENDs with different contents and their acknowledgments: 40 packets.
+/// Twenty SENDs with different contents and their acknowledgements: 40 packets.
 fn sends(link_type: LinkType) -> Recording {
     let [client, server] = ends(link_type);
     let mut channel = Channel::new(link_type, client, server, [5, 9], START_NS);

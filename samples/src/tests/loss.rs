@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Seen, be24, options, sums, walk, write};
+use super::{WalkedPacket, be24, options, sums, walk, write};
 use crate::{SampleFraming, SampleKind, SampleOptions, SampleStack};
 
 /// Packets per million that the receiver loses.
@@ -41,7 +41,8 @@ fn totals_count_retransmissions() {
         let seen = walk(options.framing, &file);
         // Per queue pair: the last PSN and the highest one.
         let mut sent: HashMap<(u16, u16, u32), (u32, u32)> = HashMap::new();
-        let (mut once, mut repeats, mut steps_back, mut requests) = (Vec::<Seen>::new(), Vec::<Seen>::new(), 0, 0);
+        let (mut once, mut retransmitted, mut steps_back, mut requests) =
+            (Vec::<WalkedPacket>::new(), Vec::<WalkedPacket>::new(), 0, 0);
         for packet in &seen {
             if matches!(packet.opcode(), 0x11 | 0x64) {
                 once.push(packet.clone());
@@ -60,12 +61,12 @@ fn totals_count_retransmissions() {
                 *last = psn;
                 continue;
             }
-            repeats.push(packet.clone());
+            retransmitted.push(packet.clone());
             *last = psn;
         }
         assert!(sent.values().all(|(last, highest)| last == highest), "a tail was not retransmitted");
         let mut expected = sums(&once);
-        for (key, pair) in sums(&repeats) {
+        for (key, pair) in sums(&retransmitted) {
             let total = expected.entry(key).or_default();
             total.packets += pair.packets;
             total.wire_bytes += pair.wire_bytes;
@@ -92,7 +93,8 @@ fn naks_carry_the_psn_that_is_sent_next() {
             seen.iter().enumerate().filter(|(_, packet)| packet.opcode() == 0x11 && packet.transport[12] == 0x60)
         {
             naks += 1;
-            let is_answer = |packet: &&Seen| (packet.src, packet.dst, packet.psn()) == (nak.dst, nak.src, nak.psn());
+            let is_answer =
+                |packet: &&WalkedPacket| (packet.src, packet.dst, packet.psn()) == (nak.dst, nak.src, nak.psn());
             let sent_before = seen[..index].iter().rev().filter(|packet| packet.opcode() != 0x11).find(is_answer);
             let sent_again = seen[index..].iter().filter(|packet| packet.opcode() != 0x11).find(is_answer);
             let (before, again) =

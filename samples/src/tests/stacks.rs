@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ibscope_parsers::mpi::{Carrier, LibraryStack, MpiMessagePart, Payload, recognize, udcm};
 
-use super::{Seen, be24, options, sums, walk, without_copies, write};
+use super::{WalkedPacket, be24, options, sums, walk, without_copies, write};
 use crate::{SampleFraming, SampleKind, SampleOptions, SampleStack, SampleTotals};
 
 fn jobs() -> impl Iterator<Item = SampleOptions> {
@@ -17,7 +17,7 @@ fn jobs() -> impl Iterator<Item = SampleOptions> {
     })
 }
 
-fn packets(options: &SampleOptions) -> (Vec<Seen>, SampleTotals) {
+fn packets(options: &SampleOptions) -> (Vec<WalkedPacket>, SampleTotals) {
     let (file, totals) = write(options);
     (without_copies(&walk(options.framing, &file), options.mirror), totals)
 }

@@ -104,7 +104,7 @@ fn queue_pairs_have_the_requested_number() {
     let options =
         SampleOptions { lids: 3, qps: 40, bytes: 1 << 20, ..options(SampleFraming::Native, SampleKind::Small, 1) };
     let seen = without_copies(&walk(options.framing, &write(&options).0), 1);
-    let flows: BTreeSet<_> = seen.iter().map(super::Seen::flow).collect();
+    let flows: BTreeSet<_> = seen.iter().map(super::WalkedPacket::flow).collect();
     assert_eq!(flows.len(), 3 * 2 * 40);
     for node in 1..=3 {
         let own: BTreeSet<u32> = flows.iter().filter(|(_, dst, _)| *dst == node).map(|(_, _, qpn)| *qpn).collect();

@@ -325,9 +325,9 @@ fn times(profiles: [&Profile; 2]) -> Vec<LatencyComparison> {
 }
 
 /// Rates by `mean` or `peak`, and the length of the peak window in A and in B.
-type RatesOfBoth = (Vec<(&'static str, ValueComparison)>, [i64; 2]);
+type ComparedRates = (Vec<(&'static str, ValueComparison)>, [i64; 2]);
 
-fn compare_rates(profiles: [&Profile; 2]) -> Result<RatesOfBoth, AnalysisError> {
+fn compare_rates(profiles: [&Profile; 2]) -> Result<ComparedRates, AnalysisError> {
     // Peaks are comparable only over windows of equal length, which the coarser bins determine.
     let coarser_ns = profiles.iter().map(|profile| profile.bin_ns).max().unwrap_or(0);
     let window_ns = rates::DEFAULT_WINDOW_NS.max(coarser_ns);

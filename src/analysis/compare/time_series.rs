@@ -4,8 +4,8 @@ use crate::analysis::AnalysisError;
 use crate::analysis::rates::{self, DEFAULT_WINDOW_NS, RateValues, Rates};
 use crate::model::Profile;
 
-/// Most bins of a run: a chart has no more pixels.
-const MOST_BINS: i128 = 600;
+/// Maximum number of bins of a run: a chart has no more pixels.
+const MAX_BINS: i128 = 600;
 
 /// The traffic of one run over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +16,12 @@ pub struct ComparedSeries {
     pub first_ns: i64,
     /// Sums of the bins, without gaps, in the order of [`rates::VALUES`].
     pub bins: Vec<RateValues>,
-    /// True if an MPI library was recognized.
+    /// True if an MPI library was detected.
     pub has_mpi: bool,
 }
 
 /// The time series of two runs in bins of one width: at least the wider bins of the two profiles,
-/// and at most `MOST_BINS` bins.
+/// and at most `MAX_BINS` bins.
 pub fn time_series(profiles: [&Profile; 2]) -> Result<[ComparedSeries; 2], AnalysisError> {
     let of = |profile, bin_ns| rates::rates(profile, None, bin_ns, DEFAULT_WINDOW_NS);
     let [a, b] = profiles.map(|profile| of(profile, None));
@@ -31,7 +31,7 @@ pub fn time_series(profiles: [&Profile; 2]) -> Result<[ComparedSeries; 2], Analy
         both.iter().fold((0, 1), |(longest, fine), rates| (span(rates).max(longest), rates.fine_ns.max(fine)));
     // The first bin may begin before the first bin of the profile, and the last one end after its
     // last.
-    let together = (longest / ((MOST_BINS - 2) * i128::from(fine)) + 1).max(1);
+    let together = (longest / ((MAX_BINS - 2) * i128::from(fine)) + 1).max(1);
     let bin_ns = i64::try_from(i128::from(fine) * together).unwrap_or(i64::MAX);
     let [a, b] = profiles.map(|profile| of(profile, Some(bin_ns)).map(|rates| series(&rates)));
     Ok([a?, b?])

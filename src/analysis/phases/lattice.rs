@@ -4,7 +4,7 @@
 //! each grid that satisfy the predicate. Row-major and column-major numbering are both covered,
 //! because the sides occur in every order.
 
-/// Most dimensions of a grid: with more dimensions or sides, patterns fit by chance.
+/// Maximum number of dimensions of a grid: with more dimensions or sides, patterns fit by chance.
 const DIMENSIONS: usize = 3;
 /// On a shorter side, neighbors with corners are the same as all pairs.
 const SHORTEST_WITH_CORNERS: u32 = 4;

@@ -65,7 +65,7 @@ pub struct Phase {
     pub to_ns: i64,
     /// Traffic of all pairs.
     pub traffic: Traffic,
-    /// True if an MPI library was recognized on some connection.
+    /// True if an MPI library was detected on some connection.
     pub has_mpi: bool,
     /// The point-to-point and collective traffic by sender and receiver.
     pub matrix: Matrix,
@@ -82,13 +82,13 @@ impl Phase {
         self.to_ns.saturating_sub(self.from_ns)
     }
 
-    /// MPI messages if a library was recognized, otherwise transport messages.
+    /// MPI messages if a library was detected, otherwise transport messages.
     #[must_use]
     pub fn messages(&self) -> u64 {
         if self.has_mpi { Selection::All.mpi(&self.traffic).0 } else { self.traffic.messages }
     }
 
-    /// MPI bytes if a library was recognized, otherwise payload bytes.
+    /// MPI bytes if a library was detected, otherwise payload bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         if self.has_mpi { Selection::All.mpi(&self.traffic).1 } else { self.traffic.payload_bytes }

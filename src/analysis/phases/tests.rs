@@ -234,7 +234,7 @@ fn a_phase_ends_where_all_connections_do() {
     }
     assert_eq!(starts(&twice), [0]);
 
-    // Storage connections continue. Only MPI connections count if an MPI library was recognized.
+    // Storage connections continue. Only MPI connections count if an MPI library was detected.
     let mut beside = ring.clone();
     add(&mut beside, &ring, 11);
     beside.mpi_read = true;

@@ -5,7 +5,7 @@
 //! job began there. This evidence does not depend on the amount of traffic: it holds for pauses
 //! shorter than a window, and between two runs of one program. Jobs that overlap in time have no
 //! such moment between them, and neither have phases of a job that keeps its connections. If an MPI
-//! library was recognized, its connections are also checked on their own, because storage and IP
+//! library was detected, its connections are also checked on their own, because storage and IP
 //! traffic continues when a job ends.
 //!
 //! Connections that are used once each, one after the other, produce turnovers all the time. Those

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Default limit of the number of windows.
 const DEFAULT_WINDOWS: i128 = 64;
 /// Hard limit of the number of windows or steps: similarities are quadratic in this number.
-const MOST_WINDOWS: i128 = 512;
+const MAX_WINDOWS: i128 = 512;
 /// Payload that weighs as much as one message: a full packet.
 const PACKET_BYTES: f64 = 4096.0;
 
@@ -24,7 +24,7 @@ pub(super) enum MessageCategory {
     PointToPoint,
     /// Messages of collective operations.
     Collective,
-    /// Messages without a recognized MPI library, and payload before the first MPI message of the
+    /// Messages without a detected MPI library, and payload before the first MPI message of the
     /// pair.
     Other,
 }
@@ -54,7 +54,7 @@ pub(super) fn span_ns(profile: &Profile, pairs: &PairIndex) -> Option<(i64, i64)
 pub(super) fn width_ns(span_ns: (i64, i64), bin_ns: i64, wanted_ns: Option<i64>) -> i64 {
     let (bin_ns, length_ns) = (i128::from(bin_ns), i128::from(span_ns.1) - i128::from(span_ns.0));
     let bins = |ns: i128| ((ns + bin_ns - 1) / bin_ns).max(1);
-    let least = bins((length_ns + MOST_WINDOWS - 1) / MOST_WINDOWS);
+    let least = bins((length_ns + MAX_WINDOWS - 1) / MAX_WINDOWS);
     let width = if let Some(wanted_ns) = wanted_ns {
         bins(wanted_ns.into()).max(least)
     } else {
@@ -69,7 +69,7 @@ pub(super) fn width_ns(span_ns: (i64, i64), bin_ns: i64, wanted_ns: Option<i64>)
 pub(super) fn step_ns(span_ns: (i64, i64), bin_ns: i64, width_ns: i64) -> i64 {
     let (bin_ns, length_ns) = (i128::from(bin_ns), i128::from(span_ns.1) - i128::from(span_ns.0));
     let bins = |ns: i128| (ns + bin_ns - 1) / bin_ns;
-    let step_ns = bins((length_ns + MOST_WINDOWS - 1) / MOST_WINDOWS).max(1) * bin_ns;
+    let step_ns = bins((length_ns + MAX_WINDOWS - 1) / MAX_WINDOWS).max(1) * bin_ns;
     i64::try_from(step_ns).unwrap_or(i64::MAX).min(width_ns)
 }
 
@@ -101,7 +101,7 @@ pub(super) fn windows(profile: &Profile, pairs: &PairIndex, width_ns: i64) -> Ve
 #[derive(Clone, Copy, Debug, Default)]
 struct WindowSums {
     traffic: Traffic,
-    /// Messages of connections without a recognized library.
+    /// Messages of connections without a detected library.
     others: u64,
 }
 

@@ -10,7 +10,7 @@ mod even_bins;
 use super::AnalysisError;
 use super::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::TimelineRow;
-use crate::model::{Profile, SizeClass, SizeOf, SizeSums, TrafficKind};
+use crate::model::{Profile, SizeCategory, SizeClass, SizeSums, TrafficKind};
 use even_bins::EvenBins;
 use std::collections::BTreeMap;
 
@@ -51,10 +51,10 @@ pub struct RateSeries {
     pub sums: RateValues,
     /// Peaks in the order of [`VALUES`], each in its own window.
     pub peaks: [Peak; VALUES.len()],
-    /// True if an MPI library was recognized.
+    /// True if an MPI library was detected.
     pub has_mpi: bool,
     /// Sizes of packets and messages; retransmissions do not count.
-    pub sizes: BTreeMap<(SizeOf, SizeClass), SizeSums>,
+    pub sizes: BTreeMap<(SizeCategory, SizeClass), SizeSums>,
     /// Sums of the non-empty profile bins by start time.
     fine: BTreeMap<i64, RateValues>,
 }
@@ -102,7 +102,7 @@ impl RateSeries {
         self.has_mpi |= has_mpi;
     }
 
-    /// The value if it is known: MPI values are unknown if no library was recognized.
+    /// The value if it is known: MPI values are unknown if no library was detected.
     #[must_use]
     pub fn known(&self, index: usize, value: u64) -> Option<u64> {
         (index < MPI_MESSAGES || self.has_mpi).then_some(value)
@@ -226,7 +226,7 @@ pub fn rates(
         let pair =
             by.is_some().then(|| pairs.get_mut(&(labels.sender(connection), labels.receiver(connection)))).flatten();
         for series in [Some(&mut total), pair].into_iter().flatten() {
-            series.sizes.entry((row.size_of, row.size)).and_modify(|sums| *sums += row.sums).or_insert(row.sums);
+            series.sizes.entry((row.category, row.size)).and_modify(|sums| *sums += row.sums).or_insert(row.sums);
         }
     }
     let ends = total.fine.keys().next().zip(total.fine.keys().next_back());

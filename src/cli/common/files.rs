@@ -57,7 +57,7 @@ pub(in crate::cli) fn rankmap_notes(rows: &[RankRow], profile: &Profile) -> Vec<
     for (rank, endpoints) in places.iter().take(MAX_RANKS) {
         let endpoints: Vec<&str> = endpoints.iter().copied().collect();
         notes.push(format!(
-            "rank map: rank {rank} is on several endpoints ({}); this is right only if they are ports of one node",
+            "rank map: rank {rank} is on several endpoints ({}); this is correct only if they are ports of one node",
             endpoints.join(", ")
         ));
     }
@@ -124,12 +124,12 @@ impl OutputFile {
         Self::open_with(path, inputs, ReadAccess::All)
     }
 
-    /// As [`Self::open`], for single messages: a new file is readable by the owner only.
+    /// Like [`Self::open`], for single messages: a new file is readable by the owner only.
     pub(in crate::cli) fn open_private(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
         Self::open_with(path, inputs, ReadAccess::Owner)
     }
 
-    /// As [`Self::open`], for real names: the file is readable by the owner only.
+    /// Like [`Self::open`], for real names: the file is readable by the owner only.
     pub(in crate::cli) fn open_secret(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
         Self::open_with(path, inputs, ReadAccess::OwnerAlways)
     }

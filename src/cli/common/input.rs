@@ -1,6 +1,6 @@
 //! Reads profiles, or analyzes captures, according to the arguments of a command.
 //!
-//! In: paths, reading options and what the command needs. Out: a [`Profile`] or a stream of
+//! In: paths, reading options and the needs of the command. Out: a [`Profile`] or a stream of
 //! messages, notes on standard error, and the exit code. Invariant: notes never go to standard
 //! output.
 
@@ -92,7 +92,7 @@ pub(in crate::cli) fn options(inputs: &[PathBuf], reading: &InputArgs) -> anyhow
     options_of(inputs, reading, inputs.len() > 1)
 }
 
-/// As [`options`]; `is_one_of_several` if the clock can be compared with those of other captures,
+/// Like [`options`]; `is_one_of_several` is true if the clock can be compared with other captures,
 /// now or when profiles are merged.
 pub(in crate::cli) fn options_of(
     inputs: &[PathBuf],
@@ -135,7 +135,7 @@ pub(in crate::cli) fn options_of(
 /// Results that a command needs from an analysis of captures, in addition to packet counts. A
 /// profile already has them, or does not have them.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "switches that have nothing to do with each other")]
+#[allow(clippy::struct_excessive_bools, reason = "independent switches")]
 pub(in crate::cli) struct AnalysisNeeds {
     /// Skip the detection of MPI messages.
     pub(in crate::cli) no_mpi: bool,
@@ -221,7 +221,7 @@ fn whole_profile(inputs: &[PathBuf], reading: &InputArgs, needs: AnalysisNeeds) 
     analyze(inputs, &options)
 }
 
-/// Fails for a time window over parts of a profile that have no time.
+/// Fails if a time window is given for tables of a profile that have no times.
 pub(in crate::cli) fn check_no_window(inputs: &[PathBuf], reading: &InputArgs, what: &str) -> anyhow::Result<()> {
     match inputs.first() {
         Some(place) if (reading.from.is_some() || reading.to.is_some()) && pipeline::is_profile(place) => bail!(
@@ -290,8 +290,8 @@ pub(in crate::cli) fn notes(inputs: &[PathBuf], reading: &InputArgs, profile: &P
     let is_profile = pipeline::is_profile(&inputs[0]);
     if let Some(note) = empty_window(reading, profile, is_profile) {
         output::eprint_line(note);
-    } else if !is_profile && is_unrecognized(reading, profile) {
-        output::eprint_line(&format!("note: no MPI library was recognized in this window; {SHORT_WINDOW}"));
+    } else if !is_profile && detects_no_library(reading, profile) {
+        output::eprint_line(&format!("note: no MPI library was detected in this window; {SHORT_WINDOW}"));
     }
     output::notes(&profile.notes);
 }
@@ -313,8 +313,8 @@ pub(in crate::cli) fn rankmap_notes(reading: &InputArgs, profile: &Profile) {
     }
 }
 
-/// Advice for a time window that is too short to recognize a library.
-pub(in crate::cli) const SHORT_WINDOW: &str = "a short window may not hold enough messages to recognize a library: analyze the whole \
+/// Advice for a time window that is too short to detect a library.
+pub(in crate::cli) const SHORT_WINDOW: &str = "a short window may not hold enough messages to detect a library: analyze the whole \
                                        capture with `analyze -o`, then select the window with --from and --to of `matrix`, `timeline` or `rates`";
 
 /// The note on a time window without packets.
@@ -328,15 +328,15 @@ pub(in crate::cli) fn empty_window(reading: &InputArgs, profile: &Profile, is_pr
     })
 }
 
-/// As [`empty_window`], for `inspect`, which does not count packets outside the window.
+/// Like [`empty_window`], for `inspect`, which does not count packets outside the window.
 pub(in crate::cli) fn empty_window_of_packets(reading: &InputArgs, coverage: &Coverage) -> Option<&'static str> {
     (has_window(reading) && coverage.infiniband == 0).then_some(NO_INFINIBAND)
 }
 
 const NO_INFINIBAND: &str = "note: no InfiniBand packet in this window";
 
-/// True if MPI messages were searched for in a time window and no library was recognized.
-pub(in crate::cli) fn is_unrecognized(reading: &InputArgs, profile: &Profile) -> bool {
+/// True if MPI messages were analyzed in a time window and no library was detected.
+pub(in crate::cli) fn detects_no_library(reading: &InputArgs, profile: &Profile) -> bool {
     has_window(reading) && profile.mpi_read && profile.connections.iter().all(|connection| connection.stack.is_none())
 }
 
@@ -349,7 +349,7 @@ pub(in crate::cli) fn exit_code(reading: &InputArgs, coverage: &Coverage) -> Exi
     exit_code_for(reading.min_coverage, coverage)
 }
 
-/// As [`exit_code`], for a given percentage.
+/// Like [`exit_code`], for a given percentage.
 pub(in crate::cli) fn exit_code_for(min_coverage: f64, coverage: &Coverage) -> ExitCode {
     let decoded = coverage.decoded_percent();
     if decoded >= min_coverage {

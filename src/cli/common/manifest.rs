@@ -77,8 +77,8 @@ impl ManifestFile {
         Ok(names)
     }
 
-    /// Clocks of these captures, by their paths as given. `by_packets` if packets can align the
-    /// captures as well.
+    /// Clocks of these captures, by their paths as given. `by_packets` is true if packets can align
+    /// the captures as well.
     pub(super) fn clocks(
         &self,
         inputs: &[PathBuf],

@@ -30,7 +30,7 @@ pub(in crate::cli) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<(
     out.flush()
 }
 
-/// Errors of the operating system, and what to do.
+/// Errors of the operating system, with the next step for the user.
 const ADVICE: [(&str, &str); 2] = [
     ("No space left on device", "make room there, or write to another disk"),
     ("File too large", "raise the file size limit (`ulimit -f`), or write to another disk"),

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Captures that a message lists by name.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct SlurmMergeArgs {
@@ -32,7 +32,8 @@ pub(in crate::cli) fn run(args: &SlurmMergeArgs) -> anyhow::Result<ExitCode> {
     let mut missing = Vec::new();
     let parts = plan.tasks(&args.folder);
     for (task, part) in parts.iter().enumerate() {
-        // A capture that no longer exists was analyzed while it did.
+        // The fingerprint of a deleted capture cannot be computed. Its profile counts if the stored
+        // fingerprint shows that the analysis was complete.
         let is_there = match TaskFingerprint::current(part, &plan, known) {
             Ok(fingerprint) => fingerprint.matches(part),
             Err(_) => part.fingerprint.exists() && pipeline::is_profile(&part.profile),
@@ -42,9 +43,9 @@ pub(in crate::cli) fn run(args: &SlurmMergeArgs) -> anyhow::Result<ExitCode> {
     let mut notes = Vec::new();
     if !missing.is_empty() {
         let named =
-            missing.iter().take(MOST_NAMED).map(|(task, capture)| format!("{} (task {task})", capture.display()));
+            missing.iter().take(MAX_NAMED).map(|(task, capture)| format!("{} (task {task})", capture.display()));
         let named = named.collect::<Vec<_>>().join(", ");
-        let more = missing.len().checked_sub(MOST_NAMED).filter(|more| *more > 0);
+        let more = missing.len().checked_sub(MAX_NAMED).filter(|more| *more > 0);
         let more = more.map(|more| format!(" and {more} more")).unwrap_or_default();
         let what = format!("{} of {} captures are not analyzed: {named}{more}", missing.len(), parts.len());
         if !args.allow_missing || profiles.is_empty() {

@@ -46,8 +46,8 @@ pub(in crate::cli) fn run(args: &SlurmTaskArgs) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Removes the fingerprint of the profile to be replaced, and what a killed run of this task left
-/// behind.
+/// Removes the fingerprint of the profile to be replaced, and the scratch files that a killed run
+/// of this task left behind.
 fn tidy(part: &PlanTask<'_>) -> anyhow::Result<()> {
     if part.fingerprint.exists() {
         fs::remove_file(&part.fingerprint)

@@ -13,7 +13,7 @@ impl Capture {
         (self.offset_bytes, self.records)
     }
 
-    /// What workers need to split the file: `None` if it is not a plain file, or if its record
+    /// Data that workers need to split the file; `None` if it is not a plain file, or if its record
     /// starts cannot be found.
     pub(in crate::input) fn split_source(&self) -> Option<(Arc<File>, Framing, Probe)> {
         Some((Arc::clone(self.source.plain_file()?), self.framing.clone(), self.probe?))

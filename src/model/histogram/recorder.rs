@@ -1,7 +1,7 @@
 //! A histogram in memory to which values are added one by one. An analysis may hold a million of
 //! these recorders with a few values each.
 
-use super::{FEWEST_BITS, Histogram, KEPT_BITS, bucket, middle};
+use super::{Histogram, KEPT_BITS, MIN_BITS, bucket, middle};
 use crate::model::VecMap;
 use serde::{Deserialize, Serialize};
 
@@ -171,7 +171,7 @@ impl Recorder {
     /// Keeps one bit less of each value, down to the minimum.
     pub fn coarsen(&mut self) {
         let from = u32::from(self.kept_bits);
-        if from > FEWEST_BITS {
+        if from > MIN_BITS {
             self.kept_bits -= 1;
             if let RecorderState::Counts(counts) = &mut self.state {
                 counts.coarsen(from);
@@ -348,7 +348,7 @@ mod tests {
             (0..coarser.1).for_each(|_| parts[1].coarsen());
             let [mut recorder, other] = parts;
             recorder.merge(other);
-            let kept_bits = KEPT_BITS - coarser.0.max(coarser.1).min(KEPT_BITS - FEWEST_BITS);
+            let kept_bits = KEPT_BITS - coarser.0.max(coarser.1).min(KEPT_BITS - MIN_BITS);
             let mut buckets: Vec<u32> = values.iter().map(|value| bucket(*value, kept_bits)).collect();
             buckets.sort_unstable();
             let expected: Vec<(u32, u32)> = buckets.chunk_by(|a, b| a == b).map(|all| (all[0], all.len() as u32)).collect();

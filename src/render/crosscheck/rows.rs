@@ -3,7 +3,7 @@
 use crate::render::units::group;
 
 /// Maximum number of rows of a terminal table; csv and JSON have all.
-pub(super) const MOST_PAIRS: usize = 64;
+pub(super) const MAX_PAIRS: usize = 64;
 
 /// Formats `wire - trace` with its sign: `+3`, `-2` or `0`.
 pub(super) fn signed(wire: u64, trace: u64) -> String {

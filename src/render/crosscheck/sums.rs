@@ -1,6 +1,6 @@
 //! Sums by rank, for a tracer's profile (`profile.cubex`), which has no pairs.
 
-use super::rows::{MOST_PAIRS, signed};
+use super::rows::{MAX_PAIRS, signed};
 use super::{causes, result};
 use crate::analysis::crosscheck::{OperationSums, missing_bytes, operation_sums};
 use crate::crosscheck::{Crosscheck, RankSums};
@@ -16,16 +16,16 @@ pub(super) fn table(text: &mut String, crosscheck: &Crosscheck) {
         return;
     }
     let mut rows: Vec<&RankSums> = crosscheck.ranks.iter().collect();
-    if rows.len() > 2 * MOST_PAIRS {
+    if rows.len() > 2 * MAX_PAIRS {
         // If rows are left out, the worst must be among those that are shown.
         rows.sort_by_key(|row| std::cmp::Reverse(row.verdict));
     }
-    let _ = writeln!(text, "{}", columns().text(rows.iter().take(2 * MOST_PAIRS).copied()));
-    if rows.len() > 2 * MOST_PAIRS {
+    let _ = writeln!(text, "{}", columns().text(rows.iter().take(2 * MAX_PAIRS).copied()));
+    if rows.len() > 2 * MAX_PAIRS {
         let _ = writeln!(
             text,
             "... and {} more; --format csv or json lists all",
-            group((rows.len() - 2 * MOST_PAIRS) as u64)
+            group((rows.len() - 2 * MAX_PAIRS) as u64)
         );
     }
     let missing_bytes = missing_bytes(crosscheck);

@@ -1,7 +1,7 @@
-//! The terminal output of a comparison: a few lines on what agrees, all details on what differs.
+//! The terminal output of a comparison: a few lines on agreement, all details of differences.
 
 use super::pairs::{CrosscheckPairRow, columns as columns_of_pairs};
-use super::rows::MOST_PAIRS;
+use super::rows::MAX_PAIRS;
 use super::views::{clocks_table, one_sided_table, unidentified_table};
 use super::{NAME_RANKS, sums};
 use crate::analysis::crosscheck::{agrees, all_causes, called_pairs, counts, operations, pairs_on_one_node};
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Maximum number of differences that are listed tag by tag.
-const MOST_DIFFERENCES: usize = 20;
+const MAX_DIFFERENCES: usize = 20;
 
 /// The terminal output of a comparison.
 #[must_use]
@@ -105,11 +105,11 @@ fn unidentified(text: &mut String, crosscheck: &Crosscheck) {
     if crosscheck.unidentified.is_empty() {
         return;
     }
-    text.push_str("On the wire with a rank that is not identified, and what that explains:\n");
-    let rows = crosscheck.unidentified.iter().take(MOST_PAIRS);
+    text.push_str("Messages with a rank that is not identified, and the messages they explain:\n");
+    let rows = crosscheck.unidentified.iter().take(MAX_PAIRS);
     let _ = writeln!(text, "{}", unidentified_table().text(rows));
-    if crosscheck.unidentified.len() > MOST_PAIRS {
-        let more = crosscheck.unidentified.len() - MOST_PAIRS;
+    if crosscheck.unidentified.len() > MAX_PAIRS {
+        let more = crosscheck.unidentified.len() - MAX_PAIRS;
         let _ = writeln!(text, "... and {} more; --view unidentified and --format json list all", group(more as u64));
     }
     let _ = writeln!(text, "To list the queue pairs without a rank and to assign ranks: {NAME_RANKS}\n");
@@ -122,16 +122,16 @@ fn pairs(text: &mut String, crosscheck: &Crosscheck) {
     let mut rows: Vec<&PairComparison> = crosscheck.pairs.iter().collect();
     // The worst first if rows are left out, else in rank order.
     rows.sort_by_key(|pair| std::cmp::Reverse(pair.verdict));
-    if rows.len() <= MOST_PAIRS {
+    if rows.len() <= MAX_PAIRS {
         rows.sort_by_key(|pair| (pair.src, pair.dst));
     }
-    let shown = rows.iter().take(MOST_PAIRS).copied().map(CrosscheckPairRow::PointToPoint);
+    let shown = rows.iter().take(MAX_PAIRS).copied().map(CrosscheckPairRow::PointToPoint);
     let _ = writeln!(text, "{}", columns_of_pairs().text(shown));
-    if rows.len() > MOST_PAIRS {
+    if rows.len() > MAX_PAIRS {
         let _ = writeln!(
             text,
             "... and {}; --format csv or json lists all",
-            count_of((rows.len() - MOST_PAIRS) as u64, "more pair")
+            count_of((rows.len() - MAX_PAIRS) as u64, "more pair")
         );
     }
     text.push('\n');
@@ -142,7 +142,7 @@ fn differences(text: &mut String, crosscheck: &Crosscheck) {
     if sentences.is_empty() {
         return;
     }
-    text.push_str("What differs:\n");
+    text.push_str("Differences:\n");
     for sentence in sentences {
         let _ = writeln!(text, "  {sentence}");
     }
@@ -152,13 +152,13 @@ fn differences(text: &mut String, crosscheck: &Crosscheck) {
     text.push('\n');
 }
 
-/// What differs tag by tag, a sentence each, and how many more there are.
+/// The differences tag by tag, a sentence each, and the number of further ones.
 pub(crate) fn sentences(crosscheck: &Crosscheck) -> (Vec<String>, usize) {
     let all =
         || crosscheck.pairs.iter().flat_map(|pair| pair.differences.iter().map(move |difference| (pair, difference)));
     let sentences =
-        all().take(MOST_DIFFERENCES).map(|(pair, difference)| sentence(crosscheck, pair, difference)).collect();
-    (sentences, all().count().saturating_sub(MOST_DIFFERENCES))
+        all().take(MAX_DIFFERENCES).map(|(pair, difference)| sentence(crosscheck, pair, difference)).collect();
+    (sentences, all().count().saturating_sub(MAX_DIFFERENCES))
 }
 
 fn sentence(crosscheck: &Crosscheck, pair: &PairComparison, difference: &Difference) -> String {
@@ -228,7 +228,7 @@ fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
         return;
     }
     let mut table = columns(&["collective", "from", "to", "promised", "messages", "bytes"], 1..6);
-    for pair in rows.iter().take(MOST_PAIRS) {
+    for pair in rows.iter().take(MAX_PAIRS) {
         table.add_row([
             pair.operation.clone(),
             pair.src.to_string(),
@@ -239,9 +239,9 @@ fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
         ]);
     }
     let _ = writeln!(text, "\n{}", table.trim_fmt());
-    if rows.len() > MOST_PAIRS {
+    if rows.len() > MAX_PAIRS {
         let _ =
-            writeln!(text, "... and {} more; --format csv or json lists all", group((rows.len() - MOST_PAIRS) as u64));
+            writeln!(text, "... and {} more; --format csv or json lists all", group((rows.len() - MAX_PAIRS) as u64));
     }
 }
 
@@ -251,12 +251,12 @@ fn clocks(text: &mut String, crosscheck: &Crosscheck) {
     if clocks.ranks.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\n{}", clocks_table().text(clocks.ranks.iter().take(MOST_PAIRS)));
-    if clocks.ranks.len() > MOST_PAIRS {
+    let _ = writeln!(text, "\n{}", clocks_table().text(clocks.ranks.iter().take(MAX_PAIRS)));
+    if clocks.ranks.len() > MAX_PAIRS {
         let _ = writeln!(
             text,
             "... and {}; --format json lists all",
-            count_of((clocks.ranks.len() - MOST_PAIRS) as u64, "more rank")
+            count_of((clocks.ranks.len() - MAX_PAIRS) as u64, "more rank")
         );
     }
     if let Some(delays) = delays(clocks) {
@@ -288,13 +288,13 @@ fn one_sided(text: &mut String, crosscheck: &Crosscheck) {
     if crosscheck.one_sided.is_empty() {
         return;
     }
-    let rows = crosscheck.one_sided.iter().take(MOST_PAIRS);
+    let rows = crosscheck.one_sided.iter().take(MAX_PAIRS);
     let _ = writeln!(text, "\n{}", one_sided_table().text(rows));
-    if crosscheck.one_sided.len() > MOST_PAIRS {
+    if crosscheck.one_sided.len() > MAX_PAIRS {
         let _ = writeln!(
             text,
             "... and {}; --format json lists all",
-            count_of((crosscheck.one_sided.len() - MOST_PAIRS) as u64, "more pair")
+            count_of((crosscheck.one_sided.len() - MAX_PAIRS) as u64, "more pair")
         );
     }
     text.push_str(

@@ -77,7 +77,7 @@ pub(in crate::render) fn clocks_table() -> Table<RankClock> {
             "`true` if the bounds contradict each other, so that the clock does not run evenly",
             |clock| clock.is_uneven,
         )
-        .shown("known to", known_to)
+        .shown("known to", clock_uncertainty)
         .column("sent", Count, "sent messages, which bound the offset from above", |clock| clock.sent)
         .headed("sent")
         .column("received", Count, "received messages, which bound the offset from below", |clock| clock.received)
@@ -85,7 +85,7 @@ pub(in crate::render) fn clocks_table() -> Table<RankClock> {
 }
 
 /// The uncertainty of a clock.
-fn known_to(clock: &RankClock) -> String {
+fn clock_uncertainty(clock: &RankClock) -> String {
     match clock.uncertainty_ns {
         Some(ns) if clock.is_uneven => format!("uneven, {}", span(ns)),
         Some(ns) => span(ns),

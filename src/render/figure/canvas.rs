@@ -31,7 +31,7 @@ pub(super) const TICK_LENGTH: i32 = 14;
 /// Line width of axes and frames.
 pub(super) const LINE: u32 = 3;
 /// Resolution written into a PNG: the figure is about 15 cm wide by default.
-const PIXELS_PER_METRE: u32 = 11_811;
+const PIXELS_PER_METER: u32 = 11_811;
 
 /// Bitmaps use the first font, which is embedded; browsers without that font use the others.
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
@@ -78,8 +78,8 @@ pub(super) trait Figure {
         encoder.set_filter(png::FilterType::NoFilter);
         encoder.set_compression(png::Compression::Default);
         encoder.set_pixel_dims(Some(png::PixelDimensions {
-            xppu: PIXELS_PER_METRE,
-            yppu: PIXELS_PER_METRE,
+            xppu: PIXELS_PER_METER,
+            yppu: PIXELS_PER_METER,
             unit: png::Unit::Meter,
         }));
         let mut writer = encoder.write_header().map_err(failed)?;

@@ -1,7 +1,7 @@
 //! Figure of a cross-check: the matrices of the trace and of the wire in the same color scale, and
 //! a third matrix with the outcome and the difference of each pair of ranks.
 //!
-//! More than [`MOST_CELLS`] ranks are summed in blocks; a block has the worst outcome of its pairs.
+//! More than [`MAX_CELLS`] ranks are summed in blocks; a block has the worst outcome of its pairs.
 
 use super::canvas::{Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TextAnchor, WIDTH, pixels, widest, width};
 use super::legend::{Legend, Swatch};
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 
 /// Distance between two matrices.
 const GAP: i32 = 48;
-/// Most rows of a matrix; more are summed in blocks.
-const MOST_CELLS: usize = 128;
-/// Most rows with white lines between cells.
-const MOST_LINES: usize = 32;
+/// Maximum number of rows of a matrix; more are summed in blocks.
+const MAX_CELLS: usize = 128;
+/// Maximum number of rows with white lines between cells.
+const MAX_LINES: usize = 32;
 /// Smallest readable font size of a number.
 const SMALLEST_NUMBER: i32 = 24;
 const BAR: i32 = 40;
@@ -77,7 +77,7 @@ impl Matrices {
     pub(super) fn new(crosscheck: &Crosscheck) -> Result<Self, RenderError> {
         let ranks =
             crosscheck.pairs.iter().map(|pair| pair.src.max(pair.dst) as usize + 1).max().ok_or(RenderError::Empty)?;
-        let block = ranks.div_ceil(MOST_CELLS).max(1);
+        let block = ranks.div_ceil(MAX_CELLS).max(1);
         let count = ranks.div_ceil(block);
         let mut sums: BTreeMap<usize, OutcomeCell> = BTreeMap::new();
         for pair in &crosscheck.pairs {
@@ -161,7 +161,7 @@ impl Matrices {
                 None => canvas.text(text, (x, y), TextAnchor::Middle, size, ink)?,
             }
         }
-        if self.count <= MOST_LINES {
+        if self.count <= MAX_LINES {
             for index in 1..self.count {
                 let at = self.cell(panel, index, index);
                 canvas.line(&[(at.left, panel.top), (at.left, panel.bottom)], WHITE, LINE)?;

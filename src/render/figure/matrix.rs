@@ -1,6 +1,7 @@
 //! The matrix as a heat map: row = sender, column = receiver.
 //!
-//! More than [`MOST_CELLS`] rows are summed in blocks, and the second title line says so.
+//! More than [`MAX_CELLS`] rows are summed in blocks, and the second title line gives the size of
+//! a block.
 
 use super::bar::ColorBar;
 use super::canvas::{
@@ -16,10 +17,10 @@ use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, WHITE};
 
-/// Most rows; more are summed in blocks, since finer cells could not be printed.
-const MOST_CELLS: usize = 512;
-/// Most rows whose cells are large enough to show their value.
-const MOST_NUMBERS: usize = 10;
+/// Maximum number of rows; more are summed in blocks, since finer cells could not be printed.
+const MAX_CELLS: usize = 512;
+/// Maximum number of rows whose cells are large enough to show their value.
+const MAX_NUMBERS: usize = 10;
 /// Smallest readable font size of a number.
 const SMALLEST_NUMBER: i32 = 26;
 
@@ -43,7 +44,7 @@ impl HeatMap {
     pub(super) fn new(matrix: &Matrix, unit: TrafficUnit) -> Result<Self, RenderError> {
         let labels = matrix.labels.len();
         let values = matrix.cells.iter().map(|(&ends, cell)| (ends, cell.value(unit)));
-        let cells = CellGrid::new(values, labels, MOST_CELLS);
+        let cells = CellGrid::new(values, labels, MAX_CELLS);
         let scale = ColorScale::new(cells.values.iter().copied()).ok_or(RenderError::Empty)?;
         let is_bytes = unit.is_bytes();
 
@@ -166,7 +167,7 @@ impl Figure for HeatMap {
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         self.cells.draw(canvas, self.plot, &self.bar)?;
         canvas.frame(self.plot)?;
-        if self.cells.count <= MOST_NUMBERS {
+        if self.cells.count <= MAX_NUMBERS {
             self.draw_numbers(canvas)?;
         }
         self.draw_axes(canvas)?;

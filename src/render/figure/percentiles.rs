@@ -16,8 +16,9 @@ use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
-/// Most bins; more are merged, since narrow bins look noisy and have too few samples for quantiles.
-const MOST_BINS: i128 = 60;
+/// Maximum number of bins; more are merged, since narrow bins look noisy and have too few samples
+/// for quantiles.
+const MAX_BINS: i128 = 60;
 const HIGH: RGBColor = OKABE_ITO[5];
 const MEDIAN_WIDTH: u32 = 8;
 const HIGH_WIDTH: u32 = 4;
@@ -41,7 +42,7 @@ impl Percentiles {
         };
         let bin_ns = i128::from(times.bin_ns);
         let count = (last_ns - first_ns) / bin_ns + 1;
-        let width_ns = bin_ns * ((count + MOST_BINS - 1) / MOST_BINS);
+        let width_ns = bin_ns * ((count + MAX_BINS - 1) / MAX_BINS);
         let mut sums: BTreeMap<i64, Histogram> = BTreeMap::new();
         for (key, times) in own() {
             let bin = (i128::from(key.time_ns) - first_ns) / width_ns;

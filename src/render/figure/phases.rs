@@ -1,8 +1,8 @@
 //! The phases of a run: a strip with all phases along the time axis, and below it a small heat map
 //! of each of the largest phases, in the same color scale.
 //!
-//! At most [`MOST_PHASES`] phases have a heat map; the second title line then says how many are
-//! shown and their share of the bytes.
+//! At most [`MAX_PHASES`] phases have a heat map; the second title line then gives their
+//! number and their share of the bytes.
 
 use super::axes::{Axis, seconds, time, unit};
 use super::bar::ColorBar;
@@ -21,12 +21,12 @@ use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, WHITE};
 use std::collections::BTreeSet;
 
-/// Most heat maps; more would be too small to read.
-const MOST_PHASES: usize = 9;
-/// Most heat maps in two columns; more use three columns.
+/// Maximum number of heat maps; more would be too small to read.
+const MAX_PHASES: usize = 9;
+/// Maximum number of heat maps in two columns; more use three columns.
 const TWO_COLUMNS: usize = 4;
-/// Most rows of a heat map, so that a cell has at least two pixels.
-const MOST_CELLS: usize = 200;
+/// Maximum number of rows of a heat map, so that a cell has at least two pixels.
+const MAX_CELLS: usize = 200;
 const STRIP: i32 = 100;
 /// Distance between heat maps.
 const BETWEEN: i32 = 36;
@@ -74,7 +74,7 @@ impl PhasesFigure {
             phases.phases.iter().map(sum).zip(0..).filter(|(sum, _)| *sum > 0).collect();
         let all: u64 = by_sum.iter().fold(0, |all, (sum, _)| all.saturating_add(*sum));
         by_sum.sort_by_key(|(sum, index)| (std::cmp::Reverse(*sum), *index));
-        by_sum.truncate(MOST_PHASES);
+        by_sum.truncate(MAX_PHASES);
         let chosen: BTreeSet<usize> = by_sum.iter().map(|(_, index)| *index).collect();
         let labels: BTreeSet<&Label> = chosen.iter().flat_map(|index| &phases.phases[*index].matrix.labels).collect();
         let labels: Vec<&Label> = labels.into_iter().collect();
@@ -82,7 +82,7 @@ impl PhasesFigure {
         let cells_of = |index: usize| {
             let cells = phases.phases[index].matrix.rows();
             let values = cells.map(|(src, dst, cell)| ((place(src), place(dst)), cell.value(unit_of_cells)));
-            CellGrid::new(values, labels.len(), MOST_CELLS)
+            CellGrid::new(values, labels.len(), MAX_CELLS)
         };
         let cells: Vec<(usize, CellGrid)> = chosen.iter().map(|index| (*index, cells_of(*index))).collect();
         let values = cells.iter().flat_map(|(_, cells)| cells.values.iter().copied());

@@ -16,10 +16,10 @@ const UPPER: i32 = 560;
 const LOWER: i32 = 330;
 /// Height of the legend line above a panel.
 const HEADER: i32 = TICK + 30;
-const FEWEST_CLASSES: u32 = 6;
+const MIN_CLASSES: u32 = 6;
 const SWATCH: i32 = 40;
-/// Most bins of the upper panel; bins narrower than two pixels would flicker.
-const MOST_BINS: i128 = 750;
+/// Maximum number of bins of the upper panel; bins narrower than two pixels would flicker.
+const MAX_BINS: i128 = 750;
 const RATE: RGBColor = RGBColor(85, 85, 85);
 /// Color of the window of the peak, drawn behind everything else.
 const WINDOW: RGBColor = RGBColor(250, 219, 150);
@@ -31,7 +31,7 @@ type ClassShares = BTreeMap<u32, [f64; 2]>;
 
 /// The panel of a size distribution.
 struct Distribution {
-    /// What is counted, in the plural.
+    /// The counted items, in the plural.
     of: &'static str,
     panel: Panel,
     classes: Axis,
@@ -55,7 +55,7 @@ pub(super) struct RatePanels {
 
 impl RatePanels {
     pub(super) fn new(rates: &Rates) -> Result<Self, RenderError> {
-        let group = (rates.count() + MOST_BINS - 1) / MOST_BINS;
+        let group = (rates.count() + MAX_BINS - 1) / MAX_BINS;
         let all: i128 = rates.count();
         if all == 0 {
             return Err(RenderError::Empty);
@@ -118,7 +118,7 @@ impl RatePanels {
             let ends = shares.keys().next().zip(shares.keys().next_back());
             let (first, last) = ends.map_or((0, 0), |(first, last)| (*first, *last));
             // Without more classes, two or three bars would fill the panel.
-            let last = last.max(first + FEWEST_CLASSES - 1);
+            let last = last.max(first + MIN_CLASSES - 1);
             let name = |class| class_name(class, true);
             let fits = |ticks: &[(f64, String)]| {
                 let apart = f64::from(right - left) * ticks.get(1).map_or(1.0, |tick| tick.0 - ticks[0].0);

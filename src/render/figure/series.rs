@@ -11,12 +11,13 @@ use crate::render::RenderError;
 use crate::render::units::count_of;
 use std::collections::BTreeMap;
 
-/// Most bins of traffic; more are merged, since bins narrower than two pixels would flicker.
-const MOST_BINS: i128 = 750;
-/// Most bins of rare events: a single bin between empty bins must be visible.
-const MOST_BROAD_BINS: i128 = 150;
-/// Most senders with their own color.
-const MOST_SENDERS: usize = 7;
+/// Maximum number of bins of traffic; more are merged, since bins narrower than two pixels would
+/// flicker.
+const MAX_BINS: i128 = 750;
+/// Maximum number of bins of rare events: a single bin between empty bins must be visible.
+const MAX_BROAD_BINS: i128 = 150;
+/// Maximum number of senders with their own color.
+const MAX_SENDERS: usize = 7;
 
 /// Values over time. All vectors have one element per bin, 0 for an empty bin.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +53,7 @@ impl Series {
             let (own, common) = (bin.cell.wire_bytes, bin.cell.messages);
             SenderSample { time_ns: bin.time_ns, src: &bin.src, own, common }
         });
-        let mut series = Self::sums((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MOST_BINS), items)?;
+        let mut series = Self::sums((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MAX_BINS), items)?;
         let (bin_s, span_s) = (series.bin_s, series.span_s);
         for values in series.by_sender.iter_mut().map(|(_, values)| values).chain([&mut series.total]) {
             for (index, value) in values.iter_mut().enumerate() {
@@ -63,19 +64,22 @@ impl Series {
     }
 
     /// Retransmitted packets by sender, and their share of all packets in percent.
-    pub(super) fn retransmissions(repeated: &Retransmissions) -> Result<Self, RenderError> {
-        let items = repeated.bins.iter().map(|bin| SenderSample {
+    pub(super) fn retransmissions(retransmissions: &Retransmissions) -> Result<Self, RenderError> {
+        let items = retransmissions.bins.iter().map(|bin| SenderSample {
             time_ns: bin.time_ns,
             src: &bin.src,
             own: bin.retransmitted_packets,
             common: bin.packets,
         });
-        let mut series =
-            Self::sums((repeated.origin_ns, repeated.span_ns()), (repeated.bin_ns, MOST_BROAD_BINS), items)?;
+        let mut series = Self::sums(
+            (retransmissions.origin_ns, retransmissions.span_ns()),
+            (retransmissions.bin_ns, MAX_BROAD_BINS),
+            items,
+        )?;
         let stacked = series.stacked();
         for (index, packets) in series.total.iter_mut().enumerate() {
-            let repeated = stacked.last().and_then(|all| all.get(index)).copied().unwrap_or_default();
-            *packets = if *packets > 0.0 { repeated * 100.0 / *packets } else { 0.0 };
+            let retransmitted = stacked.last().and_then(|all| all.get(index)).copied().unwrap_or_default();
+            *packets = if *packets > 0.0 { retransmitted * 100.0 / *packets } else { 0.0 };
         }
         Ok(series)
     }
@@ -100,10 +104,10 @@ impl Series {
         let mut senders: Vec<(&Label, u64)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
         senders.sort_by_key(|&(_, sum)| std::cmp::Reverse(sum));
         let places: BTreeMap<&Label, usize> =
-            senders.iter().enumerate().map(|(place, &(label, _))| (label, place.min(MOST_SENDERS))).collect();
+            senders.iter().enumerate().map(|(place, &(label, _))| (label, place.min(MAX_SENDERS))).collect();
         let mut by_sender: Vec<(String, Vec<f64>)> =
-            senders.iter().take(MOST_SENDERS).map(|(label, _)| (label.name(), vec![0.0; bins])).collect();
-        let others = senders.len().saturating_sub(MOST_SENDERS);
+            senders.iter().take(MAX_SENDERS).map(|(label, _)| (label.name(), vec![0.0; bins])).collect();
+        let others = senders.len().saturating_sub(MAX_SENDERS);
         if others > 0 {
             by_sender.push((count_of(others as u64, "other"), vec![0.0; bins]));
         }

@@ -12,7 +12,7 @@ use crate::analysis::timeline::TimelineBin;
 use crate::model::profile::{
     BinRetransmissions, ConnectionRow, PairCoverage, RetransmissionSums, SizeRow, TimelineRow, Traffic,
 };
-use crate::model::{Profile, SizeClass, SizeOf, SizeSums, TrafficKind};
+use crate::model::{Profile, SizeCategory, SizeClass, SizeSums, TrafficKind};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -240,7 +240,7 @@ fn rates() -> Rates {
     };
     let size = |of, count, bytes: u64| SizeRow {
         connection: 0,
-        size_of: of,
+        category: of,
         size: SizeClass::of(bytes),
         sums: SizeSums { count, bytes: count * bytes, smallest_bytes: bytes, largest_bytes: bytes },
     };
@@ -263,9 +263,13 @@ fn rates() -> Rates {
             coverage: PairCoverage::default(),
         }],
         timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],
-        sizes: [size(SizeOf::Send, 4, 65_536), size(SizeOf::Request, 3, 4096), size(SizeOf::Acknowledge, 1, 64)]
-            .into_iter()
-            .collect(),
+        sizes: [
+            size(SizeCategory::Send, 4, 65_536),
+            size(SizeCategory::Request, 3, 4096),
+            size(SizeCategory::Acknowledge, 1, 64),
+        ]
+        .into_iter()
+        .collect(),
         bin_ns: 10_000_000,
         ..Profile::default()
     };

@@ -101,7 +101,7 @@ fn retransmissions(row: &ConnectionHealth<'_>) -> Vec<CountedFinding> {
 }
 
 fn congestion(health: &Health) -> Vec<CountedFinding> {
-    let marked = health.fecn_packets + health.ecn_ce_packets;
+    let notified = health.fecn_packets + health.ecn_ce_packets;
     vec![
         (
             health.cnp_packets,
@@ -111,10 +111,10 @@ fn congestion(health: &Health) -> Vec<CountedFinding> {
             ),
         ),
         (
-            marked,
+            notified,
             format!(
-                "{} marked for congestion on the way (FECN {}, ECN {}): a queue on this path is full",
-                count_of(marked, "packet"),
+                "{} with FECN or ECN (FECN {}, ECN {}): a queue on this path is full",
+                count_of(notified, "packet"),
                 group(health.fecn_packets),
                 group(health.ecn_ce_packets)
             ),

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 /// Number of links whose findings are printed.
 const WORST: usize = 10;
 /// Maximum number of rows of the terminal table.
-const MOST_ROWS: usize = 40;
+const MAX_ROWS: usize = 40;
 
 /// One sentence per problem of a link: how often it occurred, and what to check next.
 fn findings(link: &Link, direction: LinkDirection) -> Vec<String> {
@@ -35,11 +35,11 @@ fn findings(link: &Link, direction: LinkDirection) -> Vec<String> {
             count_of(health.rnr_naks, "RNR NAK")
         ));
     }
-    let marked = health.fecn_packets + health.ecn_ce_packets;
-    if marked > 0 && direction == LinkDirection::To {
+    let congested = health.fecn_packets + health.ecn_ce_packets;
+    if congested > 0 && direction == LinkDirection::To {
         findings.push(format!(
-            "{} marked for congestion on the way to this port: check for incast or a slow receiver",
-            count_of(marked, "packet")
+            "{} with FECN or ECN on the way to this port: check for incast or a slow receiver",
+            count_of(congested, "packet")
         ));
     }
     if health.cnp_packets > 0 && direction == LinkDirection::To {
@@ -62,10 +62,10 @@ pub fn table(profile: &Profile) -> String {
     let links = links(profile);
     let mut rows: Vec<LinkRow<'_>> = rows(profile, &links).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.link.severity()));
-    let mut lines = vec![columns().text(rows.iter().take(MOST_ROWS))];
-    if rows.len() > MOST_ROWS {
+    let mut lines = vec![columns().text(rows.iter().take(MAX_ROWS))];
+    if rows.len() > MAX_ROWS {
         lines.push(format!(
-            "the worst {MOST_ROWS} of {} link directions; --format csv or json lists all",
+            "the worst {MAX_ROWS} of {} link directions; --format csv or json lists all",
             group(rows.len() as u64)
         ));
     }

@@ -11,29 +11,33 @@ use serde_json::Value;
 use std::io::{self, Write};
 
 /// Maximum number of senders in the summary lines.
-const MOST_SENDERS: usize = 8;
+const MAX_SENDERS: usize = 8;
 
 /// One line per sender: its pause frames, and per class the pauses that they request.
 pub(super) fn descriptions(coverage: &Coverage, speed: Option<&Speed>) -> Vec<String> {
     let rows: Vec<PauseRow<'_>> = pause_rows(coverage).collect();
     let ask = |row: &PauseRow<'_>| {
-        let asked = row.pauses?;
-        let longest = longest(asked, speed);
+        let pauses = row.pauses?;
+        let longest = longest(pauses, speed);
         let class = if row.class.is_empty() { String::new() } else { format!("{}: ", row.class) };
-        Some(format!("{class}{} of up to {longest}, {} resumed", count_of(asked.pauses, "pause"), group(asked.resumes)))
+        Some(format!(
+            "{class}{} of up to {longest}, {} resumed",
+            count_of(pauses.pauses, "pause"),
+            group(pauses.resumes)
+        ))
     };
     let line = |of: &[PauseRow<'_>]| {
-        let asked = of.iter().filter_map(ask).collect::<Vec<_>>().join("; ");
-        let separator = if asked.is_empty() { "" } else { ": " };
-        format!("{} from {}{separator}{asked}", count_of(of[0].frames, "frame"), of[0].sender)
+        let pauses = of.iter().filter_map(ask).collect::<Vec<_>>().join("; ");
+        let separator = if pauses.is_empty() { "" } else { ": " };
+        format!("{} from {}{separator}{pauses}", count_of(of[0].frames, "frame"), of[0].sender)
     };
-    rows.chunk_by(|a, b| a.sender == b.sender).take(MOST_SENDERS).map(line).collect()
+    rows.chunk_by(|a, b| a.sender == b.sender).take(MAX_SENDERS).map(line).collect()
 }
 
-fn longest(asked: &Pauses, speed: Option<&Speed>) -> String {
-    match longest_pause_ns(asked, speed) {
+fn longest(pauses: &Pauses, speed: Option<&Speed>) -> String {
+    match longest_pause_ns(pauses, speed) {
         Some(ns) => duration(ns),
-        None => format!("{} quanta", group(asked.longest_quanta)),
+        None => format!("{} quanta", group(pauses.longest_quanta)),
     }
 }
 
@@ -44,7 +48,7 @@ pub(in crate::render) struct SpeedRow<'a> {
 }
 
 impl SpeedRow<'_> {
-    fn asked(&self, of: impl Fn(&Pauses) -> u64) -> Option<u64> {
+    fn number(&self, of: impl Fn(&Pauses) -> u64) -> Option<u64> {
         self.row.pauses.map(of)
     }
 
@@ -69,25 +73,25 @@ pub(in crate::render) fn columns<'a>() -> Table<SpeedRow<'a>> {
             "pauses",
             Count,
             "requests for a pause; empty where no frame could be read, as are all following columns",
-            |row| row.asked(|asked| asked.pauses),
+            |row| row.number(|pauses| pauses.pauses),
         )
-        .shown("pauses", |row| row.text(|asked| group(asked.pauses)))
-        .column("resumes", Count, "requests to resume", |row| row.asked(|asked| asked.resumes))
-        .shown("resumed", |row| row.text(|asked| group(asked.resumes)))
-        .column("longest_quanta", Quanta, "the longest pause", |row| row.asked(|asked| asked.longest_quanta))
+        .shown("pauses", |row| row.text(|pauses| group(pauses.pauses)))
+        .column("resumes", Count, "requests to resume", |row| row.number(|pauses| pauses.resumes))
+        .shown("resumed", |row| row.text(|pauses| group(pauses.resumes)))
+        .column("longest_quanta", Quanta, "the longest pause", |row| row.number(|pauses| pauses.longest_quanta))
         .column(
             "quanta",
             Quanta,
             "sum of all pauses; an upper bound, because a frame may end the previous pause early",
-            |row| row.asked(|asked| asked.quanta),
+            |row| row.number(|pauses| pauses.quanta),
         )
         .column(
             "longest_ns",
             Nanoseconds,
             "the longest pause at the link speed of `--link`; empty without `--link`",
-            |row| row.row.pauses.and_then(|asked| longest_pause_ns(asked, row.speed)),
+            |row| row.row.pauses.and_then(|pauses| longest_pause_ns(pauses, row.speed)),
         )
-        .shown("longest", |row| row.text(|asked| longest(asked, row.speed)))
+        .shown("longest", |row| row.text(|pauses| longest(pauses, row.speed)))
 }
 
 fn rows<'a>(coverage: &'a Coverage, speed: Option<&'a Speed>) -> impl Iterator<Item = SpeedRow<'a>> {

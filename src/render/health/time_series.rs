@@ -13,7 +13,7 @@ use std::io::{self, Write};
 /// Longest bar, in characters.
 const BAR: usize = 40;
 /// Maximum number of bins in the terminal table, those with the most retransmissions.
-const MOST_BINS: usize = 40;
+const MAX_BINS: usize = 40;
 
 /// The terminal table: the bins with retransmissions, in time order.
 #[must_use]
@@ -25,13 +25,13 @@ pub fn time_series_table(series: &Retransmissions) -> String {
     }
     let all = rows.len();
     rows.sort_by_key(|row| (std::cmp::Reverse(row.retransmitted_packets), row.time_ns));
-    rows.truncate(MOST_BINS);
+    rows.truncate(MAX_BINS);
     rows.sort_by_key(|row| row.time_ns);
     let largest = rows.iter().map(|row| row.retransmitted_packets).max().unwrap_or(1).max(1);
     let table = columns().shown_left("", move |row| row.bar(largest));
     let which = match all {
-        all if all > MOST_BINS => {
-            format!("the {MOST_BINS} bins of {} with the most, of {}", duration(series.bin_ns), group(all as u64))
+        all if all > MAX_BINS => {
+            format!("the {MAX_BINS} bins of {} with the most, of {}", duration(series.bin_ns), group(all as u64))
         }
         _ => format!("bins of {}", duration(series.bin_ns)),
     };

@@ -2,7 +2,7 @@
 //!
 //! A pair is a sending and a receiving end. An end is a port with the rank there, if known, so both
 //! matrices (by rank and by endpoint) are sums of the same numbers. Connections with and without a
-//! recognized library are separate pairs, since MPI bytes of the latter are unknown, not 0.
+//! detected library are separate pairs, since MPI bytes of the latter are unknown, not 0.
 //!
 //! ```text
 //! number of pairs, number of cells
@@ -25,8 +25,8 @@ use std::io;
 /// cells fit.
 const BYTES: usize = 1 << 20;
 const BYTES_PER_END: usize = 3 << 10;
-/// Most cells: a browser sums them without a noticeable delay when the window moves. A profile with
-/// default options has fewer.
+/// Maximum number of cells: a browser sums them without a noticeable delay when the window moves. A
+/// profile with default options has fewer.
 const MAX_CELLS: usize = 1 << 20;
 
 /// A port and the rank there.
@@ -47,7 +47,7 @@ pub(super) struct PackedTraffic {
     pub(super) base64: String,
 }
 
-/// Sums and coverage of each pair, by the indices of its ends and whether a library was recognized.
+/// Sums and coverage of each pair, by the indices of its ends and whether a library was detected.
 type PairSums = BTreeMap<[u32; 3], (Traffic, PairCoverage)>;
 
 /// Start of a bin in nanoseconds since the epoch, number of a pair, and sums of the pair in the
@@ -110,12 +110,13 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
         join(&mut cells);
     };
     let first_ns = cells.first().map_or(0, |cell| cell.0);
-    let mut repeated: BTreeMap<u64, BinRetransmissions> = BTreeMap::new();
+    let mut retransmitted: BTreeMap<u64, BinRetransmissions> = BTreeMap::new();
     for (row, _) in own().filter(|(row, _)| row.retransmissions.packets > 0) {
-        *repeated.entry(bin_of(start_of(row.time_ns, bin_ns), first_ns, bin_ns)).or_default() += row.retransmissions;
+        *retransmitted.entry(bin_of(start_of(row.time_ns, bin_ns), first_ns, bin_ns)).or_default() +=
+            row.retransmissions;
     }
     let base64 = packed::base64(&packed);
-    Ok(PackedTraffic { ends, bin_ns, first_ns, retransmitted: repeated.into_iter().collect(), base64 })
+    Ok(PackedTraffic { ends, bin_ns, first_ns, retransmitted: retransmitted.into_iter().collect(), base64 })
 }
 
 /// Start of the bin that contains a time.
@@ -199,9 +200,9 @@ mod tests {
                 let packets = 1 + u64::from(connection) * 1000 + bin;
                 let traffic = Traffic { packets, wire_bytes: packets << 33, p2p_messages: bin, ..Traffic::default() };
                 total += traffic;
-                let repeated = BinRetransmissions { packets: bin % 2, wire_bytes: bin };
+                let retransmissions = BinRetransmissions { packets: bin % 2, wire_bytes: bin };
                 let time_ns = -50 + BIN_NS * (1 << bin);
-                profile.timeline.push(TimelineRow { time_ns, connection, traffic, retransmissions: repeated });
+                profile.timeline.push(TimelineRow { time_ns, connection, traffic, retransmissions });
             }
             profile.connections.push(ConnectionRow {
                 src: Endpoint::from_lid(Lid(src)),

@@ -162,7 +162,7 @@ function drawDelays() {
   });
 }
 
-const MOST_CHECKED = 1000;
+const MAX_CHECKED = 1000;
 
 function checkedOverview() {
   lines($("checked-lines"), checked.lines);
@@ -176,10 +176,10 @@ function checkedOverview() {
     group(own.trace_bytes[pair]), group(own.wire_mpi_bytes[pair]), signedText(own.wire_mpi_bytes[pair] - own.trace_bytes[pair], group), bytes(own.wire_bytes[pair]),
     verdictOf(pair), causesOf(pair).join(", "),
   ];
-  fillSome($("checked-pairs"), "Pairs of ranks in the trace and on the wire", ["ranks", "messages", "on the wire", "differ", "bytes", "on the wire", "differ", "all traffic", "verdict", "because"], order.slice(0, MOST_CHECKED).map(cells));
+  fillSome($("checked-pairs"), "Pairs of ranks in the trace and on the wire", ["ranks", "messages", "on the wire", "differ", "bytes", "on the wire", "differ", "all traffic", "verdict", "because"], order.slice(0, MAX_CHECKED).map(cells));
   $("checked-pairs-card").hidden = own.count === 0;
-  $("checked-more").hidden = own.count <= MOST_CHECKED;
-  $("checked-more").textContent = `${group(own.count - MOST_CHECKED)} more pairs, which agree at least as well as these, are in the csv of ibscope crosscheck.`;
+  $("checked-more").hidden = own.count <= MAX_CHECKED;
+  $("checked-more").textContent = `${group(own.count - MAX_CHECKED)} more pairs, which agree at least as well as these, are in the csv of ibscope crosscheck.`;
   const more = checked.more_differences > 0 ? [`and ${group(checked.more_differences)} more`] : [];
   $("checked-differences").hidden = checked.differences.length === 0;
   $("checked-differences").replaceChildren(...[...checked.differences, ...more].map((text) => element("li", text)));
@@ -197,7 +197,7 @@ function checkedOverview() {
     String(rank), new Date(offset / 1e6).toISOString().replace("T", " "), `${drift >= 0 ? "+" : "−"}${Math.abs(drift).toFixed(1)}`, known === null ? "one side only" : `${uneven ? "uneven, " : ""}${time(known)}`, group(sent), group(received),
   ];
   $("clocks-details").hidden = checked.clocks.length === 0;
-  fillSome($("checked-clocks"), "Clocks of the ranks against that of the capture", ["clock of rank", "starts at (UTC)", "drift [ppm]", "known to", "messages sent", "received"], checked.clocks.map(clock));
+  fillSome($("checked-clocks"), "Clocks of the ranks compared with the clock of the capture", ["clock of rank", "starts at (UTC)", "drift [ppm]", "known to", "messages sent", "received"], checked.clocks.map(clock));
 }
 
 if (checked) checkedOverview();

@@ -181,7 +181,7 @@ function drawDiverging(canvas, width, { max, share }, show) {
   }
 }
 
-const MOST_COMPARED = 12;
+const MAX_COMPARED = 12;
 
 function drawComparedPairs() {
   const own = comparedView();
@@ -192,11 +192,11 @@ function drawComparedPairs() {
   const top = [];
   for (let pair = 0; pair < own.count; pair += 1) {
     const size = Math.abs(b[pair] - a[pair]);
-    if (size === 0 || (top.length === MOST_COMPARED && size <= top.at(-1)[1])) continue;
+    if (size === 0 || (top.length === MAX_COMPARED && size <= top.at(-1)[1])) continue;
     let at = top.length;
     while (at > 0 && top[at - 1][1] < size) at -= 1;
     top.splice(at, 0, [pair, size]);
-    if (top.length > MOST_COMPARED) top.pop();
+    if (top.length > MAX_COMPARED) top.pop();
   }
   const name = (label) => own.labels[label].name;
   const percent = (from, to) => (from > 0 ? `${to >= from ? "+" : "−"}${digits((Math.abs(to - from) * 100) / from)} %` : "new in B");
@@ -205,7 +205,7 @@ function drawComparedPairs() {
   ]);
   const what = own.by === "rank" ? "ranks" : "nodes";
   $("compared-pairs-title").textContent = own.differ === 0
-    ? `All ${group(own.pairs)} pairs of ${what} sent the same`
+    ? `All ${group(own.pairs)} pairs of ${what} sent equal amounts in both runs`
     : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what} differ${rows.length > 0 ? "; largest differences" : `, but not in their ${UNITS[unit].name}`}`;
   fill($("compared-pairs"), "Pairs with the largest differences", [what, "A", "B", "B − A", ""], rows);
   $("compared-pairs").hidden = rows.length === 0;
@@ -251,7 +251,7 @@ function timeName({ interval, verb, from_bytes: from }) {
   return [INTERVALS[interval] ?? interval, verb, from === null ? "" : sizeClass(from)].filter((part) => part).join(", ");
 }
 
-const MOST_TIMES = 14;
+const MAX_TIMES = 14;
 
 /// Draws medians of both runs with their confidence intervals, and 99th percentiles: differences
 /// beyond chance first.
@@ -260,7 +260,7 @@ function drawComparedTimes() {
   const medians = all.filter(({ value }) => value === "median_ns");
   $("compared-times-card").hidden = medians.length === 0;
   if (medians.length === 0) return;
-  const rows = medians.slice(0, MOST_TIMES);
+  const rows = medians.slice(0, MAX_TIMES);
   const high = rows.map((median) => all.find(({ value, key }) => value === "p99_ns" && timeName(key) === timeName(median.key)));
   const log = (ns) => Math.log10(Math.max(ns, 1));
   const every = [...rows, ...high].flatMap(({ values: pair, intervals }) => [...pair, ...intervals.flat()]).filter((ns) => ns !== null);
@@ -319,7 +319,7 @@ function comparedValues() {
     fill(table, "Values of both runs", ["", "A", "B", "B − A", "", "verdict"], []);
     table.tBodies[0].append(...rows.map(line));
   };
-  const most = Math.min(differ.length, MOST_COMPARED);
+  const most = Math.min(differ.length, MAX_COMPARED);
   show(differ.slice(0, most));
   const title = (shownRows) => ($("compared-values-title").textContent = differ.length === 0 ? "No value differs, apart from values that cannot be judged from one value per run" : `Differing values: ${group(shownRows)} of ${group(differ.length)}, differences beyond chance first`);
   title(most);

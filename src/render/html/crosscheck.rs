@@ -25,8 +25,8 @@ const VERDICTS: [CrosscheckVerdict; 4] = [
     CrosscheckVerdict::Tolerated,
     CrosscheckVerdict::Unexplained,
 ];
-/// Most listed pairs of collective operations, and most listed clocks of ranks.
-const MOST_ROWS: usize = 1000;
+/// Maximum number of listed pairs of collective operations, and of listed clocks of ranks.
+const MAX_ROWS: usize = 1000;
 
 /// Returns the cross-check part of the document, without the pairs.
 pub(super) fn document(crosscheck: &Crosscheck) -> Value {
@@ -44,7 +44,7 @@ pub(super) fn document(crosscheck: &Crosscheck) -> Value {
     };
     let (differences, more) = sentences(crosscheck);
     let all = called_pairs(crosscheck).count();
-    let clocks: Vec<&RankClock> = crosscheck.clocks.ranks.iter().take(MOST_ROWS).collect();
+    let clocks: Vec<&RankClock> = crosscheck.clocks.ranks.iter().take(MAX_ROWS).collect();
     json!({
         "lines": lines(crosscheck),
         "agrees": agrees(crosscheck),
@@ -54,8 +54,8 @@ pub(super) fn document(crosscheck: &Crosscheck) -> Value {
         "differences": differences,
         "more_differences": more,
         "operations": operations(crosscheck),
-        "collectives": called_pairs(crosscheck).take(MOST_ROWS).map(collective).collect::<Vec<_>>(),
-        "more_collectives": all.saturating_sub(MOST_ROWS),
+        "collectives": called_pairs(crosscheck).take(MAX_ROWS).map(collective).collect::<Vec<_>>(),
+        "more_collectives": all.saturating_sub(MAX_ROWS),
         "clocks": clocks,
         "more_clocks": crosscheck.clocks.ranks.len() - clocks.len(),
         "send_to_wire": crosscheck.clocks.send_to_wire,

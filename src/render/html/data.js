@@ -183,7 +183,7 @@ class View {
   }
 
   /// Sums of each cell over the bins of a window (`null`: over the whole run), and whether an MPI
-  /// library was recognized in it.
+  /// library was detected in it.
   sum(window) {
     const sums = Array.from({ length: SUMS }, () => new Float64Array(this.count));
     const mpi = new Uint8Array(this.count);
@@ -221,7 +221,7 @@ function mpiOf(selection, at, sums) {
 }
 
 /// The columns of `ibscope matrix --format csv` for one cell; MPI bytes are `null` if no library
-/// was recognized.
+/// was detected.
 function values(by, selection, { sums, mpi }, at) {
   const [messages, mpiBytes] = mpiOf(selection, at, sums);
   return {

@@ -23,7 +23,7 @@ use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Most connections with findings in the list.
+/// Maximum number of connections with findings in the list.
 const WORST: usize = 20;
 
 /// Returns the document as text that is safe inside a `<script>` element.
@@ -61,7 +61,7 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
         "profile_bin_ns": profile.bin_ns,
         // Relative to the first packet, like `--from` and `--to`.
         "first_bin_ns": cells.first_ns.saturating_sub(origin_ns),
-        "repeated": cells.retransmitted.iter().map(|(bin, sums)| (bin, sums.packets, sums.wire_bytes)).collect::<Vec<_>>(),
+        "retransmitted": cells.retransmitted.iter().map(|(bin, sums)| (bin, sums.packets, sums.wire_bytes)).collect::<Vec<_>>(),
         "phases": phases_value(profile, origin_ns),
         "latencies": latencies::document(profile, origin_ns),
         "sizes": sizes(profile),
@@ -119,7 +119,7 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     let mpi = total.p2p_messages + total.collective_messages;
     let mpi_bytes = total.p2p_mpi_bytes.saturating_add(total.collective_mpi_bytes);
     tiles.push(if stacks.is_empty() {
-        let why = if profile.mpi_read { "no MPI library was recognized" } else { "MPI was not analyzed" };
+        let why = if profile.mpi_read { "no MPI library was detected" } else { "MPI was not analyzed" };
         tile("Messages", group(total.messages), format!("{}; {why}", bytes(total.payload_bytes)), false)
     } else {
         let of_collectives = group(total.collective_messages);
@@ -192,7 +192,10 @@ fn phases_value(profile: &Profile, origin_ns: i64) -> Value {
 /// Size distributions by kind and power of two.
 fn sizes(profile: &Profile) -> Vec<Value> {
     let Ok(rates) = rates::rates(profile, None, None, DEFAULT_WINDOW_NS) else { return Vec::new() };
-    let row = |((of, size), sums): (&(crate::model::SizeOf, crate::model::SizeClass), &crate::model::SizeSums)| {
+    let row = |((of, size), sums): (
+        &(crate::model::SizeCategory, crate::model::SizeClass),
+        &crate::model::SizeSums,
+    )| {
         json!({
             "distribution": of.distribution(), "of": of.name(), "from_bytes": size.from_bytes(), "count": sums.count,
             "bytes": sums.bytes, "smallest_bytes": sums.smallest_bytes, "largest_bytes": sums.largest_bytes,

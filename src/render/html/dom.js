@@ -35,13 +35,13 @@ function tile({ label, value, below, warn }) {
   return box;
 }
 
-const MOST_ROWS = 200;
+const MAX_ROWS = 200;
 
 /// Fills a table like `fill`, but shows only the first rows of many, with a button for the others:
 /// the layout of thousands of rows takes a second.
 function fillSome(table, caption, header, rows) {
-  fill(table, caption, header, rows.slice(0, MOST_ROWS));
-  if (rows.length <= MOST_ROWS) return;
+  fill(table, caption, header, rows.slice(0, MAX_ROWS));
+  if (rows.length <= MAX_ROWS) return;
   const more = element("button", `Show all ${group(rows.length)} rows`, { type: "button", class: "more" });
   more.addEventListener("click", () => {
     more.remove();

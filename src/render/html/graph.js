@@ -1,7 +1,7 @@
 // The communication graph: ports on a circle, grouped by leaf switch if known, and the payload
 // between them.
 
-const MOST_NODES = 64, MOST_EDGES = 300;
+const MAX_NODES = 64, MAX_EDGES = 300;
 
 /// Sums by pair of ports (or leaves), with both directions in one entry.
 function edgesOf(group) {
@@ -28,14 +28,14 @@ function drawGraph() {
   const leaves = [...new Set(report.endpoints.map(({ leaf }) => leaf ?? ""))].sort();
   const known = leaves.some((leaf) => leaf !== "");
   const leafOf = report.endpoints.map(({ leaf }) => leaves.indexOf(leaf ?? ""));
-  const many = report.endpoints.length > MOST_NODES;
-  const byLeaf = many && known && leaves.length > 1 && leaves.length <= MOST_NODES;
+  const many = report.endpoints.length > MAX_NODES;
+  const byLeaf = many && known && leaves.length > 1 && leaves.length <= MAX_NODES;
   // If there are too many ports and no leaf is known, group neighbors by address.
-  const block = many && !byLeaf ? Math.ceil(report.endpoints.length / MOST_NODES) : 1;
+  const block = many && !byLeaf ? Math.ceil(report.endpoints.length / MAX_NODES) : 1;
   const edges = edgesOf(byLeaf ? (endpoint) => leafOf[endpoint] : (endpoint) => Math.floor(endpoint / block));
   $("graph").hidden = edges.length === 0;
   if (edges.length === 0) return;
-  const shownEdges = edges.slice(0, MOST_EDGES);
+  const shownEdges = edges.slice(0, MAX_EDGES);
   const withLeaves = known && !many;
   const nodes = [...new Set(edges.flatMap(({ ends }) => ends))];
   // Ports of the same leaf are adjacent.
@@ -48,7 +48,7 @@ function drawGraph() {
   const place = new Map(nodes.map((node, at) => [node, at]));
   const radius = Math.min(250, 90 + 14 * nodes.length);
   const [width, height] = [760, 2 * radius + (withLeaves ? 190 : 130)];
-  const centre = [width / 2, height / 2];
+  const center = [width / 2, height / 2];
   const gaps = withLeaves ? new Set(nodes.map((node) => leafOf[node])).size : 0;
   const turn = (2 * Math.PI) / (nodes.length + (gaps > 1 ? gaps * 0.8 : 0));
   let before = null;
@@ -60,7 +60,7 @@ function drawGraph() {
     angle += turn;
     return own;
   });
-  const point = (own, far) => [centre[0] + far * Math.cos(own), centre[1] + far * Math.sin(own)];
+  const point = (own, far) => [center[0] + far * Math.cos(own), center[1] + far * Math.sin(own)];
   const most = edges[0].sent[0] + edges[0].sent[1];
   // If there are many edges, draw them thinner.
   const fine = Math.min(1, (16 / shownEdges.length) ** 0.5);
@@ -74,7 +74,7 @@ function drawGraph() {
     const sum = sent[0] + sent[1];
     const share = sum / most;
     const bend = 0.25;
-    const [mx, my] = [(ax + bx) / 2 + (centre[0] - (ax + bx) / 2) * bend, (ay + by) / 2 + (centre[1] - (ay + by) / 2) * bend];
+    const [mx, my] = [(ax + bx) / 2 + (center[0] - (ax + bx) / 2) * bend, (ay + by) / 2 + (center[1] - (ay + by) / 2) * bend];
     const line = svg("path", {
       d: `M ${ax} ${ay} Q ${mx} ${my} ${bx} ${by}`, class: "edge", "stroke-width": ((0.8 + 9 * Math.sqrt(share)) * Math.max(fine, 0.12)).toFixed(2),
       "stroke-opacity": ((0.25 + 0.55 * Math.sqrt(share)) * Math.max(fine, 0.5)).toFixed(2), "data-ends": ends.join(" "),

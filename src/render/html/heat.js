@@ -1,7 +1,7 @@
 // The heat map: a canvas of cells with totals at its margins, and a second canvas above it for the
 // cursor. Zooms in units of labels.
 
-const MARGIN = 56, GAP = 6, AXIS_TITLE = 20, MOST_CELL = 124;
+const MARGIN = 56, GAP = 6, AXIS_TITLE = 20, MAX_CELL = 124;
 
 class HeatMap {
   /// `box` contains two canvases, for the cells and for the cursor. `events`: `over(row, column, x,
@@ -42,7 +42,7 @@ class HeatMap {
     const label = Math.min(Math.ceil(widest), 120);
     const left = AXIS_TITLE + label + 8;
     const room = this.canvas.parentElement.clientWidth - left - this.totals - 2;
-    const side = Math.floor(Math.max(120, Math.min(room, size * MOST_CELL, Math.max(360, innerHeight * 0.8))));
+    const side = Math.floor(Math.max(120, Math.min(room, size * MAX_CELL, Math.max(360, innerHeight * 0.8))));
     // Long labels on top are rotated.
     const span = side / this.range[2];
     const turned = label > span - 6 && label > 44;

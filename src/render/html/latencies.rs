@@ -10,10 +10,10 @@ use crate::render::latency::key_json;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Most pairs with separate latencies, per interval and verb.
-const MOST_PAIRS: usize = 32;
-/// Most bins of percentiles over time; more would be narrower than a pixel.
-const MOST_BINS: i128 = 600;
+/// Maximum number of pairs with separate latencies, per interval and verb.
+const MAX_PAIRS: usize = 32;
+/// Maximum number of bins of percentiles over time; more would be narrower than a pixel.
+const MAX_BINS: i128 = 600;
 
 /// Returns the latency part of the document.
 pub(super) fn document(profile: &Profile, origin_ns: i64) -> Value {
@@ -58,7 +58,7 @@ fn pairs(profile: &Profile) -> Vec<Map<String, Value>> {
     let mut own: Vec<(&LatencyKey, &Histogram)> = all.iter().collect();
     own.sort_by_key(|(key, times)| (key.interval, key.verb, std::cmp::Reverse(times.samples())));
     let groups = own.chunk_by(|(key, _), (other, _)| (key.interval, key.verb) == (other.interval, other.verb));
-    let most = groups.flat_map(|group| group.iter().take(MOST_PAIRS));
+    let most = groups.flat_map(|group| group.iter().take(MAX_PAIRS));
     let named = |&(key, times): &(&LatencyKey, &Histogram)| {
         let mut row = row((key, times));
         let names = key.pair.as_ref().map(|(src, dst)| [src.name(), dst.name()]);
@@ -75,7 +75,7 @@ fn over_time(profile: &Profile, origin_ns: i64) -> Value {
     let span_ns = times().max().zip(times().min()).map_or(0, |(last, first)| last - first);
     let own_ns = i128::from(profile.latency_bin_ns.max(1));
     // Aligning wider bins may add one bin before the first.
-    let together = span_ns / (own_ns * (MOST_BINS - 1)) + 1;
+    let together = span_ns / (own_ns * (MAX_BINS - 1)) + 1;
     let bin_ns = i64::try_from(own_ns * together).ok();
     let Ok(times) = latency::time_series(profile, &LatencySeriesOptions { bin_ns, ..LatencySeriesOptions::default() })
     else {

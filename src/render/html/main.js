@@ -17,7 +17,7 @@ function sections() {
   fill($("collective-table"), "Messages of collective operations on the wire", [...(named ? ["job"] : []), "operation", "pairs", "messages", "MPI bytes", "bytes per message"], rows);
   const { totals, worst, connections } = report.health;
   lines($("health-totals"), totals);
-  $("worst-title").textContent = worst.length === 0 ? "No connection has anything to look at" : `The worst ${worst.length} of ${group(connections)} connections with something to look at`;
+  $("worst-title").textContent = worst.length === 0 ? "No connection has findings" : `The worst ${worst.length} of ${group(connections)} connections with findings`;
   $("worst").replaceChildren(...worst.map(([who, findings]) => {
     const item = element("li");
     item.append(element("strong", who));

@@ -1,7 +1,7 @@
 // Traffic over time, and the time window that the user selects on it.
 
 const PLOT = { left: 74, right: 18, top: 14, bottom: 26 };
-const HEIGHT = 190, MOST_BARS = 600;
+const HEIGHT = 190, MAX_BARS = 600;
 
 /// A timeline needs at least two bins.
 const hasTimeline = traffic.bins > 1;
@@ -38,7 +38,7 @@ function drawTimeline() {
   }
   const box = $("timeline");
   const { isBytes } = UNITS[state.unit];
-  const width = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
+  const width = Math.max(1, Math.ceil(traffic.bins / MAX_BARS));
   const length = Math.ceil(traffic.bins / width);
   const perBin = 1e9 / (report.bin_ns * width);
   const series = (name, sums, style) => ({
@@ -49,9 +49,9 @@ function drawTimeline() {
   const name = unitName();
   const all = [series(name, total, { lineStyle: { width: 1, color: color("accent") }, itemStyle: { color: color("accent") }, areaStyle: { color: color("accent"), opacity: 0.28 } })];
   const again = { "wire-bytes": 2, packets: 1 }[state.unit];
-  if (again && report.repeated.length > 0) {
+  if (again && report.retransmitted.length > 0) {
     const sums = new Float64Array(length);
-    report.repeated.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
+    report.retransmitted.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
     all.push(series("retransmitted", sums, { lineStyle: { width: 1.5, color: APART[5] }, itemStyle: { color: APART[5] }, areaStyle: { color: APART[5], opacity: 0.35 } }));
   }
   const own = view();
@@ -94,14 +94,14 @@ function drawTimeline() {
 /// Start of a bin in the plot, in pixels of the brush.
 function xOf(bin) {
   const width = $("brush").clientWidth - PLOT.left - PLOT.right;
-  const group = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
+  const group = Math.max(1, Math.ceil(traffic.bins / MAX_BARS));
   return PLOT.left + (bin / (Math.ceil(traffic.bins / group) * group)) * width;
 }
 
 /// The bin at a pixel of the brush, with a fraction.
 function binAt(x) {
   const width = $("brush").clientWidth - PLOT.left - PLOT.right;
-  const group = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
+  const group = Math.max(1, Math.ceil(traffic.bins / MAX_BARS));
   const share = Math.min(Math.max((x - PLOT.left) / width, 0), 1);
   return Math.min(share * Math.ceil(traffic.bins / group) * group, traffic.bins);
 }
@@ -199,7 +199,7 @@ function listenToBrush() {
 
 /// The tooltip of a bar of the timeline.
 function hoverTimeline(event, x) {
-  const width = Math.max(1, Math.ceil(traffic.bins / MOST_BARS));
+  const width = Math.max(1, Math.ceil(traffic.bins / MAX_BARS));
   const bar = Math.min(Math.floor(binAt(x) / width), Math.ceil(traffic.bins / width) - 1);
   const [from, to] = [bar * width, (bar + 1) * width];
   const value = valueOfCell();

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Maximum number of rows of the terminal table; csv has all.
-const MOST_ROWS: usize = 200;
+const MAX_ROWS: usize = 200;
 
 /// A bucket that is not empty.
 pub(in crate::render) struct BucketRow<'a> {
@@ -70,9 +70,9 @@ pub fn bucket_table(latencies: &BTreeMap<LatencyKey, Histogram>, nothing: &str) 
     let table = buckets_table(has_pairs(latencies));
     let text = table
         .shown("cumulative", |row: &BucketRow<'_>| format!("{:.1} %", row.up_to_percent))
-        .text(rows(latencies).take(MOST_ROWS));
+        .text(rows(latencies).take(MAX_ROWS));
     let count = latencies.values().map(|times| times.values().count()).sum::<usize>();
-    let more = match count.saturating_sub(MOST_ROWS) {
+    let more = match count.saturating_sub(MAX_ROWS) {
         0 => String::new(),
         more => format!("... and {} more; --format csv or json lists all\n", group(more as u64)),
     };

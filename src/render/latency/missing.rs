@@ -24,8 +24,8 @@ pub fn notes(profile: &Profile) -> Vec<String> {
     vec![format!("connections without acknowledgements ({}) have no response times", found.join(", "))]
 }
 
-/// Why an interval may have no times, or what a capture needs so that it has some. `None` means
-/// all intervals.
+/// Reasons why an interval may have no times, and requirements on a capture that has some. `None`
+/// means all intervals.
 #[must_use]
 pub fn requirements(interval: Option<&str>) -> &'static str {
     let known = Interval::ALL.into_iter().find(|known| Some(known.name()) == interval);

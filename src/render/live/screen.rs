@@ -26,8 +26,8 @@ const WIRE_FROM: u16 = 64;
 const RATE_HEIGHT: u16 = 16;
 const LOW_HEIGHT: u16 = 8;
 
-/// Draws the current progress. `place` names the followed capture, `state` what the program does
-/// with it, `every` is the interval of one column of the rate; `color` allows colors.
+/// Draws the current progress. `place` names the growing capture, `state` the activity of the
+/// program with it, `every` is the interval of one column of the rate; `color` allows colors.
 pub fn draw(
     frame: &mut Frame<'_>,
     progress: &LiveProgress,

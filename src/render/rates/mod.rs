@@ -26,7 +26,7 @@ use views::{PairRates, RateSizeRow, window};
 const TOP_PAIRS: usize = 10;
 /// Longest bar of a distribution, in characters.
 const BAR: usize = 40;
-/// With fewer bins than this, peaks are unreliable and the output says so.
+/// With fewer bins than this, peaks are unreliable; a note warns of this.
 const FEW_BINS: i64 = 10;
 
 /// The terminal output: rates, peaks, pairs and size distributions. `is_profile` chooses the advice

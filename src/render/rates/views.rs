@@ -6,7 +6,7 @@ use crate::model::column::ColumnUnit::{
     Bytes, BytesPerSecond, Count, Name, Nanoseconds, OfValue, PerSecond, Timestamp,
 };
 use crate::model::column::{ColumnDescription, ColumnType, ColumnUnit};
-use crate::model::{SizeClass, SizeOf, SizeSums};
+use crate::model::{SizeCategory, SizeClass, SizeSums};
 use crate::render::table::groups::{self, HasPair};
 use crate::render::table::{ColumnValue, CsvRows, Table};
 use crate::render::units::{self, bits_per_second, bytes, bytes_per_second, group, seconds_since, size_range};
@@ -112,7 +112,7 @@ pub(super) fn window(rates: &Rates, peak: Peak) -> [String; 2] {
 /// One size class, a row of `--view sizes`.
 pub(in crate::render) struct RateSizeRow<'a> {
     series: PairRates<'a>,
-    of: SizeOf,
+    of: SizeCategory,
     class: SizeClass,
     sums: &'a SizeSums,
 }

@@ -49,7 +49,7 @@ impl<'a, R> RowWriter<'a, R> {
             RowOutput::Json(out) => writeln!(out, "{}", Value::Object(self.table.object(row))),
         }
     }
-    /// Writes what is still buffered. Without this call, an error of the last write is lost.
+    /// Writes the buffered rest. Without this call, an error of the last write is lost.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self.out {
             RowOutput::Csv(csv) => csv.finish(),

@@ -136,7 +136,7 @@ impl<'a> CsvRows<'a> {
         self.csv.write_record(None::<&[u8]>).map_err(io_error)
     }
 
-    /// Writes what is still buffered. Without this call, an error of the last write is lost.
+    /// Writes the buffered rest. Without this call, an error of the last write is lost.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.csv.flush()
     }

@@ -147,7 +147,7 @@ fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
     let _ = writeln!(text, "{}", table.text(busiest(matrix, TOP_PAIRS)));
 }
 
-/// Appends what the numbers count and what is missing from them.
+/// Appends the meaning of the numbers, and the packets that are missing from them.
 fn footer(text: &mut String, jobs: &[(Option<u32>, Matrix)], states: &States, style: &Style) {
     let mut lines = Vec::new();
     let Some((_, first)) = jobs.first() else { return };

@@ -99,10 +99,10 @@ pub(super) fn health(lines: &mut SummaryLines, profile: &Profile) {
     let of = |name: &str| total.get(name).copied().unwrap_or(0);
     let coverage = &profile.coverage;
     let naks: u64 = total.iter().filter(|(name, _)| name.starts_with("nak_")).map(|(_, count)| count).sum();
-    let marks = of("fecn_packets") + of("becn_packets") + of("ecn_ce_packets");
+    let congested = of("fecn_packets") + of("becn_packets") + of("ecn_ce_packets");
     let lost = of("lost_requests") + of("lost_responses");
     let mut found = Vec::new();
-    let mut say = |count: u64, what: String| {
+    let mut add = |count: u64, what: String| {
         if count > 0 {
             found.push(what);
         }
@@ -111,14 +111,14 @@ pub(super) fn health(lines: &mut SummaryLines, profile: &Profile) {
         0 => String::new(),
         ns => format!(", the longest {}", span(ns)),
     };
-    say(of("episodes"), format!("{}{longest}", count_of(of("episodes"), "go-back-N episode")));
-    say(naks, count_of(naks, "NAK"));
-    say(of("rnr_naks"), count_of(of("rnr_naks"), "RNR NAK"));
-    say(of("cnp_packets"), count_of(of("cnp_packets"), "congestion notification"));
-    say(marks, format!("{} with congestion marks", count_of(marks, "packet")));
-    say(coverage.icrc_bad, count_of(coverage.icrc_bad, "wrong ICRC"));
-    say(lost, format!("{} missed by the capture", count_of(lost, "packet")));
-    say(coverage.interface_drops, format!("{} dropped by the capturing interface", group(coverage.interface_drops)));
+    add(of("episodes"), format!("{}{longest}", count_of(of("episodes"), "go-back-N episode")));
+    add(naks, count_of(naks, "NAK"));
+    add(of("rnr_naks"), count_of(of("rnr_naks"), "RNR NAK"));
+    add(of("cnp_packets"), count_of(of("cnp_packets"), "congestion notification"));
+    add(congested, format!("{} with FECN, BECN or ECN", count_of(congested, "packet")));
+    add(coverage.icrc_bad, count_of(coverage.icrc_bad, "wrong ICRC"));
+    add(lost, format!("{} missed by the capture", count_of(lost, "packet")));
+    add(coverage.interface_drops, format!("{} dropped by the capturing interface", group(coverage.interface_drops)));
     let text = if found.is_empty() {
         "the packets show no problem".to_owned()
     } else {

@@ -171,7 +171,7 @@ pub(super) fn snap_length(library: &Library, random: &mut Random, _: usize) -> S
     let (cast, about) = cast_in(library, random, form, |_| true);
     let bytes = 48 + random.below(209) as usize;
     let files = cast.files.iter().map(|file| partial::truncate(file, bytes)).collect();
-    // Truncated messages of the connection manager and of the library may not show what a message
-    // is.
+    // Truncated messages of the connection manager and of the library may not show the type of a
+    // message.
     Scene { files, complete: false, ..cast.scene(format!("{about}, {bytes} bytes")) }
 }

@@ -86,7 +86,7 @@ fn the_report_shows_the_numbers_of_compare() {
     assert!(!first.is_empty() && first == shown[..first.len()]);
 
     matrices_are_those_of_the_commands(&seen, &places);
-    courses_are_rates(&seen, &places);
+    series_are_rates(&seen, &places);
 }
 
 fn matrices_are_those_of_the_commands(seen: &Value, places: &[PathBuf; 2]) {
@@ -123,7 +123,7 @@ fn matrices_are_those_of_the_commands(seen: &Value, places: &[PathBuf; 2]) {
 }
 
 /// The two lines show the output of `rates` for each run, from its first packet on.
-fn courses_are_rates(seen: &Value, places: &[PathBuf; 2]) {
+fn series_are_rates(seen: &Value, places: &[PathBuf; 2]) {
     for (name, column) in [("wire_bytes", "wire_bytes_per_s"), ("mpi_messages", "mpi_messages_per_s")] {
         let mut differ = Vec::new();
         for (side, place) in places.iter().enumerate() {

@@ -41,7 +41,7 @@ fn allowed(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-#[allow(clippy::print_stderr, reason = "a test that does not run says so")]
+#[allow(clippy::print_stderr, reason = "a skipped test prints a line")]
 pub(crate) fn skipped(why: &str) {
     eprintln!("SKIPPED: {why}");
 }
@@ -312,7 +312,7 @@ fn no_mpi_is_accepted_only_where_it_leaves_something() {
 #[test]
 fn short_or_empty_windows_give_a_note() {
     const EMPTY: &str = "note: no packet in this window";
-    const SHORT: &str = "a short window may not hold enough messages to recognize a library";
+    const SHORT: &str = "a short window may not hold enough messages to detect a library";
     let folder = tempfile::tempdir().expect("folder");
     let path = sample("ucx-rc-ring2.node1");
     let printed = |command: &str, window: &[&str], path: &Path| {
@@ -356,7 +356,7 @@ fn short_or_empty_windows_give_a_note() {
     }
     assert!(!printed("matrix", &["--no-mpi", few[0], few[1]], &path).contains(SHORT), "MPI was not read");
     let whole = printed("messages", &[], &sample("perftest-read-lat"));
-    assert!(whole.contains("no MPI message was recognized") && !whole.contains(SHORT), "{whole}");
+    assert!(whole.contains("no MPI message was detected") && !whole.contains(SHORT), "{whole}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Traces that the tests write, for cases without a recorded run. The captures that the traces are
 //! compared with are recorded.
 
-use super::{Description, NotedSend, noted_sends, read, with_captures, with_profile};
+use super::{Description, RecordedSend, noted_sends, read, with_captures, with_profile};
 use crate::runs::{self, RecordedRun, decompressed, is_roce};
 use crate::tools::{ProgramResult, ibscope, random, walk};
 use ibscope::crosscheck::{CrosscheckError, CrosscheckVerdict, MessageSums, OneSidedPair, OneSidedResult};
@@ -19,7 +19,7 @@ fn untraced() -> RecordedRun {
 }
 
 /// An archive of the sends that the program recorded.
-fn archive(folder: &Path, sends: &[NotedSend], threads: u32) -> std::path::PathBuf {
+fn archive(folder: &Path, sends: &[RecordedSend], threads: u32) -> std::path::PathBuf {
     let mut description = Description::new(4, threads);
     description.sends(sends);
     description.write(folder)
@@ -32,7 +32,7 @@ fn crosscheck(run: &RecordedRun, archive: &Path, more: &[&str]) -> ProgramResult
 }
 
 /// Index of a send between different nodes, which is on the wire.
-fn between(sends: &[NotedSend]) -> usize {
+fn between(sends: &[RecordedSend]) -> usize {
     sends.iter().position(|(_, src, dst, _, bytes)| src != dst && *bytes > 0).expect("a send")
 }
 
@@ -343,11 +343,11 @@ fn one_sided_operations_are_compared_with_rdma() {
         row(2, 3, sums(1, 8), Some(sums(0, 0)), OneSidedResult::SameNode),
     ];
     assert_eq!(with_captures(&trace, std::slice::from_ref(&capture)).one_sided, expected);
-    // A profile has no single operations; every row says so.
+    // A profile has no single operations, so pairs on different nodes are not compared.
     let profile = analyze(&[capture], &AnalysisOptions::default(), &|_| {}).expect("profile");
     let rows = with_profile(&trace, &profile).expect("compared").one_sided;
     let results: Vec<OneSidedResult> = rows.iter().map(|row| row.result).collect();
-    let [no, same] = [OneSidedResult::NotLookedFor, OneSidedResult::SameNode];
+    let [no, same] = [OneSidedResult::NotCompared, OneSidedResult::SameNode];
     assert_eq!(results, [no, no, no, same]);
     assert!(rows.iter().all(|row| row.wire.is_none()));
 }

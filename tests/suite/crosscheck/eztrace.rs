@@ -48,8 +48,8 @@ fn a_program_of_collectives_alone_is_compared() {
     }
 }
 
-/// The messages of each rank follow from its definitions: they equal what the wire has beyond the
-/// program's messages.
+/// The messages of each rank follow from its definitions: they equal the messages that the wire has
+/// beyond the program's messages.
 #[test]
 fn definitions_prove_the_tracers_messages_of_every_recorded_run() {
     let runs = runs::all().into_iter().filter(|run| run.truth("wire.csv").is_some()).chain([ft()]);

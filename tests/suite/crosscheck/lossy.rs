@@ -129,7 +129,8 @@ fn may_be_tracers(identity: &Identity, dst: Option<u32>, is_scorep: bool) -> boo
     if is_scorep { identity.context == 3 } else { dst == Some(0) && [17, 18].contains(&identity.tag) }
 }
 
-fn lacking(pair: &PairComparison) -> u64 {
+/// Messages in the trace that the wire does not have; the tracer's own do not count.
+fn missing_on_wire(pair: &PairComparison) -> u64 {
     pair.trace.messages.saturating_sub(pair.wire.messages - pair.tracer.messages)
 }
 
@@ -179,14 +180,14 @@ fn assert_losses(case: &str, result: &Crosscheck, losses: &Losses) -> u64 {
             assert_eq!((pair.verdict, is_lost), (CrosscheckVerdict::Explained, false), "{case}");
             continue;
         }
-        assert!((certain..=possible).contains(&lacking(pair)), "{case}");
+        assert!((certain..=possible).contains(&missing_on_wire(pair)), "{case}");
         let known = [Cause::Lost, Cause::Tracer, Cause::Retransmission];
         assert!(pair.causes.iter().all(|cause| known.contains(cause)), "{case}");
         if pair.verdict == CrosscheckVerdict::Unexplained {
             assert!(hidden > 0, "{case}");
             unexplained += 1;
         } else {
-            assert!(is_lost || lacking(pair) == 0, "{case}");
+            assert!(is_lost || missing_on_wire(pair) == 0, "{case}");
             assert_eq!(pair.excess(), (0, 0), "{case}");
         }
     }
@@ -282,8 +283,8 @@ fn messages_before_or_after_the_capture_are_explained_and_no_others() {
                     let possible = count(&|(first_ns, last_ns)| is_near(first_ns) || is_near(last_ns));
                     let case = format!("{name}, {percent} %, {is_start}: {certain} to {possible} outside: {pair:?}");
                     assert_ne!(pair.verdict, CrosscheckVerdict::Unexplained, "{case}");
-                    assert!((certain..=possible).contains(&lacking(pair)), "{case}");
-                    assert_eq!(pair.causes.contains(&Cause::OutsideCapture), lacking(pair) > 0, "{case}");
+                    assert!((certain..=possible).contains(&missing_on_wire(pair)), "{case}");
+                    assert_eq!(pair.causes.contains(&Cause::OutsideCapture), missing_on_wire(pair) > 0, "{case}");
                     assert!(!pair.causes.contains(&Cause::Lost), "{case}");
                 }
                 assert!(result.pairs.iter().any(|pair| pair.causes.contains(&Cause::OutsideCapture)), "{name}");

@@ -2,7 +2,7 @@
 //! `make soak`.
 
 use super::Description;
-use crate::memory::{self, MIB, MOST_BYTES};
+use crate::memory::{self, MAX_BYTES, MIB};
 use crate::runs;
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn an_archive_is_not_held_in_memory() {
     let archive = description.write(folder.path());
     let run = runs::named("ompi-rc-notrace-mixed-4x1");
     let (peak_bytes, result) = memory::crosscheck(&run.sink(), &archive);
-    assert!(peak_bytes < MOST_BYTES / 2, "{} MiB", peak_bytes / MIB);
+    assert!(peak_bytes < MAX_BYTES / 2, "{} MiB", peak_bytes / MIB);
     assert_eq!(result["events"], json!(3 * SENDS));
     let pairs = result["pairs"].as_array().expect("pairs");
     let sums =

@@ -7,7 +7,7 @@ pub(crate) enum DocumentPart {
     Script { line: usize, text: String },
     /// ```` ```console ````: commands after `$ `, each with its output.
     Session { line: usize, steps: Vec<DocumentStep> },
-    /// `<!-- before: SCRIPT -->`: prepares what the reader already has.
+    /// `<!-- before: SCRIPT -->`: prepares the files that the reader already has.
     Before { line: usize, text: String },
     /// `<!-- not run: WHY; covered by TEST -->`: skips the next block.
     NotRun { line: usize, covered_by: Vec<String> },

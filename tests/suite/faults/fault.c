@@ -1,16 +1,17 @@
-/* Makes one thing go wrong at one moment in a program that this is loaded before (LD_PRELOAD).
+/* Injects one fault into a program that loads this library with LD_PRELOAD.
  *
- * FAULT_FILE: the input. FAULT_AT: an offset in it. FAULT: what happens when bytes from there on are asked for, the first time:
- *   eio       the read fails, and each later one
- *   truncate  the file is cut there
- *   rotate    the file is renamed to NAME.1, and another of its name is begun
- *   int, term, hup  SIGINT, SIGTERM or SIGHUP comes
- *   twice     SIGINT comes twice
- * FAULT_WRITE: number of the change to the file system (writes to a file, rename, mkdir, unlink) at which the program is killed: before it, or, where
- *   it is the first write to a file, when half of that is done.
- * FAULT_SIGNAL: another signal than SIGKILL, which comes twice then.
+ * FAULT_FILE: the input. FAULT_AT: an offset in it, in bytes. FAULT: the fault at the first read of
+ * bytes at or after that offset:
+ *   eio             this read and all later ones fail
+ *   truncate        the file is truncated there
+ *   rotate          the file is renamed to NAME.1, and a new file of its name is created
+ *   int, term, hup  the program gets SIGINT, SIGTERM or SIGHUP
+ *   twice           the program gets SIGINT twice
+ * FAULT_WRITE: number of the change to the file system (first write to a file, rename, mkdir,
+ *   unlink) at which the program is killed: before the change, or after half of a first write.
+ * FAULT_SIGNAL: a signal that the program gets twice instead of SIGKILL.
  * FAULT_LOG: a file that gets a line for each of these changes, and for each fsync.
- * FAULT_THREADS: as many threads can be started, and no more.
+ * FAULT_THREADS: maximum number of threads that can be started.
  */
 #define _GNU_SOURCE
 #define _LARGEFILE64_SOURCE
@@ -37,7 +38,7 @@ static int is_input(int fd)
         && file.st_ino == found.st_ino && file.st_dev == found.st_dev;
 }
 
-/* Adds a line to the log, past the functions below. */
+/* Adds a line to the log with system calls, because the functions below would log it again. */
 static void note(const char *what, const char *from, const char *to)
 {
     const char *log = getenv("FAULT_LOG");
@@ -61,7 +62,8 @@ static void note_open(const char *what, int fd)
     note(what, path, NULL);
 }
 
-/* A moment for who handles a signal: a thread that a busy machine may run late, and that waits for whoever renames or removes. */
+/* Time for the thread that handles the signal, which a busy machine may run late. During a rename
+ * or removal it is short, because the handler may wait for the thread that renames or removes. */
 #define WHILE_WRITING_US 2000000
 #define WHILE_RENAMING_US 10000
 
@@ -77,7 +79,7 @@ static void change(useconds_t wait_us)
     usleep(wait_us);
 }
 
-/* What a read of the input at this offset may be long; -1 where it fails. */
+/* Permitted length in bytes of a read of the input at this offset; -1 if the read fails. */
 static ssize_t allowed(off_t offset, size_t length)
 {
     const char *path = getenv("FAULT_FILE"), *fault = getenv("FAULT");
@@ -106,7 +108,7 @@ static ssize_t allowed(off_t offset, size_t length)
         raise(SIGINT);
     if (strcmp(fault, "twice") == 0) {
         raise(SIGINT);
-        /* The second one ends the program, and not the end of its input. */
+        /* The second signal must end the program before it reaches the end of its input. */
         sleep(60);
     }
     return length;

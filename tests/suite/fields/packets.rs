@@ -199,7 +199,7 @@ impl<F: FnMut(usize) -> usize> PacketMaker<F> {
         } else {
             let total = (20 + length as u16).to_be_bytes();
             let addresses = [vec![10], self.bytes(3), vec![127], self.bytes(3)].concat();
-            // The reserved bit beside "don't fragment"; a fragment would not be read.
+            // The reserved bit next to "don't fragment"; a fragment would not be read.
             self.header("IPv4", &[(0, &[0x45]), (2, &total), (6, &[0xC0, 0]), (9, &[17]), (12, &addresses)])
         };
         [vec![ip, udp], transport].concat()

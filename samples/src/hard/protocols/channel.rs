@@ -19,7 +19,7 @@ const UDP_BYTES: usize = 8;
 const ROCE_PORT: u16 = 4791;
 /// Time between two packets of a message in nanoseconds.
 const PACKET_NS: u64 = 500;
-/// Time from the last packet of a message to its acknowledgment in nanoseconds.
+/// Time from the last packet of a message to its acknowledgement in nanoseconds.
 const ANSWER_NS: u64 = 3000;
 /// AETH: ACK without credits.
 const SYNDROME_ACK: u8 = 0x1F;

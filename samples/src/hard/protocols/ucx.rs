@@ -21,7 +21,7 @@ pub fn tagged(talk: &Conversation, link_type: LinkType, random: &mut Random) -> 
     let psns = [random.next() as u32, random.next() as u32];
     let mut channel = Channel::new(link_type, talk.client, talk.server, psns, talk.start_ns);
     let workers = [random.next(), random.next()];
-    // Request, reply, acknowledgment.
+    // Request, reply, acknowledgement.
     for (kind, side) in [(1, ChannelSide::Client), (2, ChannelSide::Server), (3, ChannelSide::Client)] {
         let number = [talk.client.1, talk.server.1][side as usize];
         channel.send(side, &wireup(kind, workers[side as usize], number));
