@@ -108,8 +108,8 @@ impl NotInfiniband {
     pub const fn may_hold_roce(self) -> bool {
         match self {
             Self::Fragment | Self::TunnelPayload(..) | Self::TooDeep => true,
-            // Not a frame: keepalives (0), OSI, redirected web traffic, PPP.
-            Self::GreProtocol(protocol) => !matches!(protocol, 0 | 0x00FE | 0x883E | 0x880B),
+            // Not a frame: keepalives (0), OSI, CDP, redirected web traffic, PPP.
+            Self::GreProtocol(protocol) => !matches!(protocol, 0 | 0x00FE | 0x2000 | 0x883E | 0x880B),
             _ => false,
         }
     }

@@ -1,6 +1,6 @@
 //! Headers before a native packet: the ERF header and the header of a mirror copy.
 
-use super::ethernet;
+use super::walk;
 use super::wire::{FrameExtent, SHORTEST_TRANSPORT_BYTES, take_at};
 use crate::error::take;
 use crate::field::Endpoint;
@@ -22,7 +22,7 @@ pub(super) fn erf(data: &[u8], original_bytes: usize, path: &mut TunnelPath) -> 
     let at = header.header_bytes;
     let wire = FrameExtent::frame(at, original_bytes);
     match header.record_type {
-        ErfHeader::TYPE_ETHERNET => ethernet::locate(data, at, wire, path),
+        ErfHeader::TYPE_ETHERNET => walk::frame(data, wire, path),
         ErfHeader::TYPE_INFINIBAND => infiniband_record(data, usize::from(header.wlen), wire, path),
         other => Ok(LinkContent::Other(NotInfiniband::ErfType(other))),
     }
@@ -45,7 +45,7 @@ fn infiniband_record(
     if packet_bytes.is_some_and(|bytes| bytes == wire_length || bytes + VCRC_BYTES == wire_length) {
         return native(data, at);
     }
-    match ethernet::locate(data, at, wire, path) {
+    match walk::frame(data, wire, path) {
         Ok(LinkContent::Infiniband(location)) => Ok(LinkContent::Infiniband(location)),
         // Some recorders include padding or their own checksums in the length, so accept an LRH
         // whose packet is shorter.

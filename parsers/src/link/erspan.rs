@@ -1,9 +1,7 @@
 //! ERSPAN types II and III: the header between GRE and the mirrored frame.
 
-use super::gre::GreHeader;
-use super::inner;
-use super::wire::{IpPacket, take_at};
-use crate::location::{LinkContent, NotInfiniband};
+use super::wire::{IpPacket, Step, take_at};
+use crate::location::NotInfiniband;
 use crate::tunnel::{MirrorHeader, MirrorSession, TunnelKind, TunnelPath};
 use crate::{Layer, ParseError};
 
@@ -18,7 +16,7 @@ const SUBHEADER_BYTES: usize = 8;
 const ETHERNET: u16 = 0;
 const IP: u16 = 2;
 
-/// Locates the packet after the ERSPAN header that follows the GRE header of `ip`.
+/// Locates the packet after the ERSPAN header at `at`. `sequence` is the number in the GRE header.
 ///
 /// ```text
 /// II   version 4 | VLAN 12 | class 3 | encapsulation 2 | truncated 1 | session 10
@@ -33,26 +31,26 @@ const IP: u16 = 2;
 /// send type III without a sequence number.
 pub(super) fn locate(
     data: &[u8],
-    gre: &GreHeader,
+    at: usize,
+    sequence: Option<u32>,
     ip: &IpPacket,
     path: &mut TunnelPath,
-) -> Result<LinkContent, ParseError> {
-    let at = gre.end;
+) -> Result<Step, ParseError> {
     let first = take_at::<4>(data, at, Layer::Erspan)?;
     let (start, second) = (u16::from_be_bytes([first[0], first[1]]), u16::from_be_bytes([first[2], first[3]]));
     let (version, vlan) = (start >> 12, start & 0xFFF);
     let kind = if version == TYPE_III { TunnelKind::ErspanIII } else { TunnelKind::ErspanII };
     let session = MirrorSession { kind, source: ip.src, session: u32::from(second & 0x3FF), engine: 0 };
     let is_truncated = second & 0x400 != 0;
-    let header = MirrorHeader { session, sequence: gre.sequence, vlan: Some(vlan), is_egress: None, is_truncated };
+    let header = MirrorHeader { session, sequence, vlan: Some(vlan), is_egress: None, is_truncated };
     match version {
         TYPE_II => {
             take_at::<TYPE_II_BYTES>(data, at, Layer::Erspan)?;
             path.add_mirror(header);
-            inner::frame(data, at + TYPE_II_BYTES, kind, ip.extent(), path)
+            Ok(Step::frame(at + TYPE_II_BYTES, kind, ip.extent(), path))
         }
         TYPE_III => type_iii(data, at, header, ip, path),
-        other => Ok(LinkContent::Other(NotInfiniband::TunnelPayload(kind, other))),
+        other => Ok(Step::other(NotInfiniband::TunnelPayload(kind, other))),
     }
 }
 
@@ -63,7 +61,7 @@ fn type_iii(
     mut header: MirrorHeader,
     ip: &IpPacket,
     path: &mut TunnelPath,
-) -> Result<LinkContent, ParseError> {
+) -> Result<Step, ParseError> {
     let bytes = take_at::<TYPE_III_BYTES>(data, at, Layer::Erspan)?;
     let last = u16::from_be_bytes([bytes[10], bytes[11]]);
     header.session.engine = (last >> 4 & 0x3F) as u8;
@@ -75,9 +73,9 @@ fn type_iii(
         inner_at += SUBHEADER_BYTES;
     }
     match last >> 10 & 0x1F {
-        ETHERNET => inner::frame(data, inner_at, TunnelKind::ErspanIII, ip.extent(), path),
-        IP => inner::ip_packet(data, inner_at, TunnelKind::ErspanIII, ip.extent(), path),
-        other => Ok(LinkContent::Other(NotInfiniband::TunnelPayload(TunnelKind::ErspanIII, other))),
+        ETHERNET => Ok(Step::frame(inner_at, TunnelKind::ErspanIII, ip.extent(), path)),
+        IP => Ok(Step::ip(inner_at, TunnelKind::ErspanIII, ip.extent(), path)),
+        other => Ok(Step::other(NotInfiniband::TunnelPayload(TunnelKind::ErspanIII, other))),
     }
 }
 

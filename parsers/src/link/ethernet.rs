@@ -1,6 +1,8 @@
 //! Ethernet: skips VLAN tags, tags of port extenders and MPLS labels up to the network header.
 
-use super::wire::{FrameExtent, SHORTEST_TRANSPORT_BYTES, take_at};
+use super::wire::{
+    E_TAG, FrameExtent, IPV4, IPV6, MPLS, MPLS_MULTICAST, NSH, SHORTEST_TRANSPORT_BYTES, Step, VN_TAG, take_at,
+};
 use super::{ip, mpls, nsh};
 use crate::field::Endpoint;
 use crate::ib::Grh;
@@ -8,23 +10,12 @@ use crate::location::{Encapsulation, LinkContent, Location, NotInfiniband};
 use crate::tunnel::{TunnelKind, TunnelPath};
 use crate::{Layer, ParseError};
 
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86DD;
 const ROCE_V1: u16 = 0x8915;
-/// 802.1Q, 802.1ad, and the older `EtherType` of stacked tags.
-pub(super) const VLAN_TAGS: [u16; 3] = [0x8100, 0x88A8, 0x9100];
-pub(super) const VN_TAG: u16 = 0x8926;
-pub(super) const E_TAG: u16 = 0x893F;
-pub(super) const NSH: u16 = 0x894F;
 
-/// Locates the packet of the Ethernet frame that begins at `at`.
+/// Reads the Ethernet header of the frame that fills `wire`.
 #[inline]
-pub(super) fn locate(
-    data: &[u8],
-    at: usize,
-    wire: FrameExtent,
-    path: &mut TunnelPath,
-) -> Result<LinkContent, ParseError> {
+pub(super) fn read(data: &[u8], wire: FrameExtent, path: &mut TunnelPath) -> Result<Step, ParseError> {
+    let at = wire.start();
     let header = take_at::<14>(data, at, Layer::Ethernet)?;
     path.frame(at);
     by_type(data, u16::from_be_bytes([header[12], header[13]]), at + 14, wire, path)
@@ -38,7 +29,7 @@ pub(super) fn by_type(
     mut at: usize,
     mut wire: FrameExtent,
     path: &mut TunnelPath,
-) -> Result<LinkContent, ParseError> {
+) -> Result<Step, ParseError> {
     loop {
         match kind {
             IPV4 => return ip::v4(data, at, wire, path),
@@ -49,18 +40,18 @@ pub(super) fn by_type(
                 kind = u16::from_be_bytes([tag[2], tag[3]]);
                 at += 4;
             }
-            0x8847 | 0x8848 => return mpls::locate(data, (kind, at), wire, path),
+            MPLS | MPLS_MULTICAST => return mpls::locate(data, (kind, at), wire, path),
             VN_TAG | E_TAG => {
                 let (next, tag_bytes) = port_extender_tag(data, kind, at)?;
                 if !path.enter(if kind == VN_TAG { TunnelKind::VnTag } else { TunnelKind::ETag }) {
-                    return Ok(LinkContent::Other(NotInfiniband::TooDeep));
+                    return Ok(Step::other(NotInfiniband::TooDeep));
                 }
                 kind = next;
                 at += tag_bytes;
                 wire = wire.without_tag(tag_bytes);
             }
             NSH => return nsh::locate(data, at, wire, path),
-            other => return Ok(LinkContent::Other(NotInfiniband::EtherType(other))),
+            other => return Ok(Step::other(NotInfiniband::EtherType(other))),
         }
     }
 }
@@ -85,18 +76,18 @@ fn port_extender_tag(data: &[u8], kind: u16, at: usize) -> Result<(u16, usize), 
 
 /// Locates the `RoCEv1` packet whose GRH is at `at`. Padding may follow it, so the original length
 /// comes from the GRH's `PayLen`.
-fn roce_v1(data: &[u8], at: usize, wire: FrameExtent, path: &TunnelPath) -> Result<LinkContent, ParseError> {
+fn roce_v1(data: &[u8], at: usize, wire: FrameExtent, path: &TunnelPath) -> Result<Step, ParseError> {
     let bytes = take_at::<{ Grh::LEN }>(data, at, Layer::Grh)?;
     let grh = Grh::parse(bytes).map_err(|error| error.add_offset(at))?;
     if grh.next_header != Grh::NEXT_HEADER_IBA {
-        return Ok(LinkContent::Other(NotInfiniband::IpProtocol(grh.next_header)));
+        return Ok(Step::other(NotInfiniband::IpProtocol(grh.next_header)));
     }
     let behind = usize::from(grh.pay_len);
     if behind < SHORTEST_TRANSPORT_BYTES {
         return Err(ParseError::invalid(Layer::Grh, "PayLen", u64::from(grh.pay_len)).add_offset(at));
     }
     let ib_bytes = Grh::LEN + behind;
-    Ok(LinkContent::Infiniband(Location {
+    Ok(Step::Content(LinkContent::Infiniband(Location {
         encapsulation: Encapsulation::RoceV1,
         start: at,
         network: at,
@@ -105,7 +96,7 @@ fn roce_v1(data: &[u8], at: usize, wire: FrameExtent, path: &TunnelPath) -> Resu
         src: Endpoint::from_gid(grh.sgid),
         dst: Endpoint::from_gid(grh.dgid),
         tunnels: path.kinds(),
-    }))
+    })))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! GRE: Ethernet frames (gretap, NVGRE), packets, and the mirrors of switches.
 
-use super::wire::{IpPacket, take_at};
+use super::wire::{BRIDGED, IPV4, IPV6, IpPacket, MPLS, MPLS_MULTICAST, NSH, Step, take_at};
 use super::{erspan, inner};
-use crate::location::{LinkContent, NotInfiniband};
+use crate::location::NotInfiniband;
 use crate::tunnel::{MirrorHeader, MirrorSession, TunnelKind, TunnelPath};
 use crate::{Layer, ParseError};
 
@@ -19,18 +19,18 @@ const KEY: u8 = 0x20;
 const SEQUENCE: u8 = 0x10;
 
 /// A GRE header.
-pub(super) struct GreHeader {
+struct GreHeader {
     key: Option<u32>,
-    pub(super) sequence: Option<u32>,
+    sequence: Option<u32>,
     /// Offset of the first byte after it.
-    pub(super) end: usize,
+    end: usize,
 }
 
 impl GreHeader {
-    /// The session of frames with the number `self.sequence`.
-    pub(super) fn mirror(&self, ip: &IpPacket, kind: TunnelKind) -> MirrorHeader {
+    /// The session that numbers the frame.
+    fn mirror(&self, ip: &IpPacket) -> MirrorHeader {
         MirrorHeader {
-            session: MirrorSession { kind, source: ip.src, session: self.key.unwrap_or(0), engine: 0 },
+            session: MirrorSession { kind: TunnelKind::Gre, source: ip.src, session: self.key.unwrap_or(0), engine: 0 },
             sequence: self.sequence,
             vlan: None,
             is_egress: None,
@@ -47,12 +47,12 @@ impl GreHeader {
 /// ```
 /// Sources: RFC 2784, section 2; RFC 2890, section 2. NVGRE is GRE with a key and Ethernet frames
 /// (RFC 7637, section 3.2). Version 1 is PPTP (RFC 2637), which carries PPP.
-pub(super) fn locate(data: &[u8], ip: &IpPacket, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
+pub(super) fn locate(data: &[u8], ip: &IpPacket, path: &mut TunnelPath) -> Result<Step, ParseError> {
     let base = take_at::<4>(data, ip.transport, Layer::Gre)?;
     let [flags, version, ..] = *base;
     let protocol = u16::from_be_bytes([base[2], base[3]]);
     if version & 7 != 0 {
-        return Ok(LinkContent::Other(NotInfiniband::GreProtocol(protocol)));
+        return Ok(Step::other(NotInfiniband::GreProtocol(protocol)));
     }
     if flags & ROUTING != 0 {
         // RFC 2784, section 2.3.1: a receiver must discard such packets, unless it implements the
@@ -64,20 +64,20 @@ pub(super) fn locate(data: &[u8], ip: &IpPacket, path: &mut TunnelPath) -> Resul
     match protocol {
         ERSPAN if header.sequence.is_none() => {
             let at = after_prefix(data, [at, at + 12, at + MELLANOX_BYTES])?;
-            inner::frame(data, at, TunnelKind::ErspanI, extent, path)
+            Ok(Step::frame(at, TunnelKind::ErspanI, extent, path))
         }
-        ERSPAN | ERSPAN_III => erspan::locate(data, &header, ip, path),
+        ERSPAN | ERSPAN_III => erspan::locate(data, at, header.sequence, ip, path),
         MELLANOX => {
             let at = after_prefix(data, [at + MELLANOX_BYTES, at, at + 12])?;
-            inner::frame(data, at, TunnelKind::MellanoxMirror, extent, path)
+            Ok(Step::frame(at, TunnelKind::MellanoxMirror, extent, path))
         }
-        0x6558 | 0x0800 | 0x86DD | 0x8847 | 0x8848 | super::ethernet::NSH => {
+        BRIDGED | IPV4 | IPV6 | MPLS | MPLS_MULTICAST | NSH => {
             if header.sequence.is_some() {
-                path.add_mirror(header.mirror(ip, TunnelKind::Gre));
+                path.add_mirror(header.mirror(ip));
             }
-            inner::by_type(data, (protocol, at), TunnelKind::Gre, extent, path)
+            Ok(Step::by_type((protocol, at), TunnelKind::Gre, extent, path))
         }
-        other => Ok(LinkContent::Other(NotInfiniband::GreProtocol(other))),
+        other => Ok(Step::other(NotInfiniband::GreProtocol(other))),
     }
 }
 

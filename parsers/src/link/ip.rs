@@ -1,9 +1,9 @@
 //! IPv4 and IPv6 up to the UDP header, or to the tunnel in the IP packet.
 
-use super::wire::{FrameExtent, IpPacket, take_at};
-use super::{gre, inner, udp};
+use super::wire::{FrameExtent, IpPacket, Step, take_at};
+use super::{gre, udp};
 use crate::field::Endpoint;
-use crate::location::{Encapsulation, LinkContent, NotInfiniband};
+use crate::location::{Encapsulation, NotInfiniband};
 use crate::tunnel::{TunnelKind, TunnelPath};
 use crate::{Layer, ParseError};
 
@@ -14,19 +14,14 @@ const IPV4: u8 = 4;
 const IPV6: u8 = 41;
 
 /// Locates the packet of the IP packet at `at`; its first nibble selects the version.
-pub(super) fn by_version(
-    data: &[u8],
-    at: usize,
-    wire: FrameExtent,
-    path: &mut TunnelPath,
-) -> Result<LinkContent, ParseError> {
+pub(super) fn by_version(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPath) -> Result<Step, ParseError> {
     let [first] = take_at::<1>(data, at, Layer::Ipv4)?;
     if first >> 4 == 6 { v6(data, at, wire, path) } else { v4(data, at, wire, path) }
 }
 
 /// Locates the packet of the IPv4 packet at `at`.
 #[inline]
-pub(super) fn v4(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
+pub(super) fn v4(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPath) -> Result<Step, ParseError> {
     let header = take_at::<20>(data, at, Layer::Ipv4)?;
     let invalid = |field, value: u16| Err(ParseError::invalid(Layer::Ipv4, field, u64::from(value)).add_offset(at));
     let [version_ihl, ..] = *header;
@@ -38,12 +33,12 @@ pub(super) fn v4(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPat
         return invalid("IHL", u16::from(version_ihl & 0xF));
     }
     if !is_known(header[9]) {
-        return Ok(LinkContent::Other(NotInfiniband::IpProtocol(header[9])));
+        return Ok(Step::other(NotInfiniband::IpProtocol(header[9])));
     }
     // The "more fragments" flag or a fragment offset.
     let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3FFF;
     if fragment & 0x1FFF != 0 {
-        return Ok(LinkContent::Other(NotInfiniband::Fragment));
+        return Ok(Step::other(NotInfiniband::Fragment));
     }
     let total = u16::from_be_bytes([header[2], header[3]]);
     if usize::from(total) < header_bytes {
@@ -65,7 +60,7 @@ pub(super) fn v4(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPat
 
 /// Locates the packet of the IPv6 packet at `at`. Hop-by-hop options, routing headers and
 /// destination options are skipped.
-pub(super) fn v6(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
+pub(super) fn v6(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPath) -> Result<Step, ParseError> {
     let header = take_at::<40>(data, at, Layer::Ipv6)?;
     if header[0] >> 4 != 6 {
         return Err(ParseError::invalid(Layer::Ipv6, "version", u64::from(header[0] >> 4)).add_offset(at));
@@ -90,7 +85,7 @@ pub(super) fn v6(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPat
                 is_fragment = true;
                 if u16::from_be_bytes([fragment[2], fragment[3]]) >> 3 != 0 {
                     let may_hold_roce = is_known(next) || matches!(next, 43 | 60);
-                    return Ok(LinkContent::Other(if may_hold_roce {
+                    return Ok(Step::other(if may_hold_roce {
                         NotInfiniband::Fragment
                     } else {
                         NotInfiniband::IpProtocol(next)
@@ -98,7 +93,7 @@ pub(super) fn v6(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPat
                 }
             }
             known if is_known(known) => break,
-            other => return Ok(LinkContent::Other(NotInfiniband::IpProtocol(other))),
+            other => return Ok(Step::other(NotInfiniband::IpProtocol(other))),
         }
     }
     let bytes = header.len() + usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -126,12 +121,12 @@ const fn is_known(protocol: u8) -> bool {
 
 /// Locates the packet in an IP packet of this protocol. Tunnels in fragments are not read: the
 /// frame in them is not whole.
-fn transport(data: &[u8], protocol: u8, packet: &IpPacket, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
+fn transport(data: &[u8], protocol: u8, packet: &IpPacket, path: &mut TunnelPath) -> Result<Step, ParseError> {
     match protocol {
         UDP => udp::locate(data, packet, path),
-        _ if packet.is_fragment => Ok(LinkContent::Other(NotInfiniband::Fragment)),
+        _ if packet.is_fragment => Ok(Step::other(NotInfiniband::Fragment)),
         GRE => gre::locate(data, packet, path),
-        _ => inner::ip_packet(data, packet.transport, TunnelKind::IpInIp, packet.extent(), path),
+        _ => Ok(Step::ip(packet.transport, TunnelKind::IpInIp, packet.extent(), path)),
     }
 }
 
@@ -140,7 +135,7 @@ mod tests {
     use super::*;
     use crate::frame::LinkType;
     use crate::ib::samples::{CNP, ROCE_V2_IPV4_OPTIONS, ROCE_V2_IPV6, ROCE_V2_IPV6_EXTENSIONS};
-    use crate::link::{Location, locate, outer};
+    use crate::link::{LinkContent, Location, locate, outer};
     use crate::tunnel::{TunnelKind, TunnelKinds};
     use hex_literal::hex;
 

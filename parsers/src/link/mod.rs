@@ -18,6 +18,7 @@ mod outer;
 mod sll;
 mod udp;
 mod vxlan;
+mod walk;
 mod wire;
 
 pub use crate::location::{Encapsulation, LinkContent, Location, NotInfiniband};
@@ -53,12 +54,12 @@ pub fn locate_in_tunnels(
 ) -> Result<LinkContent, ParseError> {
     let end = original_bytes as usize;
     match link_type {
-        LinkType::ETHERNET => ethernet::locate(data, 0, FrameExtent::frame(0, end), path),
+        LinkType::ETHERNET => walk::frame(data, FrameExtent::frame(0, end), path),
         LinkType::ERF => encap::erf(data, end, path),
         LinkType::INFINIBAND => encap::native(data, 0),
         LinkType::SLL => sll::v1(data, end, path),
         LinkType::SLL2 => sll::v2(data, end, path),
-        LinkType::RAW => ip::by_version(data, 0, FrameExtent::headless(0, end), path),
+        LinkType::RAW => walk::ip_packet(data, FrameExtent::headless(0, end), path),
         other => Ok(LinkContent::Other(NotInfiniband::LinkType(other))),
     }
 }

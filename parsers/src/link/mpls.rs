@@ -1,14 +1,13 @@
 //! MPLS: label stacks in Ethernet and UDP, and the pseudowires after them.
 
-use super::wire::{FrameExtent, IpPacket, take_at};
-use super::{inner, ip};
-use crate::location::{LinkContent, NotInfiniband};
+use super::inner;
+use super::wire::{FrameExtent, IpPacket, MPLS, Step, take_at};
+use crate::location::NotInfiniband;
 use crate::tunnel::{TunnelKind, TunnelPath};
 use crate::{Layer, ParseError};
 
 /// Bytes of the control word of a pseudowire.
 const CONTROL_WORD_BYTES: usize = 4;
-const UNICAST: u16 = 0x8847;
 
 /// Locates the packet after the MPLS label stack at `at`; `kind` is the stack's `EtherType`.
 ///
@@ -23,7 +22,7 @@ pub(super) fn locate(
     (kind, at): (u16, usize),
     wire: FrameExtent,
     path: &mut TunnelPath,
-) -> Result<LinkContent, ParseError> {
+) -> Result<Step, ParseError> {
     let mut end = at;
     loop {
         let label = take_at::<4>(data, end, Layer::Mpls)?;
@@ -36,23 +35,23 @@ pub(super) fn locate(
     let wire = if path.depth() > 0 && wire.is_packet_at(at) { wire.inner_packet(end) } else { wire };
     let [first] = *take_at::<1>(data, end, Layer::Mpls)?;
     let frame_at = match first >> 4 {
-        4 if is_ipv4(data, end)? => return ip::v4(data, end, wire, path),
-        6 if is_ipv6(data, end, wire)? => return ip::v6(data, end, wire, path),
+        4 if is_ipv4(data, end)? => return Ok(Step::Ip { at: end, extent: wire }),
+        6 if is_ipv6(data, end, wire)? => return Ok(Step::Ip { at: end, extent: wire }),
         0 => inner::first_frame(data, &[end + CONTROL_WORD_BYTES, end], Layer::Mpls)?,
         _ => inner::first_frame(data, &[end], Layer::Mpls)?,
     };
     match frame_at {
-        Some(frame_at) => inner::frame(data, frame_at, TunnelKind::Pseudowire, wire, path),
-        None if matches!(first >> 4, 4 | 6) => ip::by_version(data, end, wire, path),
-        None => Ok(LinkContent::Other(NotInfiniband::EtherType(kind))),
+        Some(frame_at) => Ok(Step::frame(frame_at, TunnelKind::Pseudowire, wire, path)),
+        None if matches!(first >> 4, 4 | 6) => Ok(Step::Ip { at: end, extent: wire }),
+        None => Ok(Step::other(NotInfiniband::EtherType(kind))),
     }
 }
 
 /// Locates the packet after the label stack at `at` in a UDP datagram.
 ///
 /// Source: RFC 7510, section 3.
-pub(super) fn in_udp(data: &[u8], at: usize, ip: &IpPacket, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
-    inner::by_type(data, (UNICAST, at), TunnelKind::MplsInUdp, ip.extent(), path)
+pub(super) const fn in_udp(at: usize, ip: &IpPacket, path: &mut TunnelPath) -> Step {
+    Step::by_type((MPLS, at), TunnelKind::MplsInUdp, ip.extent(), path)
 }
 
 /// True if the bytes at `at` are an IPv6 header of a packet that fits into the frame and whose next

@@ -1,8 +1,7 @@
 //! NSH, the network service header.
 
 use super::vxlan;
-use super::wire::{FrameExtent, take_at};
-use crate::location::LinkContent;
+use super::wire::{FrameExtent, Step, take_at};
 use crate::tunnel::{TunnelKind, TunnelPath};
 use crate::{Layer, ParseError};
 
@@ -17,12 +16,7 @@ const SHORTEST_BYTES: usize = 8;
 /// service path 24 | index 8 | metadata
 /// ```
 /// Source: RFC 8300, section 2.2.
-pub(super) fn locate(
-    data: &[u8],
-    at: usize,
-    outer: FrameExtent,
-    path: &mut TunnelPath,
-) -> Result<LinkContent, ParseError> {
+pub(super) fn locate(data: &[u8], at: usize, outer: FrameExtent, path: &mut TunnelPath) -> Result<Step, ParseError> {
     let header = take_at::<SHORTEST_BYTES>(data, at, Layer::Nsh)?;
     let invalid = |field, value: u8| Err(ParseError::invalid(Layer::Nsh, field, u64::from(value)).add_offset(at));
     if header[0] >> 6 != 0 {
@@ -33,5 +27,5 @@ pub(super) fn locate(
     if bytes < SHORTEST_BYTES {
         return invalid("length", words);
     }
-    vxlan::next_protocol(data, (header[3], at + bytes), TunnelKind::Nsh, outer, path)
+    Ok(vxlan::next_protocol((header[3], at + bytes), TunnelKind::Nsh, outer, path))
 }

@@ -4,8 +4,8 @@ use super::{LinkContent, Location, NotInfiniband, TunnelKind, TunnelPath, locate
 use crate::ParseError;
 use crate::field::Endpoint;
 use crate::frame::LinkType;
+use alloc::vec::Vec;
 use hex_literal::hex;
-use std::vec::Vec;
 
 /// Ethernet frame from the switch 192.0.2.1 to the collector 192.0.2.2 with this IP protocol.
 pub(super) fn ipv4(protocol: u8, content: &[u8]) -> Vec<u8> {

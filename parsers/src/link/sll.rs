@@ -1,6 +1,6 @@
 //! Linux cooked captures: the pseudo header that replaces the Ethernet header on the "any" device.
 
-use super::ethernet;
+use super::walk;
 use super::wire::{FrameExtent, take_at};
 use crate::location::LinkContent;
 use crate::tunnel::TunnelPath;
@@ -20,7 +20,7 @@ pub(super) fn v2(data: &[u8], original_bytes: usize, path: &mut TunnelPath) -> R
 
 /// Locates the packet after the pseudo header, where `wire` starts.
 fn cooked(data: &[u8], protocol: [u8; 2], wire: FrameExtent, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
-    ethernet::by_type(data, u16::from_be_bytes(protocol), wire.start(), wire, path)
+    walk::packet(data, u16::from_be_bytes(protocol), wire, path)
 }
 
 #[cfg(test)]

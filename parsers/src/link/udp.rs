@@ -1,7 +1,7 @@
 //! UDP: recognizes `RoCEv2` and tunnels by their ports, and takes the packet's original length from
 //! the header.
 
-use super::wire::{IpPacket, SHORTEST_TRANSPORT_BYTES, take_at};
+use super::wire::{IpPacket, SHORTEST_TRANSPORT_BYTES, Step, take_at};
 use super::{mpls, vxlan};
 use crate::location::{LinkContent, Location, NotInfiniband};
 use crate::tunnel::TunnelPath;
@@ -21,12 +21,12 @@ const HEADER_BYTES: usize = 8;
 
 /// Locates the packet in the UDP datagram of `ip`.
 #[inline]
-pub(super) fn locate(data: &[u8], ip: &IpPacket, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
+pub(super) fn locate(data: &[u8], ip: &IpPacket, path: &mut TunnelPath) -> Result<Step, ParseError> {
     let header = take_at::<HEADER_BYTES>(data, ip.transport, Layer::Udp)?;
     let port = u16::from_be_bytes([header[2], header[3]]);
     let at = ip.transport + HEADER_BYTES;
     if ip.is_fragment && (port == ROCE_V2_PORT || TUNNEL_PORTS.contains(&port)) {
-        return Ok(LinkContent::Other(NotInfiniband::Fragment));
+        return Ok(Step::other(NotInfiniband::Fragment));
     }
     match port {
         ROCE_V2_PORT => roce_v2(u16::from_be_bytes([header[4], header[5]]), at, ip, path),
@@ -34,20 +34,20 @@ pub(super) fn locate(data: &[u8], ip: &IpPacket, path: &mut TunnelPath) -> Resul
         LEGACY_VXLAN_PORT => vxlan::legacy(data, (port, at), ip, path),
         VXLAN_GPE_PORT => vxlan::generic(data, at, ip, path),
         GENEVE_PORT => vxlan::geneve(data, at, ip, path),
-        MPLS_PORT => mpls::in_udp(data, at, ip, path),
-        other => Ok(LinkContent::Other(NotInfiniband::UdpPort(other))),
+        MPLS_PORT => Ok(mpls::in_udp(at, ip, path)),
+        other => Ok(Step::other(NotInfiniband::UdpPort(other))),
     }
 }
 
 /// Locates the packet at `start`, after a UDP header with this length.
-fn roce_v2(length: u16, start: usize, ip: &IpPacket, path: &TunnelPath) -> Result<LinkContent, ParseError> {
+fn roce_v2(length: u16, start: usize, ip: &IpPacket, path: &TunnelPath) -> Result<Step, ParseError> {
     let length = usize::from(length);
     // Invalid: longer than the IP packet that carries the datagram, or shorter than the smallest
     // RoCE packet.
     if length < HEADER_BYTES + SHORTEST_TRANSPORT_BYTES || ip.transport + length > ip.at + ip.bytes {
         return Err(ParseError::invalid(Layer::Udp, "length", length as u64).add_offset(ip.transport));
     }
-    Ok(LinkContent::Infiniband(Location {
+    Ok(Step::Content(LinkContent::Infiniband(Location {
         encapsulation: ip.encapsulation,
         start,
         network: ip.at,
@@ -56,7 +56,7 @@ fn roce_v2(length: u16, start: usize, ip: &IpPacket, path: &TunnelPath) -> Resul
         src: ip.src,
         dst: ip.dst,
         tunnels: path.kinds(),
-    }))
+    })))
 }
 
 #[cfg(test)]

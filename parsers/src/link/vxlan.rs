@@ -1,8 +1,8 @@
 //! VXLAN, its generic protocol extension, and GENEVE: overlays in UDP.
 
-use super::wire::{IpPacket, take_at};
-use super::{ethernet, inner};
-use crate::location::{LinkContent, NotInfiniband};
+use super::inner;
+use super::wire::{FrameExtent, IPV4, IPV6, IpPacket, MPLS, NSH, Step, take_at};
+use crate::location::NotInfiniband;
 use crate::tunnel::{TunnelKind, TunnelPath};
 use crate::{Layer, ParseError};
 
@@ -18,12 +18,12 @@ const HEADER_BYTES: usize = 8;
 /// flags 8 | reserved 24 | network identifier 24 | reserved 8 | Ethernet frame
 /// ```
 /// Source: RFC 7348, section 5.
-pub(super) fn locate(data: &[u8], at: usize, ip: &IpPacket, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
+pub(super) fn locate(data: &[u8], at: usize, ip: &IpPacket, path: &mut TunnelPath) -> Result<Step, ParseError> {
     let header = take_at::<HEADER_BYTES>(data, at, Layer::Vxlan)?;
     if header[0] & HAS_IDENTIFIER == 0 {
         return Err(ParseError::invalid(Layer::Vxlan, "flags", u64::from(header[0])).add_offset(at));
     }
-    inner::frame(data, at + HEADER_BYTES, TunnelKind::Vxlan, ip.extent(), path)
+    Ok(Step::frame(at + HEADER_BYTES, TunnelKind::Vxlan, ip.extent(), path))
 }
 
 /// Locates the packet in the datagram to UDP port 8472 at `at`: VXLAN in Linux's default before
@@ -34,13 +34,13 @@ pub(super) fn legacy(
     (port, at): (u16, usize),
     ip: &IpPacket,
     path: &mut TunnelPath,
-) -> Result<LinkContent, ParseError> {
+) -> Result<Step, ParseError> {
     let header = take_at::<HEADER_BYTES>(data, at, Layer::Vxlan)?;
     let frame_at = at + HEADER_BYTES;
     if header[0] & HAS_IDENTIFIER == 0 || inner::first_frame(data, &[frame_at], Layer::Vxlan)?.is_none() {
-        return Ok(LinkContent::Other(NotInfiniband::UdpPort(port)));
+        return Ok(Step::other(NotInfiniband::UdpPort(port)));
     }
-    inner::frame(data, frame_at, TunnelKind::Vxlan, ip.extent(), path)
+    Ok(Step::frame(frame_at, TunnelKind::Vxlan, ip.extent(), path))
 }
 
 /// Locates the packet in the VXLAN-GPE packet at `at`.
@@ -50,30 +50,29 @@ pub(super) fn legacy(
 /// ```
 /// Sources: draft-ietf-nvo3-vxlan-gpe-12, section 3; tcpdump, `print-vxlan-gpe.c`. Without the
 /// P flag an Ethernet frame follows, as in VXLAN.
-pub(super) fn generic(data: &[u8], at: usize, ip: &IpPacket, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
+pub(super) fn generic(data: &[u8], at: usize, ip: &IpPacket, path: &mut TunnelPath) -> Result<Step, ParseError> {
     let header = take_at::<HEADER_BYTES>(data, at, Layer::Vxlan)?;
     let protocol = if header[0] & HAS_PROTOCOL == 0 { 3 } else { header[3] };
-    next_protocol(data, (protocol, at + HEADER_BYTES), TunnelKind::VxlanGpe, ip.extent(), path)
+    Ok(next_protocol((protocol, at + HEADER_BYTES), TunnelKind::VxlanGpe, ip.extent(), path))
 }
 
 /// Locates the packet in a tunnel of this kind, whose header names the content at `at` by its
 /// number in the registry of VXLAN-GPE and NSH (RFC 8300, section 2.2).
 pub(super) fn next_protocol(
-    data: &[u8],
     (protocol, at): (u8, usize),
     kind: TunnelKind,
-    outer: super::wire::FrameExtent,
+    outer: FrameExtent,
     path: &mut TunnelPath,
-) -> Result<LinkContent, ParseError> {
+) -> Step {
     let protocol = match protocol {
-        1 => 0x0800,
-        2 => 0x86DD,
-        3 => return inner::frame(data, at, kind, outer, path),
-        4 => ethernet::NSH,
-        5 => 0x8847,
-        other => return Ok(LinkContent::Other(NotInfiniband::TunnelPayload(kind, u16::from(other)))),
+        1 => IPV4,
+        2 => IPV6,
+        3 => return Step::frame(at, kind, outer, path),
+        4 => NSH,
+        5 => MPLS,
+        other => return Step::other(NotInfiniband::TunnelPayload(kind, u16::from(other))),
     };
-    inner::by_type(data, (protocol, at), kind, outer, path)
+    Step::by_type((protocol, at), kind, outer, path)
 }
 
 /// Locates the packet in the GENEVE packet at `at`.
@@ -83,7 +82,7 @@ pub(super) fn next_protocol(
 /// network identifier 24 | reserved 8 | options
 /// ```
 /// Source: RFC 8926, section 3.4.
-pub(super) fn geneve(data: &[u8], at: usize, ip: &IpPacket, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
+pub(super) fn geneve(data: &[u8], at: usize, ip: &IpPacket, path: &mut TunnelPath) -> Result<Step, ParseError> {
     let header = take_at::<HEADER_BYTES>(data, at, Layer::Geneve)?;
     let version = header[0] >> 6;
     if version != 0 {
@@ -91,7 +90,7 @@ pub(super) fn geneve(data: &[u8], at: usize, ip: &IpPacket, path: &mut TunnelPat
     }
     let inner_at = at + HEADER_BYTES + usize::from(header[0] & 0x3F) * 4;
     let protocol = u16::from_be_bytes([header[2], header[3]]);
-    inner::by_type(data, (protocol, inner_at), TunnelKind::Geneve, ip.extent(), path)
+    Ok(Step::by_type((protocol, inner_at), TunnelKind::Geneve, ip.extent(), path))
 }
 
 #[cfg(test)]

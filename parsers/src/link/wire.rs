@@ -3,11 +3,76 @@
 use crate::error::take;
 use crate::field::Endpoint;
 use crate::ib::{Bth, ICRC_BYTES};
-use crate::location::Encapsulation;
+use crate::location::{Encapsulation, LinkContent, NotInfiniband};
+use crate::tunnel::{TunnelKind, TunnelPath};
 use crate::{Layer, ParseError};
 
 /// Length of the shortest InfiniBand transport packet: a BTH and an ICRC.
 pub(super) const SHORTEST_TRANSPORT_BYTES: usize = Bth::LEN + ICRC_BYTES;
+
+/// `EtherType`s that several layers need.
+pub(super) const IPV4: u16 = 0x0800;
+pub(super) const IPV6: u16 = 0x86DD;
+pub(super) const MPLS: u16 = 0x8847;
+pub(super) const MPLS_MULTICAST: u16 = 0x8848;
+pub(super) const NSH: u16 = 0x894F;
+pub(super) const VN_TAG: u16 = 0x8926;
+pub(super) const E_TAG: u16 = 0x893F;
+/// Bridged Ethernet frame (RFC 1701, "Transparent Ethernet Bridging").
+pub(super) const BRIDGED: u16 = 0x6558;
+/// 802.1Q, 802.1ad, and the older `EtherType` of stacked tags.
+pub(super) const VLAN_TAGS: [u16; 3] = [0x8100, 0x88A8, 0x9100];
+
+/// What follows a header: each layer returns it to [`walk`](super::walk), which reads on.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    /// The end of the way.
+    Content(LinkContent),
+    /// An Ethernet frame, which fills the extent.
+    Frame(FrameExtent),
+    /// A header at offset `at` whose protocol is `EtherType` `kind`.
+    Packet { kind: u16, at: usize, extent: FrameExtent },
+    /// An IP packet of any version at this offset.
+    Ip { at: usize, extent: FrameExtent },
+}
+
+impl Step {
+    /// Another protocol.
+    pub(super) const fn other(what: NotInfiniband) -> Self {
+        Self::Content(LinkContent::Other(what))
+    }
+
+    /// The Ethernet frame at `at` in a tunnel of this kind.
+    pub(super) const fn frame(at: usize, kind: TunnelKind, outer: FrameExtent, path: &mut TunnelPath) -> Self {
+        if path.enter(kind) { Self::Frame(outer.inner_frame(at)) } else { Self::other(NotInfiniband::TooDeep) }
+    }
+
+    /// The IP packet at `at` in a tunnel of this kind.
+    pub(super) const fn ip(at: usize, kind: TunnelKind, outer: FrameExtent, path: &mut TunnelPath) -> Self {
+        if !path.enter(kind) {
+            return Self::other(NotInfiniband::TooDeep);
+        }
+        Self::Ip { at, extent: outer.inner_packet(at) }
+    }
+
+    /// The content at `at` of a tunnel of this kind, whose header names it by the `EtherType`
+    /// `protocol`.
+    pub(super) const fn by_type(
+        (protocol, at): (u16, usize),
+        kind: TunnelKind,
+        outer: FrameExtent,
+        path: &mut TunnelPath,
+    ) -> Self {
+        match protocol {
+            BRIDGED => Self::frame(at, kind, outer, path),
+            _ if !path.enter(kind) => Self::other(NotInfiniband::TooDeep),
+            IPV4 | IPV6 | MPLS | MPLS_MULTICAST | NSH => {
+                Self::Packet { kind: protocol, at, extent: outer.inner_packet(at) }
+            }
+            other => Self::other(NotInfiniband::TunnelPayload(kind, other)),
+        }
+    }
+}
 
 /// The fields of an IP packet that RoCE and tunnels need.
 #[derive(Clone, Copy)]
