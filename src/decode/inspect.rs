@@ -8,7 +8,7 @@ use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::verify_icrc;
-use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location};
+use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, TunnelPath};
 
 /// Parses all headers of a batch's InfiniBand packets. Other records, and packets with a truncated
 /// BTH, are left out. The coverage counts records, InfiniBand packets and records that could not be
@@ -27,9 +27,15 @@ pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>,
         if !options.covers(time_ns(record).unwrap_or(PacketRecord::NO_TIME)) {
             return;
         }
-        let found = match link::locate(record.link_type, record.data, record.original_bytes) {
+        let mut path = TunnelPath::default();
+        let found = match link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path) {
             Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location),
-            Ok(LinkContent::Other(_)) => return,
+            Ok(LinkContent::Other(what)) => {
+                if what.may_hold_roce() {
+                    counts.add_other(&path, what);
+                }
+                return;
+            }
             Err(error) => Err(error),
         };
         match found {

@@ -21,7 +21,8 @@ use crate::flow::{self, Depth, Events, Tracker};
 use crate::input::{self, Capture, Ending, Feed, FeedTask, SourceOptions};
 use crate::model::profile::{CmRow, Input};
 use crate::model::{
-    ConnectionEnd, Coverage, LiveSums, PacketRef, Packets, Profile, Sample, TimestampStats, TrafficKind,
+    ConnectionEnd, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Profile, Sample, TimestampStats,
+    TrafficKind,
 };
 use crate::reduce::{self, Accumulator, TransitSample};
 use rayon::prelude::*;
@@ -201,6 +202,7 @@ struct InputState {
     timestamps: TimestampStats,
     /// Drops by interface: these counters only grow, so the largest value is the last.
     drops: BTreeMap<u32, u64>,
+    mirrors: MirrorSequences,
 }
 
 struct Shard {
@@ -255,6 +257,7 @@ impl Analysis {
             last_time_ns: None,
             timestamps: TimestampStats::default(),
             drops: BTreeMap::new(),
+            mirrors: MirrorSequences::default(),
         };
         Self {
             inputs: (0..inputs).map(|_| input()).collect(),
@@ -431,6 +434,8 @@ impl InputState {
             untracked_packets,
             overlap_packets,
             overlap_left_out,
+            mirror_losses: self.mirrors.losses(),
+            mirrored_frames_left_out: self.mirrors.left_out(),
             same_time,
             same_time_longest_run,
             same_time_longest_run_bytes,
@@ -454,6 +459,7 @@ impl InputState {
             self.last_time_ns = Some(last);
         }
         self.timestamps.join(&counts.timestamps);
+        self.mirrors.add(&counts.sequences);
         self.coverage.merge(&counts.clone().into_coverage());
     }
 }
