@@ -29,7 +29,7 @@ pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>,
         }
         let mut path = TunnelPath::default();
         let found = match link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path) {
-            Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location),
+            Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location, path.frame_at()),
             Ok(LinkContent::Other(what)) => {
                 if what.may_hold_roce() {
                     counts.add_other(&path, what);
@@ -52,15 +52,18 @@ pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>,
     (packets, counts.into_coverage())
 }
 
-/// The fields to show of a packet, and the error if its lengths are inconsistent.
+/// The fields to show of a packet, and the error if its lengths are inconsistent. `frame_at` is the
+/// offset of its Ethernet header, if it has one.
 fn packet(
     frame: u64,
     record: &Record<'_>,
     location: &Location,
+    frame_at: usize,
 ) -> Result<(InspectedPacket, Option<ParseError>), ParseError> {
     let packet = Packet::parse_lax(record.data, location)?;
     let capture_header_bytes = match (location.encapsulation, record.link_type) {
         (Encapsulation::Native, _) => location.start,
+        _ if !location.tunnels.is_empty() => frame_at,
         (_, LinkType::ERF) => ErfHeader::parse(record.data).map_or(0, |header| header.header_bytes),
         _ => 0,
     };

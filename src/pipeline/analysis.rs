@@ -202,6 +202,7 @@ struct InputState {
     timestamps: TimestampStats,
     /// Drops by interface: these counters only grow, so the largest value is the last.
     drops: BTreeMap<u32, u64>,
+    /// Sequence numbers of mirrors in all files of the stream that begins with this input.
     mirrors: MirrorSequences,
 }
 
@@ -350,6 +351,8 @@ impl Analysis {
             if own.is_empty() {
                 return;
             }
+            // A session continues in the next file of the stream.
+            own.iter().for_each(|decoded| input.mirrors.add(&decoded.counts.sequences));
             let mut trackers: Vec<&mut Tracker> = input.shards.iter_mut().map(|shard| &mut shard.tracker).collect();
             admit(&mut trackers, &own, *max_connections);
             input.shards.par_iter_mut().enumerate().for_each(|(shard, state)| {
@@ -459,7 +462,6 @@ impl InputState {
             self.last_time_ns = Some(last);
         }
         self.timestamps.join(&counts.timestamps);
-        self.mirrors.add(&counts.sequences);
         self.coverage.merge(&counts.clone().into_coverage());
     }
 }

@@ -307,6 +307,30 @@ fn frames_that_a_mirror_lost_are_counted() {
     assert!(!profile.notes.iter().any(|note| note.contains("mirror")));
 }
 
+/// Frames that are lost between two files of a rotated capture count, and records that both files
+/// hold do not hide a loss.
+#[test]
+fn a_session_continues_in_the_next_file() {
+    let run = runs::named("ompi-rc-mixed-2x2");
+    let folder = tempfile::tempdir().expect("folder");
+    let whole = wrapped(&recording(&run.node(1)), |_, _| Some(from(TunnelFormat::ErspanII, 2)));
+    let third = whole.records.len() / 3;
+    let part = |name: &str, range: std::ops::Range<usize>| {
+        let place = folder.path().join(name);
+        whole.with(whole.records[range].to_vec()).write(&place).expect("written");
+        place
+    };
+    // Three frames are lost between the first two files, and the last two share ten records.
+    let parts = [
+        part("sink.pcap0", 0..third),
+        part("sink.pcap1", third + 3..2 * third),
+        part("sink.pcap2", 2 * third - 10..whole.records.len()),
+    ];
+    let coverage = analyzed(&parts, 2).coverage;
+    let losses: Vec<_> = coverage.mirror_losses.iter().map(|(name, loss)| (name.as_str(), loss.lost_frames)).collect();
+    assert_eq!(losses, [("ERSPAN II from 192.0.2.2, session 5", 3)]);
+}
+
 #[test]
 fn the_first_screen_counts_tunnels_by_kind() {
     let run = runs::named("ompi-rc-ring2");

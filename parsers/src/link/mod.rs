@@ -129,6 +129,29 @@ mod tests {
         }
     }
 
+    /// A VXLAN packet without its Ethernet header: in cooked and raw IP records.
+    #[test]
+    fn tunnels_in_records_without_an_ethernet_header() {
+        use crate::ib::samples::CNP;
+        let header = [8, 0, 0, 0, 0, 0, 7, 0];
+        let frame = outer::ipv4(17, &outer::udp(4789, &[&header[..], &CNP].concat()));
+        let cooked = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0][..], &frame[12..]].concat();
+        let plain = outer::packet(&CNP).0;
+        for (link_type, data) in [(LinkType::RAW, &frame[14..]), (LinkType::SLL, &cooked)] {
+            let mut path = TunnelPath::default();
+            let found = locate_in_tunnels(link_type, data, data.len() as u32, &mut path);
+            let shift = data.len() - CNP.len();
+            let expected = Location {
+                start: plain.start + shift,
+                network: plain.network + shift,
+                tunnels: TunnelKinds::NONE.with(TunnelKind::Vxlan),
+                ..plain
+            };
+            assert_eq!(found, Ok(LinkContent::Infiniband(expected)));
+            assert_eq!((path.outermost(), path.frame_at()), (Some(TunnelKind::Vxlan), shift));
+        }
+    }
+
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(
