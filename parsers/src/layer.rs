@@ -19,6 +19,8 @@ pub enum Layer {
     Ethernet,
     /// 802.1Q or 802.1ad tag.
     Vlan,
+    /// VN-tag or E-tag of a port extender.
+    PortExtender,
     /// MPLS label stack.
     Mpls,
     /// IPv4 header.
@@ -27,7 +29,17 @@ pub enum Layer {
     Ipv6,
     /// UDP header.
     Udp,
-    /// Header that a mirroring port puts before the mirror copy (ibdump `--decap`).
+    /// GRE header.
+    Gre,
+    /// ERSPAN header.
+    Erspan,
+    /// VXLAN or VXLAN-GPE header.
+    Vxlan,
+    /// GENEVE header.
+    Geneve,
+    /// Network service header.
+    Nsh,
+    /// Header that a mirroring port puts before the mirror copy (ibdump `--decap`, mirrors in GRE).
     Mirror,
     /// Local route header.
     Lrh,
@@ -65,10 +77,16 @@ impl Layer {
             Self::Sll => "Linux cooked header",
             Self::Ethernet => "Ethernet header",
             Self::Vlan => "VLAN tag",
+            Self::PortExtender => "port extender tag",
             Self::Mpls => "MPLS label",
             Self::Ipv4 => "IPv4 header",
             Self::Ipv6 => "IPv6 header",
             Self::Udp => "UDP header",
+            Self::Gre => "GRE header",
+            Self::Erspan => "ERSPAN header",
+            Self::Vxlan => "VXLAN header",
+            Self::Geneve => "GENEVE header",
+            Self::Nsh => "NSH",
             Self::Mirror => "mirror header",
             Self::Lrh => "LRH",
             Self::Rwh => "raw header",

@@ -29,6 +29,7 @@ pub mod mpi;
 pub mod packet_summary;
 pub mod time;
 pub mod tools;
+pub mod tunnel;
 
 pub use error::{ErrorKind, ParseError};
 pub use field::{Endpoint, Lid, Psn, Qpn};

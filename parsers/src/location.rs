@@ -3,6 +3,7 @@
 
 use crate::field::Endpoint;
 use crate::frame::LinkType;
+use crate::tunnel::{MAX_DEPTH, TunnelKind, TunnelKinds};
 use core::fmt;
 
 /// Protocol stack below the InfiniBand transport headers.
@@ -51,13 +52,18 @@ pub struct Location {
     /// Original length in bytes from `start` through the ICRC, even if the record is truncated.
     pub ib_bytes: usize,
     /// Original length on the wire in bytes: LRH through VCRC on native InfiniBand, otherwise the
-    /// whole Ethernet frame. Linux cooked and raw IP records do not hold the Ethernet header: 14
-    /// bytes are added for it, and frame padding is not counted.
+    /// Ethernet frame without its checksum, as its headers state it: 14 bytes, tags, labels, and the
+    /// IP total length, or up to 60 bytes with the padding that the record has. Bytes after that are
+    /// a trailer of the capture and do not count. In tunnels, the innermost frame. Records and
+    /// tunnels without the Ethernet header (Linux cooked, raw IP, IP in IP): 14 bytes are added for
+    /// it, and padding is not counted.
     pub wire_bytes: u32,
     /// Source: the LID (native), the GID (`RoCEv1`) or the IP address (`RoCEv2`).
     pub src: Endpoint,
     /// Destination, of the same address type as the source.
     pub dst: Endpoint,
+    /// Tunnels that were removed; none for a bare frame.
+    pub tunnels: TunnelKinds,
 }
 
 impl Location {
@@ -77,14 +83,36 @@ pub enum NotInfiniband {
     IpProtocol(u8),
     /// UDP datagram to this port.
     UdpPort(u16),
-    /// Fragment of an IP packet: RoCE is never fragmented, and a lone fragment cannot be parsed.
+    /// Fragment of an IP packet that may hold RoCE or a tunnel: RoCE is never fragmented, a tunnel
+    /// may be, and a lone fragment cannot be parsed.
     Fragment,
+    /// GRE packet with this protocol.
+    GreProtocol(u16),
+    /// Tunnel whose header names content of an unknown type: a protocol, a frame type, or a version
+    /// of the header (ERSPAN).
+    TunnelPayload(TunnelKind, u16),
+    /// Frame in more tunnels than are removed.
+    TooDeep,
     /// Record of a link type that cannot carry InfiniBand transport.
     LinkType(LinkType),
     /// ERF record of this type.
     ErfType(u8),
     /// Raw InfiniBand packet (LNH 0 or 1) that is not a mirror copy.
     RawPacket,
+}
+
+impl NotInfiniband {
+    /// True if the frame may hold RoCE that cannot be read: it is a fragment, or in a tunnel whose
+    /// content is not known.
+    #[must_use]
+    pub const fn may_hold_roce(self) -> bool {
+        match self {
+            Self::Fragment | Self::TunnelPayload(..) | Self::TooDeep => true,
+            // Not a frame: keepalives (0), OSI, CDP, redirected web traffic, PPP.
+            Self::GreProtocol(protocol) => !matches!(protocol, 0 | 0x00FE | 0x2000 | 0x883E | 0x880B),
+            _ => false,
+        }
+    }
 }
 
 impl fmt::Display for NotInfiniband {
@@ -101,6 +129,9 @@ impl fmt::Display for NotInfiniband {
             Self::IpProtocol(value) => write!(f, "IP protocol {value}"),
             Self::UdpPort(value) => write!(f, "UDP port {value}"),
             Self::Fragment => f.write_str("IP fragment"),
+            Self::GreProtocol(value) => write!(f, "GRE protocol {value:#06x}"),
+            Self::TunnelPayload(kind, value) => write!(f, "{kind} with unknown content {value:#06x}"),
+            Self::TooDeep => write!(f, "frame in more than {MAX_DEPTH} tunnels"),
             Self::LinkType(value) => write!(f, "link type {}", value.0),
             Self::ErfType(value) => write!(f, "ERF record type {value}"),
             Self::RawPacket => f.write_str("raw InfiniBand packet"),

@@ -13,13 +13,16 @@ use crate::field::{Endpoint, Lid};
 use crate::frame::erf::ErfHeader;
 use crate::frame::{LinkType, Record};
 use crate::ib::{Bth, ICRC_BYTES, Lrh, Packet, VCRC_BYTES};
-use crate::link::{self, Encapsulation, LinkContent, Location, NotInfiniband};
+use crate::link::{self, Encapsulation, LinkContent, Location, NotInfiniband, TunnelKinds, TunnelPath};
 use crate::{ParseError, Qpn};
 
 /// Length of an ERF header without extensions.
 const ERF_BYTES: usize = 16;
 /// Length of Ethernet, IPv4 without options and UDP headers together.
 const ROCE_BYTES: usize = 42;
+const ETHERNET_BYTES: u32 = 14;
+/// Shorter Ethernet frames are padded.
+const SHORTEST_FRAME_BYTES: u32 = 60;
 const UDP: u8 = 17;
 const UDP_BYTES: usize = 8;
 const ROCE_V2_PORT: u16 = 4791;
@@ -119,7 +122,17 @@ impl PacketSummary {
     /// The record is truncated before the end of the BTH or inside a header that identifies the
     /// protocol, or the packet's lengths contradict each other.
     pub fn read(record: &Record<'_>) -> Result<RecordContent, ParseError> {
-        let location = match link::locate(record.link_type, record.data, record.original_bytes)? {
+        Self::read_in_tunnels(record, &mut TunnelPath::default())
+    }
+
+    /// Reads any record as [`PacketSummary::read`] does, and adds the tunnels around its content to
+    /// `path`.
+    ///
+    /// # Errors
+    /// As [`PacketSummary::read`].
+    pub fn read_in_tunnels(record: &Record<'_>, path: &mut TunnelPath) -> Result<RecordContent, ParseError> {
+        let Record { link_type, data, original_bytes, .. } = *record;
+        let location = match link::locate_in_tunnels(link_type, data, original_bytes, path)? {
             LinkContent::Infiniband(location) => location,
             LinkContent::Other(what) => return Ok(RecordContent::Other(what)),
         };
@@ -223,12 +236,20 @@ impl PacketShape for EthernetShape {
             start: ROCE_BYTES,
             network: 14,
             ib_bytes: udp - UDP_BYTES,
-            wire_bytes: original_bytes,
+            wire_bytes: frame_bytes(total, original_bytes),
             src: Endpoint::from_ipv4([head[26], head[27], head[28], head[29]]),
             dst: Endpoint::from_ipv4([head[30], head[31], head[32], head[33]]),
+            tunnels: TunnelKinds::NONE,
         };
         transport::<ROCE_BYTES, T>(data, location, then)
     }
+}
+
+/// Length on the wire of an untagged frame with an IP packet of `total` bytes; see
+/// [`Location::wire_bytes`].
+#[inline(always)]
+fn frame_bytes(total: usize, original_bytes: u32) -> u32 {
+    (ETHERNET_BYTES + total as u32).max(original_bytes.min(SHORTEST_FRAME_BYTES))
 }
 
 /// A native packet whose reserved LRH bits are 0 and whose BTH follows the LRH.
@@ -248,6 +269,7 @@ fn native(lrh: [u8; Lrh::LEN], at: usize) -> Option<Location> {
         wire_bytes: (ib_bytes + VCRC_BYTES) as u32,
         src: Endpoint::from_lid(Lid(u16::from_be_bytes([lrh[6], lrh[7]]))),
         dst: Endpoint::from_lid(Lid(u16::from_be_bytes([lrh[2], lrh[3]]))),
+        tunnels: TunnelKinds::NONE,
     })
 }
 

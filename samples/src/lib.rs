@@ -23,6 +23,7 @@ mod stack;
 mod template;
 mod totals;
 mod traffic;
+pub mod wrap;
 
 use std::io::{self, Write};
 

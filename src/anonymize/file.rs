@@ -64,14 +64,24 @@ impl Anonymizer {
                     continue;
                 }
                 let offset = record.data.as_ptr().addr() - whole.as_ptr().addr();
+                let mut head = whole[..offset].to_vec();
+                let lengths_at = match &framing {
+                    Framing::Pcap(_) => 8,
+                    // Simple packets have no captured length.
+                    Framing::Pcapng(_) => offset.saturating_sub(8).max(20),
+                };
+                if !shorten(&mut head, lengths_at, record.data.len(), data.len()) {
+                    *self.tally.dropped.entry("tunnel in a pcapng simple packet".to_owned()).or_default() += 1;
+                    continue;
+                }
                 match &framing {
                     Framing::Pcap(_) => {
-                        out.extend(&whole[..offset]);
+                        out.extend(&head);
                         out.extend(&data);
                     }
                     Framing::Pcapng(_) => {
                         // Options such as comments and hashes follow the data: drop them.
-                        let body = [whole.get(8..offset).unwrap_or_default(), &data].concat();
+                        let body = [head.get(8..).unwrap_or_default(), &data].concat();
                         block(number(*is_big, whole, 0), &body, *is_big, out);
                     }
                 }
@@ -108,6 +118,27 @@ impl Anonymizer {
         kept.extend(some_options(options, wanted, *is_big));
         block(kind, &kept, *is_big, out);
     }
+}
+
+/// Subtracts the bytes that were dropped from the start of a record from its captured and original
+/// length, which are at `at`. False if the captured length is not there.
+fn shorten(head: &mut [u8], at: usize, before: usize, after: usize) -> bool {
+    let removed = (before - after) as u32;
+    if removed == 0 {
+        return true;
+    }
+    let Some(lengths) = head.get_mut(at..at + 8) else { return false };
+    let is_big = match lengths.first_chunk::<4>() {
+        Some(bytes) if u32::from_le_bytes(*bytes) as usize == before => false,
+        Some(bytes) if u32::from_be_bytes(*bytes) as usize == before => true,
+        _ => return false,
+    };
+    for (number, at) in [(number(is_big, lengths, 0), 0), (number(is_big, lengths, 4), 4)] {
+        let shorter = number.saturating_sub(removed);
+        let bytes = if is_big { shorter.to_be_bytes() } else { shorter.to_le_bytes() };
+        lengths[at..at + 4].copy_from_slice(&bytes);
+    }
+    true
 }
 
 /// The header of a classic pcap file, with the unused fields for time zone and accuracy cleared.

@@ -10,7 +10,7 @@ use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::ib::crc::{self, CrcVerdict, vcrc, verify_icrc, verify_vcrc};
 use ibscope_parsers::ib::{Grh, ICRC_BYTES, Lrh, Packet, VCRC_BYTES};
-use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, NotInfiniband};
+use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, NotInfiniband, TunnelPath};
 use ibscope_parsers::mpi::{Carrier, LibraryStack};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -32,22 +32,36 @@ const SLL2_INTERFACE: Range<usize> = 2..8;
 pub(super) type DropReason = String;
 
 impl Anonymizer {
-    /// Rewrites a record in place. After an error, the record must not be written.
+    /// Rewrites a record in place; of a frame in tunnels, `data` keeps the frame without them. After
+    /// an error, the record must not be written.
     pub(super) fn record(
         &mut self,
-        data: &mut [u8],
+        data: &mut Vec<u8>,
         link_type: LinkType,
         original_bytes: u32,
     ) -> Result<(), DropReason> {
-        let location = match link::locate(link_type, data, original_bytes) {
-            Ok(LinkContent::Infiniband(location)) => location,
-            Ok(LinkContent::Other(NotInfiniband::EtherType(FLOW_CONTROL))) if link_type == LinkType::ETHERNET => {
-                return self.pause(data);
+        let mut path = TunnelPath::default();
+        let found = link::locate_in_tunnels(link_type, data, original_bytes, &mut path);
+        let tunnel = path.outermost().map_or_else(String::new, |kind| format!(" in {kind}"));
+        match found {
+            Ok(LinkContent::Infiniband(location)) if location.tunnels.is_empty() => {
+                self.packet(data, link_type, &location)
             }
-            Ok(LinkContent::Other(what)) => return Err(what.to_string()),
-            Err(error) => return Err(format!("damaged or truncated ({})", error.layer)),
-        };
-        self.packet(data, link_type, &location)
+            Ok(LinkContent::Infiniband(_)) => {
+                let frame_at = path.frame_at();
+                let location = bare_frame(data, frame_at, link_type, original_bytes);
+                let location = location.ok_or_else(|| format!("RoCE{tunnel} without an Ethernet header"))?;
+                data.drain(..frame_at);
+                self.packet(data, link_type, &location)
+            }
+            Ok(LinkContent::Other(NotInfiniband::EtherType(FLOW_CONTROL)))
+                if link_type == LinkType::ETHERNET && path.depth() == 0 =>
+            {
+                self.pause(data)
+            }
+            Ok(LinkContent::Other(what)) => Err(format!("{what}{tunnel}")),
+            Err(error) => Err(format!("damaged or truncated ({}{tunnel})", error.layer)),
+        }
     }
 
     /// Rewrites a pause frame without tags.
@@ -201,6 +215,16 @@ impl Anonymizer {
         } else {
             clear(data, at..at + 8);
         }
+    }
+}
+
+/// The packet in the frame at `frame_at` without the tunnels before it. `None` if the innermost
+/// tunnel carries no Ethernet header, or if records of the file have no Ethernet header either.
+fn bare_frame(data: &[u8], frame_at: usize, link_type: LinkType, original_bytes: u32) -> Option<Location> {
+    let frame = data.get(frame_at..).filter(|_| frame_at > 0 && link_type == LinkType::ETHERNET)?;
+    match link::locate(link_type, frame, original_bytes.checked_sub(frame_at as u32)?) {
+        Ok(LinkContent::Infiniband(location)) if location.tunnels.is_empty() => Some(location),
+        _ => None,
     }
 }
 

@@ -31,7 +31,8 @@ pub(super) fn congestion_flags(data: &[u8], location: &Location, bth: &Bth) -> P
         .union(PacketFlags::ECN_CE.set_if(ecn & CE == CE))
 }
 
-/// Counts a pause frame by sender, and the pauses that it requests.
+/// Counts the pause frame at offset `frame_at` of the record by sender, and the pauses that it
+/// requests.
 ///
 /// ```text
 /// destination 6 | source 6 | 88 08 | opcode 2 | pause: quanta 2
@@ -39,20 +40,21 @@ pub(super) fn congestion_flags(data: &[u8], location: &Location, bth: &Bth) -> P
 ///                                             |      quanta of classes 0 to 7, 2 each
 /// ```
 #[cold]
-pub(super) fn count_pause(record: &Record<'_>, counts: &mut BatchCounts) {
+pub(super) fn count_pause(record: &Record<'_>, frame_at: usize, counts: &mut BatchCounts) {
+    let frame = record.data.get(frame_at..).unwrap_or_default();
     // After a VLAN tag and in other link types the sender has another offset; such frames count
     // without a sender.
-    if record.link_type != LinkType::ETHERNET || record.data.get(12..14) != Some(&FLOW_CONTROL.to_be_bytes()) {
+    if record.link_type != LinkType::ETHERNET || frame.get(12..14) != Some(&FLOW_CONTROL.to_be_bytes()) {
         return;
     }
-    let Some(address) = record.data.get(6..12) else { return };
+    let Some(address) = frame.get(6..12) else { return };
     let address: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
     let address = address.join(":");
-    let opcode = record.data.get(14..16);
+    let opcode = frame.get(14..16);
     let is_priority = opcode == Some(&PRIORITY_PAUSE);
     let sender = format!("{address} {}", if is_priority { "PFC" } else { "pause" });
     *counts.counts.pause_frames.entry(sender.clone()).or_default() += 1;
-    let number = |at: usize| record.data.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    let number = |at: usize| frame.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
     let mut add_pause = |what: String, quanta: Option<u16>| {
         if let Some(quanta) = quanta {
             counts.counts.pauses.entry(what).or_default().add(quanta);

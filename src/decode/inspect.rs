@@ -8,7 +8,7 @@ use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::verify_icrc;
-use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location};
+use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, TunnelPath};
 
 /// Parses all headers of a batch's InfiniBand packets. Other records, and packets with a truncated
 /// BTH, are left out. The coverage counts records, InfiniBand packets and records that could not be
@@ -27,9 +27,15 @@ pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>,
         if !options.covers(time_ns(record).unwrap_or(PacketRecord::NO_TIME)) {
             return;
         }
-        let found = match link::locate(record.link_type, record.data, record.original_bytes) {
-            Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location),
-            Ok(LinkContent::Other(_)) => return,
+        let mut path = TunnelPath::default();
+        let found = match link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path) {
+            Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location, path.frame_at()),
+            Ok(LinkContent::Other(what)) => {
+                if what.may_hold_roce() {
+                    counts.add_other(&path, what);
+                }
+                return;
+            }
             Err(error) => Err(error),
         };
         match found {
@@ -46,15 +52,18 @@ pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>,
     (packets, counts.into_coverage())
 }
 
-/// The fields to show of a packet, and the error if its lengths are inconsistent.
+/// The fields to show of a packet, and the error if its lengths are inconsistent. `frame_at` is the
+/// offset of its Ethernet header, if it has one.
 fn packet(
     frame: u64,
     record: &Record<'_>,
     location: &Location,
+    frame_at: usize,
 ) -> Result<(InspectedPacket, Option<ParseError>), ParseError> {
     let packet = Packet::parse_lax(record.data, location)?;
     let capture_header_bytes = match (location.encapsulation, record.link_type) {
         (Encapsulation::Native, _) => location.start,
+        _ if !location.tunnels.is_empty() => frame_at,
         (_, LinkType::ERF) => ErfHeader::parse(record.data).map_or(0, |header| header.header_bytes),
         _ => 0,
     };

@@ -15,7 +15,7 @@ use deal::ShardDealer;
 use health::FLOW_CONTROL;
 use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
-use ibscope_parsers::link::{Location, NotInfiniband};
+use ibscope_parsers::link::{Location, NotInfiniband, TunnelPath};
 use ibscope_parsers::packet_summary::{
     ErfShape, EthernetShape, NativeShape, PacketShape, PacketSummary, RecordContent, SummaryConsumer,
 };
@@ -233,14 +233,22 @@ fn uncommon_shape(
     counts: &mut BatchCounts,
     packets: &mut ShardDealer,
 ) {
-    match PacketSummary::read(record) {
+    let mut path = TunnelPath::default();
+    let content = PacketSummary::read_in_tunnels(record, &mut path);
+    if let Some(mirror) = path.mirror() {
+        counts.sequences.add(&mirror);
+    }
+    match content {
         Ok(RecordContent::Infiniband(brief)) => {
+            if let Some(kind) = path.outermost() {
+                *counts.encapsulated.entry(kind).or_default() += 1;
+            }
             count_packet(&brief, record, place, options, &mut counts.counts, packets);
         }
         Ok(RecordContent::Other(what)) => {
-            *counts.other.entry(what).or_default() += 1;
+            counts.add_other(&path, what);
             if what == NotInfiniband::EtherType(FLOW_CONTROL) {
-                health::count_pause(record, counts);
+                health::count_pause(record, path.frame_at(), counts);
             }
         }
         Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,

@@ -1,8 +1,9 @@
 //! How much of a capture was understood: part of every result.
 
-use super::TimestampStats;
+use super::{MirrorLoss, SequenceRuns, TimestampStats};
 use ibscope_parsers::Layer;
 use ibscope_parsers::frame::Statistics;
+use ibscope_parsers::link::{NotInfiniband, TunnelKind, TunnelPath};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -16,8 +17,19 @@ pub struct Coverage {
     pub infiniband: u64,
     /// Frames that are not InfiniBand, by kind (`TCP`, `ARP`, `UDP port 53` ...).
     pub other_frames: BTreeMap<String, u64>,
-    /// Records that could not be decoded, by layer and reason.
+    /// Records that could not be decoded, by layer and reason; also frames that may hold RoCE and
+    /// cannot be read: fragments, and tunnels with unknown content.
     pub undecoded: BTreeMap<String, u64>,
+    /// InfiniBand packets in tunnels, by kind of the outermost tunnel (`ERSPAN II`, `VXLAN` ...).
+    #[serde(default)]
+    pub encapsulated: BTreeMap<String, u64>,
+    /// Sessions of mirrors whose sequence numbers show lost frames, by name (`ERSPAN II from
+    /// 10.0.0.1, session 5`).
+    #[serde(default)]
+    pub mirror_losses: BTreeMap<String, MirrorLoss>,
+    /// Mirrored frames of sessions beyond the limit: whether frames of them are lost is not known.
+    #[serde(default)]
+    pub mirrored_frames_left_out: u64,
     /// Records outside `--from` and `--to`; of the counts above they are in `records` only.
     pub outside_window: u64,
     /// InfiniBand packets that were not captured in full.
@@ -179,6 +191,7 @@ impl Coverage {
             (&mut self.other_frames, &other.other_frames),
             (&mut self.undecoded, &other.undecoded),
             (&mut self.pause_frames, &other.pause_frames),
+            (&mut self.encapsulated, &other.encapsulated),
         ] {
             for (name, count) in from {
                 *into.entry(name.clone()).or_default() += count;
@@ -187,6 +200,12 @@ impl Coverage {
         for (what, pauses) in &other.pauses {
             self.pauses.entry(what.clone()).or_default().merge(pauses);
         }
+        for (session, loss) in &other.mirror_losses {
+            let own = self.mirror_losses.entry(session.clone()).or_default();
+            own.frames += loss.frames;
+            own.lost_frames += loss.lost_frames;
+        }
+        self.mirrored_frames_left_out += other.mirrored_frames_left_out;
         self.pause_frames_left_out += other.pause_frames_left_out;
         self.bound_pauses();
         self.outside_window += other.outside_window;
@@ -222,6 +241,18 @@ impl Coverage {
         self.last_time_ns = [self.last_time_ns, other.last_time_ns].into_iter().flatten().max();
     }
 
+    /// InfiniBand packets in tunnels.
+    #[must_use]
+    pub fn encapsulated_packets(&self) -> u64 {
+        self.encapsulated.values().sum()
+    }
+
+    /// Mirrored frames that were lost between the switches and the capture.
+    #[must_use]
+    pub fn lost_mirrored_frames(&self) -> u64 {
+        self.mirror_losses.values().map(|loss| loss.lost_frames).sum()
+    }
+
     /// Records that are not InfiniBand.
     #[must_use]
     pub fn other(&self) -> u64 {
@@ -249,8 +280,12 @@ impl Coverage {
 pub struct BatchCounts {
     /// The counts without names.
     pub counts: Coverage,
-    /// Other frames by kind.
-    pub other: BTreeMap<ibscope_parsers::link::NotInfiniband, u64>,
+    /// Other frames by the outermost tunnel and kind.
+    pub other: BTreeMap<(Option<TunnelKind>, NotInfiniband), u64>,
+    /// InfiniBand packets in tunnels by the outermost one.
+    pub encapsulated: BTreeMap<TunnelKind, u64>,
+    /// Sequence numbers of mirrored frames.
+    pub sequences: SequenceRuns,
     /// Undecoded records by layer and whether they were truncated.
     pub failed: BTreeMap<(Layer, bool), u64>,
     /// Interface statistics in file order.
@@ -262,13 +297,26 @@ pub struct BatchCounts {
 }
 
 impl BatchCounts {
+    /// Counts a frame that is not InfiniBand, and that has these tunnels around it.
+    pub fn add_other(&mut self, path: &TunnelPath, what: NotInfiniband) {
+        *self.other.entry((path.outermost(), what)).or_default() += 1;
+    }
+
     /// Converts the counts to named ones.
     #[must_use]
     pub fn into_coverage(self) -> Coverage {
         let mut coverage = self.counts;
-        for (what, count) in self.other {
-            *coverage.other_frames.entry(what.to_string()).or_default() += count;
+        for ((tunnel, what), count) in self.other {
+            let name = match tunnel {
+                Some(tunnel) if !matches!(what, NotInfiniband::TunnelPayload(kind, _) if kind == tunnel) => {
+                    format!("{what} in {tunnel}")
+                }
+                _ => what.to_string(),
+            };
+            let counts = if what.may_hold_roce() { &mut coverage.undecoded } else { &mut coverage.other_frames };
+            *counts.entry(name).or_default() += count;
         }
+        coverage.encapsulated = self.encapsulated.iter().map(|(kind, count)| (kind.to_string(), *count)).collect();
         for ((layer, is_truncated), count) in self.failed {
             let why = if is_truncated { "cut short" } else { "not valid" };
             *coverage.undecoded.entry(format!("{layer} {why}")).or_default() += count;

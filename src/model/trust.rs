@@ -88,4 +88,12 @@ impl Trust {
         self.lost_by_capture_packets.at_most = None;
         self.lost_on_fabric_packets.at_most = None;
     }
+
+    /// Notes that sequence numbers of a mirror show lost frames. How many of them held InfiniBand
+    /// packets is not known, so the bounds do not change.
+    pub fn lose_mirrored_frames(&mut self) {
+        if self.verdict != TrustVerdict::Sampled {
+            self.verdict = TrustVerdict::Incomplete;
+        }
+    }
 }

@@ -21,7 +21,8 @@ use crate::flow::{self, Depth, Events, Tracker};
 use crate::input::{self, Capture, Ending, Feed, FeedTask, SourceOptions};
 use crate::model::profile::{CmRow, Input};
 use crate::model::{
-    ConnectionEnd, Coverage, LiveSums, PacketRef, Packets, Profile, Sample, TimestampStats, TrafficKind,
+    ConnectionEnd, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Profile, Sample, TimestampStats,
+    TrafficKind,
 };
 use crate::reduce::{self, Accumulator, TransitSample};
 use rayon::prelude::*;
@@ -226,6 +227,8 @@ struct InputState {
     timestamps: TimestampStats,
     /// Drops by interface: these counters only grow, so the largest value is the last.
     drops: BTreeMap<u32, u64>,
+    /// Sequence numbers of mirrors in all files of the stream that begins with this input.
+    mirrors: MirrorSequences,
 }
 
 struct Shard {
@@ -280,6 +283,7 @@ impl Analysis {
             last_time_ns: None,
             timestamps: TimestampStats::default(),
             drops: BTreeMap::new(),
+            mirrors: MirrorSequences::default(),
         };
         Self {
             inputs: (0..inputs).map(|_| input()).collect(),
@@ -382,6 +386,8 @@ impl Analysis {
             if own.is_empty() {
                 return;
             }
+            // A session continues in the next file of the stream.
+            own.iter().for_each(|decoded| input.mirrors.add(&decoded.counts.sequences));
             let mut trackers: Vec<&mut Tracker> = input.shards.iter_mut().map(|shard| &mut shard.tracker).collect();
             admit(&mut trackers, &own, *max_connections);
             input.shards.par_iter_mut().enumerate().for_each(|(shard, state)| {
@@ -466,6 +472,8 @@ impl InputState {
             untracked_packets,
             overlap_packets,
             overlap_left_out,
+            mirror_losses: self.mirrors.losses(),
+            mirrored_frames_left_out: self.mirrors.left_out(),
             same_time,
             same_time_longest_run,
             same_time_longest_run_bytes,

@@ -303,11 +303,16 @@ fn trust(connections: &Trust, profile: &Profile, options: &AnalysisOptions) -> T
         (coverage.untracked_packets, "packets are of connections beyond --max-connections"),
         (coverage.overlap_left_out, "packets may be in two files of a stream"),
         (cut, "inputs were not read to their end"),
+        (coverage.lost_mirrored_frames(), "mirrored frames were lost between the mirror and the capture"),
+        (coverage.mirrored_frames_left_out, "mirrored frames are of sessions whose losses were not counted"),
     ];
     let reasons = reasons.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let unread = (!options.measures.mpi).then(|| "--no-mpi: requests and responses were not compared".to_owned());
     let mut trust = connections.clone();
     trust.doubt(reasons.chain(unread));
+    if coverage.lost_mirrored_frames() > 0 {
+        trust.lose_mirrored_frames();
+    }
     trust
 }
 
@@ -376,7 +381,9 @@ fn cm_order(row: &CmRow) -> impl Ord + use<> {
 fn no_infiniband(coverage: &Coverage) -> PipelineError {
     let kinds = coverage.other_frames.iter().chain(&coverage.undecoded);
     let found: Vec<String> = kinds.map(|(name, count)| format!("{count} x {name}")).collect();
-    let advice = if coverage.failed() > 0 {
+    let advice = if let Some((.., remedy)) = left_out::unread_frames(coverage).next() {
+        remedy
+    } else if coverage.failed() > 0 {
         "the records are truncated or damaged: capture at least 64 bytes of each packet"
     } else {
         "capture on an InfiniBand port with ibdump, or on a RoCE port with a filter that passes UDP port 4791"

@@ -167,6 +167,8 @@ fn printable_coverage(coverage: Coverage) -> Coverage {
     Coverage {
         other_frames: plain(coverage.other_frames),
         undecoded: plain(coverage.undecoded),
+        encapsulated: plain(coverage.encapsulated),
+        mirror_losses: plain(coverage.mirror_losses),
         pause_frames: plain(coverage.pause_frames),
         pauses: plain(coverage.pauses),
         ..coverage

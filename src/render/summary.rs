@@ -94,6 +94,15 @@ pub(super) fn facts_table<'a>() -> Table<SummaryRow<'a>> {
             "share of the records that were decoded, which `--min-coverage` checks",
             |row| row.coverage().decoded_percent(),
         )
+        .column("encapsulated", Count, "InfiniBand packets in tunnels, such as ERSPAN and VXLAN", |row| {
+            row.coverage().encapsulated_packets()
+        })
+        .column(
+            "lost_mirrored_frames",
+            Count,
+            "frames that were lost between a mirror and the capture, by the mirror's sequence numbers",
+            |row| row.coverage().lost_mirrored_frames(),
+        )
         .column("truncated", Count, "InfiniBand packets that were not captured in full", |row| row.coverage().truncated)
         .column("icrc_bad", Count, "packets with a wrong ICRC", |row| row.coverage().icrc_bad)
         .column("vcrc_bad", Count, "packets with a wrong VCRC", |row| row.coverage().vcrc_bad)

@@ -16,6 +16,7 @@ mod crafted;
 mod crosscheck;
 mod damaged_inputs;
 mod documents;
+mod encapsulation;
 mod fabric;
 #[cfg(target_os = "linux")]
 mod faults;

@@ -14,7 +14,7 @@ use ibscope::pipeline::{AnalysisOptions, analyze, inspect};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, vcrc, verify_vcrc};
 use ibscope_parsers::ib::{Bth, CrcVerdict, ICRC_BYTES, Lrh, Opcode, VCRC_BYTES};
-use ibscope_parsers::link::{Encapsulation, LinkContent, Location, locate};
+use ibscope_parsers::link::{Encapsulation, LinkContent, Location, TunnelKinds, locate};
 use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -107,6 +107,7 @@ impl WireBuilder {
             wire_bytes: (ib_bytes + VCRC_BYTES) as u32,
             src: Endpoint::from_lid(Lid(src)),
             dst: Endpoint::from_lid(Lid(dst)),
+            tunnels: TunnelKinds::NONE,
         };
         let sum = icrc(Encapsulation::Native, &bytes, &location).expect("a whole packet");
         bytes[ib_bytes - ICRC_BYTES..].copy_from_slice(&sum.to_le_bytes());

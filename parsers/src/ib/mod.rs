@@ -200,7 +200,7 @@ mod tests {
     use crate::ErrorKind;
     use crate::field::{Endpoint, Lid, Psn, Qpn};
     use crate::frame::LinkType;
-    use crate::link::{LinkContent, locate};
+    use crate::link::{LinkContent, TunnelKinds, locate};
     use hex_literal::hex;
     use proptest::prelude::*;
 
@@ -353,7 +353,8 @@ mod tests {
             ib_bytes in prop_oneof![0usize..220, Just(usize::MAX)],
         ) {
             let nobody = Endpoint::from_lid(Lid(0));
-            let loc = Location { encapsulation, start, network, ib_bytes, wire_bytes: 0, src: nobody, dst: nobody };
+            let tunnels = TunnelKinds::NONE;
+            let loc = Location { encapsulation, start, network, ib_bytes, wire_bytes: 0, src: nobody, dst: nobody, tunnels };
             if let Ok(packet) = Packet::parse_lax(&data, &loc) {
                 prop_assert!(packet.payload.len() <= packet.payload_bytes);
             }

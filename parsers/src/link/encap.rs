@@ -1,12 +1,13 @@
 //! Headers before a native packet: the ERF header and the header of a mirror copy.
 
-use super::ethernet;
-use super::wire::{FrameLength, SHORTEST_TRANSPORT_BYTES, take_at};
+use super::walk;
+use super::wire::{FrameExtent, SHORTEST_TRANSPORT_BYTES, take_at};
 use crate::error::take;
 use crate::field::Endpoint;
 use crate::frame::erf::ErfHeader;
 use crate::ib::{Grh, Lrh, VCRC_BYTES};
 use crate::location::{Encapsulation, LinkContent, Location, NotInfiniband};
+use crate::tunnel::{TunnelKinds, TunnelPath};
 use crate::{Layer, ParseError};
 
 /// Bytes 10 and 11 of the outer packet of a mirror copy: the `EtherType` of its raw header.
@@ -16,13 +17,13 @@ const MIRROR_MAGIC: [u8; 2] = [0x11, 0x23];
 const MIRROR_BYTES: usize = 16;
 
 /// Locates the packet of a record that begins with an ERF header.
-pub(super) fn erf(data: &[u8], original_bytes: u32) -> Result<LinkContent, ParseError> {
+pub(super) fn erf(data: &[u8], original_bytes: usize, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
     let header = ErfHeader::parse(data)?;
     let at = header.header_bytes;
-    let wire = FrameLength::Frame { bytes: original_bytes.saturating_sub(at as u32) };
+    let wire = FrameExtent::frame(at, original_bytes);
     match header.record_type {
-        ErfHeader::TYPE_ETHERNET => ethernet::locate(data, at, wire),
-        ErfHeader::TYPE_INFINIBAND => infiniband_record(data, at, usize::from(header.wlen), wire),
+        ErfHeader::TYPE_ETHERNET => walk::frame(data, wire, path),
+        ErfHeader::TYPE_INFINIBAND => infiniband_record(data, usize::from(header.wlen), wire, path),
         other => Ok(LinkContent::Other(NotInfiniband::ErfType(other))),
     }
 }
@@ -31,14 +32,20 @@ pub(super) fn erf(data: &[u8], original_bytes: u32) -> Result<LinkContent, Parse
 ///
 /// ibdump also uses this type when it records a RoCE port (`--erf 1`). An LRH is accepted if its
 /// length equals the record's; otherwise the record is tried as an Ethernet frame.
-fn infiniband_record(data: &[u8], at: usize, wire_length: usize, wire: FrameLength) -> Result<LinkContent, ParseError> {
+fn infiniband_record(
+    data: &[u8],
+    wire_length: usize,
+    wire: FrameExtent,
+    path: &mut TunnelPath,
+) -> Result<LinkContent, ParseError> {
+    let at = wire.start();
     let content = data.get(at..).unwrap_or_default();
     let lrh_bytes = take::<{ Lrh::LEN }>(content, Layer::Lrh).map_err(|error| error.add_offset(at))?;
     let packet_bytes = plausible_lrh_bytes(*lrh_bytes);
     if packet_bytes.is_some_and(|bytes| bytes == wire_length || bytes + VCRC_BYTES == wire_length) {
         return native(data, at);
     }
-    match ethernet::locate(data, at, wire) {
+    match walk::frame(data, wire, path) {
         Ok(LinkContent::Infiniband(location)) => Ok(LinkContent::Infiniband(location)),
         // Some recorders include padding or their own checksums in the length, so accept an LRH
         // whose packet is shorter.
@@ -96,6 +103,7 @@ fn packet(lrh: &Lrh, at: usize) -> Result<LinkContent, ParseError> {
         wire_bytes: (ib_bytes + VCRC_BYTES) as u32,
         src: Endpoint::from_lid(lrh.slid),
         dst: Endpoint::from_lid(lrh.dlid),
+        tunnels: TunnelKinds::NONE,
     }))
 }
 
@@ -138,6 +146,7 @@ mod tests {
             wire_bytes: 30,
             src: Endpoint::from_lid(Lid(0x11)),
             dst: Endpoint::from_lid(Lid(0x12)),
+            tunnels: TunnelKinds::NONE,
         };
         assert_eq!(located(LinkType::INFINIBAND, &NATIVE_ACK), expected);
         let expected = Location { ib_bytes: 80, wire_bytes: 82, dst: Endpoint::from_lid(Lid(0xC001)), ..expected };
@@ -179,6 +188,7 @@ mod tests {
             wire_bytes: 42,
             src: Endpoint::from_lid(Lid(0x12)),
             dst: Endpoint::from_lid(Lid(0x11)),
+            tunnels: TunnelKinds::NONE,
         };
         assert_eq!(located(LinkType::ERF, &ERF_READ_REQUEST), expected);
         // One extension header, then two: bit 7 of the first byte marks a further one.

@@ -1,22 +1,32 @@
 //! Finds the first InfiniBand byte of a capture record.
 //!
 //! In: link type, captured bytes and original length of a record. Out: a [`Location`] in byte
-//! offsets of the record. The module walks link layer, tags, IP and UDP once and reads only the
-//! bytes that decide. Invariant: a record truncated after those bytes gets the same location as the
+//! offsets of the record. The module walks link layer, tags, IP, UDP and tunnels once and reads only
+//! the bytes that decide. Invariant: a record truncated after those bytes gets the same location as the
 //! whole one, with the original lengths from the headers.
 
 mod encap;
+mod erspan;
 mod ethernet;
+mod gre;
+mod inner;
 mod ip;
+mod mpls;
+mod nsh;
+#[cfg(test)]
+mod outer;
 mod sll;
 mod udp;
+mod vxlan;
+mod walk;
 mod wire;
 
 pub use crate::location::{Encapsulation, LinkContent, Location, NotInfiniband};
+pub use crate::tunnel::{MAX_DEPTH, MirrorHeader, MirrorSession, TunnelKind, TunnelKinds, TunnelPath};
 
 use crate::ParseError;
 use crate::frame::LinkType;
-use wire::FrameLength;
+use wire::FrameExtent;
 
 /// Finds the InfiniBand packet of a record.
 ///
@@ -27,13 +37,29 @@ use wire::FrameLength;
 /// A header is truncated before it identifies the protocol, or holds an invalid value.
 #[inline]
 pub fn locate(link_type: LinkType, data: &[u8], original_bytes: u32) -> Result<LinkContent, ParseError> {
+    locate_in_tunnels(link_type, data, original_bytes, &mut TunnelPath::default())
+}
+
+/// Finds the InfiniBand packet of a record as [`locate`] does. Adds the tunnels around the packet
+/// to `path`, also those around another protocol and before an error.
+///
+/// # Errors
+/// As [`locate`].
+#[inline]
+pub fn locate_in_tunnels(
+    link_type: LinkType,
+    data: &[u8],
+    original_bytes: u32,
+    path: &mut TunnelPath,
+) -> Result<LinkContent, ParseError> {
+    let end = original_bytes as usize;
     match link_type {
-        LinkType::ETHERNET => ethernet::locate(data, 0, FrameLength::Frame { bytes: original_bytes }),
-        LinkType::ERF => encap::erf(data, original_bytes),
+        LinkType::ETHERNET => walk::frame(data, FrameExtent::frame(0, end), path),
+        LinkType::ERF => encap::erf(data, end, path),
         LinkType::INFINIBAND => encap::native(data, 0),
-        LinkType::SLL => sll::v1(data),
-        LinkType::SLL2 => sll::v2(data),
-        LinkType::RAW => ip::by_version(data, 0, FrameLength::Cooked { header_bytes: 0 }),
+        LinkType::SLL => sll::v1(data, end, path),
+        LinkType::SLL2 => sll::v2(data, end, path),
+        LinkType::RAW => walk::ip_packet(data, FrameExtent::headless(0, end), path),
         other => Ok(LinkContent::Other(NotInfiniband::LinkType(other))),
     }
 }
@@ -100,6 +126,29 @@ mod tests {
                 Encapsulation::RoceV2Ipv4 | Encapsulation::RoceV2Ipv6 => 0,
             };
             assert_eq!(found_at, Some(location.start + header_bytes));
+        }
+    }
+
+    /// A VXLAN packet without its Ethernet header: in cooked and raw IP records.
+    #[test]
+    fn tunnels_in_records_without_an_ethernet_header() {
+        use crate::ib::samples::CNP;
+        let header = [8, 0, 0, 0, 0, 0, 7, 0];
+        let frame = outer::ipv4(17, &outer::udp(4789, &[&header[..], &CNP].concat()));
+        let cooked = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0][..], &frame[12..]].concat();
+        let plain = outer::packet(&CNP).0;
+        for (link_type, data) in [(LinkType::RAW, &frame[14..]), (LinkType::SLL, &cooked)] {
+            let mut path = TunnelPath::default();
+            let found = locate_in_tunnels(link_type, data, data.len() as u32, &mut path);
+            let shift = data.len() - CNP.len();
+            let expected = Location {
+                start: plain.start + shift,
+                network: plain.network + shift,
+                tunnels: TunnelKinds::NONE.with(TunnelKind::Vxlan),
+                ..plain
+            };
+            assert_eq!(found, Ok(LinkContent::Infiniband(expected)));
+            assert_eq!((path.outermost(), path.frame_at()), (Some(TunnelKind::Vxlan), shift));
         }
     }
 

@@ -1,24 +1,26 @@
 //! Linux cooked captures: the pseudo header that replaces the Ethernet header on the "any" device.
 
-use super::ethernet;
-use super::wire::{FrameLength, take_at};
+use super::walk;
+use super::wire::{FrameExtent, take_at};
 use crate::location::LinkContent;
+use crate::tunnel::TunnelPath;
 use crate::{Layer, ParseError};
 
 /// Version 1: 16 bytes, with the protocol last.
-pub(super) fn v1(data: &[u8]) -> Result<LinkContent, ParseError> {
+pub(super) fn v1(data: &[u8], original_bytes: usize, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
     let header = take_at::<16>(data, 0, Layer::Sll)?;
-    cooked(data, [header[14], header[15]], header.len())
+    cooked(data, [header[14], header[15]], FrameExtent::headless(header.len(), original_bytes), path)
 }
 
 /// Version 2: 20 bytes, with the protocol first.
-pub(super) fn v2(data: &[u8]) -> Result<LinkContent, ParseError> {
+pub(super) fn v2(data: &[u8], original_bytes: usize, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
     let header = take_at::<20>(data, 0, Layer::Sll)?;
-    cooked(data, [header[0], header[1]], header.len())
+    cooked(data, [header[0], header[1]], FrameExtent::headless(header.len(), original_bytes), path)
 }
 
-fn cooked(data: &[u8], protocol: [u8; 2], header_bytes: usize) -> Result<LinkContent, ParseError> {
-    ethernet::by_type(data, u16::from_be_bytes(protocol), header_bytes, FrameLength::Cooked { header_bytes })
+/// Locates the packet after the pseudo header, where `wire` starts.
+fn cooked(data: &[u8], protocol: [u8; 2], wire: FrameExtent, path: &mut TunnelPath) -> Result<LinkContent, ParseError> {
+    walk::packet(data, u16::from_be_bytes(protocol), wire, path)
 }
 
 #[cfg(test)]

@@ -104,8 +104,13 @@ impl PacketFrame {
 
 /// Recomputes the checksum of the IPv4 header and clears that of UDP, which is optional over IPv4.
 pub(super) fn seal_ipv4(data: &mut [u8], at: usize) {
-    write(data, at + 10, &[0, 0]);
     write(data, at + IPV4_BYTES + 6, &[0, 0]);
+    seal_ipv4_header(data, at);
+}
+
+/// Recomputes the checksum of the IPv4 header.
+pub(crate) fn seal_ipv4_header(data: &mut [u8], at: usize) {
+    write(data, at + 10, &[0, 0]);
     let Some(header) = data.get(at..at + IPV4_BYTES) else { return };
     let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum = words.sum::<u32>();

@@ -100,6 +100,11 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
     let named = |kinds: &BTreeMap<String, u64>| -> Vec<String> {
         kinds.iter().map(|(name, count)| format!("{} x {name}", group(*count))).collect()
     };
+    if !coverage.encapsulated.is_empty() {
+        let kinds: Vec<String> =
+            coverage.encapsulated.iter().map(|(name, count)| format!("{name} {}", group(*count))).collect();
+        lines.put("encapsulated", &kinds.join(", "));
+    }
     if coverage.failed() > 0 {
         lines.put("not decoded", &named(&coverage.undecoded).join(", "));
     }
@@ -120,6 +125,8 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
     also(coverage.time_backwards, "earlier than the record before", "earlier than the record before");
     also(coverage.without_time, "without a timestamp", "without a timestamp");
     also(coverage.interface_drops, "dropped by the capturing interface", "dropped by the capturing interface");
+    let lost = coverage.lost_mirrored_frames();
+    also(lost, "frame lost by the mirror", "frames lost by the mirror");
     also(coverage.mpi_incomplete, "MPI message without its end", "MPI messages without their end");
     also(
         coverage.mpi_truncated,

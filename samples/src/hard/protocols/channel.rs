@@ -3,7 +3,7 @@
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::crc::{icrc, vcrc};
 use ibscope_parsers::ib::{Bth, ICRC_BYTES, Lrh, Opcode, VCRC_BYTES};
-use ibscope_parsers::link::{Encapsulation, Location};
+use ibscope_parsers::link::{Encapsulation, Location, TunnelKinds};
 use ibscope_parsers::{Endpoint, Lid, Psn, Qpn};
 
 use super::super::rewrite::QueuePairAddress;
@@ -223,6 +223,7 @@ fn native(src: Endpoint, dst: Endpoint, transport: &[u8]) -> Vec<u8> {
         wire_bytes: u32::from(wire_bytes),
         src,
         dst,
+        tunnels: TunnelKinds::NONE,
     };
     seal(&mut data, &location);
     let sum = vcrc(&data[ERF_BYTES..]);
@@ -255,6 +256,7 @@ fn roce(src: Endpoint, dst: Endpoint, transport: &[u8]) -> Vec<u8> {
         wire_bytes: data.len() as u32,
         src,
         dst,
+        tunnels: TunnelKinds::NONE,
     };
     super::super::frame::seal_ipv4(&mut data, ETHERNET_BYTES);
     seal(&mut data, &location);

@@ -1,0 +1,122 @@
+//! MPLS: label stacks in Ethernet and UDP, and the pseudowires after them.
+
+use super::inner;
+use super::wire::{FrameExtent, IpPacket, MPLS, Step, take_at};
+use crate::location::NotInfiniband;
+use crate::tunnel::{TunnelKind, TunnelPath};
+use crate::{Layer, ParseError};
+
+/// Bytes of the control word of a pseudowire.
+const CONTROL_WORD_BYTES: usize = 4;
+
+/// Locates the packet after the MPLS label stack at `at`; `kind` is the stack's `EtherType`.
+///
+/// ```text
+/// label 20 | traffic class 3 | bottom of stack 1 | TTL 8
+/// ```
+/// Source: RFC 3032, section 2.1. Labels do not name the next protocol. The first nibble after the
+/// stack is 4 or 6 for IP packets and 0 for the control word of a pseudowire (RFC 4385, section 3;
+/// RFC 4928), whose frame may also follow without a control word (RFC 4448, section 4.6).
+pub(super) fn locate(
+    data: &[u8],
+    (kind, at): (u16, usize),
+    wire: FrameExtent,
+    path: &mut TunnelPath,
+) -> Result<Step, ParseError> {
+    let mut end = at;
+    loop {
+        let label = take_at::<4>(data, end, Layer::Mpls)?;
+        end += label.len();
+        if label[2] & 1 == 1 {
+            break;
+        }
+    }
+    // In a tunnel without an Ethernet header, the labels belong to the tunnel.
+    let wire = if path.depth() > 0 && wire.is_packet_at(at) { wire.inner_packet(end) } else { wire };
+    let [first] = *take_at::<1>(data, end, Layer::Mpls)?;
+    let frame_at = match first >> 4 {
+        4 if is_ipv4(data, end)? => return Ok(Step::Ip { at: end, extent: wire }),
+        6 if is_ipv6(data, end, wire)? => return Ok(Step::Ip { at: end, extent: wire }),
+        0 => inner::first_frame(data, &[end + CONTROL_WORD_BYTES, end], Layer::Mpls)?,
+        _ => inner::first_frame(data, &[end], Layer::Mpls)?,
+    };
+    match frame_at {
+        Some(frame_at) => Ok(Step::frame(frame_at, TunnelKind::Pseudowire, wire, path)),
+        None if matches!(first >> 4, 4 | 6) => Ok(Step::Ip { at: end, extent: wire }),
+        None => Ok(Step::other(NotInfiniband::EtherType(kind))),
+    }
+}
+
+/// Locates the packet after the label stack at `at` in a UDP datagram.
+///
+/// Source: RFC 7510, section 3.
+pub(super) const fn in_udp(at: usize, ip: &IpPacket, path: &mut TunnelPath) -> Step {
+    Step::by_type((MPLS, at), TunnelKind::MplsInUdp, ip.extent(), path)
+}
+
+/// True if the bytes at `at` are an IPv6 header of a packet that fits into the frame and whose next
+/// header is a usual one.
+fn is_ipv6(data: &[u8], at: usize, wire: FrameExtent) -> Result<bool, ParseError> {
+    let header = take_at::<8>(data, at, Layer::Mpls)?;
+    let bytes = 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    Ok(at + bytes <= wire.end() && matches!(header[6], 0 | 4 | 6 | 17 | 41 | 43 | 44 | 47 | 58 | 60))
+}
+
+/// True if the bytes at `at` are an IPv4 header with a correct checksum. The destination address of
+/// a frame without a control word may begin with the same nibble.
+fn is_ipv4(data: &[u8], at: usize) -> Result<bool, ParseError> {
+    let header = take_at::<20>(data, at, Layer::Mpls)?;
+    if header[0] == 0x45 {
+        let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        let sum: u32 = words.sum();
+        return Ok((sum & 0xFFFF) + (sum >> 16) == 0xFFFF);
+    }
+    // With options: nearly always IP, and no frame begins there if it is.
+    Ok(header[0] > 0x45 && inner::first_frame(data, &[at], Layer::Mpls)?.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ib::samples::{CNP, ROCE_V1, ROCE_V2_IPV6};
+    use crate::link::outer::{assert_tunnel, ipv4, other, packet, udp};
+    use crate::link::{NotInfiniband, TunnelKind};
+    use hex_literal::hex;
+
+    const ETHERNET: [u8; 14] = hex!("020000000002 020000000001 8847");
+    const LABELS: [u8; 8] = hex!("00010040 00020140");
+
+    /// RFC 4448, section 4: with a control word, and without one.
+    #[test]
+    fn frames_of_a_pseudowire_are_found() {
+        for frame in [&CNP[..], &ROCE_V1, &ROCE_V2_IPV6] {
+            for control in [&hex!("00000000")[..], &hex!("00001234"), &[]] {
+                // Without a control word, the destination address begins with any nibble; these are
+                // those of IP, of a control word, and another one.
+                for first in [0x02, 0x45, 0x60, 0xE4] {
+                    let mut frame = frame.to_vec();
+                    frame[0] = first;
+                    assert_tunnel(&[&ETHERNET, &LABELS[..], control, &frame].concat(), &frame, TunnelKind::Pseudowire);
+                }
+            }
+        }
+        // ARP is known; a frame with another `EtherType` is not told from other content.
+        let mut arp = [2; 60];
+        arp[12..14].copy_from_slice(&hex!("0806"));
+        assert_eq!(other(&[&ETHERNET, &LABELS[..], &arp].concat()), NotInfiniband::EtherType(0x0806));
+        arp[12] = 9;
+        assert_eq!(other(&[&ETHERNET, &LABELS[..], &arp].concat()), NotInfiniband::EtherType(0x8847));
+    }
+
+    /// RFC 7510, section 3: the label stack follows UDP. The labels are part of the tunnel.
+    #[test]
+    fn labels_in_udp() {
+        for frame in [&CNP[..], &ROCE_V2_IPV6] {
+            let (plain, _) = packet(frame);
+            let (found, kind) = packet(&ipv4(17, &udp(6635, &[&LABELS, &frame[14..]].concat())));
+            assert_eq!((kind, found.network, found.wire_bytes), (Some(TunnelKind::MplsInUdp), 50, plain.wire_bytes));
+            let wire = packet(&ipv4(17, &udp(6635, &[&LABELS[..], &[0; 4], frame].concat())));
+            assert_eq!((wire.1, wire.0.wire_bytes), (Some(TunnelKind::MplsInUdp), plain.wire_bytes));
+            assert!(wire.0.tunnels.contains(TunnelKind::Pseudowire));
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The tunnels around a packet: headers that switches and mirrors put before a whole frame or
+//! packet.
+//!
+//! [`link`](crate::link) removes the tunnels and fills a [`TunnelPath`] on the way to the inner
+//! packet. Invariant: a path has at most [`MAX_DEPTH`] tunnels.
+
+use crate::field::Endpoint;
+use core::fmt;
+
+/// Tunnels around a packet that are removed. Real captures have one or two: a mirror's and an
+/// overlay's.
+pub const MAX_DEPTH: u8 = 8;
+
+/// A kind of tunnel. `link/` has the layouts and their sources.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum TunnelKind {
+    /// VN-tag of a port extender (`EtherType` 0x8926).
+    VnTag,
+    /// E-tag of a port extender (IEEE 802.1BR).
+    ETag,
+    /// Ethernet frame after an MPLS label stack.
+    Pseudowire,
+    /// MPLS label stack in UDP.
+    MplsInUdp,
+    /// IPv4 or IPv6 packet in an IP packet.
+    IpInIp,
+    /// GRE with an Ethernet frame (gretap, NVGRE), an IP packet or an MPLS label stack.
+    Gre,
+    /// ERSPAN type I: GRE without an ERSPAN header.
+    ErspanI,
+    /// ERSPAN type II.
+    ErspanII,
+    /// ERSPAN type III.
+    ErspanIII,
+    /// GRE with the mirror header of Mellanox Spectrum switches.
+    MellanoxMirror,
+    /// VXLAN.
+    Vxlan,
+    /// VXLAN Generic Protocol Extension.
+    VxlanGpe,
+    /// Network service header.
+    Nsh,
+    /// GENEVE.
+    Geneve,
+}
+
+impl TunnelKind {
+    /// Name used in messages and outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::VnTag => "VN-tag",
+            Self::ETag => "E-tag",
+            Self::Pseudowire => "pseudowire",
+            Self::MplsInUdp => "MPLS in UDP",
+            Self::IpInIp => "IP in IP",
+            Self::Gre => "GRE",
+            Self::ErspanI => "ERSPAN I",
+            Self::ErspanII => "ERSPAN II",
+            Self::ErspanIII => "ERSPAN III",
+            Self::MellanoxMirror => "Mellanox mirror",
+            Self::Vxlan => "VXLAN",
+            Self::VxlanGpe => "VXLAN-GPE",
+            Self::Nsh => "NSH",
+            Self::Geneve => "GENEVE",
+        }
+    }
+
+    /// True if the tunnel exists to carry mirror copies.
+    const fn is_mirror(self) -> bool {
+        matches!(self, Self::ErspanI | Self::ErspanII | Self::ErspanIII | Self::MellanoxMirror)
+    }
+}
+
+impl fmt::Display for TunnelKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A set of tunnel kinds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TunnelKinds(u16);
+
+impl TunnelKinds {
+    /// No tunnel: a bare frame.
+    pub const NONE: Self = Self(0);
+
+    /// True for a bare frame.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// True if the set has this kind.
+    #[must_use]
+    pub const fn contains(self, kind: TunnelKind) -> bool {
+        self.0 >> kind as u16 & 1 == 1
+    }
+
+    /// The set with this kind added.
+    #[must_use]
+    pub const fn with(self, kind: TunnelKind) -> Self {
+        Self(self.0 | 1 << kind as u16)
+    }
+}
+
+/// The frames that one mirror numbers consecutively.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct MirrorSession {
+    /// Kind of the tunnel that has the sequence numbers: GRE or ERSPAN.
+    pub kind: TunnelKind,
+    /// Source address of the tunnel: the switch.
+    pub source: Endpoint,
+    /// Session of ERSPAN (10 bits), or key of GRE (0 if it has none).
+    pub session: u32,
+    /// Hardware engine of the switch that sent the frame (ERSPAN III, 6 bits), which has its own
+    /// counter; 0 for other kinds.
+    pub engine: u8,
+}
+
+impl fmt::Display for MirrorSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if matches!(self.kind, TunnelKind::Gre) { "key" } else { "session" };
+        write!(f, "{} from {}, {what} {}", self.kind, self.source, self.session)?;
+        if self.engine > 0 {
+            write!(f, ", hardware {}", self.engine)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a mirror's header says about a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MirrorHeader {
+    /// The session that numbers the frame.
+    pub session: MirrorSession,
+    /// Number of the frame in its session, modulo 2^32; `None` without the S flag of GRE.
+    pub sequence: Option<u32>,
+    /// VLAN of the mirrored frame (ERSPAN II and III).
+    pub vlan: Option<u16>,
+    /// True if the frame was mirrored as it left the switch, false if as it entered (ERSPAN III).
+    pub is_egress: Option<bool>,
+    /// The mirror truncated the frame (ERSPAN II and III).
+    pub is_truncated: bool,
+}
+
+/// The tunnels around a packet, from the outside in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TunnelPath {
+    kinds: TunnelKinds,
+    outermost: Option<TunnelKind>,
+    depth: u8,
+    frame_at: usize,
+    mirror: Option<MirrorHeader>,
+}
+
+impl TunnelPath {
+    /// The kinds of tunnels.
+    #[must_use]
+    pub const fn kinds(&self) -> TunnelKinds {
+        self.kinds
+    }
+
+    /// Kind of the outermost tunnel; `None` for a bare frame.
+    #[must_use]
+    pub const fn outermost(&self) -> Option<TunnelKind> {
+        self.outermost
+    }
+
+    /// Number of tunnels, at most [`MAX_DEPTH`].
+    #[must_use]
+    pub const fn depth(&self) -> u8 {
+        self.depth
+    }
+
+    /// Offset of the innermost Ethernet header in the record; 0 if there is none.
+    #[must_use]
+    pub const fn frame_at(&self) -> usize {
+        self.frame_at
+    }
+
+    /// The innermost header of a mirror with a session: the one nearest to the mirrored frame,
+    /// whose sequence numbers show what was lost anywhere on the way. Other GRE tunnels count only
+    /// if no mirror is around the packet.
+    #[must_use]
+    pub const fn mirror(&self) -> Option<MirrorHeader> {
+        self.mirror
+    }
+
+    /// Adds a tunnel; false if there are too many.
+    pub(crate) const fn enter(&mut self, kind: TunnelKind) -> bool {
+        if self.depth == MAX_DEPTH {
+            return false;
+        }
+        self.depth += 1;
+        self.kinds = self.kinds.with(kind);
+        if self.outermost.is_none() {
+            self.outermost = Some(kind);
+        }
+        true
+    }
+
+    /// Notes the innermost Ethernet header so far.
+    pub(crate) const fn frame(&mut self, at: usize) {
+        self.frame_at = at;
+    }
+
+    /// Notes a header with a session.
+    pub(crate) fn add_mirror(&mut self, header: MirrorHeader) {
+        let keeps = self.mirror.is_some_and(|own| own.session.kind.is_mirror());
+        if header.session.kind.is_mirror() || !keeps {
+            self.mirror = Some(header);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    const KINDS: [TunnelKind; 14] = [
+        TunnelKind::VnTag,
+        TunnelKind::ETag,
+        TunnelKind::Pseudowire,
+        TunnelKind::MplsInUdp,
+        TunnelKind::IpInIp,
+        TunnelKind::Gre,
+        TunnelKind::ErspanI,
+        TunnelKind::ErspanII,
+        TunnelKind::ErspanIII,
+        TunnelKind::MellanoxMirror,
+        TunnelKind::Vxlan,
+        TunnelKind::VxlanGpe,
+        TunnelKind::Nsh,
+        TunnelKind::Geneve,
+    ];
+
+    #[test]
+    fn a_set_has_the_kinds_that_were_added() {
+        for kind in KINDS {
+            let only = TunnelKinds::NONE.with(kind);
+            assert!(!only.is_empty());
+            for other in KINDS {
+                assert_eq!(only.contains(other), kind == other, "{kind} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_knows_its_first_tunnel_and_ends_at_the_maximum_depth() {
+        let mut path = TunnelPath::default();
+        assert_eq!((path.outermost(), path.depth()), (None, 0));
+        assert!(path.enter(TunnelKind::ErspanII));
+        for depth in 1..MAX_DEPTH {
+            assert_eq!(path.depth(), depth);
+            assert!(path.enter(TunnelKind::Vxlan));
+        }
+        let full = path;
+        assert!(!path.enter(TunnelKind::Gre));
+        assert_eq!((path, path.outermost()), (full, Some(TunnelKind::ErspanII)));
+    }
+
+    #[test]
+    fn the_innermost_mirror_numbers_the_frame() {
+        let header = |kind, session| MirrorHeader {
+            session: MirrorSession { kind, source: Endpoint::from_ipv4([10, 0, 0, 1]), session, engine: 0 },
+            sequence: Some(7),
+            vlan: None,
+            is_egress: None,
+            is_truncated: false,
+        };
+        let of = |headers: &[MirrorHeader]| {
+            let mut path = TunnelPath::default();
+            headers.iter().for_each(|header| path.add_mirror(*header));
+            path.mirror()
+        };
+        let (gre, outer, inner) =
+            (header(TunnelKind::Gre, 1), header(TunnelKind::ErspanII, 2), header(TunnelKind::ErspanIII, 3));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[gre]), Some(gre));
+        assert_eq!(of(&[gre, outer]), Some(outer));
+        assert_eq!(of(&[outer, gre]), Some(outer));
+        assert_eq!(of(&[outer, inner, gre]), Some(inner));
+        assert_eq!(outer.session.to_string(), "ERSPAN II from 10.0.0.1, session 2");
+        assert_eq!(gre.session.to_string(), "GRE from 10.0.0.1, key 1");
+    }
+}
