@@ -186,6 +186,14 @@ impl PacketSample {
         common >= LEAST_COMMON && common * 100 >= own.len().max(others.len()) * COMMON_PERCENT
     }
 
+    /// True if a packet is in the sample twice with one time: both of its mirror copies.
+    #[must_use]
+    pub fn has_copies(&self) -> bool {
+        let mut packets: Vec<(u64, i64)> = self.sample.hashed().map(|(hash, packet)| (hash, packet.time_ns)).collect();
+        packets.sort_unstable();
+        packets.array_windows().any(|[one, other]| one == other)
+    }
+
     /// Senders and receivers of the packets.
     pub(super) fn ports(&self) -> BTreeSet<Endpoint> {
         self.connections.keys().flat_map(|key| [key.src, key.dst]).collect()

@@ -4,7 +4,7 @@
 //! The alignment reads the captures in a separate pass, because the drift of a clock shows only
 //! over a whole capture. An input that can be read only once is not aligned.
 
-use super::seam::{self, RecordId, Seam};
+use super::seam::{self, RecordId, Seam, Seams};
 use super::{AnalysisOptions, PipelineError, for_each_batch, streams};
 use crate::align::{self, Alignment, KnownClock, PacketSample, SampleCandidate, Transit};
 use crate::decode;
@@ -85,10 +85,10 @@ pub(super) fn align(
     let read = readable(paths, options);
     let mut samples: Vec<Option<PacketSample>> = paths.iter().map(|_| None).collect();
     let mut spans_ns: Vec<Option<(i64, i64)>> = vec![None; paths.len()];
-    let mut seams =
-        Seams { paths, source: without_digests(source), first_records: BTreeSet::new(), compared: BTreeMap::new() };
+    let mut seams = Seams::new(paths, without_digests(source));
     for (index, own) in read.iter().zip(sample(paths, &read, pool, source, report)?) {
         (samples[*index], spans_ns[*index]) = (Some(own.packets), own.span_ns);
+        seams.has_copies |= samples[*index].as_ref().is_some_and(PacketSample::has_copies);
         seams.first_records.extend(own.first_records.iter().map(|other| (*index, read[*other])));
     }
     // `merge` joins inputs that were tracked separately, so an analysis for it does not chain
@@ -186,32 +186,6 @@ pub(super) fn compare_clocks(
 
 fn without_digests(source: &SourceOptions) -> SourceOptions {
     SourceOptions { xxh3: false, sha256: false, ..source.clone() }
-}
-
-/// The seams between inputs, each compared once.
-struct Seams<'a> {
-    paths: &'a [PathBuf],
-    source: SourceOptions,
-    /// Pairs of inputs of which the first holds the first record of the second.
-    first_records: BTreeSet<(usize, usize)>,
-    compared: BTreeMap<(usize, usize), Seam>,
-}
-
-impl Seams<'_> {
-    /// The seam between two inputs. Reads both if the earlier one holds the first record of the
-    /// later one.
-    fn between(&mut self, earlier: usize, later: usize) -> Result<Seam, PipelineError> {
-        let pair = (earlier, later);
-        if !self.first_records.contains(&pair) {
-            return Ok(Seam::New);
-        }
-        if let Some(seam) = self.compared.get(&pair) {
-            return Ok(*seam);
-        }
-        let seam = seam::compare(&self.paths[earlier], &self.paths[later], &self.source)?;
-        self.compared.insert(pair, seam);
-        Ok(seam)
-    }
 }
 
 /// An input as the first pass read it.

@@ -21,9 +21,9 @@ use crate::input::{self, Capture, SourceOptions};
 use crate::model::Batch;
 
 use ibscope_parsers::frame::{CaptureItem, Record};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Records of the later file that are compared; a usual overlap has hundreds. Each takes 20 bytes.
@@ -41,18 +41,55 @@ pub(super) enum Seam {
     TooLong,
 }
 
-/// Compares the start of `later` with the end of `earlier`.
+/// The seams between inputs, each compared once.
+pub(super) struct Seams<'a> {
+    paths: &'a [PathBuf],
+    source: SourceOptions,
+    /// Pairs of inputs of which the first holds the first record of the second.
+    pub(super) first_records: BTreeSet<(usize, usize)>,
+    /// Both mirror copies of a packet may be the same record: in some input they are.
+    pub(super) has_copies: bool,
+    compared: BTreeMap<(usize, usize), Seam>,
+}
+
+impl<'a> Seams<'a> {
+    /// No seam yet. `source` tells how to read the inputs.
+    pub(super) const fn new(paths: &'a [PathBuf], source: SourceOptions) -> Self {
+        Self { paths, source, first_records: BTreeSet::new(), has_copies: false, compared: BTreeMap::new() }
+    }
+
+    /// The seam between two inputs. Reads both if the earlier one holds the first record of the
+    /// later one.
+    pub(super) fn between(&mut self, earlier: usize, later: usize) -> Result<Seam, PipelineError> {
+        let pair = (earlier, later);
+        if !self.first_records.contains(&pair) {
+            return Ok(Seam::New);
+        }
+        if let Some(seam) = self.compared.get(&pair) {
+            return Ok(*seam);
+        }
+        let seam = compare(&self.paths[earlier], &self.paths[later], self.has_copies, &self.source)?;
+        self.compared.insert(pair, seam);
+        Ok(seam)
+    }
+}
+
+/// Compares the start of `later` with the end of `earlier`. With `has_copies`, both mirror copies of
+/// a packet may be the same record.
 ///
 /// # Errors
 /// A file cannot be read.
-pub(super) fn compare(earlier: &Path, later: &Path, source: &SourceOptions) -> Result<Seam, PipelineError> {
+pub(super) fn compare(
+    earlier: &Path,
+    later: &Path,
+    has_copies: bool,
+    source: &SourceOptions,
+) -> Result<Seam, PipelineError> {
     let (mut starts, mut offsets) = (Vec::new(), Vec::new());
-    let mut twins = TwinSearch::default();
     walk(later, source, |record, offset| {
         if starts.len() == MAX_RECORDS {
             return ControlFlow::Break(());
         }
-        twins.add(record);
         starts.push(record);
         offsets.push(offset);
         ControlFlow::Continue(())
@@ -61,10 +98,8 @@ pub(super) fn compare(earlier: &Path, later: &Path, source: &SourceOptions) -> R
     let Some(first) = starts.first().copied() else { return Ok(Seam::New) };
     let mut occurrences = starts.iter().filter(|record| **record == first).count();
     let mut search = PrefixSearch::new(starts.iter().map(|(_, hash)| *hash).collect());
-    twins.next_file();
     walk(earlier, source, |record, _| {
         search.next(record.1);
-        twins.add(record);
         occurrences += usize::from(record == first);
         if search.is_whole() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -73,7 +108,7 @@ pub(super) fn compare(earlier: &Path, later: &Path, source: &SourceOptions) -> R
     Ok(match matched {
         0 => Seam::New,
         _ if search.is_whole() && is_cut => Seam::TooLong,
-        _ if has_one_time && twins.is_found && occurrences <= COPIES => Seam::New,
+        _ if has_one_time && has_copies && occurrences <= COPIES => Seam::New,
         _ => Seam::NewFrom(offsets.get(matched).copied().unwrap_or(u64::MAX)),
     })
 }
@@ -112,31 +147,6 @@ pub(super) type RecordId = (Option<i64>, u64);
 fn id_of(record: &Record<'_>) -> RecordId {
     let seed = record.time_ns.unwrap_or(0).cast_unsigned() ^ u64::from(record.original_bytes).rotate_left(48);
     (record.time_ns, xxh3_64_with_seed(record.data, seed))
-}
-
-/// Looks for two records that are the same.
-#[derive(Default)]
-struct TwinSearch {
-    is_found: bool,
-    time_ns: Option<i64>,
-    /// Hashes of the records with this time.
-    hashes: BTreeSet<u64>,
-}
-
-impl TwinSearch {
-    fn add(&mut self, (time_ns, hash): RecordId) {
-        if self.time_ns != time_ns {
-            self.time_ns = time_ns;
-            self.hashes.clear();
-        }
-        self.is_found |= !self.hashes.insert(hash);
-    }
-
-    /// Records of the next file are compared with each other only.
-    fn next_file(&mut self) {
-        self.time_ns = None;
-        self.hashes.clear();
-    }
 }
 
 /// Finds the longest start of a list of hashes that a text ends with (Knuth, Morris and Pratt).
@@ -213,12 +223,20 @@ mod tests {
         header.concat().into_iter().chain(records.into_iter().flat_map(record)).collect()
     }
 
-    fn seam(earlier: impl IntoIterator<Item = u32>, later: impl IntoIterator<Item = u32>) -> Seam {
+    fn compared(
+        earlier: impl IntoIterator<Item = u32>,
+        later: impl IntoIterator<Item = u32>,
+        has_copies: bool,
+    ) -> Seam {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = ["a", "b"].map(|name| folder.path().join(name));
         std::fs::write(&one, pcap(earlier)).unwrap();
         std::fs::write(&other, pcap(later)).unwrap();
-        compare(&one, &other, &SourceOptions::default()).unwrap()
+        compare(&one, &other, has_copies, &SourceOptions::default()).unwrap()
+    }
+
+    fn seam(earlier: impl IntoIterator<Item = u32>, later: impl IntoIterator<Item = u32>) -> Seam {
+        compared(earlier, later, false)
     }
 
     /// Offset of the bytes of a record.
@@ -238,13 +256,13 @@ mod tests {
 
     #[test]
     fn a_seam_between_mirror_copies_is_no_overlap() {
-        assert_eq!(seam([1, 1, 2], [2, 3, 3]), Seam::New);
-        assert_eq!(seam([2], [2, 3, 3]), Seam::New);
+        assert_eq!(compared([1, 1, 2], [2, 3, 3], true), Seam::New);
+        assert_eq!(compared([1, 2], [2, 3], true), Seam::New);
         // Three of one, or of several times.
-        assert_eq!(seam([1, 1, 2, 2], [2, 3, 3]), at(1));
-        assert_eq!(seam([1, 1, 2, 3], [2, 3, 3]), at(2));
+        assert_eq!(compared([1, 1, 2, 2], [2, 3, 3], true), at(1));
+        assert_eq!(compared([1, 1, 2, 3], [2, 3, 3], true), at(2));
         // Without copies elsewhere, the same record in both files is an overlap.
-        assert_eq!(seam([1, 2], [2, 3]), at(1));
+        assert_eq!(compared([1, 2], [2, 3], false), at(1));
     }
 
     #[test]
@@ -263,7 +281,7 @@ mod tests {
     #[test]
     fn more_records_than_are_compared_are_not_skipped() {
         let limit = MAX_RECORDS as u32;
-        assert_eq!(seam(0..limit - 1, 0..limit + 1), at(u64::from(limit) - 1));
-        assert_eq!(seam(0..limit, 0..limit + 1), Seam::TooLong);
+        assert_eq!(seam(0..limit - 1, 0..=limit), at(u64::from(limit) - 1));
+        assert_eq!(seam(0..limit, 0..=limit), Seam::TooLong);
     }
 }
