@@ -52,11 +52,11 @@ pub struct Location {
     /// Original length in bytes from `start` through the ICRC, even if the record is truncated.
     pub ib_bytes: usize,
     /// Original length on the wire in bytes: LRH through VCRC on native InfiniBand, otherwise the
-    /// Ethernet frame without its checksum, as its headers state it: 14 bytes, tags, labels, and the
-    /// IP total length, or up to 60 bytes with the padding that the record has. Bytes after that are
-    /// a trailer of the capture and do not count. In tunnels, the innermost frame. Records and
-    /// tunnels without the Ethernet header (Linux cooked, raw IP, IP in IP): 14 bytes are added for
-    /// it, and padding is not counted.
+    /// Ethernet frame without its checksum, as its headers state it: 14 bytes, tags, labels, and
+    /// the IP total length, or up to 60 bytes with the padding that the record has. Bytes after
+    /// that are a trailer of the capture and do not count. In tunnels, the innermost frame. Records
+    /// and tunnels without the Ethernet header (Linux cooked, raw IP, IP in IP): 14 bytes are added
+    /// for it, and padding is not counted.
     pub wire_bytes: u32,
     /// Source: the LID (native), the GID (`RoCEv1`) or the IP address (`RoCEv2`).
     pub src: Endpoint,

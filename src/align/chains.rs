@@ -7,8 +7,8 @@
 //! c.pcap   QP 7: PSN 100 .. 240                              starts over: another run
 //! ```
 //!
-//! In: one packet sample and the time span of each input. Out: the inputs grouped into streams, each in the order of
-//! time. Invariant: each input is in exactly one stream.
+//! In: one packet sample and the time span of each input. Out: the inputs grouped into streams,
+//! each in the order of time. Invariant: each input is in exactly one stream.
 //!
 //! The files of a stream are tracked as one: a message that is open at the end of one file
 //! continues in the next, and a packet that both hold counts once.
@@ -27,6 +27,10 @@ const OVERLAP_PERCENT: i64 = 10;
 /// the capture program polls for them.
 const DISORDER_NS: i64 = 1_000_000;
 
+/// Files farther apart in time need a pair of ports in common, in one direction: two sinks that see
+/// one direction each, with clocks that differ by so much, are no stream.
+const LONG_IDLE_NS: i64 = 300_000_000_000;
+
 /// A file: the times of its first and last record, and the first and last request PSN per
 /// connection.
 struct ChainFile<'a> {
@@ -34,7 +38,7 @@ struct ChainFile<'a> {
     times_ns: (i64, i64),
     psn_ranges: BTreeMap<ConnectionKey, PsnRange>,
     /// Senders and receivers of its packets.
-    ports: BTreeSet<Endpoint>,
+    port_pairs: BTreeSet<(Endpoint, Endpoint)>,
     sample: &'a PacketSample,
 }
 
@@ -98,17 +102,17 @@ struct FileChain<'a> {
     files: Vec<&'a ChainFile<'a>>,
     /// PSN range of each connection in the last file that holds it.
     psn_ranges: BTreeMap<ConnectionKey, PsnRange>,
-    ports: BTreeSet<Endpoint>,
+    port_pairs: BTreeSet<(Endpoint, Endpoint)>,
 }
 
 impl<'a> FileChain<'a> {
     fn new(file: &'a ChainFile<'a>) -> Self {
-        Self { files: vec![file], psn_ranges: file.psn_ranges.clone(), ports: file.ports.clone() }
+        Self { files: vec![file], psn_ranges: file.psn_ranges.clone(), port_pairs: file.port_pairs.clone() }
     }
 
     fn add(&mut self, file: &'a ChainFile<'a>) {
         self.files.push(file);
-        self.ports.extend(&file.ports);
+        self.port_pairs.extend(&file.port_pairs);
         self.psn_ranges.extend(file.psn_ranges.iter().map(|(key, range)| (*key, *range)));
     }
 
@@ -116,6 +120,17 @@ impl<'a> FileChain<'a> {
     fn times_ns(&self) -> (i64, i64) {
         let ends = self.files.last().map_or(i64::MIN, |file| file.times_ns.1);
         (self.files.first().map_or(i64::MAX, |file| file.times_ns.0), ends)
+    }
+
+    /// True if the file has a port of the chain; `directed` if it must be a sender and its receiver.
+    fn shares_ports(&self, later: &ChainFile<'_>, directed: bool) -> bool {
+        if directed {
+            return !self.port_pairs.is_disjoint(&later.port_pairs);
+        }
+        let ports = |pairs: &BTreeSet<(Endpoint, Endpoint)>| -> BTreeSet<Endpoint> {
+            pairs.iter().flat_map(|(src, dst)| [*src, *dst]).collect()
+        };
+        !ports(&self.port_pairs).is_disjoint(&ports(&later.port_pairs))
     }
 
     /// True if the file continues the chain.
@@ -142,8 +157,8 @@ impl<'a> FileChain<'a> {
         }
         if continued + restarted == 0 {
             // Other connections, as in short files, or none at all.
-            let has_none = self.ports.is_empty() || later.ports.is_empty();
-            return has_none || later.ports.iter().any(|port| self.ports.contains(port));
+            let has_none = self.port_pairs.is_empty() || later.port_pairs.is_empty();
+            return has_none || self.shares_ports(later, overlap_ns.saturating_neg() > LONG_IDLE_NS);
         }
         continued > restarted.saturating_mul(4)
     }

@@ -133,8 +133,8 @@ impl PacketSample {
         }
     }
 
-    /// Adds the sample of the file that follows in the same stream. Packets that both files hold are
-    /// added once.
+    /// Adds the sample of the file that follows in the same stream. Packets that both files hold
+    /// are added once.
     #[must_use]
     pub fn followed_by(mut self, later: &Self) -> Self {
         let end_ns = self.span_ns().map_or(i64::MIN, |(_, end_ns)| end_ns);
@@ -195,8 +195,8 @@ impl PacketSample {
     }
 
     /// Senders and receivers of the packets.
-    pub(super) fn ports(&self) -> BTreeSet<Endpoint> {
-        self.connections.keys().flat_map(|key| [key.src, key.dst]).collect()
+    pub(super) fn port_pairs(&self) -> BTreeSet<(Endpoint, Endpoint)> {
+        self.connections.keys().map(|key| (key.src, key.dst)).collect()
     }
 
     /// First and last request PSN of each connection.

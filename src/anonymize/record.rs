@@ -32,8 +32,8 @@ const SLL2_INTERFACE: Range<usize> = 2..8;
 pub(super) type DropReason = String;
 
 impl Anonymizer {
-    /// Rewrites a record in place; of a frame in tunnels, `data` keeps the frame without them. After
-    /// an error, the record must not be written.
+    /// Rewrites a record in place; of a frame in tunnels, `data` keeps the frame without them.
+    /// After an error, the record must not be written.
     pub(super) fn record(
         &mut self,
         data: &mut Vec<u8>,

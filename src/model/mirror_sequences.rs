@@ -1,4 +1,5 @@
-//! Sequence numbers of mirrors: how many mirrored frames were lost between a switch and the capture.
+//! Sequence numbers of mirrors: how many mirrored frames were lost between a switch and the
+//! capture.
 //!
 //! Sequence numbers of ERSPAN and GRE headers go in, as [`SequenceRuns`] of a batch; the numbers
 //! that no frame had come out of [`MirrorSequences`]. Invariant: the result depends on the frames

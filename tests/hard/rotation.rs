@@ -3,7 +3,7 @@
 //! Every recorded run, at its sink and at one of its ports, is split at random records.
 
 use crate::{THREADS, in_parallel};
-use ibscope::pipeline::{AnalysisOptions, DigestChoice, ProfileWriter, analyze};
+use ibscope::pipeline::{AnalysisOptions, DigestChoice, ProfileWriter, analyze, captures_in};
 use ibscope_samples::Random;
 use ibscope_samples::hard::{Recording, combine, split};
 use serde_json::Value;
@@ -46,10 +46,14 @@ fn profile(recordings: &[Recording]) -> BTreeMap<String, Vec<u8>> {
         recording.write(&path).expect("capture");
         path
     };
-    let paths: Vec<PathBuf> = recordings.iter().enumerate().map(write).collect();
+    profile_of(&recordings.iter().enumerate().map(write).collect::<Vec<_>>())
+}
+
+fn profile_of(paths: &[PathBuf]) -> BTreeMap<String, Vec<u8>> {
+    let folder = tempfile::tempdir().expect("folder");
     let digests = DigestChoice { xxh3: false, sha256: false };
     let options = AnalysisOptions { threads: 1, digests, ..AnalysisOptions::default() };
-    let profile = analyze(&paths, &options, &|_| {}).expect("profile");
+    let profile = analyze(paths, &options, &|_| {}).expect("profile");
     let place = folder.path().join("p.ibp");
     ProfileWriter::create(&place, &[]).expect("place").finish(&profile).expect("written");
     let entries = std::fs::read_dir(&place).expect("profile").map(|entry| entry.expect("entry").path());
@@ -163,4 +167,34 @@ fn all_rotated_captures_equal_the_whole() {
     let cases = (0..captures().len())
         .flat_map(|capture| PARTS.iter().flat_map(move |parts| SEAMS.iter().map(move |seam| (capture, *parts, *seam))));
     check(&cases.collect::<Vec<_>>());
+}
+
+/// Four sinks with 16 files each, in a folder for each sink, give the profile of the four whole
+/// files. The sinks are those of four leaf switches with one node each.
+#[test]
+fn a_folder_of_four_rotated_sinks_equals_four_files() {
+    const SINKS: usize = 4;
+    const FILES: usize = 16;
+    for name in ["runs/scorep-ompi-rc-halo-4x1", "runs/ompi-openib-notrace-mixed-4x1", "runs2/ompi5-coll-default-4x1"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(name).join("sink.ib.pcap.zst");
+        let sink = Recording::read(&path).expect("capture");
+        let sinks = split::by_leaf(&sink, SINKS, |endpoint| endpoint.low_bits() as usize % SINKS);
+        let folder = tempfile::tempdir().expect("folder");
+        let mut random = Random::new(name.len() as u64);
+        for (number, sink) in sinks.iter().enumerate() {
+            assert!(sink.records.len() > FILES * 4, "{name}: {} records at sink {number}", sink.records.len());
+            let own = folder.path().join(format!("sink{number}"));
+            std::fs::create_dir(&own).expect("folder");
+            let files = not_empty(split::rotate(sink, &split::split_points(sink, FILES, &mut random), 0));
+            for (file, recording) in files.iter().enumerate() {
+                recording.write(&own.join(format!("{file:02}.pcap"))).expect("capture");
+            }
+        }
+        std::fs::write(folder.path().join("notes.txt"), "not a capture").expect("notes");
+        let found = captures_in(folder.path()).expect("captures");
+        assert_eq!(found.skipped, [PathBuf::from("notes.txt")]);
+        assert!(found.captures.len() > SINKS * FILES / 2, "{}", found.captures.len());
+        let difference = difference(&profile(&sinks), &profile_of(&found.captures));
+        assert_eq!(difference, None, "{name}");
+    }
 }

@@ -209,7 +209,8 @@ mod tests {
         assert_eq!(ethernet(&endless), Err(ParseError::truncated(Layer::Mpls, 4, 0).add_offset(22)));
     }
 
-    /// A VN-tag has 6 bytes with its `EtherType`, an E-tag 8. The frame has its length without them.
+    /// A VN-tag has 6 bytes with its `EtherType`, an E-tag 8. The frame has its length without
+    /// them.
     #[test]
     fn tags_of_port_extenders_are_removed() {
         for frame in [&CNP[..], &ROCE_V1, &ROCE_V2_IPV6] {

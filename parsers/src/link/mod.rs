@@ -1,9 +1,9 @@
 //! Finds the first InfiniBand byte of a capture record.
 //!
 //! In: link type, captured bytes and original length of a record. Out: a [`Location`] in byte
-//! offsets of the record. The module walks link layer, tags, IP, UDP and tunnels once and reads only
-//! the bytes that decide. Invariant: a record truncated after those bytes gets the same location as the
-//! whole one, with the original lengths from the headers.
+//! offsets of the record. The module walks link layer, tags, IP, UDP and tunnels once and reads
+//! only the bytes that decide. Invariant: a record truncated after those bytes gets the same
+//! location as the whole one, with the original lengths from the headers.
 
 mod encap;
 mod erspan;

@@ -140,7 +140,8 @@ mod tests {
         assert_eq!(other(&of(9, &CNP)), NotInfiniband::TunnelPayload(TunnelKind::VxlanGpe, 9));
     }
 
-    /// RFC 8300, section 2.2: length 2 and 6 words (metadata types 2 and 1), next protocol Ethernet.
+    /// RFC 8300, section 2.2: length 2 and 6 words (metadata types 2 and 1), next protocol
+    /// Ethernet.
     #[test]
     fn nsh() {
         let gpe = hex!("0c000004 12345600");

@@ -2,8 +2,8 @@
 //! line.
 //!
 //! ```text
-//! CA    20  1 0x1070fd03000000f1 4x HDR - SW     6  5 0xb8599f0300001002 ( 'n015 mlx5_0' - 'leaf3' )
-//! SW     6 36 0xb8599f0300001002 4x SDR                                    'leaf3'
+//! CA    20  1 0x1070fd03000000f1 4x HDR - SW     6  5 0xb8599f0300001002 ( 'n015 mlx5_0' - 'leaf3'
+//! ) SW     6 36 0xb8599f0300001002 4x SDR                                    'leaf3'
 //! ```
 
 use super::{NodeKind, ParseResult, Tool, ToolError, guid, lines, next, number};
