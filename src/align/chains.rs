@@ -60,7 +60,7 @@ pub fn chains(
                     input,
                     times_ns,
                     psn_ranges: sample.psn_ranges(),
-                    ports: sample.ports(),
+                    port_pairs: sample.port_pairs(),
                     sample,
                 });
             }
@@ -122,7 +122,8 @@ impl<'a> FileChain<'a> {
         (self.files.first().map_or(i64::MAX, |file| file.times_ns.0), ends)
     }
 
-    /// True if the file has a port of the chain; `directed` if it must be a sender and its receiver.
+    /// True if the file has a port of the chain; `directed` if it must be a sender and its
+    /// receiver.
     fn shares_ports(&self, later: &ChainFile<'_>, directed: bool) -> bool {
         if directed {
             return !self.port_pairs.is_disjoint(&later.port_pairs);
