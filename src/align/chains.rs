@@ -16,15 +16,14 @@
 use super::packet_sample::{PacketSample, PsnRange};
 use crate::model::ConnectionKey;
 use ibscope_parsers::Endpoint;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// PSNs have 24 bits.
 const MASK: u32 = 0xFF_FFFF;
-/// Two files may overlap in time by this share of the shorter one, in percent, because records at
-/// the boundary may be out of order. A longer overlap needs proof that both hold the same records.
-const OVERLAP_PERCENT: i64 = 10;
 /// Records of one capture point may be this much out of order, because they are timestamped when
-/// the capture program polls for them.
+/// the capture program polls for them. Two files that overlap more need proof that both hold the
+/// same records.
 const DISORDER_NS: i64 = 1_000_000;
 
 /// Files farther apart in time need a pair of ports in common, in one direction: two sinks that see
@@ -73,16 +72,20 @@ pub fn chains(
         let (mut before, others): (Vec<_>, Vec<_>) =
             chains.into_iter().partition(|chain| chain.continues(file, &mut repeats));
         chains = others;
-        // If several chains match, the file joins the one that ended last: its connections are the
-        // closest in time. Chains that ended before that one started are of the same capture point,
-        // with other connections, and are joined too.
-        before.sort_by_key(|chain| chain.times_ns().1);
+        // If several chains match, the file joins the one whose PSNs it continues best, of those
+        // with the most ports in common, the one that ended last. Chains with the same ports that
+        // ended before that one started are of the same capture point and are joined too.
+        before.sort_by_key(|chain| {
+            (Reverse(chain.psn_gap(file)), chain.common_port_pairs(&file.port_pairs), chain.times_ns().1)
+        });
         let Some(mut chain) = before.pop() else {
             chains.push(FileChain::new(file));
             continue;
         };
         while let Some(mut other) = before.pop() {
-            if other.times_ns().1 <= chain.times_ns().0 {
+            let fewest = other.port_pairs.len().min(chain.port_pairs.len());
+            let has_same_ports = chain.common_port_pairs(&other.port_pairs) * 2 >= fewest;
+            if has_same_ports && other.times_ns().1 <= chain.times_ns().0 {
                 chain.files.iter().for_each(|file| other.add(file));
                 chain = other;
             } else {
@@ -122,6 +125,21 @@ impl<'a> FileChain<'a> {
         (self.files.first().map_or(i64::MAX, |file| file.times_ns.0), ends)
     }
 
+    /// Mean number of PSNs between the last request of the chain and the first one of the file, over
+    /// their common connections; the maximum without any.
+    fn psn_gap(&self, later: &ChainFile<'_>) -> u32 {
+        let gap = |(key, range): (&ConnectionKey, &PsnRange)| {
+            let ahead = range.first.wrapping_sub(self.psn_ranges.get(key)?.last).wrapping_sub(1) & MASK;
+            Some(u64::from(ahead.min(MASK + 1 - ahead)))
+        };
+        let gaps: Vec<u64> = later.psn_ranges.iter().filter_map(gap).collect();
+        (gaps.iter().sum::<u64>()).checked_div(gaps.len() as u64).map_or(u32::MAX, |mean| mean as u32)
+    }
+
+    fn common_port_pairs(&self, others: &BTreeSet<(Endpoint, Endpoint)>) -> usize {
+        self.port_pairs.intersection(others).count()
+    }
+
     /// True if the file has a port of the chain; `directed` if it must be a sender and its
     /// receiver.
     fn shares_ports(&self, later: &ChainFile<'_>, directed: bool) -> bool {
@@ -136,15 +154,17 @@ impl<'a> FileChain<'a> {
 
     /// True if the file continues the chain.
     fn continues(&self, later: &ChainFile<'_>, repeats: &mut impl FnMut(usize, usize) -> bool) -> bool {
-        let length_ns = |file: &ChainFile<'_>| file.times_ns.1.saturating_sub(file.times_ns.0);
         let Some(last) = self.files.last() else { return false };
         let overlap_ns = last.times_ns.1.saturating_sub(later.times_ns.0);
-        // No program starts again within this time. The PSNs prove nothing here: retransmissions
-        // may come first, and all connections may be new ones.
-        if overlap_ns.saturating_abs() <= DISORDER_NS || repeats(last.input, later.input) {
+        if repeats(last.input, later.input) {
             return true;
         }
-        if overlap_ns > (length_ns(last).min(length_ns(later)) / 100 * OVERLAP_PERCENT).max(DISORDER_NS) {
+        // No program starts again within this time. The PSNs prove nothing here: retransmissions
+        // may come first, and all connections may be new ones.
+        if overlap_ns.saturating_abs() <= DISORDER_NS {
+            return !last.sample.holds_most_of(later.sample);
+        }
+        if overlap_ns > 0 {
             return last.sample.overlaps(later.sample);
         }
         let (mut continued, mut restarted) = (0u64, 0u64);

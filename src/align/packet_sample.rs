@@ -21,6 +21,9 @@ const START_SHARE: i64 = 16;
 /// `LEAST_COMMON` packets.
 const COMMON_PERCENT: usize = 90;
 const LEAST_COMMON: usize = 2;
+/// Fewer packets do not show whether two inputs hold the same ones: mirror copies that follow their
+/// packets by milliseconds may be alone in a short file.
+const MIN_PACKETS: usize = 16;
 
 /// A packet in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -197,6 +200,16 @@ impl PacketSample {
     /// Senders and receivers of the packets.
     pub(super) fn port_pairs(&self) -> BTreeSet<(Endpoint, Endpoint)> {
         self.connections.keys().map(|key| (key.src, key.dst)).collect()
+    }
+
+    /// True if this sample holds most packets of the other one, which are at least `MIN_PACKETS`:
+    /// the other input is at another observation point.
+    pub(super) fn holds_most_of(&self, later: &Self) -> bool {
+        let limit = self.sample.limit().min(later.sample.limit());
+        let own: BTreeSet<u64> = self.sample.hashed().map(|(hash, _)| hash).collect();
+        let others: Vec<u64> = later.sample.hashed().map(|(hash, _)| hash).filter(|hash| *hash < limit).collect();
+        let common = others.iter().filter(|hash| own.contains(hash)).count();
+        others.len() >= MIN_PACKETS && common * 2 > others.len()
     }
 
     /// First and last request PSN of each connection.

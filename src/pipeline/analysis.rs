@@ -88,7 +88,7 @@ pub(super) fn run(
     for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
         input.clock.clone_from(row);
     }
-    let mut analysis = Analysis::new(inputs.len(), options, depth);
+    let mut analysis = Analysis::new((inputs.len(), streams.len()), options, depth);
     analysis.sample = align::samples_during_analysis(paths, options).then(|| PacketSample::new(1));
     let reading =
         Reading { streams: &streams, repeated_from_ns: &repeated_from_ns, decode: &decode, batches_per_round };
@@ -253,10 +253,11 @@ struct Shard {
 }
 
 impl Analysis {
-    pub(super) fn new(inputs: usize, options: &AnalysisOptions, depth: Depth) -> Self {
+    /// An analysis of a number of inputs in a number of streams.
+    pub(super) fn new((inputs, streams): (usize, usize), options: &AnalysisOptions, depth: Depth) -> Self {
         let file = SpillFile::default();
-        let draws = (inputs > 1 || options.keep_parts) && options.measures.times && depth >= Depth::Envelopes;
-        let room = transit_sample_room(inputs);
+        let draws = (streams > 1 || options.keep_parts) && options.measures.times && depth >= Depth::Envelopes;
+        let room = transit_sample_room(streams);
         let tracker = || {
             let mut tracker = Tracker::new(depth, options.measures.times, options.measures.health);
             if draws {

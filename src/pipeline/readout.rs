@@ -21,10 +21,10 @@ pub(super) const SHARDS: usize = 32;
 const MAX_TRANSIT_SAMPLES: usize = 1 << 19;
 const MIN_TRANSIT_SAMPLES: usize = 1 << 6;
 
-/// MPI messages that one shard of an input remembers, by the number of inputs. A single input
+/// MPI messages that one shard of a stream remembers, by the number of streams. A single stream
 /// counts as one of two, for a later merge.
-pub(super) fn transit_sample_room(inputs: usize) -> usize {
-    (MAX_TRANSIT_SAMPLES / (inputs.max(2) * SHARDS)).max(MIN_TRANSIT_SAMPLES)
+pub(super) fn transit_sample_room(streams: usize) -> usize {
+    (MAX_TRANSIT_SAMPLES / (streams.max(2) * SHARDS)).max(MIN_TRANSIT_SAMPLES)
 }
 
 /// The readout of all inputs, and the bounds that it was kept in.

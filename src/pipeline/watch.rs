@@ -36,7 +36,7 @@ pub fn watch(
     let decode = decode_options(&[], options, Vec::new());
     let mut feed = Feed::follow(follower, batches_per_round).map_err(PipelineError::Threads)?;
     let depth = if options.measures.mpi { Depth::Envelopes } else { Depth::Packets };
-    let mut analysis = Analysis::new(inputs.len(), options, depth);
+    let mut analysis = Analysis::new((inputs.len(), inputs.len()), options, depth);
     pool.install(|| {
         let mut decoded: Vec<DecodedBatch> = Vec::new();
         let mut due = Instant::now() + interval;
