@@ -72,11 +72,14 @@ pub fn chains(
         let (mut before, others): (Vec<_>, Vec<_>) =
             chains.into_iter().partition(|chain| chain.continues(file, &mut repeats));
         chains = others;
-        // If several chains match, the file joins the one whose PSNs it continues best, of those
-        // with the most ports in common, the one that ended last. Chains with the same ports that
-        // ended before that one started are of the same capture point and are joined too.
+        // If several chains match, the file joins the one with the most ports in common, of those
+        // one that ended before the file starts, of those the one whose PSNs it continues best, of
+        // those the one that ended last. Chains with the same ports that ended before that one
+        // started are of the same capture point and are joined too.
         before.sort_by_key(|chain| {
-            (Reverse(chain.psn_gap(file)), chain.common_port_pairs(&file.port_pairs), chain.times_ns().1)
+            let end_ns = chain.times_ns().1;
+            let has_ended = end_ns <= file.times_ns.0;
+            (chain.common_port_pairs(&file.port_pairs), has_ended, Reverse(chain.psn_gap(file)), end_ns)
         });
         let Some(mut chain) = before.pop() else {
             chains.push(FileChain::new(file));
