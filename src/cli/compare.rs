@@ -49,7 +49,7 @@ fn jobs(text: &str) -> Result<[JobChoice; 2], String> {
     let (a, b) = text.split_once(',').unwrap_or((text, text));
     match (job(a.trim()), job(b.trim())) {
         (Ok(a), Ok(b)) => Ok([a, b]),
-        _ => Err("expected a job number, one of A and one of B (1,2), or `all`".to_owned()),
+        _ => Err("expected one job number (1), one for A and one for B (1,2), or `all`".to_owned()),
     }
 }
 

@@ -214,7 +214,7 @@ fn notes(args: &LatencyArgs, profile: &Profile, is_empty: bool) {
     input::notes_on_times(profile);
     if profile.coverage.time_backwards > 0 {
         output::eprint_line(&format!(
-            "note: timestamps step backwards {} between records; times measured across such a step read 0",
+            "note: timestamps step backwards {} between records; times measured across such a step are recorded as 0",
             count_of(profile.coverage.time_backwards, "time")
         ));
     }

@@ -38,7 +38,7 @@ pub(super) struct MessagesArgs {
     /// Output format; json is one object per line
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
-    /// Write the messages to FILE as a Parquet table, instead of standard output
+    /// Write the messages to FILE as a Parquet table, instead of to standard output
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     pub(super) parquet: Option<PathBuf>,
     #[command(flatten)]

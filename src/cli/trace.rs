@@ -30,7 +30,7 @@ pub(super) struct TraceArgs {
     /// Write to FILE [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Write at most N events, four per message; viewers open a few million
+    /// Write at most N events, four per message; most viewers can open only a few million
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     pub(super) max_events: u64,
     /// Include transport messages that belong to no MPI message: one-sided operations, credits,

@@ -24,10 +24,9 @@ const CLOCK_FROM_MANIFEST: &str = "manifest";
 /// Transit times of one connection.
 pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
 
-/// Inputs to read for a packet sample: the regular files, if there are several, because only their
-/// packets tell which of them form one stream. With `keep_parts`, streams are not formed, but
-/// profiles merged later need a sample in uncorrected time: a single input is also read if its
-/// clock is known.
+/// Inputs to read for a packet sample: the regular files, if there are several, because their
+/// packets show which of them form one stream. `keep_parts` forms no streams. It also reads a
+/// single input with a known clock, because a later merge needs its sample in uncorrected time.
 fn readable(paths: &[PathBuf], options: &AnalysisOptions) -> Vec<usize> {
     let found: Vec<usize> = (0..paths.len()).filter(|index| is_file(&paths[*index])).collect();
     let has_clock = |index: &usize| options.clocks.of(&paths[*index]).is_some();
@@ -69,8 +68,8 @@ pub(super) struct FirstPass {
     pub(super) streams: Vec<Vec<usize>>,
     /// By input: offset of its first record that the file before it in the stream does not have.
     pub(super) new_from_bytes: Vec<u64>,
-    /// By input: a time at or before its first record, nanoseconds since the epoch, if packets of
-    /// the file before it may be repeated among others.
+    /// By input: a time at or before its first record, nanoseconds since the epoch, if it may
+    /// hold packets of the previous file, mixed with others.
     pub(super) repeated_from_ns: Vec<Option<i64>>,
 }
 

@@ -300,11 +300,11 @@ fn trust(connections: &Trust, profile: &Profile, options: &AnalysisOptions) -> T
         (coverage.failed(), "records were not decoded"),
         (coverage.interface_drops, "packets were dropped by the capturing interfaces"),
         (coverage.outside_window, "records are outside the time window"),
-        (coverage.untracked_packets, "packets are of connections beyond --max-connections"),
+        (coverage.untracked_packets, "packets belong to connections beyond --max-connections"),
         (coverage.overlap_left_out, "packets may be in two files of a stream"),
         (cut, "inputs were not read to their end"),
         (coverage.lost_mirrored_frames(), "mirrored frames were lost between the mirror and the capture"),
-        (coverage.mirrored_frames_left_out, "mirrored frames are of sessions whose losses were not counted"),
+        (coverage.mirrored_frames_left_out, "mirrored frames belong to sessions whose losses were not counted"),
     ];
     let reasons = reasons.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let unread = (!options.measures.mpi).then(|| "--no-mpi: requests and responses were not compared".to_owned());

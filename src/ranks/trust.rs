@@ -54,10 +54,10 @@ impl Gap {
                 "packets were observed at one of two ports only: lost on the fabric, or by the capture at the other port"
             }
             Self::Acks => "requests ask for ACKs that are not in the capture: coalesced by the responder, or lost",
-            Self::Start => "nothing shows that the first captured request is the first one",
+            Self::Start => "nothing shows that the first captured request is the first of the connection",
             Self::End => "the last request is not answered in the capture",
             Self::Unclear => "the PSNs do not form one sequence in one input",
-            Self::Unreliable => "the service is unreliable: nothing acknowledges its packets",
+            Self::Unreliable => "no acknowledgement shows whether packets of the unreliable service are missing",
             Self::Notifications => {
                 "congestion notifications have no PSNs of their own, so lost ones cannot be detected"
             }
@@ -126,7 +126,8 @@ fn reason(gap: Gap, connections: u64) -> String {
 fn management_reason(packets: u64, cm: &[CmRow]) -> Option<String> {
     let is_whole = packets == cm.len() as u64 && has_whole_exchanges(cm);
     let plural = if packets == 1 { "" } else { "s" };
-    (!is_whole).then(|| format!("{packets} management packet{plural}: retransmitted, or not part of a whole exchange"))
+    (!is_whole)
+        .then(|| format!("{packets} management packet{plural}: retransmitted, or not part of a complete exchange"))
 }
 
 /// True if each message has the one that it responds to, and the response that it needs.

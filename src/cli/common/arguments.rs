@@ -26,15 +26,15 @@ pub(in crate::cli) struct InputArgs {
     /// packet]
     #[arg(help_heading = "Input options", long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(in crate::cli) to: Option<TimePoint>,
-    /// Read the manifest of a captured run: names of endpoints, and clocks known to 100 µs or
-    /// better
+    /// Read the manifest of a captured run: names of endpoints, and clocks with an
+    /// uncertainty of at most 100 µs
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) manifest: Option<PathBuf>,
-    /// Do not align the clocks of several captures by the packets that they have in common
+    /// Do not align the clocks of several captures by their common packets
     #[arg(help_heading = "Input options", long)]
     pub(in crate::cli) no_align: bool,
-    /// Read which captures form one stream from FILE, instead of finding it in their packets: csv
-    /// `file,stream`
+    /// Read from FILE which captures form one stream, instead of detecting this from their packets:
+    /// csv `file,stream`
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) streams: Option<PathBuf>,
     /// Track at most N directed connections per capture; count the packets of others in the totals

@@ -80,7 +80,7 @@ impl From<TrafficArg> for Selection {
 pub(in crate::cli) enum UnitArg {
     /// Messages: MPI messages by rank, transport messages by endpoint
     Messages,
-    /// MPI payload
+    /// Bytes that the application sent in MPI messages
     MpiBytes,
     /// InfiniBand payload
     PayloadBytes,

@@ -36,7 +36,7 @@ pub(in crate::cli) fn check_captures(command: &str, inputs: &[PathBuf]) -> anyho
     check(inputs)?;
     if let Some(place) = inputs.iter().find(|path| pipeline::is_profile(path)) {
         bail!(
-            "{}: is a profile, and `{command}` needs captures; matrix, timeline, ranks and collectives read profiles",
+            "{}: is a profile, but `{command}` reads captures only; `matrix`, `latency` and other commands read profiles",
             place.display()
         );
     }
@@ -50,7 +50,7 @@ pub(in crate::cli) fn check_captures(command: &str, inputs: &[PathBuf]) -> anyho
 /// Names of skipped files in a note.
 const MAX_SKIPPED: usize = 4;
 
-/// Replaces each folder by the captures in it, and prints a note on the files that are none.
+/// Replaces each folder with its captures, and prints a note that lists the skipped files.
 /// Profiles stay.
 pub(in crate::cli) fn replace_folders(inputs: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     let mut files = Vec::with_capacity(inputs.len());
@@ -66,7 +66,7 @@ pub(in crate::cli) fn replace_folders(inputs: &mut Vec<PathBuf>) -> anyhow::Resu
             let names = skipped.iter().take(MAX_SKIPPED).map(|name| printable(&name.to_string_lossy()));
             let more = skipped.len().checked_sub(MAX_SKIPPED).filter(|more| *more > 0);
             let names: Vec<String> = names.chain(more.map(|more| format!("{more} more"))).collect();
-            note = format!("{note}; skipped, because they are no captures or have no packet: {}", names.join(", "));
+            note = format!("{note}; skipped (not a capture, or without packets): {}", names.join(", "));
         }
         output::eprint_line(&note);
         files.extend(captures);

@@ -135,7 +135,7 @@ pub(super) fn captures(places: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
                     captures.push(absolute(&path).with_context(failed)?);
                 } else if path.is_file() {
                     output::eprint_line(&format!(
-                        "note: {}: does not start like a capture and is skipped",
+                        "note: {}: skipped, because its first bytes are not those of a capture",
                         path.display()
                     ));
                 }

@@ -115,7 +115,7 @@ fn describe_losses(profile: &Profile, health: &Health) -> Vec<DescriptionLine> {
         (
             "",
             format!(
-                "{name} is missing {packets} that another input has: lost by this capture, or on the fabric before it"
+                "{name} is missing {packets} that another input has: lost by this capture, or on the fabric upstream of its observation point"
             ),
         )
     }));

@@ -53,7 +53,7 @@ fn naks(health: &Health) -> Vec<CountedFinding> {
     found.push((
         health.rnr_naks,
         format!(
-            "{}, waits of up to {}: the sender of this row posts too few receive buffers for the incoming messages",
+            "{}, waits of up to {}: the sender of this connection posts too few receive buffers for the incoming messages",
             count_of(health.rnr_naks, "RNR NAK"),
             duration(health.longest_rnr_timer_ns)
         ),
@@ -61,7 +61,7 @@ fn naks(health: &Health) -> Vec<CountedFinding> {
     found.push((
         health.nak_sequence,
         format!(
-            "{}: PSN sequence error: packets towards the sender of this row were lost on the path; check symbol errors and \
+            "{}: PSN sequence error: packets to the sender of this connection were lost on the path; check symbol errors and \
              discards of its link and of the leaf ports",
             count_of(health.nak_sequence, "NAK")
         ),
@@ -93,7 +93,7 @@ fn retransmissions(row: &ConnectionHealth<'_>) -> Vec<CountedFinding> {
         (
             retransmissions.response_packets,
             format!(
-                "{} retransmitted: responses were lost on the way to the receiver of this row; check the ports on that path",
+                "{} retransmitted: responses were lost on the way to the receiver of this connection; check the ports on that path",
                 count_of(retransmissions.response_packets, "READ or atomic response")
             ),
         ),
@@ -106,7 +106,7 @@ fn congestion(health: &Health) -> Vec<CountedFinding> {
         (
             health.cnp_packets,
             format!(
-                "{}: traffic in the opposite direction meets congestion; check for incast or a slow receiver",
+                "{}: the opposite direction is congested; check for incast or a slow receiver",
                 count_of(health.cnp_packets, "congestion notification")
             ),
         ),
@@ -122,7 +122,7 @@ fn congestion(health: &Health) -> Vec<CountedFinding> {
         (
             health.becn_packets,
             format!(
-                "{} with BECN: the receiver of this row was asked to slow down",
+                "{} with BECN: the receiver of this connection was asked to slow down",
                 count_of(health.becn_packets, "packet")
             ),
         ),

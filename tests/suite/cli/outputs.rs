@@ -281,7 +281,7 @@ fn commands_that_need_captures_say_so_of_a_profile() {
     let profile = profile_of(folder.path(), &[sample("openib-mixed-4x1")], &[]);
     for command in ["analyze", "inspect", "messages"] {
         let expected = format!(
-            "is a profile, and `{command}` needs captures; matrix, timeline, ranks and collectives read profiles"
+            "is a profile, but `{command}` reads captures only; `matrix`, `latency` and other commands read profiles"
         );
         refused(&ibscope([command, text(&profile)]), 1, &expected);
         // The folder holds the profile, and no capture.
