@@ -69,7 +69,11 @@ fn tasks_and_their_merge_equal_one_analysis() {
     let planned = site.plan(&["--sbatch=--partition=ib", "--at-once", "3", "--", "--bin", "1ms"]);
     succeeds(&planned);
     assert_eq!(planned.stdout.lines().count(), 2, "{}", planned.stdout);
-    assert!(planned.stderr.contains("notes.txt: does not start like a capture"), "{}", planned.stderr);
+    assert!(
+        planned.stderr.contains("notes.txt: skipped, because its first bytes are not those of a capture"),
+        "{}",
+        planned.stderr
+    );
     assert!(planned.stdout.contains("--dependency=afterany"), "{}", planned.stdout);
     let script = fs::read_to_string(site.at("job.ibp.slurm/analyze.sbatch")).expect("script");
     for line in ["#!/bin/sh", "#SBATCH --array=0-3%3", "#SBATCH --requeue", "#SBATCH --partition=ib"] {
