@@ -4,7 +4,7 @@
 //! The alignment reads the captures in a separate pass, because the drift of a clock shows only
 //! over a whole capture. An input that can be read only once is not aligned.
 
-use super::seam::{self, RecordId, Seam, Seams};
+use super::seam::{FirstRecords, Seam, Seams};
 use super::{AnalysisOptions, PipelineError, for_each_batch, streams};
 use crate::align::{self, Alignment, KnownClock, PacketSample, SampleCandidate, Transit};
 use crate::decode;
@@ -192,7 +192,7 @@ struct SampledInput {
     packets: PacketSample,
     /// Smallest and largest time of any record, nanoseconds since the epoch.
     span_ns: Option<(i64, i64)>,
-    /// The other inputs whose first record this one holds.
+    /// The inputs whose first record this one holds; itself is one.
     first_records: BTreeSet<usize>,
 }
 
@@ -220,8 +220,7 @@ fn sample(
     }
     let own: Vec<PathBuf> = read.iter().map(|index| paths[*index].clone()).collect();
     let source = without_digests(source);
-    let first_records =
-        own.iter().map(|path| seam::first_record(path, &source)).collect::<Result<Vec<_>, PipelineError>>()?;
+    let first_records = FirstRecords::read(&own, &source)?;
     let batches_per_round = pool.current_num_threads() * 2;
     let mut feed = Feed::start(input::open(&own, &source)?, batches_per_round).map_err(PipelineError::Threads)?;
     let empty =
@@ -240,12 +239,7 @@ fn sample(
                 let candidates = samples[input].packets.candidates(decoded.shards.iter().flat_map(Packets::iter));
                 let counts = &decoded.counts.counts;
                 let span_ns = counts.first_time_ns.zip(counts.last_time_ns);
-                let is_held = |(other, record): (usize, &Option<RecordId>)| {
-                    let is_within = |time_ns| span_ns.is_some_and(|span| (span.0..=span.1).contains(&time_ns));
-                    let record = record.filter(|record| other != input && record.0.is_some_and(is_within))?;
-                    seam::holds(&decoded.batch, record).then_some(other)
-                };
-                let held: Vec<usize> = first_records.iter().enumerate().filter_map(is_held).collect();
+                let held = first_records.in_batch(&decoded.batch, span_ns);
                 (decoded.batch, (candidates, span_ns, held))
             };
             for (mut piece, receipt) in for_each_batch(pieces, decode_and_sample) {

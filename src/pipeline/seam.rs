@@ -19,7 +19,6 @@
 use super::PipelineError;
 use crate::input::{self, Capture, SourceOptions};
 use crate::model::Batch;
-
 use ibscope_parsers::frame::{CaptureItem, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -79,12 +78,7 @@ impl<'a> Seams<'a> {
 ///
 /// # Errors
 /// A file cannot be read.
-pub(super) fn compare(
-    earlier: &Path,
-    later: &Path,
-    has_copies: bool,
-    source: &SourceOptions,
-) -> Result<Seam, PipelineError> {
+fn compare(earlier: &Path, later: &Path, has_copies: bool, source: &SourceOptions) -> Result<Seam, PipelineError> {
     let (mut starts, mut offsets) = (Vec::new(), Vec::new());
     walk(later, source, |record, offset| {
         if starts.len() == MAX_RECORDS {
@@ -94,7 +88,7 @@ pub(super) fn compare(
         offsets.push(offset);
         ControlFlow::Continue(())
     })?;
-    let is_cut = starts.len() == MAX_RECORDS;
+    let is_truncated = starts.len() == MAX_RECORDS;
     let Some(first) = starts.first().copied() else { return Ok(Seam::New) };
     let mut occurrences = starts.iter().filter(|record| **record == first).count();
     let mut search = PrefixSearch::new(starts.iter().map(|(_, hash)| *hash).collect());
@@ -107,42 +101,56 @@ pub(super) fn compare(
     let has_one_time = starts[..matched].iter().all(|(time_ns, _)| *time_ns == first.0);
     Ok(match matched {
         0 => Seam::New,
-        _ if search.is_whole() && is_cut => Seam::TooLong,
+        _ if search.is_whole() && is_truncated => Seam::TooLong,
         _ if has_one_time && has_copies && occurrences <= COPIES => Seam::New,
         _ => Seam::NewFrom(offsets.get(matched).copied().unwrap_or(u64::MAX)),
     })
 }
 
-/// The first record of a file; `None` if it has none.
-///
-/// # Errors
-/// The file cannot be read.
-pub(super) fn first_record(path: &Path, source: &SourceOptions) -> Result<Option<RecordId>, PipelineError> {
-    let mut first = None;
-    walk(path, source, |record, _| {
-        first = Some(record);
-        ControlFlow::Break(())
-    })?;
-    Ok(first)
-}
+/// The first records of several files, by time: the file, by its position, and the hash.
+pub(super) struct FirstRecords(BTreeMap<i64, Vec<(usize, u64)>>);
 
-/// True if the batch holds this record.
-pub(super) fn holds(batch: &Batch, record: RecordId) -> bool {
-    let mut is_held = false;
-    batch.framing.clone().walk(&batch.bytes, |item| {
-        if let CaptureItem::Record(own) = item {
-            // Most records differ in time, which is cheaper to compare.
-            is_held |= own.time_ns == record.0 && id_of(own) == record;
+impl FirstRecords {
+    /// Reads the first record of each file. Records without a time are left out.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub(super) fn read(paths: &[PathBuf], source: &SourceOptions) -> Result<Self, PipelineError> {
+        let mut records: BTreeMap<i64, Vec<(usize, u64)>> = BTreeMap::new();
+        for (file, path) in paths.iter().enumerate() {
+            walk(path, source, |(time_ns, hash), _| {
+                if let Some(time_ns) = time_ns {
+                    records.entry(time_ns).or_default().push((file, hash));
+                }
+                ControlFlow::Break(())
+            })?;
         }
-    });
-    is_held
+        Ok(Self(records))
+    }
+
+    /// The files whose first record is in the batch, whose records have times within `span_ns`.
+    pub(super) fn in_batch(&self, batch: &Batch, span_ns: Option<(i64, i64)>) -> Vec<usize> {
+        let mut files = Vec::new();
+        if span_ns.is_none_or(|(first_ns, last_ns)| self.0.range(first_ns..=last_ns).next().is_none()) {
+            return files;
+        }
+        batch.framing.clone().walk(&batch.bytes, |item| {
+            if let CaptureItem::Record(record) = item
+                && let Some(firsts) = record.time_ns.and_then(|time_ns| self.0.get(&time_ns))
+            {
+                let (_, hash) = id_of(record);
+                files.extend(firsts.iter().filter(|(_, first)| *first == hash).map(|(file, _)| *file));
+            }
+        });
+        files
+    }
 }
 
 /// Mirror copies of a packet that a capture may hold: at the sender's port and at the receiver's.
 const COPIES: usize = 2;
 
 /// Time, nanoseconds since the epoch, and hash of a record.
-pub(super) type RecordId = (Option<i64>, u64);
+type RecordId = (Option<i64>, u64);
 
 fn id_of(record: &Record<'_>) -> RecordId {
     let seed = record.time_ns.unwrap_or(0).cast_unsigned() ^ u64::from(record.original_bytes).rotate_left(48);
