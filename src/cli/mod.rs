@@ -6,7 +6,7 @@
 //! - 0: complete
 //! - 1: failed
 //! - 2: usage
-//! - 3: a result was written, but fewer than `--min-coverage` percent of the records were decoded
+//! - 3: a result was written, but less than `--min-coverage` percent of the records were decoded
 //! - 4: the wire differs from a trace without an explanation
 //! - 129, 130, 143: ended early by SIGHUP, SIGINT or SIGTERM
 

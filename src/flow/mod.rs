@@ -94,7 +94,7 @@ pub struct Tracker {
     times: bool,
     /// Health events are collected.
     tracks_health: bool,
-    /// New connections are not tracked any more.
+    /// New connections are no longer tracked.
     is_closed: bool,
     /// Connection numbers by connection key.
     index: HashTable<u32>,

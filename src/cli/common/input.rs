@@ -173,7 +173,7 @@ pub(in crate::cli) fn profile(
 pub(in crate::cli) fn one_job(profile: &Profile, what: &str) -> anyhow::Result<()> {
     if profile.jobs.len() > 1 {
         let jobs: Vec<String> = profile.jobs.iter().map(JobRow::describe).collect();
-        bail!("{what} belongs to one job, and there are {}: {}; choose one with --job N", jobs.len(), jobs.join("; "));
+        bail!("{what} must be one job, but there are {}: {}; choose one with --job N", jobs.len(), jobs.join("; "));
     }
     Ok(())
 }
