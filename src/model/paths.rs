@@ -74,6 +74,55 @@ pub fn add_path(paths: &mut ConnectionPaths, sums: PathSums) {
     }
 }
 
+/// Chooses connections by the path fields of their packets. An empty list accepts every value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PathFilter {
+    /// Service levels.
+    pub sl: Vec<u8>,
+    /// Virtual lanes.
+    pub vl: Vec<u8>,
+    /// Partition keys; bit 15, which marks full members, does not matter.
+    pub p_key: Vec<u16>,
+    /// DSCP values.
+    pub dscp: Vec<u8>,
+    /// Priorities in VLAN tags.
+    pub pcp: Vec<u8>,
+}
+
+/// What a filter by path fields left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilteredPaths {
+    /// Connections that were kept.
+    pub connections: u64,
+    /// Those of them that also have packets with other values.
+    pub mixed_connections: u64,
+    /// Their packets with other values.
+    pub other_packets: u64,
+}
+
+impl PathFilter {
+    /// True if the filter accepts every packet.
+    #[must_use]
+    pub fn accepts_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// True if the filter accepts packets with these fields.
+    #[must_use]
+    pub fn accepts(&self, fields: PathFields) -> bool {
+        fn is_in<T: PartialEq>(wanted: &[T], value: Option<T>) -> bool {
+            wanted.is_empty() || value.is_some_and(|value| wanted.contains(&value))
+        }
+        let partition = |p_key: u16| p_key & 0x7FFF;
+        let wanted: Vec<u16> = self.p_key.iter().map(|p_key| partition(*p_key)).collect();
+        is_in(&self.sl, fields.sl())
+            && is_in(&self.vl, fields.vl())
+            && is_in(&wanted, fields.p_key().map(partition))
+            && is_in(&self.dscp, fields.dscp())
+            && is_in(&self.pcp, fields.priority())
+    }
+}
+
 /// The values of one field in the packets of a connection, the one of the most packets first, each
 /// once; `None` if no packet has the field.
 #[must_use]
