@@ -29,13 +29,7 @@ pub struct TrafficClass {
 
 impl From<PathFields> for TrafficClass {
     fn from(fields: PathFields) -> Self {
-        Self {
-            sl: fields.sl(),
-            vl: fields.vl(),
-            p_key: fields.p_key(),
-            dscp: fields.dscp(),
-            pcp: fields.priority(),
-        }
+        Self { sl: fields.sl(), vl: fields.vl(), p_key: fields.p_key(), dscp: fields.dscp(), pcp: fields.priority() }
     }
 }
 
@@ -291,7 +285,8 @@ pub fn findings(profile: &Profile) -> Vec<PathFinding> {
     for (connection, problem, packets) in unexpected_partitions(profile) {
         add(problem, connection, (1, packets));
     }
-    let finding = |((problem, src, dst), (connections, packets))| PathFinding { src, dst, problem, connections, packets };
+    let finding =
+        |((problem, src, dst), (connections, packets))| PathFinding { src, dst, problem, connections, packets };
     found.into_iter().map(finding).collect()
 }
 
@@ -334,7 +329,8 @@ fn one_source_port(profile: &Profile) -> Vec<(&ConnectionRow, PathProblem, u64, 
         *packets += connection.traffic.packets;
     }
     let finding = |(connection, ports, connections, packets): (_, SourcePorts, u64, u64)| {
-        let port = ports.ports.first().copied().filter(|_| ports.count() == Some(1) && connections >= MIN_QUEUE_PAIRS)?;
+        let port =
+            ports.ports.first().copied().filter(|_| ports.count() == Some(1) && connections >= MIN_QUEUE_PAIRS)?;
         Some((connection, PathProblem::OneSourcePort { port }, connections, packets))
     };
     pairs.into_values().filter_map(finding).collect()

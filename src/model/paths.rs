@@ -56,9 +56,7 @@ impl PathPlace {
     #[must_use]
     pub fn of(fields: PathFields, len: usize, entry: impl Fn(usize) -> PathFields) -> Self {
         let find = |fields: PathFields| (0..len).find(|index| entry(*index) == fields).map(Self::At);
-        let bounded = |fields: PathFields, most: usize| {
-            find(fields).or((len < most).then_some(Self::New(fields)))
-        };
+        let bounded = |fields: PathFields, most: usize| find(fields).or((len < most).then_some(Self::New(fields)));
         bounded(fields, MAX_PATHS)
             .or_else(|| bounded(fields.without_port(), MAX_PATHS + MAX_COARSE_PATHS))
             .or_else(|| find(PathFields::OTHERS))

@@ -1,8 +1,8 @@
 //! Connections: observations of their packets, evidence from their messages, and sums.
 
 use super::health::{BriefHealth, HealthEvents};
-use super::profile::{RetransmissionSums, Traffic};
 use super::paths::ConnectionPaths;
+use super::profile::{RetransmissionSums, Traffic};
 use super::{
     ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SizeCategory, Sizes, Streams,
     TimingKey, VecMap,

@@ -40,21 +40,28 @@ fn totals<R: HasTotals + 'static>(table: Table<R>) -> Table<R> {
     table
         .column("connections", Count, "directed connections with such packets", |row: &R| row.totals().connections)
         .headed("connections")
-        .column("packets", Count, "packets, mirror copies once; management and multicast traffic does not count", |row| {
-            row.totals().packets
-        })
+        .column(
+            "packets",
+            Count,
+            "packets, mirror copies once; management and multicast traffic does not count",
+            |row| row.totals().packets,
+        )
         .headed("packets")
         .column("wire_bytes", Bytes, "bytes of these packets, from LRH to VCRC or the whole Ethernet frame", |row| {
             row.totals().wire_bytes
         })
         .headed("wire bytes")
-        .column("retransmitted_packets", Count, "packets that were sent before", |row| row.totals().retransmitted_packets)
+        .column("retransmitted_packets", Count, "packets that were sent before", |row| {
+            row.totals().retransmitted_packets
+        })
         .headed("retransmitted")
         .column("ecn_capable_packets", Count, "packets that switches can mark: ECN is not 0", |row| {
             row.totals().ecn_capable_packets
         })
         .headed("ECN capable")
-        .column("ecn_ce_packets", Count, "packets with ECN \"congestion experienced\"", |row| row.totals().ecn_ce_packets)
+        .column("ecn_ce_packets", Count, "packets with ECN \"congestion experienced\"", |row| {
+            row.totals().ecn_ce_packets
+        })
         .headed("ECN-CE")
 }
 
@@ -114,7 +121,9 @@ pub(super) fn pairs_table() -> Table<PairRow> {
         .label("dst", "receiver: endpoint", |row| Some(&row.dst))
         .shown_left("from", |row| row.src.name())
         .shown_left("to", |row| row.dst.name())
-        .list("sl", Name, "service levels, the one of the most packets first; so are the next columns", |row| values(row, |class| class.sl))
+        .list("sl", Name, "service levels, the one of the most packets first; so are the next columns", |row| {
+            values(row, |class| class.sl)
+        })
         .list("vl", Name, "virtual lanes", |row| values(row, |class| class.vl))
         .list("p_key", Name, "partition keys, hexadecimal", |row| values(row, |class| class.p_key.map(key_text)))
         .list("dscp", Name, "DSCP values", |row| values(row, |class| class.dscp))

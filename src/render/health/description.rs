@@ -6,8 +6,8 @@ use crate::analysis::health::{acknowledged_requests, plain_acks, slowdown, total
 use crate::model::link::Speed;
 use crate::model::profile::RetransmissionSums;
 use crate::model::{Coverage, Health, Profile, count_either, printable};
-use crate::render::{paths, trust};
 use crate::render::units::{bytes, count_of, group, span as duration};
+use crate::render::{paths, trust};
 
 /// The totals as labeled lines.
 pub(super) fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<DescriptionLine> {

@@ -18,8 +18,15 @@ pub(super) fn connection_label(row: &ConnectionHealth<'_>) -> String {
 /// One sentence per problem: how often it occurred, and what to check next.
 pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
     let health = &row.health;
-    let groups =
-        [naks(health), retransmissions(row), protocol(health), congestion(health), damage(health), losses(health), order(health)];
+    let groups = [
+        naks(health),
+        retransmissions(row),
+        protocol(health),
+        congestion(health),
+        damage(health),
+        losses(health),
+        order(health),
+    ];
     let found = groups.into_iter().flatten();
     found.filter(|(count, _)| *count > 0).map(|(_, sentence)| sentence).collect()
 }
