@@ -146,13 +146,13 @@ pub fn by_class(profile: &Profile) -> Vec<ClassRow> {
 #[must_use]
 pub fn by_pair(profile: &Profile) -> Vec<PairRow> {
     #[derive(Default)]
-    struct Pair {
+    struct PairPaths {
         totals: PathTotals,
         classes: BTreeMap<TrafficClass, u64>,
         ports: SourcePorts,
     }
     let labels = EndpointLabels::new(profile, GroupBy::Endpoint);
-    let mut pairs: BTreeMap<(Label, Label), Pair> = BTreeMap::new();
+    let mut pairs: BTreeMap<(Label, Label), PairPaths> = BTreeMap::new();
     for connection in data(profile) {
         if counted_paths(connection).next().is_none() {
             continue;
@@ -165,7 +165,7 @@ pub fn by_pair(profile: &Profile) -> Vec<PairRow> {
             pair.ports.add(sums.fields);
         }
     }
-    let row = |((src, dst), pair): (_, Pair)| {
+    let row = |((src, dst), pair): (_, PairPaths)| {
         let mut classes: Vec<(TrafficClass, u64)> = pair.classes.into_iter().collect();
         classes.sort_by_key(|(_, packets)| std::cmp::Reverse(*packets));
         let classes = classes.into_iter().map(|(class, _)| class).collect();

@@ -7,7 +7,7 @@
 
 /// Largest step of PSNs that is checked. A larger one may be a new connection on a reused queue
 /// pair number.
-const MAX_STEP: u32 = 1 << 16;
+const LARGEST_STEP: u32 = 1 << 16;
 const MASK: u32 = 0xFF_FFFF;
 
 /// PSN and MSN of an ACK.
@@ -52,7 +52,7 @@ impl MsnCheck {
             return false;
         };
         // Usual case: the next ACK.
-        if occurrence == 1 && (1..MAX_STEP).contains(&latest.psns_to(next)) && latest.allows(next) {
+        if occurrence == 1 && (1..LARGEST_STEP).contains(&latest.psns_to(next)) && latest.allows(next) {
             *latest = next;
             self.wrong = None;
             return false;
@@ -64,9 +64,9 @@ impl MsnCheck {
     #[cold]
     fn is_unusual_wrong(&mut self, latest: Acknowledgement, next: Acknowledgement, occurrence: u32) -> bool {
         let step = latest.psns_to(next);
-        if occurrence == 1 && (1..MAX_STEP).contains(&step) {
+        if occurrence == 1 && (1..LARGEST_STEP).contains(&step) {
             // Two wrong ACKs that are consistent with each other: the number jumped.
-            if self.wrong.is_some_and(|wrong| wrong.psns_to(next) < MAX_STEP && wrong.allows(next)) {
+            if self.wrong.is_some_and(|wrong| wrong.psns_to(next) < LARGEST_STEP && wrong.allows(next)) {
                 self.restart(next);
                 return false;
             }
@@ -75,7 +75,7 @@ impl MsnCheck {
         }
         // Mirror copies and duplicates repeat an earlier number. Otherwise PSN and MSN started
         // again: a new connection.
-        if !next.allows(latest) || next.psns_to(latest) >= MAX_STEP {
+        if !next.allows(latest) || next.psns_to(latest) >= LARGEST_STEP {
             self.span = None;
             self.has_restarted = true;
         }

@@ -3,6 +3,8 @@
 //! - `profile.json`: format version, inputs with digests, coverage, notes, endpoints, ranks.
 //! - `connections.parquet`: one row per directed connection, sorted by source, destination, queue
 //!   pair.
+//! - `paths.parquet`: packets per connection and combination of SL, VL, P_Key, DSCP, ECN, PCP and UDP
+//!   source port. Missing in profiles from before the table existed.
 //! - `timeline.parquet`: sums per bin and connection, sorted by time, with columns for the
 //!   retransmissions among them; `connection` is a row number of the table above.
 //! - `collectives.parquet`: messages of collective operations per connection and operation.
@@ -32,6 +34,7 @@ mod document;
 mod latencies;
 mod messages;
 mod parquet_check;
+mod path_columns;
 mod paths;
 mod sizes;
 mod streams;

@@ -1,11 +1,11 @@
 //! The Parquet table of paths: packets by connection and combination of path fields (SL, VL, P_Key,
-//! DSCP, ECN, PCP, UDP source port), and the columns of these fields in the table of connections.
+//! DSCP, ECN, PCP, UDP source port).
 
 use super::ProfileError;
 use super::tables::{CONNECTION, TableReader};
 use crate::model::PathSums;
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number};
-use crate::model::paths::{add_path, values_of};
+use crate::model::paths::add_path;
 use crate::model::profile::ConnectionRow;
 use crate::model::table::Table;
 use ibscope_parsers::PathFields;
@@ -50,41 +50,6 @@ pub(super) fn table() -> Table<PathRow> {
         .column("wire_bytes", Bytes, "bytes of these packets, from LRH to VCRC or the whole Ethernet frame", |row| row.sums.wire_bytes)
         .column("retransmitted_packets", Count, "packets that were sent before", |row| row.sums.retransmitted_packets)
         .column("ecn_ce_packets", Count, "packets with ECN \"congestion experienced\", at any observation point", |row| row.sums.ecn_ce_packets)
-}
-
-/// Adds the columns of path fields to the table of connections.
-pub(super) fn of_connections(table: Table<ConnectionRow>) -> Table<ConnectionRow> {
-    fn text<T: Copy + Ord>(
-        row: &ConnectionRow,
-        field: impl Fn(PathFields) -> Option<T>,
-        show: impl Fn(T) -> String,
-    ) -> Option<String> {
-        let values = values_of(&row.paths, field);
-        let texts: Vec<String> = values.into_iter().map(show).collect();
-        (!texts.is_empty()).then(|| texts.join(" "))
-    }
-    fn number<T: Copy + Ord + ToString>(
-        row: &ConnectionRow,
-        field: impl Fn(PathFields) -> Option<T>,
-    ) -> Option<String> {
-        text(row, field, |value| value.to_string())
-    }
-    table
-        .column("sl", Name, "service levels of the packets, separated by spaces, the one of the most packets first; so are the next columns; null where no packet has the field", |row| {
-            number(row, PathFields::sl)
-        })
-        .column("vl", Name, "virtual lanes", |row| number(row, PathFields::vl))
-        .column("p_key", Name, "partition keys; bit 15 marks a full member", |row| {
-            text(row, PathFields::p_key, |key| format!("{key:#06x}"))
-        })
-        .column("dscp", Name, "DSCP values", |row| number(row, PathFields::dscp))
-        .column("ecn", Name, "ECN values: 0 not capable, 1 or 2 capable, 3 congestion experienced", |row| number(row, PathFields::ecn))
-        .column("pcp", Name, "priorities in VLAN tags", |row| number(row, PathFields::priority))
-        .column("udp_src_port", Name, "UDP source ports; ends in `more` if there are more than the limit", |row| {
-            let ports = number(row, PathFields::port);
-            let more = row.paths.iter().any(|path| path.fields.has_further_ports() || path.fields.is_others());
-            ports.map(|ports| if more { format!("{ports} more") } else { ports })
-        })
 }
 
 /// Reads the table into the connections.

@@ -3,7 +3,7 @@
 //! In: rows of the profile, or the bytes of a Parquet file. Out: the bytes, or checked rows; every
 //! row number that points into another table is in range. Only this folder uses polars.
 
-use super::{ProfileError, parquet_check, paths};
+use super::{ProfileError, parquet_check, path_columns};
 use crate::model::RdmaSums;
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number, Timestamp};
 use crate::model::column::{ColumnDescription, ColumnType};
@@ -119,7 +119,7 @@ pub(super) fn connections() -> Table<ConnectionRow> {
         })
         .counts(Traffic::COLUMNS, |row| row.traffic.values())
         .counts(RetransmissionSums::COLUMNS, |row| row.retransmissions.values())
-        .with(paths::of_connections)
+        .with(path_columns::of_connections)
 }
 
 /// The columns of `timeline.parquet`.

@@ -9,7 +9,7 @@ use super::health;
 use super::mirror_copies::MirrorCopies;
 use super::observation_points::{self, ObservationPoint};
 use super::paths;
-use super::{OCCURRENCES, PartialSums};
+use super::{OCCURRENCES, PartialSums, TransmissionRule};
 use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
@@ -222,22 +222,6 @@ struct InputConnection {
     totals: ConnectionTotals,
     overflowed: bool,
     mirror_copies: u64,
-}
-
-/// Which occurrence classes are transmissions, and which of them are retransmissions.
-pub(super) struct TransmissionRule {
-    pub(super) transmission: [bool; OCCURRENCES],
-    pub(super) retransmission: [bool; OCCURRENCES],
-}
-
-impl TransmissionRule {
-    pub(super) fn new(twice: bool, can_retransmit: bool) -> Self {
-        // With two observation points, every second observation is the mirror copy of the one
-        // before.
-        let transmission = if twice { [true, false, true, false] } else { [true; OCCURRENCES] };
-        let retransmission = [false, !twice && can_retransmit, can_retransmit, !twice && can_retransmit];
-        Self { transmission, retransmission }
-    }
 }
 
 /// Transmissions of a connection, without mirror copies.

@@ -53,6 +53,22 @@ const fn occurrence_class(occurrence: u32) -> usize {
     }
 }
 
+/// Which occurrence classes are transmissions, and which of them are retransmissions.
+struct TransmissionRule {
+    transmission: [bool; OCCURRENCES],
+    retransmission: [bool; OCCURRENCES],
+}
+
+impl TransmissionRule {
+    fn new(twice: bool, can_retransmit: bool) -> Self {
+        // With two observation points, every second observation is the mirror copy of the one
+        // before.
+        let transmission = if twice { [true, false, true, false] } else { [true; OCCURRENCES] };
+        let retransmission = [false, !twice && can_retransmit, can_retransmit, !twice && can_retransmit];
+        Self { transmission, retransmission }
+    }
+}
+
 /// Raises a count by one, if the count is known and the element is new.
 fn increment_if(most: &mut Option<usize>, is_new: bool) {
     if let Some(most) = most {

@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 /// Version of the JSON document.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Findings that texts list one by one.
-const MAX_FINDINGS: usize = 10;
+const LISTED_FINDINGS: usize = 10;
 
 /// A row with sums.
 trait HasTotals {
@@ -208,8 +208,8 @@ pub(super) fn findings_json(profile: &Profile) -> Value {
 /// One sentence per finding, and one for those beyond the first ten.
 pub(super) fn sentences(profile: &Profile) -> Vec<String> {
     let all = findings(profile);
-    let mut lines: Vec<String> = all.iter().take(MAX_FINDINGS).map(sentence).collect();
-    if let Some(more @ 1..) = all.len().checked_sub(MAX_FINDINGS) {
+    let mut lines: Vec<String> = all.iter().take(LISTED_FINDINGS).map(sentence).collect();
+    if let Some(more @ 1..) = all.len().checked_sub(LISTED_FINDINGS) {
         lines.push(format!("{}; --format json lists all", count_of(more as u64, "more finding")));
     }
     lines

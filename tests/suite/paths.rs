@@ -210,10 +210,10 @@ fn each_problem_of_a_path_is_one_finding() {
         path_findings(&paths_document(&path))
     };
     assert_eq!(found(&healthy), []);
-    // DSCP 26 from the first node only.
+    // The nodes send DSCP 26; 34 from the first node only.
     let one_way = changed(&healthy, |_, frame| {
         if frame[26..30] == [10, 77, 0, 1] {
-            frame[TYPE_OF_SERVICE] = 26 << 2;
+            frame[TYPE_OF_SERVICE] = 34 << 2;
         }
     });
     let names: Vec<String> = found(&one_way).into_iter().map(|(name, _)| name).collect();
@@ -247,7 +247,7 @@ fn matrix_filters_by_path_fields() {
     let run = runs::named("ompi-rc-ring2");
     let marked = changed(&recording(&run.node(1)), |_, frame| {
         if frame[26..30] == [10, 77, 0, 1] {
-            frame[TYPE_OF_SERVICE] = 26 << 2;
+            frame[TYPE_OF_SERVICE] = 34 << 2;
         }
     });
     let (_folder, path) = written(&marked);
@@ -260,9 +260,9 @@ fn matrix_filters_by_path_fields() {
             .collect::<Vec<_>>()
     };
     assert_eq!(rows(&[]), ["10.77.0.1", "10.77.0.2"]);
-    assert_eq!(rows(&["--dscp", "26"]), ["10.77.0.1"]);
-    assert_eq!(rows(&["--dscp", "0,26"]), ["10.77.0.1", "10.77.0.2"]);
-    assert_eq!(rows(&["--dscp", "26", "--pkey", "0x7fff"]), ["10.77.0.1"]);
+    assert_eq!(rows(&["--dscp", "34"]), ["10.77.0.1"]);
+    assert_eq!(rows(&["--dscp", "26,34"]), ["10.77.0.1", "10.77.0.2"]);
+    assert_eq!(rows(&["--dscp", "34", "--pkey", "0x7fff"]), ["10.77.0.1"]);
     assert_eq!(rows(&["--pkey", "0x8001"]), Vec::<String>::new());
     // No LRH and no tag on this link.
     assert_eq!(rows(&["--sl", "0"]), Vec::<String>::new());
