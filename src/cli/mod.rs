@@ -27,6 +27,7 @@ mod manual;
 mod matrix;
 mod merge;
 mod messages;
+mod paths;
 mod phases;
 mod ranks;
 mod rates;
@@ -76,6 +77,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Messages(args) => messages::run(args),
         CliCommand::Collectives(args) => collectives::run(args),
         CliCommand::Health(args) => health::run(args),
+        CliCommand::Paths(args) => paths::run(args),
         CliCommand::Latency(args) => latency::run(args),
         CliCommand::Rates(args) => rates::run(args),
         CliCommand::Crosscheck(args) => crosscheck::run(args),

@@ -2,6 +2,7 @@
 
 use super::RdmaSums;
 use super::column::column_values;
+use super::paths::ConnectionPaths;
 use super::{
     ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SizeCategory, SizeClass, SizeSums, StreamSums,
     TimingKey, TrafficKind, Trust,
@@ -138,6 +139,8 @@ pub struct ConnectionRow {
     pub one_sided: Option<RdmaSums>,
     /// How many of the connection's packets and messages the capture contains.
     pub coverage: PairCoverage,
+    /// Its packets by path fields; empty in profiles that were written before these were read.
+    pub paths: ConnectionPaths,
 }
 
 /// How many of a pair's packets and messages the capture contains: shown with every count of the

@@ -59,6 +59,7 @@ pub(super) fn fill(
             job: identified.job_of.get(index).copied().flatten(),
             one_sided: identified.one_sided.get(index).and_then(|flag| flag.then_some(connection.rdma)),
             coverage: identified.coverage.get(index).copied().unwrap_or_default(),
+            paths: connection.paths,
         });
         let health = connection.health.whole();
         let healthy = health == Health::default() && connection.retransmissions == RetransmissionSums::default();

@@ -454,6 +454,7 @@ mod tests {
             missing: None,
             continuity: Default::default(),
             rdma: Default::default(),
+            paths: Default::default(),
             inputs: Default::default(),
             partners: Default::default(),
             echoes: Default::default(),

@@ -295,6 +295,7 @@ fn large(ranks: u16) -> Profile {
             job: None,
             one_sided: None,
             coverage: PairCoverage::default(),
+            paths: Default::default(),
         });
     }
     for bin in 0..BINS {
