@@ -9,6 +9,9 @@ use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::{Profile, duration};
 use crate::ranks::rankmap;
 
+/// Start of the note on a window, which is a note on the command and not on the analysis.
+pub const WINDOW_NOTE: &str = "the window is widened to whole bins";
+
 /// Applies `--hosts`, `--rankmap`, `--from` and `--to` to a profile.
 ///
 /// A window keeps every timeline bin that overlaps it; a note reports the widening. The latency
@@ -60,7 +63,7 @@ pub fn adapt(profile: &mut Profile, options: &AnalysisOptions) -> Result<(), Pip
             width_ns => format!(" ({} of latencies)", duration(width_ns)),
         };
         profile.notes.push(format!(
-            "the window is widened to whole bins of {}{latencies}; for an exact window, give the captures or analyze them with a smaller --bin",
+            "{WINDOW_NOTE} of {}{latencies}; for an exact window, give the captures or analyze them with a smaller --bin",
             duration(bin_ns)
         ));
     }

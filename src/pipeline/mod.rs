@@ -38,7 +38,7 @@ mod watch;
 pub use crate::profile::{DatasetWriter, MessageWriter, ProfileWriter, has_profile_document, is_profile, read as load};
 pub use crate::ranks::hosts::parse as parse_hosts;
 pub use crate::ranks::rankmap::parse as parse_rankmap;
-pub use adapt::adapt;
+pub use adapt::{WINDOW_NOTE, adapt};
 pub use analysis::analyze;
 pub use folder::{FolderContents, captures_in};
 pub use merge::{MergeError, clocks_csv, merge, parse_clocks};

@@ -185,9 +185,9 @@ fn a_signal_leaves_a_profile_of_what_was_read() {
         assert!(input.interrupted && input.xxh3_128.is_empty(), "no digest of a part");
         assert!((AT..case.file.len()).contains(&offset(&note)), "{note}");
         assert_eq!(input.coverage.records, case.records_until(offset(&note)));
-        // Other commands show the profile, with the note.
+        // Other commands show the profile, and point to the note.
         let shown = ibscope(["matrix", case.profile.to_str().expect("path")]);
-        assert!(shown.code == 0 && shown.stderr.contains("interrupted: "), "{}", shown.stderr);
+        assert!(shown.code == 0 && shown.stderr.contains("`ibscope summary "), "{}", shown.stderr);
         assert_eq!(case.names(), ["job.ibp", "sink.pcap"].map(str::to_owned).into());
     }
 }

@@ -37,6 +37,7 @@ mod messages;
 mod mpi_times;
 mod nccl;
 mod notebooks;
+mod notes;
 mod partial;
 mod paths;
 mod phases;

@@ -300,15 +300,23 @@ pub(in crate::cli) fn notes(inputs: &[PathBuf], reading: &InputArgs, profile: &P
 /// profile has them since its analysis, so one line points to them.
 pub(in crate::cli) fn analysis_notes(inputs: &[PathBuf], profile: &Profile) {
     match inputs.first().filter(|place| pipeline::is_profile(place)) {
-        Some(place) => output::notes(pointer(place, profile).as_slice()),
+        Some(place) => {
+            output::notes(&profile.notes.iter().filter(|note| is_of_command(note)).cloned().collect::<Vec<_>>());
+            output::notes(pointer(place, profile).as_slice());
+        }
         None => output::notes(&profile.notes),
     }
+}
+
+/// True for a note on the options of the command, which the profile does not have.
+fn is_of_command(note: &str) -> bool {
+    note.starts_with(pipeline::WINDOW_NOTE)
 }
 
 /// The line that points to the notes in a profile, with the verdict on the capture if packets are
 /// or may be missing.
 pub(in crate::cli) fn pointer(place: &Path, profile: &Profile) -> Option<String> {
-    let count = profile.notes.len() as u64;
+    let count = profile.notes.iter().filter(|note| !is_of_command(note)).count() as u64;
     let verdict = profile.trust.verdict;
     let missing = match verdict {
         TrustVerdict::Complete => String::new(),

@@ -256,6 +256,7 @@ fn a_profile_replaces_a_profile_and_nothing_else() {
             "latencies.parquet",
             "latency_buckets.parquet",
             "latency_timeline.parquet",
+            "paths.parquet",
             "profile.json",
             "sizes.parquet",
             "streams.parquet",
