@@ -209,6 +209,7 @@ mod tests {
             job,
             one_sided: None,
             coverage: PairCoverage::default(),
+            sampled: None,
         }
     }
 

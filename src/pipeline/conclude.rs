@@ -17,7 +17,8 @@ use crate::model::{
     ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile, Trust,
     WorkerWireup, count_either, printable,
 };
-use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks};
+use crate::model::sampling::RateSource;
+use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ConnectionSums, TrackerSample, UntimedMessages};
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
@@ -55,11 +56,13 @@ pub(super) fn conclude(
     count_missing(&mut coverage, &combined, &identified.detection, rest.messages_evicted);
 
     notes.extend(notes_of(&combined, &rest, &coverage, &bounds, options));
+    notes.extend(identified.sampling.notes.iter().cloned());
     // The user's rank map answers the questions that these notes raise.
     notes.extend(identified.notes.iter().filter(|_| options.rankmap.is_none()).cloned());
 
     let spills = rest.spills.into_iter().map(|(input, keys, spill)| (rows(&combined, input, &keys), spill)).collect();
     let mut profile = empty_profile(inputs, coverage, &notes, &bounds, options);
+    profile.sampling = identified.sampling.sampling;
     profile.trust = trust(&identified.trust, &profile, options);
     profile.cm = rest.cm;
     fill_profile(&mut profile, combined, &identified, &paired, options);
@@ -199,6 +202,11 @@ fn identify(
         is_window: options.window.is_limited(),
         names: &options.endpoints.names,
         nccl: &rest.nccl,
+        sampled: options.sampled.map(|one_in| StatedRate {
+            one_in: f64::from(one_in),
+            source: RateSource::Given,
+            is_periodic: false,
+        }),
     };
     let paired = ranks::pair(&evidence);
     (ranks::identify(&evidence, &paired), paired)

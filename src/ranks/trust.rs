@@ -104,6 +104,8 @@ pub(super) fn judge<'a>(
     trust.reasons.extend(management_reason(management, cm));
     if coverage.iter().any(|own| own.state == CoverageState::Sampled) {
         trust.verdict = TrustVerdict::Sampled;
+        // A packet that one of two ports did not sample is not lost.
+        trust.lost_on_fabric_packets = PacketBounds::default();
     } else if trust.lost_by_capture_packets.at_least > 0 {
         trust.verdict = TrustVerdict::Incomplete;
     } else if trust.reasons.is_empty() && trust.reliable_connections > 0 {

@@ -13,7 +13,7 @@ use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PacketRole, PacketSums, Recorder,
-    RequiredDetection, TimingKey, TrafficKind, VecMap,
+    RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
 };
 use smallvec::smallvec;
 use std::iter::Peekable;
@@ -277,6 +277,9 @@ impl InputConnection {
     fn new(input: u32, end: ConnectionEnd, partial: PartialSums, twice: bool) -> Self {
         let ConnectionEnd { key, missing, continuity, overflowed, partners, health } = end;
         let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, twice);
+        let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
+        let repeated = &partial.sums(PacketRole::Request as usize)[1..];
+        let repeated_requests = repeated.iter().map(|sums| sums.packets).sum();
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
         let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), partial.bins.into_cells());
         let times_ns = partial.times_ns;
@@ -297,6 +300,7 @@ impl InputConnection {
         }
         let continuity = Continuity {
             request_packets: partial.first[PacketRole::Request as usize].packets,
+            repeated_requests,
             response_packets: partial.first[PacketRole::Response as usize].packets,
             is_observed_twice: twice,
             has_overflowed: overflowed,
@@ -306,6 +310,7 @@ impl InputConnection {
             key,
             times_ns,
             traffic,
+            sampled,
             retransmissions,
             health,
             unknown_starts,
@@ -373,6 +378,7 @@ fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) 
 fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.times_ns = (total.times_ns.0.min(later.times_ns.0), total.times_ns.1.max(later.times_ns.1));
     total.traffic += later.traffic;
+    total.sampled += later.sampled;
     total.retransmissions += later.retransmissions;
     total.health.change(|health| *health += later.health.whole());
     total.unknown_starts += later.unknown_starts;
