@@ -27,6 +27,7 @@ pub mod link;
 pub mod location;
 pub mod mpi;
 pub mod packet_summary;
+pub mod sampled;
 pub mod time;
 pub mod tools;
 pub mod tunnel;

@@ -5,6 +5,7 @@
 //! packet. Invariant: a path has at most [`MAX_DEPTH`] tunnels.
 
 use crate::field::Endpoint;
+use crate::sampled::SampleHeader;
 use core::fmt;
 
 /// Tunnels around a packet that are removed. Real captures have one or two: a mirror's and an
@@ -42,6 +43,10 @@ pub enum TunnelKind {
     Nsh,
     /// GENEVE.
     Geneve,
+    /// Sample in an sFlow datagram.
+    Sflow,
+    /// Sample in a netlink message of psample.
+    Psample,
 }
 
 impl TunnelKind {
@@ -63,12 +68,17 @@ impl TunnelKind {
             Self::VxlanGpe => "VXLAN-GPE",
             Self::Nsh => "NSH",
             Self::Geneve => "GENEVE",
+            Self::Sflow => "sFlow",
+            Self::Psample => "psample",
         }
     }
 
     /// True if the tunnel exists to carry mirror copies.
     const fn is_mirror(self) -> bool {
-        matches!(self, Self::ErspanI | Self::ErspanII | Self::ErspanIII | Self::MellanoxMirror)
+        matches!(
+            self,
+            Self::ErspanI | Self::ErspanII | Self::ErspanIII | Self::MellanoxMirror | Self::Sflow | Self::Psample
+        )
     }
 }
 
@@ -122,7 +132,13 @@ pub struct MirrorSession {
 
 impl fmt::Display for MirrorSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if matches!(self.kind, TunnelKind::Gre) { "key" } else { "session" };
+        let what = match self.kind {
+            TunnelKind::Gre => "key",
+            TunnelKind::Sflow => "interface",
+            // The kernel that samples is the one that captures.
+            TunnelKind::Psample => return write!(f, "{}, group {}", self.kind, self.session),
+            _ => "session",
+        };
         write!(f, "{} from {}, {what} {}", self.kind, self.source, self.session)?;
         if self.engine > 0 {
             write!(f, ", hardware {}", self.engine)?;
@@ -154,6 +170,7 @@ pub struct TunnelPath {
     depth: u8,
     frame_at: usize,
     mirror: Option<MirrorHeader>,
+    samples: Option<(usize, usize)>,
 }
 
 impl TunnelPath {
@@ -189,6 +206,35 @@ impl TunnelPath {
         self.mirror
     }
 
+    /// Start and end of the sFlow datagram in the record, if the path ends at one:
+    /// [`sampled`](crate::sampled) reads it.
+    #[must_use]
+    pub const fn samples(&self) -> Option<(usize, usize)> {
+        self.samples
+    }
+
+    /// Notes the start and the end of an sFlow datagram.
+    pub(crate) const fn set_samples(&mut self, start: usize, end: usize) {
+        self.samples = Some((start, end));
+    }
+
+    /// The path of a sampled frame, whose sampler is at the end of this path; `None` if there are
+    /// too many tunnels. Offsets count from the start of the sampled frame.
+    #[must_use]
+    pub fn of_sample(&self, header: &SampleHeader) -> Option<Self> {
+        let mut path = Self { samples: None, frame_at: 0, ..*self };
+        let SampleHeader { session, sequence, .. } = *header;
+        let is_entered = path.enter(session.kind);
+        path.add_mirror(MirrorHeader {
+            session,
+            sequence: Some(sequence),
+            vlan: None,
+            is_egress: None,
+            is_truncated: false,
+        });
+        is_entered.then_some(path)
+    }
+
     /// Adds a tunnel; false if there are too many.
     pub(crate) const fn enter(&mut self, kind: TunnelKind) -> bool {
         if self.depth == MAX_DEPTH {
@@ -221,7 +267,7 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    const KINDS: [TunnelKind; 14] = [
+    const KINDS: [TunnelKind; 16] = [
         TunnelKind::VnTag,
         TunnelKind::ETag,
         TunnelKind::Pseudowire,
@@ -236,6 +282,8 @@ mod tests {
         TunnelKind::VxlanGpe,
         TunnelKind::Nsh,
         TunnelKind::Geneve,
+        TunnelKind::Sflow,
+        TunnelKind::Psample,
     ];
 
     #[test]

@@ -11,9 +11,10 @@ use std::ops::AddAssign;
 
 /// Samples that an estimate needs.
 pub const MIN_SAMPLES: u64 = 30;
-/// Samples of equal size that carry as much information on a sum of bytes as an estimate needs:
-/// with fewer, one large packet more or less changes the sum by too much.
-const MIN_EFFECTIVE_SAMPLES: f64 = 10.0;
+/// An estimate of bytes needs samples whose squares exceed this many times the square of the
+/// largest packet of the capture: else packets as large as that one may be in the total and, by
+/// chance, in no sample.
+const MIN_LARGEST: f64 = 1.5;
 /// 97.5 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_985;
 /// Periodic sampling: the interval is this many times as wide, and its ends this factor farther
@@ -56,6 +57,8 @@ pub struct Sampling {
     pub rate_variance: f64,
     /// Packets are taken at a regular distance instead of at random.
     pub is_periodic: bool,
+    /// Typical wire and payload bytes of the largest packets of the capture.
+    pub largest_bytes: (f64, f64),
 }
 
 /// Sums of the sampled packets of a connection: every observation counts, also at a second port.
@@ -110,25 +113,42 @@ impl AddAssign for SampledSums {
 pub struct SamplingWeight {
     /// An observation point takes one of this many packets.
     pub one_in: f64,
-    /// Observation points that sample the connection independently of each other. 0 if it is one or
-    /// two: `one_in` is then the number of transmissions per observation at either of them.
+    /// Observation points that sample the connection independently of each other, or one of the
+    /// two constants of this type.
     pub ports: u32,
 }
 
 impl SamplingWeight {
+    /// It is not known how many ports there are, but `one_in` is the number of transmissions per
+    /// observation at any of them.
+    pub const PER_OBSERVATION: u32 = 0;
+    /// One or two ports: the interval covers both.
+    pub const ONE_OR_TWO: u32 = 3;
+
+    /// For [`Self::ONE_OR_TWO`], the weight with one port.
+    const fn with_one_port(self) -> Option<Self> {
+        if self.ports == Self::ONE_OR_TWO { Some(Self { ports: 1, ..self }) } else { None }
+    }
+
+    /// Number of ports, the larger one if it is not known.
+    const fn most_ports(self) -> u32 {
+        if self.ports == 1 { 1 } else { 2 }
+    }
+
     /// Transmissions per observation, and the share of the observations' variance that sampling
     /// adds: 1 minus the probability to take a packet.
     fn per_observation(self) -> (f64, f64) {
         match self.ports {
             // With two ports, each takes half of the observations.
-            0 => (self.one_in, 1.0 - 0.5 / self.one_in),
-            ports => (self.one_in / f64::from(ports), 1.0 - 1.0 / self.one_in),
+            Self::PER_OBSERVATION => (self.one_in, 1.0 - 0.5 / self.one_in),
+            _ => (self.one_in / f64::from(self.most_ports()), 1.0 - 1.0 / self.one_in),
         }
     }
 
     /// The same for transmissions that were observed at least once.
     fn per_transmission(self) -> (f64, f64) {
-        let missed = (1.0 - 1.0 / self.one_in).powi(self.ports.max(1).cast_signed());
+        let ports = if self.ports == Self::PER_OBSERVATION { 1 } else { self.most_ports() };
+        let missed = (1.0 - 1.0 / self.one_in).powi(ports.cast_signed());
         (1.0 / (1.0 - missed), missed)
     }
 }
@@ -151,8 +171,9 @@ pub struct Estimator {
     samples: u64,
     /// The estimate: each sample times its weight.
     estimate: f64,
-    /// Sum of the squares of these products.
+    /// Sum of the squares of these products, and the least that an estimate needs.
     squares: f64,
+    min_squares: f64,
     /// Variance of the estimate.
     variance: f64,
     /// Part of the sum that was certainly transmitted.
@@ -204,6 +225,7 @@ impl Estimator {
         self.samples += other.samples;
         self.estimate += other.estimate;
         self.squares += other.squares;
+        self.min_squares = self.min_squares.max(other.min_squares);
         self.variance += other.variance;
         self.counted += other.counted;
         self.doubtful += other.doubtful;
@@ -216,8 +238,7 @@ impl Estimator {
         if self.is_unknown {
             return Estimate::Unknown;
         }
-        let effective = if self.squares > 0.0 { self.estimate * self.estimate / self.squares } else { 0.0 };
-        if self.samples < MIN_SAMPLES || effective < MIN_EFFECTIVE_SAMPLES {
+        if self.samples < MIN_SAMPLES || self.squares < self.min_squares {
             return Estimate::TooFew;
         }
         let (low, _) = self.interval(self.estimate, quality);
@@ -247,6 +268,7 @@ impl Estimator {
 pub struct EstimateQuality {
     rate_variance: f64,
     is_periodic: bool,
+    largest_bytes: (f64, f64),
 }
 
 // No value is NaN.
@@ -259,12 +281,14 @@ impl Sampling {
         self.one_in.is_none_or(|one_in| one_in.is_finite() && one_in >= 1.0)
             && self.rate_variance.is_finite()
             && self.rate_variance >= 0.0
+            && [self.largest_bytes.0, self.largest_bytes.1].iter().all(|bytes| bytes.is_finite() && *bytes >= 0.0)
     }
 
     /// What all estimates of the capture have in common.
     #[must_use]
     pub const fn quality(&self) -> EstimateQuality {
-        EstimateQuality { rate_variance: self.rate_variance, is_periodic: self.is_periodic }
+        let Self { rate_variance, is_periodic, largest_bytes, .. } = *self;
+        EstimateQuality { rate_variance, is_periodic, largest_bytes }
     }
 }
 
@@ -297,16 +321,27 @@ impl PairEstimators {
         let SampledConnection { sums, weight, quality } = *connection;
         let Some(weight) = weight else { return Self::unknown(quality) };
         let by_observation = weight.per_observation();
-        let of = |samples: u64, sum: u64, squares: u64| {
-            let mut estimator = Estimator::default();
-            estimator.add(samples, sum as f64, squares as f64, by_observation, if weight.ports == 1 { 1 } else { 2 });
+        let of = |samples: u64, sum: u64, squares: u64, largest: f64| {
+            let min_squares = MIN_LARGEST * (by_observation.0 * largest).powi(2);
+            let mut estimator = Estimator { min_squares, ..Estimator::default() };
+            estimator.add(samples, sum as f64, squares as f64, by_observation, weight.most_ports());
+            if let Some(one) = weight.with_one_port() {
+                estimator.doubtful = (one.per_observation().0 - by_observation.0) * sum as f64;
+            }
             estimator
         };
+        // Acknowledgements alone are all of one size.
+        let largest_wire_bytes = if sums.payload_packets > 0 { quality.largest_bytes.0 } else { 0.0 };
         Self {
-            messages: of(sums.messages, sums.messages, sums.messages),
-            payload_bytes: of(sums.payload_packets, sums.payload_bytes, sums.payload_squares),
-            wire_bytes: of(sums.packets, sums.wire_bytes, sums.wire_squares),
-            packets: of(sums.packets, sums.packets, sums.packets),
+            messages: of(sums.messages, sums.messages, sums.messages, 0.0),
+            payload_bytes: of(
+                sums.payload_packets,
+                sums.payload_bytes,
+                sums.payload_squares,
+                quality.largest_bytes.1,
+            ),
+            wire_bytes: of(sums.packets, sums.wire_bytes, sums.wire_squares, largest_wire_bytes),
+            packets: of(sums.packets, sums.packets, sums.packets, 0.0),
             quality,
         }
     }
@@ -324,7 +359,8 @@ impl PairEstimators {
             if has_all_open { (counted + sums.open_mpi_messages, 0) } else { (counted, sums.open_mpi_messages) };
         let by_transmission = weight.per_transmission();
         self.messages.add(certain, certain as f64, certain as f64, by_transmission, 1);
-        self.messages.doubtful = doubtful as f64 * by_transmission.0;
+        let most = weight.with_one_port().map_or(by_transmission.0, |one| one.per_transmission().0);
+        self.messages.doubtful = doubtful as f64 * most + certain as f64 * (most - by_transmission.0);
     }
 
     /// Adds the samples of other connections.
@@ -387,18 +423,27 @@ mod tests {
         assert_eq!(result(0, None), Estimate::TooFew);
     }
 
-    /// One packet of 1 MiB among many of 1 byte: the next sample may hold two of them, or none.
+    /// Small packets only, where other connections of the capture send large ones: large packets may
+    /// be in the total and in no sample.
     #[test]
-    fn a_sum_of_few_large_packets_is_too_uncertain() {
-        let sums = SampledSums {
-            packets: 1000,
-            wire_bytes: 999 + (1 << 20),
-            wire_squares: 999 + (1 << 40),
-            ..SampledSums::default()
+    fn bytes_need_samples_that_outweigh_the_largest_packets() {
+        let of = |large: u64| {
+            let sums = SampledSums {
+                packets: 100 + large,
+                payload_packets: 100 + large,
+                wire_bytes: 100 * 90 + large * 4154,
+                wire_squares: 100 * 90 * 90 + large * 4154 * 4154,
+                ..SampledSums::default()
+            };
+            let weight = Some(SamplingWeight { one_in: 10.0, ports: 1 });
+            let quality = EstimateQuality { largest_bytes: (4154.0, 4096.0), ..EstimateQuality::default() };
+            PairEstimators::of(&SampledConnection { sums, weight, quality })
         };
-        let weight = Some(SamplingWeight { one_in: 10.0, ports: 1 });
-        let estimators = PairEstimators::of(&SampledConnection { sums, weight, quality: EstimateQuality::default() });
-        assert_eq!(estimators.wire_bytes.result(estimators.quality), Estimate::TooFew);
-        assert!(matches!(estimators.packets.result(estimators.quality), Estimate::Known(_)));
+        for (large, is_known) in [(0, false), (1, false), (2, true)] {
+            let estimators = of(large);
+            let wire_bytes = estimators.wire_bytes.result(estimators.quality);
+            assert_eq!(matches!(wire_bytes, Estimate::Known(_)), is_known, "{large}");
+            assert!(matches!(estimators.packets.result(estimators.quality), Estimate::Known(_)));
+        }
     }
 }

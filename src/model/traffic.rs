@@ -342,6 +342,8 @@ pub struct Continuity {
     pub expected_responses: u64,
     /// READ responses and atomic acknowledgements, without retransmissions.
     pub response_packets: u64,
+    /// Later observations of these packets.
+    pub repeated_responses: u64,
     /// Latest message sequence number in the ACKs of this connection: the number of request
     /// messages of the other direction that its receiver has completed since the connection was set
     /// up (AETH, InfiniBand Architecture 9.7.5).
@@ -440,6 +442,7 @@ impl Continuity {
         self.repeated_requests += later.repeated_requests;
         self.expected_responses += later.expected_responses;
         self.response_packets += later.response_packets;
+        self.repeated_responses += later.repeated_responses;
         self.last_msn = later.last_msn.or(self.last_msn);
         self.restarted |= later.restarted;
         self.last_request = later.last_request.or(self.last_request);

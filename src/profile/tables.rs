@@ -147,7 +147,7 @@ fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
         .column(
             "sampled_ports",
             Number,
-            "ports that sample the connection, each by itself; 0 where it is one or two, and `sampled_one_in` is transmissions per observation",
+            "ports that sample the connection, each by itself; 0 where `sampled_one_in` is transmissions per observation at any number of ports; 3 where it is not known whether there are one or two",
             move |row| weight(row).map(|weight| weight.ports),
         );
     let estimates = |table, names, unit, of| estimates(table, names, unit, of);
@@ -364,7 +364,7 @@ impl SampleColumns {
         let values: Vec<u64> = self.sums.iter().map_while(|column| column.get(row).copied().flatten()).collect();
         let sums = SampledSums::from_values(values.try_into().ok()?);
         let one_in = self.one_in.get(row).copied().flatten().filter(|one_in| one_in.is_finite() && *one_in >= 1.0);
-        let ports = self.ports.get(row).copied().flatten().filter(|ports| *ports <= 2);
+        let ports = self.ports.get(row).copied().flatten().filter(|ports| *ports <= SamplingWeight::ONE_OR_TWO);
         let weight = one_in.zip(ports).map(|(one_in, ports)| SamplingWeight { one_in, ports });
         Some(SampledConnection { sums, weight, quality: EstimateQuality::default() })
     }

@@ -128,7 +128,7 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         .filter_map(|row| Some((aliases.actual(QueuePair { endpoint: row.src, qpn: row.qpn? }), row.starting_psn?)));
     let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
     identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
-    identified.sampling = sampling::detect(evidence, paired);
+    identified.sampling = sampling::detect(evidence);
     if identified.sampling.sampling.is_some() {
         coverage::mark_sampled(connections, &mut identified.coverage);
     }

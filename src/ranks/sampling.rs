@@ -10,11 +10,11 @@
 //! ```
 //! Invariant: a weight exists only if the PSNs do not contradict it. `docs/method.md` has the rules.
 
-use super::coverage::{looks_sampled, reverse_connection};
-use super::{IdentityEvidence, QueuePairPartners};
+use super::IdentityEvidence;
+use super::coverage::looks_sampled;
 use crate::model::sampling::RateSource;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{ConnectionKey, Sampling, SamplingWeight, TrafficKind};
+use crate::model::{ConnectionKey, Continuity, Sampling, SamplingWeight, TrafficKind, count_of};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
@@ -27,6 +27,8 @@ const DECISIVE: f64 = 6.0;
 const MIN_STEPS: u64 = 60;
 /// Share of the variance of a random sample's distances below which a sample is periodic.
 const PERIODIC_SHARE: f64 = 0.2;
+/// Error of a share that READs cause, which take several PSNs.
+const READ_BLUR: f64 = 0.15;
 /// Expected packets observed at two ports whose absence shows that there is one port.
 const EXPECTED_TWICE: f64 = 10.0;
 
@@ -52,40 +54,83 @@ pub struct SamplingOfConnections {
     pub notes: Vec<String>,
 }
 
-/// Request PSNs between the first and the last observed one.
+/// PSNs between the first and the last observed one of the connections between two ports.
 #[derive(Clone, Copy, Debug, Default)]
 struct PsnShare {
-    /// Observed PSNs without the first one: the ends of the span were observed by definition.
+    /// Observed PSNs without the first one of each connection: the ends of the span were observed
+    /// by definition.
     seen: f64,
-    /// PSNs of the span without the first one.
+    /// PSNs of the spans without the first ones.
     sent: f64,
-    /// Observations of requests, and the PSNs among them.
-    observations: f64,
+    /// Packets with PSNs, and how many of these observations had a PSN that was observed before.
     psns: f64,
+    repeated: f64,
+    /// There are responses: a READ takes the PSNs of its responses, so that `seen` and `sent` count
+    /// its first PSN twice.
+    has_responses: bool,
 }
 
 impl PsnShare {
+    fn of(own: &ConnectionTotals) -> Self {
+        let continuity = &own.continuity;
+        let Continuity { request_packets, response_packets, expected_responses, .. } = *continuity;
+        let mut share = Self {
+            psns: (request_packets + response_packets) as f64,
+            repeated: (continuity.repeated_requests + continuity.repeated_responses) as f64,
+            has_responses: response_packets + expected_responses > 0,
+            ..Self::default()
+        };
+        if !continuity.uncertain && !continuity.restarted {
+            share.seen = (request_packets.saturating_sub(1) + response_packets) as f64;
+            let span = request_packets + continuity.missing_requests + expected_responses;
+            share.sent = span.saturating_sub(1) as f64;
+        }
+        share
+    }
+
     fn add(&mut self, other: &Self) {
         self.seen += other.seen;
         self.sent += other.sent;
-        self.observations += other.observations;
         self.psns += other.psns;
+        self.repeated += other.repeated;
+        self.has_responses |= other.has_responses;
     }
 
     /// Logarithm of the likelihood of a random sample that takes this share of the packets.
     fn likelihood(&self, share: f64) -> f64 {
-        self.seen * share.ln() + (self.sent - self.seen) * (1.0 - share).max(f64::MIN_POSITIVE).ln()
+        self.seen * share.ln() + (self.sent - self.seen).max(0.0) * (1.0 - share).max(f64::MIN_POSITIVE).ln()
     }
 
-    /// True if chance explains the difference from this share.
+    /// True if chance explains the difference from this share. READs blur it.
     fn agrees(&self, share: f64) -> bool {
         let deviation = (self.sent * share * (1.0 - share)).sqrt();
-        (self.seen - self.sent * share).abs() <= BEYOND_CHANCE * deviation + 2.0
+        let blur = if self.has_responses { READ_BLUR * self.sent * share } else { 0.0 };
+        (self.seen - self.sent * share).abs() <= BEYOND_CHANCE * deviation + blur + 2.0
     }
 
     /// The share of the PSNs that was observed; `None` if there are too few.
     fn share(&self) -> Option<f64> {
         (self.seen >= MIN_STEPS as f64).then(|| self.seen / self.sent)
+    }
+
+    /// The number of ports that take one of `one_in` packets each; `None` if the PSNs do not show
+    /// it. Two ports also take the same packet now and then.
+    fn ports(&self, one_in: f64) -> Option<u32> {
+        let ratio = self.likelihood(share_of(one_in, 2)) - self.likelihood(share_of(one_in, 1));
+        let by_share = (ratio.abs() >= DECISIVE).then_some(if ratio > 0.0 { 2 } else { 1 });
+        let twice = self.psns / one_in / 2.0;
+        let by_repetition = match self.repeated {
+            _ if twice < EXPECTED_TWICE => None,
+            repeated if repeated < twice / 4.0 => Some(1),
+            repeated if repeated > twice / 2.0 => Some(2),
+            _ => None,
+        };
+        match (by_share.filter(|ports| self.agrees(share_of(one_in, *ports))), by_repetition) {
+            // A library that retransmits without a loss looks like a second port.
+            (Some(share), Some(repetition)) if share != repetition && self.has_responses => None,
+            (Some(share), _) => Some(share),
+            (None, repetition) => repetition,
+        }
     }
 }
 
@@ -97,24 +142,21 @@ fn port_pair(key: &ConnectionKey) -> PortPair {
 }
 
 /// Detects the sampling of a capture.
-pub(super) fn detect(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> SamplingOfConnections {
+pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
     let connections = evidence.connections;
     if evidence.sampled.is_none() && !looks_sampled(connections) {
         return SamplingOfConnections::default();
     }
     let mut shares: BTreeMap<PortPair, PsnShare> = BTreeMap::new();
-    for own in connections {
-        if let Some(share) = psn_share(own, connections, paired) {
-            shares.entry(port_pair(&own.key)).or_default().add(&share);
-        }
+    for own in connections.iter().filter(|own| own.key.kind == TrafficKind::Data) {
+        shares.entry(port_pair(&own.key)).or_default().add(&PsnShare::of(own));
     }
-    let mut all = PsnShare::default();
-    shares.values().for_each(|share| all.add(share));
-    let spread = Spread::of(connections, paired);
+    let spread = Spread::of(connections);
     let mut found = match evidence.sampled {
-        Some(stated) => with_stated_rate(connections, &shares, &all, stated, &spread),
-        None => with_inferred_rate(connections, &shares, &all, &spread),
+        Some(stated) => with_stated_rate(connections, &shares, stated, &spread),
+        None => with_inferred_rate(connections, &shares, &spread),
     };
+    found.sampling.iter_mut().for_each(|sampling| sampling.largest_bytes = largest_bytes(connections));
     found.notes.extend(found.sampling.filter(|sampling| sampling.is_periodic).map(|_| {
         "the packets were sampled at a regular distance, not at random: intervals are conservative, but a distance \
          that coincides with a pattern of the traffic may hide packets from every sample; sample at random"
@@ -123,26 +165,17 @@ pub(super) fn detect(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners
     found
 }
 
-/// The share of a connection's PSNs that was observed; `None` without usable PSNs. A READ takes the
-/// PSNs of its responses, so connections with READs show no share.
-fn psn_share(
-    own: &ConnectionTotals,
-    connections: &[Box<ConnectionTotals>],
-    paired: &QueuePairPartners,
-) -> Option<PsnShare> {
-    let continuity = &own.continuity;
-    let is_numbered = own.key.kind == TrafficKind::Data && !own.key.is_datagram();
-    let has_reads = continuity.expected_responses > 0
-        || reverse_connection(connections, &own.key, paired).is_some_and(|back| back.continuity.response_packets > 0);
-    let is_usable = is_numbered && !has_reads && !continuity.uncertain && !continuity.restarted;
-    let psns = continuity.request_packets;
-    let share = PsnShare {
-        seen: psns.saturating_sub(1) as f64,
-        sent: (psns + continuity.missing_requests).saturating_sub(1) as f64,
-        observations: (psns + continuity.repeated_requests) as f64,
-        psns: psns as f64,
-    };
-    (is_usable && psns > 0).then_some(share)
+/// Wire and payload bytes of the largest packets: the largest mean size of a connection's packets,
+/// weighted by their sizes.
+fn largest_bytes(connections: &[Box<ConnectionTotals>]) -> (f64, f64) {
+    let mean = |squares: u64, sum: u64| if sum > 0 { squares as f64 / sum as f64 } else { 0.0 };
+    let data = connections.iter().filter(|own| own.key.kind == TrafficKind::Data).map(|own| own.sampled);
+    data.fold((0.0, 0.0), |(wire, payload), own| {
+        (
+            mean(own.wire_squares, own.wire_bytes).max(wire),
+            mean(own.payload_squares, own.payload_bytes).max(payload),
+        )
+    })
 }
 
 /// Whether the distances between PSNs are those of a random sample.
@@ -155,11 +188,12 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(connections: &[Box<ConnectionTotals>], paired: &QueuePairPartners) -> Self {
+    fn of(connections: &[Box<ConnectionTotals>]) -> Self {
         let mut spread = Self { steps: 0.0, relative_variance: 0.0, is_regular: false };
-        for own in connections.iter().filter(|own| psn_share(own, connections, paired).is_some()) {
-            let steps = &own.continuity.psn_steps;
-            if steps.steps < MIN_STEPS {
+        for own in connections {
+            let Continuity { psn_steps: steps, uncertain, restarted, expected_responses, .. } = &own.continuity;
+            // A READ that is not sampled is a gap of many PSNs.
+            if steps.steps < MIN_STEPS || *uncertain || *restarted || *expected_responses > 0 {
                 continue;
             }
             let mean = steps.sum as f64 / steps.steps as f64;
@@ -176,6 +210,11 @@ impl Spread {
     fn excess(&self) -> f64 {
         // The relative variance of an exponential distribution has a standard error of 2 / sqrt(n).
         if self.steps > 0.0 { self.relative_variance / self.steps.sqrt() / 2.0 } else { 0.0 }
+    }
+
+    /// True if there are enough distances.
+    const fn is_known(&self) -> bool {
+        self.steps > 0.0
     }
 
     fn is_periodic(&self) -> bool {
@@ -195,115 +234,95 @@ fn share_of(one_in: f64, ports: u32) -> f64 {
 fn with_stated_rate(
     connections: &[Box<ConnectionTotals>],
     shares: &BTreeMap<PortPair, PsnShare>,
-    all: &PsnShare,
     stated: StatedRate,
     spread: &Spread,
 ) -> SamplingOfConnections {
     let StatedRate { one_in, source, is_periodic } = stated;
-    let is_periodic = is_periodic || spread.is_periodic();
-    let mut notes = Vec::new();
-    let ports_of = |share: &PsnShare| {
-        let ratio = share.likelihood(share_of(one_in, 2)) - share.likelihood(share_of(one_in, 1));
-        (ratio.abs() >= DECISIVE).then_some(if ratio > 0.0 { 2 } else { 1 })
-    };
-    let decided: BTreeMap<PortPair, u32> =
-        shares.iter().filter_map(|(pair, share)| Some((*pair, ports_of(share)?))).collect();
-    let common = decided.values().min().filter(|least| decided.values().max() == Some(least)).copied();
-    let common = if decided.is_empty() { Some(ports_of(all).unwrap_or(1)) } else { common };
-    let agrees = |pair: &PortPair, share: &PsnShare| match decided.get(pair).copied().or(common) {
+    let is_periodic = if spread.is_known() { spread.is_periodic() } else { is_periodic };
+    let ports: BTreeMap<PortPair, u32> =
+        shares.iter().filter_map(|(pair, share)| Some((*pair, share.ports(one_in)?))).collect();
+    let common = ports.values().min().filter(|least| ports.values().max() == Some(least)).copied();
+    let ports_of = |pair: &PortPair| ports.get(pair).copied().or(common);
+    let agrees = |(pair, share): (&PortPair, &PsnShare)| match ports_of(pair) {
+        // Regular sampling may favor or miss a connection.
+        _ if is_periodic || share.has_responses => true,
         Some(ports) => share.agrees(share_of(one_in, ports)),
-        None => true,
+        None => share.agrees(share_of(one_in, 1)) || share.agrees(share_of(one_in, 2)),
     };
-    // Regular sampling may favor or miss a connection.
-    let wrong = shares.iter().filter(|(pair, share)| !is_periodic && !agrees(pair, share)).count();
-    if wrong > 0 {
-        let percent = 100.0 * all.seen / all.sent;
-        notes.push(format!(
-            "no estimates: the capture holds {percent:.3} % of the PSNs, which is not what one packet in {one_in} at \
-             one port or at both would leave ({wrong} of {} pairs of ports differ); check --sampled, or whether the \
-             mirror lost packets",
-            shares.len()
-        ));
-    } else if decided.is_empty() && ports_of(all).is_none() {
-        notes.push(
-            "estimates assume that one port of each pair is sampled, because too few PSNs show whether both are; if \
-             both are sampled, all estimates are twice too large"
-                .to_owned(),
-        );
-    }
+    let wrong = shares.iter().filter(|share| !agrees(*share)).count();
     let weight = |own: &ConnectionTotals| {
-        let ports = decided.get(&port_pair(&own.key)).copied().or(common)?;
+        let ports = ports_of(&port_pair(&own.key)).unwrap_or(SamplingWeight::ONE_OR_TWO);
         (wrong == 0).then_some(SamplingWeight { one_in, ports })
     };
     let weights: Vec<Option<SamplingWeight>> = connections.iter().map(|own| weight(own)).collect();
-    let unclear = weights.iter().filter(|weight| weight.is_none()).count();
-    if wrong == 0 && unclear > 0 {
+    let doubtful = weights.iter().flatten().filter(|weight| weight.ports == SamplingWeight::ONE_OR_TWO).count();
+    let mut notes = Vec::new();
+    if wrong > 0 {
+        let mut all = PsnShare::default();
+        shares.values().for_each(|share| all.add(share));
         notes.push(format!(
-            "{unclear} connections have no estimate: some pairs of ports are sampled at both ports, and too few PSNs \
-             show whether theirs is"
+            "no estimates: the capture holds {:.3} % of the PSNs, which is not what a sample of one packet in {one_in} \
+             at one port or at both would leave ({wrong} of {} pairs of ports differ); check the rate, or whether the \
+             mirror lost packets",
+            100.0 * all.seen / all.sent,
+            shares.len()
+        ));
+    }
+    if doubtful > 0 {
+        notes.push(format!(
+            "{}: too few PSNs show whether one of the two ports is sampled or both; the intervals cover both cases",
+            count_of(doubtful as u64, "connection")
         ));
     }
     let known = (wrong == 0).then_some(one_in);
-    let sampling = Sampling { one_in: known, source, rate_variance: 0.0, is_periodic };
+    let sampling = Sampling { one_in: known, source, rate_variance: 0.0, is_periodic, largest_bytes: (0.0, 0.0) };
     SamplingOfConnections { sampling: Some(sampling), weights, notes }
 }
 
 fn with_inferred_rate(
     connections: &[Box<ConnectionTotals>],
     shares: &BTreeMap<PortPair, PsnShare>,
-    all: &PsnShare,
     spread: &Spread,
 ) -> SamplingOfConnections {
     let is_periodic = spread.is_periodic();
+    let sampling = |one_in, rate_variance| Sampling {
+        one_in,
+        source: RateSource::Inferred,
+        rate_variance,
+        is_periodic,
+        largest_bytes: (0.0, 0.0),
+    };
     let unknown = |reason: &str| SamplingOfConnections {
-        sampling: Some(Sampling { one_in: None, source: RateSource::Inferred, rate_variance: 0.0, is_periodic }),
+        sampling: Some(sampling(None, 0.0)),
         weights: vec![None; connections.len()],
         notes: vec![format!(
             "the capture looks sampled, but {reason}, so there are no estimates; give the rate with --sampled 1/N"
         )],
     };
+    let exact = || shares.values().filter(|share| !share.has_responses && share.sent > 0.0);
+    let mut all = PsnShare::default();
+    exact().for_each(|share| all.add(share));
     let Some(share) = all.share() else { return unknown("too few PSNs show the rate") };
     if spread.is_bursty() {
         return unknown("packets are missing in bursts, as behind an overloaded mirror");
     }
-    let agree = |one: f64| shares.values().all(|own| own.agrees(one) || own.agrees(2.0 * one - one * one));
-    // Ports sampled once and twice: the share of the former.
-    let lowest = shares.values().filter_map(PsnShare::share).fold(share, f64::min);
-    let mut low = PsnShare::default();
-    shares.values().filter(|own| own.share().is_some_and(|own| own < 1.4 * lowest)).for_each(|own| low.add(own));
-    let is_uniform = shares.values().all(|own| own.agrees(share));
-    let (one_in, rate_variance, is_mixed) = if is_uniform || is_periodic {
-        // Observations per transmission, with those at a second port.
-        let per_transmission = share * all.observations / all.psns;
-        (1.0 / per_transmission, (1.0 - share) / all.seen, false)
-    } else if let Some(one) = low.share().filter(|one| agree(*one)) {
-        (1.0 / one, (1.0 - one) / low.seen, true)
-    } else {
-        return unknown("connections miss different shares of their PSNs");
-    };
+    if !is_periodic && !shares.values().all(|own| own.agrees(share)) {
+        return unknown("pairs of ports miss different shares of their PSNs");
+    }
+    // Observations per transmission, with those at a second port.
+    let one_in = 1.0 / (share * (all.psns + all.repeated) / all.psns);
     let twice = all.psns * share / 4.0;
-    let is_one_port = twice >= EXPECTED_TWICE && all.observations - all.psns < twice / 2.0;
-    let weight = |own: &ConnectionTotals| {
-        let ports = match shares.get(&port_pair(&own.key)) {
-            _ if !is_mixed => u32::from(is_one_port),
-            Some(own) => {
-                let ratio = own.likelihood(share_of(one_in, 2)) - own.likelihood(share_of(one_in, 1));
-                if ratio.abs() < DECISIVE {
-                    return None;
-                }
-                if ratio > 0.0 { 2 } else { 1 }
-            }
-            None => return None,
-        };
-        Some(SamplingWeight { one_in, ports })
-    };
-    let weights = connections.iter().map(|own| weight(own)).collect();
-    let sampling =
-        Sampling { one_in: Some(one_in), source: RateSource::Inferred, rate_variance, is_periodic };
-    let error = 100.0 * 2.0 * rate_variance.sqrt();
+    let is_one_port = twice >= EXPECTED_TWICE && all.repeated < twice / 2.0;
+    let ports = if is_one_port { 1 } else { SamplingWeight::PER_OBSERVATION };
+    let rate_variance = (1.0 - share) / all.seen;
     let note = format!(
-        "the capture looks sampled: the gaps between PSNs show one packet in {one_in:.1} (± {error:.1} %), an inferred \
-         rate; if the rate is known, give it with --sampled 1/N"
+        "the capture looks sampled: the gaps between PSNs show one packet in {one_in:.1} (± {:.1} %), an inferred \
+         rate; if the rate is known, give it with --sampled 1/N",
+        200.0 * rate_variance.sqrt()
     );
-    SamplingOfConnections { sampling: Some(sampling), weights, notes: vec![note] }
+    SamplingOfConnections {
+        sampling: Some(sampling(Some(one_in), rate_variance)),
+        weights: vec![Some(SamplingWeight { one_in, ports }); connections.len()],
+        notes: vec![note],
+    }
 }
