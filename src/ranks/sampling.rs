@@ -35,12 +35,11 @@ const EXPECTED_TWICE: f64 = 10.0;
 /// A sampling rate that does not come from the PSNs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StatedRate {
-    /// An observation point takes one of this many packets.
-    pub one_in: f64,
+    /// An observation point takes one of this many packets; `None` if the samples have several
+    /// rates.
+    pub one_in: Option<f64>,
     /// Where the rate comes from.
     pub source: RateSource,
-    /// The samples show that packets are taken at a regular distance.
-    pub is_periodic: bool,
 }
 
 /// The sampling of a capture and of its connections.
@@ -153,7 +152,16 @@ pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
     }
     let spread = Spread::of(connections);
     let mut found = match evidence.sampled {
-        Some(stated) => with_stated_rate(connections, &shares, stated, &spread),
+        Some(StatedRate { one_in: Some(one_in), source }) => {
+            with_stated_rate(connections, &shares, (one_in, source), &spread)
+        }
+        Some(StatedRate { one_in: None, source }) => {
+            let is_periodic = spread.is_periodic();
+            let sampling =
+                Sampling { one_in: None, source, rate_variance: 0.0, is_periodic, largest_bytes: (0.0, 0.0) };
+            let weights = vec![None; connections.len()];
+            SamplingOfConnections { sampling: Some(sampling), weights, notes: Vec::new() }
+        }
         None => with_inferred_rate(connections, &shares, &spread),
     };
     found.sampling.iter_mut().for_each(|sampling| sampling.largest_bytes = largest_bytes(connections));
@@ -212,11 +220,6 @@ impl Spread {
         if self.steps > 0.0 { self.relative_variance / self.steps.sqrt() / 2.0 } else { 0.0 }
     }
 
-    /// True if there are enough distances.
-    const fn is_known(&self) -> bool {
-        self.steps > 0.0
-    }
-
     fn is_periodic(&self) -> bool {
         self.is_regular || self.excess() < -BEYOND_CHANCE
     }
@@ -234,11 +237,10 @@ fn share_of(one_in: f64, ports: u32) -> f64 {
 fn with_stated_rate(
     connections: &[Box<ConnectionTotals>],
     shares: &BTreeMap<PortPair, PsnShare>,
-    stated: StatedRate,
+    (one_in, source): (f64, RateSource),
     spread: &Spread,
 ) -> SamplingOfConnections {
-    let StatedRate { one_in, source, is_periodic } = stated;
-    let is_periodic = if spread.is_known() { spread.is_periodic() } else { is_periodic };
+    let is_periodic = spread.is_periodic();
     let ports: BTreeMap<PortPair, u32> =
         shares.iter().filter_map(|(pair, share)| Some((*pair, share.ports(one_in)?))).collect();
     let common = ports.values().min().filter(|least| ports.values().max() == Some(least)).copied();
