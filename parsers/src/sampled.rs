@@ -150,11 +150,9 @@ impl<'a> SflowDatagram<'a> {
                 let found = self.flow(&mut own, format == EXPANDED_FLOW)?;
                 match found {
                     // The rest of the sample may hold the frame.
-                    None if is_truncated => Err(ParseError::truncated(
-                        Layer::Sflow,
-                        self.left.at,
-                        own.at.saturating_add(own.data.len()),
-                    )),
+                    None if is_truncated => {
+                        Err(ParseError::truncated(Layer::Sflow, self.left.at, own.at.saturating_add(own.data.len())))
+                    }
                     None => Ok(Sample::Other(0)),
                     Some(found) => Ok(found),
                 }

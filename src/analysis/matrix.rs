@@ -4,10 +4,10 @@
 //! exchanged at least one packet. Management and multicast traffic is never in a matrix.
 
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
-use crate::model::sampling::{EstimateQuality, Estimator};
-use crate::model::{PairEstimators, RdmaSums};
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
+use crate::model::sampling::{EstimateQuality, Estimator};
 use crate::model::{Nodes, Profile, TrafficKind};
+use crate::model::{PairEstimators, RdmaSums};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

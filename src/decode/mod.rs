@@ -16,10 +16,10 @@ use health::FLOW_CONTROL;
 use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
 use ibscope_parsers::link::{Location, NotInfiniband, TunnelKind, TunnelPath};
-use ibscope_parsers::sampled::{self, Sample, SampledFrame, SflowDatagram};
 use ibscope_parsers::packet_summary::{
     ErfShape, EthernetShape, NativeShape, PacketShape, PacketSummary, RecordContent, SummaryConsumer,
 };
+use ibscope_parsers::sampled::{self, Sample, SampledFrame, SflowDatagram};
 
 /// Depth of the decoding, and the time window.
 #[derive(Clone, Debug)]

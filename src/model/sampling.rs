@@ -125,6 +125,10 @@ impl SamplingWeight {
     /// One or two ports: the interval covers both.
     pub const ONE_OR_TWO: u32 = 3;
 
+    /// Two ports, and the samples hold a packet of both or of none: the mirror sampled before it made
+    /// its copies.
+    pub const TWO_TOGETHER: u32 = 4;
+
     /// For [`Self::ONE_OR_TWO`], the weight with one port.
     const fn with_one_port(self) -> Option<Self> {
         if self.ports == Self::ONE_OR_TWO { Some(Self { ports: 1, ..self }) } else { None }
@@ -141,13 +145,18 @@ impl SamplingWeight {
         match self.ports {
             // With two ports, each takes half of the observations.
             Self::PER_OBSERVATION => (self.one_in, 1.0 - 0.5 / self.one_in),
+            // Half as many samples, of twice the weight.
+            Self::TWO_TOGETHER => (self.one_in / 2.0, 2.0 - 2.0 / self.one_in),
             _ => (self.one_in / f64::from(self.most_ports()), 1.0 - 1.0 / self.one_in),
         }
     }
 
     /// The same for transmissions that were observed at least once.
     fn per_transmission(self) -> (f64, f64) {
-        let ports = if self.ports == Self::PER_OBSERVATION { 1 } else { self.most_ports() };
+        let ports = match self.ports {
+            Self::PER_OBSERVATION | Self::TWO_TOGETHER => 1,
+            _ => self.most_ports(),
+        };
         let missed = (1.0 - 1.0 / self.one_in).powi(ports.cast_signed());
         (1.0 / (1.0 - missed), missed)
     }
@@ -321,8 +330,10 @@ impl PairEstimators {
         let SampledConnection { sums, weight, quality } = *connection;
         let Some(weight) = weight else { return Self::unknown(quality) };
         let by_observation = weight.per_observation();
-        let of = |samples: u64, sum: u64, squares: u64, largest: f64| {
-            let min_squares = MIN_LARGEST * (by_observation.0 * largest).powi(2);
+        let per_sample = if weight.ports == SamplingWeight::TWO_TOGETHER { 2 } else { 1 };
+        let of = |observations: u64, sum: u64, squares: u64, largest: f64| {
+            let samples = observations / per_sample;
+            let min_squares = MIN_LARGEST * (by_observation.0 * largest).powi(2) * per_sample as f64;
             let mut estimator = Estimator { min_squares, ..Estimator::default() };
             estimator.add(samples, sum as f64, squares as f64, by_observation, weight.most_ports());
             if let Some(one) = weight.with_one_port() {
@@ -334,12 +345,7 @@ impl PairEstimators {
         let largest_wire_bytes = if sums.payload_packets > 0 { quality.largest_bytes.0 } else { 0.0 };
         Self {
             messages: of(sums.messages, sums.messages, sums.messages, 0.0),
-            payload_bytes: of(
-                sums.payload_packets,
-                sums.payload_bytes,
-                sums.payload_squares,
-                quality.largest_bytes.1,
-            ),
+            payload_bytes: of(sums.payload_packets, sums.payload_bytes, sums.payload_squares, quality.largest_bytes.1),
             wire_bytes: of(sums.packets, sums.wire_bytes, sums.wire_squares, largest_wire_bytes),
             packets: of(sums.packets, sums.packets, sums.packets, 0.0),
             quality,
@@ -413,7 +419,8 @@ mod tests {
     fn too_few_samples_and_unknown_rates_have_no_estimate() {
         let result = |packets, weight| {
             let sums = SampledSums { packets, wire_bytes: packets * 100, ..SampledSums::default() };
-            let estimators = PairEstimators::of(&SampledConnection { sums, weight, quality: EstimateQuality::default() });
+            let estimators =
+                PairEstimators::of(&SampledConnection { sums, weight, quality: EstimateQuality::default() });
             estimators.packets.result(estimators.quality)
         };
         let weight = Some(SamplingWeight { one_in: 10.0, ports: 1 });

@@ -3,8 +3,8 @@
 use super::health::{BriefHealth, HealthEvents};
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
-    ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes, Streams,
-    TimingKey, VecMap,
+    ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes,
+    Streams, TimingKey, VecMap,
 };
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};

@@ -13,11 +13,11 @@ use super::spill::Spill;
 use super::{AnalysisOptions, PipelineError, left_out};
 use crate::flow;
 use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
+use crate::model::sampling::RateSource;
 use crate::model::{
     ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile, Trust,
     WorkerWireup, count_either, printable,
 };
-use crate::model::sampling::RateSource;
 use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ConnectionSums, TrackerSample, UntimedMessages};
 use ibscope_parsers::Endpoint;

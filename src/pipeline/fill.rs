@@ -8,8 +8,8 @@ use crate::model::profile::{
 };
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, MpiClass, MpiSums, TimeBin};
 use crate::model::{
-    ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SizeCategory, StreamSums,
-    Streams, SampledConnection, TimingKey, TrafficKind, VecMap,
+    ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SampledConnection, SizeCategory,
+    StreamSums, Streams, TimingKey, TrafficKind, VecMap,
 };
 use crate::ranks::{Detection, QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, TagLayout};

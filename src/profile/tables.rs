@@ -15,8 +15,8 @@ use crate::model::profile::{
 use crate::model::sampling::{Estimate, EstimateQuality, Estimator};
 use crate::model::table::{Column as TableColumn, ColumnValue, Table};
 use crate::model::{
-    Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection, SampledSums, SamplingWeight, TrafficKind,
-    printable, quoted,
+    Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection, SampledSums, SamplingWeight,
+    TrafficKind, printable, quoted,
 };
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
@@ -147,7 +147,7 @@ fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
         .column(
             "sampled_ports",
             Number,
-            "ports that sample the connection, each by itself; 0 where `sampled_one_in` is transmissions per observation at any number of ports; 3 where it is not known whether there are one or two",
+            "ports that sample the connection, each by itself; 0 where `sampled_one_in` is transmissions per observation at any number of ports; 3 where it is not known whether there are one or two; 4 where both always hold the same packets",
             move |row| weight(row).map(|weight| weight.ports),
         );
     let estimates = |table, names, unit, of| estimates(table, names, unit, of);
@@ -364,7 +364,7 @@ impl SampleColumns {
         let values: Vec<u64> = self.sums.iter().map_while(|column| column.get(row).copied().flatten()).collect();
         let sums = SampledSums::from_values(values.try_into().ok()?);
         let one_in = self.one_in.get(row).copied().flatten().filter(|one_in| one_in.is_finite() && *one_in >= 1.0);
-        let ports = self.ports.get(row).copied().flatten().filter(|ports| *ports <= SamplingWeight::ONE_OR_TWO);
+        let ports = self.ports.get(row).copied().flatten().filter(|ports| *ports <= SamplingWeight::TWO_TOGETHER);
         let weight = one_in.zip(ports).map(|(one_in, ports)| SamplingWeight { one_in, ports });
         Some(SampledConnection { sums, weight, quality: EstimateQuality::default() })
     }

@@ -27,8 +27,9 @@ const DECISIVE: f64 = 6.0;
 const MIN_STEPS: u64 = 60;
 /// Share of the variance of a random sample's distances below which a sample is periodic.
 const PERIODIC_SHARE: f64 = 0.2;
-/// Error of a share that READs cause, which take several PSNs.
-const READ_BLUR: f64 = 0.15;
+/// Packets, and the share of them that appear twice, which show that they all do.
+const MIN_TWICE: f64 = 8.0;
+const TWICE_SHARE: f64 = 0.6;
 /// Expected packets observed at two ports whose absence shows that there is one port.
 const EXPECTED_TWICE: f64 = 10.0;
 
@@ -64,8 +65,10 @@ struct PsnShare {
     /// Packets with PSNs, and how many of these observations had a PSN that was observed before.
     psns: f64,
     repeated: f64,
-    /// There are responses: a READ takes the PSNs of its responses, so that `seen` and `sent` count
-    /// its first PSN twice.
+    /// The most READs among the requests: a READ takes the PSNs of its responses, so that `seen` and
+    /// `sent` count its first PSN twice.
+    most_reads: f64,
+    /// There are READs or their responses.
     has_responses: bool,
 }
 
@@ -79,10 +82,12 @@ impl PsnShare {
             has_responses: response_packets + expected_responses > 0,
             ..Self::default()
         };
-        if !continuity.uncertain && !continuity.restarted {
+        // Datagrams have one sequence for all destinations.
+        if !continuity.uncertain && !continuity.restarted && !own.key.is_datagram() {
             share.seen = (request_packets.saturating_sub(1) + response_packets) as f64;
             let span = request_packets + continuity.missing_requests + expected_responses;
             share.sent = span.saturating_sub(1) as f64;
+            share.most_reads = request_packets.min(expected_responses) as f64;
         }
         share
     }
@@ -92,6 +97,7 @@ impl PsnShare {
         self.sent += other.sent;
         self.psns += other.psns;
         self.repeated += other.repeated;
+        self.most_reads += other.most_reads;
         self.has_responses |= other.has_responses;
     }
 
@@ -100,11 +106,20 @@ impl PsnShare {
         self.seen * share.ln() + (self.sent - self.seen).max(0.0) * (1.0 - share).max(f64::MIN_POSITIVE).ln()
     }
 
-    /// True if chance explains the difference from this share. READs blur it.
+    /// True if chance explains the difference from this share, for some number of READs.
     fn agrees(&self, share: f64) -> bool {
-        let deviation = (self.sent * share * (1.0 - share)).sqrt();
-        let blur = if self.has_responses { READ_BLUR * self.sent * share } else { 0.0 };
-        (self.seen - self.sent * share).abs() <= BEYOND_CHANCE * deviation + blur + 2.0
+        let excess = |own: &Self| {
+            let tolerance = BEYOND_CHANCE * (own.sent * share * (1.0 - share)).sqrt() + 2.0;
+            (own.seen - own.sent * share, tolerance)
+        };
+        let ((most, above), (least, below)) = (excess(self), excess(&self.with_most_reads()));
+        most >= -above && least <= below
+    }
+
+    /// The share if as many requests as possible are READs.
+    fn with_most_reads(&self) -> Self {
+        let seen = (self.seen - self.most_reads).max(0.0);
+        Self { seen, sent: (self.sent - self.most_reads).max(seen), ..*self }
     }
 
     /// The share of the PSNs that was observed; `None` if there are too few.
@@ -112,11 +127,23 @@ impl PsnShare {
         (self.seen >= MIN_STEPS as f64).then(|| self.seen / self.sent)
     }
 
+    /// True if packets appear twice. Two ports that sample independently hold at most a third of
+    /// their packets both.
+    fn comes_twice(&self) -> bool {
+        self.psns >= MIN_TWICE && self.repeated > TWICE_SHARE * self.psns
+    }
+
     /// The number of ports that take one of `one_in` packets each; `None` if the PSNs do not show
     /// it. Two ports also take the same packet now and then.
     fn ports(&self, one_in: f64) -> Option<u32> {
-        let ratio = self.likelihood(share_of(one_in, 2)) - self.likelihood(share_of(one_in, 1));
-        let by_share = (ratio.abs() >= DECISIVE).then_some(if ratio > 0.0 { 2 } else { 1 });
+        if self.comes_twice() {
+            return Some(SamplingWeight::TWO_TOGETHER);
+        }
+        let by_share = |own: &Self| {
+            let ratio = own.likelihood(share_of(one_in, 2)) - own.likelihood(share_of(one_in, 1));
+            (ratio.abs() >= DECISIVE).then_some(if ratio > 0.0 { 2 } else { 1 })
+        };
+        let by_share = by_share(self).filter(|ports| by_share(&self.with_most_reads()) == Some(*ports));
         let twice = self.psns / one_in / 2.0;
         let by_repetition = match self.repeated {
             _ if twice < EXPECTED_TWICE => None,
@@ -179,10 +206,7 @@ fn largest_bytes(connections: &[Box<ConnectionTotals>]) -> (f64, f64) {
     let mean = |squares: u64, sum: u64| if sum > 0 { squares as f64 / sum as f64 } else { 0.0 };
     let data = connections.iter().filter(|own| own.key.kind == TrafficKind::Data).map(|own| own.sampled);
     data.fold((0.0, 0.0), |(wire, payload), own| {
-        (
-            mean(own.wire_squares, own.wire_bytes).max(wire),
-            mean(own.payload_squares, own.payload_bytes).max(payload),
-        )
+        (mean(own.wire_squares, own.wire_bytes).max(wire), mean(own.payload_squares, own.payload_bytes).max(payload))
     })
 }
 
@@ -231,6 +255,7 @@ impl Spread {
 
 /// The share of the PSNs that is observed if each of `ports` ports takes one packet of `one_in`.
 fn share_of(one_in: f64, ports: u32) -> f64 {
+    let ports = if ports == SamplingWeight::TWO_TOGETHER { 1 } else { ports };
     1.0 - (1.0 - 1.0 / one_in).powi(ports.cast_signed())
 }
 
@@ -247,7 +272,7 @@ fn with_stated_rate(
     let ports_of = |pair: &PortPair| ports.get(pair).copied().or(common);
     let agrees = |(pair, share): (&PortPair, &PsnShare)| match ports_of(pair) {
         // Regular sampling may favor or miss a connection.
-        _ if is_periodic || share.has_responses => true,
+        _ if is_periodic => true,
         Some(ports) => share.agrees(share_of(one_in, ports)),
         None => share.agrees(share_of(one_in, 1)) || share.agrees(share_of(one_in, 2)),
     };
@@ -312,10 +337,15 @@ fn with_inferred_rate(
         return unknown("pairs of ports miss different shares of their PSNs");
     }
     // Observations per transmission, with those at a second port.
-    let one_in = 1.0 / (share * (all.psns + all.repeated) / all.psns);
+    let per_transmission = if all.comes_twice() { share } else { share * (all.psns + all.repeated) / all.psns };
+    let one_in = 1.0 / per_transmission;
     let twice = all.psns * share / 4.0;
     let is_one_port = twice >= EXPECTED_TWICE && all.repeated < twice / 2.0;
-    let ports = if is_one_port { 1 } else { SamplingWeight::PER_OBSERVATION };
+    let ports = match all.comes_twice() {
+        true => SamplingWeight::TWO_TOGETHER,
+        false if is_one_port => 1,
+        false => SamplingWeight::PER_OBSERVATION,
+    };
     let rate_variance = (1.0 - share) / all.seen;
     let note = format!(
         "the capture looks sampled: the gaps between PSNs show one packet in {one_in:.1} (± {:.1} %), an inferred \

@@ -278,8 +278,7 @@ impl InputConnection {
         let ConnectionEnd { key, missing, continuity, overflowed, partners, health } = end;
         let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, twice);
         let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
-        let repeated =
-            |role: PacketRole| partial.sums(role as usize)[1..].iter().map(|sums| sums.packets).sum::<u64>();
+        let repeated = |role: PacketRole| partial.sums(role as usize)[1..].iter().map(|sums| sums.packets).sum::<u64>();
         let [repeated_requests, repeated_responses] = [PacketRole::Request, PacketRole::Response].map(repeated);
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
         let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), partial.bins.into_cells());

@@ -17,8 +17,7 @@ const VXLAN_GPE_PORT: u16 = 4790;
 const GENEVE_PORT: u16 = 6081;
 const MPLS_PORT: u16 = 6635;
 /// Ports of the tunnels that are removed.
-const TUNNEL_PORTS: [u16; 6] =
-    [VXLAN_PORT, LEGACY_VXLAN_PORT, VXLAN_GPE_PORT, GENEVE_PORT, MPLS_PORT, SFLOW_PORT];
+const TUNNEL_PORTS: [u16; 6] = [VXLAN_PORT, LEGACY_VXLAN_PORT, VXLAN_GPE_PORT, GENEVE_PORT, MPLS_PORT, SFLOW_PORT];
 const HEADER_BYTES: usize = 8;
 
 /// Locates the packet in the UDP datagram of `ip`.

@@ -35,7 +35,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         job: None,
         one_sided: None,
         coverage: PairCoverage::default(),
-            sampled: None,
+        sampled: None,
     };
     let connections: Vec<ConnectionRow> =
         pairs.iter().filter(|(a, b)| endpoint(*a) != endpoint(*b)).map(connection).collect();

@@ -155,8 +155,9 @@ const TOO_FEW: &str = "too few";
 /// Adds the estimates of the totals of a pair in a sampled capture. The terminal table shows
 /// messages and payload.
 pub(crate) fn estimates<R: HasEstimates>(table: Table<R>) -> Table<R> {
-    let table = estimates_of(table, ["messages_estimate", "messages_low", "messages_high"], Count, |pair| &pair.messages)
-        .shown("messages in all", |row: &R| shown(estimate(row, |pair| &pair.messages), group));
+    let table =
+        estimates_of(table, ["messages_estimate", "messages_low", "messages_high"], Count, |pair| &pair.messages)
+            .shown("messages in all", |row: &R| shown(estimate(row, |pair| &pair.messages), group));
     let names = ["payload_bytes_estimate", "payload_bytes_low", "payload_bytes_high"];
     let table = estimates_of(table, names, Bytes, |pair| &pair.payload_bytes)
         .shown("payload in all", |row: &R| shown(estimate(row, |pair| &pair.payload_bytes), bytes));

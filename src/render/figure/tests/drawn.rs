@@ -258,7 +258,7 @@ fn two_phases() -> Profile {
         job: None,
         one_sided: None,
         coverage: PairCoverage::default(),
-            sampled: None,
+        sampled: None,
     };
     let row = |bin: i64, connection, bytes| TimelineRow {
         time_ns: bin * 100_000_000,
