@@ -356,6 +356,16 @@ mod tests {
     /// Classes that a sender may pause.
     const CLASSES: usize = 8;
 
+    #[test]
+    fn sampling_rates_beyond_the_bound_are_counted() {
+        for rates in [MAX_RATES, MAX_RATES + 1] {
+            let mut coverage = Coverage::default();
+            (0..rates).for_each(|rate| coverage.add_sampled(rate as u32, 3));
+            let beyond = (rates - MAX_RATES) as u64;
+            assert_eq!((coverage.sampling_rates.len(), coverage.sampling_rates_left_out), (MAX_RATES, 3 * beyond));
+        }
+    }
+
     /// A dropped sender leaves no class in the other table.
     #[test]
     fn both_pause_tables_drop_the_same_senders() {
