@@ -58,7 +58,7 @@ pub struct Script {
 
 /// First lines of the scripts, by which ibscope recognizes its own.
 const SCRIPT_HEADER: &str =
-    "#!/bin/sh\n# Slurm passes no arguments to its hooks. Where the program is missing, jobs run all the same.\n";
+    "#!/bin/sh\n# Slurm passes no arguments to its hooks. If the program is missing, jobs still run.\n";
 
 /// Reason why the installation cannot be checked or written.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use crate::journal::State;
 use crate::remote::process::RemoteNode;
 use crate::remote::{CommandOutput, RemoteError, Runner, parallel};
 use crate::sink;
-use crate::text::printable;
+use crate::text::{plural, printable};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -203,7 +203,9 @@ fn check_mirroring(config: &Config, sinks: &[String], runner: &dyn Runner) -> Op
 fn check_fabric(config: &Config, nodes: &[String], runner: &dyn Runner) -> CheckResult {
     let found = fabric::discover(config, nodes, &mut Inventory::default(), runner);
     let what = match &found {
-        Ok(fabric) => format!("ports found in the fabric: {}, on nodes: {}", fabric.ports.len(), nodes.len()),
+        Ok(fabric) => {
+            format!("{} in the fabric, on {}", plural(fabric.ports.len(), "port"), plural(nodes.len(), "node"))
+        }
         Err(_) => "the nodes in the fabric".to_owned(),
     };
     let tried = match found {

@@ -14,7 +14,7 @@ use crate::frame::erf::ErfHeader;
 use crate::frame::{LinkType, Record};
 use crate::ib::{Bth, ICRC_BYTES, Lrh, Packet, VCRC_BYTES};
 use crate::link::{self, Encapsulation, LinkContent, Location, NotInfiniband, TunnelKinds, TunnelPath};
-use crate::{ParseError, Qpn};
+use crate::{ParseError, PathFields, Qpn};
 
 /// Length of an ERF header without extensions.
 const ERF_BYTES: usize = 16;
@@ -36,6 +36,8 @@ pub struct PacketSummary {
     pub location: Location,
     /// Base transport header.
     pub bth: Bth,
+    /// Fields that choose the traffic class, the partition and the path.
+    pub path: PathFields,
     /// By opcode: source queue pair (DETH), `DMALen` (RETH), or syndrome and MSN (AETH); otherwise
     /// 0.
     pub extension: u32,
@@ -145,6 +147,7 @@ impl PacketSummary {
         Ok(RecordContent::Infiniband(Self {
             location,
             bth: packet.bth,
+            path: path_fields(record.data, &location, packet.bth.pkey, path.priority()),
             extension: extension(&packet),
             payload_offset: packet.payload_offset,
             payload_bytes: packet.payload_bytes,
@@ -160,9 +163,34 @@ fn extension(packet: &Packet<'_>) -> u32 {
     ext.deth.map(|deth| deth.src_qp).map(Qpn::value).or(ext.reth.map(|reth| reth.dma_len)).or(aeth).unwrap_or(0)
 }
 
-/// The packet at `location`, with its BTH at offset `BTH_AT`.
+/// The path fields of the packet at `location`.
+fn path_fields(data: &[u8], location: &Location, p_key: u16, priority: Option<u8>) -> PathFields {
+    let byte = |at: usize| data.get(at).copied().unwrap_or(0);
+    let network = location.network;
+    // IPv4: the second byte. IPv6 and GRH: the low half of the first byte and the high half of the
+    // second.
+    let class = || byte(network) << 4 | byte(network + 1) >> 4;
+    // The UDP header ends where the BTH starts.
+    let udp = location.start.saturating_sub(UDP_BYTES);
+    let port = u16::from_be_bytes([byte(udp), byte(udp + 1)]);
+    let fields = match location.encapsulation {
+        Encapsulation::Native => PathFields::native([byte(network), byte(network + 1)]),
+        Encapsulation::RoceV1 => PathFields::roce_v1(class()),
+        Encapsulation::RoceV2Ipv4 => PathFields::roce_v2(byte(network + 1), port),
+        Encapsulation::RoceV2Ipv6 => PathFields::roce_v2(class(), port),
+    };
+    fields.with_p_key(p_key).with_priority(priority)
+}
+
+/// The packet at `location`, with its BTH at offset `BTH_AT`. `path` has the path fields of the
+/// headers before the BTH.
 #[inline(always)]
-fn transport<const BTH_AT: usize, T: SummaryConsumer>(data: &[u8], location: Location, then: T) -> Option<T::Output> {
+fn transport<const BTH_AT: usize, T: SummaryConsumer>(
+    data: &[u8],
+    location: Location,
+    path: PathFields,
+    then: T,
+) -> Option<T::Output> {
     let packet = data.get(..location.end())?;
     let (headers, behind) = packet.get(BTH_AT..)?.split_first_chunk::<{ Bth::LEN }>()?;
     let Bth { opcode, pad_count, .. } = Bth::from_bytes(headers);
@@ -179,6 +207,7 @@ fn transport<const BTH_AT: usize, T: SummaryConsumer>(data: &[u8], location: Loc
     Some(then.consume(PacketSummary {
         location,
         bth,
+        path: path.with_p_key(bth.pkey),
         extension: u32::from_be_bytes(*word) & mask,
         payload_offset,
         payload_bytes,
@@ -193,13 +222,14 @@ impl PacketShape for ErfShape {
     #[inline(always)]
     fn quick<T: SummaryConsumer>(data: &[u8], _: u32, then: T) -> Option<T::Output> {
         let (header, rest) = data.split_first_chunk::<ERF_BYTES>()?;
-        let location = native(*rest.first_chunk()?, ERF_BYTES)?;
+        let lrh: [u8; Lrh::LEN] = *rest.first_chunk()?;
+        let location = native(lrh, ERF_BYTES)?;
         let wlen = usize::from(u16::from_be_bytes([header[14], header[15]]));
         let fits = wlen == location.ib_bytes + VCRC_BYTES || wlen == location.ib_bytes;
         if !fits || header[8] != ErfHeader::TYPE_INFINIBAND {
             return None;
         }
-        transport::<{ ERF_BYTES + Lrh::LEN }, T>(data, location, then)
+        transport::<{ ERF_BYTES + Lrh::LEN }, T>(data, location, PathFields::native([lrh[0], lrh[1]]), then)
     }
 }
 
@@ -208,7 +238,8 @@ impl PacketShape for NativeShape {
 
     #[inline(always)]
     fn quick<T: SummaryConsumer>(data: &[u8], _: u32, then: T) -> Option<T::Output> {
-        transport::<{ Lrh::LEN }, T>(data, native(*data.first_chunk()?, 0)?, then)
+        let lrh: [u8; Lrh::LEN] = *data.first_chunk()?;
+        transport::<{ Lrh::LEN }, T>(data, native(lrh, 0)?, PathFields::native([lrh[0], lrh[1]]), then)
     }
 }
 
@@ -241,7 +272,7 @@ impl PacketShape for EthernetShape {
             dst: Endpoint::from_ipv4([head[30], head[31], head[32], head[33]]),
             tunnels: TunnelKinds::NONE,
         };
-        transport::<ROCE_BYTES, T>(data, location, then)
+        transport::<ROCE_BYTES, T>(data, location, PathFields::roce_v2(head[15], number(34)), then)
     }
 }
 

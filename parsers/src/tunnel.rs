@@ -169,6 +169,7 @@ pub struct TunnelPath {
     outermost: Option<TunnelKind>,
     depth: u8,
     frame_at: usize,
+    priority: Option<u8>,
     mirror: Option<MirrorHeader>,
     samples: Option<(usize, usize)>,
 }
@@ -241,6 +242,8 @@ impl TunnelPath {
             return false;
         }
         self.depth += 1;
+        // Its tags belong to the outer frame.
+        self.priority = None;
         self.kinds = self.kinds.with(kind);
         if self.outermost.is_none() {
             self.outermost = Some(kind);
@@ -248,9 +251,23 @@ impl TunnelPath {
         true
     }
 
+    /// Priority (PCP) of the outermost VLAN tag of the innermost frame.
+    #[must_use]
+    pub const fn priority(&self) -> Option<u8> {
+        self.priority
+    }
+
     /// Notes the innermost Ethernet header so far.
     pub(crate) const fn frame(&mut self, at: usize) {
         self.frame_at = at;
+        self.priority = None;
+    }
+
+    /// Notes the first two bytes of a VLAN tag.
+    pub(crate) const fn vlan_tag(&mut self, control: [u8; 2]) {
+        if self.priority.is_none() {
+            self.priority = Some(control[0] >> 5);
+        }
     }
 
     /// Notes a header with a session.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::{PacketFields, PacketRecord, Packets};
-use ibscope_parsers::{Lid, Psn, Qpn};
+use ibscope_parsers::{Lid, PathFields, Psn, Qpn};
 
 const ACK: u8 = 0x11;
 const SEND_ONLY: u8 = 0x04;
@@ -18,7 +18,8 @@ fn sample_of(requests: impl Iterator<Item = (u32, i64)>, responses: impl Iterato
         ConnectionKey::of(ends.into(), Opcode(SEND_ONLY), Qpn::new(7), 0)
     };
     let records = requests.map(|at| packet(0, SEND_ONLY, at)).chain(responses.map(|at| packet(1, ACK, at)));
-    let packets = Packets { keys: vec![key(1, 2), key(2, 1)], records: records.collect() };
+    let packets =
+        Packets { keys: vec![key(1, 2), key(2, 1)], paths: vec![PathFields::default(); 2], records: records.collect() };
     let mut sample = PacketSample::new(2);
     sample.add(sample.candidates(packets.iter()));
     sample

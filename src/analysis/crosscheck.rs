@@ -58,9 +58,9 @@ pub(crate) fn pairs_on_one_node(crosscheck: &Crosscheck) -> u64 {
 pub(crate) struct OperationSummary {
     /// Calls of all ranks.
     pub(crate) calls: u64,
-    /// Pairs of ranks with promised bytes.
+    /// Pairs of ranks with expected bytes.
     pub(crate) pairs: u64,
-    pub(crate) promised_bytes: u64,
+    pub(crate) expected_bytes: u64,
     /// Pairs with a message on the wire.
     pub(crate) wire_pairs: u64,
     /// All messages of the operation on the wire.
@@ -77,8 +77,8 @@ pub(crate) fn operations(crosscheck: &Crosscheck) -> BTreeMap<&str, OperationSum
     }
     for pair in &crosscheck.collectives {
         let row = operations.entry(&pair.operation).or_default();
-        row.promised_bytes = row.promised_bytes.saturating_add(pair.promised_bytes);
-        row.pairs += u64::from(pair.promised_bytes > 0);
+        row.expected_bytes = row.expected_bytes.saturating_add(pair.expected_bytes);
+        row.pairs += u64::from(pair.expected_bytes > 0);
         row.wire_pairs += u64::from(pair.wire_messages > 0);
         row.wire += MessageSums { messages: pair.wire_messages, bytes: pair.wire_bytes };
         row.tracer += pair.tracer;
@@ -90,7 +90,7 @@ pub(crate) fn operations(crosscheck: &Crosscheck) -> BTreeMap<&str, OperationSum
 /// the tracer's own are skipped.
 pub(crate) fn called_pairs(crosscheck: &Crosscheck) -> impl Iterator<Item = &CollectivePair> {
     let called: BTreeSet<&str> = crosscheck.collective_calls.iter().map(|calls| calls.operation.as_str()).collect();
-    let has_any = |pair: &&CollectivePair| pair.promised_bytes > 0 || pair.wire_messages > pair.tracer.messages;
+    let has_any = |pair: &&CollectivePair| pair.expected_bytes > 0 || pair.wire_messages > pair.tracer.messages;
     crosscheck.collectives.iter().filter(move |pair| called.contains(pair.operation.as_str())).filter(has_any)
 }
 

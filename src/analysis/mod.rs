@@ -15,6 +15,7 @@ pub mod latency;
 pub(crate) mod libraries;
 pub mod live;
 pub mod matrix;
+pub mod paths;
 pub mod phases;
 pub mod rates;
 pub(crate) mod round_numbers;

@@ -3,7 +3,7 @@
 
 use super::{
     analyze, anonymize, capture, collectives, compare, crosscheck, health, hook, inspect, latency, manual, matrix,
-    merge, messages, phases, ranks, rates, report, slurm, summary, timeline, trace, watch,
+    merge, messages, paths, phases, ranks, rates, report, slurm, summary, timeline, trace, watch,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt::Write as _;
@@ -41,6 +41,8 @@ pub(super) enum CliCommand {
     Collectives(collectives::CollectivesArgs),
     /// Show retransmissions, NAKs, congestion and capture loss
     Health(health::HealthArgs),
+    /// Show traffic classes, partitions and ECMP paths of the packets
+    Paths(paths::PathsArgs),
     /// Show latencies: request to response, messages, transit
     Latency(latency::LatencyArgs),
     /// Show rates, peak rates, and sizes of messages and packets
@@ -49,7 +51,7 @@ pub(super) enum CliCommand {
     Crosscheck(crosscheck::CrosscheckArgs),
     /// Show the phases of a job and their communication patterns
     Phases(phases::PhasesArgs),
-    /// Compare two profiles: differences, and which exceed chance
+    /// Compare two profiles, and tell differences from chance
     Compare(compare::CompareArgs),
     /// Write messages as trace events for Perfetto
     Trace(trace::TraceArgs),
@@ -92,6 +94,7 @@ impl CliCommand {
             Self::Messages(args) => Some(&mut args.inputs),
             Self::Collectives(args) => Some(&mut args.source.inputs),
             Self::Health(args) => Some(&mut args.source.inputs),
+            Self::Paths(args) => Some(&mut args.source.inputs),
             Self::Latency(args) => Some(&mut args.inputs),
             Self::Rates(args) => Some(&mut args.source.inputs),
             Self::Crosscheck(args) => Some(&mut args.inputs),
@@ -127,6 +130,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "rates",
             "latency",
             "health",
+            "paths",
             "phases",
             "inspect",
         ],

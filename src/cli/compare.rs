@@ -79,9 +79,9 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => render::compare::csv(&comparison, out),
         Format::Json => render::compare::json(&comparison, out),
     })?;
-    for (which, profile) in [("A", &a), ("B", &b)] {
-        let notes: Vec<String> = profile.notes.iter().map(|note| format!("{which}: {note}")).collect();
-        output::notes(&notes);
+    for (which, place, profile) in [("A", &args.a, &a), ("B", &args.b, &b)] {
+        let notes = input::pointer(place, profile).map(|note| format!("{which}: {note}"));
+        output::notes(notes.as_slice());
     }
     Ok(ExitCode::SUCCESS)
 }

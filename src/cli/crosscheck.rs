@@ -72,7 +72,7 @@ enum CrosscheckView {
 #[derive(Debug, Args)]
 pub(super) struct TraceComparisonArgs {
     /// Which rank runs where: output of `mpirun --display-map`, a table `rank,host`, or a hostfile
-    /// whose slots are filled in order [default: as in the trace, or else the capture]
+    /// whose slots are filled in order [default: from the trace, or from the capture if the trace does not tell]
     #[arg(long, value_name = "FILE", requires = "trace")]
     placement: Option<PathBuf>,
     /// Accept differences of up to PERCENT of the messages and bytes of the trace

@@ -73,6 +73,6 @@ pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
         (Format::Csv, HealthBy::Pause) => health::pauses_csv(&profile.coverage, speed, out),
         (Format::Json, _) => health::json(&profile, speed, out),
     })?;
-    output::notes(&profile.notes);
+    input::analysis_notes(&source.inputs, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

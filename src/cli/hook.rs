@@ -64,8 +64,8 @@ pub(super) fn run(command: &HookCommand) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs a hook. An unreadable configuration never keeps a job from running, and a failed capture
-/// only if `run.fail_open` is false.
+/// Runs a hook. An unreadable configuration never keeps a job from running. A failed capture does
+/// so only if `run.fail_open` is false.
 fn run_hook(stage: HookStage, args: &HookArgs) -> ExitCode {
     let vars =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

@@ -64,7 +64,7 @@ pub(super) struct LatencyArgs {
     /// View of the result and of the figures
     #[arg(long, value_enum, default_value_t = LatencyView::Histogram)]
     pub(super) view: LatencyView,
-    /// Show this interval only [default: all; in figures `acknowledged`, or else `last_response`]
+    /// Show this interval only [default: all; in figures `acknowledged`, or `last_response` if there is none]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(INTERVALS))]
     pub(super) interval: Option<String>,
     /// Width of the time bins (timeline, surface); for a profile, a multiple of the profile's bin

@@ -1,12 +1,14 @@
 //! `ibscope matrix`: bytes, packets or messages of each pair.
 
-use super::common::arguments::{CountingArgs, DrawingArgs, SourceArgs};
+use super::common::arguments::{CountingArgs, DrawingArgs, PathArgs, SourceArgs};
 use super::common::choices::{Format, GroupByArg, UnitArg, selection};
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use crate::analysis::GroupBy;
 use crate::analysis::matrix::{TrafficUnit, matrix};
+use crate::model::paths::{FilteredPaths, PathFilter};
+use crate::model::{Profile, count_of};
 use crate::render::{figure, matrix as rendered, matrix_note, text};
 use clap::Args;
 use std::process::ExitCode;
@@ -15,6 +17,7 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "Examples:
   ibscope matrix job.ibp --by rank
   ibscope matrix job.ibp --by rank --traffic collective --svg matrix.svg
+  ibscope matrix job.ibp --dscp 26
   ibscope matrix sink.pcap --no-mpi --format csv";
 
 #[derive(Debug, Args)]
@@ -26,6 +29,8 @@ pub(super) struct MatrixArgs {
     pub(super) drawing: DrawingArgs,
     #[command(flatten)]
     pub(super) counting: CountingArgs,
+    #[command(flatten)]
+    pub(super) paths: PathArgs,
     /// Unit of the table and the figures; csv and json have all units [default: mpi-bytes with --by
     /// rank, payload-bytes with --by endpoint]
     #[arg(long, value_enum)]
@@ -40,12 +45,13 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     let figures = FigureFiles::open(&args.drawing.figures, &files)?;
     // A window of a profile is selected from its timeline. Captures are read for the window only,
     // so they need no timeline.
-    let profile = input::profile(
+    let mut profile = input::profile(
         &source.inputs,
         &source.reading,
         source.scope,
         AnalysisNeeds { no_mpi: counting.no_mpi, ..AnalysisNeeds::default() },
     )?;
+    let path_notes = filter(&mut profile, &PathFilter::from(&args.paths));
     let matrix = matrix(&profile, counting.by.into(), selection(counting.by, counting.traffic));
     let unit = args.unit.map_or(default_unit(counting.by), TrafficUnit::from);
     // Figures come before the text, so that a closed standard output does not prevent them.
@@ -57,9 +63,35 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => rendered::matrix_csv(&matrix, out),
         Format::Json => rendered::matrix_json(&matrix, out),
     })?;
+    output::notes(&path_notes);
     output::notes(matrix_note::note(&profile, matrix.by, matrix.selection).as_slice());
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
+}
+
+/// Keeps the connections that the filter accepts. Returns the notes on them.
+fn filter(profile: &mut Profile, filter: &PathFilter) -> Vec<String> {
+    if filter.accepts_all() {
+        return Vec::new();
+    }
+    let has_paths = profile.connections.iter().any(|row| !row.paths.is_empty());
+    let left = profile.keep_paths(filter);
+    let note = match left {
+        _ if !has_paths => {
+            "the profile has no path fields (SL, VL, P_Key, DSCP, PCP), so no connection is shown; analyze the captures again"
+                .to_owned()
+        }
+        FilteredPaths { connections: 0, .. } => {
+            "no packet has these values; `ibscope paths` lists the values of all packets".to_owned()
+        }
+        FilteredPaths { mixed_connections: 0, .. } => return Vec::new(),
+        FilteredPaths { mixed_connections, other_packets, .. } => format!(
+            "{} also sent {} with other values, which are included",
+            count_of(mixed_connections, "connection"),
+            count_of(other_packets, "packet")
+        ),
+    };
+    vec![note]
 }
 
 fn default_unit(by: GroupByArg) -> TrafficUnit {

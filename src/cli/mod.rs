@@ -6,7 +6,7 @@
 //! - 0: complete
 //! - 1: failed
 //! - 2: usage
-//! - 3: a result was written, but fewer than `--min-coverage` percent of the records were decoded
+//! - 3: a result was written, but less than `--min-coverage` percent of the records were decoded
 //! - 4: the wire differs from a trace without an explanation
 //! - 129, 130, 143: ended early by SIGHUP, SIGINT or SIGTERM
 
@@ -27,6 +27,7 @@ mod manual;
 mod matrix;
 mod merge;
 mod messages;
+mod paths;
 mod phases;
 mod ranks;
 mod rates;
@@ -76,6 +77,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Messages(args) => messages::run(args),
         CliCommand::Collectives(args) => collectives::run(args),
         CliCommand::Health(args) => health::run(args),
+        CliCommand::Paths(args) => paths::run(args),
         CliCommand::Latency(args) => latency::run(args),
         CliCommand::Rates(args) => rates::run(args),
         CliCommand::Crosscheck(args) => crosscheck::run(args),

@@ -28,8 +28,8 @@ pub(super) struct RatesArgs {
     #[arg(long, value_enum)]
     pub(super) by: Option<GroupByArg>,
     /// Width of the bins; if it is not a multiple of the profile's bin width, the profile's bins
-    /// are divided in proportion [default: 10ms, or the profile's bin width; wider if there were
-    /// more than a million bins]
+    /// are divided in proportion [default: 10ms, or the profile's bin width; wider where that
+    /// gives more than a million bins]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
     /// Table to print as csv; json has all tables

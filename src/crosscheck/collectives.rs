@@ -28,8 +28,8 @@ pub struct CollectivePair {
     pub src: u32,
     /// World rank of the receiver.
     pub dst: u32,
-    /// Bytes that the trace promises from the sender to the receiver.
-    pub promised_bytes: u64,
+    /// Bytes expected from the trace, from the sender to the receiver.
+    pub expected_bytes: u64,
     /// Number of messages on the wire.
     pub wire_messages: u64,
     /// MPI bytes of these messages.
@@ -83,7 +83,7 @@ pub(super) fn pairs(
         operation: operation.to_owned(),
         src,
         dst,
-        promised_bytes: 0,
+        expected_bytes: 0,
         wire_messages: 0,
         wire_bytes: 0,
         tracer: MessageSums::default(),
@@ -101,7 +101,7 @@ pub(super) fn pairs(
             }
             let name = key.operation.name();
             let row = rows.entry((name.to_owned(), key.rank, dst)).or_insert_with(|| row(name, key.rank, dst));
-            row.promised_bytes = row.promised_bytes.saturating_add(bytes);
+            row.expected_bytes = row.expected_bytes.saturating_add(bytes);
         }
     }
     for ((src, dst, envelope, operation), sums) in &wire.streams {
@@ -116,7 +116,7 @@ pub(super) fn pairs(
             row.tracer += MessageSums { messages: sums.messages, bytes: sums.mpi_bytes };
         }
     }
-    rows.retain(|_, row| row.promised_bytes > 0 || row.wire_messages > 0);
+    rows.retain(|_, row| row.expected_bytes > 0 || row.wire_messages > 0);
     (rows.into_values().collect(), is_incomplete)
 }
 

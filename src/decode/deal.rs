@@ -1,12 +1,15 @@
-//! Assigns the packets of a batch to shards, and lists each connection once.
+//! Assigns the packets of a batch to shards, and lists each connection once per combination of its
+//! path fields (SL, P_Key, DSCP, UDP source port ...).
 //!
-//! A batch has many packets of few connections. So the shard and the traffic kind of a connection
-//! are determined at its first packet, and later stages look up each connection once per batch.
+//! A batch has many packets of few connections, and the packets of a connection rarely differ in
+//! their path fields. So the shard and the traffic kind of a connection are determined at its first
+//! packet, later stages look up each connection once per batch, and a packet record needs no room
+//! for the path fields.
 
 use crate::model::{ConnectionKey, PacketRecord, Packets, SeededHasher, TrafficKind};
 use hashbrown::HashTable;
 use ibscope_parsers::ib::{Opcode, Service};
-use ibscope_parsers::{Endpoint, Qpn};
+use ibscope_parsers::{Endpoint, PathFields, Qpn};
 use std::hash::BuildHasher as _;
 
 /// Initial room for connections.
@@ -32,12 +35,13 @@ pub(super) struct DealtPacket {
     pub(super) kind: TrafficKind,
 }
 
-/// A connection, by the fields of its packets.
+/// A connection with one combination of path fields, by the fields of its packets.
 struct ConnectionSlot {
     src: Endpoint,
     dst: Endpoint,
     /// Service and both queue pairs.
     word: u64,
+    path: PathFields,
     dealt: DealtPacket,
 }
 
@@ -46,8 +50,9 @@ impl ShardDealer {
     pub(super) fn new(mut shards: Vec<Packets>, batch_bytes: usize) -> Self {
         // Room for packets of 128 bytes, twice over because pairs are distributed unevenly.
         let room = batch_bytes / 64 / shards.len().max(1);
-        for Packets { keys, records } in &mut shards {
+        for Packets { keys, paths, records } in &mut shards {
             keys.clear();
+            paths.clear();
             records.clear();
             records.reserve(room);
         }
@@ -69,17 +74,18 @@ impl ShardDealer {
         opcode: Opcode,
         dest_qp: Qpn,
         extension: u32,
+        path: PathFields,
     ) -> DealtPacket {
         let (src, dst) = pair;
         let src_qp = if opcode.service() == Service::Ud { Qpn::new(extension).value() } else { 0 };
         let word = u64::from(opcode.0 >> 5) << 48 | u64::from(dest_qp.value()) << 24 | u64::from(src_qp);
-        let near = recent_index(src, dst, word);
+        let near = recent_index(src, dst, word, path);
         if let Some(place) = self.slots.get(self.recent[near] as usize)
-            && place.is(src, dst, word)
+            && place.is(src, dst, word, path)
         {
             return place.dealt;
         }
-        let place = self.find_or_add(ConnectionKey::of(pair, opcode, dest_qp, extension), word);
+        let place = self.find_or_add(ConnectionKey::of(pair, opcode, dest_qp, extension), word, path);
         self.recent[near] = place;
         self.slots[place as usize].dealt
     }
@@ -98,21 +104,22 @@ impl ShardDealer {
 
     /// Finds a connection that is not in `recent`, or adds it.
     #[inline(never)]
-    fn find_or_add(&mut self, key: ConnectionKey, word: u64) -> u32 {
+    fn find_or_add(&mut self, key: ConnectionKey, word: u64, path: PathFields) -> u32 {
         let Self { index, hasher, slots, shards, .. } = self;
-        let hash = hasher.hash_one((key.src, key.dst, word));
-        if let Some(place) = index.find(hash, |place| slots[*place as usize].is(key.src, key.dst, word)) {
+        let hash = hasher.hash_one((key.src, key.dst, word, path));
+        if let Some(place) = index.find(hash, |place| slots[*place as usize].is(key.src, key.dst, word, path)) {
             return *place;
         }
         let shard = shard_of(key.src, key.dst, shards.len());
-        let keys = &mut shards[shard].keys;
+        let Packets { keys, paths, .. } = &mut shards[shard];
         let dealt = DealtPacket { slot: keys.len() as u32, shard: shard as u16, kind: key.kind };
         keys.push(key);
+        paths.push(path);
         let number = slots.len() as u32;
-        slots.push(ConnectionSlot { src: key.src, dst: key.dst, word, dealt });
+        slots.push(ConnectionSlot { src: key.src, dst: key.dst, word, path, dealt });
         index.insert_unique(hash, number, |place| {
             let place = &slots[*place as usize];
-            hasher.hash_one((place.src, place.dst, place.word))
+            hasher.hash_one((place.src, place.dst, place.word, place.path))
         });
         number
     }
@@ -120,15 +127,16 @@ impl ShardDealer {
 
 impl ConnectionSlot {
     #[inline]
-    fn is(&self, src: Endpoint, dst: Endpoint, word: u64) -> bool {
-        self.word == word && self.src == src && self.dst == dst
+    fn is(&self, src: Endpoint, dst: Endpoint, word: u64, path: PathFields) -> bool {
+        self.word == word && self.path == path && self.src == src && self.dst == dst
     }
 }
 
 /// Index of a connection in `recent`.
 #[inline]
-const fn recent_index(src: Endpoint, dst: Endpoint, word: u64) -> usize {
-    let mixed = src.low_bits() ^ dst.low_bits().rotate_left(20) ^ word.rotate_left(35);
+const fn recent_index(src: Endpoint, dst: Endpoint, word: u64, path: PathFields) -> usize {
+    // Of the path fields, ECN and the port differ most often within a batch.
+    let mixed = src.low_bits() ^ dst.low_bits().rotate_left(20) ^ word.rotate_left(35) ^ path.bits();
     (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - RECENT_SLOTS.ilog2())) as usize
 }
 

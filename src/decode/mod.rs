@@ -341,7 +341,7 @@ fn count_packet(
     packets: &mut ShardDealer,
 ) {
     let PacketSummary { location, bth, .. } = brief;
-    let dealt = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension);
+    let dealt = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension, brief.path);
     counts.infiniband += 1;
     counts.truncated += u64::from(record.data.len() < location.end());
     counts.unknown_opcode += u64::from(!bth.opcode.is_known());

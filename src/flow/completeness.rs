@@ -20,10 +20,12 @@ use super::ledger::{Ledger, MAX_HOLE};
 use super::{LARGEST_MTU_BYTES, Tracker};
 use crate::model::health::{HealthEvents, Loss};
 use crate::model::{ConnectionKey, PacketRole};
+use ibscope_parsers::Psn;
 use std::collections::HashMap;
 
 /// PSNs wrap around after this many.
 const PSNS: i64 = 1 << 24;
+const PSN_MASK: u32 = 0xFF_FFFF;
 /// Votes that make a partner final: the search for another one ends.
 const ENOUGH_VOTES: u32 = 8;
 
@@ -73,6 +75,7 @@ impl Tracker {
                 responder.filter(|responder| self.clear_partner(*responder).is_some_and(|(partner, _)| partner == id));
             if !key.is_datagram() {
                 self.reconcile(id, responder, i64::MAX);
+                self.note_progress(id, responder);
             }
         }
         let observed = |id: usize| {
@@ -86,6 +89,35 @@ impl Tracker {
             observed
         };
         (0..keys.len()).map(observed).collect()
+    }
+
+    /// Notes the observations of the oldest request that was not acknowledged, and whether the
+    /// responder counted the messages (MSN).
+    fn note_progress(&mut self, request: u32, responder: Option<u32>) {
+        let ledger = &self.connections[request as usize].ledgers[PacketRole::Request as usize];
+        let (Some(high), Some(last_run)) = (self.health[request as usize].high(), ledger.last_run_start()) else {
+            return;
+        };
+        let acknowledged = responder.and_then(|responder| {
+            let numbers = self.health[responder as usize].acknowledged().into_iter().flatten();
+            numbers.map(|number| number + shift(number, high)).max()
+        });
+        // If nothing responds: the packets that were sent last.
+        let oldest = acknowledged.map_or(last_run, |number| number + 1);
+        if oldest <= high {
+            let observations = ledger.observations(Psn::new(oldest as u32)).unwrap_or(0);
+            if observations > 1 {
+                self.health[request as usize].observed().stalled_observations = observations.into();
+            }
+        }
+        let first = self.connections[request as usize].first.map(i64::from);
+        let (Some(responder), Some(first)) = (responder, first) else { return };
+        let messages = self.health[request as usize].message_ends;
+        let psns = [first, high].map(|number| number as u32 & PSN_MASK);
+        // Within half a wrap-around the numbers of PSNs are certain.
+        if high - first < PSNS / 2 && self.health[responder as usize].msns.is_stuck(psns[0], psns[1], messages) {
+            self.health[responder as usize].observed().wrong_msns += 1;
+        }
     }
 
     /// Counts the missing request PSNs (of `missing`) whose responses were observed: a READ request

@@ -12,7 +12,9 @@
 //! counted for both cases: with one observation point every observation is a transmission, with two
 //! only the first, third, fifth and so on are.
 
+use super::msn::MsnCheck;
 use super::reaction::{self, ReactionMeasurement};
+use super::reordering::Reordering;
 use crate::model::health::{Episodes, HealthEvents};
 use crate::model::{PacketFlags, PacketRecord, PsnDigest};
 use ibscope_parsers::ib::{Aeth, AethKind, NakCode};
@@ -60,6 +62,10 @@ pub(super) struct HealthTracker {
     /// Requests for data and their responses.
     pub(super) data: Option<Box<DataRequests>>,
     anomalies: Option<Box<Anomalies>>,
+    /// Message sequence numbers of the ACKs and responses that this connection sent.
+    pub(super) msns: MsnCheck,
+    /// Messages whose last packet was observed; wraps around.
+    pub(super) message_ends: u32,
     /// Requests that ask for an ACK, and ACKs without NAKs, each PSN once.
     pub(super) ack_requests: PsnDigest,
     pub(super) acks: PsnDigest,
@@ -111,6 +117,8 @@ struct Anomalies {
     observed: Box<HealthEvents>,
     /// NAKs about requests that were observed once, and about requests that were not observed.
     naks_by_observations: [u64; 2],
+    /// Order of requests, and of responses.
+    reordering: [Reordering; 2],
 }
 
 /// PSN and time of a first transmission: 40 bits of nanoseconds (18 minutes) and 24 bits of PSN, in
@@ -161,6 +169,8 @@ impl Default for HealthTracker {
             observed_twice: false,
             data: None,
             anomalies: None,
+            msns: MsnCheck::default(),
+            message_ends: 0,
             ack_requests: PsnDigest::default(),
             acks: PsnDigest::default(),
         }
@@ -177,7 +187,13 @@ impl HealthTracker {
     pub(super) fn take_observed(&mut self) -> Option<Box<HealthEvents>> {
         self.anomalies
             .as_mut()
-            .map(|trouble| std::mem::take(&mut trouble.observed))
+            .map(|trouble| {
+                // What is still late at the end was not retransmitted.
+                for order in &mut trouble.reordering {
+                    order.end(&mut trouble.observed.reordered);
+                }
+                std::mem::take(&mut trouble.observed)
+            })
             .filter(|observed| **observed != HealthEvents::default())
     }
 
@@ -221,15 +237,40 @@ impl HealthTracker {
             self.remember(number, time_ns);
             return;
         }
+        self.note_order(0, number, (occurrence, span), self.high);
         if self.observed_twice && occurrence.is_multiple_of(2) {
             return;
         }
         self.later_occurrence(number, occurrence, time_ns);
     }
 
+    /// Notes the order of a packet at or below `high`: `of` is 0 for requests and 1 for responses.
+    fn note_order(&mut self, of: usize, number: i64, (occurrence, span): (u32, u32), high: i64) {
+        let Anomalies { reordering, observed, .. } = self.anomalies();
+        reordering[of].later(number, (occurrence, span), high, &mut observed.reordered);
+    }
+
+    /// Notes that the receiver asked for this request: if it comes now, it is a retransmission.
+    #[cold]
+    pub(super) fn note_request_by_nak(&mut self, number: i64) {
+        self.anomalies().reordering[0].note_nak(number);
+    }
+
+    /// Takes a request that is no READ and no atomic and whose PSN was observed before. The PSNs of
+    /// the latest READ are not free for other requests.
+    #[cold]
+    pub(super) fn later_request(&mut self, number: i64, occurrence: u32) {
+        let latest = self.data.as_ref().and_then(|data| data.expected_responses.last().copied());
+        let is_reused = |(start, end): (i64, i64)| (start..end).contains(&number) && end > self.high;
+        if latest.is_some_and(is_reused) {
+            self.observed().reused_psns[usize::from(occurrence.is_multiple_of(2))] += 1;
+        }
+    }
+
     /// Takes a new request that ends an episode or belongs to a measurement.
     fn first_transmission(&mut self, time_ns: i64) {
-        let Anomalies { episode_states: readings, reaction, observed, .. } = self.anomalies();
+        let Anomalies { episode_states: readings, reaction, observed, reordering, .. } = self.anomalies();
+        reordering[0].new_high(&mut observed.reordered);
         readings.iter_mut().for_each(|reading| reading.open = false);
         if time_ns != PacketRecord::NO_TIME {
             reaction.take_if(|running| running.request(time_ns, &mut observed.reaction));
@@ -276,8 +317,22 @@ impl HealthTracker {
         }
         if number > self.high_response {
             self.high_response = number;
-        } else if occurrence == 1 {
+            if let Some(anomalies) = &mut self.anomalies {
+                anomalies.reordering[1].new_high(&mut anomalies.observed.reordered);
+            }
+            return;
+        }
+        if occurrence == 1 {
             self.observed().late_packets += 1;
+        }
+        self.note_order(1, number, (occurrence, 1), self.high_response);
+    }
+
+    /// Takes the AETH of an ACK or response.
+    #[inline]
+    pub(super) fn check_msn(&mut self, psn: u32, occurrence: u32, aeth: u32) {
+        if self.msns.is_wrong(psn, aeth & 0xFF_FFFF, occurrence) {
+            self.observed().wrong_msns += 1;
         }
     }
 

@@ -172,6 +172,16 @@ impl Ledger {
         self.runs.get(self.runs.len() / 2).map_or(self.high, |run| run.run(self.high).start)
     }
 
+    /// The unwrapped number of a PSN near the largest one.
+    pub(super) const fn number(&self, psn: Psn) -> i64 {
+        self.high + psn.since(Psn::new(self.high as u32)) as i64
+    }
+
+    /// Start of the last run: the numbers from there on were observed equally often.
+    pub(super) fn last_run_start(&self) -> Option<i64> {
+        self.runs.last().map(|run| run.run(self.high).start)
+    }
+
     /// How often a number was observed; `None` if it is beyond the runs, so that nothing is known
     /// of it.
     pub(super) fn observations(&self, psn: Psn) -> Option<u32> {

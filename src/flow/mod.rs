@@ -28,12 +28,14 @@ mod envelopes;
 mod health;
 mod ledger;
 mod messages;
+mod msn;
 mod nccl;
 mod pairing;
 mod rails;
 mod reaction;
 mod reads;
 mod rendezvous;
+mod reordering;
 mod requests;
 mod timing;
 mod waiting;
@@ -94,7 +96,7 @@ pub struct Tracker {
     times: bool,
     /// Health events are collected.
     tracks_health: bool,
-    /// New connections are not tracked any more.
+    /// New connections are no longer tracked.
     is_closed: bool,
     /// Connection numbers by connection key.
     index: HashTable<u32>,
@@ -566,11 +568,15 @@ impl Tracker {
         let crowded = match seen.role {
             PacketRole::Request if is_connected(packet.opcode().service()) => {
                 health.request(number, span, seen.occurrence, packet.time_ns);
-                if seen.occurrence != 1 {
-                    return;
-                }
                 let opcode = packet.opcode();
                 let asks = opcode.is_read_request() || opcode.is_atomic();
+                if seen.occurrence != 1 {
+                    if !asks && health.data.is_some() {
+                        health.later_request(number, seen.occurrence);
+                    }
+                    return;
+                }
+                health.message_ends = health.message_ends.wrapping_add(u32::from(seen.counts_message));
                 if !asks && packet.ack_requested() {
                     health.ack_requests.add(packet.psn().value());
                 }
@@ -584,12 +590,16 @@ impl Tracker {
                 let opcode = packet.opcode();
                 let starts = opcode.is_first() || opcode.is_only() || !opcode.is_read_response();
                 health.response(number, seen.occurrence, starts);
+                if !opcode.is_middle() {
+                    health.check_msn(packet.psn().value(), seen.occurrence, packet.extension);
+                }
                 seen.occurrence == 1
                     && (ledgers[1].is_nearly_full(health.responses_compared())
                         || health.responses_to_compare().is_some())
             }
             PacketRole::Acknowledge => {
                 health.acknowledge(number, seen.occurrence, packet.extension);
+                health.check_msn(packet.psn().value(), seen.occurrence, packet.extension);
                 if seen.occurrence == 1 && packet.extension >> 24 == NAK_SEQUENCE {
                     self.note_nak(seen.connection, packet.psn());
                 }
@@ -607,7 +617,11 @@ impl Tracker {
     #[cold]
     fn note_nak(&mut self, id: u32, psn: Psn) {
         let Some(request) = self.pairing.partner(id) else { return };
-        let observations = self.connections[request as usize].ledgers[0].observations(psn);
+        let ledger = &self.connections[request as usize].ledgers[0];
+        let observations = ledger.observations(psn);
+        if observations == Some(0) {
+            self.health[request as usize].note_request_by_nak(ledger.number(psn));
+        }
         self.health[id as usize].note_nak(observations);
     }
 

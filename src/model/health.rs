@@ -64,6 +64,24 @@ health! {
     /// Requests and responses that were first observed after a later PSN: retransmitted after a
     /// loss before the capture, or out of order.
     late_packets = "late_packets": sum Count,
+    /// Requests and responses that arrived after a later PSN although nothing was lost or
+    /// retransmitted: the packets took several paths (adaptive routing, per-packet ECMP). Between
+    /// the two observation points, if the capture has both.
+    reordered_packets = "reordered_packets": sum Count,
+    /// Reorder distance of these packets, summed: from each PSN to the highest one that was
+    /// observed before it.
+    reorder_distance_psns = "reorder_distance_psns": sum Count,
+    /// The longest of these distances.
+    longest_reorder_distance_psns = "longest_reorder_distance_psns": max Count,
+    /// Requests with a PSN that belongs to the responses of the READ or atomic before them: the
+    /// sender must skip these PSNs.
+    reused_psn_packets = "reused_psn_packets": sum Count,
+    /// ACKs and responses that `src` sent with a wrong MSN: it went backwards, rose by more than
+    /// the requests, or stayed while messages were acknowledged.
+    wrong_msn_packets = "wrong_msn_packets": sum Count,
+    /// Transmissions of the oldest request that was not acknowledged by the end, if there were at
+    /// least 4: the connection made no progress.
+    stalled_transmissions = "stalled_transmissions": max Count,
     /// NAKs that `src` sent about requests of `dst`: PSN sequence error.
     nak_sequence = "nak_sequence": sum Count,
     /// NAKs: invalid request.
@@ -131,6 +149,16 @@ health! {
 }
 
 impl Health {
+    /// Columns that profiles of earlier states of the format version do not have.
+    pub const LATER_COLUMNS: [&str; 6] = [
+        "reordered_packets",
+        "reorder_distance_psns",
+        "longest_reorder_distance_psns",
+        "reused_psn_packets",
+        "wrong_msn_packets",
+        "stalled_transmissions",
+    ];
+
     /// All NAKs except RNR NAKs.
     #[must_use]
     pub const fn naks(&self) -> u64 {
@@ -198,6 +226,32 @@ pub struct Episodes {
     pub longest_ns: u64,
 }
 
+/// Packets that arrived out of order without a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reordered {
+    /// Packets.
+    pub packets: u64,
+    /// Sum of their distances in PSNs.
+    pub distance_psns: u64,
+    /// The longest distance.
+    pub longest_psns: u64,
+}
+
+impl Reordered {
+    /// Adds a packet.
+    pub fn add(&mut self, distance_psns: u64) {
+        *self += Self { packets: 1, distance_psns, longest_psns: distance_psns };
+    }
+}
+
+impl AddAssign for Reordered {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.distance_psns = self.distance_psns.saturating_add(other.distance_psns);
+        self.longest_psns = self.longest_psns.max(other.longest_psns);
+    }
+}
+
 /// Acknowledged packets that were not observed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
@@ -239,6 +293,16 @@ pub struct HealthEvents {
     pub episodes: [Episodes; 2],
     /// First observations after a later PSN.
     pub late_packets: u64,
+    /// Packets out of order without a loss if every packet is observed once, and if twice.
+    pub reordered: [Reordered; 2],
+    /// Requests with PSNs of a READ or atomic, by whether the occurrence of the packet is odd or
+    /// even.
+    pub reused_psns: [u64; 2],
+    /// First observations of ACKs and responses with a wrong MSN.
+    pub wrong_msns: u64,
+    /// Observations of the oldest request that was not acknowledged by the end, if there were
+    /// several.
+    pub stalled_observations: u64,
     /// Observations of NAKs by code: PSN sequence, invalid request, remote access, remote
     /// operation, invalid RD, reserved.
     pub naks: [u64; 6],

@@ -4,7 +4,7 @@
 use super::{ConnectionKey, TrafficKind};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::ib::crc::CrcVerdict;
-use ibscope_parsers::{Endpoint, Psn, Qpn};
+use ibscope_parsers::{Endpoint, PathFields, Psn, Qpn};
 use std::ops::Deref;
 
 /// Congestion flags (FECN, BECN, ECN) and checksum errors of a packet. Most packets have none.
@@ -235,9 +235,12 @@ impl PacketRef<'_> {
 /// Packets in file order, and the keys of their connections.
 #[derive(Clone, Debug, Default)]
 pub struct Packets {
-    /// Connection keys in the order of their first packets.
+    /// Connection keys in the order of their first packets. A connection whose packets differ in
+    /// their path fields has one entry for each combination.
     pub keys: Vec<ConnectionKey>,
-    /// Packets; their slots are indices into `keys`.
+    /// The path fields of each entry of `keys`.
+    pub paths: Vec<PathFields>,
+    /// Packets; their slots are indices into `keys` and `paths`.
     pub records: Vec<PacketRecord>,
 }
 

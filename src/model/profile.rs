@@ -2,6 +2,7 @@
 
 use super::RdmaSums;
 use super::column::column_values;
+use super::paths::ConnectionPaths;
 use super::{
     ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SampledConnection, Sampling, SizeCategory,
     SizeClass, SizeSums, StreamSums, TimingKey, TrafficKind, Trust,
@@ -142,6 +143,8 @@ pub struct ConnectionRow {
     pub coverage: PairCoverage,
     /// The samples, if the capture is sampled.
     pub sampled: Option<SampledConnection>,
+    /// Its packets by path fields; empty in profiles that were written before these were read.
+    pub paths: ConnectionPaths,
 }
 
 /// How many of a pair's packets and messages the capture contains: shown with every count of the

@@ -3,7 +3,8 @@
 //! Tables refer to connections by row number. These numbers are updated, so that the result is a
 //! valid profile.
 
-use super::profile::{JobRow, RankRow, UnassignedRow};
+use super::paths::{FilteredPaths, PathFilter};
+use super::profile::{ConnectionRow, JobRow, RankRow, UnassignedRow};
 use super::{JobRank, PackedRows, Profile, RankIndex};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::Serialize;
@@ -86,6 +87,30 @@ impl Profile {
         let stack = self.connections.iter().find_map(|row| row.stack.clone()).unwrap_or_default();
         let ranks = self.ranks.iter().map(|row| row.rank).collect::<BTreeSet<_>>().len() as u32;
         vec![JobRow { job: 1, stack, ranks, ..JobRow::default() }]
+    }
+
+    /// Keeps the connections with packets that the filter accepts. A connection that also has other
+    /// packets is kept whole, because only its packets and bytes are known by path fields.
+    pub fn keep_paths(&mut self, filter: &PathFilter) -> FilteredPaths {
+        let mut left = FilteredPaths::default();
+        let mut kept = 0..;
+        let mut number = |row: &ConnectionRow| {
+            let packets = |accepted: bool| {
+                let paths = row.paths.iter().filter(move |sums| filter.accepts(sums.fields) == accepted);
+                paths.map(|sums| sums.packets).sum::<u64>()
+            };
+            if packets(true) == 0 {
+                return None;
+            }
+            left.connections += 1;
+            left.mixed_connections += u64::from(packets(false) > 0);
+            left.other_packets += packets(false);
+            kept.next()
+        };
+        let numbers: Vec<Option<u32>> = self.connections.iter().map(&mut number).collect();
+        self.renumber(&numbers);
+        self.parts = None;
+        left
     }
 
     /// Keeps the connections with a new number, and their rows in all tables.
@@ -210,6 +235,7 @@ mod tests {
             one_sided: None,
             coverage: PairCoverage::default(),
             sampled: None,
+            paths: Default::default(),
         }
     }
 

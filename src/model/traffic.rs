@@ -1,6 +1,7 @@
 //! Connections: observations of their packets, evidence from their messages, and sums.
 
 use super::health::{BriefHealth, HealthEvents};
+use super::paths::ConnectionPaths;
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
     ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes,
@@ -525,6 +526,8 @@ pub struct ConnectionTotals {
     pub continuity: Continuity,
     /// RDMA WRITEs and READs within the traffic.
     pub rdma: RdmaSums,
+    /// Packets by path fields.
+    pub paths: ConnectionPaths,
     /// Indices of the inputs that these sums come from, in time order; usually one.
     pub inputs: SmallVec<[u32; 2]>,
     /// Votes for the sender's queue pair, which the packets do not carry: responses that are

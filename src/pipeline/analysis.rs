@@ -246,6 +246,8 @@ struct Shard {
     /// batch (`None` beyond the limit). Fields, to reuse their memory.
     events: Events,
     connection_numbers: Vec<Option<u32>>,
+    /// Entries that count the packets by path fields, by slot.
+    path_indices: Vec<u8>,
     /// Single messages, if the depth asks for them.
     spill: Option<Spill>,
     /// MPI messages that other inputs may have observed too.
@@ -276,6 +278,7 @@ impl Analysis {
             overlap_packets: 0,
             events: Events::default(),
             connection_numbers: Vec::new(),
+            path_indices: Vec::new(),
             spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
         };
         let input = || InputState {
@@ -505,9 +508,10 @@ impl InputState {
 impl Shard {
     fn packets(&mut self, decoded: &DecodedBatch, shard: usize) {
         let bytes = decoded.batch.bytes.as_slice();
-        let Some(Packets { keys, records }) = decoded.shards.get(shard) else { return };
+        let Some(Packets { keys, paths, records }) = decoded.shards.get(shard) else { return };
         self.tracker.connections(keys, &mut self.connection_numbers);
         self.sums.grow(self.tracker.tracked_connections());
+        let has_further_paths = self.sums.note_paths(&self.connection_numbers, paths, &mut self.path_indices);
         let is_alone = self.overlap.is_idle();
         for records in records.chunks(PREFETCHED_PACKETS) {
             self.tracker.look_ahead(records, &self.connection_numbers, bytes);
@@ -526,6 +530,9 @@ impl Shard {
                     Some(id) => {
                         let seen = self.tracker.packet(packet, id, bytes, &mut self.events);
                         self.sums.packet(record, &seen);
+                        if has_further_paths && self.path_indices[slot] > 0 {
+                            self.sums.further_path(self.path_indices[slot], record, &seen);
+                        }
                     }
                     None => self.untracked += 1,
                 }

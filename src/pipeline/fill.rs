@@ -64,6 +64,7 @@ pub(super) fn fill(
                 weight: identified.sampling.weights.get(index).copied().flatten(),
                 quality: sampling.quality(),
             }),
+            paths: connection.paths,
         });
         let health = connection.health.whole();
         let healthy = health == Health::default() && connection.retransmissions == RetransmissionSums::default();

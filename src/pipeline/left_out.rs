@@ -28,17 +28,17 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         ),
         (
             coverage.pause_frames_left_out,
-            "pause frames of senders beyond the bound",
+            "pause frames of senders over the limit",
             "They are missing from the table of pauses",
         ),
         (
             coverage.mirrored_frames_left_out,
-            "mirrored frames of sessions beyond the bound",
+            "mirrored frames of sessions over the limit",
             "Whether frames of these sessions were lost is not known",
         ),
         (
             coverage.statistics_left_out,
-            "statistics of interfaces beyond the bound",
+            "statistics of interfaces over the limit",
             "The packets that these interfaces dropped are not counted",
         ),
         (

@@ -3,6 +3,8 @@
 //! - `profile.json`: format version, inputs with digests, coverage, notes, endpoints, ranks.
 //! - `connections.parquet`: one row per directed connection, sorted by source, destination, queue
 //!   pair.
+//! - `paths.parquet`: packets per connection and combination of SL, VL, P_Key, DSCP, ECN, PCP and UDP
+//!   source port. Missing in profiles from before the table existed.
 //! - `timeline.parquet`: sums per bin and connection, sorted by time, with columns for the
 //!   retransmissions among them; `connection` is a row number of the table above.
 //! - `collectives.parquet`: messages of collective operations per connection and operation.
@@ -32,6 +34,8 @@ mod document;
 mod latencies;
 mod messages;
 mod parquet_check;
+mod path_columns;
+mod paths;
 mod sizes;
 mod streams;
 mod tables;
@@ -62,6 +66,7 @@ const LATENCIES: &str = "latencies.parquet";
 const LATENCY_BUCKETS: &str = "latency_buckets.parquet";
 const SIZES: &str = "sizes.parquet";
 const STREAMS: &str = "streams.parquet";
+const PATHS: &str = "paths.parquet";
 const LATENCY_TIMELINE: &str = "latency_timeline.parquet";
 const HEALTH: &str = "health.parquet";
 const CM: &str = "cm.parquet";
@@ -73,12 +78,13 @@ const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 const MAX_FILE_BYTES: u64 = 1 << 34;
 
 /// Names of all files that a profile may have.
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     DOCUMENT,
     CONNECTIONS,
     TIMELINE,
     COLLECTIVES,
     STREAMS,
+    PATHS,
     LATENCIES,
     LATENCY_BUCKETS,
     LATENCY_TIMELINE,
@@ -210,6 +216,7 @@ pub enum ProfileError {
 pub fn column_tables() -> Vec<TableDescription> {
     vec![
         tables::connections().describe(),
+        paths::table().describe(),
         tables::timeline().describe(),
         tables::collectives().describe(),
         streams::table().describe(),
@@ -253,6 +260,7 @@ impl ProfileWriter {
     pub fn finish(self, profile: &Profile) -> Result<(), ProfileError> {
         let mut tables = Tables { folder: self.scratch.path(), digests: BTreeMap::new() };
         tables.write(&tables::connections(), &profile.connections)?;
+        tables.write_groups(&paths::table(), tables::groups(paths::rows(&profile.connections)))?;
         tables.write(&tables::timeline(), &profile.timeline)?;
         tables.write(&tables::collectives(), &profile.collectives)?;
         let histograms = profile.latencies.iter().map(HistogramRow::from);
@@ -490,6 +498,11 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     profile.connections = tables::read_connections(&path, bytes)?;
     let quality = profile.sampling.map(|sampling| sampling.quality()).unwrap_or_default();
     profile.connections.iter_mut().filter_map(|row| row.sampled.as_mut()).for_each(|row| row.quality = quality);
+    // Profiles of earlier states of this version do not have the table.
+    if digests.contains_key(PATHS) {
+        let (path, bytes) = table(PATHS)?;
+        paths::read(&path, bytes, &mut profile.connections)?;
+    }
     let (path, bytes) = table(TIMELINE)?;
     profile.timeline = tables::read_timeline(&path, bytes, profile.connections.len())?;
     let (path, bytes) = table(COLLECTIVES)?;

@@ -3,7 +3,7 @@
 //! In: rows of the profile, or the bytes of a Parquet file. Out: the bytes, or checked rows; every
 //! row number that points into another table is in range. Only this folder uses polars.
 
-use super::{ProfileError, parquet_check};
+use super::{ProfileError, parquet_check, path_columns};
 use crate::model::RdmaSums;
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number, Timestamp};
 use crate::model::column::{ColumnDescription, ColumnType, ColumnUnit};
@@ -15,7 +15,7 @@ use crate::model::profile::{
 use crate::model::sampling::{Estimate, EstimateQuality, Estimator};
 use crate::model::table::{Column as TableColumn, ColumnValue, Table};
 use crate::model::{
-    Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection, SampledSums, SamplingWeight,
+    ConnectionPaths, Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection, SampledSums, SamplingWeight,
     TrafficKind, printable, quoted,
 };
 use ibscope_parsers::ib::Opcode;
@@ -123,6 +123,7 @@ pub(super) fn connections() -> Table<ConnectionRow> {
         })
         .counts(Traffic::COLUMNS, |row| row.traffic.values())
         .counts(RetransmissionSums::COLUMNS, |row| row.retransmissions.values())
+        .with(path_columns::of_connections)
         .with(samples)
 }
 
@@ -334,6 +335,7 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
                 PairCoverage { state: CoverageState::Unknown, ..PairCoverage::default() }
             },
             sampled: samples.get(row),
+            paths: ConnectionPaths::new(),
         })
     };
     (0..table.rows()).map(row).collect()
@@ -398,7 +400,11 @@ pub(super) fn read_health(
     connections: usize,
 ) -> Result<PackedRows<HealthRow>, ProfileError> {
     let table = TableReader::open(path, bytes)?;
-    let (connection, values) = (table.u32("connection")?, table.u64s(names(Health::COLUMNS))?);
+    let connection = table.u32("connection")?;
+    // Profiles of earlier states of this version do not have the later columns.
+    let is_absent = |name: &str| Health::LATER_COLUMNS.contains(&name) && !table.has(name);
+    let column = |name: &str| if is_absent(name) { Ok(vec![Some(0); table.rows()]) } else { table.u64(name) };
+    let values = names(Health::COLUMNS).into_iter().map(column).collect::<Result<Vec<_>, ProfileError>>()?;
     let row = |row: usize| {
         let connection = table.connection(&connection, row, connections)?;
         Ok(HealthRow { connection, health: Health::from_values(table.values(&values, row)?) })
@@ -510,7 +516,7 @@ impl<'a> TableReader<'a> {
     }
 
     /// True if the table has the column; profiles of older versions do not have all columns.
-    fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         self.frame.column(name).is_ok()
     }
 

@@ -158,7 +158,7 @@ fn mark_doubts(doubts: &BTreeMap<u32, Doubts>, identified: &mut ResolvedRanks) {
     );
     note(
         |doubts| doubts.has_doubtful_processes,
-        "identified by its ports only; the memory that its messages write to does not look like that of one process per port, so it may be several jobs; capture one job at a time",
+        "identified by its ports only; its messages write to more memory areas than one process per port would use, so it may be several jobs; capture one job at a time",
     );
     for (coverage, job) in identified.coverage.iter_mut().zip(&identified.job_of) {
         if job.is_some_and(|job| doubts.contains_key(&job)) {
@@ -465,6 +465,7 @@ mod tests {
             missing: None,
             continuity: Default::default(),
             rdma: Default::default(),
+            paths: Default::default(),
             inputs: Default::default(),
             partners: Default::default(),
             echoes: Default::default(),

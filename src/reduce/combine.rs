@@ -8,7 +8,9 @@ use super::bins::{BinCell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::health;
 use super::mirror_copies::MirrorCopies;
 use super::observation_points::{self, ObservationPoint};
-use super::{OCCURRENCES, PartialSums};
+use super::paths;
+use super::{OCCURRENCES, PartialSums, TransmissionRule};
+use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
@@ -222,22 +224,6 @@ struct InputConnection {
     mirror_copies: u64,
 }
 
-/// Which occurrence classes are transmissions, and which of them are retransmissions.
-struct TransmissionRule {
-    transmission: [bool; OCCURRENCES],
-    retransmission: [bool; OCCURRENCES],
-}
-
-impl TransmissionRule {
-    fn new(twice: bool, can_retransmit: bool) -> Self {
-        // With two observation points, every second observation is the mirror copy of the one
-        // before.
-        let transmission = if twice { [true, false, true, false] } else { [true; OCCURRENCES] };
-        let retransmission = [false, !twice && can_retransmit, can_retransmit, !twice && can_retransmit];
-        Self { transmission, retransmission }
-    }
-}
-
 /// Transmissions of a connection, without mirror copies.
 pub(super) struct TransmissionSums {
     pub(super) traffic: Traffic,
@@ -280,6 +266,7 @@ impl InputConnection {
         let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
         let repeated = |role: PacketRole| partial.sums(role as usize)[1..].iter().map(|sums| sums.packets).sum::<u64>();
         let [repeated_requests, repeated_responses] = [PacketRole::Request, PacketRole::Response].map(repeated);
+        let paths = paths::of_connection(&key, &partial, twice);
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
         let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), partial.bins.into_cells());
         let times_ns = partial.times_ns;
@@ -319,6 +306,7 @@ impl InputConnection {
             missing: (missing != MissingMessages::default()).then(|| Box::new(missing)),
             continuity,
             rdma: partial.rdma,
+            paths,
             inputs: smallvec![input],
             partners,
             echoes,
@@ -389,6 +377,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     }
     total.continuity.add(&later.continuity);
     total.rdma += later.rdma;
+    later.paths.into_iter().for_each(|sums| add_path(&mut total.paths, sums));
     total.inputs.extend(later.inputs);
     for (key, recorder) in later.latencies {
         total.latencies.or_default(key).merge(recorder);

@@ -8,6 +8,10 @@ use crate::model::Health;
 use crate::model::health::HealthEvents;
 use crate::model::{ConnectionKey, PacketRole, PacketSums};
 
+/// Transmissions of one request that show that a connection makes no progress. Adapters usually
+/// retransmit seven times; a capture may end within an ordinary recovery.
+const MIN_STALLED: u64 = 4;
+
 /// The health of a connection in one input.
 pub(super) fn of_connection(
     key: &ConnectionKey,
@@ -29,6 +33,8 @@ pub(super) fn of_connection(
     let [nak_sequence, nak_invalid_request, nak_remote_access, nak_remote_operational, nak_invalid_rd, nak_reserved] =
         observed.naks.map(events);
     let episodes = observed.episodes[usize::from(twice)];
+    let reordered = observed.reordered[usize::from(twice)];
+    let stalled_transmissions = events(observed.stalled_observations);
     let datagram = key.is_datagram();
     let cnp_packets = sent(PacketRole::Other);
     Health {
@@ -41,6 +47,12 @@ pub(super) fn of_connection(
         episode_ns: episodes.total_ns,
         longest_episode_ns: episodes.longest_ns,
         late_packets: observed.late_packets,
+        reordered_packets: reordered.packets,
+        reorder_distance_psns: reordered.distance_psns,
+        longest_reorder_distance_psns: reordered.longest_psns,
+        reused_psn_packets: flagged(observed.reused_psns),
+        wrong_msn_packets: observed.wrong_msns,
+        stalled_transmissions: if stalled_transmissions < MIN_STALLED { 0 } else { stalled_transmissions },
         nak_sequence,
         nak_invalid_request,
         nak_remote_access,

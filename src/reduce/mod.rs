@@ -18,6 +18,7 @@ mod health;
 mod live;
 mod mirror_copies;
 mod observation_points;
+mod paths;
 
 pub use combine::{CombinedTotals, Combiner, ConnectionSums};
 pub use cross_input::{TrackerSample, TransitSample, UntimedMessages};
@@ -31,6 +32,8 @@ use crate::model::{
     RequiredDetection, SampledSums, SizeCategory, Sizes, StartEvent, Timing, TimingKey, TrafficKind, Verb,
 };
 use bins::{BinIndexer, Bins, Count, TimeSlot, TrafficSlot, TrafficSums};
+use ibscope_parsers::PathFields;
+use paths::PathTally;
 use serde::{Deserialize, Serialize};
 
 /// Occurrence classes of a packet: first, second, odd from the third, even from the fourth.
@@ -47,6 +50,22 @@ const fn occurrence_class(occurrence: u32) -> usize {
         2 => 1,
         odd if odd % 2 == 1 => 2,
         _ => 3,
+    }
+}
+
+/// Which occurrence classes are transmissions, and which of them are retransmissions.
+struct TransmissionRule {
+    transmission: [bool; OCCURRENCES],
+    retransmission: [bool; OCCURRENCES],
+}
+
+impl TransmissionRule {
+    fn new(twice: bool, can_retransmit: bool) -> Self {
+        // With two observation points, every second observation is the mirror copy of the one
+        // before.
+        let transmission = if twice { [true, false, true, false] } else { [true; OCCURRENCES] };
+        let retransmission = [false, !twice && can_retransmit, can_retransmit, !twice && can_retransmit];
+        Self { transmission, retransmission }
     }
 }
 
@@ -78,6 +97,7 @@ pub struct PartialSums {
     unknown_starts: u64,
     mpi: Option<Box<MpiTotals>>,
     rdma: RdmaSums,
+    paths: PathTally,
     times: Option<Box<ConnectionTimes>>,
     /// Of first observations only, so that mirror copies and retransmissions do not count.
     sizes: Sizes<SizeCategory>,
@@ -131,6 +151,7 @@ impl Default for PartialSums {
             unknown_starts: 0,
             mpi: None,
             rdma: RdmaSums::default(),
+            paths: PathTally::default(),
             times: None,
             sizes: Sizes::default(),
             bins: Bins::default(),
@@ -258,6 +279,26 @@ impl Accumulator {
     pub fn grow(&mut self, connections: usize) {
         while self.partials.len() < connections {
             self.partials.push(PartialSums::default());
+        }
+    }
+
+    /// Notes the path fields of the next packets, by slot; `known` are their connection numbers.
+    /// `indices` gets the entry that counts the packets of each slot: 0 for the first combination
+    /// of the connection. Returns true if there are others.
+    pub fn note_paths(&mut self, known: &[Option<u32>], paths: &[PathFields], indices: &mut Vec<u8>) -> bool {
+        indices.clear();
+        indices.extend(known.iter().zip(paths).map(|(id, fields)| {
+            let partial = id.and_then(|id| self.partials.get_mut(id as usize));
+            partial.map_or(0, |partial| partial.paths.index(*fields))
+        }));
+        indices.iter().any(|index| *index > 0)
+    }
+
+    /// Counts a packet of a further combination of path fields, in addition to
+    /// [`Accumulator::packet`].
+    pub fn further_path(&mut self, index: u8, packet: &PacketRecord, observation: &PacketObservation) {
+        if let Some(partial) = self.partials.get_mut(observation.connection as usize) {
+            partial.paths.count(index, packet, observation);
         }
     }
 

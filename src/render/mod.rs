@@ -17,6 +17,7 @@ pub mod matrix;
 pub mod matrix_note;
 pub mod messages;
 pub mod packets;
+pub mod paths;
 pub mod phases;
 pub mod ranks;
 pub mod rates;
@@ -47,6 +48,8 @@ pub fn column_tables() -> Vec<TableDescription> {
         summary::facts_table().describe(),
         ranks::rank_map_table().describe(),
         collectives::pairs_table().describe(),
+        paths::classes_table().describe(),
+        paths::pairs_table().describe(),
         rates::bins_table().describe(),
         rates::peaks_table().describe(),
         rates::sizes_table(rates::SizeHeadings::default()).describe(),

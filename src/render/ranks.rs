@@ -177,7 +177,7 @@ pub(super) fn rank_map_table<'a>() -> Table<RankMapRow<'a>> {
         .column("qpn", Number, "the queue pair, if the rank was assigned to that queue pair only", RankMapRow::qpn)
         .name(
             "evidence",
-            "`envelope`: messages name the rank; `cm`: the library's connection messages name it; `communicator`: inferred, see [Ranks](method.md#ranks); `rankmap`: given with `--rankmap`",
+            "`envelope`: stated in MPI messages; `cm`: stated in the connection messages of the library; `communicator`: inferred, see [Ranks](method.md#ranks); `rankmap`: given with `--rankmap`",
             |row| row.rank().map(|row| row.evidence.as_str()),
         )
         .column("agreeing", Count, "messages on `MPI_COMM_WORLD` and connection messages of this process that named this rank", |row| {
@@ -236,10 +236,10 @@ fn queue_pairs(numbers: &[u32]) -> String {
 /// Describes the evidence for a rank.
 pub(crate) fn evidence(row: &RankRow) -> String {
     let text = match row.evidence.as_str() {
-        "envelope" => "messages name it",
-        "cm" => "connection messages state it",
+        "envelope" => "from MPI messages",
+        "cm" => "from connection messages",
         "communicator" => "inferred from communicators",
-        "rankmap" => "rank map",
+        "rankmap" => "from the rank map",
         other => other,
     };
     let is_complete = !row.inferred || text.starts_with("inferred");
@@ -269,14 +269,14 @@ mod tests {
         let table = ranks_table(&two_jobs());
         let expected = "\
 job 1: Open MPI UCX rc_verbs, 2 ranks
- rank  node  endpoint  queue pairs  library                evidence          confidence
- 0     -     9         0xa          Open MPI UCX rc_verbs  messages name it  4 of 4
- 1     -     10        0x9          -                      messages name it  4 of 4
+ rank  node  endpoint  queue pairs  library                evidence           confidence
+ 0     -     9         0xa          Open MPI UCX rc_verbs  from MPI messages  4 of 4
+ 1     -     10        0x9          -                      from MPI messages  4 of 4
 
 job 2 (Slurm 4711): Open MPI UCX rc_verbs, 2 ranks
- rank  node  endpoint  queue pairs  library                evidence          confidence
- 0     -     9         0x14         Open MPI UCX rc_verbs  messages name it  4 of 4
- 1     -     10        0x13         Open MPI UCX rc_verbs  messages name it  4 of 4
+ rank  node  endpoint  queue pairs  library                evidence           confidence
+ 0     -     9         0x14         Open MPI UCX rc_verbs  from MPI messages  4 of 4
+ 1     -     10        0x13         Open MPI UCX rc_verbs  from MPI messages  4 of 4
 
 without a rank: 1 queue pair with MPI traffic
   no message names it, whatever the communicator (1 queue pair):

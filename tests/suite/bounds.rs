@@ -189,10 +189,11 @@ fn pause_senders_beyond_the_bound_are_counted_in_a_note() {
     let last = format!("02:00:00:00:{:02x}:{:02x} pause", KEPT >> 8, KEPT & 0xFF);
     assert_eq!((found.coverage.pause_frames.len(), found.coverage.pause_frames.get(&last)), (usize::from(KEPT), None));
     assert_eq!(found.coverage.pause_frames_left_out, FRAMES);
-    assert_note(&found, "pause frames of senders beyond the bound", FRAMES);
+    assert_note(&found, "pause frames of senders over the limit", FRAMES);
     let ran = ibscope(["health", path.to_str().expect("path")]);
     assert!(
-        ran.stderr.contains("pause frames of senders beyond") && !ran.stdout.contains("the packets show no problem"),
+        ran.stderr.contains("pause frames of senders over the limit")
+            && !ran.stdout.contains("the packets show no problem"),
         "{}",
         ran.stdout
     );
@@ -223,7 +224,7 @@ fn interfaces_beyond_the_bound_are_counted_in_a_note() {
     let found = profile(&[path]);
     assert_eq!(found.coverage.interface_drops, 2 * u64::from(KEPT));
     assert_eq!(found.coverage.statistics_left_out, 1);
-    assert_note(&found, "statistics of interfaces beyond the bound", 1);
+    assert_note(&found, "statistics of interfaces over the limit", 1);
 }
 
 /// Payload that matches no library: no two equal bytes in a row, and no small ones.

@@ -38,6 +38,7 @@ mod mpi_times;
 mod nccl;
 mod notebooks;
 mod partial;
+mod paths;
 mod phases;
 mod privacy;
 mod properties;

@@ -70,7 +70,7 @@ fn prolog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadli
             begun.plan.warnings.iter().for_each(|warning| log.write(Level::Warning, warning));
             let started = &begun.summary;
             let text = format!(
-                "capturing: {}, {} mirrored; started in {:.1} s, of which locating the nodes took {:.1} s",
+                "capturing: {}, {} mirrored; started in {:.1} s, including {:.1} s to locate the nodes",
                 plural(started.captures, "capture"),
                 plural(started.ports, "port"),
                 began.elapsed().as_secs_f64(),

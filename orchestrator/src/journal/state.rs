@@ -133,8 +133,8 @@ impl PlanLock {
         let folder = &self.state.folder;
         let names = folder.names().map_err(JournalError::file(folder.path(), "the state folder cannot be read"))?;
         for name in names.iter().filter(|name| name.to_string_lossy().ends_with(UNFINISHED)) {
-            // Journals are created under this lock, so the process that created this one was killed
-            // before it renamed it. The file only takes up space.
+            // Journals are created under this lock, so the process that created this file was
+            // killed before it renamed the file. Nothing refers to it.
             let _ = folder.remove(name);
         }
         let opened_ns = now_ns();

@@ -53,8 +53,9 @@ impl CapturePlan {
         for port in self.compute.iter().filter(is_mirrored) {
             writeln!(f, "{}", row(port))?;
         }
-        let load =
-            sink.oversubscription().map_or(String::new(), |factor| format!(" (at most {factor:.1} times its rate)"));
+        let load = sink.oversubscription().map_or(String::new(), |factor| {
+            format!(" (mirrored ports can send up to {factor:.1} times its link rate)")
+        });
         writeln!(f, "{}  <- sink{load}\n  into {}", row(&sink.port), sink.file.display())
     }
 }

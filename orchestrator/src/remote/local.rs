@@ -45,7 +45,7 @@ impl LocalRunner {
         let (stdout, stderr) = match read {
             Ok(read) => read,
             Err(error) => {
-                // Nothing reads the program's output any more. The program may have ended already.
+                // Nothing reads the program's output from here on. The program may have ended already.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(error);

@@ -64,7 +64,7 @@ pub struct CaptureStatus {
 /// Result of canceling a launch whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchCancellation {
-    /// The launch had not begun, and cannot begin any more.
+    /// The launch had not begun, and can no longer begin.
     Canceled,
     /// The launch had begun.
     AlreadyStarted,
@@ -268,10 +268,10 @@ fn capture_processes(printed: &str, step: &CaptureStep) -> CaptureProcesses {
     found
 }
 
-/// True if a process with these arguments belongs to the command: the arguments after the program
-/// are the last ones of the process. If the program is a script or starts another program, the
-/// first argument may differ, or others precede it. A program that only reads the capture file has
-/// other arguments.
+/// True if a process with these arguments belongs to the command. The command's arguments, without
+/// the program, must be the last arguments of the process: if the program is a script or starts
+/// another program, the first argument may differ and others may precede it. A program that only
+/// reads the capture file has other arguments.
 fn matches_argv(arguments: &[&str], argv: &[String]) -> bool {
     let tail = if argv.len() > 1 { &argv[1..] } else { argv };
     arguments.len() >= argv.len() && arguments[arguments.len() - tail.len()..].iter().eq(tail)

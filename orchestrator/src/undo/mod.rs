@@ -43,7 +43,7 @@ const NO_DEADLINE: Duration = Duration::from_hours(24);
 pub struct UndoReport {
     /// Job id.
     pub job_id: u32,
-    /// True if no port is mirrored and no capture runs any more for the run.
+    /// True if no port is mirrored and no capture runs for this run.
     pub is_restored: bool,
     /// Work that is left, one sentence each. If there is none, the run is closed.
     pub left: Vec<String>,

@@ -80,8 +80,8 @@ impl ErfHeader {
         })
     }
 
-    /// Time in nanoseconds since the epoch, rounded down. In files of ibdump it is up to 7.6 us too
-    /// late and not monotonic.
+    /// Time in nanoseconds since the epoch, rounded down. In files that ibdump wrote, it is up to
+    /// 7.6 µs too late, and a later record may have an earlier time.
     #[must_use]
     pub fn timestamp_ns(&self) -> i64 {
         Resolution::ERF.to_ns(self.timestamp, 0)
@@ -104,7 +104,7 @@ impl ErfHeader {
         }
         let (mut seconds, mut fraction) = (self.timestamp >> 32, self.timestamp & 0xFFFF_FFFF);
         if !fraction.is_multiple_of(IBDUMP_FACTOR) {
-            // From 999993 us on, the fraction exceeds 2^32 and carries into the seconds.
+            // From 999 993 µs on, the fraction exceeds 2^32 and carries into the seconds.
             seconds = seconds.checked_sub(1)?;
             fraction += 1 << 32;
         }
@@ -200,8 +200,8 @@ mod tests {
         extended.extend([0; 8]);
         assert_eq!(time(&extended), None);
         assert_eq!(time(&ibdump((9 << 32) + 4295 * 12 + 1)), None);
-        // Has the form of an overflow, but of a full second: (2^32 + 4295 * 7 + 2639) / 4295 =
-        // 1000000.
+        // Looks like a carry, but the fraction would be a full second:
+        // (2^32 + 4295 * 7 + 2639) / 4295 = 1 000 000 µs.
         assert_eq!(time(&ibdump((9 << 32) + 2639 + 4295 * 6)), Some(8_999_999_000));
         assert_eq!(time(&ibdump((9 << 32) + 2639 + 4295 * 7)), None);
         assert_eq!(time(&ibdump(2639)), None);

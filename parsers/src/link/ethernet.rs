@@ -37,6 +37,7 @@ pub(super) fn by_type(
             ROCE_V1 => return roce_v1(data, at, wire, path),
             0x8100 | 0x88A8 | 0x9100 => {
                 let tag = take_at::<4>(data, at, Layer::Vlan)?;
+                path.vlan_tag([tag[0], tag[1]]);
                 kind = u16::from_be_bytes([tag[2], tag[3]]);
                 at += 4;
             }

@@ -6,7 +6,8 @@ use crate::model::{Health, Profile};
 use ibscope_parsers::ib::Opcode;
 use std::collections::HashMap;
 
-/// Severity of one packet: a NAK that ends a connection, a packet with a bad checksum, an RNR NAK.
+/// Severity of one packet: a NAK that ends a connection; a packet with a bad checksum, or that
+/// violates the protocol; an RNR NAK.
 const WEIGHT_FATAL: u64 = 10_000;
 const WEIGHT_DAMAGED: u64 = 100;
 const WEIGHT_RNR: u64 = 10;
@@ -41,10 +42,12 @@ impl ConnectionHealth<'_> {
 pub(crate) fn severity(health: &Health, retransmissions: &RetransmissionSums) -> u64 {
     let fatal = health.naks() - health.nak_sequence;
     let damaged = health.icrc_bad_packets + health.vcrc_bad_packets;
+    let broken = health.wrong_msn_packets + health.reused_psn_packets + health.stalled_transmissions;
     let single = retransmissions.request_packets
         + retransmissions.response_packets
         + health.nak_sequence
         + health.late_packets
+        + health.reordered_packets
         + health.cnp_packets
         + health.fecn_packets
         + health.becn_packets
@@ -52,7 +55,7 @@ pub(crate) fn severity(health: &Health, retransmissions: &RetransmissionSums) ->
         + health.library_retransmissions
         + health.unobserved_psns
         + health.lost();
-    [(fatal, WEIGHT_FATAL), (damaged, WEIGHT_DAMAGED), (health.rnr_naks, WEIGHT_RNR), (single, 1)]
+    [(fatal, WEIGHT_FATAL), (broken + damaged, WEIGHT_DAMAGED), (health.rnr_naks, WEIGHT_RNR), (single, 1)]
         .into_iter()
         .fold(0u64, |sum, (count, weight)| sum.saturating_add(count.saturating_mul(weight)))
 }

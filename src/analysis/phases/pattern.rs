@@ -5,7 +5,7 @@
 //! recognized by the structure of the graph, whatever the numbering of its nodes. Grids are
 //! recognized in rank order (endpoint order if there are no ranks), with and without wrap-around
 //! and corner neighbors; a grid with another numbering is `unknown`. A name must fit all but a few
-//! pairs, and no other name may fit about equally well.
+//! pairs, and no other name may fit almost as well.
 //!
 //! A name is not given if unobserved traffic could contradict it. Ranks of one node communicate
 //! unobserved, so names that depend on their silence are not given. One port may see only a star or
@@ -142,7 +142,7 @@ fn structures(graph: &Graph, fits: &mut Vec<(PatternName, f64)>) {
 fn grids(graph: &Graph, fits: &mut Vec<(PatternName, f64)>) {
     let Some(places) = graph.numbered.filter(|_| graph.nodes() >= MIN_NODES) else { return };
     let seen = graph.pairs.len() as u64;
-    // With hidden pairs, a small number of pairs fits many grids.
+    // If pairs are hidden (on one node), few visible pairs fit many grids.
     if graph.is_crowded && seen < 12 {
         return;
     }

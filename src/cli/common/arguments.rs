@@ -2,7 +2,8 @@
 
 use super::choices::{Color, Format, GroupByArg, TrafficArg};
 use super::job_choice::JobChoice;
-use super::parse::{bytes, job, moment, percent, positive, sampling_rate, threads};
+use super::parse::{bytes, job, moment, p_key, percent, positive, sampling_rate, threads};
+use crate::model::paths::PathFilter;
 use crate::pipeline::{self, TimePoint};
 use clap::Args;
 use std::path::PathBuf;
@@ -91,6 +92,34 @@ pub(in crate::cli) struct CountingArgs {
     /// MPI messages to count [default: p2p with --by rank, all with --by endpoint]
     #[arg(long, value_enum)]
     pub(in crate::cli) traffic: Option<TrafficArg>,
+}
+
+/// Options of `matrix` that choose connections by the path fields of their packets.
+#[derive(Clone, Debug, Args)]
+pub(in crate::cli) struct PathArgs {
+    /// Show connections with these service levels only (native InfiniBand): `--sl 3` or `--sl 3,4`
+    #[arg(help_heading = "Path options", long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..16))]
+    pub(in crate::cli) sl: Vec<u8>,
+    /// Show connections with these virtual lanes only (native InfiniBand)
+    #[arg(help_heading = "Path options", long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..16))]
+    pub(in crate::cli) vl: Vec<u8>,
+    /// Show connections with these partition keys only, as numbers or hexadecimal; full and limited
+    /// members are one partition
+    #[arg(help_heading = "Path options", long, value_name = "KEY", value_delimiter = ',', value_parser = p_key)]
+    pub(in crate::cli) pkey: Vec<u16>,
+    /// Show connections with these DSCP values only (RoCE)
+    #[arg(help_heading = "Path options", long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..64))]
+    pub(in crate::cli) dscp: Vec<u8>,
+    /// Show connections with these priorities in their VLAN tags only
+    #[arg(help_heading = "Path options", long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..8))]
+    pub(in crate::cli) pcp: Vec<u8>,
+}
+
+impl From<&PathArgs> for PathFilter {
+    fn from(args: &PathArgs) -> Self {
+        let PathArgs { sl, vl, pkey, dscp, pcp } = args.clone();
+        Self { sl, vl, p_key: pkey, dscp, pcp }
+    }
 }
 
 /// Options of commands that print tables and draw figures.

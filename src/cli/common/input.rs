@@ -10,7 +10,7 @@ use super::manifest::ManifestFile;
 use super::usage::UsageError;
 use super::{files, output};
 use crate::model::profile::JobRow;
-use crate::model::{Coverage, Profile, count_of, printable};
+use crate::model::{Coverage, Profile, TrustVerdict, count_of, printable};
 use crate::pipeline::{
     self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, AnalysisWindow, ClockOptions, EndpointInfo,
     FolderContents, TimePoint,
@@ -174,7 +174,7 @@ pub(in crate::cli) fn profile(
 pub(in crate::cli) fn one_job(profile: &Profile, what: &str) -> anyhow::Result<()> {
     if profile.jobs.len() > 1 {
         let jobs: Vec<String> = profile.jobs.iter().map(JobRow::describe).collect();
-        bail!("{what} belongs to one job, and there are {}: {}; choose one with --job N", jobs.len(), jobs.join("; "));
+        bail!("{what} must be one job, but there are {}: {}; choose one with --job N", jobs.len(), jobs.join("; "));
     }
     Ok(())
 }
@@ -295,7 +295,31 @@ pub(in crate::cli) fn notes(inputs: &[PathBuf], reading: &InputArgs, profile: &P
     } else if !is_profile && detects_no_library(reading, profile) {
         output::eprint_line(&format!("note: no MPI library was detected in this window; {SHORT_WINDOW}"));
     }
-    output::notes(&profile.notes);
+    analysis_notes(inputs, profile);
+}
+
+/// Prints the notes of the analysis: all of them for captures, which the command has analyzed. A
+/// profile has them since its analysis, so one line points to them.
+pub(in crate::cli) fn analysis_notes(inputs: &[PathBuf], profile: &Profile) {
+    match inputs.first().filter(|place| pipeline::is_profile(place)) {
+        Some(place) => output::notes(pointer(place, profile).as_slice()),
+        None => output::notes(&profile.notes),
+    }
+}
+
+/// The line that points to the notes in a profile, with the verdict on the capture if packets are
+/// or may be missing.
+pub(in crate::cli) fn pointer(place: &Path, profile: &Profile) -> Option<String> {
+    let count = profile.notes.len() as u64;
+    let verdict = profile.trust.verdict;
+    let missing = match verdict {
+        TrustVerdict::Complete => String::new(),
+        TrustVerdict::Unknown => "it is unknown whether the capture is complete; ".to_owned(),
+        TrustVerdict::Incomplete | TrustVerdict::Sampled => format!("the capture is {}; ", verdict.name()),
+    };
+    (count > 0).then(|| {
+        format!("{missing}`ibscope summary {}` shows {} on these numbers", place.display(), count_of(count, "note"))
+    })
 }
 
 /// Prints how many records a time series misses.

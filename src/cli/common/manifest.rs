@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Clocks with a larger uncertainty are not used if packets can align the inputs, because packets
-/// do so to a few microseconds. Clocks that were compared over the network are known to fractions
+/// Clocks with a larger uncertainty are not used if packets can align the inputs: packets align
+/// them to a few microseconds, while clocks compared over the network are known only to fractions
 /// of a millisecond.
 const COARSE_NS: u64 = 100_000;
 

@@ -61,6 +61,13 @@ pub(in crate::cli) fn sampling_rate(text: &str) -> Result<u32, String> {
     one_in.ok_or_else(|| "expected 1/N with N above 1, for example 1/1000".to_owned())
 }
 
+/// A partition key, as a number or hexadecimal.
+pub(in crate::cli) fn p_key(text: &str) -> Result<u16, String> {
+    let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let key = hexadecimal.map_or_else(|| text.parse(), |digits| u16::from_str_radix(digits, 16));
+    key.map_err(|_| "expected a partition key, like 0xffff or 32767".to_owned())
+}
+
 /// A number of bytes, with or without a unit.
 pub(in crate::cli) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());

@@ -51,7 +51,7 @@ pub(in crate::cli) fn run(args: &SlurmMergeArgs) -> anyhow::Result<ExitCode> {
         if !args.allow_missing || profiles.is_empty() {
             let folder = args.folder.display();
             bail!(
-                "{what}; {folder}/analyze-TASK.log shows why. Submit the jobs again: finished captures are skipped. Or merge without them: \
+                "{what}; {folder}/analyze-TASK.log shows why. Submit the jobs again (finished captures are skipped), or merge without these captures: \
                  `ibscope slurm-merge --allow-missing {folder}`"
             );
         }

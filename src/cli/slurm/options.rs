@@ -5,7 +5,7 @@ use clap::Parser;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The options of `analyze` behind `--`.
+/// The options of `analyze` that follow `--`.
 #[derive(Debug, Parser)]
 #[command(name = "analyze")]
 struct AnalyzeOptions {

@@ -49,7 +49,7 @@ impl<'a> CrosscheckPairRow<'a> {
     const fn trace_bytes(&self) -> u64 {
         match self {
             Self::PointToPoint(pair) => pair.trace.bytes,
-            Self::Collective(pair) => pair.promised_bytes,
+            Self::Collective(pair) => pair.expected_bytes,
         }
     }
 
@@ -104,7 +104,7 @@ pub(in crate::render) fn columns<'a>() -> Table<CrosscheckPairRow<'a>> {
         .headed("wire")
         .shown("bytes", |row| group(row.trace_bytes()))
         .column("wire_mpi_bytes", Bytes, "MPI length of these messages", |row| row.wire().bytes)
-        .shown("differ", |row| signed(row.wire().bytes, row.trace_bytes()))
+        .shown("difference", |row| signed(row.wire().bytes, row.trace_bytes()))
         .shown_left("result", CrosscheckPairRow::result)
         .column("tracer_messages", Count, "messages of the tracer among them", |row| row.tracer().messages)
         .column("tracer_bytes", Bytes, "MPI length of these messages", |row| row.tracer().bytes)

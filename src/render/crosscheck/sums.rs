@@ -87,7 +87,7 @@ pub(in crate::render) fn columns() -> Table<RankSums> {
         .headed("messages")
         .shown("bytes", trace_bytes)
         .column("wire_mpi_bytes", Bytes, "MPI length of these messages", |row| row.wire.bytes)
-        .shown("differ", |row| signed(row.wire.bytes, row.trace_bytes))
+        .shown("difference", |row| signed(row.wire.bytes, row.trace_bytes))
         .shown_left("result", |row| result(row.verdict, &row.causes))
         .column("tracer_messages", Count, "messages of the tracer among them", |row| row.tracer.messages)
         .column("tracer_bytes", Bytes, "MPI length of these messages", |row| row.tracer.bytes)

@@ -197,7 +197,7 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
     if operations.is_empty() {
         return;
     }
-    let header = ["collective", "calls", "pairs", "promised", "wire pairs", "messages", "bytes", "tracer's"];
+    let header = ["collective", "calls", "pairs", "expected", "wire pairs", "messages", "bytes", "tracer's"];
     let mut table = columns(&header, 1..8);
     for (operation, row) in operations {
         let tracer = if row.tracer.messages == 0 { String::new() } else { bytes(row.tracer.bytes) };
@@ -205,7 +205,7 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
             operation.to_owned(),
             group(row.calls),
             group(row.pairs),
-            bytes(row.promised_bytes),
+            bytes(row.expected_bytes),
             group(row.wire_pairs),
             group(row.wire.messages),
             bytes(row.wire.bytes),
@@ -214,10 +214,10 @@ fn collectives(text: &mut String, crosscheck: &Crosscheck) {
     }
     let _ = writeln!(text, "{}\n", table.trim_fmt());
     text.push_str(
-        "Calls, pairs and promised are from the trace; wire pairs, messages and bytes\n\
-         are on the wire, the tracer's own included. All but calls count only ranks on\n\
-         different nodes. An algorithm may route bytes through other ranks, so the\n\
-         numbers may differ.\n",
+        "Calls, pairs and expected bytes are from the trace; wire pairs, messages and\n\
+         bytes are from the wire and include the tracer's own messages. All columns but\n\
+         calls count only ranks on different nodes. An algorithm may route bytes through\n\
+         other ranks, so expected bytes and bytes may differ.\n",
     );
 }
 
@@ -227,13 +227,13 @@ fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
     if rows.is_empty() {
         return;
     }
-    let mut table = columns(&["collective", "from", "to", "promised", "messages", "bytes"], 1..6);
+    let mut table = columns(&["collective", "from", "to", "expected", "messages", "bytes"], 1..6);
     for pair in rows.iter().take(MAX_PAIRS) {
         table.add_row([
             pair.operation.clone(),
             pair.src.to_string(),
             pair.dst.to_string(),
-            group(pair.promised_bytes),
+            group(pair.expected_bytes),
             group(pair.wire_messages - pair.tracer.messages),
             group(pair.wire_bytes - pair.tracer.bytes),
         ]);

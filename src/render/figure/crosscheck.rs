@@ -104,9 +104,9 @@ impl Matrices {
         let per_cell = side / pixels(count);
         let side = if per_cell >= 4 { per_cell * pixels(count) } else { side };
         let title = if block > 1 {
-            format!("MPI bytes, point-to-point; each cell adds up {block} × {block} ranks")
+            format!("MPI bytes (point-to-point) by rank; each cell adds up {block} × {block} ranks")
         } else {
-            "MPI bytes, point-to-point, by rank".to_owned()
+            "MPI bytes (point-to-point) by rank".to_owned()
         };
         Ok(Self { title, legend, scale, ranks, count, cells, names, top, side })
     }

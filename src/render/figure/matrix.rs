@@ -179,9 +179,9 @@ impl Figure for HeatMap {
 fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
     let by = if matrix.by == GroupBy::Rank { "by rank" } else { "by endpoint" };
     let selection = match matrix.selection {
-        Selection::P2p => ", point-to-point,",
-        Selection::Collective => ", collective,",
-        Selection::OneSided => ", one-sided,",
+        Selection::P2p => " (point-to-point)",
+        Selection::Collective => " (collective)",
+        Selection::OneSided => " (one-sided)",
         Selection::All => "",
     };
     match unit {

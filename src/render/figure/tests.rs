@@ -95,7 +95,7 @@ fn a_cell_shows_its_value_in_its_row_and_column() {
     assert!(left < right && upper < lower);
     assert_eq!(at("3 MiB"), (right, lower));
     assert!(has_text(&svg, "sender (row)") && has_text(&svg, "receiver"));
-    assert!(has_text(&svg, "MPI bytes, point-to-point, by rank"));
+    assert!(has_text(&svg, "MPI bytes (point-to-point) by rank"));
     assert!(has_text(&svg, "MPI bytes (log scale)"));
 }
 
@@ -262,6 +262,7 @@ fn rates() -> Rates {
             one_sided: None,
             coverage: PairCoverage::default(),
             sampled: None,
+            paths: Default::default(),
         }],
         timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],
         sizes: [

@@ -1,12 +1,13 @@
 //! Describes the problems of a whole profile, line by line.
 
+use super::findings::mean_distance;
 use super::pauses::descriptions as describe_pauses;
 use crate::analysis::health::{acknowledged_requests, plain_acks, slowdown, totals};
 use crate::model::link::Speed;
 use crate::model::profile::RetransmissionSums;
-use crate::model::{Coverage, Health, Profile, printable};
-use crate::render::trust;
+use crate::model::{Coverage, Health, Profile, count_either, printable};
 use crate::render::units::{bytes, count_of, group, span as duration};
+use crate::render::{paths, trust};
 
 /// The totals as labeled lines.
 pub(super) fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<DescriptionLine> {
@@ -18,6 +19,8 @@ pub(super) fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<Descript
     lines.extend(describe_pauses(&profile.coverage, speed).into_iter().map(|line| ("pause", line)));
     lines.extend(describe_checksums(&profile.coverage));
     lines.push(("late", format!("{} after a later PSN", count_of(health.late_packets, "packet"))));
+    lines.extend(describe_order(&health));
+    lines.extend(paths::sentences(profile).into_iter().map(|sentence| ("path", sentence)));
     let acks = plain_acks(&health, &retransmissions);
     if acks > 0 {
         let per_ack = acknowledged_requests(&health, &retransmissions) as f64 / acks as f64;
@@ -81,6 +84,37 @@ fn describe_congestion(health: &Health) -> Vec<DescriptionLine> {
         ("", format!("requests were {times:.1} times as far apart after a CNP ({count} measured)"))
     });
     [("congestion", packets)].into_iter().chain(reaction).collect()
+}
+
+/// Reordering and violations of the protocol, if there are any.
+fn describe_order(health: &Health) -> Vec<DescriptionLine> {
+    let mut lines = Vec::new();
+    if health.reordered_packets > 0 {
+        lines.push((
+            "reordered",
+            format!(
+                "{} without a loss, {:.1} PSNs late on average, {} the most",
+                count_of(health.reordered_packets, "packet"),
+                mean_distance(health),
+                group(health.longest_reorder_distance_psns)
+            ),
+        ));
+    }
+    if health.wrong_msn_packets + health.reused_psn_packets > 0 {
+        lines.push((
+            "protocol",
+            format!(
+                "{} with a wrong MSN, {} with PSNs of a READ",
+                count_either(health.wrong_msn_packets, "ACK or response", "ACKs or responses"),
+                count_of(health.reused_psn_packets, "request")
+            ),
+        ));
+    }
+    if health.stalled_transmissions > 0 {
+        let sent = group(health.stalled_transmissions);
+        lines.push(("no progress", format!("a request was sent {sent} times and not acknowledged by the end")));
+    }
+    lines
 }
 
 fn describe_checksums(coverage: &Coverage) -> impl Iterator<Item = DescriptionLine> {

@@ -2,7 +2,7 @@
 
 use crate::analysis::Label;
 use crate::analysis::health::{ConnectionHealth, slowdown};
-use crate::model::Health;
+use crate::model::{Health, count_either};
 use crate::render::units::{count_of, group, span as duration};
 
 /// The label of a connection: ranks where known, else ports by name; service and queue pair.
@@ -18,7 +18,15 @@ pub(super) fn connection_label(row: &ConnectionHealth<'_>) -> String {
 /// One sentence per problem: how often it occurred, and what to check next.
 pub(super) fn findings(row: &ConnectionHealth<'_>) -> Vec<String> {
     let health = &row.health;
-    let groups = [naks(health), retransmissions(row), congestion(health), damage(health), losses(health)];
+    let groups = [
+        naks(health),
+        retransmissions(row),
+        protocol(health),
+        congestion(health),
+        damage(health),
+        losses(health),
+        order(health),
+    ];
     let found = groups.into_iter().flatten();
     found.filter(|(count, _)| *count > 0).map(|(_, sentence)| sentence).collect()
 }
@@ -100,6 +108,63 @@ fn retransmissions(row: &ConnectionHealth<'_>) -> Vec<CountedFinding> {
     ]
 }
 
+fn protocol(health: &Health) -> Vec<CountedFinding> {
+    vec![
+        (
+            health.stalled_transmissions,
+            format!(
+                "no progress: the oldest request that was not acknowledged was sent {} times; the receiver is gone, or its \
+                 packets do not arrive; check its host and the path back",
+                group(health.stalled_transmissions)
+            ),
+        ),
+        (
+            health.wrong_msn_packets,
+            format!(
+                "{} with a wrong MSN from the sender of this connection: a faulty adapter or a damaged capture; its peer may \
+                 complete requests that were not executed",
+                count_either(health.wrong_msn_packets, "ACK or response", "ACKs or responses")
+            ),
+        ),
+        (
+            health.reused_psn_packets,
+            format!(
+                "{} with PSNs that belong to the responses of the READ before: a faulty adapter; the receiver takes them for \
+                 retransmissions, and so do all counts here",
+                count_of(health.reused_psn_packets, "request")
+            ),
+        ),
+    ]
+}
+
+fn order(health: &Health) -> Vec<CountedFinding> {
+    let late = health.late_packets.saturating_sub(health.reordered_packets);
+    vec![
+        (
+            health.reordered_packets,
+            format!(
+                "{} reordered without a loss, by {:.1} PSNs on average and {} at most: packets take several paths (adaptive \
+                 routing); the receiver must accept them out of order",
+                count_of(health.reordered_packets, "packet"),
+                mean_distance(health),
+                group(health.longest_reorder_distance_psns)
+            ),
+        ),
+        (
+            late,
+            format!(
+                "{} after a later PSN: retransmitted because of a loss upstream of the capture",
+                count_of(late, "packet")
+            ),
+        ),
+    ]
+}
+
+/// Mean reorder distance in PSNs.
+pub(super) fn mean_distance(health: &Health) -> f64 {
+    health.reorder_distance_psns as f64 / health.reordered_packets.max(1) as f64
+}
+
 fn congestion(health: &Health) -> Vec<CountedFinding> {
     let notified = health.fecn_packets + health.ecn_ce_packets;
     vec![
@@ -179,13 +244,6 @@ fn losses(health: &Health) -> Vec<CountedFinding> {
             format!(
                 "{} neither observed nor acknowledged: lost on the path, or the capture is missing the other direction",
                 count_of(health.unobserved_psns, "PSN")
-            ),
-        ),
-        (
-            health.late_packets,
-            format!(
-                "{} after a later PSN: retransmitted because of a loss upstream of the capture, or reordered (several paths)",
-                count_of(health.late_packets, "packet")
             ),
         ),
     ]

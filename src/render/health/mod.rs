@@ -114,7 +114,8 @@ pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     connections_table().csv(connections(profile), out)
 }
 
-/// Writes one JSON object: totals, pause frames, missing packets of each input, and the csv rows.
+/// Writes one JSON object: totals, pause frames, missing packets of each input, the csv rows, and
+/// the findings on traffic classes, partitions and ECMP paths.
 pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io::Result<()> {
     let total = column_totals(profile).into_iter().map(|(column, count)| (column.name.to_owned(), json!(count)));
     let inputs = profile.inputs.iter();
@@ -129,6 +130,7 @@ pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io
         "links": links::json(profile),
         "inputs": inputs,
         "connections": connections,
+        "paths": super::paths::findings_json(profile),
     });
     write_document(out, "ibscope health", 2, members)
 }

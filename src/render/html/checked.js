@@ -184,15 +184,15 @@ function checkedOverview() {
   $("checked-differences").hidden = checked.differences.length === 0;
   $("checked-differences").replaceChildren(...[...checked.differences, ...more].map((text) => element("li", text)));
   const operations = Object.entries(checked.operations).map(([name, row]) => [
-    name, group(row.calls), group(row.pairs), bytes(row.promised_bytes), group(row.wire_pairs), group(row.wire.messages), bytes(row.wire.bytes), row.tracer.messages > 0 ? bytes(row.tracer.bytes) : "–",
+    name, group(row.calls), group(row.pairs), bytes(row.expected_bytes), group(row.wire_pairs), group(row.wire.messages), bytes(row.wire.bytes), row.tracer.messages > 0 ? bytes(row.tracer.bytes) : "–",
   ]);
   $("checked-collectives").hidden = operations.length === 0;
-  fill($("checked-operations"), "Collective operations in the trace and on the wire", ["collective", "calls", "pairs", "promised", "pairs on the wire", "messages", "on the wire", "the tracer's"], operations);
-  const collectives = checked.collectives.map(([operation, src, dst, promised, messages, size, ownMessages, ownBytes]) => [
-    operation, `${src} → ${dst}`, group(promised), group(messages - ownMessages), group(size - ownBytes),
+  fill($("checked-operations"), "Collective operations in the trace and on the wire", ["collective", "calls", "pairs", "expected", "pairs on the wire", "messages", "on the wire", "the tracer's"], operations);
+  const collectives = checked.collectives.map(([operation, src, dst, expected, messages, size, ownMessages, ownBytes]) => [
+    operation, `${src} → ${dst}`, group(expected), group(messages - ownMessages), group(size - ownBytes),
   ]);
   $("checked-collective-details").hidden = collectives.length === 0;
-  fillSome($("checked-collective-pairs"), "Collective operations by pair", ["collective", "ranks", "promised bytes", "messages", "bytes on the wire"], collectives);
+  fillSome($("checked-collective-pairs"), "Collective operations by pair", ["collective", "ranks", "expected bytes", "messages", "bytes on the wire"], collectives);
   const clock = ({ rank, offset_ns: offset, drift_ppm: drift, uncertainty_ns: known, is_uneven: uneven, sent, received }) => [
     String(rank), new Date(offset / 1e6).toISOString().replace("T", " "), `${drift >= 0 ? "+" : "−"}${Math.abs(drift).toFixed(1)}`, known === null ? "one side only" : `${uneven ? "uneven, " : ""}${time(known)}`, group(sent), group(received),
   ];

@@ -35,7 +35,7 @@ pub(super) fn document(crosscheck: &Crosscheck) -> Value {
             pair.operation,
             pair.src,
             pair.dst,
-            pair.promised_bytes,
+            pair.expected_bytes,
             pair.wire_messages,
             pair.wire_bytes,
             pair.tracer.messages,

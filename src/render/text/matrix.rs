@@ -69,10 +69,10 @@ fn title(by: GroupBy, selection: Selection, unit: TrafficUnit) -> String {
     let messages = matches!(unit, TrafficUnit::Messages | TrafficUnit::MpiBytes);
     let kind = match (messages, by, selection) {
         (true, GroupBy::Endpoint, Selection::All) if unit == TrafficUnit::Messages => " of the transport",
-        (true, _, Selection::P2p) => ", point-to-point",
-        (true, _, Selection::Collective) => ", collective",
-        (true, _, Selection::All) => ", point-to-point and collective",
-        (true, _, Selection::OneSided) => ", one-sided",
+        (true, _, Selection::P2p) => " (point-to-point)",
+        (true, _, Selection::Collective) => " (collective)",
+        (true, _, Selection::All) => " (point-to-point and collective)",
+        (true, _, Selection::OneSided) => " (one-sided)",
         (false, ..) => "",
     };
     let whom = match by {

@@ -4,9 +4,10 @@ use super::lines::SummaryLines;
 use crate::analysis::health::column_totals;
 use crate::analysis::latency::{LatencyGrouping, latencies};
 use crate::analysis::matrix::{MatrixCell, Selection, matrix};
+use crate::analysis::paths::findings;
 use crate::analysis::rates::{DEFAULT_WINDOW_NS, WIRE_BYTES, rates};
 use crate::analysis::{GroupBy, Label};
-use crate::model::{Histogram, Interval, Profile};
+use crate::model::{Histogram, Interval, Profile, count_either};
 use crate::render::units::time;
 use crate::render::units::{bytes, bytes_per_second, count_of, duration, group, seconds_since, span};
 use std::cmp::Reverse;
@@ -117,6 +118,15 @@ pub(super) fn health(lines: &mut SummaryLines, profile: &Profile) {
     add(of("cnp_packets"), count_of(of("cnp_packets"), "congestion notification"));
     add(congested, format!("{} with FECN, BECN or ECN", count_of(congested, "packet")));
     add(coverage.icrc_bad, count_of(coverage.icrc_bad, "wrong ICRC"));
+    let reordered = of("reordered_packets");
+    add(reordered, format!("{} reordered without a loss", count_of(reordered, "packet")));
+    let wrong = of("wrong_msn_packets");
+    add(wrong, format!("{} with a wrong MSN", count_either(wrong, "ACK or response", "ACKs or responses")));
+    let reused = of("reused_psn_packets");
+    add(reused, format!("{} with PSNs of a READ", count_of(reused, "request")));
+    add(of("stalled_transmissions"), "a connection without progress".to_owned());
+    let paths = findings(profile).len() as u64;
+    add(paths, format!("{} on traffic classes, partitions or paths", count_of(paths, "finding")));
     add(lost, format!("{} missed by the capture", count_of(lost, "packet")));
     add(coverage.interface_drops, format!("{} dropped by the capturing interface", group(coverage.interface_drops)));
     let text = if found.is_empty() {

@@ -30,6 +30,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,
+        paths: Default::default(),
     }
 }
 
@@ -198,7 +199,7 @@ fn the_summary_names_what_was_found() {
     for line in [
         "records       42: 41 InfiniBand",
         "MPI           point-to-point 64 messages, 62.5 KiB; collective 32 messages, 3.1 KiB (Open MPI)",
-        "              9 node,1: rank 0: messages name it",
+        "              9 node,1: rank 0: from MPI messages",
         "              11: rank unknown",
         "note          truncated_input: x",
     ] {
@@ -211,7 +212,7 @@ fn each_job_has_a_table_of_its_own() {
     let table = matrix_table(&matrix(&two_jobs(), GroupBy::Rank, Selection::P2p), TrafficUnit::MpiBytes, &PLAIN);
     let expected = "\
 job 1: Open MPI UCX rc_verbs, 2 ranks
-MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
+MPI bytes (point-to-point) by rank in KiB, row = sender, column = receiver
               0      1  total
       0       ·    2.0    2.0
       1       ·      ·      0
@@ -221,7 +222,7 @@ MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
  0 → 1         2      2 000          3 000       4 000       10  complete
 
 job 2 (Slurm 4711): Open MPI UCX rc_verbs, 2 ranks
-MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
+MPI bytes (point-to-point) by rank in KiB, row = sender, column = receiver
                   0        1  unknown    total
         0         ·      3.9        ·      3.9
         1      ≥5.9        ·        ·     ≥5.9
@@ -255,7 +256,7 @@ fn with_one_job_there_is_no_heading_and_no_mark_where_all_is_complete() {
     profile.keep_job(1).unwrap();
     let table = matrix_table(&matrix(&profile, GroupBy::Rank, Selection::P2p), TrafficUnit::MpiBytes, &PLAIN);
     let expected = "\
-MPI bytes, point-to-point by rank in KiB, row = sender, column = receiver
+MPI bytes (point-to-point) by rank in KiB, row = sender, column = receiver
               0      1  total
       0       ·    2.0    2.0
       1       ·      ·      0
@@ -317,7 +318,7 @@ fn the_summary_lists_jobs_and_what_is_missing() {
         "              job 2 (Slurm 4711): Open MPI UCX rc_verbs, 2 ranks, 1.000 ms from 1970-01-01T00:00:00.000000Z",
         "unassigned    1 queue pair with MPI traffic has no rank; `ibscope ranks` lists the reasons",
         "coverage      of 3 pairs: 1 incomplete, 1 unknown; `ibscope matrix` marks them",
-        "              9: job 1 rank 0 (queue pair 0xa): messages name it; job 2 rank 0 (queue pair 0x14): messages name it",
+        "              9: job 1 rank 0 (queue pair 0xa): from MPI messages; job 2 rank 0 (queue pair 0x14): from MPI messages",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }

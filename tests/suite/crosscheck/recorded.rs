@@ -175,14 +175,14 @@ fn collectives_promise_the_bytes_that_programs_requested() {
             };
         let each = |bytes: u64| -> BTreeMap<(u32, u32), u64> { between.iter().map(|pair| (*pair, bytes)).collect() };
         // 4096 bytes for each other rank, ten times; Open MPI sends them directly.
-        assert_eq!(of("alltoall", |row| row.promised_bytes), each(40_960), "{name}");
+        assert_eq!(of("alltoall", |row| row.expected_bytes), each(40_960), "{name}");
         assert_eq!(of("alltoall", |row| row.wire_bytes), each(40_960), "{name}");
         // 2048 bytes, ten times; the algorithm decides how they travel.
-        assert_eq!(of("allreduce", |row| row.promised_bytes), each(20_480), "{name}");
+        assert_eq!(of("allreduce", |row| row.expected_bytes), each(20_480), "{name}");
         // 32768 bytes; the root rotates: 0, 1, 2, 3, 0, 1, 2, 3, 0, 1.
         let expected = between.iter().map(|(src, dst)| ((*src, *dst), 32_768 * if *src < 2 { 3 } else { 2 })).collect();
-        assert_eq!(of("bcast", |row| row.promised_bytes), expected, "{name}");
-        assert_eq!(of("barrier", |row| row.promised_bytes), BTreeMap::new(), "{name}");
+        assert_eq!(of("bcast", |row| row.expected_bytes), expected, "{name}");
+        assert_eq!(of("barrier", |row| row.expected_bytes), BTreeMap::new(), "{name}");
         assert_eq!(of("barrier", |row| row.wire_bytes), BTreeMap::new(), "{name}");
         assert!(!of("barrier", |row| row.wire_messages).is_empty(), "{name}");
     }

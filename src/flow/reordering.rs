@@ -1,0 +1,152 @@
+//! Recognizes packets that arrive out of order although nothing was lost, as with adaptive routing.
+//!
+//! ```text
+//! PSN   4  6  7  5  8          5 is late by a distance of 2: the highest PSN before it is 7
+//! PSN   4  6  7  5  6  7  8    5 was lost upstream of the capture: 6 and 7 come again (go-back-N)
+//! ```
+//! A sender retransmits from the lost packet on. So late packets are reordered if no packet comes
+//! again until the next new PSN. A receiver that asks for one packet alone (selective repeat) names
+//! it in a NAK: then the packet is a retransmission.
+//!
+//! If the capture has two observation points, packets are in order at the port of the sender, and
+//! their second observations show the order at the port of the receiver.
+
+use crate::model::health::Reordered;
+
+/// No number yet.
+const NONE_YET: i64 = i64::MIN;
+
+/// Order of the requests or responses of a connection.
+#[derive(Debug)]
+pub(super) struct Reordering {
+    /// Late packets since the last new PSN, for one observation point and for two.
+    pending: [Reordered; 2],
+    /// A packet was retransmitted since then.
+    has_retransmission: [bool; 2],
+    /// Highest PSN that was observed twice.
+    high_twice: i64,
+    /// PSN that the latest NAK asked for.
+    requested: i64,
+}
+
+impl Default for Reordering {
+    fn default() -> Self {
+        Self {
+            pending: [Reordered::default(); 2],
+            has_retransmission: [false; 2],
+            high_twice: NONE_YET,
+            requested: NONE_YET,
+        }
+    }
+}
+
+impl Reordering {
+    /// Takes the next new PSN.
+    #[inline]
+    pub(super) fn new_high(&mut self, reordered: &mut [Reordered; 2]) {
+        self.conclude(0, reordered);
+    }
+
+    /// Takes a packet that is no new PSN. `high` is the highest PSN before it.
+    pub(super) fn later(
+        &mut self,
+        number: i64,
+        (occurrence, span): (u32, u32),
+        high: i64,
+        reordered: &mut [Reordered; 2],
+    ) {
+        let distance = |high: i64| (high - number).max(0).cast_unsigned();
+        match occurrence {
+            1 if number == self.requested => self.has_retransmission[0] = true,
+            1 => self.pending[0].add(distance(high)),
+            _ => self.has_retransmission[0] = true,
+        }
+        match occurrence {
+            1 => {}
+            2 if number > self.high_twice => {
+                self.conclude(1, reordered);
+                self.high_twice = number + i64::from(span.max(1)) - 1;
+            }
+            2 => self.pending[1].add(distance(self.high_twice)),
+            _ => self.has_retransmission[1] = true,
+        }
+    }
+
+    /// Takes the PSN that a NAK asks for.
+    pub(super) const fn note_nak(&mut self, number: i64) {
+        self.requested = number;
+    }
+
+    /// Counts what is pending at the end of the input.
+    pub(super) fn end(&mut self, reordered: &mut [Reordered; 2]) {
+        self.conclude(0, reordered);
+        self.conclude(1, reordered);
+    }
+
+    fn conclude(&mut self, reading: usize, reordered: &mut [Reordered; 2]) {
+        let pending = std::mem::take(&mut self.pending[reading]);
+        if !std::mem::take(&mut self.has_retransmission[reading]) {
+            reordered[reading] += pending;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reordered packets after these PSNs with their occurrences, for one and two observation
+    /// points.
+    fn reordered(packets: &[(i64, u32)], nak: Option<i64>) -> [Reordered; 2] {
+        let (mut order, mut found, mut high) = (Reordering::default(), [Reordered::default(); 2], NONE_YET);
+        if let Some(number) = nak {
+            order.note_nak(number);
+        }
+        for &(number, occurrence) in packets {
+            if number > high {
+                high = number;
+                order.new_high(&mut found);
+            } else {
+                order.later(number, (occurrence, 1), high, &mut found);
+            }
+        }
+        order.end(&mut found);
+        found
+    }
+
+    const fn packets(packets: u64, distance_psns: u64, longest_psns: u64) -> Reordered {
+        Reordered { packets, distance_psns, longest_psns }
+    }
+
+    #[test]
+    fn late_packets_without_retransmission_are_reordered() {
+        let once = |numbers: &[i64]| numbers.iter().map(|number| (*number, 1)).collect::<Vec<_>>();
+        assert_eq!(reordered(&once(&[4, 6, 7, 5, 8]), None)[0], packets(1, 2, 2));
+        assert_eq!(reordered(&once(&[4, 8, 5, 6, 7, 9, 11, 10]), None)[0], packets(4, 3 + 2 + 1 + 1, 3));
+        assert_eq!(reordered(&once(&[4, 5, 6]), None)[0], packets(0, 0, 0));
+    }
+
+    #[test]
+    fn packets_of_a_go_back_n_episode_are_not_reordered() {
+        let lost = [(4, 1), (6, 1), (7, 1), (5, 1), (6, 2), (7, 2), (8, 1)];
+        assert_eq!(reordered(&lost, None)[0], packets(0, 0, 0));
+        // The packets after it count again.
+        let then = [&lost[..], &[(10, 1), (9, 1)]].concat();
+        assert_eq!(reordered(&then, None)[0], packets(1, 1, 1));
+    }
+
+    #[test]
+    fn a_packet_that_the_receiver_asked_for_is_not_reordered() {
+        assert_eq!(reordered(&[(4, 1), (6, 1), (7, 1), (5, 1), (8, 1)], Some(5))[0], packets(0, 0, 0));
+    }
+
+    /// In order at the sender; 5 arrives after 7 at the receiver.
+    #[test]
+    fn second_observations_show_the_order_at_the_receiver() {
+        let both = [(4, 1), (5, 1), (6, 1), (7, 1), (4, 2), (6, 2), (7, 2), (5, 2), (8, 1), (8, 2)];
+        assert_eq!(reordered(&both, None)[1], packets(1, 2, 2));
+        // 5 is lost between the ports, and sent again from 5 on.
+        let lost = [(4, 1), (5, 1), (6, 1), (4, 2), (6, 2), (5, 2), (6, 3), (5, 3), (6, 4), (7, 1), (7, 2)];
+        assert_eq!(reordered(&lost, None)[1], packets(0, 0, 0));
+    }
+}

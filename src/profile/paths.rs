@@ -1,0 +1,95 @@
+//! The Parquet table of paths: packets by connection and combination of path fields (SL, VL, P_Key,
+//! DSCP, ECN, PCP, UDP source port).
+
+use super::ProfileError;
+use super::tables::{CONNECTION, TableReader};
+use crate::model::PathSums;
+use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number};
+use crate::model::paths::add_path;
+use crate::model::profile::ConnectionRow;
+use crate::model::table::Table;
+use ibscope_parsers::PathFields;
+use std::path::Path;
+
+/// One combination of path fields of a connection.
+pub(super) struct PathRow {
+    connection: u32,
+    sums: PathSums,
+}
+
+/// The rows of all connections.
+pub(super) fn rows(connections: &[ConnectionRow]) -> impl Iterator<Item = PathRow> {
+    let numbered = (0..).zip(connections);
+    numbered.flat_map(|(connection, row)| row.paths.iter().map(move |sums| PathRow { connection, sums: *sums }))
+}
+
+/// The table of paths.
+pub(super) fn table() -> Table<PathRow> {
+    Table::new("paths.parquet")
+        .column("connection", Number, CONNECTION, |row: &PathRow| row.connection)
+        .column("sl", Number, "service level in the LRH; null on Ethernet", |row| row.sums.fields.sl().map(u32::from))
+        .column("vl", Number, "virtual lane in the LRH; null on Ethernet", |row| row.sums.fields.vl().map(u32::from))
+        .column("p_key", Number, "partition key in the BTH; bit 15 marks a full member; null for the packets of all combinations beyond the limit", |row| {
+            row.sums.fields.p_key().map(u32::from)
+        })
+        .column("dscp", Number, "DSCP in the IP header, or the upper six bits of the traffic class in the GRH of RoCEv1; null on InfiniBand", |row| {
+            row.sums.fields.dscp().map(u32::from)
+        })
+        .column("ecn", Number, "ECN in the same byte: 0 not capable, 1 or 2 capable, 3 congestion experienced", |row| {
+            row.sums.fields.ecn().map(u32::from)
+        })
+        .column("pcp", Number, "priority in the VLAN tag; null without a tag", |row| row.sums.fields.priority().map(u32::from))
+        .column("udp_src_port", Number, "UDP source port; null without UDP, and for the packets of the ports beyond the limit", |row| {
+            row.sums.fields.port().map(u32::from)
+        })
+        .column("beyond_limit", Name, "`ports` or `values` for the packets of further ports or of further combinations; null for one combination", |row| {
+            let fields = row.sums.fields;
+            if fields.is_others() { Some("values") } else { fields.has_further_ports().then_some("ports") }
+        })
+        .column("packets", Count, "packets; mirror copies count once; 0 for a combination that only the second observation point saw", |row| row.sums.packets)
+        .column("wire_bytes", Bytes, "bytes of these packets, from LRH to VCRC or the whole Ethernet frame", |row| row.sums.wire_bytes)
+        .column("retransmitted_packets", Count, "packets that were sent before", |row| row.sums.retransmitted_packets)
+        .column("ecn_ce_packets", Count, "packets with ECN \"congestion experienced\", at any observation point", |row| row.sums.ecn_ce_packets)
+}
+
+/// Reads the table into the connections.
+pub(super) fn read(path: &Path, bytes: Vec<u8>, connections: &mut [ConnectionRow]) -> Result<(), ProfileError> {
+    let table = TableReader::open(path, bytes)?;
+    let connection = table.u32("connection")?;
+    let names = ["sl", "vl", "p_key", "dscp", "ecn", "pcp", "udp_src_port"];
+    let fields = names.into_iter().map(|name| table.u32(name)).collect::<Result<Vec<_>, ProfileError>>()?;
+    let beyond = table.text("beyond_limit")?;
+    let sums = table.u64s(["packets", "wire_bytes", "retransmitted_packets", "ecn_ce_packets"])?;
+    for row in 0..table.rows() {
+        let number = table.connection(&connection, row, connections.len())?;
+        let mut values = [None; 7];
+        for (value, column) in values.iter_mut().zip(&fields) {
+            *value = column.get(row).copied().flatten();
+        }
+        let [packets, wire_bytes, retransmitted_packets, ecn_ce_packets] = table.values(&sums, row)?;
+        let fields = path_fields(values, beyond.get(row).copied().flatten());
+        let sums = PathSums { fields, packets, wire_bytes, retransmitted_packets, ecn_ce_packets };
+        // Within the limit even if the file is not.
+        add_path(&mut connections[number as usize].paths, sums);
+    }
+    Ok(())
+}
+
+/// The fields of a row; bits beyond the length of a field are ignored.
+fn path_fields(values: [Option<u32>; 7], beyond: Option<&str>) -> PathFields {
+    let [sl, vl, p_key, dscp, ecn, pcp, port] = values;
+    let Some(p_key) = p_key.filter(|_| beyond != Some("values")) else { return PathFields::OTHERS };
+    let byte = |value: Option<u32>| value.unwrap_or(0) as u8;
+    let mut fields = PathFields::default();
+    if sl.is_some() {
+        fields = PathFields::native([byte(vl) << 4, byte(sl) << 4]);
+    } else if dscp.is_some() {
+        fields = PathFields::roce_v1(byte(dscp) << 2 | byte(ecn) & 3);
+    }
+    fields = fields.with_p_key(p_key as u16).with_priority(pcp.map(|pcp| pcp as u8));
+    match port {
+        Some(port) => fields.with_port(port as u16),
+        None if beyond == Some("ports") => fields.with_port(0).without_port(),
+        None => fields,
+    }
+}

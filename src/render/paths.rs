@@ -1,0 +1,260 @@
+//! Traffic classes, partitions and ECMP paths as terminal tables, csv and JSON, and the sentences
+//! of their findings.
+
+use super::table::{Table, write_document};
+use super::units::{count_of, group};
+use crate::analysis::paths::{
+    ClassField, ClassRow, PairRow, PathFinding, PathProblem, PathTotals, TrafficClass, by_class, by_pair, findings,
+};
+use crate::model::Profile;
+use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+/// Version of the JSON document.
+const VERSION: u32 = 2;
+/// Findings that texts list one by one.
+const LISTED_FINDINGS: usize = 10;
+
+/// A row with sums.
+trait HasTotals {
+    fn totals(&self) -> &PathTotals;
+}
+
+impl HasTotals for ClassRow {
+    fn totals(&self) -> &PathTotals {
+        &self.totals
+    }
+}
+
+impl HasTotals for PairRow {
+    fn totals(&self) -> &PathTotals {
+        &self.totals
+    }
+}
+
+/// Adds the sums.
+fn totals<R: HasTotals + 'static>(table: Table<R>) -> Table<R> {
+    table
+        .column("connections", Count, "directed connections with such packets", |row: &R| row.totals().connections)
+        .headed("connections")
+        .column(
+            "packets",
+            Count,
+            "packets, mirror copies once; management and multicast traffic does not count",
+            |row| row.totals().packets,
+        )
+        .headed("packets")
+        .column("wire_bytes", Bytes, "bytes of these packets, from LRH to VCRC or the whole Ethernet frame", |row| {
+            row.totals().wire_bytes
+        })
+        .headed("wire bytes")
+        .column("retransmitted_packets", Count, "packets that were sent before", |row| {
+            row.totals().retransmitted_packets
+        })
+        .headed("retransmitted")
+        .column("ecn_capable_packets", Count, "packets that switches can mark: ECN is not 0", |row| {
+            row.totals().ecn_capable_packets
+        })
+        .headed("ECN capable")
+        .column("ecn_ce_packets", Count, "packets with ECN \"congestion experienced\"", |row| {
+            row.totals().ecn_ce_packets
+        })
+        .headed("ECN-CE")
+}
+
+/// A P_Key as text.
+fn key_text(p_key: u16) -> String {
+    format!("{p_key:#06x}")
+}
+
+fn shown<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// The columns of `paths`.
+pub(super) fn classes_table() -> Table<ClassRow> {
+    Table::new("ibscope paths --format csv")
+        .column("sl", Number, "service level in the LRH; empty on Ethernet", |row: &ClassRow| row.class.sl.map(u32::from))
+        .column("vl", Number, "virtual lane in the LRH; empty on Ethernet", |row| row.class.vl.map(u32::from))
+        .column("p_key", Name, "partition key in the BTH, hexadecimal; bit 15 marks a full member; empty for packets beyond the limit of combinations", |row| {
+            row.class.p_key.map(key_text)
+        })
+        .column("dscp", Number, "DSCP in the IP header, or the upper six bits of the traffic class in the GRH of RoCEv1; empty on InfiniBand", |row| {
+            row.class.dscp.map(u32::from)
+        })
+        .column("pcp", Number, "priority in the outermost VLAN tag; empty without a tag", |row| row.class.pcp.map(u32::from))
+        .shown("SL", |row| shown(row.class.sl))
+        .shown("VL", |row| shown(row.class.vl))
+        .shown("P_Key", |row| shown(row.class.p_key.map(key_text)))
+        .shown("DSCP", |row| shown(row.class.dscp))
+        .shown("PCP", |row| shown(row.class.pcp))
+        .with(totals)
+        .column("port_pairs", Count, "directed pairs of ports with such packets", |row| row.port_pairs)
+        .headed("port pairs")
+        .column("fewest_udp_src_ports", Count, "UDP source ports of the pair of ports that has the fewest; with 1, all its packets take one ECMP path; empty without UDP", |row| {
+            row.fewest_source_ports
+        })
+        .column("most_udp_src_ports", Count, "UDP source ports of the pair of ports that has the most, at least", |row| row.most_source_ports)
+        .shown("UDP source ports", |row| match (row.fewest_source_ports, row.most_source_ports) {
+            (Some(fewest), Some(most)) if fewest != most => format!("{} to {}", group(fewest), group(most)),
+            (fewest, _) => shown(fewest.map(group)),
+        })
+}
+
+/// The columns of `paths --by pair`.
+pub(super) fn pairs_table() -> Table<PairRow> {
+    /// Values of a field, each once, of most packets first.
+    fn values<'r, T: ToString>(row: &PairRow, field: impl Fn(&TrafficClass) -> Option<T>) -> Vec<Cow<'r, str>> {
+        let mut seen = BTreeSet::new();
+        let texts = row.classes.iter().filter_map(field).map(|value| value.to_string());
+        texts.filter(|text| seen.insert(text.clone())).map(Cow::Owned).collect()
+    }
+    fn text<T: ToString>(row: &PairRow, field: impl Fn(&TrafficClass) -> Option<T>) -> String {
+        let texts = values(row, field);
+        if texts.is_empty() { "-".to_owned() } else { texts.join(" ") }
+    }
+    Table::new("ibscope paths --by pair --format csv")
+        .label("src", "sender: endpoint", |row: &PairRow| Some(&row.src))
+        .label("dst", "receiver: endpoint", |row| Some(&row.dst))
+        .shown_left("from", |row| row.src.name())
+        .shown_left("to", |row| row.dst.name())
+        .list("sl", Name, "service levels, the one of the most packets first; so are the next columns", |row| {
+            values(row, |class| class.sl)
+        })
+        .list("vl", Name, "virtual lanes", |row| values(row, |class| class.vl))
+        .list("p_key", Name, "partition keys, hexadecimal", |row| values(row, |class| class.p_key.map(key_text)))
+        .list("dscp", Name, "DSCP values", |row| values(row, |class| class.dscp))
+        .list("pcp", Name, "priorities in VLAN tags", |row| values(row, |class| class.pcp))
+        .shown("SL", |row| text(row, |class| class.sl))
+        .shown("VL", |row| text(row, |class| class.vl))
+        .shown("P_Key", |row| text(row, |class| class.p_key.map(key_text)))
+        .shown("DSCP", |row| text(row, |class| class.dscp))
+        .shown("PCP", |row| text(row, |class| class.pcp))
+        .with(totals)
+        .column("udp_src_ports", Count, "UDP source ports, at least; empty without UDP", |row| row.source_ports)
+        .headed("UDP source ports")
+}
+
+/// Shown for a profile without path fields.
+const NO_PATHS: &str = "the profile has no path fields: it has no data traffic, or was written before ibscope read them; \
+                        analyze the captures again\n";
+
+/// The terminal table by traffic class, and the findings.
+#[must_use]
+pub fn table(profile: &Profile) -> String {
+    let rows = by_class(profile);
+    if rows.is_empty() {
+        return NO_PATHS.to_owned();
+    }
+    format!("{}\n{}", classes_table().text(rows), findings_text(profile))
+}
+
+/// The terminal table by pair of ports, and the findings.
+#[must_use]
+pub fn pairs(profile: &Profile) -> String {
+    let rows = by_pair(profile);
+    if rows.is_empty() {
+        return NO_PATHS.to_owned();
+    }
+    format!("{}\n{}", pairs_table().text(rows), findings_text(profile))
+}
+
+fn findings_text(profile: &Profile) -> String {
+    let sentences = sentences(profile);
+    if sentences.is_empty() {
+        return String::new();
+    }
+    format!("\n{}\n", sentences.join("\n"))
+}
+
+/// Writes one csv row per traffic class.
+pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    classes_table().csv(by_class(profile), out)
+}
+
+/// Writes one csv row per pair of ports.
+pub fn pairs_csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    pairs_table().csv(by_pair(profile), out)
+}
+
+/// Writes one JSON object with both tables and the findings.
+pub fn json(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    let members = json!({
+        "classes": classes_table().objects(by_class(profile)),
+        "pairs": pairs_table().objects(by_pair(profile)),
+        "findings": findings_json(profile),
+    });
+    write_document(out, "ibscope paths", VERSION, members)
+}
+
+/// The findings as JSON.
+pub(super) fn findings_json(profile: &Profile) -> Value {
+    let value = |finding: &PathFinding| {
+        json!({
+            "finding": finding.problem.name(),
+            "src": finding.src.to_string(),
+            "dst": finding.dst.to_string(),
+            "connections": finding.connections,
+            "packets": finding.packets,
+            "text": sentence(finding),
+        })
+    };
+    findings(profile).iter().map(value).collect()
+}
+
+/// One sentence per finding, and one for those beyond the first ten.
+pub(super) fn sentences(profile: &Profile) -> Vec<String> {
+    let all = findings(profile);
+    let mut lines: Vec<String> = all.iter().take(LISTED_FINDINGS).map(sentence).collect();
+    if let Some(more @ 1..) = all.len().checked_sub(LISTED_FINDINGS) {
+        lines.push(format!("{}; --format json lists all", count_of(more as u64, "more finding")));
+    }
+    lines
+}
+
+fn sentence(finding: &PathFinding) -> String {
+    let PathFinding { src, dst, problem, connections, packets } = finding;
+    let (src, dst) = (src.name(), dst.name());
+    let connections = count_of(*connections, "connection");
+    match *problem {
+        PathProblem::OneDirection { field, forward, backward } => {
+            let name = field.name().to_uppercase();
+            let next = match field {
+                ClassField::Sl => "the path record or the library's service level option",
+                ClassField::Dscp => "the traffic class (TOS) that both libraries set",
+                ClassField::Pcp => "the mapping of priorities at both hosts",
+            };
+            format!(
+                "{src} -> {dst}: {connections} with {name} {forward}, and {name} {backward} in the opposite direction: the \
+                 traffic class applies to one direction only; check {next}"
+            )
+        }
+        PathProblem::OneSourcePort { port } => format!(
+            "{src} -> {dst}: all {connections} send from UDP source port {port}: ECMP puts all of them on one path; check \
+             the flow label setting of the adapter"
+        ),
+        PathProblem::UnexpectedPartition { p_key, usual } => format!(
+            "{src} -> {dst}: {} of {connections} with P_Key {}; nearly all packets have {}: check the partitions of the \
+             subnet manager, or the pkey option of the library",
+            count_of(*packets, "packet"),
+            key_text(p_key),
+            key_text(usual)
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::fixture::two_jobs;
+
+    #[test]
+    fn a_profile_without_path_fields_says_so() {
+        assert_eq!(table(&two_jobs()), NO_PATHS);
+        assert_eq!(pairs(&two_jobs()), NO_PATHS);
+        assert!(sentences(&two_jobs()).is_empty());
+    }
+}
