@@ -11,7 +11,7 @@
 use crate::error::take;
 use crate::field::Endpoint;
 use crate::frame::LinkType;
-use crate::tunnel::{MirrorSession, TunnelKind};
+use crate::tunnel::{MirrorHeader, MirrorSession, TunnelKind};
 use crate::{Layer, ParseError};
 
 /// UDP port of sFlow collectors (IANA).
@@ -46,6 +46,15 @@ pub struct SampleHeader {
     pub drops: u32,
 }
 
+impl SampleHeader {
+    /// The header as that of a mirror.
+    #[must_use]
+    pub const fn mirror(&self) -> MirrorHeader {
+        let (session, sequence) = (self.session, Some(self.sequence));
+        MirrorHeader { session, sequence, vlan: None, is_egress: None, is_truncated: false }
+    }
+}
+
 /// A sampled frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampledFrame<'a> {
@@ -61,7 +70,7 @@ pub struct SampledFrame<'a> {
 
 /// A sample of an sFlow datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sample<'a> {
+pub enum SflowSample<'a> {
     /// A frame.
     Frame(SampledFrame<'a>),
     /// Counters of a port.
@@ -141,7 +150,7 @@ impl<'a> SflowDatagram<'a> {
         Ok(Self { agent, left, samples })
     }
 
-    fn sample(&mut self) -> Result<Sample<'a>, ParseError> {
+    fn sample(&mut self) -> Result<SflowSample<'a>, ParseError> {
         let [format, bytes] = self.left.numbers()?;
         let is_truncated = self.left.data.len() < bytes as usize;
         let mut own = self.left.opaque(bytes);
@@ -153,17 +162,17 @@ impl<'a> SflowDatagram<'a> {
                     None if is_truncated => {
                         Err(ParseError::truncated(Layer::Sflow, self.left.at, own.at.saturating_add(own.data.len())))
                     }
-                    None => Ok(Sample::Other(0)),
+                    None => Ok(SflowSample::Other(0)),
                     Some(found) => Ok(found),
                 }
             }
-            COUNTERS | EXPANDED_COUNTERS => Ok(Sample::Counters),
-            other => Ok(Sample::Other(other)),
+            COUNTERS | EXPANDED_COUNTERS => Ok(SflowSample::Counters),
+            other => Ok(SflowSample::Other(other)),
         }
     }
 
     /// The frame of a flow sample; `None` if it holds none.
-    fn flow(&self, own: &mut Xdr<'a>, is_expanded: bool) -> Result<Option<Sample<'a>>, ParseError> {
+    fn flow(&self, own: &mut Xdr<'a>, is_expanded: bool) -> Result<Option<SflowSample<'a>>, ParseError> {
         let sequence = own.number()?;
         let source = if is_expanded {
             let [class, index] = own.numbers()?;
@@ -191,16 +200,16 @@ impl<'a> SflowDatagram<'a> {
             let link_type = match protocol {
                 ETHERNET => LinkType::ETHERNET,
                 IPV4 | IPV6 => LinkType::RAW,
-                other => return Ok(Some(Sample::Other(other))),
+                other => return Ok(Some(SflowSample::Other(other))),
             };
-            return Ok(Some(Sample::Frame(SampledFrame { link_type, data, original_bytes, header })));
+            return Ok(Some(SflowSample::Frame(SampledFrame { link_type, data, original_bytes, header })));
         }
         Ok(None)
     }
 }
 
 impl<'a> Iterator for SflowDatagram<'a> {
-    type Item = Result<Sample<'a>, ParseError>;
+    type Item = Result<SflowSample<'a>, ParseError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.samples = self.samples.checked_sub(1)?;
@@ -320,7 +329,7 @@ mod tests {
     #[test]
     fn samples_of_a_datagram() {
         let data = datagram();
-        let samples: Vec<Sample<'_>> = SflowDatagram::parse(&data).unwrap().map(Result::unwrap).collect();
+        let samples: Vec<SflowSample<'_>> = SflowDatagram::parse(&data).unwrap().map(Result::unwrap).collect();
         let header = |session, sequence, one_in, pool, drops| SampleHeader {
             session: MirrorSession {
                 kind: TunnelKind::Sflow,
@@ -334,10 +343,10 @@ mod tests {
             drops,
         };
         let frame = |data, original_bytes, header| {
-            Sample::Frame(SampledFrame { link_type: LinkType::ETHERNET, data, original_bytes, header })
+            SflowSample::Frame(SampledFrame { link_type: LinkType::ETHERNET, data, original_bytes, header })
         };
         let expected = [
-            Sample::Counters,
+            SflowSample::Counters,
             frame(&[0xAA; 6], 1002, header(7, 42, 1000, 42_000, 3)),
             frame(&[0xBB; 60], 1056, header(9, 43, 512, 43_000, 4)),
         ];
@@ -352,7 +361,7 @@ mod tests {
             let samples: Vec<_> = samples.collect();
             assert!(samples.len() <= 3);
             for sample in samples.iter().flatten() {
-                assert!(matches!(sample, Sample::Counters | Sample::Frame(_)), "{there}: {sample:?}");
+                assert!(matches!(sample, SflowSample::Counters | SflowSample::Frame(_)), "{there}: {sample:?}");
             }
         }
     }

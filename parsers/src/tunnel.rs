@@ -5,7 +5,6 @@
 //! packet. Invariant: a path has at most [`MAX_DEPTH`] tunnels.
 
 use crate::field::Endpoint;
-use crate::sampled::SampleHeader;
 use core::fmt;
 
 /// Tunnels around a packet that are removed. Real captures have one or two: a mirror's and an
@@ -222,17 +221,10 @@ impl TunnelPath {
     /// The path of a sampled frame, whose sampler is at the end of this path; `None` if there are
     /// too many tunnels. Offsets count from the start of the sampled frame.
     #[must_use]
-    pub fn of_sample(&self, header: &SampleHeader) -> Option<Self> {
+    pub fn of_sample(&self, sampler: MirrorHeader) -> Option<Self> {
         let mut path = Self { samples: None, frame_at: 0, ..*self };
-        let SampleHeader { session, sequence, .. } = *header;
-        let is_entered = path.enter(session.kind);
-        path.add_mirror(MirrorHeader {
-            session,
-            sequence: Some(sequence),
-            vlan: None,
-            is_egress: None,
-            is_truncated: false,
-        });
+        let is_entered = path.enter(sampler.session.kind);
+        path.add_mirror(sampler);
         is_entered.then_some(path)
     }
 

@@ -9,7 +9,7 @@ use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::verify_icrc;
 use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, TunnelPath};
-use ibscope_parsers::sampled::{self, Sample, SampledFrame, SflowDatagram};
+use ibscope_parsers::sampled::{self, SampledFrame, SflowDatagram, SflowSample};
 
 /// Parses all headers of a batch's InfiniBand packets. Other records, and packets with a truncated
 /// BTH, are left out. The coverage counts records, InfiniBand packets and records that could not be
@@ -38,7 +38,7 @@ fn sampled_records(record: &Record<'_>, mut each: impl FnMut(&Record<'_>, Tunnel
     let mut path = TunnelPath::default();
     let mut sample = |path: &TunnelPath, frame: SampledFrame<'_>| {
         let SampledFrame { link_type, data, original_bytes, header } = frame;
-        let path = path.of_sample(&header);
+        let path = path.of_sample(header.mirror());
         path.into_iter().for_each(|path| each(&Record { link_type, data, original_bytes, ..*record }, path));
     };
     if record.link_type == LinkType::NETLINK {
@@ -50,7 +50,7 @@ fn sampled_records(record: &Record<'_>, mut each: impl FnMut(&Record<'_>, Tunnel
         return each(record, TunnelPath::default());
     };
     for frame in samples {
-        if let Ok(Sample::Frame(frame)) = frame {
+        if let Ok(SflowSample::Frame(frame)) = frame {
             sample(&path, frame);
         }
     }

@@ -19,7 +19,7 @@ use ibscope_parsers::link::{Location, NotInfiniband, TunnelKind, TunnelPath};
 use ibscope_parsers::packet_summary::{
     ErfShape, EthernetShape, NativeShape, PacketShape, PacketSummary, RecordContent, SummaryConsumer,
 };
-use ibscope_parsers::sampled::{self, Sample, SampledFrame, SflowDatagram};
+use ibscope_parsers::sampled::{self, SampledFrame, SflowDatagram, SflowSample};
 
 /// Depth of the decoding, and the time window.
 #[derive(Clone, Debug)]
@@ -253,7 +253,7 @@ fn sampled_frame(
     packets: &mut ShardDealer,
 ) {
     let SampledFrame { link_type, data, original_bytes, header } = *frame;
-    let Some(path) = path.of_sample(&header) else { return counts.add_other(path, NotInfiniband::TooDeep) };
+    let Some(path) = path.of_sample(header.mirror()) else { return counts.add_other(path, NotInfiniband::TooDeep) };
     let place = (time_ns, data_offset_of_record + data_offset(record.data, data));
     let record = Record { link_type, data, original_bytes, ..*record };
     let before = counts.counts.infiniband;
@@ -281,11 +281,11 @@ fn sflow_samples(
     let mut frames = 0;
     for sample in samples {
         match sample {
-            Ok(Sample::Frame(frame)) => {
+            Ok(SflowSample::Frame(frame)) => {
                 sampled_frame((record, path), &frame, place, options, counts, packets);
             }
-            Ok(Sample::Counters) => continue,
-            Ok(Sample::Other(format)) => {
+            Ok(SflowSample::Counters) => continue,
+            Ok(SflowSample::Other(format)) => {
                 counts.add_other(path, NotInfiniband::TunnelPayload(TunnelKind::Sflow, format as u16));
             }
             Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,

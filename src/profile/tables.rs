@@ -15,8 +15,8 @@ use crate::model::profile::{
 use crate::model::sampling::{Estimate, EstimateQuality, Estimator};
 use crate::model::table::{Column as TableColumn, ColumnValue, Table};
 use crate::model::{
-    ConnectionPaths, Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection, SampledSums, SamplingWeight,
-    TrafficKind, printable, quoted,
+    ConnectionPaths, Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection, SampledSums,
+    SamplingWeight, TrafficKind, printable, quoted,
 };
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};

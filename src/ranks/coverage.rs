@@ -258,12 +258,14 @@ pub(super) fn looks_sampled(connections: &[Box<ConnectionTotals>]) -> bool {
     sampled > 0 && sampled * 100 >= shares.len() * SAMPLED_CONNECTIONS_PERCENT
 }
 
-/// Marks all pairs as sampled.
-pub(super) fn mark_sampled(connections: &[Box<ConnectionTotals>], all: &mut [PairCoverage]) {
+/// Marks all pairs as sampled. If this is stated, packets are missing at random only, so a pair that
+/// the packets leave unknown is sampled, too.
+pub(super) fn mark_sampled(connections: &[Box<ConnectionTotals>], all: &mut [PairCoverage], is_stated: bool) {
     for (own, coverage) in connections.iter().zip(all) {
         // A connection that is too short to show a gap was sampled as well.
         if own.key.kind == TrafficKind::Data {
-            coverage.state = coverage.state.max(CoverageState::Sampled);
+            let inferred = coverage.state.max(CoverageState::Sampled);
+            coverage.state = if is_stated { CoverageState::Sampled } else { inferred };
         }
     }
 }

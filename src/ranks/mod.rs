@@ -130,10 +130,10 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
     identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
     identified.sampling = sampling::detect(evidence);
     if identified.sampling.sampling.is_some() {
-        coverage::mark_sampled(connections, &mut identified.coverage);
+        coverage::mark_sampled(connections, &mut identified.coverage, evidence.sampled.is_some());
     }
     let views = coverage::views(connections, &first_psns, paired, &identified.detection, is_window);
-    identified.trust = trust::judge(views, &identified.coverage, cm);
+    identified.trust = trust::judge(views, cm, identified.sampling.sampling.is_some());
     uncounted::mark_uncounted(connections, paired, is_window, &mut identified);
     mark_doubts(&doubts, &mut identified);
     identified

@@ -9,7 +9,7 @@ use ibscope::model::{PairEstimators, Profile, TrafficKind, TrustVerdict};
 use ibscope::pipeline::{self, AnalysisOptions};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::link::{TunnelPath, locate_in_tunnels};
-use ibscope_parsers::sampled::{Sample, SflowDatagram};
+use ibscope_parsers::sampled::{SflowDatagram, SflowSample};
 use ibscope_samples::Random;
 use ibscope_samples::hard::Recording;
 use ibscope_samples::hard::partial::{SamplingScheme, SamplingUnit, subsample};
@@ -359,16 +359,19 @@ fn recorded_sflow_holds_the_frames_that_tshark_shows() {
             let mut outer = TunnelPath::default();
             let _ = locate_in_tunnels(LinkType::ETHERNET, &record.data, record.original_bytes, &mut outer);
             let (start, end) = outer.samples().expect("a datagram");
-            let samples: Vec<Sample<'_>> = SflowDatagram::parse(&record.data[start..end])
+            let samples: Vec<SflowSample<'_>> = SflowDatagram::parse(&record.data[start..end])
                 .expect("a header")
                 .map(|sample| sample.expect("a sample"))
                 .collect();
             // Types 1 and 3 are flow samples, 2 and 4 counters.
             let is_flow: Vec<bool> = shown[0].iter().map(|kind| matches!(*kind, "1" | "3")).collect();
-            assert_eq!(samples.iter().map(|sample| matches!(sample, Sample::Frame(_))).collect::<Vec<_>>(), is_flow);
+            assert_eq!(
+                samples.iter().map(|sample| matches!(sample, SflowSample::Frame(_))).collect::<Vec<_>>(),
+                is_flow
+            );
             let found: Vec<_> = samples
                 .iter()
-                .filter_map(|sample| if let Sample::Frame(frame) = sample { Some(frame) } else { None })
+                .filter_map(|sample| if let SflowSample::Frame(frame) = sample { Some(frame) } else { None })
                 .collect();
             frames += found.len();
             for (at, frame) in found.iter().enumerate() {
