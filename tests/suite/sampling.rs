@@ -378,7 +378,7 @@ fn recorded_sflow_holds_the_frames_that_tshark_shows() {
                 let stripped = 4;
                 assert_eq!(shown[2][at].parse(), Ok(frame.original_bytes + stripped), "{name}");
                 assert_eq!(shown[1][at].parse(), Ok(frame.header.one_in), "{name}");
-                let ip = frame.data.windows(2).position(|bytes| bytes == [0x45, 0]).expect("IPv4");
+                let ip = frame.data.windows(3).position(|bytes| bytes == [8, 0, 0x45]).expect("IPv4") + 2;
                 let address = |at: usize| {
                     frame.data[ip + at..ip + at + 4].iter().map(u8::to_string).collect::<Vec<_>>().join(".")
                 };
