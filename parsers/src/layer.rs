@@ -39,6 +39,8 @@ pub enum Layer {
     Geneve,
     /// Network service header.
     Nsh,
+    /// sFlow datagram.
+    Sflow,
     /// Header that a mirroring port puts before the mirror copy (ibdump `--decap`, mirrors in GRE).
     Mirror,
     /// Local route header.
@@ -87,6 +89,7 @@ impl Layer {
             Self::Vxlan => "VXLAN header",
             Self::Geneve => "GENEVE header",
             Self::Nsh => "NSH",
+            Self::Sflow => "sFlow datagram",
             Self::Mirror => "mirror header",
             Self::Lrh => "LRH",
             Self::Rwh => "raw header",

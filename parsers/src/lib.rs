@@ -28,6 +28,7 @@ pub mod location;
 pub mod mpi;
 pub mod packet_summary;
 pub mod path_fields;
+pub mod sampled;
 pub mod time;
 pub mod tools;
 pub mod tunnel;

@@ -42,6 +42,10 @@ pub enum TunnelKind {
     Nsh,
     /// GENEVE.
     Geneve,
+    /// Sample in an sFlow datagram.
+    Sflow,
+    /// Sample in a netlink message of psample.
+    Psample,
 }
 
 impl TunnelKind {
@@ -63,12 +67,17 @@ impl TunnelKind {
             Self::VxlanGpe => "VXLAN-GPE",
             Self::Nsh => "NSH",
             Self::Geneve => "GENEVE",
+            Self::Sflow => "sFlow",
+            Self::Psample => "psample",
         }
     }
 
     /// True if the tunnel exists to carry mirror copies.
     const fn is_mirror(self) -> bool {
-        matches!(self, Self::ErspanI | Self::ErspanII | Self::ErspanIII | Self::MellanoxMirror)
+        matches!(
+            self,
+            Self::ErspanI | Self::ErspanII | Self::ErspanIII | Self::MellanoxMirror | Self::Sflow | Self::Psample
+        )
     }
 }
 
@@ -122,7 +131,13 @@ pub struct MirrorSession {
 
 impl fmt::Display for MirrorSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if matches!(self.kind, TunnelKind::Gre) { "key" } else { "session" };
+        let what = match self.kind {
+            TunnelKind::Gre => "key",
+            TunnelKind::Sflow => "interface",
+            // The kernel that samples is the one that captures.
+            TunnelKind::Psample => return write!(f, "{}, group {}", self.kind, self.session),
+            _ => "session",
+        };
         write!(f, "{} from {}, {what} {}", self.kind, self.source, self.session)?;
         if self.engine > 0 {
             write!(f, ", hardware {}", self.engine)?;
@@ -155,6 +170,7 @@ pub struct TunnelPath {
     frame_at: usize,
     priority: Option<u8>,
     mirror: Option<MirrorHeader>,
+    samples: Option<(usize, usize)>,
 }
 
 impl TunnelPath {
@@ -188,6 +204,28 @@ impl TunnelPath {
     #[must_use]
     pub const fn mirror(&self) -> Option<MirrorHeader> {
         self.mirror
+    }
+
+    /// Start and end of the sFlow datagram in the record, if the path ends at one:
+    /// [`sampled`](crate::sampled) reads it.
+    #[must_use]
+    pub const fn samples(&self) -> Option<(usize, usize)> {
+        self.samples
+    }
+
+    /// Notes the start and the end of an sFlow datagram.
+    pub(crate) const fn set_samples(&mut self, start: usize, end: usize) {
+        self.samples = Some((start, end));
+    }
+
+    /// The path of a sampled frame, whose sampler is at the end of this path; `None` if there are
+    /// too many tunnels. Offsets count from the start of the sampled frame.
+    #[must_use]
+    pub fn of_sample(&self, sampler: MirrorHeader) -> Option<Self> {
+        let mut path = Self { samples: None, frame_at: 0, ..*self };
+        let is_entered = path.enter(sampler.session.kind);
+        path.add_mirror(sampler);
+        is_entered.then_some(path)
     }
 
     /// Adds a tunnel; false if there are too many.
@@ -238,7 +276,7 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    const KINDS: [TunnelKind; 14] = [
+    const KINDS: [TunnelKind; 16] = [
         TunnelKind::VnTag,
         TunnelKind::ETag,
         TunnelKind::Pseudowire,
@@ -253,6 +291,8 @@ mod tests {
         TunnelKind::VxlanGpe,
         TunnelKind::Nsh,
         TunnelKind::Geneve,
+        TunnelKind::Sflow,
+        TunnelKind::Psample,
     ];
 
     #[test]

@@ -264,6 +264,74 @@ pub fn wrapped(
     recording.with(records.map(|each| record(each).unwrap_or_else(|| each.1.clone())).collect())
 }
 
+/// The frames as samples of one interface, in sFlow datagrams of `per_datagram` samples, every third
+/// one with counters and every other sample expanded. The samples state the rate `1/one_in`.
+#[must_use]
+pub fn in_sflow(recording: &Recording, one_in: u32, per_datagram: usize) -> Recording {
+    let mut sequence = 0;
+    let mut datagram = |(number, frames): (usize, &[RecordedPacket])| {
+        let has_counters = number % 3 == 0;
+        let mut data = words(&[5, 1, 0xC000_0201, 0, number as u32, 1000]);
+        data.extend(words(&[frames.len() as u32 + u32::from(has_counters)]));
+        if has_counters {
+            data.extend(words(&[2, 12, number as u32, 9, 0]));
+        }
+        for frame in frames {
+            sequence += 1;
+            let header_bytes = frame.data.len() as u32;
+            let padded = header_bytes.next_multiple_of(4);
+            let mut record = words(&[1, 16 + padded, 1, frame.original_bytes + 4, 4, header_bytes]);
+            record.extend_from_slice(&frame.data);
+            record.resize(24 + padded as usize, 0);
+            let pool = sequence * one_in;
+            let (format, sample) = if sequence % 2 == 0 {
+                (3, words(&[sequence, 0, 9, one_in, pool, 0, 0, 9, 0, 10, 1]))
+            } else {
+                (1, words(&[sequence, 9, one_in, pool, 0, 9, 10, 1]))
+            };
+            data.extend(words(&[format, (sample.len() + record.len()) as u32]));
+            data.extend(sample);
+            data.extend(record);
+        }
+        let packet = TunnelPacket { switch: 1, ..TunnelPacket::default() };
+        let mut bytes = outer(OuterProtocol::Udp(6343), data.len(), packet);
+        bytes.extend(data);
+        let original_bytes = bytes.len() as u32;
+        RecordedPacket { time_ns: frames[0].time_ns, original_bytes, data: bytes.into() }
+    };
+    recording.with(recording.records.chunks(per_datagram).enumerate().map(&mut datagram).collect())
+}
+
+/// The frames as samples of a group, in netlink messages of psample with the rate `1/one_in`.
+#[must_use]
+pub fn in_psample(recording: &Recording, one_in: u32) -> Recording {
+    let attribute = |kind: u16, value: &[u8]| {
+        let length = 4 + value.len() as u16;
+        let mut bytes = [&length.to_le_bytes()[..], &kind.to_le_bytes(), value].concat();
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let message = |(sequence, frame): (usize, &RecordedPacket)| {
+        let numbers = [(2, frame.original_bytes), (3, 1), (4, sequence as u32), (5, one_in)];
+        let mut body = vec![0, 1, 0, 0];
+        body.extend(attribute(0, &7u16.to_le_bytes()));
+        numbers.iter().for_each(|(kind, number)| body.extend(attribute(*kind, &number.to_le_bytes())));
+        body.extend(attribute(6, &frame.data));
+        let mut bytes = vec![0, 0, 3, 0x38, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16];
+        bytes.extend((16 + body.len() as u32).to_le_bytes());
+        bytes.extend([0x1F, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        bytes.extend(body);
+        RecordedPacket { time_ns: frame.time_ns, original_bytes: bytes.len() as u32, data: bytes.into() }
+    };
+    let records = recording.records.iter().enumerate().map(message).collect();
+    Recording { link_type: LinkType::NETLINK, ..recording.with(records) }
+}
+
+/// 32-bit numbers in network byte order.
+fn words(numbers: &[u32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_be_bytes()).collect()
+}
+
 /// Ethernet, IP and UDP headers before `content_bytes` bytes.
 fn outer(protocol: OuterProtocol, content_bytes: usize, packet: TunnelPacket) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 0xFE, 2, 0, 0, 0, 0, packet.switch];

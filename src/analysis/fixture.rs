@@ -48,6 +48,7 @@ pub(crate) fn connection(job: Option<u32>, src: (u16, u32), dst: (u16, u32), uni
         job,
         one_sided: None,
         coverage: PairCoverage::default(),
+        sampled: None,
         paths: Default::default(),
     }
 }

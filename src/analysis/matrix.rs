@@ -4,9 +4,10 @@
 //! exchanged at least one packet. Management and multicast traffic is never in a matrix.
 
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
-use crate::model::RdmaSums;
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
+use crate::model::sampling::{EstimateQuality, Estimator};
 use crate::model::{Nodes, Profile, TrafficKind};
+use crate::model::{PairEstimators, RdmaSums};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -193,6 +194,8 @@ pub struct Matrix {
     /// Cells with at least one packet, by row (sender) and column (receiver) as indices into
     /// `labels`.
     pub cells: BTreeMap<(u32, u32), MatrixCell>,
+    /// For a sampled capture, the estimators of each cell; `None` if it is not sampled.
+    pub estimators: Option<BTreeMap<(u32, u32), PairEstimators>>,
     /// The jobs of the profile; empty by endpoint. The matrices of single jobs share `jobs` and
     /// `nodes`.
     pub jobs: Arc<[JobRow]>,
@@ -210,7 +213,7 @@ impl Matrix {
         let labels: Vec<Label> = labels.into_iter().cloned().collect();
         let index = |label: &Label| labels.binary_search(label).unwrap_or_default() as u32;
         let cells = cells.iter().map(|((src, dst), cell)| ((index(src), index(dst)), *cell)).collect();
-        Self { by, selection, labels, cells, jobs: Arc::default(), nodes: Arc::default() }
+        Self { by, selection, labels, cells, estimators: None, jobs: Arc::default(), nodes: Arc::default() }
     }
 
     /// The value that a cell shows in a unit.
@@ -261,11 +264,17 @@ impl Matrix {
         for labels in self.labels.chunk_by(|a, b| a.job() == b.job() && a.is_no_job() == b.is_no_job()) {
             let end = first + labels.len() as u32;
             let own = self.cells.range((first, 0)..(end, 0));
-            let cells = own.map(|(&(src, dst), cell)| ((src - first, dst.saturating_sub(first)), *cell)).collect();
+            let moved = |(src, dst): (u32, u32)| (src - first, dst.saturating_sub(first));
+            let cells = own.map(|(&ends, cell)| (moved(ends), *cell)).collect();
+            let own = |all: &BTreeMap<(u32, u32), PairEstimators>| {
+                all.range((first, 0)..(end, 0)).map(|(&ends, estimators)| (moved(ends), *estimators)).collect()
+            };
+            let estimators = self.estimators.as_ref().map(own);
             let job = labels.first().and_then(Label::job);
             let labels = labels.iter().map(Label::of_one_job).collect();
             let (jobs, nodes) = (Arc::clone(&self.jobs), Arc::clone(&self.nodes));
-            parts.push((job, Self { labels, cells, jobs, nodes, ..*self }));
+            let Self { by, selection, .. } = *self;
+            parts.push((job, Self { by, selection, labels, cells, estimators, jobs, nodes }));
             first = end;
         }
         parts
@@ -310,11 +319,51 @@ pub fn matrix(profile: &Profile, by: GroupBy, selection: Selection) -> Matrix {
         cell.add(CountingRule::of(profile, connection, by, selection), &connection.traffic);
         cell.coverage.merge(&connection.coverage);
     }
+    let estimators = profile.sampling.map(|sampling| estimators(profile, &labels, by, selection, sampling.quality()));
     let matrix = Matrix::of(by, selection, &cells);
+    let index = |label: &Label| matrix.labels.binary_search(label).unwrap_or_default() as u32;
+    let estimators = estimators.map(|estimators| {
+        estimators.iter().map(|((src, dst), estimators)| ((index(src), index(dst)), *estimators)).collect()
+    });
+    let matrix = Matrix { estimators, ..matrix };
     match by {
         GroupBy::Endpoint => matrix,
         GroupBy::Rank => Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix },
     }
+}
+
+/// The estimators of each pair of a sampled capture.
+fn estimators(
+    profile: &Profile,
+    labels: &EndpointLabels<'_>,
+    by: GroupBy,
+    selection: Selection,
+    quality: EstimateQuality,
+) -> BTreeMap<(Label, Label), PairEstimators> {
+    let mut pairs: BTreeMap<(Label, Label), PairEstimators> = BTreeMap::new();
+    for connection in data(profile).filter(|connection| connection.traffic.packets > 0) {
+        let pair = pairs.entry((labels.sender(connection), labels.receiver(connection))).or_default();
+        let Some(samples) = &connection.sampled else {
+            // The window of a profile: its sums have no squares.
+            pair.merge(&PairEstimators::unknown(quality));
+            continue;
+        };
+        let mut own = PairEstimators::of(samples);
+        let rule = CountingRule::of(profile, connection, by, selection);
+        match (by, selection) {
+            (GroupBy::Endpoint, Selection::All) => {}
+            (_, Selection::OneSided) if !rule.has_mpi => own.messages = Estimator::default(),
+            // Transport messages of RDMA alone are not counted for all observations.
+            (_, Selection::OneSided) => own.messages = PairEstimators::unknown(quality).messages,
+            _ if !rule.has_mpi => own.messages = Estimator::default(),
+            _ => {
+                let (messages, _) = selection.mpi(&connection.traffic);
+                own.set_mpi_messages(samples, messages, selection == Selection::All);
+            }
+        }
+        pair.merge(&own);
+    }
+    pairs
 }
 
 fn data(profile: &Profile) -> impl Iterator<Item = &ConnectionRow> {

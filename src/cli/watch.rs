@@ -2,7 +2,7 @@
 
 use super::common::arguments::InputArgs;
 use super::common::choices::Color;
-use super::common::parse::{bin_ns, percent, positive, threads};
+use super::common::parse::{bin_ns, percent, positive, sampling_rate, threads};
 use super::common::{input, output};
 use crate::analysis::live::LiveProgress;
 use crate::model::{LiveSums, Profile};
@@ -66,6 +66,9 @@ pub(super) struct WatchArgs {
     /// Track at most N directed connections; count the packets of others in the totals only
     #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
     pub(super) max_connections: usize,
+    /// Estimate totals from a random sample of one in N packets, taken at each mirrored port
+    #[arg(long, value_name = "1/N", value_parser = sampling_rate)]
+    pub(super) sampled: Option<u32>,
     /// When to color the output
     #[arg(long, value_enum, default_value_t = Color::Auto)]
     pub(super) color: Color,
@@ -86,6 +89,7 @@ impl WatchArgs {
             to: None,
             no_align: true,
             streams: None,
+            sampled: self.sampled,
         }
     }
 }

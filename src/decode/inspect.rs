@@ -9,6 +9,7 @@ use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::verify_icrc;
 use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, TunnelPath};
+use ibscope_parsers::sampled::{self, SampledFrame, SflowDatagram, SflowSample};
 
 /// Parses all headers of a batch's InfiniBand packets. Other records, and packets with a truncated
 /// BTH, are left out. The coverage counts records, InfiniBand packets and records that could not be
@@ -27,29 +28,62 @@ pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>,
         if !options.covers(time_ns(record).unwrap_or(PacketRecord::NO_TIME)) {
             return;
         }
-        let mut path = TunnelPath::default();
-        let found = match link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path) {
-            Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location, path.frame_at()),
-            Ok(LinkContent::Other(what)) => {
-                if what.may_hold_roce() {
-                    counts.add_other(&path, what);
-                }
-                return;
-            }
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok((packet, contradiction)) => {
-                packets.push(packet);
-                match contradiction {
-                    None => counts.counts.infiniband += 1,
-                    Some(error) => *counts.failed.entry((error.layer, false)).or_default() += 1,
-                }
-            }
-            Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
-        }
+        sampled_records(record, |record, path| show(frame, record, path, &mut packets, &mut counts));
     });
     (packets, counts.into_coverage())
+}
+
+/// Calls `each` for the record, or for the sampled frames in it, with the tunnels around them.
+fn sampled_records(record: &Record<'_>, mut each: impl FnMut(&Record<'_>, TunnelPath)) {
+    let mut path = TunnelPath::default();
+    let mut sample = |path: &TunnelPath, frame: SampledFrame<'_>| {
+        let SampledFrame { link_type, data, original_bytes, header } = frame;
+        let path = path.of_sample(header.mirror());
+        path.into_iter().for_each(|path| each(&Record { link_type, data, original_bytes, ..*record }, path));
+    };
+    if record.link_type == LinkType::NETLINK {
+        return sampled::psample(record.data).into_iter().for_each(|frame| sample(&path, frame));
+    }
+    let _ = link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path);
+    let datagram = path.samples().and_then(|(start, end)| record.data.get(start..end.min(record.data.len())));
+    let Some(Ok(samples)) = datagram.map(SflowDatagram::parse) else {
+        return each(record, TunnelPath::default());
+    };
+    for frame in samples {
+        if let Ok(SflowSample::Frame(frame)) = frame {
+            sample(&path, frame);
+        }
+    }
+}
+
+/// Adds the packet of a record.
+fn show(
+    frame: u64,
+    record: &Record<'_>,
+    mut path: TunnelPath,
+    packets: &mut Vec<InspectedPacket>,
+    counts: &mut BatchCounts,
+) {
+    let found = match link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path) {
+        Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location, path.frame_at()),
+        Ok(LinkContent::Other(what)) => {
+            if what.may_hold_roce() {
+                counts.add_other(&path, what);
+            }
+            return;
+        }
+        Err(error) => Err(error),
+    };
+    match found {
+        Ok((packet, contradiction)) => {
+            packets.push(packet);
+            match contradiction {
+                None => counts.counts.infiniband += 1,
+                Some(error) => *counts.failed.entry((error.layer, false)).or_default() += 1,
+            }
+        }
+        Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
+    }
 }
 
 /// The fields to show of a packet, and the error if its lengths are inconsistent. `frame_at` is the

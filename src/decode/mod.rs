@@ -15,10 +15,11 @@ use deal::ShardDealer;
 use health::FLOW_CONTROL;
 use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::crc::{CrcVerdict, verify_icrc, verify_vcrc};
-use ibscope_parsers::link::{Location, NotInfiniband, TunnelPath};
+use ibscope_parsers::link::{Location, NotInfiniband, TunnelKind, TunnelPath};
 use ibscope_parsers::packet_summary::{
     ErfShape, EthernetShape, NativeShape, PacketShape, PacketSummary, RecordContent, SummaryConsumer,
 };
+use ibscope_parsers::sampled::{self, SampledFrame, SflowDatagram, SflowSample};
 
 /// Depth of the decoding, and the time window.
 #[derive(Clone, Debug)]
@@ -233,7 +234,78 @@ fn uncommon_shape(
     counts: &mut BatchCounts,
     packets: &mut ShardDealer,
 ) {
-    let mut path = TunnelPath::default();
+    let path = TunnelPath::default();
+    if record.link_type == LinkType::NETLINK
+        && let Some(frame) = sampled::psample(record.data)
+    {
+        return sampled_frame((record, &path), &frame, place, options, counts, packets);
+    }
+    frame_in_tunnels(record, path, place, options, counts, packets);
+}
+
+/// Decodes a sampled frame. `outer` is the record that holds the sample, and the tunnels around it.
+fn sampled_frame(
+    (record, path): (&Record<'_>, &TunnelPath),
+    frame: &SampledFrame<'_>,
+    (time_ns, data_offset_of_record): (i64, usize),
+    options: &DecodeOptions,
+    counts: &mut BatchCounts,
+    packets: &mut ShardDealer,
+) {
+    let SampledFrame { link_type, data, original_bytes, header } = *frame;
+    let Some(path) = path.of_sample(header.mirror()) else { return counts.add_other(path, NotInfiniband::TooDeep) };
+    let place = (time_ns, data_offset_of_record + data_offset(record.data, data));
+    let record = Record { link_type, data, original_bytes, ..*record };
+    let before = counts.counts.infiniband;
+    counts.sequences.add_drops(header.session, header.drops);
+    frame_in_tunnels(&record, path, place, options, counts, packets);
+    if counts.counts.infiniband > before {
+        counts.counts.add_sampled(header.one_in, 1);
+    }
+}
+
+/// Decodes the samples of an sFlow datagram. Each frame counts as a record. False if there are
+/// none.
+fn sflow_samples(
+    (record, path): (&Record<'_>, &TunnelPath),
+    place: (i64, usize),
+    options: &DecodeOptions,
+    counts: &mut BatchCounts,
+    packets: &mut ShardDealer,
+) -> bool {
+    let Some((start, end)) = path.samples() else { return false };
+    let end = end.min(record.data.len());
+    let samples = record.data.get(start..end).ok_or(()).and_then(|data| SflowDatagram::parse(data).map_err(drop));
+    // Another protocol on this port.
+    let Ok(samples) = samples else { return false };
+    let mut frames = 0;
+    for sample in samples {
+        match sample {
+            Ok(SflowSample::Frame(frame)) => {
+                sampled_frame((record, path), &frame, place, options, counts, packets);
+            }
+            Ok(SflowSample::Counters) => continue,
+            Ok(SflowSample::Other(format)) => {
+                counts.add_other(path, NotInfiniband::TunnelPayload(TunnelKind::Sflow, format as u16));
+            }
+            Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
+        }
+        frames += 1;
+    }
+    counts.counts.records += u64::saturating_sub(frames, 1);
+    frames > 0
+}
+
+/// Decodes a frame at the end of this path.
+fn frame_in_tunnels(
+    record: &Record<'_>,
+    mut path: TunnelPath,
+    place: (i64, usize),
+    options: &DecodeOptions,
+    counts: &mut BatchCounts,
+    packets: &mut ShardDealer,
+) {
+    let is_sample = !path.kinds().is_empty();
     let content = PacketSummary::read_in_tunnels(record, &mut path);
     if let Some(mirror) = path.mirror() {
         counts.sequences.add(&mirror);
@@ -245,6 +317,8 @@ fn uncommon_shape(
             }
             count_packet(&brief, record, place, options, &mut counts.counts, packets);
         }
+        Ok(RecordContent::Other(_))
+            if !is_sample && sflow_samples((record, &path), place, options, counts, packets) => {}
         Ok(RecordContent::Other(what)) => {
             counts.add_other(&path, what);
             if what == NotInfiniband::EtherType(FLOW_CONTROL) {

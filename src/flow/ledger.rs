@@ -11,6 +11,7 @@
 //! then 1 2 3     (go-back-N)              -> [0..1):2 [1..3):3 [3..4):2
 //! ```
 
+use crate::model::PsnSteps;
 use ibscope_parsers::Psn;
 use smallvec::SmallVec;
 
@@ -204,6 +205,15 @@ impl Ledger {
     /// Numbers between the first and the last that were not observed.
     pub(super) fn missing_numbers(&self) -> u64 {
         u64::from(self.forgotten_holes) + self.holes(self.runs.len())
+    }
+
+    /// Distances between observed numbers, in the runs that the ledger keeps.
+    pub(super) fn steps(&self) -> PsnSteps {
+        let mut steps = PsnSteps::default();
+        self.runs().for_each(|(start, end)| steps.add(1, (end - start - 1).cast_unsigned()));
+        let holes = self.between(self.runs.len()).filter(|hole| *hole <= MAX_HOLE);
+        holes.for_each(|hole| steps.add(hole.cast_unsigned() + 1, 1));
+        steps
     }
 
     /// True if numbers jump by more than [`MAX_HOLE`].

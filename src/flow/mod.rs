@@ -46,8 +46,8 @@ pub use rails::assign_shares;
 use crate::model::health::HealthEvents;
 use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, CtsQueue, HashMap, MissingMessages, MpiConnectionMessage, MpiMessage,
-    PacketObservation, PacketRecord, PacketRef, PacketRole, PagedVec, RawMessage, SeededHasher, StartEvent, Timing,
-    TrafficKind, Verb, WorkerWireup, constant_hash,
+    PacketObservation, PacketRecord, PacketRef, PacketRole, PagedVec, PsnSteps, RawMessage, SeededHasher, StartEvent,
+    Timing, TrafficKind, Verb, WorkerWireup, constant_hash,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -502,6 +502,7 @@ impl Tracker {
             acks,
             naks_observed_once,
             naks_unobserved,
+            psn_steps: if numbered { connection.ledgers[0].steps() } else { PsnSteps::default() },
             datagrams_before: envelopes.map_or(0, Envelopes::datagrams_before),
             ..Continuity::default()
         }

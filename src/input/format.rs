@@ -31,9 +31,13 @@ pub(super) fn describe(head: &[u8], framing: &Framing, compression: &str) -> Str
 /// Why captures of this link type cannot be analyzed; `None` if they can.
 pub(super) fn unusable(link_type: LinkType) -> Option<&'static str> {
     match link_type {
-        LinkType::ETHERNET | LinkType::RAW | LinkType::SLL | LinkType::ERF | LinkType::INFINIBAND | LinkType::SLL2 => {
-            None
-        }
+        LinkType::ETHERNET
+        | LinkType::NETLINK
+        | LinkType::RAW
+        | LinkType::SLL
+        | LinkType::ERF
+        | LinkType::INFINIBAND
+        | LinkType::SLL2 => None,
         LinkType::IPOIB => Some(
             "contains IP packets without InfiniBand headers (no LRH, no BTH), so it shows no verbs or MPI traffic; capture \
              with ibdump on the port instead",

@@ -30,6 +30,12 @@ pub struct Coverage {
     /// Mirrored frames of sessions beyond the limit: whether frames of them are lost is not known.
     #[serde(default)]
     pub mirrored_frames_left_out: u64,
+    /// Frames from samples, by the rate that the samples state: one of this many packets.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub sampling_rates: BTreeMap<u32, u64>,
+    /// Frames from samples with rates beyond the limit.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub sampling_rates_left_out: u64,
     /// Records outside `--from` and `--to`; of the counts above they are in `records` only.
     pub outside_window: u64,
     /// InfiniBand packets that were not captured in full.
@@ -129,6 +135,11 @@ pub struct Coverage {
     pub last_time_ns: Option<i64>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// Pauses requested by one sender of pause frames, for all its traffic or for one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pauses {
@@ -168,7 +179,18 @@ impl Pauses {
 /// not matter. A link has two senders.
 const MAX_PAUSE_SENDERS: usize = 1 << 10;
 
+/// Sampling rates that are kept, the highest ones: samples of more than one rate have no estimates.
+const MAX_RATES: usize = 16;
+
 impl Coverage {
+    /// Adds frames from samples with this rate.
+    pub fn add_sampled(&mut self, one_in: u32, frames: u64) {
+        *self.sampling_rates.entry(one_in).or_default() += frames;
+        if self.sampling_rates.len() > MAX_RATES {
+            self.sampling_rates_left_out += self.sampling_rates.pop_last().map_or(0, |(_, frames)| frames);
+        }
+    }
+
     /// Drops senders of pause frames beyond the limit and counts their frames. A damaged capture
     /// may have any number of them.
     pub fn bound_pauses(&mut self) {
@@ -206,6 +228,8 @@ impl Coverage {
             own.lost_frames += loss.lost_frames;
         }
         self.mirrored_frames_left_out += other.mirrored_frames_left_out;
+        other.sampling_rates.iter().for_each(|(one_in, frames)| self.add_sampled(*one_in, *frames));
+        self.sampling_rates_left_out += other.sampling_rates_left_out;
         self.pause_frames_left_out += other.pause_frames_left_out;
         self.bound_pauses();
         self.outside_window += other.outside_window;
@@ -331,6 +355,16 @@ mod tests {
 
     /// Classes that a sender may pause.
     const CLASSES: usize = 8;
+
+    #[test]
+    fn sampling_rates_beyond_the_bound_are_counted() {
+        for rates in [MAX_RATES, MAX_RATES + 1] {
+            let mut coverage = Coverage::default();
+            (0..rates).for_each(|rate| coverage.add_sampled(rate as u32, 3));
+            let beyond = (rates - MAX_RATES) as u64;
+            assert_eq!((coverage.sampling_rates.len(), coverage.sampling_rates_left_out), (MAX_RATES, 3 * beyond));
+        }
+    }
 
     /// A dropped sender leaves no class in the other table.
     #[test]

@@ -22,9 +22,17 @@ const FARTHEST: i64 = 1 << 16;
 #[derive(Clone, Debug, Default)]
 pub struct SequenceRuns {
     sessions: BTreeMap<MirrorSession, Vec<(u32, u32)>>,
+    /// Least and most samples that the source had dropped.
+    drops: BTreeMap<MirrorSession, (u32, u32)>,
 }
 
 impl SequenceRuns {
+    /// Adds the drops that a sample states: how many the source has dropped so far.
+    pub fn add_drops(&mut self, session: MirrorSession, drops: u32) {
+        let range = self.drops.entry(session).or_insert((drops, drops));
+        *range = (range.0.min(drops), range.1.max(drops));
+    }
+
     /// Adds the next frame.
     pub fn add(&mut self, header: &MirrorHeader) {
         let Some(sequence) = header.sequence else { return };
@@ -58,6 +66,10 @@ impl MirrorSequences {
         for (session, runs) in &batch.sessions {
             let own = self.sessions.entry(*session).or_default();
             runs.iter().for_each(|(first, frames)| own.add(*first, *frames));
+            if let Some((least, most)) = batch.drops.get(session) {
+                let range = own.drops.get_or_insert((*least, *most));
+                *range = (range.0.min(*least), range.1.max(*most));
+            }
         }
         while self.sessions.len() > MAX_SESSIONS {
             let Some((_, last)) = self.sessions.pop_last() else { return };
@@ -68,7 +80,7 @@ impl MirrorSequences {
     /// The sessions that lost frames, by name.
     #[must_use]
     pub fn losses(&self) -> BTreeMap<String, MirrorLoss> {
-        let loss = |own: &SessionRuns| MirrorLoss { frames: own.frames, lost_frames: own.lost() };
+        let loss = |own: &SessionRuns| MirrorLoss { frames: own.frames, lost_frames: own.lost() + own.dropped() };
         let all = self.sessions.iter().map(|(session, own)| (session.to_string(), loss(own)));
         all.filter(|(_, loss)| loss.lost_frames > 0).collect()
     }
@@ -89,9 +101,16 @@ struct SessionRuns {
     runs: Vec<(i64, i64)>,
     /// Numbers between runs that are gone from `runs`.
     lost: u64,
+    /// Least and most samples that the source had dropped before it numbered them.
+    drops: Option<(u32, u32)>,
 }
 
 impl SessionRuns {
+    /// Samples that the source dropped while it was captured.
+    fn dropped(&self) -> u64 {
+        self.drops.map_or(0, |(least, most)| u64::from(most - least))
+    }
+
     /// Adds `frames` frames with consecutive numbers.
     fn add(&mut self, first: u32, frames: u32) {
         self.frames += u64::from(frames);

@@ -26,6 +26,7 @@ pub mod rank_index;
 pub mod rdma_sums;
 pub mod restrict;
 pub mod sample;
+pub mod sampling;
 pub mod show;
 pub mod sizes;
 pub mod streams;
@@ -58,6 +59,7 @@ pub use rank_index::{ConnectionRanks, JobRank, RankIndex};
 pub use rdma_sums::RdmaSums;
 pub use restrict::UnknownJob;
 pub use sample::Sample;
+pub use sampling::{PairEstimators, SampledConnection, SampledSums, Sampling, SamplingWeight};
 pub use show::{count_either, count_of, duration, printable, quoted, ranges};
 pub use sizes::{SizeCategory, SizeSums, Sizes};
 pub use streams::{StreamSums, Streams};
@@ -65,7 +67,7 @@ pub use timestamps::TimestampStats;
 pub use timing::{Interval, ObservedPorts, RequiredDetection, SizeClass, Timing, TimingKey, Verb};
 pub use traffic::{
     ConnectionEnd, Continuity, CtsQueue, MissingMessages, MpiConnectionMessage, NcclProcesses, PacketObservation,
-    PacketSums, PsnDigest, QueuePair, SameProcess, StartEvent, WorkerWireup, clear_favorite,
+    PacketSums, PsnDigest, PsnSteps, QueuePair, SameProcess, StartEvent, WorkerWireup, clear_favorite,
 };
 pub use trust::{PacketBounds, Trust, TrustVerdict};
 pub use vec_map::VecMap;

@@ -4,8 +4,8 @@ use super::RdmaSums;
 use super::column::column_values;
 use super::paths::ConnectionPaths;
 use super::{
-    ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SizeCategory, SizeClass, SizeSums, StreamSums,
-    TimingKey, TrafficKind, Trust,
+    ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SampledConnection, Sampling, SizeCategory,
+    SizeClass, SizeSums, StreamSums, TimingKey, TrafficKind, Trust,
 };
 use ibscope_parsers::mpi::MpiOperation;
 use ibscope_parsers::{Endpoint, Qpn};
@@ -22,6 +22,8 @@ pub struct Profile {
     pub coverage: Coverage,
     /// Whether the captures hold all packets.
     pub trust: Trust,
+    /// The sampling of the captures; `None` if they are not sampled.
+    pub sampling: Option<Sampling>,
     /// Notes for the reader of the result, one sentence each.
     pub notes: Vec<String>,
     /// Width of the timeline's bins in nanoseconds.
@@ -139,6 +141,8 @@ pub struct ConnectionRow {
     pub one_sided: Option<RdmaSums>,
     /// How many of the connection's packets and messages the capture contains.
     pub coverage: PairCoverage,
+    /// The samples, if the capture is sampled.
+    pub sampled: Option<SampledConnection>,
     /// Its packets by path fields; empty in profiles that were written before these were read.
     pub paths: ConnectionPaths,
 }

@@ -234,6 +234,7 @@ mod tests {
             job,
             one_sided: None,
             coverage: PairCoverage::default(),
+            sampled: None,
             paths: Default::default(),
         }
     }

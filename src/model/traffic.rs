@@ -4,8 +4,8 @@ use super::health::{BriefHealth, HealthEvents};
 use super::paths::ConnectionPaths;
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
-    ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SizeCategory, Sizes, Streams,
-    TimingKey, VecMap,
+    ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes,
+    Streams, TimingKey, VecMap,
 };
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};
@@ -336,11 +336,15 @@ pub struct Continuity {
     pub first_psn: Option<u32>,
     /// Request packets, without retransmissions.
     pub request_packets: u64,
+    /// Later observations of these packets: at another port, or retransmitted.
+    pub repeated_requests: u64,
     /// READ responses and atomic acknowledgements that the requests of the connection expect, at
     /// least.
     pub expected_responses: u64,
     /// READ responses and atomic acknowledgements, without retransmissions.
     pub response_packets: u64,
+    /// Later observations of these packets.
+    pub repeated_responses: u64,
     /// Latest message sequence number in the ACKs of this connection: the number of request
     /// messages of the other direction that its receiver has completed since the connection was set
     /// up (AETH, InfiniBand Architecture 9.7.5).
@@ -375,6 +379,36 @@ pub struct Continuity {
     pub is_in_other_inputs: bool,
     /// The ledgers overflowed.
     pub has_overflowed: bool,
+    /// Distances between the PSNs of requests.
+    pub psn_steps: PsnSteps,
+}
+
+/// Distances from each observed PSN to the next observed one. Over the last runs of PSNs only, so
+/// that they take no memory while a capture is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PsnSteps {
+    /// Number of distances.
+    pub steps: u64,
+    /// Their sum.
+    pub sum: u64,
+    /// The sum of their squares.
+    pub squares: u64,
+}
+
+impl PsnSteps {
+    /// Adds `steps` times the distance `step`.
+    pub const fn add(&mut self, step: u64, steps: u64) {
+        self.steps += steps;
+        self.sum += step * steps;
+        self.squares = self.squares.saturating_add(step.saturating_mul(step).saturating_mul(steps));
+    }
+
+    /// Adds those of a later part.
+    pub const fn join(&mut self, later: Self) {
+        self.steps += later.steps;
+        self.sum += later.sum;
+        self.squares = self.squares.saturating_add(later.squares);
+    }
 }
 
 /// Digest of a set of PSNs: two sets with equal digests are equal. A sum, so that the order of the
@@ -406,8 +440,10 @@ impl Continuity {
         self.uncertain |= later.uncertain;
         self.first_psn = self.first_psn.or(later.first_psn);
         self.request_packets += later.request_packets;
+        self.repeated_requests += later.repeated_requests;
         self.expected_responses += later.expected_responses;
         self.response_packets += later.response_packets;
+        self.repeated_responses += later.repeated_responses;
         self.last_msn = later.last_msn.or(self.last_msn);
         self.restarted |= later.restarted;
         self.last_request = later.last_request.or(self.last_request);
@@ -422,6 +458,7 @@ impl Continuity {
         self.is_observed_twice &= later.is_observed_twice;
         self.is_in_other_inputs |= later.is_in_other_inputs;
         self.has_overflowed |= later.has_overflowed;
+        self.psn_steps.join(later.psn_steps);
         if self.missing_datagrams.is_none() {
             self.datagrams_before = later.datagrams_before;
         }
@@ -473,6 +510,8 @@ pub struct ConnectionTotals {
     pub times_ns: (i64, i64),
     /// Sums without the MPI columns.
     pub traffic: Traffic,
+    /// Sums of all observations: the samples, if the capture is sampled.
+    pub sampled: SampledSums,
     /// Retransmissions.
     pub retransmissions: RetransmissionSums,
     /// Other health counts.

@@ -42,6 +42,8 @@ pub fn adapt(profile: &mut Profile, options: &AnalysisOptions) -> Result<(), Pip
     for connection in &mut profile.connections {
         connection.traffic = Traffic::default();
         connection.retransmissions = RetransmissionSums::default();
+        // The timeline has no squares, and so no intervals.
+        connection.sampled = None;
     }
     for row in &profile.timeline {
         if let Some(connection) = profile.connections.get_mut(row.connection as usize) {

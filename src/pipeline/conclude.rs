@@ -13,11 +13,12 @@ use super::spill::Spill;
 use super::{AnalysisOptions, PipelineError, left_out};
 use crate::flow;
 use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
+use crate::model::sampling::RateSource;
 use crate::model::{
     ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile, Trust,
     WorkerWireup, count_either, printable,
 };
-use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks};
+use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ConnectionSums, TrackerSample, UntimedMessages};
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
@@ -50,16 +51,20 @@ pub(super) fn conclude(
         return Err(no_infiniband(&coverage));
     }
 
-    let (mut identified, paired) = identify(&combined, &mut rest, options);
+    let (stated, note) = stated_rate(&coverage, options);
+    notes.extend(note);
+    let (mut identified, paired) = identify(&combined, &mut rest, options, stated);
     mark_coverage_unknown(&mut identified, &coverage);
     count_missing(&mut coverage, &combined, &identified.detection, rest.messages_evicted);
 
     notes.extend(notes_of(&combined, &rest, &coverage, &bounds, options));
+    notes.extend(identified.sampling.notes.iter().cloned());
     // The user's rank map answers the questions that these notes raise.
     notes.extend(identified.notes.iter().filter(|_| options.rankmap.is_none()).cloned());
 
     let spills = rest.spills.into_iter().map(|(input, keys, spill)| (rows(&combined, input, &keys), spill)).collect();
     let mut profile = empty_profile(inputs, coverage, &notes, &bounds, options);
+    profile.sampling = identified.sampling.sampling;
     profile.trust = trust(&identified.trust, &profile, options);
     profile.cm = rest.cm;
     fill_profile(&mut profile, combined, &identified, &paired, options);
@@ -178,11 +183,50 @@ fn sum_coverage(inputs: &mut [Input], combined: &CombinedTotals) -> Coverage {
     coverage
 }
 
+/// The sampling rate that the user gives or the samples state, and a note if they disagree or if
+/// the samples have no common rate.
+fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<StatedRate>, Option<String>) {
+    let Coverage { sampling_rates: rates, sampling_rates_left_out: left_out, infiniband, .. } = coverage;
+    let given = options.sampled.map(|one_in| StatedRate { one_in: Some(f64::from(one_in)), source: RateSource::Given });
+    let frames = rates.values().sum::<u64>() + left_out;
+    let stated: Vec<String> = rates.keys().map(|one_in| format!("1/{one_in}")).collect();
+    let all = match (&stated[..], given) {
+        ([], given) => return (given, None),
+        ([one], Some(_)) if Some(one) == options.sampled.map(|one_in| format!("1/{one_in}")).as_ref() => {
+            return (given, None);
+        }
+        (_, Some(_)) => {
+            let note = format!("--sampled replaces the rates that the samples state: {}", stated.join(", "));
+            return (given, Some(note));
+        }
+        (all, None) => all,
+    };
+    let source = RateSource::Stated;
+    match rates.keys().next().copied().filter(|_| all.len() == 1 && frames == *infiniband) {
+        Some(0 | 1) => (None, None),
+        Some(one_in) => {
+            // Samples that were lost on the way, or dropped by the agent, lower the rate.
+            let lost = coverage.lost_mirrored_frames() as f64;
+            let one_in = f64::from(one_in) * (1.0 + lost / frames.max(1) as f64);
+            (Some(StatedRate { one_in: Some(one_in), source }), None)
+        }
+        None => {
+            let bare = infiniband - frames.min(*infiniband);
+            let note = format!(
+                "no estimates: the samples state the rates {}, and {bare} packets are not samples; analyze captures of one rate at a time",
+                all.join(", ")
+            );
+            (Some(StatedRate { one_in: None, source }), Some(note))
+        }
+    }
+}
+
 /// Step 3: libraries, jobs and ranks.
 fn identify(
     combined: &CombinedTotals,
     rest: &mut ShardExtras,
     options: &AnalysisOptions,
+    sampled: Option<StatedRate>,
 ) -> (ResolvedRanks, QueuePairPartners) {
     rest.cm.sort_by_key(cm_order);
     // Mirror copies of a message, and copies in several inputs, differ only in time.
@@ -199,6 +243,7 @@ fn identify(
         is_window: options.window.is_limited(),
         names: &options.endpoints.names,
         nccl: &rest.nccl,
+        sampled,
     };
     let paired = ranks::pair(&evidence);
     (ranks::identify(&evidence, &paired), paired)

@@ -8,8 +8,8 @@ use crate::model::profile::{
 };
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, MpiClass, MpiSums, TimeBin};
 use crate::model::{
-    ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SizeCategory, StreamSums,
-    Streams, TimingKey, TrafficKind, VecMap,
+    ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SampledConnection, SizeCategory,
+    StreamSums, Streams, TimingKey, TrafficKind, VecMap,
 };
 use crate::ranks::{Detection, QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, TagLayout};
@@ -59,6 +59,11 @@ pub(super) fn fill(
             job: identified.job_of.get(index).copied().flatten(),
             one_sided: identified.one_sided.get(index).and_then(|flag| flag.then_some(connection.rdma)),
             coverage: identified.coverage.get(index).copied().unwrap_or_default(),
+            sampled: identified.sampling.sampling.map(|sampling| SampledConnection {
+                sums: connection.sampled,
+                weight: identified.sampling.weights.get(index).copied().flatten(),
+                quality: sampling.quality(),
+            }),
             paths: connection.paths,
         });
         let health = connection.health.whole();

@@ -43,6 +43,9 @@ pub struct AnalysisOptions {
     /// Streams that the user gives, by capture path. Captures without an entry are grouped by their
     /// packets.
     pub streams: BTreeMap<PathBuf, String>,
+    /// Each observation point took one of this many packets at random; `None` if the captures hold
+    /// all packets, or samples at a rate that their PSNs or headers show.
+    pub sampled: Option<u32>,
     /// Keep the data that [`merge`](super::merge()) needs. Needs whole captures: no window.
     pub keep_parts: bool,
     /// Set by another thread to end the analysis early; the result covers the packets read until
@@ -63,6 +66,7 @@ impl Default for AnalysisOptions {
             endpoints: EndpointInfo::default(),
             clocks: ClockOptions::default(),
             streams: BTreeMap::new(),
+            sampled: None,
             keep_parts: false,
             stop: None,
         }

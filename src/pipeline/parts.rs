@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 8] = *b"ibsparts";
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 /// Higher levels compress such numbers no better and take several times as long.
 const ZSTD_LEVEL: i32 = 2;
 /// Largest ratio of compression. A larger ratio in a file means damage, and no memory is reserved
@@ -53,6 +53,9 @@ pub(super) struct MergeSettings {
     /// Absent in files from before the option existed; these were analyzed with payload.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     no_payload: bool,
+    /// Absent if not given.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    sampled: Option<u32>,
 }
 
 impl MergeSettings {
@@ -68,6 +71,7 @@ impl MergeSettings {
             icrc: options.measures.icrc,
             align: options.clocks.align,
             no_payload: !options.measures.payload,
+            sampled: options.sampled,
         }
     }
 
@@ -85,6 +89,7 @@ impl MergeSettings {
             payload: !self.no_payload,
         };
         options.clocks.align = self.align;
+        options.sampled = self.sampled;
     }
 
     /// The first option of `analyze` that differs.
@@ -98,6 +103,7 @@ impl MergeSettings {
             (self.icrc == other.icrc, "--no-icrc"),
             (self.align == other.align, "--no-align"),
             (self.no_payload == other.no_payload, "--no-payload"),
+            (self.sampled == other.sampled, "--sampled"),
         ];
         let differs = same.into_iter().find_map(|(is_same, option)| (!is_same).then_some(option));
         differs.or((self != other).then_some("stored tables"))

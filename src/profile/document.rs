@@ -3,7 +3,7 @@
 
 use super::VERSION;
 use crate::model::profile::{Input, JobRow, RankRow, UnassignedRow};
-use crate::model::{Coverage, Profile, Trust, printable};
+use crate::model::{Coverage, Profile, Sampling, Trust, printable};
 use ibscope_parsers::Endpoint;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +29,9 @@ pub(super) struct ProfileDocument {
     /// Profiles of older versions have no verdict.
     #[serde(default)]
     trust: Trust,
+    /// Absent for captures that are not sampled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    sampling: Option<Sampling>,
     notes: Vec<String>,
     /// Width of the timeline's bins in nanoseconds.
     bin_ns: i64,
@@ -92,6 +95,7 @@ impl ProfileDocument {
             inputs: profile.inputs.clone(),
             coverage: profile.coverage.clone(),
             trust: profile.trust.clone(),
+            sampling: profile.sampling,
             notes: profile.notes.clone(),
             bin_ns: profile.bin_ns,
             latency_bin_ns: profile.latency_bin_ns,
@@ -114,6 +118,7 @@ impl ProfileDocument {
             inputs: self.inputs.into_iter().map(printable_input).collect(),
             coverage: printable_coverage(self.coverage),
             trust: printable_trust(self.trust),
+            sampling: self.sampling.filter(Sampling::is_sound),
             notes: self.notes.iter().map(|note| printable(note)).collect(),
             bin_ns: self.bin_ns,
             latency_bin_ns: self.latency_bin_ns,

@@ -496,6 +496,8 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     let table = |name: &str| read_file(place, name, &digests);
     let (path, bytes) = table(CONNECTIONS)?;
     profile.connections = tables::read_connections(&path, bytes)?;
+    let quality = profile.sampling.map(|sampling| sampling.quality()).unwrap_or_default();
+    profile.connections.iter_mut().filter_map(|row| row.sampled.as_mut()).for_each(|row| row.quality = quality);
     // Profiles of earlier states of this version do not have the table.
     if digests.contains_key(PATHS) {
         let (path, bytes) = table(PATHS)?;

@@ -6,14 +6,18 @@
 use super::{ProfileError, parquet_check, path_columns};
 use crate::model::RdmaSums;
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number, Timestamp};
-use crate::model::column::{ColumnDescription, ColumnType};
+use crate::model::column::{ColumnDescription, ColumnType, ColumnUnit};
 use crate::model::message_table::{ConnectedMessage, messages_table};
 use crate::model::profile::{
     BinRetransmissions, CmRow, CollectiveRow, ConnectionRow, CoverageState, HealthRow, PairCoverage,
     RetransmissionSums, TimelineRow, Traffic,
 };
+use crate::model::sampling::{Estimate, EstimateQuality, Estimator};
 use crate::model::table::{Column as TableColumn, ColumnValue, Table};
-use crate::model::{ConnectionPaths, Health, MessageRow, PackedRows, Profile, TrafficKind, printable, quoted};
+use crate::model::{
+    ConnectionPaths, Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection, SampledSums,
+    SamplingWeight, TrafficKind, printable, quoted,
+};
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, Qpn};
 use polars::error::PolarsError;
@@ -120,6 +124,65 @@ pub(super) fn connections() -> Table<ConnectionRow> {
         .counts(Traffic::COLUMNS, |row| row.traffic.values())
         .counts(RetransmissionSums::COLUMNS, |row| row.retransmissions.values())
         .with(path_columns::of_connections)
+        .with(samples)
+}
+
+/// Takes one estimator of a connection.
+type OfConnection = fn(&PairEstimators) -> &Estimator;
+
+/// Adds the samples of a sampled capture, their weight, and the estimates.
+fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
+    for (index, description) in SampledSums::COLUMNS.into_iter().enumerate() {
+        table = table.values(description, move |row| {
+            row.sampled.map_or(ColumnValue::Missing, |sampled| ColumnValue::Unsigned(sampled.sums.values()[index]))
+        });
+    }
+    let weight = |row: &ConnectionRow| row.sampled.and_then(|sampled| sampled.weight);
+    let table = table
+        .column(
+            "sampled_one_in",
+            Number,
+            "an observation point takes one of this many packets; null where the rate or the number of ports is not known",
+            move |row| weight(row).map(|weight| weight.one_in),
+        )
+        .column(
+            "sampled_ports",
+            Number,
+            "ports that sample the connection, each by itself; 0 where `sampled_one_in` is transmissions per observation at any number of ports; 3 where it is not known whether there are one or two; 4 where both always hold the same packets",
+            move |row| weight(row).map(|weight| weight.ports),
+        );
+    let estimates = |table, names, unit, of| estimates(table, names, unit, of);
+    let table = estimates(table, ["packets_estimate", "packets_low", "packets_high"], Count, |of| &of.packets);
+    let names = ["wire_bytes_estimate", "wire_bytes_low", "wire_bytes_high"];
+    let table = estimates(table, names, Bytes, |of| &of.wire_bytes);
+    let names = ["payload_bytes_estimate", "payload_bytes_low", "payload_bytes_high"];
+    let table = estimates(table, names, Bytes, |of| &of.payload_bytes);
+    estimates(table, ["messages_estimate", "messages_low", "messages_high"], Count, |of| &of.messages)
+}
+
+/// Adds the estimate of one sum, and its interval.
+fn estimates(
+    table: Table<ConnectionRow>,
+    [estimate, low, high]: [&'static str; 3],
+    unit: ColumnUnit,
+    of: OfConnection,
+) -> Table<ConnectionRow> {
+    let value = move |row: &ConnectionRow| {
+        let pair = PairEstimators::of(&row.sampled?);
+        match of(&pair).result(pair.quality) {
+            Estimate::Known(value) => Some(value),
+            Estimate::TooFew | Estimate::Unknown => None,
+        }
+    };
+    table
+        .column(
+            estimate,
+            unit,
+            "estimate of the total from the sampled packets; null for captures that are not sampled, below 30 samples, and where the rate is not known",
+            move |row| value(row).map(|value| value.estimate),
+        )
+        .column(low, unit, "lower end of the 95 % interval", move |row| value(row).map(|value| value.low))
+        .column(high, unit, "upper end of the 95 % interval", move |row| value(row).map(|value| value.high))
 }
 
 /// The columns of `timeline.parquet`.
@@ -233,6 +296,7 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
     let missing = if has_jobs { table.u64s(["missing_packets", "missing_messages"])? } else { Vec::new() };
     let traffic = table.u64s(names(Traffic::COLUMNS))?;
     let retransmissions = table.u64s(names(RetransmissionSums::COLUMNS))?;
+    let samples = SampleColumns::of(&table)?;
     let row = |row: usize| {
         let endpoint = |column: &[Option<&str>]| table.endpoint(column, row);
         Ok(ConnectionRow {
@@ -270,10 +334,42 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
             } else {
                 PairCoverage { state: CoverageState::Unknown, ..PairCoverage::default() }
             },
+            sampled: samples.get(row),
             paths: ConnectionPaths::new(),
         })
     };
     (0..table.rows()).map(row).collect()
+}
+
+/// The columns with the samples; empty in profiles from before they existed.
+#[derive(Default)]
+struct SampleColumns {
+    sums: Vec<Vec<Option<u64>>>,
+    one_in: Vec<Option<f64>>,
+    ports: Vec<Option<u32>>,
+}
+
+impl SampleColumns {
+    fn of(table: &TableReader<'_>) -> Result<Self, ProfileError> {
+        if !table.has("sampled_one_in") {
+            return Ok(Self::default());
+        }
+        Ok(Self {
+            sums: table.u64s(names(SampledSums::COLUMNS))?,
+            one_in: table.f64("sampled_one_in")?,
+            ports: table.u32("sampled_ports")?,
+        })
+    }
+
+    /// The samples of a connection; [`super`] adds what all of them have in common.
+    fn get(&self, row: usize) -> Option<SampledConnection> {
+        let values: Vec<u64> = self.sums.iter().map_while(|column| column.get(row).copied().flatten()).collect();
+        let sums = SampledSums::from_values(values.try_into().ok()?);
+        let one_in = self.one_in.get(row).copied().flatten().filter(|one_in| one_in.is_finite() && *one_in >= 1.0);
+        let ports = self.ports.get(row).copied().flatten().filter(|ports| *ports <= SamplingWeight::TWO_TOGETHER);
+        let weight = one_in.zip(ports).map(|(one_in, ports)| SamplingWeight { one_in, ports });
+        Some(SampledConnection { sums, weight, quality: EstimateQuality::default() })
+    }
 }
 
 /// Reads the table of collective operations; `connections` is the length of the table of
@@ -403,6 +499,7 @@ impl<'a> TableReader<'a> {
     reader!(u32, u32, u32, |value| value);
     reader!(u64, u64, u64, |value| value);
     reader!(i64, i64, i64, |value| value);
+    reader!(f64, f64, f64, |value| value);
 
     /// The strings of a column. Fails on a string over 256 bytes: ibscope writes short names only.
     pub(super) fn text(&self, name: &str) -> Result<Vec<Option<&str>>, ProfileError> {

@@ -46,9 +46,7 @@ pub(super) fn coverage(
     is_window: bool,
 ) -> Vec<PairCoverage> {
     let views = views(connections, first_psns, paired, detection, is_window);
-    let mut all: Vec<PairCoverage> = views.map(|view| view.coverage(detection)).collect();
-    mark_sampled(connections, &mut all);
-    all
+    views.map(|view| view.coverage(detection)).collect()
 }
 
 /// The connections with the data that bear on their coverage; arguments as in [`coverage`].
@@ -244,27 +242,30 @@ pub fn mark_unseen_payload(profile: &mut Profile) {
     }
 }
 
-/// Marks all pairs as sampled if nearly all connections are missing a similar share of packets.
-fn mark_sampled(connections: &[Box<ConnectionTotals>], all: &mut [PairCoverage]) {
-    let shares: Vec<(usize, bool)> = connections
+/// True if nearly all connections miss a similar share of their packets, as behind a sampling
+/// mirror.
+pub(super) fn looks_sampled(connections: &[Box<ConnectionTotals>]) -> bool {
+    let shares: Vec<bool> = connections
         .iter()
-        .zip(all.iter())
-        .enumerate()
-        .filter(|(_, (own, _))| own.key.kind == TrafficKind::Data && !own.key.is_datagram())
-        .filter_map(|(at, (own, _))| {
+        .filter(|own| own.key.kind == TrafficKind::Data && !own.key.is_datagram())
+        .filter_map(|own| {
             let seen = own.continuity.request_packets;
             let sent = seen + own.continuity.missing_requests;
-            (sent >= MIN_REQUESTS).then_some((at, seen * 100 <= sent * SAMPLED_PERCENT))
+            (sent >= MIN_REQUESTS).then_some(seen * 100 <= sent * SAMPLED_PERCENT)
         })
         .collect();
-    let sampled = shares.iter().filter(|(_, is_sampled)| *is_sampled).count();
-    if sampled == 0 || sampled * 100 < shares.len() * SAMPLED_CONNECTIONS_PERCENT {
-        return;
-    }
+    let sampled = shares.iter().filter(|is_sampled| **is_sampled).count();
+    sampled > 0 && sampled * 100 >= shares.len() * SAMPLED_CONNECTIONS_PERCENT
+}
+
+/// Marks all pairs as sampled. If this is stated, packets are missing at random only, so a pair that
+/// the packets leave unknown is sampled, too.
+pub(super) fn mark_sampled(connections: &[Box<ConnectionTotals>], all: &mut [PairCoverage], is_stated: bool) {
     for (own, coverage) in connections.iter().zip(all) {
         // A connection that is too short to show a gap was sampled as well.
         if own.key.kind == TrafficKind::Data {
-            coverage.state = coverage.state.max(CoverageState::Sampled);
+            let inferred = coverage.state.max(CoverageState::Sampled);
+            coverage.state = if is_stated { CoverageState::Sampled } else { inferred };
         }
     }
 }

@@ -29,6 +29,7 @@ mod outline;
 mod pairs;
 mod partners;
 mod processes;
+mod sampling;
 mod tag_layout;
 mod trust;
 mod uncounted;
@@ -37,6 +38,7 @@ pub use coverage::mark_unseen_payload;
 pub use detection::Detection;
 pub use pairs::{named_queue_pairs, pair};
 pub use partners::{PairEvidence, QueuePairPartners};
+pub use sampling::{SamplingOfConnections, StatedRate};
 
 use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
@@ -73,6 +75,8 @@ pub struct IdentityEvidence<'a> {
     pub names: &'a BTreeMap<Endpoint, String>,
     /// Processes that NCCL messages show.
     pub nccl: &'a NcclProcesses,
+    /// The sampling rate, if the user gives it or the samples state it.
+    pub sampled: Option<StatedRate>,
 }
 
 /// Removes the ranks from CM messages whose exchange contradicts them.
@@ -99,6 +103,8 @@ pub struct ResolvedRanks {
     pub one_sided: Vec<bool>,
     /// Whether the capture holds all packets, as far as connections show it.
     pub trust: Trust,
+    /// The sampling of the capture, if it is sampled.
+    pub sampling: SamplingOfConnections,
     /// Notes for the user, one sentence each.
     pub notes: Vec<String>,
 }
@@ -122,8 +128,12 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         .filter_map(|row| Some((aliases.actual(QueuePair { endpoint: row.src, qpn: row.qpn? }), row.starting_psn?)));
     let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
     identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
+    identified.sampling = sampling::detect(evidence);
+    if identified.sampling.sampling.is_some() {
+        coverage::mark_sampled(connections, &mut identified.coverage, evidence.sampled.is_some());
+    }
     let views = coverage::views(connections, &first_psns, paired, &identified.detection, is_window);
-    identified.trust = trust::judge(views, &identified.coverage, cm);
+    identified.trust = trust::judge(views, cm, identified.sampling.sampling.is_some());
     uncounted::mark_uncounted(connections, paired, is_window, &mut identified);
     mark_doubts(&doubts, &mut identified);
     identified
@@ -447,6 +457,7 @@ mod tests {
             key,
             times_ns: (0, 0),
             traffic: Default::default(),
+            sampled: Default::default(),
             retransmissions: Default::default(),
             health: Default::default(),
             unknown_starts: 0,

@@ -322,6 +322,7 @@ mod tests {
             job,
             one_sided: None,
             coverage: PairCoverage::default(),
+            sampled: None,
             paths: Default::default(),
         }
     }

@@ -18,7 +18,7 @@
 //! connection too, which nothing shows.
 
 use super::coverage::ConnectionView;
-use crate::model::profile::{CmRow, CoverageState, PairCoverage};
+use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{ConnectionKey, Continuity, Health, PacketBounds, TrafficKind, Trust, TrustVerdict};
 use ibscope_parsers::ib::{Opcode, Service};
@@ -65,12 +65,8 @@ impl Gap {
     }
 }
 
-/// Judges a capture by its connections. `coverage` is in connection order.
-pub(super) fn judge<'a>(
-    views: impl Iterator<Item = ConnectionView<'a>>,
-    coverage: &[PairCoverage],
-    cm: &[CmRow],
-) -> Trust {
+/// Judges a capture by its connections.
+pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[CmRow], is_sampled: bool) -> Trust {
     let mut trust = Trust::default();
     let mut gaps: BTreeMap<Gap, u64> = BTreeMap::new();
     let mut responders: BTreeSet<ConnectionKey> = BTreeSet::new();
@@ -102,8 +98,10 @@ pub(super) fn judge<'a>(
     gaps.retain(|_, connections| *connections > 0);
     trust.reasons = gaps.iter().map(|(gap, connections)| reason(*gap, *connections)).collect();
     trust.reasons.extend(management_reason(management, cm));
-    if coverage.iter().any(|own| own.state == CoverageState::Sampled) {
+    if is_sampled {
         trust.verdict = TrustVerdict::Sampled;
+        // A packet that one of two ports did not sample is not lost.
+        trust.lost_on_fabric_packets = PacketBounds::default();
     } else if trust.lost_by_capture_packets.at_least > 0 {
         trust.verdict = TrustVerdict::Incomplete;
     } else if trust.reasons.is_empty() && trust.reliable_connections > 0 {

@@ -15,7 +15,7 @@ use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PacketRole, PacketSums, Recorder,
-    RequiredDetection, TimingKey, TrafficKind, VecMap,
+    RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
 };
 use smallvec::smallvec;
 use std::iter::Peekable;
@@ -263,6 +263,9 @@ impl InputConnection {
     fn new(input: u32, end: ConnectionEnd, partial: PartialSums, twice: bool) -> Self {
         let ConnectionEnd { key, missing, continuity, overflowed, partners, health } = end;
         let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, twice);
+        let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
+        let repeated = |role: PacketRole| partial.sums(role as usize)[1..].iter().map(|sums| sums.packets).sum::<u64>();
+        let [repeated_requests, repeated_responses] = [PacketRole::Request, PacketRole::Response].map(repeated);
         let paths = paths::of_connection(&key, &partial, twice);
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
         let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), partial.bins.into_cells());
@@ -284,6 +287,8 @@ impl InputConnection {
         }
         let continuity = Continuity {
             request_packets: partial.first[PacketRole::Request as usize].packets,
+            repeated_requests,
+            repeated_responses,
             response_packets: partial.first[PacketRole::Response as usize].packets,
             is_observed_twice: twice,
             has_overflowed: overflowed,
@@ -293,6 +298,7 @@ impl InputConnection {
             key,
             times_ns,
             traffic,
+            sampled,
             retransmissions,
             health,
             unknown_starts,
@@ -361,6 +367,7 @@ fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) 
 fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.times_ns = (total.times_ns.0.min(later.times_ns.0), total.times_ns.1.max(later.times_ns.1));
     total.traffic += later.traffic;
+    total.sampled += later.sampled;
     total.retransmissions += later.retransmissions;
     total.health.change(|health| *health += later.health.whole());
     total.unknown_starts += later.unknown_starts;

@@ -29,7 +29,7 @@ use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
 use crate::model::traffic::{MpiClass, MpiSums, MpiTotals, NcclShares};
 use crate::model::{
     MpiMessage, ObservedPorts, PacketObservation, PacketRecord, PacketRole, PacketSums, PagedVec, Recorder,
-    RequiredDetection, SizeCategory, Sizes, StartEvent, Timing, TimingKey, TrafficKind, Verb,
+    RequiredDetection, SampledSums, SizeCategory, Sizes, StartEvent, Timing, TimingKey, TrafficKind, Verb,
 };
 use bins::{BinIndexer, Bins, Count, TimeSlot, TrafficSlot, TrafficSums};
 use ibscope_parsers::PathFields;
@@ -89,6 +89,8 @@ pub struct PartialSums {
     first_messages: u64,
     /// All later observations.
     later_observations: Option<Box<LaterSums>>,
+    /// Squares of the sizes of all observations, for estimates from sampled captures.
+    squares: SizeSquares,
     /// Smallest and largest packet time; `(MAX, MIN)` without one.
     times_ns: (i64, i64),
     /// First packets of messages that match no library.
@@ -100,6 +102,23 @@ pub struct PartialSums {
     /// Of first observations only, so that mirror copies and retransmissions do not count.
     sizes: Sizes<SizeCategory>,
     bins: Bins<TrafficSlot, TrafficSums>,
+}
+
+/// Sums of the squared sizes of packets.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct SizeSquares {
+    payload_packets: u64,
+    payload_bytes: u64,
+    wire_bytes: u64,
+}
+
+impl SizeSquares {
+    #[inline]
+    const fn add(&mut self, sums: &PacketSums) {
+        self.payload_packets += (sums.payload_bytes > 0) as u64;
+        self.payload_bytes = self.payload_bytes.wrapping_add(sums.payload_bytes * sums.payload_bytes);
+        self.wire_bytes = self.wire_bytes.wrapping_add(sums.wire_bytes * sums.wire_bytes);
+    }
 }
 
 /// Sums of second, later odd and later even observations.
@@ -127,6 +146,7 @@ impl Default for PartialSums {
             first: Default::default(),
             first_messages: 0,
             later_observations: None,
+            squares: SizeSquares::default(),
             times_ns: (i64::MAX, i64::MIN),
             unknown_starts: 0,
             mpi: None,
@@ -166,6 +186,23 @@ impl PartialSums {
         let [second, odd, even] =
             self.later_observations.as_ref().map_or_else(Default::default, |later| later.messages);
         [self.first_messages, second, odd, even]
+    }
+
+    /// Sums of all observations, as the samples of a sampled capture.
+    fn sampled(&self) -> SampledSums {
+        let mut all = PacketSums::default();
+        self.all_sums().iter().flatten().for_each(|sums| all += *sums);
+        let SizeSquares { payload_packets, payload_bytes, wire_bytes } = self.squares;
+        SampledSums {
+            packets: all.packets,
+            payload_packets,
+            wire_bytes: all.wire_bytes,
+            wire_squares: wire_bytes,
+            payload_bytes: all.payload_bytes,
+            payload_squares: payload_bytes,
+            messages: self.messages().iter().sum(),
+            open_mpi_messages: 0,
+        }
     }
 
     fn recorders(&mut self) -> impl Iterator<Item = &mut Recorder> {
@@ -278,6 +315,7 @@ impl Accumulator {
             payload_bytes: if observation.role == PacketRole::Other { 0 } else { u64::from(packet.payload_bytes) },
         };
         let value = TrafficSums { sums, messages: u64::from(observation.counts_message) };
+        partial.squares.add(&sums);
         if observation.occurrence <= 1 {
             partial.first[observation.role as usize] += sums;
             partial.first_messages += value.messages;

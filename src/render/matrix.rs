@@ -6,8 +6,9 @@
 use crate::analysis::Label;
 use crate::analysis::matrix::{Matrix, MatrixCell};
 use crate::analysis::timeline::{Timeline, TimelineBin};
+use crate::model::PairEstimators;
 use crate::model::column::ColumnUnit::{Count, Name, Timestamp};
-use crate::render::table::groups::{self, HasCell, HasPair};
+use crate::render::table::groups::{self, HasCell, HasEstimates, HasPair};
 use crate::render::table::{ColumnValue, Table, write_document};
 use serde_json::json;
 use std::io::{self, Write};
@@ -20,6 +21,13 @@ pub(super) struct MatrixRow<'a> {
     src: &'a Label,
     dst: &'a Label,
     cell: &'a MatrixCell,
+    estimators: Option<&'a PairEstimators>,
+}
+
+impl HasEstimates for MatrixRow<'_> {
+    fn estimators(&self) -> Option<&PairEstimators> {
+        self.estimators
+    }
 }
 
 impl HasPair for MatrixRow<'_> {
@@ -48,13 +56,17 @@ impl HasCell for TimelineBin {
 
 /// The pairs with at least one packet, sorted by job, sender and receiver.
 fn rows(matrix: &Matrix) -> impl Iterator<Item = MatrixRow<'_>> {
-    matrix.rows().map(|(src, dst, cell)| MatrixRow { src, dst, cell })
+    let row = |(ends, (src, dst, cell)): (&(u32, u32), _)| {
+        let estimators = matrix.estimators.as_ref().and_then(|all| all.get(ends));
+        MatrixRow { src, dst, cell, estimators }
+    };
+    matrix.cells.keys().zip(matrix.rows()).map(row)
 }
 
 /// The `most` pairs with the most traffic, largest first.
 pub(super) fn busiest(matrix: &Matrix, most: usize) -> Vec<MatrixRow<'_>> {
     let mut rows: Vec<MatrixRow<'_>> = rows(matrix).collect();
-    rows.sort_by_key(|MatrixRow { src, dst, cell }| {
+    rows.sort_by_key(|MatrixRow { src, dst, cell, .. }| {
         (
             std::cmp::Reverse((cell.mpi_bytes.unwrap_or(0), cell.payload_bytes, cell.wire_bytes)),
             (*src).clone(),
@@ -75,10 +87,20 @@ pub(super) fn matrix_table<'a>() -> Table<MatrixRow<'a>> {
     )
 }
 
+/// The columns of the csv of this matrix: a sampled capture has estimates.
+fn csv_table<'a>(matrix: &Matrix) -> Table<MatrixRow<'a>> {
+    if matrix.estimators.is_some() { sampled_matrix_table() } else { matrix_table() }
+}
+
+/// The columns of `matrix` for sampled captures.
+pub(super) fn sampled_matrix_table<'a>() -> Table<MatrixRow<'a>> {
+    matrix_table().with(groups::estimates)
+}
+
 /// The columns of the JSON form: those of csv, which are fixed, and the missing packets and
 /// messages.
-fn missing_table<'a>() -> Table<MatrixRow<'a>> {
-    matrix_table()
+fn missing_table<'a>(matrix: &Matrix) -> Table<MatrixRow<'a>> {
+    csv_table(matrix)
         .column(
             "missing_packets",
             Count,
@@ -107,7 +129,7 @@ pub(super) fn timeline_table() -> Table<TimelineBin> {
 
 /// Writes one csv row per pair with at least one packet.
 pub fn matrix_csv(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
-    matrix_table().csv(rows(matrix), out)
+    csv_table(matrix).csv(rows(matrix), out)
 }
 
 /// Writes one csv row per bin and pair with traffic.
@@ -117,7 +139,7 @@ pub fn timeline_csv(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()> 
 
 /// Writes one JSON object: the meaning of rows and columns, their labels, and the cells.
 pub fn matrix_json(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
-    let table = missing_table();
+    let table = missing_table(matrix);
     let nodes = |label: &Label| match label {
         Label::Rank(rank, _) => json!(matrix.nodes.names(*rank).collect::<Vec<_>>()),
         _ => json!(null),

@@ -294,6 +294,7 @@ fn large(ranks: u16) -> Profile {
             stack: Some("Open MPI UCX rc_verbs".to_owned()),
             job: None,
             one_sided: None,
+            sampled: None,
             coverage: PairCoverage::default(),
             paths: Default::default(),
         });

@@ -469,8 +469,9 @@ fn tshark(path: &Path) -> Vec<BTreeMap<&'static str, String>> {
 fn recorded_tunnels_lead_to_the_frames_that_tshark_shows() {
     let entries =
         std::fs::read_dir(samples_folder().join("encap")).expect("folder").map(|entry| entry.expect("entry").path());
-    let mut captures: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|kind| kind == "pcap")).collect();
+    let mut captures: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|kind| kind == "pcap") && !path.to_string_lossy().contains("sflow"))
+        .collect();
     captures.sort();
     assert_eq!(captures.len(), 9);
     let mut compared = 0;

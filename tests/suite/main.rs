@@ -48,6 +48,7 @@ mod rates;
 mod recorded;
 mod release;
 mod runs;
+mod sampling;
 mod slurm;
 mod synthetic;
 mod theoretical_minimum;

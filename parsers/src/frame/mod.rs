@@ -46,6 +46,8 @@ impl LinkType {
     pub const ERF: Self = Self(197);
     /// IP over InfiniBand: 4-byte header of RFC 4391.
     pub const IPOIB: Self = Self(242);
+    /// Linux netlink messages after a cooked header.
+    pub const NETLINK: Self = Self(253);
     /// InfiniBand local route header.
     pub const INFINIBAND: Self = Self(247);
     /// Linux cooked header, version 2.
@@ -60,6 +62,7 @@ impl LinkType {
             Self::SLL => "Linux cooked v1",
             Self::ERF => "ERF",
             Self::IPOIB => "IP over InfiniBand",
+            Self::NETLINK => "Linux netlink",
             Self::INFINIBAND => "InfiniBand",
             Self::SLL2 => "Linux cooked v2",
             _ => "unknown",

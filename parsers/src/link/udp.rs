@@ -4,6 +4,7 @@
 use super::wire::{IpPacket, SHORTEST_TRANSPORT_BYTES, Step, take_at};
 use super::{mpls, vxlan};
 use crate::location::{LinkContent, Location, NotInfiniband};
+use crate::sampled::SFLOW_PORT;
 use crate::tunnel::TunnelPath;
 use crate::{Layer, ParseError};
 
@@ -16,7 +17,7 @@ const VXLAN_GPE_PORT: u16 = 4790;
 const GENEVE_PORT: u16 = 6081;
 const MPLS_PORT: u16 = 6635;
 /// Ports of the tunnels that are removed.
-const TUNNEL_PORTS: [u16; 5] = [VXLAN_PORT, LEGACY_VXLAN_PORT, VXLAN_GPE_PORT, GENEVE_PORT, MPLS_PORT];
+const TUNNEL_PORTS: [u16; 6] = [VXLAN_PORT, LEGACY_VXLAN_PORT, VXLAN_GPE_PORT, GENEVE_PORT, MPLS_PORT, SFLOW_PORT];
 const HEADER_BYTES: usize = 8;
 
 /// Locates the packet in the UDP datagram of `ip`.
@@ -35,6 +36,11 @@ pub(super) fn locate(data: &[u8], ip: &IpPacket, path: &mut TunnelPath) -> Resul
         VXLAN_GPE_PORT => vxlan::generic(data, at, ip, path),
         GENEVE_PORT => vxlan::geneve(data, at, ip, path),
         MPLS_PORT => Ok(mpls::in_udp(at, ip, path)),
+        SFLOW_PORT => {
+            // The datagram holds any number of frames, so the walk ends here.
+            path.set_samples(at, ip.extent().end());
+            Ok(Step::other(NotInfiniband::UdpPort(port)))
+        }
         other => Ok(Step::other(NotInfiniband::UdpPort(other))),
     }
 }

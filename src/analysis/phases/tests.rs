@@ -35,6 +35,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         job: None,
         one_sided: None,
         coverage: PairCoverage::default(),
+        sampled: None,
         paths: Default::default(),
     };
     let connections: Vec<ConnectionRow> =

@@ -2,7 +2,7 @@
 
 use super::choices::{Color, Format, GroupByArg, TrafficArg};
 use super::job_choice::JobChoice;
-use super::parse::{bytes, job, moment, p_key, percent, positive, threads};
+use super::parse::{bytes, job, moment, p_key, percent, positive, sampling_rate, threads};
 use crate::model::paths::PathFilter;
 use crate::pipeline::{self, TimePoint};
 use clap::Args;
@@ -38,6 +38,9 @@ pub(in crate::cli) struct InputArgs {
     /// csv `file,stream`
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) streams: Option<PathBuf>,
+    /// Estimate totals from a random sample of one in N packets, taken at each mirrored port
+    #[arg(help_heading = "Input options", long, value_name = "1/N", value_parser = sampling_rate)]
+    pub(in crate::cli) sampled: Option<u32>,
     /// Track at most N directed connections per capture; count the packets of others in the totals
     /// only
     #[arg(help_heading = "Input options", long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]

@@ -121,6 +121,7 @@ pub(in crate::cli) fn options_of(
         window: AnalysisWindow { from: reading.from, to: reading.to },
         rankmap: files::rankmap(reading.rankmap.as_deref())?,
         streams: files::streams(reading.streams.as_deref(), inputs)?,
+        sampled: reading.sampled,
         endpoints: EndpointInfo { names, leaves, slurm_jobs },
         clocks: ClockOptions {
             align: !reading.no_align,
@@ -195,6 +196,7 @@ fn whole_profile(inputs: &[PathBuf], reading: &InputArgs, needs: AnalysisNeeds) 
             (reading.no_align, "--no-align"),
             (reading.manifest.is_some(), "--manifest"),
             (reading.streams.is_some(), "--streams"),
+            (reading.sampled.is_some(), "--sampled"),
         ] {
             if is_given {
                 output::eprint_line(&format!(

@@ -55,6 +55,12 @@ pub(in crate::cli) fn positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "expected a whole number above 0".to_owned())
 }
 
+/// A sampling rate `1/N`; returns N.
+pub(in crate::cli) fn sampling_rate(text: &str) -> Result<u32, String> {
+    let one_in = text.strip_prefix("1/").and_then(|number| number.parse().ok()).filter(|number: &u32| *number > 1);
+    one_in.ok_or_else(|| "expected 1/N with N above 1, for example 1/1000".to_owned())
+}
+
 /// A partition key, as a number or hexadecimal.
 pub(in crate::cli) fn p_key(text: &str) -> Result<u16, String> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));

@@ -261,6 +261,7 @@ fn rates() -> Rates {
             job: None,
             one_sided: None,
             coverage: PairCoverage::default(),
+            sampled: None,
             paths: Default::default(),
         }],
         timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],

@@ -219,6 +219,7 @@ mod tests {
                 stack: (src == 1).then(|| "a library".to_owned()),
                 job: None,
                 one_sided: None,
+                sampled: None,
                 coverage: PairCoverage {
                     state: if src == 2 { CoverageState::Incomplete } else { CoverageState::Complete },
                     missing_packets: if src == 2 { u64::from(dst) } else { 0 },

@@ -143,7 +143,13 @@ fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
     if count > TOP_PAIRS {
         let _ = writeln!(text, " the {TOP_PAIRS} busiest of {} pairs", group(count as u64));
     }
-    let table = if marks { matrix::matrix_table().headed("coverage") } else { matrix::matrix_table() };
+    let table = if matrix.estimators.is_some() {
+        matrix::sampled_matrix_table()
+    } else if marks {
+        matrix::matrix_table().headed("coverage")
+    } else {
+        matrix::matrix_table()
+    };
     let _ = writeln!(text, "{}", table.text(busiest(matrix, TOP_PAIRS)));
 }
 

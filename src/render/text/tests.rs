@@ -29,6 +29,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         job: None,
         one_sided: None,
         coverage: PairCoverage::default(),
+        sampled: None,
         paths: Default::default(),
     }
 }

@@ -258,6 +258,7 @@ fn two_phases() -> Profile {
         job: None,
         one_sided: None,
         coverage: PairCoverage::default(),
+        sampled: None,
         paths: Default::default(),
     };
     let row = |bin: i64, connection, bytes| TimelineRow {

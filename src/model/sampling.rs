@@ -1,0 +1,456 @@
+//! Estimates from a sampled capture: how many packets, bytes and messages a mirror passed by, given
+//! the ones that it took.
+//!
+//! In: sums of the sampled packets and the sampling rate. Out: estimates with 95 % intervals.
+//! Invariant: estimates never replace counts, and without a known rate, or with too few samples,
+//! there is none. `docs/method.md` derives the interval.
+
+use super::column::column_values;
+use serde::{Deserialize, Serialize};
+use std::ops::AddAssign;
+
+/// Samples that an estimate needs.
+pub const MIN_SAMPLES: u64 = 30;
+/// An estimate of bytes needs samples whose squares exceed this many times the square of the
+/// largest packet of the capture: else packets as large as that one may be in the total and, by
+/// chance, in no sample.
+const MIN_LARGEST: f64 = 1.5;
+/// 97.5 % quantile of the normal distribution.
+const Z: f64 = 1.959_963_985;
+/// Periodic sampling: the interval is this many times as wide, and its ends this factor farther
+/// away, because the period may coincide with a pattern in the traffic.
+const PERIODIC_FACTOR: f64 = 2.0;
+
+/// How the sampling rate is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RateSource {
+    /// The user gave it: `--sampled`.
+    Given,
+    /// The samples state it: sFlow or psample.
+    Stated,
+    /// Inferred from the gaps between PSNs.
+    Inferred,
+}
+
+impl RateSource {
+    /// The name in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Given => "given",
+            Self::Stated => "stated",
+            Self::Inferred => "inferred",
+        }
+    }
+}
+
+/// The sampling of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sampling {
+    /// An observation point takes one of this many packets; `None` if the rate is not known, so
+    /// that there are no estimates.
+    pub one_in: Option<f64>,
+    /// How the rate is known.
+    pub source: RateSource,
+    /// Squared relative standard error of an inferred rate; 0 for a rate that is given or stated.
+    pub rate_variance: f64,
+    /// Packets are taken at a regular distance instead of at random.
+    pub is_periodic: bool,
+    /// Typical wire and payload bytes of the largest packets of the capture.
+    pub largest_bytes: (f64, f64),
+}
+
+/// Sums of the sampled packets of a connection: every observation counts, also at a second port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampledSums {
+    /// Observed packets.
+    pub packets: u64,
+    /// The number of these with payload.
+    pub payload_packets: u64,
+    /// Their wire bytes.
+    pub wire_bytes: u64,
+    /// Sum of the squared wire bytes of each packet.
+    pub wire_squares: u64,
+    /// Their payload bytes.
+    pub payload_bytes: u64,
+    /// Sum of the squared payload bytes of each packet.
+    pub payload_squares: u64,
+    /// Observed first packets of transport messages.
+    pub messages: u64,
+    /// MPI messages whose start was sampled and whose length is not known.
+    pub open_mpi_messages: u64,
+}
+
+column_values! {
+    SampledSums {
+        packets: "sampled_packets", Count, "packets in a sampled capture, each observation counted; null where the capture is not sampled";
+        payload_packets: "sampled_payload_packets", Count, "the number of these with payload";
+        wire_bytes: "sampled_wire_bytes", Bytes, "wire bytes of the sampled packets";
+        wire_squares: "sampled_wire_squares", Number, "sum of the squared wire bytes of each sampled packet";
+        payload_bytes: "sampled_payload_bytes", Bytes, "payload of the sampled packets";
+        payload_squares: "sampled_payload_squares", Number, "sum of the squared payload bytes of each sampled packet";
+        messages: "sampled_messages", Count, "transport messages whose first packet was sampled, each observation counted";
+        open_mpi_messages: "sampled_open_mpi_messages", Count, "MPI messages whose start was sampled and whose length is not known";
+    }
+}
+
+impl AddAssign for SampledSums {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.payload_packets += other.payload_packets;
+        self.wire_bytes += other.wire_bytes;
+        self.wire_squares = self.wire_squares.saturating_add(other.wire_squares);
+        self.payload_bytes = self.payload_bytes.saturating_add(other.payload_bytes);
+        self.payload_squares = self.payload_squares.saturating_add(other.payload_squares);
+        self.messages += other.messages;
+        self.open_mpi_messages += other.open_mpi_messages;
+    }
+}
+
+/// How many transmissions of a connection one observation stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SamplingWeight {
+    /// An observation point takes one of this many packets.
+    pub one_in: f64,
+    /// Observation points that sample the connection independently of each other, or one of the
+    /// two constants of this type.
+    pub ports: u32,
+}
+
+impl SamplingWeight {
+    /// It is not known how many ports there are, but `one_in` is the number of transmissions per
+    /// observation at any of them.
+    pub const PER_OBSERVATION: u32 = 0;
+    /// One or two ports: the interval covers both.
+    pub const ONE_OR_TWO: u32 = 3;
+
+    /// Two ports, and the samples hold a packet of both or of none: the mirror sampled before it made
+    /// its copies.
+    pub const TWO_TOGETHER: u32 = 4;
+
+    /// For [`Self::ONE_OR_TWO`], the weight with one port.
+    const fn with_one_port(self) -> Option<Self> {
+        if self.ports == Self::ONE_OR_TWO { Some(Self { ports: 1, ..self }) } else { None }
+    }
+
+    /// Number of ports, the larger one if it is not known.
+    const fn most_ports(self) -> u32 {
+        if self.ports == 1 { 1 } else { 2 }
+    }
+
+    /// Transmissions per observation, and the share of the observations' variance that sampling
+    /// adds: 1 minus the probability to take a packet.
+    fn per_observation(self) -> (f64, f64) {
+        match self.ports {
+            // With two ports, each takes half of the observations.
+            Self::PER_OBSERVATION => (self.one_in, 1.0 - 0.5 / self.one_in),
+            // Half as many samples, of twice the weight.
+            Self::TWO_TOGETHER => (self.one_in / 2.0, 2.0 - 2.0 / self.one_in),
+            _ => (self.one_in / f64::from(self.most_ports()), 1.0 - 1.0 / self.one_in),
+        }
+    }
+
+    /// The same for transmissions that were observed at least once.
+    fn per_transmission(self) -> (f64, f64) {
+        let ports = match self.ports {
+            Self::PER_OBSERVATION | Self::TWO_TOGETHER => 1,
+            _ => self.most_ports(),
+        };
+        let missed = (1.0 - 1.0 / self.one_in).powi(ports.cast_signed());
+        (1.0 / (1.0 - missed), missed)
+    }
+}
+
+/// The samples of a connection, with their weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampledConnection {
+    /// The sums.
+    pub sums: SampledSums,
+    /// The weight; `None` if the rate, or the number of observation points, is not known.
+    pub weight: Option<SamplingWeight>,
+    /// What all estimates of the capture have in common.
+    pub quality: EstimateQuality,
+}
+
+/// A sum over all packets, as its samples show it. Sums of several connections add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimator {
+    /// Samples that contribute to the sum.
+    samples: u64,
+    /// The estimate: each sample times its weight.
+    estimate: f64,
+    /// Sum of the squares of these products, and the least that an estimate needs.
+    squares: f64,
+    min_squares: f64,
+    /// Variance of the estimate.
+    variance: f64,
+    /// Part of the sum that was certainly transmitted.
+    counted: f64,
+    /// Estimate of a part that may belong to the sum or not.
+    doubtful: f64,
+    /// Some samples have no weight.
+    is_unknown: bool,
+}
+
+// No value is NaN: weights are finite and positive.
+impl Eq for Estimator {}
+
+/// The result of an [`Estimator`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Estimate {
+    /// The rate is not known.
+    Unknown,
+    /// There are fewer samples than an estimate needs.
+    TooFew,
+    /// The estimate.
+    Known(EstimatedValue),
+}
+
+/// An estimate and its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EstimatedValue {
+    /// The estimate.
+    pub estimate: u64,
+    /// Lower end of the interval.
+    pub low: u64,
+    /// Upper end of the interval.
+    pub high: u64,
+}
+
+impl Estimator {
+    /// Adds `samples` with this sum and sum of squares. `ports` observation points may each hold
+    /// the same packets.
+    fn add(&mut self, samples: u64, sum: f64, squares: f64, (weight, unseen): (f64, f64), ports: u32) {
+        self.samples += samples;
+        self.estimate += weight * sum;
+        self.squares += weight * weight * squares;
+        self.variance += weight * weight * unseen * squares;
+        self.counted += sum / f64::from(ports);
+    }
+
+    /// Adds the samples of other connections.
+    pub fn merge(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.estimate += other.estimate;
+        self.squares += other.squares;
+        self.min_squares = self.min_squares.max(other.min_squares);
+        self.variance += other.variance;
+        self.counted += other.counted;
+        self.doubtful += other.doubtful;
+        self.is_unknown |= other.is_unknown;
+    }
+
+    /// The estimate with its interval.
+    #[must_use]
+    pub fn result(&self, quality: EstimateQuality) -> Estimate {
+        if self.is_unknown {
+            return Estimate::Unknown;
+        }
+        if self.samples < MIN_SAMPLES || self.squares < self.min_squares {
+            return Estimate::TooFew;
+        }
+        let (low, _) = self.interval(self.estimate, quality);
+        let (_, high) = self.interval(self.estimate + self.doubtful, quality);
+        let estimate = self.estimate + self.doubtful / 2.0;
+        Estimate::Known(EstimatedValue {
+            estimate: estimate.round() as u64,
+            low: low.max(self.counted).min(estimate).floor() as u64,
+            high: high.max(estimate).ceil() as u64,
+        })
+    }
+
+    /// The 95 % score interval around `estimate`: all values from which the estimate is at most `Z`
+    /// standard deviations away. The variance is proportional to the value.
+    fn interval(&self, estimate: f64, quality: EstimateQuality) -> (f64, f64) {
+        let variance = self.variance + quality.rate_variance * estimate * estimate;
+        let (z, factor) = if quality.is_periodic { (PERIODIC_FACTOR * Z, PERIODIC_FACTOR) } else { (Z, 1.0) };
+        let per_unit = variance / self.estimate;
+        let center = estimate + z * z * per_unit / 2.0;
+        let half = z * (estimate * per_unit + z * z * per_unit * per_unit / 4.0).sqrt();
+        ((center - half) / factor, (center + half) * factor)
+    }
+}
+
+/// What all estimates of a capture have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EstimateQuality {
+    rate_variance: f64,
+    is_periodic: bool,
+    largest_bytes: (f64, f64),
+}
+
+// No value is NaN.
+impl Eq for EstimateQuality {}
+
+impl Sampling {
+    /// True if the numbers are possible. A profile from a file may be damaged.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.one_in.is_none_or(|one_in| one_in.is_finite() && one_in >= 1.0)
+            && self.rate_variance.is_finite()
+            && self.rate_variance >= 0.0
+            && [self.largest_bytes.0, self.largest_bytes.1].iter().all(|bytes| bytes.is_finite() && *bytes >= 0.0)
+    }
+
+    /// What all estimates of the capture have in common.
+    #[must_use]
+    pub const fn quality(&self) -> EstimateQuality {
+        let Self { rate_variance, is_periodic, largest_bytes, .. } = *self;
+        EstimateQuality { rate_variance, is_periodic, largest_bytes }
+    }
+}
+
+/// Estimators of all sums of a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PairEstimators {
+    /// Messages of the selection.
+    pub messages: Estimator,
+    /// Payload bytes.
+    pub payload_bytes: Estimator,
+    /// Wire bytes.
+    pub wire_bytes: Estimator,
+    /// Packets.
+    pub packets: Estimator,
+    /// What all estimates of the capture have in common.
+    pub quality: EstimateQuality,
+}
+
+impl PairEstimators {
+    /// Samples without a weight.
+    #[must_use]
+    pub fn unknown(quality: EstimateQuality) -> Self {
+        let unknown = Estimator { is_unknown: true, ..Estimator::default() };
+        Self { messages: unknown, payload_bytes: unknown, wire_bytes: unknown, packets: unknown, quality }
+    }
+
+    /// The estimators of a connection, with its transport messages.
+    #[must_use]
+    pub fn of(connection: &SampledConnection) -> Self {
+        let SampledConnection { sums, weight, quality } = *connection;
+        let Some(weight) = weight else { return Self::unknown(quality) };
+        let by_observation = weight.per_observation();
+        let per_sample = if weight.ports == SamplingWeight::TWO_TOGETHER { 2 } else { 1 };
+        let of = |observations: u64, sum: u64, squares: u64, largest: f64| {
+            let samples = observations / per_sample;
+            let min_squares = MIN_LARGEST * (by_observation.0 * largest).powi(2) * per_sample as f64;
+            let mut estimator = Estimator { min_squares, ..Estimator::default() };
+            estimator.add(samples, sum as f64, squares as f64, by_observation, weight.most_ports());
+            if let Some(one) = weight.with_one_port() {
+                estimator.doubtful = (one.per_observation().0 - by_observation.0) * sum as f64;
+            }
+            estimator
+        };
+        // Acknowledgements alone are all of one size.
+        let largest_wire_bytes = if sums.payload_packets > 0 { quality.largest_bytes.0 } else { 0.0 };
+        Self {
+            messages: of(sums.messages, sums.messages, sums.messages, 0.0),
+            payload_bytes: of(sums.payload_packets, sums.payload_bytes, sums.payload_squares, quality.largest_bytes.1),
+            wire_bytes: of(sums.packets, sums.wire_bytes, sums.wire_squares, largest_wire_bytes),
+            packets: of(sums.packets, sums.packets, sums.packets, 0.0),
+            quality,
+        }
+    }
+
+    /// Replaces the transport messages by MPI messages: `counted` are those of the selection, and
+    /// of the messages of unknown length `open` may belong to it. With `has_all_open`, they do.
+    pub fn set_mpi_messages(&mut self, connection: &SampledConnection, counted: u64, has_all_open: bool) {
+        let SampledConnection { sums, weight, .. } = *connection;
+        self.messages = Estimator::default();
+        let Some(weight) = weight else {
+            self.messages.is_unknown = counted + sums.open_mpi_messages > 0;
+            return;
+        };
+        let (certain, doubtful) =
+            if has_all_open { (counted + sums.open_mpi_messages, 0) } else { (counted, sums.open_mpi_messages) };
+        let by_transmission = weight.per_transmission();
+        self.messages.add(certain, certain as f64, certain as f64, by_transmission, 1);
+        let most = weight.with_one_port().map_or(by_transmission.0, |one| one.per_transmission().0);
+        self.messages.doubtful = doubtful as f64 * most + certain as f64 * (most - by_transmission.0);
+    }
+
+    /// Adds the samples of other connections.
+    pub fn merge(&mut self, other: &Self) {
+        self.messages.merge(&other.messages);
+        self.payload_bytes.merge(&other.payload_bytes);
+        self.wire_bytes.merge(&other.wire_bytes);
+        self.packets.merge(&other.packets);
+        self.quality = other.quality;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(packets: u64, weight: SamplingWeight) -> EstimatedValue {
+        let sums = SampledSums { packets, ..SampledSums::default() };
+        let connection = SampledConnection { sums, weight: Some(weight), quality: EstimateQuality::default() };
+        let estimators = PairEstimators::of(&connection);
+        match estimators.packets.result(estimators.quality) {
+            Estimate::Known(value) => value,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The ends of the interval solve `|n - T p| = z sqrt(T p (1 - p))`.
+    #[test]
+    fn the_ends_of_the_interval_are_z_standard_deviations_away() {
+        for (samples, one_in) in [(30, 2.0), (30, 1000.0), (400, 10.0), (100_000, 100.0)] {
+            let EstimatedValue { estimate, low, high } = known(samples, SamplingWeight { one_in, ports: 1 });
+            assert_eq!(estimate, (samples as f64 * one_in) as u64);
+            let p = 1.0 / one_in;
+            for end in [low as f64, high as f64] {
+                let distance = (samples as f64 - end * p).abs() / (end * p * (1.0 - p)).sqrt();
+                assert!((distance - Z).abs() < 0.05, "{samples} {one_in} {distance}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_observation_points_see_twice_as_much() {
+        let one = known(500, SamplingWeight { one_in: 10.0, ports: 1 });
+        let two = known(1000, SamplingWeight { one_in: 10.0, ports: 2 });
+        assert_eq!((one.estimate, two.estimate), (5000, 5000));
+        assert!(two.high - two.low < one.high - one.low);
+    }
+
+    #[test]
+    fn too_few_samples_and_unknown_rates_have_no_estimate() {
+        let result = |packets, weight| {
+            let sums = SampledSums { packets, wire_bytes: packets * 100, ..SampledSums::default() };
+            let estimators =
+                PairEstimators::of(&SampledConnection { sums, weight, quality: EstimateQuality::default() });
+            estimators.packets.result(estimators.quality)
+        };
+        let weight = Some(SamplingWeight { one_in: 10.0, ports: 1 });
+        assert_eq!(result(MIN_SAMPLES - 1, weight), Estimate::TooFew);
+        assert!(matches!(result(MIN_SAMPLES, weight), Estimate::Known(_)));
+        assert_eq!(result(1000, None), Estimate::Unknown);
+        assert_eq!(result(0, None), Estimate::TooFew);
+    }
+
+    /// Small packets only, where other connections of the capture send large ones: large packets may
+    /// be in the total and in no sample.
+    #[test]
+    fn bytes_need_samples_that_outweigh_the_largest_packets() {
+        let of = |large: u64| {
+            let sums = SampledSums {
+                packets: 100 + large,
+                payload_packets: 100 + large,
+                wire_bytes: 100 * 90 + large * 4154,
+                wire_squares: 100 * 90 * 90 + large * 4154 * 4154,
+                ..SampledSums::default()
+            };
+            let weight = Some(SamplingWeight { one_in: 10.0, ports: 1 });
+            let quality = EstimateQuality { largest_bytes: (4154.0, 4096.0), ..EstimateQuality::default() };
+            PairEstimators::of(&SampledConnection { sums, weight, quality })
+        };
+        for (large, is_known) in [(0, false), (1, false), (2, true)] {
+            let estimators = of(large);
+            let wire_bytes = estimators.wire_bytes.result(estimators.quality);
+            assert_eq!(matches!(wire_bytes, Estimate::Known(_)), is_known, "{large}");
+            assert!(matches!(estimators.packets.result(estimators.quality), Estimate::Known(_)));
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Estimates from sampled captures: constructed ones, whose totals follow from their construction,
+//! and samples of recorded runs.
+
+use crate::runs;
+use crate::tools::{ibscope, in_parallel, samples_folder};
+use crate::wire::{WireBuilder, WireQueuePair};
+use ibscope::model::sampling::{Estimate, EstimatedValue, Estimator, RateSource};
+use ibscope::model::{PairEstimators, Profile, TrafficKind, TrustVerdict};
+use ibscope::pipeline::{self, AnalysisOptions};
+use ibscope_parsers::frame::LinkType;
+use ibscope_parsers::link::{TunnelPath, locate_in_tunnels};
+use ibscope_parsers::sampled::{SflowDatagram, SflowSample};
+use ibscope_samples::Random;
+use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::partial::{SamplingScheme, SamplingUnit, subsample};
+use ibscope_samples::wrap::{in_psample, in_sflow};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Bytes of a SEND around its payload: LRH, BTH, ICRC and VCRC.
+const OVERHEAD_BYTES: u64 = 8 + 12 + 4 + 2;
+const Z: f64 = 1.96;
+
+fn analyzed(path: &Path, sampled: Option<u32>) -> Profile {
+    let options = AnalysisOptions { sampled, threads: 1, bin_ns: None, ..AnalysisOptions::default() };
+    pipeline::analyze(&[path.to_owned()], &options, &|_| {}).expect("profile")
+}
+
+/// Total of a quantity and the sum of its squares.
+type Total = (u64, u64);
+
+/// Totals of a pair: packets, messages, wire bytes, payload bytes.
+type Totals = [Total; 4];
+
+/// One connection of single-packet SENDs, of which each of `ports` ports samples one in `one_in`.
+struct Case {
+    totals: Totals,
+    queue: WireQueuePair,
+}
+
+/// Writes a sampled capture of connections with 30 to 150 expected samples.
+fn sampled_capture(wire: &mut WireBuilder, random: &mut Random, one_in: u64, ports: u64) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for connection in 0..8u16 {
+        let packets = (30 + random.below(120)) * one_in;
+        // The share of large packets, in percent.
+        let large_percent = [100, 50, 20][random.below(3) as usize];
+        let mut queue = WireQueuePair::new(2 * connection + 1, 2 * connection + 2, 77);
+        let mut totals = [(packets, packets), (packets, packets), (0, 0), (0, 0)];
+        for number in 0..packets {
+            let payload_bytes = if number * 37 % 100 < large_percent { 1024 } else { 64 };
+            for (total, bytes) in totals[2..].iter_mut().zip([payload_bytes + OVERHEAD_BYTES, payload_bytes]) {
+                *total = (total.0 + bytes, total.1 + bytes * bytes);
+            }
+            for _ in 0..ports {
+                if random.below(one_in) == 0 {
+                    queue.psn = number as u32;
+                    queue.send(wire, &vec![0; payload_bytes as usize]);
+                }
+            }
+        }
+        cases.push(Case { totals, queue });
+    }
+    cases
+}
+
+/// Shown estimates, those whose interval holds the total, and widths relative to the binomial
+/// interval of a sampler that knows the totals.
+#[derive(Clone, Copy, Debug, Default)]
+struct Score {
+    shown: u64,
+    covered: u64,
+    width: f64,
+}
+
+impl Score {
+    fn add(&mut self, value: EstimatedValue, total: Total, one_in: u64, ports: u64) {
+        let EstimatedValue { estimate, low, high } = value;
+        assert!(low <= estimate && estimate <= high);
+        self.shown += 1;
+        self.covered += u64::from((low..=high).contains(&total.0));
+        let binomial = 2.0 * Z * (total.1 as f64 * (one_in - 1) as f64 / ports as f64).sqrt();
+        self.width += (high - low) as f64 / binomial;
+    }
+}
+
+/// Scores by quantity: packets, messages, wire bytes, payload bytes.
+fn scores(captures: u64, one_in: u64, ports: u64, is_given: bool) -> [Score; 4] {
+    let mut scores = [Score::default(); 4];
+    let rounds: Vec<u64> = (0..captures).collect();
+    let results = std::sync::Mutex::new(Vec::new());
+    in_parallel(&rounds, |_, round| {
+        let mut random = Random::new(one_in * 1_000_000 + ports * 100_000 + round);
+        let mut wire = WireBuilder::new();
+        let cases = sampled_capture(&mut wire, &mut random, one_in, ports);
+        let profile = analyzed(&wire.file(), is_given.then_some(one_in as u32));
+        results.lock().expect("lock").push((cases, profile));
+    });
+    for (cases, profile) in results.into_inner().expect("lock") {
+        assert_eq!(profile.trust.verdict, TrustVerdict::Sampled, "{:?}", profile.notes);
+        let source = profile.sampling.map(|sampling| sampling.source);
+        assert_eq!(source, Some(if is_given { RateSource::Given } else { RateSource::Inferred }));
+        for Case { totals, queue } in cases {
+            let dst = ibscope_parsers::Endpoint::from_lid(ibscope_parsers::Lid(queue.dst));
+            let row = profile.connections.iter().find(|row| row.dst == dst).expect("a connection");
+            let pair = PairEstimators::of(&row.sampled.expect("samples"));
+            let estimators: [&Estimator; 4] = [&pair.packets, &pair.messages, &pair.wire_bytes, &pair.payload_bytes];
+            for ((score, estimator), total) in scores.iter_mut().zip(estimators).zip(totals) {
+                match estimator.result(pair.quality) {
+                    Estimate::Known(value) => score.add(value, total, one_in, ports),
+                    Estimate::TooFew => assert!(row.traffic.packets < 60, "{}", row.traffic.packets),
+                    Estimate::Unknown => panic!("{:?}", profile.notes),
+                }
+            }
+        }
+    }
+    scores
+}
+
+fn assert_good(scores: &[Score; 4], least: u64, case: &str) {
+    for (quantity, score) in scores.iter().enumerate() {
+        assert!(score.shown >= least, "{case}: {quantity}: {score:?}");
+        let covered = score.covered as f64 / score.shown as f64;
+        let width = score.width / score.shown as f64;
+        println!("{case}: quantity {quantity}: {} cases, {covered:.3} covered, {width:.3} times as wide", score.shown);
+        assert!(covered >= 0.93, "{case}: {quantity}: {covered}");
+        assert!(width <= 1.3, "{case}: {quantity}: {width}");
+    }
+}
+
+#[test]
+fn intervals_hold_the_totals_of_constructed_captures() {
+    for one_in in [2, 10] {
+        assert_good(&scores(30, one_in, 1, true), 200, &format!("1/{one_in}"));
+    }
+    assert_good(&scores(30, 10, 2, true), 200, "1/10 at two ports");
+}
+
+/// At least 2000 cases per quantity and rate.
+#[test]
+#[ignore = "a minute; the soak runs it"]
+fn intervals_hold_the_totals_of_thousands_of_cases() {
+    for one_in in [2, 10, 100, 1000] {
+        assert_good(&scores(280, one_in, 1, true), 2000, &format!("1/{one_in}"));
+        assert_good(&scores(280, one_in, 2, true), 2000, &format!("1/{one_in} at two ports"));
+    }
+    for one_in in [10, 100] {
+        assert_good(&scores(280, one_in, 1, false), 2000, &format!("1/{one_in}, inferred"));
+    }
+}
+
+/// Packets and payload bytes by sender and receiver, of data packets.
+fn truth(recording: &Recording) -> BTreeMap<(String, String), (u64, u64)> {
+    let mut truth: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    for record in &recording.records {
+        let mut path = TunnelPath::default();
+        let found = locate_in_tunnels(recording.link_type, &record.data, record.original_bytes, &mut path);
+        let Ok(ibscope_parsers::link::LinkContent::Infiniband(location)) = found else { continue };
+        let packet = ibscope_parsers::ib::Packet::parse_lax(&record.data, &location).expect("a packet");
+        if packet.bth.dest_qp.value() > 1 {
+            let sums = truth.entry((location.src.to_string(), location.dst.to_string())).or_default();
+            *sums = (sums.0 + 1, sums.1 + packet.payload_bytes as u64);
+        }
+    }
+    truth
+}
+
+/// Samples of recorded runs, of one port and of a sink with both ports. In total, at most 7 % of
+/// the intervals miss; an estimate is never off by a factor of two.
+#[test]
+fn samples_of_recorded_runs_show_their_totals() {
+    let folder = tempfile::tempdir().expect("folder");
+    let (mut shown, mut covered) = (0, 0);
+    for name in ["scorep-ompi-rc-halo-4x1", "ompi-rc-notrace-mixed-4x1", "ompi-openib-bt.S-4x1"] {
+        let run = runs::named(name);
+        for (path, copies) in [(run.node(1), 1), (run.sink(), 2)] {
+            let whole = Recording::read(&path).expect("a recording");
+            let truth = truth(&whole);
+            for (one_in, seed) in [(2, 1), (2, 2), (4, 3), (10, 4), (10, 5)] {
+                for unit in [SamplingUnit::Record, SamplingUnit::Transmission] {
+                    let mut random = Random::new(seed);
+                    let choice = (unit, SamplingScheme::Random);
+                    let sample = subsample(std::slice::from_ref(&whole), copies, one_in, choice, &mut random);
+                    let place = folder.path().join("sample.pcap");
+                    sample[0].write(&place).expect("written");
+                    let profile = analyzed(&place, Some(one_in as u32));
+                    let mut pairs: BTreeMap<(String, String), PairEstimators> = BTreeMap::new();
+                    for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
+                        let own = PairEstimators::of(&row.sampled.expect("samples"));
+                        pairs.entry((row.src.to_string(), row.dst.to_string())).or_default().merge(&own);
+                    }
+                    for (pair, estimators) in pairs {
+                        let (packets, payload_bytes) = truth[&pair];
+                        let totals = [packets / copies as u64, payload_bytes / copies as u64];
+                        for (estimator, total) in [estimators.packets, estimators.payload_bytes].iter().zip(totals) {
+                            let Estimate::Known(value) = estimator.result(estimators.quality) else { continue };
+                            shown += 1;
+                            covered += u64::from((value.low..=value.high).contains(&total));
+                            let case = format!("{name} 1/{one_in} {unit:?} {pair:?}: {total} {value:?}");
+                            assert!(value.low < 2 * total && total < 2 * value.high, "{case}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+    println!("{covered} of {shown}");
+    assert!(shown > 500 && covered * 100 >= shown * 93, "{covered} of {shown}");
+}
+
+/// Each packet that `choose` keeps of a connection of `packets` packets.
+fn thinned(wire: &mut WireBuilder, packets: u32, mut choose: impl FnMut(u32) -> bool) {
+    let mut queue = WireQueuePair::new(1, 2, 77);
+    for number in (0..packets).filter(|number| choose(*number)) {
+        queue.psn = number;
+        queue.send(wire, &[0; 64]);
+    }
+}
+
+#[test]
+fn periodic_samples_are_reported_and_their_intervals_are_wider() {
+    let of = |choose: &mut dyn FnMut(u32) -> bool| {
+        let mut wire = WireBuilder::new();
+        thinned(&mut wire, 5000, choose);
+        let profile = analyzed(&wire.file(), Some(10));
+        let pair = PairEstimators::of(&profile.connections[0].sampled.expect("samples"));
+        let Estimate::Known(value) = pair.packets.result(pair.quality) else { panic!("{:?}", profile.notes) };
+        assert!((value.low..=value.high).contains(&5000), "{value:?}");
+        let is_noted = profile.notes.iter().any(|note| note.contains("regular distance"));
+        (profile.sampling.expect("sampling").is_periodic, is_noted, value.high - value.low)
+    };
+    let mut random = Random::new(9);
+    let (is_periodic, is_noted, width) = of(&mut |_| random.below(10) == 0);
+    assert!(!is_periodic && !is_noted);
+    let (is_periodic, is_noted, wider) = of(&mut |number| number % 10 == 3);
+    assert!(is_periodic && is_noted && wider > 2 * width);
+}
+
+#[test]
+fn a_rate_that_the_psns_contradict_gives_no_estimates() {
+    let mut random = Random::new(9);
+    let mut wire = WireBuilder::new();
+    thinned(&mut wire, 5000, |_| random.below(10) == 0);
+    let profile = analyzed(&wire.file(), Some(100));
+    assert_eq!(profile.sampling.expect("sampling").one_in, None);
+    let pair = PairEstimators::of(&profile.connections[0].sampled.expect("samples"));
+    assert_eq!(pair.packets.result(pair.quality), Estimate::Unknown);
+    assert!(profile.notes.iter().any(|note| note.contains("no estimates: the capture holds 1")), "{:?}", profile.notes);
+}
+
+#[test]
+fn csv_has_the_estimates_last_and_too_few_below_30_samples() {
+    let mut random = Random::new(3);
+    let mut wire = WireBuilder::new();
+    thinned(&mut wire, 5000, |_| random.below(10) == 0);
+    let mut queue = WireQueuePair::new(3, 4, 78);
+    (0..5).for_each(|_| queue.send(&mut wire, &[0; 64]));
+    let path = wire.file();
+    let run = |words: &[&str]| {
+        let ran = ibscope(
+            ["matrix", "--no-mpi", "--sampled", "1/10"].iter().chain(words).map(PathBuf::from).chain([path.clone()]),
+        );
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stdout
+    };
+    let text = run(&["--format", "csv"]);
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    let first = rows[0].iter().position(|name| *name == "messages_estimate").expect("a column");
+    assert_eq!(rows[0][first - 1], "coverage");
+    assert_eq!(rows[0].len(), first + 12);
+    assert_eq!(rows[0][first + 9..], ["packets_estimate", "packets_low", "packets_high"]);
+    assert_eq!(rows[1][first - 1], "sampled");
+    let samples: u64 = rows[1][6].parse().expect("packets");
+    assert_eq!(rows[1][first + 9], (samples * 10).to_string());
+    assert_eq!((rows[2][first + 9], rows[2][first + 10], rows[2][first + 11]), ("too few", "", ""));
+    assert!(run(&[]).contains("too few"));
+    let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).expect("JSON");
+    assert_eq!(document["cells"][0]["packets_estimate"], samples * 10);
+    assert_eq!(document["cells"][1]["packets_estimate"], "too few");
+}
+
+/// A run in sFlow datagrams and in psample messages has the packets of the bare run, and the
+/// estimates of the bare sample with the rate given.
+#[test]
+fn samples_state_their_rate() {
+    let folder = tempfile::tempdir().expect("folder");
+    let whole = Recording::read(&runs::named("scorep-ompi-rc-halo-4x1").node(1)).expect("a recording");
+    let choice = (SamplingUnit::Record, SamplingScheme::Random);
+    let sample = subsample(&[whole], 1, 4, choice, &mut Random::new(7)).remove(0);
+    let place = |name: &str| folder.path().join(name);
+    sample.write(&place("bare.pcap")).expect("written");
+    let bare = analyzed(&place("bare.pcap"), Some(4));
+    for (name, kind, recording) in
+        [("sflow.pcap", "sFlow", in_sflow(&sample, 4, 7)), ("psample.pcap", "psample", in_psample(&sample, 4))]
+    {
+        recording.write(&place(name)).expect("written");
+        let found = analyzed(&place(name), None);
+        let coverage = &found.coverage;
+        assert_eq!(coverage.encapsulated, BTreeMap::from([(kind.to_owned(), coverage.infiniband)]));
+        assert_eq!((coverage.infiniband, coverage.records), (bare.coverage.infiniband, bare.coverage.records));
+        assert_eq!(coverage.sampling_rates, BTreeMap::from([(4, coverage.infiniband)]));
+        assert_eq!((coverage.failed(), coverage.lost_mirrored_frames()), (0, 0), "{:?}", coverage.undecoded);
+        let sampling = found.sampling.expect("sampling");
+        assert_eq!((sampling.source, sampling.one_in), (RateSource::Stated, Some(4.0)), "{:?}", found.notes);
+        assert_eq!(found.connections.len(), bare.connections.len());
+        for (own, other) in found.connections.iter().zip(&bare.connections) {
+            assert_eq!((own.traffic, own.sampled, own.key()), (other.traffic, other.sampled, other.key()));
+        }
+        assert_eq!(found.ranks, bare.ranks);
+    }
+}
+
+/// Samples that were lost on the way are counted, and lower the rate.
+#[test]
+fn lost_samples_are_counted() {
+    let folder = tempfile::tempdir().expect("folder");
+    let whole = Recording::read(&runs::named("scorep-ompi-rc-halo-4x1").node(1)).expect("a recording");
+    let choice = (SamplingUnit::Record, SamplingScheme::Random);
+    let sample = subsample(&[whole], 1, 4, choice, &mut Random::new(7)).remove(0);
+    let mut datagrams = in_sflow(&sample, 4, 1);
+    datagrams.records.remove(20);
+    datagrams.records.remove(30);
+    let place = folder.path().join("sflow.pcap");
+    datagrams.write(&place).expect("written");
+    let found = analyzed(&place, None);
+    assert_eq!(found.coverage.lost_mirrored_frames(), 2);
+    let one_in = found.sampling.and_then(|sampling| sampling.one_in).expect("a rate");
+    let samples = found.coverage.infiniband as f64;
+    assert!((one_in - 4.0 * (1.0 + 2.0 / samples)).abs() < 1e-9, "{one_in}");
+}
+
+/// The sFlow captures of the tcpdump project: the inner frames, their lengths and rates are those
+/// that tshark shows.
+#[test]
+fn recorded_sflow_holds_the_frames_that_tshark_shows() {
+    const FIELDS: [&str; 6] = [
+        "sflow_245.sampletype",
+        "sflow.flow_sample.sampling_rate",
+        "sflow_245.header.frame_length",
+        "sflow_245.header",
+        "ip.src",
+        "ip.dst",
+    ];
+    let mut frames = 0;
+    for name in ["sflow-print-v6.pcap", "sflow_expanded.pcap"] {
+        let path = samples_folder().join("encap").join(name);
+        let mut command = Command::new("tshark");
+        command.arg("-r").arg(&path).args(["-T", "fields", "-E", "occurrence=a"]);
+        FIELDS.iter().for_each(|field| _ = command.args(["-e", field]));
+        let output = command.output().expect("tshark");
+        assert!(output.status.success());
+        let text = String::from_utf8(output.stdout).expect("text");
+        let records = Recording::read(&path).expect("a recording").records;
+        assert_eq!(text.lines().count(), records.len());
+        for (record, shown) in records.iter().zip(text.lines()) {
+            let shown: Vec<Vec<&str>> =
+                shown.split('\t').map(|values| values.split(',').filter(|value| !value.is_empty()).collect()).collect();
+            let mut outer = TunnelPath::default();
+            let _ = locate_in_tunnels(LinkType::ETHERNET, &record.data, record.original_bytes, &mut outer);
+            let (start, end) = outer.samples().expect("a datagram");
+            let samples: Vec<SflowSample<'_>> = SflowDatagram::parse(&record.data[start..end])
+                .expect("a header")
+                .map(|sample| sample.expect("a sample"))
+                .collect();
+            // Types 1 and 3 are flow samples, 2 and 4 counters.
+            let is_flow: Vec<bool> = shown[0].iter().map(|kind| matches!(*kind, "1" | "3")).collect();
+            assert_eq!(
+                samples.iter().map(|sample| matches!(sample, SflowSample::Frame(_))).collect::<Vec<_>>(),
+                is_flow
+            );
+            let found: Vec<_> = samples
+                .iter()
+                .filter_map(|sample| if let SflowSample::Frame(frame) = sample { Some(frame) } else { None })
+                .collect();
+            frames += found.len();
+            for (at, frame) in found.iter().enumerate() {
+                let stripped = 4;
+                assert_eq!(shown[2][at].parse(), Ok(frame.original_bytes + stripped), "{name}");
+                assert_eq!(shown[1][at].parse(), Ok(frame.header.one_in), "{name}");
+                let ip = frame.data.windows(3).position(|bytes| bytes == [8, 0, 0x45]).expect("IPv4") + 2;
+                let address = |at: usize| {
+                    frame.data[ip + at..ip + at + 4].iter().map(u8::to_string).collect::<Vec<_>>().join(".")
+                };
+                assert!(shown[4].contains(&address(12).as_str()) && shown[5].contains(&address(16).as_str()), "{name}");
+            }
+        }
+    }
+    assert!(frames > 10, "{frames}");
+}
