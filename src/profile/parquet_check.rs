@@ -15,9 +15,10 @@ const MAX_PAGE_BYTES: usize = 1 << 26;
 
 /// True if all columns have types that this program writes, and a value for each row.
 pub(super) fn has_valid_columns(bytes: &[u8]) -> PolarsResult<bool> {
-    use ArrowDataType::{Int64, UInt32, UInt64, Utf8View};
+    use ArrowDataType::{Float64, Int64, UInt32, UInt64, Utf8View};
     let mut reader = ParquetReader::new(Cursor::new(bytes));
-    if !reader.schema()?.iter_values().all(|field| matches!(field.dtype, Int64 | UInt32 | UInt64 | Utf8View)) {
+    if !reader.schema()?.iter_values().all(|field| matches!(field.dtype, Float64 | Int64 | UInt32 | UInt64 | Utf8View))
+    {
         return Ok(false);
     }
     let metadata = reader.get_metadata()?;
