@@ -4,8 +4,8 @@
 //! connection normally has one combination of values. Invariant: two packets have the same word if
 //! and only if all these fields are equal.
 
-/// SL, VL, P_Key, traffic class (DSCP and ECN), PCP and UDP source port of a packet, as far as it
-/// has them.
+/// SL, VL, partition key, traffic class (DSCP and ECN), PCP and UDP source port of a packet, as far
+/// as it has them.
 ///
 /// ```text
 /// bit  0  P_Key 16 | 16  UDP source port 16 | 32  traffic class 8 | 40  SL 4 | 44  VL 4
@@ -58,7 +58,7 @@ impl PathFields {
         Self(Self::HAS_LANE | (vl as u64) << Self::VL_SHIFT | (sl as u64) << Self::SL_SHIFT)
     }
 
-    /// These fields with the P_Key of the BTH.
+    /// These fields with the partition key of the BTH.
     #[expect(clippy::inline_always, reason = "see `PacketShape::quick`")]
     #[inline(always)]
     #[must_use]

@@ -94,7 +94,7 @@ struct Xdr<'a> {
     at: usize,
 }
 
-impl<'a> Xdr<'a> {
+impl Xdr<'_> {
     fn number(&mut self) -> Result<u32, ParseError> {
         let bytes = take::<4>(self.data, Layer::Sflow).map_err(|error| error.add_offset(self.at))?;
         let number = u32::from_be_bytes(*bytes);

@@ -49,7 +49,7 @@ pub(crate) fn connection(job: Option<u32>, src: (u16, u32), dst: (u16, u32), uni
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,
-        paths: Default::default(),
+        paths: smallvec::SmallVec::default(),
     }
 }
 

@@ -112,11 +112,13 @@ pub struct PairRow {
     pub source_ports: Option<u64>,
 }
 
+/// UDP source ports by sender and receiver.
+type PortsByPair = BTreeMap<(Endpoint, Endpoint), SourcePorts>;
+
 /// The sums by traffic class, most packets first.
 #[must_use]
 pub fn by_class(profile: &Profile) -> Vec<ClassRow> {
-    let mut classes: BTreeMap<TrafficClass, (PathTotals, BTreeMap<(Endpoint, Endpoint), SourcePorts>)> =
-        BTreeMap::new();
+    let mut classes: BTreeMap<TrafficClass, (PathTotals, PortsByPair)> = BTreeMap::new();
     for connection in data(profile) {
         let mut counted: BTreeSet<TrafficClass> = BTreeSet::new();
         for sums in counted_paths(connection) {
@@ -127,7 +129,7 @@ pub fn by_class(profile: &Profile) -> Vec<ClassRow> {
             ports.entry((connection.src, connection.dst)).or_default().add(sums.fields);
         }
     }
-    let row = |(class, (totals, ports)): (_, (_, BTreeMap<_, SourcePorts>))| {
+    let row = |(class, (totals, ports)): (_, (_, PortsByPair))| {
         let counts = || ports.values().filter_map(SourcePorts::count);
         ClassRow {
             class,

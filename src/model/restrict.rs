@@ -235,7 +235,7 @@ mod tests {
             one_sided: None,
             coverage: PairCoverage::default(),
             sampled: None,
-            paths: Default::default(),
+            paths: smallvec::SmallVec::default(),
         }
     }
 

@@ -465,7 +465,7 @@ mod tests {
             missing: None,
             continuity: Default::default(),
             rdma: Default::default(),
-            paths: Default::default(),
+            paths: smallvec::SmallVec::default(),
             inputs: Default::default(),
             partners: Default::default(),
             echoes: Default::default(),

@@ -296,7 +296,7 @@ fn large(ranks: u16) -> Profile {
             one_sided: None,
             sampled: None,
             coverage: PairCoverage::default(),
-            paths: Default::default(),
+            paths: smallvec::SmallVec::default(),
         });
     }
     for bin in 0..BINS {

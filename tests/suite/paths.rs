@@ -158,7 +158,7 @@ fn changed_path_fields_agree_with_tshark() {
             }
         });
         let (_folder, path) = written(&varied);
-        assert_eq!(by_profile(&profile(&[path.clone()])), by_tshark(&path), "{}", run.name);
+        assert_eq!(by_profile(&profile(std::slice::from_ref(&path))), by_tshark(&path), "{}", run.name);
     }
 }
 

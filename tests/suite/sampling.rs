@@ -123,8 +123,7 @@ fn assert_good(scores: &[Score; 4], least: u64, case: &str) {
         assert!(score.shown >= least, "{case}: {quantity}: {score:?}");
         let covered = score.covered as f64 / score.shown as f64;
         let width = score.width / score.shown as f64;
-        println!("{case}: quantity {quantity}: {} cases, {covered:.3} covered, {width:.3} times as wide", score.shown);
-        assert!(covered >= 0.93, "{case}: {quantity}: {covered}");
+        assert!(covered >= 0.93, "{case}: {quantity}: {covered} of {}", score.shown);
         assert!(width <= 1.3, "{case}: {quantity}: {width}");
     }
 }

@@ -36,7 +36,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,
-        paths: Default::default(),
+        paths: smallvec::SmallVec::default(),
     };
     let connections: Vec<ConnectionRow> =
         pairs.iter().filter(|(a, b)| endpoint(*a) != endpoint(*b)).map(connection).collect();

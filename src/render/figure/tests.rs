@@ -34,7 +34,15 @@ fn bytes(mpi_bytes: u64) -> MatrixCell {
 
 fn matrix(labels: Vec<Label>, cells: &[((u32, u32), MatrixCell)]) -> Matrix {
     let cells: BTreeMap<_, _> = cells.iter().copied().collect();
-    Matrix { by: GroupBy::Rank, selection: Selection::P2p, labels, cells, jobs: Arc::default(), nodes: Arc::default() }
+    Matrix {
+        by: GroupBy::Rank,
+        selection: Selection::P2p,
+        labels,
+        cells,
+        jobs: Arc::default(),
+        nodes: Arc::default(),
+        estimators: None,
+    }
 }
 
 fn matrix_svg(matrix: &Matrix, unit: TrafficUnit) -> Result<String, RenderError> {
@@ -262,7 +270,7 @@ fn rates() -> Rates {
             one_sided: None,
             coverage: PairCoverage::default(),
             sampled: None,
-            paths: Default::default(),
+            paths: smallvec::SmallVec::default(),
         }],
         timeline: vec![row(0, 1), row(5, 1_000_000), row(19, 1)],
         sizes: [

@@ -225,7 +225,7 @@ mod tests {
                     missing_packets: if src == 2 { u64::from(dst) } else { 0 },
                     missing_messages: 0,
                 },
-                paths: Default::default(),
+                paths: smallvec::SmallVec::default(),
             });
         }
         profile.timeline.sort_by_key(|row| (row.time_ns, row.connection));

@@ -30,7 +30,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,
-        paths: Default::default(),
+        paths: smallvec::SmallVec::default(),
     }
 }
 

@@ -259,7 +259,7 @@ fn two_phases() -> Profile {
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,
-        paths: Default::default(),
+        paths: smallvec::SmallVec::default(),
     };
     let row = |bin: i64, connection, bytes| TimelineRow {
         time_ns: bin * 100_000_000,
