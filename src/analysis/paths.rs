@@ -262,7 +262,7 @@ pub struct PathFinding {
     pub packets: u64,
 }
 
-/// Connections from one port to another from which on they should have several UDP source ports.
+/// Number of connections from one port to another that should have several UDP source ports.
 const MIN_QUEUE_PAIRS: u64 = 4;
 /// Nearly all packets: at least this many in a hundred.
 const USUAL_PERCENT: u64 = 90;

@@ -51,7 +51,7 @@ pub(super) enum CliCommand {
     Crosscheck(crosscheck::CrosscheckArgs),
     /// Show the phases of a job and their communication patterns
     Phases(phases::PhasesArgs),
-    /// Compare two profiles, and tell differences from chance
+    /// Compare two profiles, and show which differences exceed chance
     Compare(compare::CompareArgs),
     /// Write messages as trace events for Perfetto
     Trace(trace::TraceArgs),

@@ -64,7 +64,7 @@ enum CrosscheckView {
     Calls,
     /// One-sided operations
     OneSided,
-    /// Messages on the wire of queue pairs whose rank is not identified
+    /// Messages on the wire from or to queue pairs whose rank is not identified
     Unidentified,
 }
 
@@ -72,7 +72,8 @@ enum CrosscheckView {
 #[derive(Debug, Args)]
 pub(super) struct TraceComparisonArgs {
     /// Which rank runs where: output of `mpirun --display-map`, a table `rank,host`, or a hostfile
-    /// whose slots are filled in order [default: from the trace, or from the capture if the trace does not tell]
+    /// whose slots are filled in order [default: from the trace, or from the capture if the trace
+    /// does not contain it]
     #[arg(long, value_name = "FILE", requires = "trace")]
     placement: Option<PathBuf>,
     /// Accept differences of up to PERCENT of the messages and bytes of the trace

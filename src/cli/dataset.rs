@@ -10,8 +10,8 @@ const FILE_ROWS: u64 = 4_000_000;
 
 #[derive(Debug, Args)]
 pub(super) struct DatasetArgs {
-    /// Write the messages into a Parquet dataset in this folder, which several calls may share,
-    /// instead of standard output
+    /// Instead of printing the messages, add them to a Parquet dataset in this folder; several calls
+    /// may share the folder
     #[arg(id = "dataset", long, value_name = "FOLDER", conflicts_with_all = ["format", "parquet"])]
     pub(super) folder: Option<PathBuf>,
     /// Partition key of these messages, such as `slurm_job=4711`; repeatable, in the same order in

@@ -20,7 +20,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct TraceArgs {
-    /// Captures, for their messages, or one profile (NAME.ibp), for the rates of its timeline
+    /// Captures, to write their messages; or one profile (NAME.ibp), to write the rates of its
+    /// timeline
     #[arg(required = true, value_name = "CAPTURE|PROFILE")]
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]

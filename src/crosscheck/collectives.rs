@@ -15,7 +15,7 @@ use ibscope_parsers::tools::otf2_print::Collective;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Largest communicator whose promises are listed by pair. Larger ones would have millions of
+/// Largest communicator whose expected bytes are listed by pair. Larger ones would have millions of
 /// pairs.
 const MAX_MEMBERS: usize = 1 << 10;
 

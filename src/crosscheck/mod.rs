@@ -7,7 +7,7 @@
 //! 3. `contexts` maps context ids to communicators, and finds the tracer's own context.
 //! 4. [`crosscheck`] compares the messages and bytes of each pair of ranks and explains
 //!    differences; [`crosscheck_sums`] does so by rank. Collective operations are listed without a
-//!    verdict: the bytes that the trace promises, and the traffic on the wire.
+//!    verdict: the bytes expected from the trace, and the traffic on the wire.
 //!
 //! Neither a trace nor a capture is held in memory: both sides are sums by stream.
 
@@ -218,7 +218,7 @@ fn with_job(
     let (collectives, is_incomplete) = collectives::pairs(trace, &wire, &contexts, placement);
     if is_incomplete {
         notes.push(
-            "collective operations on communicators of more than 1024 ranks: the table by pair does not have the bytes that the trace promises"
+            "the expected bytes in the table by pair leave out collective operations on communicators of more than 1024 ranks"
                 .to_owned(),
         );
     }
@@ -406,7 +406,7 @@ fn remark_on_eztrace(trace: &AppTrace, pair: &PairComparison) -> Option<String> 
         let mut own = *kinds;
         own += *contents;
         format!(
-            "rank {} sends {} with tags 17 and 18 to rank 0 for eztrace itself, according to the definitions in the trace; the wire shows other messages",
+            "according to the definitions in the trace, rank {} sends {} with tags 17 and 18 to rank 0 for eztrace itself; the messages with these tags on the wire differ from that",
             pair.src,
             describe(own)
         )
@@ -464,7 +464,7 @@ fn remarks(
         pairs.iter().filter(|pair| pair.wire.messages > 0 && placement.is_same_node(pair.src, pair.dst)).collect();
     if let Some(first) = together.first() {
         notes.push(format!(
-            "messages on the wire within {} of ranks that share a node according to {}, for example ranks {} and {}: is the placement right?",
+            "the wire has messages between ranks that share a node ({}) according to {}, for example ranks {} and {}: is the placement right?",
             count_of(together.len() as u64, "pair"),
             placement.source,
             first.src,

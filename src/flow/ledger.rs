@@ -21,7 +21,7 @@ const MAX_RUNS: u8 = 128;
 /// Runs per ACK ledger where a tracker has many connections. Coalesced ACKs leave one gap each, and
 /// mirror copies lag behind by a few ACKs.
 const FEW_RUNS: u8 = 32;
-/// Connections of a tracker from which on they are many.
+/// Number of connections of a tracker from which its ACK ledgers keep few runs.
 const MANY_CONNECTIONS: usize = 1 << 8;
 /// Largest jump that counts as a gap of missing numbers. A larger one may also be a new connection
 /// on a reused queue pair number.

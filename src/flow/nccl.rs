@@ -29,9 +29,9 @@ use std::collections::VecDeque;
 
 /// Receives kept per queue: no connection has more requests in flight (`NCCL_NET_MAX_REQUESTS`).
 const MAX_RECEIVES: usize = 32;
-/// Receives kept per queue where many queues have some.
+/// Receives kept per queue once all queues together hold more than [`MANY_RECEIVES`].
 const FEW_RECEIVES: usize = 4;
-/// Receives of all queues from which on [`FEW_RECEIVES`] holds.
+/// Number of receives in all queues above which each queue keeps only [`FEW_RECEIVES`].
 const MANY_RECEIVES: usize = 1 << 14;
 /// Messages of a path that may wait for their queue or their length.
 const MAX_WAITING: usize = 32;
@@ -60,7 +60,7 @@ pub(super) struct Nccl {
     queues: HashMap<u32, CtsQueueState>,
     /// Queues by the direction of their data.
     by_direction: HashMap<DataDirection, Vec<u32>>,
-    /// By number of the connection that carries the data, if they are or may be NCCL's.
+    /// By number of the connection that carries the data. Only data that is, or may be, NCCL's.
     paths: HashMap<u32, DataPath>,
     /// Number of receives in all queues.
     receive_count: usize,
@@ -297,9 +297,9 @@ pub(super) struct NcclOutcome {
 }
 
 impl Nccl {
-    /// Takes clear-to-send elements on a connection, from the receiver of the data `src` to their
-    /// sender `dst`. `None` if the index is too far from the indices before: then these are other
-    /// data.
+    /// Takes clear-to-send elements that `src`, the receiver of the data, sent to `dst`, the sender
+    /// of the data. `None` if the index is too far from the earlier ones: then these bytes are no
+    /// clear-to-send elements.
     pub(super) fn clear_to_send(
         &mut self,
         (src, dst): DataDirection,
@@ -369,8 +369,8 @@ impl Nccl {
         }
         for connection in &paths {
             let Some(path) = self.paths.get_mut(connection) else { continue };
-            // Messages that are received together end with the last of them; these have started
-            // only.
+            // Messages that are received together end with their last WRITE, and the WRITEs still
+            // in `chain` have had none.
             if path.queue.is_some() {
                 outcome.unknown.extend(path.chain.drain(..).map(|_| (*connection, None)));
             }
@@ -594,8 +594,8 @@ impl CtsQueueState {
         self.receives.get(at)
     }
 
-    /// Position of a WRITE in the first receive with this index or a later one that it may fill.
-    /// The last WRITE of several messages fills none.
+    /// Position of a WRITE in the first receive, at this index or later, that the WRITE may fill.
+    /// The last WRITE is never matched to a receive of several messages.
     fn position(&self, reth: &Reth, from: u64, is_last: bool) -> Option<ReceivePosition> {
         let candidates = self.receives.iter().filter(|receive| receive.index >= from);
         candidates.filter(|receive| !is_last || receive.buffers.len() == 1).find_map(|receive| receive.position(reth))

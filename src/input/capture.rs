@@ -160,8 +160,8 @@ impl Capture {
         if self.finished {
             return None;
         }
-        // A stop ends a file at once. Data in a pipe was already taken from it, so it is analyzed
-        // first.
+        // A stop request ends the reading of a file at once. Data that was already read from a pipe
+        // cannot be read again, so it is analyzed first.
         if self.options.is_stopped() && is_file(&self.path) {
             self.interrupt();
             return None;
@@ -228,7 +228,8 @@ impl Capture {
     }
 
     /// Buffer length for at least `least` bytes. Reads end at multiples of the batch size, so the
-    /// number of bytes read from a damaged file does not depend on who split the bytes before.
+    /// number of bytes read from a damaged file is the same whether the earlier bytes were read in
+    /// order or in segments.
     fn up_to_multiple(&self, least: usize) -> usize {
         let end_bytes = self.offset_bytes + least as u64;
         (end_bytes.next_multiple_of(self.batch_bytes as u64) - self.offset_bytes) as usize

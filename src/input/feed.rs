@@ -11,7 +11,8 @@ use std::io;
 use std::time::Duration;
 
 /// All inputs of an analysis. In each round, [`Self::next`] gives tasks, workers run them
-/// ([`FeedTask::run`]), and [`Self::accept`] decides in the order of the tasks whose batches count.
+/// ([`FeedTask::run`]), and [`Self::accept`] then decides for each task, in their order, whether its
+/// batches count.
 pub struct Feed {
     /// Inputs that are read in order: pipes, compressed files, pcapng, and growing inputs.
     readers: InputReaders,
@@ -146,7 +147,7 @@ impl Feed {
         self.end_split_inputs(SplitInput::is_finished);
     }
 
-    /// Returns the buffer of a used batch.
+    /// Takes back the buffer of a used batch.
     pub fn recycle(&self, bytes: Vec<u8>) {
         self.readers.recycle(bytes);
     }
@@ -206,7 +207,7 @@ impl FeedTask {
 fn segment_batch(input: usize, framing: Framing, segment: SegmentRecords) -> (Vec<Batch>, FeedOutcome) {
     let SegmentRecords { bytes, start_bytes, records } = segment;
     let outcome = FeedOutcome::Segment { input, start_bytes, length_bytes: bytes.len() as u64, records };
-    // `Feed::accept` sets the number of records before it.
+    // `Feed::accept` fills in the number of records that precede the batch.
     let batch = Batch { input: input as u32, bytes, framing, first_record: 0, offset_bytes: start_bytes };
     (vec![batch], outcome)
 }

@@ -110,7 +110,7 @@ impl InputReaders {
         first.into_iter().chain(std::iter::from_fn(ready)).take(most).collect()
     }
 
-    /// Returns the buffer of a used batch.
+    /// Takes back the buffer of a used batch.
     pub(super) fn recycle(&self, bytes: Vec<u8>) {
         // A full channel means that there are enough used buffers.
         let _ = self.buffer_sender.try_send(bytes);

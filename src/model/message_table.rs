@@ -67,7 +67,7 @@ pub(crate) fn messages_table<'a>() -> Table<ConnectedMessage<'a>> {
         .column(
             "wire_bytes",
             Bytes,
-            "packets of the message from the envelope to the last data, each once: the segments of an eager message, and the READ responses, WRITEs or SENDs of a rendezvous. Messages that share one SEND have their packets at the first of them",
+            "packets of the message from the envelope to the last data, each once: the segments of an eager message, and the READ responses, WRITEs or SENDs of a rendezvous. If several messages share one SEND, its packets count for the first of them only",
             |of| of.row.raw.wire_bytes,
         )
         .column("packets", Count, "these packets", |of| of.row.raw.packets)

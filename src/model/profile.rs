@@ -339,7 +339,7 @@ pub struct Traffic {
 
 column_values! {
     Traffic {
-        packets: "packets", Count, "every transmission: requests, responses, acknowledgements, retransmissions; mirror copies count once";
+        packets: "packets", Count, "every transmission: requests, responses, acknowledgements, retransmissions; a packet and its mirror copy count once";
         wire_bytes: "wire_bytes", Bytes, "bytes of these packets, from LRH to VCRC or the whole Ethernet frame";
         payload_bytes: "payload_bytes", Bytes, "InfiniBand payload of these packets without retransmissions";
         messages: "messages", Count, "transport messages that the sender started";

@@ -301,7 +301,7 @@ impl Analysis {
     }
 
     /// Starts file number `position` of each stream: `inputs` are these files. `repeated_from_ns`
-    /// are the times from which on files repeat packets of the file before them.
+    /// are the times after which files repeat packets of the file before them.
     fn start_inputs(
         &mut self,
         inputs: Vec<usize>,

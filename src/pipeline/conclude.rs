@@ -297,8 +297,8 @@ fn notes_of(
     }
     if combined.left_out > 0 {
         notes.push(format!(
-            "the inputs overlap in part: {} only in the input that has most of its packets; packets that \
-             only another input has are missing",
+            "the inputs overlap only in part: {} only in the input that has most of their packets; packets \
+             that only another input has are not counted",
             count_either(combined.left_out, "connection counts", "connections count")
         ));
     }

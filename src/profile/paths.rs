@@ -42,11 +42,11 @@ pub(super) fn table() -> Table<PathRow> {
         .column("udp_src_port", Number, "UDP source port; null without UDP, and for the packets of the ports beyond the limit", |row| {
             row.sums.fields.port().map(u32::from)
         })
-        .column("beyond_limit", Name, "`ports` or `values` for the packets of further ports or of further combinations; null for one combination", |row| {
+        .column("beyond_limit", Name, "`ports`: packets of UDP ports beyond the limit; `values`: packets of combinations beyond the limit; null in rows of a single combination", |row| {
             let fields = row.sums.fields;
             if fields.is_others() { Some("values") } else { fields.has_further_ports().then_some("ports") }
         })
-        .column("packets", Count, "packets; mirror copies count once; 0 for a combination that only the second observation point saw", |row| row.sums.packets)
+        .column("packets", Count, "packets; a packet and its mirror copy count once; 0 for a combination that only the second observation point saw", |row| row.sums.packets)
         .column("wire_bytes", Bytes, "bytes of these packets, from LRH to VCRC or the whole Ethernet frame", |row| row.sums.wire_bytes)
         .column("retransmitted_packets", Count, "packets that were sent before", |row| row.sums.retransmitted_packets)
         .column("ecn_ce_packets", Count, "packets with ECN \"congestion experienced\", at any observation point", |row| row.sums.ecn_ce_packets)

@@ -56,8 +56,10 @@ impl Gap {
             Self::Acks => "requests ask for ACKs that are not in the capture: coalesced by the responder, or lost",
             Self::Start => "nothing shows that the first captured request is the first of the connection",
             Self::End => "the last request is not answered in the capture",
-            Self::Unclear => "the PSNs do not form one sequence in one input",
-            Self::Unreliable => "no acknowledgement shows whether packets of the unreliable service are missing",
+            Self::Unclear => "no input has their packets as one sequence of PSNs",
+            Self::Unreliable => {
+                "their service is unreliable and has no acknowledgements, so missing packets cannot be detected"
+            }
             Self::Notifications => {
                 "congestion notifications have no PSNs of their own, so lost ones cannot be detected"
             }

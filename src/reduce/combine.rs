@@ -25,8 +25,8 @@ use std::vec::IntoIter;
 /// nanoseconds. Messages farther apart are different ones.
 pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 
-/// A packet in an input that does not count is not a mirror copy if it was captured this long (ns)
-/// before the first or after the last packet of the inputs that count: transit times and the
+/// A packet of an input that was not chosen cannot be a mirror copy if it was captured more than
+/// this (ns) before the first or after the last packet of the chosen inputs: transit times and the
 /// remaining differences of the clocks are shorter.
 const BEYOND_NS: i64 = 10_000_000;
 
@@ -43,8 +43,8 @@ pub struct CombinedTotals {
     pub inputs: Vec<InputMirrorCopies>,
     /// Connections that continue from one input to the next.
     pub continued: u64,
-    /// Connections with packets that only an input that does not count has: before the first or
-    /// after the last packet of the inputs that count.
+    /// Connections of which an input that was not chosen has packets from before the first or after
+    /// the last packet of the chosen inputs. These packets are not counted.
     pub left_out: u64,
     /// Connections whose PSN window overflowed, in the inputs that count.
     pub window_overflows: u64,
@@ -200,9 +200,10 @@ impl CombinedTotals {
 }
 
 /// Requests that were lost on the fabric, according to the NAKs of a connection. The receiver names
-/// the request that is missing. If an input with two observation points held one observation of
-/// the request by then, that one is of the sender's port. Of two inputs with one observation point,
-/// one held the request and the other did not.
+/// the request that is missing. If an input with two observation points had observed the request
+/// once when the NAK came, it had observed it at the sender's port, and the request was lost after
+/// that. With two inputs of one observation point each, the request was lost between them if one
+/// had observed it and the other had not.
 fn lost_on_fabric(observed: &[(ObservationPoint, Option<InputConnection>)]) -> u64 {
     let inputs = || {
         let inputs = observed.iter().enumerate();

@@ -28,8 +28,8 @@ pub fn table(comparison: &Comparison) -> String {
     text.push_str(&times(comparison));
     text.push_str(&health(comparison));
     text.push_str(
-        "\nCounts are exact. Medians differ beyond chance if their 99 % confidence intervals do not overlap. Both describe these two captures only; to\n\
-         measure how much runs vary, compare several runs of each.\n",
+        "\nCounts are exact. Medians differ beyond chance if their 99 % confidence intervals do not overlap. Counts and\n\
+         medians describe these two captures only; to measure how much runs vary, compare several runs of A and several of B.\n",
     );
     text
 }
@@ -274,11 +274,11 @@ fn of_both(label: Option<&Label>) -> ColumnValue<'_> {
 pub(super) fn columns_of_comparison<'a>(heading: &'static str) -> Table<CompareRow<'a>> {
     Table::new("ibscope compare --format csv")
         .column("section", Name, "`total`, `placement`, `rate`, `health`, `pair` or `latency`", |row: &CompareRow<'_>| row.section)
-        .column("interval", Name, "of a time: the measured interval; else empty", |row| row.key().map(|key| key.interval))
-        .column("verb", Name, "of a time: its verb; else empty", |row| row.key().map(|key| key.verb))
-        .column("from_bytes", Bytes, "of a time: its size class; else empty", |row| row.key().and_then(|key| key.from_bytes))
-        .values(end("src", "of a pair: the sender; of the placement: the rank; else empty"), |row| of_both(row.pair[0]))
-        .values(end("dst", "of a pair: the receiver; else empty"), |row| of_both(row.pair[1]))
+        .column("interval", Name, "in `latency` rows: the measured interval; else empty", |row| row.key().map(|key| key.interval))
+        .column("verb", Name, "in `latency` rows: the verb; else empty", |row| row.key().map(|key| key.verb))
+        .column("from_bytes", Bytes, "in `latency` rows: the size class; else empty", |row| row.key().and_then(|key| key.from_bytes))
+        .values(end("src", "in `pair` rows: the sender; in `placement` rows: the rank; else empty"), |row| of_both(row.pair[0]))
+        .values(end("dst", "in `pair` rows: the receiver; else empty"), |row| of_both(row.pair[1]))
         .name(
             "value",
             "the name of the value, with its unit; `moved` for a rank that is on another node in B; `pairs_on_one_node` counts ordered pairs of ranks that share a node",
@@ -305,8 +305,8 @@ pub(super) fn columns_of_comparison<'a>(heading: &'static str) -> Table<CompareR
             row.times.and_then(|times| times.longer_in_b)
         })
         .column("verdict", Name, "see [two runs](report.md#two-runs)", |row| row.pairing.verdict.name())
-        .name("a_node", "of the placement: node of the rank in A; else empty", |row| row.nodes.map(|[a, _]| a.as_str()))
-        .name("b_node", "of the placement: node of the rank in B; else empty", |row| row.nodes.map(|[_, b]| b.as_str()))
+        .name("a_node", "in `placement` rows: node of the rank in A; else empty", |row| row.nodes.map(|[a, _]| a.as_str()))
+        .name("b_node", "in `placement` rows: node of the rank in B; else empty", |row| row.nodes.map(|[_, b]| b.as_str()))
 }
 
 /// All values, section by section.

@@ -19,8 +19,8 @@ pub(crate) fn mostly_collective(totals: &ProfileTotals<'_>) -> Option<String> {
     let Traffic { p2p_mpi_bytes, collective_mpi_bytes, .. } = totals.traffic;
     (collective_mpi_bytes > p2p_mpi_bytes).then(|| {
         format!(
-            "collective operations carry most of the MPI bytes: {}, point-to-point messages {}; `matrix --by rank` shows point-to-point \
-             messages only, with --traffic all it shows both",
+            "collective operations carry most of the MPI bytes: {}, against {} in point-to-point messages. `matrix --by rank` shows \
+             point-to-point messages only; --traffic all adds the collective ones",
             bytes(collective_mpi_bytes),
             bytes(p2p_mpi_bytes)
         )

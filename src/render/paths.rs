@@ -94,10 +94,10 @@ pub(super) fn classes_table() -> Table<ClassRow> {
         .with(totals)
         .column("port_pairs", Count, "directed pairs of ports with such packets", |row| row.port_pairs)
         .headed("port pairs")
-        .column("fewest_udp_src_ports", Count, "UDP source ports of the pair of ports that has the fewest; with 1, all its packets take one ECMP path; empty without UDP", |row| {
+        .column("fewest_udp_src_ports", Count, "smallest number of UDP source ports that a pair of ports uses; if 1, all packets of that pair take one ECMP path; empty without UDP", |row| {
             row.fewest_source_ports
         })
-        .column("most_udp_src_ports", Count, "UDP source ports of the pair of ports that has the most, at least", |row| row.most_source_ports)
+        .column("most_udp_src_ports", Count, "lower bound of the largest number of UDP source ports that a pair of ports uses", |row| row.most_source_ports)
         .shown("UDP source ports", |row| match (row.fewest_source_ports, row.most_source_ports) {
             (Some(fewest), Some(most)) if fewest != most => format!("{} to {}", group(fewest), group(most)),
             (fewest, _) => shown(fewest.map(group)),
@@ -121,7 +121,7 @@ pub(super) fn pairs_table() -> Table<PairRow> {
         .label("dst", "receiver: endpoint", |row| Some(&row.dst))
         .shown_left("from", |row| row.src.name())
         .shown_left("to", |row| row.dst.name())
-        .list("sl", Name, "service levels, the one of the most packets first; so are the next columns", |row| {
+        .list("sl", Name, "service levels, most frequent first; the next columns are sorted in the same way", |row| {
             values(row, |class| class.sl)
         })
         .list("vl", Name, "virtual lanes", |row| values(row, |class| class.vl))
@@ -134,7 +134,9 @@ pub(super) fn pairs_table() -> Table<PairRow> {
         .shown("DSCP", |row| text(row, |class| class.dscp))
         .shown("PCP", |row| text(row, |class| class.pcp))
         .with(totals)
-        .column("udp_src_ports", Count, "UDP source ports, at least; empty without UDP", |row| row.source_ports)
+        .column("udp_src_ports", Count, "lower bound of the number of UDP source ports; empty without UDP", |row| {
+            row.source_ports
+        })
         .headed("UDP source ports")
 }
 

@@ -175,7 +175,7 @@ pub fn notes(phases: &Phases, wanted_ns: Option<i64>) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(wanted_ns) = wanted_ns.filter(|wanted_ns| phases.window_ns > *wanted_ns) {
         notes.push(format!(
-            "windows are {} wide instead of {}: a window is whole bins of the timeline, and there are at most 512 windows",
+            "windows are {} wide instead of {}: a window consists of whole bins of the timeline, and there are at most 512 windows",
             duration(phases.window_ns),
             duration(wanted_ns)
         ));

@@ -108,8 +108,8 @@ pub fn table(
     let timestamps = match coverage.same_time {
         0 => "no record has the same timestamp as the one before".to_owned(),
         _ => format!(
-            "{share:.1} % of the records have the same timestamp as the record before; at most {} records share one timestamp, and those after the first \
-             have at most {}, which take {} on this link",
+            "{share:.1} % of the records have the same timestamp as the record before; at most {} records share one timestamp; without the first \
+             record, such a run has at most {} and takes {} on this link",
             group(coverage.same_time_longest_run),
             bytes(coverage.same_time_longest_run_bytes),
             time(path.burst_ns(coverage))
@@ -121,7 +121,7 @@ pub fn table(
     };
     let switches = if path.hops == 1 { "switch" } else { "switches" };
     format!(
-        "{}\n\nminimum links of {}, {} {switches} of {} each way, path MTU {}; the smallest message of each size, at the requester's port\n\
+        "{}\n\nminimum links of {}, {} {switches} of {} each way, path MTU {}; for the smallest message of each size class, at the requester's port\n\
          error   the clock ticks every {}; {timestamps}{clocks}\n",
         table,
         path.speed.describe(),

@@ -13,7 +13,7 @@ pub(super) fn sentence(trust: &Trust) -> String {
     let scope = if proven == all {
         format!("the capture has every packet of {connections}")
     } else {
-        format!("the capture provably has every packet of {} of {connections}", group(proven))
+        format!("the capture is proven complete for {} of {connections}", group(proven))
     };
     let scope = Some(scope).filter(|_| all > 0);
     let by_capture = bounds(trust.lost_by_capture_packets).map(|lost| format!("the capture lost {lost}"));

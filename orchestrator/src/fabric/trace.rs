@@ -38,7 +38,7 @@ pub(super) fn leaf(
     targets: &[u16],
     runner: &dyn Runner,
 ) -> Result<SwitchPort, String> {
-    let mut why = "no other LID is known to trace to".to_owned();
+    let mut why = "there is no other known LID to which a route could be traced".to_owned();
     for target in targets {
         match run_ibtracert(config, port, *target, runner) {
             Ok(leaf) => return Ok(leaf),

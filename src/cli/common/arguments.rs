@@ -27,15 +27,15 @@ pub(in crate::cli) struct InputArgs {
     /// packet]
     #[arg(help_heading = "Input options", long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(in crate::cli) to: Option<TimePoint>,
-    /// Read the manifest of a captured run: names of endpoints, and clocks with an
-    /// uncertainty of at most 100 µs
+    /// Read the manifest of a captured run: names of endpoints, and clocks. Where packets can align
+    /// the captures, only clocks with an uncertainty below 100 µs are used
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) manifest: Option<PathBuf>,
     /// Do not align the clocks of several captures by their common packets
     #[arg(help_heading = "Input options", long)]
     pub(in crate::cli) no_align: bool,
-    /// Read from FILE which captures form one stream, instead of detecting this from their packets:
-    /// csv `file,stream`
+    /// List of the captures that form one stream: csv `file,stream` [default: detected from the
+    /// packets]
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) streams: Option<PathBuf>,
     /// Estimate totals from a random sample of one in N packets, taken at each mirrored port

@@ -289,8 +289,8 @@ fn files_that_end_anywhere() {
     }
 }
 
-/// How far a damaged file is read, and so its digest, does not depend on who split the bytes before
-/// the damage.
+/// How far a damaged file is read, and so its digest, is the same whether the bytes before the
+/// damage were read in order or in segments.
 #[test]
 fn files_that_are_damaged_somewhere() {
     let folder = Folder::new();

@@ -97,7 +97,7 @@ pub(in crate::render) fn columns<'a>() -> Table<CrosscheckPairRow<'a>> {
         .column(
             "trace_bytes",
             Bytes,
-            "length of the messages in the trace; for collective operations, the bytes that the trace promises",
+            "length of the messages in the trace; for collective operations, the bytes expected from the trace",
             CrosscheckPairRow::trace_bytes,
         )
         .column("wire_messages", Count, "messages on the wire", |row| row.wire().messages)
@@ -118,10 +118,10 @@ pub(in crate::render) fn columns<'a>() -> Table<CrosscheckPairRow<'a>> {
         .column(
             "excess_messages",
             Count,
-            "messages on the wire beyond the trace that nothing explains; below 0 where the trace has more",
+            "unexplained surplus of messages on the wire over the trace; below 0 where the trace has more",
             |row| row.judged(|pair| narrowed(pair.excess().0)),
         )
-        .column("excess_bytes", Bytes, "bytes on the wire beyond the trace that nothing explains; below 0 where the trace has more", |row| {
+        .column("excess_bytes", Bytes, "unexplained surplus of bytes on the wire over the trace; below 0 where the trace has more", |row| {
             row.judged(|pair| narrowed(pair.excess().1))
         })
         .column("wire_bytes", Bytes, "bytes of all packets between the two ranks on the wire", |row| {
@@ -143,7 +143,7 @@ pub(in crate::render) fn columns<'a>() -> Table<CrosscheckPairRow<'a>> {
         .column(
             "explained_excess_messages",
             Count,
-            "messages on the wire beyond the trace, for a known reason",
+            "surplus of messages on the wire over the trace that has a known reason",
             |row| row.judged(|pair| pair.beyond.messages),
         )
         .column("explained_excess_bytes", Bytes, "length of these messages", |row| row.judged(|pair| pair.beyond.bytes))

@@ -33,8 +33,8 @@ pub(super) fn table(text: &mut String, crosscheck: &Crosscheck) {
         let _ = writeln!(
             text,
             "\nA profile has sums per rank, not per pair. {} that were sent are not on the\n\
-             wire. If a node is missing as many sent as received bytes, its ranks exchanged\n\
-             them within the node. To compare pairs, give the trace (traces.otf2).",
+             wire. If the missing sent and received bytes of a node are equal, its ranks\n\
+             exchanged them within the node. To compare pairs, give the trace (traces.otf2).",
             bytes(missing_bytes)
         );
     }

@@ -51,12 +51,9 @@ pub(in crate::render) fn clocks_table() -> Table<RankClock> {
     Table::new("ibscope crosscheck --view clocks --format csv")
         .column("rank", Number, "rank", |clock: &RankClock| clock.rank)
         .headed("clock")
-        .column(
-            "offset_ns",
-            Timestamp,
-            "time of the capture's clock at the first moment of the trace's clock",
-            |clock| clock.offset_ns,
-        )
+        .column("offset_ns", Timestamp, "time on the capture's clock when the trace's clock starts", |clock| {
+            clock.offset_ns
+        })
         .shown_left("starts at", |clock| utc(clock.offset_ns))
         .column(
             "drift_ppm",
@@ -153,9 +150,12 @@ pub(in crate::render) fn unidentified_table() -> Table<UnidentifiedMessages> {
         .column("wire_messages", Count, "messages on the wire", |row| row.wire.messages)
         .headed("messages")
         .column("wire_mpi_bytes", Bytes, "MPI length of these messages", |row| row.wire.bytes)
-        .column("explained_messages", Count, "messages of these that explain messages missing from pairs", |row| {
-            row.explaining.messages
-        })
+        .column(
+            "explained_messages",
+            Count,
+            "how many of these messages explain messages that are missing from pairs",
+            |row| row.explaining.messages,
+        )
         .headed("explaining")
         .shown("bytes", |row| group(row.wire.bytes))
         .column("explained_bytes", Bytes, "MPI length of these messages", |row| row.explaining.bytes)

@@ -69,8 +69,8 @@ fn naks(health: &Health) -> Vec<CountedFinding> {
     found.push((
         health.nak_sequence,
         format!(
-            "{}: PSN sequence error: packets to the sender of this connection were lost on the path; check symbol errors and \
-             discards of its link and of the leaf ports",
+            "{}: PSN sequence error: packets of the opposite direction were lost on the way to the sender of this connection; check \
+             symbol errors and discards of the link of this sender and of the leaf ports",
             count_of(health.nak_sequence, "NAK")
         ),
     ));

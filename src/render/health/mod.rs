@@ -97,7 +97,7 @@ pub(super) fn connections_table<'a>() -> Table<ConnectionHealth<'a>> {
         .column(
             "requests_per_ack",
             Ratio,
-            "ACK coalescing: first transmissions of SENDs, WRITEs and FLUSHes of the row per ACK on the reverse connection, without NAKs and duplicate ACKs; empty where the reverse connection is not known. READs do not count: their responses acknowledge them",
+            "ACK coalescing: SEND, WRITE and FLUSH packets of this row (retransmissions do not count) per ACK of the reverse connection (NAKs and duplicate ACKs do not count); empty where the reverse connection is not known. READs do not count: their responses acknowledge them",
             |row| row.requests_per_ack.map(three_digits),
         )
         .column(

@@ -152,7 +152,11 @@ pub fn notes(rates: &Rates, wanted_window_ns: Option<i64>, unasked_bin_ns: Optio
         ));
     }
     if let Some(wanted_ns) = wanted_window_ns.filter(|wanted_ns| *wanted_ns != rates.window_ns && rates.window_ns > 0) {
-        let why = if wanted_ns < rates.window_ns { "a window is whole bins" } else { "the traffic is no longer" };
+        let why = if wanted_ns < rates.window_ns {
+            "a window consists of whole bins"
+        } else {
+            "the traffic lasts only that long"
+        };
         notes.push(format!("the window is {} instead of {}: {why}", duration(rates.window_ns), duration(wanted_ns)));
     }
     notes

@@ -101,7 +101,7 @@ pub(crate) fn cell<R: HasCell>(table: Table<R>) -> Table<R> {
         .column(
             "packets",
             Count,
-            "every transmission from sender to receiver: requests, responses, acknowledgements, retransmissions; mirror copies count once",
+            "every transmission from sender to receiver: requests, responses, acknowledgements, retransmissions; a packet and its mirror copy count once",
             |row: &R| row.cell().packets,
         )
         .headed("packets");

@@ -131,7 +131,7 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
     also(
         coverage.mpi_truncated,
         "MPI message truncated before its length (in no MPI column)",
-        "MPI messages truncated before their length (in no MPI column)",
+        "MPI messages captured without the header field of their length (in no MPI column)",
     );
     also(
         coverage.messages_with_gaps,
