@@ -316,6 +316,10 @@ fn shown(name: &str) -> Vec<Option<[String; 5]>> {
     let mut command = Command::new("tshark");
     command.arg("-r").arg(plain.path()).args(["-T", "fields", "-E", "occurrence=a", "-E", "separator=|"]);
     command.args(["-o", "tcp.relative_sequence_numbers:FALSE", "-d", "udp.port==8472,vxlan"]);
+    // A label does not tell whether an Ethernet frame follows it.
+    if name.starts_with("pseudowire") {
+        command.args(["-d", "mpls.label==100,pwethnocw"]);
+    }
     for field in ["infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", src, dst] {
         command.args(["-e", field]);
     }
