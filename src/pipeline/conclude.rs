@@ -53,7 +53,8 @@ pub(super) fn conclude(
 
     let (stated, note) = stated_rate(&coverage, options);
     notes.extend(note);
-    let (mut identified, paired) = identify(&combined, &mut rest, options, stated);
+    let has_unread_frames = left_out::unread_frames(&coverage).next().is_some();
+    let (mut identified, paired) = identify(&combined, &mut rest, options, (stated, has_unread_frames));
     mark_coverage_unknown(&mut identified, &coverage);
     count_missing(&mut coverage, &combined, &identified.detection, rest.messages_evicted);
 
@@ -226,7 +227,7 @@ fn identify(
     combined: &CombinedTotals,
     rest: &mut ShardExtras,
     options: &AnalysisOptions,
-    sampled: Option<StatedRate>,
+    (sampled, has_unread_frames): (Option<StatedRate>, bool),
 ) -> (ResolvedRanks, QueuePairPartners) {
     rest.cm.sort_by_key(cm_order);
     // Mirror copies of a message, and copies in several inputs, differ only in time.
@@ -244,6 +245,7 @@ fn identify(
         names: &options.endpoints.names,
         nccl: &rest.nccl,
         sampled,
+        has_unread_frames,
     };
     let paired = ranks::pair(&evidence);
     (ranks::identify(&evidence, &paired), paired)

@@ -77,6 +77,8 @@ pub struct IdentityEvidence<'a> {
     pub nccl: &'a NcclProcesses,
     /// The sampling rate, if the user gives it or the samples state it.
     pub sampled: Option<StatedRate>,
+    /// True if frames that may hold RoCE were not read: their PSNs look like those of a sample.
+    pub has_unread_frames: bool,
 }
 
 /// Removes the ranks from CM messages whose exchange contradicts them.

@@ -170,7 +170,7 @@ fn port_pair(key: &ConnectionKey) -> PortPair {
 /// Detects the sampling of a capture.
 pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
     let connections = evidence.connections;
-    if evidence.sampled.is_none() && !looks_sampled(connections) {
+    if evidence.sampled.is_none() && (evidence.has_unread_frames || !looks_sampled(connections)) {
         return SamplingOfConnections::default();
     }
     let mut shares: BTreeMap<PortPair, PsnShare> = BTreeMap::new();

@@ -130,7 +130,7 @@ fn no_change_of_a_tunnel_makes_the_parsers_panic() {
     }
 }
 
-fn analyzed(paths: &[PathBuf], threads: usize) -> Profile {
+pub(crate) fn analyzed(paths: &[PathBuf], threads: usize) -> Profile {
     let options = AnalysisOptions { threads, ..AnalysisOptions::default() };
     pipeline::analyze(paths, &options, &|_| {}).expect("profile")
 }
@@ -164,7 +164,7 @@ fn tables(profile: &Profile, folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Compares the profile of the captures in tunnels with that of the bare ones.
-fn assert_equal(case: &str, bare: &[PathBuf], wrap: impl Fn(usize, &Recording) -> Recording) -> Profile {
+pub(crate) fn assert_equal(case: &str, bare: &[PathBuf], wrap: impl Fn(usize, &Recording) -> Recording) -> Profile {
     let folder = tempfile::tempdir().expect("folder");
     let captures = |name: &str, of: &dyn Fn(usize, Recording) -> Recording| -> Vec<PathBuf> {
         let capture = |(index, path): (usize, &PathBuf)| {
@@ -520,7 +520,7 @@ fn recorded_tunnels_lead_to_the_frames_that_tshark_shows() {
     assert!(compared > 150, "{compared}");
 }
 
-fn last(values: &str) -> String {
+pub(crate) fn last(values: &str) -> String {
     values.rsplit(',').next().unwrap_or_default().to_owned()
 }
 

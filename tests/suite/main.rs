@@ -27,6 +27,7 @@ mod fuzz;
 mod health;
 mod hostile;
 mod joined;
+mod kernel_tunnels;
 mod latency;
 mod links;
 mod manifest;
