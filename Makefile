@@ -130,7 +130,7 @@ bench: build-deps
 soak: deps
 	$(call install,$(LARGE_TRACE_PACKAGES))
 	$(CARGO) nextest run --release --locked --test soak --no-capture
-	$(CARGO) nextest run --release --locked --test hard --run-ignored only --no-capture
+	$(CARGO) nextest run --release --locked --test hard --test suite --run-ignored only --no-capture
 	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts) | test(a_thousand)'
 
 # New inputs are kept in FUZZ, failing ones in FUZZ/failures.
