@@ -197,7 +197,9 @@ fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
         ("_percent", &[Percent]),
         ("_ppm", &[PartsPerMillion]),
     ];
-    units.into_iter().find(|(end, _)| name.ends_with(end)).map(|(_, units)| units)
+    // An estimate and the ends of its interval have the unit of the total.
+    let of = ["_estimate", "_low", "_high"].into_iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    units.into_iter().find(|(end, _)| of.ends_with(end)).map(|(_, units)| units)
 }
 
 #[test]
@@ -220,7 +222,7 @@ fn every_column_has_a_unit_and_a_meaning() {
                 assert!(units.contains(unit), "{place}: the name promises {units:?}, not {unit:?}");
             }
             let has_suffix = matches!(unit, ColumnUnit::Bytes | ColumnUnit::Nanoseconds | ColumnUnit::Timestamp);
-            let exempt = ["ns", "a_low", "a_high", "b_low", "b_high", "sum_ns_high", "sum_ns_low"];
+            let exempt = ["ns", "a_low", "a_high", "b_low", "b_high"];
             assert!(
                 !has_suffix || unit_of_name(name).is_some() || exempt.contains(name),
                 "{place}: no unit in the name"
