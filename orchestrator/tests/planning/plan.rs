@@ -342,7 +342,7 @@ MPI runs on 2 nodes: n003, n004
 Leaf 0xb8599f0300001000 (LID 2): 2 ports mirrored to n005
   leaf port 3   n003         mlx5_0 port 1   LID 8       200 Gb/s
   leaf port 4   n004         mlx5_0 port 1   LID 9       200 Gb/s
-  leaf port 5   n005         mlx5_0 port 1   LID 10      200 Gb/s  <- sink (at most 4.0 times its rate)
+  leaf port 5   n005         mlx5_0 port 1   LID 10      200 Gb/s  <- sink (mirrored ports can send up to 4.0 times its link rate)
   into /cap/ibscope-17-20261121T200022Z-n005-mlx5_0-1.pcap
 
 Steps (undone in this order: mirrors, captures, hostfile)
