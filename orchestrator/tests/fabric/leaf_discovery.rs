@@ -55,8 +55,8 @@ fn a_job_of_one_node() {
     let lab = FabricLab { sweeps: Vec::new(), ..FabricLab::new() };
     assert_eq!(
         fault(&lab, &["n001"]),
-        "n001: the leaf switch is unknown: ibsim0 port 1: ibnetdiscover reported no ports, and ibtracert failed: no other LID is \
-         known to trace to; run ibnetdiscover -p and ibtracert by hand, and check fabric.run_on in the configuration"
+        "n001: the leaf switch is unknown: ibsim0 port 1: ibnetdiscover reported no ports, and ibtracert failed: there is no other known LID \
+         to which a route could be traced; run ibnetdiscover -p and ibtracert by hand, and check fabric.run_on in the configuration"
     );
     // With another node of the job, that node is traced to.
     assert_eq!(discover(&lab, &["n001", "n004"]).unwrap().ports, lab.ports(&["n001", "n004"]));
