@@ -1,6 +1,6 @@
 //! Decodes a batch of records into packets with everything that `inspect` shows.
 
-use super::{DecodeOptions, time_ns};
+use super::{DecodeOptions, samples, time_ns};
 use crate::model::coverage::BatchCounts;
 use crate::model::{Batch, Coverage, InspectedPacket, PacketRecord};
 use ibscope_parsers::ParseError;
@@ -9,7 +9,7 @@ use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::verify_icrc;
 use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, TunnelPath};
-use ibscope_parsers::sampled::{self, SampledFrame, SflowDatagram, SflowSample};
+use ibscope_parsers::sampled::{SampledFrame, SflowSample};
 
 /// Parses all headers of a batch's InfiniBand packets. Other records, and packets with a truncated
 /// BTH, are left out. The coverage counts records, InfiniBand packets and records that could not be
@@ -17,72 +17,82 @@ use ibscope_parsers::sampled::{self, SampledFrame, SflowDatagram, SflowSample};
 /// decoded, as in an analysis.
 #[must_use]
 pub fn inspect(batch: &Batch, options: &DecodeOptions) -> (Vec<InspectedPacket>, Coverage) {
-    let mut packets = Vec::new();
-    let mut counts = BatchCounts::default();
+    let mut found = Inspected::default();
     let mut framing = batch.framing.clone();
     let mut frame = batch.first_record;
     framing.walk(&batch.bytes, |item| {
         let CaptureItem::Record(record) = item else { return };
         frame += 1;
-        counts.counts.records += 1;
-        if !options.covers(time_ns(record).unwrap_or(PacketRecord::NO_TIME)) {
-            return;
+        found.counts.counts.records += 1;
+        if options.covers(time_ns(record).unwrap_or(PacketRecord::NO_TIME)) {
+            found.record(frame, record);
         }
-        sampled_records(record, |record, path| show(frame, record, path, &mut packets, &mut counts));
     });
-    (packets, counts.into_coverage())
+    (found.packets, found.counts.into_coverage())
 }
 
-/// Calls `each` for the record, or for the sampled frames in it, with the tunnels around them.
-fn sampled_records(record: &Record<'_>, mut each: impl FnMut(&Record<'_>, TunnelPath)) {
-    let mut path = TunnelPath::default();
-    let mut sample = |path: &TunnelPath, frame: SampledFrame<'_>| {
-        let SampledFrame { link_type, data, original_bytes, header } = frame;
-        let path = path.of_sample(header.mirror());
-        path.into_iter().for_each(|path| each(&Record { link_type, data, original_bytes, ..*record }, path));
-    };
-    if record.link_type == LinkType::NETLINK {
-        return sampled::psample(record.data).into_iter().for_each(|frame| sample(&path, frame));
-    }
-    let _ = link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path);
-    let datagram = path.samples().and_then(|(start, end)| record.data.get(start..end.min(record.data.len())));
-    let Some(Ok(samples)) = datagram.map(SflowDatagram::parse) else {
-        return each(record, TunnelPath::default());
-    };
-    for frame in samples {
-        if let Ok(SflowSample::Frame(frame)) = frame {
-            sample(&path, frame);
-        }
-    }
+/// The packets so far.
+#[derive(Default)]
+struct Inspected {
+    packets: Vec<InspectedPacket>,
+    counts: BatchCounts,
 }
 
-/// Adds the packet of a record.
-fn show(
-    frame: u64,
-    record: &Record<'_>,
-    mut path: TunnelPath,
-    packets: &mut Vec<InspectedPacket>,
-    counts: &mut BatchCounts,
-) {
-    let found = match link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path) {
-        Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location, path.frame_at()),
-        Ok(LinkContent::Other(what)) => {
-            if what.may_hold_roce() {
-                counts.add_other(&path, what);
-            }
-            return;
+impl Inspected {
+    /// Adds the packet of a record, or those of the sampled frames in it. `frame` is the number of
+    /// the record.
+    fn record(&mut self, frame: u64, record: &Record<'_>) {
+        let mut path = TunnelPath::default();
+        if let Some(sample) = samples::psample(record) {
+            return self.sample(frame, (record, &path), &sample);
         }
-        Err(error) => Err(error),
-    };
-    match found {
-        Ok((packet, contradiction)) => {
-            packets.push(packet);
-            match contradiction {
-                None => counts.counts.infiniband += 1,
-                Some(error) => *counts.failed.entry((error.layer, false)).or_default() += 1,
+        let content = link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path);
+        let Some(datagram) = samples::datagram(record, &path) else {
+            return self.content(frame, record, &path, content);
+        };
+        for sample in datagram {
+            if let Ok(SflowSample::Frame(sample)) = sample {
+                self.sample(frame, (record, &path), &sample);
             }
         }
-        Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
+    }
+
+    /// Adds the packet of a sampled frame.
+    fn sample(&mut self, frame: u64, (record, path): (&Record<'_>, &TunnelPath), sample: &SampledFrame<'_>) {
+        let Some((record, mut path)) = samples::record_of(record, path, sample) else { return };
+        let content = link::locate_in_tunnels(record.link_type, record.data, record.original_bytes, &mut path);
+        self.content(frame, &record, &path, content);
+    }
+
+    /// Adds what a record holds.
+    fn content(
+        &mut self,
+        frame: u64,
+        record: &Record<'_>,
+        path: &TunnelPath,
+        content: Result<LinkContent, ParseError>,
+    ) {
+        let Self { packets, counts } = self;
+        let found = match content {
+            Ok(LinkContent::Infiniband(location)) => packet(frame, record, &location, path.frame_at()),
+            Ok(LinkContent::Other(what)) => {
+                if what.may_hold_roce() {
+                    counts.add_other(path, what);
+                }
+                return;
+            }
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok((packet, contradiction)) => {
+                packets.push(packet);
+                match contradiction {
+                    None => counts.counts.infiniband += 1,
+                    Some(error) => counts.add_failed(&error),
+                }
+            }
+            Err(error) => counts.add_failed(&error),
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod deal;
 mod health;
 mod inspect;
+mod samples;
 
 pub use inspect::inspect;
 
@@ -19,7 +20,7 @@ use ibscope_parsers::link::{Location, NotInfiniband, TunnelKind, TunnelPath};
 use ibscope_parsers::packet_summary::{
     ErfShape, EthernetShape, NativeShape, PacketShape, PacketSummary, RecordContent, SummaryConsumer,
 };
-use ibscope_parsers::sampled::{self, SampledFrame, SflowDatagram, SflowSample};
+use ibscope_parsers::sampled::{SampledFrame, SflowSample};
 
 /// Depth of the decoding, and the time window.
 #[derive(Clone, Debug)]
@@ -235,9 +236,7 @@ fn uncommon_shape(
     packets: &mut ShardDealer,
 ) {
     let path = TunnelPath::default();
-    if record.link_type == LinkType::NETLINK
-        && let Some(frame) = sampled::psample(record.data)
-    {
+    if let Some(frame) = samples::psample(record) {
         return sampled_frame((record, &path), &frame, place, options, counts, packets);
     }
     frame_in_tunnels(record, path, place, options, counts, packets);
@@ -252,15 +251,15 @@ fn sampled_frame(
     counts: &mut BatchCounts,
     packets: &mut ShardDealer,
 ) {
-    let SampledFrame { link_type, data, original_bytes, header } = *frame;
-    let Some(path) = path.of_sample(header.mirror()) else { return counts.add_other(path, NotInfiniband::TooDeep) };
-    let place = (time_ns, data_offset_of_record + data_offset(record.data, data));
-    let record = Record { link_type, data, original_bytes, ..*record };
+    let Some((sampled, path)) = samples::record_of(record, path, frame) else {
+        return counts.add_other(path, NotInfiniband::TooDeep);
+    };
+    let place = (time_ns, data_offset_of_record + data_offset(record.data, sampled.data));
     let before = counts.counts.infiniband;
-    counts.sequences.add_drops(header.session, header.drops);
-    frame_in_tunnels(&record, path, place, options, counts, packets);
+    counts.sequences.add_drops(frame.header.session, frame.header.drops);
+    frame_in_tunnels(&sampled, path, place, options, counts, packets);
     if counts.counts.infiniband > before {
-        counts.counts.add_sampled(header.one_in, 1);
+        counts.counts.add_sampled(frame.header.one_in, 1);
     }
 }
 
@@ -273,11 +272,7 @@ fn sflow_samples(
     counts: &mut BatchCounts,
     packets: &mut ShardDealer,
 ) -> bool {
-    let Some((start, end)) = path.samples() else { return false };
-    let end = end.min(record.data.len());
-    let samples = record.data.get(start..end).ok_or(()).and_then(|data| SflowDatagram::parse(data).map_err(drop));
-    // Another protocol on this port.
-    let Ok(samples) = samples else { return false };
+    let Some(samples) = samples::datagram(record, path) else { return false };
     let mut frames = 0;
     for sample in samples {
         match sample {
@@ -288,7 +283,7 @@ fn sflow_samples(
             Ok(SflowSample::Other(format)) => {
                 counts.add_other(path, NotInfiniband::TunnelPayload(TunnelKind::Sflow, format as u16));
             }
-            Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
+            Err(error) => counts.add_failed(&error),
         }
         frames += 1;
     }
@@ -325,7 +320,7 @@ fn frame_in_tunnels(
                 health::count_pause(record, path.frame_at(), counts);
             }
         }
-        Err(error) => *counts.failed.entry((error.layer, error.is_truncated())).or_default() += 1,
+        Err(error) => counts.add_failed(&error),
     }
 }
 

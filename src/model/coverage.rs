@@ -1,9 +1,9 @@
 //! How much of a capture was understood: part of every result.
 
 use super::{MirrorLoss, SequenceRuns, TimestampStats};
-use ibscope_parsers::Layer;
 use ibscope_parsers::frame::Statistics;
 use ibscope_parsers::link::{NotInfiniband, TunnelKind, TunnelPath};
+use ibscope_parsers::{Layer, ParseError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -324,6 +324,11 @@ impl BatchCounts {
     /// Counts a frame that is not InfiniBand, and that has these tunnels around it.
     pub fn add_other(&mut self, path: &TunnelPath, what: NotInfiniband) {
         *self.other.entry((path.outermost(), what)).or_default() += 1;
+    }
+
+    /// Counts a record that cannot be decoded.
+    pub fn add_failed(&mut self, error: &ParseError) {
+        *self.failed.entry((error.layer, error.is_truncated())).or_default() += 1;
     }
 
     /// Converts the counts to named ones.
