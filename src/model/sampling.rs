@@ -5,7 +5,8 @@
 //! Invariant: estimates never replace counts, and without a known rate, or with too few samples,
 //! there is none. `docs/method.md` derives the interval.
 
-use super::column::column_values;
+use super::column::{ColumnUnit, column_values};
+use super::table::Table;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
@@ -207,6 +208,17 @@ pub enum Estimate {
     Known(EstimatedValue),
 }
 
+impl Estimate {
+    /// The estimate, if there is one.
+    #[must_use]
+    pub const fn known(self) -> Option<EstimatedValue> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::TooFew | Self::Unknown => None,
+        }
+    }
+}
+
 /// An estimate and its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EstimatedValue {
@@ -376,6 +388,67 @@ impl PairEstimators {
         self.wire_bytes.merge(&other.wire_bytes);
         self.packets.merge(&other.packets);
         self.quality = other.quality;
+    }
+}
+
+/// A sum of a pair that is estimated.
+#[derive(Clone, Copy, Debug)]
+pub struct EstimatedSum {
+    /// Names of the columns: the estimate, and the lower and the upper end of its interval.
+    names: [&'static str; 3],
+    /// Unit of these columns.
+    pub unit: ColumnUnit,
+    of: fn(&PairEstimators) -> &Estimator,
+}
+
+impl EstimatedSum {
+    /// Messages of the selection.
+    pub const MESSAGES: Self = Self {
+        names: ["messages_estimate", "messages_low", "messages_high"],
+        unit: ColumnUnit::Count,
+        of: |pair| &pair.messages,
+    };
+    /// Payload bytes.
+    pub const PAYLOAD_BYTES: Self = Self {
+        names: ["payload_bytes_estimate", "payload_bytes_low", "payload_bytes_high"],
+        unit: ColumnUnit::Bytes,
+        of: |pair| &pair.payload_bytes,
+    };
+    /// Wire bytes.
+    pub const WIRE_BYTES: Self = Self {
+        names: ["wire_bytes_estimate", "wire_bytes_low", "wire_bytes_high"],
+        unit: ColumnUnit::Bytes,
+        of: |pair| &pair.wire_bytes,
+    };
+    /// Packets.
+    pub const PACKETS: Self = Self {
+        names: ["packets_estimate", "packets_low", "packets_high"],
+        unit: ColumnUnit::Count,
+        of: |pair| &pair.packets,
+    };
+
+    /// Name of the column with the estimate.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.names[0]
+    }
+
+    /// The estimate for a pair.
+    #[must_use]
+    pub fn estimate(self, pair: &PairEstimators) -> Estimate {
+        (self.of)(pair).result(pair.quality)
+    }
+
+    /// Adds the columns with the ends of the interval.
+    pub(crate) fn interval<R>(
+        self,
+        table: Table<R>,
+        value: impl Fn(&R) -> Option<EstimatedValue> + Copy + 'static,
+    ) -> Table<R> {
+        let [_, low, high] = self.names;
+        table
+            .column(low, self.unit, "lower end of the 95 % interval", move |row| value(row).map(|value| value.low))
+            .column(high, self.unit, "upper end of the 95 % interval", move |row| value(row).map(|value| value.high))
     }
 }
 

@@ -6,13 +6,13 @@
 use super::{ProfileError, parquet_check, path_columns};
 use crate::model::RdmaSums;
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number, Timestamp};
-use crate::model::column::{ColumnDescription, ColumnType, ColumnUnit};
+use crate::model::column::{ColumnDescription, ColumnType};
 use crate::model::message_table::{ConnectedMessage, messages_table};
 use crate::model::profile::{
     BinRetransmissions, CmRow, CollectiveRow, ConnectionRow, CoverageState, HealthRow, PairCoverage,
     RetransmissionSums, TimelineRow, Traffic,
 };
-use crate::model::sampling::{Estimate, EstimateQuality, Estimator};
+use crate::model::sampling::{EstimateQuality, EstimatedSum};
 use crate::model::table::{Column as TableColumn, ColumnValue, Table};
 use crate::model::{
     ConnectionPaths, Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection, SampledSums,
@@ -127,9 +127,6 @@ pub(super) fn connections() -> Table<ConnectionRow> {
         .with(samples)
 }
 
-/// Takes one estimator of a connection.
-type OfConnection = fn(&PairEstimators) -> &Estimator;
-
 /// Adds the samples of a sampled capture, their weight, and the estimates.
 fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
     for (index, description) in SampledSums::COLUMNS.into_iter().enumerate() {
@@ -151,38 +148,20 @@ fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
             "ports that sample the connection, each by itself; 0 where `sampled_one_in` is transmissions per observation at any number of ports; 3 where it is not known whether there are one or two; 4 where both always hold the same packets",
             move |row| weight(row).map(|weight| weight.ports),
         );
-    let estimates = |table, names, unit, of| estimates(table, names, unit, of);
-    let table = estimates(table, ["packets_estimate", "packets_low", "packets_high"], Count, |of| &of.packets);
-    let names = ["wire_bytes_estimate", "wire_bytes_low", "wire_bytes_high"];
-    let table = estimates(table, names, Bytes, |of| &of.wire_bytes);
-    let names = ["payload_bytes_estimate", "payload_bytes_low", "payload_bytes_high"];
-    let table = estimates(table, names, Bytes, |of| &of.payload_bytes);
-    estimates(table, ["messages_estimate", "messages_low", "messages_high"], Count, |of| &of.messages)
+    let sums = [EstimatedSum::PACKETS, EstimatedSum::WIRE_BYTES, EstimatedSum::PAYLOAD_BYTES, EstimatedSum::MESSAGES];
+    sums.into_iter().fold(table, estimates)
 }
 
 /// Adds the estimate of one sum, and its interval.
-fn estimates(
-    table: Table<ConnectionRow>,
-    [estimate, low, high]: [&'static str; 3],
-    unit: ColumnUnit,
-    of: OfConnection,
-) -> Table<ConnectionRow> {
-    let value = move |row: &ConnectionRow| {
-        let pair = PairEstimators::of(&row.sampled?);
-        match of(&pair).result(pair.quality) {
-            Estimate::Known(value) => Some(value),
-            Estimate::TooFew | Estimate::Unknown => None,
-        }
-    };
-    table
-        .column(
-            estimate,
-            unit,
-            "estimate of the total from the sampled packets; null for captures that are not sampled, below 30 samples, and where the rate is not known",
-            move |row| value(row).map(|value| value.estimate),
-        )
-        .column(low, unit, "lower end of the 95 % interval", move |row| value(row).map(|value| value.low))
-        .column(high, unit, "upper end of the 95 % interval", move |row| value(row).map(|value| value.high))
+fn estimates(table: Table<ConnectionRow>, sum: EstimatedSum) -> Table<ConnectionRow> {
+    let value = move |row: &ConnectionRow| sum.estimate(&PairEstimators::of(&row.sampled?)).known();
+    let table = table.column(
+        sum.name(),
+        sum.unit,
+        "estimate of the total from the sampled packets; null for captures that are not sampled, below 30 samples, and where the rate is not known",
+        move |row| value(row).map(|value| value.estimate),
+    );
+    sum.interval(table, value)
 }
 
 /// The columns of `timeline.parquet`.

@@ -6,8 +6,8 @@ use crate::analysis::latency::LatencyKey;
 use crate::analysis::matrix::MatrixCell;
 use crate::model::PairEstimators;
 use crate::model::column::ColumnUnit::{Bytes, Count, Number};
-use crate::model::column::{ColumnDescription, ColumnType, ColumnUnit};
-use crate::model::sampling::{Estimate, EstimatedValue, Estimator};
+use crate::model::column::{ColumnDescription, ColumnType};
+use crate::model::sampling::{Estimate, EstimatedSum, EstimatedValue};
 use crate::render::table::ColumnValue;
 use crate::render::units::{bytes, group, size};
 use std::borrow::Cow;
@@ -114,39 +114,25 @@ pub(crate) trait HasEstimates {
     fn estimators(&self) -> Option<&PairEstimators>;
 }
 
-/// Takes one estimator of a pair.
-type OfPair = fn(&PairEstimators) -> &Estimator;
-
-/// The estimate of a row.
-fn estimate<R: HasEstimates>(row: &R, of: OfPair) -> Estimate {
-    row.estimators().map_or(Estimate::TooFew, |pair| of(pair).result(pair.quality))
-}
-
 /// Adds the estimate of one sum, and its interval.
-fn estimates_of<R: HasEstimates>(
-    table: Table<R>,
-    [estimate_name, low, high]: [&'static str; 3],
-    unit: ColumnUnit,
-    of: OfPair,
-) -> Table<R> {
-    let known = move |row: &R| match estimate(row, of) {
-        Estimate::Known(value) => Some(value),
-        Estimate::TooFew | Estimate::Unknown => None,
-    };
+fn estimates_of<R: HasEstimates>(table: Table<R>, sum: EstimatedSum) -> Table<R> {
     let description = ColumnDescription {
-        name: estimate_name,
+        name: sum.name(),
         column_type: ColumnType::Label,
-        unit,
+        unit: sum.unit,
         meaning: "estimate of the total from the sampled packets; `too few` below 30 samples; empty where the sampling rate is not known",
     };
-    table
-        .values(description, move |row| match estimate(row, of) {
-            Estimate::Known(value) => ColumnValue::Unsigned(value.estimate),
-            Estimate::TooFew => ColumnValue::Text(Cow::Borrowed(TOO_FEW)),
-            Estimate::Unknown => ColumnValue::Missing,
-        })
-        .column(low, unit, "lower end of the 95 % interval", move |row: &R| known(row).map(|value| value.low))
-        .column(high, unit, "upper end of the 95 % interval", move |row: &R| known(row).map(|value| value.high))
+    let table = table.values(description, move |row| match estimate(row, sum) {
+        Estimate::Known(value) => ColumnValue::Unsigned(value.estimate),
+        Estimate::TooFew => ColumnValue::Text(Cow::Borrowed(TOO_FEW)),
+        Estimate::Unknown => ColumnValue::Missing,
+    });
+    sum.interval(table, move |row| estimate(row, sum).known())
+}
+
+/// The estimate of a row.
+fn estimate<R: HasEstimates>(row: &R, sum: EstimatedSum) -> Estimate {
+    row.estimators().map_or(Estimate::TooFew, |pair| sum.estimate(pair))
 }
 
 /// The text of an estimate from too few samples.
@@ -155,20 +141,17 @@ const TOO_FEW: &str = "too few";
 /// Adds the estimates of the totals of a pair in a sampled capture. The terminal table shows
 /// messages and payload.
 pub(crate) fn estimates<R: HasEstimates>(table: Table<R>) -> Table<R> {
-    let table =
-        estimates_of(table, ["messages_estimate", "messages_low", "messages_high"], Count, |pair| &pair.messages)
-            .shown("messages in all", |row: &R| shown(estimate(row, |pair| &pair.messages), group));
-    let names = ["payload_bytes_estimate", "payload_bytes_low", "payload_bytes_high"];
-    let table = estimates_of(table, names, Bytes, |pair| &pair.payload_bytes)
-        .shown("payload in all", |row: &R| shown(estimate(row, |pair| &pair.payload_bytes), bytes));
-    let names = ["wire_bytes_estimate", "wire_bytes_low", "wire_bytes_high"];
-    let table = estimates_of(table, names, Bytes, |pair| &pair.wire_bytes);
-    estimates_of(table, ["packets_estimate", "packets_low", "packets_high"], Count, |pair| &pair.packets)
-        .shown("packets in all", |row: &R| shown(estimate(row, |pair| &pair.packets), group))
+    let table = estimates_of(table, EstimatedSum::MESSAGES)
+        .shown("messages in all", |row: &R| shown(estimate(row, EstimatedSum::MESSAGES), group));
+    let table = estimates_of(table, EstimatedSum::PAYLOAD_BYTES)
+        .shown("payload in all", |row: &R| shown(estimate(row, EstimatedSum::PAYLOAD_BYTES), bytes));
+    let table = estimates_of(table, EstimatedSum::WIRE_BYTES);
+    estimates_of(table, EstimatedSum::PACKETS)
+        .shown("packets in all", |row: &R| shown(estimate(row, EstimatedSum::PACKETS), group))
 }
 
 /// An estimate as text: `~1.2 GiB (1.1 GiB to 1.3 GiB)`.
-pub(crate) fn shown(estimate: Estimate, format: fn(u64) -> String) -> String {
+fn shown(estimate: Estimate, format: fn(u64) -> String) -> String {
     match estimate {
         Estimate::Known(EstimatedValue { estimate, low, high }) => {
             format!("~{} ({} to {})", format(estimate), format(low), format(high))
