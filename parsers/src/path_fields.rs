@@ -30,6 +30,13 @@ impl PathFields {
     const PRIORITY_SHIFT: u32 = 48;
     /// ECN "congestion experienced".
     pub const ECN_CE: u8 = 3;
+    /// Partition of a P_Key: without the bit that marks full members, because full and limited members
+    /// of one partition exchange packets.
+    #[must_use]
+    pub const fn partition(p_key: u16) -> u16 {
+        p_key & 0x7FFF
+    }
+
     /// Values beyond those that are listed.
     pub const OTHERS: Self = Self(Self::FURTHER_VALUES);
 

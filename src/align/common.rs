@@ -40,7 +40,7 @@ impl CommonPacket {
     }
 
     fn pair(&self) -> UnorderedPair {
-        (self.key.src.min(self.key.dst), self.key.src.max(self.key.dst))
+        self.key.port_pair()
     }
 
     /// True if the packet goes from the smaller endpoint to the larger.
@@ -81,7 +81,7 @@ impl CommonPackets {
             while others.next_if(|other| other[0].0 < hash).is_some() {}
             let Some(other) = others.next_if(|other| other[0].0 == hash) else { continue };
             let Some(key) = here.connections.get(own[0].1.connection as usize).copied() else { continue };
-            let pair = (key.src.min(key.dst), key.src.max(key.dst));
+            let pair = key.port_pair();
             let times = |of: &BTreeMap<UnorderedPair, usize>| of.get(&pair).copied().unwrap_or(1);
             let (each_here, each_there) = (times(&times_here), times(&times_there));
             if own.len() * each_there != other.len() * each_here || own.len() % each_here > 0 {
@@ -181,7 +181,7 @@ fn observations_per_packet(sample: &FinishedSample) -> BTreeMap<UnorderedPair, u
     let mut counts: BTreeMap<UnorderedPair, [usize; 2]> = BTreeMap::new();
     for same in sample.below(u64::MAX) {
         let Some(key) = sample.connections.get(same[0].1.connection as usize) else { continue };
-        counts.entry((key.src.min(key.dst), key.src.max(key.dst))).or_default()[same.len() % 2] += 1;
+        counts.entry(key.port_pair()).or_default()[same.len() % 2] += 1;
     }
     counts.into_iter().map(|(pair, [even, odd])| (pair, if even > odd { 2 } else { 1 })).collect()
 }

@@ -8,7 +8,7 @@ use super::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::paths::values_of;
 use crate::model::profile::ConnectionRow;
 use crate::model::{PathSums, Profile, TrafficKind};
-use ibscope_parsers::ib::{Opcode, Service};
+use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::{Endpoint, PathFields, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -338,18 +338,12 @@ fn one_source_port(profile: &Profile) -> Vec<(&ConnectionRow, PathProblem, u64, 
     pairs.into_values().filter_map(finding).collect()
 }
 
-/// The partition of a P_Key: without the bit that marks full members, because full and limited
-/// members of one partition exchange packets.
-const fn partition(p_key: u16) -> u16 {
-    p_key & 0x7FFF
-}
-
 /// Connections with packets of another partition than that of nearly all packets.
 fn unexpected_partitions(profile: &Profile) -> Vec<(&ConnectionRow, PathProblem, u64)> {
     let mut packets: BTreeMap<u16, (u64, u16)> = BTreeMap::new();
     for sums in data(profile).flat_map(counted_paths) {
         if let Some(p_key) = sums.fields.p_key() {
-            let (count, full) = packets.entry(partition(p_key)).or_default();
+            let (count, full) = packets.entry(PathFields::partition(p_key)).or_default();
             *count += sums.packets;
             *full = (*full).max(p_key);
         }
@@ -364,7 +358,7 @@ fn unexpected_partitions(profile: &Profile) -> Vec<(&ConnectionRow, PathProblem,
     for connection in data(profile) {
         let mut others: BTreeMap<u16, u64> = BTreeMap::new();
         for sums in counted_paths(connection) {
-            if let Some(p_key) = sums.fields.p_key().filter(|p_key| partition(*p_key) != *usual) {
+            if let Some(p_key) = sums.fields.p_key().filter(|p_key| PathFields::partition(*p_key) != *usual) {
                 *others.entry(p_key).or_default() += sums.packets;
             }
         }
@@ -387,5 +381,5 @@ fn counted_paths(connection: &ConnectionRow) -> impl Iterator<Item = &PathSums> 
 /// True for services whose queue pairs are connected. Congestion notifications have a class of
 /// their own.
 fn is_connected(row: &ConnectionRow) -> bool {
-    matches!(Opcode(row.service << 5).service(), Service::Rc | Service::Uc | Service::Xrc)
+    Opcode(row.service << 5).service().is_connected()
 }

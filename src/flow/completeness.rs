@@ -25,7 +25,6 @@ use std::collections::HashMap;
 
 /// PSNs wrap around after this many.
 const PSNS: i64 = 1 << 24;
-const PSN_MASK: u32 = 0xFF_FFFF;
 /// Votes that make a partner final: the search for another one ends.
 const ENOUGH_VOTES: u32 = 8;
 
@@ -113,7 +112,7 @@ impl Tracker {
         let first = self.connections[request as usize].first.map(i64::from);
         let (Some(responder), Some(first)) = (responder, first) else { return };
         let messages = self.health[request as usize].message_ends;
-        let psns = [first, high].map(|number| number as u32 & PSN_MASK);
+        let psns = [first, high].map(|number| Psn::new(number as u32).value());
         // Within half a wrap-around the numbers of PSNs are certain.
         if high - first < PSNS / 2 && self.health[responder as usize].msns.is_stuck(psns[0], psns[1], messages) {
             self.health[responder as usize].observed().wrong_msns += 1;
@@ -255,7 +254,7 @@ impl Tracker {
     /// Path MTU between the ends of a connection, if known.
     fn mtu_of(&self, id: u32) -> Option<u32> {
         let key = &self.connections[id as usize].key;
-        let mtu = self.mtu_bytes.get(&(key.src.min(key.dst), key.src.max(key.dst))).copied()?;
+        let mtu = self.mtu_bytes.get(&key.port_pair()).copied()?;
         Some(u32::from(mtu).clamp(1, LARGEST_MTU_BYTES))
     }
 }

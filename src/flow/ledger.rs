@@ -135,11 +135,7 @@ impl Ledger {
     /// Notes a packet that takes `span` PSNs from `psn` on; more than one only for a READ request.
     #[inline]
     pub(super) fn note(&mut self, psn: Psn, span: u32) -> LedgerEntry {
-        let number = if self.runs.is_empty() {
-            i64::from(psn.value())
-        } else {
-            self.high + i64::from(psn.since(Psn::new(self.high as u32)))
-        };
+        let number = if self.runs.is_empty() { i64::from(psn.value()) } else { self.number(psn) };
         // No message is longer than 2^31 bytes, and no request takes more PSNs than there are.
         let span = i64::from(span.max(1)).min(PsnRun::MAX_LENGTH);
         LedgerEntry { number, occurrence: self.add(number, number + span) }
@@ -185,7 +181,7 @@ impl Ledger {
     /// How often a number was observed; `None` if it is beyond the runs, so that nothing is known
     /// of it.
     pub(super) fn observations(&self, psn: Psn) -> Option<u32> {
-        let number = self.high + i64::from(psn.since(Psn::new(self.high as u32)));
+        let number = self.number(psn);
         let mut runs = self.runs.iter().map(|run| run.run(self.high));
         let first = runs.clone().next()?.start;
         let found = runs.find(|run| (run.start..run.end).contains(&number)).map_or(0, |run| run.count);

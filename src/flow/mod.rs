@@ -566,7 +566,7 @@ impl Tracker {
             health.flagged(packet.packet_flags(), seen.occurrence);
         }
         let crowded = match seen.role {
-            PacketRole::Request if is_connected(packet.opcode().service()) => {
+            PacketRole::Request if packet.opcode().service().is_connected() => {
                 health.request(number, span, seen.occurrence, packet.time_ns);
                 let opcode = packet.opcode();
                 let asks = opcode.is_read_request() || opcode.is_atomic();
@@ -581,7 +581,7 @@ impl Tracker {
                     health.ack_requests.add(packet.psn().value());
                 }
                 if asks {
-                    let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&in_order(packet));
+                    let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&packet.key.port_pair());
                     health.expect_responses(number, span, guessed.then_some(packet.extension));
                 }
                 ledgers[0].is_nearly_full(health.requests_compared()) || asks && health.requests_to_compare().is_some()
@@ -662,23 +662,14 @@ impl Tracker {
     /// Sequence numbers that a packet takes. Learns the path MTU from First and Middle packets.
     fn span(&mut self, packet: PacketRef<'_>, id: u32, opcode: Opcode) -> u32 {
         if opcode.is_first() || opcode.is_middle() {
-            let mtu = self.mtu_bytes.entry(in_order(packet)).or_default();
+            let mtu = self.mtu_bytes.entry(packet.key.port_pair()).or_default();
             *mtu = (*mtu).max(packet.payload_bytes);
         } else if opcode.is_read_request() {
-            let known = self.mtu_bytes.get(&in_order(packet)).copied();
+            let known = self.mtu_bytes.get(&packet.key.port_pair()).copied();
             self.connections[id as usize].guesses |= known.is_none();
             let mtu = known.map_or(LARGEST_MTU_BYTES, |mtu| u32::from(mtu).max(1));
             return packet.extension.div_ceil(mtu).max(1);
         }
         1
     }
-}
-
-/// True for RC, UC and XRC, whose requests have one ascending sequence per connection.
-const fn is_connected(service: Service) -> bool {
-    matches!(service, Service::Rc | Service::Uc | Service::Xrc)
-}
-
-fn in_order(packet: PacketRef<'_>) -> (Endpoint, Endpoint) {
-    (packet.key.src.min(packet.key.dst), packet.key.src.max(packet.key.dst))
 }

@@ -145,7 +145,7 @@ mod tests {
     fn second_observations_show_the_order_at_the_receiver() {
         let both = [(4, 1), (5, 1), (6, 1), (7, 1), (4, 2), (6, 2), (7, 2), (5, 2), (8, 1), (8, 2)];
         assert_eq!(reordered(&both, None)[1], packets(1, 2, 2));
-        // 5 is lost between the ports, and sent again from 5 on.
+        // 5 is lost between the ports, and retransmitted from 5 on.
         let lost = [(4, 1), (5, 1), (6, 1), (4, 2), (6, 2), (5, 2), (6, 3), (5, 3), (6, 4), (7, 1), (7, 2)];
         assert_eq!(reordered(&lost, None)[1], packets(0, 0, 0));
     }

@@ -85,6 +85,12 @@ impl ConnectionKey {
         Self { src, dst, kind: TrafficKind::of(src, dst, dest_qp), service: opcode.0 >> 5, dest_qp, src_qp }
     }
 
+    /// Its two ports, the smaller one first: the same for both directions.
+    #[must_use]
+    pub fn port_pair(&self) -> (Endpoint, Endpoint) {
+        (self.src.min(self.dst), self.src.max(self.dst))
+    }
+
     /// True for datagrams (UD), which the transport neither acknowledges nor retransmits.
     #[must_use]
     pub const fn is_datagram(&self) -> bool {

@@ -111,14 +111,19 @@ impl PathFilter {
         fn is_in<T: PartialEq>(wanted: &[T], value: Option<T>) -> bool {
             wanted.is_empty() || value.is_some_and(|value| wanted.contains(&value))
         }
-        let partition = |p_key: u16| p_key & 0x7FFF;
-        let wanted: Vec<u16> = self.p_key.iter().map(|p_key| partition(*p_key)).collect();
+        let wanted: Vec<u16> = self.p_key.iter().map(|p_key| PathFields::partition(*p_key)).collect();
         is_in(&self.sl, fields.sl())
             && is_in(&self.vl, fields.vl())
-            && is_in(&wanted, fields.p_key().map(partition))
+            && is_in(&wanted, fields.p_key().map(PathFields::partition))
             && is_in(&self.dscp, fields.dscp())
             && is_in(&self.pcp, fields.priority())
     }
+}
+
+/// A P_Key as text.
+#[must_use]
+pub fn p_key_text(p_key: u16) -> String {
+    format!("{p_key:#06x}")
 }
 
 /// The values of one field in the packets of a connection, the one of the most packets first, each

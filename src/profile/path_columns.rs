@@ -2,7 +2,7 @@
 //! connections.
 
 use crate::model::column::ColumnUnit::Name;
-use crate::model::paths::values_of;
+use crate::model::paths::{p_key_text, values_of};
 use crate::model::profile::ConnectionRow;
 use crate::model::table::Table;
 use ibscope_parsers::PathFields;
@@ -30,7 +30,7 @@ pub(super) fn of_connections(table: Table<ConnectionRow>) -> Table<ConnectionRow
         })
         .column("vl", Name, "virtual lanes", |row| number(row, PathFields::vl))
         .column("p_key", Name, "partition keys; bit 15 marks a full member", |row| {
-            text(row, PathFields::p_key, |key| format!("{key:#06x}"))
+            text(row, PathFields::p_key, p_key_text)
         })
         .column("dscp", Name, "DSCP values", |row| number(row, PathFields::dscp))
         .column("ecn", Name, "ECN values: 0 not capable, 1 or 2 capable, 3 congestion experienced", |row| number(row, PathFields::ecn))

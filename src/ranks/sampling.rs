@@ -14,7 +14,7 @@ use super::IdentityEvidence;
 use super::coverage::looks_sampled;
 use crate::model::sampling::RateSource;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{ConnectionKey, Continuity, Sampling, SamplingWeight, TrafficKind, count_of};
+use crate::model::{Continuity, Sampling, SamplingWeight, TrafficKind, count_of};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
@@ -163,10 +163,6 @@ impl PsnShare {
 /// Two ports in either order.
 type PortPair = (Endpoint, Endpoint);
 
-fn port_pair(key: &ConnectionKey) -> PortPair {
-    (key.src.min(key.dst), key.src.max(key.dst))
-}
-
 /// Detects the sampling of a capture.
 pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
     let connections = evidence.connections;
@@ -175,7 +171,7 @@ pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
     }
     let mut shares: BTreeMap<PortPair, PsnShare> = BTreeMap::new();
     for own in connections.iter().filter(|own| own.key.kind == TrafficKind::Data) {
-        shares.entry(port_pair(&own.key)).or_default().add(&PsnShare::of(own));
+        shares.entry(own.key.port_pair()).or_default().add(&PsnShare::of(own));
     }
     let spread = Spread::of(connections);
     let mut found = match evidence.sampled {
@@ -278,7 +274,7 @@ fn with_stated_rate(
     };
     let wrong = shares.iter().filter(|share| !agrees(*share)).count();
     let weight = |own: &ConnectionTotals| {
-        let ports = ports_of(&port_pair(&own.key)).unwrap_or(SamplingWeight::ONE_OR_TWO);
+        let ports = ports_of(&own.key.port_pair()).unwrap_or(SamplingWeight::ONE_OR_TWO);
         (wrong == 0).then_some(SamplingWeight { one_in, ports })
     };
     let weights: Vec<Option<SamplingWeight>> = connections.iter().map(|own| weight(own)).collect();

@@ -8,6 +8,7 @@ use crate::analysis::paths::{
 };
 use crate::model::Profile;
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number};
+use crate::model::paths::p_key_text;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -65,11 +66,6 @@ fn totals<R: HasTotals + 'static>(table: Table<R>) -> Table<R> {
         .headed("ECN-CE")
 }
 
-/// A P_Key as text.
-fn key_text(p_key: u16) -> String {
-    format!("{p_key:#06x}")
-}
-
 fn shown<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
@@ -80,7 +76,7 @@ pub(super) fn classes_table() -> Table<ClassRow> {
         .column("sl", Number, "service level in the LRH; empty on Ethernet", |row: &ClassRow| row.class.sl.map(u32::from))
         .column("vl", Number, "virtual lane in the LRH; empty on Ethernet", |row| row.class.vl.map(u32::from))
         .column("p_key", Name, "partition key in the BTH, hexadecimal; bit 15 marks a full member; empty for packets beyond the limit of combinations", |row| {
-            row.class.p_key.map(key_text)
+            row.class.p_key.map(p_key_text)
         })
         .column("dscp", Number, "DSCP in the IP header, or the upper six bits of the traffic class in the GRH of RoCEv1; empty on InfiniBand", |row| {
             row.class.dscp.map(u32::from)
@@ -88,7 +84,7 @@ pub(super) fn classes_table() -> Table<ClassRow> {
         .column("pcp", Number, "priority in the outermost VLAN tag; empty without a tag", |row| row.class.pcp.map(u32::from))
         .shown("SL", |row| shown(row.class.sl))
         .shown("VL", |row| shown(row.class.vl))
-        .shown("P_Key", |row| shown(row.class.p_key.map(key_text)))
+        .shown("P_Key", |row| shown(row.class.p_key.map(p_key_text)))
         .shown("DSCP", |row| shown(row.class.dscp))
         .shown("PCP", |row| shown(row.class.pcp))
         .with(totals)
@@ -125,12 +121,12 @@ pub(super) fn pairs_table() -> Table<PairRow> {
             values(row, |class| class.sl)
         })
         .list("vl", Name, "virtual lanes", |row| values(row, |class| class.vl))
-        .list("p_key", Name, "partition keys, hexadecimal", |row| values(row, |class| class.p_key.map(key_text)))
+        .list("p_key", Name, "partition keys, hexadecimal", |row| values(row, |class| class.p_key.map(p_key_text)))
         .list("dscp", Name, "DSCP values", |row| values(row, |class| class.dscp))
         .list("pcp", Name, "priorities in VLAN tags", |row| values(row, |class| class.pcp))
         .shown("SL", |row| text(row, |class| class.sl))
         .shown("VL", |row| text(row, |class| class.vl))
-        .shown("P_Key", |row| text(row, |class| class.p_key.map(key_text)))
+        .shown("P_Key", |row| text(row, |class| class.p_key.map(p_key_text)))
         .shown("DSCP", |row| text(row, |class| class.dscp))
         .shown("PCP", |row| text(row, |class| class.pcp))
         .with(totals)
@@ -242,8 +238,8 @@ fn sentence(finding: &PathFinding) -> String {
             "{src} -> {dst}: {} of {connections} with P_Key {}; nearly all packets have {}: check the partitions of the \
              subnet manager, or the pkey option of the library",
             count_of(*packets, "packet"),
-            key_text(p_key),
-            key_text(usual)
+            p_key_text(p_key),
+            p_key_text(usual)
         ),
     }
 }

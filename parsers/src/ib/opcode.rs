@@ -23,6 +23,13 @@ pub enum Service {
 }
 
 impl Service {
+    /// True for RC, UC and XRC, whose queue pairs are connected: their requests have one ascending
+    /// sequence of PSNs per connection.
+    #[must_use]
+    pub const fn is_connected(self) -> bool {
+        matches!(self, Self::Rc | Self::Uc | Self::Xrc)
+    }
+
     /// The name used in messages and outputs.
     #[must_use]
     pub const fn name(self) -> &'static str {
