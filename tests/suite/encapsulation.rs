@@ -16,16 +16,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs of different libraries and services, with loss, with connection messages, truncated.
-const RUNS: [&str; 6] = [
-    "mpich-rc-ring2",
-    "ompi-openib-ring2",
-    "ompi-rc-loss1-ring2",
-    "ompi-rc-mixed-2x2",
-    "ompi-ud-ring2",
-    "perf-cm-write-lat",
-];
-
 fn recording(path: &Path) -> Recording {
     Recording::read(path).expect("a recording")
 }
@@ -208,7 +198,7 @@ fn a_run_in_any_tunnel_has_the_profile_of_the_bare_run() {
 
 #[test]
 fn runs_with_bare_and_encapsulated_ports_have_the_profile_of_the_bare_run() {
-    in_parallel(&RUNS, |_, name| {
+    in_parallel(&runs::VARIED, |_, name| {
         let captures = runs::named(name).every_node();
         // Half of the ports bare, and half in ERSPAN.
         let found = assert_equal(&format!("{name}: half"), &captures, |index, recording| {

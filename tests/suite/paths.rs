@@ -14,16 +14,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs of different libraries and services, with loss, with connection messages, truncated.
-const RUNS: [&str; 6] = [
-    "mpich-rc-ring2",
-    "ompi-openib-ring2",
-    "ompi-rc-loss1-ring2",
-    "ompi-rc-mixed-2x2",
-    "ompi-ud-ring2",
-    "perf-cm-write-lat",
-];
-
 const FIELDS: [&str; 13] = [
     "ip.src",
     "ip.dst",
@@ -128,7 +118,7 @@ fn changed(recording: &Recording, mut change: impl FnMut(usize, &mut Vec<u8>)) -
 /// The recorded values of RoCE captures at one port, and of native ones with each packet twice.
 #[test]
 fn path_fields_agree_with_tshark_on_recorded_runs() {
-    for run in RUNS.map(runs::named) {
+    for run in runs::VARIED.map(runs::named) {
         for (path, observations) in [(run.node(1), 1), (run.sink(), 2)] {
             let (_folder, plain) = written(&recording(&path));
             let mut expected = by_tshark(&plain);
@@ -145,7 +135,7 @@ fn path_fields_agree_with_tshark_on_recorded_runs() {
 /// mixed, so that both decoders take part.
 #[test]
 fn changed_path_fields_agree_with_tshark() {
-    for run in RUNS.map(runs::named) {
+    for run in runs::VARIED.map(runs::named) {
         let mut number = random(25);
         let varied = changed(&recording(&run.node(1)), |_, frame| {
             let queue_pair = frame[BTH + 7];

@@ -3,6 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// Runs of different libraries and services, with loss, with connection messages, truncated.
+pub(crate) const VARIED: [&str; 6] = [
+    "mpich-rc-ring2",
+    "ompi-openib-ring2",
+    "ompi-rc-loss1-ring2",
+    "ompi-rc-mixed-2x2",
+    "ompi-ud-ring2",
+    "perf-cm-write-lat",
+];
+
 /// One recorded run.
 pub(crate) struct RecordedRun {
     pub(crate) name: String,

@@ -279,14 +279,19 @@ fn csv_has_the_estimates_last_and_too_few_below_30_samples() {
     assert_eq!(document["cells"][1]["packets_estimate"], "too few");
 }
 
+/// One of four packets of a recorded run, at random.
+fn sampled_run() -> Recording {
+    let whole = Recording::read(&runs::named("scorep-ompi-rc-halo-4x1").node(1)).expect("a recording");
+    let choice = (SamplingUnit::Record, SamplingScheme::Random);
+    subsample(&[whole], 1, 4, choice, &mut Random::new(7)).remove(0)
+}
+
 /// A run in sFlow datagrams and in psample messages has the packets of the bare run, and the
 /// estimates of the bare sample with the rate given.
 #[test]
 fn samples_state_their_rate() {
     let folder = tempfile::tempdir().expect("folder");
-    let whole = Recording::read(&runs::named("scorep-ompi-rc-halo-4x1").node(1)).expect("a recording");
-    let choice = (SamplingUnit::Record, SamplingScheme::Random);
-    let sample = subsample(&[whole], 1, 4, choice, &mut Random::new(7)).remove(0);
+    let sample = sampled_run();
     let place = |name: &str| folder.path().join(name);
     sample.write(&place("bare.pcap")).expect("written");
     let bare = analyzed(&place("bare.pcap"), Some(4));
@@ -314,9 +319,7 @@ fn samples_state_their_rate() {
 #[test]
 fn lost_samples_are_counted() {
     let folder = tempfile::tempdir().expect("folder");
-    let whole = Recording::read(&runs::named("scorep-ompi-rc-halo-4x1").node(1)).expect("a recording");
-    let choice = (SamplingUnit::Record, SamplingScheme::Random);
-    let sample = subsample(&[whole], 1, 4, choice, &mut Random::new(7)).remove(0);
+    let sample = sampled_run();
     let mut datagrams = in_sflow(&sample, 4, 1);
     datagrams.records.remove(20);
     datagrams.records.remove(30);
