@@ -43,7 +43,7 @@ pub struct CombinedTotals {
     pub inputs: Vec<InputMirrorCopies>,
     /// Connections that continue from one input to the next.
     pub continued: u64,
-    /// Connections of which an input that was not chosen has packets from before the first or after
+    /// Connections for which an input that was not chosen has packets from before the first or after
     /// the last packet of the chosen inputs. These packets are not counted.
     pub left_out: u64,
     /// Connections whose PSN window overflowed, in the inputs that count.
