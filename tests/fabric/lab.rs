@@ -174,6 +174,14 @@ impl HookLab {
         until(Duration::from_secs(30), &format!("an active port of the last of {hosts} hosts"), || {
             lab.tool(last, &["ibstat"]).contains("State: Active").then_some(())
         });
+        if hosts > MANY_HOSTS {
+            // opensm activates the ports of a large fabric in several rounds.
+            until(Duration::from_secs(60), &format!("active ports of all {hosts} hosts"), || {
+                let links = lab.tool(last, &["iblinkinfo", "-l"]);
+                let is_waiting = ["Init/", "Armed/"].iter().any(|state| links.contains(state));
+                (links.contains("Active/") && !is_waiting).then_some(())
+            });
+        }
         lab
     }
 

@@ -18,7 +18,7 @@ const MAX_CLIENTS: usize = 8;
 const DEFAULT_HOST: &str = "mgmt mlx5_0";
 
 /// Programs that this module wraps.
-pub(crate) const TOOLS: [&str; 5] = ["ibstat", "ibtracert", "ibnetdiscover", "sminfo", "smpquery"];
+pub(crate) const TOOLS: [&str; 6] = ["ibstat", "iblinkinfo", "ibtracert", "ibnetdiscover", "sminfo", "smpquery"];
 
 /// Runs the tool of this name with the arguments of the process. Each client of ibsim leaves
 /// sockets in its folder, so each gets a folder of its own. Lock files limit the number of clients.
