@@ -1,7 +1,7 @@
 //! Frames that a switch samples and sends with their sampling rate: sFlow version 5 and psample.
 //!
-//! In: the payload of a UDP datagram, or a netlink record. Out: the sampled frames, each with the
-//! [`SampleHeader`] that says what it stands for. One datagram holds several samples. Invariant: a
+//! In: the payload of a UDP datagram, or a netlink record. Out: the sampled frames, each with its
+//! [`SampleHeader`] (sampling rate and counters). One datagram holds several samples. Invariant: a
 //! frame lies within the given bytes, and the walk over the samples ends with the bytes.
 //!
 //! sFlow: "sFlow Version 5" (sflow.org, July 2004), section 5, and the structures of its appendix.

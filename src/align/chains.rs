@@ -42,7 +42,7 @@ struct ChainFile<'a> {
 }
 
 /// Groups the inputs by stream, each stream in the order of time. `spans_ns` are the times of the
-/// first and last record of each input, nanoseconds since the epoch. `repeats` tells whether the
+/// first and last record of each input, nanoseconds since the epoch. `repeats` reports whether the
 /// second of two inputs starts with records of the first. An input without a sample or times
 /// (`None`) is a stream of its own.
 pub fn chains(

@@ -109,7 +109,7 @@ impl AddAssign for SampledSums {
     }
 }
 
-/// How many transmissions of a connection one observation stands for.
+/// How many transmissions of a connection one observation represents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingWeight {
     /// An observation point takes one of this many packets.

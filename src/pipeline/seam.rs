@@ -52,7 +52,7 @@ pub(super) struct Seams<'a> {
 }
 
 impl<'a> Seams<'a> {
-    /// No seam yet. `source` tells how to read the inputs.
+    /// No seam yet. The inputs are read with the options `source`.
     pub(super) const fn new(paths: &'a [PathBuf], source: SourceOptions) -> Self {
         Self { paths, source, first_records: BTreeSet::new(), has_copies: false, compared: BTreeMap::new() }
     }

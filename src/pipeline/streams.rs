@@ -66,7 +66,7 @@ fn input_of<'a>(file: &str, inputs: &'a [PathBuf]) -> Result<&'a PathBuf, String
 }
 
 /// Groups the inputs by stream. `spans_ns` are the times of their first and last record. `given`
-/// are the streams of the user's list, by path; the packets tell which of the other inputs form one
+/// are the streams of the user's list, by path; the packets show which of the other inputs form one
 /// stream.
 pub(super) fn group(
     paths: &[PathBuf],

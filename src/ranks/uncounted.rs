@@ -129,8 +129,8 @@ impl UncountedSearch<'_> {
 
     /// True if messages of the connection may be missing in the counts of ranks.
     fn is_uncounted(&self, own: &ConnectionTotals, is_known: bool) -> bool {
-        // Connections with data but no message starts: too little was captured to tell MPI from
-        // storage.
+        // Connections with data but no message starts: too little was captured to distinguish
+        // MPI from storage.
         let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0 && !self.responds_to_storage(own);
         let is_detected = self.detection.form(&own.key).is_some();
         own.key.kind == TrafficKind::Data

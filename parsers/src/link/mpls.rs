@@ -99,7 +99,7 @@ mod tests {
                 }
             }
         }
-        // ARP is known; a frame with another `EtherType` is not told from other content.
+        // ARP is known; a frame with another `EtherType` is not distinguished from other content.
         let mut arp = [2; 60];
         arp[12..14].copy_from_slice(&hex!("0806"));
         assert_eq!(other(&[&ETHERNET, &LABELS[..], &arp].concat()), NotInfiniband::EtherType(0x0806));
