@@ -45,7 +45,7 @@ pub enum PlanError {
         reasons: Vec<String>,
     },
     /// A leaf has no sink, and `sinks.required` is true.
-    #[error("job {job}: {reason}; add a node on it to sinks.nodes, or set sinks.required = false")]
+    #[error("job {job}: {reason}; add a node of this leaf to sinks.nodes, or set sinks.required = false")]
     NoSink {
         /// Job id.
         job: u32,

@@ -57,7 +57,7 @@ pub(super) struct AnalyzeArgs {
     /// Write a partial profile for `merge`; accept a capture without InfiniBand packets
     #[arg(long, requires = "output", conflicts_with_all = ["from", "to", "streams"])]
     pub(super) partial: bool,
-    /// Read the clocks of captures from a file that `merge --clocks` wrote
+    /// Read clock corrections from a file that `merge --clocks` wrote
     #[arg(long, value_name = "FILE", requires = "partial")]
     pub(super) clocks: Option<PathBuf>,
     /// When to color tables

@@ -40,7 +40,7 @@ pub(super) struct AnonymizeArgs {
     /// random]
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
-    /// Write the new endpoints, with the old ones as names, to FILE: csv `endpoint,name`, readable
+    /// Write a list of new and old endpoints to FILE: csv `endpoint,name`, readable
     /// by the owner only
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,

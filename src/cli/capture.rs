@@ -35,9 +35,9 @@ pub(super) enum CaptureCommand {
     Start(JobArgs),
     /// Stop the capture of a job: undo mirroring, stop and fetch the captures, write the manifest
     Stop(StopArgs),
-    /// Show the capture runs of a job whose changes are not yet undone
+    /// Show the runs of a job that are not yet undone
     Status(StatusArgs),
-    /// Show all capture runs whose changes are not yet undone
+    /// Show all runs that are not yet undone
     List(ListArgs),
     /// Undo the changes for a job, or for all stale runs
     Undo(UndoArgs),
@@ -107,8 +107,8 @@ pub(super) struct UndoArgs {
     /// Slurm job id
     #[arg(long, value_name = "ID", required_unless_present = "all_stale", conflicts_with = "all_stale", value_parser = clap::value_parser!(u32).range(1..))]
     job: Option<u32>,
-    /// Undo all stale runs: no process works on the run, and its job has ended or its start or stop
-    /// was interrupted
+    /// Undo all stale runs: runs on which no process works, and whose job has ended, or whose start
+    /// or stop was interrupted
     #[arg(long)]
     all_stale: bool,
 }

@@ -27,7 +27,7 @@ pub(super) struct MergeArgs {
     /// Write the merged profile to this folder, usually NAME.ibp; replaces an existing profile
     #[arg(short, long, value_name = "PROFILE")]
     pub(super) output: PathBuf,
-    /// If the clocks of the captures differ, write them to this file, for `analyze --clocks`
+    /// If the clocks of the captures differ, write corrections to this file, for `analyze --clocks`
     #[arg(long, value_name = "FILE")]
     pub(super) clocks: Option<PathBuf>,
     /// Read more names of endpoints: csv `endpoint,name`

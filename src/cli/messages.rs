@@ -1,4 +1,4 @@
-//! `ibscope messages`: single messages as lines, as one Parquet file, or as part of a dataset.
+//! `ibscope messages`: individual messages as lines, as one Parquet file, or as part of a dataset.
 
 use super::common::arguments::{InputArgs, ScopeArgs};
 use super::common::choices::Format;

@@ -113,7 +113,7 @@ fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts) {
     let TraceCounts { shown, over_limit: beyond, without_time } = written;
     if pipeline::is_profile(&args.inputs[0]) {
         output::eprint_line(
-            "note: a profile has no single messages, so the trace has only the rate of each sender; give the captures for messages",
+            "note: a profile has no individual messages, so the trace has only the rate of each sender; give the captures for messages",
         );
     }
     if beyond > 0 {

@@ -1,4 +1,4 @@
-//! Times of single messages by stream, up to a limit.
+//! Times of individual messages by stream, up to a limit.
 
 use crate::model::HashMap;
 use std::hash::Hash;

@@ -438,8 +438,8 @@ fn remark_on_unidentified(unidentified: &[UnidentifiedMessages]) -> Option<Strin
     };
     (all.messages > 0).then(|| {
         format!(
-            "on the wire with a sender or receiver whose rank is not identified: {}; {use_of_them}; `ibscope ranks --format csv` lists the queue pairs \
-             without a rank; enter their ranks there and give the table back with --rankmap",
+            "messages on the wire with a sender or receiver whose rank is not identified: {}; {use_of_them}; `ibscope ranks --format csv` lists the queue pairs \
+             without a rank; enter their ranks into this table and pass it with --rankmap",
             describe(all)
         )
     })

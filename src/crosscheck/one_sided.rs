@@ -39,7 +39,7 @@ pub enum OneSidedResult {
     NotIdentified,
     /// Both ranks run on one node.
     SameNode,
-    /// A profile was given, which contains no single operations.
+    /// A profile was given, which contains no individual operations.
     NotCompared,
 }
 
@@ -53,7 +53,7 @@ impl OneSidedResult {
             Self::NotIdentified => "fewer bytes by RDMA: the rest may be on queue pairs whose rank is not identified",
             Self::More => "more bytes by RDMA: some of them are the library's own",
             Self::SameNode => super::verdict::NOT_ON_WIRE,
-            Self::NotCompared => "not compared: a profile contains no single operations; give the captures",
+            Self::NotCompared => "not compared: a profile contains no individual operations; give the captures",
         }
     }
 }

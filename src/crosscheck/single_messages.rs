@@ -1,4 +1,4 @@
-//! Single messages on the wire, which captures contain and profiles do not.
+//! Individual messages on the wire, which captures contain and profiles do not.
 
 use super::message_sums::MessageSums;
 use super::message_times::MessageTimes;
@@ -6,8 +6,8 @@ use super::wire::{RankEnds, WireKey};
 use crate::model::{MessageRow, PacketRecord, Verb};
 use std::collections::BTreeMap;
 
-/// Single messages on the wire: the times of messages with an envelope, and RDMA operations that
-/// belong to no message.
+/// Individual messages on the wire: the times of messages with an envelope, and RDMA operations
+/// that belong to no message.
 #[derive(Clone, Debug, Default)]
 pub struct SingleMessages {
     times: MessageTimes<(Option<u32>, WireKey)>,
@@ -18,7 +18,7 @@ pub struct SingleMessages {
 /// RDMA operations and bytes by the rank that the bytes come from and the rank that they go to.
 pub(super) type RdmaByRanks = BTreeMap<RankEnds, MessageSums>;
 
-/// Single messages of one job.
+/// Individual messages of one job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobMessages<'a> {
     messages: &'a SingleMessages,

@@ -142,7 +142,7 @@ pub struct TraceStream {
 pub struct TraceMessages {
     streams: HashMap<StreamKey, TraceStream>,
     folded: bool,
-    /// Times of single messages.
+    /// Times of individual messages.
     pub(super) times: MessageTimes<StreamKey>,
 }
 

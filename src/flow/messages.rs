@@ -1,15 +1,11 @@
 //! Assembles single MPI messages from transport messages: finds the message whose envelope
 //! announced some data and adds the data to it.
 //!
-//! ```text
-//! eager          SEND {envelope, data}
-//! fragmented     SEND {envelope, id, data}  SEND {id, data} ...
-//! rendezvous     SEND {envelope, request, address}    <- READ address ...   -> responses
-//!            or  SEND {envelope, request}  <- {request, address}            -> WRITE address ...
-//!            or  SEND {envelope, request}  <- {request, number}             -> SEND {number, data}
-//! ```
-//! This happens only where single messages or times are requested; sums need the envelopes alone.
-//! `reads` finds the READ that a response belongs to.
+//! ```text eager SEND {envelope, data} fragmented SEND {envelope, id, data} SEND {id, data} ...
+//! rendezvous SEND {envelope, request, address} <- READ address ... -> responses or SEND {envelope,
+//! request} <- {request, address} -> WRITE address ... or SEND {envelope, request} <- {request,
+//! number} -> SEND {number, data} ``` This happens only where individual messages or times are
+//! requested; sums need the envelopes alone. `reads` finds the READ that a response belongs to.
 
 use super::Depth;
 use super::arrivals::PendingTiming;
@@ -56,7 +52,7 @@ pub(super) struct MessageTracker {
     ready: Vec<RawMessage>,
     /// MPI messages that the current packet completed, where times are measured.
     complete: Vec<PendingTiming>,
-    /// Single messages are requested.
+    /// Individual messages are requested.
     emits: bool,
     /// Messages emitted as incomplete because too many were open.
     pub(super) evicted: u64,
@@ -103,7 +99,7 @@ impl MessageTracker {
         }
     }
 
-    /// Emits single messages at any depth.
+    /// Emits individual messages at any depth.
     pub(super) const fn emit_messages(&mut self) {
         self.emits = true;
     }

@@ -104,7 +104,7 @@ impl Tracker {
             || opcode.is_write() && (opcode.has_immediate() || self.nccl.awaits(pair) || self.messages.awaits(pair))
     }
 
-    /// True if single messages are tracked.
+    /// True if individual messages are tracked.
     fn tracks_messages(&self) -> bool {
         self.times || self.depth >= Depth::Messages
     }

@@ -216,7 +216,7 @@ impl Tracker {
 }
 
 impl Tracker {
-    /// Takes the times of single messages and the messages to emit after this packet.
+    /// Takes the times of individual messages and the messages to emit after this packet.
     pub(super) fn time_messages(&mut self, id: u32, role: PacketRole, number: i64, events: &mut Events) {
         // Without times there are no timers, and no time waits for one.
         if let Some(clock) = self.timers.get_mut(id as usize) {

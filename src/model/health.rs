@@ -122,8 +122,8 @@ health! {
     vcrc_bad_packets = "vcrc_bad_packets": sum Count,
     /// Datagrams that UCX retransmitted in its own protocol, with new PSNs. No loss in the fabric.
     library_retransmissions = "library_retransmissions": sum Count,
-    /// PSNs of UD queue pairs that were not observed here. Normal, because one sequence serves all
-    /// destinations.
+    /// PSNs of UD queue pairs that were not observed here. Normal, because a queue pair
+    /// numbers the datagrams to all destinations in one sequence.
     datagram_gap_psns = "datagram_gap_psns": sum Count,
     /// Request PSNs that were never observed and are not known to be acknowledged: lost on the
     /// path, or the other direction is not in the capture.

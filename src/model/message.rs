@@ -1,4 +1,4 @@
-//! Single messages: as the flow stage finds them, and as they are shown.
+//! Individual messages: as the flow stage finds them, and as they are shown.
 
 use super::Verb;
 use ibscope_parsers::mpi::{Identity, LibraryStack, MatchFields, Protocol};

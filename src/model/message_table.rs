@@ -1,4 +1,4 @@
-//! The columns of single messages, for every form of them: csv, JSON and Parquet.
+//! The columns of individual messages, for every form of them: csv, JSON and Parquet.
 
 use super::column::ColumnUnit::{Bytes, Count, Flag, Name, Number, Timestamp};
 use super::profile::ConnectionRow;

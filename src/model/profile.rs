@@ -382,7 +382,7 @@ pub struct RetransmissionSums {
 
 column_values! {
     RetransmissionSums {
-        request_packets: "retransmitted_request_packets", Count, "retransmitted requests: same connection, same PSN; also READ requests that start again inside an earlier one";
+        request_packets: "retransmitted_request_packets", Count, "retransmitted requests: same connection, same PSN; also READ requests that repeat the rest of an earlier READ";
         response_packets: "retransmitted_response_packets", Count, "retransmitted READ responses and atomic acknowledgements";
         acknowledge_packets: "duplicate_acknowledge_packets", Count, "acknowledgements of PSNs that were acknowledged before";
         wire_bytes: "retransmitted_wire_bytes", Bytes, "bytes on the wire of all these packets";
@@ -419,8 +419,8 @@ pub struct BinRetransmissions {
 
 column_values! {
     BinRetransmissions {
-        packets: "retransmitted_packets", Count, "packets that were sent before";
-        wire_bytes: "retransmitted_wire_bytes", Bytes, "bytes on the wire of the packets that were sent before";
+        packets: "retransmitted_packets", Count, "retransmitted packets";
+        wire_bytes: "retransmitted_wire_bytes", Bytes, "bytes on the wire of the retransmitted packets";
     }
 }
 

@@ -124,7 +124,7 @@ impl Verb {
         }
     }
 
-    /// The name in outputs of single messages.
+    /// The name in outputs of individual messages.
     #[must_use]
     pub const fn lowercase_name(self) -> &'static str {
         match self {

@@ -248,7 +248,7 @@ struct Shard {
     connection_numbers: Vec<Option<u32>>,
     /// Entries that count the packets by path fields, by slot.
     path_indices: Vec<u8>,
-    /// Single messages, if the depth asks for them.
+    /// Individual messages, if the depth asks for them.
     spill: Option<Spill>,
     /// MPI messages that other inputs may have observed too.
     transit_samples: Option<Sample<TransitSample>>,

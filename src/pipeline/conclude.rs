@@ -28,8 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct AnalysisResult {
     pub(super) profile: Profile,
     pub(super) detection: Detection,
-    /// Per spill of single messages, if any: the profile row of each connection number, `None` for
-    /// connections that are counted from another input.
+    /// Per spill of individual messages, if any: the profile row of each connection number, `None`
+    /// for connections that are counted from another input.
     pub(super) spills: Vec<(Vec<Option<u32>>, Spill)>,
 }
 
@@ -87,7 +87,7 @@ struct ShardExtras {
     untimed: UntimedMessages,
     /// Per shard: messages that other inputs may have observed too.
     samples: Vec<Vec<TrackerSample>>,
-    /// Index of the input, its connections by number, and its single messages.
+    /// Index of the input, its connections by number, and its individual messages.
     spills: Vec<(usize, Vec<ConnectionKey>, Spill)>,
 }
 
@@ -213,8 +213,13 @@ fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<Stated
         }
         None => {
             let bare = infiniband - frames.min(*infiniband);
+            let bare = if bare > 0 {
+                format!(", and {} no rate", count_either(bare, "packet states", "packets state"))
+            } else {
+                String::new()
+            };
             let note = format!(
-                "no estimates: the samples state the rates {}, and {bare} packets are not samples; analyze captures of one rate at a time",
+                "no estimates: the samples state the rates {}{bare}; analyze captures of one rate at a time",
                 all.join(", ")
             );
             (Some(StatedRate { one_in: None, source }), Some(note))
@@ -384,7 +389,8 @@ fn fill_profile(
     name_slurm_jobs(profile, &options.endpoints.slurm_jobs);
 }
 
-/// By the connection number in an input: the row in the profile, if the input counts for it.
+/// Row of each connection in the profile, by its number in the tracker of an input; `None` if the
+/// profile counts the connection from other inputs only.
 fn rows(combined: &CombinedTotals, input: usize, keys: &[ConnectionKey]) -> Vec<Option<u32>> {
     let row = |key: &ConnectionKey| {
         let index = combined.connections.binary_search_by_key(key, |connection| connection.key).ok()?;

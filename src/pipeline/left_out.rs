@@ -83,7 +83,7 @@ fn lost_mirrored_frames(coverage: &Coverage) -> Option<String> {
     let more = if more > 0 { format!(", and of {}", count_of(more as u64, "more session")) } else { String::new() };
     (lost > 0).then(|| {
         format!(
-            "{} {} lost between the mirror and the capture, by its sequence numbers ({}{more}): counts are lower \
+            "{} {} lost between the mirror and the capture, as the sequence numbers of the mirror show ({}{more}): counts are lower \
              bounds; mirror fewer ports or truncate the frames",
             count_of(lost, "mirrored frame"),
             was(lost),

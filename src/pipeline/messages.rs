@@ -1,8 +1,10 @@
-//! Single messages of captures, with the ranks that the whole analysis infers.
+//! Individual messages of captures, with the ranks that the whole analysis infers.
 //!
-//! The library, the ranks and the inputs that count are known only at the end. Messages therefore
-//! wait in spills, one per shard, and are merged by the time of their last packet. Within a shard
-//! they come in order of completion; incomplete messages come last, after their time.
+//! The library, the ranks, and the inputs from which each connection is counted are known only at
+//! the end. Messages therefore wait in spills, one per shard, and are merged by the time of their
+//! last packet. Within a shard, messages come in order of completion. Messages that are incomplete
+//! at the end of the capture follow, so their last packets may be earlier than those of the
+//! messages before them.
 
 use super::analysis;
 use super::conclude::AnalysisResult;
@@ -30,16 +32,16 @@ pub struct MessageStream {
 
 /// The messages of one shard of one input.
 struct ShardMessages {
-    /// By the tracker's number of the connection: its row in the profile, if this input counts for
-    /// it.
+    /// Row of each connection in the profile, by its number in the tracker; `None` if the profile
+    /// counts the connection from other inputs only.
     connections: Vec<Option<u32>>,
     messages: spill::SpillReader,
     next: Option<RawMessage>,
 }
 
-/// Analyzes captures for their messages, in order of completion, incomplete ones last.
-/// `with_transport` includes transport messages that belong to no MPI message. Calls `progress`
-/// with the number of bytes read so far, now and then.
+/// Analyzes captures for their messages, in the order that the module describes. `with_transport`
+/// includes transport messages that belong to no MPI message. Calls `progress` from time to time
+/// with the number of bytes read so far.
 pub fn messages(
     paths: &[PathBuf],
     options: &AnalysisOptions,
@@ -103,8 +105,8 @@ impl MessageStream {
         let row = self.profile.connections.get(connection as usize)?;
         let mpi = raw.mpi.and_then(|(form, matching, protocol)| {
             let (detected, layout) = self.detection.form_and_layout(&row.key())?;
-            // Every connection that carries a part of an NCCL message observes it; it counts on
-            // one.
+            // Each connection that carries a part of an NCCL message yields the message, which
+            // counts on one of them only.
             let counts = form != LibraryStack::Nccl || row.traffic.p2p_messages > 0;
             let identity = matching.identity(layout).filter(|_| detected == form && counts)?;
             Some((identity, protocol))

@@ -61,7 +61,7 @@ pub(super) struct ShardReadout {
     pub(super) cts_queues: Vec<CtsQueue>,
     /// MPI messages that other inputs may have observed too.
     pub(super) transit_samples: Option<Sample<TransitSample>>,
-    /// Single messages, if they were asked for; not stored in parts.
+    /// Individual messages, if they were asked for; not stored in parts.
     #[serde(skip)]
     pub(super) spill: Option<Spill>,
 }

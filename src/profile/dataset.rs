@@ -1,5 +1,5 @@
-//! Single messages as a part of a dataset: a folder that many calls on many machines write side by
-//! side and that readers of Parquet treat as one table.
+//! Individual messages as a part of a dataset: a folder that many calls on many machines write side
+//! by side and that readers of Parquet treat as one table.
 //!
 //! ```text
 //! DATASET/KEY=VALUE/.../capture=NAME-SUM/messages-00000.parquet
@@ -86,7 +86,7 @@ impl DatasetWriter {
     fn begin(&mut self, profile: &Profile) -> Result<MessageWriter, ProfileError> {
         let path = scratch_file(self.scratch.path(), self.files);
         self.files += 1;
-        // Tags and sizes of single messages are for the owner only, as in a profile.
+        // Tags and sizes of individual messages are for the owner only, as in a profile.
         let file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         let file = file.map_err(io_error(&path, "cannot be created"))?;
         MessageWriter::begin(&path, file, profile)

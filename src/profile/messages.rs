@@ -1,4 +1,4 @@
-//! The table of single messages: one Parquet file, written one row group at a time.
+//! The table of individual messages: one Parquet file, written one row group at a time.
 
 use super::{ProfileError, tables};
 use crate::model::{MessageRow, Profile};

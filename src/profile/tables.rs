@@ -145,7 +145,7 @@ fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
         .column(
             "sampled_ports",
             Number,
-            "ports that sample the connection, each by itself; 0 where `sampled_one_in` is transmissions per observation at any number of ports; 3 where it is not known whether there are one or two; 4 where both always hold the same packets",
+            "1 or 2: ports that sample the connection independently; 0: any number, `sampled_one_in` counts transmissions per observation; 3: one or two; 4: two that hold the same packets, which were sampled before they were copied",
             move |row| weight(row).map(|weight| weight.ports),
         );
     let sums = [EstimatedSum::PACKETS, EstimatedSum::WIRE_BYTES, EstimatedSum::PAYLOAD_BYTES, EstimatedSum::MESSAGES];

@@ -181,7 +181,9 @@ fn parts_of_larger(whole: &[(Outline, Component<'_>)]) -> BTreeSet<usize> {
 }
 
 fn several_jobs_reason(jobs: usize) -> String {
-    format!("{jobs} jobs may own this queue pair: their connection messages would show which; capture from their start")
+    format!(
+        "{jobs} jobs may own this queue pair: only their connection messages show which; start the capture before the jobs"
+    )
 }
 
 /// True if two sets of components may be one job: no common rank, and whole together.
@@ -255,7 +257,7 @@ fn not_mpi_reason(job: &InferredJob<'_>) -> Option<String> {
     {
         let highest = ranks.last().copied().unwrap_or(0);
         return Some(format!(
-            "the tags, decoded as MPICH's, name {} of {} ranks and no collective operation: this may be another UCX program",
+            "decoded as MPICH tags, the tags name only {} of {} ranks and no collective operation: the program may use UCX without MPICH",
             ranks.len(),
             u64::from(highest) + 1
         ));

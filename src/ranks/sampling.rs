@@ -284,8 +284,8 @@ fn with_stated_rate(
         let mut all = PsnShare::default();
         shares.values().for_each(|share| all.add(share));
         notes.push(format!(
-            "no estimates: the capture holds {:.3} % of the PSNs, which is not what a sample of one packet in {one_in} \
-             at one port or at both would leave ({wrong} of {} pairs of ports differ); check the rate, or whether the \
+            "no estimates: the capture holds {:.3} % of the PSNs, but a sample of one packet in {one_in}, \
+             at one port or at both, would hold another share ({wrong} of {} pairs of ports differ); check the rate, or whether the \
              mirror lost packets",
             100.0 * all.seen / all.sent,
             shares.len()

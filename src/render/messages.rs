@@ -1,4 +1,4 @@
-//! Single messages as terminal lines, csv and JSON lines.
+//! Individual messages as terminal lines, csv and JSON lines.
 
 use super::packets::since_start;
 use super::table::{LineFormat, RowWriter};

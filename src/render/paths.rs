@@ -52,9 +52,7 @@ fn totals<R: HasTotals + 'static>(table: Table<R>) -> Table<R> {
             row.totals().wire_bytes
         })
         .headed("wire bytes")
-        .column("retransmitted_packets", Count, "packets that were sent before", |row| {
-            row.totals().retransmitted_packets
-        })
+        .column("retransmitted_packets", Count, "retransmitted packets", |row| row.totals().retransmitted_packets)
         .headed("retransmitted")
         .column("ecn_capable_packets", Count, "packets that switches can mark: ECN is not 0", |row| {
             row.totals().ecn_capable_packets

@@ -2,7 +2,7 @@
 //!
 //! In: messages, or a profile. Out: Chrome's "Trace Event Format", one process per rank. Each
 //! message is a slice at its sender, a slice at its receiver, and a flow between the two. A profile
-//! has no single messages, so it becomes counters: the rate at which each rank sent.
+//! has no individual messages, so it becomes counters: the rate at which each rank sent.
 //!
 //! The format's times are microseconds, which viewers parse as floating-point numbers. They are
 //! written relative to the first packet, with three decimal places, so that nanoseconds survive.

@@ -127,10 +127,10 @@ fn pauses_are_counted_by_sender_and_class() {
         ]
     );
     let table = result(&["health"], &[&path]);
-    assert!(table.contains("class 3: 2 pauses of up to 65 535 quanta, 1 resumed"), "{table}");
+    assert!(table.contains("class 3: 2 pauses of up to 65 535 quanta, 1 frame to resume"), "{table}");
     // 65 535 x 512 bits at 100 Gbit/s are 335 539.2 ns.
     let table = result(&["health", "--link", "100Gb/s"], &[&path]);
-    assert!(table.contains("class 3: 2 pauses of up to 335.539 µs, 1 resumed"), "{table}");
+    assert!(table.contains("class 3: 2 pauses of up to 335.539 µs, 1 frame to resume"), "{table}");
     let json: serde_json::Value =
         serde_json::from_str(&result(&["health", "--link", "4x EDR", "--format", "json"], &[&path])).expect("JSON");
     let pauses = json["pauses"].as_array().expect("pauses");

@@ -1,4 +1,4 @@
-//! Single messages of the recorded runs, compared with every send of the applications.
+//! Individual messages of the recorded runs, compared with every send of the applications.
 
 use crate::recorded::{every_way, is_mpi};
 use crate::runs::{self, RecordedRun};

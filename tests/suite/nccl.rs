@@ -98,7 +98,7 @@ fn one_rail_alone() {
     }
 }
 
-/// Single messages add up to the sums.
+/// Individual messages add up to the sums.
 #[test]
 fn single_messages_of_recorded_runs() {
     for (run, [one, _]) in runs() {

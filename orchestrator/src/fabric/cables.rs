@@ -28,8 +28,8 @@ pub(super) struct Cables {
 pub(super) struct Cable {
     pub(super) host: FabricPort,
     pub(super) far: Option<FabricPort>,
-    /// Name in the host's node description. Any text is possible: it can raise a doubt but proves
-    /// nothing.
+    /// Name in the host's node description, which may be any text: it can contradict another
+    /// source but confirms nothing.
     pub(super) name: Option<String>,
 }
 
@@ -59,8 +59,8 @@ impl Cables {
             let Some(port) = from.find(|port| port.is_infiniband() && self.get(port).is_none()) else { return };
             if let Err(why) = self.add(config, Some(&port.node), Some(port), runner) {
                 self.faults.push(format!("ibnetdiscover -p failed from {port}: {why}"));
-                // Each failure may take the whole time limit of a tool, and traces remain as a
-                // source.
+                // Each failure may take the whole time limit of a tool. ibtracert can still find
+                // the leaves of the other ports.
                 return;
             }
         }

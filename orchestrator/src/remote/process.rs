@@ -133,7 +133,8 @@ impl RemoteNode<'_> {
         Ok(RemoteProcess { pid, start_ticks, boot_id: boot_id.to_owned() })
     }
 
-    /// Cancels a launch, whether or not it has begun.
+    /// Cancels a launch that has not started the program. A program that has started is not
+    /// stopped: see [`LaunchCancellation::AlreadyStarted`].
     pub fn cancel_launch(&self, log: &Path) -> Result<LaunchCancellation, RemoteError> {
         match self.script(script::CANCEL_LAUNCH, &[&text(log)], Duration::ZERO)?.trim_end() {
             "claimed" => Ok(LaunchCancellation::Canceled),
@@ -269,9 +270,9 @@ fn capture_processes(printed: &str, step: &CaptureStep) -> CaptureProcesses {
 }
 
 /// True if a process with these arguments belongs to the command. The command's arguments, without
-/// the program, must be the last arguments of the process: if the program is a script or starts
-/// another program, the first argument may differ and others may precede it. A program that only
-/// reads the capture file has other arguments.
+/// the program, must be the last arguments of the process. The arguments before them may differ: a
+/// script, for example, runs as its interpreter with the script's path. A program that only reads
+/// the capture file has other arguments.
 fn matches_argv(arguments: &[&str], argv: &[String]) -> bool {
     let tail = if argv.len() > 1 { &argv[1..] } else { argv };
     arguments.len() >= argv.len() && arguments[arguments.len() - tail.len()..].iter().eq(tail)

@@ -45,7 +45,7 @@ pub(super) fn stop(
                 } else {
                     ended
                         .remarks
-                        .push(format!("{name} was not started; its log {} may be deleted", step.log.display()));
+                        .push(format!("{name} was not started; you can delete its log {}", step.log.display()));
                 }
                 return Ok(ended);
             }

@@ -71,7 +71,7 @@ fn is_ipv4(data: &[u8], at: usize) -> Result<bool, ParseError> {
         let sum: u32 = words.sum();
         return Ok((sum & 0xFFFF) + (sum >> 16) == 0xFFFF);
     }
-    // With options: nearly always IP, and no frame begins there if it is.
+    // An IP header with options, unless an Ethernet frame with a known protocol begins at `at`.
     Ok(header[0] > 0x45 && inner::first_frame(data, &[at], Layer::Mpls)?.is_none())
 }
 
@@ -90,8 +90,8 @@ mod tests {
     fn frames_of_a_pseudowire_are_found() {
         for frame in [&CNP[..], &ROCE_V1, &ROCE_V2_IPV6] {
             for control in [&hex!("00000000")[..], &hex!("00001234"), &[]] {
-                // Without a control word, the destination address begins with any nibble; these are
-                // those of IP, of a control word, and another one.
+                // Without a control word, the destination address may begin with any nibble. Tested
+                // are those of IP, that of a control word, and another one.
                 for first in [0x02, 0x45, 0x60, 0xE4] {
                     let mut frame = frame.to_vec();
                     frame[0] = first;
@@ -99,7 +99,8 @@ mod tests {
                 }
             }
         }
-        // ARP is known; a frame with another `EtherType` is not distinguished from other content.
+        // ARP is known; a frame with another `EtherType` cannot be distinguished from other
+        // content.
         let mut arp = [2; 60];
         arp[12..14].copy_from_slice(&hex!("0806"));
         assert_eq!(other(&[&ETHERNET, &LABELS[..], &arp].concat()), NotInfiniband::EtherType(0x0806));

@@ -28,17 +28,17 @@ pub(in crate::cli) struct InputArgs {
     #[arg(help_heading = "Input options", long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(in crate::cli) to: Option<TimePoint>,
     /// Read the manifest of a captured run: names of endpoints, and clocks. Where packets can align
-    /// the captures, only clocks with an uncertainty below 100 µs are used
+    /// the captures, its clocks with an uncertainty of 100 µs or more are ignored
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) manifest: Option<PathBuf>,
     /// Do not align the clocks of several captures by their common packets
     #[arg(help_heading = "Input options", long)]
     pub(in crate::cli) no_align: bool,
-    /// List of the captures that form one stream: csv `file,stream` [default: detected from the
-    /// packets]
+    /// Read which captures are successive files of one observation point: csv `file,stream`
+    /// [default: detected from the packets]
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) streams: Option<PathBuf>,
-    /// Estimate totals from a random sample of one in N packets, taken at each mirrored port
+    /// Estimate totals: the mirror passed a random one of N packets of each port
     #[arg(help_heading = "Input options", long, value_name = "1/N", value_parser = sampling_rate)]
     pub(in crate::cli) sampled: Option<u32>,
     /// Track at most N directed connections per capture; count the packets of others in the totals
@@ -86,7 +86,7 @@ pub(in crate::cli) struct CountingArgs {
     /// Skip the detection of MPI messages (captures only): faster, but the MPI columns stay empty
     #[arg(long)]
     pub(in crate::cli) no_mpi: bool,
-    /// Show pairs of endpoints or of ranks
+    /// Count by endpoint or by rank; csv and JSON have one row per pair
     #[arg(long, value_enum, default_value_t = GroupByArg::Endpoint)]
     pub(in crate::cli) by: GroupByArg,
     /// MPI messages to count [default: p2p with --by rank, all with --by endpoint]
@@ -103,7 +103,7 @@ pub(in crate::cli) struct PathArgs {
     /// Show connections with these virtual lanes only (native InfiniBand)
     #[arg(help_heading = "Path options", long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..16))]
     pub(in crate::cli) vl: Vec<u8>,
-    /// Show connections with these partition keys only, as numbers or hexadecimal; full and limited
+    /// Show connections with these partition keys only, decimal or hexadecimal; full and limited
     /// members are one partition
     #[arg(help_heading = "Path options", long, value_name = "KEY", value_delimiter = ',', value_parser = p_key)]
     pub(in crate::cli) pkey: Vec<u16>,

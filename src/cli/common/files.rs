@@ -124,7 +124,7 @@ impl OutputFile {
         Self::open_with(path, inputs, ReadAccess::All)
     }
 
-    /// Like [`Self::open`], for single messages: a new file is readable by the owner only.
+    /// Like [`Self::open`], for individual messages: a new file is readable by the owner only.
     pub(in crate::cli) fn open_private(path: Option<&PathBuf>, inputs: &[&Path]) -> anyhow::Result<Option<Self>> {
         Self::open_with(path, inputs, ReadAccess::Owner)
     }

@@ -18,7 +18,8 @@ pub(super) fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<Descript
     lines.extend(describe_congestion(&health));
     lines.extend(describe_pauses(&profile.coverage, speed).into_iter().map(|line| ("pause", line)));
     lines.extend(describe_checksums(&profile.coverage));
-    lines.push(("late", format!("{} after a later PSN", count_of(health.late_packets, "packet"))));
+    lines
+        .push(("late", format!("{} arrived after a packet with a later PSN", count_of(health.late_packets, "packet"))));
     lines.extend(describe_order(&health));
     lines.extend(paths::sentences(profile).into_iter().map(|sentence| ("path", sentence)));
     let acks = plain_acks(&health, &retransmissions);
@@ -104,7 +105,7 @@ fn describe_order(health: &Health) -> Vec<DescriptionLine> {
         lines.push((
             "protocol",
             format!(
-                "{} with a wrong MSN, {} with PSNs of a READ",
+                "{} with a wrong MSN, {} that reuse PSNs of a READ",
                 count_either(health.wrong_msn_packets, "ACK or response", "ACKs or responses"),
                 count_of(health.reused_psn_packets, "request")
             ),
@@ -166,7 +167,7 @@ fn describe_losses(profile: &Profile, health: &Health) -> Vec<DescriptionLine> {
         lines.push((
             "datagrams",
             format!(
-                "{} retransmitted by UCX; {} of UD queue pairs not observed (normal: one sequence serves all destinations)",
+                "{} retransmitted by UCX; {} of UD queue pairs not observed (normal: a queue pair numbers the datagrams to all destinations in one sequence)",
                 group(health.library_retransmissions),
                 count_of(health.datagram_gap_psns, "PSN")
             ),

@@ -69,8 +69,8 @@ fn naks(health: &Health) -> Vec<CountedFinding> {
     found.push((
         health.nak_sequence,
         format!(
-            "{}: PSN sequence error: packets of the opposite direction were lost on the way to the sender of this connection; check \
-             symbol errors and discards of the link of this sender and of the leaf ports",
+            "{}, PSN sequence error: packets of the opposite direction were lost on their way to the sender of these NAKs; check \
+             symbol errors and discards of the links to this sender",
             count_of(health.nak_sequence, "NAK")
         ),
     ));
@@ -129,8 +129,8 @@ fn protocol(health: &Health) -> Vec<CountedFinding> {
         (
             health.reused_psn_packets,
             format!(
-                "{} with PSNs that belong to the responses of the READ before: a faulty adapter; the receiver takes them for \
-                 retransmissions, and so do all counts here",
+                "{} that reuse PSNs of the responses to the preceding READ: a faulty adapter; the receiver and all counts here \
+                 treat these requests as retransmissions",
                 count_of(health.reused_psn_packets, "request")
             ),
         ),
@@ -153,7 +153,7 @@ fn order(health: &Health) -> Vec<CountedFinding> {
         (
             late,
             format!(
-                "{} after a later PSN: retransmitted because of a loss upstream of the capture",
+                "{} arrived after a packet with a later PSN: retransmitted because of a loss upstream of the capture",
                 count_of(late, "packet")
             ),
         ),

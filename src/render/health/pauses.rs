@@ -6,7 +6,7 @@ use crate::model::column::ColumnUnit::{Count, Nanoseconds, Quanta};
 use crate::model::coverage::Pauses;
 use crate::model::link::Speed;
 use crate::render::table::Table;
-use crate::render::units::{count_of, group, span as duration};
+use crate::render::units::{count_either, count_of, group, span as duration};
 use serde_json::Value;
 use std::io::{self, Write};
 
@@ -21,9 +21,9 @@ pub(super) fn descriptions(coverage: &Coverage, speed: Option<&Speed>) -> Vec<St
         let longest = longest(pauses, speed);
         let class = if row.class.is_empty() { String::new() } else { format!("{}: ", row.class) };
         Some(format!(
-            "{class}{} of up to {longest}, {} resumed",
+            "{class}{} of up to {longest}, {}",
             count_of(pauses.pauses, "pause"),
-            group(pauses.resumes)
+            count_either(pauses.resumes, "frame to resume", "frames to resume")
         ))
     };
     let line = |of: &[PauseRow<'_>]| {

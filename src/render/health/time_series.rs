@@ -31,7 +31,7 @@ pub fn time_series_table(series: &Retransmissions) -> String {
     let table = columns().shown_left("", move |row| row.bar(largest));
     let which = match all {
         all if all > MAX_BINS => {
-            format!("the {MAX_BINS} bins of {} with the most, of {}", duration(series.bin_ns), group(all as u64))
+            format!("the {MAX_BINS} of {} bins of {} with the most", group(all as u64), duration(series.bin_ns))
         }
         _ => format!("bins of {}", duration(series.bin_ns)),
     };

@@ -145,7 +145,7 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     });
     if acknowledged.samples() > 0 {
         let of = |share| time(acknowledged.quantile(share) as f64);
-        tiles.push(tile("Median to the ACK", of(0.5), format!("99 % within {}", of(0.99)), false));
+        tiles.push(tile("Median time to the ACK", of(0.5), format!("99 % within {}", of(0.99)), false));
     }
     let retransmitted = retransmissions.packets();
     let share = retransmitted as f64 * 100.0 / total.packets.max(1) as f64;

@@ -124,8 +124,9 @@ pub fn json(latencies: &BTreeMap<LatencyKey, Histogram>, limit_ns: u64, out: &mu
     write_document(out, "ibscope latency", 2, json!({ "limit_ns": limit_ns, "latencies": rows }))
 }
 
-/// Writes the response times of all requests together as the `key: value` lines of Collie's
-/// scripts: SEND and WRITE to their acknowledgement, READ and atomics to the end of their response.
+/// Writes the response times of all requests together as `key: value` lines, which the scripts of
+/// Collie (a tool that searches for performance anomalies of RDMA) read: SEND and WRITE to their
+/// acknowledgement, READ and atomics to the end of their response.
 pub fn collie(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let mut times = Histogram::default();
     for row in &profile.latencies {

@@ -45,7 +45,7 @@ pub fn timeline_table(timeline: &Timeline, style: &Style) -> String {
     let rate = Scale::for_table(TrafficUnit::WireBytes, (largest as f64 / seconds) as u64);
     let room = style.width.saturating_sub(58).clamp(10, 60);
     let mut text = format!(
-        "traffic over time, {} per line, from {}; time in s from the first packet\n{:>14} {:>10} {:>12} {:>14}\n",
+        "traffic over time, {} per line, the first from {}; time in s from the first packet\n{:>14} {:>10} {:>12} {:>14}\n",
         units::duration(line_ns),
         units::utc(start_ns),
         "time [s]",

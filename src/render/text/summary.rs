@@ -115,10 +115,14 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
         }
     };
     also(coverage.mirror_copies, "mirror copy", "mirror copies");
-    also(coverage.overlap_packets, "also in the previous file", "also in the previous file");
+    also(
+        coverage.overlap_packets,
+        "packet that the previous file holds too",
+        "packets that the previous file holds too",
+    );
     also(coverage.management, "management", "management");
     also(coverage.multicast, "multicast", "multicast");
-    also(coverage.truncated, "truncated by the snap length", "truncated by the snap length");
+    also(coverage.truncated, "truncated (not captured in full)", "truncated (not captured in full)");
     also(coverage.unknown_opcode, "with an unknown opcode", "with an unknown opcode");
     also(coverage.icrc_bad, "with a wrong ICRC", "with a wrong ICRC");
     also(coverage.vcrc_bad, "with a wrong VCRC", "with a wrong VCRC");
@@ -130,7 +134,7 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
     also(coverage.mpi_incomplete, "MPI message without its end", "MPI messages without their end");
     also(
         coverage.mpi_truncated,
-        "MPI message truncated before its length (in no MPI column)",
+        "MPI message captured without the header field of its length (in no MPI column)",
         "MPI messages captured without the header field of their length (in no MPI column)",
     );
     also(

@@ -123,7 +123,7 @@ pub(super) fn health(lines: &mut SummaryLines, profile: &Profile) {
     let wrong = of("wrong_msn_packets");
     add(wrong, format!("{} with a wrong MSN", count_either(wrong, "ACK or response", "ACKs or responses")));
     let reused = of("reused_psn_packets");
-    add(reused, format!("{} with PSNs of a READ", count_of(reused, "request")));
+    add(reused, format!("{} that reuse PSNs of a READ", count_of(reused, "request")));
     add(of("stalled_transmissions"), "a connection without progress".to_owned());
     let paths = findings(profile).len() as u64;
     add(paths, format!("{} on traffic classes, partitions or paths", count_of(paths, "finding")));

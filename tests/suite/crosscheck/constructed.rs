@@ -343,7 +343,7 @@ fn one_sided_operations_are_compared_with_rdma() {
         row(2, 3, sums(1, 8), Some(sums(0, 0)), OneSidedResult::SameNode),
     ];
     assert_eq!(with_captures(&trace, std::slice::from_ref(&capture)).one_sided, expected);
-    // A profile has no single operations, so pairs on different nodes are not compared.
+    // A profile has no individual operations, so pairs on different nodes are not compared.
     let profile = analyze(&[capture], &AnalysisOptions::default(), &|_| {}).expect("profile");
     let rows = with_profile(&trace, &profile).expect("compared").one_sided;
     let results: Vec<OneSidedResult> = rows.iter().map(|row| row.result).collect();

@@ -245,7 +245,7 @@ impl ModelConnection {
     }
 }
 
-/// Lengths of single messages, some empty, and of grouped ones on request.
+/// Lengths of individual messages, some empty, and of grouped ones on request.
 fn messages(count: usize, with_groups: bool) -> Vec<Vec<u64>> {
     const SIZES: [u64; 9] = [8, 1000, 4096, 8193, 0, 65536, 129, 30_000, 100];
     let single = |number: usize| vec![SIZES[number % SIZES.len()] + (number / SIZES.len()) as u64];
