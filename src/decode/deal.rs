@@ -12,7 +12,7 @@ use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, PathFields, Qpn};
 use std::hash::BuildHasher as _;
 
-/// Initial room for connections.
+/// Least initial room for connections.
 const FIRST_ROOM: usize = 1 << 10;
 /// Recently found connections, by some bits of a hash: most packets find theirs here.
 const RECENT_SLOTS: usize = 1 << 12;
@@ -50,6 +50,8 @@ impl ShardDealer {
     pub(super) fn new(mut shards: Vec<Packets>, batch_bytes: usize) -> Self {
         // Room for packets of 128 bytes, twice over because pairs are distributed unevenly.
         let room = batch_bytes / 64 / shards.len().max(1);
+        // The lists were used before, by a batch that probably had as many connections.
+        let connections = shards.iter().map(|packets| packets.keys.len()).sum::<usize>().max(FIRST_ROOM);
         for Packets { keys, paths, records } in &mut shards {
             keys.clear();
             paths.clear();
@@ -58,9 +60,9 @@ impl ShardDealer {
         }
         Self {
             recent: vec![0; RECENT_SLOTS],
-            index: HashTable::with_capacity(FIRST_ROOM),
+            index: HashTable::with_capacity(connections),
             hasher: SeededHasher::default(),
-            slots: Vec::with_capacity(FIRST_ROOM),
+            slots: Vec::with_capacity(connections),
             shards,
         }
     }
