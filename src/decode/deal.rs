@@ -20,7 +20,7 @@ const RECENT_SLOTS: usize = 1 << 12;
 /// The packets of a batch so far.
 pub(super) struct ShardDealer {
     /// Indices into `slots`: `recent` by a cheap hash, `index` all of them.
-    recent: Vec<u32>,
+    recent: Box<[u32; RECENT_SLOTS]>,
     index: HashTable<u32>,
     hasher: SeededHasher,
     slots: Vec<ConnectionSlot>,
@@ -35,7 +35,8 @@ pub(super) struct DealtPacket {
     pub(super) kind: TrafficKind,
 }
 
-/// A connection with one combination of path fields, by the fields of its packets.
+/// A connection with one combination of path fields, by the fields of its packets. One cache line.
+#[repr(align(64))]
 struct ConnectionSlot {
     src: Endpoint,
     dst: Endpoint,
@@ -59,7 +60,7 @@ impl ShardDealer {
             records.reserve(room);
         }
         Self {
-            recent: vec![0; RECENT_SLOTS],
+            recent: Box::new([0; RECENT_SLOTS]),
             index: HashTable::with_capacity(connections),
             hasher: SeededHasher::default(),
             slots: Vec::with_capacity(connections),
