@@ -137,7 +137,13 @@ impl Label {
 
 impl Ord for Label {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.order().cmp(&other.order())
+        match (self, other) {
+            // The usual case, without building sort keys: a matrix compares labels very often.
+            (Self::Endpoint(own, own_name), Self::Endpoint(other, other_name)) => {
+                own.cmp(other).then_with(|| own_name.cmp(other_name))
+            }
+            _ => self.order().cmp(&other.order()),
+        }
     }
 }
 

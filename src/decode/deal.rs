@@ -12,7 +12,7 @@ use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, PathFields, Qpn};
 use std::hash::BuildHasher as _;
 
-/// Initial room for connections.
+/// Least initial room for connections.
 const FIRST_ROOM: usize = 1 << 10;
 /// Recently found connections, by some bits of a hash: most packets find theirs here.
 const RECENT_SLOTS: usize = 1 << 12;
@@ -20,7 +20,7 @@ const RECENT_SLOTS: usize = 1 << 12;
 /// The packets of a batch so far.
 pub(super) struct ShardDealer {
     /// Indices into `slots`: `recent` by a cheap hash, `index` all of them.
-    recent: Vec<u32>,
+    recent: Box<[u32; RECENT_SLOTS]>,
     index: HashTable<u32>,
     hasher: SeededHasher,
     slots: Vec<ConnectionSlot>,
@@ -35,7 +35,8 @@ pub(super) struct DealtPacket {
     pub(super) kind: TrafficKind,
 }
 
-/// A connection with one combination of path fields, by the fields of its packets.
+/// A connection with one combination of path fields, by the fields of its packets. One cache line.
+#[repr(align(64))]
 struct ConnectionSlot {
     src: Endpoint,
     dst: Endpoint,
@@ -50,6 +51,8 @@ impl ShardDealer {
     pub(super) fn new(mut shards: Vec<Packets>, batch_bytes: usize) -> Self {
         // Room for packets of 128 bytes, twice over because pairs are distributed unevenly.
         let room = batch_bytes / 64 / shards.len().max(1);
+        // The lists were used before, by a batch that probably had as many connections.
+        let connections = shards.iter().map(|packets| packets.keys.len()).sum::<usize>().max(FIRST_ROOM);
         for Packets { keys, paths, records } in &mut shards {
             keys.clear();
             paths.clear();
@@ -57,10 +60,10 @@ impl ShardDealer {
             records.reserve(room);
         }
         Self {
-            recent: vec![0; RECENT_SLOTS],
-            index: HashTable::with_capacity(FIRST_ROOM),
+            recent: Box::new([0; RECENT_SLOTS]),
+            index: HashTable::with_capacity(connections),
             hasher: SeededHasher::default(),
-            slots: Vec::with_capacity(FIRST_ROOM),
+            slots: Vec::with_capacity(connections),
             shards,
         }
     }

@@ -310,6 +310,9 @@ fn frame_in_tunnels(
             if let Some(kind) = path.outermost() {
                 *counts.encapsulated.entry(kind).or_default() += 1;
             }
+            // A packet of a common shape is whole, and its opcode is known.
+            counts.counts.truncated += u64::from(record.data.len() < brief.location.end());
+            counts.counts.unknown_opcode += u64::from(!brief.bth.opcode.is_known());
             count_packet(&brief, record, place, options, &mut counts.counts, packets);
         }
         Ok(RecordContent::Other(_))
@@ -338,8 +341,6 @@ fn count_packet(
     let PacketSummary { location, bth, .. } = brief;
     let dealt = packets.add((location.src, location.dst), bth.opcode, bth.dest_qp, brief.extension, brief.path);
     counts.infiniband += 1;
-    counts.truncated += u64::from(record.data.len() < location.end());
-    counts.unknown_opcode += u64::from(!bth.opcode.is_known());
     // Copies the location only where needed, so that for most packets it stays in registers.
     let crc_flags =
         if options.check_icrc { check_crcs(record.data, &{ *location }, counts) } else { PacketFlags::default() };

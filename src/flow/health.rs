@@ -114,7 +114,7 @@ struct Anomalies {
     episode_states: [EpisodeState; 2],
     /// Running measurement after a congestion notification.
     reaction: Option<ReactionMeasurement>,
-    observed: Box<HealthEvents>,
+    observed: Option<Box<HealthEvents>>,
     /// NAKs about requests that were observed once, and about requests that were not observed.
     naks_by_observations: [u64; 2],
     /// Order of requests, and of responses.
@@ -180,21 +180,17 @@ impl Default for HealthTracker {
 impl HealthTracker {
     /// The health events, to add to.
     pub(super) fn observed(&mut self) -> &mut HealthEvents {
-        &mut self.anomalies().observed
+        self.anomalies().observed.get_or_insert_default()
     }
 
     /// Takes the health events, if there are any.
     pub(super) fn take_observed(&mut self) -> Option<Box<HealthEvents>> {
-        self.anomalies
-            .as_mut()
-            .map(|trouble| {
-                // What is still late at the end was not retransmitted.
-                for order in &mut trouble.reordering {
-                    order.end(&mut trouble.observed.reordered);
-                }
-                std::mem::take(&mut trouble.observed)
-            })
-            .filter(|observed| **observed != HealthEvents::default())
+        let Anomalies { reordering, observed, .. } = self.anomalies.as_deref_mut()?;
+        for found in reordering.iter_mut().filter_map(Reordering::end) {
+            let reordered = &mut observed.get_or_insert_default().reordered;
+            reordered.iter_mut().zip(found).for_each(|(reordered, found)| *reordered += found);
+        }
+        observed.take().filter(|observed| **observed != HealthEvents::default())
     }
 
     /// Requests for data and their responses, to add to.
@@ -246,8 +242,7 @@ impl HealthTracker {
 
     /// Notes the order of a packet at or below `high`: `of` is 0 for requests and 1 for responses.
     fn note_order(&mut self, of: usize, number: i64, (occurrence, span): (u32, u32), high: i64) {
-        let Anomalies { reordering, observed, .. } = self.anomalies();
-        reordering[of].later(number, (occurrence, span), high, &mut observed.reordered);
+        self.anomalies().reordering[of].later(number, (occurrence, span), high);
     }
 
     /// Notes that the receiver asked for this request: if it comes now, it is a retransmission.
@@ -270,10 +265,10 @@ impl HealthTracker {
     /// Takes a new request that ends an episode or belongs to a measurement.
     fn first_transmission(&mut self, time_ns: i64) {
         let Anomalies { episode_states: readings, reaction, observed, reordering, .. } = self.anomalies();
-        reordering[0].new_high(&mut observed.reordered);
+        reordering[0].new_high();
         readings.iter_mut().for_each(|reading| reading.open = false);
         if time_ns != PacketRecord::NO_TIME {
-            reaction.take_if(|running| running.request(time_ns, &mut observed.reaction));
+            reaction.take_if(|running| running.request(time_ns, &mut observed.get_or_insert_default().reaction));
         }
         self.is_awaiting_request = reaction.is_some();
     }
@@ -318,7 +313,7 @@ impl HealthTracker {
         if number > self.high_response {
             self.high_response = number;
             if let Some(anomalies) = &mut self.anomalies {
-                anomalies.reordering[1].new_high(&mut anomalies.observed.reordered);
+                anomalies.reordering[1].new_high();
             }
             return;
         }
@@ -490,7 +485,7 @@ impl HealthTracker {
         let run = &mut readings[reading];
         run.last_number = number;
         if is_retransmission {
-            let episodes = &mut observed.episodes[reading];
+            let episodes = &mut observed.get_or_insert_default().episodes[reading];
             episodes.packets += 1;
             if !run.counted {
                 run.counted = true;

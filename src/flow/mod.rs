@@ -363,7 +363,7 @@ impl Tracker {
             connection.others = connection.others.saturating_add(1);
             (0, connection.others)
         };
-        let counts_message = opcode.is_request() && !(opcode.is_first() || opcode.is_middle());
+        let counts_message = opcode.ends_request();
         let seen = PacketObservation { connection: id, role, occurrence, counts_message };
         if self.tracks_health || self.depth > Depth::Packets {
             self.track_packet(packet, &seen, (number, span), batch_bytes, events);

@@ -19,9 +19,9 @@ const NONE_YET: i64 = i64::MIN;
 /// Order of the requests or responses of a connection.
 #[derive(Debug)]
 pub(super) struct Reordering {
-    /// Late packets since the last new PSN, for one observation point and for two.
-    pending: [Reordered; 2],
-    /// A packet was retransmitted since then.
+    /// Boxed, because few connections have late packets.
+    late: Option<Box<LatePackets>>,
+    /// A packet was retransmitted since the last new PSN, for one observation point and for two.
     has_retransmission: [bool; 2],
     /// Highest PSN that was observed twice.
     high_twice: i64,
@@ -29,45 +29,42 @@ pub(super) struct Reordering {
     requested: i64,
 }
 
+/// Late packets, for one observation point and for two.
+#[derive(Debug, Default)]
+struct LatePackets {
+    /// Since the last new PSN.
+    pending: [Reordered; 2],
+    /// Before: those that no retransmission explains.
+    reordered: [Reordered; 2],
+}
+
 impl Default for Reordering {
     fn default() -> Self {
-        Self {
-            pending: [Reordered::default(); 2],
-            has_retransmission: [false; 2],
-            high_twice: NONE_YET,
-            requested: NONE_YET,
-        }
+        Self { late: None, has_retransmission: [false; 2], high_twice: NONE_YET, requested: NONE_YET }
     }
 }
 
 impl Reordering {
     /// Takes the next new PSN.
     #[inline]
-    pub(super) fn new_high(&mut self, reordered: &mut [Reordered; 2]) {
-        self.conclude(0, reordered);
+    pub(super) fn new_high(&mut self) {
+        self.conclude(0);
     }
 
     /// Takes a packet that is no new PSN. `high` is the highest PSN before it.
-    pub(super) fn later(
-        &mut self,
-        number: i64,
-        (occurrence, span): (u32, u32),
-        high: i64,
-        reordered: &mut [Reordered; 2],
-    ) {
-        let distance = |high: i64| (high - number).max(0).cast_unsigned();
+    pub(super) fn later(&mut self, number: i64, (occurrence, span): (u32, u32), high: i64) {
         match occurrence {
             1 if number == self.requested => self.has_retransmission[0] = true,
-            1 => self.pending[0].add(distance(high)),
+            1 => self.late(0, high - number),
             _ => self.has_retransmission[0] = true,
         }
         match occurrence {
             1 => {}
             2 if number > self.high_twice => {
-                self.conclude(1, reordered);
+                self.conclude(1);
                 self.high_twice = number + i64::from(span.max(1)) - 1;
             }
-            2 => self.pending[1].add(distance(self.high_twice)),
+            2 => self.late(1, self.high_twice - number),
             _ => self.has_retransmission[1] = true,
         }
     }
@@ -77,16 +74,26 @@ impl Reordering {
         self.requested = number;
     }
 
-    /// Counts what is pending at the end of the input.
-    pub(super) fn end(&mut self, reordered: &mut [Reordered; 2]) {
-        self.conclude(0, reordered);
-        self.conclude(1, reordered);
+    /// The reordered packets, at the end of the input: what is still late was not retransmitted.
+    /// `None` without late packets.
+    pub(super) fn end(&mut self) -> Option<[Reordered; 2]> {
+        self.conclude(0);
+        self.conclude(1);
+        self.late.take().map(|late| late.reordered)
     }
 
-    fn conclude(&mut self, reading: usize, reordered: &mut [Reordered; 2]) {
-        let pending = std::mem::take(&mut self.pending[reading]);
-        if !std::mem::take(&mut self.has_retransmission[reading]) {
-            reordered[reading] += pending;
+    #[cold]
+    fn late(&mut self, reading: usize, distance_psns: i64) {
+        let late = self.late.get_or_insert_default();
+        late.pending[reading].add(distance_psns.max(0).cast_unsigned());
+    }
+
+    fn conclude(&mut self, reading: usize) {
+        let has_retransmission = std::mem::take(&mut self.has_retransmission[reading]);
+        let Some(late) = &mut self.late else { return };
+        let pending = std::mem::take(&mut late.pending[reading]);
+        if !has_retransmission {
+            late.reordered[reading] += pending;
         }
     }
 }
@@ -98,20 +105,19 @@ mod tests {
     /// Reordered packets after these PSNs with their occurrences, for one and two observation
     /// points.
     fn reordered(packets: &[(i64, u32)], nak: Option<i64>) -> [Reordered; 2] {
-        let (mut order, mut found, mut high) = (Reordering::default(), [Reordered::default(); 2], NONE_YET);
+        let (mut order, mut high) = (Reordering::default(), NONE_YET);
         if let Some(number) = nak {
             order.note_nak(number);
         }
         for &(number, occurrence) in packets {
             if number > high {
                 high = number;
-                order.new_high(&mut found);
+                order.new_high();
             } else {
-                order.later(number, (occurrence, 1), high, &mut found);
+                order.later(number, (occurrence, 1), high);
             }
         }
-        order.end(&mut found);
-        found
+        order.end().unwrap_or_default()
     }
 
     const fn packets(packets: u64, distance_psns: u64, longest_psns: u64) -> Reordered {

@@ -251,7 +251,10 @@ impl Capture {
 
     /// Reads until `wanted` bytes are buffered or the source ends; a growing source is read once.
     fn fill(&mut self, wanted: usize) {
-        if self.buffer.len() < wanted {
+        if self.buffer.is_empty() {
+            // The system hands out pages of zeros.
+            self.buffer = vec![0; wanted];
+        } else if self.buffer.len() < wanted {
             self.buffer.resize(wanted, 0);
         }
         while self.filled < wanted && self.end.is_open() {

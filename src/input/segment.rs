@@ -12,9 +12,13 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-/// Bytes that are searched for the first record before more are read: several records of 4 KiB.
-/// Bytes before the first record have to be moved away later, so this should be small.
-const SEARCHED_BYTES: usize = 32 << 10;
+/// Bytes that are searched for the first record before more are read: many small records; four
+/// times as many bytes hold several records of 4 KiB. All of them are moved to the start of the
+/// buffer later, so this should be small.
+const SEARCHED_BYTES: usize = 8 << 10;
+
+/// Room for the part of the last record that lies beyond the segment: one packet with its headers.
+const LAST_RECORD_BYTES: usize = 8 << 10;
 
 /// A segment to read.
 pub(super) struct Segment {
@@ -43,7 +47,9 @@ impl Segment {
     pub(super) fn read_records(self) -> Result<SegmentRecords, Vec<u8>> {
         let Self { file, mut framing, probe, mut start_bytes, end_bytes, buffer: used_buffer } = self;
         let mut wanted = (end_bytes - start_bytes) as usize;
-        let mut segment = SegmentBuffer { file, start_bytes, bytes: used_buffer, filled: 0 };
+        // A new buffer gets its whole size at once: the system hands out pages of zeros.
+        let bytes = if used_buffer.is_empty() { vec![0; wanted + LAST_RECORD_BYTES] } else { used_buffer };
+        let mut segment = SegmentBuffer { file, start_bytes, bytes, filled: 0 };
         if let Some(probe) = probe {
             let Some(found) = segment.find(&probe, wanted) else { return Err(segment.bytes) };
             segment.drop_first(found);

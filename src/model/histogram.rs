@@ -135,19 +135,14 @@ impl Histogram {
             }
         }
         // Both lists are sorted and have no bucket in common: merge from the back, until the rest
-        // is in place.
+        // is in place. Usually few new buckets lie between many others, which move as a block.
         let mut left = self.buckets.len();
         self.buckets.resize(left + beyond.len(), (0, 0));
-        while let Some(&next) = beyond.last() {
-            let place = left + beyond.len() - 1;
-            let last = left.checked_sub(1).map(|last| self.buckets[last]);
-            if let Some(last) = last.filter(|last| last.0 > next.0) {
-                self.buckets[place] = last;
-                left -= 1;
-            } else {
-                self.buckets[place] = next;
-                beyond.pop();
-            }
+        while let Some(next) = beyond.pop() {
+            let place = self.buckets[..left].partition_point(|held| held.0 < next.0);
+            self.buckets.copy_within(place..left, place + beyond.len() + 1);
+            self.buckets[place + beyond.len()] = next;
+            left = place;
         }
     }
 

@@ -3,6 +3,7 @@
 //! Rows are mostly small numbers in wide fields. At the end of an analysis there are millions of
 //! them, which from then on are only iterated over.
 
+use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -48,7 +49,7 @@ impl<T: Serialize> PackedRows<T> {
     /// Adds a row at the end.
     pub fn push(&mut self, row: &T) {
         let before = self.open.len();
-        let written = postcard::to_extend(row, ByteSink(&mut self.open));
+        let written = postcard::serialize_with_flavor(row, ByteSink(&mut self.open));
         if written.is_err() {
             self.open.truncate(before);
             return;
@@ -64,9 +65,27 @@ impl<T: Serialize> PackedRows<T> {
 /// Appends bytes to a vector.
 struct ByteSink<'a>(&'a mut Vec<u8>);
 
-impl Extend<u8> for ByteSink<'_> {
-    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
-        self.0.extend(bytes);
+impl Flavor for ByteSink<'_> {
+    type Output = ();
+
+    #[inline]
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        match bytes {
+            // Most fields of a row are 0 or small.
+            [byte] => self.0.push(*byte),
+            _ => self.0.extend_from_slice(bytes),
+        }
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
     }
 }
 

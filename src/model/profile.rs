@@ -141,8 +141,8 @@ pub struct ConnectionRow {
     pub one_sided: Option<RdmaSums>,
     /// How many of the connection's packets and messages the capture contains.
     pub coverage: PairCoverage,
-    /// The samples, if the capture is sampled.
-    pub sampled: Option<SampledConnection>,
+    /// The samples, if the capture is sampled; boxed, because most captures are not.
+    pub sampled: Option<Box<SampledConnection>>,
     /// Its packets by path fields; empty in profiles that were written before these were read.
     pub paths: ConnectionPaths,
 }

@@ -59,10 +59,12 @@ pub(super) fn fill(
             job: identified.job_of.get(index).copied().flatten(),
             one_sided: identified.one_sided.get(index).and_then(|flag| flag.then_some(connection.rdma)),
             coverage: identified.coverage.get(index).copied().unwrap_or_default(),
-            sampled: identified.sampling.sampling.map(|sampling| SampledConnection {
-                sums: connection.sampled,
-                weight: identified.sampling.weights.get(index).copied().flatten(),
-                quality: sampling.quality(),
+            sampled: identified.sampling.sampling.map(|sampling| {
+                Box::new(SampledConnection {
+                    sums: connection.sampled,
+                    weight: identified.sampling.weights.get(index).copied().flatten(),
+                    quality: sampling.quality(),
+                })
             }),
             paths: connection.paths,
         });

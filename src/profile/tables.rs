@@ -131,10 +131,11 @@ pub(super) fn connections() -> Table<ConnectionRow> {
 fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
     for (index, description) in SampledSums::COLUMNS.into_iter().enumerate() {
         table = table.values(description, move |row| {
-            row.sampled.map_or(ColumnValue::Missing, |sampled| ColumnValue::Unsigned(sampled.sums.values()[index]))
+            let sampled = row.sampled.as_ref();
+            sampled.map_or(ColumnValue::Missing, |sampled| ColumnValue::Unsigned(sampled.sums.values()[index]))
         });
     }
-    let weight = |row: &ConnectionRow| row.sampled.and_then(|sampled| sampled.weight);
+    let weight = |row: &ConnectionRow| row.sampled.as_ref()?.weight;
     let table = table
         .column(
             "sampled_one_in",
@@ -154,7 +155,7 @@ fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
 
 /// Adds the estimate of one sum, and its interval.
 fn estimates(table: Table<ConnectionRow>, sum: EstimatedSum) -> Table<ConnectionRow> {
-    let value = move |row: &ConnectionRow| sum.estimate(&PairEstimators::of(&row.sampled?)).known();
+    let value = move |row: &ConnectionRow| sum.estimate(&PairEstimators::of(row.sampled.as_ref()?)).known();
     let table = table.column(
         sum.name(),
         sum.unit,
@@ -313,7 +314,7 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
             } else {
                 PairCoverage { state: CoverageState::Unknown, ..PairCoverage::default() }
             },
-            sampled: samples.get(row),
+            sampled: samples.get(row).map(Box::new),
             paths: ConnectionPaths::new(),
         })
     };

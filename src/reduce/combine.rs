@@ -141,7 +141,8 @@ impl Combiner {
             totals.connections.extend(shard.connections);
         }
         let connections = &mut totals.connections;
-        connections.sort_unstable_by_key(|connection| connection.key);
+        // Stable, because this merges the sorted shards.
+        connections.sort_by_key(|connection| connection.key);
         connections.dedup_by_key(|connection| connection.key);
         totals
     }
@@ -172,14 +173,14 @@ impl CombinedTotals {
         self.continued += u64::from(chosen.len() > 1);
         let leaves_out = times.iter().any(|(_, times)| is_beyond(*times));
         self.left_out += u64::from(leaves_out);
-        let mut total: Option<ConnectionTotals> = None;
+        let mut total: Option<Box<ConnectionTotals>> = None;
         for input in chosen {
             let one = observed.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
             let Some(one) = one else { continue };
             self.window_overflows += u64::from(one.overflowed);
             match &mut total {
                 None => total = Some(one.totals),
-                Some(total) => add(total, one.totals),
+                Some(total) => add(total, *one.totals),
             }
         }
         if let Some(total) = total.as_mut().filter(|_| leaves_out) {
@@ -195,7 +196,7 @@ impl CombinedTotals {
                 self.inputs.iter_mut().skip(input).take(1).for_each(|copies| copies.missing_packets += packets);
             }
         }
-        self.connections.extend(total.map(Box::new));
+        self.connections.extend(total);
     }
 }
 
@@ -220,7 +221,7 @@ fn lost_on_fabric(observed: &[(ObservationPoint, Option<InputConnection>)]) -> u
 
 /// A connection in one input, without mirror copies.
 struct InputConnection {
-    totals: ConnectionTotals,
+    totals: Box<ConnectionTotals>,
     overflowed: bool,
     mirror_copies: u64,
 }
@@ -240,20 +241,18 @@ pub(super) fn transmissions(key: &ConnectionKey, partial: &PartialSums, twice: b
     let mut traffic = Traffic::default();
     let mut retransmissions = RetransmissionSums::default();
     let mut mirror_copies = 0;
-    for (role, by_occurrence) in partial.all_sums().iter().enumerate() {
+    for (role, class, sums) in partial.classified() {
         let rule = if role == PacketRole::Other as usize { &unnumbered } else { &numbered };
-        for (class, sums) in by_occurrence.iter().enumerate() {
-            if !rule.transmission[class] {
-                mirror_copies += sums.packets;
-                continue;
-            }
-            traffic.packets += sums.packets;
-            traffic.wire_bytes += sums.wire_bytes;
-            if rule.retransmission[class] {
-                add_retransmissions(&mut retransmissions, role, sums);
-            } else {
-                traffic.payload_bytes += sums.payload_bytes;
-            }
+        if !rule.transmission[class] {
+            mirror_copies += sums.packets;
+            continue;
+        }
+        traffic.packets += sums.packets;
+        traffic.wire_bytes += sums.wire_bytes;
+        if rule.retransmission[class] {
+            add_retransmissions(&mut retransmissions, role, sums);
+        } else {
+            traffic.payload_bytes += sums.payload_bytes;
         }
     }
     traffic.messages = messages(&numbered, partial.messages());
@@ -265,8 +264,8 @@ impl InputConnection {
         let ConnectionEnd { key, missing, continuity, overflowed, partners, health } = end;
         let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, twice);
         let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
-        let repeated = |role: PacketRole| partial.sums(role as usize)[1..].iter().map(|sums| sums.packets).sum::<u64>();
-        let [repeated_requests, repeated_responses] = [PacketRole::Request, PacketRole::Response].map(repeated);
+        let [repeated_requests, repeated_responses] =
+            [PacketRole::Request, PacketRole::Response].map(|role| partial.later_packets(role));
         let paths = paths::of_connection(&key, &partial, twice);
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
         let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), partial.bins.into_cells());
@@ -295,7 +294,8 @@ impl InputConnection {
             has_overflowed: overflowed,
             ..continuity
         };
-        let totals = ConnectionTotals {
+        // Boxed, because it is large and moved several times.
+        let totals = Box::new(ConnectionTotals {
             key,
             times_ns,
             traffic,
@@ -315,7 +315,7 @@ impl InputConnection {
             sizes,
             time_bins,
             bins,
-        };
+        });
         Self { totals, overflowed, mirror_copies }
     }
 }

@@ -176,6 +176,15 @@ impl PartialSums {
         [self.first[role], second, odd, even]
     }
 
+    /// Sums by packet role and occurrence class. Most connections have first observations only.
+    fn classified(&self) -> impl Iterator<Item = (usize, usize, &PacketSums)> {
+        let first = self.first.iter().enumerate().map(|(role, sums)| (role, 0, sums));
+        let later = self.later_observations.iter().flat_map(|later| later.sums.iter().enumerate());
+        let later =
+            later.flat_map(|(role, by_class)| by_class.iter().zip(1..).map(move |(sums, class)| (role, class, sums)));
+        first.chain(later)
+    }
+
     /// Sums of all packet roles.
     fn all_sums(&self) -> [[PacketSums; OCCURRENCES]; PacketRole::COUNT] {
         std::array::from_fn(|role| self.sums(role))
@@ -188,10 +197,16 @@ impl PartialSums {
         [self.first_messages, second, odd, even]
     }
 
+    /// Second and later observations of the packets of a role.
+    fn later_packets(&self, role: PacketRole) -> u64 {
+        let later = self.later_observations.iter().flat_map(|later| &later.sums[role as usize]);
+        later.map(|sums| sums.packets).sum()
+    }
+
     /// Sums of all observations, as the samples of a sampled capture.
     fn sampled(&self) -> SampledSums {
         let mut all = PacketSums::default();
-        self.all_sums().iter().flatten().for_each(|sums| all += *sums);
+        self.classified().for_each(|(_, _, sums)| all += *sums);
         let SizeSquares { payload_packets, payload_bytes, wire_bytes } = self.squares;
         SampledSums {
             packets: all.packets,

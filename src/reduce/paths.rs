@@ -75,12 +75,10 @@ impl PathTally {
 pub(super) fn of_connection(key: &ConnectionKey, partial: &PartialSums, twice: bool) -> ConnectionPaths {
     let PathTally { first, others } = &partial.paths;
     let mut rest = PathCounts::default();
-    for (role, by_occurrence) in partial.all_sums().iter().enumerate() {
+    for (role, class, sums) in partial.classified() {
         let group = usize::from(role == PacketRole::Other as usize);
-        for (class, sums) in by_occurrence.iter().enumerate() {
-            rest[group][class].packets += sums.packets;
-            rest[group][class].wire_bytes += sums.wire_bytes;
-        }
+        rest[group][class].packets += sums.packets;
+        rest[group][class].wire_bytes += sums.wire_bytes;
     }
     let others: &[PathEntry] = others.as_ref().map_or(&[], |others| others);
     for entry in others {

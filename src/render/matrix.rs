@@ -66,14 +66,15 @@ fn rows(matrix: &Matrix) -> impl Iterator<Item = MatrixRow<'_>> {
 /// The `most` pairs with the most traffic, largest first.
 pub(super) fn busiest(matrix: &Matrix, most: usize) -> Vec<MatrixRow<'_>> {
     let mut rows: Vec<MatrixRow<'_>> = rows(matrix).collect();
-    rows.sort_by_key(|MatrixRow { src, dst, cell, .. }| {
-        (
-            std::cmp::Reverse((cell.mpi_bytes.unwrap_or(0), cell.payload_bytes, cell.wire_bytes)),
-            (*src).clone(),
-            (*dst).clone(),
-        )
-    });
-    rows.truncate(most);
+    let size = |cell: &MatrixCell| (cell.mpi_bytes.unwrap_or(0), cell.payload_bytes, cell.wire_bytes);
+    let order = |a: &MatrixRow<'_>, b: &MatrixRow<'_>| {
+        size(b.cell).cmp(&size(a.cell)).then_with(|| (a.src, a.dst).cmp(&(b.src, b.dst)))
+    };
+    if rows.len() > most {
+        rows.select_nth_unstable_by(most, order);
+        rows.truncate(most);
+    }
+    rows.sort_by(order);
     rows
 }
 

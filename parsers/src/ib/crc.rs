@@ -4,7 +4,9 @@
 pub use crate::ib::vcrc::vcrc;
 use crate::ib::{Bth, Grh, ICRC_BYTES, Lrh, VCRC_BYTES};
 use crate::location::{Encapsulation, Location};
+use alloc::boxed::Box;
 use crc32fast::Hasher;
+use once_cell::race::OnceBox;
 
 /// Result of comparing a checksum with the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -37,12 +39,34 @@ const CRC_OF_ABSENT_LRH: u32 = !0xDEBB_20E3;
 
 const UDP_BYTES: usize = 8;
 
+/// The state of a CRC-32 before the first byte of a packet. Making a hasher detects the features of
+/// the processor, so each packet gets a copy.
+struct Seed {
+    initial: u32,
+    hasher: OnceBox<Hasher>,
+}
+
+impl Seed {
+    const fn new(initial: u32) -> Self {
+        Self { initial, hasher: OnceBox::new() }
+    }
+
+    #[inline]
+    fn hasher(&self) -> Hasher {
+        self.hasher.get_or_init(|| Box::new(Hasher::new_with_initial(self.initial))).clone()
+    }
+}
+
+static NATIVE: Seed = Seed::new(0);
+static ROCE: Seed = Seed::new(CRC_OF_ABSENT_LRH);
+
 /// Computes the ICRC of the packet; its wire bytes are `to_le_bytes()`. `None` for raw packets, and
 /// if `data` ends before the ICRC begins.
 ///
 /// The masks follow annexes A16 and A17 (RoCE) and section 7.8.1 (native) of the InfiniBand
 /// Architecture.
 #[must_use]
+#[inline]
 pub fn icrc(framed: Encapsulation, data: &[u8], loc: &Location) -> Option<u32> {
     let end = loc.end().checked_sub(ICRC_BYTES)?;
     let covered = data.get(loc.network..end)?;
@@ -53,19 +77,19 @@ pub fn icrc(framed: Encapsulation, data: &[u8], loc: &Location) -> Option<u32> {
             let (mut head, rest) = split::<{ Grh::LEN + Bth::LEN }>(covered)?;
             mask_grh(&mut head, 0);
             head[Grh::LEN + 4] = 0xFF;
-            Some(finish(CRC_OF_ABSENT_LRH, &head, rest))
+            Some(finish(&ROCE, &head, rest))
         }
         Encapsulation::RoceV2Ipv4 if network_bytes == 20 + UDP_BYTES => {
             let (mut head, rest) = split::<{ 20 + UDP_BYTES + Bth::LEN }>(covered)?;
             mask_ipv4(&mut head);
             mask_udp_and_bth(&mut head, 20);
-            Some(finish(CRC_OF_ABSENT_LRH, &head, rest))
+            Some(finish(&ROCE, &head, rest))
         }
         Encapsulation::RoceV2Ipv6 if network_bytes == 40 + UDP_BYTES => {
             let (mut head, rest) = split::<{ 40 + UDP_BYTES + Bth::LEN }>(covered)?;
             mask_grh(&mut head, 0);
             mask_udp_and_bth(&mut head, 40);
-            Some(finish(CRC_OF_ABSENT_LRH, &head, rest))
+            Some(finish(&ROCE, &head, rest))
         }
         Encapsulation::RoceV2Ipv4 => {
             let (mut ip, rest) = split::<20>(covered)?;
@@ -82,6 +106,7 @@ pub fn icrc(framed: Encapsulation, data: &[u8], loc: &Location) -> Option<u32> {
 
 /// Checks the ICRC of the packet.
 #[must_use]
+#[inline]
 pub fn verify_icrc(data: &[u8], loc: &Location) -> CrcVerdict {
     if loc.encapsulation == Encapsulation::Native
         && data.get(loc.start.saturating_add(1)).is_some_and(|byte| byte & 0x03 < Lrh::LNH_LOCAL)
@@ -101,6 +126,7 @@ pub fn verify_icrc(data: &[u8], loc: &Location) -> CrcVerdict {
 /// VCRC. A mismatch does not prove corruption: some adapters do not preserve the VCRC of mirrored
 /// packets.
 #[must_use]
+#[inline]
 pub fn verify_vcrc(data: &[u8], loc: &Location) -> CrcVerdict {
     if loc.encapsulation != Encapsulation::Native || data.len() == loc.end() {
         return CrcVerdict::None;
@@ -114,20 +140,21 @@ pub fn verify_vcrc(data: &[u8], loc: &Location) -> CrcVerdict {
 }
 
 /// ICRC over LRH, GRH (if any), BTH and the rest.
+#[inline]
 fn native(covered: &[u8]) -> Option<u32> {
     match covered.get(1)? & 0x03 {
         Lrh::LNH_LOCAL => {
             let (mut head, rest) = split::<{ Lrh::LEN + Bth::LEN }>(covered)?;
             head[0] |= 0xF0;
             head[Lrh::LEN + 4] = 0xFF;
-            Some(finish(0, &head, rest))
+            Some(finish(&NATIVE, &head, rest))
         }
         Lrh::LNH_GLOBAL => {
             let (mut head, rest) = split::<{ Lrh::LEN + Grh::LEN + Bth::LEN }>(covered)?;
             head[..Lrh::LEN].fill(0xFF);
             mask_grh(&mut head, Lrh::LEN);
             head[Lrh::LEN + Grh::LEN + 4] = 0xFF;
-            Some(finish(0, &head, rest))
+            Some(finish(&NATIVE, &head, rest))
         }
         _ => None,
     }
@@ -173,7 +200,7 @@ fn with_options(ip: &[u8], rest: &[u8], network_bytes: usize) -> Option<u32> {
     let (options, rest) = rest.split_at_checked(option_bytes)?;
     let (mut head, rest) = split::<{ UDP_BYTES + Bth::LEN }>(rest)?;
     mask_udp_and_bth(&mut head, 0);
-    let mut hasher = Hasher::new_with_initial(CRC_OF_ABSENT_LRH);
+    let mut hasher = ROCE.hasher();
     hasher.update(ip);
     hasher.update(options);
     hasher.update(&head);
@@ -182,8 +209,8 @@ fn with_options(ip: &[u8], rest: &[u8], network_bytes: usize) -> Option<u32> {
 }
 
 #[inline]
-fn finish(initial: u32, head: &[u8], rest: &[u8]) -> u32 {
-    let mut hasher = Hasher::new_with_initial(initial);
+fn finish(seed: &Seed, head: &[u8], rest: &[u8]) -> u32 {
+    let mut hasher = seed.hasher();
     hasher.update(head);
     hasher.update(rest);
     hasher.finalize()

@@ -313,6 +313,13 @@ macro_rules! names {
 }
 
 impl Opcode {
+    /// True for the last or only packet of a request: its message counts with this packet.
+    #[must_use]
+    #[inline]
+    pub const fn ends_request(self) -> bool {
+        self.flags() & (REQUEST | FIRST | MIDDLE) == REQUEST
+    }
+
     /// Congestion notification packet of `RoCEv2`.
     pub const CNP: Self = Self(0x81);
 
