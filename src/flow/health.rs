@@ -309,9 +309,10 @@ impl HealthTracker {
     }
 
     /// Takes a READ response or an atomic acknowledgement. `starts` is true for the first response
-    /// to a request.
+    /// to a request, `is_overtaken` for one that is late only because several inputs are read
+    /// together.
     #[inline]
-    pub(super) fn response(&mut self, number: i64, occurrence: u32, starts: bool) {
+    pub(super) fn response(&mut self, number: i64, occurrence: u32, (starts, is_overtaken): (bool, bool)) {
         if starts && occurrence == 1 {
             self.data().first_responses.push(number);
         }
@@ -320,6 +321,9 @@ impl HealthTracker {
             if let Some(anomalies) = &mut self.anomalies {
                 anomalies.reordering[1].new_high(&mut anomalies.observed.reordered);
             }
+            return;
+        }
+        if is_overtaken {
             return;
         }
         if occurrence == 1 {

@@ -379,6 +379,8 @@ pub struct Continuity {
     pub is_in_other_inputs: bool,
     /// The ledgers overflowed.
     pub has_overflowed: bool,
+    /// The PSNs of all packets, each once, by role. Only with several inputs, which it compares.
+    pub packets: PsnDigest,
     /// Distances between the PSNs of requests.
     pub psn_steps: PsnSteps,
 }
@@ -459,6 +461,7 @@ impl Continuity {
         self.is_in_other_inputs |= later.is_in_other_inputs;
         self.has_overflowed |= later.has_overflowed;
         self.psn_steps.join(later.psn_steps);
+        self.packets.join(later.packets);
         if self.missing_datagrams.is_none() {
             self.datagrams_before = later.datagrams_before;
         }

@@ -183,7 +183,7 @@ pub(super) fn compare_clocks(
     aligned
 }
 
-fn without_digests(source: &SourceOptions) -> SourceOptions {
+pub(super) fn without_digests(source: &SourceOptions) -> SourceOptions {
     SourceOptions { xxh3: false, sha256: false, ..source.clone() }
 }
 

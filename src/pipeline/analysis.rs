@@ -14,17 +14,19 @@ use super::merge;
 use super::parts::{self, InputExtras, PartsHeader};
 use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, transit_sample_room};
 use super::spill::{Spill, SpillFile};
+use super::union;
 use super::{AnalysisOptions, PipelineError, decode_options, for_each_batch, pool};
 use crate::align::PacketSample;
 use crate::decode::{self, DecodeOptions, DecodedBatch};
-use crate::flow::{self, Depth, Events, Tracker};
+use crate::flow::{self, Depth, Events, Tracker, UnionInput, UnionLedgers};
 use crate::input::{self, Capture, Ending, Feed, FeedTask, SourceOptions};
 use crate::model::profile::{CmRow, Input};
 use crate::model::{
-    ConnectionEnd, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Profile, Sample, TimestampStats,
-    TrafficKind,
+    ConnectionEnd, ConnectionKey, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Profile, Sample,
+    TimestampStats, TrafficKind,
 };
 use crate::reduce::{self, Accumulator, TransitSample};
+use ibscope_parsers::PathFields;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -101,6 +103,8 @@ pub(super) fn run(
     let own_sample = analysis.sample.take();
     pool.install(|| {
         let mut readout = analysis.end();
+        let unions = union::read(paths, options, (&reading, depth), &readout, &source)?;
+        readout.add_unions(unions);
         let parts = options.keep_parts.then(|| {
             readout.level();
             let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(endings);
@@ -129,14 +133,21 @@ pub(super) fn run(
 }
 
 /// How the inputs are read: the files of each stream in order, and how their records are decoded.
-struct Reading<'a> {
-    streams: &'a [Vec<usize>],
+pub(super) struct Reading<'a> {
+    pub(super) streams: &'a [Vec<usize>],
     repeated_from_ns: &'a [Option<i64>],
-    decode: &'a DecodeOptions,
-    batches_per_round: usize,
+    pub(super) decode: &'a DecodeOptions,
+    pub(super) batches_per_round: usize,
 }
 
 impl Reading<'_> {
+    /// The time from which on the files after this one, number `position` of the stream, repeat
+    /// packets of it.
+    pub(super) fn repeated_from_ns(&self, stream: &[usize], position: usize) -> Option<i64> {
+        let behind = stream.get(position + 1..).unwrap_or_default();
+        behind.iter().filter_map(|input| self.repeated_from_ns[*input]).min()
+    }
+
     /// Reads all captures into the analysis, and returns how each one ended.
     fn run(
         &self,
@@ -153,7 +164,7 @@ impl Reading<'_> {
             let now = read.iter().filter_map(|input| captures[*input].take());
             let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
             let decode = self.decode.of(&read);
-            analysis.start_inputs(read.clone(), self.streams, self.repeated_from_ns, position);
+            analysis.start_inputs(read.clone(), self, position);
             let mut feed = Feed::start(now, self.batches_per_round).map_err(PipelineError::Threads)?;
             pool.install(|| {
                 let mut decoded: Vec<DecodedBatch> = Vec::new();
@@ -231,7 +242,7 @@ struct InputState {
     mirrors: MirrorSequences,
 }
 
-struct Shard {
+pub(super) struct Shard {
     tracker: Tracker,
     sums: Accumulator,
     cm: Vec<CmRow>,
@@ -260,26 +271,16 @@ impl Analysis {
         let file = SpillFile::default();
         let draws = (streams > 1 || options.keep_parts) && options.measures.times && depth >= Depth::Envelopes;
         let room = transit_sample_room(streams);
-        let tracker = || {
-            let mut tracker = Tracker::new(depth, options.measures.times, options.measures.health);
+        let shard = || {
+            let mut shard = Shard::new(options, (depth, options.measures.times), &file);
             if draws {
-                tracker.emit_messages();
+                shard.tracker.emit_messages();
+                shard.transit_samples = Some(Sample::new(room));
             }
-            tracker
-        };
-        let shard = || Shard {
-            tracker: tracker(),
-            transit_samples: draws.then(|| Sample::new(room)),
-            sums: Accumulator::new(options.bin_ns, options.measures.sizes),
-            cm: Vec::new(),
-            cm_lost: 0,
-            untracked: 0,
-            overlap: FileOverlap::default(),
-            overlap_packets: 0,
-            events: Events::default(),
-            connection_numbers: Vec::new(),
-            path_indices: Vec::new(),
-            spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
+            if streams > 1 || options.keep_parts {
+                shard.tracker.digest_packets();
+            }
+            shard
         };
         let input = || InputState {
             shards: (0..SHARDS).map(|_| shard()).collect(),
@@ -300,19 +301,11 @@ impl Analysis {
         }
     }
 
-    /// Starts file number `position` of each stream: `inputs` are these files. `repeated_from_ns`
-    /// are the times after which files repeat packets of the file before them.
-    fn start_inputs(
-        &mut self,
-        inputs: Vec<usize>,
-        streams: &[Vec<usize>],
-        repeated_from_ns: &[Option<i64>],
-        position: usize,
-    ) {
-        for stream in streams {
+    /// Starts file number `position` of each stream: `inputs` are these files.
+    fn start_inputs(&mut self, inputs: Vec<usize>, reading: &Reading<'_>, position: usize) {
+        for stream in reading.streams {
             stream.iter().for_each(|input| self.first_of_stream[*input] = stream[0]);
-            let behind = stream.get(position + 1..).unwrap_or_default();
-            let from_ns = behind.iter().filter_map(|input| repeated_from_ns[*input]).min();
+            let from_ns = reading.repeated_from_ns(stream, position);
             self.inputs[stream[0]].shards.iter_mut().for_each(|shard| shard.overlap.next_file(from_ns));
             if let Some([before, input]) = position.checked_sub(1).and_then(|before| stream.get(before..=position)) {
                 self.inputs[*input].last_time_ns = self.inputs[*before].last_time_ns;
@@ -439,7 +432,7 @@ impl Analysis {
                 shards: input.shards.into_iter().zip(ends).map(|(shard, ends)| shard.end(ends)).collect(),
             };
         let inputs = self.inputs.into_iter().zip(ends).zip(coverages.into_iter().zip(streams)).map(end).collect();
-        Readout { inputs, bounds: self.bounds }
+        Readout { inputs, unions: Vec::new(), bounds: self.bounds }
     }
 }
 
@@ -506,6 +499,56 @@ impl InputState {
 }
 
 impl Shard {
+    /// An empty shard. `times` asks for times between packets.
+    fn new(options: &AnalysisOptions, (depth, times): (Depth, bool), file: &SpillFile) -> Self {
+        Self {
+            tracker: Tracker::new(depth, times, options.measures.health),
+            transit_samples: None,
+            sums: Accumulator::new(options.bin_ns, options.measures.sizes),
+            cm: Vec::new(),
+            cm_lost: 0,
+            untracked: 0,
+            overlap: FileOverlap::default(),
+            overlap_packets: 0,
+            events: Events::default(),
+            connection_numbers: Vec::new(),
+            path_indices: Vec::new(),
+            spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
+        }
+    }
+
+    /// A shard for these connections of several inputs that are read together. It measures no
+    /// times between packets, which come from different clocks.
+    pub(super) fn of_union(options: &AnalysisOptions, depth: Depth, keys: &[ConnectionKey]) -> Self {
+        let mut shard = Self::new(options, (depth, false), &SpillFile::default());
+        keys.iter().for_each(|key| _ = shard.tracker.add_connection(key));
+        shard.tracker.close();
+        shard.sums.grow(keys.len());
+        shard
+    }
+
+    /// Takes a packet of an input of a union, of connection `id`.
+    pub(super) fn packet_of_union(
+        &mut self,
+        packet: PacketRef<'_>,
+        fields: PathFields,
+        of: (u32, UnionInput),
+        bytes: &[u8],
+        ledgers: &mut UnionLedgers,
+    ) {
+        if let Some(seen) = ledgers.packet(&mut self.tracker, packet, of, bytes, &mut self.events) {
+            self.sums.packet(packet.record, &seen);
+            let path = self.sums.note_path(of.0, fields);
+            if path > 0 {
+                self.sums.further_path(path, packet.record, &seen);
+            }
+        }
+    }
+
+    pub(super) const fn sums(&mut self) -> &mut Accumulator {
+        &mut self.sums
+    }
+
     fn packets(&mut self, decoded: &DecodedBatch, shard: usize) {
         let bytes = decoded.batch.bytes.as_slice();
         let Some(Packets { keys, paths, records }) = decoded.shards.get(shard) else { return };
@@ -550,7 +593,7 @@ impl Shard {
         }
     }
 
-    fn take_events(&mut self) {
+    pub(super) fn take_events(&mut self) {
         for (connection, start) in self.events.starts.drain(..) {
             self.sums.start(connection, start);
         }
@@ -578,14 +621,14 @@ impl Shard {
         }
     }
 
-    fn finish(&mut self) -> Vec<ConnectionEnd> {
+    pub(super) fn finish(&mut self) -> Vec<ConnectionEnd> {
         let ends = self.tracker.finish(&mut self.events);
         self.take_events();
         self.tracker.forget();
         ends
     }
 
-    fn end(self, connections: Vec<ConnectionEnd>) -> ShardReadout {
+    pub(super) fn end(self, connections: Vec<ConnectionEnd>) -> ShardReadout {
         ShardReadout {
             connections,
             evicted: self.tracker.evicted(),

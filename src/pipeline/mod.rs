@@ -33,6 +33,7 @@ mod readout;
 mod seam;
 mod spill;
 mod streams;
+mod union;
 mod watch;
 
 pub use crate::profile::{DatasetWriter, MessageWriter, ProfileWriter, has_profile_document, is_profile, read as load};

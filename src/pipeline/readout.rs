@@ -30,7 +30,17 @@ pub(super) fn transit_sample_room(streams: usize) -> usize {
 /// The readout of all inputs, and the bounds that it was kept in.
 pub(super) struct Readout {
     pub(super) inputs: Vec<InputReadout>,
+    /// Unions of inputs that overlap in time and hold different packets.
+    pub(super) unions: Vec<UnionReadout>,
     pub(super) bounds: MemoryBounds,
+}
+
+/// The union of some inputs: the connections of which they hold different packets, each
+/// transmission once.
+pub(super) struct UnionReadout {
+    /// The inputs.
+    pub(super) members: Vec<usize>,
+    pub(super) readout: InputReadout,
 }
 
 /// The readout of one input.
@@ -79,6 +89,17 @@ impl ShardReadout {
 }
 
 impl Readout {
+    /// Adds the unions of inputs, within the bounds of all.
+    pub(super) fn add_unions(&mut self, unions: Vec<UnionReadout>) {
+        if unions.is_empty() {
+            return;
+        }
+        self.unions = unions;
+        let unions = self.unions.iter_mut().map(|union| &mut union.readout);
+        let shards = self.inputs.iter_mut().chain(unions).flat_map(|input| input.shards.iter_mut());
+        self.bounds.level(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
+    }
+
     /// Makes bins as wide, latencies as coarse and samples as small as if one run had read all
     /// inputs. Changes nothing if one run did.
     pub(super) fn level(&mut self) {

@@ -75,6 +75,8 @@ pub struct Combiner {
     totals: CombinedTotals,
     /// By input: the times of its first and last record.
     times_ns: Vec<(i64, i64)>,
+    /// By input: the inputs that it unites; none for a capture.
+    members: Vec<Vec<usize>>,
 }
 
 impl Combiner {
@@ -94,6 +96,16 @@ impl Combiner {
         });
         self.totals.mirror_copies.push(copies);
         self.times_ns.push(times_ns.unwrap_or_default());
+        self.members.push(Vec::new());
+    }
+
+    /// Adds the union of inputs that overlap in time, after all inputs: it holds each transmission
+    /// once, of some of their connections. It counts for these connections instead of its members.
+    pub fn union(&mut self, times_ns: (i64, i64), members: Vec<usize>) {
+        self.totals.inputs.push(InputMirrorCopies::default());
+        self.totals.mirror_copies.push(MirrorCopies::default());
+        self.times_ns.push(times_ns);
+        self.members.push(members);
     }
 
     /// Combines one shard. `inputs` holds its connections in each input, in the order of the
@@ -105,7 +117,7 @@ impl Combiner {
             CombinedTotals { inputs: vec![InputMirrorCopies::default(); copies.len()], ..Default::default() };
         let mut inputs: Vec<_> = inputs.into_iter().map(by_key).collect();
         while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|sums| sums.0.key)).min() {
-            let mut observed: Vec<(ObservationPoint, Option<InputConnection>)> = Vec::new();
+            let mut observed: Vec<ObservedConnection> = Vec::new();
             for (index, input) in inputs.iter_mut().enumerate() {
                 let Some(sums) = input.next_if(|next| next.0.key == key) else { continue };
                 let (end, partial) = *sums;
@@ -118,12 +130,40 @@ impl Combiner {
                     packets: one.totals.traffic.packets,
                     observed_twice: twice,
                     first_time_ns: one.totals.times_ns.0,
+                    is_union: !self.members[index].is_empty(),
                 };
                 observed.push((point, Some(one)));
             }
-            totals.add_connection(&key, observed);
+            let replaced = self.unite(&mut observed);
+            totals.add_connection(&key, observed, &replaced);
         }
         totals
+    }
+
+    /// Gives the union of some inputs, if there is one, the times between packets of those of its
+    /// members that would count: times between packets of different inputs mean nothing. Returns
+    /// the members, which do not count.
+    fn unite(&self, observed: &mut [ObservedConnection]) -> Vec<usize> {
+        let mut replaced = Vec::new();
+        for union in 0..observed.len() {
+            let members = &self.members[observed[union].0.input];
+            if members.is_empty() {
+                continue;
+            }
+            let views = observed.iter().map(|(point, _)| *point).filter(|point| members.contains(&point.input));
+            let chosen = observation_points::choose(views.collect());
+            let (before, from) = observed.split_at_mut(union);
+            let Some(own) = from.first_mut().and_then(|(_, one)| one.as_mut()) else { continue };
+            for (_, one) in before.iter_mut().filter(|(point, _)| chosen.contains(&point.input)) {
+                let Some(one) = one else { continue };
+                for (key, recorder) in std::mem::take(&mut one.totals.latencies) {
+                    own.totals.latencies.join(key, recorder, Recorder::merge);
+                }
+                own.totals.time_bins.append(&mut one.totals.time_bins);
+            }
+            replaced.extend(members);
+        }
+        replaced
     }
 
     /// The totals of all shards.
@@ -156,12 +196,13 @@ fn by_key(mut connections: Vec<ConnectionSums>) -> Peekable<IntoIter<ConnectionS
 
 impl CombinedTotals {
     /// Adds a connection: chooses which of the inputs that observed it count, and adds up their
-    /// sums.
-    fn add_connection(&mut self, key: &ConnectionKey, mut observed: Vec<(ObservationPoint, Option<InputConnection>)>) {
+    /// sums. Inputs in `replaced` do not count, because their union does.
+    fn add_connection(&mut self, key: &ConnectionKey, mut observed: Vec<ObservedConnection>, replaced: &[usize]) {
         let times: Vec<(usize, (i64, i64))> =
             observed.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
         let views: Vec<ObservationPoint> = observed.iter().map(|(point, _)| *point).collect();
-        let chosen = observation_points::choose(views.clone());
+        let is_choice = |point: &&ObservationPoint| !replaced.contains(&point.input);
+        let chosen = observation_points::choose(views.iter().filter(is_choice).copied().collect());
         let lost_on_fabric = lost_on_fabric(&observed);
         let missing = observation_points::missing_packets(&views, &chosen);
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));
@@ -187,7 +228,8 @@ impl CombinedTotals {
         }
         if let Some(total) = &mut total {
             total.continuity.lost_on_fabric = lost_on_fabric;
-            total.continuity.is_in_other_inputs = times.len() > total.inputs.len();
+            let others = times.iter().filter(|(input, _)| !replaced.contains(input)).count();
+            total.continuity.is_in_other_inputs = others > total.inputs.len();
         }
         if let Some(total) = total.as_mut().filter(|_| key.kind == TrafficKind::Data) {
             for (input, packets) in missing {
@@ -204,9 +246,9 @@ impl CombinedTotals {
 /// once when the NAK came, it had observed it at the sender's port, and the request was lost after
 /// that. With two inputs of one observation point each, the request was lost between them if one
 /// had observed it and the other had not.
-fn lost_on_fabric(observed: &[(ObservationPoint, Option<InputConnection>)]) -> u64 {
+fn lost_on_fabric(observed: &[ObservedConnection]) -> u64 {
     let inputs = || {
-        let inputs = observed.iter().enumerate();
+        let inputs = observed.iter().enumerate().filter(|(_, (point, _))| !point.is_union);
         inputs.filter_map(|(at, (point, one))| Some((at, point.observed_twice, one.as_ref()?.totals.continuity)))
     };
     let within = inputs().filter(|(_, twice, _)| *twice).map(|(_, _, own)| own.naks_observed_once);
@@ -217,6 +259,9 @@ fn lost_on_fabric(observed: &[(ObservationPoint, Option<InputConnection>)]) -> u
     });
     within.chain(between).max().unwrap_or(0)
 }
+
+/// A connection in one input, until it is added up.
+type ObservedConnection = (ObservationPoint, Option<InputConnection>);
 
 /// A connection in one input, without mirror copies.
 struct InputConnection {

@@ -109,6 +109,15 @@ fn owners_at(owners: &QueuePairOwners, endpoint: Endpoint, qpn: Option<Qpn>) -> 
     }
 }
 
+/// The pairs of ranks that a connection may belong to, and whether there is one only.
+pub(crate) fn owners_of(scene: &Scene, row: &ConnectionRow) -> Vec<((usize, u32, u32), bool)> {
+    let [src, dst] = [(row.src, row.src_qp), (row.dst, Some(row.dest_qp))]
+        .map(|(endpoint, qpn)| owners_at(&scene.owners, endpoint, qpn));
+    let pairs = pairs(&src, &dst);
+    let is_only = pairs.len() == 1;
+    pairs.into_iter().map(|pair| (pair, is_only)).collect()
+}
+
 /// Compares a profile with the truth.
 pub(crate) fn check(scene: &Scene, profile: &Profile) -> CaseOutcome {
     let mut outcome = CaseOutcome { complete: scene.complete, ..CaseOutcome::default() };
