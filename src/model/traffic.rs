@@ -504,6 +504,40 @@ impl ConnectionEnd {
     }
 }
 
+/// Packets that some observation points of a connection hold and others do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObservationSums {
+    /// Observation points of the connection; 0 if it is not known what they hold together.
+    pub points: u64,
+    /// A point was not captured all the time in which the connection had packets.
+    pub is_partial: bool,
+    /// Requests, and responses with data.
+    pub data: MissingRecords,
+    /// ACKs and NAKs.
+    pub acks: MissingRecords,
+}
+
+/// Packets, and records of them that are missing at an observation point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissingRecords {
+    /// Packets, each PSN once.
+    pub first_packets: u64,
+    /// Further transmissions of the same PSNs.
+    pub later_packets: u64,
+    /// Records of the first transmissions that are missing at a point.
+    pub first_missing: u64,
+    /// Records of further transmissions that are missing at a point.
+    pub later_missing: u64,
+}
+
+impl MissingRecords {
+    /// All missing records.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        self.first_missing + self.later_missing
+    }
+}
+
 /// Sums of one connection over all inputs, without mirror copies. Its library is not detected yet.
 #[derive(Clone, Debug)]
 pub struct ConnectionTotals {
@@ -527,6 +561,8 @@ pub struct ConnectionTotals {
     pub missing: Option<Box<MissingMessages>>,
     /// Missing packets, by sequence numbers.
     pub continuity: Continuity,
+    /// Packets that not all of its observation points hold; `None` with one point.
+    pub observations: Option<Box<ObservationSums>>,
     /// RDMA WRITEs and READs within the traffic.
     pub rdma: RdmaSums,
     /// Packets by path fields.

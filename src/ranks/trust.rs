@@ -14,10 +14,12 @@
 //! A *response* is an ACK, a NAK or a packet with response data.
 //!
 //! Invariants: the lower bounds count only losses that packets prove. An upper bound exists only if
-//! everything is proven: a capture that lost one packet may have lost the last packets of a
-//! connection too, which nothing shows.
+//! every PSN of every connection was captured at one observation point at least: a capture that
+//! misses a PSN may have lost the last packets of a connection too, which nothing shows. `loss`
+//! tells the losses of the capture from those of the fabric.
 
 use super::coverage::ConnectionView;
+use super::loss::{ConnectionLoss, LossSums};
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{ConnectionKey, Continuity, Health, PacketBounds, TrafficKind, Trust, TrustVerdict};
@@ -73,12 +75,15 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
     let mut gaps: BTreeMap<Gap, u64> = BTreeMap::new();
     let mut responders: BTreeSet<ConnectionKey> = BTreeSet::new();
     let mut without_requests: Vec<ConnectionKey> = Vec::new();
-    let (mut management, mut twice) = (0, true);
+    let mut losses = LossSums::default();
+    let (mut management, mut of_management) = (0, Vec::new());
     for view in views {
         let ConnectionView { own, reverse, .. } = view;
-        trust.lost_on_fabric_packets.at_least += own.continuity.lost_on_fabric;
-        trust.lost_by_capture_packets.at_least += certain_loss(own);
-        twice &= own.continuity.is_observed_twice;
+        if own.key.kind == TrafficKind::Management {
+            of_management.push(view.loss());
+        } else {
+            losses.add(&view.loss());
+        }
         if own.key.kind == TrafficKind::Management {
             management += own.traffic.packets;
             continue;
@@ -99,7 +104,13 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
     *gaps.entry(Gap::Unpaired).or_default() += without_requests.len() as u64 - paired;
     gaps.retain(|_, connections| *connections > 0);
     trust.reasons = gaps.iter().map(|(gap, connections)| reason(*gap, *connections)).collect();
-    trust.reasons.extend(management_reason(management, cm));
+    let of_exchanges = management_reason(management, cm);
+    for mut own in of_management {
+        own.possible = own.possible.filter(|_| of_exchanges.is_some()).or(Some(0));
+        losses.add(&own);
+    }
+    trust.reasons.extend(of_exchanges);
+    [trust.lost_by_capture_packets, trust.never_captured_packets, trust.lost_on_fabric_packets] = losses.bounds();
     if is_sampled {
         trust.verdict = TrustVerdict::Sampled;
         // A packet that one of two ports did not sample is not lost.
@@ -108,9 +119,6 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
         trust.verdict = TrustVerdict::Incomplete;
     } else if trust.reasons.is_empty() && trust.reliable_connections > 0 {
         trust.verdict = TrustVerdict::Complete;
-        trust.lost_by_capture_packets = PacketBounds::NONE;
-        // At one observation point, packets that are lost before they reach it leave no trace.
-        trust.lost_on_fabric_packets.at_most = twice.then_some(0);
     }
     trust
 }
@@ -176,19 +184,69 @@ fn has_retransmissions(own: &ConnectionTotals, health: &Health) -> bool {
     own.retransmissions.packets() + health.late_packets + health.naks() + health.rnr_naks + health.episodes > 0
 }
 
-impl ConnectionView<'_> {
-    /// The obstacle to the proof that no packet of a reliable connection is missing.
-    fn gap(&self) -> Option<Gap> {
+impl<'a> ConnectionView<'a> {
+    /// What is known of the losses of the connection.
+    fn loss(&self) -> ConnectionLoss<'a> {
         let own = self.own;
         let health = own.health.whole();
-        if own.continuity.missing_requests + health.lost_at_most + health.unobserved_psns > 0 {
+        let retransmits = has_retransmissions(own, &health);
+        let last = own.continuity.last_request;
+        let responses = self.reverse.map(|reverse| reverse.continuity.last_responses);
+        let is_answered = last.is_none() || responses.is_some_and(|responses| responses.contains(&last));
+        let possible = if is_reliable(&own.key) && own.key.kind == TrafficKind::Data {
+            // Responses without requests: the requests are missing.
+            let has_requests = own.continuity.request_packets > 0 || self.reverse.is_some();
+            (has_requests && self.gap_of_packets().is_none()).then_some(0)
+        } else {
+            self.possible_datagrams(health.datagram_gap_psns)
+        };
+        ConnectionLoss {
+            observations: own.observations.as_deref(),
+            is_datagram: !is_reliable(&own.key),
+            never: certain_loss(own),
+            possible,
+            reported: own.continuity.lost_on_fabric,
+            retransmits,
+            is_answered,
+        }
+    }
+
+    /// Datagrams that no observation point has, at most: gaps in the PSNs of their queue pair, and
+    /// before the first and after the last one as many as the capture has. Two points that miss the
+    /// same packet are rare; a single point may miss any number.
+    fn possible_datagrams(&self, gap_psns: u64) -> Option<u64> {
+        let own = self.own;
+        let points = own.observations.as_deref().map_or(1, |sums| sums.points);
+        let is_datagram = own.key.is_datagram() && !own.continuity.has_overflowed && !own.continuity.restarted;
+        (is_datagram && points > 1).then(|| gap_psns + own.continuity.datagrams_before + own.traffic.packets)
+    }
+
+    /// The obstacle to the proof that no packet of a reliable connection is missing.
+    fn gap(&self) -> Option<Gap> {
+        let health = self.own.health.whole();
+        if self.has_missing_packets(&health) {
             return Some(Gap::Packets);
         }
-        if has_retransmissions(own, &health) {
+        if has_retransmissions(self.own, &health) {
             return Some(Gap::Retransmissions);
         }
         if health.single_observation_packets + health.missing_in_other_inputs > 0 {
             return Some(Gap::OnePort);
+        }
+        self.gap_of_packets()
+    }
+
+    fn has_missing_packets(&self, health: &Health) -> bool {
+        self.own.continuity.missing_requests + health.lost_at_most + health.unobserved_psns > 0
+    }
+
+    /// The obstacle to the proof that the capture has each PSN of a reliable connection from one
+    /// observation point at least.
+    fn gap_of_packets(&self) -> Option<Gap> {
+        let own = self.own;
+        let health = own.health.whole();
+        if self.has_missing_packets(&health) {
+            return Some(Gap::Packets);
         }
         if own.continuity.uncertain || own.continuity.restarted || own.continuity.has_overflowed || own.inputs.len() > 1
         {

@@ -9,6 +9,7 @@ use super::health;
 use super::mirror_copies::MirrorCopies;
 use super::observation_points::{self, ObservationPoint};
 use super::paths;
+use super::point_sums::{self, PointRecords};
 use super::{OCCURRENCES, PartialSums, TransmissionRule};
 use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
@@ -201,9 +202,13 @@ impl CombinedTotals {
         let times: Vec<(usize, (i64, i64))> =
             observed.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
         let views: Vec<ObservationPoint> = observed.iter().map(|(point, _)| *point).collect();
+        let records: Vec<(ObservationPoint, PointRecords)> =
+            observed.iter().filter_map(|(point, one)| Some((*point, one.as_ref()?.records))).collect();
         let is_choice = |point: &&ObservationPoint| !replaced.contains(&point.input);
         let chosen = observation_points::choose(views.iter().filter(is_choice).copied().collect());
         let lost_on_fabric = lost_on_fabric(&observed);
+        let counted = chosen.first().copied().filter(|_| chosen.len() == 1);
+        let observations = point_sums::compare(&records, counted);
         let missing = observation_points::missing_packets(&views, &chosen);
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));
         let (first, last) =
@@ -228,6 +233,7 @@ impl CombinedTotals {
         }
         if let Some(total) = &mut total {
             total.continuity.lost_on_fabric = lost_on_fabric;
+            total.observations = observations;
             let others = times.iter().filter(|(input, _)| !replaced.contains(input)).count();
             total.continuity.is_in_other_inputs = others > total.inputs.len();
         }
@@ -266,6 +272,7 @@ type ObservedConnection = (ObservationPoint, Option<InputConnection>);
 /// A connection in one input, without mirror copies.
 struct InputConnection {
     totals: ConnectionTotals,
+    records: PointRecords,
     overflowed: bool,
     mirror_copies: u64,
 }
@@ -313,6 +320,7 @@ impl InputConnection {
         let repeated = |role: PacketRole| partial.sums(role as usize)[1..].iter().map(|sums| sums.packets).sum::<u64>();
         let [repeated_requests, repeated_responses] = [PacketRole::Request, PacketRole::Response].map(repeated);
         let paths = paths::of_connection(&key, &partial, twice);
+        let records = PointRecords::new(&partial, continuity.packets);
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
         let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), partial.bins.into_cells());
         let times_ns = partial.times_ns;
@@ -351,6 +359,7 @@ impl InputConnection {
             mpi,
             missing: (missing != MissingMessages::default()).then(|| Box::new(missing)),
             continuity,
+            observations: None,
             rdma: partial.rdma,
             paths,
             inputs: smallvec![input],
@@ -361,7 +370,7 @@ impl InputConnection {
             time_bins,
             bins,
         };
-        Self { totals, overflowed, mirror_copies }
+        Self { totals, records, overflowed, mirror_copies }
     }
 }
 

@@ -20,6 +20,7 @@ mod mirror_copies;
 mod observation_points;
 mod overlap;
 mod paths;
+mod point_sums;
 
 pub use combine::{CombinedTotals, Combiner, ConnectionSums};
 pub use cross_input::{TrackerSample, TransitSample, UntimedMessages};

@@ -109,13 +109,12 @@ fn owners_at(owners: &QueuePairOwners, endpoint: Endpoint, qpn: Option<Qpn>) -> 
     }
 }
 
-/// The pairs of ranks that a connection may belong to, and whether there is one only.
-pub(crate) fn owners_of(scene: &Scene, row: &ConnectionRow) -> Vec<((usize, u32, u32), bool)> {
-    let [src, dst] = [(row.src, row.src_qp), (row.dst, Some(row.dest_qp))]
-        .map(|(endpoint, qpn)| owners_at(&scene.owners, endpoint, qpn));
+/// The pair of ranks that a connection belongs to, if it is the only one possible.
+pub(crate) fn only_owner(scene: &Scene, row: &ConnectionRow) -> Option<JobRankPair> {
+    let ends = [(row.src, row.src_qp), (row.dst, Some(row.dest_qp))];
+    let [src, dst] = ends.map(|(endpoint, qpn)| owners_at(&scene.owners, endpoint, qpn));
     let pairs = pairs(&src, &dst);
-    let is_only = pairs.len() == 1;
-    pairs.into_iter().map(|pair| (pair, is_only)).collect()
+    pairs.first().copied().filter(|_| pairs.len() == 1)
 }
 
 /// Compares a profile with the truth.
