@@ -24,6 +24,10 @@ const BURST_PACKETS: f64 = 8.0;
 /// Probability that all records that the capture lost are later transmissions, at which this is
 /// excluded.
 const CHANCE: f64 = 1e-4;
+/// Events that may have been expected where none was observed (95 %).
+const CHANCE_EVENTS: u64 = 3;
+/// Packets that show the share of the losses.
+const ENOUGH_PACKETS: u64 = 100;
 
 /// Sums over all connections.
 #[derive(Debug, Default)]
@@ -41,17 +45,21 @@ pub(super) struct LossSums {
     /// Missing records of first transmissions: certainly by the capture, and by either.
     first_certain: u64,
     first_doubtful: u64,
-    /// Missing records of later transmissions, ACKs included: at points that were captured all the
-    /// time, and at others.
+    /// Missing records of later transmissions: at points that were captured all the time, and at
+    /// others.
     later: u64,
     later_doubtful: u64,
-    /// Missing records of the first ACKs of a PSN, likewise.
+    /// Missing records of ACKs, likewise: a responder may send one again without a loss.
     acks: u64,
     acks_doubtful: u64,
     datagrams: u64,
+    /// Datagrams of connections with several points, and packets of reliable ones.
+    datagram_packets: u64,
+    reliable_packets: u64,
     /// Records that should exist, of first and of later transmissions.
     first_records: u64,
     later_records: u64,
+    ack_records: u64,
     later_packets: u64,
     first_acks: u64,
     /// A connection has retransmissions: the fabric may lose packets.
@@ -94,40 +102,43 @@ impl LossSums {
         }
         let Some(sums) = own.observations.filter(|sums| sums.points > 0) else { return };
         let (data, acks) = (sums.data, sums.acks);
+        let packets = data.first_packets + acks.first_packets;
         if own.is_datagram {
             self.datagrams += data.missing() + acks.missing();
+            self.datagram_packets += packets;
             return;
         }
+        self.reliable_packets += packets;
+        self.ack_records += (acks.first_packets + acks.later_packets) * points;
         self.first_records += data.first_packets * points;
-        self.later_records += (data.later_packets + acks.later_packets) * points;
+        self.later_records += data.later_packets * points;
         self.later_packets += data.later_packets;
         self.first_acks += acks.first_packets;
         if sums.is_partial {
             self.first_doubtful += data.first_missing;
-            self.later_doubtful += data.later_missing + acks.later_missing;
-            self.acks_doubtful += acks.first_missing;
+            self.later_doubtful += data.later_missing;
+            self.acks_doubtful += acks.missing();
             return;
         }
         let doubtful = if own.is_answered { data.first_missing.min(data.later_packets) } else { data.first_missing };
         self.first_doubtful += doubtful;
         self.first_certain += data.first_missing - doubtful;
-        self.later += data.later_missing + acks.later_missing;
-        self.acks += acks.first_missing;
+        self.later += data.later_missing;
+        self.acks += acks.missing();
     }
 
     /// Packets that the capture lost, packets that it has from no point, packets that the fabric
     /// lost.
     pub(super) fn bounds(&self) -> [PacketBounds; 3] {
         let of_capture = self.first_certain + self.never_records;
-        let share = of_capture as f64 / (self.first_records + self.never_records).max(1) as f64;
+        let share = (of_capture + self.first_doubtful) as f64 / (self.first_records + self.never_records).max(1) as f64;
         let later = self.later.saturating_sub(self.later_of_capture(share));
+        let on_fabric = later.max((self.later + self.acks).saturating_sub(self.acks_of_lossless(of_capture)));
         // Retransmissions with a record at one point each look like one transmission at both.
-        let hidden = if self.retransmits && of_capture + self.acks > 0 {
-            at_most(4.0 * share * self.later_packets as f64) + 1
-        } else {
-            0
-        };
+        let hidden =
+            if self.retransmits && of_capture > 0 { at_most(4.0 * share * self.later_packets as f64) + 1 } else { 0 };
         let is_limited = self.unlimited == 0;
+        let hidden_datagrams = self.datagrams_never_captured();
         let missing = self.first_certain
             + self.first_doubtful
             + self.later
@@ -137,14 +148,18 @@ impl LossSums {
             + self.datagrams;
         let capture = PacketBounds {
             at_least: of_capture + self.acks_of_capture(),
-            at_most: is_limited.then(|| missing + self.possible_records + hidden - later),
+            at_most: is_limited.then(|| missing + self.possible_records + 2 * hidden_datagrams + hidden - on_fabric),
         };
-        let never =
-            PacketBounds { at_least: self.never_packets, at_most: is_limited.then(|| self.possible_packets + hidden) };
+        let never = PacketBounds {
+            at_least: self.never_packets,
+            at_most: is_limited.then(|| self.possible_packets + hidden_datagrams + hidden),
+        };
         let acks = if self.retransmits { self.acks + self.acks_doubtful } else { 0 };
-        let fabric_most = self.later + self.later_doubtful + self.first_doubtful + acks + self.datagrams + hidden;
+        let both = self.lost_twice(on_fabric);
+        let fabric_most =
+            self.later + self.later_doubtful + self.first_doubtful + acks + self.datagrams + hidden + both;
         let fabric = PacketBounds {
-            at_least: self.reported.max(later),
+            at_least: self.reported.max(on_fabric),
             at_most: (!self.has_one_point).then(|| fabric_most.max(self.reported)),
         };
         [capture, never, fabric]
@@ -158,8 +173,39 @@ impl LossSums {
         if share > 0.0 {
             return at_most(share * self.later_records as f64);
         }
-        let of_later = self.later_records as f64 / (self.first_records + self.later_records).max(1) as f64;
-        (CHANCE.ln() / of_later.clamp(1e-9, 0.999).ln()).ceil() as u64
+        chance(self.later_records as f64 / (self.first_records + self.later_records).max(1) as f64)
+    }
+
+    /// Packets that the fabric may have lost in pairs: of two transmissions of a PSN, none reached
+    /// the receiver, so that their two records look like those of one transmission.
+    fn lost_twice(&self, on_fabric: u64) -> u64 {
+        let share = on_fabric as f64 / (self.reliable_packets.max(1) as f64);
+        if self.later_packets == 0 { 0 } else { 2 * (1 + (2.0 * share * on_fabric as f64).ceil() as u64) }
+    }
+
+    /// Missing later transmissions and ACKs that the capture may have lost although it lost no first
+    /// transmission of a request or response.
+    fn acks_of_lossless(&self, of_capture: u64) -> u64 {
+        if of_capture + self.first_doubtful > 0 || !self.retransmits {
+            return u64::MAX;
+        }
+        let records = self.first_records + self.later_records + self.ack_records;
+        chance(1.0 - self.first_records as f64 / records.max(1) as f64)
+    }
+
+    /// Datagrams that no point has, at most: the same share as of the packets of reliable
+    /// connections, whose PSNs show all that are missing.
+    fn datagrams_never_captured(&self) -> u64 {
+        if self.datagram_packets == 0 {
+            return 0;
+        }
+        if self.reliable_packets < ENOUGH_PACKETS {
+            return self.datagram_packets;
+        }
+        let share = (self.never_packets + CHANCE_EVENTS) as f64 / self.reliable_packets as f64;
+        let expected = share * self.datagram_packets as f64;
+        let margin = if self.never_packets == 0 { 3.0 * expected.sqrt() } else { margin(expected) };
+        ((expected + margin).ceil() as u64).min(self.datagram_packets)
     }
 
     /// Missing ACKs that the capture certainly lost: the fabric loses ACKs like requests.
@@ -171,6 +217,11 @@ impl LossSums {
         let share = (self.later + self.reported + self.first_doubtful) as f64 / packets;
         self.acks.saturating_sub(at_most(share * self.first_acks as f64))
     }
+}
+
+/// So many events in a row of this probability each are excluded.
+fn chance(probability: f64) -> u64 {
+    (CHANCE.ln() / probability.clamp(1e-9, 0.99).ln()).ceil() as u64
 }
 
 /// The largest number that chance gives if this many are expected.
@@ -240,7 +291,7 @@ mod tests {
     #[test]
     fn missing_later_transmissions_were_lost_on_the_fabric() {
         let [capture, _, fabric] = bounds(&sums([0, 100, 0], 100), 0, Some(0));
-        assert_eq!(fabric, PacketBounds { at_least: 96, at_most: Some(100) });
+        assert_eq!(fabric, PacketBounds { at_least: 96, at_most: Some(100 + 2 * (1 + 13)) });
         assert_eq!(capture, PacketBounds { at_least: 0, at_most: Some(4) });
     }
 }

@@ -189,7 +189,9 @@ impl<'a> ConnectionView<'a> {
     fn loss(&self) -> ConnectionLoss<'a> {
         let own = self.own;
         let health = own.health.whole();
-        let retransmits = has_retransmissions(own, &health);
+        // Where both ports are in one input, a packet is late too if its first record is missing.
+        let is_late = health.late_packets > 0 && health.single_observation_packets == 0;
+        let retransmits = is_late || has_retransmissions(own, &Health { late_packets: 0, ..health });
         let last = own.continuity.last_request;
         let responses = self.reverse.map(|reverse| reverse.continuity.last_responses);
         let is_answered = last.is_none() || responses.is_some_and(|responses| responses.contains(&last));
@@ -198,7 +200,7 @@ impl<'a> ConnectionView<'a> {
             let has_requests = own.continuity.request_packets > 0 || self.reverse.is_some();
             (has_requests && self.gap_of_packets().is_none()).then_some(0)
         } else {
-            self.possible_datagrams(health.datagram_gap_psns)
+            self.possible_datagrams()
         };
         ConnectionLoss {
             observations: own.observations.as_deref(),
@@ -211,14 +213,14 @@ impl<'a> ConnectionView<'a> {
         }
     }
 
-    /// Datagrams that no observation point has, at most: gaps in the PSNs of their queue pair, and
-    /// before the first and after the last one as many as the capture has. Two points that miss the
-    /// same packet are rare; a single point may miss any number.
-    fn possible_datagrams(&self, gap_psns: u64) -> Option<u64> {
+    /// Datagrams that no observation point has, by the library's own numbers. Two points that miss
+    /// the same packet are rare; a single point may miss any number.
+    fn possible_datagrams(&self) -> Option<u64> {
         let own = self.own;
         let points = own.observations.as_deref().map_or(1, |sums| sums.points);
-        let is_datagram = own.key.is_datagram() && !own.continuity.has_overflowed && !own.continuity.restarted;
-        (is_datagram && points > 1).then(|| gap_psns + own.continuity.datagrams_before + own.traffic.packets)
+        let continuity = &own.continuity;
+        let is_known = own.key.is_datagram() && !continuity.has_overflowed && !continuity.restarted;
+        (is_known && points > 1).then(|| continuity.missing_datagrams.unwrap_or(0) + continuity.datagrams_before)
     }
 
     /// The obstacle to the proof that no packet of a reliable connection is missing.

@@ -92,39 +92,36 @@ fn records_at_sinks(jobs: &SceneJobs) -> Vec<Vec<SinkRecord>> {
 /// Loses packets of reliable connections between the ports: requests and responses, which are sent
 /// again, and ACKs. Returns their number.
 fn lose_on_fabric(sinks: &mut [Vec<SinkRecord>], link_type: LinkType, per_mille: u64, random: &mut Random) -> u64 {
-    let mut records: BTreeMap<usize, Vec<(u64, usize)>> = BTreeMap::new();
+    // By transmission: time, sink and index of its records.
+    let mut records: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();
     for (sink, own) in sinks.iter().enumerate() {
-        for record in own {
-            records.entry(record.transmission).or_default().push((record.packet.time_ns, sink));
+        for (index, record) in own.iter().enumerate() {
+            records.entry(record.transmission).or_default().push((record.packet.time_ns, sink, index));
         }
     }
     let mut next = records.keys().last().map_or(0, |last| last + 1);
     let (mut lost, mut sent_again) = (BTreeSet::new(), BTreeMap::new());
     for (transmission, points) in &records {
-        let [(_, sink), _] = points[..] else { continue };
-        let record = sinks[sink].iter().find(|record| record.transmission == *transmission);
-        if random.below(1000) < per_mille && record.is_some_and(|record| is_reliable(link_type, record)) {
-            lost.insert(*transmission);
-            let opcode = frame(link_type, record.expect("a record")).opcode.0;
-            if opcode != ACKNOWLEDGE {
+        let [(_, sink, index), other] = points[..] else { continue };
+        let record = &sinks[sink][index];
+        if random.below(1000) < per_mille && is_reliable(link_type, record) {
+            // The receiver's port is the one that the packet reaches last.
+            let (_, sink, index) = other.max(points[0]);
+            lost.insert((sink, index));
+            if frame(link_type, record).opcode.0 != ACKNOWLEDGE {
                 sent_again.insert(*transmission, next);
                 next += 1;
             }
         }
     }
-    // The receiver's port is the one that the packet reaches last.
-    let last: BTreeMap<usize, (u64, usize)> =
-        records.into_iter().filter_map(|(number, points)| Some((number, *points.iter().max()?))).collect();
     for (sink, own) in sinks.iter_mut().enumerate() {
         let mut kept = Vec::new();
-        for record in std::mem::take(own) {
-            let number = record.transmission;
-            if let Some(again) = sent_again.get(&number) {
+        for (index, record) in std::mem::take(own).into_iter().enumerate() {
+            if let Some(again) = sent_again.get(&record.transmission) {
                 let time_ns = record.packet.time_ns + RETRANSMITTED_AFTER_NS;
                 kept.push(SinkRecord { packet: record.packet.at(link_type, time_ns), transmission: *again });
             }
-            let is_at_receiver = last.get(&number) == Some(&(record.packet.time_ns, sink));
-            if !(is_at_receiver && lost.contains(&number)) {
+            if !lost.contains(&(sink, index)) {
                 kept.push(record);
             }
         }
@@ -278,7 +275,7 @@ fn run(cases: usize) -> usize {
             let mut widths = widths.lock().expect("widths");
             let own =
                 [("capture", records, trust.lost_by_capture_packets), ("fabric", fabric, trust.lost_on_fabric_packets)];
-            for (what, lost, bounds) in own {
+            for (what, lost, bounds) in own.into_iter().filter(|(_, lost, _)| *lost > 0) {
                 widths.entry((kind, what)).or_default().push(width_percent(bounds, lost));
             }
         }
