@@ -69,6 +69,8 @@ pub(super) struct HealthTracker {
     /// Requests that ask for an ACK, and ACKs without NAKs, each PSN once.
     pub(super) ack_requests: PsnDigest,
     pub(super) acks: PsnDigest,
+    /// Number of the requests that ask for an ACK; wraps around.
+    pub(super) asking_requests: u32,
 }
 
 /// Requests for data, their responses, and how far requests and responses have been compared
@@ -173,6 +175,7 @@ impl Default for HealthTracker {
             message_ends: 0,
             ack_requests: PsnDigest::default(),
             acks: PsnDigest::default(),
+            asking_requests: 0,
         }
     }
 }

@@ -545,6 +545,7 @@ impl Tracker {
             last_request: high.filter(|_| numbered),
             last_responses,
             ack_requests,
+            asking_requests: health.map_or(0, |health| health.asking_requests.into()),
             acks,
             naks_observed_once,
             naks_unobserved,
@@ -629,6 +630,7 @@ impl Tracker {
                 health.message_ends = health.message_ends.wrapping_add(u32::from(seen.counts_message));
                 if !asks && packet.ack_requested() {
                     health.ack_requests.add(packet.psn().value());
+                    health.asking_requests = health.asking_requests.wrapping_add(1);
                 }
                 if asks {
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&packet.key.port_pair());

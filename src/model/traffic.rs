@@ -362,6 +362,8 @@ pub struct Continuity {
     pub last_responses: [Option<u32>; 2],
     /// Requests that ask for an ACK.
     pub ack_requests: PsnDigest,
+    /// The number of these requests.
+    pub asking_requests: u64,
     /// ACKs of this connection, without NAKs.
     pub acks: PsnDigest,
     /// NAKs of this connection, PSN sequence error, about requests that the input had observed
@@ -453,6 +455,7 @@ impl Continuity {
             *own = later.or(*own);
         }
         self.ack_requests.join(later.ack_requests);
+        self.asking_requests += later.asking_requests;
         self.acks.join(later.acks);
         self.naks_observed_once += later.naks_observed_once;
         self.naks_unobserved += later.naks_unobserved;
@@ -511,6 +514,8 @@ pub struct ObservationSums {
     pub points: u64,
     /// A point was not captured all the time in which the connection had packets.
     pub is_partial: bool,
+    /// One input has all points: its records do not name theirs, and its losses may hit all.
+    pub is_one_input: bool,
     /// Requests, and responses with data.
     pub data: MissingRecords,
     /// ACKs and NAKs.

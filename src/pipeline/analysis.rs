@@ -1,37 +1,32 @@
-//! The analysis: captures in, profile out.
+//! The analysis: captures in, their sums out.
 //!
-//! [`run`] aligns clocks, then reads the inputs in rounds: while one round of batches is split and
-//! decoded, the packets of the round before pass through trackers and sums. `conclude` makes the
-//! profile. Invariant: the result depends on the files alone, not on threads or batch boundaries.
+//! [`Reading`] reads the inputs in rounds: while one round of batches is split and decoded, the
+//! packets of the round before pass through trackers and sums. Invariant: the result depends on the
+//! files alone, not on threads or batch boundaries.
 
 use super::admission::admit;
-use super::align::{self, FirstPass, Transits};
+use super::align::Transits;
 use super::bounds::MemoryBounds;
 use super::buffer_pool::BufferPool;
 use super::conclude::{AnalysisResult, conclude};
 use super::file_overlap::FileOverlap;
-use super::merge;
-use super::parts::{self, InputExtras, PartsHeader};
 use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, transit_sample_room};
 use super::spill::{Spill, SpillFile};
-use super::union;
-use super::{AnalysisOptions, PipelineError, decode_options, for_each_batch, pool};
+use super::{AnalysisOptions, PipelineError, for_each_batch};
 use crate::align::PacketSample;
 use crate::decode::{self, DecodeOptions, DecodedBatch};
 use crate::flow::{self, Depth, Events, Tracker, UnionInput, UnionLedgers};
-use crate::input::{self, Capture, Ending, Feed, FeedTask, SourceOptions};
+use crate::input::{Capture, Ending, Feed, FeedTask};
 use crate::model::profile::{CmRow, Input};
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Profile, Sample,
-    TimestampStats, TrafficKind,
+    ConnectionEnd, ConnectionKey, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Sample, TimestampStats,
+    TrafficKind,
 };
 use crate::reduce::{self, Accumulator, TransitSample};
 use ibscope_parsers::PathFields;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
 /// Batches of a round per worker thread: enough that workers seldom wait at the end of a round.
 pub(super) const BATCHES_PER_THREAD: usize = 2;
@@ -43,99 +38,10 @@ const MAX_CM: usize = 1 << 16;
 /// Interfaces of an input whose drops are counted; a damaged capture may name any number.
 const MAX_INTERFACES: usize = 1 << 12;
 
-/// Analyzes captures. Calls `progress` with the number of bytes read so far, now and then.
-pub fn analyze(
-    paths: &[PathBuf],
-    options: &AnalysisOptions,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Profile, PipelineError> {
-    let depth = if options.measures.mpi { Depth::Envelopes } else { Depth::Packets };
-    run(paths, options, depth, progress).map(|finished| finished.profile)
-}
-
-/// Analyzes captures to a depth.
-pub(super) fn run(
-    paths: &[PathBuf],
-    options: &AnalysisOptions,
-    depth: Depth,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<AnalysisResult, PipelineError> {
-    let bytes_read = Arc::new(AtomicU64::new(0));
-    let source = SourceOptions {
-        xxh3: options.digests.xxh3,
-        sha256: options.digests.sha256,
-        bytes_read: Arc::clone(&bytes_read),
-        stop: options.stop.clone(),
-        max_decompressed_bytes: options.limits.max_decompressed_bytes,
-    };
-    let is_stopped = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
-    let captures = match input::open(paths, &source) {
-        Err(_) if is_stopped() => return Err(PipelineError::Interrupted),
-        opened => opened?,
-    };
-    let pool = pool(options.threads)?;
-    let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
-    let report = || progress(bytes_read.load(Ordering::Relaxed));
-    let FirstPass { aligned, samples, streams, new_from_bytes, repeated_from_ns } =
-        match align::align(paths, options, &pool, &source, &report) {
-            // Packets from pipes cannot be read again, so an interrupted analysis keeps them.
-            _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => {
-                return Err(PipelineError::Interrupted);
-            }
-            aligned => aligned?,
-        };
-    let decode = DecodeOptions { new_from_bytes, ..decode_options(&captures, options, aligned.clocks.clone()) };
-    let window_ns = (decode.from_ns, decode.to_ns);
-    let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
-    for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
-        input.clock.clone_from(row);
-    }
-    let mut analysis = Analysis::new((inputs.len(), streams.len()), options, depth);
-    analysis.sample = align::samples_during_analysis(paths, options).then(|| PacketSample::new(1));
-    let reading =
-        Reading { streams: &streams, repeated_from_ns: &repeated_from_ns, decode: &decode, batches_per_round };
-    let endings = reading.run(captures, &mut analysis, &pool, &report)?;
-    let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
-    for (input, ending) in inputs.iter_mut().zip(&endings) {
-        add_ending(input, ending);
-        notes.extend(ending.note.iter().map(|note| format!("{}: {note}", input.name)));
-    }
-    let own_sample = analysis.sample.take();
-    pool.install(|| {
-        let mut readout = analysis.end();
-        let unions = union::read(paths, options, (&reading, depth), &readout, &source)?;
-        readout.add_unions(unions);
-        let parts = options.keep_parts.then(|| {
-            readout.level();
-            let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(endings);
-            let extras = origins.map(|(((path, clock), sample), ending)| InputExtras {
-                note: ending.note,
-                clock: *clock,
-                known_clock: options.clocks.known.get(path).copied(),
-                merge_clock: merge::merge_clock(path, options),
-                is_stream: !align::is_file(path),
-                // A single input is not read twice; the analysis drew its sample.
-                sample: sample.or_else(|| own_sample.clone()),
-            });
-            let mut extras: Vec<InputExtras> = extras.collect();
-            parts::level(&mut extras);
-            parts::write(&PartsHeader::new(&inputs, options), &extras, &readout)
-        });
-        let transits = align::transits(aligned, options, window_ns);
-        let is_interrupted = inputs.iter().any(|input| input.interrupted);
-        let mut finished = match conclude(readout, inputs, notes, transits, options) {
-            Err(PipelineError::NoInfiniband { .. }) if is_interrupted => return Err(PipelineError::Interrupted),
-            finished => finished?,
-        };
-        finished.profile.parts = parts.transpose()?;
-        Ok(finished)
-    })
-}
-
 /// How the inputs are read: the files of each stream in order, and how their records are decoded.
 pub(super) struct Reading<'a> {
     pub(super) streams: &'a [Vec<usize>],
-    repeated_from_ns: &'a [Option<i64>],
+    pub(super) repeated_from_ns: &'a [Option<i64>],
     pub(super) decode: &'a DecodeOptions,
     pub(super) batches_per_round: usize,
 }
@@ -149,7 +55,7 @@ impl Reading<'_> {
     }
 
     /// Reads all captures into the analysis, and returns how each one ended.
-    fn run(
+    pub(super) fn run(
         &self,
         captures: Vec<Capture>,
         analysis: &mut Analysis,
@@ -183,19 +89,6 @@ impl Reading<'_> {
     }
 }
 
-/// Adds what is known only after the last byte of an input.
-fn add_ending(input: &mut Input, ending: &Ending) {
-    input.length_bytes = ending.digests.length_bytes;
-    input.xxh3_128.clone_from(&ending.digests.xxh3_128);
-    input.sha256.clone_from(&ending.digests.sha256);
-    input.interrupted = ending.interrupted;
-    input.ends_early = ending.note.is_some();
-}
-
-fn describe(capture: &Capture) -> Input {
-    input(capture.path(), capture.format())
-}
-
 /// An input without counts.
 pub(super) fn input(path: &Path, format: &str) -> Input {
     Input {
@@ -227,7 +120,7 @@ pub(super) struct Analysis {
     bounds: MemoryBounds,
     max_connections: usize,
     /// Packet sample of a single input, by which `merge` compares its clock with others.
-    sample: Option<PacketSample>,
+    pub(super) sample: Option<PacketSample>,
     buffers: BufferPool,
 }
 

@@ -4,8 +4,8 @@
 //! wait in spills, one per shard, and are merged by the time of their last packet. Within a shard
 //! they come in order of completion; incomplete messages come last, after their time.
 
-use super::analysis;
 use super::conclude::AnalysisResult;
+use super::run;
 use super::spill;
 use super::{AnalysisOptions, PipelineError};
 use crate::flow::Depth;
@@ -47,7 +47,7 @@ pub fn messages(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<MessageStream, PipelineError> {
     let depth = if with_transport { Depth::TransportMessages } else { Depth::Messages };
-    let AnalysisResult { profile, detection, spills } = analysis::run(paths, options, depth, progress)?;
+    let AnalysisResult { profile, detection, spills } = run::run(paths, options, depth, progress)?;
     let mut stream = MessageStream {
         ranks: RankIndex::of(&profile),
         profile,

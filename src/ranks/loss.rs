@@ -4,41 +4,134 @@
 //! missing at one of two observation points was lost on the fabric between them, or by the capture:
 //!
 //! ```text
-//! first transmission, acknowledged            by the capture: the packet has passed both points
-//! later transmission                          on the fabric: a packet is sent again if it was lost
-//! ACK, without any retransmission anywhere    by the capture: the fabric loses nothing
-//! ACK otherwise, datagram                     either
+//! first transmission, acknowledged    by the capture: the packet has passed both points
+//! later transmission                  on the fabric: a packet is sent again if it was lost
+//! ACK                                 on the fabric at the rate of the data, the rest by the capture
+//! datagram                            likewise
 //! ```
-//! If the capture loses records, some of them are later transmissions. Their number follows from the
-//! share of the first transmissions that it lost, with a margin for chance ([`margin`]).
+//! If the capture loses records, some of them are later transmissions. Their number follows from
+//! the share of the first transmissions that it lost. All estimates have margins for chance
+//! ([`at_most`]).
 //!
 //! Invariant: no number counts as certain that one of the other causes explains.
 
 use crate::model::PacketBounds;
-use crate::model::traffic::ObservationSums;
+use crate::model::traffic::{ObservationSums, PsnSteps};
 
-/// Standard deviations of a margin. Losses come in bursts, so that counts scatter more than those of
-/// single losses.
+/// Standard deviations of a margin.
 const DEVIATIONS: f64 = 4.0;
-const BURST_PACKETS: f64 = 8.0;
-/// Probability that all records that the capture lost are later transmissions, at which this is
-/// excluded.
-const CHANCE: f64 = 1e-4;
 /// Events that may have been expected where none was observed (95 %).
-const CHANCE_EVENTS: u64 = 3;
+const CHANCE_EVENTS: f64 = 3.0;
+/// Probability that all records that the capture lost are ACKs and later transmissions, at which
+/// this is excluded.
+const CHANCE: f64 = 0.05;
 /// Packets that show the share of the losses.
 const ENOUGH_PACKETS: u64 = 100;
+/// ACKs that the fabric may lose although all data arrive: with and without losses of the capture,
+/// which explain missing ACKs too.
+const ACKS_WITHOUT_DATA: [u64; 2] = [1, 3];
+
+/// What is known of one connection.
+#[derive(Debug)]
+pub(super) struct ConnectionLoss<'a> {
+    pub(super) observations: Option<&'a ObservationSums>,
+    pub(super) service: LossService,
+    /// Packets that no point has: at least, and at most (`None`: unlimited).
+    pub(super) never: u64,
+    pub(super) possible: Option<PossibleLoss>,
+    /// Requests that the receiver reported as missing.
+    pub(super) reported: u64,
+    pub(super) retransmits: bool,
+    /// The last request has its response.
+    pub(super) is_answered: bool,
+    /// The connection sends data in response to requests.
+    pub(super) sends_responses: bool,
+    /// Distances between the PSNs of its requests.
+    pub(super) steps: PsnSteps,
+}
+
+/// How losses of a connection show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LossService {
+    Reliable,
+    /// Datagrams that the library numbers.
+    Numbered,
+    /// Other packets, which nothing acknowledges.
+    Unreliable,
+}
+
+/// Packets of a connection that possibly no observation point has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PossibleLoss {
+    /// Missing PSNs.
+    pub(super) packets: u64,
+    /// ACKs that were asked for.
+    pub(super) acks: u64,
+    /// Ends of the connection, 0 to 2, beyond which nothing shows more packets or their absence.
+    pub(super) open_ends: u64,
+}
+
+impl PossibleLoss {
+    /// Nothing is missing.
+    pub(super) const NONE: Self = Self { packets: 0, acks: 0, open_ends: 0 };
+}
+
+/// Packets that no observation point has, of connections whose points are in one input, or in
+/// several: an input that loses records may miss both copies.
+#[derive(Debug, Default)]
+struct NeverCaptured {
+    /// Packets that certainly no point has, and with one count per point.
+    packets: u64,
+    records: u64,
+    possible: PossibleLoss,
+    /// Largest number of points of a connection.
+    points: u64,
+    /// Captured packets of reliable connections: first transmissions of data and of ACKs, later
+    /// transmissions.
+    data: u64,
+    acks: u64,
+    later: u64,
+    /// Distances between the PSNs of requests.
+    steps: PsnSteps,
+}
+
+impl NeverCaptured {
+    /// Mean length of the gap around a missing PSN.
+    fn gap_packets(&self) -> f64 {
+        let PsnSteps { steps, sum, squares } = self.steps;
+        let missing = sum.saturating_sub(steps);
+        if missing == 0 {
+            return 1.0;
+        }
+        let squares = (squares + steps).saturating_sub(2 * sum);
+        (squares as f64 / missing as f64).max(1.0)
+    }
+
+    /// Packets that no point has, at most.
+    fn at_most(&self, retransmits: bool) -> u64 {
+        let PossibleLoss { packets, acks, open_ends } = self.possible;
+        let gap = self.gap_packets();
+        let share = (self.packets as f64 + CHANCE_EVENTS) / (self.data.max(1) as f64);
+        let beyond_ends = (at_most(share * open_ends as f64, 1.0) as f64 * gap).ceil() as u64;
+        let later = if retransmits { at_most(share * self.later as f64, gap) } else { 0 };
+        packets
+            + beyond_ends.min(at_most_if(open_ends, share, gap))
+            + acks.min(at_most(share * self.acks as f64, gap))
+            + later
+    }
+}
+
+/// Bound for packets beyond the ends of connections.
+fn at_most_if(open_ends: u64, share: f64, gap: f64) -> u64 {
+    if open_ends == 0 { 0 } else { at_most(share * open_ends as f64 * gap, 2.0 * gap) }
+}
 
 /// Sums over all connections.
 #[derive(Debug, Default)]
 pub(super) struct LossSums {
-    /// Packets that no point has: at least, and with one count per point.
-    never_packets: u64,
-    never_records: u64,
-    /// Packets that no point has: at most, with one count per point. Unlimited connections are
-    /// counted apart.
-    possible_packets: u64,
-    possible_records: u64,
+    /// By whether one input has all points of the connection.
+    never: [NeverCaptured; 2],
+    /// Connections of which any number of packets may be missing.
     unlimited: u64,
     /// Requests that the receivers reported as missing, observed at the sender's port only.
     reported: u64,
@@ -49,93 +142,108 @@ pub(super) struct LossSums {
     /// others.
     later: u64,
     later_doubtful: u64,
+    /// Those of `later` at inputs that have both points.
+    later_in_one_input: u64,
     /// Missing records of ACKs, likewise: a responder may send one again without a loss.
     acks: u64,
     acks_doubtful: u64,
+    /// Missing records of datagrams, and of datagrams that a library numbers and would send again.
     datagrams: u64,
-    /// Datagrams of connections with several points, and packets of reliable ones.
+    numbered_datagrams: u64,
+    /// Datagrams without numbers of connections with several points.
     datagram_packets: u64,
-    reliable_packets: u64,
-    /// Records that should exist, of first and of later transmissions.
+    /// Records that should exist, of first transmissions, of later ones, and of ACKs.
     first_records: u64,
     later_records: u64,
-    later_packets: u64,
-    first_acks: u64,
+    ack_records: u64,
     /// A connection has retransmissions: the fabric may lose packets.
     retransmits: bool,
+    /// A library retransmits datagrams.
+    retransmits_datagrams: bool,
     /// A connection has a single observation point, or an unknown number.
     has_one_point: bool,
-}
-
-/// What is known of one connection.
-pub(super) struct ConnectionLoss<'a> {
-    pub(super) observations: Option<&'a ObservationSums>,
-    pub(super) is_datagram: bool,
-    /// Packets that no point has: at least, and at most (`None`: unlimited).
-    pub(super) never: u64,
-    pub(super) possible: Option<u64>,
-    /// Requests that the receiver reported as missing.
-    pub(super) reported: u64,
-    pub(super) retransmits: bool,
-    /// The last request has its response.
-    pub(super) is_answered: bool,
 }
 
 impl LossSums {
     pub(super) fn add(&mut self, own: &ConnectionLoss<'_>) {
         let points = own.observations.map_or(1, |sums| sums.points);
         self.has_one_point |= points < 2;
-        self.retransmits |= own.retransmits;
+        if own.service == LossService::Reliable {
+            self.retransmits |= own.retransmits;
+        } else {
+            self.retransmits_datagrams |= own.retransmits;
+        }
         self.reported += own.reported;
-        self.never_packets += own.never;
         // A point that was not captured all the time may have missed the packet for that reason.
         let is_partial = own.observations.is_some_and(|sums| sums.is_partial);
-        self.never_records += own.never * if is_partial { 1 } else { points.max(1) };
-        // At one point, a retransmission hides whether the capture has all transmissions.
-        match own.possible.filter(|_| points > 1 || points == 1 && !own.retransmits) {
+        let is_one_input = own.observations.is_none_or(|sums| sums.is_one_input);
+        let never = &mut self.never[usize::from(is_one_input)];
+        never.packets += own.never;
+        never.records += own.never * if is_partial { 1 } else { points.max(1) };
+        never.points = never.points.max(points);
+        // At one point, only a proof excludes that packets are missing.
+        let is_limited =
+            |possible: &PossibleLoss| points > 1 || points == 1 && !own.retransmits && *possible == PossibleLoss::NONE;
+        match own.possible.filter(is_limited) {
             Some(possible) => {
-                self.possible_packets += possible;
-                self.possible_records += possible * points;
+                never.possible.packets += possible.packets;
+                never.possible.acks += possible.acks;
+                never.possible.open_ends += possible.open_ends;
             }
             None => self.unlimited += 1,
         }
         let Some(sums) = own.observations.filter(|sums| sums.points > 0) else { return };
         let (data, acks) = (sums.data, sums.acks);
-        let packets = data.first_packets + acks.first_packets;
-        if own.is_datagram {
-            self.datagrams += data.missing() + acks.missing();
-            self.datagram_packets += packets;
-            return;
+        match own.service {
+            LossService::Reliable => {}
+            LossService::Numbered => {
+                self.numbered_datagrams += data.missing() + acks.missing();
+                never.data += data.first_packets;
+                return;
+            }
+            LossService::Unreliable => {
+                self.datagrams += data.missing() + acks.missing();
+                self.datagram_packets += data.first_packets + acks.first_packets;
+                return;
+            }
         }
-        self.reliable_packets += packets;
+        never.data += data.first_packets;
+        never.acks += acks.first_packets;
+        never.later += data.later_packets + acks.later_packets;
+        never.steps.join(own.steps);
         self.first_records += data.first_packets * points;
         self.later_records += data.later_packets * points;
-        self.later_packets += data.later_packets;
-        self.first_acks += acks.first_packets;
+        self.ack_records += (acks.first_packets + acks.later_packets) * points;
         if sums.is_partial {
             self.first_doubtful += data.first_missing;
             self.later_doubtful += data.later_missing;
             self.acks_doubtful += acks.missing();
             return;
         }
-        let doubtful = if own.is_answered { data.first_missing.min(data.later_packets) } else { data.first_missing };
+        // A request that was answered has arrived. Nothing shows that a response has.
+        let doubtful = if own.is_answered && !own.sends_responses {
+            0
+        } else if own.is_answered {
+            data.first_missing.min(data.later_packets)
+        } else {
+            data.first_missing
+        };
         self.first_doubtful += doubtful;
         self.first_certain += data.first_missing - doubtful;
         self.later += data.later_missing;
+        self.later_in_one_input += if is_one_input { data.later_missing } else { 0 };
         self.acks += acks.missing();
     }
 
     /// Packets that the capture lost, packets that it has from no point, packets that the fabric
     /// lost.
     pub(super) fn bounds(&self) -> [PacketBounds; 3] {
-        let of_capture = self.first_certain + self.never_records;
-        let share = (of_capture + self.first_doubtful) as f64 / (self.first_records + self.never_records).max(1) as f64;
-        let on_fabric = self.later.saturating_sub(self.later_of_capture(share));
-        // Missing ACKs prove no loss on the fabric: a burst of losses of the capture may hit them
-        // alone.
-        // Retransmissions with a record at one point each look like one transmission at both.
-        let any = of_capture + self.first_doubtful + self.later + self.acks + self.datagrams;
-        let hidden = if self.retransmits && any > 0 { at_most(4.0 * share * self.later_packets as f64) + 1 } else { 0 };
+        let never_records: u64 = self.never.iter().map(|never| never.records).sum();
+        let of_capture = self.first_certain + never_records;
+        let later = self.later_on_fabric();
+        let acks = self.acks_on_fabric(later.1);
+        let [datagrams, numbered] = self.datagrams_on_fabric(later.1);
+        let hidden = self.hidden(later.1);
         let is_limited = self.unlimited == 0;
         let hidden_datagrams = self.datagrams_never_captured();
         let missing = self.first_certain
@@ -144,42 +252,118 @@ impl LossSums {
             + self.later_doubtful
             + self.acks
             + self.acks_doubtful
-            + self.datagrams;
+            + self.datagrams
+            + self.numbered_datagrams;
+        let possible: Vec<(u64, u64)> =
+            self.never.iter().map(|never| (never.at_most(self.retransmits), never.points)).collect();
+        let possible_records: u64 = possible.iter().map(|(packets, points)| packets * points).sum();
+        let possible_packets: u64 = possible.iter().map(|(packets, _)| packets).sum();
         let capture = PacketBounds {
-            at_least: of_capture + self.acks_of_capture(),
-            at_most: is_limited.then(|| missing + self.possible_records + 2 * (hidden_datagrams + hidden) - on_fabric),
+            at_least: of_capture
+                + (self.acks - acks.1)
+                + (self.datagrams - datagrams)
+                + (self.numbered_datagrams - numbered),
+            at_most: is_limited
+                .then(|| missing + possible_records + 2 * (hidden_datagrams + hidden) - later.0 - acks.0),
         };
         let never = PacketBounds {
-            at_least: self.never_packets,
-            at_most: is_limited.then(|| self.possible_packets + hidden_datagrams + hidden),
+            at_least: self.never.iter().map(|never| never.packets).sum(),
+            at_most: is_limited.then(|| possible_packets + hidden_datagrams + hidden),
         };
-        let acks = if self.retransmits { self.acks + self.acks_doubtful } else { 0 };
-        let both = self.lost_twice(on_fabric);
-        let fabric_most =
-            self.later + self.later_doubtful + self.first_doubtful + acks + self.datagrams + hidden + both;
+        let most = later.1
+            + self.later_doubtful
+            + self.first_doubtful
+            + acks.1
+            + self.acks_doubtful
+            + datagrams
+            + numbered
+            + hidden
+            + self.lost_twice();
         let fabric = PacketBounds {
-            at_least: self.reported.max(on_fabric),
-            at_most: (!self.has_one_point).then(|| fabric_most.max(self.reported)),
+            at_least: self.reported.max(later.0 + acks.0),
+            at_most: (!self.has_one_point).then(|| most.max(self.reported)),
         };
         [capture, never, fabric]
     }
 
-    /// Missing later transmissions that the capture may have lost, with its `share` of lost records.
-    fn later_of_capture(&self, share: f64) -> u64 {
-        if self.later == 0 {
+    /// Share of the records of first transmissions that the capture lost.
+    fn lost_share(&self) -> f64 {
+        let never: u64 = self.never.iter().map(|never| never.records).sum();
+        (self.first_certain + self.first_doubtful + never) as f64 / (self.first_records + never).max(1) as f64
+    }
+
+    /// Missing later transmissions that were lost on the fabric: at least and at most.
+    fn later_on_fabric(&self) -> (u64, u64) {
+        let share = self.lost_share();
+        let of_capture = if self.later == 0 {
+            0
+        } else if share > 0.0 {
+            at_most(share * self.later_records as f64, 4.0)
+        } else {
+            0
+        };
+        (self.later.saturating_sub(of_capture), self.later)
+    }
+
+    /// Missing ACKs that were lost on the fabric: at least and at most. `lost_data` are the data
+    /// packets that the fabric lost, at most.
+    fn acks_on_fabric(&self, lost_data: u64) -> (u64, u64) {
+        let is_lossless = self.lost_share() == 0.0 && self.never_packets() == 0;
+        if !self.retransmits {
+            return (0, self.acks.min(ACKS_WITHOUT_DATA[usize::from(is_lossless)]));
+        }
+        let rate = (lost_data + self.reported) as f64 / (self.first_records / 2).max(1) as f64;
+        let expected = rate * (self.ack_records / 2) as f64;
+        let most = self.acks.min(at_most(expected, 2.0) + 2);
+        if !is_lossless || self.datagrams + self.numbered_datagrams > 0 {
+            return (0, most);
+        }
+        // The capture lost no first transmission: it can only have lost a few records, all of them
+        // of ACKs and later transmissions.
+        let others = self.later_records + self.ack_records;
+        let share = others as f64 / (self.first_records + others).max(1) as f64;
+        (most.saturating_sub(chance(share)), most)
+    }
+
+    /// Missing datagrams that the fabric may have lost: those without and with numbers.
+    fn datagrams_on_fabric(&self, lost_data: u64) -> [u64; 2] {
+        let reliable: u64 = self.never.iter().map(|never| never.data).sum();
+        let most = |missing: u64, packets: u64| {
+            if reliable < ENOUGH_PACKETS {
+                return missing;
+            }
+            let lost = (lost_data + self.reported) as f64 + CHANCE_EVENTS;
+            missing.min(at_most(lost / reliable as f64 * packets as f64, 2.0))
+        };
+        let without = most(self.datagrams, self.datagram_packets);
+        // A library sends a numbered datagram again that was lost.
+        let numbered =
+            if self.retransmits_datagrams { self.numbered_datagrams } else { self.numbered_datagrams.min(3) };
+        [without, numbered]
+    }
+
+    fn never_packets(&self) -> u64 {
+        self.never.iter().map(|never| never.packets).sum()
+    }
+
+    /// Retransmissions that do not show, at most: each point has the record of one of the two
+    /// transmissions, which looks like one transmission at both.
+    fn hidden(&self, on_fabric: u64) -> u64 {
+        if !self.retransmits || self.later_records == 0 && self.lost_share() == 0.0 {
             return 0;
         }
-        if share > 0.0 {
-            return at_most(share * self.later_records as f64);
-        }
-        chance(self.later_records as f64 / (self.first_records + self.later_records).max(1) as f64)
+        // One of two points may have lost all of them.
+        let share = (2.0 * self.lost_share()).min(0.6);
+        let shown = (1.0 - share) * (1.0 - share);
+        at_most(on_fabric.max(1) as f64 * 2.0 * share * (1.0 - share) / shown, 2.0).max(1)
     }
 
     /// Packets that the fabric may have lost in pairs: of two transmissions of a PSN, none reached
-    /// the receiver, so that their two records look like those of one transmission.
-    fn lost_twice(&self, on_fabric: u64) -> u64 {
-        let share = on_fabric as f64 / (self.reliable_packets.max(1) as f64);
-        if self.later_packets == 0 { 0 } else { 2 * (1 + (2.0 * share * on_fabric as f64).ceil() as u64) }
+    /// the receiver, so that their two records in one input look like those of one transmission.
+    fn lost_twice(&self) -> u64 {
+        let share = self.later as f64 / (self.first_records / 2).max(1) as f64;
+        let expected = share * self.later_in_one_input as f64;
+        if expected < 0.01 { 0 } else { 2 * (1 + (2.0 * expected).floor() as u64) }
     }
 
     /// Datagrams that no point has, at most: the same share as of the packets of reliable
@@ -188,38 +372,24 @@ impl LossSums {
         if self.datagram_packets == 0 {
             return 0;
         }
-        if self.reliable_packets < ENOUGH_PACKETS {
+        let known: u64 = self.never.iter().map(|never| never.data).sum();
+        if known < ENOUGH_PACKETS {
             return self.datagram_packets;
         }
-        let share = (self.never_packets + CHANCE_EVENTS) as f64 / self.reliable_packets as f64;
+        let share = (self.never_packets() as f64 + CHANCE_EVENTS) / known as f64;
         let expected = share * self.datagram_packets as f64;
-        let margin = if self.never_packets == 0 { 3.0 * expected.sqrt() } else { margin(expected) };
-        ((expected + margin).ceil() as u64).min(self.datagram_packets)
-    }
-
-    /// Missing ACKs that the capture certainly lost: the fabric loses ACKs like requests.
-    fn acks_of_capture(&self) -> u64 {
-        if !self.retransmits {
-            return self.acks;
-        }
-        let packets = (self.first_records / 2).max(1) as f64;
-        let share = (self.later + self.reported + self.first_doubtful) as f64 / packets;
-        self.acks.saturating_sub(at_most(share * self.first_acks as f64))
+        at_most(expected, if self.never_packets() == 0 { 1.0 } else { 4.0 }).min(self.datagram_packets)
     }
 }
 
 /// So many events in a row of this probability each are excluded.
 fn chance(probability: f64) -> u64 {
-    (CHANCE.ln() / probability.clamp(1e-9, 0.99).ln()).ceil() as u64
+    (CHANCE.ln() / probability.clamp(1e-9, 0.9).ln()).ceil() as u64
 }
 
-/// The largest number that chance gives if this many are expected.
-fn at_most(expected: f64) -> u64 {
-    (expected + margin(expected)).ceil() as u64
-}
-
-fn margin(expected: f64) -> f64 {
-    DEVIATIONS * (expected * BURST_PACKETS).sqrt() + DEVIATIONS
+/// The largest number that chance gives if this many are expected, in bursts of `burst` events.
+fn at_most(expected: f64, burst: f64) -> u64 {
+    (expected + DEVIATIONS * (expected * burst).sqrt()).ceil() as u64
 }
 
 #[cfg(test)]

@@ -19,9 +19,9 @@
 //! tells the losses of the capture from those of the fabric.
 
 use super::coverage::ConnectionView;
-use super::loss::{ConnectionLoss, LossSums};
+use super::loss::{ConnectionLoss, LossService, LossSums, PossibleLoss};
 use crate::model::profile::CmRow;
-use crate::model::traffic::ConnectionTotals;
+use crate::model::traffic::{ConnectionTotals, ObservationSums};
 use crate::model::{ConnectionKey, Continuity, Health, PacketBounds, TrafficKind, Trust, TrustVerdict};
 use ibscope_parsers::ib::{Opcode, Service};
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,6 +79,28 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
     let (mut management, mut of_management) = (0, Vec::new());
     for view in views {
         let ConnectionView { own, reverse, .. } = view;
+        if std::env::var_os("IBSCOPE_DUMP").is_some() {
+            let h = own.health.whole();
+            eprintln!(
+                "DUMP {:?} loss {:?} gap {:?} gap_of_packets {:?} late {} retr {:?} naks {} ep {} most {} unobs {} missreq {} single {} miss_other {} inputs {:?} union_twice {} cont {:?}",
+                own.key,
+                view.loss(),
+                view.gap(),
+                view.gap_of_packets(),
+                h.late_packets,
+                own.retransmissions,
+                h.naks(),
+                h.episodes,
+                h.lost_at_most,
+                h.unobserved_psns,
+                own.continuity.missing_requests,
+                h.single_observation_packets,
+                h.missing_in_other_inputs,
+                own.inputs,
+                own.continuity.is_observed_twice,
+                own.continuity
+            );
+        }
         if own.key.kind == TrafficKind::Management {
             of_management.push(view.loss());
         } else {
@@ -106,7 +128,7 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
     trust.reasons = gaps.iter().map(|(gap, connections)| reason(*gap, *connections)).collect();
     let of_exchanges = management_reason(management, cm);
     for mut own in of_management {
-        own.possible = own.possible.filter(|_| of_exchanges.is_some()).or(Some(0));
+        own.possible = own.possible.filter(|_| of_exchanges.is_some()).or(Some(PossibleLoss::NONE));
         losses.add(&own);
     }
     trust.reasons.extend(of_exchanges);
@@ -195,32 +217,72 @@ impl<'a> ConnectionView<'a> {
         let last = own.continuity.last_request;
         let responses = self.reverse.map(|reverse| reverse.continuity.last_responses);
         let is_answered = last.is_none() || responses.is_some_and(|responses| responses.contains(&last));
-        let possible = if is_reliable(&own.key) && own.key.kind == TrafficKind::Data {
-            // Responses without requests: the requests are missing.
-            let has_requests = own.continuity.request_packets > 0 || self.reverse.is_some();
-            (has_requests && self.gap_of_packets().is_none()).then_some(0)
-        } else {
-            self.possible_datagrams()
+        let service = match is_reliable(&own.key) {
+            true => LossService::Reliable,
+            false if own.continuity.missing_datagrams.is_some() => LossService::Numbered,
+            false => LossService::Unreliable,
         };
         ConnectionLoss {
             observations: own.observations.as_deref(),
-            is_datagram: !is_reliable(&own.key),
+            service,
             never: certain_loss(own),
-            possible,
+            possible: if service == LossService::Reliable { self.possible_loss() } else { self.possible_datagrams() },
             reported: own.continuity.lost_on_fabric,
-            retransmits,
+            retransmits: retransmits || health.library_retransmissions > 0,
             is_answered,
+            sends_responses: own.continuity.response_packets > 0,
+            steps: own.continuity.psn_steps,
         }
+    }
+
+    /// Packets of a reliable connection that possibly no observation point has; `None` if any
+    /// number may be missing.
+    fn possible_loss(&self) -> Option<PossibleLoss> {
+        let own = self.own;
+        let health = own.health.whole();
+        let continuity = &own.continuity;
+        let is_unclear = continuity.uncertain || continuity.restarted || continuity.has_overflowed;
+        if is_unclear || own.inputs.len() > 1 || health.cnp_packets > 0 {
+            return None;
+        }
+        if continuity.request_packets == 0 {
+            // Responses without requests: the requests are missing.
+            return self.reverse.map(|_| PossibleLoss::NONE);
+        }
+        let responses = &self.reverse?.continuity;
+        let is_held = |sums: &ObservationSums| sums.acks.first_packets;
+        let acks = self.reverse.and_then(|reverse| reverse.observations.as_deref()).map_or(0, is_held);
+        let missing_requests = health.lost_requests.max(continuity.missing_requests);
+        let mut packets = (health.lost_at_most + health.unobserved_psns).max(continuity.missing_requests);
+        packets += continuity.expected_responses.saturating_sub(responses.response_packets + health.lost_responses);
+        let gap = self.response_gap(responses);
+        if gap.is_none() && packets == 0 {
+            return Some(PossibleLoss::NONE);
+        }
+        let is_acknowledged = continuity.ack_requests == responses.acks;
+        let asked = if is_acknowledged { 0 } else { continuity.asking_requests.saturating_sub(acks).max(1) };
+        let start = if self.counts_all(responses) { Some(0) } else { self.requests_before_capture() };
+        let has_response = continuity.last_request.is_some_and(|last| responses.last_responses.contains(&Some(last)));
+        Some(PossibleLoss {
+            packets: packets + start.unwrap_or(0),
+            acks: asked + missing_requests,
+            open_ends: u64::from(start.is_none()) + u64::from(!has_response),
+        })
     }
 
     /// Datagrams that no observation point has, by the library's own numbers. Two points that miss
     /// the same packet are rare; a single point may miss any number.
-    fn possible_datagrams(&self) -> Option<u64> {
+    fn possible_datagrams(&self) -> Option<PossibleLoss> {
         let own = self.own;
         let points = own.observations.as_deref().map_or(1, |sums| sums.points);
         let continuity = &own.continuity;
         let is_known = own.key.is_datagram() && !continuity.has_overflowed && !continuity.restarted;
-        (is_known && points > 1).then(|| continuity.missing_datagrams.unwrap_or(0) + continuity.datagrams_before)
+        let missing = continuity.missing_datagrams;
+        (is_known && points > 1).then(|| PossibleLoss {
+            packets: missing.unwrap_or(0) + continuity.datagrams_before,
+            acks: 0,
+            open_ends: if missing.is_some() { 2 } else { 0 },
+        })
     }
 
     /// The obstacle to the proof that no packet of a reliable connection is missing.
@@ -264,18 +326,22 @@ impl<'a> ConnectionView<'a> {
         self.response_gap(&reverse.continuity)
     }
 
+    /// True if the receiver completed as many messages as were captured.
+    fn counts_all(&self, responses: &Continuity) -> bool {
+        responses.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK)
+    }
+
     /// The obstacle to the proof that all responses to a connection's requests are in the capture,
     /// and that its first and last request are.
     fn response_gap(&self, responses: &Continuity) -> Option<Gap> {
         let own = &self.own.continuity;
-        let counts_all = responses.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK);
         if own.expected_responses != responses.response_packets {
             return Some(Gap::Packets);
         }
         if own.ack_requests != responses.acks {
             return Some(Gap::Acks);
         }
-        if !counts_all && self.requests_before_capture() != Some(0) {
+        if !self.counts_all(responses) && self.requests_before_capture() != Some(0) {
             return Some(Gap::Start);
         }
         let has_response = own.last_request.is_some_and(|last| responses.last_responses.contains(&Some(last)));

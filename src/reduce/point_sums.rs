@@ -67,7 +67,7 @@ pub(super) fn compare(
     if !is_comparable || !all.is_union && !points().all(is_same) {
         return unknown;
     }
-    let mut sums = ObservationSums::default();
+    let mut sums = ObservationSums { is_one_input: points().count() == 1, ..ObservationSums::default() };
     for (point, _) in points() {
         sums.points += if point.observed_twice { 2 } else { 1 };
         let (first, last) = point.input_times_ns;
