@@ -24,7 +24,9 @@ const DEVIATIONS: f64 = 4.0;
 const CHANCE_EVENTS: f64 = 3.0;
 /// Probability that all records that the capture lost are ACKs and later transmissions, at which
 /// this is excluded.
-const CHANCE: f64 = 0.05;
+const CHANCE: f64 = 0.15;
+/// Expected events that do not occur.
+const NEGLIGIBLE: f64 = 0.002;
 /// Packets that show the share of the losses.
 const ENOUGH_PACKETS: u64 = 100;
 /// ACKs that the fabric may lose although all data arrive: with and without losses of the capture,
@@ -42,8 +44,8 @@ pub(super) struct ConnectionLoss<'a> {
     /// Requests that the receiver reported as missing.
     pub(super) reported: u64,
     pub(super) retransmits: bool,
-    /// The last request has its response.
-    pub(super) is_answered: bool,
+    /// PSNs of requests after the last response.
+    pub(super) unanswered: u64,
     /// The connection sends data in response to requests.
     pub(super) sends_responses: bool,
     /// Distances between the PSNs of its requests.
@@ -91,8 +93,11 @@ struct NeverCaptured {
     data: u64,
     acks: u64,
     later: u64,
+    /// Packets without numbers: datagrams, and the acknowledgements of a library.
+    datagrams: u64,
     /// Distances between the PSNs of requests.
     steps: PsnSteps,
+    is_one_input: bool,
 }
 
 impl NeverCaptured {
@@ -107,23 +112,26 @@ impl NeverCaptured {
         (squares as f64 / missing as f64).max(1.0)
     }
 
-    /// Packets that no point has, at most.
-    fn at_most(&self, retransmits: bool) -> u64 {
+    /// Packets that no point has, at most. `records_share` is the share of the records that the
+    /// capture lost.
+    fn at_most(&self, records_share: f64, retransmits: bool) -> u64 {
         let PossibleLoss { packets, acks, open_ends } = self.possible;
+        if self.packets == 0 && records_share == 0.0 && self.data >= ENOUGH_PACKETS {
+            // Nothing was lost: one packet may be.
+            let is_open = open_ends + acks + self.datagrams > 0;
+            return packets + u64::from(is_open);
+        }
+        // Where no packet was lost at all points: chance, or the losses of two inputs coincide.
+        let chance = if self.is_one_input { CHANCE_EVENTS } else { CHANCE_EVENTS * (2.0 * records_share).min(1.0) };
+        let data = self.data.max(1) as f64;
+        let share = ((self.packets as f64 + chance) / data).max(records_share * records_share);
         let gap = self.gap_packets();
-        let share = (self.packets as f64 + CHANCE_EVENTS) / (self.data.max(1) as f64);
-        let beyond_ends = (at_most(share * open_ends as f64, 1.0) as f64 * gap).ceil() as u64;
-        let later = if retransmits { at_most(share * self.later as f64, gap) } else { 0 };
-        packets
-            + beyond_ends.min(at_most_if(open_ends, share, gap))
-            + acks.min(at_most(share * self.acks as f64, gap))
-            + later
+        let later = if retransmits { self.later } else { 0 };
+        let expected = share * (open_ends as f64 * gap + (later + self.datagrams) as f64)
+            + (share * self.acks as f64).min(acks as f64);
+        let beyond = if self.data < ENOUGH_PACKETS { self.datagrams } else { 0 };
+        packets + beyond.max(at_most(expected, if self.packets > 0 { 2.0 * gap } else { 1.0 }))
     }
-}
-
-/// Bound for packets beyond the ends of connections.
-fn at_most_if(open_ends: u64, share: f64, gap: f64) -> u64 {
-    if open_ends == 0 { 0 } else { at_most(share * open_ends as f64 * gap, 2.0 * gap) }
 }
 
 /// Sums over all connections.
@@ -147,6 +155,8 @@ pub(super) struct LossSums {
     /// Missing records of ACKs, likewise: a responder may send one again without a loss.
     acks: u64,
     acks_doubtful: u64,
+    /// Connections that miss ACKs: their ACKs, and the missing records.
+    acks_by_connection: Vec<(u64, u64)>,
     /// Missing records of datagrams, and of datagrams that a library numbers and would send again.
     datagrams: u64,
     numbered_datagrams: u64,
@@ -179,8 +189,11 @@ impl LossSums {
         let is_one_input = own.observations.is_none_or(|sums| sums.is_one_input);
         let never = &mut self.never[usize::from(is_one_input)];
         never.packets += own.never;
-        never.records += own.never * if is_partial { 1 } else { points.max(1) };
+        // The fabric may have lost a datagram between the points.
+        let is_at_one_point = is_partial || own.service != LossService::Reliable;
+        never.records += own.never * if is_at_one_point { 1 } else { points.max(1) };
         never.points = never.points.max(points);
+        never.is_one_input = is_one_input;
         // At one point, only a proof excludes that packets are missing.
         let is_limited =
             |possible: &PossibleLoss| points > 1 || points == 1 && !own.retransmits && *possible == PossibleLoss::NONE;
@@ -199,11 +212,14 @@ impl LossSums {
             LossService::Numbered => {
                 self.numbered_datagrams += data.missing() + acks.missing();
                 never.data += data.first_packets;
+                // The library does not number its acknowledgements.
+                never.datagrams += data.first_packets / 2;
                 return;
             }
             LossService::Unreliable => {
                 self.datagrams += data.missing() + acks.missing();
                 self.datagram_packets += data.first_packets + acks.first_packets;
+                never.datagrams += data.first_packets + acks.first_packets;
                 return;
             }
         }
@@ -221,18 +237,17 @@ impl LossSums {
             return;
         }
         // A request that was answered has arrived. Nothing shows that a response has.
-        let doubtful = if own.is_answered && !own.sends_responses {
-            0
-        } else if own.is_answered {
-            data.first_missing.min(data.later_packets)
-        } else {
-            data.first_missing
-        };
+        let responses = if own.sends_responses { data.later_packets } else { 0 };
+        let unanswered = own.unanswered.saturating_add(responses);
+        let doubtful = data.first_missing.min(unanswered);
         self.first_doubtful += doubtful;
         self.first_certain += data.first_missing - doubtful;
         self.later += data.later_missing;
         self.later_in_one_input += if is_one_input { data.later_missing } else { 0 };
         self.acks += acks.missing();
+        if acks.missing() > 0 {
+            self.acks_by_connection.push((acks.first_packets, acks.missing()));
+        }
     }
 
     /// Packets that the capture lost, packets that it has from no point, packets that the fabric
@@ -244,8 +259,8 @@ impl LossSums {
         let acks = self.acks_on_fabric(later.1);
         let [datagrams, numbered] = self.datagrams_on_fabric(later.1);
         let hidden = self.hidden(later.1);
+        let share = self.lost_share();
         let is_limited = self.unlimited == 0;
-        let hidden_datagrams = self.datagrams_never_captured();
         let missing = self.first_certain
             + self.first_doubtful
             + self.later
@@ -255,7 +270,7 @@ impl LossSums {
             + self.datagrams
             + self.numbered_datagrams;
         let possible: Vec<(u64, u64)> =
-            self.never.iter().map(|never| (never.at_most(self.retransmits), never.points)).collect();
+            self.never.iter().map(|never| (never.at_most(share, self.retransmits), never.points)).collect();
         let possible_records: u64 = possible.iter().map(|(packets, points)| packets * points).sum();
         let possible_packets: u64 = possible.iter().map(|(packets, _)| packets).sum();
         let capture = PacketBounds {
@@ -263,12 +278,11 @@ impl LossSums {
                 + (self.acks - acks.1)
                 + (self.datagrams - datagrams)
                 + (self.numbered_datagrams - numbered),
-            at_most: is_limited
-                .then(|| missing + possible_records + 2 * (hidden_datagrams + hidden) - later.0 - acks.0),
+            at_most: is_limited.then(|| missing + possible_records + 2 * hidden - later.0 - acks.0),
         };
         let never = PacketBounds {
             at_least: self.never.iter().map(|never| never.packets).sum(),
-            at_most: is_limited.then(|| possible_packets + hidden_datagrams + hidden),
+            at_most: is_limited.then(|| possible_packets + hidden),
         };
         let most = later.1
             + self.later_doubtful
@@ -319,10 +333,16 @@ impl LossSums {
             return (0, most);
         }
         // The capture lost no first transmission: it can only have lost a few records, all of them
-        // of ACKs and later transmissions.
+        // of ACKs and later transmissions, or a burst of the ACKs of one connection.
+        let is_usual = |acks: u64, missing: u64| {
+            let expected = rate * acks as f64;
+            missing as f64 <= expected + 2.0 * expected.sqrt() + 1.0
+        };
+        let usual = self.acks_by_connection.iter().filter(|(acks, missing)| is_usual(*acks, *missing));
+        let usual: u64 = usual.map(|(_, missing)| missing).sum();
         let others = self.later_records + self.ack_records;
         let share = others as f64 / (self.first_records + others).max(1) as f64;
-        (most.saturating_sub(chance(share)), most)
+        (most.min(usual).saturating_sub(chance(share)), most)
     }
 
     /// Missing datagrams that the fabric may have lost: those without and with numbers.
@@ -365,21 +385,6 @@ impl LossSums {
         let expected = share * self.later_in_one_input as f64;
         if expected < 0.01 { 0 } else { 2 * (1 + (2.0 * expected).floor() as u64) }
     }
-
-    /// Datagrams that no point has, at most: the same share as of the packets of reliable
-    /// connections, whose PSNs show all that are missing.
-    fn datagrams_never_captured(&self) -> u64 {
-        if self.datagram_packets == 0 {
-            return 0;
-        }
-        let known: u64 = self.never.iter().map(|never| never.data).sum();
-        if known < ENOUGH_PACKETS {
-            return self.datagram_packets;
-        }
-        let share = (self.never_packets() as f64 + CHANCE_EVENTS) / known as f64;
-        let expected = share * self.datagram_packets as f64;
-        at_most(expected, if self.never_packets() == 0 { 1.0 } else { 4.0 }).min(self.datagram_packets)
-    }
 }
 
 /// So many events in a row of this probability each are excluded.
@@ -389,6 +394,9 @@ fn chance(probability: f64) -> u64 {
 
 /// The largest number that chance gives if this many are expected, in bursts of `burst` events.
 fn at_most(expected: f64, burst: f64) -> u64 {
+    if expected < NEGLIGIBLE {
+        return 0;
+    }
     (expected + DEVIATIONS * (expected * burst).sqrt()).ceil() as u64
 }
 
@@ -407,51 +415,79 @@ mod tests {
         }
     }
 
-    fn bounds(observations: &ObservationSums, never: u64, possible: Option<u64>) -> [PacketBounds; 3] {
+    fn bounds(observations: &ObservationSums, never: u64, possible: Option<PossibleLoss>) -> [PacketBounds; 3] {
         let mut all = LossSums::default();
         let retransmits = observations.data.later_packets > 0;
         let observations = Some(observations);
         let own = ConnectionLoss {
             observations,
-            is_datagram: false,
+            service: LossService::Reliable,
             never,
             possible,
             reported: 0,
             retransmits,
-            is_answered: true,
+            unanswered: 0,
+            sends_responses: false,
+            steps: PsnSteps::default(),
         };
         all.add(&own);
         all.bounds()
     }
 
-    fn exactly(packets: u64) -> PacketBounds {
-        PacketBounds { at_least: packets, at_most: Some(packets) }
-    }
-
+    /// The fabric loses ACKs like data. It lost no data, so it lost one ACK at most.
     #[test]
     fn records_missing_at_one_point_without_retransmissions_were_lost_by_the_capture() {
-        let found = bounds(&sums([30, 0, 12], 0), 0, Some(0));
-        assert_eq!(found, [exactly(42), PacketBounds::NONE, PacketBounds::NONE]);
+        let [capture, never, fabric] = bounds(&sums([30, 0, 12], 0), 0, Some(PossibleLoss::NONE));
+        assert_eq!((capture.at_least, fabric), (41, PacketBounds { at_least: 0, at_most: Some(1) }));
+        assert_eq!((capture.at_most, never), (Some(42), PacketBounds::NONE));
+        let [capture, _, fabric] = bounds(&sums([30, 0, 0], 0), 0, Some(PossibleLoss::NONE));
+        assert_eq!((capture, fabric), (PacketBounds { at_least: 30, at_most: Some(30) }, PacketBounds::NONE));
     }
 
     #[test]
     fn a_packet_that_no_point_has_counts_at_both() {
-        let [capture, never, _] = bounds(&sums([0, 0, 0], 0), 3, Some(5));
-        assert_eq!(
-            (capture, never),
-            (PacketBounds { at_least: 6, at_most: Some(10) }, PacketBounds { at_least: 3, at_most: Some(5) })
-        );
+        let missing = PossibleLoss { packets: 5, acks: 0, open_ends: 0 };
+        let [capture, never, _] = bounds(&sums([0, 0, 0], 0), 3, Some(missing));
+        assert_eq!((capture.at_least, never), (6, PacketBounds { at_least: 3, at_most: Some(5) }));
+        assert_eq!(capture.at_most, Some(10));
+        // With an unknown end: more, in proportion to the share of the losses.
+        let [_, never, _] = bounds(&sums([0, 0, 0], 0), 3, Some(PossibleLoss { open_ends: 2, ..missing }));
+        assert!(never.at_most.is_some_and(|most| (6..10).contains(&most)), "{never:?}");
         let [capture, never, _] = bounds(&sums([0, 0, 0], 0), 3, None);
         assert_eq!((capture.at_most, never.at_most), (None, None));
     }
 
-    /// 100 of 1000 later transmissions were missing at the receiver. Fewer than three of them would
-    /// be the capture's with a probability above one in ten thousand.
+    /// The capture has all first transmissions, so it can hardly have lost later ones.
     #[test]
     fn missing_later_transmissions_were_lost_on_the_fabric() {
-        let [capture, _, fabric] = bounds(&sums([0, 100, 0], 100), 0, Some(0));
-        // The bounds beyond the missing records allow for losses that hide each other.
-        assert!(fabric.at_least == 96 && fabric.at_most.is_some_and(|most| (100..150).contains(&most)), "{fabric:?}");
-        assert!(capture.at_least == 0 && capture.at_most.is_some_and(|most| (4..20).contains(&most)), "{capture:?}");
+        let [capture, _, fabric] = bounds(&sums([0, 100, 0], 100), 0, Some(PossibleLoss::NONE));
+        assert!(fabric.at_least == 100 && fabric.at_most.is_some_and(|most| (101..110).contains(&most)), "{fabric:?}");
+        assert!(capture.at_least == 0 && capture.at_most.is_some_and(|most| (2..20).contains(&most)), "{capture:?}");
+    }
+
+    /// 30 of the 50 missing ACKs are those of one connection, more than the fabric loses of others.
+    #[test]
+    fn acks_lost_in_a_burst_prove_no_loss_on_the_fabric() {
+        let all = |acks: &[u64]| {
+            let mut all = LossSums::default();
+            for acks in acks {
+                let observations = sums([0, 10, *acks], 10);
+                let own = ConnectionLoss {
+                    observations: Some(&observations),
+                    service: LossService::Reliable,
+                    never: 0,
+                    possible: Some(PossibleLoss::NONE),
+                    reported: 0,
+                    retransmits: true,
+                    unanswered: 0,
+                    sends_responses: false,
+                    steps: PsnSteps::default(),
+                };
+                all.add(&own);
+            }
+            all.bounds()[2]
+        };
+        assert!((25..30).contains(&all(&[5, 5]).at_least));
+        assert!((20..25).contains(&all(&[30, 4]).at_least));
     }
 }

@@ -141,6 +141,9 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
         trust.verdict = TrustVerdict::Incomplete;
     } else if trust.reasons.is_empty() && trust.reliable_connections > 0 {
         trust.verdict = TrustVerdict::Complete;
+        // A proof leaves nothing to chance.
+        trust.lost_by_capture_packets = PacketBounds::NONE;
+        trust.never_captured_packets = PacketBounds::NONE;
     }
     trust
 }
@@ -214,9 +217,6 @@ impl<'a> ConnectionView<'a> {
         // Where both ports are in one input, a packet is late too if its first record is missing.
         let is_late = health.late_packets > 0 && health.single_observation_packets == 0;
         let retransmits = is_late || has_retransmissions(own, &Health { late_packets: 0, ..health });
-        let last = own.continuity.last_request;
-        let responses = self.reverse.map(|reverse| reverse.continuity.last_responses);
-        let is_answered = last.is_none() || responses.is_some_and(|responses| responses.contains(&last));
         let service = match is_reliable(&own.key) {
             true => LossService::Reliable,
             false if own.continuity.missing_datagrams.is_some() => LossService::Numbered,
@@ -225,14 +225,27 @@ impl<'a> ConnectionView<'a> {
         ConnectionLoss {
             observations: own.observations.as_deref(),
             service,
-            never: certain_loss(own),
+            never: match service {
+                LossService::Numbered if !own.continuity.restarted && !own.continuity.has_overflowed => {
+                    own.continuity.missing_datagrams.unwrap_or(0)
+                }
+                _ => certain_loss(own),
+            },
             possible: if service == LossService::Reliable { self.possible_loss() } else { self.possible_datagrams() },
             reported: own.continuity.lost_on_fabric,
             retransmits: retransmits || health.library_retransmissions > 0,
-            is_answered,
+            unanswered: self.unanswered_psns(),
             sends_responses: own.continuity.response_packets > 0,
             steps: own.continuity.psn_steps,
         }
+    }
+
+    /// PSNs of requests after the last response; all if there is none.
+    fn unanswered_psns(&self) -> u64 {
+        let Some(last) = self.own.continuity.last_request else { return 0 };
+        let responses = self.reverse.map(|reverse| reverse.continuity.last_responses).unwrap_or_default();
+        let behind = responses.into_iter().flatten().map(|psn| u64::from(last.wrapping_sub(psn)) & MASK);
+        behind.map(|psns| if psns < MASK / 2 { psns } else { 0 }).min().unwrap_or(u64::MAX)
     }
 
     /// Packets of a reliable connection that possibly no observation point has; `None` if any

@@ -9,7 +9,7 @@ use super::health;
 use super::mirror_copies::MirrorCopies;
 use super::observation_points::{self, ObservationPoint};
 use super::paths;
-use super::point_sums::{self, PointRecords};
+use super::point_sums::{self, AbsentPoints, PointRecords};
 use super::{OCCURRENCES, PartialSums, TransmissionRule};
 use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
@@ -119,8 +119,10 @@ impl Combiner {
         let mut inputs: Vec<_> = inputs.into_iter().map(by_key).collect();
         while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|sums| sums.0.key)).min() {
             let mut observed: Vec<ObservedConnection> = Vec::new();
+            let mut is_observed = vec![false; copies.len()];
             for (index, input) in inputs.iter_mut().enumerate() {
                 let Some(sums) = input.next_if(|next| next.0.key == key) else { continue };
+                is_observed[index] = true;
                 let (end, partial) = *sums;
                 let twice = copies[index].is_observed_twice(&key);
                 let one = InputConnection::new(index as u32, end, partial, twice);
@@ -136,9 +138,18 @@ impl Combiner {
                 observed.push((point, Some(one)));
             }
             let replaced = self.unite(&mut observed);
-            totals.add_connection(&key, observed, &replaced);
+            totals.add_connection(&key, observed, (&replaced, self.absent(&key, &is_observed)));
         }
         totals
+    }
+
+    /// The inputs that observe packets between the two ports, but none of this connection.
+    fn absent(&self, key: &ConnectionKey, is_observed: &[bool]) -> Vec<AbsentPoints> {
+        let inputs = self.totals.mirror_copies.iter().zip(&self.times_ns).zip(is_observed);
+        let absent = inputs.filter(|(_, is_observed)| !**is_observed);
+        let points = absent
+            .map(|((copies, times_ns), _)| AbsentPoints { points: copies.points(key), input_times_ns: *times_ns });
+        points.filter(|absent| absent.points > 0).collect()
     }
 
     /// Gives the union of some inputs, if there is one, the times between packets of those of its
@@ -197,8 +208,14 @@ fn by_key(mut connections: Vec<ConnectionSums>) -> Peekable<IntoIter<ConnectionS
 
 impl CombinedTotals {
     /// Adds a connection: chooses which of the inputs that observed it count, and adds up their
-    /// sums. Inputs in `replaced` do not count, because their union does.
-    fn add_connection(&mut self, key: &ConnectionKey, mut observed: Vec<ObservedConnection>, replaced: &[usize]) {
+    /// sums. Inputs in `replaced` do not count, because their union does; those in `absent` have no
+    /// packet of it.
+    fn add_connection(
+        &mut self,
+        key: &ConnectionKey,
+        mut observed: Vec<ObservedConnection>,
+        (replaced, absent): (&[usize], Vec<AbsentPoints>),
+    ) {
         let times: Vec<(usize, (i64, i64))> =
             observed.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
         let views: Vec<ObservationPoint> = observed.iter().map(|(point, _)| *point).collect();
@@ -208,7 +225,7 @@ impl CombinedTotals {
         let chosen = observation_points::choose(views.iter().filter(is_choice).copied().collect());
         let lost_on_fabric = lost_on_fabric(&observed);
         let counted = chosen.first().copied().filter(|_| chosen.len() == 1);
-        let observations = point_sums::compare(&records, counted);
+        let observations = point_sums::compare(&records, &absent, counted);
         let missing = observation_points::missing_packets(&views, &chosen);
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));
         let (first, last) =

@@ -20,10 +20,10 @@ use ibscope_parsers::Endpoint;
 const ENOUGH: u64 = 16;
 
 /// Percentages of packets with an odd count between which the kinds of packets decide: two points
-/// of which each record is lost with a probability of 20 to 45 %.
-const UNCLEAR_PERCENT: std::ops::Range<u64> = 33..63;
+/// of which many records are lost.
+const UNCLEAR_PERCENT: std::ops::Range<u64> = 33..76;
 /// If at least so many percent of the packets of each kind have an even count, they have two points.
-const EVEN_PERCENT: u64 = 30;
+const EVEN_PERCENT: u64 = 25;
 
 /// Distinct packets by role, and how many of them were observed an odd number of times.
 #[derive(Clone, Copy, Debug, Default)]
@@ -107,6 +107,12 @@ impl MirrorCopies {
     pub(super) fn is_observed_twice(&self, key: &ConnectionKey) -> bool {
         let found = self.observed_twice.binary_search_by_key(&(key.src, key.dst), |(pair, _)| *pair);
         found.is_ok_and(|at| self.observed_twice[at].1)
+    }
+
+    /// Number of points at which the input observes the pair's packets.
+    pub(super) fn points(&self, key: &ConnectionKey) -> u64 {
+        let found = self.observed_twice.binary_search_by_key(&(key.src, key.dst), |(pair, _)| *pair);
+        found.map_or(0, |at| 1 + u64::from(self.observed_twice[at].1))
     }
 
     /// Number of pairs observed once and twice.

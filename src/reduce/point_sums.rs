@@ -48,13 +48,25 @@ impl PointRecords {
     }
 }
 
+/// Points of an input that observes the two ports of a connection, but has no packet of it: it lost
+/// all of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AbsentPoints {
+    pub(super) points: u64,
+    /// Time of the first and last record of the whole input, nanoseconds since the epoch.
+    pub(super) input_times_ns: (i64, i64),
+}
+
 /// What the points of a connection hold, where it has more than one. `counted` is the input that
 /// counts; `None` if several do.
 pub(super) fn compare(
     observed: &[(ObservationPoint, PointRecords)],
+    absent: &[AbsentPoints],
     counted: Option<usize>,
 ) -> Option<Box<ObservationSums>> {
-    if observed.len() == 1 && observed.iter().all(|(point, _)| !point.observed_twice) {
+    let is_present = |absent: &&AbsentPoints, times_ns: (i64, i64)| overlap(absent.input_times_ns, times_ns);
+    let has_absent = observed.iter().any(|(_, own)| absent.iter().any(|absent| is_present(&absent, own.times_ns)));
+    if observed.len() == 1 && observed.iter().all(|(point, _)| !point.observed_twice) && !has_absent {
         return None;
     }
     // Without a single input or union that has all packets, nothing is known.
@@ -71,6 +83,12 @@ pub(super) fn compare(
     for (point, _) in points() {
         sums.points += if point.observed_twice { 2 } else { 1 };
         let (first, last) = point.input_times_ns;
+        sums.is_partial |= first > whole.times_ns.0 || last < whole.times_ns.1;
+    }
+    for absent in absent.iter().filter(|absent| is_present(absent, whole.times_ns)) {
+        sums.points += absent.points;
+        sums.is_one_input = false;
+        let (first, last) = absent.input_times_ns;
         sums.is_partial |= first > whole.times_ns.0 || last < whole.times_ns.1;
     }
     for role in [PacketRole::Request, PacketRole::Response, PacketRole::Acknowledge] {
