@@ -13,7 +13,7 @@ use super::file_overlap::FileOverlap;
 use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, transit_sample_room};
 use super::spill::{Spill, SpillFile};
 use super::{AnalysisOptions, PipelineError, for_each_batch};
-use crate::align::PacketSample;
+use crate::align::{LookAlikes, PacketSample};
 use crate::decode::{self, DecodeOptions, DecodedBatch};
 use crate::flow::{self, Depth, Events, Tracker, UnionInput, UnionLedgers};
 use crate::input::{Capture, Ending, Feed, FeedTask};
@@ -43,6 +43,7 @@ pub(super) struct Reading<'a> {
     pub(super) streams: &'a [Vec<usize>],
     pub(super) repeated_from_ns: &'a [Option<i64>],
     pub(super) decode: &'a DecodeOptions,
+    pub(super) look_alikes: &'a [LookAlikes],
     pub(super) batches_per_round: usize,
 }
 
@@ -52,6 +53,12 @@ impl Reading<'_> {
     pub(super) fn repeated_from_ns(&self, stream: &[usize], position: usize) -> Option<i64> {
         let behind = stream.get(position + 1..).unwrap_or_default();
         behind.iter().filter_map(|input| self.repeated_from_ns[*input]).min()
+    }
+
+    /// How much later an input has the packets that an earlier one has too, in nanoseconds.
+    pub(super) fn apart_ns(&self, input: usize) -> i64 {
+        let same = self.look_alikes.iter().find(|same| same.inputs.1 == input);
+        same.map_or(0, |same| same.apart_ns.saturating_add(self.apart_ns(same.inputs.0)))
     }
 
     /// Reads all captures into the analysis, and returns how each one ended.

@@ -315,6 +315,13 @@ fn notes_of(
             count_either(combined.left_out, "connection counts", "connections count")
         ));
     }
+    if combined.without_union > 0 {
+        notes.push(format!(
+            "{} different packets in several inputs, and the input with the most counts, not the union of all: inputs \
+             were read once (partial profiles, pipes); analyze all captures as files in one run",
+            count_either(combined.without_union, "connection has", "connections have")
+        ));
+    }
     let untimed = rest.untimed.unclear + rest.untimed.backwards;
     if untimed > 0 {
         notes.push(format!(

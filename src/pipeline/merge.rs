@@ -210,6 +210,7 @@ fn join(parts: Vec<InputPart>, options: &AnalysisOptions) -> Result<Profile, Mer
         notes.extend(rest.note.iter().map(|note| format!("{}: {note}", input.name)));
     }
     let mut readout = Readout { inputs: readouts, unions: Vec::new(), bounds: MemoryBounds::new(options) };
+    readout.overlay(&aligned.look_alikes);
     readout.level();
     let written = parts::write(&PartsHeader::new(&inputs, options), &rests, &readout)?;
     drop(rests);

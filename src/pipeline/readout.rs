@@ -6,6 +6,7 @@
 
 use super::bounds::MemoryBounds;
 use super::spill::Spill;
+use crate::align::LookAlikes;
 use crate::model::profile::CmRow;
 use crate::model::{ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, Sample, WorkerWireup};
 use crate::reduce::{Accumulator, PartialSums, TransitSample};
@@ -98,6 +99,16 @@ impl Readout {
         let unions = self.unions.iter_mut().map(|union| &mut union.readout);
         let shards = self.inputs.iter_mut().chain(unions).flat_map(|input| input.shards.iter_mut());
         self.bounds.level(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
+    }
+
+    /// Gives inputs with the same packets the same times, so that these packets count once.
+    pub(super) fn overlay(&mut self, look_alikes: &[LookAlikes]) {
+        for LookAlikes { inputs: (first, second), .. } in look_alikes {
+            let times_ns = self.inputs.get(*first).and_then(|input| input.times_ns);
+            if let (Some(times_ns), Some(second)) = (times_ns, self.inputs.get_mut(*second)) {
+                second.times_ns = second.times_ns.and(Some(times_ns));
+            }
+        }
     }
 
     /// Makes bins as wide, latencies as coarse and samples as small as if one run had read all

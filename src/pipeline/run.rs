@@ -67,8 +67,14 @@ pub(super) fn run(
     }
     let mut analysis = Analysis::new((inputs.len(), streams.len()), options, depth);
     analysis.sample = align::samples_during_analysis(paths, options).then(|| PacketSample::new(1));
-    let reading =
-        Reading { streams: &streams, repeated_from_ns: &repeated_from_ns, decode: &decode, batches_per_round };
+    let look_alikes = aligned.look_alikes.clone();
+    let reading = Reading {
+        streams: &streams,
+        repeated_from_ns: &repeated_from_ns,
+        decode: &decode,
+        look_alikes: &look_alikes,
+        batches_per_round,
+    };
     let endings = reading.run(captures, &mut analysis, &pool, &report)?;
     let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
     for (input, ending) in inputs.iter_mut().zip(&endings) {
@@ -78,6 +84,7 @@ pub(super) fn run(
     let own_sample = analysis.sample.take();
     pool.install(|| {
         let mut readout = analysis.end();
+        readout.overlay(&look_alikes);
         let unions = union::read(paths, options, (&reading, depth), &readout, &source)?;
         readout.add_unions(unions);
         let parts = options.keep_parts.then(|| {

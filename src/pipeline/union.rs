@@ -148,6 +148,8 @@ struct StreamQueue<'a> {
     feed: Option<(Feed, DecodeOptions)>,
     reading: &'a Reading<'a>,
     overlaps: Vec<FileOverlap>,
+    /// Is subtracted from the times, which another input has otherwise.
+    apart_ns: i64,
     /// Largest time so far, nanoseconds since the epoch: a record that is out of order keeps its
     /// place in the file.
     time_ns: i64,
@@ -170,6 +172,7 @@ impl<'a> StreamQueue<'a> {
             feed: None,
             reading,
             overlaps: (0..SHARDS).map(|_| FileOverlap::default()).collect(),
+            apart_ns: reading.apart_ns(stream[0]),
             time_ns: i64::MIN,
             batches: VecDeque::new(),
         }
@@ -242,7 +245,7 @@ impl<'a> StreamQueue<'a> {
                 continue;
             }
             if packet.time_ns != PacketRecord::NO_TIME {
-                self.time_ns = self.time_ns.max(packet.time_ns);
+                self.time_ns = self.time_ns.max(packet.time_ns.saturating_sub(self.apart_ns));
             }
             waiting.push_back((index as u32, self.time_ns));
         }

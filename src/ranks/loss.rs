@@ -410,6 +410,7 @@ mod tests {
         ObservationSums {
             points: 2,
             is_partial: false,
+            is_one_input: false,
             data: MissingRecords { first_packets: 1000, later_packets, first_missing, later_missing },
             acks: MissingRecords { first_packets: 500, first_missing: acks, ..MissingRecords::default() },
         }

@@ -79,28 +79,6 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
     let (mut management, mut of_management) = (0, Vec::new());
     for view in views {
         let ConnectionView { own, reverse, .. } = view;
-        if std::env::var_os("IBSCOPE_DUMP").is_some() {
-            let h = own.health.whole();
-            eprintln!(
-                "DUMP {:?} loss {:?} gap {:?} gap_of_packets {:?} late {} retr {:?} naks {} ep {} most {} unobs {} missreq {} single {} miss_other {} inputs {:?} union_twice {} cont {:?}",
-                own.key,
-                view.loss(),
-                view.gap(),
-                view.gap_of_packets(),
-                h.late_packets,
-                own.retransmissions,
-                h.naks(),
-                h.episodes,
-                h.lost_at_most,
-                h.unobserved_psns,
-                own.continuity.missing_requests,
-                h.single_observation_packets,
-                h.missing_in_other_inputs,
-                own.inputs,
-                own.continuity.is_observed_twice,
-                own.continuity
-            );
-        }
         if own.key.kind == TrafficKind::Management {
             of_management.push(view.loss());
         } else {

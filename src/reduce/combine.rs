@@ -47,6 +47,9 @@ pub struct CombinedTotals {
     /// Connections for which an input that was not chosen has packets from before the first or after
     /// the last packet of the chosen inputs. These packets are not counted.
     pub left_out: u64,
+    /// Connections of which overlapping inputs hold different packets, and for which the union of
+    /// their packets is not known.
+    pub without_union: u64,
     /// Connections whose PSN window overflowed, in the inputs that count.
     pub window_overflows: u64,
     /// Per input: which pairs of endpoints it observes twice.
@@ -189,6 +192,7 @@ impl Combiner {
             }
             totals.continued += shard.continued;
             totals.left_out += shard.left_out;
+            totals.without_union += shard.without_union;
             totals.window_overflows += shard.window_overflows;
             totals.connections.extend(shard.connections);
         }
@@ -223,6 +227,8 @@ impl CombinedTotals {
             observed.iter().filter_map(|(point, one)| Some((*point, one.as_ref()?.records))).collect();
         let is_choice = |point: &&ObservationPoint| !replaced.contains(&point.input);
         let chosen = observation_points::choose(views.iter().filter(is_choice).copied().collect());
+        let is_data = key.kind == TrafficKind::Data;
+        self.without_union += u64::from(is_data && replaced.is_empty() && point_sums::differ(&records));
         let lost_on_fabric = lost_on_fabric(&observed);
         let counted = chosen.first().copied().filter(|_| chosen.len() == 1);
         let observations = point_sums::compare(&records, &absent, counted);

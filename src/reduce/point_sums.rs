@@ -48,6 +48,14 @@ impl PointRecords {
     }
 }
 
+/// True if inputs that overlap in time hold different packets.
+pub(super) fn differ(observed: &[(ObservationPoint, PointRecords)]) -> bool {
+    let differs = |one: &(ObservationPoint, PointRecords), other: &(ObservationPoint, PointRecords)| {
+        overlap(one.0.input_times_ns, other.0.input_times_ns) && one.1.packets != other.1.packets
+    };
+    observed.iter().enumerate().any(|(at, one)| observed[..at].iter().any(|other| differs(one, other)))
+}
+
 /// Points of an input that observes the two ports of a connection, but has no packet of it: it lost
 /// all of them.
 #[derive(Clone, Copy, Debug)]
