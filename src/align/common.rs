@@ -17,6 +17,9 @@ const SLICES: usize = 64;
 /// the same transmission.
 const MAX_TRANSIT_NS: i64 = 100_000_000;
 
+/// Fewer equal packets are chance: short programs begin alike.
+const MIN_LOOK_ALIKES: usize = 16;
+
 /// Two endpoints, the smaller one first.
 type UnorderedPair = (Endpoint, Endpoint);
 
@@ -64,6 +67,8 @@ enum PairView {
 #[derive(Debug)]
 pub(super) struct CommonPackets {
     pub(super) packets: Vec<CommonPacket>,
+    /// They are most of the packets of one of the inputs.
+    pub(super) is_most: bool,
     views: BTreeMap<UnorderedPair, PairView>,
 }
 
@@ -100,8 +105,10 @@ impl CommonPackets {
             views.insert(pair, view);
         }
         packets.sort_by_key(|packet| (packet.first.time_ns, packet.second.time_ns, packet.key));
+        let fewest = here.below(limit).count().min(there.below(limit).count());
+        let is_most = packets.len() >= MIN_LOOK_ALIKES && packets.len() * 2 > fewest;
         drop_unrelated(&mut packets);
-        Self { packets, views }
+        Self { packets, is_most, views }
     }
 
     /// Bounds on the clock of the second input relative to the first, from all pairs of endpoints.

@@ -52,6 +52,18 @@ pub struct Alignment {
     pub transits: Vec<Transit>,
     /// Pairs of inputs with common packets whose clocks could not be compared, and the reason.
     pub unclear: Vec<(usize, usize, &'static str)>,
+    /// Pairs of inputs that hold the same packets, but at times that no clock relates.
+    pub look_alikes: Vec<LookAlikes>,
+}
+
+/// Two inputs with the same packets at other times: their clocks differ and run unevenly, or a
+/// second run of the program has the same queue pairs and PSNs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookAlikes {
+    /// The inputs, in the order given.
+    pub inputs: (usize, usize),
+    /// Median difference of their times, the second minus the first, in nanoseconds.
+    pub apart_ns: i64,
 }
 
 /// Transit sample: the time of a packet between two ports.
@@ -112,8 +124,10 @@ pub fn align(samples: Vec<PacketSample>, names: &[String], given: &[Option<Known
         for first in 0..second {
             match compare((first, &inputs[first]), (second, &inputs[second])) {
                 Some(Ok(edge)) => edges.push(edge),
-                Some(Err(why)) if given(first).is_none() || given(second).is_none() => {
+                Some(Err((why, apart_ns))) if given(first).is_none() || given(second).is_none() => {
                     aligned.unclear.push((first, second, why));
+                    let look_alikes = |apart_ns| LookAlikes { inputs: (first, second), apart_ns };
+                    aligned.look_alikes.extend(apart_ns.map(look_alikes));
                 }
                 Some(Err(_)) | None => {}
             }
@@ -155,6 +169,9 @@ pub fn align(samples: Vec<PacketSample>, names: &[String], given: &[Option<Known
             uncertainty_ns: 0.0,
         });
     }
+    // Other inputs relate the clocks of some of these.
+    let reference = |input: usize| known.get(&input).map(|clock| &clock.reference);
+    aligned.look_alikes.retain(|same| reference(same.inputs.0) != reference(same.inputs.1));
     aligned.transits = transits(&edges, &aligned.clocks, &mut aligned.unclear);
     aligned
 }
@@ -177,22 +194,28 @@ fn least_uncertain_edge<'a>(
     best.map(|(_, edge, from, to)| (edge, from, to))
 }
 
+/// The reason why two clocks cannot be compared; and, if the inputs hold the same packets, the median
+/// difference of their times in nanoseconds.
+type ClockProblem = (&'static str, Option<i64>);
+
 /// Compares two inputs; `None` if they have no packets in common.
 fn compare(
     (first, here): (usize, &FinishedSample),
     (second, there): (usize, &FinishedSample),
-) -> Option<Result<ClockEdge, &'static str>> {
+) -> Option<Result<ClockEdge, ClockProblem>> {
     let mut common = CommonPackets::find(here, there);
+    let is_most = common.is_most;
     let base_ns = middle(common.packets.iter().map(common::CommonPacket::difference_ns))?;
+    let problem = |why| Some(Err((why, is_most.then_some(base_ns))));
     let (start_ns, end_ns) = span(common.packets.iter().map(|packet| packet.first.time_ns))?;
     let origin_ns = start_ns + (end_ns - start_ns) / 2;
     // Either timestamp may be truncated to its resolution.
     let slack = (here.resolution_ns.max(there.resolution_ns) - 1) as f64;
     let Some(clouds) = common.clouds((origin_ns, base_ns), slack) else {
-        return Some(Err("the packets in both are of one direction only"));
+        return problem("the packets in both are of one direction only");
     };
     let Some(line) = clouds.fit() else {
-        return Some(Err(CONTRADICTION));
+        return problem(CONTRADICTION);
     };
     // The uncertainty of the line is largest at the first and the last time of both inputs.
     let (from, to) = there.span_ns().unwrap_or_default();
@@ -208,10 +231,10 @@ fn compare(
     // rate of their sender. Observations of one packet differ by clock and transit time, which fits
     // a line. Packets that were sent later do not.
     if !is_even && (own_to < from || to < own_from) {
-        return Some(Err("they do not overlap in time, so packets that look alike are different packets"));
+        return problem("they do not overlap in time, and packets that look alike may be different packets");
     }
     if !is_even && (most > MAX_APART_NS || uncertainty > MAX_UNEVEN_NS || least < MIN_IMPROVEMENT * uncertainty) {
-        return Some(Err(CONTRADICTION));
+        return problem(CONTRADICTION);
     }
     let agrees = most <= uncertainty;
     let clock = Clock {

@@ -69,6 +69,8 @@ pub(super) struct HealthTracker {
     /// Requests that ask for an ACK, and ACKs without NAKs, each PSN once.
     pub(super) ack_requests: PsnDigest,
     pub(super) acks: PsnDigest,
+    /// Number of the requests that ask for an ACK; wraps around.
+    pub(super) asking_requests: u32,
 }
 
 /// Requests for data, their responses, and how far requests and responses have been compared
@@ -173,6 +175,7 @@ impl Default for HealthTracker {
             message_ends: 0,
             ack_requests: PsnDigest::default(),
             acks: PsnDigest::default(),
+            asking_requests: 0,
         }
     }
 }
@@ -304,9 +307,10 @@ impl HealthTracker {
     }
 
     /// Takes a READ response or an atomic acknowledgement. `starts` is true for the first response
-    /// to a request.
+    /// to a request, `is_overtaken` for one that is late only because several inputs are read
+    /// together.
     #[inline]
-    pub(super) fn response(&mut self, number: i64, occurrence: u32, starts: bool) {
+    pub(super) fn response(&mut self, number: i64, occurrence: u32, (starts, is_overtaken): (bool, bool)) {
         if starts && occurrence == 1 {
             self.data().first_responses.push(number);
         }
@@ -315,6 +319,9 @@ impl HealthTracker {
             if let Some(anomalies) = &mut self.anomalies {
                 anomalies.reordering[1].new_high();
             }
+            return;
+        }
+        if is_overtaken {
             return;
         }
         if occurrence == 1 {

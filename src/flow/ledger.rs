@@ -188,6 +188,16 @@ impl Ledger {
         (first..=self.high).contains(&number).then_some(found)
     }
 
+    /// How often a number was observed; `None` if it is older than all runs and runs were dropped.
+    pub(super) fn count(&self, psn: Psn) -> Option<u32> {
+        let number = self.high + i64::from(psn.since(Psn::new(self.high as u32)));
+        let found = self.runs.iter().rev().map(|run| run.run(self.high)).find(|run| run.start <= number);
+        match found {
+            Some(run) => Some(if number < run.end { run.count } else { 0 }),
+            None => (!self.forgot_runs).then_some(0),
+        }
+    }
+
     /// The observed numbers as ascending ranges; neighbors may touch.
     pub(super) fn runs(&self) -> impl Iterator<Item = (i64, i64)> + '_ {
         self.runs.iter().map(|run| run.run(self.high)).map(|run| (run.start, run.end))

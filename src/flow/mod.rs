@@ -38,16 +38,18 @@ mod rendezvous;
 mod reordering;
 mod requests;
 mod timing;
+mod union;
 mod waiting;
 
 pub use cm::connection_management;
 pub use rails::assign_shares;
+pub use union::{UnionInput, UnionLedgers};
 
 use crate::model::health::HealthEvents;
 use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, CtsQueue, HashMap, MissingMessages, MpiConnectionMessage, MpiMessage,
-    PacketObservation, PacketRecord, PacketRef, PacketRole, PagedVec, PsnSteps, RawMessage, SeededHasher, StartEvent,
-    Timing, TrafficKind, Verb, WorkerWireup, constant_hash,
+    PacketObservation, PacketRecord, PacketRef, PacketRole, PagedVec, PsnDigest, PsnSteps, RawMessage, SeededHasher,
+    StartEvent, Timing, TrafficKind, Verb, WorkerWireup, constant_hash,
 };
 use assembly::Assembly;
 use echoes::Echoes;
@@ -96,6 +98,10 @@ pub struct Tracker {
     times: bool,
     /// Health events are collected.
     tracks_health: bool,
+    /// The packets of each connection are digested, so that inputs can be compared.
+    digests: bool,
+    /// The current packet was overtaken only because several inputs are read together.
+    is_overtaken: bool,
     /// New connections are no longer tracked.
     is_closed: bool,
     /// Connection numbers by connection key.
@@ -141,6 +147,8 @@ struct Connection {
     first: Option<i32>,
     /// Time of the first request.
     first_time_ns: i64,
+    /// The PSNs of each role, each once, if digests are asked for.
+    packets: PsnDigest,
     ledgers: [Ledger; 3],
 }
 
@@ -165,6 +173,7 @@ impl Connection {
             restarted: false,
             first: None,
             first_time_ns: PacketRecord::NO_TIME,
+            packets: PsnDigest::default(),
             ledgers: [Ledger::default(), Ledger::default(), Ledger::of_acks(others)],
         }
     }
@@ -233,6 +242,8 @@ impl Tracker {
             depth,
             times: times && depth >= Depth::Envelopes,
             tracks_health: health,
+            digests: false,
+            is_overtaken: false,
             is_closed: false,
             index: HashTable::new(),
             hasher: SeededHasher::default(),
@@ -257,6 +268,11 @@ impl Tracker {
     /// Also emits the single MPI messages whose times are measured.
     pub const fn emit_messages(&mut self) {
         self.messages.emit_messages();
+    }
+
+    /// Also digests the packets of each connection, so that inputs can be compared.
+    pub const fn digest_packets(&mut self) {
+        self.digests = true;
     }
 
     /// Hash that identifies a message in all inputs: of its connection key and the PSN of its first
@@ -333,15 +349,14 @@ impl Tracker {
     ) -> PacketObservation {
         let opcode = packet.opcode();
         let role = PacketRole::of(opcode);
-        let span = if opcode.is_first() || opcode.is_middle() || opcode.is_read_request() {
-            self.span(packet, id, opcode)
-        } else {
-            1
-        };
+        let span = self.psns_of(packet, id);
         // The index returned this number, so the connection exists.
         let connection = &mut self.connections[id as usize];
         let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(role as usize) {
             let entry = ledger.note(packet.psn(), span);
+            if self.digests && entry.occurrence == 1 {
+                connection.packets.add((role as u32) << 24 | packet.psn().value());
+            }
             match role {
                 PacketRole::Request if entry.occurrence > 1 => {
                     connection.note_retransmission(entry.number, packet.time_ns);
@@ -367,6 +382,37 @@ impl Tracker {
         let seen = PacketObservation { connection: id, role, occurrence, counts_message };
         if self.tracks_health || self.depth > Depth::Packets {
             self.track_packet(packet, &seen, (number, span), batch_bytes, events);
+        }
+        seen
+    }
+
+    /// Sequence numbers that a packet takes.
+    #[inline]
+    fn psns_of(&mut self, packet: PacketRef<'_>, id: u32) -> u32 {
+        let opcode = packet.opcode();
+        if opcode.is_first() || opcode.is_middle() || opcode.is_read_request() {
+            self.span(packet, id, opcode)
+        } else {
+            1
+        }
+    }
+
+    /// As [`Self::packet`], for a packet that is late only because another input held a later one.
+    fn overtaken_packet(
+        &mut self,
+        packet: PacketRef<'_>,
+        id: u32,
+        batch_bytes: &[u8],
+        events: &mut Events,
+    ) -> PacketObservation {
+        self.is_overtaken = true;
+        let seen = self.packet(packet, id, batch_bytes, events);
+        self.is_overtaken = false;
+        if seen.role == PacketRole::Request && seen.occurrence == 1 {
+            let connection = &mut self.connections[id as usize];
+            let high = connection.ledgers[0].high().unwrap_or(0);
+            let number = high + i64::from(packet.psn().since(Psn::new(high as u32)));
+            connection.first = connection.first.map(|first| first.min(i32::try_from(number).unwrap_or(first)));
         }
         seen
     }
@@ -499,11 +545,13 @@ impl Tracker {
             last_request: high.filter(|_| numbered),
             last_responses,
             ack_requests,
+            asking_requests: health.map_or(0, |health| health.asking_requests.into()),
             acks,
             naks_observed_once,
             naks_unobserved,
             psn_steps: if numbered { connection.ledgers[0].steps() } else { PsnSteps::default() },
             datagrams_before: envelopes.map_or(0, Envelopes::datagrams_before),
+            packets: connection.packets,
             ..Continuity::default()
         }
     }
@@ -516,6 +564,7 @@ impl Tracker {
             connection_messages_left_out: self.connection_messages_left_out,
             cts_queues: std::mem::take(&mut self.cts_queues),
             evicted: self.evicted(),
+            digests: self.digests,
             ..Self::new(self.depth, self.times, self.tracks_health)
         };
     }
@@ -567,7 +616,9 @@ impl Tracker {
         }
         let crowded = match seen.role {
             PacketRole::Request if packet.opcode().service().is_connected() => {
-                health.request(number, span, seen.occurrence, packet.time_ns);
+                if !self.is_overtaken {
+                    health.request(number, span, seen.occurrence, packet.time_ns);
+                }
                 let opcode = packet.opcode();
                 let asks = opcode.is_read_request() || opcode.is_atomic();
                 if seen.occurrence != 1 {
@@ -579,6 +630,7 @@ impl Tracker {
                 health.message_ends = health.message_ends.wrapping_add(u32::from(seen.counts_message));
                 if !asks && packet.ack_requested() {
                     health.ack_requests.add(packet.psn().value());
+                    health.asking_requests = health.asking_requests.wrapping_add(1);
                 }
                 if asks {
                     let guessed = opcode.is_read_request() && !self.mtu_bytes.contains_key(&packet.key.port_pair());
@@ -589,8 +641,8 @@ impl Tracker {
             PacketRole::Response => {
                 let opcode = packet.opcode();
                 let starts = opcode.is_first() || opcode.is_only() || !opcode.is_read_response();
-                health.response(number, seen.occurrence, starts);
-                if !opcode.is_middle() {
+                health.response(number, seen.occurrence, (starts, self.is_overtaken));
+                if !opcode.is_middle() && !self.is_overtaken {
                     health.check_msn(packet.psn().value(), seen.occurrence, packet.extension);
                 }
                 seen.occurrence == 1
@@ -599,7 +651,9 @@ impl Tracker {
             }
             PacketRole::Acknowledge => {
                 health.acknowledge(number, seen.occurrence, packet.extension);
-                health.check_msn(packet.psn().value(), seen.occurrence, packet.extension);
+                if !self.is_overtaken {
+                    health.check_msn(packet.psn().value(), seen.occurrence, packet.extension);
+                }
                 if seen.occurrence == 1 && packet.extension >> 24 == NAK_SEQUENCE {
                     self.note_nak(seen.connection, packet.psn());
                 }

@@ -362,6 +362,8 @@ pub struct Continuity {
     pub last_responses: [Option<u32>; 2],
     /// Requests that ask for an ACK.
     pub ack_requests: PsnDigest,
+    /// The number of these requests.
+    pub asking_requests: u64,
     /// ACKs of this connection, without NAKs.
     pub acks: PsnDigest,
     /// NAKs of this connection, PSN sequence error, about requests that the input had observed
@@ -379,6 +381,8 @@ pub struct Continuity {
     pub is_in_other_inputs: bool,
     /// The ledgers overflowed.
     pub has_overflowed: bool,
+    /// The PSNs of all packets, each once, by role. Only with several inputs, which it compares.
+    pub packets: PsnDigest,
     /// Distances between the PSNs of requests.
     pub psn_steps: PsnSteps,
 }
@@ -451,6 +455,7 @@ impl Continuity {
             *own = later.or(*own);
         }
         self.ack_requests.join(later.ack_requests);
+        self.asking_requests += later.asking_requests;
         self.acks.join(later.acks);
         self.naks_observed_once += later.naks_observed_once;
         self.naks_unobserved += later.naks_unobserved;
@@ -459,6 +464,7 @@ impl Continuity {
         self.is_in_other_inputs |= later.is_in_other_inputs;
         self.has_overflowed |= later.has_overflowed;
         self.psn_steps.join(later.psn_steps);
+        self.packets.join(later.packets);
         if self.missing_datagrams.is_none() {
             self.datagrams_before = later.datagrams_before;
         }
@@ -501,6 +507,42 @@ impl ConnectionEnd {
     }
 }
 
+/// Packets that some observation points of a connection hold and others do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObservationSums {
+    /// Observation points of the connection; 0 if it is not known what they hold together.
+    pub points: u64,
+    /// A point was not captured all the time in which the connection had packets.
+    pub is_partial: bool,
+    /// One input has all points: its records do not name theirs, and its losses may hit all.
+    pub is_one_input: bool,
+    /// Requests, and responses with data.
+    pub data: MissingRecords,
+    /// ACKs and NAKs.
+    pub acks: MissingRecords,
+}
+
+/// Packets, and records of them that are missing at an observation point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissingRecords {
+    /// Packets, each PSN once.
+    pub first_packets: u64,
+    /// Further transmissions of the same PSNs.
+    pub later_packets: u64,
+    /// Records of the first transmissions that are missing at a point.
+    pub first_missing: u64,
+    /// Records of further transmissions that are missing at a point.
+    pub later_missing: u64,
+}
+
+impl MissingRecords {
+    /// All missing records.
+    #[must_use]
+    pub const fn missing(&self) -> u64 {
+        self.first_missing + self.later_missing
+    }
+}
+
 /// Sums of one connection over all inputs, without mirror copies. Its library is not detected yet.
 #[derive(Clone, Debug)]
 pub struct ConnectionTotals {
@@ -524,6 +566,8 @@ pub struct ConnectionTotals {
     pub missing: Option<Box<MissingMessages>>,
     /// Missing packets, by sequence numbers.
     pub continuity: Continuity,
+    /// Packets that not all of its observation points hold; `None` with one point.
+    pub observations: Option<Box<ObservationSums>>,
     /// RDMA WRITEs and READs within the traffic.
     pub rdma: RdmaSums,
     /// Packets by path fields.

@@ -64,8 +64,12 @@ pub struct Trust {
     pub verdict: TrustVerdict,
     /// Packets that left the sender's port and did not reach the receiver.
     pub lost_on_fabric_packets: PacketBounds,
-    /// Packets that passed an observation point and are not in the capture.
+    /// Packets that passed an observation point and that the capture does not have from there. A
+    /// packet that is missing at both ports counts twice.
     pub lost_by_capture_packets: PacketBounds,
+    /// Packets that passed an observation point and that the capture does not have from any.
+    #[serde(default)]
+    pub never_captured_packets: PacketBounds,
     /// Directed connections of the reliable service (RC) with data.
     pub reliable_connections: u64,
     /// The number of these that provably miss no packet.
@@ -78,14 +82,16 @@ impl Trust {
     /// Adds reasons for which packets may be missing without a trace. With any, the verdict is not
     /// `complete`, and there are no upper bounds.
     pub fn doubt(&mut self, reasons: impl Iterator<Item = String>) {
+        let before = self.reasons.len();
         self.reasons.extend(reasons);
-        if self.reasons.is_empty() {
+        if self.reasons.len() == before {
             return;
         }
         if self.verdict == TrustVerdict::Complete {
             self.verdict = TrustVerdict::Unknown;
         }
         self.lost_by_capture_packets.at_most = None;
+        self.never_captured_packets.at_most = None;
         self.lost_on_fabric_packets.at_most = None;
     }
 

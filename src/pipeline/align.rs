@@ -6,7 +6,7 @@
 
 use super::seam::{FirstRecords, Seam, Seams};
 use super::{AnalysisOptions, PipelineError, for_each_batch, streams};
-use crate::align::{self, Alignment, KnownClock, PacketSample, SampleCandidate, Transit};
+use crate::align::{self, Alignment, KnownClock, LookAlikes, PacketSample, SampleCandidate, Transit};
 use crate::decode;
 use crate::input::{self, Feed, SourceOptions};
 use crate::model::profile::Input;
@@ -161,6 +161,9 @@ pub(super) fn compare_clocks(
         let own_given: Vec<Option<KnownClock>> = read.iter().map(|index| given[*index]).collect();
         let found = align::align(samples, &own_names, &own_given, CLOCK_FROM_MANIFEST);
         aligned.transits = found.transits;
+        let own =
+            |LookAlikes { inputs: (a, b), apart_ns }: LookAlikes| LookAlikes { inputs: (read[a], read[b]), apart_ns };
+        aligned.look_alikes = found.look_alikes.into_iter().map(own).collect();
         aligned.unclear = found.unclear.iter().map(|(a, b, why)| (read[*a], read[*b], *why)).collect();
         for ((index, clock), row) in read.iter().zip(found.clocks).zip(found.rows) {
             (aligned.clocks[*index], aligned.rows[*index]) = (clock, row);
@@ -183,7 +186,7 @@ pub(super) fn compare_clocks(
     aligned
 }
 
-fn without_digests(source: &SourceOptions) -> SourceOptions {
+pub(super) fn without_digests(source: &SourceOptions) -> SourceOptions {
     SourceOptions { xxh3: false, sha256: false, ..source.clone() }
 }
 
@@ -291,6 +294,18 @@ pub(super) fn notes(inputs: &[Input], aligned: &Alignment, streams: &[bool], opt
             row.drift_ppm.abs(),
             describe_time(row.uncertainty_ns),
         ));
+    }
+    for LookAlikes { inputs: (first, second), apart_ns } in aligned.look_alikes.iter().take(MAX_NOTES) {
+        if let (Some(first), Some(second)) = (inputs.get(*first), inputs.get(*second)) {
+            notes.push(format!(
+                "{} and {} hold the same packets about {} apart, and no clock explains the times: one run with a \
+                 clock that was set or runs unevenly, or two runs with the same queue pairs and PSNs; these packets \
+                 count once; if there were two runs, analyze them separately",
+                first.name,
+                second.name,
+                describe_time(apart_ns.unsigned_abs()),
+            ));
+        }
     }
     for (first, second, why) in aligned.unclear.iter().take(MAX_NOTES) {
         if let (Some(first), Some(second)) = (inputs.get(*first), inputs.get(*second)) {

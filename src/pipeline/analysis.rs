@@ -1,35 +1,32 @@
-//! The analysis: captures in, profile out.
+//! The analysis: captures in, their sums out.
 //!
-//! [`run`] aligns clocks, then reads the inputs in rounds: while one round of batches is split and
-//! decoded, the packets of the round before pass through trackers and sums. `conclude` makes the
-//! profile. Invariant: the result depends on the files alone, not on threads or batch boundaries.
+//! [`Reading`] reads the inputs in rounds: while one round of batches is split and decoded, the
+//! packets of the round before pass through trackers and sums. Invariant: the result depends on the
+//! files alone, not on threads or batch boundaries.
 
 use super::admission::admit;
-use super::align::{self, FirstPass, Transits};
+use super::align::Transits;
 use super::bounds::MemoryBounds;
 use super::buffer_pool::BufferPool;
 use super::conclude::{AnalysisResult, conclude};
 use super::file_overlap::FileOverlap;
-use super::merge;
-use super::parts::{self, InputExtras, PartsHeader};
 use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, transit_sample_room};
 use super::spill::{Spill, SpillFile};
-use super::{AnalysisOptions, PipelineError, decode_options, for_each_batch, pool};
-use crate::align::PacketSample;
+use super::{AnalysisOptions, PipelineError, for_each_batch};
+use crate::align::{LookAlikes, PacketSample};
 use crate::decode::{self, DecodeOptions, DecodedBatch};
-use crate::flow::{self, Depth, Events, Tracker};
-use crate::input::{self, Capture, Ending, Feed, FeedTask, SourceOptions};
+use crate::flow::{self, Depth, Events, Tracker, UnionInput, UnionLedgers};
+use crate::input::{Capture, Ending, Feed, FeedTask};
 use crate::model::profile::{CmRow, Input};
 use crate::model::{
-    ConnectionEnd, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Profile, Sample, TimestampStats,
+    ConnectionEnd, ConnectionKey, Coverage, LiveSums, MirrorSequences, PacketRef, Packets, Sample, TimestampStats,
     TrafficKind,
 };
 use crate::reduce::{self, Accumulator, TransitSample};
+use ibscope_parsers::PathFields;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::Path;
 
 /// Batches of a round per worker thread: enough that workers seldom wait at the end of a round.
 pub(super) const BATCHES_PER_THREAD: usize = 2;
@@ -41,104 +38,31 @@ const MAX_CM: usize = 1 << 16;
 /// Interfaces of an input whose drops are counted; a damaged capture may name any number.
 const MAX_INTERFACES: usize = 1 << 12;
 
-/// Analyzes captures. Calls `progress` with the number of bytes read so far, now and then.
-pub fn analyze(
-    paths: &[PathBuf],
-    options: &AnalysisOptions,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<Profile, PipelineError> {
-    let depth = if options.measures.mpi { Depth::Envelopes } else { Depth::Packets };
-    run(paths, options, depth, progress).map(|finished| finished.profile)
-}
-
-/// Analyzes captures to a depth.
-pub(super) fn run(
-    paths: &[PathBuf],
-    options: &AnalysisOptions,
-    depth: Depth,
-    progress: &(dyn Fn(u64) + Sync),
-) -> Result<AnalysisResult, PipelineError> {
-    let bytes_read = Arc::new(AtomicU64::new(0));
-    let source = SourceOptions {
-        xxh3: options.digests.xxh3,
-        sha256: options.digests.sha256,
-        bytes_read: Arc::clone(&bytes_read),
-        stop: options.stop.clone(),
-        max_decompressed_bytes: options.limits.max_decompressed_bytes,
-    };
-    let is_stopped = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
-    let captures = match input::open(paths, &source) {
-        Err(_) if is_stopped() => return Err(PipelineError::Interrupted),
-        opened => opened?,
-    };
-    let pool = pool(options.threads)?;
-    let batches_per_round = pool.current_num_threads() * BATCHES_PER_THREAD;
-    let report = || progress(bytes_read.load(Ordering::Relaxed));
-    let FirstPass { aligned, samples, streams, new_from_bytes, repeated_from_ns } =
-        match align::align(paths, options, &pool, &source, &report) {
-            // Packets from pipes cannot be read again, so an interrupted analysis keeps them.
-            _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => {
-                return Err(PipelineError::Interrupted);
-            }
-            aligned => aligned?,
-        };
-    let decode = DecodeOptions { new_from_bytes, ..decode_options(&captures, options, aligned.clocks.clone()) };
-    let window_ns = (decode.from_ns, decode.to_ns);
-    let mut inputs: Vec<Input> = captures.iter().map(describe).collect();
-    for (input, row) in inputs.iter_mut().zip(&aligned.rows) {
-        input.clock.clone_from(row);
-    }
-    let mut analysis = Analysis::new((inputs.len(), streams.len()), options, depth);
-    analysis.sample = align::samples_during_analysis(paths, options).then(|| PacketSample::new(1));
-    let reading =
-        Reading { streams: &streams, repeated_from_ns: &repeated_from_ns, decode: &decode, batches_per_round };
-    let endings = reading.run(captures, &mut analysis, &pool, &report)?;
-    let mut notes = align::notes(&inputs, &aligned, &align::streams(paths, options), options);
-    for (input, ending) in inputs.iter_mut().zip(&endings) {
-        add_ending(input, ending);
-        notes.extend(ending.note.iter().map(|note| format!("{}: {note}", input.name)));
-    }
-    let own_sample = analysis.sample.take();
-    pool.install(|| {
-        let mut readout = analysis.end();
-        let parts = options.keep_parts.then(|| {
-            readout.level();
-            let origins = paths.iter().zip(&aligned.clocks).zip(samples).zip(endings);
-            let extras = origins.map(|(((path, clock), sample), ending)| InputExtras {
-                note: ending.note,
-                clock: *clock,
-                known_clock: options.clocks.known.get(path).copied(),
-                merge_clock: merge::merge_clock(path, options),
-                is_stream: !align::is_file(path),
-                // A single input is not read twice; the analysis drew its sample.
-                sample: sample.or_else(|| own_sample.clone()),
-            });
-            let mut extras: Vec<InputExtras> = extras.collect();
-            parts::level(&mut extras);
-            parts::write(&PartsHeader::new(&inputs, options), &extras, &readout)
-        });
-        let transits = align::transits(aligned, options, window_ns);
-        let is_interrupted = inputs.iter().any(|input| input.interrupted);
-        let mut finished = match conclude(readout, inputs, notes, transits, options) {
-            Err(PipelineError::NoInfiniband { .. }) if is_interrupted => return Err(PipelineError::Interrupted),
-            finished => finished?,
-        };
-        finished.profile.parts = parts.transpose()?;
-        Ok(finished)
-    })
-}
-
 /// How the inputs are read: the files of each stream in order, and how their records are decoded.
-struct Reading<'a> {
-    streams: &'a [Vec<usize>],
-    repeated_from_ns: &'a [Option<i64>],
-    decode: &'a DecodeOptions,
-    batches_per_round: usize,
+pub(super) struct Reading<'a> {
+    pub(super) streams: &'a [Vec<usize>],
+    pub(super) repeated_from_ns: &'a [Option<i64>],
+    pub(super) decode: &'a DecodeOptions,
+    pub(super) look_alikes: &'a [LookAlikes],
+    pub(super) batches_per_round: usize,
 }
 
 impl Reading<'_> {
+    /// The time from which on the files after this one, number `position` of the stream, repeat
+    /// packets of it.
+    pub(super) fn repeated_from_ns(&self, stream: &[usize], position: usize) -> Option<i64> {
+        let behind = stream.get(position + 1..).unwrap_or_default();
+        behind.iter().filter_map(|input| self.repeated_from_ns[*input]).min()
+    }
+
+    /// How much later an input has the packets that an earlier one has too, in nanoseconds.
+    pub(super) fn apart_ns(&self, input: usize) -> i64 {
+        let same = self.look_alikes.iter().find(|same| same.inputs.1 == input);
+        same.map_or(0, |same| same.apart_ns.saturating_add(self.apart_ns(same.inputs.0)))
+    }
+
     /// Reads all captures into the analysis, and returns how each one ended.
-    fn run(
+    pub(super) fn run(
         &self,
         captures: Vec<Capture>,
         analysis: &mut Analysis,
@@ -153,7 +77,7 @@ impl Reading<'_> {
             let now = read.iter().filter_map(|input| captures[*input].take());
             let now: Vec<Capture> = now.enumerate().map(|(place, capture)| capture.at(place)).collect();
             let decode = self.decode.of(&read);
-            analysis.start_inputs(read.clone(), self.streams, self.repeated_from_ns, position);
+            analysis.start_inputs(read.clone(), self, position);
             let mut feed = Feed::start(now, self.batches_per_round).map_err(PipelineError::Threads)?;
             pool.install(|| {
                 let mut decoded: Vec<DecodedBatch> = Vec::new();
@@ -170,19 +94,6 @@ impl Reading<'_> {
         }
         Ok(endings)
     }
-}
-
-/// Adds what is known only after the last byte of an input.
-fn add_ending(input: &mut Input, ending: &Ending) {
-    input.length_bytes = ending.digests.length_bytes;
-    input.xxh3_128.clone_from(&ending.digests.xxh3_128);
-    input.sha256.clone_from(&ending.digests.sha256);
-    input.interrupted = ending.interrupted;
-    input.ends_early = ending.note.is_some();
-}
-
-fn describe(capture: &Capture) -> Input {
-    input(capture.path(), capture.format())
 }
 
 /// An input without counts.
@@ -216,7 +127,7 @@ pub(super) struct Analysis {
     bounds: MemoryBounds,
     max_connections: usize,
     /// Packet sample of a single input, by which `merge` compares its clock with others.
-    sample: Option<PacketSample>,
+    pub(super) sample: Option<PacketSample>,
     buffers: BufferPool,
 }
 
@@ -231,7 +142,7 @@ struct InputState {
     mirrors: MirrorSequences,
 }
 
-struct Shard {
+pub(super) struct Shard {
     tracker: Tracker,
     sums: Accumulator,
     cm: Vec<CmRow>,
@@ -260,26 +171,16 @@ impl Analysis {
         let file = SpillFile::default();
         let draws = (streams > 1 || options.keep_parts) && options.measures.times && depth >= Depth::Envelopes;
         let room = transit_sample_room(streams);
-        let tracker = || {
-            let mut tracker = Tracker::new(depth, options.measures.times, options.measures.health);
+        let shard = || {
+            let mut shard = Shard::new(options, (depth, options.measures.times), &file);
             if draws {
-                tracker.emit_messages();
+                shard.tracker.emit_messages();
+                shard.transit_samples = Some(Sample::new(room));
             }
-            tracker
-        };
-        let shard = || Shard {
-            tracker: tracker(),
-            transit_samples: draws.then(|| Sample::new(room)),
-            sums: Accumulator::new(options.bin_ns, options.measures.sizes),
-            cm: Vec::new(),
-            cm_lost: 0,
-            untracked: 0,
-            overlap: FileOverlap::default(),
-            overlap_packets: 0,
-            events: Events::default(),
-            connection_numbers: Vec::new(),
-            path_indices: Vec::new(),
-            spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
+            if streams > 1 || options.keep_parts {
+                shard.tracker.digest_packets();
+            }
+            shard
         };
         let input = || InputState {
             shards: (0..SHARDS).map(|_| shard()).collect(),
@@ -300,19 +201,11 @@ impl Analysis {
         }
     }
 
-    /// Starts file number `position` of each stream: `inputs` are these files. `repeated_from_ns`
-    /// are the times after which files repeat packets of the file before them.
-    fn start_inputs(
-        &mut self,
-        inputs: Vec<usize>,
-        streams: &[Vec<usize>],
-        repeated_from_ns: &[Option<i64>],
-        position: usize,
-    ) {
-        for stream in streams {
+    /// Starts file number `position` of each stream: `inputs` are these files.
+    fn start_inputs(&mut self, inputs: Vec<usize>, reading: &Reading<'_>, position: usize) {
+        for stream in reading.streams {
             stream.iter().for_each(|input| self.first_of_stream[*input] = stream[0]);
-            let behind = stream.get(position + 1..).unwrap_or_default();
-            let from_ns = behind.iter().filter_map(|input| repeated_from_ns[*input]).min();
+            let from_ns = reading.repeated_from_ns(stream, position);
             self.inputs[stream[0]].shards.iter_mut().for_each(|shard| shard.overlap.next_file(from_ns));
             if let Some([before, input]) = position.checked_sub(1).and_then(|before| stream.get(before..=position)) {
                 self.inputs[*input].last_time_ns = self.inputs[*before].last_time_ns;
@@ -439,7 +332,7 @@ impl Analysis {
                 shards: input.shards.into_iter().zip(ends).map(|(shard, ends)| shard.end(ends)).collect(),
             };
         let inputs = self.inputs.into_iter().zip(ends).zip(coverages.into_iter().zip(streams)).map(end).collect();
-        Readout { inputs, bounds: self.bounds }
+        Readout { inputs, unions: Vec::new(), bounds: self.bounds }
     }
 }
 
@@ -506,6 +399,56 @@ impl InputState {
 }
 
 impl Shard {
+    /// An empty shard. `times` asks for times between packets.
+    fn new(options: &AnalysisOptions, (depth, times): (Depth, bool), file: &SpillFile) -> Self {
+        Self {
+            tracker: Tracker::new(depth, times, options.measures.health),
+            transit_samples: None,
+            sums: Accumulator::new(options.bin_ns, options.measures.sizes),
+            cm: Vec::new(),
+            cm_lost: 0,
+            untracked: 0,
+            overlap: FileOverlap::default(),
+            overlap_packets: 0,
+            events: Events::default(),
+            connection_numbers: Vec::new(),
+            path_indices: Vec::new(),
+            spill: (depth >= Depth::Messages).then(|| Spill::new(file.clone())),
+        }
+    }
+
+    /// A shard for these connections of several inputs that are read together. It measures no
+    /// times between packets, which come from different clocks.
+    pub(super) fn of_union(options: &AnalysisOptions, depth: Depth, keys: &[ConnectionKey]) -> Self {
+        let mut shard = Self::new(options, (depth, false), &SpillFile::default());
+        keys.iter().for_each(|key| _ = shard.tracker.add_connection(key));
+        shard.tracker.close();
+        shard.sums.grow(keys.len());
+        shard
+    }
+
+    /// Takes a packet of an input of a union, of connection `id`.
+    pub(super) fn packet_of_union(
+        &mut self,
+        packet: PacketRef<'_>,
+        fields: PathFields,
+        of: (u32, UnionInput),
+        bytes: &[u8],
+        ledgers: &mut UnionLedgers,
+    ) {
+        if let Some(seen) = ledgers.packet(&mut self.tracker, packet, of, bytes, &mut self.events) {
+            self.sums.packet(packet.record, &seen);
+            let path = self.sums.note_path(of.0, fields);
+            if path > 0 {
+                self.sums.further_path(path, packet.record, &seen);
+            }
+        }
+    }
+
+    pub(super) const fn sums(&mut self) -> &mut Accumulator {
+        &mut self.sums
+    }
+
     fn packets(&mut self, decoded: &DecodedBatch, shard: usize) {
         let bytes = decoded.batch.bytes.as_slice();
         let Some(Packets { keys, paths, records }) = decoded.shards.get(shard) else { return };
@@ -550,7 +493,7 @@ impl Shard {
         }
     }
 
-    fn take_events(&mut self) {
+    pub(super) fn take_events(&mut self) {
         for (connection, start) in self.events.starts.drain(..) {
             self.sums.start(connection, start);
         }
@@ -578,14 +521,14 @@ impl Shard {
         }
     }
 
-    fn finish(&mut self) -> Vec<ConnectionEnd> {
+    pub(super) fn finish(&mut self) -> Vec<ConnectionEnd> {
         let ends = self.tracker.finish(&mut self.events);
         self.take_events();
         self.tracker.forget();
         ends
     }
 
-    fn end(self, connections: Vec<ConnectionEnd>) -> ShardReadout {
+    pub(super) fn end(self, connections: Vec<ConnectionEnd>) -> ShardReadout {
         ShardReadout {
             connections,
             evicted: self.tracker.evicted(),

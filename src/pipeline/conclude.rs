@@ -8,7 +8,7 @@
 use super::align::{self, Transits};
 use super::bounds::MemoryBounds;
 use super::fill::fill;
-use super::readout::{InputReadout, Readout, SHARDS, ShardReadout};
+use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, UnionReadout};
 use super::spill::Spill;
 use super::{AnalysisOptions, PipelineError, left_out};
 use crate::flow;
@@ -41,9 +41,9 @@ pub(super) fn conclude(
     transits: Vec<Transits>,
     options: &AnalysisOptions,
 ) -> Result<AnalysisResult, PipelineError> {
-    let Readout { inputs: readouts, bounds } = readout;
+    let Readout { inputs: readouts, unions, bounds } = readout;
     notes.extend(inputs.iter_mut().zip(&readouts).filter_map(|(input, readout)| count_records(input, readout)));
-    let (combined, mut rest) = combine(readouts, transits);
+    let (combined, mut rest) = combine(readouts, unions, transits);
 
     let mut coverage = sum_coverage(&mut inputs, &combined);
     // One input of a merge may have no InfiniBand packet.
@@ -133,13 +133,24 @@ const fn keeps_vcrc(coverage: &Coverage) -> bool {
 
 /// Step 1: chooses observation points, removes mirror copies, and adds times that need several
 /// inputs.
-fn combine(readouts: Vec<InputReadout>, transits: Vec<Transits>) -> (CombinedTotals, ShardExtras) {
+fn combine(
+    readouts: Vec<InputReadout>,
+    unions: Vec<UnionReadout>,
+    transits: Vec<Transits>,
+) -> (CombinedTotals, ShardExtras) {
     let mut rest = ShardExtras { samples: (0..SHARDS).map(|_| Vec::new()).collect(), ..ShardExtras::default() };
     let mut combiner = Combiner::default();
     let mut shards: Vec<Vec<(bool, Vec<ConnectionEnd>, Accumulator)>> = (0..SHARDS).map(|_| Vec::new()).collect();
-    for (index, readout) in readouts.into_iter().enumerate() {
-        let keeps_vcrc = keeps_vcrc(&readout.coverage);
-        combiner.input(readout.times_ns, readout.shards.iter().flat_map(ShardReadout::sums));
+    let inputs = readouts.into_iter().map(|readout| (Vec::new(), readout));
+    let unions = unions.into_iter().map(|UnionReadout { members, readout }| (members, readout));
+    let mut keeps: Vec<bool> = Vec::new();
+    for (index, (members, readout)) in inputs.chain(unions).enumerate() {
+        let keeps_vcrc = keeps_vcrc(&readout.coverage) && members.iter().all(|member| keeps[*member]);
+        keeps.push(keeps_vcrc);
+        match readout.times_ns.filter(|_| !members.is_empty()) {
+            Some(times_ns) => combiner.union(times_ns, members),
+            None => combiner.input(readout.times_ns, readout.shards.iter().flat_map(ShardReadout::sums)),
+        }
         for ((number, own), shard) in shards.iter_mut().enumerate().zip(readout.shards) {
             let (connections, sums) = rest.take_shard(index, number, shard);
             own.push((keeps_vcrc, connections, sums));
@@ -307,6 +318,13 @@ fn notes_of(
             "the inputs overlap only in part: {} only in the input that has most of their packets; packets \
              that only another input has are not counted",
             count_either(combined.left_out, "connection counts", "connections count")
+        ));
+    }
+    if combined.without_union > 0 {
+        notes.push(format!(
+            "{} different packets in several inputs, and the input with the most counts, not the union of all: inputs \
+             were read once (partial profiles, pipes); analyze all captures as files in one run",
+            count_either(combined.without_union, "connection has", "connections have")
         ));
     }
     let untimed = rest.untimed.unclear + rest.untimed.backwards;

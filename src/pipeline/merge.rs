@@ -209,7 +209,8 @@ fn join(parts: Vec<InputPart>, options: &AnalysisOptions) -> Result<Profile, Mer
     for (input, rest) in inputs.iter().zip(&rests) {
         notes.extend(rest.note.iter().map(|note| format!("{}: {note}", input.name)));
     }
-    let mut readout = Readout { inputs: readouts, bounds: MemoryBounds::new(options) };
+    let mut readout = Readout { inputs: readouts, unions: Vec::new(), bounds: MemoryBounds::new(options) };
+    readout.overlay(&aligned.look_alikes);
     readout.level();
     let written = parts::write(&PartsHeader::new(&inputs, options), &rests, &readout)?;
     drop(rests);

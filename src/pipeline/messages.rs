@@ -6,8 +6,8 @@
 //! at the end of the capture follow, so their last packets may be earlier than those of the
 //! messages before them.
 
-use super::analysis;
 use super::conclude::AnalysisResult;
+use super::run;
 use super::spill;
 use super::{AnalysisOptions, PipelineError};
 use crate::flow::Depth;
@@ -49,7 +49,7 @@ pub fn messages(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<MessageStream, PipelineError> {
     let depth = if with_transport { Depth::TransportMessages } else { Depth::Messages };
-    let AnalysisResult { profile, detection, spills } = analysis::run(paths, options, depth, progress)?;
+    let AnalysisResult { profile, detection, spills } = run::run(paths, options, depth, progress)?;
     let mut stream = MessageStream {
         ranks: RankIndex::of(&profile),
         profile,

@@ -30,16 +30,17 @@ mod options;
 mod packets;
 mod parts;
 mod readout;
+mod run;
 mod seam;
 mod spill;
 mod streams;
+mod union;
 mod watch;
 
 pub use crate::profile::{DatasetWriter, MessageWriter, ProfileWriter, has_profile_document, is_profile, read as load};
 pub use crate::ranks::hosts::parse as parse_hosts;
 pub use crate::ranks::rankmap::parse as parse_rankmap;
 pub use adapt::{WINDOW_NOTE, adapt};
-pub use analysis::analyze;
 pub use folder::{FolderContents, captures_in};
 pub use merge::{MergeError, clocks_csv, merge, parse_clocks};
 pub use messages::{MessageStream, messages};
@@ -48,6 +49,7 @@ pub use options::{
     DEFAULT_MAX_CONNECTIONS, DigestChoice, EndpointInfo, TimePoint,
 };
 pub use packets::inspect;
+pub use run::analyze;
 pub use streams::{StreamsError, parse_streams};
 pub use watch::watch;
 

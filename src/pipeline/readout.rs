@@ -6,6 +6,7 @@
 
 use super::bounds::MemoryBounds;
 use super::spill::Spill;
+use crate::align::LookAlikes;
 use crate::model::profile::CmRow;
 use crate::model::{ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, Sample, WorkerWireup};
 use crate::reduce::{Accumulator, PartialSums, TransitSample};
@@ -30,7 +31,17 @@ pub(super) fn transit_sample_room(streams: usize) -> usize {
 /// The readout of all inputs, and the bounds that it was kept in.
 pub(super) struct Readout {
     pub(super) inputs: Vec<InputReadout>,
+    /// Unions of inputs that overlap in time and hold different packets.
+    pub(super) unions: Vec<UnionReadout>,
     pub(super) bounds: MemoryBounds,
+}
+
+/// The union of some inputs: the connections of which they hold different packets, each
+/// transmission once.
+pub(super) struct UnionReadout {
+    /// The inputs.
+    pub(super) members: Vec<usize>,
+    pub(super) readout: InputReadout,
 }
 
 /// The readout of one input.
@@ -79,6 +90,27 @@ impl ShardReadout {
 }
 
 impl Readout {
+    /// Adds the unions of inputs, within the bounds of all.
+    pub(super) fn add_unions(&mut self, unions: Vec<UnionReadout>) {
+        if unions.is_empty() {
+            return;
+        }
+        self.unions = unions;
+        let unions = self.unions.iter_mut().map(|union| &mut union.readout);
+        let shards = self.inputs.iter_mut().chain(unions).flat_map(|input| input.shards.iter_mut());
+        self.bounds.level(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
+    }
+
+    /// Gives inputs with the same packets the same times, so that these packets count once.
+    pub(super) fn overlay(&mut self, look_alikes: &[LookAlikes]) {
+        for LookAlikes { inputs: (first, second), .. } in look_alikes {
+            let times_ns = self.inputs.get(*first).and_then(|input| input.times_ns);
+            if let (Some(times_ns), Some(second)) = (times_ns, self.inputs.get_mut(*second)) {
+                second.times_ns = second.times_ns.and(Some(times_ns));
+            }
+        }
+    }
+
     /// Makes bins as wide, latencies as coarse and samples as small as if one run had read all
     /// inputs. Changes nothing if one run did.
     pub(super) fn level(&mut self) {

@@ -24,6 +24,7 @@ mod coverage;
 mod detection;
 mod infer;
 mod jobs;
+mod loss;
 mod nccl;
 mod outline;
 mod pairs;
@@ -466,6 +467,7 @@ mod tests {
             mpi: None,
             missing: None,
             continuity: Default::default(),
+            observations: None,
             rdma: Default::default(),
             paths: smallvec::SmallVec::default(),
             inputs: Default::default(),

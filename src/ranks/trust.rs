@@ -14,12 +14,14 @@
 //! A *response* is an ACK, a NAK or a packet with response data.
 //!
 //! Invariants: the lower bounds count only losses that packets prove. An upper bound exists only if
-//! everything is proven: a capture that lost one packet may have lost the last packets of a
-//! connection too, which nothing shows.
+//! every PSN of every connection was captured at one observation point at least: a capture that
+//! misses a PSN may have lost the last packets of a connection too, which nothing shows. `loss`
+//! tells the losses of the capture from those of the fabric.
 
 use super::coverage::ConnectionView;
+use super::loss::{ConnectionLoss, LossService, LossSums, PossibleLoss};
 use crate::model::profile::CmRow;
-use crate::model::traffic::ConnectionTotals;
+use crate::model::traffic::{ConnectionTotals, ObservationSums};
 use crate::model::{ConnectionKey, Continuity, Health, PacketBounds, TrafficKind, Trust, TrustVerdict};
 use ibscope_parsers::ib::{Opcode, Service};
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,12 +75,15 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
     let mut gaps: BTreeMap<Gap, u64> = BTreeMap::new();
     let mut responders: BTreeSet<ConnectionKey> = BTreeSet::new();
     let mut without_requests: Vec<ConnectionKey> = Vec::new();
-    let (mut management, mut twice) = (0, true);
+    let mut losses = LossSums::default();
+    let (mut management, mut of_management) = (0, Vec::new());
     for view in views {
         let ConnectionView { own, reverse, .. } = view;
-        trust.lost_on_fabric_packets.at_least += own.continuity.lost_on_fabric;
-        trust.lost_by_capture_packets.at_least += certain_loss(own);
-        twice &= own.continuity.is_observed_twice;
+        if own.key.kind == TrafficKind::Management {
+            of_management.push(view.loss());
+        } else {
+            losses.add(&view.loss());
+        }
         if own.key.kind == TrafficKind::Management {
             management += own.traffic.packets;
             continue;
@@ -99,7 +104,13 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
     *gaps.entry(Gap::Unpaired).or_default() += without_requests.len() as u64 - paired;
     gaps.retain(|_, connections| *connections > 0);
     trust.reasons = gaps.iter().map(|(gap, connections)| reason(*gap, *connections)).collect();
-    trust.reasons.extend(management_reason(management, cm));
+    let of_exchanges = management_reason(management, cm);
+    for mut own in of_management {
+        own.possible = own.possible.filter(|_| of_exchanges.is_some()).or(Some(PossibleLoss::NONE));
+        losses.add(&own);
+    }
+    trust.reasons.extend(of_exchanges);
+    [trust.lost_by_capture_packets, trust.never_captured_packets, trust.lost_on_fabric_packets] = losses.bounds();
     if is_sampled {
         trust.verdict = TrustVerdict::Sampled;
         // A packet that one of two ports did not sample is not lost.
@@ -108,9 +119,9 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
         trust.verdict = TrustVerdict::Incomplete;
     } else if trust.reasons.is_empty() && trust.reliable_connections > 0 {
         trust.verdict = TrustVerdict::Complete;
+        // A proof leaves nothing to chance.
         trust.lost_by_capture_packets = PacketBounds::NONE;
-        // At one observation point, packets that are lost before they reach it leave no trace.
-        trust.lost_on_fabric_packets.at_most = twice.then_some(0);
+        trust.never_captured_packets = PacketBounds::NONE;
     }
     trust
 }
@@ -176,19 +187,121 @@ fn has_retransmissions(own: &ConnectionTotals, health: &Health) -> bool {
     own.retransmissions.packets() + health.late_packets + health.naks() + health.rnr_naks + health.episodes > 0
 }
 
-impl ConnectionView<'_> {
-    /// The obstacle to the proof that no packet of a reliable connection is missing.
-    fn gap(&self) -> Option<Gap> {
+impl<'a> ConnectionView<'a> {
+    /// What is known of the losses of the connection.
+    fn loss(&self) -> ConnectionLoss<'a> {
         let own = self.own;
         let health = own.health.whole();
-        if own.continuity.missing_requests + health.lost_at_most + health.unobserved_psns > 0 {
+        // Where both ports are in one input, a packet is late too if its first record is missing.
+        let is_late = health.late_packets > 0 && health.single_observation_packets == 0;
+        let retransmits = is_late || has_retransmissions(own, &Health { late_packets: 0, ..health });
+        let service = match is_reliable(&own.key) {
+            true => LossService::Reliable,
+            false if own.continuity.missing_datagrams.is_some() => LossService::Numbered,
+            false => LossService::Unreliable,
+        };
+        ConnectionLoss {
+            observations: own.observations.as_deref(),
+            service,
+            never: match service {
+                LossService::Numbered if !own.continuity.restarted && !own.continuity.has_overflowed => {
+                    own.continuity.missing_datagrams.unwrap_or(0)
+                }
+                _ => certain_loss(own),
+            },
+            possible: if service == LossService::Reliable { self.possible_loss() } else { self.possible_datagrams() },
+            reported: own.continuity.lost_on_fabric,
+            retransmits: retransmits || health.library_retransmissions > 0,
+            unanswered: self.unanswered_psns(),
+            sends_responses: own.continuity.response_packets > 0,
+            steps: own.continuity.psn_steps,
+        }
+    }
+
+    /// PSNs of requests after the last response; all if there is none.
+    fn unanswered_psns(&self) -> u64 {
+        let Some(last) = self.own.continuity.last_request else { return 0 };
+        let responses = self.reverse.map(|reverse| reverse.continuity.last_responses).unwrap_or_default();
+        let behind = responses.into_iter().flatten().map(|psn| u64::from(last.wrapping_sub(psn)) & MASK);
+        behind.map(|psns| if psns < MASK / 2 { psns } else { 0 }).min().unwrap_or(u64::MAX)
+    }
+
+    /// Packets of a reliable connection that possibly no observation point has; `None` if any
+    /// number may be missing.
+    fn possible_loss(&self) -> Option<PossibleLoss> {
+        let own = self.own;
+        let health = own.health.whole();
+        let continuity = &own.continuity;
+        let is_unclear = continuity.uncertain || continuity.restarted || continuity.has_overflowed;
+        if is_unclear || own.inputs.len() > 1 || health.cnp_packets > 0 {
+            return None;
+        }
+        if continuity.request_packets == 0 {
+            // Responses without requests: the requests are missing.
+            return self.reverse.map(|_| PossibleLoss::NONE);
+        }
+        let responses = &self.reverse?.continuity;
+        let is_held = |sums: &ObservationSums| sums.acks.first_packets;
+        let acks = self.reverse.and_then(|reverse| reverse.observations.as_deref()).map_or(0, is_held);
+        let missing_requests = health.lost_requests.max(continuity.missing_requests);
+        let mut packets = (health.lost_at_most + health.unobserved_psns).max(continuity.missing_requests);
+        packets += continuity.expected_responses.saturating_sub(responses.response_packets + health.lost_responses);
+        let gap = self.response_gap(responses);
+        if gap.is_none() && packets == 0 {
+            return Some(PossibleLoss::NONE);
+        }
+        let is_acknowledged = continuity.ack_requests == responses.acks;
+        let asked = if is_acknowledged { 0 } else { continuity.asking_requests.saturating_sub(acks).max(1) };
+        let start = if self.counts_all(responses) { Some(0) } else { self.requests_before_capture() };
+        let has_response = continuity.last_request.is_some_and(|last| responses.last_responses.contains(&Some(last)));
+        Some(PossibleLoss {
+            packets: packets + start.unwrap_or(0),
+            acks: asked + missing_requests,
+            open_ends: u64::from(start.is_none()) + u64::from(!has_response),
+        })
+    }
+
+    /// Datagrams that no observation point has, by the library's own numbers. Two points that miss
+    /// the same packet are rare; a single point may miss any number.
+    fn possible_datagrams(&self) -> Option<PossibleLoss> {
+        let own = self.own;
+        let points = own.observations.as_deref().map_or(1, |sums| sums.points);
+        let continuity = &own.continuity;
+        let is_known = own.key.is_datagram() && !continuity.has_overflowed && !continuity.restarted;
+        let missing = continuity.missing_datagrams;
+        (is_known && points > 1).then(|| PossibleLoss {
+            packets: missing.unwrap_or(0) + continuity.datagrams_before,
+            acks: 0,
+            open_ends: if missing.is_some() { 2 } else { 0 },
+        })
+    }
+
+    /// The obstacle to the proof that no packet of a reliable connection is missing.
+    fn gap(&self) -> Option<Gap> {
+        let health = self.own.health.whole();
+        if self.has_missing_packets(&health) {
             return Some(Gap::Packets);
         }
-        if has_retransmissions(own, &health) {
+        if has_retransmissions(self.own, &health) {
             return Some(Gap::Retransmissions);
         }
         if health.single_observation_packets + health.missing_in_other_inputs > 0 {
             return Some(Gap::OnePort);
+        }
+        self.gap_of_packets()
+    }
+
+    fn has_missing_packets(&self, health: &Health) -> bool {
+        self.own.continuity.missing_requests + health.lost_at_most + health.unobserved_psns > 0
+    }
+
+    /// The obstacle to the proof that the capture has each PSN of a reliable connection from one
+    /// observation point at least.
+    fn gap_of_packets(&self) -> Option<Gap> {
+        let own = self.own;
+        let health = own.health.whole();
+        if self.has_missing_packets(&health) {
+            return Some(Gap::Packets);
         }
         if own.continuity.uncertain || own.continuity.restarted || own.continuity.has_overflowed || own.inputs.len() > 1
         {
@@ -204,18 +317,22 @@ impl ConnectionView<'_> {
         self.response_gap(&reverse.continuity)
     }
 
+    /// True if the receiver completed as many messages as were captured.
+    fn counts_all(&self, responses: &Continuity) -> bool {
+        responses.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK)
+    }
+
     /// The obstacle to the proof that all responses to a connection's requests are in the capture,
     /// and that its first and last request are.
     fn response_gap(&self, responses: &Continuity) -> Option<Gap> {
         let own = &self.own.continuity;
-        let counts_all = responses.last_msn.is_some_and(|msn| u64::from(msn) == self.own.traffic.messages & MASK);
         if own.expected_responses != responses.response_packets {
             return Some(Gap::Packets);
         }
         if own.ack_requests != responses.acks {
             return Some(Gap::Acks);
         }
-        if !counts_all && self.requests_before_capture() != Some(0) {
+        if !self.counts_all(responses) && self.requests_before_capture() != Some(0) {
             return Some(Gap::Start);
         }
         let has_response = own.last_request.is_some_and(|last| responses.last_responses.contains(&Some(last)));

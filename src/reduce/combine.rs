@@ -9,6 +9,7 @@ use super::health;
 use super::mirror_copies::MirrorCopies;
 use super::observation_points::{self, ObservationPoint};
 use super::paths;
+use super::point_sums::{self, AbsentPoints, PointRecords};
 use super::{OCCURRENCES, PartialSums, TransmissionRule};
 use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
@@ -46,6 +47,9 @@ pub struct CombinedTotals {
     /// Connections for which an input that was not chosen has packets from before the first or after
     /// the last packet of the chosen inputs. These packets are not counted.
     pub left_out: u64,
+    /// Connections of which overlapping inputs hold different packets, and for which the union of
+    /// their packets is not known.
+    pub without_union: u64,
     /// Connections whose PSN window overflowed, in the inputs that count.
     pub window_overflows: u64,
     /// Per input: which pairs of endpoints it observes twice.
@@ -75,6 +79,8 @@ pub struct Combiner {
     totals: CombinedTotals,
     /// By input: the times of its first and last record.
     times_ns: Vec<(i64, i64)>,
+    /// By input: the inputs that it unites; none for a capture.
+    members: Vec<Vec<usize>>,
 }
 
 impl Combiner {
@@ -94,6 +100,16 @@ impl Combiner {
         });
         self.totals.mirror_copies.push(copies);
         self.times_ns.push(times_ns.unwrap_or_default());
+        self.members.push(Vec::new());
+    }
+
+    /// Adds the union of inputs that overlap in time, after all inputs: it holds each transmission
+    /// once, of some of their connections. It counts for these connections instead of its members.
+    pub fn union(&mut self, times_ns: (i64, i64), members: Vec<usize>) {
+        self.totals.inputs.push(InputMirrorCopies::default());
+        self.totals.mirror_copies.push(MirrorCopies::default());
+        self.times_ns.push(times_ns);
+        self.members.push(members);
     }
 
     /// Combines one shard. `inputs` holds its connections in each input, in the order of the
@@ -105,9 +121,11 @@ impl Combiner {
             CombinedTotals { inputs: vec![InputMirrorCopies::default(); copies.len()], ..Default::default() };
         let mut inputs: Vec<_> = inputs.into_iter().map(by_key).collect();
         while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|sums| sums.0.key)).min() {
-            let mut observed: Vec<(ObservationPoint, Option<InputConnection>)> = Vec::new();
+            let mut observed: Vec<ObservedConnection> = Vec::new();
+            let mut is_observed = vec![false; copies.len()];
             for (index, input) in inputs.iter_mut().enumerate() {
                 let Some(sums) = input.next_if(|next| next.0.key == key) else { continue };
+                is_observed[index] = true;
                 let (end, partial) = *sums;
                 let twice = copies[index].is_observed_twice(&key);
                 let one = InputConnection::new(index as u32, end, partial, twice);
@@ -118,12 +136,49 @@ impl Combiner {
                     packets: one.totals.traffic.packets,
                     observed_twice: twice,
                     first_time_ns: one.totals.times_ns.0,
+                    is_union: !self.members[index].is_empty(),
                 };
                 observed.push((point, Some(one)));
             }
-            totals.add_connection(&key, observed);
+            let replaced = self.unite(&mut observed);
+            totals.add_connection(&key, observed, (&replaced, self.absent(&key, &is_observed)));
         }
         totals
+    }
+
+    /// The inputs that observe packets between the two ports, but none of this connection.
+    fn absent(&self, key: &ConnectionKey, is_observed: &[bool]) -> Vec<AbsentPoints> {
+        let inputs = self.totals.mirror_copies.iter().zip(&self.times_ns).zip(is_observed);
+        let absent = inputs.filter(|(_, is_observed)| !**is_observed);
+        let points = absent
+            .map(|((copies, times_ns), _)| AbsentPoints { points: copies.points(key), input_times_ns: *times_ns });
+        points.filter(|absent| absent.points > 0).collect()
+    }
+
+    /// Gives the union of some inputs, if there is one, the times between packets of those of its
+    /// members that would count: times between packets of different inputs mean nothing. Returns
+    /// the members, which do not count.
+    fn unite(&self, observed: &mut [ObservedConnection]) -> Vec<usize> {
+        let mut replaced = Vec::new();
+        for union in 0..observed.len() {
+            let members = &self.members[observed[union].0.input];
+            if members.is_empty() {
+                continue;
+            }
+            let views = observed.iter().map(|(point, _)| *point).filter(|point| members.contains(&point.input));
+            let chosen = observation_points::choose(views.collect());
+            let (before, from) = observed.split_at_mut(union);
+            let Some(own) = from.first_mut().and_then(|(_, one)| one.as_mut()) else { continue };
+            for (_, one) in before.iter_mut().filter(|(point, _)| chosen.contains(&point.input)) {
+                let Some(one) = one else { continue };
+                for (key, recorder) in std::mem::take(&mut one.totals.latencies) {
+                    own.totals.latencies.join(key, recorder, Recorder::merge);
+                }
+                own.totals.time_bins.append(&mut one.totals.time_bins);
+            }
+            replaced.extend(members);
+        }
+        replaced
     }
 
     /// The totals of all shards.
@@ -137,6 +192,7 @@ impl Combiner {
             }
             totals.continued += shard.continued;
             totals.left_out += shard.left_out;
+            totals.without_union += shard.without_union;
             totals.window_overflows += shard.window_overflows;
             totals.connections.extend(shard.connections);
         }
@@ -157,13 +213,26 @@ fn by_key(mut connections: Vec<ConnectionSums>) -> Peekable<IntoIter<ConnectionS
 
 impl CombinedTotals {
     /// Adds a connection: chooses which of the inputs that observed it count, and adds up their
-    /// sums.
-    fn add_connection(&mut self, key: &ConnectionKey, mut observed: Vec<(ObservationPoint, Option<InputConnection>)>) {
+    /// sums. Inputs in `replaced` do not count, because their union does; those in `absent` have no
+    /// packet of it.
+    fn add_connection(
+        &mut self,
+        key: &ConnectionKey,
+        mut observed: Vec<ObservedConnection>,
+        (replaced, absent): (&[usize], Vec<AbsentPoints>),
+    ) {
         let times: Vec<(usize, (i64, i64))> =
             observed.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
         let views: Vec<ObservationPoint> = observed.iter().map(|(point, _)| *point).collect();
-        let chosen = observation_points::choose(views.clone());
+        let records: Vec<(ObservationPoint, PointRecords)> =
+            observed.iter().filter_map(|(point, one)| Some((*point, one.as_ref()?.records))).collect();
+        let is_choice = |point: &&ObservationPoint| !replaced.contains(&point.input);
+        let chosen = observation_points::choose(views.iter().filter(is_choice).copied().collect());
+        let is_data = key.kind == TrafficKind::Data;
+        self.without_union += u64::from(is_data && replaced.is_empty() && point_sums::differ(&records));
         let lost_on_fabric = lost_on_fabric(&observed);
+        let counted = chosen.first().copied().filter(|_| chosen.len() == 1);
+        let observations = point_sums::compare(&records, &absent, counted);
         let missing = observation_points::missing_packets(&views, &chosen);
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));
         let (first, last) =
@@ -188,7 +257,9 @@ impl CombinedTotals {
         }
         if let Some(total) = &mut total {
             total.continuity.lost_on_fabric = lost_on_fabric;
-            total.continuity.is_in_other_inputs = times.len() > total.inputs.len();
+            total.observations = observations;
+            let others = times.iter().filter(|(input, _)| !replaced.contains(input)).count();
+            total.continuity.is_in_other_inputs = others > total.inputs.len();
         }
         if let Some(total) = total.as_mut().filter(|_| key.kind == TrafficKind::Data) {
             for (input, packets) in missing {
@@ -205,9 +276,9 @@ impl CombinedTotals {
 /// once when the NAK came, it had observed it at the sender's port, and the request was lost after
 /// that. With two inputs of one observation point each, the request was lost between them if one
 /// had observed it and the other had not.
-fn lost_on_fabric(observed: &[(ObservationPoint, Option<InputConnection>)]) -> u64 {
+fn lost_on_fabric(observed: &[ObservedConnection]) -> u64 {
     let inputs = || {
-        let inputs = observed.iter().enumerate();
+        let inputs = observed.iter().enumerate().filter(|(_, (point, _))| !point.is_union);
         inputs.filter_map(|(at, (point, one))| Some((at, point.observed_twice, one.as_ref()?.totals.continuity)))
     };
     let within = inputs().filter(|(_, twice, _)| *twice).map(|(_, _, own)| own.naks_observed_once);
@@ -219,9 +290,13 @@ fn lost_on_fabric(observed: &[(ObservationPoint, Option<InputConnection>)]) -> u
     within.chain(between).max().unwrap_or(0)
 }
 
+/// A connection in one input, until it is added up.
+type ObservedConnection = (ObservationPoint, Option<InputConnection>);
+
 /// A connection in one input, without mirror copies.
 struct InputConnection {
     totals: Box<ConnectionTotals>,
+    records: PointRecords,
     overflowed: bool,
     mirror_copies: u64,
 }
@@ -267,6 +342,7 @@ impl InputConnection {
         let [repeated_requests, repeated_responses] =
             [PacketRole::Request, PacketRole::Response].map(|role| partial.later_packets(role));
         let paths = paths::of_connection(&key, &partial, twice);
+        let records = PointRecords::new(&partial, continuity.packets);
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
         let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), partial.bins.into_cells());
         let times_ns = partial.times_ns;
@@ -306,6 +382,7 @@ impl InputConnection {
             mpi,
             missing: (missing != MissingMessages::default()).then(|| Box::new(missing)),
             continuity,
+            observations: None,
             rdma: partial.rdma,
             paths,
             inputs: smallvec![input],
@@ -316,7 +393,7 @@ impl InputConnection {
             time_bins,
             bins,
         });
-        Self { totals, overflowed, mirror_copies }
+        Self { totals, records, overflowed, mirror_copies }
     }
 }
 

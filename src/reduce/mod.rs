@@ -18,11 +18,14 @@ mod health;
 mod live;
 mod mirror_copies;
 mod observation_points;
+mod overlap;
 mod paths;
+mod point_sums;
 
 pub use combine::{CombinedTotals, Combiner, ConnectionSums};
 pub use cross_input::{TrackerSample, TransitSample, UntimedMessages};
 pub use live::live_sums;
+pub use overlap::InputOverlap;
 
 use crate::model::RdmaSums;
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
@@ -307,6 +310,11 @@ impl Accumulator {
             partial.map_or(0, |partial| partial.paths.index(*fields))
         }));
         indices.iter().any(|index| *index > 0)
+    }
+
+    /// As [`Accumulator::note_paths`], for one packet of a connection.
+    pub fn note_path(&mut self, id: u32, fields: PathFields) -> u8 {
+        self.partials.get_mut(id as usize).map_or(0, |partial| partial.paths.index(fields))
     }
 
     /// Counts a packet of a further combination of path fields, in addition to

@@ -24,6 +24,8 @@ pub(super) struct ObservationPoint {
     pub(super) observed_twice: bool,
     /// Time of the connection's first packet in this input.
     pub(super) first_time_ns: i64,
+    /// It is the union of several inputs.
+    pub(super) is_union: bool,
 }
 
 /// A set of inputs that may count together: their packets, and the first time of any.
@@ -69,13 +71,16 @@ pub(super) fn choose(mut points: Vec<ObservationPoint>) -> Vec<usize> {
     best.pop().map(|set| set.inputs).unwrap_or_default()
 }
 
+/// True if two spans of time overlap; spans that touch follow each other.
+pub(super) const fn overlap(one: (i64, i64), other: (i64, i64)) -> bool {
+    one.0 < other.1 && other.0 < one.1
+}
+
 /// For each input that does not count, the packets of overlapping inputs that count and that it
 /// misses, including those before it began or after it ended.
 pub(super) fn missing_packets(points: &[ObservationPoint], chosen: &[usize]) -> Vec<(usize, u64)> {
     let counts = |point: &&ObservationPoint| chosen.contains(&point.input);
-    let overlap = |one: &ObservationPoint, other: &ObservationPoint| {
-        one.input_times_ns.0 < other.input_times_ns.1 && other.input_times_ns.0 < one.input_times_ns.1
-    };
+    let overlap = |one: &ObservationPoint, other: &ObservationPoint| overlap(one.input_times_ns, other.input_times_ns);
     let missing = |point: &ObservationPoint| {
         let counted: u64 =
             points.iter().filter(counts).filter(|other| overlap(point, other)).map(|other| other.packets).sum();
@@ -89,7 +94,14 @@ mod tests {
     use super::*;
 
     fn point(input: usize, times: (i64, i64), packets: u64, first_time_ns: i64) -> ObservationPoint {
-        ObservationPoint { input, input_times_ns: times, packets, observed_twice: false, first_time_ns }
+        ObservationPoint {
+            input,
+            input_times_ns: times,
+            packets,
+            observed_twice: false,
+            first_time_ns,
+            is_union: false,
+        }
     }
 
     #[test]

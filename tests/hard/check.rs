@@ -109,6 +109,14 @@ fn owners_at(owners: &QueuePairOwners, endpoint: Endpoint, qpn: Option<Qpn>) -> 
     }
 }
 
+/// The pair of ranks that a connection belongs to, if it is the only one possible.
+pub(crate) fn only_owner(scene: &Scene, row: &ConnectionRow) -> Option<JobRankPair> {
+    let ends = [(row.src, row.src_qp), (row.dst, Some(row.dest_qp))];
+    let [src, dst] = ends.map(|(endpoint, qpn)| owners_at(&scene.owners, endpoint, qpn));
+    let pairs = pairs(&src, &dst);
+    pairs.first().copied().filter(|_| pairs.len() == 1)
+}
+
 /// Compares a profile with the truth.
 pub(crate) fn check(scene: &Scene, profile: &Profile) -> CaseOutcome {
     let mut outcome = CaseOutcome { complete: scene.complete, ..CaseOutcome::default() };

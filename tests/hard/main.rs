@@ -16,6 +16,7 @@ mod library;
 mod report;
 mod rotation;
 mod scene;
+mod sinks;
 
 use cases::CaseClass;
 use check::CaseOutcome;

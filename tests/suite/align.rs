@@ -367,6 +367,36 @@ fn clocks_that_were_set_in_mid_capture_are_not_corrected() {
     assert!((row.offset_ns - 3_600_000_000_000).unsigned_abs() <= row.uncertainty_ns, "{row:?}");
 }
 
+/// Clocks that no line relates, an hour apart, and the same capture an hour later: the packets count
+/// once, and a note says that there may have been two runs.
+#[test]
+fn the_same_packets_at_other_times_count_once() {
+    let run = runs::named("ompi-rc-ring2");
+    let folder = tempfile::tempdir().expect("folder");
+    let hour = ClockSetting { ahead_ns: 3_600_000_000_000, ppm: 0.0, resolution_ns: 1 };
+    let (again, _) = set(&run.node(1), hour, folder.path());
+    let (other, _) = set(&run.node(2), hour, folder.path());
+    let mut bytes = std::fs::read(&other).expect("capture");
+    let (mut at, half) = (24, bytes.len() / 2);
+    while at < bytes.len() {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("word"));
+        let (seconds, length) = (word(at), word(at + 8) as usize);
+        // The clock was set in mid-capture.
+        if at > half {
+            bytes[at..at + 4].copy_from_slice(&(seconds + 7).to_le_bytes());
+        }
+        at += 16 + length;
+    }
+    let uneven = folder.path().join("uneven.pcap");
+    std::fs::write(&uneven, bytes).expect("uneven");
+    let (packets, ..) = found(&run.every_node());
+    for second in [again, uneven] {
+        let (both, _, _, notes) = found(&[run.node(1), second.clone()]);
+        assert_eq!(both, packets, "{second:?}: {notes:?}");
+        assert!(notes.iter().any(|note| note.contains("hold the same packets")), "{second:?}: {notes:?}");
+    }
+}
+
 /// If a manifest has some clocks, the others are compared with those.
 #[test]
 fn unknown_clocks_are_compared_with_given_ones() {

@@ -1,0 +1,138 @@
+//! Finds the packets that are new when several inputs that overlap in time are read together.
+//!
+//! ```text
+//! input 0, sender's port     PSN  4  5     7  5' 7'      5 was retransmitted after a loss
+//! input 1, receiver's port   PSN  4     6  7  5' 7'
+//! union                           4  5  6  7  5' 7'
+//! ```
+//! Each input counts the transmissions of a PSN that it holds. A transmission is new if its input
+//! holds more of this PSN than the union so far. A PSN therefore has as many transmissions as the
+//! input with the most, whatever the clocks of the inputs and whichever input is read first.
+//!
+//! Invariant: where a ledger has forgotten a PSN, its packets are left out and counted: the union
+//! never counts a packet twice.
+
+use super::ledger::Ledger;
+use super::{Events, Tracker};
+use crate::model::{PacketObservation, PacketRef, PacketRole};
+
+/// Transmissions of each PSN, per connection: of all inputs together, and in each input.
+#[derive(Debug, Default)]
+pub struct UnionLedgers {
+    connections: Vec<ConnectionUnion>,
+}
+
+#[derive(Debug, Default)]
+struct ConnectionUnion {
+    all: RoleLedgers,
+    /// By number of the input; few inputs observe the same connection.
+    inputs: Vec<(usize, RoleLedgers)>,
+    /// Packets whose PSN a ledger has forgotten.
+    left_out: u64,
+}
+
+/// Observations by packet role.
+#[derive(Debug, Default)]
+struct RoleLedgers {
+    ledgers: [Ledger; 3],
+    /// Packets without a sequence number of their own.
+    others: u32,
+}
+
+/// The input that holds a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct UnionInput {
+    /// Its number.
+    pub input: usize,
+    /// It holds both mirror copies of the connection's packets.
+    pub is_observed_twice: bool,
+}
+
+/// What a packet is in the union.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnionPacket {
+    Known,
+    New,
+    /// A later PSN came first from another input; in its own input it is in order.
+    NewAndOvertaken,
+}
+
+impl UnionLedgers {
+    /// Empty ledgers for this many connections.
+    #[must_use]
+    pub fn new(connections: usize) -> Self {
+        Self { connections: (0..connections).map(|_| ConnectionUnion::default()).collect() }
+    }
+
+    /// Takes the next packet of an input, of connection `id`. Passes it to the tracker of the union
+    /// if no other input held this transmission.
+    pub fn packet(
+        &mut self,
+        tracker: &mut Tracker,
+        packet: PacketRef<'_>,
+        (id, of): (u32, UnionInput),
+        batch_bytes: &[u8],
+        events: &mut Events,
+    ) -> Option<PacketObservation> {
+        let span = tracker.psns_of(packet, id);
+        let union = self.connections.get_mut(id as usize)?;
+        match union.note(packet, of, span) {
+            UnionPacket::Known => None,
+            UnionPacket::New => Some(tracker.packet(packet, id, batch_bytes, events)),
+            UnionPacket::NewAndOvertaken => Some(tracker.overtaken_packet(packet, id, batch_bytes, events)),
+        }
+    }
+
+    /// True if packets of the connection were left out.
+    #[must_use]
+    pub fn left_out(&self, id: usize) -> bool {
+        self.connections.get(id).is_some_and(|union| union.left_out > 0)
+    }
+}
+
+impl ConnectionUnion {
+    fn note(&mut self, packet: PacketRef<'_>, of: UnionInput, span: u32) -> UnionPacket {
+        let role = PacketRole::of(packet.opcode()) as usize;
+        let at = self.inputs.iter().position(|(input, _)| *input == of.input).unwrap_or(self.inputs.len());
+        if at == self.inputs.len() {
+            self.inputs.push((of.input, RoleLedgers::default()));
+        }
+        let own = &mut self.inputs[at].1;
+        let Some(ledger) = own.ledgers.get_mut(role) else {
+            own.others = own.others.saturating_add(1);
+            let transmission = transmission(own.others, of.is_observed_twice);
+            let is_new = transmission.is_some_and(|number| number > self.all.others);
+            self.all.others += u32::from(is_new);
+            return if is_new { UnionPacket::New } else { UnionPacket::Known };
+        };
+        let own_high = ledger.high();
+        let entry = ledger.note(packet.psn(), span);
+        let Some(transmission) = transmission(entry.occurrence, of.is_observed_twice) else {
+            return UnionPacket::Known;
+        };
+        let all = &mut self.all.ledgers[role];
+        let Some(known) = all.count(packet.psn()) else {
+            self.left_out += 1;
+            return UnionPacket::Known;
+        };
+        if transmission <= known {
+            return UnionPacket::Known;
+        }
+        let high = all.high();
+        let number = all.note(packet.psn(), span).number;
+        let is_in_order = own_high.is_none_or(|high| entry.number > high);
+        if is_in_order && high.is_some_and(|high| number < high) {
+            return UnionPacket::NewAndOvertaken;
+        }
+        UnionPacket::New
+    }
+}
+
+/// Number of the transmission that this observation shows, from 1; `None` for a mirror copy.
+const fn transmission(occurrence: u32, is_observed_twice: bool) -> Option<u32> {
+    match (is_observed_twice, occurrence % 2) {
+        (false, _) => Some(occurrence),
+        (true, 1) => Some(occurrence.div_ceil(2)),
+        (true, _) => None,
+    }
+}
