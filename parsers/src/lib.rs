@@ -32,6 +32,7 @@ pub mod sampled;
 pub mod time;
 pub mod tools;
 pub mod tunnel;
+pub mod ulp;
 
 pub use error::{ErrorKind, ParseError};
 pub use field::{Endpoint, Lid, Psn, Qpn};

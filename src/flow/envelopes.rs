@@ -4,6 +4,7 @@ use super::ledger::Ledger;
 use crate::model::PacketRecord;
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
 use ibscope_parsers::mpi::{self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload};
+use ibscope_parsers::ulp::{self, UpperLayerMessage};
 
 /// UCX endpoints whose datagram numbers are kept per pair of UD queue pairs; two interfaces have
 /// one or a few. A further one replaces the oldest, whose retransmitted datagrams then count as
@@ -48,8 +49,8 @@ pub(super) enum FirstPacket {
     Recognized(MpiHeader),
     /// A retransmission under a new PSN.
     Retransmitted,
-    /// A message of no known library.
-    Unknown,
+    /// A message of no known library; the upper-layer protocol that it looks like, if any.
+    Unknown(Option<UpperLayerMessage>),
     /// Normally plain data: a missing envelope does not exclude any library.
     Data,
 }
@@ -61,7 +62,7 @@ impl Envelopes {
         let is_datagram = opcode.service() == Service::Ud;
         let q_key = if is_datagram { q_key(packet, batch_bytes) } else { None };
         let Some(carrier) = Carrier::from_opcode(opcode, q_key, packet.extension) else {
-            return if is_datagram { FirstPacket::Unknown } else { FirstPacket::Data };
+            return if is_datagram { FirstPacket::Unknown(None) } else { FirstPacket::Data };
         };
         let usual = self.usual_form.map(|(form, _)| form);
         let packet_bytes = u32::from(packet.payload_bytes);
@@ -71,7 +72,11 @@ impl Envelopes {
             message_bytes: carrier.message_bytes(opcode, packet_bytes),
         };
         let Some(head) = mpi::recognize(carrier, &payload, usual) else {
-            return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown };
+            return if opcode.is_write() {
+                FirstPacket::Data
+            } else {
+                FirstPacket::Unknown(ulp::recognize(is_datagram, &payload))
+            };
         };
         if self.is_retransmitted(&head) {
             return FirstPacket::Retransmitted;

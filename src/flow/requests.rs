@@ -126,7 +126,7 @@ impl Tracker {
                 let start = if outcome.is_some() {
                     StartEvent::Recognized(LibraryStack::Nccl, None)
                 } else {
-                    StartEvent::Unknown
+                    StartEvent::Unknown(None)
                 };
                 events.starts.push((id, start));
                 self.nccl_messages(outcome?, events);
@@ -143,8 +143,8 @@ impl Tracker {
                 events.starts.push((id, StartEvent::Retransmitted));
                 None
             }
-            FirstPacket::Unknown => {
-                events.starts.push((id, StartEvent::Unknown));
+            FirstPacket::Unknown(message) => {
+                events.starts.push((id, StartEvent::Unknown(message)));
                 None
             }
             FirstPacket::Data => None,

@@ -85,6 +85,7 @@ pub(super) fn matrix_table<'a>() -> Table<MatrixRow<'a>> {
         "how much of the pair's messages the capture holds, by its worst connection: `complete`, `incomplete` (counts are lower bounds), `sampled` (counts are those of the sample) or `unknown`",
         |row: &MatrixRow<'_>| row.cell.coverage.state.name(),
     )
+    .with(groups::class)
 }
 
 /// The columns of the csv of this matrix: a sampled capture has estimates.
@@ -125,6 +126,7 @@ pub(super) fn timeline_table() -> Table<TimelineBin> {
             |bin: &TimelineBin| bin.time_ns,
         )
         .with(groups::cell)
+        .with(groups::class)
 }
 
 /// Writes one csv row per pair with at least one packet.

@@ -27,6 +27,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         retransmissions: RetransmissionSums::default(),
         stack: Some("Open MPI".to_owned()),
         job: None,
+        class: crate::model::ConnectionClass::default(),
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,
