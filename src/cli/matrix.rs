@@ -16,8 +16,7 @@ use std::process::ExitCode;
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope matrix job.ibp --by rank --traffic collective --svg matrix.svg
-  ibscope matrix job.ibp --dscp 26
-  ibscope matrix job.ibp --class storage
+  ibscope matrix job.ibp --class storage --dscp 26
   ibscope matrix sink.pcap --no-mpi --format csv";
 
 #[derive(Debug, Args)]

@@ -7,7 +7,7 @@ use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use super::common::parse::bin_ns;
 use crate::analysis::GroupBy;
-use crate::analysis::rates::{DEFAULT_WINDOW_NS, RateGrouping, rates};
+use crate::analysis::rates::{DEFAULT_WINDOW_NS, RateGrouping, grouped_rates};
 use crate::pipeline;
 use crate::render::{self, figure};
 use clap::{Args, ValueEnum};
@@ -15,9 +15,8 @@ use std::process::ExitCode;
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
-  ibscope rates job.ibp
-  ibscope rates job.ibp --by rank --window 50ms
   ibscope rates job.ibp --by class
+  ibscope rates job.ibp --by rank --window 50ms
   ibscope rates job.ibp --view sizes --format csv";
 
 #[derive(Debug, Args)]
@@ -89,7 +88,7 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     let bin_ns = args.bin.or((!is_profile).then_some(pipeline::DEFAULT_BIN_NS));
     let window_ns = args.window.unwrap_or(DEFAULT_WINDOW_NS);
-    let mut rates = rates(&profile, args.by.map(RateGrouping::from), bin_ns, window_ns)?;
+    let mut rates = grouped_rates(&profile, args.by.map(RateGrouping::from), bin_ns, window_ns)?;
     let default_bin_ns = args.bin.is_none().then_some(rates.bin_ns);
     if default_bin_ns.is_some() {
         rates = rates.widened();

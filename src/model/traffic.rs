@@ -37,6 +37,8 @@ pub struct PacketObservation {
 pub enum StartEvent {
     /// A message of this library stack, with or without an envelope.
     Recognized(LibraryStack, Option<Envelope>),
+    /// A message that is recognized also matches this upper-layer protocol.
+    AlsoMatches(UpperLayerMessage),
     /// A retransmission under a new PSN (UCX over UD).
     Retransmitted,
     /// A message of no known library; the upper-layer protocol that it looks like, if any.
@@ -519,7 +521,7 @@ pub struct ConnectionTotals {
     pub health: BriefHealth,
     /// First packets of messages that belong to no known library.
     pub unknown_starts: u64,
-    /// Those of them that match an upper-layer protocol, if any.
+    /// First packets of messages that match an upper-layer protocol, if any.
     pub upper_layers: Option<Box<UpperLayerVotes>>,
     /// Its operations and the sizes of its messages.
     pub operations: OperationMix,

@@ -356,6 +356,7 @@ impl Accumulator {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
         match start {
             StartEvent::Recognized(form, envelope) => partial.mpi.get_or_insert_default().votes.start(form, envelope),
+            StartEvent::AlsoMatches(message) => partial.upper_layers.get_or_insert_default().add(message),
             // A retransmission by the library is no new evidence.
             StartEvent::Retransmitted => {}
             StartEvent::Unknown(message) => {

@@ -7,7 +7,7 @@
 //!           P+48 further CDB bytes, buffer descriptors
 //! response: P+0 0xC1   P+2 0 [2]   P+4 request limit u32   P+8 tag u64   P+16 0 [2]   P+18 flags u8
 //!           P+19 status u8   P+28 sense bytes u32   P+32 response bytes u32   P+36 data
-//! login:    CM private data: +0 0x00   +1 0 [7]   +8 tag u64   +16 longest message u32   +20 0 [4]
+//! login:    CM private data of the REQ: +0 0x00   +1 0 [7]   +8 tag u64   +16 longest message u32   +20 0 [4]
 //!           +24 buffer formats u16   +30 0 [2]   +32 initiator port [16]   +48 target port [16]
 //! ```
 //! The service id of a login is a GUID that the target chooses (Linux: that of its adapter), so the
@@ -22,6 +22,7 @@ const INITIATOR_LOGOUT: u8 = 0x03;
 const CREDIT_RESPONSE: u8 = 0x41;
 const TARGET_LOGOUT: u8 = 0x80;
 const CREDIT_REQUEST: u8 = 0x81;
+const LOGIN_RESPONSE: u8 = 0xC0;
 const RESPONSE: u8 = 0xC1;
 const COMMAND_BYTES: u64 = 48;
 const RESPONSE_BYTES: u64 = 36;
@@ -55,6 +56,7 @@ pub(super) fn message(payload: &Payload<'_>) -> Option<MatchStrength> {
             let is_possible = has_length(payload, SHORT_BYTES) && is_zero(captured, 2..4);
             return is_possible.then_some(MatchStrength::Possible);
         }
+        &LOGIN_RESPONSE => return is_zero(captured, 1..4).then_some(MatchStrength::Possible),
         _ => false,
     };
     is_distinctive.then_some(MatchStrength::Distinctive)

@@ -225,9 +225,19 @@ pub(crate) fn per_second(sum: u64, ns: i64) -> f64 {
 }
 
 /// Computes the rates of a profile, in bins of `bin_ns` or, if it is `None`, of the profile's
-/// width. The peak window is rounded up to whole bins of the profile. Fails if the profile has no
-/// timeline.
+/// width, and those of each pair. The peak window is rounded up to whole bins of the profile. Fails
+/// if the profile has no timeline.
 pub fn rates(
+    profile: &Profile,
+    by: Option<GroupBy>,
+    bin_ns: Option<i64>,
+    window_ns: i64,
+) -> Result<Rates, AnalysisError> {
+    grouped_rates(profile, by.map(RateGrouping::Pairs), bin_ns, window_ns)
+}
+
+/// Like [`rates`], with the rates of each pair or class.
+pub fn grouped_rates(
     profile: &Profile,
     by: Option<RateGrouping>,
     bin_ns: Option<i64>,
