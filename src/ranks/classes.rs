@@ -255,7 +255,7 @@ impl StatedLanes {
         let of: Vec<Option<&u32>> = ends.iter().map(|end| self.jobs.get(&end.qpn)).collect();
         let job = of.first().copied().flatten().copied()?;
         let is_lane = |connection: &ConnectionTotals| {
-            connection.starts() == 0 && connection.continuity.first_psn.is_none_or(|psn| psn == 0)
+            bare_ucx(connection) == connection.starts() && connection.continuity.first_psn.is_none_or(|psn| psn == 0)
         };
         (of.len() == 2 && of.iter().all(|of| *of == Some(&job)) && directions.all(is_lane)).then_some(job)
     }
@@ -278,7 +278,9 @@ fn remaining<'a>(
         let is_of_job =
             |job: &JobClass| job.family == Some(Family::Ucx) && ports.iter().all(|port| job.ports.contains(port));
         let is_foreign = ports.iter().any(|port| jobs.foreign_ports.contains(port));
-        return if near.any(is_of_job) && !is_foreign { ConnectionClass::Mpi } else { ConnectionClass::Unknown };
+        if near.clone().any(is_of_job) {
+            return if is_foreign { ConnectionClass::Unknown } else { ConnectionClass::Mpi };
+        }
     }
     let is_job_near = near.next().is_some();
     if !is_job_near && is_plain_verbs(directions) { ConnectionClass::Verbs } else { ConnectionClass::Unknown }
@@ -287,12 +289,13 @@ fn remaining<'a>(
 /// True if all messages are UCX's and none has a tag: wire-up and acknowledgements.
 fn is_bare_ucx<'a>(mut directions: impl Iterator<Item = &'a ConnectionTotals> + Clone) -> bool {
     let has_messages = directions.clone().any(|connection| connection.starts() > 0);
-    has_messages
-        && directions.all(|connection| {
-            let votes = connection.votes();
-            let bare = LibraryStack::ALL.into_iter().filter(|form| Family::of(*form) == Family::Ucx);
-            connection.starts() == bare.map(|form| votes.bare[form as usize]).sum::<u64>()
-        })
+    has_messages && directions.all(|connection| connection.starts() == bare_ucx(connection))
+}
+
+/// Messages of UCX without a tag.
+fn bare_ucx(connection: &ConnectionTotals) -> u64 {
+    let forms = LibraryStack::ALL.into_iter().filter(|form| Family::of(*form) == Family::Ucx);
+    forms.map(|form| connection.votes().bare[form as usize]).sum()
 }
 
 /// True if all messages have one operation and one size, and no message is that of a library or

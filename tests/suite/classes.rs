@@ -177,7 +177,8 @@ fn late_captures_have_the_right_class_or_none() {
             let mut wrong = profile.connections.iter().filter(|row| !right(row) && !is_unknown(row));
             assert!(wrong.next().is_none(), "{case}: {:?}", wrong.map(describe).collect::<Vec<_>>());
             let busiest = profile.connections.iter().max_by_key(|row| row.traffic.payload_bytes).expect("traffic");
-            let must_be_known = !name.starts_with("ompi-openib");
+            // The last tenth has too few messages: of the NVMe run, two commands.
+            let must_be_known = !name.starts_with("ompi-openib") && start < 0.9;
             assert!(!must_be_known || right(&busiest), "{case}: {}", describe(busiest));
         }
     }

@@ -8,7 +8,7 @@
 //! ```
 //! The private data of CM REQ and REP are such a message too: a connection request or its reply.
 
-use super::{MatchStrength, bytes, has_length};
+use super::{MatchStrength, bytes};
 use crate::mpi::Payload;
 
 /// Port of the listener (module parameter `service`).
@@ -19,6 +19,8 @@ const MAGIC: u32 = 0x0BE9_1B91;
 const VERSIONS: [u16; 2] = [0x11, 0x12];
 /// Connection request and reply.
 const CONNECTION: [u8; 2] = [0xC0, 0xC1];
+/// Length of a message: its header, and at most `IBLND_MSG_SIZE`.
+const LENGTHS: core::ops::RangeInclusive<u32> = 48..=4096;
 /// No operation, immediate, PUT and GET messages.
 const MESSAGES: core::ops::RangeInclusive<u8> = 0xD0..=0xD7;
 
@@ -35,7 +37,7 @@ fn header(data: &[u8]) -> Option<(u8, u32)> {
 /// Matches a message.
 pub(super) fn message(payload: &Payload<'_>) -> Option<MatchStrength> {
     let (kind, length) = header(payload.captured)?;
-    (MESSAGES.contains(&kind) && has_length(payload, length.into())).then_some(MatchStrength::Distinctive)
+    (MESSAGES.contains(&kind) && LENGTHS.contains(&length)).then_some(MatchStrength::Distinctive)
 }
 
 /// True for a connection request or reply.
