@@ -4,7 +4,8 @@
 //! In: byte slices and text. Out: typed values, or a [`ParseError`] with layer and offset. A packet
 //! passes through the crate in four steps: [`frame`] splits a capture file into records, [`link`]
 //! finds the first InfiniBand byte of a record, [`ib`] reads headers, payload and checksums, and
-//! [`mpi`] reads the envelope that an MPI library put at the start of a message. [`packet_summary`]
+//! [`mpi`] reads the envelope that an MPI library put at the start of a message; [`ulp`] recognizes
+//! other protocols. [`packet_summary`]
 //! combines `link` and `ib` for the fields that flow analysis needs. [`tools`] reads the text
 //! output of fabric tools.
 //!
@@ -32,6 +33,7 @@ pub mod sampled;
 pub mod time;
 pub mod tools;
 pub mod tunnel;
+pub mod ulp;
 
 pub use error::{ErrorKind, ParseError};
 pub use field::{Endpoint, Lid, Psn, Qpn};

@@ -46,6 +46,7 @@ pub(crate) fn connection(job: Option<u32>, src: (u16, u32), dst: (u16, u32), uni
         retransmissions: RetransmissionSums::default(),
         stack: job.map(|_| "Open MPI UCX rc_verbs".to_owned()),
         job,
+        class: crate::model::ConnectionClass::default(),
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,

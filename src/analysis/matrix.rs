@@ -6,7 +6,7 @@
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
 use crate::model::sampling::{EstimateQuality, Estimator};
-use crate::model::{Nodes, Profile, TrafficKind};
+use crate::model::{ClassSet, ConnectionClass, Nodes, Profile, TrafficKind};
 use crate::model::{PairEstimators, RdmaSums};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,12 +106,15 @@ pub struct MatrixCell {
     /// How much of the pair's traffic the capture contains. Set only in the [`Matrix`] of a whole
     /// profile.
     pub coverage: PairCoverage,
+    /// Classes of the pair's connections.
+    pub classes: ClassSet,
 }
 
 impl MatrixCell {
     /// Adds traffic of a connection.
     pub(crate) fn add(&mut self, counted: CountingRule, traffic: &Traffic) {
-        let CountingRule { by, selection, has_mpi, one_sided } = counted;
+        let CountingRule { by, selection, has_mpi, one_sided, class } = counted;
+        self.classes.insert(class);
         let of_rdma = |rdma: RdmaSums| (rdma.messages, rdma.payload_bytes);
         let (mpi_messages, mpi_bytes) = one_sided.map_or_else(|| selection.mpi(traffic), of_rdma);
         self.messages += match (by, selection) {
@@ -139,6 +142,7 @@ impl MatrixCell {
         self.wire_bytes += other.wire_bytes;
         self.packets += other.packets;
         self.coverage.merge(&other.coverage);
+        self.classes.merge(other.classes);
     }
 
     /// The value in a unit; unknown MPI bytes count as 0.
@@ -164,6 +168,8 @@ pub(crate) struct CountingRule {
     pub(crate) has_mpi: bool,
     /// With [`Selection::OneSided`], the one-sided sums of the whole connection.
     one_sided: Option<RdmaSums>,
+    /// The connection's class.
+    class: ConnectionClass,
 }
 
 impl CountingRule {
@@ -173,7 +179,7 @@ impl CountingRule {
             Selection::P2p | Selection::Collective | Selection::All => connection.stack.is_some(),
         };
         let one_sided = connection.one_sided.filter(|_| selection == Selection::OneSided);
-        Self { by, selection, has_mpi: profile.mpi_read && has_mpi, one_sided }
+        Self { by, selection, has_mpi: profile.mpi_read && has_mpi, one_sided, class: connection.class }
     }
 
     /// The rule for a single time bin. One-sided sums exist for whole connections only.

@@ -3,6 +3,7 @@
 //! In: a [`Profile`], or a cross-check. Out: plain values. This module neither formats nor draws,
 //! and never refers to [`crate::render`].
 
+pub(crate) mod classes;
 pub mod collectives;
 pub mod compare;
 pub(crate) mod coverage;

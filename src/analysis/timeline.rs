@@ -4,7 +4,7 @@ use super::AnalysisError;
 use super::matrix::{CountingRule, MatrixCell, Selection};
 use crate::analysis::endpoint_label::GroupBy;
 use crate::analysis::endpoint_label::{EndpointLabels, Label};
-use crate::model::{Profile, TrafficKind};
+use crate::model::{ConnectionClass, Profile, TrafficKind};
 use std::collections::BTreeMap;
 
 /// Sums of one pair in one bin.
@@ -42,6 +42,55 @@ impl Timeline {
         let (first, last) = (self.bins.first()?, self.bins.last()?);
         Some((first.time_ns, last.time_ns.saturating_add(self.bin_ns)))
     }
+}
+
+/// Sums of one class in one bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassBin {
+    /// Start of the bin in nanoseconds since the epoch, a multiple of the bin width.
+    pub time_ns: i64,
+    /// The class.
+    pub class: ConnectionClass,
+    /// Bytes on the wire.
+    pub wire_bytes: u64,
+    /// Transport messages.
+    pub messages: u64,
+}
+
+/// The traffic of each class over time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassTimeline {
+    /// Width of a bin in nanoseconds.
+    pub bin_ns: i64,
+    /// Origin of relative times, in nanoseconds since the epoch.
+    pub origin_ns: i64,
+    /// Bins sorted by time and class.
+    pub bins: Vec<ClassBin>,
+}
+
+impl ClassTimeline {
+    /// Start of the first bin and end of the last one, in nanoseconds since the epoch.
+    #[must_use]
+    pub fn span_ns(&self) -> Option<(i64, i64)> {
+        let (first, last) = (self.bins.first()?, self.bins.last()?);
+        Some((first.time_ns, last.time_ns.saturating_add(self.bin_ns)))
+    }
+}
+
+/// The data traffic of each class in the bins of a timeline.
+#[must_use]
+pub fn class_timeline(profile: &Profile, timeline: &Timeline) -> ClassTimeline {
+    let Timeline { bin_ns, origin_ns, .. } = *timeline;
+    let mut bins: BTreeMap<(i64, ConnectionClass), (u64, u64)> = BTreeMap::new();
+    for row in &profile.timeline {
+        let connection = profile.connections.get(row.connection as usize);
+        let Some(connection) = connection.filter(|connection| connection.kind == TrafficKind::Data) else { continue };
+        let time_ns = row.time_ns.div_euclid(bin_ns.max(1)).saturating_mul(bin_ns.max(1));
+        let sums = bins.entry((time_ns, connection.class)).or_default();
+        *sums = (sums.0 + row.traffic.wire_bytes, sums.1 + row.traffic.messages);
+    }
+    let bin = |((time_ns, class), (wire_bytes, messages))| ClassBin { time_ns, class, wire_bytes, messages };
+    ClassTimeline { bin_ns, origin_ns, bins: bins.into_iter().map(bin).collect() }
 }
 
 /// Builds the timeline of a profile in bins of `bin_ns`, or in the bins of the profile if `bin_ns`

@@ -1,14 +1,14 @@
 //! `ibscope matrix`: bytes, packets or messages of each pair.
 
 use super::common::arguments::{CountingArgs, DrawingArgs, PathArgs, SourceArgs};
-use super::common::choices::{Format, GroupByArg, UnitArg, selection};
+use super::common::choices::{Format, GroupByArg, UnitArg, class_parser, selection};
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use crate::analysis::GroupBy;
 use crate::analysis::matrix::{TrafficUnit, matrix};
 use crate::model::paths::{FilteredPaths, PathFilter};
-use crate::model::{Profile, count_of};
+use crate::model::{ClassSelection, Profile, TrafficKind, count_of};
 use crate::render::{figure, matrix as rendered, matrix_note, text};
 use clap::Args;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope matrix job.ibp --by rank --traffic collective --svg matrix.svg
-  ibscope matrix job.ibp --dscp 26
+  ibscope matrix job.ibp --class storage --dscp 26
   ibscope matrix sink.pcap --no-mpi --format csv";
 
 #[derive(Debug, Args)]
@@ -30,6 +30,10 @@ pub(super) struct MatrixArgs {
     pub(super) counting: CountingArgs,
     #[command(flatten)]
     pub(super) paths: PathArgs,
+    /// Show connections of this class only; `storage` is all of nvmeof, nfs, iser, srp, smb and
+    /// lustre
+    #[arg(long, value_name = "NAME", value_parser = class_parser())]
+    pub(super) class: Option<ClassSelection>,
     /// Unit of the table and the figures; csv and json have all units [default: mpi-bytes with --by
     /// rank, payload-bytes with --by endpoint]
     #[arg(long, value_enum)]
@@ -50,7 +54,8 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
         source.scope,
         AnalysisNeeds { no_mpi: counting.no_mpi, ..AnalysisNeeds::default() },
     )?;
-    let path_notes = filter(&mut profile, &PathFilter::from(&args.paths));
+    let mut filter_notes = filter(&mut profile, &PathFilter::from(&args.paths));
+    filter_notes.extend(args.class.and_then(|classes| keep_classes(&mut profile, classes)));
     let matrix = matrix(&profile, counting.by.into(), selection(counting.by, counting.traffic));
     let unit = args.unit.map_or(default_unit(counting.by), TrafficUnit::from);
     // Figures come before the text, so that a closed standard output does not prevent them.
@@ -62,7 +67,7 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => rendered::matrix_csv(&matrix, out),
         Format::Json => rendered::matrix_json(&matrix, out),
     })?;
-    output::notes(&path_notes);
+    output::notes(&filter_notes);
     output::notes(matrix_note::note(&profile, matrix.by, matrix.selection).as_slice());
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
@@ -91,6 +96,21 @@ fn filter(profile: &mut Profile, filter: &PathFilter) -> Vec<String> {
         ),
     };
     vec![note]
+}
+
+/// Keeps the connections of the classes. Returns a note if there are none.
+fn keep_classes(profile: &mut Profile, classes: ClassSelection) -> Option<String> {
+    let read = profile.mpi_read;
+    profile.keep_classes(classes);
+    let has_data = profile.connections.iter().any(|row| row.kind == TrafficKind::Data);
+    let name = classes.name();
+    (!has_data).then(|| {
+        if read {
+            format!("no connection has the class {name}; `ibscope rates --by class` shows the classes of all traffic")
+        } else {
+            format!("no connection has the class {name}: classes follow from the messages, which were not read")
+        }
+    })
 }
 
 fn default_unit(by: GroupByArg) -> TrafficUnit {

@@ -1,13 +1,13 @@
 //! `ibscope rates`: rates, peak rates and sizes.
 
 use super::common::arguments::{FigureArgs, SourceArgs};
-use super::common::choices::{Format, GroupByArg};
+use super::common::choices::Format;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use super::common::parse::bin_ns;
 use crate::analysis::GroupBy;
-use crate::analysis::rates::{DEFAULT_WINDOW_NS, rates};
+use crate::analysis::rates::{DEFAULT_WINDOW_NS, RateGrouping, grouped_rates};
 use crate::pipeline;
 use crate::render::{self, figure};
 use clap::{Args, ValueEnum};
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
-  ibscope rates job.ibp
+  ibscope rates job.ibp --by class
   ibscope rates job.ibp --by rank --window 50ms
   ibscope rates job.ibp --view sizes --format csv";
 
@@ -24,9 +24,9 @@ const EXAMPLES: &str = "Examples:
 pub(super) struct RatesArgs {
     #[command(flatten)]
     pub(super) source: SourceArgs,
-    /// Show each pair of endpoints or ranks separately [default: all together]
+    /// Show each pair of endpoints or ranks, or each class, separately [default: all together]
     #[arg(long, value_enum)]
-    pub(super) by: Option<GroupByArg>,
+    pub(super) by: Option<RateGroupingArg>,
     /// Width of the bins; if it is not a multiple of the profile's bin width, the profile's bins
     /// are divided in proportion [default: 10ms, or the profile's bin width; wider where that
     /// gives more than a million bins]
@@ -40,6 +40,26 @@ pub(super) struct RatesArgs {
     pub(super) window: Option<i64>,
     #[command(flatten)]
     pub(super) figures: FigureArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum RateGroupingArg {
+    /// Ports: LID, GID or IP address
+    Endpoint,
+    /// MPI ranks
+    Rank,
+    /// Classes of connections: `mpi`, `nccl`, `nfs` ...
+    Class,
+}
+
+impl From<RateGroupingArg> for RateGrouping {
+    fn from(by: RateGroupingArg) -> Self {
+        match by {
+            RateGroupingArg::Endpoint => Self::Pairs(GroupBy::Endpoint),
+            RateGroupingArg::Rank => Self::Pairs(GroupBy::Rank),
+            RateGroupingArg::Class => Self::Class,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,7 +88,7 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     let bin_ns = args.bin.or((!is_profile).then_some(pipeline::DEFAULT_BIN_NS));
     let window_ns = args.window.unwrap_or(DEFAULT_WINDOW_NS);
-    let mut rates = rates(&profile, args.by.map(GroupBy::from), bin_ns, window_ns)?;
+    let mut rates = grouped_rates(&profile, args.by.map(RateGrouping::from), bin_ns, window_ns)?;
     let default_bin_ns = args.bin.is_none().then_some(rates.bin_ns);
     if default_bin_ns.is_some() {
         rates = rates.widened();

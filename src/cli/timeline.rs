@@ -6,16 +6,17 @@ use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use super::common::parse::bin_ns;
-use crate::analysis::timeline::timeline;
+use crate::analysis::timeline::{class_timeline, timeline};
 use crate::pipeline;
 use crate::render::{figure, matrix as rendered, matrix_note, text};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope timeline job.ibp --bin 100ms
-  ibscope timeline job.ibp --by rank --png timeline.png";
+  ibscope timeline job.ibp --by rank --png timeline.png
+  ibscope timeline job.ibp --stack class --svg classes.svg";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -30,6 +31,17 @@ pub(super) struct TimelineArgs {
     /// the profile's bin width]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
+    /// Parts that the figure stacks
+    #[arg(help_heading = "Figure options", long, value_enum, default_value_t = StackArg::Sender)]
+    pub(super) stack: StackArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum StackArg {
+    /// Sending endpoints or ranks
+    Sender,
+    /// Classes of connections: `mpi`, `nccl`, `nfs` ...
+    Class,
 }
 
 /// Runs `ibscope timeline`.
@@ -52,7 +64,12 @@ pub(super) fn run(args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
     let timeline = timeline(&profile, counting.by.into(), selection(counting.by, counting.traffic), bin_ns)?;
     // Figures come before the text, so that a closed standard output does not prevent them.
-    figures.finish(|| Ok(figure::timeline(&timeline)?))?;
+    figures.finish(|| {
+        Ok(match args.stack {
+            StackArg::Sender => figure::timeline(&timeline)?,
+            StackArg::Class => figure::class_timeline(&class_timeline(&profile, &timeline))?,
+        })
+    })?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(text::timeline_table(&timeline, &output::style(args.drawing.color)).as_bytes()),
         Format::Csv => rendered::timeline_csv(&timeline, out),

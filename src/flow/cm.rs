@@ -4,6 +4,7 @@ use crate::model::PacketRef;
 use crate::model::profile::CmRow;
 use ibscope_parsers::ib::cm::CmMessage;
 use ibscope_parsers::mpi::rdmacm;
+use ibscope_parsers::ulp;
 
 /// Fills in the fields of the private data. `ranks` compares both sides of the exchange before it
 /// uses them.
@@ -27,6 +28,7 @@ pub fn connection_management(packet: PacketRef<'_>, batch_bytes: &[u8]) -> Optio
         qpn: None,
         starting_psn: None,
         service_id: None,
+        protocol: None,
         world_rank: None,
         mpi_job: None,
         mpi_port: None,
@@ -37,6 +39,7 @@ pub fn connection_management(packet: PacketRef<'_>, batch_bytes: &[u8]) -> Optio
             row.qpn = Some(req.local_qpn);
             row.starting_psn = Some(req.starting_psn.value());
             row.service_id = Some(req.service_id);
+            row.protocol = ulp::of_request(req.service_id, req.private_data);
             let peer = rdmacm::request(req.private_data);
             fill_private_data(&mut row, peer);
             row.mpi_port = peer.map(|peer| peer.port);
@@ -45,6 +48,7 @@ pub fn connection_management(packet: PacketRef<'_>, batch_bytes: &[u8]) -> Optio
         CmMessage::Rep(rep) => {
             row.qpn = Some(rep.local_qpn);
             row.starting_psn = Some(rep.starting_psn.value());
+            row.protocol = ulp::of_reply(rep.private_data);
             fill_private_data(&mut row, rdmacm::reply(rep.private_data));
             (rep.local_comm_id, Some(rep.remote_comm_id))
         }

@@ -4,6 +4,7 @@ use super::ledger::Ledger;
 use crate::model::PacketRecord;
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
 use ibscope_parsers::mpi::{self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload};
+use ibscope_parsers::ulp::{self, UpperLayerMessage};
 
 /// UCX endpoints whose datagram numbers are kept per pair of UD queue pairs; two interfaces have
 /// one or a few. A further one replaces the oldest, whose retransmitted datagrams then count as
@@ -17,11 +18,20 @@ const CONNECTING_DATAGRAMS: u16 = 16;
 /// caching).
 const MAX_CACHED_BYTES: u64 = 255;
 
+/// Messages of a library at the start of a connection that are compared with upper-layer protocols.
+const COMPARED_MESSAGES: u32 = 16;
+
+/// After this many messages without a match, a connection is compared with no upper-layer protocol.
+const MAX_MISSES: u8 = 64;
+
 /// Library and envelope state of one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Envelopes {
     /// Library stack that most messages showed, and its lead in messages.
     usual_form: Option<(LibraryStack, u32)>,
+    /// Messages in a row, up to [`MAX_MISSES`], that matched no upper-layer protocol; `None` before
+    /// the first that was compared.
+    misses: Option<u8>,
     /// State that only some libraries need.
     library_state: Option<Box<LibraryState>>,
 }
@@ -44,12 +54,12 @@ struct LibraryState {
 /// Result of [`Envelopes::first`].
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FirstPacket {
-    /// A message of an MPI library.
-    Recognized(MpiHeader),
+    /// A message of an MPI library; the upper-layer protocol that it looks like too, if any.
+    Recognized(MpiHeader, Option<UpperLayerMessage>),
     /// A retransmission under a new PSN.
     Retransmitted,
-    /// A message of no known library.
-    Unknown,
+    /// A message of no known library; the upper-layer protocol that it looks like, if any.
+    Unknown(Option<UpperLayerMessage>),
     /// Normally plain data: a missing envelope does not exclude any library.
     Data,
 }
@@ -61,7 +71,7 @@ impl Envelopes {
         let is_datagram = opcode.service() == Service::Ud;
         let q_key = if is_datagram { q_key(packet, batch_bytes) } else { None };
         let Some(carrier) = Carrier::from_opcode(opcode, q_key, packet.extension) else {
-            return if is_datagram { FirstPacket::Unknown } else { FirstPacket::Data };
+            return if is_datagram { FirstPacket::Unknown(None) } else { FirstPacket::Data };
         };
         let usual = self.usual_form.map(|(form, _)| form);
         let packet_bytes = u32::from(packet.payload_bytes);
@@ -70,8 +80,22 @@ impl Envelopes {
             packet_bytes,
             message_bytes: carrier.message_bytes(opcode, packet_bytes),
         };
-        let Some(head) = mpi::recognize(carrier, &payload, usual) else {
-            return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown };
+        // The command of a storage protocol may look like a message of an MPI library. The first
+        // messages of a connection show it.
+        let is_new = self.usual_form.is_none_or(|(_, lead)| lead < COMPARED_MESSAGES);
+        let head = mpi::recognize(carrier, &payload, usual);
+        let is_open = match (self.misses, &head) {
+            (Some(misses), None) => misses < MAX_MISSES,
+            (Some(0), Some(_)) | (None, _) => true,
+            (Some(_), Some(_)) => is_new,
+        };
+        let upper_layer = if is_open && !opcode.is_write() { ulp::recognize(is_datagram, &payload) } else { None };
+        if is_open && !opcode.is_write() {
+            let before = self.misses.unwrap_or(0);
+            self.misses = Some(if upper_layer.is_some() { 0 } else { before.saturating_add(1).min(MAX_MISSES) });
+        }
+        let Some(head) = head else {
+            return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown(upper_layer) };
         };
         if self.is_retransmitted(&head) {
             return FirstPacket::Retransmitted;
@@ -88,7 +112,7 @@ impl Envelopes {
         {
             self.library_state.get_or_insert_default().cached = Some(identity);
         }
-        FirstPacket::Recognized(head)
+        FirstPacket::Recognized(head, upper_layer)
     }
 
     /// True if the library of this connection puts several messages into one transport message.
@@ -232,7 +256,7 @@ mod tests {
             });
             let head = envelopes.first(&packet, &payload);
             assert!(
-                matches!(head, FirstPacket::Recognized(MpiHeader { stack: LibraryStack::Mvapich2, .. })),
+                matches!(head, FirstPacket::Recognized(MpiHeader { stack: LibraryStack::Mvapich2, .. }, None)),
                 "{head:?}"
             );
             assert_eq!(envelopes.cached().map(|identity| identity.tag), Some(remembered));

@@ -446,8 +446,13 @@ impl Tracker {
                 self.time_response(id, packet.record, occurrence, &mut events.timings);
             }
         }
-        if occurrence != 1 || self.depth == Depth::Packets || packet.kind() != TrafficKind::Data {
+        if occurrence != 1 || self.depth == Depth::Packets {
             return;
+        }
+        match packet.kind() {
+            TrafficKind::Data => {}
+            TrafficKind::Multicast => return requests::multicast(id, packet, batch_bytes, events),
+            TrafficKind::Management => return,
         }
         if !is_datagram {
             // A request that asks for an ACK gets one with its PSN; READ requests and atomics get

@@ -10,6 +10,7 @@ use ibscope_parsers::ib::Service;
 use ibscope_parsers::mpi::{
     self, Envelope, Length, LibraryStack, MatchFields, MpiHeader, MpiMessageId, MpiMessagePart,
 };
+use ibscope_parsers::ulp;
 
 /// Size of the operand of an atomic operation.
 const ATOMIC_BYTES: u64 = 8;
@@ -21,6 +22,15 @@ fn push_bounded<T>(kept: &mut Vec<T>, one: T) -> u64 {
         kept.push(one);
     }
     u64::from(!has_room)
+}
+
+/// Takes the first observation of a multicast datagram, which is the start of a message.
+#[cold]
+pub(super) fn multicast(id: u32, packet: PacketRef<'_>, batch_bytes: &[u8], events: &mut Events) {
+    let packet_bytes = u32::from(packet.payload_bytes);
+    let captured = packet.payload(batch_bytes);
+    let payload = mpi::Payload { captured, packet_bytes, message_bytes: Some(packet_bytes) };
+    events.starts.push((id, StartEvent::Unknown(ulp::recognize(true, &payload))));
 }
 
 impl Tracker {
@@ -120,19 +130,20 @@ impl Tracker {
         let pair = packet.pair();
         let payload = packet.payload(batch_bytes);
         match self.message_states[id as usize].envelopes.first(packet.record, batch_bytes) {
-            FirstPacket::Recognized(head) if head.stack == LibraryStack::Nccl => {
+            FirstPacket::Recognized(head, _) if head.stack == LibraryStack::Nccl => {
                 let reth = reth(packet.record, batch_bytes);
                 let outcome = reth.and_then(|reth| self.nccl.clear_to_send(pair, id, payload, reth));
                 let start = if outcome.is_some() {
                     StartEvent::Recognized(LibraryStack::Nccl, None)
                 } else {
-                    StartEvent::Unknown
+                    StartEvent::Unknown(None)
                 };
                 events.starts.push((id, start));
                 self.nccl_messages(outcome?, events);
                 Some(head)
             }
-            FirstPacket::Recognized(head) => {
+            FirstPacket::Recognized(head, upper_layer) => {
+                events.starts.extend(upper_layer.map(|message| (id, StartEvent::AlsoMatches(message))));
                 self.library_message(id, packet, payload, &head, events);
                 Some(head)
             }
@@ -143,8 +154,8 @@ impl Tracker {
                 events.starts.push((id, StartEvent::Retransmitted));
                 None
             }
-            FirstPacket::Unknown => {
-                events.starts.push((id, StartEvent::Unknown));
+            FirstPacket::Unknown(message) => {
+                events.starts.push((id, StartEvent::Unknown(message)));
                 None
             }
             FirstPacket::Data => None,

@@ -73,6 +73,7 @@ pub(crate) fn messages_table<'a>() -> Table<ConnectedMessage<'a>> {
         .column("packets", Count, "these packets", |of| of.row.raw.packets)
         .column("complete", Flag, "`true` if all packets of the message were captured", |of| of.row.raw.complete)
         .column("job", Number, "number of the job; empty where the message belongs to none", |of| of.row.job)
+        .column("class", Name, "class of the connection: `mpi`, `nccl`, `nvmeof` ... or `unknown`", |of| of.connection.class.name())
 }
 
 /// Times of the first and of the last packet, where they have one.

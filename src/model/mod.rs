@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod clock;
 pub mod column;
+pub mod connection_class;
 pub mod connection_key;
 pub mod coverage;
 pub mod hash;
@@ -39,6 +40,7 @@ pub mod vec_map;
 
 pub use batch::Batch;
 pub use clock::{Clock, ClockRow};
+pub use connection_class::{ClassSelection, ClassSet, ConnectionClass, OperationMix, UpperLayerVotes};
 pub use connection_key::{ConnectionKey, TrafficKind};
 pub use coverage::Coverage;
 pub use hash::{HashMap, SeededHasher, constant_hash};

@@ -4,10 +4,11 @@ use super::RdmaSums;
 use super::column::column_values;
 use super::paths::ConnectionPaths;
 use super::{
-    ClockRow, ConnectionKey, Coverage, Health, Histogram, PackedRows, SampledConnection, Sampling, SizeCategory,
-    SizeClass, SizeSums, StreamSums, TimingKey, TrafficKind, Trust,
+    ClockRow, ConnectionClass, ConnectionKey, Coverage, Health, Histogram, PackedRows, SampledConnection, Sampling,
+    SizeCategory, SizeClass, SizeSums, StreamSums, TimingKey, TrafficKind, Trust,
 };
 use ibscope_parsers::mpi::MpiOperation;
+use ibscope_parsers::ulp::UpperLayer;
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -134,6 +135,8 @@ pub struct ConnectionRow {
     pub retransmissions: RetransmissionSums,
     /// Library whose envelopes were detected.
     pub stack: Option<String>,
+    /// The kind of program that it belongs to.
+    pub class: ConnectionClass,
     /// Number of its job; `None` if it belongs to none, or may belong to several.
     pub job: Option<u32>,
     /// One-sided MPI operations: WRITEs and READs between processes of a job that belong to no
@@ -511,6 +514,9 @@ pub struct CmRow {
     pub starting_psn: Option<u32>,
     /// Service id (REQ).
     pub service_id: Option<u64>,
+    /// Upper-layer protocol that service id or private data name.
+    #[serde(default)]
+    pub protocol: Option<UpperLayer>,
     /// Rank in `MPI_COMM_WORLD` from the sender's private data (Open MPI's `openib`).
     pub world_rank: Option<u32>,
     /// Job from the sender's private data.

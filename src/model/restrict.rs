@@ -5,7 +5,7 @@
 
 use super::paths::{FilteredPaths, PathFilter};
 use super::profile::{ConnectionRow, JobRow, RankRow, UnassignedRow};
-use super::{JobRank, PackedRows, Profile, RankIndex};
+use super::{ClassSelection, JobRank, PackedRows, Profile, RankIndex};
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -111,6 +111,15 @@ impl Profile {
         self.renumber(&numbers);
         self.parts = None;
         left
+    }
+
+    /// Keeps the connections of these classes.
+    pub fn keep_classes(&mut self, classes: ClassSelection) {
+        let mut kept = 0..;
+        let numbers: Vec<Option<u32>> =
+            self.connections.iter().map(|row| if classes.contains(row.class) { kept.next() } else { None }).collect();
+        self.renumber(&numbers);
+        self.parts = None;
     }
 
     /// Keeps the connections with a new number, and their rows in all tables.
@@ -232,6 +241,7 @@ mod tests {
             retransmissions: RetransmissionSums::default(),
             stack: job.map(|_| "a library".to_owned()),
             job,
+            class: crate::model::ConnectionClass::default(),
             one_sided: None,
             coverage: PairCoverage::default(),
             sampled: None,
@@ -290,6 +300,7 @@ mod tests {
             remote_comm_id: ids.1,
             qpn: qpn.map(Qpn::new),
             starting_psn: None,
+            protocol: None,
             service_id: None,
             world_rank: None,
             mpi_job: None,

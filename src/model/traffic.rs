@@ -4,11 +4,12 @@ use super::health::{BriefHealth, HealthEvents};
 use super::paths::ConnectionPaths;
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
-    ConnectionKey, MpiMessage, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes,
-    Streams, TimingKey, VecMap,
+    ConnectionKey, MpiMessage, OperationMix, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums,
+    SizeCategory, Sizes, Streams, TimingKey, UpperLayerVotes, VecMap,
 };
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};
+use ibscope_parsers::ulp::UpperLayerMessage;
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -36,10 +37,12 @@ pub struct PacketObservation {
 pub enum StartEvent {
     /// A message of this library stack, with or without an envelope.
     Recognized(LibraryStack, Option<Envelope>),
+    /// A message that is recognized also matches this upper-layer protocol.
+    AlsoMatches(UpperLayerMessage),
     /// A retransmission under a new PSN (UCX over UD).
     Retransmitted,
-    /// A message of no known library.
-    Unknown,
+    /// A message of no known library; the upper-layer protocol that it looks like, if any.
+    Unknown(Option<UpperLayerMessage>),
 }
 
 /// Tag layouts that the envelopes of a stack may have; only stacks with UCX-style tags have
@@ -560,6 +563,10 @@ pub struct ConnectionTotals {
     pub health: BriefHealth,
     /// First packets of messages that belong to no known library.
     pub unknown_starts: u64,
+    /// First packets of messages that match an upper-layer protocol, if any.
+    pub upper_layers: Option<Box<UpperLayerVotes>>,
+    /// Its operations and the sizes of its messages.
+    pub operations: OperationMix,
     /// MPI results, if any.
     pub mpi: Option<Box<MpiTotals>>,
     /// Counts of incomplete messages, if any.

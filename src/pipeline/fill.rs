@@ -56,6 +56,7 @@ pub(super) fn fill(
             traffic,
             retransmissions: connection.retransmissions,
             stack: detection.stack(key),
+            class: identified.classes.get(index).copied().unwrap_or_default(),
             job: identified.job_of.get(index).copied().flatten(),
             one_sided: identified.one_sided.get(index).and_then(|flag| flag.then_some(connection.rdma)),
             coverage: identified.coverage.get(index).copied().unwrap_or_default(),

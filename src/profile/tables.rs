@@ -15,10 +15,11 @@ use crate::model::profile::{
 use crate::model::sampling::{EstimateQuality, EstimatedSum};
 use crate::model::table::{Column as TableColumn, ColumnValue, Table};
 use crate::model::{
-    ConnectionPaths, Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection, SampledSums,
-    SamplingWeight, TrafficKind, printable, quoted,
+    ConnectionClass, ConnectionPaths, Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection,
+    SampledSums, SamplingWeight, TrafficKind, printable, quoted,
 };
 use ibscope_parsers::ib::Opcode;
+use ibscope_parsers::mpi::LibraryStack;
 use ibscope_parsers::{Endpoint, Qpn};
 use polars::error::PolarsError;
 use polars::prelude::{
@@ -101,6 +102,12 @@ pub(super) fn connections() -> Table<ConnectionRow> {
         .column("first_time_ns", Timestamp, "time of the first packet", |row| row.first_time_ns)
         .column("last_time_ns", Timestamp, "time of the last packet", |row| row.last_time_ns)
         .name("stack", "MPI library whose envelopes were detected; null where there is none", |row| row.stack.as_deref())
+        .column(
+            "class",
+            Name,
+            "kind of program: `mpi`, `nccl`, `nvmeof`, `nfs`, `iser`, `srp`, `smb`, `ipoib`, `rds`, `lustre`, `ucx`, `libfabric`, `verbs`, `management` or `unknown`",
+            |row| row.class.name(),
+        )
         .column("job", Number, "number of the job; null where the connection belongs to none", |row| row.job)
         .column(
             "one_sided_messages",
@@ -277,8 +284,16 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
     let traffic = table.u64s(names(Traffic::COLUMNS))?;
     let retransmissions = table.u64s(names(RetransmissionSums::COLUMNS))?;
     let samples = SampleColumns::of(&table)?;
+    let has_classes = table.has("class");
+    let classes = if has_classes { table.text("class")? } else { Vec::new() };
     let row = |row: usize| {
         let endpoint = |column: &[Option<&str>]| table.endpoint(column, row);
+        let class = if has_classes {
+            table.parse_name(&classes, row, ConnectionClass::ALL, ConnectionClass::name, "not a class")?
+        } else {
+            let kind = table.parse_name(&kind, row, TrafficKind::ALL, TrafficKind::name, "not a kind of traffic")?;
+            class_of_stack(kind, stack.get(row).copied().flatten())
+        };
         Ok(ConnectionRow {
             src: endpoint(&src)?,
             dst: endpoint(&dst)?,
@@ -292,6 +307,7 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
             traffic: Traffic::from_values(table.values(&traffic, row)?),
             retransmissions: RetransmissionSums::from_values(table.values(&retransmissions, row)?),
             stack: stack.get(row).copied().flatten().map(printable),
+            class,
             job: job.get(row).copied().flatten(),
             one_sided: match &one_sided[..] {
                 [messages, bytes] => {
@@ -319,6 +335,16 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
         })
     };
     (0..table.rows()).map(row).collect()
+}
+
+/// The class in a profile from before it was a column, as far as the other columns show it.
+fn class_of_stack(kind: TrafficKind, stack: Option<&str>) -> ConnectionClass {
+    match (kind, stack) {
+        (TrafficKind::Management, _) => ConnectionClass::Management,
+        (_, Some(stack)) if stack == LibraryStack::Nccl.name() => ConnectionClass::Nccl,
+        (_, Some(_)) => ConnectionClass::Mpi,
+        (_, None) => ConnectionClass::Unknown,
+    }
 }
 
 /// The columns with the samples; empty in profiles from before they existed.
@@ -426,6 +452,7 @@ pub(super) fn read_cm(path: &Path, bytes: Vec<u8>) -> Result<Vec<CmRow>, Profile
             remote_comm_id: remote.get(row).copied().flatten(),
             qpn: qpn.get(row).copied().flatten().map(Qpn::new),
             starting_psn: psn.get(row).copied().flatten(),
+            protocol: None,
             service_id: service.get(row).copied().flatten(),
             world_rank: world_rank.get(row).copied().flatten(),
             mpi_job: mpi_job.get(row).copied().flatten(),

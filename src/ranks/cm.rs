@@ -10,17 +10,16 @@
 use crate::model::QueuePair;
 use crate::model::profile::CmRow;
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::ulp::tcp_port;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Service ids of the RDMA IP CM service, port space TCP (InfiniBand Architecture, annex A11). The
-/// port is in the low 16 bits.
-const IP_CM_TCP: u64 = 0x0000_0000_0106_0000;
 
 /// A REQ and the REP to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CmExchange {
     pub(super) requester: QueuePair,
     pub(super) replier: QueuePair,
+    /// Both, as the messages name them.
+    pub(super) named: [QueuePair; 2],
     /// The PSNs that requester and replier expect first.
     pub(super) first_psns: (Option<u32>, Option<u32>),
     /// Job and ranks, if both messages state them consistently.
@@ -33,11 +32,6 @@ pub(super) struct StatedRanks {
     pub(super) job: u32,
     pub(super) requester: u32,
     pub(super) replier: u32,
-}
-
-/// The TCP port of an IP CM service id.
-fn tcp_port(service_id: u64) -> Option<u16> {
-    (service_id & !0xFFFF == IP_CM_TCP).then_some(service_id as u16)
 }
 
 /// TCP ports on which processes listen, by endpoint, job and rank, as the processes' REQs state
@@ -61,9 +55,12 @@ pub(super) fn exchanges(cm: &[CmRow]) -> Vec<CmExchange> {
     let listening = listening_ports(cm);
     let exchange = |reply: &CmRow| {
         let request = requests.get(&(reply.dst, reply.src, reply.remote_comm_id?))?;
+        let requester = QueuePair { endpoint: request.src, qpn: request.qpn? };
+        let replier = QueuePair { endpoint: reply.src, qpn: reply.qpn? };
         Some(CmExchange {
-            requester: QueuePair { endpoint: request.src, qpn: request.qpn? },
-            replier: QueuePair { endpoint: reply.src, qpn: reply.qpn? },
+            requester,
+            replier,
+            named: [requester, replier],
             first_psns: (request.starting_psn, reply.starting_psn),
             stated_ranks: stated_ranks(request, reply, &listening),
         })
@@ -98,6 +95,7 @@ pub(super) fn clear_contradicted_ranks(cm: &mut [CmRow]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ibscope_parsers::ulp::IP_CM_TCP;
     use ibscope_parsers::{Lid, Qpn};
 
     fn row(message: &str, (src, dst): (u16, u16), ids: (u32, Option<u32>), rank: u32) -> CmRow {
@@ -110,6 +108,7 @@ mod tests {
             remote_comm_id: ids.1,
             qpn: Some(Qpn::new(u32::from(src))),
             starting_psn: None,
+            protocol: None,
             service_id: (message == "REQ").then_some(IP_CM_TCP | 0x7E3F),
             world_rank: Some(rank),
             mpi_job: Some(0x4C14_0001),

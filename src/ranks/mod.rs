@@ -16,6 +16,7 @@ pub mod hosts;
 pub mod rankmap;
 
 mod aliases;
+mod classes;
 mod cm;
 mod communicators;
 mod component;
@@ -43,8 +44,11 @@ pub use sampling::{SamplingOfConnections, StatedRate};
 
 use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{MpiConnectionMessage, NcclProcesses, QueuePair, TrafficKind, Trust, WorkerWireup, ranges};
+use crate::model::{
+    ConnectionClass, MpiConnectionMessage, NcclProcesses, QueuePair, TrafficKind, Trust, WorkerWireup, ranges,
+};
 use aliases::QueuePairAliases;
+use classes::{JobClass, JobClasses};
 use cm::CmExchange;
 use component::{Component, Rank};
 use ibscope_parsers::Endpoint;
@@ -98,6 +102,8 @@ pub struct ResolvedRanks {
     pub ranks: Vec<RankRow>,
     /// Queue pairs without a rank, sorted by endpoint and queue pair.
     pub unassigned: Vec<UnassignedRow>,
+    /// The class of each connection, in connection order.
+    pub classes: Vec<ConnectionClass>,
     /// The job of each connection, in connection order.
     pub job_of: Vec<Option<u32>>,
     /// The capture coverage of each connection, in connection order.
@@ -124,7 +130,8 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         exchange.requester = aliases.actual(exchange.requester);
         exchange.replier = aliases.actual(exchange.replier);
     }
-    let (mut identified, doubts) = jobs_and_ranks(evidence, paired, &exchanges, &aliases);
+    let (mut identified, doubts, job_classes) = jobs_and_ranks(evidence, paired, &exchanges, &aliases);
+    identified.classes = classes::classify(evidence, paired, &exchanges, &job_classes, &identified);
     let IdentityEvidence { connections, cm, is_window, .. } = *evidence;
     let first_psns = cm
         .iter()
@@ -175,7 +182,7 @@ fn jobs_and_ranks(
     paired: &QueuePairPartners,
     exchanges: &[CmExchange],
     aliases: &QueuePairAliases,
-) -> (ResolvedRanks, BTreeMap<u32, Doubts>) {
+) -> (ResolvedRanks, BTreeMap<u32, Doubts>, JobClasses) {
     let connections = evidence.connections;
     let mut identified = ResolvedRanks {
         job_of: vec![None; connections.len()],
@@ -184,7 +191,7 @@ fn jobs_and_ranks(
     };
     let fitting = tag_layout::library_connections(connections, paired);
     if fitting.is_empty() {
-        return (identified, BTreeMap::new());
+        return (identified, BTreeMap::new(), JobClasses::default());
     }
     let mut processes = processes::named_processes(evidence, exchanges, aliases);
     let (known, unread) = component::components(fitting, evidence, exchanges, paired, &mut processes);
@@ -218,13 +225,31 @@ fn jobs_and_ranks(
         blocked.extend(ends.iter().map(|queue_pair: &QueuePair| queue_pair.endpoint));
         ends.into_iter().for_each(|queue_pair| _ = reasons.insert(queue_pair, reason.clone()));
     }
+    let job_classes = job_classes(&formed.jobs, &mut processes, &blocked);
     infer::by_port(evidence, paired, &formed.jobs, &mut processes, &mut ranks, &blocked, &mut identified);
     identified.jobs = job_rows(&formed.jobs, &ranks);
     identified.unassigned = unassigned(connections, paired, &ranks, &reasons, &mut identified);
     identified.ranks = rows(connections, paired, &ranks);
     let doubts = (1..).zip(&formed.jobs).map(|(number, job)| (number, job.doubts));
     let doubts = doubts.filter(|(_, doubts)| *doubts != Doubts::default()).collect();
-    (identified, doubts)
+    (identified, doubts, job_classes)
+}
+
+/// What the jobs show about the classes of connections. `blocked` are ports with messages of
+/// unknown processes.
+fn job_classes(jobs: &[InferredJob<'_>], processes: &mut Processes, blocked: &BTreeSet<Endpoint>) -> JobClasses {
+    let mut classes = JobClasses { foreign_ports: blocked.clone(), ..JobClasses::default() };
+    let mut owners: BTreeMap<EndId, u32> = BTreeMap::new();
+    for (number, job) in (1..).zip(jobs) {
+        let family = job.family().map(|(family, _)| family);
+        classes.jobs.insert(number, JobClass { family, ports: job.ports(), times_ns: job.times_ns() });
+        let members = job.components.iter().flat_map(|own| own.votes.keys());
+        members.for_each(|process| _ = owners.insert(processes.process(*process), number));
+    }
+    for (queue_pair, end) in processes.named_queue_pairs() {
+        classes.queue_pairs.extend(owners.get(&processes.process(end)).map(|job| (queue_pair, *job)));
+    }
+    classes
 }
 
 fn ends_of<'a>(own: &'a Component<'_>, processes: &'a Processes) -> impl Iterator<Item = QueuePair> + 'a {
@@ -464,6 +489,8 @@ mod tests {
             retransmissions: Default::default(),
             health: Default::default(),
             unknown_starts: 0,
+            upper_layers: None,
+            operations: Default::default(),
             mpi: None,
             missing: None,
             continuity: Default::default(),

@@ -99,6 +99,12 @@ impl Processes {
         self.queue_pairs[end as usize]
     }
 
+    /// The queue pairs that belong to a named process, with their ends.
+    pub(super) fn named_queue_pairs(&mut self) -> Vec<(QueuePair, EndId)> {
+        let all: Vec<(QueuePair, EndId)> = self.numbers.iter().map(|(queue_pair, end)| (*queue_pair, *end)).collect();
+        all.into_iter().filter(|(_, end)| self.is_named(*end)).collect()
+    }
+
     /// The process of an end: the representative of its set.
     pub(super) fn process(&mut self, end: EndId) -> EndId {
         self.sets.find(end)
@@ -197,7 +203,7 @@ fn workers(
 /// port is no rail.
 fn duplicated_jobs(exchanges: &[CmExchange]) -> BTreeSet<u32> {
     let mut ports: BTreeMap<_, BTreeSet<[Endpoint; 2]>> = BTreeMap::new();
-    for CmExchange { requester, replier, first_psns, stated_ranks: stated } in exchanges {
+    for CmExchange { requester, replier, first_psns, stated_ranks: stated, .. } in exchanges {
         if let (Some(stated), (Some(first), Some(other))) = (stated, first_psns) {
             let numbers = (stated.job, requester.qpn, replier.qpn, *first, *other);
             ports.entry(numbers).or_default().insert([requester.endpoint, replier.endpoint]);

@@ -320,6 +320,7 @@ mod tests {
             retransmissions: RetransmissionSums::default(),
             stack: job.map(|_| "a library".to_owned()),
             job,
+            class: crate::model::ConnectionClass::default(),
             one_sided: None,
             coverage: PairCoverage::default(),
             sampled: None,

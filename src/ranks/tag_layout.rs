@@ -101,7 +101,7 @@ pub(super) fn library_connections<'a>(
 }
 
 /// The library that nearly all messages match.
-fn consistent_form(connection: &ConnectionTotals) -> Option<LibraryStack> {
+pub(super) fn consistent_form(connection: &ConnectionTotals) -> Option<LibraryStack> {
     let (votes, starts) = (connection.votes(), connection.starts());
     LibraryStack::ALL.into_iter().find(|&form| {
         let matching = votes.enveloped[form as usize] + votes.bare[form as usize];

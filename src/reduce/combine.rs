@@ -348,6 +348,7 @@ impl InputConnection {
         let times_ns = partial.times_ns;
         let [partners, echoes] = partners.map(|votes| votes.into_iter().collect());
         let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes);
+        let (upper_layers, operations) = (partial.upper_layers, partial.operations);
         let times = partial.times.map(|times| *times).unwrap_or_default();
         // If the input observes both ports, a response is timed at its second observation, the port
         // of its receiver. If it observes one port, the second observation is a retransmission.
@@ -379,6 +380,8 @@ impl InputConnection {
             retransmissions,
             health,
             unknown_starts,
+            upper_layers,
+            operations,
             mpi,
             missing: (missing != MissingMessages::default()).then(|| Box::new(missing)),
             continuity,
@@ -449,6 +452,10 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.retransmissions += later.retransmissions;
     total.health.change(|health| *health += later.health.whole());
     total.unknown_starts += later.unknown_starts;
+    if let Some(votes) = later.upper_layers {
+        total.upper_layers.get_or_insert_default().merge(&votes);
+    }
+    total.operations.merge(&later.operations);
     total.merge_mpi(later.mpi);
     if let Some(missing) = later.missing {
         *total.missing.get_or_insert_default().as_mut() += *missing;

@@ -31,8 +31,9 @@ use crate::model::RdmaSums;
 use crate::model::histogram::{COARSE_BUCKETS, coarse_bucket};
 use crate::model::traffic::{MpiClass, MpiSums, MpiTotals, NcclShares};
 use crate::model::{
-    MpiMessage, ObservedPorts, PacketObservation, PacketRecord, PacketRole, PacketSums, PagedVec, Recorder,
-    RequiredDetection, SampledSums, SizeCategory, Sizes, StartEvent, Timing, TimingKey, TrafficKind, Verb,
+    MpiMessage, ObservedPorts, OperationMix, PacketObservation, PacketRecord, PacketRole, PacketSums, PagedVec,
+    Recorder, RequiredDetection, SampledSums, SizeCategory, Sizes, StartEvent, Timing, TimingKey, TrafficKind,
+    UpperLayerVotes, Verb,
 };
 use bins::{BinIndexer, Bins, Count, TimeSlot, TrafficSlot, TrafficSums};
 use ibscope_parsers::PathFields;
@@ -98,6 +99,8 @@ pub struct PartialSums {
     times_ns: (i64, i64),
     /// First packets of messages that match no library.
     unknown_starts: u64,
+    upper_layers: Option<Box<UpperLayerVotes>>,
+    operations: OperationMix,
     mpi: Option<Box<MpiTotals>>,
     rdma: RdmaSums,
     paths: PathTally,
@@ -152,6 +155,8 @@ impl Default for PartialSums {
             squares: SizeSquares::default(),
             times_ns: (i64::MAX, i64::MIN),
             unknown_starts: 0,
+            upper_layers: None,
+            operations: OperationMix::default(),
             mpi: None,
             rdma: RdmaSums::default(),
             paths: PathTally::default(),
@@ -374,9 +379,15 @@ impl Accumulator {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
         match start {
             StartEvent::Recognized(form, envelope) => partial.mpi.get_or_insert_default().votes.start(form, envelope),
+            StartEvent::AlsoMatches(message) => partial.upper_layers.get_or_insert_default().add(message),
             // A retransmission by the library is no new evidence.
             StartEvent::Retransmitted => {}
-            StartEvent::Unknown => partial.unknown_starts += 1,
+            StartEvent::Unknown(message) => {
+                partial.unknown_starts += 1;
+                if let Some(message) = message {
+                    partial.upper_layers.get_or_insert_default().add(message);
+                }
+            }
         }
     }
 
@@ -416,10 +427,11 @@ impl Accumulator {
 
     /// Adds a transport message of known length.
     pub fn size(&mut self, connection: u32, verb: Verb, bytes: u64) {
-        let partial = self.partials.get_mut(connection as usize).filter(|_| self.keeps_sizes);
-        partial
-            .into_iter()
-            .for_each(|partial| partial.sizes.record(PacketRole::Other, SizeCategory::message(verb), bytes));
+        let Some(partial) = self.partials.get_mut(connection as usize) else { return };
+        partial.operations.add(verb, bytes);
+        if self.keeps_sizes {
+            partial.sizes.record(PacketRole::Other, SizeCategory::message(verb), bytes);
+        }
     }
 
     /// Adds an MPI message.
@@ -543,7 +555,8 @@ mod tests {
             &packet,
             &PacketObservation { connection: 0, role: PacketRole::Request, occurrence: 1, counts_message: true },
         );
-        for start in [StartEvent::Recognized(LibraryStack::UcxUd, None), StartEvent::Retransmitted, StartEvent::Unknown]
+        for start in
+            [StartEvent::Recognized(LibraryStack::UcxUd, None), StartEvent::Retransmitted, StartEvent::Unknown(None)]
         {
             sums.start(0, start);
         }

@@ -80,6 +80,11 @@ pub(super) fn busiest(matrix: &Matrix, most: usize) -> Vec<MatrixRow<'_>> {
 
 /// The columns of `matrix`.
 pub(super) fn matrix_table<'a>() -> Table<MatrixRow<'a>> {
+    covered_table().with(groups::class)
+}
+
+/// The columns up to the coverage, which the terminal table shows in part.
+pub(super) fn covered_table<'a>() -> Table<MatrixRow<'a>> {
     Table::new("ibscope matrix --format csv").with(groups::cell).column(
         "coverage",
         Name,
@@ -126,6 +131,7 @@ pub(super) fn timeline_table() -> Table<TimelineBin> {
             |bin: &TimelineBin| bin.time_ns,
         )
         .with(groups::cell)
+        .with(groups::class)
 }
 
 /// Writes one csv row per pair with at least one packet.
@@ -192,21 +198,21 @@ mod tests {
 
     #[test]
     fn jobs_are_columns_and_never_added_up() {
-        let expected = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage\n\
-                        0,1,2,2000,3000,4000,10,1,complete\n\
-                        0,1,4,4000,6000,8000,20,2,complete\n\
-                        1,0,6,6000,9000,12000,30,2,incomplete\n\
-                        unknown,0,8,8000,12000,16000,40,2,complete\n\
-                        unknown,unknown,0,,15000,20000,50,,unknown\n";
+        let expected = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage,class\n\
+                        0,1,2,2000,3000,4000,10,1,complete,unknown\n\
+                        0,1,4,4000,6000,8000,20,2,complete,unknown\n\
+                        1,0,6,6000,9000,12000,30,2,incomplete,unknown\n\
+                        unknown,0,8,8000,12000,16000,40,2,complete,unknown\n\
+                        unknown,unknown,0,,15000,20000,50,,unknown,unknown\n";
         assert_eq!(matrix_of(GroupBy::Rank, Selection::P2p), expected);
     }
 
     #[test]
     fn by_endpoint_there_is_one_row_per_pair_with_its_worst_coverage() {
-        let expected = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage\n\
-                        9,10,15,6300,9000,12000,30,,complete\n\
-                        9,11,25,,15000,20000,50,,unknown\n\
-                        10,9,35,14700,21000,28000,70,,incomplete\n";
+        let expected = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage,class\n\
+                        9,10,15,6300,9000,12000,30,,complete,unknown\n\
+                        9,11,25,,15000,20000,50,,unknown,unknown\n\
+                        10,9,35,14700,21000,28000,70,,incomplete,unknown\n";
         assert_eq!(matrix_of(GroupBy::Endpoint, Selection::All), expected);
     }
 
@@ -214,12 +220,12 @@ mod tests {
     fn bins_have_jobs_too() {
         let mut out = Vec::new();
         timeline_csv(&timeline(&two_jobs(), GroupBy::Rank, Selection::P2p, None).unwrap(), &mut out).unwrap();
-        let expected = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job\n\
-                        0,0,1,2,2000,3000,4000,10,1\n\
-                        0,0,1,4,4000,6000,8000,20,2\n\
-                        0,1,0,6,6000,9000,12000,30,2\n\
-                        0,unknown,0,8,8000,12000,16000,40,2\n\
-                        0,unknown,unknown,0,,15000,20000,50,\n";
+        let expected = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,class\n\
+                        0,0,1,2,2000,3000,4000,10,1,unknown\n\
+                        0,0,1,4,4000,6000,8000,20,2,unknown\n\
+                        0,1,0,6,6000,9000,12000,30,2,unknown\n\
+                        0,unknown,0,8,8000,12000,16000,40,2,unknown\n\
+                        0,unknown,unknown,0,,15000,20000,50,,unknown\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -293,6 +293,7 @@ fn large(ranks: u16) -> Profile {
             retransmissions: RetransmissionSums::default(),
             stack: Some("Open MPI UCX rc_verbs".to_owned()),
             job: None,
+            class: ibscope::model::ConnectionClass::default(),
             one_sided: None,
             sampled: None,
             coverage: PairCoverage::default(),

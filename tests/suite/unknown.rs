@@ -4,8 +4,8 @@
 use crate::runs;
 use crate::tools::random;
 use crate::wire::{WireBuilder, WireQueuePair, profile};
-use ibscope::model::Profile;
 use ibscope::model::profile::{ConnectionRow, LatencyRow};
+use ibscope::model::{ConnectionClass, Profile};
 use ibscope_parsers::Lid;
 use std::path::PathBuf;
 
@@ -31,13 +31,15 @@ fn claims(profile: &Profile) -> Vec<String> {
         let traffic = &connection.traffic;
         let mpi =
             [traffic.p2p_messages, traffic.p2p_mpi_bytes, traffic.collective_messages, traffic.collective_mpi_bytes];
-        connection.stack.is_some() || mpi != [0; 4]
+        let is_job = matches!(connection.class, ConnectionClass::Mpi | ConnectionClass::Nccl);
+        connection.stack.is_some() || mpi != [0; 4] || is_job
     };
     let line = |connection: &ConnectionRow| {
-        let ConnectionRow { src, dst, dest_qp, service, traffic, stack, .. } = connection;
+        let ConnectionRow { src, dst, dest_qp, service, traffic, stack, class, .. } = connection;
         format!(
-            "{src}->{dst} qp {:#x} service {service}: {stack:?}, {} messages, {} and {} MPI messages",
+            "{src}->{dst} qp {:#x} service {service}: {}, {stack:?}, {} messages, {} and {} MPI messages",
             dest_qp.value(),
+            class.name(),
             traffic.messages,
             traffic.p2p_messages,
             traffic.collective_messages
@@ -146,6 +148,9 @@ pub(crate) fn random_payloads_stay_unknown(packets: u64) {
         let mut wire = WireBuilder::new();
         random_connections(&mut wire, packets / RECORDED.len() as u64, seed);
         let capture = wire.file();
+        let classified = profile(std::slice::from_ref(&capture)).connections;
+        let classified = classified.iter().filter(|row| row.class != ConnectionClass::Unknown);
+        found.extend(classified.map(|row| format!("random payloads, seed {seed}: {} {}", row.src, row.class.name())));
         found.extend(findings(&format!("random payloads, seed {seed}"), &capture, wire.packets(), &[name]));
     }
     assert_none(&found);

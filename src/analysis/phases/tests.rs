@@ -33,6 +33,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         retransmissions: RetransmissionSums::default(),
         stack: None,
         job: None,
+        class: crate::model::ConnectionClass::default(),
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,

@@ -10,7 +10,7 @@ mod even_bins;
 use super::AnalysisError;
 use super::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::TimelineRow;
-use crate::model::{Profile, SizeCategory, SizeClass, SizeSums, TrafficKind};
+use crate::model::{ClassSet, ConnectionClass, Profile, SizeCategory, SizeClass, SizeSums, TrafficKind};
 use even_bins::EvenBins;
 use std::collections::BTreeMap;
 
@@ -35,6 +35,26 @@ pub(crate) const MPI_BYTES: usize = 5;
 /// Sums in the order of [`VALUES`].
 pub type RateValues = [u64; VALUES.len()];
 
+/// What `rates` shows separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RateGrouping {
+    /// Pairs of endpoints or ranks.
+    Pairs(GroupBy),
+    /// Classes of connections.
+    Class,
+}
+
+impl RateGrouping {
+    /// The name used in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pairs(by) => by.name(),
+            Self::Class => "class",
+        }
+    }
+}
+
 /// The window with the largest sum of a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
@@ -53,6 +73,8 @@ pub struct RateSeries {
     pub peaks: [Peak; VALUES.len()],
     /// True if an MPI library was detected.
     pub has_mpi: bool,
+    /// Classes of the connections.
+    pub classes: ClassSet,
     /// Sizes of packets and messages; retransmissions do not count.
     pub sizes: BTreeMap<(SizeCategory, SizeClass), SizeSums>,
     /// Sums of the non-empty profile bins by start time.
@@ -62,8 +84,8 @@ pub struct RateSeries {
 /// Rates over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// Whether pairs are of ranks or endpoints; `None` for the total only.
-    pub by: Option<GroupBy>,
+    /// What is shown separately; `None` for the total only.
+    pub by: Option<RateGrouping>,
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,
     /// Width of a profile bin in nanoseconds, which is the resolution of the peaks.
@@ -84,11 +106,14 @@ pub struct Rates {
     pub total: RateSeries,
     /// The series of each pair.
     pub pairs: BTreeMap<(Label, Label), RateSeries>,
+    /// The series of each class.
+    pub classes: BTreeMap<ConnectionClass, RateSeries>,
 }
 
 impl RateSeries {
-    fn add(&mut self, row: &TimelineRow, has_mpi: bool) {
+    fn add(&mut self, row: &TimelineRow, has_mpi: bool, class: ConnectionClass) {
         let traffic = &row.traffic;
+        self.classes.insert(class);
         let values = [
             traffic.wire_bytes,
             traffic.payload_bytes,
@@ -133,11 +158,16 @@ impl Rates {
     #[must_use]
     pub fn widened(mut self) -> Self {
         // A span that contains time 0 needs two bins, however wide they are.
-        let most = (MAX_ROWS_UNASKED / (self.pairs.len().max(1) as i128)).max(2);
+        let most = (MAX_ROWS_UNASKED / self.series()).max(2);
         while self.count() > most {
             self.bin_ns = self.bin_ns.saturating_mul(2);
         }
         self
+    }
+
+    /// Number of series in an output, at least 1.
+    fn series(&self) -> i128 {
+        self.pairs.len().max(self.classes.len()).max(1) as i128
     }
 
     /// Start of the first and end of the last bin.
@@ -177,7 +207,7 @@ impl Rates {
 
     /// Fails if bins times pairs exceed the limit of rows.
     pub fn check_rows(&self) -> Result<(), AnalysisError> {
-        check(self.count() * (self.pairs.len().max(1) as i128))
+        check(self.count() * self.series())
     }
 
     /// Fails if the bins exceed the limit of rows, for outputs of all pairs together.
@@ -195,11 +225,21 @@ pub(crate) fn per_second(sum: u64, ns: i64) -> f64 {
 }
 
 /// Computes the rates of a profile, in bins of `bin_ns` or, if it is `None`, of the profile's
-/// width. The peak window is rounded up to whole bins of the profile. Fails if the profile has no
-/// timeline.
+/// width, and those of each pair. The peak window is rounded up to whole bins of the profile. Fails
+/// if the profile has no timeline.
 pub fn rates(
     profile: &Profile,
     by: Option<GroupBy>,
+    bin_ns: Option<i64>,
+    window_ns: i64,
+) -> Result<Rates, AnalysisError> {
+    grouped_rates(profile, by.map(RateGrouping::Pairs), bin_ns, window_ns)
+}
+
+/// Like [`rates`], with the rates of each pair or class.
+pub fn grouped_rates(
+    profile: &Profile,
+    by: Option<RateGrouping>,
     bin_ns: Option<i64>,
     window_ns: i64,
 ) -> Result<Rates, AnalysisError> {
@@ -207,25 +247,33 @@ pub fn rates(
     if fine_ns <= 0 {
         return Err(AnalysisError::NoTimeline);
     }
-    let labels = EndpointLabels::new(profile, by.unwrap_or(GroupBy::Endpoint));
+    let pairs_by = if let Some(RateGrouping::Pairs(by)) = by { Some(by) } else { None };
+    let labels = EndpointLabels::new(profile, pairs_by.unwrap_or(GroupBy::Endpoint));
     let mut total = RateSeries::default();
     let mut pairs: BTreeMap<(Label, Label), RateSeries> = BTreeMap::new();
+    let mut classes: BTreeMap<ConnectionClass, RateSeries> = BTreeMap::new();
     let data =
         |index: u32| profile.connections.get(index as usize).filter(|connection| connection.kind == TrafficKind::Data);
     for row in &profile.timeline {
         let Some(connection) = data(row.connection) else { continue };
         let has_mpi = profile.mpi_read && connection.stack.is_some();
-        total.add(row, has_mpi);
-        if by.is_some() {
+        let class = connection.class;
+        total.add(row, has_mpi, class);
+        if pairs_by.is_some() {
             let pair = (labels.sender(connection), labels.receiver(connection));
-            pairs.entry(pair).or_default().add(row, has_mpi);
+            pairs.entry(pair).or_default().add(row, has_mpi, class);
+        }
+        if by == Some(RateGrouping::Class) {
+            classes.entry(class).or_default().add(row, has_mpi, class);
         }
     }
     for row in &profile.sizes {
         let Some(connection) = data(row.connection) else { continue };
-        let pair =
-            by.is_some().then(|| pairs.get_mut(&(labels.sender(connection), labels.receiver(connection)))).flatten();
-        for series in [Some(&mut total), pair].into_iter().flatten() {
+        let pair = pairs_by
+            .is_some()
+            .then(|| pairs.get_mut(&(labels.sender(connection), labels.receiver(connection))))
+            .flatten();
+        for series in [Some(&mut total), pair, classes.get_mut(&connection.class)].into_iter().flatten() {
             series.sizes.entry((row.category, row.size)).and_modify(|sums| *sums += row.sums).or_insert(row.sums);
         }
     }
@@ -237,13 +285,13 @@ pub fn rates(
         long_ns if long_ns >= traffic_ns.1.saturating_sub(traffic_ns.0) => most,
         window_ns => window_ns,
     };
-    for series in std::iter::once(&mut total).chain(pairs.values_mut()) {
+    for series in std::iter::once(&mut total).chain(pairs.values_mut()).chain(classes.values_mut()) {
         series.peaks = even_bins::peaks(&series.fine, window_ns, span_ns);
     }
     let bin_ns = bin_ns.unwrap_or(fine_ns);
     let origin_ns = super::origin_ns(profile, Some(span_ns.0));
     let mpi_read = profile.mpi_read;
-    Ok(Rates { by, bin_ns, fine_ns, window_ns, span_ns, traffic_ns, origin_ns, mpi_read, total, pairs })
+    Ok(Rates { by, bin_ns, fine_ns, window_ns, span_ns, traffic_ns, origin_ns, mpi_read, total, pairs, classes })
 }
 
 /// Times of the first and the last packet within the bins of `span_ns`. A window of a profile is

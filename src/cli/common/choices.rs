@@ -2,8 +2,10 @@
 
 use crate::analysis::GroupBy;
 use crate::analysis::matrix::{Selection, TrafficUnit};
+use crate::model::{ClassSelection, ConnectionClass};
 use crate::render::packets::LineFormat;
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(in crate::cli) enum Format {
@@ -100,6 +102,12 @@ impl From<UnitArg> for TrafficUnit {
             UnitArg::Packets => Self::Packets,
         }
     }
+}
+
+/// Parses the name of a class, or `storage`.
+pub(in crate::cli) fn class_parser() -> impl TypedValueParser<Value = ClassSelection> {
+    let names = ConnectionClass::ALL.map(ConnectionClass::name).into_iter().chain([ClassSelection::STORAGE]);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<ClassSelection>())
 }
 
 /// The MPI messages to count: those of `--traffic`, by default all by endpoint and point-to-point

@@ -32,7 +32,7 @@ use crate::analysis::latency::{LatencyKey, LatencySeries, Surface};
 use crate::analysis::matrix::{Matrix, TrafficUnit};
 use crate::analysis::phases::Phases;
 use crate::analysis::rates::Rates;
-use crate::analysis::timeline::Timeline;
+use crate::analysis::timeline::{ClassTimeline, Timeline};
 use crate::crosscheck::Crosscheck;
 use crate::model::Histogram;
 use canvas::Figure;
@@ -119,6 +119,11 @@ pub fn crosscheck(crosscheck: &Crosscheck) -> Result<Drawing, RenderError> {
 /// Draws the traffic over time.
 pub fn timeline(timeline: &Timeline) -> Result<Drawing, RenderError> {
     Ok(Drawing(Box::new(timeline::TimelinePanels::traffic(timeline)?)))
+}
+
+/// Draws the traffic of each class over time.
+pub fn class_timeline(timeline: &ClassTimeline) -> Result<Drawing, RenderError> {
+    Ok(Drawing(Box::new(timeline::TimelinePanels::classes(timeline)?)))
 }
 
 /// Draws the matrix of each phase below a time axis with all phases.

@@ -6,7 +6,8 @@
 use super::axes::seconds;
 use crate::analysis::Label;
 use crate::analysis::health::Retransmissions;
-use crate::analysis::timeline::Timeline;
+use crate::analysis::timeline::{ClassTimeline, Timeline};
+use crate::model::ConnectionClass;
 use crate::render::RenderError;
 use crate::render::units::count_of;
 use std::collections::BTreeMap;
@@ -35,11 +36,11 @@ pub(super) struct Series {
     pub(super) total: Vec<f64>,
 }
 
-/// The two values of a sender in a bin.
+/// The two values of a sender or class in a bin.
 #[derive(Clone, Copy)]
-struct SenderSample<'a> {
+struct StackedSample<K> {
     time_ns: i64,
-    src: &'a Label,
+    of: K,
     /// Value that is shown by sender.
     own: u64,
     /// Value that is summed over all senders.
@@ -51,23 +52,41 @@ impl Series {
     pub(super) fn traffic(timeline: &Timeline) -> Result<Self, RenderError> {
         let items = timeline.bins.iter().map(|bin| {
             let (own, common) = (bin.cell.wire_bytes, bin.cell.messages);
-            SenderSample { time_ns: bin.time_ns, src: &bin.src, own, common }
+            StackedSample { time_ns: bin.time_ns, of: &bin.src, own, common }
         });
-        let mut series = Self::sums((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MAX_BINS), items)?;
-        let (bin_s, span_s) = (series.bin_s, series.span_s);
-        for values in series.by_sender.iter_mut().map(|(_, values)| values).chain([&mut series.total]) {
+        let (times_ns, bins) = ((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MAX_BINS));
+        Ok(Self::sums(times_ns, bins, items, Label::name)?.per_second())
+    }
+
+    /// Wire bytes per second by class, and messages per second of all classes.
+    pub(super) fn classes(timeline: &ClassTimeline) -> Result<Self, RenderError> {
+        let items = timeline.bins.iter().map(|bin| StackedSample {
+            time_ns: bin.time_ns,
+            of: bin.class,
+            own: bin.wire_bytes,
+            common: bin.messages,
+        });
+        let (times_ns, bins) = ((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MAX_BINS));
+        let series = Self::sums(times_ns, bins, items, |class: ConnectionClass| class.name().to_owned())?;
+        Ok(series.per_second())
+    }
+
+    /// Divides all sums by the width of their bin.
+    fn per_second(mut self) -> Self {
+        let (bin_s, span_s) = (self.bin_s, self.span_s);
+        for values in self.by_sender.iter_mut().map(|(_, values)| values).chain([&mut self.total]) {
             for (index, value) in values.iter_mut().enumerate() {
                 *value /= bin_s.min(span_s - index as f64 * bin_s);
             }
         }
-        Ok(series)
+        self
     }
 
     /// Retransmitted packets by sender, and their share of all packets in percent.
     pub(super) fn retransmissions(retransmissions: &Retransmissions) -> Result<Self, RenderError> {
-        let items = retransmissions.bins.iter().map(|bin| SenderSample {
+        let items = retransmissions.bins.iter().map(|bin| StackedSample {
             time_ns: bin.time_ns,
-            src: &bin.src,
+            of: &bin.src,
             own: bin.retransmitted_packets,
             common: bin.packets,
         });
@@ -75,6 +94,7 @@ impl Series {
             (retransmissions.origin_ns, retransmissions.span_ns()),
             (retransmissions.bin_ns, MAX_BROAD_BINS),
             items,
+            Label::name,
         )?;
         let stacked = series.stacked();
         for (index, packets) in series.total.iter_mut().enumerate() {
@@ -84,10 +104,11 @@ impl Series {
         Ok(series)
     }
 
-    fn sums<'a>(
+    fn sums<K: Copy + Ord>(
         (origin_ns, span_ns): (i64, Option<(i64, i64)>),
         (bin_ns, most_bins): (i64, i128),
-        items: impl Iterator<Item = SenderSample<'a>> + Clone,
+        items: impl Iterator<Item = StackedSample<K>> + Clone,
+        name: impl Fn(K) -> String,
     ) -> Result<Self, RenderError> {
         let (Some((start, end)), 1..) = (span_ns, bin_ns) else { return Err(RenderError::Empty) };
         let start_s = seconds(origin_ns, start);
@@ -97,16 +118,16 @@ impl Series {
         let width_ns = bin_ns * ((span_ns / bin_ns + most_bins - 1) / most_bins).max(1);
         let bins = usize::try_from((span_ns + width_ns - 1) / width_ns).unwrap_or_default();
 
-        let mut sums: BTreeMap<&Label, u64> = BTreeMap::new();
+        let mut sums: BTreeMap<K, u64> = BTreeMap::new();
         for item in items.clone() {
-            *sums.entry(item.src).or_default() += item.own;
+            *sums.entry(item.of).or_default() += item.own;
         }
-        let mut senders: Vec<(&Label, u64)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
+        let mut senders: Vec<(K, u64)> = sums.into_iter().filter(|(_, sum)| *sum > 0).collect();
         senders.sort_by_key(|&(_, sum)| std::cmp::Reverse(sum));
-        let places: BTreeMap<&Label, usize> =
+        let places: BTreeMap<K, usize> =
             senders.iter().enumerate().map(|(place, &(label, _))| (label, place.min(MAX_SENDERS))).collect();
         let mut by_sender: Vec<(String, Vec<f64>)> =
-            senders.iter().take(MAX_SENDERS).map(|(label, _)| (label.name(), vec![0.0; bins])).collect();
+            senders.iter().take(MAX_SENDERS).map(|(label, _)| (name(*label), vec![0.0; bins])).collect();
         let others = senders.len().saturating_sub(MAX_SENDERS);
         if others > 0 {
             by_sender.push((count_of(others as u64, "other"), vec![0.0; bins]));
@@ -118,7 +139,7 @@ impl Series {
             if let Some(sum) = of_all.get_mut(index) {
                 *sum += item.common as f64;
             }
-            let place = places.get(item.src).and_then(|&place| by_sender.get_mut(place));
+            let place = places.get(&item.of).and_then(|&place| by_sender.get_mut(place));
             if let Some(sum) = place.and_then(|(_, values)| values.get_mut(index)) {
                 *sum += item.own as f64;
             }

@@ -267,6 +267,7 @@ fn rates() -> Rates {
             retransmissions: RetransmissionSums::default(),
             stack: None,
             job: None,
+            class: crate::model::ConnectionClass::default(),
             one_sided: None,
             coverage: PairCoverage::default(),
             sampled: None,

@@ -1,6 +1,6 @@
 //! Two panels over one time axis, for one of two figures:
 //!
-//! - traffic: wire bytes by sender, and messages;
+//! - traffic: wire bytes by sender or class, and messages;
 //! - retransmissions: retransmitted packets by sender, and their share of all packets.
 
 use super::axes::{Axis, Panel, X_AXIS_HEIGHT, over_time};
@@ -11,7 +11,7 @@ use super::series::Series;
 use crate::analysis::GroupBy;
 use crate::analysis::health::Retransmissions;
 use crate::analysis::matrix::Selection;
-use crate::analysis::timeline::Timeline;
+use crate::analysis::timeline::{ClassTimeline, Timeline};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
 use plotters::style::RGBColor;
@@ -36,14 +36,6 @@ pub(super) struct TimelinePanels {
 impl TimelinePanels {
     /// Lays out the traffic over time.
     pub(super) fn traffic(timeline: &Timeline) -> Result<Self, RenderError> {
-        let series = Series::traffic(timeline)?;
-        let (wire_max, messages_max) = series.most();
-        if wire_max <= 0.0 {
-            return Err(RenderError::Empty);
-        }
-        let (one, unit) = byte_unit(wire_max);
-        let wire = Axis::linear(wire_max, one, "", format!("wire rate, {unit}/s"), 5);
-        let messages = Axis::counts(messages_max, "messages/s".into(), 3);
         let selection = match (timeline.by, timeline.selection) {
             (GroupBy::Endpoint, Selection::All) => "messages",
             (GroupBy::Rank, Selection::All) => "MPI messages",
@@ -52,6 +44,22 @@ impl TimelinePanels {
             (_, Selection::OneSided) => "messages of one-sided operations",
         };
         let title = format!("Wire bytes by sending {}, and {selection}", sender(timeline.by));
+        Self::of_rates(title, Series::traffic(timeline)?)
+    }
+
+    /// Lays out the traffic of each class over time.
+    pub(super) fn classes(timeline: &ClassTimeline) -> Result<Self, RenderError> {
+        Self::of_rates("Wire bytes by class, and messages".to_owned(), Series::classes(timeline)?)
+    }
+
+    fn of_rates(title: String, series: Series) -> Result<Self, RenderError> {
+        let (wire_max, messages_max) = series.most();
+        if wire_max <= 0.0 {
+            return Err(RenderError::Empty);
+        }
+        let (one, unit) = byte_unit(wire_max);
+        let wire = Axis::linear(wire_max, one, "", format!("wire rate, {unit}/s"), 5);
+        let messages = Axis::counts(messages_max, "messages/s".into(), 3);
         Self::new(title, series, wire, messages)
     }
 

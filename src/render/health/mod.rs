@@ -107,6 +107,9 @@ pub(super) fn connections_table<'a>() -> Table<ConnectionHealth<'a>> {
             |row| slowdown(&row.health).map(three_digits),
         )
         .column("job", Number, "number of the job; empty where the connection belongs to none", |row| row.ranks.0.job())
+        .column("class", Name, "class of the connection: `mpi`, `nccl`, `nvmeof` ... or `unknown`", |row| {
+            row.connection.class.name()
+        })
 }
 
 /// Writes one csv row per connection, without the totals.

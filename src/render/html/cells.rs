@@ -218,6 +218,7 @@ mod tests {
                 retransmissions: RetransmissionSums::default(),
                 stack: (src == 1).then(|| "a library".to_owned()),
                 job: None,
+                class: crate::model::ConnectionClass::default(),
                 one_sided: None,
                 sampled: None,
                 coverage: PairCoverage {

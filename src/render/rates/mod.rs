@@ -9,7 +9,7 @@ pub use views::{csv, peaks_csv, sizes_csv};
 
 use crate::analysis::matrix::TrafficUnit;
 use crate::analysis::rates::{
-    MESSAGES, MPI_BYTES, MPI_MESSAGES, PACKETS, PAYLOAD_BYTES, RateSeries, Rates, VALUES, WIRE_BYTES,
+    MESSAGES, MPI_BYTES, MPI_MESSAGES, PACKETS, PAYLOAD_BYTES, RateGrouping, RateSeries, Rates, VALUES, WIRE_BYTES,
 };
 use crate::analysis::{GroupBy, Label};
 use crate::render::columns::columns;
@@ -17,6 +17,7 @@ use crate::render::table;
 use crate::render::units::{Scale, duration, per_second, span, utc};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -53,7 +54,7 @@ pub fn table(rates: &Rates, is_profile: bool) -> String {
         );
     }
     if rates.by.is_some() {
-        text.push_str(&pairs(rates));
+        text.push_str(&groups(rates));
     }
     text.push_str(&distributions(rates));
     text
@@ -67,16 +68,27 @@ fn total(rates: &Rates) -> String {
     format!("{}\n", peaks_table().text(rows))
 }
 
-fn pairs(rates: &Rates) -> String {
-    let mut rows: Vec<(&(Label, Label), &RateSeries)> = rates.pairs.iter().collect();
-    let what = if rates.by == Some(GroupBy::Rank) { "pairs of ranks" } else { "pairs" };
+/// The busiest pairs, or the classes.
+fn groups(rates: &Rates) -> String {
+    let pairs = rates.pairs.iter().map(|((src, dst), series)| (format!("{} → {}", src.name(), dst.name()), series));
+    let classes = rates.classes.iter().map(|(class, series)| (class.name().to_owned(), series));
+    let mut rows: Vec<(String, &RateSeries)> = pairs.chain(classes).collect();
+    let what = match rates.by {
+        Some(RateGrouping::Pairs(GroupBy::Rank)) => "pairs of ranks",
+        Some(RateGrouping::Class) => "classes",
+        Some(RateGrouping::Pairs(GroupBy::Endpoint)) | None => "pairs",
+    };
     let title = match rows.len() {
-        count if count > TOP_PAIRS => format!("the {TOP_PAIRS} busiest of {count} {what}"),
+        count if count > TOP_PAIRS && rates.by != Some(RateGrouping::Class) => {
+            format!("the {TOP_PAIRS} busiest of {count} {what}")
+        }
         _ => what.to_owned(),
     };
     // The busiest first; the sort is stable, so equal pairs stay in label order.
     rows.sort_by_key(|(_, series)| std::cmp::Reverse(series.sums[WIRE_BYTES]));
-    rows.truncate(TOP_PAIRS);
+    if rates.by != Some(RateGrouping::Class) {
+        rows.truncate(TOP_PAIRS);
+    }
     let highest = |series: &RateSeries| rates.peak(series.peaks[WIRE_BYTES]);
     let largest = rows.iter().map(|(_, series)| highest(series)).fold(0.0, f64::max);
     let scale = Scale::for_table(TrafficUnit::WireBytes, largest as u64);
@@ -84,10 +96,10 @@ fn pairs(rates: &Rates) -> String {
     let header = [title.as_str(), "share", &wire, "peak", "from [s]", "messages/s", "peak", "packets/s", "peak"];
     let mut table = columns(&header, 1..header.len());
     let count = |rate: f64| per_second(rate).trim_end_matches(" /s").to_owned();
-    for ((src, dst), series) in rows {
+    for (name, series) in rows {
         let peak = series.peaks[WIRE_BYTES];
         let share = series.sums[WIRE_BYTES] as f64 * 100.0 / rates.total.sums[WIRE_BYTES].max(1) as f64;
-        let mut row = vec![format!("{} → {}", src.name(), dst.name()), format!("{share:.1} %")];
+        let mut row = vec![name, format!("{share:.1} %")];
         row.extend([rates.mean(series.sums[WIRE_BYTES]), highest(series)].map(|rate| scale.show(rate.round() as u64)));
         row.extend(window(rates, peak).into_iter().take(1));
         for index in [MESSAGES, PACKETS] {
@@ -162,14 +174,15 @@ pub fn notes(rates: &Rates, wanted_window_ns: Option<i64>, unasked_bin_ns: Optio
     notes
 }
 
-/// Writes one JSON object: the parameters, and the rates of all traffic and of each pair.
+/// Writes one JSON object: the parameters, and the rates of all traffic and of each pair or class.
 ///
 /// Bins are lists of numbers without gaps, one list per csv column that is a sum. They are
 /// streamed, because there may be millions.
 pub fn json(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
     let document = RatesDocument {
         bin_ns: rates.bin_ns,
-        by: rates.by.map(GroupBy::name),
+        by: rates.by.map(RateGrouping::name),
+        classes: PairRates::classes(rates).map(document).collect(),
         from_ns: rates.span_ns.0,
         pairs: PairRates::pairs(rates).map(document).collect(),
         resolution_ns: rates.fine_ns,
@@ -189,6 +202,7 @@ pub fn json(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
 struct RatesDocument<'a> {
     bin_ns: i64,
     by: Option<&'static str>,
+    classes: Vec<SeriesDocument<'a>>,
     from_ns: i64,
     pairs: Vec<SeriesDocument<'a>>,
     resolution_ns: i64,
@@ -204,6 +218,7 @@ struct RatesDocument<'a> {
 #[derive(Serialize)]
 struct SeriesDocument<'a> {
     bins: BTreeMap<&'static str, Option<RateBins<'a>>>,
+    class: Vec<Cow<'a, str>>,
     /// Null for all pairs together, as in csv.
     dst: Value,
     first_bin_ns: Option<i64>,
@@ -235,6 +250,7 @@ fn document(series: PairRates<'_>) -> SeriesDocument<'_> {
     let (src, dst) = series.pair().unzip();
     SeriesDocument {
         bins: VALUES.into_iter().enumerate().map(bins).collect(),
+        class: series.class_names(),
         dst: label(dst),
         first_bin_ns: series.rates.bins(series.series).next().map(|(time_ns, _)| time_ns),
         job: src.and_then(Label::job),

@@ -6,34 +6,49 @@ use crate::model::column::ColumnUnit::{
     Bytes, BytesPerSecond, Count, Name, Nanoseconds, OfValue, PerSecond, Timestamp,
 };
 use crate::model::column::{ColumnDescription, ColumnType, ColumnUnit};
-use crate::model::{SizeCategory, SizeClass, SizeSums};
+use crate::model::{ConnectionClass, SizeCategory, SizeClass, SizeSums};
 use crate::render::table::groups::{self, HasPair};
 use crate::render::table::{ColumnValue, CsvRows, Table};
 use crate::render::units::{self, bits_per_second, bytes, bytes_per_second, group, seconds_since, size_range};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// The rates of one pair, or with `pair: None` of all pairs together.
+/// The rates of one pair or class, or without both of all traffic.
 #[derive(Clone, Copy)]
 pub(super) struct PairRates<'a> {
     pub(super) rates: &'a Rates,
     pub(super) pair: Option<&'a (Label, Label)>,
+    pub(super) class: Option<ConnectionClass>,
     pub(super) series: &'a RateSeries,
 }
 
 impl<'a> PairRates<'a> {
     /// All pairs together.
     pub(super) const fn total(rates: &'a Rates) -> Self {
-        Self { rates, pair: None, series: &rates.total }
+        Self { rates, pair: None, class: None, series: &rates.total }
     }
 
     /// Each pair.
     pub(super) fn pairs(rates: &'a Rates) -> impl Iterator<Item = Self> {
-        rates.pairs.iter().map(move |(pair, series)| Self { rates, pair: Some(pair), series })
+        rates.pairs.iter().map(move |(pair, series)| Self { rates, pair: Some(pair), class: None, series })
     }
 
-    /// All pairs together, then each pair.
+    /// Each class.
+    pub(super) fn classes(rates: &'a Rates) -> impl Iterator<Item = Self> {
+        rates.classes.iter().map(move |(class, series)| Self { rates, pair: None, class: Some(*class), series })
+    }
+
+    /// All traffic, then each pair or class.
     fn all(rates: &'a Rates) -> impl Iterator<Item = Self> {
-        std::iter::once(Self::total(rates)).chain(Self::pairs(rates))
+        std::iter::once(Self::total(rates)).chain(Self::pairs(rates)).chain(Self::classes(rates))
+    }
+
+    /// The classes of the rows.
+    pub(super) fn class_names(&self) -> Vec<Cow<'a, str>> {
+        match self.class {
+            Some(class) => vec![Cow::Borrowed(class.name())],
+            None => groups::class_names(self.series.classes),
+        }
     }
 
     pub(super) fn pair(&self) -> Option<(&Label, &Label)> {
@@ -145,7 +160,13 @@ pub(in crate::render) struct SizeHeadings {
 
 macro_rules! has_pair {
     ($($row:ident)*) => {
-        $(impl HasPair for $row<'_> {
+        $(impl HasClasses for $row<'_> {
+            fn class_names(&self) -> Vec<Cow<'_, str>> {
+                self.series.class_names()
+            }
+        }
+
+        impl HasPair for $row<'_> {
             fn pair(&self) -> Option<(&Label, &Label)> {
                 self.series.pair()
             }
@@ -154,6 +175,16 @@ macro_rules! has_pair {
 }
 
 has_pair!(BinRow PeakRow RateSizeRow);
+
+/// A row of the traffic of one or several classes.
+trait HasClasses {
+    fn class_names(&self) -> Vec<Cow<'_, str>>;
+}
+
+/// Adds `class`, the classes of the row.
+fn class<R: HasClasses>(table: Table<R>) -> Table<R> {
+    table.list("class", Name, groups::CLASSES, |row: &R| row.class_names())
+}
 
 /// For each of [`VALUES`], in order: unit and meaning of the sum, then name and unit of the rate.
 const COLUMNS: [(ColumnUnit, &str, &str, ColumnUnit); VALUES.len()] = [
@@ -201,6 +232,7 @@ pub(in crate::render) fn bins_table<'a>() -> Table<BinRow<'a>> {
         .with(groups::pair)
         .with(values)
         .with(groups::job)
+        .with(class)
 }
 
 /// The columns of `rates --view peaks`.
@@ -229,6 +261,7 @@ pub(in crate::render) fn peaks_table<'a>() -> Table<PeakRow<'a>> {
         .shown("to [s]", |row| row.window(1))
         .column("window_ns", Nanoseconds, "length of the window", |row| row.series.rates.window_ns)
         .with(groups::job)
+        .with(class)
 }
 
 /// The columns of `rates --view sizes`.
@@ -260,13 +293,14 @@ pub(in crate::render) fn sizes_table<'a>(headings: SizeHeadings) -> Table<RateSi
         .column("smallest_bytes", Bytes, "smallest size", |row| row.sums.smallest_bytes)
         .column("largest_bytes", Bytes, "largest size", |row| row.sums.largest_bytes)
         .with(groups::job)
+        .with(class)
 }
 
-/// Writes one csv row per bin, or per bin and pair if the rates are grouped by pair.
+/// Writes one csv row per bin, or per bin and pair or class if the rates are grouped.
 pub fn csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
     let total = rates.by.is_none().then(|| PairRates::total(rates));
-    let pairs = PairRates::pairs(rates).filter(|_| rates.by.is_some());
-    let mut all: Vec<_> = total.into_iter().chain(pairs).map(|series| (series, rates.bins(series.series))).collect();
+    let groups = PairRates::pairs(rates).chain(PairRates::classes(rates));
+    let mut all: Vec<_> = total.into_iter().chain(groups).map(|series| (series, rates.bins(series.series))).collect();
     let table = bins_table();
     let mut csv = CsvRows::begin(&table, out)?;
     for _ in 0..rates.count() {
@@ -278,12 +312,12 @@ pub fn csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
     csv.finish()
 }
 
-/// Writes one csv row per value, of all traffic and of each pair.
+/// Writes one csv row per value, of all traffic and of each pair or class.
 pub fn peaks_csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
     peaks_table().csv(PairRates::all(rates).flat_map(PairRates::peaks), out)
 }
 
-/// Writes one csv row per size class, of all traffic and of each pair.
+/// Writes one csv row per size class, of all traffic and of each pair or class.
 pub fn sizes_csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
     sizes_table(SizeHeadings::default()).csv(PairRates::all(rates).flat_map(PairRates::sizes), out)
 }

@@ -4,10 +4,10 @@ use super::Table;
 use crate::analysis::Label;
 use crate::analysis::latency::LatencyKey;
 use crate::analysis::matrix::MatrixCell;
-use crate::model::PairEstimators;
-use crate::model::column::ColumnUnit::{Bytes, Count, Number};
+use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number};
 use crate::model::column::{ColumnDescription, ColumnType};
 use crate::model::sampling::{Estimate, EstimatedSum, EstimatedValue};
+use crate::model::{ClassSet, PairEstimators};
 use crate::render::table::ColumnValue;
 use crate::render::units::{bytes, group, size};
 use std::borrow::Cow;
@@ -106,6 +106,19 @@ pub(crate) fn cell<R: HasCell>(table: Table<R>) -> Table<R> {
         )
         .headed("packets");
     job(table)
+}
+
+/// The meaning of the column `class` in rows of several connections.
+pub(crate) const CLASSES: &str = "classes of the connections: `mpi`, `nccl`, `nvmeof`, `nfs`, `iser`, `srp`, `smb`, `ipoib`, `rds`, `lustre`, `ucx`, `libfabric`, `verbs`, `management` or `unknown`";
+
+/// The names of classes, as the values of a list column.
+pub(crate) fn class_names<'r>(classes: ClassSet) -> Vec<Cow<'r, str>> {
+    classes.iter().map(|class| Cow::Borrowed(class.name())).collect()
+}
+
+/// Adds `class`, the classes of the pair's connections.
+pub(crate) fn class<R: HasCell>(table: Table<R>) -> Table<R> {
+    table.list("class", Name, CLASSES, |row: &R| class_names(row.cell().classes))
 }
 
 /// A row of a sampled capture.

@@ -146,7 +146,7 @@ fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
     let table = if matrix.estimators.is_some() {
         matrix::sampled_matrix_table()
     } else if marks {
-        matrix::matrix_table().headed("coverage")
+        matrix::covered_table().headed("coverage")
     } else {
         matrix::matrix_table()
     };

@@ -2,11 +2,12 @@
 
 use super::{Style, lines::SummaryLines, summary_lines};
 use crate::analysis::GroupBy;
+use crate::analysis::classes::{ClassShare, class_shares};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
 use crate::analysis::totals::ProfileTotals;
 use crate::model::profile::{CoverageState, RankRow};
-use crate::model::{Coverage, Profile, printable};
+use crate::model::{ConnectionClass, Coverage, Profile, printable};
 use crate::render::coverage::meaning;
 use crate::render::matrix_note::mostly_collective;
 use crate::render::ranks::evidence;
@@ -46,7 +47,9 @@ pub(crate) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
     time(&mut lines, coverage);
     records(&mut lines, coverage);
     let totals = ProfileTotals::of(profile);
-    traffic(&mut lines, profile, &totals);
+    traffic(&mut lines, &totals);
+    classes(&mut lines, profile);
+    mpi(&mut lines, profile, &totals);
     jobs(&mut lines, profile);
     if let Some(sentence) = mostly_collective(&totals) {
         lines.put("collectives", &sentence);
@@ -171,8 +174,8 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
     }
 }
 
-fn traffic(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<'_>) {
-    let ProfileTotals { traffic: total, retransmissions, stacks, .. } = totals;
+fn traffic(lines: &mut SummaryLines, totals: &ProfileTotals<'_>) {
+    let ProfileTotals { traffic: total, retransmissions, .. } = totals;
     lines.put(
         "traffic",
         &format!(
@@ -195,6 +198,25 @@ fn traffic(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<'
             ),
         );
     }
+}
+
+/// The shares of the classes of connections, of all wire bytes.
+fn classes(lines: &mut SummaryLines, profile: &Profile) {
+    let shares = class_shares(profile);
+    let total: u64 = shares.iter().map(|(_, share)| share.traffic.wire_bytes).sum();
+    let share = |(class, share): &(ConnectionClass, ClassShare)| {
+        let percent = share.traffic.wire_bytes as f64 * 100.0 / total.max(1) as f64;
+        let (packets, wire) = (count_of(share.traffic.packets, "packet"), bytes(share.traffic.wire_bytes));
+        format!("{} {percent:.1} % ({packets}, {wire})", class.name())
+    };
+    let all: Vec<String> = shares.iter().map(share).collect();
+    if !all.is_empty() {
+        lines.put("classes", &all.join(", "));
+    }
+}
+
+fn mpi(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<'_>) {
+    let ProfileTotals { traffic: total, stacks, .. } = totals;
     if stacks.is_empty() {
         let why = if profile.mpi_read { "no MPI library detected" } else { "not analyzed (--no-mpi)" };
         lines.put("MPI", why);

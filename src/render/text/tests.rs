@@ -27,6 +27,7 @@ fn connection(src: u16, dst: u16, traffic: Traffic) -> ConnectionRow {
         retransmissions: RetransmissionSums::default(),
         stack: Some("Open MPI".to_owned()),
         job: None,
+        class: crate::model::ConnectionClass::default(),
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,
@@ -84,19 +85,19 @@ fn csv_of(by: GroupBy, selection: Selection) -> String {
     String::from_utf8(out).unwrap()
 }
 
-const HEADER: &str = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage\n";
+const HEADER: &str = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage,class\n";
 
 #[test]
 fn csv_by_endpoint_counts_transport_messages_and_all_mpi_bytes() {
-    let rows = "9,10,5,2100,3000,4000,10,,complete\n10,9,150,63000,90000,120000,300,,complete\n11,9,5,,3000,4000,10,,complete\n";
+    let rows = "9,10,5,2100,3000,4000,10,,complete,unknown\n10,9,150,63000,90000,120000,300,,complete,unknown\n11,9,5,,3000,4000,10,,complete,unknown\n";
     assert_eq!(csv_of(GroupBy::Endpoint, Selection::All), format!("{HEADER}{rows}"));
 }
 
 #[test]
 fn csv_by_rank_counts_the_selected_messages_and_puts_unknown_last() {
-    let p2p = "0,1,2,2000,3000,4000,10,1,complete\n1,0,60,60000,90000,120000,300,1,complete\nunknown,0,2,,3000,4000,10,1,complete\n";
+    let p2p = "0,1,2,2000,3000,4000,10,1,complete,unknown\n1,0,60,60000,90000,120000,300,1,complete,unknown\nunknown,0,2,,3000,4000,10,1,complete,unknown\n";
     assert_eq!(csv_of(GroupBy::Rank, Selection::P2p), format!("{HEADER}{p2p}"));
-    let collective = "0,1,1,100,3000,4000,10,1,complete\n1,0,30,3000,90000,120000,300,1,complete\nunknown,0,1,,3000,4000,10,1,complete\n";
+    let collective = "0,1,1,100,3000,4000,10,1,complete,unknown\n1,0,30,3000,90000,120000,300,1,complete,unknown\nunknown,0,1,,3000,4000,10,1,complete,unknown\n";
     assert_eq!(csv_of(GroupBy::Rank, Selection::Collective), format!("{HEADER}{collective}"));
 }
 
@@ -178,9 +179,9 @@ fn timelines_merge_bins_and_refuse_widths_that_are_no_multiple() {
     let of = |bin_ns| timeline(&profile(), GroupBy::Rank, Selection::P2p, bin_ns);
     let mut out = Vec::new();
     rendered::timeline_csv(&of(Some(3_000_000)).unwrap(), &mut out).unwrap();
-    let expected = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job\n\
-                    0,0,1,2,2000,3000,4000,10,1\n\
-                    3000000,1,0,20,20000,30000,40000,100,1\n";
+    let expected = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,class\n\
+                    0,0,1,2,2000,3000,4000,10,1,unknown\n\
+                    3000000,1,0,20,20000,30000,40000,100,1,unknown\n";
     assert_eq!(String::from_utf8(out).unwrap(), expected);
     let error = of(Some(1_500_000)).unwrap_err().to_string();
     assert!(error.contains("1.5 ms") && error.contains("1 ms") && error.contains("--bin"), "{error}");

@@ -33,7 +33,7 @@ pub fn o2iblnd(talk: &Conversation, link_type: LinkType, random: &mut Random) ->
         let mut message = MAGIC.to_le_bytes().to_vec();
         message.extend(VERSION.to_le_bytes());
         message.extend([kind, 1]);
-        message.extend((56 + body.len() as u32).to_le_bytes());
+        message.extend((48 + body.len() as u32).to_le_bytes());
         message.extend([0; 4]);
         for number in [nids[own], stamps[own], nids[peer], stamps[peer]] {
             message.extend(number.to_le_bytes());

@@ -74,13 +74,13 @@ fn cdb(command: &StorageCommand, random: &mut Random) -> [u8; 16] {
     cdb
 }
 
-/// SCSI RDMA Protocol (T10 SRP): `SRP_CMD` begins with 2, `SRP_RSP` with 0xC0.
+/// SCSI RDMA Protocol (T10 SRP): `SRP_CMD` begins with 2, `SRP_RSP` with 0xC1.
 #[must_use]
 pub fn srp(talk: &Conversation, link_type: LinkType, random: &mut Random) -> Recording {
     // Login uses CM messages; the first SENDs request the list of units.
     let mut first = vec![0x02, 0, 0, 0, 0, 0x10, 0, 1];
     first.resize(64, 0);
-    let mut answer = vec![0xC0, 0, 0, 0, 0, 0, 0, 1];
+    let mut answer = vec![0xC1, 0, 0, 0, 0, 0, 0, 1];
     answer.resize(36, 0);
     commands(talk, link_type, random, (&first, &answer), |command, random| {
         // Opcode, notification, 3 reserved, formats of the descriptors (direct), their counts, tag.
@@ -96,7 +96,7 @@ pub fn srp(talk: &Conversation, link_type: LinkType, random: &mut Random) -> Rec
         request.extend(command.key.to_be_bytes());
         request.extend((command.bytes as u32).to_be_bytes());
         // Opcode, notification, 2 reserved, credits, tag, 2 reserved, flags, status, lengths.
-        let mut response = vec![0xC0, 0, 0, 0];
+        let mut response = vec![0xC1, 0, 0, 0];
         response.extend(1u32.to_be_bytes());
         response.extend(command.tag.to_be_bytes());
         response.resize(36, 0);

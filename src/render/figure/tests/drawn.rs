@@ -256,6 +256,7 @@ fn two_phases() -> Profile {
         retransmissions: RetransmissionSums::default(),
         stack: None,
         job: None,
+        class: crate::model::ConnectionClass::default(),
         one_sided: None,
         coverage: PairCoverage::default(),
         sampled: None,
