@@ -315,15 +315,15 @@ fn notes_of(
     }
     if combined.left_out > 0 {
         notes.push(format!(
-            "the inputs overlap only in part: {} only in the input that has most of their packets; packets \
-             that only another input has are not counted",
-            count_either(combined.left_out, "connection counts", "connections count")
+            "the inputs overlap only in part: {} counted from the input that holds most of their packets; packets \
+             that only another input holds are not counted",
+            count_either(combined.left_out, "connection is", "connections are")
         ));
     }
     if combined.without_union > 0 {
         notes.push(format!(
-            "{} different packets in several inputs, and the input with the most counts, not the union of all: inputs \
-             were read once (partial profiles, pipes); analyze all captures as files in one run",
+            "{} different packets in several inputs and counted from the input that holds most of them, not from the union: \
+             partial profiles and pipes cannot be read again; analyze all captures as files in one run",
             count_either(combined.without_union, "connection has", "connections have")
         ));
     }
@@ -372,7 +372,7 @@ fn trust(connections: &Trust, profile: &Profile, options: &AnalysisOptions) -> T
         (coverage.outside_window, "records are outside the time window"),
         (coverage.untracked_packets, "packets belong to connections beyond --max-connections"),
         (coverage.overlap_left_out, "packets may be in two files of a stream"),
-        (cut, "inputs were not read to their end"),
+        (cut, if cut == 1 { "input was not read to its end" } else { "inputs were not read to their end" }),
         (coverage.lost_mirrored_frames(), "mirrored frames were lost between the mirror and the capture"),
         (coverage.mirrored_frames_left_out, "mirrored frames belong to sessions whose losses were not counted"),
     ];

@@ -58,10 +58,11 @@ impl Gap {
             Self::Acks => "requests ask for ACKs that are not in the capture: coalesced by the responder, or lost",
             Self::Start => "nothing shows that the first captured request is the first of the connection",
             Self::End => "the last request is not answered in the capture",
-            Self::Unclear => "no input has their packets as one sequence of PSNs",
-            Self::Unreliable => {
-                "their service is unreliable and has no acknowledgements, so missing packets cannot be detected"
+            Self::Unclear => {
+                "the PSNs of one input form no known sequence: a queue pair number was reused, gaps are of unknown size, or \
+                 several inputs hold parts"
             }
+            Self::Unreliable => "no packet is acknowledged, so missing packets cannot be detected",
             Self::Notifications => {
                 "congestion notifications have no PSNs of their own, so lost ones cannot be detected"
             }
@@ -127,8 +128,9 @@ pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[C
 }
 
 fn reason(gap: Gap, connections: u64) -> String {
+    let kind = if gap == Gap::Unreliable { "unreliable " } else { "" };
     let plural = if connections == 1 { "" } else { "s" };
-    format!("{connections} connection{plural}: {}", gap.meaning())
+    format!("{connections} {kind}connection{plural}: {}", gap.meaning())
 }
 
 /// Why connection management may miss packets: a packet is not part of a whole exchange, or was

@@ -19,7 +19,7 @@ pub(super) fn sentence(trust: &Trust) -> String {
     let by_capture = bounds(trust.lost_by_capture_packets).map(|lost| format!("the capture lost {lost}"));
     let on_fabric = bounds(trust.lost_on_fabric_packets).map(|lost| format!("the fabric lost {lost}"));
     let parts: Vec<String> = by_capture.into_iter().chain(on_fabric).chain(scope).collect();
-    let detail = if parts.is_empty() { "nothing was compared".to_owned() } else { parts.join("; ") };
+    let detail = if parts.is_empty() { "no reliable connection".to_owned() } else { parts.join("; ") };
     format!("{}: {detail}", trust.verdict.name())
 }
 

@@ -130,7 +130,7 @@ fn describe_losses(profile: &Profile, health: &Health) -> Vec<DescriptionLine> {
     let mut lines = vec![(
         "capture loss",
         format!(
-            "{}, {} acknowledged but not captured ({} to {}); {} neither captured nor acknowledged",
+            "{}, {} not captured, as ACKs and later packets show (bounds: {} to {}); {} neither captured nor acknowledged",
             count_of(health.lost_requests, "request"),
             count_of(health.lost_responses, "response"),
             group(health.lost_at_least),
