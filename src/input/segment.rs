@@ -12,10 +12,9 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-/// Bytes that are searched for the first record before more are read: many small records; four
-/// times as many bytes hold several records of 4 KiB. All of them are moved to the start of the
-/// buffer later, so this should be small.
-const SEARCHED_BYTES: usize = 8 << 10;
+/// Bytes that are searched for the first record before more are read: several records of 4 KiB.
+/// Bytes before the first record have to be moved away later, so this should be small.
+const SEARCHED_BYTES: usize = 32 << 10;
 
 /// Room for the part of the last record that lies beyond the segment: one packet with its headers.
 const LAST_RECORD_BYTES: usize = 8 << 10;
