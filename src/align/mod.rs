@@ -212,7 +212,7 @@ fn compare(
     // Either timestamp may be truncated to its resolution.
     let slack = (here.resolution_ns.max(there.resolution_ns) - 1) as f64;
     let Some(clouds) = common.clouds((origin_ns, base_ns), slack) else {
-        return problem("the packets in both are of one direction only");
+        return problem("no pair of endpoints has packets of both directions in both captures");
     };
     let Some(line) = clouds.fit() else {
         return problem(CONTRADICTION);

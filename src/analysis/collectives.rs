@@ -1,7 +1,8 @@
 //! The collective messages of a profile, summed by operation, sender and receiver.
 //!
-//! In: a [`Profile`]. Out: the messages and bytes on the wire of each operation, which depend on
-//! the algorithm of the MPI library and not on the arguments of the call.
+//! In: a [`Profile`]. Out: the messages and MPI bytes that each operation puts on the wire. The
+//! algorithm of the MPI library determines them, so they can differ from the sizes in the arguments
+//! of the calls.
 
 use super::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::{Profile, TrafficKind};

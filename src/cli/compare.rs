@@ -32,8 +32,8 @@ pub(super) struct CompareArgs {
     /// Compare pairs of ranks or of endpoints [default: ranks if both profiles have ranks]
     #[arg(long, value_enum)]
     pub(super) by: Option<GroupByArg>,
-    /// Compare job N of both profiles, or job N of A with job M of B [default: all; for several
-    /// jobs, use --by endpoint]
+    /// Compare job N of both profiles, or job N of A with job M of B; needed if a profile has
+    /// several jobs, except with --by endpoint [default: all]
     #[arg(long, value_name = "N[,M]", default_value = "all", hide_default_value = true, value_parser = jobs)]
     pub(super) job: [JobChoice; 2],
     /// Treat inferred ranks as unknown

@@ -62,10 +62,10 @@ pub fn adapt(profile: &mut Profile, options: &AnalysisOptions) -> Result<(), Pip
     if cuts(bin_ns) || cuts(latency_bin_ns) {
         let latencies = match latency_bin_ns {
             width_ns if width_ns == bin_ns || width_ns == 0 => String::new(),
-            width_ns => format!(" ({} of latencies)", duration(width_ns)),
+            width_ns => format!(" for traffic, {} for latencies", duration(width_ns)),
         };
         profile.notes.push(format!(
-            "{WINDOW_NOTE} of {}{latencies}; for an exact window, give the captures or analyze them with a smaller --bin",
+            "{WINDOW_NOTE}: {}{latencies}; for an exact window, give the captures or analyze them with a smaller --bin",
             duration(bin_ns)
         ));
     }

@@ -25,8 +25,9 @@ const CLOCK_FROM_MANIFEST: &str = "manifest";
 pub(super) type Transits = (ConnectionKey, BTreeMap<TimingKey, Recorder>);
 
 /// Inputs to read for a packet sample: the regular files, if there are several, because their
-/// packets show which of them form one stream. `keep_parts` forms no streams. It also reads a
-/// single input with a known clock, because a later merge needs its sample in uncorrected time.
+/// packets show which of them form one stream. With `keep_parts`, no streams are formed: the files
+/// are read only if clocks are aligned, and if there are several inputs or one has a known clock. A
+/// later merge needs the sample of such an input in uncorrected time.
 fn readable(paths: &[PathBuf], options: &AnalysisOptions) -> Vec<usize> {
     let found: Vec<usize> = (0..paths.len()).filter(|index| is_file(&paths[*index])).collect();
     let has_clock = |index: &usize| options.clocks.of(&paths[*index]).is_some();
@@ -38,7 +39,8 @@ fn readable(paths: &[PathBuf], options: &AnalysisOptions) -> Vec<usize> {
     if reads { found } else { Vec::new() }
 }
 
-/// True if the analysis of a single input draws its sample itself: its times are not corrected.
+/// True if the analysis draws the sample of a single input: its times need no correction, so no
+/// separate pass reads it.
 pub(super) fn samples_during_analysis(paths: &[PathBuf], options: &AnalysisOptions) -> bool {
     let is_alone = paths.len() == 1 && paths.iter().all(|path| is_file(path) && options.clocks.of(path).is_none());
     options.keep_parts && options.clocks.align && is_alone

@@ -10,15 +10,14 @@ use rayon::prelude::*;
 
 /// Bins do not get wider than this: a whole capture then lies in one or two bins.
 const WIDEST_BIN_NS: i64 = 1 << 60;
-/// Buckets of all latency histograms together, four bytes each, while two significant digits are
-/// kept.
+/// Maximum number of buckets of all latency histograms together, four bytes each, as long as two
+/// significant digits remain.
 const MANY_BUCKETS: usize = 1 << 19;
-/// Buckets of all latency histograms together at a coarser precision: enough for some hundred
-/// thousand connections.
+/// The same at a coarser precision: enough for some hundred thousand connections.
 const MAX_BUCKETS: usize = 1 << 22;
-/// Bits of precision that may be dropped while two digits remain, and at most. Beyond the maximum,
-/// each histogram has few buckets.
+/// Bits of precision that can be dropped while two digits remain.
 const TWO_DIGITS: u32 = 4;
+/// Maximum number of bits of precision that are dropped. Each histogram then has few buckets.
 const MAX_COARSENESS: u32 = 6;
 
 /// The bounds of the time series and of the latency histograms.

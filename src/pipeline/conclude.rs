@@ -371,7 +371,10 @@ fn trust(connections: &Trust, profile: &Profile, options: &AnalysisOptions) -> T
         (coverage.interface_drops, "packets were dropped by the capturing interfaces"),
         (coverage.outside_window, "records are outside the time window"),
         (coverage.untracked_packets, "packets belong to connections beyond --max-connections"),
-        (coverage.overlap_left_out, "packets may be in two files of a stream"),
+        (
+            coverage.overlap_left_out,
+            "packets may count twice: they were not compared with the next file of their stream",
+        ),
         (cut, if cut == 1 { "input was not read to its end" } else { "inputs were not read to their end" }),
         (coverage.lost_mirrored_frames(), "mirrored frames were lost between the mirror and the capture"),
         (coverage.mirrored_frames_left_out, "mirrored frames belong to sessions whose losses were not counted"),

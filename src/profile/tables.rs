@@ -147,13 +147,13 @@ fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
         .column(
             "sampled_one_in",
             Number,
-            "an observation point takes one of this many packets; null where the rate or the number of ports is not known",
+            "an observation point takes one of this many packets (if `sampled_ports` is 0: transmissions per observation); null where the rate or the number of ports is not known",
             move |row| weight(row).map(|weight| weight.one_in),
         )
         .column(
             "sampled_ports",
             Number,
-            "1 or 2: ports that sample the connection independently; 0: any number, `sampled_one_in` counts transmissions per observation; 3: one or two; 4: two that hold the same packets, which were sampled before they were copied",
+            "number of ports that sample the connection independently: 1 or 2; 3: one or two; 4: two that hold the same packets, which were sampled before they were copied; 0: not known",
             move |row| weight(row).map(|weight| weight.ports),
         );
     let sums = [EstimatedSum::PACKETS, EstimatedSum::WIRE_BYTES, EstimatedSum::PAYLOAD_BYTES, EstimatedSum::MESSAGES];

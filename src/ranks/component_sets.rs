@@ -11,8 +11,8 @@ use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::TagLayout;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of comparisons between sets that one component may join. Beyond it, a component
-/// joins no set.
+/// Maximum number of comparisons between candidate sets, in total over all components. A component
+/// whose candidates need more comparisons than are left joins no set.
 const MAX_PAIRS: usize = 1 << 22;
 
 /// A rank at a port, with the library and tag layout that give the rank.

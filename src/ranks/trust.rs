@@ -5,18 +5,18 @@
 //! nothing if all of these hold (`docs/method.md` explains why):
 //!
 //! ```text
-//! start      the first request has the first PSN, or the last MSN counts the observed messages
+//! start      the first request has the first PSN, or the last MSN is the number of observed messages
 //! end        the last request has its response
 //! requests   no PSN is missing
 //! responses  each expected READ response, and an ACK for each request that asks for one
-//! once       no retransmission: a second transmission hides that the record of one is missing
+//! once       no retransmission: of two transmissions, one record can be missing unnoticed
 //! ```
 //! A *response* is an ACK, a NAK or a packet with response data.
 //!
 //! Invariants: the lower bounds count only losses that packets prove. An upper bound exists only if
 //! every PSN of every connection was captured at one observation point at least: a capture that
 //! misses a PSN may have lost the last packets of a connection too, which nothing shows. `loss`
-//! tells the losses of the capture from those of the fabric.
+//! distinguishes the losses of the capture from those of the fabric.
 
 use super::coverage::ConnectionView;
 use super::loss::{ConnectionLoss, LossService, LossSums, PossibleLoss};
@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// MSNs have 24 bits.
 const MASK: u64 = 0xFF_FFFF;
 
-/// Why a connection is not proven to miss nothing; the first that applies counts.
+/// Why a connection is not proven complete; the first that applies counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Gap {
     Packets,
@@ -50,7 +50,7 @@ impl Gap {
             Self::Packets => "requests or responses are missing",
             Self::Unpaired => "the opposite direction is not known",
             Self::Retransmissions => {
-                "there are retransmissions, NAKs or late packets, which hide whether the capture has all transmissions"
+                "after retransmissions, NAKs or late packets, the capture may be missing a transmission unnoticed"
             }
             Self::OnePort => {
                 "packets were observed at one of two ports only: lost on the fabric, or by the capture at the other port"
@@ -139,8 +139,9 @@ fn reason(gap: Gap, connections: u64) -> String {
 fn management_reason(packets: u64, cm: &[CmRow]) -> Option<String> {
     let is_whole = packets == cm.len() as u64 && has_whole_exchanges(cm);
     let plural = if packets == 1 { "" } else { "s" };
-    (!is_whole)
-        .then(|| format!("{packets} management packet{plural}: retransmitted, or not part of a complete exchange"))
+    (!is_whole).then(|| {
+        format!("{packets} management packet{plural}: some were retransmitted, or are not part of a complete exchange")
+    })
 }
 
 /// True if each message has the one that it responds to, and the response that it needs.

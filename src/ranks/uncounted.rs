@@ -1,15 +1,15 @@
 //! Pairs of ranks whose counts may be too low, because messages have no rank or were not captured.
 //!
 //! Connections and their ranks go in; the coverage of pairs that may own uncounted messages becomes
-//! incomplete or unknown. Uncounted messages belong to connections whose library or ranks are
-//! unknown:
+//! incomplete or unknown. Left is a connection with uncounted messages, right are the pairs of ranks
+//! that may own them:
 //!
 //! ```text
-//! both ports have ranks            any two ranks there may own them
-//! one end has a rank, in its job   processes may have more ports: any pair with that rank
-//! one port has ranks               any pair of the ranks at that port
-//! no port has ranks                ports with neighboring LIDs: one port may have several
-//! requests were not captured       any rank at the port that responded
+//! both ports have ranks        any two ranks at these ports
+//! one end has a rank           any pair with that rank in its job: the partner may use more ports
+//! one port has ranks           any pair with a rank at that port
+//! no port has ranks            pairs at ports with neighboring LIDs: one port may have several LIDs
+//! requests were not captured   any pair with a rank at the port that responded
 //! ```
 //! Invariant: a pair that may own an uncounted message is never called complete.
 
@@ -181,7 +181,7 @@ struct UncountedTraffic {
 }
 
 impl UncountedTraffic {
-    /// The state of a connection of a job with these ranks; `None` if no message may be missing.
+    /// The state of a connection of a job with these ranks; `None` if nothing indicates missing messages.
     fn state(&self, own: &ConnectionTotals, ends: [Option<JobRank>; 2]) -> Option<CoverageState> {
         let ports = (own.key.src, own.key.dst);
         let is_of = |ranks: &[BTreeSet<JobRank>; 2]| {

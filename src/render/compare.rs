@@ -113,7 +113,7 @@ fn totals(comparison: &Comparison) -> String {
     let mut text = format!("{}\n", columns_of_comparison("").text(rows));
     let [a, b] = comparison.windows_ns.map(|ns| span(ns.unsigned_abs()));
     if a != b {
-        let _ = writeln!(text, "peaks are over {a} in A and over {b} in B");
+        let _ = writeln!(text, "a peak is the highest mean over {a} in A, and over {b} in B");
     }
     text
 }
@@ -160,21 +160,8 @@ fn times(comparison: &Comparison) -> String {
     if rows.is_empty() {
         return "\nno times were measured in both runs\n".to_owned();
     }
-    let header = [
-        "times",
-        "verb",
-        "size",
-        "samples A",
-        "B",
-        "median A",
-        "B",
-        "",
-        "B is longer",
-        "p99 A",
-        "B",
-        "",
-        "of the medians",
-    ];
+    let header =
+        ["times", "verb", "size", "samples A", "B", "median A", "B", "", "B is longer", "p99 A", "B", "", "medians"];
     let mut table = columns(&header, 3..header.len() - 1);
     for times in rows.iter().take(MOST) {
         let size = size(times.key.from_bytes);

@@ -115,7 +115,7 @@ pub(super) fn pairs_table() -> Table<PairRow> {
         .label("dst", "receiver: endpoint", |row| Some(&row.dst))
         .shown_left("from", |row| row.src.name())
         .shown_left("to", |row| row.dst.name())
-        .list("sl", Name, "service levels, most frequent first; the next columns are sorted in the same way", |row| {
+        .list("sl", Name, "service levels, most frequent first; each of the next columns is a list of its own, also most frequent first", |row| {
             values(row, |class| class.sl)
         })
         .list("vl", Name, "virtual lanes", |row| values(row, |class| class.vl))

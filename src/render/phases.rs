@@ -134,7 +134,7 @@ pub fn table(phases: &Phases) -> String {
         "pattern",
         "",
         "collective",
-        "collective messages (min)",
+        "collective messages (at least)",
     ];
     let mut table = columns(&header, [0, 1, 2, 3, 4, 5, 6, 8, 9]);
     let mut before_ns = None;

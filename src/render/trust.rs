@@ -11,15 +11,15 @@ pub(super) fn sentence(trust: &Trust) -> String {
     let Trust { proven_connections: proven, reliable_connections: all, .. } = *trust;
     let connections = count_of(all, "reliable connection");
     let scope = if proven == all {
-        format!("the capture has every packet of {connections}")
+        format!("every packet of {connections} was captured")
     } else {
-        format!("the capture is proven complete for {} of {connections}", group(proven))
+        format!("{} of {connections} {} proven complete", group(proven), if proven == 1 { "is" } else { "are" })
     };
     let scope = Some(scope).filter(|_| all > 0);
     let by_capture = bounds(trust.lost_by_capture_packets).map(|lost| format!("the capture lost {lost}"));
     let on_fabric = bounds(trust.lost_on_fabric_packets).map(|lost| format!("the fabric lost {lost}"));
     let parts: Vec<String> = by_capture.into_iter().chain(on_fabric).chain(scope).collect();
-    let detail = if parts.is_empty() { "no reliable connection".to_owned() } else { parts.join("; ") };
+    let detail = if parts.is_empty() { "the capture has no reliable connection".to_owned() } else { parts.join("; ") };
     format!("{}: {detail}", trust.verdict.name())
 }
 

@@ -302,7 +302,7 @@ fn outputs_show_the_verdict() {
         "reliable_connections": 4, "proven_connections": 4, "reasons": [],
     });
     assert_eq!(json["trust"], expected);
-    let sentence = "complete: the capture has every packet of 4 reliable connections";
+    let sentence = "complete: every packet of 4 reliable connections was captured";
     for command in ["health", "analyze"] {
         let shown = result(&[command], &[run.sink()]);
         assert!(shown.contains(sentence), "{command}: {shown}");

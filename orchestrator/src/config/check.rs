@@ -113,7 +113,7 @@ fn capture(config: &Config) -> Result<(), ConfigFault> {
     if config.collect.delete_fetched && !config.collect.fetch {
         return config_fault(
             &["collect", "delete_fetched"],
-            "captures are not fetched, so none would be deleted; set collect.fetch = true or remove it",
+            "captures are not fetched, so none would be deleted; set collect.fetch = true or remove delete_fetched",
         );
     }
     Ok(())
@@ -129,7 +129,7 @@ fn analyze(config: &Config) -> Result<(), ConfigFault> {
     if config.analyze.after == AnalysisLocation::Sink && config.collect.delete_fetched {
         return config_fault(
             &["collect", "delete_fetched"],
-            "the captures would be deleted on the sinks before they are analyzed there; remove it, or set analyze.after = \"sbatch\"",
+            "the captures would be deleted on the sinks before they are analyzed there; remove delete_fetched, or set analyze.after = \"sbatch\"",
         );
     }
     if config.analyze.after != AnalysisLocation::Sbatch && !config.analyze.sbatch.is_empty() {

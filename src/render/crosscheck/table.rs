@@ -271,7 +271,7 @@ pub(crate) fn delays(clocks: &Clocks) -> Option<String> {
     let of = if clocks.all_messages_matched {
         "messages"
     } else {
-        "first and last messages of each kind; give the captures instead of the profile to match all"
+        "messages: only the first and the last of each sender, receiver and tag"
     };
     Some(format!(
         "minimum {}, median {}, 90 % {}, 99 % {}, maximum {} ({} {of})",

@@ -111,59 +111,75 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
     if coverage.failed() > 0 {
         lines.put("not decoded", &named(&coverage.undecoded).join(", "));
     }
-    let mut parts = Vec::new();
-    let mut also = |count: u64, one: &str, many: &str| {
-        if count > 0 {
-            parts.push(count_either(count, one, many));
-        }
-    };
-    also(coverage.mirror_copies, "mirror copy", "mirror copies");
-    also(
-        coverage.overlap_packets,
-        "packet that the previous file holds too",
-        "packets that the previous file holds too",
+    put_counts(
+        lines,
+        "of these",
+        &[
+            (coverage.mirror_copies, "mirror copy", "mirror copies"),
+            (
+                coverage.overlap_packets,
+                "packet that the previous file holds too",
+                "packets that the previous file holds too",
+            ),
+            (coverage.management, "management", "management"),
+            (coverage.multicast, "multicast", "multicast"),
+            (coverage.truncated, "truncated (not captured in full)", "truncated (not captured in full)"),
+            (coverage.unknown_opcode, "with an unknown opcode", "with an unknown opcode"),
+            (coverage.icrc_bad, "with a wrong ICRC", "with a wrong ICRC"),
+            (coverage.vcrc_bad, "with a wrong VCRC", "with a wrong VCRC"),
+            (coverage.time_backwards, "earlier than the record before", "earlier than the record before"),
+            (coverage.without_time, "without a timestamp", "without a timestamp"),
+            (
+                coverage.untracked_packets,
+                "of connections beyond --max-connections (in no table)",
+                "of connections beyond --max-connections (in no table)",
+            ),
+        ],
     );
-    also(coverage.management, "management", "management");
-    also(coverage.multicast, "multicast", "multicast");
-    also(coverage.truncated, "truncated (not captured in full)", "truncated (not captured in full)");
-    also(coverage.unknown_opcode, "with an unknown opcode", "with an unknown opcode");
-    also(coverage.icrc_bad, "with a wrong ICRC", "with a wrong ICRC");
-    also(coverage.vcrc_bad, "with a wrong VCRC", "with a wrong VCRC");
-    also(coverage.time_backwards, "earlier than the record before", "earlier than the record before");
-    also(coverage.without_time, "without a timestamp", "without a timestamp");
-    also(coverage.interface_drops, "dropped by the capturing interface", "dropped by the capturing interface");
-    let lost = coverage.lost_mirrored_frames();
-    also(lost, "frame lost by the mirror", "frames lost by the mirror");
-    also(coverage.mpi_incomplete, "MPI message without its end", "MPI messages without their end");
-    also(
-        coverage.mpi_truncated,
-        "MPI message captured without the header field of its length (in no MPI column)",
-        "MPI messages captured without the header field of their length (in no MPI column)",
+    put_counts(
+        lines,
+        "not captured",
+        &[
+            (
+                coverage.interface_drops,
+                "packet dropped by the capturing interface",
+                "packets dropped by the capturing interface",
+            ),
+            (coverage.lost_mirrored_frames(), "frame lost by the mirror", "frames lost by the mirror"),
+        ],
     );
-    also(
-        coverage.messages_with_gaps,
-        "transport message with missing packets",
-        "transport messages with missing packets",
+    put_counts(
+        lines,
+        "incomplete",
+        &[
+            (coverage.mpi_incomplete, "MPI message without its end", "MPI messages without their end"),
+            (
+                coverage.mpi_truncated,
+                "MPI message captured without the header field of its length (in no MPI column)",
+                "MPI messages captured without the header field of their length (in no MPI column)",
+            ),
+            (
+                coverage.messages_with_gaps,
+                "transport message with missing packets",
+                "transport messages with missing packets",
+            ),
+            (
+                coverage.messages_without_start,
+                "of these transport messages without its first packet",
+                "of these transport messages without their first packet",
+            ),
+            (
+                coverage.messages_evicted,
+                "message dropped because too many were open",
+                "messages dropped because too many were open",
+            ),
+            (
+                coverage.window_overflows,
+                "connection with more PSN gaps than are tracked",
+                "connections with more PSN gaps than are tracked",
+            ),
+        ],
     );
-    also(coverage.messages_without_start, "of them without its first packet", "of them without their first packet");
-    also(
-        coverage.messages_evicted,
-        "message dropped because too many were open",
-        "messages dropped because too many were open",
-    );
-    also(
-        coverage.untracked_packets,
-        "of connections beyond --max-connections (in no table)",
-        "of connections beyond --max-connections (in no table)",
-    );
-    also(
-        coverage.window_overflows,
-        "connection with more PSN gaps than are tracked",
-        "connections with more PSN gaps than are tracked",
-    );
-    if !parts.is_empty() {
-        lines.put("of these", &parts.join(", "));
-    }
     for (name, ok, bad) in
         [("ICRC", coverage.icrc_ok, coverage.icrc_bad), ("VCRC", coverage.vcrc_ok, coverage.vcrc_bad)]
     {
@@ -171,6 +187,15 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
             let share = if bad == 0 { "all correct".to_owned() } else { format!("{} correct", group(ok)) };
             lines.put(name, &format!("{} checked, {share}", group(ok + bad)));
         }
+    }
+}
+
+/// One line with the counts that are not 0; no line without any.
+fn put_counts(lines: &mut SummaryLines, name: &'static str, counts: &[(u64, &str, &str)]) {
+    let counts = counts.iter().filter(|(count, ..)| *count > 0);
+    let parts: Vec<String> = counts.map(|&(count, one, many)| count_either(count, one, many)).collect();
+    if !parts.is_empty() {
+        lines.put(name, &parts.join(", "));
     }
 }
 
@@ -276,7 +301,9 @@ fn coverage_of_pairs(lines: &mut SummaryLines, profile: &Profile) {
 fn endpoints(lines: &mut SummaryLines, profile: &Profile, endpoints: &BTreeSet<Endpoint>) {
     lines.put("endpoints", &group(endpoints.len() as u64));
     if endpoints.len() > MAX_ENDPOINTS {
-        lines.put("", &format!("{} of them with a rank", group(profile.ranks.len() as u64)));
+        let with_rank: BTreeSet<&str> = profile.ranks.iter().map(|row| row.endpoint.as_str()).collect();
+        let with_rank = endpoints.iter().filter(|endpoint| with_rank.contains(endpoint.to_string().as_str())).count();
+        lines.put("", &format!("{} of them with a rank", group(with_rank as u64)));
         return;
     }
     for endpoint in endpoints {
