@@ -80,7 +80,8 @@ pub(super) fn classify(
     let lanes = StatedLanes::new(evidence, jobs);
     // Connections are sorted by their key.
     let index_of = |key: ConnectionKey| connections.binary_search_by_key(&key, |connection| connection.key).ok();
-    let class = |(index, connection): (usize, &Box<ConnectionTotals>)| {
+    let class = |index: usize| {
+        let connection = &*connections[index];
         match connection.key.kind {
             TrafficKind::Management => return ConnectionClass::Management,
             TrafficKind::Data | TrafficKind::Multicast => {}
@@ -108,7 +109,7 @@ pub(super) fn classify(
             only => only.unwrap_or_default(),
         }
     };
-    connections.iter().enumerate().map(class).collect()
+    (0..connections.len()).map(class).collect()
 }
 
 /// The key of the opposite direction.
@@ -311,7 +312,7 @@ fn is_plain_verbs<'a>(directions: impl Iterator<Item = &'a ConnectionTotals>) ->
         recognized += connection.votes().enveloped.iter().sum::<u64>();
         recognized += connection.upper_layers.as_ref().map_or(0, |votes| votes.matching.iter().sum::<u64>());
     }
-    mix.verbs.count_ones() == 1
+    mix.verbs.is_power_of_two()
         && mix.smallest_bytes == mix.largest_bytes
         && mix.messages >= MIN_ALIKE
         && recognized * 100 <= starts * (100 - MATCHING_PERCENT)
