@@ -78,6 +78,7 @@ pub(super) fn classify(
     let connections = evidence.connections;
     let stated = stated_classes(evidence, exchanges);
     let lanes = StatedLanes::new(evidence, jobs);
+    let is_sampled = identified.sampling.sampling.is_some();
     // Connections are sorted by their key.
     let index_of = |key: ConnectionKey| connections.binary_search_by_key(&key, |connection| connection.key).ok();
     let class = |index: usize| {
@@ -105,7 +106,11 @@ pub(super) fn classify(
         }
         let only = found.first().copied().filter(|_| found.len() == 1);
         match only {
-            None if found.is_empty() => remaining(directions(), &ends, jobs, &lanes),
+            None if found.is_empty() => match remaining(directions(), &ends, jobs, &lanes) {
+                // A sample of a library's messages may show one operation and one size only.
+                ConnectionClass::Verbs if is_sampled => ConnectionClass::Unknown,
+                class => class,
+            },
             only => only.unwrap_or_default(),
         }
     };
