@@ -22,14 +22,14 @@ const MAX_CACHED_BYTES: u64 = 255;
 const COMPARED_MESSAGES: u32 = 16;
 
 /// After this many messages without a match, a connection is compared with no upper-layer protocol.
-const MAX_MISSES: u8 = 64;
+const MISSES_LIMIT: u8 = 64;
 
 /// Library and envelope state of one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Envelopes {
     /// Library stack that most messages showed, and its lead in messages.
     usual_form: Option<(LibraryStack, u32)>,
-    /// Messages in a row, up to [`MAX_MISSES`], that matched no upper-layer protocol; `None` before
+    /// Messages in a row, up to [`MISSES_LIMIT`], that matched no upper-layer protocol; `None` before
     /// the first that was compared.
     misses: Option<u8>,
     /// State that only some libraries need.
@@ -85,14 +85,14 @@ impl Envelopes {
         let is_new = self.usual_form.is_none_or(|(_, lead)| lead < COMPARED_MESSAGES);
         let head = mpi::recognize(carrier, &payload, usual);
         let is_open = match (self.misses, &head) {
-            (Some(misses), None) => misses < MAX_MISSES,
+            (Some(misses), None) => misses < MISSES_LIMIT,
             (Some(0), Some(_)) | (None, _) => true,
             (Some(_), Some(_)) => is_new,
         };
         let upper_layer = if is_open && !opcode.is_write() { ulp::recognize(is_datagram, &payload) } else { None };
         if is_open && !opcode.is_write() {
             let before = self.misses.unwrap_or(0);
-            self.misses = Some(if upper_layer.is_some() { 0 } else { before.saturating_add(1).min(MAX_MISSES) });
+            self.misses = Some(if upper_layer.is_some() { 0 } else { before.saturating_add(1).min(MISSES_LIMIT) });
         }
         let Some(head) = head else {
             return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown(upper_layer) };

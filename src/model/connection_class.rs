@@ -13,7 +13,7 @@ pub enum ConnectionClass {
     Mpi,
     /// NCCL or RCCL.
     Nccl,
-    /// NVMe over Fabrics.
+    /// `NVMe` over Fabrics.
     NvmeOf,
     /// NFS over RDMA.
     Nfs,

@@ -78,9 +78,11 @@ pub(super) fn classify(
     let connections = evidence.connections;
     let stated = stated_classes(evidence, exchanges);
     let lanes = StatedLanes::new(evidence, jobs);
+    let is_sampled = identified.sampling.sampling.is_some();
     // Connections are sorted by their key.
     let index_of = |key: ConnectionKey| connections.binary_search_by_key(&key, |connection| connection.key).ok();
-    let class = |(index, connection): (usize, &Box<ConnectionTotals>)| {
+    let class = |index: usize| {
+        let connection = &*connections[index];
         match connection.key.kind {
             TrafficKind::Management => return ConnectionClass::Management,
             TrafficKind::Data | TrafficKind::Multicast => {}
@@ -104,11 +106,15 @@ pub(super) fn classify(
         }
         let only = found.first().copied().filter(|_| found.len() == 1);
         match only {
-            None if found.is_empty() => remaining(directions(), &ends, jobs, &lanes),
+            None if found.is_empty() => match remaining(directions(), &ends, jobs, &lanes) {
+                // A sample of a library's messages may show one operation and one size only.
+                ConnectionClass::Verbs if is_sampled => ConnectionClass::Unknown,
+                class => class,
+            },
             only => only.unwrap_or_default(),
         }
     };
-    connections.iter().enumerate().map(class).collect()
+    (0..connections.len()).map(class).collect()
 }
 
 /// The key of the opposite direction.
@@ -311,7 +317,7 @@ fn is_plain_verbs<'a>(directions: impl Iterator<Item = &'a ConnectionTotals>) ->
         recognized += connection.votes().enveloped.iter().sum::<u64>();
         recognized += connection.upper_layers.as_ref().map_or(0, |votes| votes.matching.iter().sum::<u64>());
     }
-    mix.verbs.count_ones() == 1
+    mix.verbs.is_power_of_two()
         && mix.smallest_bytes == mix.largest_bytes
         && mix.messages >= MIN_ALIKE
         && recognized * 100 <= starts * (100 - MATCHING_PERCENT)

@@ -131,7 +131,6 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         exchange.replier = aliases.actual(exchange.replier);
     }
     let (mut identified, doubts, job_classes) = jobs_and_ranks(evidence, paired, &exchanges, &aliases);
-    identified.classes = classes::classify(evidence, paired, &exchanges, &job_classes, &identified);
     let IdentityEvidence { connections, cm, is_window, .. } = *evidence;
     let first_psns = cm
         .iter()
@@ -139,6 +138,7 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
     let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
     identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
     identified.sampling = sampling::detect(evidence);
+    identified.classes = classes::classify(evidence, paired, &exchanges, &job_classes, &identified);
     if identified.sampling.sampling.is_some() {
         coverage::mark_sampled(connections, &mut identified.coverage, evidence.sampled.is_some());
     }

@@ -100,7 +100,7 @@ fn csv_table<'a>(matrix: &Matrix) -> Table<MatrixRow<'a>> {
 
 /// The columns of `matrix` for sampled captures.
 pub(super) fn sampled_matrix_table<'a>() -> Table<MatrixRow<'a>> {
-    matrix_table().with(groups::estimates)
+    covered_table().with(groups::estimates).with(groups::class)
 }
 
 /// The columns of the JSON form: those of csv, which are fixed, and the missing packets and

@@ -160,7 +160,7 @@ fn classes_in_mixtures_of_runs_are_those_of_each_run() {
     assert_none(&found);
 }
 
-/// Without connection management: the messages show NVMe over Fabrics and NFS, and a capture that
+/// Without connection management: the messages show `NVMe` over Fabrics and NFS, and a capture that
 /// starts in the middle shows the same class or none.
 #[test]
 fn late_captures_have_the_right_class_or_none() {

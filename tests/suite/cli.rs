@@ -14,8 +14,8 @@ use crate::tools::result;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const MATRIX_HEADER: &str = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage";
-const TIMELINE_HEADER: &str = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job";
+const MATRIX_HEADER: &str = "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage,class";
+const TIMELINE_HEADER: &str = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,class";
 
 /// Numbers of a pair of endpoints or ranks: messages, MPI bytes, payload bytes, wire bytes,
 /// packets. `None` if the csv has an empty field.

@@ -195,7 +195,7 @@ fn the_dataset_adds_up_to_the_truth_of_each_job() {
         expected.extend(sums.map(|((src, dst), sums)| ((job.to_owned(), src, dst), sums)));
         // The matrix is equal.
         let csv = result(&["matrix", "--by", "rank", "--format", "csv"], &[run.sink()]);
-        for row in rows(&csv, "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage") {
+        for row in rows(&csv, "src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,coverage,class") {
             let [src, dst] = [&row[0], &row[1]].map(|rank| rank.parse::<u32>().expect("rank"));
             let sums = [&row[2], &row[3]].map(|sum| sum.parse::<u64>().expect("sum"));
             if sums[0] > 0 {

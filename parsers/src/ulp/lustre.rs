@@ -1,4 +1,4 @@
-//! Lustre's LNet over verbs, `o2iblnd` (Lustre `lnet/klnds/o2iblnd/o2iblnd-idl.h`). Fields are in
+//! Lustre's `LNet` over verbs, `o2iblnd` (Lustre `lnet/klnds/o2iblnd/o2iblnd-idl.h`). Fields are in
 //! the byte order of the sender.
 //!
 //! ```text

@@ -22,7 +22,7 @@ use crate::mpi::Payload;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u8)]
 pub enum UpperLayer {
-    /// NVMe over Fabrics, RDMA transport.
+    /// `NVMe` over Fabrics, RDMA transport.
     NvmeOf,
     /// RPC-over-RDMA version 1, whose programs are those of NFS.
     Nfs,
@@ -36,7 +36,7 @@ pub enum UpperLayer {
     Ipoib,
     /// Reliable Datagram Sockets.
     Rds,
-    /// Lustre's LNet over verbs (`o2iblnd`).
+    /// Lustre's `LNet` over verbs (`o2iblnd`).
     Lustre,
 }
 

@@ -1,4 +1,4 @@
-//! NVMe over Fabrics, RDMA transport (NVM Express RDMA Transport Specification 1.0; Linux
+//! `NVMe` over Fabrics, RDMA transport (NVM Express RDMA Transport Specification 1.0; Linux
 //! `drivers/nvme/host/rdma.c`, `include/linux/nvme.h`).
 //!
 //! The host sends a command capsule per command, the controller a response capsule. Data travel by
@@ -13,7 +13,7 @@
 use super::{MatchStrength, bytes, has_length, is_zero};
 use crate::mpi::Payload;
 
-/// TCP port that IANA registers for NVMe over Fabrics.
+/// TCP port that IANA registers for `NVMe` over Fabrics.
 pub const PORT: u16 = 4420;
 
 const COMMAND_BYTES: u32 = 64;

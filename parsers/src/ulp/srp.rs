@@ -45,18 +45,18 @@ const LOGIN_FORMATS: u16 = 0x0E;
 /// Matches an information unit.
 pub(super) fn message(payload: &Payload<'_>) -> Option<MatchStrength> {
     let captured = payload.captured;
-    let is_distinctive = match captured.first()? {
-        &COMMAND => is_command(payload),
-        &RESPONSE => is_response(payload),
-        &TASK_MANAGEMENT => {
+    let is_distinctive = match *captured.first()? {
+        COMMAND => is_command(payload),
+        RESPONSE => is_response(payload),
+        TASK_MANAGEMENT => {
             has_length(payload, TASK_MANAGEMENT_BYTES) && is_zero(captured, 2..8) && is_zero(captured, 16..20)
         }
-        &(INITIATOR_LOGOUT | CREDIT_RESPONSE) => has_length(payload, SHORT_BYTES) && is_zero(captured, 1..8),
-        &(TARGET_LOGOUT | CREDIT_REQUEST) => {
+        INITIATOR_LOGOUT | CREDIT_RESPONSE => has_length(payload, SHORT_BYTES) && is_zero(captured, 1..8),
+        TARGET_LOGOUT | CREDIT_REQUEST => {
             let is_possible = has_length(payload, SHORT_BYTES) && is_zero(captured, 2..4);
             return is_possible.then_some(MatchStrength::Possible);
         }
-        &LOGIN_RESPONSE => return is_zero(captured, 1..4).then_some(MatchStrength::Possible),
+        LOGIN_RESPONSE => return is_zero(captured, 1..4).then_some(MatchStrength::Possible),
         _ => false,
     };
     is_distinctive.then_some(MatchStrength::Distinctive)

@@ -18,7 +18,7 @@ fn printed(command: &str, profile: &Path) -> BTreeMap<PageRow, (Vec<String>, Str
     let csv = result(&[&["matrix", "--format", "csv"], &words[3..]].concat(), &[profile]);
     let row = |line: &str| {
         let fields: Vec<String> = line.split(',').map(str::to_owned).collect();
-        let [src, dst, numbers @ .., job, coverage] = &fields[..] else { panic!("{line}") };
+        let [src, dst, numbers @ .., job, coverage, _class] = &fields[..] else { panic!("{line}") };
         ([job.clone(), src.clone(), dst.clone()], (numbers[..5].to_vec(), coverage.clone()))
     };
     csv.lines().skip(1).map(row).collect()

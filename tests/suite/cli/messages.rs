@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 const HEADER: &str = "first_time_ns,last_time_ns,src_rank,dst_rank,src,dst,src_qp,dest_qp,psn,stack,protocol,verb,operation,\
-                      communicator_rank,context,tag,mpi_bytes,payload_bytes,wire_bytes,packets,complete,job";
+                      communicator_rank,context,tag,mpi_bytes,payload_bytes,wire_bytes,packets,complete,job,class";
 
 fn ran(arguments: &[&str], input: &Path) -> ProgramResult {
     ibscope(arguments.iter().map(OsStr::new).chain([input.as_os_str()]))

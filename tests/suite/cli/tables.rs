@@ -116,6 +116,7 @@ fn line(object: &Value, header: &str) -> String {
         Value::Null if object.get(name).is_some() => String::new(),
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
+        Value::Array(texts) => texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(";"),
         other => panic!("{name}: {other}"),
     };
     header.split(',').map(field).collect::<Vec<_>>().join(",")
