@@ -92,6 +92,7 @@ pub enum Depth {
 
 /// State of the connections between some pairs of endpoints, in one input.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Tracker {
     depth: Depth,
     /// Times between packets are measured.

@@ -13,10 +13,9 @@
 //! ```
 //! A *response* is an ACK, a NAK or a packet with response data.
 //!
-//! Invariants: the lower bounds count only losses that packets prove. An upper bound exists only if
-//! every PSN of every connection was captured at one observation point at least: a capture that
-//! misses a PSN may have lost the last packets of a connection too, which nothing shows. `loss`
-//! distinguishes the losses of the capture from those of the fabric.
+//! Invariant: `complete` needs a proof. The bounds of a capture that is not complete are those of
+//! `loss`, which distinguishes the losses of the capture from those of the fabric: they contain what
+//! packets prove, and statistical margins for what they do not show.
 
 use super::coverage::ConnectionView;
 use super::loss::{ConnectionLoss, LossService, LossSums, PossibleLoss};
