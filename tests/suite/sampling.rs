@@ -104,7 +104,7 @@ fn scores(captures: u64, one_in: u64, ports: u64, is_given: bool) -> [Score; 4] 
         for Case { totals, queue } in cases {
             let dst = ibscope_parsers::Endpoint::from_lid(ibscope_parsers::Lid(queue.dst));
             let row = profile.connections.iter().find(|row| row.dst == dst).expect("a connection");
-            let pair = PairEstimators::of(&row.sampled.expect("samples"));
+            let pair = PairEstimators::of(row.sampled.as_deref().expect("samples"));
             let estimators: [&Estimator; 4] = [&pair.packets, &pair.messages, &pair.wire_bytes, &pair.payload_bytes];
             for ((score, estimator), total) in scores.iter_mut().zip(estimators).zip(totals) {
                 match estimator.result(pair.quality) {
@@ -186,7 +186,7 @@ fn samples_of_recorded_runs_show_their_totals() {
                     let profile = analyzed(&place, Some(one_in as u32));
                     let mut pairs: BTreeMap<(String, String), PairEstimators> = BTreeMap::new();
                     for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
-                        let own = PairEstimators::of(&row.sampled.expect("samples"));
+                        let own = PairEstimators::of(row.sampled.as_deref().expect("samples"));
                         pairs.entry((row.src.to_string(), row.dst.to_string())).or_default().merge(&own);
                     }
                     for (pair, estimators) in pairs {
@@ -223,7 +223,7 @@ fn periodic_samples_are_reported_and_their_intervals_are_wider() {
         let mut wire = WireBuilder::new();
         thinned(&mut wire, 5000, choose);
         let profile = analyzed(&wire.file(), Some(10));
-        let pair = PairEstimators::of(&profile.connections[0].sampled.expect("samples"));
+        let pair = PairEstimators::of(profile.connections[0].sampled.as_deref().expect("samples"));
         let Estimate::Known(value) = pair.packets.result(pair.quality) else { panic!("{:?}", profile.notes) };
         assert!((value.low..=value.high).contains(&5000), "{value:?}");
         let is_noted = profile.notes.iter().any(|note| note.contains("regular distance"));
@@ -243,7 +243,7 @@ fn a_rate_that_the_psns_contradict_gives_no_estimates() {
     thinned(&mut wire, 5000, |_| random.below(10) == 0);
     let profile = analyzed(&wire.file(), Some(100));
     assert_eq!(profile.sampling.expect("sampling").one_in, None);
-    let pair = PairEstimators::of(&profile.connections[0].sampled.expect("samples"));
+    let pair = PairEstimators::of(profile.connections[0].sampled.as_deref().expect("samples"));
     assert_eq!(pair.packets.result(pair.quality), Estimate::Unknown);
     assert!(profile.notes.iter().any(|note| note.contains("no estimates: the capture holds 1")), "{:?}", profile.notes);
 }
@@ -309,7 +309,7 @@ fn samples_state_their_rate() {
         assert_eq!((sampling.source, sampling.one_in), (RateSource::Stated, Some(4.0)), "{:?}", found.notes);
         assert_eq!(found.connections.len(), bare.connections.len());
         for (own, other) in found.connections.iter().zip(&bare.connections) {
-            assert_eq!((own.traffic, own.sampled, own.key()), (other.traffic, other.sampled, other.key()));
+            assert_eq!((own.traffic, &own.sampled, own.key()), (other.traffic, &other.sampled, other.key()));
         }
         assert_eq!(found.ranks, bare.ranks);
     }
