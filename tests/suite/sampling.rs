@@ -4,7 +4,10 @@
 use crate::runs;
 use crate::tools::{ibscope, in_parallel, samples_folder};
 use crate::wire::{WireBuilder, WireQueuePair};
-use ibscope::model::sampling::{Estimate, EstimatedValue, Estimator, RateSource};
+use ibscope::analysis::GroupBy;
+use ibscope::analysis::matrix::Selection;
+use ibscope::analysis::timeline::timeline;
+use ibscope::model::sampling::{Estimate, EstimatedSum, EstimatedValue, Estimator, RateSource};
 use ibscope::model::{PairEstimators, Profile, TrafficKind, TrustVerdict};
 use ibscope::pipeline::{self, AnalysisOptions};
 use ibscope_parsers::frame::LinkType;
@@ -277,6 +280,114 @@ fn csv_has_the_estimates_last_and_too_few_below_30_samples() {
     let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).expect("JSON");
     assert_eq!(document["cells"][0]["packets_estimate"], samples * 10);
     assert_eq!(document["cells"][1]["packets_estimate"], "too few");
+}
+
+/// The intervals of time bins hold the totals of the bins: of a recorded run, at one port and at a
+/// sink of both ports.
+#[test]
+fn intervals_of_time_bins_hold_their_totals() {
+    const BIN_NS: i64 = 500_000_000;
+    let folder = tempfile::tempdir().expect("folder");
+    let (mut shown, mut covered) = (0, 0);
+    let run = runs::named("ompi-openib-bt.S-4x1");
+    for (path, copies) in [(run.node(1), 1), (run.sink(), 2)] {
+        let whole = Recording::read(&path).expect("a recording");
+        let bins = |recording: &Recording, sampled: Option<u32>| {
+            let place = folder.path().join("bins.pcap");
+            recording.write(&place).expect("written");
+            let options = AnalysisOptions { sampled, threads: 1, bin_ns: Some(BIN_NS), ..AnalysisOptions::default() };
+            let profile = pipeline::analyze(&[place], &options, &|_| {}).expect("profile");
+            timeline(&profile, GroupBy::Endpoint, Selection::All, None).expect("a timeline").bins
+        };
+        let truth: BTreeMap<_, _> =
+            bins(&whole, None).into_iter().map(|bin| ((bin.time_ns, bin.src, bin.dst), bin.cell)).collect();
+        for (one_in, seed) in [(2, 1), (4, 2), (4, 3), (10, 4)] {
+            let choice = (SamplingUnit::Record, SamplingScheme::Random);
+            let mut random = Random::new(seed);
+            let sample = subsample(std::slice::from_ref(&whole), copies, one_in, choice, &mut random);
+            for bin in bins(&sample[0], Some(one_in as u32)) {
+                let pair = bin.estimators.expect("estimators");
+                let total = &truth[&(bin.time_ns, bin.src, bin.dst)];
+                let totals = [total.messages, total.payload_bytes, total.wire_bytes, total.packets];
+                for (sum, total) in EstimatedSum::ALL.into_iter().zip(totals) {
+                    let Estimate::Known(value) = sum.estimate(&pair) else { continue };
+                    shown += 1;
+                    covered += u64::from((value.low..=value.high).contains(&total));
+                }
+            }
+        }
+    }
+    println!("{covered} of {shown}");
+    assert!(shown > 500 && covered * 100 >= shown * 93, "{covered} of {shown}");
+}
+
+/// Every output of counts says that they are those of the sample, and has the estimates of the
+/// totals: 500 samples of one in 10 are 5000 packets.
+#[test]
+fn every_output_shows_the_sample_and_its_estimates() {
+    let mut random = Random::new(3);
+    let mut wire = WireBuilder::new();
+    thinned(&mut wire, 5000, |_| random.below(10) == 0);
+    let path = wire.file();
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("profile.ibp");
+    let run = |words: &[&str]| {
+        let ran = ibscope(words.iter().map(PathBuf::from).chain([place.clone()]));
+        assert_eq!(ran.code, 0, "{words:?}: {}", ran.stderr);
+        (ran.stdout, ran.stderr)
+    };
+    let (analyzed, _) = {
+        let ran = ibscope(
+            ["analyze", "--sampled", "1/10", "--bin", "10s", "-o"]
+                .iter()
+                .map(PathBuf::from)
+                .chain([place.clone(), path.clone()]),
+        );
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        (ran.stdout, ran.stderr)
+    };
+    const SENTENCE: &str = "sampled 1 in 10 (given); counts are of the sample";
+    assert!(analyzed.contains(SENTENCE), "{analyzed}");
+    let samples: u64 = (analyzed.split("traffic").nth(1).expect("traffic").split_whitespace().next())
+        .and_then(|count| count.parse().ok())
+        .expect("a count");
+    let total = (samples * 10).to_string();
+    for command in ["summary", "timeline", "rates", "matrix"] {
+        let (text, notes) = run(&[command]);
+        assert!(text.contains(SENTENCE), "{command}: {text}");
+        assert!(command == "summary" || notes.contains(SENTENCE), "{command}: {notes}");
+        let (csv, _) = run(&[command, "--format", "csv"]);
+        let estimate = match command {
+            "summary" => csv.lines().find_map(|line| line.strip_prefix("packets_estimate,")).map(str::to_owned),
+            _ => {
+                let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+                assert_eq!(rows[0][rows[0].len() - 3..], ["packets_estimate", "packets_low", "packets_high"]);
+                Some(rows[1][rows[0].len() - 3].to_owned())
+            }
+        };
+        assert_eq!(estimate.as_ref(), Some(&total), "{command}: {csv}");
+        let (json, _) = run(&[command, "--format", "json"]);
+        let document: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(document["sampled"], SENTENCE, "{command}");
+        if command != "summary" {
+            let drawing = folder.path().join("figure.svg");
+            run(&[command, "--svg", drawing.to_str().expect("path")]);
+            assert!(std::fs::read_to_string(&drawing).expect("figure").contains(SENTENCE), "{command}");
+        }
+    }
+    let (peaks, _) = run(&["rates", "--view", "peaks", "--format", "csv"]);
+    assert!(
+        peaks.lines().any(|line| line.starts_with(",,packets,") && line.contains(&format!(",{total},"))),
+        "{peaks}"
+    );
+    // MPI bytes have no estimate, and the outputs say why.
+    let (by_rank, _) = run(&["matrix", "--by", "endpoint", "--format", "json"]);
+    let document: serde_json::Value = serde_json::from_str(&by_rank).expect("JSON");
+    assert!(document["mpi_bytes_estimate"].as_str().expect("a reason").starts_with("unknown, because"));
+    let page = folder.path().join("page.html");
+    run(&["report", "-o", page.to_str().expect("path")]);
+    let page = std::fs::read_to_string(&page).expect("page");
+    assert!(page.contains(SENTENCE) && page.contains(&format!("[{total},")), "the page");
 }
 
 /// One of four packets of a recorded run, at random.
