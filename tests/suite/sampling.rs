@@ -443,6 +443,82 @@ fn lost_samples_are_counted() {
     assert!((one_in - 4.0 * (1.0 + 2.0 / samples)).abs() < 1e-9, "{one_in}");
 }
 
+/// The pool of an sFlow sample counts the packets that the agent could have sampled: it shows the
+/// real rate, and samples at a regular distance. `distance` is from a sample to the next one.
+#[test]
+fn pools_show_the_real_rate_and_regular_samplers() {
+    let folder = tempfile::tempdir().expect("folder");
+    let sample = sampled_run();
+    let place = folder.path().join("sflow.pcap");
+    let of = |distance: &mut dyn FnMut() -> u32| {
+        let mut datagrams = in_sflow(&sample, 4, 1);
+        let mut pool = 1_u32 << 31;
+        for record in &mut datagrams.records {
+            let mut data = record.data.to_vec();
+            // The sample follows the headers of Ethernet, IP, UDP and the datagram, and its format and
+            // length; counters may precede it.
+            let mut at = 42 + 28;
+            if data[at..at + 4] == [0, 0, 0, 2] {
+                at += 20;
+            }
+            let is_expanded = data[at + 3] == 3;
+            at += 8 + if is_expanded { 16 } else { 12 };
+            // The rate precedes the pool.
+            assert_eq!(data[at - 4..at], 4u32.to_be_bytes());
+            pool = pool.wrapping_add(distance());
+            data[at..at + 4].copy_from_slice(&pool.to_be_bytes());
+            record.data = data.into();
+        }
+        datagrams.write(&place).expect("written");
+        analyzed(&place, None)
+    };
+    let mut random = Random::new(5);
+    let geometric = |random: &mut Random, one_in: u64| (1..).find(|_| random.below(one_in) == 0).expect("a number");
+    let right = of(&mut || geometric(&mut random, 4));
+    let sampling = right.sampling.expect("sampling");
+    assert_eq!((sampling.one_in, sampling.is_periodic), (Some(4.0), false), "{:?}", right.notes);
+    assert!(right.coverage.sampler_steps.steps > 500, "{:?}", right.coverage.sampler_steps);
+    // An agent that multiplies its samples by the rate shows nothing.
+    assert!(!of(&mut || 4).sampling.expect("sampling").is_periodic);
+    let mut turn = 0;
+    let regular = of(&mut || {
+        turn += 1;
+        if turn % 20 == 0 { 5 } else { 4 }
+    });
+    assert!(regular.sampling.expect("sampling").is_periodic);
+    let wrong = of(&mut || geometric(&mut random, 7));
+    assert_eq!(wrong.sampling.expect("sampling").one_in, None);
+    let note = wrong.notes.iter().find(|note| note.contains("their pools show one sample of"));
+    assert!(note.is_some_and(|note| note.contains("rate 1/4")), "{:?}", wrong.notes);
+}
+
+/// A sample that cannot be read counts as not decoded, in an analysis and in `inspect`.
+#[test]
+fn unreadable_samples_are_counted() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut sample = sampled_run();
+    sample.records.retain(|record| runs::is_roce(&record.data));
+    sample.records.truncate(10);
+    let mut datagrams = in_sflow(&sample, 4, 1);
+    // Truncated inside the header of the sample, and a sample of an unknown format.
+    for (number, record) in datagrams.records.iter_mut().enumerate().take(2) {
+        let mut data = record.data.to_vec();
+        let at = 42 + 28 + if data[73] == 2 { 20 } else { 0 };
+        if number == 0 {
+            data.truncate(at + 20);
+        } else {
+            data[at + 3] = 9;
+        }
+        record.data = data.into();
+    }
+    let place = folder.path().join("sflow.pcap");
+    datagrams.write(&place).expect("written");
+    let analyzed = analyzed(&place, None);
+    assert_eq!((analyzed.coverage.failed(), analyzed.coverage.infiniband), (2, 8), "{:?}", analyzed.coverage);
+    let ran = ibscope([Path::new("inspect"), Path::new("--min-coverage"), Path::new("100"), &place]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+}
+
 /// The sFlow captures of the tcpdump project: the inner frames, their lengths and rates are those
 /// that tshark shows.
 #[test]
