@@ -306,7 +306,7 @@ fn sflow_from_a_socket_has_estimates_and_counts_lost_datagrams() {
     let taken = profile.coverage.infiniband as f64;
     assert!((sampling.one_in.expect("a rate") - 3.0 * (1.0 + lost as f64 / taken)).abs() < 1e-9);
     let mut all = PairEstimators::default();
-    profile.connections.iter().for_each(|row| all.merge(&PairEstimators::of(&row.sampled.expect("samples"))));
+    profile.connections.iter().for_each(|row| all.merge(&PairEstimators::of(row.sampled.as_deref().expect("samples"))));
     let Estimate::Known(value) = all.packets.result(all.quality) else { panic!("{:?}", profile.notes) };
     assert!((value.low..=value.high).contains(&packets), "{packets} {value:?}");
 }
