@@ -83,6 +83,8 @@ pub enum SflowSample<'a> {
 #[derive(Clone, Debug)]
 pub struct SflowDatagram<'a> {
     agent: Endpoint,
+    sub_agent: u32,
+    sequence: u32,
     left: Xdr<'a>,
     samples: u32,
 }
@@ -146,8 +148,15 @@ impl<'a> SflowDatagram<'a> {
             }
             other => return invalid("address type", other),
         };
-        let [_sub_agent, _sequence, _uptime, samples] = left.numbers()?;
-        Ok(Self { agent, left, samples })
+        let [sub_agent, sequence, _uptime, samples] = left.numbers()?;
+        Ok(Self { agent, sub_agent, sequence, left, samples })
+    }
+
+    /// The sender and the number of the datagram: each sub-agent numbers its datagrams.
+    #[must_use]
+    pub const fn mirror(&self) -> MirrorHeader {
+        let session = MirrorSession { kind: TunnelKind::Sflow, source: self.agent, session: self.sub_agent, engine: 0 };
+        MirrorHeader { session, sequence: Some(self.sequence), vlan: None, is_egress: None, is_truncated: false }
     }
 
     fn sample(&mut self) -> Result<SflowSample<'a>, ParseError> {

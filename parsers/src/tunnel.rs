@@ -20,12 +20,16 @@ pub enum TunnelKind {
     ETag,
     /// Ethernet frame after an MPLS label stack.
     Pseudowire,
+    /// MPLS label stack in an IP packet.
+    MplsInIp,
     /// MPLS label stack in UDP.
     MplsInUdp,
     /// IPv4 or IPv6 packet in an IP packet.
     IpInIp,
     /// GRE with an Ethernet frame (gretap, NVGRE), an IP packet or an MPLS label stack.
     Gre,
+    /// GRE in UDP, with the same content.
+    GreInUdp,
     /// ERSPAN type I: GRE without an ERSPAN header.
     ErspanI,
     /// ERSPAN type II.
@@ -56,9 +60,11 @@ impl TunnelKind {
             Self::VnTag => "VN-tag",
             Self::ETag => "E-tag",
             Self::Pseudowire => "pseudowire",
+            Self::MplsInIp => "MPLS in IP",
             Self::MplsInUdp => "MPLS in UDP",
             Self::IpInIp => "IP in IP",
             Self::Gre => "GRE",
+            Self::GreInUdp => "GRE in UDP",
             Self::ErspanI => "ERSPAN I",
             Self::ErspanII => "ERSPAN II",
             Self::ErspanIII => "ERSPAN III",
@@ -89,7 +95,7 @@ impl fmt::Display for TunnelKind {
 
 /// A set of tunnel kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct TunnelKinds(u16);
+pub struct TunnelKinds(u32);
 
 impl TunnelKinds {
     /// No tunnel: a bare frame.
@@ -105,13 +111,13 @@ impl TunnelKinds {
     /// True if the set has this kind.
     #[must_use]
     pub const fn contains(self, kind: TunnelKind) -> bool {
-        self.0 >> kind as u16 & 1 == 1
+        self.0 >> kind as u32 & 1 == 1
     }
 
     /// The set with this kind added.
     #[must_use]
     pub const fn with(self, kind: TunnelKind) -> Self {
-        Self(self.0 | 1 << kind as u16)
+        Self(self.0 | 1 << kind as u32)
     }
 }
 
@@ -276,13 +282,15 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    const KINDS: [TunnelKind; 16] = [
+    const KINDS: [TunnelKind; 18] = [
         TunnelKind::VnTag,
         TunnelKind::ETag,
         TunnelKind::Pseudowire,
+        TunnelKind::MplsInIp,
         TunnelKind::MplsInUdp,
         TunnelKind::IpInIp,
         TunnelKind::Gre,
+        TunnelKind::GreInUdp,
         TunnelKind::ErspanI,
         TunnelKind::ErspanII,
         TunnelKind::ErspanIII,

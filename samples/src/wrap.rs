@@ -27,6 +27,10 @@ pub enum TunnelFormat {
     GreIp,
     /// GRE with a label stack and an IP packet.
     GreMpls,
+    /// GRE in UDP with an Ethernet frame.
+    GreInUdp,
+    /// GRE in UDP with an IP packet and a sequence number.
+    GreInUdpIp,
     /// ERSPAN type I.
     ErspanI,
     /// ERSPAN type I with 12 bytes before the frame.
@@ -59,6 +63,8 @@ pub enum TunnelFormat {
     GeneveWithOptions,
     /// GENEVE with an IP packet.
     GeneveIp,
+    /// Label stack and IP packet in an IP packet.
+    MplsInIp,
     /// Label stack and IP packet in UDP.
     MplsInUdp,
     /// Label stack and Ethernet frame.
@@ -74,12 +80,14 @@ pub enum TunnelFormat {
 }
 
 /// All formats.
-pub const TUNNEL_FORMATS: [TunnelFormat; 27] = [
+pub const TUNNEL_FORMATS: [TunnelFormat; 30] = [
     TunnelFormat::Gre,
     TunnelFormat::GreWithOptions,
     TunnelFormat::Nvgre,
     TunnelFormat::GreIp,
     TunnelFormat::GreMpls,
+    TunnelFormat::GreInUdp,
+    TunnelFormat::GreInUdpIp,
     TunnelFormat::ErspanI,
     TunnelFormat::PrefixedErspanI,
     TunnelFormat::ErspanII,
@@ -96,6 +104,7 @@ pub const TUNNEL_FORMATS: [TunnelFormat; 27] = [
     TunnelFormat::Geneve,
     TunnelFormat::GeneveWithOptions,
     TunnelFormat::GeneveIp,
+    TunnelFormat::MplsInIp,
     TunnelFormat::MplsInUdp,
     TunnelFormat::Pseudowire,
     TunnelFormat::PseudowireWithControlWord,
@@ -140,6 +149,7 @@ impl TunnelFormat {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gre | Self::GreWithOptions | Self::Nvgre | Self::GreIp | Self::GreMpls => "GRE",
+            Self::GreInUdp | Self::GreInUdpIp => "GRE in UDP",
             Self::ErspanI | Self::PrefixedErspanI => "ERSPAN I",
             Self::ErspanII => "ERSPAN II",
             Self::ErspanIII | Self::ErspanIIIWithSubheader | Self::ErspanIIIIp => "ERSPAN III",
@@ -148,6 +158,7 @@ impl TunnelFormat {
             Self::VxlanGpe | Self::VxlanGpeIp | Self::VxlanGpeNsh => "VXLAN-GPE",
             Self::Nsh => "NSH",
             Self::Geneve | Self::GeneveWithOptions | Self::GeneveIp => "GENEVE",
+            Self::MplsInIp => "MPLS in IP",
             Self::MplsInUdp => "MPLS in UDP",
             Self::Pseudowire | Self::PseudowireWithControlWord => "pseudowire",
             Self::IpInIp => "IP in IP",
@@ -209,6 +220,8 @@ impl TunnelFormat {
             Self::Nvgre => (Ip(47), vec![0x20, 0, 0x65, 0x58, 0x12, 0x34, 0x56, 0x78], Frame),
             Self::GreIp => (Ip(47), [&[0, 0], &kind[..]].concat(), Packet),
             Self::GreMpls => (Ip(47), vec![0, 0, 0x88, 0x47, 0, 1, 1, 64], Packet),
+            Self::GreInUdp => (Udp(4754), vec![0, 0, 0x65, 0x58], Frame),
+            Self::GreInUdpIp => (Udp(4754), [&[0x10, 0], &kind[..], &number].concat(), Packet),
             Self::ErspanI => (Ip(47), vec![0, 0, 0x88, 0xBE], Frame),
             Self::PrefixedErspanI => (Ip(47), [&[0, 0, 0x88, 0xBE][..], &[0; 12]].concat(), Frame),
             Self::ErspanII => {
@@ -229,6 +242,7 @@ impl TunnelFormat {
                 (Udp(6081), vec![2, 0, 0x65, 0x58, 0, 0, 7, 0, 1, 2, 0x80, 1, 0, 0, 0, 0], Frame)
             }
             Self::GeneveIp => (Udp(6081), [&[0, 0], &kind[..], &[0, 0, 7, 0]].concat(), Packet),
+            Self::MplsInIp => (Ip(137), vec![0, 1, 0, 64, 0, 2, 1, 64], Packet),
             Self::MplsInUdp => (Udp(6635), vec![0, 1, 0, 64, 0, 2, 1, 64], Packet),
             Self::Pseudowire => (Ethernet(0x8847), vec![0, 1, 0, 64, 0, 2, 1, 64], Frame),
             Self::PseudowireWithControlWord => {

@@ -4,7 +4,7 @@
 //! second for `top`-like views. Only the last `MAX_RATES` rates are kept.
 
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{LiveSums, SizeClass, SizeSums};
+use crate::model::{Coverage, LiveSums, PairEstimators, SampledConnection, SamplingWeight, SizeClass, SizeSums};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub struct LiveProgress {
     /// Bytes on the wire per second of each pair in the last update.
     pairs: BTreeMap<(Endpoint, Endpoint), f64>,
     names: BTreeMap<Endpoint, String>,
+    /// The sampling rate that the user gave.
+    sampled: Option<u32>,
 }
 
 /// The row of one pair of endpoints.
@@ -43,13 +45,16 @@ pub struct PairRate {
     pub traffic: Traffic,
     /// The retransmitted part of `traffic`.
     pub retransmissions: RetransmissionSums,
+    /// For a sampled input, the estimators of the sums.
+    pub estimators: Option<PairEstimators>,
 }
 
 impl LiveProgress {
-    /// Starts without sums. `names` maps endpoints to the names that are shown.
+    /// Starts without sums. `names` maps endpoints to the names that are shown; `sampled` is the
+    /// sampling rate, if the user gives it.
     #[must_use]
-    pub fn new(names: BTreeMap<Endpoint, String>) -> Self {
-        Self { names, ..Self::default() }
+    pub fn new(names: BTreeMap<Endpoint, String>, sampled: Option<u32>) -> Self {
+        Self { names, sampled, ..Self::default() }
     }
 
     /// Takes the current sums, `passed` after the update before.
@@ -108,8 +113,36 @@ impl LiveProgress {
             wire_bytes_per_s: rate,
             traffic: pair.traffic,
             retransmissions: pair.retransmissions,
+            estimators: self.estimators(pair),
         };
         rows.into_iter().map(row).collect()
+    }
+
+    /// The sampling rate so far: the one that the user gave, or the only one that the samples state,
+    /// with the samples that were lost. `None` if the input is not sampled, or at several rates.
+    pub(crate) fn one_in(&self) -> Option<f64> {
+        let Coverage { sampling_rates: rates, sampling_rates_left_out: left_out, infiniband, .. } = &self.live.coverage;
+        let frames = rates.values().sum::<u64>() + left_out;
+        let stated = || rates.keys().next().filter(|one_in| rates.len() == 1 && frames == *infiniband && **one_in > 1);
+        let lost = self.live.coverage.lost_mirrored_frames() as f64;
+        let given = self.sampled.map(f64::from);
+        given.or_else(|| stated().map(|one_in| f64::from(*one_in) * (1.0 + lost / frames.max(1) as f64)))
+    }
+
+    /// The estimators of a pair. How many ports are sampled is decided at the end, so the intervals
+    /// cover both cases.
+    fn estimators(&self, pair: &crate::model::live::LivePair) -> Option<PairEstimators> {
+        let weight = Some(SamplingWeight { one_in: self.one_in()?, ports: SamplingWeight::ONE_OR_TWO });
+        let quality = self.live.quality;
+        Some(PairEstimators::of(&SampledConnection { sums: pair.sampled, weight, quality }))
+    }
+
+    /// The estimators of all pairs.
+    pub(crate) fn total_estimators(&self) -> Option<PairEstimators> {
+        self.live.pairs.iter().filter_map(|pair| self.estimators(pair)).reduce(|mut all, own| {
+            all.merge(&own);
+            all
+        })
     }
 
     /// Transport messages by size class, all verbs together.
@@ -156,6 +189,7 @@ pub(crate) mod tests {
             dst: dst.parse().unwrap(),
             traffic: Traffic { packets: wire_bytes / 100, wire_bytes, ..Traffic::default() },
             retransmissions: RetransmissionSums::default(),
+            sampled: Default::default(),
         };
         let mut live =
             LiveSums { pairs: vec![pair("17", "18", first), pair("18", "17", second)], ..LiveSums::default() };

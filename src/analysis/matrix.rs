@@ -5,7 +5,7 @@
 
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
-use crate::model::sampling::{EstimateQuality, Estimator};
+use crate::model::sampling::{EstimateQuality, Estimator, SampledShare};
 use crate::model::{ClassSet, ConnectionClass, Nodes, Profile, TrafficKind};
 use crate::model::{PairEstimators, RdmaSums};
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,9 +182,49 @@ impl CountingRule {
         Self { by, selection, has_mpi: profile.mpi_read && has_mpi, one_sided, class: connection.class }
     }
 
+    /// The estimators of a connection in a sampled capture, or of a part of its traffic.
+    pub(crate) fn estimators(
+        self,
+        connection: &ConnectionRow,
+        part: Option<&Traffic>,
+        quality: EstimateQuality,
+    ) -> PairEstimators {
+        // The sums of the window of a profile have no squares.
+        let Some(samples) = &connection.sampled else { return PairEstimators::unknown(quality) };
+        let unknown = || PairEstimators::unknown(quality).messages;
+        let mut own = part.map_or_else(
+            || PairEstimators::of(samples),
+            |part| PairEstimators::of_part(samples, &share(part, &connection.traffic)),
+        );
+        match (self.by, self.selection) {
+            (GroupBy::Endpoint, Selection::All) => {}
+            _ if !self.has_mpi => own.messages = Estimator::default(),
+            // Transport messages of RDMA alone are not counted for all observations.
+            (_, Selection::OneSided) => own.messages = unknown(),
+            // It is not known in which part a message of unknown length is.
+            _ if part.is_some() && samples.sums.open_mpi_messages > 0 => own.messages = unknown(),
+            _ => {
+                let (messages, _) = self.selection.mpi(part.unwrap_or(&connection.traffic));
+                own.set_mpi_messages(samples, messages, self.selection == Selection::All);
+            }
+        }
+        own
+    }
+
     /// The rule for a single time bin. One-sided sums exist for whole connections only.
     pub(crate) fn over_time(self) -> Self {
         Self { one_sided: None, ..self }
+    }
+}
+
+/// The share of the sums `whole` that is in `part`.
+fn share(part: &Traffic, whole: &Traffic) -> SampledShare {
+    let of = |part: u64, whole: u64| if whole > 0 { (part as f64 / whole as f64).min(1.0) } else { 0.0 };
+    SampledShare {
+        packets: of(part.packets, whole.packets),
+        wire_bytes: of(part.wire_bytes, whole.wire_bytes),
+        payload_bytes: of(part.payload_bytes, whole.payload_bytes),
+        messages: of(part.messages, whole.messages),
     }
 }
 
@@ -202,6 +242,8 @@ pub struct Matrix {
     pub cells: BTreeMap<(u32, u32), MatrixCell>,
     /// For a sampled capture, the estimators of each cell; `None` if it is not sampled.
     pub estimators: Option<BTreeMap<(u32, u32), PairEstimators>>,
+    /// For a sampled capture, the sentence that says so.
+    pub sampled: Option<Arc<str>>,
     /// The jobs of the profile; empty by endpoint. The matrices of single jobs share `jobs` and
     /// `nodes`.
     pub jobs: Arc<[JobRow]>,
@@ -219,7 +261,16 @@ impl Matrix {
         let labels: Vec<Label> = labels.into_iter().cloned().collect();
         let index = |label: &Label| labels.binary_search(label).unwrap_or_default() as u32;
         let cells = cells.iter().map(|((src, dst), cell)| ((index(src), index(dst)), *cell)).collect();
-        Self { by, selection, labels, cells, estimators: None, jobs: Arc::default(), nodes: Arc::default() }
+        Self {
+            by,
+            selection,
+            labels,
+            cells,
+            estimators: None,
+            sampled: None,
+            jobs: Arc::default(),
+            nodes: Arc::default(),
+        }
     }
 
     /// The value that a cell shows in a unit.
@@ -278,9 +329,9 @@ impl Matrix {
             let estimators = self.estimators.as_ref().map(own);
             let job = labels.first().and_then(Label::job);
             let labels = labels.iter().map(Label::of_one_job).collect();
-            let (jobs, nodes) = (Arc::clone(&self.jobs), Arc::clone(&self.nodes));
+            let (jobs, nodes, sampled) = (Arc::clone(&self.jobs), Arc::clone(&self.nodes), self.sampled.clone());
             let Self { by, selection, .. } = *self;
-            parts.push((job, Self { by, selection, labels, cells, estimators, jobs, nodes }));
+            parts.push((job, Self { by, selection, labels, cells, estimators, sampled, jobs, nodes }));
             first = end;
         }
         parts
@@ -331,7 +382,8 @@ pub fn matrix(profile: &Profile, by: GroupBy, selection: Selection) -> Matrix {
     let estimators = estimators.map(|estimators| {
         estimators.iter().map(|((src, dst), estimators)| ((index(src), index(dst)), *estimators)).collect()
     });
-    let matrix = Matrix { estimators, ..matrix };
+    let sampled = profile.sampling.map(|sampling| sampling.describe().into());
+    let matrix = Matrix { estimators, sampled, ..matrix };
     match by {
         GroupBy::Endpoint => matrix,
         GroupBy::Rank => Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix },
@@ -349,25 +401,8 @@ fn estimators(
     let mut pairs: BTreeMap<(Label, Label), PairEstimators> = BTreeMap::new();
     for connection in data(profile).filter(|connection| connection.traffic.packets > 0) {
         let pair = pairs.entry((labels.sender(connection), labels.receiver(connection))).or_default();
-        let Some(samples) = &connection.sampled else {
-            // The window of a profile: its sums have no squares.
-            pair.merge(&PairEstimators::unknown(quality));
-            continue;
-        };
-        let mut own = PairEstimators::of(samples);
         let rule = CountingRule::of(profile, connection, by, selection);
-        match (by, selection) {
-            (GroupBy::Endpoint, Selection::All) => {}
-            (_, Selection::OneSided) if !rule.has_mpi => own.messages = Estimator::default(),
-            // Transport messages of RDMA alone are not counted for all observations.
-            (_, Selection::OneSided) => own.messages = PairEstimators::unknown(quality).messages,
-            _ if !rule.has_mpi => own.messages = Estimator::default(),
-            _ => {
-                let (messages, _) = selection.mpi(&connection.traffic);
-                own.set_mpi_messages(samples, messages, selection == Selection::All);
-            }
-        }
-        pair.merge(&own);
+        pair.merge(&rule.estimators(connection, None, quality));
     }
     pairs
 }

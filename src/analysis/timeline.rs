@@ -4,7 +4,7 @@ use super::AnalysisError;
 use super::matrix::{CountingRule, MatrixCell, Selection};
 use crate::analysis::endpoint_label::GroupBy;
 use crate::analysis::endpoint_label::{EndpointLabels, Label};
-use crate::model::{ConnectionClass, Profile, TrafficKind};
+use crate::model::{ConnectionClass, PairEstimators, Profile, TrafficKind};
 use std::collections::BTreeMap;
 
 /// Sums of one pair in one bin.
@@ -18,6 +18,8 @@ pub struct TimelineBin {
     pub dst: Label,
     /// The sums.
     pub cell: MatrixCell,
+    /// For a sampled capture, the estimators of the sums.
+    pub estimators: Option<PairEstimators>,
 }
 
 /// Traffic over time. Bins without traffic are omitted.
@@ -31,6 +33,8 @@ pub struct Timeline {
     pub bin_ns: i64,
     /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
+    /// For a sampled capture, the sentence that says so.
+    pub sampled: Option<String>,
     /// Bins sorted by time, sender, receiver.
     pub bins: Vec<TimelineBin>,
 }
@@ -64,6 +68,8 @@ pub struct ClassTimeline {
     pub bin_ns: i64,
     /// Origin of relative times, in nanoseconds since the epoch.
     pub origin_ns: i64,
+    /// For a sampled capture, the sentence that says so.
+    pub sampled: Option<String>,
     /// Bins sorted by time and class.
     pub bins: Vec<ClassBin>,
 }
@@ -90,7 +96,8 @@ pub fn class_timeline(profile: &Profile, timeline: &Timeline) -> ClassTimeline {
         *sums = (sums.0 + row.traffic.wire_bytes, sums.1 + row.traffic.messages);
     }
     let bin = |((time_ns, class), (wire_bytes, messages))| ClassBin { time_ns, class, wire_bytes, messages };
-    ClassTimeline { bin_ns, origin_ns, bins: bins.into_iter().map(bin).collect() }
+    let sampled = timeline.sampled.clone();
+    ClassTimeline { bin_ns, origin_ns, sampled, bins: bins.into_iter().map(bin).collect() }
 }
 
 /// Builds the timeline of a profile in bins of `bin_ns`, or in the bins of the profile if `bin_ns`
@@ -109,7 +116,7 @@ pub fn timeline(
         return Err(AnalysisError::Bins { wanted_ns, profile_ns: profile.bin_ns });
     }
     let labels = EndpointLabels::new(profile, by);
-    let mut cells: BTreeMap<(i64, Label, Label), MatrixCell> = BTreeMap::new();
+    let mut cells: BTreeMap<(i64, Label, Label), (MatrixCell, Option<PairEstimators>)> = BTreeMap::new();
     for row in &profile.timeline {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
         if connection.kind != TrafficKind::Data {
@@ -117,12 +124,17 @@ pub fn timeline(
         }
         let time_ns = row.time_ns.div_euclid(wanted_ns).saturating_mul(wanted_ns);
         let key = (time_ns, labels.sender(connection), labels.receiver(connection));
-        cells
-            .entry(key)
-            .or_default()
-            .add(CountingRule::of(profile, connection, by, selection).over_time(), &row.traffic);
+        let rule = CountingRule::of(profile, connection, by, selection);
+        let (cell, estimators) = cells.entry(key).or_default();
+        cell.add(rule.over_time(), &row.traffic);
+        if let Some(sampling) = profile.sampling {
+            let own = rule.estimators(connection, Some(&row.traffic), sampling.quality());
+            estimators.get_or_insert_default().merge(&own);
+        }
     }
     let origin_ns = crate::analysis::origin_ns(profile, cells.keys().map(|(time_ns, ..)| *time_ns).next());
-    let bins = cells.into_iter().map(|((time_ns, src, dst), cell)| TimelineBin { time_ns, src, dst, cell }).collect();
-    Ok(Timeline { by, selection, bin_ns: wanted_ns, origin_ns, bins })
+    let bin = |((time_ns, src, dst), (cell, estimators))| TimelineBin { time_ns, src, dst, cell, estimators };
+    let bins = cells.into_iter().map(bin).collect();
+    let sampled = profile.sampling.map(|sampling| sampling.describe());
+    Ok(Timeline { by, selection, bin_ns: wanted_ns, origin_ns, sampled, bins })
 }

@@ -1,7 +1,9 @@
 //! Sums over all data connections of a profile, shared by several outputs.
 
+use crate::analysis::endpoint_label::GroupBy;
+use crate::analysis::matrix::{CountingRule, Selection};
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{Profile, TrafficKind};
+use crate::model::{PairEstimators, Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeSet;
 
@@ -18,6 +20,8 @@ pub(crate) struct ProfileTotals<'a> {
     pub(crate) endpoints: BTreeSet<Endpoint>,
     /// MPI libraries that were detected.
     pub(crate) stacks: BTreeSet<&'a str>,
+    /// For a sampled capture, the estimators of `traffic`.
+    pub(crate) estimators: Option<PairEstimators>,
 }
 
 impl<'a> ProfileTotals<'a> {
@@ -30,6 +34,11 @@ impl<'a> ProfileTotals<'a> {
             totals.retransmissions += connection.retransmissions;
             totals.endpoints.extend([connection.src, connection.dst]);
             totals.stacks.extend(connection.stack.as_deref());
+            if let Some(sampling) = profile.sampling {
+                let rule = CountingRule::of(profile, connection, GroupBy::Endpoint, Selection::All);
+                let own = rule.estimators(connection, None, sampling.quality());
+                totals.estimators.get_or_insert_default().merge(&own);
+            }
         }
         totals
     }

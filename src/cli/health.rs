@@ -27,7 +27,7 @@ pub(super) struct HealthArgs {
     /// except time bins
     #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
     pub(super) by: HealthBy,
-    /// Link speed, to convert pauses to times: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    /// Link speed, to convert pauses to times and to compare the mirrored rate with it: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
     #[arg(long, value_name = "SPEED")]
     pub(super) link: Option<Speed>,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     input::check_no_window(&source.inputs, &source.reading, "health")?;
     let figures = FigureFiles::open(&args.figures, &input::files(&source.inputs, &source.reading))?;
     let is_over_time = args.by == HealthBy::Time;
-    let bin_ns = (figures.are_wanted() || is_over_time).then_some(pipeline::DEFAULT_BIN_NS);
+    let bin_ns = (figures.are_wanted() || is_over_time || args.link.is_some()).then_some(pipeline::DEFAULT_BIN_NS);
     let needs = AnalysisNeeds { health: true, bin_ns, ..AnalysisNeeds::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     // Figures come before the text, so that a closed standard output does not prevent them.

@@ -6,7 +6,7 @@ use super::common::parse::{bin_ns, percent, positive, sampling_rate, threads};
 use super::common::{input, output};
 use crate::analysis::live::LiveProgress;
 use crate::model::{LiveSums, Profile};
-use crate::pipeline::{self, EndCondition};
+use crate::pipeline::{self, EndCondition, SflowListener, WatchedInput};
 use crate::render::live;
 use crate::render::text;
 use crate::scratch::signals;
@@ -15,6 +15,7 @@ use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use std::io::{self, IsTerminal as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,14 +26,18 @@ use std::time::{Duration, Instant};
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope watch sink.pcap
-  ibscope watch sink.pcap --interval 5s -o job.ibp";
+  ibscope watch sink.pcap --interval 5s -o job.ibp
+  ibscope watch --sflow 0.0.0.0:6343";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct WatchArgs {
     /// Growing capture, folder of a rotating capture, or FIFO; `-` for standard input
-    #[arg(value_name = "FILE|FIFO|DIR")]
-    pub(super) place: PathBuf,
+    #[arg(value_name = "FILE|FIFO|DIR", required_unless_present = "sflow")]
+    pub(super) place: Option<PathBuf>,
+    /// Receive the samples of sFlow agents (version 5, raw packet headers) on this UDP socket
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["place", "once"])]
+    pub(super) sflow: Option<SocketAddr>,
     /// Update the screen, or print a line, every DURATION
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = bin_ns)]
     pub(super) interval: i64,
@@ -100,31 +105,33 @@ const KEY_WAIT: Duration = Duration::from_millis(50);
 /// Runs `ibscope watch`.
 pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let reading = args.reading();
-    let inputs = [args.place.clone()];
-    if pipeline::is_profile(&args.place) {
-        return Err(anyhow!("{}: is a profile, which does not grow; use `ibscope summary`", args.place.display()));
+    let inputs: Vec<PathBuf> = args.place.iter().cloned().collect();
+    if let Some(place) = inputs.iter().find(|place| pipeline::is_profile(place)) {
+        return Err(anyhow!("{}: is a profile, which does not grow; use `ibscope summary`", place.display()));
     }
     let mut options = input::options(&inputs, &reading)?;
     // The same options as in `analyze`, so that both commands give the same totals.
     options.bin_ns = Some(args.bin);
     let files = input::files(&inputs, &reading);
+    let (watched_input, name) = open_input(args)?;
     let writer = args.output.as_deref().map(|place| pipeline::ProfileWriter::create(place, &files)).transpose()?;
     let end_condition = EndCondition { until_now: args.once, stop: Arc::clone(&signals::stop()?.flag) };
     let interval = Duration::from_nanos(args.interval.unsigned_abs());
     let (send, updates) = mpsc::channel();
     let mut watched = WatchView {
         args,
+        name,
         interval,
         end_condition: &end_condition,
         updates,
-        progress: LiveProgress::new(options.endpoints.names.clone()),
+        progress: LiveProgress::new(options.endpoints.names.clone(), args.sampled),
         last_update: None,
     };
     let profile = std::thread::scope(|scope| {
         let work = || {
             // The receiver is gone once the user has quit.
             let show = |sums| drop(send.send(sums));
-            let result = pipeline::watch(&args.place, &options, &end_condition, interval, &show);
+            let result = pipeline::watch(watched_input, &options, &end_condition, interval, &show);
             drop(send);
             result
         };
@@ -146,6 +153,19 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     finish(args, &profile)
 }
 
+/// The input, and its name on the screen. A socket receives from here on.
+fn open_input(args: &WatchArgs) -> anyhow::Result<(WatchedInput, String)> {
+    if let Some(address) = args.sflow {
+        let listener = SflowListener::bind(address).map_err(pipeline::PipelineError::from)?;
+        output::eprint_line(&format!("ibscope: receiving sFlow on {}", listener.address()));
+        let name = listener.name();
+        return Ok((WatchedInput::Sflow(listener), name));
+    }
+    let place = args.place.clone().unwrap_or_default();
+    let name = place.display().to_string();
+    Ok((WatchedInput::Place(place), name))
+}
+
 fn finish(args: &WatchArgs, profile: &Profile) -> anyhow::Result<ExitCode> {
     let style = output::style(args.color);
     output::results(|out| out.write_all(text::summary(profile, &style).as_bytes()))?;
@@ -160,6 +180,8 @@ fn finish(args: &WatchArgs, profile: &Profile) -> anyhow::Result<ExitCode> {
 /// The user interface: shows updates and handles keys.
 struct WatchView<'a> {
     args: &'a WatchArgs,
+    /// The name of the input.
+    name: String,
     interval: Duration,
     end_condition: &'a EndCondition,
     updates: Receiver<LiveSums>,
@@ -204,14 +226,13 @@ impl WatchView<'_> {
 
     fn screen(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
         let color = output::style(self.args.color).color;
-        let place = self.args.place.display().to_string();
         loop {
             let state = match (self.end_condition.is_over(), self.last_update.is_none()) {
                 (true, _) => "ending",
                 (false, true) => "waiting for packets",
                 (false, false) => "following",
             };
-            terminal.draw(|frame| live::draw(frame, &self.progress, (&place, state), self.interval, color))?;
+            terminal.draw(|frame| live::draw(frame, &self.progress, (&self.name, state), self.interval, color))?;
             loop {
                 match self.updates.recv_timeout(KEY_WAIT) {
                     Ok(sums) => {

@@ -8,7 +8,7 @@ use ibscope_parsers::frame::erf::ErfHeader;
 use ibscope_parsers::frame::{CaptureItem, LinkType, Record};
 use ibscope_parsers::ib::Packet;
 use ibscope_parsers::ib::crc::verify_icrc;
-use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, TunnelPath};
+use ibscope_parsers::link::{self, Encapsulation, LinkContent, Location, NotInfiniband, TunnelKind, TunnelPath};
 use ibscope_parsers::sampled::{SampledFrame, SflowSample};
 
 /// Parses all headers of a batch's InfiniBand packets. Other records, and packets with a truncated
@@ -51,8 +51,14 @@ impl Inspected {
             return self.content(frame, record, &path, content);
         };
         for sample in datagram {
-            if let Ok(SflowSample::Frame(sample)) = sample {
-                self.sample(frame, (record, &path), &sample);
+            match sample {
+                Ok(SflowSample::Frame(sample)) => self.sample(frame, (record, &path), &sample),
+                Ok(SflowSample::Counters) => {}
+                Ok(SflowSample::Other(format)) => {
+                    let what = NotInfiniband::TunnelPayload(TunnelKind::Sflow, format as u16);
+                    self.counts.add_other(&path, what);
+                }
+                Err(error) => self.counts.add_failed(&error),
             }
         }
     }

@@ -20,7 +20,7 @@ use ibscope_parsers::link::{Location, NotInfiniband, TunnelKind, TunnelPath};
 use ibscope_parsers::packet_summary::{
     ErfShape, EthernetShape, NativeShape, PacketShape, PacketSummary, RecordContent, SummaryConsumer,
 };
-use ibscope_parsers::sampled::{SampledFrame, SflowSample};
+use ibscope_parsers::sampled::{SampleHeader, SampledFrame, SflowSample};
 
 /// Depth of the decoding, and the time window.
 #[derive(Clone, Debug)]
@@ -256,7 +256,11 @@ fn sampled_frame(
     };
     let place = (time_ns, data_offset_of_record + data_offset(record.data, sampled.data));
     let before = counts.counts.infiniband;
-    counts.sequences.add_drops(frame.header.session, frame.header.drops);
+    let SampleHeader { session, sequence, pool, drops, .. } = frame.header;
+    counts.sequences.add_drops(session, drops);
+    if let Some(pool) = pool {
+        counts.sequences.add_pool(session, sequence, pool);
+    }
     frame_in_tunnels(&sampled, path, place, options, counts, packets);
     if counts.counts.infiniband > before {
         counts.counts.add_sampled(frame.header.one_in, 1);

@@ -333,7 +333,7 @@ impl HealthTracker {
     /// Takes the AETH of an ACK or response.
     #[inline]
     pub(super) fn check_msn(&mut self, psn: u32, occurrence: u32, aeth: u32) {
-        if self.msns.is_wrong(psn, aeth & 0xFF_FFFF, occurrence) {
+        if self.msns.takes_wrong(psn, aeth, occurrence) {
             self.observed().wrong_msns += 1;
         }
     }

@@ -9,6 +9,9 @@
 /// pair number.
 const LARGEST_STEP: u32 = 1 << 16;
 const MASK: u32 = 0xFF_FFFF;
+/// The upper three bits of the syndrome in an AETH.
+const RNR_NAK: u32 = 0b001;
+const NAK: u32 = 0b011;
 
 /// PSN and MSN of an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +44,20 @@ pub(super) struct MsnCheck {
 }
 
 impl MsnCheck {
+    /// Takes the PSN and the AETH of an ACK or response; true if its MSN is wrong.
+    ///
+    /// The PSN of an ACK is that of a request that was executed. The PSN of a NAK and of an RNR NAK
+    /// is that of the request that was not (InfiniBand Architecture 9.7.5), and its MSN counts the
+    /// messages before that request: 0 if it is the first one.
+    #[inline]
+    pub(super) fn takes_wrong(&mut self, psn: u32, aeth: u32, occurrence: u32) -> bool {
+        let executed = if matches!(aeth >> 29, RNR_NAK | NAK) { psn.wrapping_sub(1) & MASK } else { psn };
+        self.is_wrong(executed, aeth & MASK, occurrence)
+    }
+
     /// Takes an ACK or response; true if its MSN is wrong.
     #[inline]
-    pub(super) fn is_wrong(&mut self, psn: u32, msn: u32, occurrence: u32) -> bool {
+    fn is_wrong(&mut self, psn: u32, msn: u32, occurrence: u32) -> bool {
         let next = Acknowledgement { psn, msn };
         let Some((_, latest)) = &mut self.span else {
             if occurrence == 1 {
@@ -112,6 +126,29 @@ mod tests {
         let mut check = MsnCheck::default();
         let is_wrong = |&(psn, msn, occurrence): &(u32, u32, u32)| check.is_wrong(psn & MASK, msn & MASK, occurrence);
         acks.iter().map(is_wrong).enumerate().filter(|(_, wrong)| *wrong).map(|(at, _)| at).collect()
+    }
+
+    /// The first request is lost: the NAK has its PSN and MSN 0, and the next ACK acknowledges all
+    /// four. Later, a receiver is not ready for a request, and a NAK ends the connection.
+    #[test]
+    fn naks_count_the_messages_before_their_request() {
+        let aeth = |syndrome: u32, msn: u32| syndrome << 24 | msn;
+        let mut check = MsnCheck::default();
+        for (psn, aeth) in [
+            (10, aeth(0x60, 0)),
+            (13, aeth(0x1F, 4)),
+            (14, aeth(0x25, 4)),
+            (14, aeth(0x25, 4)),
+            (15, aeth(0x1F, 6)),
+            (16, aeth(0x62, 6)),
+        ] {
+            assert!(!check.takes_wrong(psn, aeth, 1), "{psn}");
+        }
+        assert!(!check.has_restarted);
+        // A NAK that counts the message that it refuses.
+        let mut check = MsnCheck::default();
+        assert!(!check.takes_wrong(10, aeth(0x1F, 1), 1));
+        assert!(check.takes_wrong(12, aeth(0x60, 3), 1));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::capture::{Capture, Ending};
 use super::fifo::{EndCondition, FifoReader, PAUSE};
+use super::sflow::{self, SflowListener};
 use super::source::{InputSource, SourceOptions};
 use super::{InputError, is_stdin};
 use crate::model::Batch;
@@ -74,6 +75,20 @@ impl Follower {
             }
             done.insert(path, identity);
         }
+    }
+
+    /// Receives sFlow and waits for the first datagram; `None` if the end condition was met before.
+    pub fn listen(
+        listener: SflowListener,
+        options: &SourceOptions,
+        patience: &EndCondition,
+    ) -> Result<Option<Self>, InputError> {
+        let place = sflow::path_of(&listener);
+        let current = match live(&place, listener.into_reader(patience.clone()), options) {
+            Err(_) if patience.is_over() => return Ok(None),
+            opened => opened?,
+        };
+        Ok(Some(Self::new(&place, options, patience, (current, None))))
     }
 
     fn new(

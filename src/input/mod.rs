@@ -31,6 +31,7 @@ mod follow;
 mod format;
 mod readers;
 mod segment;
+mod sflow;
 mod source;
 mod split_input;
 
@@ -38,6 +39,7 @@ pub use capture::{Capture, Ending};
 pub use feed::{Feed, FeedReceipt, FeedTask};
 pub use fifo::EndCondition;
 pub use follow::Follower;
+pub use sflow::{DatagramCounter, SflowListener};
 pub use source::{Digests, SourceOptions};
 
 use source::InputSource;
@@ -65,6 +67,14 @@ pub enum InputError {
         source: std::io::Error,
         /// The next step for the user.
         advice: &'static str,
+    },
+    /// The socket could not be bound.
+    #[error("cannot receive sFlow on {address}: {source}; give an address of this machine and a free UDP port")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Error of the operating system.
+        source: std::io::Error,
     },
     /// The file does not start like a capture.
     #[error(

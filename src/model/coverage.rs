@@ -1,6 +1,6 @@
 //! How much of a capture was understood: part of every result.
 
-use super::{MirrorLoss, SequenceRuns, TimestampStats};
+use super::{MirrorLoss, SamplerSteps, SequenceRuns, TimestampStats};
 use ibscope_parsers::frame::Statistics;
 use ibscope_parsers::link::{NotInfiniband, TunnelKind, TunnelPath};
 use ibscope_parsers::{Layer, ParseError};
@@ -36,6 +36,9 @@ pub struct Coverage {
     /// Frames from samples with rates beyond the limit.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub sampling_rates_left_out: u64,
+    /// Distances between the samples of sFlow agents, from the pools that they state.
+    #[serde(skip_serializing_if = "SamplerSteps::is_empty", default)]
+    pub sampler_steps: SamplerSteps,
     /// Records outside `--from` and `--to`; of the counts above they are in `records` only.
     pub outside_window: u64,
     /// InfiniBand packets that were not captured in full.
@@ -230,6 +233,7 @@ impl Coverage {
         self.mirrored_frames_left_out += other.mirrored_frames_left_out;
         other.sampling_rates.iter().for_each(|(one_in, frames)| self.add_sampled(*one_in, *frames));
         self.sampling_rates_left_out += other.sampling_rates_left_out;
+        self.sampler_steps.merge(&other.sampler_steps);
         self.pause_frames_left_out += other.pause_frames_left_out;
         self.bound_pauses();
         self.outside_window += other.outside_window;

@@ -1,7 +1,8 @@
 //! Intermediate sums of a running analysis.
 
 use super::profile::{RetransmissionSums, Traffic};
-use super::{Coverage, SizeCategory, SizeClass, SizeSums};
+use super::sampling::EstimateQuality;
+use super::{Coverage, SampledSums, SizeCategory, SizeClass, SizeSums};
 use ibscope_parsers::Endpoint;
 
 /// Sums of one input so far, without MPI messages: their library is decided at the end.
@@ -15,6 +16,23 @@ pub struct LiveSums {
     pub pairs: Vec<LivePair>,
     /// Sizes of packets and transport messages, sorted by category and class.
     pub sizes: Vec<((SizeCategory, SizeClass), SizeSums)>,
+    /// What estimates of a sampled input have in common.
+    pub quality: EstimateQuality,
+    /// The datagrams of an sFlow socket.
+    pub sflow: Option<DatagramCounts>,
+}
+
+/// Datagrams that a socket received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DatagramCounts {
+    /// All of them.
+    pub datagrams: u64,
+    /// The number of these that are not sFlow version 5.
+    pub other_datagrams: u64,
+    /// Sequence numbers between those of received datagrams that none has.
+    pub lost_datagrams: u64,
+    /// Datagrams of agents beyond the bound, whose losses are not known.
+    pub unnumbered_datagrams: u64,
 }
 
 /// Traffic from one endpoint to another.
@@ -28,6 +46,8 @@ pub struct LivePair {
     pub traffic: Traffic,
     /// Its retransmissions.
     pub retransmissions: RetransmissionSums,
+    /// All observations, as the samples of a sampled input.
+    pub sampled: SampledSums,
 }
 
 impl LiveSums {

@@ -24,6 +24,42 @@ pub struct SequenceRuns {
     sessions: BTreeMap<MirrorSession, Vec<(u32, u32)>>,
     /// Least and most samples that the source had dropped.
     drops: BTreeMap<MirrorSession, (u32, u32)>,
+    /// Number and pool of each sample, in file order.
+    pools: BTreeMap<MirrorSession, Vec<(u32, u32)>>,
+}
+
+/// Distances between successive samples, in packets that the sampler could have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SamplerSteps {
+    /// Number of distances.
+    pub steps: u64,
+    /// Their sum.
+    pub packets: u64,
+    /// Sum of their squares.
+    pub squares: u64,
+}
+
+impl SamplerSteps {
+    /// True if there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.steps == 0
+    }
+
+    /// Adds the distances of another source or input.
+    pub const fn merge(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.packets = self.packets.saturating_add(other.packets);
+        self.squares = self.squares.saturating_add(other.squares);
+    }
+
+    /// The mean distance and the relative variance of the distances. `None` without distances.
+    #[must_use]
+    pub fn spread(&self) -> Option<(f64, f64)> {
+        let mean = self.packets as f64 / self.steps as f64;
+        let squares = self.squares as f64 / self.steps as f64;
+        (self.packets > 0).then(|| (mean, squares / (mean * mean) - 1.0))
+    }
 }
 
 impl SequenceRuns {
@@ -31,6 +67,11 @@ impl SequenceRuns {
     pub fn add_drops(&mut self, session: MirrorSession, drops: u32) {
         let range = self.drops.entry(session).or_insert((drops, drops));
         *range = (range.0.min(drops), range.1.max(drops));
+    }
+
+    /// Adds the number of a sample, and the packets that its source could have sampled so far.
+    pub fn add_pool(&mut self, session: MirrorSession, sequence: u32, pool: u32) {
+        self.pools.entry(session).or_default().push((sequence, pool));
     }
 
     /// Adds the next frame.
@@ -70,6 +111,7 @@ impl MirrorSequences {
                 let range = own.drops.get_or_insert((*least, *most));
                 *range = (range.0.min(*least), range.1.max(*most));
             }
+            batch.pools.get(session).into_iter().flatten().for_each(|(number, pool)| own.add_pool(*number, *pool));
         }
         while self.sessions.len() > MAX_SESSIONS {
             let Some((_, last)) = self.sessions.pop_last() else { return };
@@ -83,6 +125,15 @@ impl MirrorSequences {
         let loss = |own: &SessionRuns| MirrorLoss { frames: own.frames, lost_frames: own.lost() + own.dropped() };
         let all = self.sessions.iter().map(|(session, own)| (session.to_string(), loss(own)));
         all.filter(|(_, loss)| loss.lost_frames > 0).collect()
+    }
+
+    /// The distances between successive samples of all sources.
+    #[must_use]
+    pub fn steps(&self) -> SamplerSteps {
+        self.sessions.values().fold(SamplerSteps::default(), |mut all, own| {
+            all.merge(&own.steps);
+            all
+        })
     }
 
     /// Frames of sessions beyond the bound: whether some of them are lost is not known.
@@ -103,9 +154,25 @@ struct SessionRuns {
     lost: u64,
     /// Least and most samples that the source had dropped before it numbered them.
     drops: Option<(u32, u32)>,
+    /// Number and pool of the last sample, and the distances so far.
+    pool: Option<(u32, u32)>,
+    steps: SamplerSteps,
 }
 
 impl SessionRuns {
+    /// Adds the distance from the sample before, if none is missing in between.
+    fn add_pool(&mut self, number: u32, pool: u32) {
+        let before = self.pool.replace((number, pool));
+        // A counter that starts again seems to go back.
+        let step = before
+            .filter(|(last, _)| last.wrapping_add(1) == number)
+            .map(|(_, last)| pool.wrapping_sub(last))
+            .filter(|step| (1..=u32::MAX / 2).contains(step));
+        if let Some(step) = step.map(u64::from) {
+            self.steps.merge(&SamplerSteps { steps: 1, packets: step, squares: step.saturating_mul(step) });
+        }
+    }
+
     /// Samples that the source dropped while it was captured.
     fn dropped(&self) -> u64 {
         self.drops.map_or(0, |(least, most)| u64::from(most - least))

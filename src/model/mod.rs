@@ -48,7 +48,7 @@ pub use health::Health;
 pub use histogram::{Histogram, HistogramParts, Recorder};
 pub use live::LiveSums;
 pub use message::{MessageRow, RawMessage};
-pub use mirror_sequences::{MirrorLoss, MirrorSequences, SequenceRuns};
+pub use mirror_sequences::{MirrorLoss, MirrorSequences, SamplerSteps, SequenceRuns};
 pub use mpi_message::MpiMessage;
 pub use nodes::Nodes;
 pub use packed::PackedRows;

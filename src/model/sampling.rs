@@ -241,6 +241,11 @@ impl Estimator {
         self.counted += sum / f64::from(ports);
     }
 
+    /// Widens the interval to that of samples of this size.
+    fn widen(&mut self, (weight, unseen): (f64, f64), size: f64) {
+        self.variance = self.variance.max(weight * unseen * size * self.estimate);
+    }
+
     /// Adds the samples of other connections.
     pub fn merge(&mut self, other: &Self) {
         self.samples += other.samples;
@@ -295,6 +300,25 @@ pub struct EstimateQuality {
 // No value is NaN.
 impl Eq for EstimateQuality {}
 
+impl EstimateQuality {
+    /// Takes the packets of another connection into account: the largest packets are the largest
+    /// mean size of a connection's packets, weighted by their sizes.
+    pub fn extend(&mut self, sums: &SampledSums) {
+        let mean = |squares: u64, sum: u64| if sum > 0 { squares as f64 / sum as f64 } else { 0.0 };
+        let (wire, payload) = self.largest_bytes;
+        self.largest_bytes = (
+            mean(sums.wire_squares, sums.wire_bytes).max(wire),
+            mean(sums.payload_squares, sums.payload_bytes).max(payload),
+        );
+    }
+
+    /// Wire and payload bytes of the largest packets.
+    #[must_use]
+    pub const fn largest_bytes(&self) -> (f64, f64) {
+        self.largest_bytes
+    }
+}
+
 impl Sampling {
     /// True if the numbers are possible. A profile from a file may be damaged.
     #[must_use]
@@ -305,12 +329,36 @@ impl Sampling {
             && [self.largest_bytes.0, self.largest_bytes.1].iter().all(|bytes| bytes.is_finite() && *bytes >= 0.0)
     }
 
+    /// One sentence for outputs of counts: `sampled 1 in 10 (given); counts are of the sample`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let rate = match self.one_in {
+            Some(one_in) if one_in.fract() < 0.05 => format!("1 in {one_in:.0} ({})", self.source.name()),
+            Some(one_in) => format!("1 in {one_in:.1} ({})", self.source.name()),
+            None => "at an unknown rate".to_owned(),
+        };
+        format!("sampled {rate}; counts are of the sample")
+    }
+
     /// What all estimates of the capture have in common.
     #[must_use]
     pub const fn quality(&self) -> EstimateQuality {
         let Self { rate_variance, is_periodic, largest_bytes, .. } = *self;
         EstimateQuality { rate_variance, is_periodic, largest_bytes }
     }
+}
+
+/// The share of a connection's counted sums that belongs to a part of it, such as a time bin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampledShare {
+    /// Share of the packets, from 0 to 1.
+    pub packets: f64,
+    /// Share of the wire bytes.
+    pub wire_bytes: f64,
+    /// Share of the payload bytes.
+    pub payload_bytes: f64,
+    /// Share of the transport messages.
+    pub messages: f64,
 }
 
 /// Estimators of all sums of a pair.
@@ -362,6 +410,34 @@ impl PairEstimators {
             packets: of(sums.packets, sums.packets, sums.packets, 0.0),
             quality,
         }
+    }
+
+    /// The estimators of a part of a connection. Its observations are the same share of all
+    /// observations as its counted sums are of all counted sums. The sizes of its packets are not
+    /// known, so all bytes count as those of the largest packets of the capture: the interval is at
+    /// least as wide as that of the real sizes.
+    #[must_use]
+    pub fn of_part(connection: &SampledConnection, share: &SampledShare) -> Self {
+        let part = |sum: u64, share: f64| (sum as f64 * share).round() as u64;
+        let all = &connection.sums;
+        let sums = SampledSums {
+            packets: part(all.packets, share.packets),
+            payload_packets: part(all.payload_packets, share.payload_bytes.min(share.packets)),
+            wire_bytes: part(all.wire_bytes, share.wire_bytes),
+            wire_squares: part(all.wire_squares, share.wire_bytes),
+            payload_bytes: part(all.payload_bytes, share.payload_bytes),
+            payload_squares: part(all.payload_squares, share.payload_bytes),
+            messages: part(all.messages, share.messages),
+            open_mpi_messages: 0,
+        };
+        let mut own = Self::of(&SampledConnection { sums, ..*connection });
+        if let Some(weight) = connection.weight {
+            let (wire_bytes, payload_bytes) = connection.quality.largest_bytes;
+            let largest_wire_bytes = if all.payload_packets > 0 { wire_bytes } else { 0.0 };
+            own.wire_bytes.widen(weight.per_observation(), largest_wire_bytes);
+            own.payload_bytes.widen(weight.per_observation(), payload_bytes);
+        }
+        own
     }
 
     /// Replaces the transport messages by MPI messages: `counted` are those of the selection, and
@@ -426,6 +502,15 @@ impl EstimatedSum {
         unit: ColumnUnit::Count,
         of: |pair| &pair.packets,
     };
+
+    /// All of them, in the order of the columns.
+    pub const ALL: [Self; 4] = [Self::MESSAGES, Self::PAYLOAD_BYTES, Self::WIRE_BYTES, Self::PACKETS];
+
+    /// Names of the columns: the estimate, and the lower and the upper end of its interval.
+    #[must_use]
+    pub const fn names(self) -> [&'static str; 3] {
+        self.names
+    }
 
     /// Name of the column with the estimate.
     #[must_use]

@@ -268,6 +268,7 @@ impl Analysis {
         let mirror_copies = std::mem::replace(&mut live.coverage, input.coverage.clone()).mirror_copies;
         live.coverage.mirror_copies = mirror_copies;
         live.coverage.interface_drops = input.dropped();
+        live.coverage.mirror_losses = input.mirrors.losses();
         live.coverage.untracked_packets = input.untracked();
         live
     }
@@ -371,6 +372,7 @@ impl InputState {
             overlap_left_out,
             mirror_losses: self.mirrors.losses(),
             mirrored_frames_left_out: self.mirrors.left_out(),
+            sampler_steps: self.mirrors.steps(),
             same_time,
             same_time_longest_run,
             same_time_longest_run_bytes,

@@ -15,8 +15,8 @@ use crate::flow;
 use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
 use crate::model::sampling::RateSource;
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile, Trust,
-    WorkerWireup, count_either, printable,
+    ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile,
+    SamplerSteps, Trust, WorkerWireup, count_either, printable,
 };
 use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ConnectionSums, TrackerSample, UntimedMessages};
@@ -199,7 +199,11 @@ fn sum_coverage(inputs: &mut [Input], combined: &CombinedTotals) -> Coverage {
 /// the samples have no common rate.
 fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<StatedRate>, Option<String>) {
     let Coverage { sampling_rates: rates, sampling_rates_left_out: left_out, infiniband, .. } = coverage;
-    let given = options.sampled.map(|one_in| StatedRate { one_in: Some(f64::from(one_in)), source: RateSource::Given });
+    let given = options.sampled.map(|one_in| StatedRate {
+        one_in: Some(f64::from(one_in)),
+        source: RateSource::Given,
+        is_periodic: false,
+    });
     let frames = rates.values().sum::<u64>() + left_out;
     let stated: Vec<String> = rates.keys().map(|one_in| format!("1/{one_in}")).collect();
     let all = match (&stated[..], given) {
@@ -219,8 +223,16 @@ fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<Stated
         Some(one_in) => {
             // Samples that were lost on the way, or dropped by the agent, lower the rate.
             let lost = coverage.lost_mirrored_frames() as f64;
-            let one_in = f64::from(one_in) * (1.0 + lost / frames.max(1) as f64);
-            (Some(StatedRate { one_in: Some(one_in), source }), None)
+            let stated = f64::from(one_in);
+            let one_in = stated * (1.0 + lost / frames.max(1) as f64);
+            let (real, is_periodic) = sampler(&coverage.sampler_steps, stated);
+            let note = real.map(|real| {
+                format!(
+                    "no estimates: the samples state the rate 1/{stated}, but their pools show one sample of {real:.1} packets; \
+                     check the configuration of the agents, or give the rate with --sampled 1/N"
+                )
+            });
+            (Some(StatedRate { one_in: Some(one_in).filter(|_| real.is_none()), source, is_periodic }), note)
         }
         None => {
             let bare = infiniband - frames.min(*infiniband);
@@ -233,9 +245,30 @@ fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<Stated
                 "no estimates: the samples state the rates {}{bare}; analyze captures of one rate at a time",
                 all.join(", ")
             );
-            (Some(StatedRate { one_in: None, source }), Some(note))
+            (Some(StatedRate { one_in: None, source, is_periodic: false }), Some(note))
         }
     }
+}
+
+/// Distances between samples that show the sampler.
+const MIN_SAMPLER_STEPS: u64 = 60;
+/// Relative difference from the stated rate that is no mistake: agents read the pool at other times
+/// than the sample.
+const POOL_TOLERANCE: f64 = 0.02;
+/// Relative variance of the distances below which they are regular. Those of a random sampler have 1,
+/// and those that agents draw evenly from 1 to 2N - 1 have a third.
+const REGULAR: f64 = 0.1;
+
+/// The real distance between samples if it contradicts the stated one, and whether the distances are
+/// regular. If all are exactly the stated one, the agent does not count the pool but multiplies the
+/// samples, which shows nothing.
+fn sampler(steps: &SamplerSteps, stated: f64) -> (Option<f64>, bool) {
+    let Some((mean, variance)) = steps.spread().filter(|_| steps.steps >= MIN_SAMPLER_STEPS) else {
+        return (None, false);
+    };
+    let tolerance = stated * (POOL_TOLERANCE + 5.0 * (variance.max(0.0) / steps.steps as f64).sqrt());
+    let is_counted = mean != stated || variance > 1e-12;
+    ((mean - stated).abs().gt(&tolerance).then_some(mean), is_counted && variance < REGULAR)
 }
 
 /// Step 3: libraries, jobs and ranks.

@@ -51,9 +51,9 @@ pub use options::{
 pub use packets::inspect;
 pub use run::analyze;
 pub use streams::{StreamsError, parse_streams};
-pub use watch::watch;
+pub use watch::{WatchedInput, watch};
 
-pub use crate::input::EndCondition;
+pub use crate::input::{EndCondition, SflowListener};
 
 use crate::decode;
 use crate::input::{self, Capture, FeedReceipt, FeedTask};

@@ -6,9 +6,10 @@ use super::analysis::{self, Analysis};
 use super::{AnalysisOptions, PipelineError, decode_options, pool};
 use crate::decode::DecodedBatch;
 use crate::flow::Depth;
-use crate::input::{EndCondition, Feed, Follower, SourceOptions};
-use crate::model::{LiveSums, Profile};
-use std::path::Path;
+use crate::input::{DatagramCounter, EndCondition, Feed, Follower, SflowListener, SourceOptions};
+use crate::model::live::DatagramCounts;
+use crate::model::{LiveSums, Profile, count_of};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long packets may wait for a fuller batch before they are counted.
@@ -16,21 +17,37 @@ const BATCH_TIMEOUT: Duration = Duration::from_millis(50);
 /// Showing the sums takes at most one part in this many of the time.
 const TIME_SHARE_DIVISOR: u32 = 10;
 
-/// Follows a file, a folder, a FIFO or standard input until its end or until it is stopped. Calls
+/// An input that grows.
+pub enum WatchedInput {
+    /// A file, a folder, a FIFO or standard input.
+    Place(PathBuf),
+    /// A socket that receives sFlow.
+    Sflow(SflowListener),
+}
+
+/// Follows an input until its end or until it is stopped. Calls
 /// `show` with the sums so far every `interval`. Returns the profile, or `None` if `watch` was
 /// stopped before the first packet.
 pub fn watch(
-    place: &Path,
+    watched: WatchedInput,
     options: &AnalysisOptions,
     patience: &EndCondition,
     interval: Duration,
     show: &(dyn Fn(LiveSums) + Sync),
 ) -> Result<Option<Profile>, PipelineError> {
-    let Some(follower) = Follower::open(place, &SourceOptions { xxh3: true, ..SourceOptions::default() }, patience)?
-    else {
-        return Ok(None);
+    let source = SourceOptions { xxh3: true, ..SourceOptions::default() };
+    let (place, counter, follower) = match watched {
+        WatchedInput::Place(place) => {
+            let follower = Follower::open(&place, &source, patience)?;
+            (place, None, follower)
+        }
+        WatchedInput::Sflow(listener) => {
+            let (place, counter) = (PathBuf::from(listener.name()), listener.counter());
+            (place, Some(counter), Follower::listen(listener, &source, patience)?)
+        }
     };
-    let mut inputs = vec![analysis::input(place, follower.format())];
+    let Some(follower) = follower else { return Ok(None) };
+    let mut inputs = vec![analysis::input(&place, follower.format())];
     let pool = pool(options.threads)?;
     let batches_per_round = pool.current_num_threads() * analysis::BATCHES_PER_THREAD;
     let decode = decode_options(&[], options, Vec::new());
@@ -48,16 +65,34 @@ pub fn watch(
             analysis.step(pieces, &mut decoded, &decode, &mut feed);
             let start = Instant::now();
             if start >= due {
-                show(analysis.live());
+                show(LiveSums { sflow: counter.as_ref().map(DatagramCounter::counts), ..analysis.live() });
                 due = start + interval.max(start.elapsed() * TIME_SHARE_DIVISOR);
             }
         }
     });
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = counter.iter().map(|counter| datagram_note(&counter.counts())).collect();
     for (input, ending) in inputs.iter_mut().zip(feed.finish()) {
         input.length_bytes = ending.digests.length_bytes;
         input.xxh3_128 = ending.digests.xxh3_128;
         notes.extend(ending.note.map(|note| format!("{}: {note}", input.name)));
     }
     pool.install(|| analysis.finish(inputs, notes, Vec::new(), options)).map(|finished| Some(finished.profile))
+}
+
+/// The note on the datagrams of an sFlow socket.
+fn datagram_note(counts: &DatagramCounts) -> String {
+    let DatagramCounts { datagrams, other_datagrams, lost_datagrams, unnumbered_datagrams } = *counts;
+    let mut note = format!(
+        "{} received, {} lost between the agents and ibscope, by their sequence numbers",
+        count_of(datagrams, "datagram"),
+        count_of(lost_datagrams, "datagram")
+    );
+    if other_datagrams > 0 {
+        note = format!("{note}; {} not sFlow version 5", count_of(other_datagrams, "datagram"));
+    }
+    if unnumbered_datagrams > 0 {
+        let of = count_of(unnumbered_datagrams, "datagram");
+        note = format!("{note}; {of} of too many agents: whether some of theirs are lost is not known");
+    }
+    note
 }

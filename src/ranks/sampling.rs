@@ -12,7 +12,7 @@
 
 use super::IdentityEvidence;
 use super::coverage::looks_sampled;
-use crate::model::sampling::RateSource;
+use crate::model::sampling::{EstimateQuality, RateSource};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Continuity, Sampling, SamplingWeight, TrafficKind, count_of};
 use ibscope_parsers::Endpoint;
@@ -23,6 +23,9 @@ use std::collections::BTreeMap;
 const BEYOND_CHANCE: f64 = 5.0;
 /// Logarithm of the likelihood ratio that decides between one port and two: 400 to one.
 const DECISIVE: f64 = 6.0;
+/// Standard deviations below the expected packets observed at two ports that show samples that are
+/// not random: a wrong conclusion only makes intervals wider.
+const BEYOND_COMMON: f64 = 4.0;
 /// Distances between PSNs that show whether the sample is random.
 const MIN_STEPS: u64 = 60;
 /// Share of the variance of a random sample's distances below which a sample is periodic.
@@ -41,6 +44,8 @@ pub struct StatedRate {
     pub one_in: Option<f64>,
     /// Where the rate comes from.
     pub source: RateSource,
+    /// The sampler takes packets at a regular distance.
+    pub is_periodic: bool,
 }
 
 /// The sampling of a capture and of its connections.
@@ -133,6 +138,16 @@ impl PsnShare {
         self.psns >= MIN_TWICE && self.repeated > TWICE_SHARE * self.psns
     }
 
+    /// True if the PSNs are those of two ports, and too few packets were taken at both: two random
+    /// samples have one packet in `2 N - 1` in common.
+    fn is_exclusive(&self, one_in: f64) -> bool {
+        let expected = self.psns / (2.0 * one_in - 1.0);
+        let ratio = |own: &Self| own.likelihood(share_of(one_in, 2)) - own.likelihood(share_of(one_in, 1));
+        let has_two = || ratio(self) >= DECISIVE && ratio(&self.with_most_reads()) >= DECISIVE;
+        let is_rare = self.repeated < expected - BEYOND_COMMON * expected.sqrt();
+        is_rare && (self.ports(one_in) == Some(2) || !self.comes_twice() && has_two())
+    }
+
     /// The number of ports that take one of `one_in` packets each; `None` if the PSNs do not show
     /// it. Two ports also take the same packet now and then.
     fn ports(&self, one_in: f64) -> Option<u32> {
@@ -152,6 +167,8 @@ impl PsnShare {
             _ => None,
         };
         match (by_share.filter(|ports| self.agrees(share_of(one_in, *ports))), by_repetition) {
+            // Samplers at a regular distance may take one of two adjacent copies only.
+            (Some(2), Some(1)) | (None, Some(1)) => None,
             // A library that retransmits without a loss looks like a second port.
             (Some(share), Some(repetition)) if share != repetition && self.has_responses => None,
             (Some(share), _) => Some(share),
@@ -175,10 +192,10 @@ pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
     }
     let spread = Spread::of(connections);
     let mut found = match evidence.sampled {
-        Some(StatedRate { one_in: Some(one_in), source }) => {
-            with_stated_rate(connections, &shares, (one_in, source), &spread)
+        Some(StatedRate { one_in: Some(one_in), source, is_periodic }) => {
+            with_stated_rate(connections, &shares, (one_in, source), is_periodic || spread.is_periodic())
         }
-        Some(StatedRate { one_in: None, source }) => {
+        Some(StatedRate { one_in: None, source, .. }) => {
             let is_periodic = spread.is_periodic();
             let sampling =
                 Sampling { one_in: None, source, rate_variance: 0.0, is_periodic, largest_bytes: (0.0, 0.0) };
@@ -199,11 +216,10 @@ pub(super) fn detect(evidence: &IdentityEvidence<'_>) -> SamplingOfConnections {
 /// Wire and payload bytes of the largest packets: the largest mean size of a connection's packets,
 /// weighted by their sizes.
 fn largest_bytes(connections: &[Box<ConnectionTotals>]) -> (f64, f64) {
-    let mean = |squares: u64, sum: u64| if sum > 0 { squares as f64 / sum as f64 } else { 0.0 };
-    let data = connections.iter().filter(|own| own.key.kind == TrafficKind::Data).map(|own| own.sampled);
-    data.fold((0.0, 0.0), |(wire, payload), own| {
-        (mean(own.wire_squares, own.wire_bytes).max(wire), mean(own.payload_squares, own.payload_bytes).max(payload))
-    })
+    let data = connections.iter().filter(|own| own.key.kind == TrafficKind::Data);
+    let mut quality = EstimateQuality::default();
+    data.for_each(|own| quality.extend(&own.sampled));
+    quality.largest_bytes()
 }
 
 /// Whether the distances between PSNs are those of a random sample.
@@ -259,9 +275,10 @@ fn with_stated_rate(
     connections: &[Box<ConnectionTotals>],
     shares: &BTreeMap<PortPair, PsnShare>,
     (one_in, source): (f64, RateSource),
-    spread: &Spread,
+    is_periodic: bool,
 ) -> SamplingOfConnections {
-    let is_periodic = spread.is_periodic();
+    let is_exclusive = shares.values().any(|share| share.is_exclusive(one_in));
+    let is_periodic = is_periodic || is_exclusive;
     let ports: BTreeMap<PortPair, u32> =
         shares.iter().filter_map(|(pair, share)| Some((*pair, share.ports(one_in)?))).collect();
     let common = ports.values().min().filter(|least| ports.values().max() == Some(least)).copied();

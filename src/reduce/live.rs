@@ -9,7 +9,7 @@ use super::combine::{TransmissionSums, transmissions};
 use super::mirror_copies::MirrorCopies;
 use crate::model::live::{LivePair, LiveSums};
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{ConnectionKey, SizeCategory, Sizes, TrafficKind};
+use crate::model::{ConnectionKey, SampledSums, SizeCategory, Sizes, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
@@ -33,10 +33,14 @@ pub fn live_sums(connections: &[(ConnectionKey, &PartialSums)]) -> LiveSums {
             dst: key.dst,
             traffic: Traffic::default(),
             retransmissions: RetransmissionSums::default(),
+            sampled: SampledSums::default(),
         };
         let pair = pairs.entry((key.src, key.dst)).or_insert_with(new);
         pair.traffic += traffic;
         pair.retransmissions += retransmissions;
+        let sampled = partial.sampled();
+        pair.sampled += sampled;
+        live.quality.extend(&sampled);
         for (of, sums) in partial.sizes.iter() {
             sizes.add(*of, *sums);
         }

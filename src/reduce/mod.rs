@@ -212,7 +212,7 @@ impl PartialSums {
     }
 
     /// Sums of all observations, as the samples of a sampled capture.
-    fn sampled(&self) -> SampledSums {
+    pub(super) fn sampled(&self) -> SampledSums {
         let mut all = PacketSums::default();
         self.classified().for_each(|(_, _, sums)| all += *sums);
         let SizeSquares { payload_packets, payload_bytes, wire_bytes } = self.squares;

@@ -16,6 +16,9 @@ use std::io::{self, Write};
 /// Version of both JSON documents of this module.
 const VERSION: u32 = 2;
 
+/// Why a sampled capture has no estimate of MPI bytes.
+pub(super) const UNKNOWN_MPI_BYTES: &str = "unknown, because a message has a length in the sample only if the packet that holds it was sampled, which depends on the length and on the protocol";
+
 /// A pair with traffic.
 pub(super) struct MatrixRow<'a> {
     src: &'a Label,
@@ -45,6 +48,12 @@ impl HasCell for MatrixRow<'_> {
 impl HasPair for TimelineBin {
     fn pair(&self) -> Option<(&Label, &Label)> {
         Some((&self.src, &self.dst))
+    }
+}
+
+impl HasEstimates for TimelineBin {
+    fn estimators(&self) -> Option<&PairEstimators> {
+        self.estimators.as_ref()
     }
 }
 
@@ -98,9 +107,16 @@ fn csv_table<'a>(matrix: &Matrix) -> Table<MatrixRow<'a>> {
     if matrix.estimators.is_some() { sampled_matrix_table() } else { matrix_table() }
 }
 
+/// The estimates of a sampled capture, for the terminal.
+pub(super) fn estimates_table<'a>() -> Table<MatrixRow<'a>> {
+    Table::new("the estimates of `ibscope matrix`")
+        .shown_left("in all", |row: &MatrixRow<'_>| format!("{} → {}", row.src.name(), row.dst.name()))
+        .with(groups::estimates)
+}
+
 /// The columns of `matrix` for sampled captures.
-pub(super) fn sampled_matrix_table<'a>() -> Table<MatrixRow<'a>> {
-    covered_table().with(groups::estimates).with(groups::class)
+fn sampled_matrix_table<'a>() -> Table<MatrixRow<'a>> {
+    matrix_table().with(groups::estimates)
 }
 
 /// The columns of the JSON form: those of csv, which are fixed, and the missing packets and
@@ -134,6 +150,11 @@ pub(super) fn timeline_table() -> Table<TimelineBin> {
         .with(groups::class)
 }
 
+/// The columns of the csv of this timeline: a sampled capture has estimates.
+fn csv_timeline_table(timeline: &Timeline) -> Table<TimelineBin> {
+    if timeline.sampled.is_some() { timeline_table().with(groups::estimates) } else { timeline_table() }
+}
+
 /// Writes one csv row per pair with at least one packet.
 pub fn matrix_csv(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
     csv_table(matrix).csv(rows(matrix), out)
@@ -141,7 +162,7 @@ pub fn matrix_csv(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
 
 /// Writes one csv row per bin and pair with traffic.
 pub fn timeline_csv(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()> {
-    timeline_table().csv(&timeline.bins, out)
+    csv_timeline_table(timeline).csv(&timeline.bins, out)
 }
 
 /// Writes one JSON object: the meaning of rows and columns, their labels, and the cells.
@@ -161,6 +182,8 @@ pub fn matrix_json(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
         "column": "receiver",
         "by": matrix.by.name(),
         "traffic": matrix.selection.name(),
+        "sampled": matrix.sampled.as_deref(),
+        "mpi_bytes_estimate": matrix.sampled.as_ref().map(|_| UNKNOWN_MPI_BYTES),
         "definitions": definitions,
         "labels": matrix.labels.iter().map(label).collect::<Vec<_>>(),
         "cells": table.objects(rows(matrix)),
@@ -170,12 +193,13 @@ pub fn matrix_json(matrix: &Matrix, out: &mut dyn Write) -> io::Result<()> {
 
 /// Writes one JSON object: the bin width, and the sums of each bin and pair.
 pub fn timeline_json(timeline: &Timeline, out: &mut dyn Write) -> io::Result<()> {
-    let table = timeline_table();
+    let table = csv_timeline_table(timeline);
     let members = json!({
         "by": timeline.by.name(),
         "traffic": timeline.selection.name(),
         "definitions": table.definitions(),
         "bin_ns": timeline.bin_ns,
+        "sampled": timeline.sampled,
         "bins": table.objects(&timeline.bins),
     });
     write_document(out, "ibscope timeline", VERSION, members)

@@ -40,7 +40,7 @@ impl HasTotals for PairRow {
 fn totals<R: HasTotals + 'static>(table: Table<R>) -> Table<R> {
     table
         .column("connections", Count, "directed connections with such packets", |row: &R| row.totals().connections)
-        .headed("connections")
+        .headed("connec-\ntions")
         .column(
             "packets",
             Count,
@@ -51,25 +51,90 @@ fn totals<R: HasTotals + 'static>(table: Table<R>) -> Table<R> {
         .column("wire_bytes", Bytes, "bytes of these packets, from LRH to VCRC or the whole Ethernet frame", |row| {
             row.totals().wire_bytes
         })
-        .headed("wire bytes")
+        .headed("wire\nbytes")
         .column("retransmitted_packets", Count, "retransmitted packets", |row| row.totals().retransmitted_packets)
-        .headed("retransmitted")
+        .headed("retrans-\nmitted")
         .column("ecn_capable_packets", Count, "packets that switches can mark: ECN is not 0", |row| {
             row.totals().ecn_capable_packets
         })
-        .headed("ECN capable")
         .column("ecn_ce_packets", Count, "packets with ECN \"congestion experienced\"", |row| {
             row.totals().ecn_ce_packets
         })
-        .headed("ECN-CE")
+        .headed("ECN-\nCE")
 }
 
 fn shown<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+/// Name and text of a field of a traffic class.
+type FieldText = (&'static str, fn(&TrafficClass) -> Option<String>);
+
+const FIELDS: [FieldText; 5] = [
+    ("SL", |class| class.sl.map(|value| value.to_string())),
+    ("VL", |class| class.vl.map(|value| value.to_string())),
+    ("P_Key", |class| class.p_key.map(p_key_text)),
+    ("DSCP", |class| class.dscp.map(|value| value.to_string())),
+    ("PCP", |class| class.pcp.map(|value| value.to_string())),
+];
+
+/// A row with one or several traffic classes, of most packets first.
+trait HasClasses {
+    fn classes(&self) -> &[TrafficClass];
+}
+
+impl HasClasses for ClassRow {
+    fn classes(&self) -> &[TrafficClass] {
+        std::slice::from_ref(&self.class)
+    }
+}
+
+impl HasClasses for PairRow {
+    fn classes(&self) -> &[TrafficClass] {
+        &self.classes
+    }
+}
+
+/// Values of a field, each once, of most packets first.
+fn values<'r, T: ToString>(row: &impl HasClasses, field: impl Fn(&TrafficClass) -> Option<T>) -> Vec<Cow<'r, str>> {
+    let mut seen = BTreeSet::new();
+    let texts = row.classes().iter().filter_map(field).map(|value| value.to_string());
+    texts.filter(|text| seen.insert(text.clone())).map(Cow::Owned).collect()
+}
+
+/// Shows the fields that vary.
+fn show_fields<R: HasClasses + 'static>(mut table: Table<R>, varying: &[bool]) -> Table<R> {
+    for ((name, text), _) in FIELDS.into_iter().zip(varying).filter(|(_, is_shown)| **is_shown) {
+        table = table.shown(name, move |row| {
+            let texts = values(row, text);
+            if texts.is_empty() { "-".to_owned() } else { texts.join(" ") }
+        });
+    }
+    table
+}
+
+/// Which fields differ between rows, and a line with the fields that all rows have in common:
+/// tables with all of them are wider than terminals.
+fn common_fields<R: HasClasses>(rows: &[R]) -> (Vec<bool>, String) {
+    let mut common = Vec::new();
+    let varying = FIELDS.into_iter().map(|(name, text)| {
+        let mut all: BTreeSet<Vec<Cow<'_, str>>> = rows.iter().map(|row| values(row, text)).collect();
+        let first = all.pop_first().unwrap_or_default();
+        if all.is_empty() && !first.is_empty() {
+            common.push(format!("{name} {}", first.join(" ")));
+        }
+        !all.is_empty()
+    });
+    let varying = varying.collect();
+    (varying, if common.is_empty() { String::new() } else { format!("all rows: {}\n", common.join(", ")) })
+}
+
 /// The columns of `paths`.
 pub(super) fn classes_table() -> Table<ClassRow> {
+    classes_table_of(&[true; FIELDS.len()])
+}
+
+fn classes_table_of(varying: &[bool]) -> Table<ClassRow> {
     Table::new("ibscope paths --format csv")
         .column("sl", Number, "service level in the LRH; empty on Ethernet", |row: &ClassRow| row.class.sl.map(u32::from))
         .column("vl", Number, "virtual lane in the LRH; empty on Ethernet", |row| row.class.vl.map(u32::from))
@@ -80,19 +145,15 @@ pub(super) fn classes_table() -> Table<ClassRow> {
             row.class.dscp.map(u32::from)
         })
         .column("pcp", Number, "priority in the outermost VLAN tag; empty without a tag", |row| row.class.pcp.map(u32::from))
-        .shown("SL", |row| shown(row.class.sl))
-        .shown("VL", |row| shown(row.class.vl))
-        .shown("P_Key", |row| shown(row.class.p_key.map(p_key_text)))
-        .shown("DSCP", |row| shown(row.class.dscp))
-        .shown("PCP", |row| shown(row.class.pcp))
+        .with(|table| show_fields(table, varying))
         .with(totals)
         .column("port_pairs", Count, "directed pairs of ports with such packets", |row| row.port_pairs)
-        .headed("port pairs")
+        .headed("port\npairs")
         .column("fewest_udp_src_ports", Count, "smallest number of UDP source ports that a pair of ports uses; if 1, all packets of that pair take one ECMP path; empty without UDP", |row| {
             row.fewest_source_ports
         })
         .column("most_udp_src_ports", Count, "lower bound of the largest number of UDP source ports that a pair of ports uses", |row| row.most_source_ports)
-        .shown("UDP source ports", |row| match (row.fewest_source_ports, row.most_source_ports) {
+        .shown("source\nports", |row| match (row.fewest_source_ports, row.most_source_ports) {
             (Some(fewest), Some(most)) if fewest != most => format!("{} to {}", group(fewest), group(most)),
             (fewest, _) => shown(fewest.map(group)),
         })
@@ -100,16 +161,10 @@ pub(super) fn classes_table() -> Table<ClassRow> {
 
 /// The columns of `paths --by pair`.
 pub(super) fn pairs_table() -> Table<PairRow> {
-    /// Values of a field, each once, of most packets first.
-    fn values<'r, T: ToString>(row: &PairRow, field: impl Fn(&TrafficClass) -> Option<T>) -> Vec<Cow<'r, str>> {
-        let mut seen = BTreeSet::new();
-        let texts = row.classes.iter().filter_map(field).map(|value| value.to_string());
-        texts.filter(|text| seen.insert(text.clone())).map(Cow::Owned).collect()
-    }
-    fn text<T: ToString>(row: &PairRow, field: impl Fn(&TrafficClass) -> Option<T>) -> String {
-        let texts = values(row, field);
-        if texts.is_empty() { "-".to_owned() } else { texts.join(" ") }
-    }
+    pairs_table_of(&[true; FIELDS.len()])
+}
+
+fn pairs_table_of(varying: &[bool]) -> Table<PairRow> {
     Table::new("ibscope paths --by pair --format csv")
         .label("src", "sender: endpoint", |row: &PairRow| Some(&row.src))
         .label("dst", "receiver: endpoint", |row| Some(&row.dst))
@@ -122,16 +177,12 @@ pub(super) fn pairs_table() -> Table<PairRow> {
         .list("p_key", Name, "partition keys, hexadecimal", |row| values(row, |class| class.p_key.map(p_key_text)))
         .list("dscp", Name, "DSCP values", |row| values(row, |class| class.dscp))
         .list("pcp", Name, "priorities in VLAN tags", |row| values(row, |class| class.pcp))
-        .shown("SL", |row| text(row, |class| class.sl))
-        .shown("VL", |row| text(row, |class| class.vl))
-        .shown("P_Key", |row| text(row, |class| class.p_key.map(p_key_text)))
-        .shown("DSCP", |row| text(row, |class| class.dscp))
-        .shown("PCP", |row| text(row, |class| class.pcp))
+        .with(|table| show_fields(table, varying))
         .with(totals)
         .column("udp_src_ports", Count, "lower bound of the number of UDP source ports; empty without UDP", |row| {
             row.source_ports
         })
-        .headed("UDP source ports")
+        .headed("source\nports")
 }
 
 /// Shown for a profile without path fields.
@@ -145,7 +196,8 @@ pub fn table(profile: &Profile) -> String {
     if rows.is_empty() {
         return NO_PATHS.to_owned();
     }
-    format!("{}\n{}", classes_table().text(rows), findings_text(profile))
+    let (varying, common) = common_fields(&rows);
+    format!("{common}{}\n{}", classes_table_of(&varying).text(rows), findings_text(profile))
 }
 
 /// The terminal table by pair of ports, and the findings.
@@ -155,7 +207,8 @@ pub fn pairs(profile: &Profile) -> String {
     if rows.is_empty() {
         return NO_PATHS.to_owned();
     }
-    format!("{}\n{}", pairs_table().text(rows), findings_text(profile))
+    let (varying, common) = common_fields(&rows);
+    format!("{common}{}\n{}", pairs_table_of(&varying).text(rows), findings_text(profile))
 }
 
 fn findings_text(profile: &Profile) -> String {

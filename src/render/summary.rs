@@ -1,5 +1,6 @@
 //! The summary as csv and JSON; [`super::text::summary`] has the terminal form.
 
+use super::table::groups::{self, HasEstimates};
 use super::table::{Table, write_document};
 use crate::analysis::health;
 use crate::analysis::rates::{
@@ -10,7 +11,7 @@ use crate::model::column::ColumnUnit::{
     self, Bytes, BytesPerSecond, Count, Name, Nanoseconds, PerSecond, Percent, Timestamp,
 };
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{Coverage, Health, Profile};
+use crate::model::{Coverage, Health, PairEstimators, Profile};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -48,6 +49,17 @@ impl<'a> SummaryRow<'a> {
         let ranks: BTreeSet<(u32, u32)> = self.profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
         ranks.len() as u64
     }
+}
+
+impl HasEstimates for SummaryRow<'_> {
+    fn estimators(&self) -> Option<&PairEstimators> {
+        self.totals.estimators.as_ref()
+    }
+}
+
+/// The facts of this profile: a sampled capture has estimates.
+fn facts_table_of<'a>(profile: &Profile) -> Table<SummaryRow<'a>> {
+    if profile.sampling.is_some() { facts_table().with(groups::estimates) } else { facts_table() }
 }
 
 /// For each value: its index, the column names of its mean and peak rate, and their unit.
@@ -153,13 +165,14 @@ pub(super) fn facts_table<'a>() -> Table<SummaryRow<'a>> {
 
 /// Writes csv with one `name,value` row per fact; unknown values are empty.
 pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    facts_table().csv_transposed(&SummaryRow::of(profile), out)
+    facts_table_of(profile).csv_transposed(&SummaryRow::of(profile), out)
 }
 
 /// Writes one JSON object with the facts, the inputs, the coverage, the ranks and the notes.
 pub fn json(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let members = json!({
-        "facts": facts_table().object(&SummaryRow::of(profile)),
+        "facts": facts_table_of(profile).object(&SummaryRow::of(profile)),
+        "sampled": profile.sampling.map(|sampling| sampling.describe()),
         "inputs": profile.inputs,
         "coverage": profile.coverage,
         "trust": profile.trust,

@@ -420,9 +420,11 @@ fn anonymize_removes_tunnels() {
             format,
             TunnelFormat::GreIp
                 | TunnelFormat::GreMpls
+                | TunnelFormat::GreInUdpIp
                 | TunnelFormat::ErspanIIIIp
                 | TunnelFormat::VxlanGpeIp
                 | TunnelFormat::GeneveIp
+                | TunnelFormat::MplsInIp
                 | TunnelFormat::MplsInUdp
                 | TunnelFormat::IpInIp
                 | TunnelFormat::VnTag

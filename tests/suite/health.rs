@@ -2,7 +2,7 @@
 //! a simple computation on raw frames, and packets built by hand.
 
 use crate::runs::{self, RecordedRun, decompressed, is_roce};
-use crate::tools::{HEADER_BYTES, in_parallel, random, result, walk};
+use crate::tools::{HEADER_BYTES, ibscope, in_parallel, random, result, sample, walk};
 use crate::wire::{WireBuilder, WireQueuePair, profile};
 use ibscope::model::profile::RetransmissionSums;
 use ibscope::model::{Health, Profile, TrafficKind};
@@ -524,4 +524,39 @@ fn a_profile_shows_the_health_of_its_captures() {
     let refused = crate::tools::ibscope(["health", "--from", "1", place.to_str().expect("path")]);
     assert_eq!(refused.code, 1);
     assert!(refused.stderr.contains("a profile has health for its whole time only"), "{}", refused.stderr);
+}
+
+/// The highest rate with mirror copies, on a link of twice this rate and of this rate.
+#[test]
+fn the_mirrored_rate_is_compared_with_the_link() {
+    let whole = ibscope(
+        ["rates", "--format", "json", "--window", "100ms"]
+            .map(Path::new)
+            .into_iter()
+            .chain([&*sample("ucx-rc-ring2-loss1")]),
+    );
+    assert_eq!(whole.code, 0, "{}", whole.stderr);
+    let rates: serde_json::Value = serde_json::from_str(&whole.stdout).expect("JSON");
+    let peaks = rates["total"]["peaks"].as_array().expect("peaks");
+    let wire = peaks.iter().find(|row| row["value"] == "wire_bytes").expect("a row");
+    let summary =
+        ibscope([Path::new("summary"), Path::new("--format"), Path::new("json"), &sample("ucx-rc-ring2-loss1")]);
+    let summary: serde_json::Value = serde_json::from_str(&summary.stdout).expect("JSON");
+    let [copies, packets] = ["mirror_copies", "packets"].map(|name| summary["facts"][name].as_f64().expect("a count"));
+    assert!(copies > 0.0);
+    let expected = wire["peak_per_s"].as_f64().expect("a rate") * (1.0 + copies / packets);
+    for (gbit_per_s, is_full) in [(expected * 8e-9 * 2.0, false), (expected * 8e-9, true)] {
+        let speed = format!("{gbit_per_s:.9}Gb/s");
+        let run = |format: &str| {
+            let words = ["health", "--link", &speed, "--format", format].map(Path::new);
+            let ran = ibscope(words.into_iter().chain([&*sample("ucx-rc-ring2-loss1")]));
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            ran.stdout
+        };
+        let document: serde_json::Value = serde_json::from_str(&run("json")).expect("JSON");
+        let percent = document["mirror"]["link_percent"].as_f64().expect("a share");
+        assert!((percent - if is_full { 100.0 } else { 50.0 }).abs() < 0.1, "{percent}");
+        assert_eq!(document["mirror"]["is_full"], is_full);
+        assert_eq!(run("table").contains("mirror fewer ports"), is_full);
+    }
 }

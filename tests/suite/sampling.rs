@@ -4,7 +4,10 @@
 use crate::runs;
 use crate::tools::{ibscope, in_parallel, samples_folder};
 use crate::wire::{WireBuilder, WireQueuePair};
-use ibscope::model::sampling::{Estimate, EstimatedValue, Estimator, RateSource};
+use ibscope::analysis::GroupBy;
+use ibscope::analysis::matrix::Selection;
+use ibscope::analysis::timeline::timeline;
+use ibscope::model::sampling::{Estimate, EstimatedSum, EstimatedValue, Estimator, RateSource};
 use ibscope::model::{PairEstimators, Profile, TrafficKind, TrustVerdict};
 use ibscope::pipeline::{self, AnalysisOptions};
 use ibscope_parsers::frame::LinkType;
@@ -104,7 +107,7 @@ fn scores(captures: u64, one_in: u64, ports: u64, is_given: bool) -> [Score; 4] 
         for Case { totals, queue } in cases {
             let dst = ibscope_parsers::Endpoint::from_lid(ibscope_parsers::Lid(queue.dst));
             let row = profile.connections.iter().find(|row| row.dst == dst).expect("a connection");
-            let pair = PairEstimators::of(row.sampled.as_ref().expect("samples"));
+            let pair = PairEstimators::of(row.sampled.as_deref().expect("samples"));
             let estimators: [&Estimator; 4] = [&pair.packets, &pair.messages, &pair.wire_bytes, &pair.payload_bytes];
             for ((score, estimator), total) in scores.iter_mut().zip(estimators).zip(totals) {
                 match estimator.result(pair.quality) {
@@ -186,7 +189,7 @@ fn samples_of_recorded_runs_show_their_totals() {
                     let profile = analyzed(&place, Some(one_in as u32));
                     let mut pairs: BTreeMap<(String, String), PairEstimators> = BTreeMap::new();
                     for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
-                        let own = PairEstimators::of(row.sampled.as_ref().expect("samples"));
+                        let own = PairEstimators::of(row.sampled.as_deref().expect("samples"));
                         pairs.entry((row.src.to_string(), row.dst.to_string())).or_default().merge(&own);
                     }
                     for (pair, estimators) in pairs {
@@ -223,7 +226,7 @@ fn periodic_samples_are_reported_and_their_intervals_are_wider() {
         let mut wire = WireBuilder::new();
         thinned(&mut wire, 5000, choose);
         let profile = analyzed(&wire.file(), Some(10));
-        let pair = PairEstimators::of(profile.connections[0].sampled.as_ref().expect("samples"));
+        let pair = PairEstimators::of(profile.connections[0].sampled.as_deref().expect("samples"));
         let Estimate::Known(value) = pair.packets.result(pair.quality) else { panic!("{:?}", profile.notes) };
         assert!((value.low..=value.high).contains(&5000), "{value:?}");
         let is_noted = profile.notes.iter().any(|note| note.contains("regular distance"));
@@ -236,6 +239,42 @@ fn periodic_samples_are_reported_and_their_intervals_are_wider() {
     assert!(is_periodic && is_noted && wider > 2 * width);
 }
 
+/// Every N-th record of a sink that holds both ports. The copies of a packet are adjacent, so a
+/// period may take one port only, or one kind of packet.
+#[test]
+fn periodic_samples_of_a_sink_are_covered() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("sample.pcap");
+    let (mut shown, mut covered) = (0, 0);
+    for name in ["mpich-rc-ring2", "ompi-rc-delay5ms-ring2", "ompi-openib-bt.S-4x1", "ompi-openib-put-ring2"] {
+        let whole = Recording::read(&runs::named(name).sink()).expect("a recording");
+        let truth = truth(&whole);
+        for one_in in [2, 3, 4, 10] {
+            for first in 0..2 {
+                let taken = whole.records.iter().skip(first).step_by(one_in).cloned().collect();
+                whole.with(taken).write(&place).expect("written");
+                let profile = analyzed(&place, Some(one_in as u32));
+                let mut pairs: BTreeMap<(String, String), PairEstimators> = BTreeMap::new();
+                for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
+                    let own = PairEstimators::of(row.sampled.as_deref().expect("samples"));
+                    pairs.entry((row.src.to_string(), row.dst.to_string())).or_default().merge(&own);
+                }
+                for (pair, estimators) in pairs {
+                    let (packets, payload_bytes) = truth[&pair];
+                    let totals = [packets / 2, payload_bytes / 2];
+                    for (estimator, total) in [estimators.packets, estimators.payload_bytes].iter().zip(totals) {
+                        let Estimate::Known(value) = estimator.result(estimators.quality) else { continue };
+                        shown += 1;
+                        covered += u64::from((value.low..=value.high).contains(&total));
+                    }
+                }
+            }
+        }
+    }
+    println!("{covered} of {shown}");
+    assert!(shown > 200 && covered * 100 >= shown * 97, "{covered} of {shown}");
+}
+
 #[test]
 fn a_rate_that_the_psns_contradict_gives_no_estimates() {
     let mut random = Random::new(9);
@@ -243,7 +282,7 @@ fn a_rate_that_the_psns_contradict_gives_no_estimates() {
     thinned(&mut wire, 5000, |_| random.below(10) == 0);
     let profile = analyzed(&wire.file(), Some(100));
     assert_eq!(profile.sampling.expect("sampling").one_in, None);
-    let pair = PairEstimators::of(profile.connections[0].sampled.as_ref().expect("samples"));
+    let pair = PairEstimators::of(profile.connections[0].sampled.as_deref().expect("samples"));
     assert_eq!(pair.packets.result(pair.quality), Estimate::Unknown);
     assert!(profile.notes.iter().any(|note| note.contains("no estimates: the capture holds 1")), "{:?}", profile.notes);
 }
@@ -277,6 +316,114 @@ fn csv_has_the_estimates_last_and_too_few_below_30_samples() {
     let document: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).expect("JSON");
     assert_eq!(document["cells"][0]["packets_estimate"], samples * 10);
     assert_eq!(document["cells"][1]["packets_estimate"], "too few");
+}
+
+/// The intervals of time bins hold the totals of the bins: of a recorded run, at one port and at a
+/// sink of both ports.
+#[test]
+fn intervals_of_time_bins_hold_their_totals() {
+    const BIN_NS: i64 = 500_000_000;
+    let folder = tempfile::tempdir().expect("folder");
+    let (mut shown, mut covered) = (0, 0);
+    let run = runs::named("ompi-openib-bt.S-4x1");
+    for (path, copies) in [(run.node(1), 1), (run.sink(), 2)] {
+        let whole = Recording::read(&path).expect("a recording");
+        let bins = |recording: &Recording, sampled: Option<u32>| {
+            let place = folder.path().join("bins.pcap");
+            recording.write(&place).expect("written");
+            let options = AnalysisOptions { sampled, threads: 1, bin_ns: Some(BIN_NS), ..AnalysisOptions::default() };
+            let profile = pipeline::analyze(&[place], &options, &|_| {}).expect("profile");
+            timeline(&profile, GroupBy::Endpoint, Selection::All, None).expect("a timeline").bins
+        };
+        let truth: BTreeMap<_, _> =
+            bins(&whole, None).into_iter().map(|bin| ((bin.time_ns, bin.src, bin.dst), bin.cell)).collect();
+        for (one_in, seed) in [(2, 1), (4, 2), (4, 3), (10, 4)] {
+            let choice = (SamplingUnit::Record, SamplingScheme::Random);
+            let mut random = Random::new(seed);
+            let sample = subsample(std::slice::from_ref(&whole), copies, one_in, choice, &mut random);
+            for bin in bins(&sample[0], Some(one_in as u32)) {
+                let pair = bin.estimators.expect("estimators");
+                let total = &truth[&(bin.time_ns, bin.src, bin.dst)];
+                let totals = [total.messages, total.payload_bytes, total.wire_bytes, total.packets];
+                for (sum, total) in EstimatedSum::ALL.into_iter().zip(totals) {
+                    let Estimate::Known(value) = sum.estimate(&pair) else { continue };
+                    shown += 1;
+                    covered += u64::from((value.low..=value.high).contains(&total));
+                }
+            }
+        }
+    }
+    println!("{covered} of {shown}");
+    assert!(shown > 500 && covered * 100 >= shown * 93, "{covered} of {shown}");
+}
+
+/// Every output of counts says that they are those of the sample, and has the estimates of the
+/// totals: 500 samples of one in 10 are 5000 packets.
+#[test]
+fn every_output_shows_the_sample_and_its_estimates() {
+    let mut random = Random::new(3);
+    let mut wire = WireBuilder::new();
+    thinned(&mut wire, 5000, |_| random.below(10) == 0);
+    let path = wire.file();
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("profile.ibp");
+    let run = |words: &[&str]| {
+        let ran = ibscope(words.iter().map(PathBuf::from).chain([place.clone()]));
+        assert_eq!(ran.code, 0, "{words:?}: {}", ran.stderr);
+        (ran.stdout, ran.stderr)
+    };
+    let (analyzed, _) = {
+        let ran = ibscope(
+            ["analyze", "--sampled", "1/10", "--bin", "10s", "-o"]
+                .iter()
+                .map(PathBuf::from)
+                .chain([place.clone(), path.clone()]),
+        );
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        (ran.stdout, ran.stderr)
+    };
+    const SENTENCE: &str = "sampled 1 in 10 (given); counts are of the sample";
+    assert!(analyzed.contains(SENTENCE), "{analyzed}");
+    let samples: u64 = (analyzed.split("traffic").nth(1).expect("traffic").split_whitespace().next())
+        .and_then(|count| count.parse().ok())
+        .expect("a count");
+    let total = (samples * 10).to_string();
+    for command in ["summary", "timeline", "rates", "matrix"] {
+        let (text, notes) = run(&[command]);
+        assert!(text.contains(SENTENCE), "{command}: {text}");
+        assert!(command == "summary" || notes.contains(SENTENCE), "{command}: {notes}");
+        let (csv, _) = run(&[command, "--format", "csv"]);
+        let estimate = match command {
+            "summary" => csv.lines().find_map(|line| line.strip_prefix("packets_estimate,")).map(str::to_owned),
+            _ => {
+                let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+                assert_eq!(rows[0][rows[0].len() - 3..], ["packets_estimate", "packets_low", "packets_high"]);
+                Some(rows[1][rows[0].len() - 3].to_owned())
+            }
+        };
+        assert_eq!(estimate.as_ref(), Some(&total), "{command}: {csv}");
+        let (json, _) = run(&[command, "--format", "json"]);
+        let document: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(document["sampled"], SENTENCE, "{command}");
+        if command != "summary" {
+            let drawing = folder.path().join("figure.svg");
+            run(&[command, "--svg", drawing.to_str().expect("path")]);
+            assert!(std::fs::read_to_string(&drawing).expect("figure").contains(SENTENCE), "{command}");
+        }
+    }
+    let (peaks, _) = run(&["rates", "--view", "peaks", "--format", "csv"]);
+    assert!(
+        peaks.lines().any(|line| line.starts_with(",,packets,") && line.contains(&format!(",{total},"))),
+        "{peaks}"
+    );
+    // MPI bytes have no estimate, and the outputs say why.
+    let (by_rank, _) = run(&["matrix", "--by", "endpoint", "--format", "json"]);
+    let document: serde_json::Value = serde_json::from_str(&by_rank).expect("JSON");
+    assert!(document["mpi_bytes_estimate"].as_str().expect("a reason").starts_with("unknown, because"));
+    let page = folder.path().join("page.html");
+    run(&["report", "-o", page.to_str().expect("path")]);
+    let page = std::fs::read_to_string(&page).expect("page");
+    assert!(page.contains(SENTENCE) && page.contains(&format!("[{total},")), "the page");
 }
 
 /// One of four packets of a recorded run, at random.
@@ -330,6 +477,82 @@ fn lost_samples_are_counted() {
     let one_in = found.sampling.and_then(|sampling| sampling.one_in).expect("a rate");
     let samples = found.coverage.infiniband as f64;
     assert!((one_in - 4.0 * (1.0 + 2.0 / samples)).abs() < 1e-9, "{one_in}");
+}
+
+/// The pool of an sFlow sample counts the packets that the agent could have sampled: it shows the
+/// real rate, and samples at a regular distance. `distance` is from a sample to the next one.
+#[test]
+fn pools_show_the_real_rate_and_regular_samplers() {
+    let folder = tempfile::tempdir().expect("folder");
+    let sample = sampled_run();
+    let place = folder.path().join("sflow.pcap");
+    let of = |distance: &mut dyn FnMut() -> u32| {
+        let mut datagrams = in_sflow(&sample, 4, 1);
+        let mut pool = 1_u32 << 31;
+        for record in &mut datagrams.records {
+            let mut data = record.data.to_vec();
+            // The sample follows the headers of Ethernet, IP, UDP and the datagram, and its format and
+            // length; counters may precede it.
+            let mut at = 42 + 28;
+            if data[at..at + 4] == [0, 0, 0, 2] {
+                at += 20;
+            }
+            let is_expanded = data[at + 3] == 3;
+            at += 8 + if is_expanded { 16 } else { 12 };
+            // The rate precedes the pool.
+            assert_eq!(data[at - 4..at], 4u32.to_be_bytes());
+            pool = pool.wrapping_add(distance());
+            data[at..at + 4].copy_from_slice(&pool.to_be_bytes());
+            record.data = data.into();
+        }
+        datagrams.write(&place).expect("written");
+        analyzed(&place, None)
+    };
+    let mut random = Random::new(5);
+    let geometric = |random: &mut Random, one_in: u64| (1..).find(|_| random.below(one_in) == 0).expect("a number");
+    let right = of(&mut || geometric(&mut random, 4));
+    let sampling = right.sampling.expect("sampling");
+    assert_eq!((sampling.one_in, sampling.is_periodic), (Some(4.0), false), "{:?}", right.notes);
+    assert!(right.coverage.sampler_steps.steps > 500, "{:?}", right.coverage.sampler_steps);
+    // An agent that multiplies its samples by the rate shows nothing.
+    assert!(!of(&mut || 4).sampling.expect("sampling").is_periodic);
+    let mut turn = 0;
+    let regular = of(&mut || {
+        turn += 1;
+        if turn % 20 == 0 { 5 } else { 4 }
+    });
+    assert!(regular.sampling.expect("sampling").is_periodic);
+    let wrong = of(&mut || geometric(&mut random, 7));
+    assert_eq!(wrong.sampling.expect("sampling").one_in, None);
+    let note = wrong.notes.iter().find(|note| note.contains("their pools show one sample of"));
+    assert!(note.is_some_and(|note| note.contains("rate 1/4")), "{:?}", wrong.notes);
+}
+
+/// A sample that cannot be read counts as not decoded, in an analysis and in `inspect`.
+#[test]
+fn unreadable_samples_are_counted() {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut sample = sampled_run();
+    sample.records.retain(|record| runs::is_roce(&record.data));
+    sample.records.truncate(10);
+    let mut datagrams = in_sflow(&sample, 4, 1);
+    // Truncated inside the header of the sample, and a sample of an unknown format.
+    for (number, record) in datagrams.records.iter_mut().enumerate().take(2) {
+        let mut data = record.data.to_vec();
+        let at = 42 + 28 + if data[73] == 2 { 20 } else { 0 };
+        if number == 0 {
+            data.truncate(at + 20);
+        } else {
+            data[at + 3] = 9;
+        }
+        record.data = data.into();
+    }
+    let place = folder.path().join("sflow.pcap");
+    datagrams.write(&place).expect("written");
+    let analyzed = analyzed(&place, None);
+    assert_eq!((analyzed.coverage.failed(), analyzed.coverage.infiniband), (2, 8), "{:?}", analyzed.coverage);
+    let ran = ibscope([Path::new("inspect"), Path::new("--min-coverage"), Path::new("100"), &place]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
 }
 
 /// The sFlow captures of the tcpdump project: the inner frames, their lengths and rates are those

@@ -1,10 +1,17 @@
 //! The command `watch`: it follows growing input, and its totals equal those of `analyze`.
 
-use crate::runs::decompressed;
+use crate::runs::{self, decompressed};
 use crate::tools::{HEADER_BYTES, command, ibscope, sample, samples_folder, walk};
-use ibscope_samples::{SampleFraming, SampleKind};
+use ibscope::model::PairEstimators;
+use ibscope::model::sampling::Estimate;
+use ibscope::pipeline;
+use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::partial::{SamplingScheme, SamplingUnit, subsample};
+use ibscope_samples::wrap::in_sflow;
+use ibscope_samples::{Random, SampleFraming, SampleKind};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -250,4 +257,65 @@ fn the_terminal_is_restored() {
         // The totals of everything read until then.
         assert!(after.contains("every packet appears twice") && after.contains("rank 1"), "the totals follow: {after}");
     }
+}
+
+/// Samples of one in three packets arrive at a socket; three datagrams are lost, and one is no sFlow.
+#[test]
+fn sflow_from_a_socket_has_estimates_and_counts_lost_datagrams() {
+    const LOST: [usize; 3] = [5, 6, 20];
+    let folder = tempfile::tempdir().expect("folder");
+    let profile = folder.path().join("job.ibp");
+    let whole = Recording::read(&runs::named("mpich-rc-ring2").node(1)).expect("a recording");
+    let packets = whole.records.iter().filter(|record| runs::is_roce(&record.data)).count() as u64;
+    let choice = (SamplingUnit::Record, SamplingScheme::Random);
+    let sample = subsample(&[whole], 1, 3, choice, &mut Random::new(4)).remove(0);
+    let datagrams = in_sflow(&sample, 3, 5);
+    let mut child = command(["watch", "--sflow", "127.0.0.1:0", "--lines", "--interval", "100ms", "-o"])
+        .arg(&profile)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut notes = BufReader::new(child.stderr.take().expect("stderr")).lines();
+    let first = notes.next().expect("a line").expect("text");
+    let address: SocketAddr = first.rsplit(' ').next().and_then(|text| text.parse().ok()).expect("an address");
+    let agent = UdpSocket::bind("127.0.0.1:0").expect("socket");
+    let mut lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
+    // After the headers of Ethernet, IP and UDP.
+    let payload = |number: usize| &datagrams.records[number].data[14 + 20 + 8..];
+    agent.send_to(b"no sFlow", address).expect("sent");
+    for number in (0..datagrams.records.len()).filter(|number| !LOST.contains(number)) {
+        agent.send_to(payload(number), address).expect("sent");
+        // The socket has room for few datagrams.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    wait_for(&mut lines, |line| line.contains("3 datagrams lost") && line.contains("counts of the sample; in all ~"));
+    signal(&child, "INT");
+    let rest: Vec<String> = lines.map(|line| line.expect("line")).collect();
+    assert!(child.wait().expect("ended").success());
+    let received = datagrams.records.len() - LOST.len() + 1;
+    let note = format!(
+        "{received} datagrams received, 3 datagrams lost between the agents and ibscope, by their sequence numbers; 1 datagram not sFlow version 5"
+    );
+    assert!(rest.iter().any(|line| line.contains(&note)), "{rest:#?}");
+    let profile = pipeline::load(&profile).expect("a profile");
+    let sampling = profile.sampling.expect("sampling");
+    let lost: u64 =
+        LOST.iter().map(|number| sample.records.chunks(5).nth(*number).expect("samples").len() as u64).sum();
+    assert_eq!(profile.coverage.lost_mirrored_frames(), lost);
+    let taken = profile.coverage.infiniband as f64;
+    assert!((sampling.one_in.expect("a rate") - 3.0 * (1.0 + lost as f64 / taken)).abs() < 1e-9);
+    let mut all = PairEstimators::default();
+    profile.connections.iter().for_each(|row| all.merge(&PairEstimators::of(row.sampled.as_deref().expect("samples"))));
+    let Estimate::Known(value) = all.packets.result(all.quality) else { panic!("{:?}", profile.notes) };
+    assert!((value.low..=value.high).contains(&packets), "{packets} {value:?}");
+}
+
+#[test]
+fn an_address_of_another_machine_is_refused() {
+    let ran = ibscope(["watch", "--sflow", "192.0.2.1:6343"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("cannot receive sFlow on 192.0.2.1:6343"), "{}", ran.stderr);
+    let ran = ibscope(["watch", "--sflow", "127.0.0.1:0", "sink.pcap"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
 }

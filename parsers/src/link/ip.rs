@@ -1,7 +1,7 @@
 //! IPv4 and IPv6 up to the UDP header, or to the tunnel in the IP packet.
 
 use super::wire::{FrameExtent, IpPacket, Step, take_at};
-use super::{gre, udp};
+use super::{gre, mpls, udp};
 use crate::field::Endpoint;
 use crate::location::{Encapsulation, NotInfiniband};
 use crate::tunnel::{TunnelKind, TunnelPath};
@@ -12,6 +12,8 @@ const GRE: u8 = 47;
 /// IPv4 and IPv6 packets in an IP packet (RFC 2003, RFC 2473, RFC 4213).
 const IPV4: u8 = 4;
 const IPV6: u8 = 41;
+/// MPLS label stack in an IP packet (RFC 4023, section 3).
+const MPLS: u8 = 137;
 
 /// Locates the packet of the IP packet at `at`; its first nibble selects the version.
 pub(super) fn by_version(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPath) -> Result<Step, ParseError> {
@@ -116,7 +118,7 @@ pub(super) fn v6(data: &[u8], at: usize, wire: FrameExtent, path: &mut TunnelPat
 
 /// True for the protocols that carry RoCE or a tunnel.
 const fn is_known(protocol: u8) -> bool {
-    matches!(protocol, UDP | GRE | IPV4 | IPV6)
+    matches!(protocol, UDP | GRE | IPV4 | IPV6 | MPLS)
 }
 
 /// Locates the packet in an IP packet of this protocol. Tunnels in fragments are not read: the
@@ -126,6 +128,7 @@ fn transport(data: &[u8], protocol: u8, packet: &IpPacket, path: &mut TunnelPath
         UDP => udp::locate(data, packet, path),
         _ if packet.is_fragment => Ok(Step::other(NotInfiniband::Fragment)),
         GRE => gre::locate(data, packet, path),
+        MPLS => Ok(mpls::in_ip(packet, path)),
         _ => Ok(Step::ip(packet.transport, TunnelKind::IpInIp, packet.extent(), path)),
     }
 }

@@ -2,7 +2,7 @@
 //! the header.
 
 use super::wire::{IpPacket, SHORTEST_TRANSPORT_BYTES, Step, take_at};
-use super::{mpls, vxlan};
+use super::{gre, mpls, vxlan};
 use crate::location::{LinkContent, Location, NotInfiniband};
 use crate::sampled::SFLOW_PORT;
 use crate::tunnel::TunnelPath;
@@ -15,9 +15,11 @@ const VXLAN_PORT: u16 = 4789;
 const LEGACY_VXLAN_PORT: u16 = 8472;
 const VXLAN_GPE_PORT: u16 = 4790;
 const GENEVE_PORT: u16 = 6081;
+const GRE_PORT: u16 = 4754;
 const MPLS_PORT: u16 = 6635;
 /// Ports of the tunnels that are removed.
-const TUNNEL_PORTS: [u16; 6] = [VXLAN_PORT, LEGACY_VXLAN_PORT, VXLAN_GPE_PORT, GENEVE_PORT, MPLS_PORT, SFLOW_PORT];
+const TUNNEL_PORTS: [u16; 7] =
+    [VXLAN_PORT, LEGACY_VXLAN_PORT, VXLAN_GPE_PORT, GENEVE_PORT, GRE_PORT, MPLS_PORT, SFLOW_PORT];
 const HEADER_BYTES: usize = 8;
 
 /// Locates the packet in the UDP datagram of `ip`.
@@ -35,6 +37,7 @@ pub(super) fn locate(data: &[u8], ip: &IpPacket, path: &mut TunnelPath) -> Resul
         LEGACY_VXLAN_PORT => vxlan::legacy(data, (port, at), ip, path),
         VXLAN_GPE_PORT => vxlan::generic(data, at, ip, path),
         GENEVE_PORT => vxlan::geneve(data, at, ip, path),
+        GRE_PORT => gre::in_udp(data, (port, at), ip, path),
         MPLS_PORT => Ok(mpls::in_udp(at, ip, path)),
         SFLOW_PORT => {
             // The datagram holds any number of frames, so the walk ends here.

@@ -2,11 +2,13 @@
 
 mod connection;
 mod links;
+mod mirror;
 mod pauses;
 mod retransmissions;
 
 pub(crate) use connection::{ConnectionHealth, acknowledged_requests, connections, plain_acks, slowdown};
 pub(crate) use links::{Link, LinkDirection, Links, links};
+pub(crate) use mirror::{MirrorLoad, mirror_load};
 pub(crate) use pauses::{PauseRow, longest_pause_ns, pause_rows};
 pub use retransmissions::{RetransmissionBin, Retransmissions, retransmissions};
 

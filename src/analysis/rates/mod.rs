@@ -9,8 +9,11 @@ mod even_bins;
 
 use super::AnalysisError;
 use super::endpoint_label::{EndpointLabels, GroupBy, Label};
+use super::matrix::{CountingRule, Selection};
 use crate::model::profile::TimelineRow;
-use crate::model::{ClassSet, ConnectionClass, Profile, SizeCategory, SizeClass, SizeSums, TrafficKind};
+use crate::model::{
+    ClassSet, ConnectionClass, PairEstimators, Profile, SizeCategory, SizeClass, SizeSums, TrafficKind,
+};
 use even_bins::EvenBins;
 use std::collections::BTreeMap;
 
@@ -77,8 +80,12 @@ pub struct RateSeries {
     pub classes: ClassSet,
     /// Sizes of packets and messages; retransmissions do not count.
     pub sizes: BTreeMap<(SizeCategory, SizeClass), SizeSums>,
+    /// For a sampled capture, the estimators of the sums.
+    pub estimators: Option<PairEstimators>,
     /// Sums of the non-empty profile bins by start time.
     fine: BTreeMap<i64, RateValues>,
+    /// For a sampled capture, the estimators of these sums.
+    fine_estimators: BTreeMap<i64, PairEstimators>,
 }
 
 /// Rates over time.
@@ -102,6 +109,8 @@ pub struct Rates {
     pub origin_ns: i64,
     /// True if the analysis looked for MPI messages.
     pub mpi_read: bool,
+    /// For a sampled capture, the sentence that says so.
+    pub sampled: Option<String>,
     /// All pairs together.
     pub total: RateSeries,
     /// The series of each pair.
@@ -127,6 +136,15 @@ impl RateSeries {
         self.has_mpi |= has_mpi;
     }
 
+    /// Adds the estimators of a connection, or with a time those of its part in a bin.
+    fn estimate(&mut self, own: &PairEstimators, time_ns: Option<i64>) {
+        let estimators = match time_ns {
+            None => self.estimators.get_or_insert_default(),
+            Some(time_ns) => self.fine_estimators.entry(time_ns).or_default(),
+        };
+        estimators.merge(own);
+    }
+
     /// The value if it is known: MPI values are unknown if no library was detected.
     #[must_use]
     pub fn known(&self, index: usize, value: u64) -> Option<u64> {
@@ -144,6 +162,20 @@ impl Rates {
     /// All bins of a series in time order: start and sums.
     pub fn bins<'a>(&self, series: &'a RateSeries) -> impl Iterator<Item = (i64, RateValues)> + use<'a> {
         EvenBins::new(&series.fine, self.fine_ns, self.grid(), self.bin_ns)
+    }
+
+    /// For a sampled capture, the estimators of the bin that starts at `time_ns`; `None` if the
+    /// bins are not whole bins of the profile.
+    #[must_use]
+    pub fn bin_estimators(&self, series: &RateSeries, time_ns: i64) -> Option<PairEstimators> {
+        let end_ns = time_ns.saturating_add(self.bin_ns);
+        let bins = series.fine_estimators.range(time_ns..end_ns.max(time_ns));
+        (self.sampled.is_some() && !self.is_shared_out()).then(|| {
+            bins.fold(PairEstimators::default(), |mut all, (_, own)| {
+                all.merge(own);
+                all
+            })
+        })
     }
 
     /// Number of bins.
@@ -267,6 +299,7 @@ pub fn grouped_rates(
             classes.entry(class).or_default().add(row, has_mpi, class);
         }
     }
+    estimate(profile, &labels, &mut total, (&mut pairs, &mut classes));
     for row in &profile.sizes {
         let Some(connection) = data(row.connection) else { continue };
         let pair = pairs_by
@@ -291,7 +324,43 @@ pub fn grouped_rates(
     let bin_ns = bin_ns.unwrap_or(fine_ns);
     let origin_ns = super::origin_ns(profile, Some(span_ns.0));
     let mpi_read = profile.mpi_read;
-    Ok(Rates { by, bin_ns, fine_ns, window_ns, span_ns, traffic_ns, origin_ns, mpi_read, total, pairs, classes })
+    let sampled = profile.sampling.map(|sampling| sampling.describe());
+    Ok(Rates {
+        by,
+        bin_ns,
+        fine_ns,
+        window_ns,
+        span_ns,
+        traffic_ns,
+        origin_ns,
+        mpi_read,
+        sampled,
+        total,
+        pairs,
+        classes,
+    })
+}
+
+/// Adds the estimators of a sampled capture to the series of all pairs, of each pair and of each class.
+fn estimate(
+    profile: &Profile,
+    labels: &EndpointLabels<'_>,
+    total: &mut RateSeries,
+    (pairs, classes): (&mut BTreeMap<(Label, Label), RateSeries>, &mut BTreeMap<ConnectionClass, RateSeries>),
+) {
+    let Some(sampling) = profile.sampling else { return };
+    let whole = (0..).zip(&profile.connections).map(|(index, _)| (index, None));
+    let bins = profile.timeline.iter().map(|row| (row.connection, Some(row)));
+    for (index, row) in whole.chain(bins) {
+        let connection = profile.connections.get(index as usize);
+        let Some(connection) = connection.filter(|connection| connection.kind == TrafficKind::Data) else { continue };
+        let rule = CountingRule::of(profile, connection, GroupBy::Endpoint, Selection::All);
+        let own = rule.estimators(connection, row.map(|row| &row.traffic), sampling.quality());
+        let pair = pairs.get_mut(&(labels.sender(connection), labels.receiver(connection)));
+        for series in std::iter::once(&mut *total).chain(pair).chain(classes.get_mut(&connection.class)) {
+            series.estimate(&own, row.map(|row| row.time_ns));
+        }
+    }
 }
 
 /// Times of the first and the last packet within the bins of `span_ns`. A window of a profile is

@@ -303,6 +303,9 @@ pub(in crate::cli) fn notes(inputs: &[PathBuf], reading: &InputArgs, profile: &P
 pub(in crate::cli) fn analysis_notes(inputs: &[PathBuf], profile: &Profile) {
     match inputs.first().filter(|place| pipeline::is_profile(place)) {
         Some(place) => {
+            if let Some(sampling) = profile.sampling {
+                output::notes(&[sampling.describe()]);
+            }
             output::notes(&profile.notes.iter().filter(|note| is_of_command(note)).cloned().collect::<Vec<_>>());
             output::notes(pointer(place, profile).as_slice());
         }

@@ -198,6 +198,11 @@ pub(super) fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, size: i32) ->
     texts.into_iter().try_fold(0, |most, text| Ok(most.max(width(text, size)?)))
 }
 
+/// The title of a figure of counts, which names the sample of a sampled capture.
+pub(super) fn titled(title: String, sampled: Option<&str>) -> String {
+    sampled.map_or_else(|| title.clone(), |sampled| format!("{title}: {sampled}"))
+}
+
 /// A name shortened to at most 14 characters by removing its middle, since host names often differ
 /// only at the end.
 pub(super) fn shorten(name: &str) -> String {

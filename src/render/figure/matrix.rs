@@ -51,15 +51,17 @@ impl HeatMap {
         let names: Vec<String> = matrix.labels.iter().map(|label| shorten(&label.name())).collect();
         let name_width = widest(names.iter().map(String::as_str), TICK)?;
         let scale_name = if scale.log { "log" } else { "linear" };
+        let of_sample = if matrix.sampled.is_some() { " in the sample" } else { "" };
         let ticks: Vec<(u64, String)> =
             scale.ticks(is_bytes).into_iter().map(|tick| (tick, human(tick, is_bytes))).collect();
-        let bar = ColorBar::new(format!("{} ({scale_name} scale)", unit.name()), scale, ticks, true)?;
+        let bar = ColorBar::new(format!("{}{of_sample} ({scale_name} scale)", unit.name()), scale, ticks, true)?;
 
         let mut titles = vec![title(matrix, unit)];
         if cells.block > 1 {
             let what = if matrix.by == GroupBy::Rank { "ranks" } else { "endpoints" };
             titles.push(format!("each cell adds up {0} × {0} {what}", cells.block));
         }
+        titles.extend(matrix.sampled.as_deref().map(str::to_owned));
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
         let right = WIDTH - bar.width();
         let top = MARGIN + pixels(titles.len()) * (TITLE + 16) + MARGIN / 2;

@@ -4,7 +4,7 @@
 //! A distribution without data has no panel.
 
 use super::axes::{Axis, Panel, X_AXIS_HEIGHT, class_name, class_of, over_time, seconds, time as format_time};
-use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, TextAnchor, WIDTH, widest, width};
+use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, TextAnchor, WIDTH, titled, widest, width};
 use super::scale::{OKABE_ITO, byte_unit, human_rate};
 use crate::analysis::rates::{Rates, WIRE_BYTES};
 use crate::render::RenderError;
@@ -48,6 +48,8 @@ pub(super) struct RatePanels {
     /// bytes per second.
     peak: ([f64; 2], f64),
     peak_text: String,
+    /// For a sampled capture, the sentence that says so.
+    sampled: Option<String>,
     upper: Panel,
     time: Axis,
     distributions: Vec<Distribution>,
@@ -134,6 +136,7 @@ impl RatePanels {
             bins_s: (start_s, bin_s * group as f64),
             peak: ([from_s, from_s + window_s], peak_rate),
             peak_text,
+            sampled: rates.sampled.clone(),
             upper,
             time,
             distributions,
@@ -237,7 +240,7 @@ impl Figure for RatePanels {
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         let title =
             if self.distributions.is_empty() { "Wire rate over time" } else { "Wire rate over time, and sizes" };
-        canvas.title(title)?;
+        canvas.title(&titled(title.to_owned(), self.sampled.as_deref()))?;
         self.draw_rate(canvas)?;
         self.distributions.iter().try_for_each(|distribution| distribution.draw(canvas))
     }

@@ -42,6 +42,7 @@ fn matrix(labels: Vec<Label>, cells: &[((u32, u32), MatrixCell)]) -> Matrix {
         jobs: Arc::default(),
         nodes: Arc::default(),
         estimators: None,
+        sampled: None,
     }
 }
 
@@ -77,7 +78,7 @@ fn has_text(svg: &str, wanted: &str) -> bool {
 
 fn bin(time_ns: i64, src: u32, wire_bytes: u64, messages: u64) -> TimelineBin {
     let cell = MatrixCell { messages, wire_bytes, packets: 1, ..MatrixCell::default() };
-    TimelineBin { time_ns, src: Label::only(src), dst: Label::only(99), cell }
+    TimelineBin { time_ns, src: Label::only(src), dst: Label::only(99), cell, estimators: None }
 }
 
 fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {
@@ -86,6 +87,7 @@ fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {
         selection: Selection::All,
         bin_ns,
         origin_ns: bins.first().map_or(0, |bin| bin.time_ns),
+        sampled: None,
         bins,
     }
 }

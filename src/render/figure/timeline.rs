@@ -4,7 +4,7 @@
 //! - retransmissions: retransmitted packets by sender, and their share of all packets.
 
 use super::axes::{Axis, Panel, X_AXIS_HEIGHT, over_time};
-use super::canvas::{Area, Canvas, Figure, MARGIN, WIDTH, shorten};
+use super::canvas::{Area, Canvas, Figure, MARGIN, WIDTH, shorten, titled};
 use super::legend::{Legend, Swatch};
 use super::scale::{OKABE_ITO, byte_unit};
 use super::series::Series;
@@ -44,15 +44,16 @@ impl TimelinePanels {
             (_, Selection::OneSided) => "messages of one-sided operations",
         };
         let title = format!("Wire bytes by sending {}, and {selection}", sender(timeline.by));
-        Self::of_rates(title, Series::traffic(timeline)?)
+        Self::of_rates(title, timeline.sampled.as_deref(), Series::traffic(timeline)?)
     }
 
     /// Lays out the traffic of each class over time.
     pub(super) fn classes(timeline: &ClassTimeline) -> Result<Self, RenderError> {
-        Self::of_rates("Wire bytes by class, and messages".to_owned(), Series::classes(timeline)?)
+        let title = "Wire bytes by class, and messages".to_owned();
+        Self::of_rates(title, timeline.sampled.as_deref(), Series::classes(timeline)?)
     }
 
-    fn of_rates(title: String, series: Series) -> Result<Self, RenderError> {
+    fn of_rates(title: String, sampled: Option<&str>, series: Series) -> Result<Self, RenderError> {
         let (wire_max, messages_max) = series.most();
         if wire_max <= 0.0 {
             return Err(RenderError::Empty);
@@ -60,7 +61,7 @@ impl TimelinePanels {
         let (one, unit) = byte_unit(wire_max);
         let wire = Axis::linear(wire_max, one, "", format!("wire rate, {unit}/s"), 5);
         let messages = Axis::counts(messages_max, "messages/s".into(), 3);
-        Self::new(title, series, wire, messages)
+        Self::new(title, sampled, series, wire, messages)
     }
 
     /// Lays out the retransmissions over time.
@@ -73,10 +74,17 @@ impl TimelinePanels {
         let packets = Axis::counts(packets_max, "retransmitted packets".into(), 5);
         let share = Axis::linear(share_max, 1.0, "", "share, %".into(), 3);
         let title = format!("Retransmitted packets by sending {}, and their share", sender(retransmissions.by));
-        Self::new(title, series, packets, share)
+        Self::new(title, None, series, packets, share)
     }
 
-    fn new(title: String, series: Series, upper: Axis, lower: Axis) -> Result<Self, RenderError> {
+    fn new(
+        title: String,
+        sampled: Option<&str>,
+        series: Series,
+        upper: Axis,
+        lower: Axis,
+    ) -> Result<Self, RenderError> {
+        let title = titled(title, sampled);
         let left = Panel::left([&upper, &lower])?;
         let right = WIDTH - 3 * MARGIN;
         let names = series.by_sender.iter().map(|(name, _)| shorten(name));

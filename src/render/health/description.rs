@@ -2,11 +2,11 @@
 
 use super::findings::mean_distance;
 use super::pauses::descriptions as describe_pauses;
-use crate::analysis::health::{acknowledged_requests, plain_acks, slowdown, totals};
+use crate::analysis::health::{acknowledged_requests, mirror_load, plain_acks, slowdown, totals};
 use crate::model::link::Speed;
 use crate::model::profile::RetransmissionSums;
-use crate::model::{Coverage, Health, Profile, count_either, printable};
-use crate::render::units::{bytes, count_of, group, span as duration};
+use crate::model::{Coverage, Health, Profile, count_either, duration as window, printable};
+use crate::render::units::{bits_per_second, bytes, count_of, group, seconds_since, span as duration};
 use crate::render::{paths, trust};
 
 /// The totals as labeled lines.
@@ -14,6 +14,7 @@ pub(super) fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<Descript
     let (health, retransmissions) = totals(profile);
     let mut lines = vec![("trust", trust::sentence(&profile.trust))];
     lines.extend(profile.trust.reasons.iter().map(|reason| ("", printable(reason))));
+    lines.extend(speed.and_then(|speed| describe_mirror(profile, speed)));
     lines.extend(describe_retransmissions(&health, &retransmissions));
     lines.extend(describe_congestion(&health));
     lines.extend(describe_pauses(&profile.coverage, speed).into_iter().map(|line| ("pause", line)));
@@ -124,6 +125,27 @@ fn describe_checksums(coverage: &Coverage) -> impl Iterator<Item = DescriptionLi
     // Only native captures have a VCRC, and not all of them.
     let shown = checks.into_iter().filter(|(label, ok, bad)| ok + bad > 0 || *label == "wrong ICRC");
     shown.map(|(label, ok, bad)| (label, format!("{} of {} checked", group(bad), group(ok + bad))))
+}
+
+/// The load of the sink's link, and what it means.
+fn describe_mirror(profile: &Profile, speed: &Speed) -> Option<DescriptionLine> {
+    let load = mirror_load(profile, speed)?;
+    let meaning = if load.is_full() {
+        ": the mirrored ports probably send more than the link carries, and the mirror drops the rest; mirror fewer ports"
+    } else {
+        ""
+    };
+    Some((
+        "mirror",
+        format!(
+            "up to {} captured over {}, at {} s: {:.0} % of {}{meaning}",
+            bits_per_second(load.bytes_per_s),
+            window(load.window_ns),
+            seconds_since(load.origin_ns, load.from_ns),
+            load.link_percent,
+            speed.describe()
+        ),
+    ))
 }
 
 fn describe_losses(profile: &Profile, health: &Health) -> Vec<DescriptionLine> {

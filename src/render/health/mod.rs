@@ -21,7 +21,7 @@ pub use time_series::{time_series_csv, time_series_json, time_series_table};
 
 use super::table::{Table, write_document};
 use super::units::count_of;
-use crate::analysis::health::{ConnectionHealth, column_totals, connections, slowdown};
+use crate::analysis::health::{ConnectionHealth, MirrorLoad, column_totals, connections, mirror_load, slowdown};
 use crate::model::column::ColumnUnit::{Name, Number, Ratio};
 use crate::model::link::Speed;
 use crate::model::profile::RetransmissionSums;
@@ -117,13 +117,24 @@ pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     connections_table().csv(connections(profile), out)
 }
 
+/// The load of the sink's link as JSON.
+fn mirror_json(load: &MirrorLoad) -> Value {
+    json!({
+        "bytes_per_s": load.bytes_per_s.round(),
+        "window_ns": load.window_ns,
+        "from_ns": load.from_ns,
+        "link_percent": three_digits(load.link_percent),
+        "is_full": load.is_full(),
+    })
+}
+
 /// Writes one JSON object: totals, pause frames, missing packets of each input, the csv rows, and
 /// the findings on traffic classes, partitions and ECMP paths.
 pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io::Result<()> {
     let total = column_totals(profile).into_iter().map(|(column, count)| (column.name.to_owned(), json!(count)));
     let inputs = profile.inputs.iter();
     let inputs: Vec<Value> = inputs
-        .map(|input| json!({ "name": input.name, "missing_packets": input.coverage.missing_packets, "interface_drops": input.coverage.interface_drops }))
+        .map(|input| json!({ "name": input.name, "missing_packets": input.coverage.missing_packets, "interface_drops": input.coverage.interface_drops, "lost_mirrored_frames": input.coverage.lost_mirrored_frames() }))
         .collect();
     let connections = connections_table().objects_with(connections(profile), "findings", |row| json!(findings(row)));
     let members = json!({
@@ -132,6 +143,7 @@ pub fn json(profile: &Profile, speed: Option<&Speed>, out: &mut dyn Write) -> io
         "pauses": pauses::rows_json(&profile.coverage, speed),
         "links": links::json(profile),
         "inputs": inputs,
+        "mirror": speed.and_then(|speed| mirror_load(profile, speed)).as_ref().map(mirror_json),
         "connections": connections,
         "paths": super::paths::findings_json(profile),
     });

@@ -99,6 +99,12 @@ function endpointName(endpoint) {
   return name ?? id;
 }
 
+/// The estimates of a sampled capture, by kind and pair.
+const estimated = {};
+for (const [by, { pairs }] of Object.entries(report.estimates ?? {})) {
+  estimated[by] = new Map(pairs.map(([from, to, ...sums]) => [`${from} ${to}`, sums]));
+}
+
 /// Marks a pair that a view does not show.
 const NOT_SHOWN = 0xffffffff;
 
@@ -113,6 +119,8 @@ class View {
     const key = ([endpoint, label]) => (isRank ? label : endpoint);
     const keys = [...new Set(report.ends.filter(isShown).map(key))].sort((a, b) => a - b);
     const place = new Map(keys.map((value, index) => [value, index]));
+    this.keys = keys;
+    this.by = by;
     this.size = keys.length;
     this.labels = keys.map((value) => (isRank ? report.labels[value] : { text: endpointName(value), full: endpointName(value) }));
     // A rank with several ports is placed at its first port.
@@ -180,6 +188,15 @@ class View {
 
   cell(row, column) {
     return this.cells.get(row * this.size + column);
+  }
+
+  /// The estimates of a pair of a sampled capture, by unit: estimate and ends of the interval,
+  /// "too few", or `null` if it is not known.
+  estimates(row, column, selection) {
+    const found = estimated[this.by]?.get(`${this.keys[row]} ${this.keys[column]}`);
+    if (found === undefined) return {};
+    const [p2p, collective, all, payload, wire, packets] = found;
+    return { messages: { p2p, collective, all }[selection], "mpi-bytes": null, "payload-bytes": payload, "wire-bytes": wire, packets };
   }
 
   /// Sums of each cell over the bins of a window (`null`: over the whole run), and whether an MPI

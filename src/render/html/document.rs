@@ -3,7 +3,7 @@
 //! Times in the document are nanoseconds from the first packet.
 
 use super::cells::PackedTraffic;
-use super::{Page, ReportComparison, crosscheck, latencies};
+use super::{Page, ReportComparison, crosscheck, estimates, latencies};
 use crate::analysis::collectives::{CollectiveTotals, by_operation, collectives};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
@@ -12,9 +12,11 @@ use crate::analysis::rates::{self, DEFAULT_WINDOW_NS, WIRE_BYTES};
 use crate::analysis::totals::ProfileTotals;
 use crate::analysis::{GroupBy, Jobs, Label};
 use crate::model::profile::CoverageState;
+use crate::model::sampling::EstimatedSum;
 use crate::model::{Histogram, Interval, Nodes, Profile};
 use crate::render::coverage::{meaning, symbol};
 use crate::render::matrix_note::mostly_collective;
+use crate::render::table::groups::shown;
 use crate::render::text::summary;
 use crate::render::units::time;
 use crate::render::units::{bytes, count_of, duration, group, span, utc};
@@ -57,6 +59,8 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
         "jobs": profile.jobs.iter().map(|job| json!({ "job": job.job, "text": job.describe() })).collect::<Vec<_>>(),
         "coverage": CoverageState::ALL.map(|state| json!({ "name": state.name(), "symbol": symbol(state), "meaning": meaning(state) })),
         "ends": cells.ends.iter().map(end).collect::<Vec<_>>(),
+        "sampled": profile.sampling.map(|sampling| sampling.describe()),
+        "estimates": estimates::document(profile, &endpoints, &labels),
         "bin_ns": cells.bin_ns,
         "profile_bin_ns": profile.bin_ns,
         // Relative to the first packet, like `--from` and `--to`.
@@ -71,7 +75,7 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
         "ranks": ranks::lines(profile).collect::<Vec<_>>(),
         "made": provenance(profile, cells),
         "inputs": inputs(profile),
-        "notes": profile.notes.iter().cloned().chain(mostly_collective(&ProfileTotals::of(profile))).collect::<Vec<_>>(),
+        "notes": profile.sampling.map(|sampling| sampling.describe()).into_iter().chain(profile.notes.iter().cloned()).chain(mostly_collective(&ProfileTotals::of(profile))).collect::<Vec<_>>(),
         "compared": compared.map(ReportComparison::document),
         "crosscheck": crosscheck.map(crosscheck::document),
     });
@@ -99,7 +103,7 @@ fn times_ns(profile: &Profile, cells: &PackedTraffic) -> (i64, i64) {
 
 /// The tiles of the overview: a label, a value, and a line below; `warn` highlights a tile.
 fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
-    let ProfileTotals { traffic: total, retransmissions, stacks, .. } = ProfileTotals::of(profile);
+    let ProfileTotals { traffic: total, retransmissions, stacks, estimators, .. } = ProfileTotals::of(profile);
     let tile = |label: &str, value: String, below: String, warn: bool| json!({ "label": label, "value": value, "below": below, "warn": warn });
     let ports = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect::<BTreeSet<_>>().len() as u64;
     let found = cells.ends.iter().filter_map(|(_, rank)| Some((rank.job()?, rank.rank()?)));
@@ -125,7 +129,13 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
         let of_collectives = group(total.collective_messages);
         tile("MPI messages", group(mpi), format!("{}; {of_collectives} collective{of_jobs}", bytes(mpi_bytes)), false)
     });
-    tiles.push(tile("On the wire", bytes(total.wire_bytes), count_of(total.packets, "packet"), false));
+    let of_sample = if profile.sampling.is_some() { " of the sample" } else { "" };
+    let below = format!("{}{of_sample}", count_of(total.packets, "packet"));
+    tiles.push(tile("On the wire", bytes(total.wire_bytes), below, false));
+    if let (Some(sampling), Some(pair)) = (profile.sampling, &estimators) {
+        let wire = shown(EstimatedSum::WIRE_BYTES.estimate(pair), bytes);
+        tiles.push(tile("On the wire, in all", wire, format!("estimate; {}", sampling.describe()), true));
+    }
     // A bin that is wider than the capture has no rate.
     let has_rate = i64::try_from(span_ns).is_ok_and(|span_ns| profile.bin_ns <= span_ns);
     if let Some(rates) = rates::rates(profile, None, None, DEFAULT_WINDOW_NS).ok().filter(|_| has_rate) {
@@ -149,8 +159,14 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     }
     let retransmitted = retransmissions.packets();
     let share = retransmitted as f64 * 100.0 / total.packets.max(1) as f64;
-    let below = if retransmitted == 0 { "packets".to_owned() } else { format!("packets, {share:.2} % of all") };
-    tiles.push(tile("Retransmitted", group(retransmitted), below, retransmitted > 0));
+    let below = match retransmitted {
+        0 => "packets".to_owned(),
+        // A sample does not distinguish them.
+        _ if profile.sampling.is_some() => "packets, retransmitted or mirrored at both ports".to_owned(),
+        _ => format!("packets, {share:.2} % of all"),
+    };
+    let label = if profile.sampling.is_some() { "Observed again" } else { "Retransmitted" };
+    tiles.push(tile(label, group(retransmitted), below, retransmitted > 0));
     let lost: u64 = profile.health.iter().map(|row| row.health.lost()).sum();
     let decoded = profile.coverage.decoded_percent();
     // The tile shows "all" only if every record was decoded, even if the share rounds to 100 %.

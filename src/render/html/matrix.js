@@ -69,6 +69,14 @@ const heat = new HeatMap($("heat"), {
   },
 });
 
+/// An estimate as text, as the commands print it.
+function estimateText(estimate, isBytes) {
+  if (estimate === null || estimate === undefined) return "unknown";
+  if (estimate === "too few") return "too few samples";
+  const [value, low, high] = estimate.map(isBytes ? bytes : group);
+  return `~${value} (${low} to ${high})`;
+}
+
 /// The tooltip of a pair: the columns of the csv, in both directions.
 function pairTip(row, column) {
   const { view: own, sums } = shown;
@@ -101,6 +109,20 @@ function pairTip(row, column) {
     table.append(line);
   }
   box.append(table);
+  if (report.sampled !== null) box.append(element("p", report.sampled));
+  if (report.sampled !== null && state.window === null) {
+    [[there, row, column], [back, column, row]].slice(0, same ? 1 : 2).filter(([found]) => found !== null).forEach(([, from, to]) => {
+      const estimates = own.estimates(from, to, state.selection);
+      const all = element("table", null, { class: "estimates" });
+      all.append(element("caption", `in all, ${own.labels[from].text} → ${own.labels[to].text}: estimate (95 % interval)`));
+      Object.entries(UNITS).filter(([unit]) => unit in estimates).forEach(([unit, { name, isBytes }]) => {
+        const line = element("tr", null, unit === state.unit ? { class: "current" } : {});
+        line.append(element("th", name, { scope: "row" }), element("td", estimateText(estimates[unit], isBytes)));
+        all.append(line);
+      });
+      box.append(all);
+    });
+  }
   if (there === null && own.isOnOneNode(row, column)) box.append(element("p", ONE_NODE));
   [[row, column], [column, row]].slice(0, same ? 1 : 2).forEach(([from, to]) => {
     const cell = own.cell(from, to);
@@ -171,7 +193,7 @@ function update() {
     what: state.by === "rank" ? "rank" : "node",
   });
   const title = unitName();
-  $("matrix-title").textContent = title[0].toUpperCase() + title.slice(1);
+  $("matrix-title").textContent = `${title[0].toUpperCase()}${title.slice(1)}${report.sampled === null ? "" : " in the sample"}`;
   drawCoverage(own, unitValues);
   drawLegend($("legend"), Math.min(360, heat.box.side), scale, UNITS[state.unit].isBytes);
   drawTotals(own, sums);
@@ -189,6 +211,11 @@ function drawCoverage(own, unitValues) {
   const texts = found.filter(({ pairs, state }) => state > 0 && pairs > 0).map(({ symbol, meaning, pairs }) => (own.marked
     ? `${symbol} ${meaning} (${group(pairs)} pair${pairs === 1 ? "" : "s"}).`
     : `Coverage of all pairs is ${meaning}.`));
+  if (report.sampled !== null) {
+    const left = report.estimates[state.by].left_out;
+    texts.push(`The capture is ${report.sampled}; ${state.window === null ? "tooltips and the busiest pairs have estimates of the totals" : "a window has no estimates of the totals"}.`);
+    if (left > 0) texts.push(`${group(left)} pairs with the fewest packets have no estimate on this page.`);
+  }
   if (texts.length > 0 && state.window) texts.push("Coverage applies to the whole capture.");
   const isHidden = (row, column) => !(unitValues[own.cell(row, column)] > 0);
   if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Gray with a line: not on the wire, since both ranks are on one node.");
@@ -229,7 +256,7 @@ function drawTotals(own, sums) {
   });
   const text = (value, isBytes) => (value === null ? "unknown" : isBytes ? bytes(value) : group(value));
   const rows = Object.entries(UNITS).map(([unit, { name, isBytes }]) => [name, ...columns.map((column) => text(column.values[unit], isBytes))]);
-  fill($("totals"), "Sums over the window", ["", ...columns.map(({ head }) => head)], [["pairs", ...columns.map(({ pairs }) => group(pairs))], ...rows]);
+  fill($("totals"), report.sampled === null ? "Sums over the window" : "Sums of the sample over the window", ["", ...columns.map(({ head }) => head)], [["pairs", ...columns.map(({ pairs }) => group(pairs))], ...rows]);
 }
 
 /// The cells with the largest values, in descending order.
@@ -254,7 +281,10 @@ function drawTop(own, unitValues) {
     const share = (unitValues[cell] * 100) / total;
     return [`${from} → ${to}`, `${own.mark(cell)}${short(unitValues[cell])}`, share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 9.95 ? 0 : 1)} %`];
   });
-  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", UNITS[state.unit].name, "share"], rows);
+  const hasEstimates = report.sampled !== null && state.window === null;
+  if (hasEstimates) top.forEach((cell, at) => rows[at].push(estimateText(own.estimates(own.rows[cell], own.columns[cell], state.selection)[state.unit], UNITS[state.unit].isBytes)));
+  const sampled = report.sampled === null ? "" : " in the sample";
+  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", `${UNITS[state.unit].name}${sampled}`, "share", ...(hasEstimates ? ["in all, 95 % interval"] : [])], rows);
   $("top").hidden = top.length === 0;
 }
 

@@ -6,6 +6,7 @@
 //! | `vendor/` | Apache `ECharts`, which draws lines and bars |
 //! | `document.rs` | everything except the traffic, as JSON |
 //! | `latencies.rs` | the latency part of the JSON |
+//! | `estimates.rs` | the estimates of a sampled capture |
 //! | `comparison.rs` | optional: comparison with another run |
 //! | `crosscheck.rs` | optional: comparison with a trace of the application |
 //! | `cells.rs` | the traffic by pair and bin |
@@ -20,6 +21,7 @@ mod cells;
 mod comparison;
 mod crosscheck;
 mod document;
+mod estimates;
 mod latencies;
 mod packed;
 

@@ -46,7 +46,7 @@ function drawTimeline() {
     data: [...Array.from(sums, (sum, at) => [binStart(at * width) / 1e9, sum * perBin]), [binStart(length * width) / 1e9, (sums[length - 1] ?? 0) * perBin]],
   });
   const total = timeSeries(valueOfCell(), width, length);
-  const name = unitName();
+  const name = report.sampled === null ? unitName() : `${unitName()} in the sample`;
   const all = [series(name, total, { lineStyle: { width: 1, color: color("accent") }, itemStyle: { color: color("accent") }, areaStyle: { color: color("accent"), opacity: 0.28 } })];
   const again = { "wire-bytes": 2, packets: 1 }[state.unit];
   if (again && report.retransmitted.length > 0) {

@@ -2,7 +2,9 @@
 
 use super::percent::percent;
 use crate::analysis::live::LiveProgress;
-use crate::render::units::{bytes, bytes_per_second, group};
+use crate::model::sampling::EstimatedSum;
+use crate::render::table::groups::shown;
+use crate::render::units::{bytes, bytes_per_second, count_of, group};
 
 /// Returns the column headings of [`line()`].
 #[must_use]
@@ -21,7 +23,7 @@ pub fn line(progress: &LiveProgress) -> String {
     let busiest = progress.busiest(1).into_iter().next();
     let busiest = busiest
         .map_or_else(|| "-".to_owned(), |row| format!("{} {}", row.pair, bytes_per_second(row.wire_bytes_per_s)));
-    format!(
+    let line = format!(
         "{:>12.3} {:>12} {:>12} {:>14} {:>10} {:>13} {:>9}  {busiest}",
         progress.span_ns() as f64 / 1e9,
         group(progress.packets_per_s.round() as u64),
@@ -30,5 +32,12 @@ pub fn line(progress: &LiveProgress) -> String {
         bytes(traffic.wire_bytes),
         percent(retransmissions.packets(), traffic.packets),
         percent(coverage.records.saturating_sub(coverage.failed()), coverage.records),
-    )
+    );
+    let estimates = progress.total_estimators().map(|pair| {
+        let packets = shown(EstimatedSum::PACKETS.estimate(&pair), group);
+        let wire = shown(EstimatedSum::WIRE_BYTES.estimate(&pair), bytes);
+        format!("counts of the sample; in all {packets} packets, {wire}")
+    });
+    let lost = progress.live.sflow.map(|sflow| format!("{} lost", count_of(sflow.lost_datagrams, "datagram")));
+    [Some(line), estimates, lost].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

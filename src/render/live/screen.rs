@@ -5,6 +5,8 @@
 
 use super::percent::percent;
 use crate::analysis::live::LiveProgress;
+use crate::model::sampling::EstimatedSum;
+use crate::render::table::groups::shown;
 use crate::render::units::{bytes, bytes_per_second, group, per_second, size_range};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -126,6 +128,7 @@ fn draw_totals(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyl
     let plain = Style::new();
     let bad = |count: u64| if count > 0 { look.alarm() } else { plain };
     let decoded = percent(coverage.records.saturating_sub(coverage.failed()), coverage.records);
+    let lost = live.sflow.map(|sflow| ("lost datagrams", group(sflow.lost_datagrams), bad(sflow.lost_datagrams)));
     let rows = [
         ("time", format!("{:.3} s", progress.span_ns() as f64 / 1e9), plain),
         ("packets", group(traffic.packets), plain),
@@ -146,7 +149,9 @@ fn draw_totals(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyl
         ("other frames", group(coverage.other()), plain),
         ("truncated", group(coverage.truncated), plain),
     ];
-    let rows = rows.into_iter().map(|(name, value, style)| {
+    let (first, rest) = rows.split_at(4);
+    let rows = first.iter().cloned().chain(lost).chain(rest.iter().cloned());
+    let rows = rows.map(|(name, value, style)| {
         Row::new([Cell::new(Span::styled(name, look.faint())), Cell::new(Line::styled(value, style).right_aligned())])
     });
     let table = Table::new(rows, [Constraint::Length(14), Constraint::Fill(1)]).block(look.panel(" totals "));
@@ -157,7 +162,10 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle
     let room = usize::from(area.height.saturating_sub(3));
     let all = progress.rate();
     let right = |text: String| Cell::new(Line::from(text).right_aligned());
-    let has = |width: u16| area.width >= width;
+    let is_sampled = progress.one_in().is_some();
+    // An estimate takes the room of the share and of the counted bytes, and a sample does not show
+    // retransmissions.
+    let has = |width: u16| area.width >= width && !is_sampled;
     let rows = progress.busiest(room).into_iter().map(|row| {
         let share = if all > 0.0 { row.wire_bytes_per_s * 100.0 / all } else { 0.0 };
         let retransmitted = row.retransmissions.packets();
@@ -165,10 +173,12 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle
         let mut cells = vec![Cell::new(row.pair), right(bytes_per_second(row.wire_bytes_per_s))];
         cells.extend(has(SHARE_FROM).then(|| right(format!("{share:.0} %"))));
         cells.extend(has(WIRE_FROM).then(|| right(bytes(row.traffic.wire_bytes))));
-        cells.extend([
-            right(group(row.traffic.packets)),
-            Cell::new(Line::styled(group(retransmitted), style).right_aligned()),
-        ]);
+
+        cells.push(right(group(row.traffic.packets)));
+        cells.push(match row.estimators {
+            Some(pair) => right(shown(EstimatedSum::WIRE_BYTES.estimate(&pair), bytes)),
+            None => Cell::new(Line::styled(group(retransmitted), style).right_aligned()),
+        });
         Row::new(cells)
     });
     let title = match progress.live.pairs.len() {
@@ -180,13 +190,20 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle
         (has(SHARE_FROM), "share", 6),
         (has(WIRE_FROM), "wire", 10),
         (true, "packets", 11),
-        (true, "retransmitted", 13),
+        (!is_sampled, "retransmitted", 13),
+        (is_sampled, "wire in all", 33),
     ];
     let columns = || columns.into_iter().filter(|(is_shown, ..)| *is_shown);
     let widths = std::iter::once(Constraint::Fill(1)).chain(columns().map(|(.., width)| Constraint::Length(width)));
     let names = columns().map(|(_, name, _)| right(name.to_owned()));
     let header = Row::new(std::iter::once(Cell::new("sender → receiver")).chain(names)).style(look.faint());
-    frame.render_widget(Table::new(rows, widths).header(header).block(look.panel(title)), area);
+    let mut panel = look.panel(title);
+    if let Some(pair) = progress.total_estimators() {
+        let packets = shown(EstimatedSum::PACKETS.estimate(&pair), group);
+        let wire = shown(EstimatedSum::WIRE_BYTES.estimate(&pair), bytes);
+        panel = panel.title_bottom(format!(" counts of the sample; in all {packets} packets, {wire} "));
+    }
+    frame.render_widget(Table::new(rows, widths).header(header).block(panel), area);
 }
 
 fn draw_sizes(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle, area: Rect) {

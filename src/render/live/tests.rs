@@ -18,7 +18,7 @@ fn shares_are_not_rounded_to_0_or_100_percent() {
 #[test]
 fn the_screen_shows_names_and_numbers_at_any_size() {
     let names = BTreeMap::from([("17".parse().unwrap(), "node1".to_owned())]);
-    let mut progress = LiveProgress::new(names);
+    let mut progress = LiveProgress::new(names, None);
     progress.update(live(10_000_000_000, [1_000_000, 500_000]), SECOND);
     for (width, height) in [(120, 40), (80, 24), (30, 8), (1, 1), (0, 0)] {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

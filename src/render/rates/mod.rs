@@ -12,6 +12,7 @@ use crate::analysis::rates::{
     MESSAGES, MPI_BYTES, MPI_MESSAGES, PACKETS, PAYLOAD_BYTES, RateGrouping, RateSeries, Rates, VALUES, WIRE_BYTES,
 };
 use crate::analysis::{GroupBy, Label};
+use crate::model::sampling::{EstimatedSum, EstimatedValue};
 use crate::render::columns::columns;
 use crate::render::table;
 use crate::render::units::{Scale, duration, per_second, span, utc};
@@ -21,7 +22,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
-use views::{PairRates, RateSizeRow, window};
+use views::{PairRates, RateSizeRow, estimates_table, estimators, peaks_table_of, window};
 
 /// Number of pairs in the terminal table.
 const TOP_PAIRS: usize = 10;
@@ -39,11 +40,12 @@ pub fn table(rates: &Rates, is_profile: bool) -> String {
         return "rates: no traffic\n".to_owned();
     }
     let mut text = format!(
-        "rates over {} from {}\npeak: the highest mean over {}, in steps of {}; from and to in s from the first packet\n\n{}",
+        "rates over {} from {}\npeak: the highest mean over {}, in steps of {}; from and to in s from the first packet\n{}\n{}",
         span(rates.traffic_length_ns().unsigned_abs()),
         utc(rates.traffic_ns.0),
         duration(rates.window_ns),
         duration(rates.fine_ns),
+        rates.sampled.as_ref().map(|sampled| format!("{sampled}\n")).unwrap_or_default(),
         total(rates)
     );
     if span_ns / rates.fine_ns < FEW_BINS {
@@ -65,7 +67,11 @@ fn total(rates: &Rates) -> String {
     let total = PairRates::total(rates);
     let order = [WIRE_BYTES, PAYLOAD_BYTES, MPI_BYTES, PACKETS, MESSAGES, MPI_MESSAGES];
     let rows = order.into_iter().filter_map(|index| total.peak(index));
-    format!("{}\n", peaks_table().text(rows))
+    let estimates = rates.sampled.as_ref().map(|_| {
+        let rows = [WIRE_BYTES, PAYLOAD_BYTES, PACKETS, MESSAGES].into_iter().filter_map(|index| total.peak(index));
+        format!("\n{}\n", estimates_table().text(rows))
+    });
+    format!("{}\n{}", peaks_table().text(rows), estimates.unwrap_or_default())
 }
 
 /// The busiest pairs, or the classes.
@@ -186,6 +192,7 @@ pub fn json(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
         from_ns: rates.span_ns.0,
         pairs: PairRates::pairs(rates).map(document).collect(),
         resolution_ns: rates.fine_ns,
+        sampled: rates.sampled.as_deref(),
         schema: "ibscope rates",
         shared_out: rates.is_shared_out(),
         to_ns: rates.span_ns.1,
@@ -206,6 +213,8 @@ struct RatesDocument<'a> {
     from_ns: i64,
     pairs: Vec<SeriesDocument<'a>>,
     resolution_ns: i64,
+    /// For a sampled capture, the sentence that says so.
+    sampled: Option<&'a str>,
     schema: &'static str,
     shared_out: bool,
     to_ns: i64,
@@ -221,6 +230,9 @@ struct SeriesDocument<'a> {
     class: Vec<Cow<'a, str>>,
     /// Null for all pairs together, as in csv.
     dst: Value,
+    /// For a sampled capture, the estimates of each bin by column; null where there is none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    estimates: BTreeMap<String, BinEstimates<'a>>,
     first_bin_ns: Option<i64>,
     job: Option<u32>,
     /// The rows of `--view peaks`.
@@ -243,6 +255,34 @@ impl Serialize for RateBins<'_> {
     }
 }
 
+/// A column of the estimates of all bins, serialized as a list.
+struct BinEstimates<'a> {
+    series: PairRates<'a>,
+    sum: EstimatedSum,
+    of: fn(EstimatedValue) -> u64,
+}
+
+impl Serialize for BinEstimates<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let PairRates { rates, series, .. } = self.series;
+        serializer.collect_seq(rates.bins(series).map(|(time_ns, _)| {
+            let estimators = estimators(rates, series, time_ns);
+            estimators.and_then(|pair| self.sum.estimate(&pair).known()).map(self.of)
+        }))
+    }
+}
+
+/// The estimates of the bins of a sampled capture; empty if it is not sampled.
+fn estimates(series: PairRates<'_>) -> BTreeMap<String, BinEstimates<'_>> {
+    let ends: [fn(EstimatedValue) -> u64; 3] = [|value| value.estimate, |value| value.low, |value| value.high];
+    let of = |sum: EstimatedSum| {
+        let columns = sum.names().into_iter().zip(ends);
+        columns.map(move |(name, of)| (name.to_owned(), BinEstimates { series, sum, of }))
+    };
+    let is_sampled = series.rates.sampled.is_some();
+    EstimatedSum::ALL.into_iter().filter(|_| is_sampled).flat_map(of).collect()
+}
+
 fn document(series: PairRates<'_>) -> SeriesDocument<'_> {
     let known = |index: usize| series.series.known(index, 0).is_some();
     let bins = |(index, name)| (name, known(index).then_some(RateBins { series, index }));
@@ -252,9 +292,10 @@ fn document(series: PairRates<'_>) -> SeriesDocument<'_> {
         bins: VALUES.into_iter().enumerate().map(bins).collect(),
         class: series.class_names(),
         dst: label(dst),
+        estimates: estimates(series),
         first_bin_ns: series.rates.bins(series.series).next().map(|(time_ns, _)| time_ns),
         job: src.and_then(Label::job),
-        peaks: peaks_table().objects(series.peaks()),
+        peaks: peaks_table_of(series.rates).objects(series.peaks()),
         sizes: sizes_table(SizeHeadings::default()).objects(series.sizes()),
         src: label(src),
     }

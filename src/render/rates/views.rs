@@ -1,13 +1,16 @@
 //! The described tables of rates: bins, peaks and sizes.
 
 use crate::analysis::Label;
-use crate::analysis::rates::{Peak, RateSeries, RateValues, Rates, VALUES, WIRE_BYTES, per_second};
+use crate::analysis::rates::{
+    MESSAGES, PACKETS, PAYLOAD_BYTES, Peak, RateSeries, RateValues, Rates, VALUES, WIRE_BYTES, per_second,
+};
 use crate::model::column::ColumnUnit::{
     Bytes, BytesPerSecond, Count, Name, Nanoseconds, OfValue, PerSecond, Timestamp,
 };
 use crate::model::column::{ColumnDescription, ColumnType, ColumnUnit};
-use crate::model::{ConnectionClass, SizeCategory, SizeClass, SizeSums};
-use crate::render::table::groups::{self, HasPair};
+use crate::model::sampling::{Estimate, EstimateQuality, EstimatedSum};
+use crate::model::{ConnectionClass, PairEstimators, SizeCategory, SizeClass, SizeSums};
+use crate::render::table::groups::{self, HasEstimates, HasPair};
 use crate::render::table::{ColumnValue, CsvRows, Table};
 use crate::render::units::{self, bits_per_second, bytes, bytes_per_second, group, seconds_since, size_range};
 use std::borrow::Cow;
@@ -82,6 +85,14 @@ pub(in crate::render) struct BinRow<'a> {
     series: PairRates<'a>,
     time_ns: i64,
     sums: RateValues,
+    /// For a sampled capture, the estimators of the sums.
+    estimators: Option<PairEstimators>,
+}
+
+impl HasEstimates for BinRow<'_> {
+    fn estimators(&self) -> Option<&PairEstimators> {
+        self.estimators.as_ref()
+    }
 }
 
 /// The peak of one value, a row of `--view peaks`.
@@ -99,6 +110,19 @@ impl PeakRow<'_> {
 
     const fn is_bytes(&self) -> bool {
         matches!(COLUMNS[self.index].0, Bytes)
+    }
+
+    /// The estimate of the sum in a sampled capture; unknown for MPI messages, whose lengths a
+    /// sample rarely shows.
+    pub(super) fn estimate(&self) -> Estimate {
+        let sum = match self.index {
+            WIRE_BYTES => EstimatedSum::WIRE_BYTES,
+            PAYLOAD_BYTES => EstimatedSum::PAYLOAD_BYTES,
+            PACKETS => EstimatedSum::PACKETS,
+            MESSAGES => EstimatedSum::MESSAGES,
+            _ => return Estimate::Unknown,
+        };
+        self.series.series.estimators.as_ref().map_or(Estimate::Unknown, |pair| sum.estimate(pair))
     }
 
     /// Formats a rate of the value. The rate on the wire has a second line in the unit of links.
@@ -264,6 +288,25 @@ pub(in crate::render) fn peaks_table<'a>() -> Table<PeakRow<'a>> {
         .with(class)
 }
 
+/// The columns of `rates --view peaks`, with the estimates of a sampled capture.
+pub(super) fn peaks_table_of<'a>(rates: &Rates) -> Table<PeakRow<'a>> {
+    let names = ["sum_estimate", "sum_low", "sum_high"];
+    if rates.sampled.is_some() {
+        groups::estimate_of_value(peaks_table(), names, |row: &PeakRow<'_>| row.estimate())
+    } else {
+        peaks_table()
+    }
+}
+
+/// The estimates of the sums of a sampled capture, for the terminal.
+pub(super) fn estimates_table<'a>() -> Table<PeakRow<'a>> {
+    Table::new("the estimates of `ibscope rates`")
+        .shown_left("in all", |row: &PeakRow<'_>| NAMES[row.index].to_owned())
+        .shown("estimate, 95 % interval", |row| {
+            groups::shown(row.estimate(), if row.is_bytes() { bytes } else { group })
+        })
+}
+
 /// The columns of `rates --view sizes`.
 pub(in crate::render) fn sizes_table<'a>(headings: SizeHeadings) -> Table<RateSizeRow<'a>> {
     Table::new("ibscope rates --view sizes --format csv")
@@ -301,20 +344,29 @@ pub fn csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
     let total = rates.by.is_none().then(|| PairRates::total(rates));
     let groups = PairRates::pairs(rates).chain(PairRates::classes(rates));
     let mut all: Vec<_> = total.into_iter().chain(groups).map(|series| (series, rates.bins(series.series))).collect();
-    let table = bins_table();
+    let is_sampled = rates.sampled.is_some();
+    let table = if is_sampled { bins_table().with(groups::estimates) } else { bins_table() };
     let mut csv = CsvRows::begin(&table, out)?;
     for _ in 0..rates.count() {
         for (series, bins) in &mut all {
             let Some((time_ns, sums)) = bins.next() else { continue };
-            csv.write(&table, &BinRow { series: *series, time_ns, sums })?;
+            let estimators = estimators(rates, series.series, time_ns);
+            csv.write(&table, &BinRow { series: *series, time_ns, sums, estimators })?;
         }
     }
     csv.finish()
 }
 
+/// The estimators of a bin of a sampled capture: unknown where the bins are not whole bins of the
+/// profile.
+pub(super) fn estimators(rates: &Rates, series: &RateSeries, time_ns: i64) -> Option<PairEstimators> {
+    let unknown = || PairEstimators::unknown(EstimateQuality::default());
+    rates.sampled.as_ref().map(|_| rates.bin_estimators(series, time_ns).unwrap_or_else(unknown))
+}
+
 /// Writes one csv row per value, of all traffic and of each pair or class.
 pub fn peaks_csv(rates: &Rates, out: &mut dyn Write) -> io::Result<()> {
-    peaks_table().csv(PairRates::all(rates).flat_map(PairRates::peaks), out)
+    peaks_table_of(rates).csv(PairRates::all(rates).flat_map(PairRates::peaks), out)
 }
 
 /// Writes one csv row per size class, of all traffic and of each pair or class.

@@ -4,7 +4,7 @@ use super::Table;
 use crate::analysis::Label;
 use crate::analysis::latency::LatencyKey;
 use crate::analysis::matrix::MatrixCell;
-use crate::model::column::ColumnUnit::{Bytes, Count, Name, Number};
+use crate::model::column::ColumnUnit::{self, Bytes, Count, Name, Number};
 use crate::model::column::{ColumnDescription, ColumnType};
 use crate::model::sampling::{Estimate, EstimatedSum, EstimatedValue};
 use crate::model::{ClassSet, PairEstimators};
@@ -129,18 +129,37 @@ pub(crate) trait HasEstimates {
 
 /// Adds the estimate of one sum, and its interval.
 fn estimates_of<R: HasEstimates>(table: Table<R>, sum: EstimatedSum) -> Table<R> {
-    let description = ColumnDescription {
-        name: sum.name(),
-        column_type: ColumnType::Label,
-        unit: sum.unit,
-        meaning: "estimate of the total from the sampled packets; `too few` below 30 samples; empty where the sampling rate is not known",
-    };
-    let table = table.values(description, move |row| match estimate(row, sum) {
+    let description =
+        ColumnDescription { name: sum.name(), column_type: ColumnType::Label, unit: sum.unit, meaning: ESTIMATE };
+    let table = table.values(description, move |row| estimate_value(estimate(row, sum)));
+    sum.interval(table, move |row| estimate(row, sum).known())
+}
+
+/// The estimate of a row that stands for one sum, in columns of this name.
+pub(crate) fn estimate_of_value<R>(
+    table: Table<R>,
+    [name, low, high]: [&'static str; 3],
+    estimate: impl Fn(&R) -> Estimate + Copy + 'static,
+) -> Table<R> {
+    let description =
+        ColumnDescription { name, column_type: ColumnType::Label, unit: ColumnUnit::OfValue, meaning: ESTIMATE };
+    let end = move |row: &R| estimate(row).known();
+    table
+        .values(description, move |row| estimate_value(estimate(row)))
+        .column(low, ColumnUnit::OfValue, "lower end of the 95 % interval", move |row| end(row).map(|value| value.low))
+        .column(high, ColumnUnit::OfValue, "upper end of the 95 % interval", move |row| {
+            end(row).map(|value| value.high)
+        })
+}
+
+const ESTIMATE: &str = "estimate of the total from the sampled packets; `too few` below 30 samples; empty where the sampling rate is not known";
+
+fn estimate_value(estimate: Estimate) -> ColumnValue<'static> {
+    match estimate {
         Estimate::Known(value) => ColumnValue::Unsigned(value.estimate),
         Estimate::TooFew => ColumnValue::Text(Cow::Borrowed(TOO_FEW)),
         Estimate::Unknown => ColumnValue::Missing,
-    });
-    sum.interval(table, move |row| estimate(row, sum).known())
+    }
 }
 
 /// The estimate of a row.
@@ -155,16 +174,16 @@ const TOO_FEW: &str = "too few";
 /// messages and payload.
 pub(crate) fn estimates<R: HasEstimates>(table: Table<R>) -> Table<R> {
     let table = estimates_of(table, EstimatedSum::MESSAGES)
-        .shown("messages in all", |row: &R| shown(estimate(row, EstimatedSum::MESSAGES), group));
+        .shown("messages", |row: &R| shown(estimate(row, EstimatedSum::MESSAGES), group));
     let table = estimates_of(table, EstimatedSum::PAYLOAD_BYTES)
-        .shown("payload in all", |row: &R| shown(estimate(row, EstimatedSum::PAYLOAD_BYTES), bytes));
+        .shown("payload", |row: &R| shown(estimate(row, EstimatedSum::PAYLOAD_BYTES), bytes));
     let table = estimates_of(table, EstimatedSum::WIRE_BYTES);
     estimates_of(table, EstimatedSum::PACKETS)
-        .shown("packets in all", |row: &R| shown(estimate(row, EstimatedSum::PACKETS), group))
+        .shown("packets", |row: &R| shown(estimate(row, EstimatedSum::PACKETS), group))
 }
 
 /// An estimate as text: `~1.2 GiB (1.1 GiB to 1.3 GiB)`.
-fn shown(estimate: Estimate, format: fn(u64) -> String) -> String {
+pub(crate) fn shown(estimate: Estimate, format: fn(u64) -> String) -> String {
     match estimate {
         Estimate::Known(EstimatedValue { estimate, low, high }) => {
             format!("~{} ({} to {})", format(estimate), format(low), format(high))

@@ -7,7 +7,7 @@ use crate::analysis::matrix::{CellValue, Matrix, MatrixCell, Selection, TrafficU
 use crate::analysis::{GroupBy, Label};
 use crate::model::profile::{CoverageState, JobRow};
 use crate::render::coverage::{missing, sentences, symbol};
-use crate::render::matrix::{self, busiest};
+use crate::render::matrix::{self, UNKNOWN_MPI_BYTES, busiest};
 use crate::render::scale::ColorScale;
 use crate::render::units::{Scale, bytes, count_of, group, wrap};
 use std::fmt::Write as _;
@@ -143,14 +143,11 @@ fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
     if count > TOP_PAIRS {
         let _ = writeln!(text, " the {TOP_PAIRS} busiest of {} pairs", group(count as u64));
     }
-    let table = if matrix.estimators.is_some() {
-        matrix::sampled_matrix_table()
-    } else if marks {
-        matrix::covered_table().headed("coverage")
-    } else {
-        matrix::matrix_table()
-    };
+    let table = if marks { matrix::covered_table().headed("coverage") } else { matrix::matrix_table() };
     let _ = writeln!(text, "{}", table.text(busiest(matrix, TOP_PAIRS)));
+    if matrix.estimators.is_some() {
+        let _ = writeln!(text, "\n{}", matrix::estimates_table().text(busiest(matrix, TOP_PAIRS)));
+    }
 }
 
 /// Appends the meaning of the numbers, and the packets that are missing from them.
@@ -162,6 +159,12 @@ fn footer(text: &mut String, jobs: &[(Option<u32>, Matrix)], states: &States, st
             "Messages and MPI bytes count the selected traffic ({}); payload, wire bytes and packets count all traffic of the pair.",
             first.selection.name()
         ));
+    }
+    if let Some(sampled) = &first.sampled {
+        lines.push(format!("The capture is {sampled}; \"in all\": estimates with 95 % intervals."));
+        if first.by == GroupBy::Rank {
+            lines.push(format!("MPI bytes in all: {UNKNOWN_MPI_BYTES}."));
+        }
     }
     // A heat map has a legend of its own.
     let has_numbers = |part: &Matrix| part.labels.len() <= MAX_NUMBERED;

@@ -40,12 +40,13 @@ pub fn timeline_table(timeline: &Timeline, style: &Style) -> String {
             line.merge(&bin.cell);
         }
     }
+    let sampled = timeline.sampled.as_ref().map(|sampled| format!("{sampled}\n")).unwrap_or_default();
     let seconds = line_ns as f64 / 1e9;
     let largest = lines.iter().map(|line| line.wire_bytes).max().unwrap_or(0);
     let rate = Scale::for_table(TrafficUnit::WireBytes, (largest as f64 / seconds) as u64);
     let room = style.width.saturating_sub(58).clamp(10, 60);
     let mut text = format!(
-        "traffic over time, {} per line, the first from {}; time in s from the first packet\n{:>14} {:>10} {:>12} {:>14}\n",
+        "traffic over time, {} per line, the first from {}; time in s from the first packet\n{sampled}{:>14} {:>10} {:>12} {:>14}\n",
         units::duration(line_ns),
         units::utc(start_ns),
         "time [s]",

@@ -7,10 +7,12 @@ use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
 use crate::analysis::totals::ProfileTotals;
 use crate::model::profile::{CoverageState, RankRow};
+use crate::model::sampling::EstimatedSum;
 use crate::model::{ConnectionClass, Coverage, Profile, printable};
 use crate::render::coverage::meaning;
 use crate::render::matrix_note::mostly_collective;
 use crate::render::ranks::evidence;
+use crate::render::table::groups::shown;
 use crate::render::trust;
 use crate::render::units::{bytes, count_either, count_of, group, span, utc};
 use ibscope_parsers::Endpoint;
@@ -47,6 +49,7 @@ pub(crate) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
     time(&mut lines, coverage);
     records(&mut lines, coverage);
     let totals = ProfileTotals::of(profile);
+    sampling(&mut lines, profile, &totals);
     traffic(&mut lines, &totals);
     classes(&mut lines, profile);
     mpi(&mut lines, profile, &totals);
@@ -199,6 +202,22 @@ fn put_counts(lines: &mut SummaryLines, name: &'static str, counts: &[(u64, &str
     }
 }
 
+/// The rate of a sampled capture, and the estimates of its totals.
+fn sampling(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<'_>) {
+    let Some(sampling) = profile.sampling else { return };
+    lines.put("sampling", &sampling.describe());
+    let Some(pair) = &totals.estimators else { return };
+    let packets = shown(EstimatedSum::PACKETS.estimate(pair), group);
+    let wire = shown(EstimatedSum::WIRE_BYTES.estimate(pair), bytes);
+    let payload = shown(EstimatedSum::PAYLOAD_BYTES.estimate(pair), bytes);
+    let messages = shown(EstimatedSum::MESSAGES.estimate(pair), group);
+    let all = [("packets", packets), ("on the wire", wire), ("payload", payload), ("transport messages", messages)];
+    for (number, (what, estimate)) in all.into_iter().enumerate() {
+        lines.put(if number == 0 { "in all" } else { "" }, &format!("{what} {estimate}"));
+    }
+    lines.put("", "95 % intervals; all other numbers are those of the sample");
+}
+
 fn traffic(lines: &mut SummaryLines, totals: &ProfileTotals<'_>) {
     let ProfileTotals { traffic: total, retransmissions, .. } = totals;
     lines.put(
@@ -211,7 +230,15 @@ fn traffic(lines: &mut SummaryLines, totals: &ProfileTotals<'_>) {
             count_of(total.messages, "transport message")
         ),
     );
-    if retransmissions.packets() > 0 {
+    if retransmissions.packets() > 0 && totals.estimators.is_some() {
+        let again = count_of(retransmissions.packets(), "packet");
+        lines.put(
+            "retransmitted",
+            &format!(
+                "unknown, because a sample does not show whether a packet was retransmitted or mirrored at both ports; {again} observed again"
+            ),
+        );
+    } else if retransmissions.packets() > 0 {
         lines.put(
             "retransmitted",
             &format!(
