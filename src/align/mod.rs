@@ -52,7 +52,8 @@ pub struct Alignment {
     pub transits: Vec<Transit>,
     /// Pairs of inputs with common packets whose clocks could not be compared, and the reason.
     pub unclear: Vec<(usize, usize, &'static str)>,
-    /// Pairs of inputs that hold the same packets, but at times that no clock relates.
+    /// Pairs of inputs that hold the same packets, but at times that no constant offset and
+    /// drift of a clock relates.
     pub look_alikes: Vec<LookAlikes>,
 }
 

@@ -35,9 +35,9 @@ pub(super) enum CaptureCommand {
     Start(JobArgs),
     /// Stop the capture of a job: undo mirroring, stop and fetch the captures, write the manifest
     Stop(StopArgs),
-    /// Show the runs of a job that are not yet undone
+    /// Show the capture runs of a job whose changes are not yet undone
     Status(StatusArgs),
-    /// Show all runs that are not yet undone
+    /// Show all capture runs whose changes are not yet undone
     List(ListArgs),
     /// Undo the changes for a job, or for all stale runs
     Undo(UndoArgs),

@@ -28,8 +28,8 @@ pub(super) struct PhasesArgs {
     /// ranks]
     #[arg(long, value_enum)]
     pub(super) by: Option<GroupByArg>,
-    /// Width of the time windows that are compared; no phase is shorter [default: a round width that
-    /// gives at most 64 windows]
+    /// Width of the time windows that are compared; phases start at least this far apart [default: a
+    /// round width that gives at most 64 windows]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) window: Option<i64>,
     /// Table to print as csv; json has all tables

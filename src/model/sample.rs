@@ -1,14 +1,14 @@
-//! A sample that two captures of the same packets draw alike, independently.
+//! A sample of packets: two captures of the same packets yield the same sample, independently.
 
 use serde::{Deserialize, Serialize};
 
-/// The items with the smallest hashes, at most `room` of them, in any order of arrival. If two
-/// samples of the same items use the same hash, both contain all items below the lower one of their
-/// limits.
+/// The `room` items with the smallest hashes, whatever the order in which the items arrive; more
+/// until the next pruning. If two samples of the same items use the same hash, both contain all
+/// items below the lower one of their limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample<T> {
     room: usize,
-    /// Hashes from this one on are dropped.
+    /// Hashes from this value upward are dropped.
     limit: u64,
     kept: Vec<(u64, T)>,
 }

@@ -1,5 +1,5 @@
-//! Estimates from a sampled capture: how many packets, bytes and messages a mirror passed by, given
-//! the ones that it took.
+//! Estimates from a sampled capture: how many packets, bytes and messages there were in total, given
+//! the ones that the mirror took.
 //!
 //! In: sums of the sampled packets and the sampling rate. Out: estimates with 95 % intervals.
 //! Invariant: estimates never replace counts, and without a known rate, or with too few samples,
@@ -12,14 +12,15 @@ use std::ops::AddAssign;
 
 /// Samples that an estimate needs.
 pub const MIN_SAMPLES: u64 = 30;
-/// An estimate of bytes needs samples whose squares exceed this many times the square of the
-/// largest packet of the capture: else packets as large as that one may be in the total and, by
-/// chance, in no sample.
+/// An estimate of bytes needs samples whose squared sizes add up to this many times the squared size
+/// of the largest packet of the capture. With less, such packets may be in the total although, by
+/// chance, no sample holds one.
 const MIN_LARGEST: f64 = 1.5;
 /// 97.5 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_985;
-/// Periodic sampling: the interval is this many times as wide, and its ends this factor farther
-/// away, because the period may coincide with a pattern in the traffic.
+/// Periodic sampling: `Z` is multiplied by this factor, and then the lower end of the interval is
+/// divided by it and the upper end multiplied, because the period may coincide with a pattern in the
+/// traffic.
 const PERIODIC_FACTOR: f64 = 2.0;
 
 /// How the sampling rate is known.
@@ -115,7 +116,7 @@ pub struct SamplingWeight {
     /// An observation point takes one of this many packets.
     pub one_in: f64,
     /// Observation points that sample the connection independently of each other, or one of the
-    /// two constants of this type.
+    /// three constants of this type.
     pub ports: u32,
 }
 
@@ -126,8 +127,8 @@ impl SamplingWeight {
     /// One or two ports: the interval covers both.
     pub const ONE_OR_TWO: u32 = 3;
 
-    /// Two ports, and the samples hold a packet of both or of none: the mirror sampled before it made
-    /// its copies.
+    /// Two ports that sample together: each packet is in the samples of both ports or of neither,
+    /// because the mirror sampled before it made its copies.
     pub const TWO_TOGETHER: u32 = 4;
 
     /// For [`Self::ONE_OR_TWO`], the weight with one port.

@@ -300,9 +300,9 @@ pub(super) fn notes(inputs: &[Input], aligned: &Alignment, streams: &[bool], opt
     for LookAlikes { inputs: (first, second), apart_ns } in aligned.look_alikes.iter().take(MAX_NOTES) {
         if let (Some(first), Some(second)) = (inputs.get(*first), inputs.get(*second)) {
             notes.push(format!(
-                "{} and {} hold the same packets about {} apart, and no clock explains the times: one run with a \
-                 clock that was set or runs unevenly, or two runs with the same queue pairs and PSNs; these packets \
-                 count once; if there were two runs, analyze them separately",
+                "{} and {} hold the same packets, about {} apart, and no constant offset and drift of a clock explains \
+                 their times: either a clock was set or runs unevenly, or two runs used the same queue pairs and PSNs; \
+                 these packets count once; if there were two runs, analyze them separately",
                 first.name,
                 second.name,
                 describe_time(apart_ns.unsigned_abs()),

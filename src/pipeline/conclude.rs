@@ -363,7 +363,12 @@ fn notes_of(
     let untimed = rest.untimed.unclear + rest.untimed.backwards;
     if untimed > 0 {
         notes.push(format!(
-            "{untimed} MPI messages that two inputs observed have no transfer time: it is shorter than the error of the inputs' clocks"
+            "{} no transfer time: it is shorter than the error of the inputs' clocks",
+            count_either(
+                untimed,
+                "MPI message that two inputs observed has",
+                "MPI messages that two inputs observed have"
+            )
         ));
     }
     notes

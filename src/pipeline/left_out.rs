@@ -17,8 +17,8 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         ),
         (
             coverage.overlap_left_out,
-            "packets beyond the limit of those that are compared with the next file",
-            "If that file holds them too, they count twice, and the coverage of all pairs is unknown",
+            "packets that were not kept for the comparison with the next file",
+            "Those that the next file holds too count twice, so the coverage of all pairs is unknown",
         ),
         (cm, "connection management messages that were counted but not stored", "Ranks in them may be unknown"),
         (

@@ -133,8 +133,8 @@ mod tests {
         assert_eq!((sets.len(), sets[0].0.ports.len(), sets[0].1.len()), (1, 65, 64));
     }
 
-    /// Rank 0 is at the same port in all sets, and rank 1 at another port in each. A component with
-    /// both belongs to one set.
+    /// Rank 0 is at the same port in all sets, and rank 1 at a different port in each. The last
+    /// component matches one set only, but rank 0 makes all sets candidates.
     #[test]
     fn a_component_with_too_many_candidate_sets_joins_none() {
         for (sets, rejected) in [(MAX_COMPARED, None), (MAX_COMPARED + 1, Some(MAX_COMPARED + 1))] {

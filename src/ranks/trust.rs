@@ -49,7 +49,7 @@ impl Gap {
             Self::Packets => "requests or responses are missing",
             Self::Unpaired => "the opposite direction is not known",
             Self::Retransmissions => {
-                "after retransmissions, NAKs or late packets, the capture may be missing a transmission unnoticed"
+                "there are retransmissions, NAKs or late packets, so a missing transmission can be unnoticed"
             }
             Self::OnePort => {
                 "packets were observed at one of two ports only: lost on the fabric, or by the capture at the other port"
@@ -59,7 +59,7 @@ impl Gap {
             Self::End => "the last request is not answered in the capture",
             Self::Unclear => {
                 "the PSNs of one input form no known sequence: a queue pair number was reused, gaps are of unknown size, or \
-                 several inputs hold parts"
+                 several inputs hold parts of the connection"
             }
             Self::Unreliable => "no packet is acknowledged, so missing packets cannot be detected",
             Self::Notifications => {

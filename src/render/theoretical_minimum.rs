@@ -108,8 +108,8 @@ pub fn table(
     let timestamps = match coverage.same_time {
         0 => "no record has the same timestamp as the one before".to_owned(),
         _ => format!(
-            "{share:.1} % of the records have the same timestamp as the record before; at most {} records share one timestamp; without its first \
-             record, such a group has at most {} in total, which take {} on this link",
+            "{share:.1} % of the records have the same timestamp as the record before; at most {} consecutive records share \
+             one timestamp; those after the first have at most {} together, which take {} on this link",
             group(coverage.same_time_longest_run),
             bytes(coverage.same_time_longest_run_bytes),
             time(path.burst_ns(coverage))

@@ -209,7 +209,7 @@ fn one_direction_alone_is_not_enough() {
     let place = folder.path().join("half.pcap");
     std::fs::write(&place, half).expect("half");
     let ran = ibscope(["analyze".as_ref(), run.node(1).as_os_str(), place.as_os_str()]);
-    let what = "cannot be compared: the packets in both are of one direction only";
+    let what = "cannot be compared: no pair of endpoints has packets of both directions in both captures";
     assert!(ran.stdout.contains(what), "{}", ran.stdout);
 }
 

@@ -27,8 +27,8 @@ pub(in crate::cli) struct InputArgs {
     /// packet]
     #[arg(help_heading = "Input options", long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(in crate::cli) to: Option<TimePoint>,
-    /// Read the manifest of a captured run: names of endpoints, and clocks. Where packets can align
-    /// the captures, its clocks with an uncertainty of 100 µs or more are ignored
+    /// Read the manifest of a captured run: names of endpoints, and clocks. Clocks with an uncertainty of
+    /// 100 µs or more are ignored if common packets can align the captures
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) manifest: Option<PathBuf>,
     /// Do not align the clocks of several captures by their common packets
@@ -86,7 +86,7 @@ pub(in crate::cli) struct CountingArgs {
     /// Skip the detection of MPI messages (captures only): faster, but the MPI columns stay empty
     #[arg(long)]
     pub(in crate::cli) no_mpi: bool,
-    /// Count by endpoint or by rank; csv and JSON have one row per pair
+    /// Count by endpoint or by rank; csv and JSON have one row per pair (and bin)
     #[arg(long, value_enum, default_value_t = GroupByArg::Endpoint)]
     pub(in crate::cli) by: GroupByArg,
     /// MPI messages to count [default: p2p with --by rank, all with --by endpoint]
