@@ -179,6 +179,7 @@ impl LiveProgress {
 pub(crate) mod tests {
     use super::*;
     use crate::model::live::LivePair;
+    use crate::model::sampling::SampledSums;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -189,7 +190,7 @@ pub(crate) mod tests {
             dst: dst.parse().unwrap(),
             traffic: Traffic { packets: wire_bytes / 100, wire_bytes, ..Traffic::default() },
             retransmissions: RetransmissionSums::default(),
-            sampled: Default::default(),
+            sampled: SampledSums::default(),
         };
         let mut live =
             LiveSums { pairs: vec![pair("17", "18", first), pair("18", "17", second)], ..LiveSums::default() };

@@ -441,8 +441,9 @@ impl PairEstimators {
         own
     }
 
-    /// Replaces the transport messages by MPI messages: `counted` are those of the selection, and
-    /// of the messages of unknown length `open` may belong to it. With `has_all_open`, they do.
+    /// Replaces the transport messages by MPI messages: `counted` of them belong to the selection.
+    /// The messages of unknown length (`open_mpi_messages`) all belong to it if `has_all_open`; else
+    /// any of them may.
     pub fn set_mpi_messages(&mut self, connection: &SampledConnection, counted: u64, has_all_open: bool) {
         let SampledConnection { sums, weight, .. } = *connection;
         self.messages = Estimator::default();

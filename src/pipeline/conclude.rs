@@ -267,7 +267,7 @@ fn sampler(steps: &SamplerSteps, stated: f64) -> (Option<f64>, bool) {
         return (None, false);
     };
     let tolerance = stated * (POOL_TOLERANCE + 5.0 * (variance.max(0.0) / steps.steps as f64).sqrt());
-    let is_counted = mean != stated || variance > 1e-12;
+    let is_counted = (mean - stated).abs() > 1e-9 * stated || variance > 1e-12;
     ((mean - stated).abs().gt(&tolerance).then_some(mean), is_counted && variance < REGULAR)
 }
 

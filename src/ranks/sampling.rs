@@ -168,7 +168,7 @@ impl PsnShare {
         };
         match (by_share.filter(|ports| self.agrees(share_of(one_in, *ports))), by_repetition) {
             // Samplers at a regular distance may take one of two adjacent copies only.
-            (Some(2), Some(1)) | (None, Some(1)) => None,
+            (Some(2) | None, Some(1)) => None,
             // A library that retransmits without a loss looks like a second port.
             (Some(share), Some(repetition)) if share != repetition && self.has_responses => None,
             (Some(share), _) => Some(share),

@@ -176,7 +176,7 @@ impl HookLab {
         });
         if hosts > MANY_HOSTS {
             // opensm activates the ports of a large fabric in several rounds.
-            until(Duration::from_secs(60), &format!("active ports of all {hosts} hosts"), || {
+            until(Duration::from_mins(1), &format!("active ports of all {hosts} hosts"), || {
                 let links = lab.tool(last, &["iblinkinfo", "-l"]);
                 let is_waiting = ["Init/", "Armed/"].iter().any(|state| links.contains(state));
                 (links.contains("Active/") && !is_waiting).then_some(())

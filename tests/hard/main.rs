@@ -9,6 +9,7 @@
 //! | `IBSCOPE_HARD_ONLY=late-start-17` | run this case or class, and print the failures |
 //! | `IBSCOPE_HARD_KEEP=folder` | keep captures and truth of the cases in this folder |
 //! | `IBSCOPE_HARD_SHARE=4` | run a quarter of all cases |
+//! | `IBSCOPE_HARD_SEED=7` | draw the cases of lossy sinks from this seed |
 
 mod cases;
 mod check;

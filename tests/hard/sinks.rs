@@ -6,6 +6,7 @@
 //! fabric loses is missing at the receiver's port, and its retransmission follows at both ports; a
 //! lost ACK is not sent again. A pair of ports of whose packets each is in one of the captures must
 //! be exact; every other pair may be short, and says so.
+#![allow(clippy::print_stdout, reason = "the widths of the bounds are a result")]
 
 use crate::check;
 use crate::library::{Library, LibraryRun, RecordingSetup};
@@ -254,8 +255,11 @@ fn median(mut widths: Vec<f64>) -> f64 {
     widths.get(widths.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Median widths of bounds by kind of case, losses of a sink in a thousand, and what was lost.
-type MedianWidths = BTreeMap<(usize, u64, &'static str), f64>;
+/// Kind of case, losses of a sink in a thousand, and what was lost.
+type WidthKey = (usize, u64, &'static str);
+
+/// Median widths of bounds.
+type MedianWidths = BTreeMap<WidthKey, f64>;
 
 /// Runs cases; prints those that fail, and the widths of the bounds where reliable connections carry
 /// the messages. Returns the number of failed cases, and the median widths in percent.
@@ -264,9 +268,10 @@ fn run(cases: usize) -> (usize, MedianWidths) {
     let only: Option<usize> = std::env::var("IBSCOPE_HARD_ONLY").ok().and_then(|text| text.parse().ok());
     let numbers: Vec<usize> = (0..cases).filter(|number| only.is_none_or(|only| only == *number)).collect();
     let failed = Mutex::new(0);
-    let widths: Mutex<BTreeMap<(usize, u64, &'static str), Vec<f64>>> = Mutex::new(BTreeMap::new());
+    let widths: Mutex<BTreeMap<WidthKey, Vec<f64>>> = Mutex::new(BTreeMap::new());
+    let seed = std::env::var("IBSCOPE_HARD_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(0x5EED_0000_u64);
     in_parallel(&numbers, THREADS, |number| {
-        let mut random = Random::new(0x5EED_0000 + *number as u64);
+        let mut random = Random::new(seed + *number as u64);
         let run = library.pick(&mut random, |run| !run.name.contains("multirail"));
         let kind = KINDS.iter().position(|losses| *losses == KINDS[number % KINDS.len()]).expect("a kind");
         let sinks = LossySinks::new(&run, KINDS[kind], &mut random);

@@ -357,6 +357,9 @@ fn intervals_of_time_bins_hold_their_totals() {
     assert!(shown > 500 && covered * 100 >= shown * 93, "{covered} of {shown}");
 }
 
+/// What every output of the sampled capture says.
+const SENTENCE: &str = "sampled 1 in 10 (given); counts are of the sample";
+
 /// Every output of counts says that they are those of the sample, and has the estimates of the
 /// totals: 500 samples of one in 10 are 5000 packets.
 #[test]
@@ -382,7 +385,6 @@ fn every_output_shows_the_sample_and_its_estimates() {
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         (ran.stdout, ran.stderr)
     };
-    const SENTENCE: &str = "sampled 1 in 10 (given); counts are of the sample";
     assert!(analyzed.contains(SENTENCE), "{analyzed}");
     let samples: u64 = (analyzed.split("traffic").nth(1).expect("traffic").split_whitespace().next())
         .and_then(|count| count.parse().ok())
@@ -393,13 +395,12 @@ fn every_output_shows_the_sample_and_its_estimates() {
         assert!(text.contains(SENTENCE), "{command}: {text}");
         assert!(command == "summary" || notes.contains(SENTENCE), "{command}: {notes}");
         let (csv, _) = run(&[command, "--format", "csv"]);
-        let estimate = match command {
-            "summary" => csv.lines().find_map(|line| line.strip_prefix("packets_estimate,")).map(str::to_owned),
-            _ => {
-                let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
-                assert_eq!(rows[0][rows[0].len() - 3..], ["packets_estimate", "packets_low", "packets_high"]);
-                Some(rows[1][rows[0].len() - 3].to_owned())
-            }
+        let estimate = if command == "summary" {
+            csv.lines().find_map(|line| line.strip_prefix("packets_estimate,")).map(str::to_owned)
+        } else {
+            let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+            assert_eq!(rows[0][rows[0].len() - 3..], ["packets_estimate", "packets_low", "packets_high"]);
+            Some(rows[1][rows[0].len() - 3].to_owned())
         };
         assert_eq!(estimate.as_ref(), Some(&total), "{command}: {csv}");
         let (json, _) = run(&[command, "--format", "json"]);
@@ -509,7 +510,8 @@ fn pools_show_the_real_rate_and_regular_samplers() {
         analyzed(&place, None)
     };
     let mut random = Random::new(5);
-    let geometric = |random: &mut Random, one_in: u64| (1..).find(|_| random.below(one_in) == 0).expect("a number");
+    let geometric =
+        |random: &mut Random, one_in: u64| (1..u32::MAX).find(|_| random.below(one_in) == 0).expect("a number");
     let right = of(&mut || geometric(&mut random, 4));
     let sampling = right.sampling.expect("sampling");
     assert_eq!((sampling.one_in, sampling.is_periodic), (Some(4.0), false), "{:?}", right.notes);

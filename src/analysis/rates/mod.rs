@@ -299,7 +299,7 @@ pub fn grouped_rates(
             classes.entry(class).or_default().add(row, has_mpi, class);
         }
     }
-    estimate(profile, &labels, &mut total, (&mut pairs, &mut classes));
+    estimate(profile, &labels, &mut total, &mut pairs, &mut classes);
     for row in &profile.sizes {
         let Some(connection) = data(row.connection) else { continue };
         let pair = pairs_by
@@ -341,12 +341,14 @@ pub fn grouped_rates(
     })
 }
 
-/// Adds the estimators of a sampled capture to the series of all pairs, of each pair and of each class.
+/// Adds the estimators of a sampled capture to the series of all pairs, of each pair and of each
+/// class.
 fn estimate(
     profile: &Profile,
     labels: &EndpointLabels<'_>,
     total: &mut RateSeries,
-    (pairs, classes): (&mut BTreeMap<(Label, Label), RateSeries>, &mut BTreeMap<ConnectionClass, RateSeries>),
+    pairs: &mut BTreeMap<(Label, Label), RateSeries>,
+    classes: &mut BTreeMap<ConnectionClass, RateSeries>,
 ) {
     let Some(sampling) = profile.sampling else { return };
     let whole = (0..).zip(&profile.connections).map(|(index, _)| (index, None));

@@ -200,7 +200,10 @@ pub(super) fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, size: i32) ->
 
 /// The title of a figure of counts, which names the sample of a sampled capture.
 pub(super) fn titled(title: String, sampled: Option<&str>) -> String {
-    sampled.map_or_else(|| title.clone(), |sampled| format!("{title}: {sampled}"))
+    match sampled {
+        Some(sampled) => format!("{title}: {sampled}"),
+        None => title,
+    }
 }
 
 /// A name shortened to at most 14 characters by removing its middle, since host names often differ

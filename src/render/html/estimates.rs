@@ -39,7 +39,6 @@ fn pairs([p2p, collective, all]: &[Matrix; 3], place: &impl Fn(&Label) -> Option
     ends.sort_by_key(|ends| (Reverse(all.cells[ends].packets), *ends));
     let left_out = ends.len().saturating_sub(MAX_PAIRS);
     ends.truncate(MAX_PAIRS);
-    let estimators = |matrix: &Matrix, ends| matrix.estimators.as_ref().and_then(|all| all.get(&ends)).copied();
     let row = |ends: (u32, u32)| {
         let [src, dst] = [ends.0, ends.1].map(|end| all.labels.get(end as usize).and_then(place));
         let messages = [p2p, collective, all].map(|matrix| value(EstimatedSum::MESSAGES, estimators(matrix, ends)));
@@ -50,9 +49,13 @@ fn pairs([p2p, collective, all]: &[Matrix; 3], place: &impl Fn(&Label) -> Option
     json!({ "pairs": ends.into_iter().map(row).collect::<Vec<_>>(), "left_out": left_out })
 }
 
+fn estimators(matrix: &Matrix, ends: (u32, u32)) -> Option<&PairEstimators> {
+    matrix.estimators.as_ref()?.get(&ends)
+}
+
 /// An estimate with its interval, `too few`, or null if it is not known.
-fn value(sum: EstimatedSum, pair: Option<PairEstimators>) -> Value {
-    match pair.map_or(Estimate::Unknown, |pair| sum.estimate(&pair)) {
+fn value(sum: EstimatedSum, pair: Option<&PairEstimators>) -> Value {
+    match pair.map_or(Estimate::Unknown, |pair| sum.estimate(pair)) {
         Estimate::Known(value) => json!([value.estimate, value.low, value.high]),
         Estimate::TooFew => json!("too few"),
         Estimate::Unknown => Value::Null,
