@@ -107,8 +107,8 @@ pub(super) struct UndoArgs {
     /// Slurm job id
     #[arg(long, value_name = "ID", required_unless_present = "all_stale", conflicts_with = "all_stale", value_parser = clap::value_parser!(u32).range(1..))]
     job: Option<u32>,
-    /// Undo all stale runs: no process works on the run, and either its job has ended, or its start
-    /// or stop was interrupted
+    /// Undo all stale runs: runs that no process works on, and whose job has ended or whose start or
+    /// stop was interrupted
     #[arg(long)]
     all_stale: bool,
 }

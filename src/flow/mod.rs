@@ -340,7 +340,8 @@ impl Tracker {
 
     /// Takes the next packet, of connection `id`, and adds its events to `events`. `batch_bytes`
     /// are the bytes of its batch.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "the loop over the packets of one input keeps its state in registers")]
+    #[inline(always)]
     pub fn packet(
         &mut self,
         packet: PacketRef<'_>,

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 
 /// Connections that may wait for a response with the same PSN.
 const MAX_CONNECTIONS_PER_PSN: usize = 16;
-/// PSNs that may wait. One more drops all of them: their responses were not captured.
+/// Maximum number of PSNs in a map. At this limit the map is cleared: so many waiting requests show
+/// that the capture does not hold the responses.
 const MAX_PSNS: usize = 1 << 12;
 /// Requests at which a list becomes a map, and at which a map becomes a list.
 const MAX_LISTED: usize = 32;

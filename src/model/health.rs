@@ -57,7 +57,8 @@ health! {
     episodes_timed = "episodes_timed": sum Count,
     /// Time of these episodes together: from the first transmission of the first retransmitted PSN
     /// (of the next higher one if that PSN was lost before the capture) to its retransmission.
-    /// Exact within the last 32 requests, up to 32 requests too long within 1024, unknown beyond.
+    /// Exact if the sender stepped back by at most 32 requests; up to the time of 32 requests too
+    /// long if by at most 1024; unknown, and not counted, beyond.
     episode_ns = "episode_ns": sum Nanoseconds,
     /// The longest of these episodes.
     longest_episode_ns = "longest_episode_ns": max Nanoseconds,
@@ -65,8 +66,8 @@ health! {
     /// loss before the capture, or out of order.
     late_packets = "late_packets": sum Count,
     /// Requests and responses that arrived after a later PSN although nothing was lost or
-    /// retransmitted: the packets took several paths (adaptive routing, per-packet ECMP). Between
-    /// the two observation points, if the capture has both.
+    /// retransmitted: the packets took several paths (adaptive routing, per-packet ECMP). If
+    /// the capture has both observation points, only reordering between them counts.
     reordered_packets = "reordered_packets": sum Count,
     /// Reorder distance of these packets, summed: from each PSN to the highest one that was
     /// observed before it.
@@ -131,8 +132,8 @@ health! {
     /// Capture loss: requests that were acknowledged and never observed, best estimate (a READ
     /// takes several PSNs and is one packet).
     lost_requests = "lost_requests": sum Count,
-    /// Capture loss: responses to requests of the row that were never observed though later ones
-    /// were.
+    /// Capture loss: responses that were never observed although later responses were; the requests
+    /// are those of this row.
     lost_responses = "lost_responses": sum Count,
     /// Lower bound of `lost_requests` and `lost_responses` together. Missing ACKs cannot be
     /// noticed, nor packets before the first request of a connection or after the last acknowledged
@@ -149,7 +150,8 @@ health! {
 }
 
 impl Health {
-    /// Columns that profiles of earlier states of the format version do not have.
+    /// Columns that were added without a new format version: older profiles of this version do not
+    /// have them.
     pub const LATER_COLUMNS: [&str; 6] = [
         "reordered_packets",
         "reorder_distance_psns",
@@ -170,7 +172,7 @@ impl Health {
             + self.nak_reserved
     }
 
-    /// Best estimate of the packets that the counted capture missed.
+    /// Best estimate of the packets that the capture missed.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost_requests + self.lost_responses
@@ -295,8 +297,8 @@ pub struct HealthEvents {
     pub late_packets: u64,
     /// Packets out of order without a loss if every packet is observed once, and if twice.
     pub reordered: [Reordered; 2],
-    /// Requests with PSNs of a READ or atomic, by whether the occurrence of the packet is odd or
-    /// even.
+    /// Requests with PSNs of a READ or atomic: of odd (first, third, ...) and of even observations
+    /// of the same packet.
     pub reused_psns: [u64; 2],
     /// First observations of ACKs and responses with a wrong MSN.
     pub wrong_msns: u64,
@@ -312,8 +314,8 @@ pub struct HealthEvents {
     pub longest_rnr_timer_ns: u64,
     /// First observations of READ requests and atomics.
     pub data_requests: u64,
-    /// Flagged packets by flag ([`PacketFlags::ALL`]) and by whether the occurrence of the packet
-    /// is odd or even.
+    /// Flagged packets by flag ([`PacketFlags::ALL`]): of odd (first, third, ...) and of even
+    /// observations of the same packet.
     pub flagged: [[u64; 2]; PacketFlags::ALL.len()],
     /// Reaction of the requests to congestion notifications.
     pub reaction: Reaction,

@@ -228,7 +228,7 @@ fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<Stated
             let (real, is_periodic) = sampler(&coverage.sampler_steps, stated);
             let note = real.map(|real| {
                 format!(
-                    "no estimates: the samples state the rate 1/{stated}, but their pools show one sample of {real:.1} packets; \
+                    "no estimates: the samples state the rate 1/{stated}, but their sample pools grow by {real:.1} packets per sample; \
                      check the configuration of the agents, or give the rate with --sampled 1/N"
                 )
             });

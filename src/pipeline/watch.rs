@@ -92,7 +92,9 @@ fn datagram_note(counts: &DatagramCounts) -> String {
     }
     if unnumbered_datagrams > 0 {
         let of = count_of(unnumbered_datagrams, "datagram");
-        note = format!("{note}; {of} of too many agents: whether some of theirs are lost is not known");
+        note = format!(
+            "{note}; {of} from agents beyond the limit: whether datagrams of these agents were lost is not known"
+        );
     }
     note
 }

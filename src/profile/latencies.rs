@@ -42,7 +42,7 @@ pub(super) fn table() -> Table<HistogramRow> {
             of.row.timing.size.from_bytes()
         })
         .column("kept_bits", Count, "significant bits of the times of a bucket", |of| of.parts.kept_bits)
-        .column("samples", Count, "times that were measured", |of| of.row.histogram.samples())
+        .column("samples", Count, "number of times that were measured", |of| of.row.histogram.samples())
         .column("min_ns", Nanoseconds, "the shortest time", |of| of.row.histogram.min())
         .column("median_ns", Nanoseconds, "half of the times are shorter", |of| of.row.histogram.quantile(0.5))
         .column("p99_ns", Nanoseconds, "99 % of the times are shorter", |of| of.row.histogram.quantile(0.99))

@@ -46,7 +46,7 @@ pub(super) fn table() -> Table<PathRow> {
             let fields = row.sums.fields;
             if fields.is_others() { Some("values") } else { fields.has_further_ports().then_some("ports") }
         })
-        .column("packets", Count, "packets; a packet and its mirror copy count once; 0 for a combination that only the second observation point saw", |row| row.sums.packets)
+        .column("packets", Count, "packets; a packet and its mirror copy count once; 0 for a combination that only the second observation point observed", |row| row.sums.packets)
         .column("wire_bytes", Bytes, "bytes of these packets, from LRH to VCRC or the whole Ethernet frame", |row| row.sums.wire_bytes)
         .column("retransmitted_packets", Count, "retransmitted packets", |row| row.sums.retransmitted_packets)
         .column("ecn_ce_packets", Count, "packets with ECN \"congestion experienced\", at any observation point", |row| row.sums.ecn_ce_packets)

@@ -153,7 +153,7 @@ fn samples(mut table: Table<ConnectionRow>) -> Table<ConnectionRow> {
         .column(
             "sampled_ports",
             Number,
-            "number of ports that sample the connection independently: 1 or 2; 3: one or two; 4: two that hold the same packets, which were sampled before they were copied; 0: not known",
+            "code of the ports that sample the connection: 1 = one port; 2 = two, independently; 3 = one or two, not known which; 4 = two with the same packets, because the mirror sampled before it copied; 0 = not known",
             move |row| weight(row).map(|weight| weight.ports),
         );
     let sums = [EstimatedSum::PACKETS, EstimatedSum::WIRE_BYTES, EstimatedSum::PAYLOAD_BYTES, EstimatedSum::MESSAGES];
@@ -407,7 +407,7 @@ pub(super) fn read_health(
 ) -> Result<PackedRows<HealthRow>, ProfileError> {
     let table = TableReader::open(path, bytes)?;
     let connection = table.u32("connection")?;
-    // Profiles of earlier states of this version do not have the later columns.
+    // Older profiles of this version do not have the columns that were added later.
     let is_absent = |name: &str| Health::LATER_COLUMNS.contains(&name) && !table.has(name);
     let column = |name: &str| if is_absent(name) { Ok(vec![Some(0); table.rows()]) } else { table.u64(name) };
     let values = names(Health::COLUMNS).into_iter().map(column).collect::<Result<Vec<_>, ProfileError>>()?;

@@ -49,7 +49,7 @@ impl Gap {
             Self::Packets => "requests or responses are missing",
             Self::Unpaired => "the opposite direction is not known",
             Self::Retransmissions => {
-                "there are retransmissions, NAKs or late packets, so a missing transmission can be unnoticed"
+                "there are retransmissions, NAKs or late packets, so a missing transmission can go unnoticed"
             }
             Self::OnePort => {
                 "packets were observed at one of two ports only: lost on the fabric, or by the capture at the other port"

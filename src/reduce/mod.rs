@@ -331,7 +331,8 @@ impl Accumulator {
     }
 
     /// Adds a packet.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "the loop over the packets of one input keeps its state in registers")]
+    #[inline(always)]
     pub fn packet(&mut self, packet: &PacketRecord, observation: &PacketObservation) {
         let Self { partials, bin_indexers: indexers, keeps_sizes, cell_limits, .. } = self;
         // `grow` has made the sums of all connections.

@@ -280,15 +280,15 @@ pub(super) fn columns_of_comparison<'a>(heading: &'static str) -> Table<CompareR
         .shown("difference", |row| row.text(2))
         .column("ratio", Ratio, "B divided by A", |row| row.pairing.ratio())
         .shown("", |row| row.text(3))
-        .column("a_samples", Count, "of a time: times measured in A", |row| row.times.map(|times| times.samples[0]))
-        .column("b_samples", Count, "of a time: times measured in B", |row| row.times.map(|times| times.samples[1]))
-        .column("a_low", Nanoseconds, "of a time: lower end of the interval that holds the true quantile of A with 99 % confidence", |row| {
+        .column("a_samples", Count, "in `latency` rows: number of times that were measured in A", |row| row.times.map(|times| times.samples[0]))
+        .column("b_samples", Count, "in `latency` rows: number of times that were measured in B", |row| row.times.map(|times| times.samples[1]))
+        .column("a_low", Nanoseconds, "in `latency` rows: lower end of the interval that holds the true quantile of A with 99 % confidence", |row| {
             row.interval(0).map(|ends| ends[0])
         })
         .column("a_high", Nanoseconds, "upper end of the interval of A", |row| row.interval(0).map(|ends| ends[1]))
         .column("b_low", Nanoseconds, "lower end of the interval of B", |row| row.interval(1).map(|ends| ends[0]))
         .column("b_high", Nanoseconds, "upper end of the interval of B", |row| row.interval(1).map(|ends| ends[1]))
-        .column("longer_in_b", Ratio, "of a time: probability that a time of B is longer than one of A, 0 to 1", |row| {
+        .column("longer_in_b", Ratio, "in `latency` rows: probability that a time of B is longer than one of A, 0 to 1", |row| {
             row.times.and_then(|times| times.longer_in_b)
         })
         .column("verdict", Name, "see [two runs](report.md#two-runs)", |row| row.pairing.verdict.name())

@@ -79,31 +79,34 @@ const FIELDS: [FieldText; 5] = [
 ];
 
 /// A row with one or several traffic classes, of most packets first.
-trait HasClasses {
+trait HasTrafficClasses {
     fn classes(&self) -> &[TrafficClass];
 }
 
-impl HasClasses for ClassRow {
+impl HasTrafficClasses for ClassRow {
     fn classes(&self) -> &[TrafficClass] {
         std::slice::from_ref(&self.class)
     }
 }
 
-impl HasClasses for PairRow {
+impl HasTrafficClasses for PairRow {
     fn classes(&self) -> &[TrafficClass] {
         &self.classes
     }
 }
 
 /// Values of a field, each once, of most packets first.
-fn values<'r, T: ToString>(row: &impl HasClasses, field: impl Fn(&TrafficClass) -> Option<T>) -> Vec<Cow<'r, str>> {
+fn values<'r, T: ToString>(
+    row: &impl HasTrafficClasses,
+    field: impl Fn(&TrafficClass) -> Option<T>,
+) -> Vec<Cow<'r, str>> {
     let mut seen = BTreeSet::new();
     let texts = row.classes().iter().filter_map(field).map(|value| value.to_string());
     texts.filter(|text| seen.insert(text.clone())).map(Cow::Owned).collect()
 }
 
 /// Shows the fields that vary.
-fn show_fields<R: HasClasses + 'static>(mut table: Table<R>, varying: &[bool]) -> Table<R> {
+fn show_fields<R: HasTrafficClasses + 'static>(mut table: Table<R>, varying: &[bool]) -> Table<R> {
     for ((name, text), _) in FIELDS.into_iter().zip(varying).filter(|(_, is_shown)| **is_shown) {
         table = table.shown(name, move |row| {
             let texts = values(row, text);
@@ -115,7 +118,7 @@ fn show_fields<R: HasClasses + 'static>(mut table: Table<R>, varying: &[bool]) -
 
 /// Which fields differ between rows, and a line with the fields that all rows have in common:
 /// tables with all of them are wider than terminals.
-fn common_fields<R: HasClasses>(rows: &[R]) -> (Vec<bool>, String) {
+fn common_fields<R: HasTrafficClasses>(rows: &[R]) -> (Vec<bool>, String) {
     let mut common = Vec::new();
     let varying = FIELDS.into_iter().map(|(name, text)| {
         let mut all: BTreeSet<Vec<Cow<'_, str>>> = rows.iter().map(|row| values(row, text)).collect();

@@ -109,7 +109,7 @@ pub fn table(
         0 => "no record has the same timestamp as the one before".to_owned(),
         _ => format!(
             "{share:.1} % of the records have the same timestamp as the record before; at most {} consecutive records share \
-             one timestamp; those after the first have at most {} together, which take {} on this link",
+             one timestamp; without the first of them, such records hold at most {}, which take {} on this link",
             group(coverage.same_time_longest_run),
             bytes(coverage.same_time_longest_run_bytes),
             time(path.burst_ns(coverage))
@@ -121,8 +121,8 @@ pub fn table(
     };
     let switches = if path.hops == 1 { "switch" } else { "switches" };
     format!(
-        "{}\n\nminimum links of {}, {} {switches} of {} each way, path MTU {}; for the smallest message of each size class, at the requester's port\n\
-         error   the clock ticks every {}; {timestamps}{clocks}\n",
+        "{}\n\nminimum: links of {} and {} {switches} in each direction ({} per switch), path MTU {}; for the smallest message of each size class, at the requester's port\n\
+         error:   the clock ticks every {}; {timestamps}{clocks}\n",
         table,
         path.speed.describe(),
         path.hops,

@@ -19,8 +19,10 @@ const MORE_BYTES: u64 = 64 * MIB;
 /// The batches in flight grow with the threads, so their number must not depend on the machine.
 pub(crate) const ANALYZE: &[&str] = &["analyze", "--threads", "2"];
 /// Maximum per directed connection of a few packets: with all analyses, or packets only. Of these,
-/// 40 bytes are for the path fields and for the squares that estimates need, before spare room.
-const MAX_BYTES_PER_CONNECTION: [(&[&str], u64); 2] = [(ANALYZE, 1920), (MATRIX, 896)];
+/// 40 bytes are for the path fields and for the squares that estimates need, and some 100 for the
+/// union of inputs and the bounds of losses, before spare room. Batches in flight have room for the
+/// connections of the batch before, 64 bytes each.
+const MAX_BYTES_PER_CONNECTION: [(&[&str], u64); 2] = [(ANALYZE, 1920), (MATRIX, 1088)];
 /// The timeline grows with the captured time, up to its bound of cells. With one bin it does not,
 /// and the rest must not grow either.
 const ANALYZE_ONE_BIN: &[&str] = &["analyze", "--threads", "2", "--bin", "1h"];

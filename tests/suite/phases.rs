@@ -223,8 +223,8 @@ fn every_format_has_the_numbers_of_matrix() {
         };
         let (from, to) = (seconds("from_ns"), seconds("to_ns"));
         let window = ["matrix", "--by", "rank", "--traffic", "all", "--format", "csv", "--from", &from, "--to", &to];
-        // The matrix has the coverage after these columns.
-        let without_coverage = |row: &str| row.rsplit_once(',').expect("columns").0.to_owned();
+        // The matrix has the coverage and the class after these columns.
+        let without_coverage = |row: &str| row.rsplitn(3, ',').nth(2).expect("columns").to_owned();
         let expected: BTreeSet<String> = result(&window, &[&place]).lines().skip(1).map(without_coverage).collect();
         let cells = json["matrices"].as_array().expect("matrices").iter();
         let cells = cells.filter(|cell| cell["phase"] == number).map(|cell| {

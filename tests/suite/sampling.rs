@@ -305,10 +305,10 @@ fn csv_has_the_estimates_last_and_too_few_below_30_samples() {
     let text = run(&["--format", "csv"]);
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
     let first = rows[0].iter().position(|name| *name == "messages_estimate").expect("a column");
-    assert_eq!(rows[0][first - 1], "coverage");
+    assert_eq!(rows[0][first - 2..first], ["coverage", "class"]);
     assert_eq!(rows[0].len(), first + 12);
     assert_eq!(rows[0][first + 9..], ["packets_estimate", "packets_low", "packets_high"]);
-    assert_eq!(rows[1][first - 1], "sampled");
+    assert_eq!(rows[1][first - 2], "sampled");
     let samples: u64 = rows[1][6].parse().expect("packets");
     assert_eq!(rows[1][first + 9], (samples * 10).to_string());
     assert_eq!((rows[2][first + 9], rows[2][first + 10], rows[2][first + 11]), ("too few", "", ""));

@@ -105,7 +105,7 @@ fn unidentified(text: &mut String, crosscheck: &Crosscheck) {
     if crosscheck.unidentified.is_empty() {
         return;
     }
-    text.push_str("Messages with a rank that is not identified, and the missing messages that they explain:\n");
+    text.push_str("Messages without an identified rank, and the missing messages that they explain:\n");
     let rows = crosscheck.unidentified.iter().take(MAX_PAIRS);
     let _ = writeln!(text, "{}", unidentified_table().text(rows));
     if crosscheck.unidentified.len() > MAX_PAIRS {

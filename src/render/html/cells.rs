@@ -96,8 +96,8 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
             if packed.len() <= most_bytes {
                 break packed;
             }
-            // Wider bins have larger numbers, so a cell does not get smaller: more cells than this
-            // cannot fit.
+            // Wider bins hold larger sums, so the encoding of a cell does not get shorter: more cells
+            // than this cannot fit.
             most_cells = cells.len() * most_bytes / packed.len();
         }
         // A single bin cannot be reduced further.

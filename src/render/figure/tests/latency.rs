@@ -38,8 +38,8 @@ fn svg(drawing: Result<Drawing, RenderError>) -> String {
 
 #[test]
 fn a_histogram_shows_its_median_and_the_share_beyond_the_axis() {
-    // 93 of 100 us and 7 of 40 ms: the 90th percentile is 100 us, so the axis ends at 200 us and
-    // 7 % lie beyond.
+    // 93 samples are 100 us and 7 are 40 ms: the 90th percentile is 100 us, so the axis ends at
+    // 200 us and 7 % lie beyond.
     let latencies = [(key("SEND", 64), of([(100_000, 60), (40_000_000, 7)])), (key("WRITE", 0), of([(100_000, 33)]))];
     let svg = svg(figure::latency_histogram(&subject(), &latencies.into()));
     for text in [
