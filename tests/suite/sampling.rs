@@ -526,7 +526,7 @@ fn pools_show_the_real_rate_and_regular_samplers() {
     assert!(regular.sampling.expect("sampling").is_periodic);
     let wrong = of(&mut || geometric(&mut random, 7));
     assert_eq!(wrong.sampling.expect("sampling").one_in, None);
-    let note = wrong.notes.iter().find(|note| note.contains("their pools show one sample of"));
+    let note = wrong.notes.iter().find(|note| note.contains("their sample pools grow by"));
     assert!(note.is_some_and(|note| note.contains("rate 1/4")), "{:?}", wrong.notes);
 }
 
