@@ -1,11 +1,15 @@
 //! Assembles single MPI messages from transport messages: finds the message whose envelope
 //! announced some data and adds the data to it.
 //!
-//! ```text eager SEND {envelope, data} fragmented SEND {envelope, id, data} SEND {id, data} ...
-//! rendezvous SEND {envelope, request, address} <- READ address ... -> responses or SEND {envelope,
-//! request} <- {request, address} -> WRITE address ... or SEND {envelope, request} <- {request,
-//! number} -> SEND {number, data} ``` This happens only where individual messages or times are
-//! requested; sums need the envelopes alone. `reads` finds the READ that a response belongs to.
+//! ```text
+//! eager          SEND {envelope, data}
+//! fragmented     SEND {envelope, id, data}  SEND {id, data} ...
+//! rendezvous     SEND {envelope, request, address}    <- READ address ...   -> responses
+//!            or  SEND {envelope, request}  <- {request, address}            -> WRITE address ...
+//!            or  SEND {envelope, request}  <- {request, number}             -> SEND {number, data}
+//! ```
+//! This happens only where individual messages or times are requested; sums need the envelopes
+//! alone. `reads` finds the READ that a response belongs to.
 
 use super::Depth;
 use super::arrivals::PendingTiming;
