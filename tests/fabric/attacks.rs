@@ -56,7 +56,7 @@ impl AttackProcess {
     /// Starts the program in the lab.
     fn start_in(container: &Container, user: u32, how: &[&str], script: &str, arguments: &[&str]) -> Self {
         let words = Self::words(user, how, script, arguments);
-        Self(container.command(Path::new("/"), words).stdout(Stdio::null()).spawn().expect("nsenter"))
+        Self(container.command(Path::new("/"), words).stdout(Stdio::piped()).spawn().expect("nsenter"))
     }
 
     fn is_alive(&mut self) -> bool {
@@ -68,6 +68,10 @@ impl Drop for AttackProcess {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
+        // In the lab, the process is nsenter, and the kernel ends the program a moment later. Its
+        // output is closed when it has ended.
+        let output = self.0.stdout.take();
+        drop(output.map(|mut output| std::io::copy(&mut output, &mut std::io::sink())));
     }
 }
 
