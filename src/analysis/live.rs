@@ -4,7 +4,7 @@
 //! second for `top`-like views. Only the last `MAX_RATES` rates are kept.
 
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{Coverage, LiveSums, PairEstimators, SampledConnection, SamplingWeight, SizeClass, SizeSums};
+use crate::model::{LiveSums, PairEstimators, SampledConnection, SamplingWeight, SizeClass, SizeSums};
 use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -121,12 +121,9 @@ impl LiveProgress {
     /// The sampling rate so far: the one that the user gave, or the only one that the samples state,
     /// with the samples that were lost. `None` if the input is not sampled, or at several rates.
     pub(crate) fn one_in(&self) -> Option<f64> {
-        let Coverage { sampling_rates: rates, sampling_rates_left_out: left_out, infiniband, .. } = &self.live.coverage;
-        let frames = rates.values().sum::<u64>() + left_out;
-        let stated = || rates.keys().next().filter(|one_in| rates.len() == 1 && frames == *infiniband && **one_in > 1);
-        let lost = self.live.coverage.lost_mirrored_frames() as f64;
-        let given = self.sampled.map(f64::from);
-        given.or_else(|| stated().map(|one_in| f64::from(*one_in) * (1.0 + lost / frames.max(1) as f64)))
+        let coverage = &self.live.coverage;
+        let stated = || coverage.stated_one_in().filter(|one_in| *one_in > 1);
+        self.sampled.map(f64::from).or_else(|| stated().map(|one_in| coverage.with_lost_samples(one_in)))
     }
 
     /// The estimators of a pair. How many ports are sampled is decided at the end, so the intervals

@@ -27,7 +27,8 @@ pub(super) struct HealthArgs {
     /// except time bins
     #[arg(long, value_enum, default_value_t = HealthBy::Connection)]
     pub(super) by: HealthBy,
-    /// Link speed, to convert pauses to times and to compare the mirrored rate with it: width and rate (`4x EDR`) or a data rate (`100Gb/s`)
+    /// Link speed, for the times of pauses and the load of the sink's link: width and rate (`4x EDR`)
+    /// or a data rate (`100Gb/s`)
     #[arg(long, value_name = "SPEED")]
     pub(super) link: Option<Speed>,
     #[command(flatten)]

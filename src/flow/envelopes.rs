@@ -89,10 +89,11 @@ impl Envelopes {
             (Some(0), Some(_)) | (None, _) => true,
             (Some(_), Some(_)) => is_new,
         };
-        let upper_layer = if is_open && !opcode.is_write() { ulp::recognize(is_datagram, &payload) } else { None };
+        let mut upper_layer = None;
         if is_open && !opcode.is_write() {
-            let before = self.misses.unwrap_or(0);
-            self.misses = Some(if upper_layer.is_some() { 0 } else { before.saturating_add(1).min(MISSES_LIMIT) });
+            upper_layer = ulp::recognize(is_datagram, &payload);
+            let misses = self.misses.unwrap_or(0).saturating_add(1).min(MISSES_LIMIT);
+            self.misses = Some(if upper_layer.is_some() { 0 } else { misses });
         }
         let Some(head) = head else {
             return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown(upper_layer) };

@@ -190,7 +190,7 @@ impl Ledger {
 
     /// How often a number was observed; `None` if it is older than all runs and runs were dropped.
     pub(super) fn count(&self, psn: Psn) -> Option<u32> {
-        let number = self.high + i64::from(psn.since(Psn::new(self.high as u32)));
+        let number = self.number(psn);
         let found = self.runs.iter().rev().map(|run| run.run(self.high)).find(|run| run.start <= number);
         match found {
             Some(run) => Some(if number < run.end { run.count } else { 0 }),

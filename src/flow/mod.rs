@@ -412,8 +412,7 @@ impl Tracker {
         self.is_overtaken = false;
         if seen.role == PacketRole::Request && seen.occurrence == 1 {
             let connection = &mut self.connections[id as usize];
-            let high = connection.ledgers[0].high().unwrap_or(0);
-            let number = high + i64::from(packet.psn().since(Psn::new(high as u32)));
+            let number = connection.ledgers[0].number(packet.psn());
             connection.first = connection.first.map(|first| first.min(i32::try_from(number).unwrap_or(first)));
         }
         seen

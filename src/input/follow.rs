@@ -3,7 +3,7 @@
 
 use super::capture::{Capture, Ending};
 use super::fifo::{EndCondition, FifoReader, PAUSE};
-use super::sflow::{self, SflowListener};
+use super::sflow::SflowListener;
 use super::source::{InputSource, SourceOptions};
 use super::{InputError, is_stdin};
 use crate::model::Batch;
@@ -83,7 +83,7 @@ impl Follower {
         options: &SourceOptions,
         patience: &EndCondition,
     ) -> Result<Option<Self>, InputError> {
-        let place = sflow::path_of(&listener);
+        let place = PathBuf::from(listener.name());
         let current = match live(&place, listener.into_reader(patience.clone()), options) {
             Err(_) if patience.is_over() => return Ok(None),
             opened => opened?,

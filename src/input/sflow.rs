@@ -12,7 +12,6 @@ use crate::model::{MirrorSequences, SequenceRuns};
 use ibscope_parsers::sampled::{SFLOW_PORT, SflowDatagram};
 use std::io::{self, Read};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -107,11 +106,6 @@ impl SflowListener {
         let bytes = io::Cursor::new(FILE_HEADER.to_vec());
         Box::new(SflowReader { listener: self, bytes, datagram: vec![0; LARGEST_DATAGRAM], end_condition: patience })
     }
-}
-
-/// The path under which errors name a socket.
-pub(super) fn path_of(listener: &SflowListener) -> std::path::PathBuf {
-    Path::new(&listener.name()).to_owned()
 }
 
 struct SflowReader {

@@ -49,7 +49,7 @@ pub struct SourceOptions {
 
 impl SourceOptions {
     /// True if the caller has stopped reading.
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 }

@@ -281,6 +281,28 @@ impl Coverage {
         self.mirror_losses.values().map(|loss| loss.lost_frames).sum()
     }
 
+    /// Frames from samples that state a rate.
+    #[must_use]
+    pub fn sampled_frames(&self) -> u64 {
+        self.sampling_rates.values().sum::<u64>() + self.sampling_rates_left_out
+    }
+
+    /// The rate of all packets: samples take one of this many. `None` if not all packets are from
+    /// samples, or if the samples state several rates.
+    #[must_use]
+    pub fn stated_one_in(&self) -> Option<u32> {
+        let one_in = self.sampling_rates.keys().next().copied();
+        one_in.filter(|_| self.sampling_rates.len() == 1 && self.sampled_frames() == self.infiniband)
+    }
+
+    /// The rate of the captured samples if the samplers take one of `one_in` packets: samples that
+    /// were lost on the way, or dropped by the agent, lower it.
+    #[must_use]
+    pub fn with_lost_samples(&self, one_in: u32) -> f64 {
+        let lost = self.lost_mirrored_frames() as f64;
+        f64::from(one_in) * (1.0 + lost / self.sampled_frames().max(1) as f64)
+    }
+
     /// Records that are not InfiniBand.
     #[must_use]
     pub fn other(&self) -> u64 {

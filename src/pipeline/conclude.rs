@@ -198,13 +198,12 @@ fn sum_coverage(inputs: &mut [Input], combined: &CombinedTotals) -> Coverage {
 /// The sampling rate that the user gives or the samples state, and a note if they disagree or if
 /// the samples have no common rate.
 fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<StatedRate>, Option<String>) {
-    let Coverage { sampling_rates: rates, sampling_rates_left_out: left_out, infiniband, .. } = coverage;
+    let rates = &coverage.sampling_rates;
     let given = options.sampled.map(|one_in| StatedRate {
         one_in: Some(f64::from(one_in)),
         source: RateSource::Given,
         is_periodic: false,
     });
-    let frames = rates.values().sum::<u64>() + left_out;
     let stated: Vec<String> = rates.keys().map(|one_in| format!("1/{one_in}")).collect();
     let all = match (&stated[..], given) {
         ([], given) => return (given, None),
@@ -218,13 +217,11 @@ fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<Stated
         (all, None) => all,
     };
     let source = RateSource::Stated;
-    match rates.keys().next().copied().filter(|_| all.len() == 1 && frames == *infiniband) {
+    match coverage.stated_one_in() {
         Some(0 | 1) => (None, None),
         Some(one_in) => {
-            // Samples that were lost on the way, or dropped by the agent, lower the rate.
-            let lost = coverage.lost_mirrored_frames() as f64;
             let stated = f64::from(one_in);
-            let one_in = stated * (1.0 + lost / frames.max(1) as f64);
+            let one_in = coverage.with_lost_samples(one_in);
             let (real, is_periodic) = sampler(&coverage.sampler_steps, stated);
             let note = real.map(|real| {
                 format!(
@@ -235,7 +232,7 @@ fn stated_rate(coverage: &Coverage, options: &AnalysisOptions) -> (Option<Stated
             (Some(StatedRate { one_in: Some(one_in).filter(|_| real.is_none()), source, is_periodic }), note)
         }
         None => {
-            let bare = infiniband - frames.min(*infiniband);
+            let bare = coverage.infiniband.saturating_sub(coverage.sampled_frames());
             let bare = if bare > 0 {
                 format!(", and {} no rate", count_either(bare, "packet states", "packets state"))
             } else {

@@ -36,8 +36,8 @@ pub(super) struct Readout {
     pub(super) bounds: MemoryBounds,
 }
 
-/// The union of some inputs: the connections of which they hold different packets, each
-/// transmission once.
+/// The union of some inputs. It has the connections whose packets differ between the inputs, with
+/// each transmission once.
 pub(super) struct UnionReadout {
     /// The inputs.
     pub(super) members: Vec<usize>,

@@ -43,9 +43,8 @@ pub(super) fn run(
         stop: options.stop.clone(),
         max_decompressed_bytes: options.limits.max_decompressed_bytes,
     };
-    let is_stopped = || options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed));
     let captures = match input::open(paths, &source) {
-        Err(_) if is_stopped() => return Err(PipelineError::Interrupted),
+        Err(_) if source.is_stopped() => return Err(PipelineError::Interrupted),
         opened => opened?,
     };
     let pool = pool(options.threads)?;
@@ -54,7 +53,7 @@ pub(super) fn run(
     let FirstPass { aligned, samples, streams, new_from_bytes, repeated_from_ns } =
         match align::align(paths, options, &pool, &source, &report) {
             // Packets from pipes cannot be read again, so an interrupted analysis keeps them.
-            _ if is_stopped() && paths.iter().any(|path| align::is_file(path)) => {
+            _ if source.is_stopped() && paths.iter().any(|path| align::is_file(path)) => {
                 return Err(PipelineError::Interrupted);
             }
             aligned => aligned?,

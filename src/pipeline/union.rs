@@ -54,8 +54,7 @@ pub(super) fn read(
             continue;
         }
         let shards = tracked.read(paths, options, (reading, depth), source)?;
-        let is_stopped = || options.stop.as_ref().is_some_and(|stop| stop.load(std::sync::atomic::Ordering::Relaxed));
-        if is_stopped() {
+        if source.is_stopped() {
             return Ok(Vec::new());
         }
         let readout = InputReadout { coverage: Coverage::default(), times_ns: Some(times_ns), shards };
@@ -84,7 +83,7 @@ impl<'a> TrackedPairs<'a> {
             });
             let pairs: BTreeSet<(Endpoint, Endpoint)> = overlap.differing_pairs(views);
             let all = members.iter().flat_map(|input| own(input).connections.iter().map(|end| end.key));
-            let is_tracked = |key: &ConnectionKey| pairs.contains(&(key.src.min(key.dst), key.src.max(key.dst)));
+            let is_tracked = |key: &ConnectionKey| pairs.contains(&key.port_pair());
             let mut keys: Vec<ConnectionKey> =
                 if pairs.is_empty() { Vec::new() } else { all.filter(is_tracked).collect() };
             keys.sort_unstable();

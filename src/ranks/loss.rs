@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! first transmission, acknowledged    by the capture: the packet has passed both points
-//! later transmission                  on the fabric: a packet is sent again if it was lost
+//! later transmission                  on the fabric: only lost packets are retransmitted
 //! ACK                                 on the fabric at the rate of the data, the rest by the capture
 //! datagram                            likewise
 //! ```
@@ -139,7 +139,7 @@ impl NeverCaptured {
 pub(super) struct LossSums {
     /// By whether one input has all points of the connection.
     never: [NeverCaptured; 2],
-    /// Connections of which any number of packets may be missing.
+    /// Connections that may miss any number of packets.
     unlimited: u64,
     /// Requests that the receivers reported as missing, observed at the sender's port only.
     reported: u64,
@@ -253,8 +253,7 @@ impl LossSums {
     /// Packets that the capture lost, packets that it has from no point, packets that the fabric
     /// lost.
     pub(super) fn bounds(&self) -> [PacketBounds; 3] {
-        let never_records: u64 = self.never.iter().map(|never| never.records).sum();
-        let of_capture = self.first_certain + never_records;
+        let of_capture = self.first_certain + self.never_records();
         let later = self.later_on_fabric();
         let acks = self.acks_on_fabric(later.1);
         let [datagrams, numbered] = self.datagrams_on_fabric(later.1);
@@ -280,10 +279,8 @@ impl LossSums {
                 + (self.numbered_datagrams - numbered),
             at_most: is_limited.then(|| missing + possible_records + 2 * hidden - later.0 - acks.0),
         };
-        let never = PacketBounds {
-            at_least: self.never.iter().map(|never| never.packets).sum(),
-            at_most: is_limited.then(|| possible_packets + hidden),
-        };
+        let never =
+            PacketBounds { at_least: self.never_packets(), at_most: is_limited.then(|| possible_packets + hidden) };
         let most = later.1
             + self.later_doubtful
             + self.first_doubtful
@@ -302,20 +299,13 @@ impl LossSums {
 
     /// Share of the records of first transmissions that the capture lost.
     fn lost_share(&self) -> f64 {
-        let never: u64 = self.never.iter().map(|never| never.records).sum();
+        let never = self.never_records();
         (self.first_certain + self.first_doubtful + never) as f64 / (self.first_records + never).max(1) as f64
     }
 
     /// Missing later transmissions that were lost on the fabric: at least and at most.
     fn later_on_fabric(&self) -> (u64, u64) {
-        let share = self.lost_share();
-        let of_capture = if self.later == 0 {
-            0
-        } else if share > 0.0 {
-            at_most(share * self.later_records as f64, 4.0)
-        } else {
-            0
-        };
+        let of_capture = at_most(self.lost_share() * self.later_records as f64, 4.0);
         (self.later.saturating_sub(of_capture), self.later)
     }
 
@@ -360,6 +350,10 @@ impl LossSums {
         let numbered =
             if self.retransmits_datagrams { self.numbered_datagrams } else { self.numbered_datagrams.min(3) };
         [without, numbered]
+    }
+
+    fn never_records(&self) -> u64 {
+        self.never.iter().map(|never| never.records).sum()
     }
 
     fn never_packets(&self) -> u64 {
@@ -416,22 +410,23 @@ mod tests {
         }
     }
 
-    fn bounds(observations: &ObservationSums, never: u64, possible: Option<PossibleLoss>) -> [PacketBounds; 3] {
-        let mut all = LossSums::default();
-        let retransmits = observations.data.later_packets > 0;
-        let observations = Some(observations);
-        let own = ConnectionLoss {
-            observations,
+    fn connection(observations: &ObservationSums) -> ConnectionLoss<'_> {
+        ConnectionLoss {
+            observations: Some(observations),
             service: LossService::Reliable,
-            never,
-            possible,
+            never: 0,
+            possible: Some(PossibleLoss::NONE),
             reported: 0,
-            retransmits,
+            retransmits: observations.data.later_packets > 0,
             unanswered: 0,
             sends_responses: false,
             steps: PsnSteps::default(),
-        };
-        all.add(&own);
+        }
+    }
+
+    fn bounds(observations: &ObservationSums, never: u64, possible: Option<PossibleLoss>) -> [PacketBounds; 3] {
+        let mut all = LossSums::default();
+        all.add(&ConnectionLoss { never, possible, ..connection(observations) });
         all.bounds()
     }
 
@@ -472,19 +467,7 @@ mod tests {
         let all = |acks: &[u64]| {
             let mut all = LossSums::default();
             for acks in acks {
-                let observations = sums([0, 10, *acks], 10);
-                let own = ConnectionLoss {
-                    observations: Some(&observations),
-                    service: LossService::Reliable,
-                    never: 0,
-                    possible: Some(PossibleLoss::NONE),
-                    reported: 0,
-                    retransmits: true,
-                    unanswered: 0,
-                    sends_responses: false,
-                    steps: PsnSteps::default(),
-                };
-                all.add(&own);
+                all.add(&connection(&sums([0, 10, *acks], 10)));
             }
             all.bounds()[2]
         };

@@ -142,10 +142,17 @@ impl PsnShare {
     /// samples have one packet in `2 N - 1` in common.
     fn is_exclusive(&self, one_in: f64) -> bool {
         let expected = self.psns / (2.0 * one_in - 1.0);
-        let ratio = |own: &Self| own.likelihood(share_of(one_in, 2)) - own.likelihood(share_of(one_in, 1));
-        let has_two = || ratio(self) >= DECISIVE && ratio(&self.with_most_reads()) >= DECISIVE;
         let is_rare = self.repeated < expected - BEYOND_COMMON * expected.sqrt();
-        is_rare && (self.ports(one_in) == Some(2) || !self.comes_twice() && has_two())
+        is_rare && (self.ports(one_in) == Some(2) || !self.comes_twice() && self.ports_by_share(one_in) == Some(2))
+    }
+
+    /// The number of ports whose share the PSNs have, whatever number of READs there is.
+    fn ports_by_share(&self, one_in: f64) -> Option<u32> {
+        let likely = |own: &Self| {
+            let ratio = own.likelihood(share_of(one_in, 2)) - own.likelihood(share_of(one_in, 1));
+            (ratio.abs() >= DECISIVE).then_some(if ratio > 0.0 { 2 } else { 1 })
+        };
+        likely(self).filter(|ports| likely(&self.with_most_reads()) == Some(*ports))
     }
 
     /// The number of ports that take one of `one_in` packets each; `None` if the PSNs do not show
@@ -154,11 +161,6 @@ impl PsnShare {
         if self.comes_twice() {
             return Some(SamplingWeight::TWO_TOGETHER);
         }
-        let by_share = |own: &Self| {
-            let ratio = own.likelihood(share_of(one_in, 2)) - own.likelihood(share_of(one_in, 1));
-            (ratio.abs() >= DECISIVE).then_some(if ratio > 0.0 { 2 } else { 1 })
-        };
-        let by_share = by_share(self).filter(|ports| by_share(&self.with_most_reads()) == Some(*ports));
         let twice = self.psns / one_in / 2.0;
         let by_repetition = match self.repeated {
             _ if twice < EXPECTED_TWICE => None,
@@ -166,7 +168,7 @@ impl PsnShare {
             repeated if repeated > twice / 2.0 => Some(2),
             _ => None,
         };
-        match (by_share.filter(|ports| self.agrees(share_of(one_in, *ports))), by_repetition) {
+        match (self.ports_by_share(one_in).filter(|ports| self.agrees(share_of(one_in, *ports))), by_repetition) {
             // Samplers at a regular distance may take one of two adjacent copies only.
             (Some(2) | None, Some(1)) => None,
             // A library that retransmits without a loss looks like a second port.

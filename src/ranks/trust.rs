@@ -189,6 +189,12 @@ fn has_retransmissions(own: &ConnectionTotals, health: &Health) -> bool {
     own.retransmissions.packets() + health.late_packets + health.naks() + health.rnr_naks + health.episodes > 0
 }
 
+/// True if the PSNs of one input form no known sequence.
+fn is_unclear(own: &ConnectionTotals) -> bool {
+    let Continuity { uncertain, restarted, has_overflowed, .. } = own.continuity;
+    uncertain || restarted || has_overflowed || own.inputs.len() > 1
+}
+
 impl<'a> ConnectionView<'a> {
     /// What is known of the losses of the connection.
     fn loss(&self) -> ConnectionLoss<'a> {
@@ -234,8 +240,7 @@ impl<'a> ConnectionView<'a> {
         let own = self.own;
         let health = own.health.whole();
         let continuity = &own.continuity;
-        let is_unclear = continuity.uncertain || continuity.restarted || continuity.has_overflowed;
-        if is_unclear || own.inputs.len() > 1 || health.cnp_packets > 0 {
+        if is_unclear(own) || health.cnp_packets > 0 {
             return None;
         }
         if continuity.request_packets == 0 {
@@ -255,11 +260,10 @@ impl<'a> ConnectionView<'a> {
         let is_acknowledged = continuity.ack_requests == responses.acks;
         let asked = if is_acknowledged { 0 } else { continuity.asking_requests.saturating_sub(acks).max(1) };
         let start = if self.counts_all(responses) { Some(0) } else { self.requests_before_capture() };
-        let has_response = continuity.last_request.is_some_and(|last| responses.last_responses.contains(&Some(last)));
         Some(PossibleLoss {
             packets: packets + start.unwrap_or(0),
             acks: asked + missing_requests,
-            open_ends: u64::from(start.is_none()) + u64::from(!has_response),
+            open_ends: u64::from(start.is_none()) + u64::from(!self.is_answered(responses)),
         })
     }
 
@@ -280,33 +284,18 @@ impl<'a> ConnectionView<'a> {
 
     /// The obstacle to the proof that no packet of a reliable connection is missing.
     fn gap(&self) -> Option<Gap> {
-        let health = self.own.health.whole();
-        if self.has_missing_packets(&health) {
+        let own = self.own;
+        let health = own.health.whole();
+        if own.continuity.missing_requests + health.lost_at_most + health.unobserved_psns > 0 {
             return Some(Gap::Packets);
         }
-        if has_retransmissions(self.own, &health) {
+        if has_retransmissions(own, &health) {
             return Some(Gap::Retransmissions);
         }
         if health.single_observation_packets + health.missing_in_other_inputs > 0 {
             return Some(Gap::OnePort);
         }
-        self.gap_of_packets()
-    }
-
-    fn has_missing_packets(&self, health: &Health) -> bool {
-        self.own.continuity.missing_requests + health.lost_at_most + health.unobserved_psns > 0
-    }
-
-    /// The obstacle to the proof that the capture has each PSN of a reliable connection from one
-    /// observation point at least.
-    fn gap_of_packets(&self) -> Option<Gap> {
-        let own = self.own;
-        let health = own.health.whole();
-        if self.has_missing_packets(&health) {
-            return Some(Gap::Packets);
-        }
-        if own.continuity.uncertain || own.continuity.restarted || own.continuity.has_overflowed || own.inputs.len() > 1
-        {
+        if is_unclear(own) {
             return Some(Gap::Unclear);
         }
         if health.cnp_packets > 0 {
@@ -317,6 +306,12 @@ impl<'a> ConnectionView<'a> {
         }
         let Some(reverse) = self.reverse else { return Some(Gap::Unpaired) };
         self.response_gap(&reverse.continuity)
+    }
+
+    /// True if the last request has its response.
+    fn is_answered(&self, responses: &Continuity) -> bool {
+        let last = self.own.continuity.last_request;
+        last.is_some_and(|last| responses.last_responses.contains(&Some(last)))
     }
 
     /// True if the receiver completed as many messages as were captured.
@@ -337,7 +332,6 @@ impl<'a> ConnectionView<'a> {
         if !self.counts_all(responses) && self.requests_before_capture() != Some(0) {
             return Some(Gap::Start);
         }
-        let has_response = own.last_request.is_some_and(|last| responses.last_responses.contains(&Some(last)));
-        (!has_response).then_some(Gap::End)
+        (!self.is_answered(responses)).then_some(Gap::End)
     }
 }

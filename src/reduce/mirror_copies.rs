@@ -141,8 +141,8 @@ mod tests {
         CopyEvidence { distinct: [requests.0, 0, acks.0], odd: [requests.1, 0, acks.1] }
     }
 
-    /// A capture of two points that loses 30 % of its records at random has both copies of 54 % of
-    /// the packets of which it has any: 0.7^2 / (1 - 0.3^2).
+    /// A capture of two points loses 30 % of its records at random. Of the packets that it holds, it
+    /// has both copies of 54 %: 0.7^2 / (1 - 0.3^2).
     #[test]
     fn many_lost_records_are_no_retransmissions() {
         for odd in [40, 46, 52] {

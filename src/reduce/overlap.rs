@@ -9,7 +9,7 @@
 use super::combine;
 use super::mirror_copies::MirrorCopies;
 use super::{PartialSums, observation_points};
-use crate::model::{ConnectionEnd, ConnectionKey};
+use crate::model::{ConnectionEnd, ConnectionKey, PsnDigest};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub struct InputOverlap {
 }
 
 /// What an input holds of a connection: the digest of its PSNs, and the number of transmissions.
-type HeldPackets = (crate::model::PsnDigest, u64);
+type HeldPackets = (PsnDigest, u64);
 
 impl InputOverlap {
     /// Adds the next input: the times of its first and last record, and all its connections in any
@@ -80,7 +80,7 @@ impl InputOverlap {
         }
         held.sort_unstable_by_key(|(key, _)| *key);
         let differing = held.array_windows().filter(|[one, other]| one.0 == other.0 && one.1 != other.1);
-        differing.map(|[(key, _), _]| (key.src.min(key.dst), key.src.max(key.dst))).collect()
+        differing.map(|[(key, _), _]| key.port_pair()).collect()
     }
 }
 

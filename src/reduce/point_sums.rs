@@ -2,7 +2,7 @@
 //! another one did not.
 //!
 //! In: the observations of a connection by each input. Out: [`ObservationSums`]. First and later
-//! transmissions are apart, because only a packet that was lost is sent again:
+//! transmissions are counted separately, because only lost packets are retransmitted:
 //!
 //! ```text
 //! PSN            4    5    5'   6
@@ -87,16 +87,13 @@ pub(super) fn compare(
     if !is_comparable || !all.is_union && !points().all(is_same) {
         return unknown;
     }
-    let mut sums = ObservationSums { is_one_input: points().count() == 1, ..ObservationSums::default() };
-    for (point, _) in points() {
-        sums.points += if point.observed_twice { 2 } else { 1 };
-        let (first, last) = point.input_times_ns;
-        sums.is_partial |= first > whole.times_ns.0 || last < whole.times_ns.1;
-    }
-    for absent in absent.iter().filter(|absent| is_present(absent, whole.times_ns)) {
-        sums.points += absent.points;
-        sums.is_one_input = false;
-        let (first, last) = absent.input_times_ns;
+    let captured = points().map(|(point, _)| (if point.observed_twice { 2 } else { 1 }, point.input_times_ns));
+    let lost = absent.iter().filter(|absent| is_present(absent, whole.times_ns));
+    let lost = lost.map(|absent| (absent.points, absent.input_times_ns));
+    let is_one_input = points().count() == 1 && lost.clone().next().is_none();
+    let mut sums = ObservationSums { is_one_input, ..ObservationSums::default() };
+    for (count, (first, last)) in captured.chain(lost) {
+        sums.points += count;
         sums.is_partial |= first > whole.times_ns.0 || last < whole.times_ns.1;
     }
     for role in [PacketRole::Request, PacketRole::Response, PacketRole::Acknowledge] {

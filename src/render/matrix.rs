@@ -104,7 +104,7 @@ pub(super) fn covered_table<'a>() -> Table<MatrixRow<'a>> {
 
 /// The columns of the csv of this matrix: a sampled capture has estimates.
 fn csv_table<'a>(matrix: &Matrix) -> Table<MatrixRow<'a>> {
-    if matrix.estimators.is_some() { sampled_matrix_table() } else { matrix_table() }
+    if matrix.estimators.is_some() { matrix_table().with(groups::estimates) } else { matrix_table() }
 }
 
 /// The estimates of a sampled capture, for the terminal.
@@ -112,11 +112,6 @@ pub(super) fn estimates_table<'a>() -> Table<MatrixRow<'a>> {
     Table::new("the estimates of `ibscope matrix`")
         .shown_left("in all", |row: &MatrixRow<'_>| format!("{} → {}", row.src.name(), row.dst.name()))
         .with(groups::estimates)
-}
-
-/// The columns of `matrix` for sampled captures.
-fn sampled_matrix_table<'a>() -> Table<MatrixRow<'a>> {
-    matrix_table().with(groups::estimates)
 }
 
 /// The columns of the JSON form: those of csv, which are fixed, and the missing packets and

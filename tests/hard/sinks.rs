@@ -4,8 +4,8 @@
 //! Two sinks, one per leaf switch, lose records at random or in bursts. Every packet between the
 //! leaves passes both sinks, a packet within a leaf passes one of them twice. A packet that the
 //! fabric loses is missing at the receiver's port, and its retransmission follows at both ports; a
-//! lost ACK is not sent again. A pair of ports of whose packets each is in one of the captures must
-//! be exact; every other pair may be short, and says so.
+//! lost ACK is not retransmitted. If one of the captures holds each packet of a pair of ports, the
+//! pair must be exact; every other pair may be short, and says so.
 #![allow(clippy::print_stdout, reason = "the widths of the bounds are a result")]
 
 use crate::check;
@@ -59,8 +59,8 @@ struct LossySinks {
     scene: Scene,
     /// Pairs of ports, smaller one first, with a packet of which no capture has a record.
     short: BTreeSet<(Endpoint, Endpoint)>,
-    /// Records that the captures lost, packets of which they lost all records, and packets that the
-    /// fabric lost.
+    /// Records that the captures lost, packets that are in no capture, and packets that the fabric
+    /// lost.
     lost_records: u64,
     never_captured: u64,
     lost_on_fabric: u64,

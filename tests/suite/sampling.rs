@@ -152,6 +152,16 @@ fn intervals_hold_the_totals_of_thousands_of_cases() {
     }
 }
 
+/// The estimators of data by sender and receiver.
+fn estimators_by_pair(profile: &Profile) -> BTreeMap<(String, String), PairEstimators> {
+    let mut pairs: BTreeMap<(String, String), PairEstimators> = BTreeMap::new();
+    for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
+        let own = PairEstimators::of(row.sampled.as_deref().expect("samples"));
+        pairs.entry((row.src.to_string(), row.dst.to_string())).or_default().merge(&own);
+    }
+    pairs
+}
+
 /// Packets and payload bytes by sender and receiver, of data packets.
 fn truth(recording: &Recording) -> BTreeMap<(String, String), (u64, u64)> {
     let mut truth: BTreeMap<_, (u64, u64)> = BTreeMap::new();
@@ -187,12 +197,7 @@ fn samples_of_recorded_runs_show_their_totals() {
                     let place = folder.path().join("sample.pcap");
                     sample[0].write(&place).expect("written");
                     let profile = analyzed(&place, Some(one_in as u32));
-                    let mut pairs: BTreeMap<(String, String), PairEstimators> = BTreeMap::new();
-                    for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
-                        let own = PairEstimators::of(row.sampled.as_deref().expect("samples"));
-                        pairs.entry((row.src.to_string(), row.dst.to_string())).or_default().merge(&own);
-                    }
-                    for (pair, estimators) in pairs {
+                    for (pair, estimators) in estimators_by_pair(&profile) {
                         let (packets, payload_bytes) = truth[&pair];
                         let totals = [packets / copies as u64, payload_bytes / copies as u64];
                         for (estimator, total) in [estimators.packets, estimators.payload_bytes].iter().zip(totals) {
@@ -254,12 +259,7 @@ fn periodic_samples_of_a_sink_are_covered() {
                 let taken = whole.records.iter().skip(first).step_by(one_in).cloned().collect();
                 whole.with(taken).write(&place).expect("written");
                 let profile = analyzed(&place, Some(one_in as u32));
-                let mut pairs: BTreeMap<(String, String), PairEstimators> = BTreeMap::new();
-                for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
-                    let own = PairEstimators::of(row.sampled.as_deref().expect("samples"));
-                    pairs.entry((row.src.to_string(), row.dst.to_string())).or_default().merge(&own);
-                }
-                for (pair, estimators) in pairs {
+                for (pair, estimators) in estimators_by_pair(&profile) {
                     let (packets, payload_bytes) = truth[&pair];
                     let totals = [packets / 2, payload_bytes / 2];
                     for (estimator, total) in [estimators.packets, estimators.payload_bytes].iter().zip(totals) {

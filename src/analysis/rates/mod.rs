@@ -302,10 +302,7 @@ pub fn grouped_rates(
     estimate(profile, &labels, &mut total, &mut pairs, &mut classes);
     for row in &profile.sizes {
         let Some(connection) = data(row.connection) else { continue };
-        let pair = pairs_by
-            .is_some()
-            .then(|| pairs.get_mut(&(labels.sender(connection), labels.receiver(connection))))
-            .flatten();
+        let pair = pairs_by.and_then(|_| pairs.get_mut(&(labels.sender(connection), labels.receiver(connection))));
         for series in [Some(&mut total), pair, classes.get_mut(&connection.class)].into_iter().flatten() {
             series.sizes.entry((row.category, row.size)).and_modify(|sums| *sums += row.sums).or_insert(row.sums);
         }

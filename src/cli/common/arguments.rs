@@ -27,8 +27,8 @@ pub(in crate::cli) struct InputArgs {
     /// packet]
     #[arg(help_heading = "Input options", long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(in crate::cli) to: Option<TimePoint>,
-    /// Read the manifest of a captured run: names of endpoints, and clocks. Clocks with an uncertainty of
-    /// 100 µs or more are ignored if common packets can align the captures
+    /// Read the manifest of a captured run: names of endpoints, and clocks. Clocks with an
+    /// uncertainty of 100 µs or more are ignored if common packets can align the captures
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) manifest: Option<PathBuf>,
     /// Do not align the clocks of several captures by their common packets
