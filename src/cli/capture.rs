@@ -30,18 +30,39 @@ const EXAMPLES: &str = "Examples:
 #[command(after_long_help = EXAMPLES)]
 pub(super) enum CaptureCommand {
     /// Show the plan for a job; change nothing
+    #[command(after_long_help = "Examples:
+  ibscope capture plan --job 4711 --nodelist n[001-004]
+  ibscope capture plan --job 4711 --nodelist n[001-004] --format json")]
     Plan(JobArgs),
     /// Start the capture of a job
+    #[command(after_long_help = "Examples:
+  ibscope capture start
+  ibscope capture start --job 4711 --nodelist n[001-004]")]
     Start(JobArgs),
     /// Stop the capture of a job: undo mirroring, stop and fetch the captures, write the manifest
+    #[command(after_long_help = "Examples:
+  ibscope capture stop --job 4711
+  ibscope capture stop --job 4711 --config test.toml")]
     Stop(StopArgs),
     /// Show the capture runs of a job whose changes are not yet undone
+    #[command(after_long_help = "Examples:
+  ibscope capture status --job 4711
+  ibscope capture status --job 4711 --format json")]
     Status(StatusArgs),
     /// Show all capture runs whose changes are not yet undone
+    #[command(after_long_help = "Examples:
+  ibscope capture list
+  ibscope capture list --format json")]
     List(ListArgs),
     /// Undo the changes for a job, or for all stale runs
+    #[command(after_long_help = "Examples:
+  ibscope capture undo --job 4711
+  ibscope capture undo --all-stale")]
     Undo(UndoArgs),
     /// Check everything that a capture needs: configuration, ssh, programs, folders, fabric
+    #[command(after_long_help = "Examples:
+  ibscope capture selftest
+  ibscope capture selftest --nodelist n[001-004]")]
     Selftest(SelftestArgs),
 }
 

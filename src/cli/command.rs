@@ -187,8 +187,8 @@ mod tests {
     fn the_help_lists_every_command_once() {
         let mut command = command_line();
         command.build();
-        let visible = command.get_subcommands().filter(|own| !own.is_hide_set()).map(|own| own.get_name().to_owned());
-        let mut visible: Vec<String> = visible.collect();
+        let shown = command.get_subcommands().filter(|own| !own.is_hide_set());
+        let mut visible: Vec<String> = shown.map(|own| own.get_name().to_owned()).collect();
         let mut listed: Vec<String> =
             GROUPS.iter().flat_map(|(_, names)| *names).map(|&name| name.to_owned()).collect();
         visible.sort_unstable();
@@ -198,35 +198,39 @@ mod tests {
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
     }
 
-    /// Each command has two or three examples, and all of them parse.
+    /// Each command and subcommand has two or three examples, and all of them parse.
     #[test]
     fn every_command_has_examples_that_can_be_parsed() {
         let mut command = command_line();
         command.build();
-        let without = ["completions", "manual", "help"];
-        for own in command.get_subcommands().filter(|own| !own.is_hide_set() && !without.contains(&own.get_name())) {
+        let commands: Vec<&clap::Command> = visible(&command).collect();
+        assert!(commands.len() > 20);
+        for own in commands.iter().copied().chain(commands.iter().flat_map(|own| visible(own))) {
             let examples = own.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             let lines: Vec<&str> = examples.lines().filter_map(|line| line.strip_prefix("  ")).collect();
             assert!((2..=3).contains(&lines.len()), "{}: {examples}", own.get_name());
             for line in lines {
-                // The shell handles redirections.
-                let words = line.split(" > ").flat_map(|part| part.split(" < ").take(1)).take(1).collect::<String>();
-                let mut quoted = false;
-                let spaced: String = words
-                    .chars()
-                    .filter_map(|c| match c {
-                        '"' => {
-                            quoted = !quoted;
-                            None
-                        }
-                        ' ' if quoted => Some('\u{a0}'),
-                        c => Some(c),
-                    })
-                    .collect();
-                let words = spaced.split(' ').map(|word| word.replace('\u{a0}', " "));
-                let parsed = command_line().try_get_matches_from(words);
+                let parsed = command_line().try_get_matches_from(words(line));
                 assert!(parsed.is_ok(), "{line}: {}", parsed.err().map(|error| error.to_string()).unwrap_or_default());
             }
         }
+    }
+
+    /// The commands that help shows, but for `help` itself.
+    fn visible(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+        command.get_subcommands().filter(|own| !own.is_hide_set() && own.get_name() != "help")
+    }
+
+    /// The words of a command line, without its redirections, which the shell handles.
+    fn words(line: &str) -> Vec<String> {
+        let command = line.split(['<', '>']).next().unwrap_or_default();
+        let mut words = vec![];
+        for (at, part) in command.split('"').enumerate() {
+            match at % 2 {
+                0 => words.extend(part.split_whitespace().map(str::to_owned)),
+                _ => words.push(part.to_owned()),
+            }
+        }
+        words
     }
 }

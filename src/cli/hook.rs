@@ -23,10 +23,20 @@ const EXAMPLES: &str = "Examples:
 #[command(after_long_help = EXAMPLES)]
 pub(super) enum HookCommand {
     /// Start the capture of the job that is about to start; for `PrologSlurmctld` or `Prolog`
+    #[command(after_long_help = "Examples:
+  ibscope hook prolog
+  ibscope hook prolog --config /etc/ibscope/test.toml")]
     Prolog(HookArgs),
     /// Stop the capture of the job that has ended; for `EpilogSlurmctld` or `Epilog`
+    #[command(after_long_help = "Examples:
+  ibscope hook epilog
+  ibscope hook epilog --config /etc/ibscope/test.toml")]
     Epilog(HookArgs),
     /// Show the scripts and the lines of slurm.conf for the hooks, and check the installation
+    #[command(after_long_help = "Examples:
+  ibscope hook install
+  ibscope hook install --write
+  ibscope hook install --slurm-conf /etc/slurm-llnl/slurm.conf")]
     Install(InstallArgs),
 }
 

@@ -11,6 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  ibscope completions bash > /etc/bash_completion.d/ibscope
+  ibscope completions zsh > ~/.zfunc/_ibscope")]
 pub(super) struct CompletionsArgs {
     /// Shell
     #[arg(value_enum)]
@@ -18,6 +21,9 @@ pub(super) struct CompletionsArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  ibscope manual ~/.local/share/man/man1
+  ibscope manual /usr/local/share/man/man1")]
 pub(super) struct ManualArgs {
     /// Folder for the pages, for example ~/.local/share/man/man1; replaces existing pages
     #[arg(value_name = "FOLDER")]

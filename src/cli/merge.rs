@@ -111,5 +111,5 @@ fn explained(
     file.finish(pipeline::clocks_csv(clocks).as_bytes())?;
     let by_hand = format!("analyze all captures again with `analyze --partial --clocks {place}`, then merge");
     let again = if again.is_empty() { by_hand.as_str() } else { again };
-    Ok(anyhow!("{what}; their clocks are now in {place}: {again}"))
+    Ok(anyhow!("{what}; the corrections are now in {place}: {again}"))
 }
