@@ -23,6 +23,7 @@ pub(crate) mod round_numbers;
 pub mod theoretical_minimum;
 pub mod timeline;
 pub(crate) mod totals;
+pub mod waits;
 
 pub(crate) use endpoint_label::EndpointLabels;
 pub use endpoint_label::{GroupBy, Jobs, Label};

@@ -36,6 +36,7 @@ mod slurm;
 mod summary;
 mod timeline;
 mod trace;
+mod waits;
 mod watch;
 
 use crate::scratch;
@@ -76,6 +77,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Ranks(args) => ranks::run(args),
         CliCommand::Messages(args) => messages::run(args),
         CliCommand::Collectives(args) => collectives::run(args),
+        CliCommand::Waits(args) => waits::run(args),
         CliCommand::Health(args) => health::run(args),
         CliCommand::Paths(args) => paths::run(args),
         CliCommand::Latency(args) => latency::run(args),

@@ -29,6 +29,7 @@ pub mod theoretical_minimum;
 pub mod trace;
 mod trust;
 mod units;
+pub mod waits;
 
 use crate::analysis::AnalysisError;
 use crate::model::column::TableDescription;
@@ -48,6 +49,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         summary::facts_table().describe(),
         ranks::rank_map_table().describe(),
         collectives::pairs_table().describe(),
+        waits::pairs_table().describe(),
         paths::classes_table().describe(),
         paths::pairs_table().describe(),
         rates::bins_table().describe(),

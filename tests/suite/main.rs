@@ -61,6 +61,7 @@ mod trust;
 mod tshark;
 mod unknown;
 mod values;
+mod waits;
 mod watch;
 mod wire;
 mod writing;

@@ -1,0 +1,182 @@
+//! Finds the iterations of a job: message k of a series belongs to iteration k, if the series of
+//! most ranks have the same number of messages.
+//!
+//! In: the series of a job. Out: the series of its main loop. Times do not decide which iteration a
+//! message belongs to, so slow iterations cannot be split or joined; they only exclude series whose
+//! messages do not keep the order of the others.
+
+use super::NoIterations;
+use super::series::{self, MessageSeries, SeriesKey, SeriesRole};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Fewest repetitions of a message.
+pub(super) const FEWEST: usize = 10;
+/// Most messages of one series in an iteration.
+const MOST_PER_ITERATION: usize = 8;
+/// Most messages of a series before and after the loop: a barrier often precedes it.
+const MOST_OUTSIDE: usize = 2;
+/// A series keeps the order of the others if this share of its messages does.
+const ORDERED_SHARE: f64 = 0.8;
+/// The loop involves at least this share of the ranks.
+const RANK_SHARE: f64 = 0.5;
+/// The loop takes at least this share of the job's time: set-up and shutdown repeat messages too.
+const TIME_SHARE: f64 = 0.1;
+
+/// The series of the main loop.
+#[derive(Debug)]
+pub(super) struct MainLoop {
+    /// Number of iterations.
+    pub(super) count: usize,
+    /// Number of messages of the job.
+    pub(super) of_messages: usize,
+    pub(super) period_ns: u64,
+    pub(super) jitter_ns: u64,
+    /// Sender, receiver, and times of the first and last packet, by iteration and message.
+    pub(super) series: Vec<LoopSeries>,
+}
+
+/// The messages of one series, the same number in each iteration.
+#[derive(Clone, Debug)]
+pub(super) struct LoopSeries {
+    pub(super) role: SeriesRole,
+    pub(super) src: u32,
+    pub(super) dst: u32,
+    pub(super) per_iteration: usize,
+    /// Number of messages before the loop.
+    pub(super) before: usize,
+    times_ns: Vec<(i64, i64)>,
+}
+
+impl LoopSeries {
+    /// The times of the messages of one iteration.
+    pub(super) fn of(&self, iteration: usize) -> &[(i64, i64)] {
+        let begin = self.before + iteration * self.per_iteration;
+        &self.times_ns[begin..begin + self.per_iteration]
+    }
+
+    pub(super) fn begin_ns(&self, iteration: usize) -> i64 {
+        self.of(iteration)[0].0
+    }
+
+    /// Number of whole iterations.
+    pub(super) fn iterations(&self) -> usize {
+        (self.times_ns.len() - self.before.min(self.times_ns.len())) / self.per_iteration
+    }
+
+    /// True if each message is one iteration.
+    fn is_exact(&self, count: usize) -> bool {
+        self.times_ns.len() == count
+    }
+}
+
+/// Finds the main loop.
+pub(super) fn find(series_of_job: &BTreeMap<SeriesKey, MessageSeries>) -> Result<MainLoop, NoIterations> {
+    let all = series::ranks(series_of_job.keys());
+    let count = repetitions(series_of_job, &all).ok_or(NoIterations::NotRepeated)?;
+    let mut chosen: Vec<LoopSeries> = series_of_job.iter().filter_map(|(key, own)| part_of(key, own, count)).collect();
+    let begins_ns = begins_ns(chosen.iter().filter(|own| own.is_exact(count)), count);
+    let (period_ns, _) = steps(&begins_ns);
+    chosen.iter_mut().for_each(|own| own.before = messages_before(own, &begins_ns));
+    let series: Vec<LoopSeries> = chosen.into_iter().filter(|own| is_ordered(own, &begins_ns, period_ns)).collect();
+    if !covers(series.iter().map(|own| (own.src, own.dst)), &all) {
+        return Err(NoIterations::NotOrdered);
+    }
+    let (period_ns, jitter_ns) = steps(&self::begins_ns(series.iter().filter(|own| own.is_exact(count)), count));
+    let of_messages = series_of_job.values().map(MessageSeries::len).sum();
+    Ok(MainLoop { count, of_messages, period_ns, jitter_ns, series })
+}
+
+/// True if enough ranks send and receive.
+fn covers(pairs: impl Iterator<Item = (u32, u32)>, all: &BTreeSet<u32>) -> bool {
+    let (senders, receivers): (BTreeSet<u32>, BTreeSet<u32>) = pairs.unzip();
+    let both = senders.intersection(&receivers).count();
+    both >= 2 && both as f64 >= RANK_SHARE * all.len() as f64
+}
+
+/// The number of iterations: the length of the series of half of the ranks that makes most series a
+/// part of the loop.
+fn repetitions(series: &BTreeMap<SeriesKey, MessageSeries>, all: &BTreeSet<u32>) -> Option<usize> {
+    let begin_ns = series.values().filter_map(MessageSeries::begin_ns).min()?;
+    let end_ns = series.values().filter_map(MessageSeries::end_ns).max()?;
+    let job_ns = end_ns.saturating_sub(begin_ns);
+    let mut by_length: BTreeMap<usize, Vec<(u32, u32)>> = BTreeMap::new();
+    for (key, own) in series.iter().filter(|(_, own)| own.len() >= FEWEST) {
+        let span_ns = own.end_ns()?.saturating_sub(own.begin_ns()?);
+        if span_ns as f64 >= TIME_SHARE * job_ns as f64 {
+            by_length.entry(own.len()).or_default().push((key.src, key.dst));
+        }
+    }
+    // Series that are part of the loop without messages outside of it count twice.
+    let parts = |count: usize| -> usize {
+        let parts = by_length.iter().filter(|(length, _)| is_part(**length, count));
+        parts.map(|(length, pairs)| if length % count == 0 { 2 * pairs.len() } else { pairs.len() }).sum()
+    };
+    let whole = by_length.iter().filter(|(_, pairs)| covers(pairs.iter().copied(), all));
+    whole.max_by_key(|(count, _)| (parts(**count), **count)).map(|(count, _)| *count)
+}
+
+/// The series as part of a loop of `count` iterations; `None` if its length does not allow it.
+fn part_of(key: &SeriesKey, own: &MessageSeries, count: usize) -> Option<LoopSeries> {
+    let per_iteration = own.len() / count;
+    let (src, dst) = (key.src, key.dst);
+    is_part(own.len(), count).then(|| LoopSeries {
+        role: key.role(),
+        src,
+        dst,
+        per_iteration,
+        before: 0,
+        times_ns: own.times_ns().to_vec(),
+    })
+}
+
+fn is_part(length: usize, count: usize) -> bool {
+    (1..=MOST_PER_ITERATION).contains(&(length / count)) && length % count <= MOST_OUTSIDE
+}
+
+/// How many messages of the series precede the loop: the number that brings its iterations nearest
+/// to those of the others.
+fn messages_before(own: &mut LoopSeries, begins_ns: &[i64]) -> usize {
+    let outside = own.times_ns.len() - own.per_iteration * begins_ns.len();
+    let distance = |before: usize| {
+        own.before = before;
+        (offset_ns(own, begins_ns).unsigned_abs(), before)
+    };
+    (0..=outside).map(distance).min().map_or(0, |(_, before)| before)
+}
+
+/// The median distance of the iterations of the series from those of the others.
+fn offset_ns(own: &LoopSeries, begins_ns: &[i64]) -> i64 {
+    median((0..).zip(begins_ns).map(|(k, begin)| own.begin_ns(k).saturating_sub(*begin)).collect())
+}
+
+/// The median time of each iteration over the series.
+fn begins_ns<'s>(series: impl Iterator<Item = &'s LoopSeries> + Clone, count: usize) -> Vec<i64> {
+    (0..count).map(|iteration| median(series.clone().map(|own| own.begin_ns(iteration)).collect())).collect()
+}
+
+/// Median and interquartile range of the times between iterations, in nanoseconds.
+fn steps(begins_ns: &[i64]) -> (u64, u64) {
+    let mut steps_ns: Vec<i64> = begins_ns.windows(2).map(|two| two[1].saturating_sub(two[0])).collect();
+    steps_ns.sort_unstable();
+    let at = |share: f64| steps_ns[((steps_ns.len() - 1) as f64 * share).round() as usize];
+    if steps_ns.is_empty() {
+        return (0, 0);
+    }
+    (at(0.5).max(0).unsigned_abs(), at(0.75).saturating_sub(at(0.25)).max(0).unsigned_abs())
+}
+
+/// True if the messages of the series come once per iteration: at a constant distance from the
+/// others, give or take a period.
+fn is_ordered(own: &LoopSeries, begins_ns: &[i64], period_ns: u64) -> bool {
+    let middle_ns = offset_ns(own, begins_ns);
+    let is_near =
+        |(k, begin): &(usize, &i64)| own.begin_ns(*k).saturating_sub(**begin).abs_diff(middle_ns) <= period_ns;
+    let near = begins_ns.iter().enumerate().filter(is_near).count();
+    middle_ns.unsigned_abs() <= period_ns && near as f64 >= ORDERED_SHARE * begins_ns.len() as f64
+}
+
+/// The median; the lower one of an even number. 0 for no values.
+pub(super) fn median(mut values: Vec<i64>) -> i64 {
+    let middle = values.len().saturating_sub(1) / 2;
+    if values.is_empty() { 0 } else { *values.select_nth_unstable(middle).1 }
+}

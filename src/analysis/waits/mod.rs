@@ -1,0 +1,217 @@
+//! Iterations of a job, and the ranks that others wait for.
+//!
+//! In: the MPI messages of captures. Out: for each job, the iterations that its messages repeat,
+//! the time that each rank spends before it sends and while it waits, who waits for whom, and the
+//! stragglers. Every duration is a difference of two capture times of one rank, so a constant offset
+//! between the clocks of two captures cancels out; only the order in which ranks begin an iteration
+//! compares clocks.
+
+mod iterations;
+mod rank_times;
+mod rotation;
+mod series;
+mod stragglers;
+#[cfg(test)]
+mod tests;
+
+use crate::model::MessageRow;
+use series::{MessageSeries, SeriesKey};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// Limit on the messages of all jobs: 16 bytes each.
+pub const MAX_MESSAGES: u64 = 20_000_000;
+
+/// Collects the messages of each job.
+#[derive(Debug, Default)]
+pub struct WaitAnalysis {
+    jobs: BTreeMap<u32, BTreeMap<SeriesKey, MessageSeries>>,
+    /// Number of collected messages.
+    messages: u64,
+    /// Number of messages that were skipped beyond [`MAX_MESSAGES`].
+    skipped: u64,
+}
+
+/// Iterations and waits of one job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobWaits {
+    /// Number of the job.
+    pub job: u32,
+    /// Ranks with messages.
+    pub ranks_seen: usize,
+    /// The iterations, or the reason why they are unknown.
+    pub iterations: Result<Iterations, NoIterations>,
+}
+
+impl JobWaits {
+    /// The waits of the job; none if its iterations are unknown.
+    #[must_use]
+    pub fn waits(&self) -> &[PairWaits] {
+        self.iterations.as_ref().map_or(&[], |iterations| &iterations.waits)
+    }
+}
+
+/// Why the iterations of a job are unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoIterations {
+    /// Too few messages repeat.
+    NotRepeated,
+    /// Messages repeat equally often, but not in one order.
+    NotOrdered,
+    /// Not all messages were collected.
+    TooManyMessages,
+    /// The mirror sampled the packets, so most messages are not in the captures.
+    Sampled,
+}
+
+impl NoIterations {
+    /// The reason, as the end of "unknown, because ...".
+    #[must_use]
+    pub fn because(self) -> String {
+        match self {
+            Self::NotRepeated => {
+                format!("no message is repeated at least {} times by half of the ranks", iterations::FEWEST)
+            }
+            Self::NotOrdered => "the repeated messages do not keep one order".to_owned(),
+            Self::TooManyMessages => {
+                format!("the captures have more than {MAX_MESSAGES} messages; select some with --from and --to")
+            }
+            Self::Sampled => "the mirror sampled the packets".to_owned(),
+        }
+    }
+}
+
+/// The iterations of a job. The lists are sorted as each field states.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Iterations {
+    /// Number of iterations.
+    pub count: usize,
+    /// Messages in the iterations.
+    pub messages: usize,
+    /// Messages of the job.
+    pub of_messages: usize,
+    /// Median time from the beginning of one iteration to the next, in nanoseconds.
+    pub period_ns: u64,
+    /// Interquartile range of these times, in nanoseconds.
+    pub jitter_ns: u64,
+    /// The times of each rank, by rank.
+    pub ranks: Vec<RankTimes>,
+    /// Who waits for whom: longest sum first.
+    pub waits: Vec<PairWaits>,
+    /// Ranks that begin most iterations late: longest delay first.
+    pub stragglers: Vec<Straggler>,
+}
+
+/// The time of one rank, from its first message to its last. Sums over all iterations, in
+/// nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankTimes {
+    /// The rank.
+    pub rank: u32,
+    /// Time that ends when the rank sends: it computes, or is on its way to the network.
+    pub before_send_ns: u64,
+    /// Time that ends when a message arrives, after the rank sent its own: it waits, unless it
+    /// computes while messages are on their way.
+    pub wait_ns: u64,
+    /// Time before the first message that the rank sends in an iteration, while messages of the
+    /// others arrive, where the packets do not show whether the rank computes or waits.
+    pub unclear_ns: u64,
+    /// Number of iterations that the rank began last.
+    pub times_last: usize,
+}
+
+/// The waits of one rank for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairWaits {
+    /// The rank that waits.
+    pub waiting_rank: u32,
+    /// The rank whose message ends the wait.
+    pub for_rank: u32,
+    /// Number of waits.
+    pub times: u64,
+    /// Sum of the waits in nanoseconds.
+    pub wait_ns: u64,
+    /// Time of the waiting rank in all iterations, in nanoseconds.
+    pub of_ns: u64,
+}
+
+impl PairWaits {
+    /// Share of the waiting rank's time, from 0 to 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.of_ns == 0 { 0.0 } else { self.wait_ns as f64 / self.of_ns as f64 }
+    }
+}
+
+/// A rank that begins most iterations late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Straggler {
+    /// The rank.
+    pub rank: u32,
+    /// Median delay against the median of the other ranks, in nanoseconds.
+    pub delay_ns: u64,
+    /// Lower bound of this median (99.7 % confidence) in nanoseconds.
+    pub delay_low_ns: u64,
+}
+
+impl WaitAnalysis {
+    /// Adds a message. Messages without a job, ranks or an MPI length do not count.
+    pub fn push(&mut self, row: &MessageRow) {
+        let (Some(job), Some(src), Some(dst)) = (row.job, row.src_rank, row.dst_rank) else { return };
+        let (Some(identity), Some(mpi_bytes)) = (row.identity(), row.mpi_bytes()) else { return };
+        let (first_ns, last_ns) = row.raw.times_ns;
+        if self.messages >= MAX_MESSAGES {
+            self.skipped += 1;
+            return;
+        }
+        self.messages += 1;
+        let key = SeriesKey {
+            src,
+            dst,
+            operation: identity.operation(),
+            context: identity.context,
+            tag: Some(identity.tag),
+            mpi_bytes,
+        };
+        self.jobs.entry(job).or_default().entry(key).or_default().push(first_ns, last_ns);
+    }
+
+    /// The result of each job, by number.
+    #[must_use]
+    pub fn finish(self, is_sampled: bool) -> Vec<JobWaits> {
+        let missing = match (is_sampled, self.skipped) {
+            (true, _) => Some(NoIterations::Sampled),
+            (false, 0) => None,
+            (false, _) => Some(NoIterations::TooManyMessages),
+        };
+        let result = |(job, series): (u32, BTreeMap<SeriesKey, MessageSeries>)| {
+            let ranks_seen = series::ranks(series.keys()).len();
+            let iterations = missing.map_or_else(|| of_job(series), Err);
+            JobWaits { job, ranks_seen, iterations }
+        };
+        self.jobs.into_iter().map(result).collect()
+    }
+}
+
+/// Some libraries give each call of a collective operation its own tag, so a second attempt
+/// ignores tags.
+fn of_job(mut series: BTreeMap<SeriesKey, MessageSeries>) -> Result<Iterations, NoIterations> {
+    series.values_mut().for_each(MessageSeries::sort);
+    let with_tags = iterations::find(&series);
+    let mut found = with_tags.or_else(|_| iterations::find(&series::without_tags(series)))?;
+    rotation::rotate(&mut found);
+    let times = rank_times::rank_times(&found);
+    let stragglers = stragglers::stragglers(&times);
+    let mut waits = times.waits;
+    waits.sort_by_key(|pair| (Reverse(pair.wait_ns), pair.waiting_rank, pair.for_rank));
+    Ok(Iterations {
+        count: found.count,
+        messages: found.series.iter().map(|own| own.per_iteration * found.count).sum(),
+        of_messages: found.of_messages,
+        period_ns: found.period_ns,
+        jitter_ns: found.jitter_ns,
+        ranks: times.ranks,
+        waits,
+        stragglers,
+    })
+}

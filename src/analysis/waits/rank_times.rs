@@ -1,0 +1,235 @@
+//! How each rank spends the iterations, and which messages it waits for.
+//!
+//! A rank is observed when it sends and when a message arrives. The time between two such events
+//! belongs to the second: before a message that the rank sends, it computes; before a message that
+//! arrives after its own, it waits for the sender. Messages that arrive before the rank sends
+//! anything in an iteration are early, unless the rank answers them ([`is_answer`]).
+
+use super::iterations::{LoopSeries, MainLoop};
+use super::{PairWaits, RankTimes};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A rank answers the messages of others if it begins nearly all iterations after such a message.
+const ANSWERED_SHARE: f64 = 0.9;
+
+/// The times of all ranks.
+#[derive(Debug)]
+pub(super) struct LoopTimes {
+    pub(super) period_ns: u64,
+    pub(super) ranks: Vec<RankTimes>,
+    pub(super) waits: Vec<PairWaits>,
+    /// When and after how much time of its own each rank began each iteration, by rank.
+    pub(super) entries: BTreeMap<u32, Vec<Entry>>,
+    /// Ranks that may answer messages of others when they begin an iteration.
+    pub(super) may_answer: BTreeSet<u32>,
+}
+
+/// The beginning of an iteration at one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) iteration: usize,
+    /// The time of its first message, in nanoseconds since the epoch.
+    pub(super) begin_ns: i64,
+    /// The time before this message that the rank needed itself, or may have needed.
+    pub(super) own_ns: i64,
+}
+
+/// An event of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct RankEvent {
+    time_ns: i64,
+    /// The sender of a message that arrives; `None` for a message that the rank sends.
+    from: Option<u32>,
+}
+
+/// An iteration at one rank.
+struct Visit {
+    iteration: usize,
+    /// The last event of the iteration before.
+    end_before_ns: i64,
+    /// The last message that arrived since then and before `begin_ns`.
+    early: Option<RankEvent>,
+    begin_ns: i64,
+}
+
+/// Divides the time of each rank.
+pub(super) fn rank_times(main: &MainLoop) -> LoopTimes {
+    let mut of_ranks: BTreeMap<u32, Vec<&LoopSeries>> = BTreeMap::new();
+    for own in &main.series {
+        for rank in BTreeSet::from([own.src, own.dst]) {
+            of_ranks.entry(rank).or_default().push(own);
+        }
+    }
+    let mut times = LoopTimes {
+        period_ns: main.period_ns,
+        ranks: Vec::new(),
+        waits: Vec::new(),
+        entries: BTreeMap::new(),
+        may_answer: BTreeSet::new(),
+    };
+    for (rank, series) in of_ranks {
+        of_rank(rank, &series, main.count, &mut times);
+    }
+    count_last(&mut times);
+    times
+}
+
+/// The events of a rank in one iteration, by time.
+fn events(rank: u32, series: &[&LoopSeries], iteration: usize) -> Vec<RankEvent> {
+    let mut events: Vec<RankEvent> = Vec::new();
+    for own in series {
+        if own.src == rank {
+            events.extend(own.of(iteration).iter().map(|times| RankEvent { time_ns: times.0, from: None }));
+        }
+        if own.dst == rank {
+            events.extend(own.of(iteration).iter().map(|times| RankEvent { time_ns: times.1, from: Some(own.src) }));
+        }
+    }
+    events.sort_unstable();
+    events
+}
+
+fn of_rank(rank: u32, series: &[&LoopSeries], count: usize, times: &mut LoopTimes) {
+    let mut sums = RankTimes { rank, ..RankTimes::default() };
+    let mut waits: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    let mut visits: Vec<Visit> = Vec::new();
+    let mut end_ns: Option<i64> = None;
+    for iteration in 0..count {
+        let events = events(rank, series, iteration);
+        let first = events.iter().position(|event| event.from.is_none()).unwrap_or(events.len());
+        let (early, rest) = events.split_at(first);
+        let Some(begin_ns) = rest.first().map(|event| event.time_ns) else { continue };
+        if let Some(end_before_ns) = end_ns {
+            let early = early.last().copied().filter(|event| event.time_ns > end_before_ns);
+            visits.push(Visit { iteration, end_before_ns, early, begin_ns });
+        }
+        let mut last_ns = end_ns.map_or(begin_ns, |end| end.max(begin_ns));
+        for event in rest {
+            let gap_ns = event.time_ns.saturating_sub(last_ns).max(0).unsigned_abs();
+            match event.from {
+                None => sums.before_send_ns += gap_ns,
+                Some(from) if gap_ns > 0 => wait(&mut sums, &mut waits, from, gap_ns),
+                Some(_) => {}
+            }
+            last_ns = last_ns.max(event.time_ns);
+        }
+        end_ns = Some(last_ns);
+    }
+    let answer = is_answer(&visits);
+    if answer == Answer::Unclear {
+        times.may_answer.insert(rank);
+    }
+    let entries = entries(&visits, answer, &mut sums, &mut waits);
+    let of_ns = sums.before_send_ns + sums.wait_ns + sums.unclear_ns;
+    times.entries.insert(rank, entries);
+    times.ranks.push(sums);
+    times.waits.extend(waits.into_iter().map(|(for_rank, (count, wait_ns))| PairWaits {
+        waiting_rank: rank,
+        for_rank,
+        times: count,
+        wait_ns,
+        of_ns,
+    }));
+}
+
+fn wait(sums: &mut RankTimes, waits: &mut BTreeMap<u32, (u64, u64)>, from: u32, gap_ns: u64) {
+    sums.wait_ns += gap_ns;
+    let (count, wait_ns) = waits.entry(from).or_default();
+    *count += 1;
+    *wait_ns += gap_ns;
+}
+
+/// Divides the time before the first message of each iteration.
+fn entries(
+    visits: &[Visit],
+    answer: Answer,
+    sums: &mut RankTimes,
+    waits: &mut BTreeMap<u32, (u64, u64)>,
+) -> Vec<Entry> {
+    let positive = |ns: i64| ns.max(0).unsigned_abs();
+    let mut entries = Vec::new();
+    for visit in visits {
+        let gap_ns = visit.begin_ns.saturating_sub(visit.end_before_ns);
+        let mut own_ns = gap_ns;
+        match (answer, visit.early) {
+            (Answer::Yes, Some(early)) => {
+                own_ns = visit.begin_ns.saturating_sub(early.time_ns);
+                let waited_ns = positive(early.time_ns.saturating_sub(visit.end_before_ns));
+                if let Some(from) = early.from {
+                    wait(sums, waits, from, waited_ns);
+                }
+                sums.before_send_ns += positive(own_ns);
+            }
+            (Answer::Unclear, Some(_)) => sums.unclear_ns += positive(gap_ns),
+            _ => sums.before_send_ns += positive(gap_ns),
+        }
+        entries.push(Entry { iteration: visit.iteration, begin_ns: visit.begin_ns, own_ns });
+    }
+    entries
+}
+
+/// Whether the first message of a rank in an iteration answers a message of another rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+    Unclear,
+}
+
+/// Decides whether a rank answers messages, or computes while they arrive. A message that arrives
+/// later by some time delays its answer by this time, and a computation not at all. So the slope of
+/// the regression of the rank's beginnings on the arrivals is near 1 for answers and near 0 for
+/// computations. Two standard errors of the slope keep a distance from one half.
+fn is_answer(visits: &[Visit]) -> Answer {
+    let early: Vec<(f64, f64)> = visits
+        .iter()
+        .filter_map(|visit| {
+            let since = |time_ns: i64| time_ns.saturating_sub(visit.end_before_ns) as f64;
+            Some((since(visit.early?.time_ns), since(visit.begin_ns)))
+        })
+        .collect();
+    if early.is_empty() || (early.len() as f64) < ANSWERED_SHARE * visits.len() as f64 {
+        return Answer::No;
+    }
+    let Some((slope, error)) = slope(&early) else { return Answer::Unclear };
+    if slope - 2.0 * error > 0.5 {
+        Answer::Yes
+    } else if slope + 2.0 * error < 0.5 {
+        Answer::No
+    } else {
+        Answer::Unclear
+    }
+}
+
+/// Slope of the regression line of `y` on `x`, and its standard error. `None` if all `x` are equal
+/// or if there are fewer than three points.
+fn slope(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let count = points.len() as f64;
+    let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
+    let (x_mean, y_mean) = (mean(|point| point.0), mean(|point| point.1));
+    let sum =
+        |value: &dyn Fn(f64, f64) -> f64| -> f64 { points.iter().map(|(x, y)| value(x - x_mean, y - y_mean)).sum() };
+    let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
+    if xx <= 0.0 || points.len() < 3 {
+        return None;
+    }
+    let slope = xy / xx;
+    let residual = (yy - slope * xy).max(0.0) / (count - 2.0);
+    Some((slope, (residual / xx).sqrt()))
+}
+
+/// Counts how often each rank began an iteration last.
+fn count_last(times: &mut LoopTimes) {
+    let mut last: BTreeMap<usize, (i64, u32)> = BTreeMap::new();
+    for (&rank, entries) in &times.entries {
+        for entry in entries {
+            let own = (entry.begin_ns, rank);
+            last.entry(entry.iteration).and_modify(|latest| *latest = own.max(*latest)).or_insert(own);
+        }
+    }
+    for (_, rank) in last.values() {
+        if let Some(own) = times.ranks.iter_mut().find(|own| own.rank == *rank) {
+            own.times_last += 1;
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! `ibscope waits`: the iterations of a job, its stragglers, and who waits for whom.
+
+use super::common::arguments::{InputArgs, ScopeArgs};
+use super::common::choices::Format;
+use super::common::{input, output};
+use crate::analysis::waits::WaitAnalysis;
+use crate::render;
+use clap::Args;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope waits sink.pcap
+  ibscope waits sink.pcap --from 10 --to 20
+  ibscope waits node1.pcap node2.pcap --job 1 --format csv";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(super) struct WaitsArgs {
+    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
+    /// input
+    #[arg(required = true, value_name = "CAPTURE")]
+    pub(super) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: InputArgs,
+    #[command(flatten)]
+    pub(super) scope: ScopeArgs,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+}
+
+/// Runs `ibscope waits`.
+pub(super) fn run(args: &WaitsArgs) -> anyhow::Result<ExitCode> {
+    input::check_captures("waits", &args.inputs)?;
+    let mut stream = input::messages_alone(&args.inputs, &args.reading, args.scope, false)?;
+    let mut analysis = WaitAnalysis::default();
+    for row in stream.by_ref() {
+        analysis.push(&row?);
+    }
+    let profile = stream.profile();
+    let jobs = analysis.finish(profile.sampling.is_some());
+    output::results(|out| match args.format {
+        Format::Table => out.write_all(render::waits::text(&jobs).as_bytes()),
+        Format::Csv => render::waits::csv(&jobs, out),
+        Format::Json => render::waits::json(&jobs, out),
+    })?;
+    input::rankmap_notes(&args.reading, profile);
+    output::notes(&profile.notes);
+    Ok(input::exit_code(&args.reading, &profile.coverage))
+}

@@ -1,0 +1,88 @@
+//! `ibscope waits`: iterations, stragglers and waits of recorded runs, compared with the times that
+//! the program logged.
+
+use crate::runs;
+use crate::tools::ibscope;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+fn output(arguments: &[&str], captures: &[std::path::PathBuf]) -> String {
+    let output = ibscope().arg("waits").args(arguments).args(captures).output().expect("ibscope runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("utf-8")
+}
+
+fn job(captures: &[std::path::PathBuf]) -> Value {
+    let json: Value = serde_json::from_str(&output(&["--format", "json"], captures)).expect("json");
+    assert_eq!(json["jobs"].as_array().expect("jobs").len(), 1, "{json}");
+    json["jobs"][0].clone()
+}
+
+/// Starts of the iterations of a rank, in ns.
+fn starts(folder: &Path, rank: u32) -> Vec<i64> {
+    let text = fs::read_to_string(folder.join(format!("straggler.{rank}.csv"))).expect("log of the program");
+    let start = |line: &str| line.split(',').nth(3).expect("start_ns").parse().expect("number");
+    text.lines().skip(1).map(start).collect()
+}
+
+/// Median period of the iterations that the program logged, in ns.
+fn period_ns(folder: &Path) -> f64 {
+    let mut steps: Vec<i64> = (0..4)
+        .flat_map(|rank| starts(folder, rank).windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>())
+        .collect();
+    steps.sort_unstable();
+    steps[steps.len() / 2] as f64
+}
+
+#[test]
+fn the_straggler_of_a_recorded_run_is_found() {
+    let run = runs::of_second_set("straggler-rank2-20ms-4x1");
+    for captures in [vec![run.folder.join("sink.ib.pcap.zst")], run.every_node()] {
+        let job = job(&captures);
+        assert_eq!(job["iterations"], 30);
+        let (period, truth) = (job["period_ns"].as_f64().expect("period"), period_ns(&run.folder));
+        assert!((period / truth - 1.0).abs() <= 0.05, "period {period}, logged {truth}");
+        let stragglers = job["stragglers"].as_array().expect("stragglers");
+        assert_eq!(stragglers.len(), 1, "{job}");
+        assert_eq!(stragglers[0]["rank"], 2);
+        let delay_ms = stragglers[0]["delay_ns"].as_f64().expect("delay") / 1e6;
+        assert!((16.0..=24.0).contains(&delay_ms), "{delay_ms} ms");
+        // Ranks 0 and 3 exchange halos with rank 2.
+        let longest: Vec<&Value> = job["waits"].as_array().expect("waits").iter().take(2).collect();
+        assert!(longest.iter().all(|pair| pair["for_rank"] == 2), "{longest:?}");
+    }
+}
+
+#[test]
+fn a_run_without_straggler_has_none() {
+    let run = runs::of_second_set("straggler-none-4x1");
+    for captures in [vec![run.folder.join("sink.ib.pcap.zst")], run.every_node()] {
+        let job = job(&captures);
+        assert_eq!(job["iterations"], 30);
+        let (period, truth) = (job["period_ns"].as_f64().expect("period"), period_ns(&run.folder));
+        assert!((period / truth - 1.0).abs() <= 0.05, "period {period}, logged {truth}");
+        assert_eq!(job["stragglers"], serde_json::json!([]));
+    }
+}
+
+/// No recorded run but the one made with a straggler has one, and jobs without a loop say so.
+#[test]
+fn other_recorded_runs_have_no_straggler() {
+    for run in runs::all().into_iter().filter(|run| run.folder.join("truth.csv").exists()) {
+        let json: Value = serde_json::from_str(&output(&["--format", "json"], &run.every_node())).expect("json");
+        for job in json["jobs"].as_array().expect("jobs") {
+            assert_eq!(job["stragglers"], serde_json::json!([]), "{}: {job}", run.name);
+            assert_eq!(job["iterations"].is_null(), job["unknown_because"].is_string(), "{}: {job}", run.name);
+        }
+    }
+}
+
+#[test]
+fn csv_has_a_row_per_pair() {
+    let run = runs::of_second_set("straggler-rank2-20ms-4x1");
+    let csv = output(&["--format", "csv"], &[run.folder.join("sink.ib.pcap.zst")]);
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("job,waiting_rank,for_rank,times,wait_ns,share"));
+    assert_eq!(lines.count(), 8, "each rank exchanges messages with two others");
+}
