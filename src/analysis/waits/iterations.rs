@@ -22,6 +22,9 @@ const RANK_SHARE: f64 = 0.5;
 /// The loop takes at least this share of the job's time: set-up and shutdown repeat messages too.
 const TIME_SHARE: f64 = 0.1;
 
+/// Weight of steps without a message outside of the loop, against those with one.
+const EXACT_WEIGHT: usize = 3;
+
 /// The series of the main loop.
 #[derive(Debug)]
 pub(super) struct MainLoop {
@@ -93,26 +96,27 @@ fn covers(pairs: impl Iterator<Item = (u32, u32)>, all: &BTreeSet<u32>) -> bool 
     both >= 2 && both as f64 >= RANK_SHARE * all.len() as f64
 }
 
-/// The number of iterations: the length of the series of half of the ranks that makes most series a
-/// part of the loop.
+/// The number of iterations: the length of the series of half of the ranks that makes most steps of
+/// the ranks a part of the loop. Operations with many messages per call have no greater weight.
 fn repetitions(series: &BTreeMap<SeriesKey, MessageSeries>, all: &BTreeSet<u32>) -> Option<usize> {
     let begin_ns = series.values().filter_map(MessageSeries::begin_ns).min()?;
     let end_ns = series.values().filter_map(MessageSeries::end_ns).max()?;
     let job_ns = end_ns.saturating_sub(begin_ns);
-    let mut by_length: BTreeMap<usize, Vec<(u32, u32)>> = BTreeMap::new();
+    let mut by_length: BTreeMap<usize, Vec<&SeriesKey>> = BTreeMap::new();
     for (key, own) in series.iter().filter(|(_, own)| own.len() >= FEWEST) {
         let span_ns = own.end_ns()?.saturating_sub(own.begin_ns()?);
         if span_ns as f64 >= TIME_SHARE * job_ns as f64 {
-            by_length.entry(own.len()).or_default().push((key.src, key.dst));
+            by_length.entry(own.len()).or_default().push(key);
         }
     }
-    // Series that are part of the loop without messages outside of it count twice.
-    let parts = |count: usize| -> usize {
-        let parts = by_length.iter().filter(|(length, _)| is_part(**length, count));
-        parts.map(|(length, pairs)| if length % count == 0 { 2 * pairs.len() } else { pairs.len() }).sum()
+    let steps = |count: usize, is_exact: bool| -> usize {
+        let parts =
+            by_length.iter().filter(|(length, _)| is_part(**length, count) && (**length % count == 0) == is_exact);
+        parts.flat_map(|(_, keys)| keys.iter().map(|key| (key.src, key.role()))).collect::<BTreeSet<_>>().len()
     };
-    let whole = by_length.iter().filter(|(_, pairs)| covers(pairs.iter().copied(), all));
-    whole.max_by_key(|(count, _)| (parts(**count), **count)).map(|(count, _)| *count)
+    let whole = by_length.iter().filter(|(_, keys)| covers(keys.iter().map(|key| (key.src, key.dst)), all));
+    let score = |count: usize| EXACT_WEIGHT * steps(count, true) + steps(count, false);
+    whole.max_by_key(|(count, _)| (score(**count), **count)).map(|(count, _)| *count)
 }
 
 /// The series as part of a loop of `count` iterations; `None` if its length does not allow it.
