@@ -179,7 +179,8 @@ enum Answer {
 /// Decides whether a rank answers messages, or computes while they arrive. A message that arrives
 /// later by some time delays its answer by this time, and a computation not at all. So the slope of
 /// the regression of the rank's beginnings on the arrivals is near 1 for answers and near 0 for
-/// computations. Two standard errors of the slope keep a distance from one half.
+/// computations. The slope decides if its standard error is at most a quarter, and if it differs from one half by two standard
+/// errors.
 fn is_answer(visits: &[Visit]) -> Answer {
     let early: Vec<(f64, f64)> = visits
         .iter()
@@ -191,7 +192,7 @@ fn is_answer(visits: &[Visit]) -> Answer {
     if early.is_empty() || (early.len() as f64) < ANSWERED_SHARE * visits.len() as f64 {
         return Answer::No;
     }
-    let Some((slope, error)) = slope(&early) else { return Answer::Unclear };
+    let Some((slope, error)) = slope(&early).filter(|(_, error)| *error <= 0.25) else { return Answer::Unclear };
     if slope - 2.0 * error > 0.5 {
         Answer::Yes
     } else if slope + 2.0 * error < 0.5 {
