@@ -32,8 +32,8 @@ const SLL2_INTERFACE: Range<usize> = 2..8;
 pub(super) type DropReason = String;
 
 impl Anonymizer {
-    /// Rewrites a record in place; of a frame in tunnels, `data` keeps the frame without them.
-    /// After an error, the record must not be written.
+    /// Rewrites a record in place. If the frame was in tunnels, they are removed, and `data` holds
+    /// the inner frame alone. After an error, the record must not be written.
     pub(super) fn record(
         &mut self,
         data: &mut Vec<u8>,
@@ -259,8 +259,8 @@ impl Checksums {
         }
     }
 
-    /// Computes new checksums: right ones where they were right, wrong ones where they were wrong.
-    /// Clears checksums that cannot be computed.
+    /// Computes new checksums. Where a checksum was wrong before the rewrite, the new one is wrong
+    /// too. Clears checksums that cannot be computed.
     fn restore(&self, data: &mut [u8], location: &Location) {
         if let Some(is_valid) = self.ip {
             put(data, location.network + 10, 0);

@@ -47,8 +47,8 @@ pub(super) struct AnalyzeArgs {
     /// Skip the ICRC check of the packets: faster
     #[arg(long)]
     pub(super) no_icrc: bool,
-    /// Read headers only: the profile has nothing from payload, so no MPI messages, ranks or
-    /// connection setup
+    /// Read headers only: without the payload, the profile has no MPI messages, ranks or connection
+    /// setup
     #[arg(long)]
     pub(super) no_payload: bool,
     /// Add the SHA-256 of each input to the profile, in addition to its XXH3-128

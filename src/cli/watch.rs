@@ -71,7 +71,7 @@ pub(super) struct WatchArgs {
     /// Track at most N directed connections; count the packets of others in the totals only
     #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
     pub(super) max_connections: usize,
-    /// Estimate totals: the mirror passed a random one of N packets of each port
+    /// Estimate totals from a sample: the mirror passed one of N packets of each port, at random
     #[arg(long, value_name = "1/N", value_parser = sampling_rate)]
     pub(super) sampled: Option<u32>,
     /// When to color the output

@@ -23,7 +23,7 @@ pub(super) struct PendingTiming {
 pub(super) struct Arrivals([VecDeque<(i64, PendingTiming)>; 2]);
 
 impl Arrivals {
-    /// Lets a time wait for the second observation of packet `number`. The queue keeps at most
+    /// Queues a time until the second observation of packet `number`. The queue keeps at most
     /// `room` times and drops the oldest first.
     pub(super) fn await_second_observation(
         &mut self,
@@ -44,7 +44,8 @@ impl Arrivals {
         waiting.insert(waiting.len() - later, (number, pending));
     }
 
-    /// Takes the second observation of a packet.
+    /// Ends the times that wait for the second observation of packet `number`, and appends them to
+    /// `timings`.
     pub(super) fn second_observation(
         &mut self,
         role: PacketRole,

@@ -5,7 +5,8 @@ use crate::model::{MpiConnectionMessage, PacketRef, QueuePair, WorkerWireup};
 use ibscope_parsers::Qpn;
 use ibscope_parsers::mpi::{LibraryStack, mvapich2_cm, ucx_wireup, udcm};
 
-/// Bytes kept of a worker address, which has some hundreds with several devices.
+/// Number of bytes kept of a worker address. An address that lists several devices has a few
+/// hundred bytes.
 const MAX_ADDRESS_BYTES: usize = 1 << 10;
 
 /// Reads the wire-up message at the start of a packet that was recognized as UCX's; `None` if there

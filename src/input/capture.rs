@@ -397,7 +397,7 @@ fn corrupt(path: &Path, offset_bytes: u64, source: ParseError) -> InputError {
 fn unreadable(path: &Path, offset_bytes: u64, source: io::Error) -> InputError {
     let advice = match ReadLimit::of(&source) {
         Some(ReadLimit::UserLimit(_)) => "the first packet lies beyond this limit: raise it",
-        Some(ReadLimit::Ratio) => "no packet was found before this point",
+        Some(ReadLimit::Ratio) => "the content before this offset has no packet: check that the file is a capture",
         None if source.kind() == io::ErrorKind::UnexpectedEof => {
             "the compressed file is truncated before its first packet: copy it again"
         }

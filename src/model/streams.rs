@@ -1,4 +1,5 @@
-//! MPI messages by envelope: communicator, sender and tag. Compared with traces of the application.
+//! Counts MPI messages by envelope (communicator, sender and tag), so that `crosscheck` can compare
+//! them with a trace of the application.
 //!
 //! Most programs use few tags, so a connection has few streams. A program that numbers its messages
 //! by tag would have any number of streams; messages beyond the limit are counted without tag and

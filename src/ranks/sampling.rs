@@ -312,7 +312,7 @@ fn with_stated_rate(
     }
     if doubtful > 0 {
         notes.push(format!(
-            "{}: too few PSNs show whether one of the two ports is sampled or both; the intervals cover both cases",
+            "{}: there are too few PSNs to infer whether one of the two ports is sampled or both; the intervals cover both cases",
             count_of(doubtful as u64, "connection")
         ));
     }
@@ -344,7 +344,7 @@ fn with_inferred_rate(
     let exact = || shares.values().filter(|share| !share.has_responses && share.sent > 0.0);
     let mut all = PsnShare::default();
     exact().for_each(|share| all.add(share));
-    let Some(share) = all.share() else { return unknown("too few PSNs show the rate") };
+    let Some(share) = all.share() else { return unknown("there are too few PSNs to infer the rate") };
     if spread.is_bursty() {
         return unknown("packets are missing in bursts, as behind an overloaded mirror");
     }

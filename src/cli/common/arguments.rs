@@ -38,7 +38,7 @@ pub(in crate::cli) struct InputArgs {
     /// [default: detected from the packets]
     #[arg(help_heading = "Input options", long, value_name = "FILE")]
     pub(in crate::cli) streams: Option<PathBuf>,
-    /// Estimate totals: the mirror passed a random one of N packets of each port
+    /// Estimate totals from a sample: the mirror passed one of N packets of each port, at random
     #[arg(help_heading = "Input options", long, value_name = "1/N", value_parser = sampling_rate)]
     pub(in crate::cli) sampled: Option<u32>,
     /// Track at most N directed connections per capture; count the packets of others in the totals

@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Clocks with a larger uncertainty are not used if packets can align the inputs: packets align
-/// them to a few microseconds, while clocks compared over the network are known only to fractions
-/// of a millisecond.
+/// Clocks of the manifest with a larger uncertainty are not used if packets can align the inputs.
+/// Packets give the offset of a clock to within a few microseconds; comparing clocks over the
+/// network gives it only to within fractions of a millisecond.
 const COARSE_NS: u64 = 100_000;
 
 /// The LIDs of a port: `2^lmc` of them.
@@ -77,8 +77,8 @@ impl ManifestFile {
         Ok(names)
     }
 
-    /// Clocks of these captures, by their paths as given. `by_packets` is true if packets can align
-    /// the captures as well.
+    /// Clocks of these captures, keyed by the paths that the user gave. `by_packets` is true if
+    /// packets can align the captures as well.
     pub(super) fn clocks(
         &self,
         inputs: &[PathBuf],

@@ -63,7 +63,7 @@ pub(in crate::render) fn columns<'a>() -> Table<SpeedRow<'a>> {
     Table::new("ibscope health --by pause --format csv")
         .name("sender", "MAC address of the sender and kind of its frames", |row: &SpeedRow<'_>| Some(row.row.sender))
         .headed("frames of")
-        .name("class", "priority class of PFC frames; empty where the frames are about all traffic", |row| {
+        .name("class", "priority class of PFC frames; empty for frames that pause all traffic", |row| {
             Some(row.row.class)
         })
         .headed("class")

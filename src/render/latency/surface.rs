@@ -40,7 +40,7 @@ pub(in crate::render) fn columns_of_surface<'a>(has_pairs: bool) -> Table<Surfac
         .column(
             "from_rate",
             PerSecond,
-            "class of the rate of the connection's messages: from this number (0, 1, 2, 4 ...) to below the next",
+            "messages per second of the connection, in classes: from this value (0, 1, 2, 4 ...) to below the next",
             |row| row.key.from_rate,
         )
         .shown("messages/s", |row| match row.key.from_rate {
