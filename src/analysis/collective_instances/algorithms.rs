@@ -231,10 +231,6 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
     })
     .equal(),
     Algorithm::new(MpiOperation::ReduceScatterBlock, "pairwise", |n, _| Some(exchanges::pairwise(n))).equal(),
-    Algorithm::new(MpiOperation::ReduceScatterBlock, "recursive_doubling", |n, _| {
-        Some(exchanges::recursive_doubling(n, n))
-    })
-    .equal(),
     Algorithm::new(MpiOperation::ReduceScatter, "recursive_halving", |n, _| {
         exchanges::halving_reduce_scatter(n, Distances::Falling)
     }),

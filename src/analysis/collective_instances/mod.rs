@@ -10,7 +10,11 @@ mod algorithms;
 mod communicators;
 mod entry;
 mod exchanges;
+#[cfg(test)]
+mod programs;
 mod schedule;
+#[cfg(test)]
+mod simulator;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -28,8 +32,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most collective messages that are kept in memory, at 64 bytes each; later ones are counted only.
 pub const MAX_MESSAGES: usize = 1 << 24;
 
-/// Share of the reactions of ranks to messages that the margin of [`entry`] exceeds: the lead of
-/// the last rank must be longer than usual reactions.
+/// Share of the reactions of ranks to messages that are shorter than the margin of [`entry`]: the
+/// lead of the last rank must be longer than usual reactions.
 const REACTIONS: f64 = 0.95;
 
 /// One collective operation of a job.
@@ -135,16 +139,28 @@ struct WorldMessage {
 }
 
 /// Collects the collective messages of captures.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct CollectiveCollector {
     messages: Vec<WorldMessage>,
+    max_messages: usize,
     /// Connections that carried a message.
     used: BTreeSet<u32>,
     without_ranks: u64,
     beyond_bound: u64,
 }
 
+impl Default for CollectiveCollector {
+    fn default() -> Self {
+        Self::with_limit(MAX_MESSAGES)
+    }
+}
+
 impl CollectiveCollector {
+    /// Keeps at most `max_messages`.
+    const fn with_limit(max_messages: usize) -> Self {
+        Self { messages: Vec::new(), max_messages, used: BTreeSet::new(), without_ranks: 0, beyond_bound: 0 }
+    }
+
     /// Adds a message; point-to-point messages are ignored.
     pub fn add(&mut self, row: &MessageRow) {
         let Some(identity) = row.identity() else { return };
@@ -157,7 +173,7 @@ impl CollectiveCollector {
             self.without_ranks += 1;
             return;
         };
-        if self.messages.len() >= MAX_MESSAGES {
+        if self.messages.len() >= self.max_messages {
             self.beyond_bound += 1;
             return;
         }
@@ -223,13 +239,6 @@ fn of_job(messages: &[WorldMessage], nodes: &Nodes, profile: &Profile, clock_bou
     reactions.sort_unstable();
     let usual_ns = reactions.get((reactions.len() as f64 * REACTIONS) as usize).copied().unwrap_or(0);
     let margin_ns = usual_ns.saturating_add(clock_bound_ns);
-    eprintln!(
-        "margin {margin_ns} n {} p50 {} p95 {} p99 {}",
-        reactions.len(),
-        reactions[reactions.len() / 2],
-        reactions[reactions.len() * 95 / 100],
-        reactions[reactions.len() * 99 / 100]
-    );
     let mut instances: Vec<CollectiveInstance> = split
         .iter()
         .flat_map(|one| one.operations.iter().map(move |operation| instance(job, one, operation, margin_ns)))

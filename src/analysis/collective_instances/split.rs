@@ -19,20 +19,18 @@ use std::rc::Rc;
 /// Largest communicator that is compared with schedules: some have a message for each pair.
 pub(super) const MAX_RANKS: u32 = 512;
 /// Largest communicator for which every rank is tried as the root.
-const MAX_ROOTS: u32 = 64;
-/// Most messages in remembered schedules.
-const MAX_REMEMBERED: usize = 1 << 21;
+pub(super) const MAX_ROOTS: u32 = 64;
 /// Smallest segment that a library sends, in bytes (`coll_tuned_*_segmentsize`).
 const MIN_SEGMENT_BYTES: u64 = 1 << 10;
 /// A segment may be this many bytes shorter than a power of two: it holds whole elements.
-const MAX_ELEMENT_BYTES: u64 = 16;
+const ELEMENT_BYTES: u64 = 16;
 /// Smallest vector that libraries send in parts with Allreduce. Below, messages that may be two
 /// operations are two operations.
 const MIN_PARTED_BYTES: u64 = 1 << 12;
 /// Most messages after the first one that are searched for those of the same operation.
-const MAX_SEARCHED: usize = 1 << 14;
+pub(super) const MAX_SEARCHED: usize = 1 << 14;
 /// Most segments of a block in a segmented ring.
-const MAX_SEGMENTS: u32 = 1 << 12;
+pub(super) const MAX_SEGMENTS: u32 = 64;
 
 /// A collective message, with ranks of its communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +114,8 @@ struct ScheduleMatch {
     messages: BTreeSet<usize>,
     bytes: Option<u64>,
     last_start_ns: i64,
+    /// Number of ranks that sent another message before their last one of this schedule.
+    overtaken: usize,
     /// Number of sends that are out of the algorithm's order.
     disorder: usize,
     has_segments: bool,
@@ -131,11 +131,13 @@ pub(super) struct Splitter<'a> {
     /// Bound of the error of differences of times.
     clock_bound_ns: i64,
     pairs: BTreeMap<(Stream, u32, u32), VecDeque<usize>>,
+    /// Messages of blocking operations by sender, in the order of time, from the first one that may
+    /// be left.
+    sends: BTreeMap<u32, VecDeque<usize>>,
     is_taken: Vec<bool>,
     /// Longest pause within an operation.
     pause_ns: i64,
     schedules: BTreeMap<(usize, u32), Option<Rc<Schedule>>>,
-    remembered: usize,
 }
 
 /// Splits the messages of a communicator of `size` ranks into operations, in the order of their
@@ -147,8 +149,12 @@ pub(super) fn operations(
     clock_bound_ns: i64,
 ) -> Vec<Operation> {
     let mut pairs: BTreeMap<_, VecDeque<usize>> = BTreeMap::new();
+    let mut sends: BTreeMap<_, VecDeque<usize>> = BTreeMap::new();
     for (index, message) in messages.iter().enumerate() {
         pairs.entry((stream(message), message.src, message.dst)).or_default().push_back(index);
+        if message.operation != MpiOperation::Nonblocking {
+            sends.entry(message.src).or_default().push_back(index);
+        }
     }
     let mut splitter = Splitter {
         size,
@@ -156,10 +162,10 @@ pub(super) fn operations(
         is_visible,
         clock_bound_ns,
         pairs,
+        sends,
         is_taken: vec![false; messages.len()],
         pause_ns: pause_ns(messages),
         schedules: BTreeMap::new(),
-        remembered: 0,
     };
     let mut operations = Vec::new();
     for index in 0..messages.len() {
@@ -184,6 +190,11 @@ impl Splitter<'_> {
     fn next(&mut self, first: usize) -> Operation {
         let operation = self.best(first).unwrap_or_else(|| self.unmatched(first));
         self.remove(&operation.messages);
+        for sends in self.sends.values_mut() {
+            while sends.front().is_some_and(|&index| self.is_taken[index]) {
+                sends.pop_front();
+            }
+        }
         operation
     }
 
@@ -226,11 +237,6 @@ impl Splitter<'_> {
             return schedule.clone();
         }
         let schedule = (ALGORITHMS[number].build)(self.size, root).map(Rc::new);
-        self.remembered += schedule.as_ref().map_or(0, |schedule| schedule.transfers.len());
-        if self.remembered > MAX_REMEMBERED {
-            self.schedules.clear();
-            self.remembered = 0;
-        }
         self.schedules.insert((number, root), schedule.clone());
         schedule
     }
@@ -287,6 +293,7 @@ impl Splitter<'_> {
             algorithm,
             name: algorithm.name,
             last_start_ns: messages.iter().map(|&index| self.messages[index].times_ns.0).max()?,
+            overtaken: self.overtaken(&messages)?,
             disorder: self.disorder(&steps),
             has_segments: segments.len() > 1,
             steps,
@@ -313,6 +320,30 @@ impl Splitter<'_> {
         true
     }
 
+    /// Number of ranks that sent another message before their last one among `messages`. A rank
+    /// sends the messages of an operation before those of the next one, but a message may wait for
+    /// its connection or for credits. `None` if the messages that were overtaken belong to a later
+    /// operation: they follow after a pause.
+    fn overtaken(&self, messages: &BTreeSet<usize>) -> Option<usize> {
+        if messages.iter().any(|&index| self.messages[index].operation == MpiOperation::Nonblocking) {
+            return Some(0);
+        }
+        let start_ns = |index: &usize| self.messages[*index].times_ns.0;
+        let mut last = BTreeMap::new();
+        for index in messages {
+            last.insert(self.messages[*index].src, start_ns(index));
+        }
+        let is_overtaken = |(src, last_ns): (&u32, &i64)| {
+            let sends = self.sends.get(src)?.iter();
+            let left = sends.into_iter().find(|index| !self.is_taken[**index] && !messages.contains(index))?;
+            (start_ns(left) < *last_ns).then_some(())
+        };
+        let count = last.iter().filter_map(is_overtaken).count();
+        let mut steps = messages.iter().zip(messages.iter().skip(1));
+        let has_pause = steps.any(|(a, b)| start_ns(b).saturating_sub(start_ns(a)) > self.pause_ns);
+        (count == 0 || !has_pause).then_some(count)
+    }
+
     /// Number of sends that are earlier than the send before them in the schedule.
     fn disorder(&self, steps: &[Step]) -> usize {
         let mut last = vec![i64::MIN; self.size as usize];
@@ -333,7 +364,7 @@ impl Splitter<'_> {
         let message = self.messages[first];
         let mut lengths = vec![message.bytes];
         let is_segment =
-            message.bytes >= MIN_SEGMENT_BYTES && message.bytes.next_power_of_two() - message.bytes < MAX_ELEMENT_BYTES;
+            message.bytes >= MIN_SEGMENT_BYTES && message.bytes.next_power_of_two() - message.bytes < ELEMENT_BYTES;
         if !is_segment {
             return lengths;
         }
@@ -377,21 +408,28 @@ impl Splitter<'_> {
             build: |_, _| None,
             is_rooted: false,
         };
+        if self.size > MAX_ROOTS {
+            return None;
+        }
         let message = self.messages[first];
         let queue = self.pairs.get(&(stream(&message), message.src, message.dst))?;
-        let whole = queue.iter().position(|&index| self.messages[index].bytes > message.bytes.saturating_mul(3) / 2)?;
-        let segments = u32::try_from(whole).ok()? / (self.size - 1);
-        if segments < 2 || segments > MAX_SEGMENTS / self.size || whole as u32 % (self.size - 1) != 0 {
+        let per_segment = self.size - 1;
+        let is_whole = |&index: &usize| self.messages[index].bytes > message.bytes.saturating_mul(3) / 2;
+        let searched = queue.iter().take((MAX_SEGMENTS * per_segment) as usize + 1);
+        let before = u32::try_from(searched.into_iter().position(is_whole)?).ok()?;
+        let segments = before / per_segment;
+        if segments < 2 || before % per_segment != 0 {
             return None;
         }
         self.compare(&RING, &segmented_ring(self.size, segments), first, &[])
     }
 
-    /// The operation whose schedule matches best: it ends first. Segments, and messages that follow
+    /// The operation whose schedule matches best: no rank sent other messages in between, and it ends
+    /// first. Segments, and messages that follow
     /// without a pause and belong to a longer schedule, are part of the operation.
     fn best(&mut self, first: usize) -> Option<Operation> {
         let mut matches = self.matches(first);
-        matches.sort_by_key(|found| (!found.has_segments, found.last_start_ns, found.disorder));
+        matches.sort_by_key(|found| (found.overtaken, !found.has_segments, found.last_start_ns, found.disorder));
         let mut best = 0;
         let mut is_ambiguous = matches.first()?.has_segments;
         for number in 1..matches.len() {
@@ -409,7 +447,7 @@ impl Splitter<'_> {
             // Without the messages inside nodes, parts of a schedule look like whole ones.
             let is_partial = shorter.steps.iter().any(|(_, index)| index.is_none());
             let is_same = longer.algorithm.operation == shorter.algorithm.operation;
-            if is_one || may_be_parted || is_partial && self.leaves_a_rest(&shorter.messages, &longer.messages) {
+            if is_one || may_be_parted || self.leaves_a_rest(&shorter.messages, &longer.messages) {
                 is_ambiguous = is_ambiguous || (may_be_parted && !is_one);
                 best = number;
             } else if is_partial && is_same {
@@ -418,6 +456,7 @@ impl Splitter<'_> {
             }
         }
         let best = &matches[best];
+        is_ambiguous = is_ambiguous || best.name == "ring" && self.may_continue(first, best);
         // The order of sends on different connections is weak evidence.
         let most_disorder = 2 * best.disorder + self.size as usize / 2;
         let same: Vec<&ScheduleMatch> =
@@ -440,6 +479,18 @@ impl Splitter<'_> {
             bytes: best.bytes.filter(|_| lengths.len() == 1),
             messages: best.messages.clone(),
             steps: best.steps.clone(),
+        })
+    }
+
+    /// True if another message of the same length follows a ring without a pause: the ring may be a
+    /// part of a segmented one that has more segments than are compared.
+    fn may_continue(&self, first: usize, ring: &ScheduleMatch) -> bool {
+        let message = self.messages[first];
+        let queue = self.pairs.get(&(stream(&message), message.src, message.dst));
+        let next = queue.and_then(|queue| queue.iter().find(|index| !ring.messages.contains(index)));
+        next.is_some_and(|&next| {
+            let start_ns = self.messages[next].times_ns.0;
+            self.messages[next].bytes == message.bytes && start_ns.saturating_sub(ring.last_start_ns) <= self.pause_ns
         })
     }
 
