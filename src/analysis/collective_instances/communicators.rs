@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// A communicator: the world rank of each of its ranks, as far as known, and its messages.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Communicator {
+pub(super) struct CommunicatorMembers {
     /// World ranks of the members, and their ranks in the communicator, if they sent a message.
     members: BTreeMap<u32, Option<u32>>,
     /// World ranks by rank in the communicator.
@@ -18,7 +18,7 @@ pub(super) struct Communicator {
     pub messages: Vec<usize>,
 }
 
-impl Communicator {
+impl CommunicatorMembers {
     /// `MPI_COMM_WORLD` of `size` ranks.
     pub(super) fn world(size: u32) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Communicator {
 /// The communicators of one context id.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ContextCommunicators {
-    communicators: Vec<Communicator>,
+    communicators: Vec<CommunicatorMembers>,
     /// The communicator of each world rank at this time.
     current: BTreeMap<u32, usize>,
 }
@@ -99,7 +99,7 @@ impl ContextCommunicators {
             known.messages.push(index);
             return;
         }
-        let mut part = Communicator {
+        let mut part = CommunicatorMembers {
             members: BTreeMap::from([(src, Some(rank)), (dst, None)]),
             numbered: BTreeMap::from([(rank, src)]),
             messages: vec![index],
@@ -122,8 +122,8 @@ impl ContextCommunicators {
     }
 
     /// The communicators, in the order of their first messages.
-    pub(super) fn into_communicators(self) -> Vec<Communicator> {
-        let mut communicators: Vec<Communicator> =
+    pub(super) fn into_communicators(self) -> Vec<CommunicatorMembers> {
+        let mut communicators: Vec<CommunicatorMembers> =
             self.communicators.into_iter().filter(|communicator| !communicator.messages.is_empty()).collect();
         communicators.sort_by_key(|communicator| communicator.messages.first().copied());
         communicators

@@ -4,7 +4,7 @@
 //! other, or follows the last message that it depends on after a pause, its time is that of the
 //! entry. Otherwise the rank may have waited inside the operation, and entered at any time before.
 
-use super::split::{CollectiveMessage, Operation};
+use super::split::{CollectiveMessage, OperationMessages};
 
 /// What the wire shows about the entry of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) struct LastEntry {
 
 /// Times in nanoseconds from the last message that a send depends on, or the end of the rank's send
 /// before it, to that send. Messages that may have waited for their connection do not count.
-pub(super) fn reactions(operation: &Operation, size: u32, messages: &[CollectiveMessage]) -> Vec<i64> {
+pub(super) fn reactions(operation: &OperationMessages, size: u32, messages: &[CollectiveMessage]) -> Vec<i64> {
     // The time since which each rank could send; `None` after a message that is not on the wire.
     let mut ready_ns = vec![Some(i64::MIN); size as usize];
     let mut reactions = Vec::new();
@@ -66,7 +66,7 @@ struct FirstSend {
     is_uncertain: bool,
 }
 
-fn first_send(operation: &Operation, rank: u32, messages: &[CollectiveMessage]) -> Option<FirstSend> {
+fn first_send(operation: &OperationMessages, rank: u32, messages: &[CollectiveMessage]) -> Option<FirstSend> {
     let mut sends = operation.steps.iter().filter(|(transfer, _)| transfer.src == rank);
     let first = sends.clone().next()?;
     let step = first.0.step;
@@ -88,7 +88,7 @@ fn first_send(operation: &Operation, rank: u32, messages: &[CollectiveMessage]) 
 /// The rank that entered last. `None` if the wire does not show it, or if its lead is at most
 /// `margin_ns`.
 pub(super) fn last_entry(
-    operation: &Operation,
+    operation: &OperationMessages,
     size: u32,
     messages: &[CollectiveMessage],
     margin_ns: i64,

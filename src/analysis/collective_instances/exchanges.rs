@@ -302,12 +302,12 @@ pub(super) fn doubling_allgather(n: u32) -> Option<Schedule> {
 
 /// Open MPI's neighbor exchange. `None` for an odd number of ranks.
 pub(super) fn neighbor_exchange(n: u32) -> Option<Schedule> {
-    if n % 2 != 0 || n < 4 {
+    if !n.is_multiple_of(2) || n < 4 {
         return None;
     }
     let mut schedule = Schedule::new(n);
     let offset = |rank: u32, step: u32| {
-        let is_right = (rank % 2 == 0) == (step % 2 == 0);
+        let is_right = rank.is_multiple_of(2) == step.is_multiple_of(2);
         if is_right { (rank + 1) % n } else { (rank + n - 1) % n }
     };
     (0..n).for_each(|rank| schedule.send(0, (rank, offset(rank, 0)), rank, 1));

@@ -24,9 +24,9 @@ pub use split::Confidence;
 
 use crate::model::nodes::Nodes;
 use crate::model::{JobRank, MessageRow, Profile};
-use communicators::{Communicator, ContextCommunicators};
+use communicators::{CommunicatorMembers, ContextCommunicators};
 use ibscope_parsers::mpi::MpiOperation;
-use split::{CollectiveMessage, Operation};
+use split::{CollectiveMessage, OperationMessages};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most collective messages that are kept in memory, at 64 bytes each; later ones are counted only.
@@ -220,7 +220,7 @@ struct SplitCommunicator {
     ranks: u32,
     world_ranks: Vec<Option<u32>>,
     messages: Vec<CollectiveMessage>,
-    operations: Vec<Operation>,
+    operations: Vec<OperationMessages>,
 }
 
 /// The operations of one job.
@@ -233,7 +233,8 @@ fn of_job(messages: &[WorldMessage], nodes: &Nodes, profile: &Profile, clock_bou
         .collect();
     let mut reactions: Vec<i64> = Vec::new();
     for one in &split {
-        let of = |operation: &Operation| entry::reactions(operation, one.world_ranks.len() as u32, &one.messages);
+        let of =
+            |operation: &OperationMessages| entry::reactions(operation, one.world_ranks.len() as u32, &one.messages);
         reactions.extend(one.operations.iter().flat_map(of));
     }
     reactions.sort_unstable();
@@ -261,8 +262,8 @@ fn world_size(messages: &[WorldMessage], profile: &Profile, job: u32) -> u32 {
 }
 
 /// The communicators of a job with their names.
-fn communicators(messages: &[WorldMessage], size: u32) -> Vec<(String, Communicator)> {
-    let mut world = Communicator::world(size);
+fn communicators(messages: &[WorldMessage], size: u32) -> Vec<(String, CommunicatorMembers)> {
+    let mut world = CommunicatorMembers::world(size);
     let mut contexts: BTreeMap<u32, ContextCommunicators> = BTreeMap::new();
     for (index, message) in messages.iter().enumerate() {
         if message.is_world {
@@ -287,7 +288,7 @@ fn communicators(messages: &[WorldMessage], size: u32) -> Vec<(String, Communica
 
 fn split_one(
     name: String,
-    communicator: &Communicator,
+    communicator: &CommunicatorMembers,
     messages: &[WorldMessage],
     nodes: &Nodes,
     clock_bound_ns: i64,
@@ -321,7 +322,7 @@ fn split_one(
     SplitCommunicator { name, ranks: ranks as u32, world_ranks, messages: members, operations }
 }
 
-fn instance(job: u32, one: &SplitCommunicator, operation: &Operation, margin_ns: i64) -> CollectiveInstance {
+fn instance(job: u32, one: &SplitCommunicator, operation: &OperationMessages, margin_ns: i64) -> CollectiveInstance {
     let times = operation.messages.iter().filter_map(|&index| one.messages.get(index)).map(|message| message.times_ns);
     let (start_ns, end_ns) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or_default();
     let last = entry::last_entry(operation, one.world_ranks.len() as u32, &one.messages, margin_ns);

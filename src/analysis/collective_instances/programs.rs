@@ -22,7 +22,7 @@ pub(super) fn allreduce_doubling(rank: u32, n: u32, bytes: u64) -> Program {
     let adjusted = power_below(n);
     let extra = n - adjusted;
     let new_rank = if rank < 2 * extra {
-        if rank % 2 == 0 {
+        if rank.is_multiple_of(2) {
             program.push(Send(rank + 1, bytes, OP));
             None
         } else {
@@ -42,7 +42,7 @@ pub(super) fn allreduce_doubling(rank: u32, n: u32, bytes: u64) -> Program {
         }
     }
     if rank < 2 * extra {
-        program.push(if rank % 2 == 0 { Receive(rank + 1) } else { Send(rank - 1, bytes, OP) });
+        program.push(if rank.is_multiple_of(2) { Receive(rank + 1) } else { Send(rank - 1, bytes, OP) });
     }
     program
 }
@@ -90,7 +90,7 @@ pub(super) fn allreduce_rabenseifner_mpich(rank: u32, n: u32, elements: u64) -> 
     let power = power_below(n);
     let extra = n - power;
     let new_rank = if rank < 2 * extra {
-        if rank % 2 == 0 {
+        if rank.is_multiple_of(2) {
             program.push(Send(rank + 1, 8 * elements, OP));
             None
         } else {
@@ -143,7 +143,7 @@ pub(super) fn allreduce_rabenseifner_mpich(rank: u32, n: u32, elements: u64) -> 
         }
     }
     if rank < 2 * extra {
-        program.push(if rank % 2 == 0 { Receive(rank + 1) } else { Send(rank - 1, 8 * elements, OP) });
+        program.push(if rank.is_multiple_of(2) { Receive(rank + 1) } else { Send(rank - 1, 8 * elements, OP) });
     }
     program
 }
@@ -158,7 +158,7 @@ pub(super) fn bcast_binomial(rank: u32, n: u32, root: u32, bytes: &[u64], is_upw
         while mask <= relative {
             mask <<= 1;
         }
-        let parent = (relative > 0).then(|| relative ^ (mask >> 1));
+        let parent = (relative > 0).then_some(relative ^ (mask >> 1));
         let mut children = Vec::new();
         while mask < n && relative + mask < n {
             children.push(relative + mask);
@@ -321,7 +321,7 @@ pub(super) fn allgather_ring(rank: u32, n: u32, block: u64) -> Program {
 pub(super) fn allgather_neighbor(rank: u32, n: u32, block: u64) -> Program {
     const OP: MpiOperation = MpiOperation::Allgather;
     let (right, left) = ((rank + 1) % n, (rank + n - 1) % n);
-    let neighbors = if rank % 2 == 0 { [right, left] } else { [left, right] };
+    let neighbors = if rank.is_multiple_of(2) { [right, left] } else { [left, right] };
     let mut program = Vec::new();
     exchange(&mut program, neighbors[0], block, neighbors[0], OP);
     for step in 1..n / 2 {
@@ -392,7 +392,7 @@ pub(super) fn reduce_scatter_halving(rank: u32, n: u32, block: u64) -> Program {
     let power = power_below(n);
     let extra = n - power;
     let new_rank = if rank < 2 * extra {
-        if rank % 2 == 0 {
+        if rank.is_multiple_of(2) {
             program.push(Send(rank + 1, block * u64::from(n), OP));
             None
         } else {
@@ -422,7 +422,7 @@ pub(super) fn reduce_scatter_halving(rank: u32, n: u32, block: u64) -> Program {
         }
     }
     if rank < 2 * extra {
-        program.push(if rank % 2 == 0 { Receive(rank + 1) } else { Send(rank - 1, block, OP) });
+        program.push(if rank.is_multiple_of(2) { Receive(rank + 1) } else { Send(rank - 1, block, OP) });
     }
     program
 }

@@ -80,11 +80,11 @@ impl Confidence {
 
 /// A message of a matched schedule, and its index among the messages of the communicator. `None` if
 /// it is not on the wire.
-pub(super) type Step = (Transfer, Option<usize>);
+pub(super) type ScheduleStep = (Transfer, Option<usize>);
 
 /// One operation.
 #[derive(Clone, Debug)]
-pub(super) struct Operation {
+pub(super) struct OperationMessages {
     /// The operation.
     pub operation: MpiOperation,
     /// Names of the algorithms that send these messages; empty if none matches.
@@ -96,7 +96,7 @@ pub(super) struct Operation {
     /// Indices of its messages.
     pub messages: BTreeSet<usize>,
     /// The matched schedule; empty if none matches.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScheduleStep>,
 }
 
 /// The messages of one tag: nonblocking operations each have a tag of their own.
@@ -110,7 +110,7 @@ fn stream(message: &CollectiveMessage) -> Stream {
 struct ScheduleMatch {
     algorithm: &'static Algorithm,
     name: &'static str,
-    steps: Vec<Step>,
+    steps: Vec<ScheduleStep>,
     messages: BTreeSet<usize>,
     bytes: Option<u64>,
     last_start_ns: i64,
@@ -147,7 +147,7 @@ pub(super) fn operations(
     messages: &[CollectiveMessage],
     is_visible: &dyn Fn(u32, u32) -> bool,
     clock_bound_ns: i64,
-) -> Vec<Operation> {
+) -> Vec<OperationMessages> {
     let mut pairs: BTreeMap<_, VecDeque<usize>> = BTreeMap::new();
     let mut sends: BTreeMap<_, VecDeque<usize>> = BTreeMap::new();
     for (index, message) in messages.iter().enumerate() {
@@ -187,7 +187,7 @@ fn pause_ns(messages: &[CollectiveMessage]) -> i64 {
 
 impl Splitter<'_> {
     /// The operation of the earliest message that is left.
-    fn next(&mut self, first: usize) -> Operation {
+    fn next(&mut self, first: usize) -> OperationMessages {
         let operation = self.best(first).unwrap_or_else(|| self.unmatched(first));
         self.remove(&operation.messages);
         for sends in self.sends.values_mut() {
@@ -303,7 +303,7 @@ impl Splitter<'_> {
     }
 
     /// True if no rank sends before it received the messages of earlier steps.
-    fn is_causal(&self, steps: &[Step]) -> bool {
+    fn is_causal(&self, steps: &[ScheduleStep]) -> bool {
         let mut received = vec![i64::MIN; self.size as usize];
         for group in steps.chunk_by(|(a, _), (b, _)| a.step == b.step) {
             let seen =
@@ -345,7 +345,7 @@ impl Splitter<'_> {
     }
 
     /// Number of sends that are earlier than the send before them in the schedule.
-    fn disorder(&self, steps: &[Step]) -> usize {
+    fn disorder(&self, steps: &[ScheduleStep]) -> usize {
         let mut last = vec![i64::MIN; self.size as usize];
         let mut count = 0;
         for (transfer, index) in steps {
@@ -427,7 +427,7 @@ impl Splitter<'_> {
     /// The operation whose schedule matches best: no rank sent other messages in between, and it ends
     /// first. Segments, and messages that follow
     /// without a pause and belong to a longer schedule, are part of the operation.
-    fn best(&mut self, first: usize) -> Option<Operation> {
+    fn best(&mut self, first: usize) -> Option<OperationMessages> {
         let mut matches = self.matches(first);
         matches.sort_by_key(|found| (found.overtaken, !found.has_segments, found.last_start_ns, found.disorder));
         let mut best = 0;
@@ -472,7 +472,7 @@ impl Splitter<'_> {
             () if is_partial || names.len() > 1 => Confidence::Medium,
             () => Confidence::High,
         };
-        Some(Operation {
+        Some(OperationMessages {
             operation: if is_known { best.algorithm.operation } else { self.messages[first].operation },
             algorithms: if is_known { names.into_iter().collect() } else { Vec::new() },
             confidence,
@@ -528,7 +528,7 @@ impl Splitter<'_> {
     }
 
     /// An operation that no schedule describes: the messages of the tag until the next pause.
-    fn unmatched(&self, first: usize) -> Operation {
+    fn unmatched(&self, first: usize) -> OperationMessages {
         let message = &self.messages[first];
         let mut messages = BTreeSet::from([first]);
         let mut end_ns = message.times_ns.1;
@@ -541,7 +541,7 @@ impl Splitter<'_> {
                 end_ns = end_ns.max(next.times_ns.1);
             }
         }
-        Operation {
+        OperationMessages {
             operation: message.operation,
             algorithms: Vec::new(),
             confidence: Confidence::Unknown,

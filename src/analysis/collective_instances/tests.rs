@@ -3,7 +3,7 @@ use super::entry::last_entry;
 use super::programs as library;
 use super::simulator::{Action, Programs};
 use super::split::{
-    CollectiveMessage, Confidence, MAX_RANKS, MAX_ROOTS, MAX_SEARCHED, MAX_SEGMENTS, Operation, operations,
+    CollectiveMessage, Confidence, MAX_RANKS, MAX_ROOTS, MAX_SEARCHED, MAX_SEGMENTS, OperationMessages, operations,
 };
 use super::{CollectiveCollector, CollectiveInstances};
 use crate::model::{MessageRow, Profile, RawMessage, Verb};
@@ -84,7 +84,7 @@ fn calls(n: u32, index: u32) -> Vec<Call> {
             library::reduce_scatter_halving(rank, n, bytes)
         }),
     ];
-    if n % 2 == 0 && n > 2 {
+    if n.is_multiple_of(2) && n > 2 {
         calls.push(call(MpiOperation::Allgather, "neighbor_exchange", bytes, move |rank, n| {
             library::allgather_neighbor(rank, n, bytes)
         }));
@@ -93,12 +93,12 @@ fn calls(n: u32, index: u32) -> Vec<Call> {
 }
 
 /// The operations of a program in which every pair of ranks is on the wire.
-fn split(size: u32, messages: &[CollectiveMessage]) -> Vec<Operation> {
+fn split(size: u32, messages: &[CollectiveMessage]) -> Vec<OperationMessages> {
     operations(size, messages, &|_, _| true, 0)
 }
 
 /// True if the operation, the algorithm and the length are those of the call.
-fn is(found: &Operation, call: &Call) -> bool {
+fn is(found: &OperationMessages, call: &Call) -> bool {
     found.operation == call.operation
         && found.algorithms.contains(&call.algorithm)
         && found.bytes == Some(call.bytes)
@@ -106,7 +106,7 @@ fn is(found: &Operation, call: &Call) -> bool {
 }
 
 /// The operations and calls that differ, as text.
-fn differences(found: &[&Operation], calls: &[&Call], context: &str) -> Vec<String> {
+fn differences(found: &[&OperationMessages], calls: &[&Call], context: &str) -> Vec<String> {
     let describe = |operation: MpiOperation, names: &[&str], bytes: Option<u64>| {
         format!("{} {} {bytes:?}", operation.name(), names.join("|"))
     };
@@ -181,7 +181,7 @@ fn operations_without_a_pause_are_kept_apart() {
         }
         let found = split(n, &programs.run());
         for operation in MpiOperation::ALL {
-            let found: Vec<&Operation> = found.iter().filter(|found| found.operation == operation).collect();
+            let found: Vec<&OperationMessages> = found.iter().filter(|found| found.operation == operation).collect();
             let expected: Vec<&Call> = expected.iter().filter(|call| call.operation == operation).collect();
             wrong.extend(differences(&found, &expected, &format!("{n} ranks")));
         }
@@ -322,7 +322,7 @@ fn a_context_is_used_by_disjoint_communicators_and_again_later() {
         contexts.add(index, (src, dst), rank);
     }
     let found = contexts.into_communicators();
-    let members: Vec<Option<Vec<Option<u32>>>> = found.iter().map(super::Communicator::world_ranks).collect();
+    let members: Vec<Option<Vec<Option<u32>>>> = found.iter().map(super::CommunicatorMembers::world_ranks).collect();
     let ranks = |ranks: &[u32]| Some(ranks.iter().map(|&rank| Some(rank)).collect::<Vec<_>>());
     assert_eq!(members, [ranks(&[0, 2]), ranks(&[1, 3]), ranks(&[3, 2, 1])]);
     let messages: Vec<&[usize]> = found.iter().map(|one| &one.messages[..]).collect();

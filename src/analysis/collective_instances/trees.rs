@@ -39,7 +39,7 @@ impl TreeShape {
             }
             Self::BinomialDownward => {
                 let mut children: Vec<u32> = powers(2)
-                    .take_while(|&mask| mask < n && (v == 0 || v % (mask * 2) == 0))
+                    .take_while(|&mask| mask < n && v.is_multiple_of(mask * 2))
                     .map(|mask| v + mask)
                     .filter(|&child| child < n)
                     .collect();
@@ -53,7 +53,8 @@ impl TreeShape {
                 (1..=2).map(|index| v + level_width * index).filter(|&child| child < n).collect()
             }
             Self::Knomial => {
-                let masks: Vec<u32> = powers(RADIX).take_while(|&mask| mask < n && v % (mask * RADIX) == 0).collect();
+                let masks: Vec<u32> =
+                    powers(RADIX).take_while(|&mask| mask < n && v.is_multiple_of(mask * RADIX)).collect();
                 let child = |(mask, digit): (u32, u32)| v + mask * digit;
                 let children = masks.into_iter().rev().flat_map(|mask| (1..RADIX).map(move |digit| (mask, digit)));
                 children.map(child).filter(|&child| child < n).collect()
