@@ -133,7 +133,7 @@ struct WorldMessage {
     is_world: bool,
     operation: MpiOperation,
     tag: i32,
-    bytes: u64,
+    bytes: Option<u64>,
     times_ns: (i64, i64),
     is_first: bool,
 }
@@ -186,7 +186,7 @@ impl CollectiveCollector {
             is_world: identity.world,
             operation,
             tag: identity.tag,
-            bytes: row.mpi_bytes().unwrap_or_default(),
+            bytes: row.mpi_bytes(),
             times_ns: row.raw.times_ns,
             is_first,
         });

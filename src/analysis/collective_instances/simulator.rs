@@ -67,7 +67,15 @@ impl Programs {
                             arrivals.entry(pair).or_default().push_back(*last);
                             let times_ns = (start_ns, start_ns + bytes as i64 / 1000);
                             let (src, tag, is_first) = (rank as u32, 0, false);
-                            messages.push(CollectiveMessage { src, dst, operation, tag, bytes, times_ns, is_first });
+                            messages.push(CollectiveMessage {
+                                src,
+                                dst,
+                                operation,
+                                tag,
+                                bytes: Some(bytes),
+                                times_ns,
+                                is_first,
+                            });
                         }
                         Action::Receive(src) => {
                             let queue = arrivals.entry((src, rank as u32)).or_default();

@@ -43,8 +43,8 @@ pub(super) struct CollectiveMessage {
     pub operation: MpiOperation,
     /// The tag.
     pub tag: i32,
-    /// MPI length in bytes.
-    pub bytes: u64,
+    /// MPI length in bytes; `None` if packets that show it are missing.
+    pub bytes: Option<u64>,
     /// Times of the first and last packet.
     pub times_ns: (i64, i64),
     /// True for the first message of its connection: it may have waited for the connection.
@@ -271,7 +271,7 @@ impl Splitter<'_> {
             for part in 0..segments.len().max(1) {
                 let index = *queue.get(*used)?;
                 *used += 1;
-                let bytes = self.messages[index].bytes;
+                let bytes = self.messages[index].bytes?;
                 let is_consistent = match segments.get(part) {
                     Some(segment) => bytes == *segment,
                     None => lengths.add(blocks, bytes),
@@ -362,9 +362,10 @@ impl Splitter<'_> {
     /// one vector: all but the last are equally long, and their sender never pauses.
     fn segments(&self, first: usize) -> Vec<u64> {
         let message = self.messages[first];
-        let mut lengths = vec![message.bytes];
-        let is_segment =
-            message.bytes >= MIN_SEGMENT_BYTES && message.bytes.next_power_of_two() - message.bytes < ELEMENT_BYTES;
+        let Some(bytes) = message.bytes else { return Vec::new() };
+        let mut lengths = vec![bytes];
+        let power = bytes.checked_next_power_of_two().unwrap_or(u64::MAX);
+        let is_segment = bytes >= MIN_SEGMENT_BYTES && power - bytes < ELEMENT_BYTES;
         if !is_segment {
             return lengths;
         }
@@ -383,11 +384,9 @@ impl Splitter<'_> {
             latest_ns = start_ns;
             sends += 1;
             if next.dst == message.dst {
-                if next.bytes > message.bytes {
-                    break;
-                }
-                lengths.push(next.bytes);
-                if next.bytes < message.bytes {
+                let Some(next_bytes) = next.bytes.filter(|next_bytes| *next_bytes <= bytes) else { break };
+                lengths.push(next_bytes);
+                if next_bytes < bytes {
                     break;
                 }
             }
@@ -414,7 +413,10 @@ impl Splitter<'_> {
         let message = self.messages[first];
         let queue = self.pairs.get(&(stream(&message), message.src, message.dst))?;
         let per_segment = self.size - 1;
-        let is_whole = |&index: &usize| self.messages[index].bytes > message.bytes.saturating_mul(3) / 2;
+        let segment_bytes = message.bytes?;
+        let is_whole = |&index: &usize| {
+            self.messages[index].bytes.is_some_and(|bytes| bytes > segment_bytes.saturating_mul(3) / 2)
+        };
         let searched = queue.iter().take((MAX_SEGMENTS * per_segment) as usize + 1);
         let before = u32::try_from(searched.into_iter().position(is_whole)?).ok()?;
         let segments = before / per_segment;
@@ -425,8 +427,8 @@ impl Splitter<'_> {
     }
 
     /// The operation whose schedule matches best: no rank sent other messages in between, and it ends
-    /// first. Segments, and messages that follow
-    /// without a pause and belong to a longer schedule, are part of the operation.
+    /// first. Segments, and messages that follow without a pause and belong to a longer schedule, are
+    /// part of the operation.
     fn best(&mut self, first: usize) -> Option<OperationMessages> {
         let mut matches = self.matches(first);
         matches.sort_by_key(|found| (found.overtaken, !found.has_segments, found.last_start_ns, found.disorder));

@@ -212,6 +212,19 @@ fn an_operation_with_a_missing_message_is_unknown_and_the_others_stay() {
 }
 
 #[test]
+fn an_operation_with_a_message_of_unknown_length_is_unknown() {
+    let n = 4;
+    let mut programs = Programs::new(n);
+    programs.call(|rank| library::allreduce_doubling(rank, n, 8));
+    let mut messages = programs.run();
+    messages[3].bytes = None;
+    let found = split(n, &messages);
+    assert_eq!((found.len(), found[0].confidence, found[0].bytes), (1, Confidence::Unknown, None));
+    messages.iter_mut().for_each(|message| message.bytes = None);
+    assert_eq!(split(n, &messages)[0].bytes, None);
+}
+
+#[test]
 fn an_algorithm_that_is_not_known_is_unknown() {
     // Each rank sends to the rank across, and nothing else.
     let mut programs = Programs::new(8);
@@ -270,7 +283,7 @@ fn nonblocking_operations_have_tags_of_their_own() {
     let names: Vec<MpiOperation> = found.iter().map(|found| found.operation).collect();
     assert_eq!(names, [MpiOperation::Allreduce; 3]);
     // A message of another algorithm keeps the name of its tag.
-    let alone = CollectiveMessage { dst: 3, src: 1, bytes: 5, ..messages[0] };
+    let alone = CollectiveMessage { dst: 3, src: 1, bytes: Some(5), ..messages[0] };
     assert_eq!(split(n, &[alone])[0].operation, MpiOperation::Nonblocking);
 }
 
