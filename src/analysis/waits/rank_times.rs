@@ -179,8 +179,8 @@ enum Answer {
 /// Decides whether a rank answers messages, or computes while they arrive. A message that arrives
 /// later by some time delays its answer by this time, and a computation not at all. So the slope of
 /// the regression of the rank's beginnings on the arrivals is near 1 for answers and near 0 for
-/// computations. The slope decides if its standard error is at most a quarter, and if it differs from one half by two standard
-/// errors.
+/// computations. The slope decides if its standard error is at most a quarter, and if it differs
+/// from one half by two standard errors.
 fn is_answer(visits: &[Visit]) -> Answer {
     let early: Vec<(f64, f64)> = visits
         .iter()
