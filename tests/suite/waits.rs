@@ -4,16 +4,18 @@
 use crate::runs;
 use crate::tools::ibscope;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-fn output(arguments: &[&str], captures: &[std::path::PathBuf]) -> String {
-    let output = ibscope().arg("waits").args(arguments).args(captures).output().expect("ibscope runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("utf-8")
+fn output(arguments: &[&str], captures: &[PathBuf]) -> String {
+    let arguments = ["waits"].iter().chain(arguments).map(OsStr::new);
+    let result = ibscope(arguments.chain(captures.iter().map(|capture| capture.as_os_str())));
+    assert_eq!(result.code, 0, "{}", result.stderr);
+    result.stdout
 }
 
-fn job(captures: &[std::path::PathBuf]) -> Value {
+fn job(captures: &[PathBuf]) -> Value {
     let json: Value = serde_json::from_str(&output(&["--format", "json"], captures)).expect("json");
     assert_eq!(json["jobs"].as_array().expect("jobs").len(), 1, "{json}");
     json["jobs"][0].clone()

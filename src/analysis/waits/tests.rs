@@ -199,11 +199,18 @@ fn what_does_not_repeat_has_no_iterations() {
     assert_eq!(halo_program(4, 8, 1, |_| 0).result().unwrap_err(), NoIterations::NotRepeated);
     let sampled = halo_program(4, 30, 1, |_| 0).analysis.finish(true).remove(0);
     assert_eq!(sampled.iterations, Err(NoIterations::Sampled));
-    let mut large = halo_program(4, 30, 1, |_| 0).analysis;
-    large.messages = MAX_MESSAGES;
-    let mut more = Program { analysis: large, ..Program::of(4, 1) };
-    more.halo();
-    assert_eq!(more.result().unwrap_err(), NoIterations::TooManyMessages);
+}
+
+#[test]
+fn one_message_beyond_the_bound_leaves_no_iterations() {
+    for (more, expected) in [(0, Ok(30)), (1, Err(NoIterations::TooManyMessages))] {
+        let mut program = halo_program(4, 30, 1, |_| 0);
+        program.analysis.messages = MAX_MESSAGES - 1;
+        for _ in 0..=more {
+            program.send(0, 1, 99, 1);
+        }
+        assert_eq!(program.result().map(|found| found.count), expected);
+    }
 }
 
 /// A library may give each call its own tag.
