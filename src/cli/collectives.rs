@@ -5,7 +5,6 @@ use super::common::arguments::SourceArgs;
 use super::common::choices::{Format, GroupByArg};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use super::common::usage::UsageError;
 use crate::analysis::collective_instances::{CollectiveCollector, MAX_MESSAGES};
 use crate::analysis::collectives::collectives;
 use crate::model::count_of;
@@ -61,9 +60,6 @@ pub(super) fn run(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
 /// Runs `ibscope collectives --view instances`.
 fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    if args.by == GroupByArg::Endpoint {
-        return Err(UsageError("--view instances needs ranks; leave out --by endpoint").into());
-    }
     input::check_captures("collectives --view instances", &source.inputs)?;
     let mut stream = input::messages_alone(&source.inputs, &source.reading, source.scope, false)?;
     let profile = stream.profile().clone();
@@ -79,6 +75,9 @@ fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => render::collective_instances::csv(&found, out),
         Format::Json => render::collective_instances::json(&found, out),
     })?;
+    if args.by == GroupByArg::Endpoint {
+        output::eprint_line("note: --by does not change --view instances: each row is an operation of all its ranks");
+    }
     if found.without_ranks > 0 {
         output::eprint_line(&format!(
             "note: {} left out: their ranks are unknown",

@@ -1,7 +1,7 @@
 //! Collective operations, one by one, as terminal table, csv and JSON.
 
 use super::table::{Table, write_document};
-use super::units::{bytes, group};
+use super::units::bytes;
 use crate::analysis::collective_instances::{CollectiveInstance, CollectiveInstances};
 use crate::model::column::ColumnUnit::{Bytes, BytesPerSecond, Count, Name, Nanoseconds, Number, Timestamp};
 use serde_json::json;
@@ -27,7 +27,7 @@ pub(super) fn instances_table() -> Table<CollectiveInstance> {
         .column(
             "algorithm",
             Name,
-            "algorithm whose schedule has these messages: `recursive_doubling`, `ring`, `binomial` ...; several, joined by `|`, if they send the same messages; `unknown` if none does",
+            "algorithm whose schedule has these messages: `recursive_doubling`, `ring`, `binomial` ...; several, joined by vertical bars, if they send the same messages; `unknown` if none does",
             algorithm,
         )
         .column(
@@ -79,10 +79,26 @@ fn algorithm(row: &CollectiveInstance) -> String {
     if row.algorithms.is_empty() { "unknown".to_owned() } else { row.algorithms.join("|") }
 }
 
+/// The first of the algorithms, and a mark if there are more.
+fn short_algorithm(row: &CollectiveInstance) -> String {
+    match row.algorithms[..] {
+        [] => "unknown".to_owned(),
+        [name] => name.to_owned(),
+        [name, ..] => format!("{name}|…"),
+    }
+}
+
+/// The rank that entered last and its lead.
+fn last(row: &CollectiveInstance) -> String {
+    match (row.last_rank, row.skew_ns) {
+        (None, _) => "-".to_owned(),
+        (Some(rank), None) => rank.to_string(),
+        (Some(rank), Some(skew_ns)) => format!("{rank} +{:.3}", skew_ns as f64 / 1e6),
+    }
+}
+
 /// The columns of the terminal table; with `has_jobs`, the job too. Times count from `origin_ns`.
 fn shown_table(origin_ns: Option<i64>, has_jobs: bool) -> Table<CollectiveInstance> {
-    let optional = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    let milliseconds = |time_ns: f64| format!("{:.3}", time_ns / 1e6);
     Table::new("ibscope collectives --view instances")
         .with(
             |table| {
@@ -90,17 +106,15 @@ fn shown_table(origin_ns: Option<i64>, has_jobs: bool) -> Table<CollectiveInstan
             },
         )
         .shown_left("comm", |row| row.communicator.clone())
-        .shown("no.", |row| group(row.number))
         .shown("start s", move |row| {
             let since_ns = row.start_ns.saturating_sub(origin_ns.unwrap_or(row.start_ns));
             format!("{:.3}", since_ns as f64 / 1e9)
         })
         .shown_left("operation", |row| row.operation.name().to_owned())
-        .shown_left("algorithm", algorithm)
-        .shown("bytes", move |row| optional(row.bytes.map(bytes)))
-        .shown("ms", move |row| milliseconds(row.duration_ns() as f64))
-        .shown("last", move |row| optional(row.last_rank.map(|rank| rank.to_string())))
-        .shown("skew ms", move |row| optional(row.skew_ns.map(|skew_ns| milliseconds(skew_ns as f64))))
+        .shown_left("algorithm", short_algorithm)
+        .shown("bytes", |row| row.bytes.map_or_else(|| "-".to_owned(), bytes))
+        .shown("ms", |row| format!("{:.3}", row.duration_ns() as f64 / 1e6))
+        .shown("last +ms", last)
 }
 
 /// The terminal table. `origin_ns` is the time of the first packet of the captures.

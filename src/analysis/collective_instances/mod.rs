@@ -1,8 +1,8 @@
 //! The collective operations of a job, one by one, from their messages.
 //!
 //! In: the collective messages of captures. Out: a row for each operation on each communicator. The
-//! stages: [`communicators`] groups the messages, [`split`] divides those of a communicator into
-//! operations by the schedules of [`algorithms`], and [`entry`] finds the rank that entered last.
+//! stages: `communicators` groups the messages, `split` divides those of a communicator into
+//! operations by the schedules of `algorithms`, and `entry` finds the rank that entered last.
 //!
 //! Invariant: an operation or algorithm that its messages do not determine is `unknown`.
 
@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most collective messages that are kept in memory, at 64 bytes each; later ones are counted only.
 pub const MAX_MESSAGES: usize = 1 << 24;
 
-/// Share of the reactions of ranks to messages that are shorter than the margin of [`entry`]: the
+/// Share of the reactions of ranks to messages that are shorter than the margin of `entry`: the
 /// lead of the last rank must be longer than usual reactions.
 const REACTIONS: f64 = 0.95;
 
