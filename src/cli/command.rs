@@ -3,7 +3,7 @@
 
 use super::{
     analyze, anonymize, capture, collectives, compare, crosscheck, health, hook, inspect, latency, manual, matrix,
-    merge, messages, paths, phases, ranks, rates, report, slurm, summary, timeline, trace, watch,
+    merge, messages, paths, phases, ranks, rates, report, slurm, storage, summary, timeline, trace, watch,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt::Write as _;
@@ -39,6 +39,8 @@ pub(super) enum CliCommand {
     Messages(messages::MessagesArgs),
     /// Show messages and bytes of each collective operation
     Collectives(collectives::CollectivesArgs),
+    /// Show storage commands: who serves whom, bytes, latencies, errors
+    Storage(storage::StorageArgs),
     /// Show retransmissions, NAKs, congestion and capture loss
     Health(health::HealthArgs),
     /// Show traffic classes, partitions and ECMP paths of the packets
@@ -93,6 +95,7 @@ impl CliCommand {
             Self::Ranks(args) => Some(&mut args.source.inputs),
             Self::Messages(args) => Some(&mut args.inputs),
             Self::Collectives(args) => Some(&mut args.source.inputs),
+            Self::Storage(args) => Some(&mut args.source.inputs),
             Self::Health(args) => Some(&mut args.source.inputs),
             Self::Paths(args) => Some(&mut args.source.inputs),
             Self::Latency(args) => Some(&mut args.inputs),
@@ -127,6 +130,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "ranks",
             "messages",
             "collectives",
+            "storage",
             "rates",
             "latency",
             "health",

@@ -33,6 +33,7 @@ mod ranks;
 mod rates;
 mod report;
 mod slurm;
+mod storage;
 mod summary;
 mod timeline;
 mod trace;
@@ -76,6 +77,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Ranks(args) => ranks::run(args),
         CliCommand::Messages(args) => messages::run(args),
         CliCommand::Collectives(args) => collectives::run(args),
+        CliCommand::Storage(args) => storage::run(args),
         CliCommand::Health(args) => health::run(args),
         CliCommand::Paths(args) => paths::run(args),
         CliCommand::Latency(args) => latency::run(args),

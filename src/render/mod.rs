@@ -22,6 +22,7 @@ pub mod phases;
 pub mod ranks;
 pub mod rates;
 mod scale;
+pub mod storage;
 pub mod summary;
 mod table;
 pub mod text;
@@ -48,6 +49,9 @@ pub fn column_tables() -> Vec<TableDescription> {
         summary::facts_table().describe(),
         ranks::rank_map_table().describe(),
         collectives::pairs_table().describe(),
+        storage::pairs_table().describe(),
+        storage::operations_table().describe(),
+        storage::sizes_table().describe(),
         paths::classes_table().describe(),
         paths::pairs_table().describe(),
         rates::bins_table().describe(),

@@ -1,0 +1,613 @@
+//! RPC calls and replies of NFS inside RPC-over-RDMA version 1 (RFC 8166, RFC 5531, RFC 1813, RFC
+//! 8881, RFC 8267). All fields are big-endian words; strings and opaque data have a length word and
+//! are padded to whole words.
+//!
+//! ```text
+//! P+0 XID   P+4 version   P+8 credits   P+12 procedure
+//! read list    { 1, position, handle, length, offset (2) } ... 0
+//! write list   { 1, n, n times { handle, length, offset (2) } } ... 0
+//! reply chunk  0, or 1, n, n times { handle, length, offset (2) }
+//! call         XID, 0, 2, program, version, procedure, credential, verifier, arguments
+//! reply        XID, 1, 0, verifier, accept state, results    or    XID, 1, 1, reject state ...
+//! credential, verifier: flavor, opaque
+//! ```
+//! The data of a READ or WRITE leave the call or reply for a chunk, or stay inside. In both cases
+//! their length word stays, so the results of a reply give the bytes. NFS version 4 has one procedure,
+//! COMPOUND: a list of operations. The first one that names no file and asks for no attributes gives
+//! the COMPOUND its name, as in Linux' `mountstats`.
+
+use super::bytes;
+use super::storage::{
+    CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation, StorageStatus,
+};
+use crate::mpi::Payload;
+use alloc::vec::Vec;
+
+/// Procedures of the transport.
+const MSG: u32 = 0;
+const NOMSG: u32 = 1;
+const ERROR: u32 = 4;
+
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+const RPC_VERSION: u32 = 2;
+const NFS_PROGRAM: u32 = 100_003;
+/// Programs that servers call at clients have transient numbers from here on (RFC 8881).
+const FIRST_TRANSIENT: u32 = 0x4000_0000;
+
+pub(super) const NFS3_READ: u32 = 6;
+pub(super) const NFS3_WRITE: u32 = 7;
+const NFS4_COMPOUND: u32 = 1;
+const ACCESS: u32 = 3;
+const COMMIT: u32 = 5;
+const GETATTR: u32 = 9;
+const GETFH: u32 = 10;
+const LOOKUP: u32 = 15;
+const PUTFH: u32 = 22;
+const PUTPUBFH: u32 = 23;
+const PUTROOTFH: u32 = 24;
+pub(super) const NFS4_READ: u32 = 25;
+const READLINK: u32 = 27;
+const RESTOREFH: u32 = 31;
+const SAVEFH: u32 = 32;
+pub(super) const NFS4_WRITE: u32 = 38;
+const SEQUENCE: u32 = 53;
+pub(super) const NFS4_READ_PLUS: u32 = 68;
+
+const STATE_ID_BYTES: usize = 16;
+const SESSION_ID_BYTES: usize = 16;
+/// Attributes of a file in NFS version 3, and those that its replies compare.
+const FILE_ATTRIBUTES_BYTES: usize = 84;
+const WEAK_ATTRIBUTES_BYTES: usize = 24;
+const RPCSEC_GSS: u32 = 6;
+/// `accept_stat` and `reply_stat` of success.
+const ACCEPTED: u32 = 0;
+const REJECTED_CALL: u32 = 0x100;
+
+/// How the parameters of an RPC are wrapped (`RPCSEC_GSS`, RFC 2203).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wrapping {
+    /// Not at all.
+    #[default]
+    None,
+    /// A length and a sequence number come first, a checksum last.
+    Integrity,
+    /// They are encrypted.
+    Privacy,
+}
+
+/// Reads words; `None` where the captured part ends.
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    captured: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Words<'a> {
+    const fn new(captured: &'a [u8], at: usize) -> Self {
+        Self { captured, at }
+    }
+
+    fn next(&mut self) -> Option<u32> {
+        let word = bytes(self.captured, self.at).map(u32::from_be_bytes)?;
+        self.at += 4;
+        Some(word)
+    }
+
+    const fn skip(&mut self, length: usize) {
+        self.at = self.at.saturating_add(length);
+    }
+
+    /// Skips opaque data and their padding. Returns their length.
+    fn opaque(&mut self) -> Option<u32> {
+        let length = self.next()?;
+        self.skip(length.next_multiple_of(4) as usize);
+        Some(length)
+    }
+
+    /// Skips a list of words, such as a bitmap.
+    fn list(&mut self) -> Option<()> {
+        let count = self.next()? as usize;
+        self.skip(count.saturating_mul(4));
+        Some(())
+    }
+}
+
+/// The chunk lists of a message.
+#[derive(Default)]
+struct Chunks {
+    /// Keys of the memory that data pass through.
+    keys: Vec<u32>,
+    /// Data of the message are in read chunks.
+    has_reads: bool,
+    /// Bytes of the segments in the write list.
+    written_bytes: u64,
+    /// The message has a write list.
+    has_writes: bool,
+}
+
+/// Reads the chunk lists and leaves `words` at the RPC message.
+fn chunks(words: &mut Words<'_>) -> Option<Chunks> {
+    let mut chunks = Chunks::default();
+    while words.next()? != 0 {
+        let position = words.next()?;
+        let key = words.next()?;
+        words.skip(12);
+        // At position 0 is the message itself, not its data.
+        if position != 0 {
+            chunks.has_reads = true;
+            chunks.keys.push(key);
+        }
+    }
+    while words.next()? != 0 {
+        chunks.has_writes = true;
+        for _ in 0..words.next()? {
+            chunks.keys.push(words.next()?);
+            chunks.written_bytes = chunks.written_bytes.saturating_add(words.next()?.into());
+            words.skip(8);
+        }
+    }
+    if words.next()? != 0 {
+        let segments = words.next()? as usize;
+        words.skip(segments.saturating_mul(16));
+    }
+    Some(chunks)
+}
+
+/// Reads a message of RPC-over-RDMA.
+pub(super) fn storage_message(payload: &Payload<'_>) -> StorageMessage {
+    let mut words = Words::new(payload.captured, 0);
+    let mut header = || Some((words.next()?, words.next()?, words.next()?, words.next()?));
+    let Some((xid, _, _, procedure)) = header() else { return StorageMessage::Truncated };
+    let id = u64::from(xid);
+    match procedure {
+        ERROR => return StorageMessage::Completion(id),
+        MSG | NOMSG => {}
+        _ => return StorageMessage::Other,
+    }
+    if procedure == NOMSG {
+        return long_message(id, words);
+    }
+    let Some(chunks) = chunks(&mut words) else { return StorageMessage::Truncated };
+    let (Some(inner), Some(direction)) = (words.next(), words.next()) else { return StorageMessage::Truncated };
+    match direction {
+        CALL if inner == xid => call(id, words, chunks),
+        REPLY if inner == xid => StorageMessage::Completion(id),
+        _ => StorageMessage::Other,
+    }
+}
+
+/// A message whose RPC part is in a chunk: a call has it at position 0 of the read list, a reply in
+/// the reply chunk.
+fn long_message(id: u64, mut words: Words<'_>) -> StorageMessage {
+    match words.next() {
+        None => StorageMessage::Truncated,
+        Some(0) => StorageMessage::Completion(id),
+        Some(_) => StorageMessage::Command(StorageCommand {
+            id,
+            transfer: CommandTransfer::unsized_(StorageOperation::Unknown),
+            memory_keys: Vec::new(),
+            queue: QueueEvidence::None,
+        }),
+    }
+}
+
+fn call(id: u64, mut words: Words<'_>, chunks: Chunks) -> StorageMessage {
+    let program = program(&mut words);
+    if program.is_some_and(|(program, _)| program >= FIRST_TRANSIENT) {
+        // A call of the server at the client.
+        return StorageMessage::Other;
+    }
+    let transfer = match program {
+        None => CommandTransfer::unsized_(StorageOperation::Unknown),
+        Some((NFS_PROGRAM, (version, procedure))) => nfs_call((version, procedure), words, &chunks),
+        Some((program, _)) => CommandTransfer::sized(StorageOperation::Rpc(program), 0, 0),
+    };
+    StorageMessage::Command(StorageCommand { id, transfer, memory_keys: chunks.keys, queue: QueueEvidence::None })
+}
+
+/// Program, version and procedure of a call; leaves `words` behind them.
+fn program(words: &mut Words<'_>) -> Option<(u32, (u32, u32))> {
+    (words.next()? == RPC_VERSION).then_some(())?;
+    Some((words.next()?, (words.next()?, words.next()?)))
+}
+
+/// Skips credential and verifier of a call.
+fn credentials(words: &mut Words<'_>) -> Option<Wrapping> {
+    let flavor = words.next()?;
+    let mut own = *words;
+    words.opaque()?;
+    let wrapping = if flavor == RPCSEC_GSS {
+        // Length, version, procedure, sequence number, service.
+        own.skip(16);
+        match own.next()? {
+            2 => Wrapping::Integrity,
+            3 => Wrapping::Privacy,
+            _ => Wrapping::None,
+        }
+    } else {
+        Wrapping::None
+    };
+    words.next()?;
+    words.opaque()?;
+    Some(wrapping)
+}
+
+fn nfs_call((version, procedure): (u32, u32), mut words: Words<'_>, chunks: &Chunks) -> CommandTransfer {
+    let of_version_3 = |wrapping| {
+        let is_transfer = matches!(procedure, NFS3_READ | NFS3_WRITE);
+        let lengths = if is_transfer { None } else { Some(0) };
+        CommandTransfer {
+            operation: StorageOperation::Nfs3(procedure),
+            read_bytes: if procedure == NFS3_WRITE { Some(0) } else { lengths },
+            written_bytes: if procedure == NFS3_READ { Some(0) } else { lengths },
+            wrapping,
+            is_single: true,
+        }
+    };
+    match (version, procedure, credentials(&mut words)) {
+        (3, _, Some(wrapping)) => of_version_3(wrapping),
+        (3, _, None) => of_version_3(Wrapping::None),
+        (4, 0, _) => CommandTransfer::sized(StorageOperation::Rpc(NFS_PROGRAM), 0, 0),
+        (4, NFS4_COMPOUND, Some(wrapping)) => compound(words, wrapping, chunks),
+        _ => CommandTransfer::unsized_(StorageOperation::Unknown),
+    }
+}
+
+/// The operations of a COMPOUND.
+fn compound(mut words: Words<'_>, wrapping: Wrapping, chunks: &Chunks) -> CommandTransfer {
+    match wrapping {
+        Wrapping::None => {}
+        Wrapping::Integrity => words.skip(8),
+        Wrapping::Privacy => return CommandTransfer::unsized_(StorageOperation::Unknown),
+    }
+    let mut listed = CompoundOperations::default();
+    let is_whole = listed.walk(words, chunks).is_some();
+    let Some(operation) = listed.name() else {
+        return CommandTransfer { wrapping, ..CommandTransfer::unsized_(StorageOperation::Unknown) };
+    };
+    // An operation behind the last readable one may transfer data too. Without chunks it seldom does;
+    // the target of a symbolic link may be in a chunk.
+    let is_other = listed.transfers.is_empty() && (chunks.keys.is_empty() || operation == READLINK);
+    let none = if is_whole || is_other { Some(0) } else { None };
+    let is_in = |kinds: &[u32]| listed.transfers.iter().any(|transfer| kinds.contains(transfer));
+    CommandTransfer {
+        operation: StorageOperation::Nfs4(operation),
+        read_bytes: if is_in(&[NFS4_READ, NFS4_READ_PLUS]) { None } else { none },
+        written_bytes: if is_in(&[NFS4_WRITE]) { None } else { none },
+        wrapping,
+        is_single: is_whole && listed.transfers.len() == 1,
+    }
+}
+
+#[derive(Default)]
+struct CompoundOperations {
+    /// The operation that gives the COMPOUND its name.
+    main: Option<u32>,
+    /// An operation that does so if there is no other.
+    minor: Option<u32>,
+    /// Operations that transfer data.
+    transfers: Vec<u32>,
+}
+
+impl CompoundOperations {
+    fn name(&self) -> Option<u32> {
+        self.main.or(self.minor)
+    }
+
+    /// Reads the operations as far as they are captured and their arguments are known. `None` if
+    /// that is not to the end.
+    fn walk(&mut self, mut words: Words<'_>, chunks: &Chunks) -> Option<()> {
+        words.opaque()?;
+        words.next()?;
+        for _ in 0..words.next()? {
+            let operation = words.next()?;
+            match operation {
+                SEQUENCE | PUTFH | PUTPUBFH | PUTROOTFH | SAVEFH | RESTOREFH | GETFH => {
+                    self.minor = self.minor.or(Some(operation));
+                }
+                GETATTR => self.minor = Some(operation),
+                _ => self.main = self.main.or(Some(operation)),
+            }
+            if matches!(operation, NFS4_READ | NFS4_WRITE | NFS4_READ_PLUS) {
+                self.transfers.push(operation);
+            }
+            skip_arguments(&mut words, operation, chunks.has_reads)?;
+        }
+        Some(())
+    }
+}
+
+/// Skips the arguments of an operation; `None` if their format is not known here or not captured.
+fn skip_arguments(words: &mut Words<'_>, operation: u32, has_reads: bool) -> Option<()> {
+    match operation {
+        SEQUENCE => words.skip(SESSION_ID_BYTES + 16),
+        PUTFH | LOOKUP => _ = words.opaque()?,
+        PUTPUBFH | PUTROOTFH | SAVEFH | RESTOREFH | GETFH => {}
+        GETATTR => words.list()?,
+        ACCESS => words.skip(4),
+        COMMIT => words.skip(12),
+        NFS4_READ | NFS4_READ_PLUS => words.skip(STATE_ID_BYTES + 12),
+        NFS4_WRITE => {
+            words.skip(STATE_ID_BYTES + 12);
+            let length = words.next()?;
+            if !has_reads {
+                words.skip(length.next_multiple_of(4) as usize);
+            }
+        }
+        _ => return None,
+    }
+    (words.at <= words.captured.len()).then_some(())
+}
+
+/// Reads a reply.
+pub(super) fn completion(payload: &Payload<'_>, transfer: &CommandTransfer) -> StorageCompletion {
+    let mut words = Words::new(payload.captured, 12);
+    let unknown = StorageCompletion::of(StorageStatus::NotCaptured, transfer);
+    match words.next() {
+        Some(ERROR) => {
+            let code = words.next().unwrap_or_default();
+            return StorageCompletion::of(StorageStatus::TransportFailed(code), transfer);
+        }
+        Some(MSG) => {}
+        // The reply is in the reply chunk; the data are in the write list.
+        Some(NOMSG) => return with_written_chunks(unknown, transfer, chunks(&mut words)),
+        _ => return unknown,
+    }
+    let Some(lists) = chunks(&mut words) else { return unknown };
+    match accepted(&mut words) {
+        None => with_written_chunks(unknown, transfer, Some(lists)),
+        Some(status @ StorageStatus::RpcRejected(_)) => StorageCompletion::of(status, transfer),
+        Some(_) => {
+            results(words, transfer, &lists).unwrap_or_else(|| with_written_chunks(unknown, transfer, Some(lists)))
+        }
+    }
+}
+
+/// A reply whose results were not captured: the write list gives the bytes of a READ.
+fn with_written_chunks(
+    unknown: StorageCompletion,
+    transfer: &CommandTransfer,
+    lists: Option<Chunks>,
+) -> StorageCompletion {
+    let is_read = matches!(transfer.operation, StorageOperation::Nfs3(NFS3_READ) | StorageOperation::Nfs4(NFS4_READ));
+    let of_chunks = lists.filter(|lists| is_read && transfer.is_single && lists.has_writes);
+    StorageCompletion {
+        read_bytes: of_chunks.map(|lists| lists.written_bytes).or(transfer.read_bytes),
+        written_bytes: transfer.written_bytes,
+        ..unknown
+    }
+}
+
+/// The state of a reply as far as the RPC layer gives it; leaves `words` at the results.
+fn accepted(words: &mut Words<'_>) -> Option<StorageStatus> {
+    words.skip(8);
+    if words.next()? != 0 {
+        return Some(StorageStatus::RpcRejected(REJECTED_CALL + words.next()?));
+    }
+    words.next()?;
+    words.opaque()?;
+    match words.next()? {
+        ACCEPTED => Some(StorageStatus::Success),
+        state => Some(StorageStatus::RpcRejected(state)),
+    }
+}
+
+/// The results of NFS; `None` if their status was not captured.
+fn results(mut words: Words<'_>, transfer: &CommandTransfer, lists: &Chunks) -> Option<StorageCompletion> {
+    if transfer.wrapping == Wrapping::Integrity {
+        words.skip(8);
+    }
+    let is_readable = transfer.wrapping != Wrapping::Privacy
+        && matches!(transfer.operation, StorageOperation::Nfs3(_) | StorageOperation::Nfs4(_));
+    if !is_readable {
+        // Programs without a status of their own, and calls that were not captured.
+        let is_other = matches!(transfer.operation, StorageOperation::Rpc(_));
+        let status = if is_other { StorageStatus::Success } else { StorageStatus::NotCaptured };
+        return Some(StorageCompletion::of(status, transfer));
+    }
+    // The procedure NULL has no results.
+    if transfer.operation == StorageOperation::Nfs3(0) {
+        return Some(StorageCompletion::of(StorageStatus::Success, transfer));
+    }
+    let status = match words.next()? {
+        0 => StorageStatus::Success,
+        status => StorageStatus::Failed(status),
+    };
+    let mut completion = StorageCompletion::of(status, transfer);
+    match transfer.operation {
+        StorageOperation::Nfs3(NFS3_READ) if status == StorageStatus::Success => {
+            completion.read_bytes = count_of_v3(&mut words, &[FILE_ATTRIBUTES_BYTES]);
+        }
+        StorageOperation::Nfs3(NFS3_WRITE) if status == StorageStatus::Success => {
+            completion.written_bytes = count_of_v3(&mut words, &[WEAK_ATTRIBUTES_BYTES, FILE_ATTRIBUTES_BYTES]);
+        }
+        StorageOperation::Nfs4(_) => {
+            let mut sums = CompoundResults::default();
+            let is_whole = sums.walk(words, lists.has_writes).is_some();
+            let is_known = is_whole || transfer.is_single && sums.transfers > 0;
+            let of = |expected: Option<u64>, sum: u64| expected.or(is_known.then_some(sum));
+            // What came before the operation that failed took place.
+            completion.read_bytes = of(transfer.read_bytes, sums.read_bytes);
+            completion.written_bytes = of(transfer.written_bytes, sums.written_bytes);
+        }
+        _ => {}
+    }
+    if completion.read_bytes.is_none() && lists.has_writes && status == StorageStatus::Success {
+        return Some(StorageCompletion {
+            status,
+            ..with_written_chunks(
+                completion,
+                transfer,
+                Some(Chunks { written_bytes: lists.written_bytes, has_writes: true, ..Chunks::default() }),
+            )
+        });
+    }
+    Some(completion)
+}
+
+/// The count behind optional attributes.
+fn count_of_v3(words: &mut Words<'_>, attributes: &[usize]) -> Option<u64> {
+    for length in attributes {
+        if words.next()? != 0 {
+            words.skip(*length);
+        }
+    }
+    words.next().map(u64::from)
+}
+
+#[derive(Default)]
+struct CompoundResults {
+    read_bytes: u64,
+    written_bytes: u64,
+    /// READs and WRITEs.
+    transfers: u32,
+}
+
+impl CompoundResults {
+    /// Adds up the results as far as they are captured and known. `None` if that is not to the end.
+    fn walk(&mut self, mut words: Words<'_>, has_writes: bool) -> Option<()> {
+        words.opaque()?;
+        for _ in 0..words.next()? {
+            let operation = words.next()?;
+            if words.next()? != 0 {
+                // A failed operation is the last one.
+                self.transfers += u32::from(matches!(operation, NFS4_READ | NFS4_WRITE));
+                return Some(());
+            }
+            match operation {
+                SEQUENCE => words.skip(SESSION_ID_BYTES + 20),
+                PUTFH | PUTPUBFH | PUTROOTFH | SAVEFH | RESTOREFH | LOOKUP => {}
+                GETFH => _ = words.opaque()?,
+                GETATTR => {
+                    words.list()?;
+                    words.opaque()?;
+                }
+                ACCESS | COMMIT => words.skip(8),
+                NFS4_READ => {
+                    words.next()?;
+                    let length = words.next()?;
+                    self.read_bytes = self.read_bytes.saturating_add(length.into());
+                    self.transfers += 1;
+                    if !has_writes {
+                        words.skip(length.next_multiple_of(4) as usize);
+                    }
+                }
+                NFS4_WRITE => {
+                    self.written_bytes = self.written_bytes.saturating_add(words.next()?.into());
+                    self.transfers += 1;
+                    words.skip(12);
+                }
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+/// Names of the procedures of NFS version 3, by number (RFC 1813).
+const NAMES_OF_V3: [&str; 22] = [
+    "null",
+    "getattr",
+    "setattr",
+    "lookup",
+    "access",
+    "readlink",
+    "read",
+    "write",
+    "create",
+    "mkdir",
+    "symlink",
+    "mknod",
+    "remove",
+    "rmdir",
+    "rename",
+    "link",
+    "readdir",
+    "readdirplus",
+    "fsstat",
+    "fsinfo",
+    "pathconf",
+    "commit",
+];
+
+/// Names of the operations of NFS version 4, from number 3 (RFC 8881, RFC 7862).
+const NAMES_OF_V4: [&str; 69] = [
+    "access",
+    "close",
+    "commit",
+    "create",
+    "delegpurge",
+    "delegreturn",
+    "getattr",
+    "getfh",
+    "link",
+    "lock",
+    "lockt",
+    "locku",
+    "lookup",
+    "lookupp",
+    "nverify",
+    "open",
+    "openattr",
+    "open_confirm",
+    "open_downgrade",
+    "putfh",
+    "putpubfh",
+    "putrootfh",
+    "read",
+    "readdir",
+    "readlink",
+    "remove",
+    "rename",
+    "renew",
+    "restorefh",
+    "savefh",
+    "secinfo",
+    "setattr",
+    "setclientid",
+    "setclientid_confirm",
+    "verify",
+    "write",
+    "release_lockowner",
+    "backchannel_ctl",
+    "bind_conn_to_session",
+    "exchange_id",
+    "create_session",
+    "destroy_session",
+    "free_stateid",
+    "get_dir_delegation",
+    "getdeviceinfo",
+    "getdevicelist",
+    "layoutcommit",
+    "layoutget",
+    "layoutreturn",
+    "secinfo_no_name",
+    "sequence",
+    "set_ssv",
+    "test_stateid",
+    "want_delegation",
+    "destroy_clientid",
+    "reclaim_complete",
+    "allocate",
+    "copy",
+    "copy_notify",
+    "deallocate",
+    "io_advise",
+    "layouterror",
+    "layoutstats",
+    "offload_cancel",
+    "offload_status",
+    "read_plus",
+    "seek",
+    "write_same",
+    "clone",
+];
+
+pub(super) fn name_of_v3(procedure: u32) -> Option<&'static str> {
+    NAMES_OF_V3.get(usize::try_from(procedure).ok()?).copied()
+}
+
+pub(super) fn name_of_v4(operation: u32) -> Option<&'static str> {
+    NAMES_OF_V4.get(usize::try_from(operation).ok()?.checked_sub(3)?).copied()
+}

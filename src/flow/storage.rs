@@ -1,0 +1,306 @@
+//! Follows the commands of storage protocols from command to completion.
+//!
+//! ```text
+//! client -> server  SEND {command, id, memory}            (or with the data inside)
+//! server -> client  WRITE data into the memory            a command that reads
+//! server -> client  READ the memory  -> responses         a command that writes
+//! server -> client  SEND {completion, id, status}
+//! ```
+//! Both directions are connections of their own. A command and its completion have the same id; an
+//! id is unique among the outstanding commands of one connection only, and `pairing` shows which
+//! connection a completion answers. Data belong to the command whose memory they name, as the data
+//! of a rendezvous belong to an MPI message.
+//!
+//! Invariant: commands count for the connection that carries them, and bytes count when the command
+//! completes. State exists only for connections with a command.
+
+use crate::model::storage::{StorageCounts, StorageSums};
+use crate::model::{HashMap, Interval, SizeClass, TimingKey, Verb};
+use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::Payload;
+use ibscope_parsers::ulp::storage::{
+    self, CommandTransfer, StorageCommand, StorageCompletion, StorageMessage, StorageOperation, StorageStatus, UserData,
+};
+use ibscope_parsers::ulp::{UpperLayer, UpperLayerMessage};
+use std::collections::BTreeMap;
+
+/// Outstanding commands of a connection. NVMe allows 65 535; hosts and NFS clients use at most 1024.
+const MAX_OUTSTANDING: usize = 1 << 12;
+/// Outstanding commands of a connection once all connections of a tracker have [`MANY_OUTSTANDING`].
+const FEW_OUTSTANDING: usize = 16;
+const MANY_OUTSTANDING: usize = 1 << 14;
+/// Memory keys of a command; a list of data descriptors or chunks has a few.
+const MAX_KEYS: usize = 8;
+
+type EndpointPair = (Endpoint, Endpoint);
+
+/// Storage traffic between some pairs of endpoints.
+#[derive(Debug, Default)]
+pub(super) struct StorageTracker {
+    /// By number of the connection that carries the commands.
+    queues: HashMap<u32, Box<CommandQueue>>,
+    /// Those queues by client and server.
+    by_pair: HashMap<EndpointPair, Vec<u32>>,
+    /// The queue that a connection carries the completions of, by its latest message.
+    of_completions: HashMap<u32, u32>,
+    /// Completions and truncated messages on connections whose queue is not known.
+    strays: HashMap<u32, StorageSums>,
+    outstanding: usize,
+}
+
+/// The commands of one connection.
+#[derive(Debug)]
+struct CommandQueue {
+    outstanding: HashMap<u64, OutstandingCommand>,
+    /// Ids in the order of the commands.
+    order: BTreeMap<u64, u64>,
+    next: u64,
+    /// The outstanding command that names a memory key.
+    keys: HashMap<u32, u64>,
+    sums: StorageSums,
+}
+
+#[derive(Debug)]
+struct OutstandingCommand {
+    number: u64,
+    transfer: CommandTransfer,
+    keys: Vec<u32>,
+    time_ns: i64,
+    rdma_read_bytes: u64,
+    rdma_written_bytes: u64,
+}
+
+/// A SEND of a storage protocol.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StorageSend<'a> {
+    /// Number of its connection.
+    pub(super) connection: u32,
+    /// Its sender and receiver.
+    pub(super) pair: EndpointPair,
+    /// The connection whose requests its connection responds to, if that is clear.
+    pub(super) partner: Option<u32>,
+    /// Capture time of its first packet.
+    pub(super) time_ns: i64,
+    /// Payload of its first packet.
+    pub(super) payload: Payload<'a>,
+}
+
+/// The time from a command to its completion.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommandTime {
+    /// The connection of the command.
+    pub(super) connection: u32,
+    pub(super) from_ns: i64,
+    pub(super) key: TimingKey,
+}
+
+impl StorageTracker {
+    /// True if no connection carries commands.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// The protocol of a connection with commands or completions.
+    fn protocol(&self, connection: u32) -> Option<UpperLayer> {
+        let queue = self.of_completions.get(&connection).unwrap_or(&connection);
+        self.queues.get(queue).map(|queue| queue.sums.protocol)
+    }
+
+    /// The protocol to read a SEND with; `found` is what its payload looks like.
+    pub(super) fn protocol_of(&self, connection: u32, found: Option<UpperLayerMessage>) -> Option<UpperLayer> {
+        let known = if self.is_idle() { None } else { self.protocol(connection) };
+        known.or(found.map(|found| found.protocol)).filter(|protocol| storage::is_decoded(*protocol))
+    }
+
+    /// Takes the first packet of a SEND. Returns the time of the command that it completes.
+    pub(super) fn send(&mut self, protocol: UpperLayer, send: StorageSend<'_>) -> Option<CommandTime> {
+        match storage::message(protocol, &send.payload) {
+            StorageMessage::Command(command) => self.command(protocol, send, command),
+            StorageMessage::Completion(id) => return self.complete(protocol, send, id),
+            StorageMessage::Truncated => self.sums_of(protocol, send).truncated += 1,
+            StorageMessage::Other => {}
+        }
+        None
+    }
+
+    /// The sums that a message without a command counts in: those of its queue, or of its own
+    /// connection while the queue is not known.
+    fn sums_of(&mut self, protocol: UpperLayer, send: StorageSend<'_>) -> &mut StorageSums {
+        let queue = self.queue_of(send.connection, send.partner).unwrap_or(send.connection);
+        match self.queues.get_mut(&queue) {
+            Some(queue) => &mut queue.sums,
+            None => self.strays.entry(send.connection).or_insert_with(|| StorageSums::new(protocol)),
+        }
+    }
+
+    /// The queue that a connection carries the completions of, if its partner is one.
+    fn queue_of(&mut self, connection: u32, partner: Option<u32>) -> Option<u32> {
+        let queue = partner.filter(|partner| self.queues.contains_key(partner))?;
+        self.of_completions.insert(connection, queue);
+        Some(queue)
+    }
+
+    fn command(&mut self, protocol: UpperLayer, send: StorageSend<'_>, command: StorageCommand) {
+        let StorageSend { connection, pair, time_ns, .. } = send;
+        let by_pair = &mut self.by_pair;
+        let queue = self.queues.entry(connection).or_insert_with(|| {
+            by_pair.entry(pair).or_default().push(connection);
+            Box::new(CommandQueue::new(protocol))
+        });
+        let StorageCommand { id, transfer, memory_keys, queue: evidence } = command;
+        queue.sums.queue.add(evidence);
+        // The client uses the id again: the completion of the earlier command is missing.
+        self.outstanding -= usize::from(queue.close(id, StorageStatus::NoCompletion));
+        let most = if self.outstanding < MANY_OUTSTANDING { MAX_OUTSTANDING } else { FEW_OUTSTANDING };
+        while queue.outstanding.len() >= most
+            && let Some((_, &oldest)) = queue.order.first_key_value()
+        {
+            queue.sums.dropped += 1;
+            self.outstanding -= usize::from(queue.close(oldest, StorageStatus::NoCompletion));
+        }
+        let mut keys = memory_keys;
+        keys.truncate(MAX_KEYS);
+        queue.open(
+            id,
+            OutstandingCommand { number: 0, transfer, keys, time_ns, rdma_read_bytes: 0, rdma_written_bytes: 0 },
+        );
+        self.outstanding += 1;
+    }
+
+    fn complete(&mut self, protocol: UpperLayer, send: StorageSend<'_>, id: u64) -> Option<CommandTime> {
+        let queue = self.queue_of(send.connection, send.partner);
+        // The partner may be a connection whose commands were not captured.
+        let only = if queue.is_none() && send.partner.is_none() { self.only_queue(send.pair, protocol) } else { None };
+        let Some(number) = queue.or(only) else {
+            // A short message that only may be a completion is none without a command.
+            if protocol != UpperLayer::NvmeOf {
+                self.sums_of(protocol, send).without_command += 1;
+            }
+            return None;
+        };
+        let queue = self.queues.get_mut(&number).filter(|queue| queue.sums.protocol == protocol)?;
+        let Some(command) = queue.take(id) else {
+            queue.sums.without_command += 1;
+            return None;
+        };
+        self.outstanding -= 1;
+        let completion = storage::completion(protocol, &send.payload, &command.transfer);
+        queue.sums.queue.add(completion.queue);
+        queue.count(&command, completion);
+        let key = timing_key(&command.transfer, &completion)?;
+        Some(CommandTime { connection: number, from_ns: command.time_ns, key })
+    }
+
+    /// The queue between the two endpoints, if there is one only. It serves until the partner of the
+    /// connection is clear.
+    fn only_queue(&self, (server, client): EndpointPair, protocol: UpperLayer) -> Option<u32> {
+        let [only] = self.by_pair.get(&(client, server))?[..] else { return None };
+        self.queues.get(&only).filter(|queue| queue.sums.protocol == protocol).map(|_| only)
+    }
+
+    /// Takes an RDMA WRITE (`is_write`) or a READ request of a server: its memory key and length.
+    pub(super) fn rdma(
+        &mut self,
+        (connection, partner): (u32, Option<u32>),
+        is_write: bool,
+        (key, length_bytes): (u32, u32),
+    ) {
+        let Some(queue) = self.queue_of(connection, partner).and_then(|queue| self.queues.get_mut(&queue)) else {
+            return;
+        };
+        let command = queue.keys.get(&key).copied().and_then(|id| queue.outstanding.get_mut(&id));
+        if let Some(command) = command {
+            let sum = if is_write { &mut command.rdma_read_bytes } else { &mut command.rdma_written_bytes };
+            *sum = sum.saturating_add(length_bytes.into());
+        }
+    }
+
+    /// Ends all commands. Returns the sums by connection.
+    pub(super) fn finish(&mut self) -> HashMap<u32, Box<StorageSums>> {
+        let mut sums: HashMap<u32, Box<StorageSums>> = HashMap::default();
+        for (connection, mut queue) in self.queues.drain() {
+            let left: Vec<u64> = queue.order.values().copied().collect();
+            left.into_iter().for_each(|id| _ = queue.close(id, StorageStatus::NoCompletion));
+            sums.insert(connection, Box::new(queue.sums));
+        }
+        for (connection, stray) in self.strays.drain() {
+            // Its queue may have become known later.
+            let queue = self.of_completions.get(&connection).copied().unwrap_or(connection);
+            let own = sums.entry(queue).or_insert_with(|| Box::new(StorageSums::new(stray.protocol)));
+            own.merge(&stray);
+        }
+        *self = Self::default();
+        sums
+    }
+}
+
+impl CommandQueue {
+    fn new(protocol: UpperLayer) -> Self {
+        Self {
+            outstanding: HashMap::default(),
+            order: BTreeMap::new(),
+            next: 0,
+            keys: HashMap::default(),
+            sums: StorageSums::new(protocol),
+        }
+    }
+
+    fn open(&mut self, id: u64, mut command: OutstandingCommand) {
+        command.number = self.next;
+        self.order.insert(self.next, id);
+        self.next += 1;
+        command.keys.iter().for_each(|key| _ = self.keys.insert(*key, id));
+        self.outstanding.insert(id, command);
+        self.sums.most_outstanding = self.sums.most_outstanding.max(self.outstanding.len() as u64);
+    }
+
+    fn take(&mut self, id: u64) -> Option<OutstandingCommand> {
+        let command = self.outstanding.remove(&id)?;
+        self.order.remove(&command.number);
+        for key in &command.keys {
+            // A later command may name the same memory.
+            if self.keys.get(key) == Some(&id) {
+                self.keys.remove(key);
+            }
+        }
+        Some(command)
+    }
+
+    /// Ends a command without a completion. Returns false if there is none with this id.
+    fn close(&mut self, id: u64, status: StorageStatus) -> bool {
+        let Some(command) = self.take(id) else { return false };
+        let (operation, rdma_read_bytes, rdma_written_bytes) =
+            (command.transfer.operation, command.rdma_read_bytes, command.rdma_written_bytes);
+        let counts = StorageCounts { commands: 1, rdma_read_bytes, rdma_written_bytes, ..StorageCounts::default() };
+        self.sums.add(operation, status, counts);
+        true
+    }
+
+    fn count(&mut self, command: &OutstandingCommand, completion: StorageCompletion) {
+        let StorageCompletion { status, read_bytes, written_bytes, .. } = completion;
+        let counts = StorageCounts {
+            commands: 1,
+            read_bytes: read_bytes.unwrap_or(0),
+            written_bytes: written_bytes.unwrap_or(0),
+            read_unknown: u64::from(read_bytes.is_none()),
+            written_unknown: u64::from(written_bytes.is_none()),
+            rdma_read_bytes: command.rdma_read_bytes,
+            rdma_written_bytes: command.rdma_written_bytes,
+        };
+        self.sums.add(command.transfer.operation, status, counts);
+    }
+}
+
+/// Commands that read count as READs, those that write as WRITEs, all others as SENDs. Commands that
+/// set up a queue are not measured.
+fn timing_key(transfer: &CommandTransfer, completion: &StorageCompletion) -> Option<TimingKey> {
+    if matches!(transfer.operation, StorageOperation::NvmeFabrics(_)) {
+        return None;
+    }
+    let (verb, bytes) = match transfer.operation.user_data() {
+        UserData::Read => (Verb::Read, completion.read_bytes),
+        UserData::Written => (Verb::Write, completion.written_bytes),
+        UserData::None | UserData::Unknown => (Verb::Send, None),
+    };
+    Some(TimingKey { interval: Interval::StorageCommand, verb, size: SizeClass::of(bytes.unwrap_or(0)) })
+}
