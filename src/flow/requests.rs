@@ -213,7 +213,8 @@ impl Tracker {
             && (is_write || packet.opcode().is_read_request())
             && let Some(reth) = reth(packet.record, batch_bytes)
         {
-            self.storage.rdma((id, self.pairing.partner(id)), is_write, (reth.r_key, reth.dma_len));
+            let written = is_write.then(|| packet.payload(batch_bytes));
+            self.storage.rdma((id, self.pairing.partner(id)), (reth.r_key, reth.dma_len), written);
         }
     }
 

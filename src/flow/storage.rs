@@ -68,6 +68,9 @@ struct OutstandingCommand {
     time_ns: i64,
     rdma_read_bytes: u64,
     rdma_written_bytes: u64,
+    reply_key: Option<u32>,
+    /// The reply that the server has written into memory.
+    long_reply: Option<StorageCompletion>,
 }
 
 /// A SEND of a storage protocol.
@@ -147,7 +150,7 @@ impl StorageTracker {
             by_pair.entry(pair).or_default().push(connection);
             Box::new(CommandQueue::new(protocol))
         });
-        let StorageCommand { id, transfer, memory_keys, queue: evidence } = command;
+        let StorageCommand { id, transfer, memory_keys, reply_key, queue: evidence } = command;
         queue.sums.queue.add(evidence);
         // The client uses the id again: the completion of the earlier command is missing.
         self.outstanding -= usize::from(queue.close(id, StorageStatus::NoCompletion));
@@ -162,7 +165,16 @@ impl StorageTracker {
         keys.truncate(MAX_KEYS);
         queue.open(
             id,
-            OutstandingCommand { number: 0, transfer, keys, time_ns, rdma_read_bytes: 0, rdma_written_bytes: 0 },
+            OutstandingCommand {
+                number: 0,
+                transfer,
+                keys,
+                time_ns,
+                rdma_read_bytes: 0,
+                rdma_written_bytes: 0,
+                reply_key,
+                long_reply: None,
+            },
         );
         self.outstanding += 1;
     }
@@ -185,6 +197,8 @@ impl StorageTracker {
         };
         self.outstanding -= 1;
         let completion = storage::completion(protocol, &send.payload, &command.transfer);
+        let is_long = completion.status == StorageStatus::NotCaptured;
+        let completion = command.long_reply.filter(|_| is_long).unwrap_or(completion);
         queue.sums.queue.add(completion.queue);
         queue.count(&command, completion);
         let key = timing_key(&command.transfer, &completion)?;
@@ -198,19 +212,25 @@ impl StorageTracker {
         self.queues.get(&only).filter(|queue| queue.sums.protocol == protocol).map(|_| only)
     }
 
-    /// Takes an RDMA WRITE (`is_write`) or a READ request of a server: its memory key and length.
+    /// Takes an RDMA WRITE or a READ request of a server: its memory key and length, and the captured
+    /// payload of the first packet of a WRITE.
     pub(super) fn rdma(
         &mut self,
         (connection, partner): (u32, Option<u32>),
-        is_write: bool,
         (key, length_bytes): (u32, u32),
+        written: Option<&[u8]>,
     ) {
         let Some(queue) = self.queue_of(connection, partner).and_then(|queue| self.queues.get_mut(&queue)) else {
             return;
         };
-        let command = queue.keys.get(&key).copied().and_then(|id| queue.outstanding.get_mut(&id));
-        if let Some(command) = command {
-            let sum = if is_write { &mut command.rdma_read_bytes } else { &mut command.rdma_written_bytes };
+        let Some(&id) = queue.keys.get(&key) else { return };
+        let Some(command) = queue.outstanding.get_mut(&id) else { return };
+        if command.reply_key == Some(key) {
+            if command.long_reply.is_none() {
+                command.long_reply = written.and_then(|bytes| storage::long_reply(bytes, id, &command.transfer));
+            }
+        } else {
+            let sum = if written.is_some() { &mut command.rdma_read_bytes } else { &mut command.rdma_written_bytes };
             *sum = sum.saturating_add(length_bytes.into());
         }
     }
@@ -249,7 +269,7 @@ impl CommandQueue {
         command.number = self.next;
         self.order.insert(self.next, id);
         self.next += 1;
-        command.keys.iter().for_each(|key| _ = self.keys.insert(*key, id));
+        command.keys.iter().chain(&command.reply_key).for_each(|key| _ = self.keys.insert(*key, id));
         self.outstanding.insert(id, command);
         self.sums.most_outstanding = self.sums.most_outstanding.max(self.outstanding.len() as u64);
     }
@@ -257,7 +277,7 @@ impl CommandQueue {
     fn take(&mut self, id: u64) -> Option<OutstandingCommand> {
         let command = self.outstanding.remove(&id)?;
         self.order.remove(&command.number);
-        for key in &command.keys {
+        for key in command.keys.iter().chain(&command.reply_key) {
             // A later command may name the same memory.
             if self.keys.get(key) == Some(&id) {
                 self.keys.remove(key);

@@ -90,7 +90,7 @@ fn command(captured: &[u8], first: u8) -> Option<StorageCommand> {
     transfer.written_bytes = length(WRITE_FLAG);
     let key = |flag: u8, at: usize| if first & flag == 0 { None } else { word(at) };
     let memory_keys = [key(WRITE_VALID, 4), key(READ_VALID, 16)].into_iter().flatten().collect();
-    Some(StorageCommand { id: tag.into(), transfer, memory_keys, queue: QueueEvidence::None })
+    Some(StorageCommand { id: tag.into(), transfer, memory_keys, reply_key: None, queue: QueueEvidence::None })
 }
 
 /// Reads a SCSI response.

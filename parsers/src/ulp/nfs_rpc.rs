@@ -124,6 +124,8 @@ struct Chunks {
     written_bytes: u64,
     /// The message has a write list.
     has_writes: bool,
+    /// Key of the first segment of the reply chunk.
+    reply_key: Option<u32>,
 }
 
 /// Reads the chunk lists and leaves `words` at the RPC message.
@@ -149,6 +151,8 @@ fn chunks(words: &mut Words<'_>) -> Option<Chunks> {
     }
     if words.next()? != 0 {
         let segments = words.next()? as usize;
+        let mut first = *words;
+        chunks.reply_key = if segments == 0 { None } else { first.next() };
         words.skip(segments.saturating_mul(16));
     }
     Some(chunks)
@@ -187,6 +191,7 @@ fn long_message(id: u64, mut words: Words<'_>) -> StorageMessage {
             id,
             transfer: CommandTransfer::unsized_(StorageOperation::Unknown),
             memory_keys: Vec::new(),
+            reply_key: None,
             queue: QueueEvidence::None,
         }),
     }
@@ -203,7 +208,8 @@ fn call(id: u64, mut words: Words<'_>, chunks: Chunks) -> StorageMessage {
         Some((NFS_PROGRAM, (version, procedure))) => nfs_call((version, procedure), words, &chunks),
         Some((program, _)) => CommandTransfer::sized(StorageOperation::Rpc(program), 0, 0),
     };
-    StorageMessage::Command(StorageCommand { id, transfer, memory_keys: chunks.keys, queue: QueueEvidence::None })
+    let Chunks { keys: memory_keys, reply_key, .. } = chunks;
+    StorageMessage::Command(StorageCommand { id, transfer, memory_keys, reply_key, queue: QueueEvidence::None })
 }
 
 /// Program, version and procedure of a call; leaves `words` behind them.
@@ -248,7 +254,8 @@ fn nfs_call((version, procedure): (u32, u32), mut words: Words<'_>, chunks: &Chu
     match (version, procedure, credentials(&mut words)) {
         (3, _, Some(wrapping)) => of_version_3(wrapping),
         (3, _, None) => of_version_3(Wrapping::None),
-        (4, 0, _) => CommandTransfer::sized(StorageOperation::Rpc(NFS_PROGRAM), 0, 0),
+        // The procedure NULL of all versions.
+        (4, 0, _) => CommandTransfer::sized(StorageOperation::Nfs3(0), 0, 0),
         (4, NFS4_COMPOUND, Some(wrapping)) => compound(words, wrapping, chunks),
         _ => CommandTransfer::unsized_(StorageOperation::Unknown),
     }
@@ -364,6 +371,18 @@ pub(super) fn completion(payload: &Payload<'_>, transfer: &CommandTransfer) -> S
     }
 }
 
+/// Reads a reply that the server writes into the reply chunk of its call.
+pub(super) fn long_reply(captured: &[u8], id: u64, transfer: &CommandTransfer) -> Option<StorageCompletion> {
+    let mut words = Words::new(captured, 0);
+    (u64::from(words.next()?) == id && words.next()? == REPLY).then_some(())?;
+    let mut words = Words::new(captured, 0);
+    match accepted(&mut words)? {
+        status @ StorageStatus::RpcRejected(_) => Some(StorageCompletion::of(status, transfer)),
+        // A READ with a long reply has its data in the write list of the call.
+        _ => results(words, transfer, &Chunks { has_writes: true, ..Chunks::default() }),
+    }
+}
+
 /// A reply whose results were not captured: the write list gives the bytes of a READ.
 fn with_written_chunks(
     unknown: StorageCompletion,
@@ -433,7 +452,7 @@ fn results(mut words: Words<'_>, transfer: &CommandTransfer, lists: &Chunks) -> 
         }
         _ => {}
     }
-    if completion.read_bytes.is_none() && lists.has_writes && status == StorageStatus::Success {
+    if completion.read_bytes.is_none() && lists.written_bytes > 0 && status == StorageStatus::Success {
         return Some(StorageCompletion {
             status,
             ..with_written_chunks(
@@ -531,8 +550,8 @@ const NAMES_OF_V3: [&str; 22] = [
     "commit",
 ];
 
-/// Names of the operations of NFS version 4, from number 3 (RFC 8881, RFC 7862).
-const NAMES_OF_V4: [&str; 69] = [
+/// Names of the operations of NFS version 4, from number 3 (RFC 8881, RFC 7862, RFC 8276).
+const NAMES_OF_V4: [&str; 73] = [
     "access",
     "close",
     "commit",
@@ -602,6 +621,10 @@ const NAMES_OF_V4: [&str; 69] = [
     "seek",
     "write_same",
     "clone",
+    "getxattr",
+    "setxattr",
+    "listxattrs",
+    "removexattr",
 ];
 
 pub(super) fn name_of_v3(procedure: u32) -> Option<&'static str> {

@@ -121,7 +121,7 @@ fn command(captured: &[u8]) -> Option<StorageCommand> {
     };
     let key = bytes(captured, 35).map(u32::from_le_bytes).filter(|_| sgl != IN_CAPSULE && data_bytes > 0);
     let queue = queue(opcode, kind, data_bytes, captured);
-    Some(StorageCommand { id, transfer, memory_keys: key.into_iter().collect(), queue })
+    Some(StorageCommand { id, transfer, memory_keys: key.into_iter().collect(), reply_key: None, queue })
 }
 
 /// The kind of queue that a command shows.

@@ -155,7 +155,7 @@ fn command(captured: &[u8], tag: u64) -> Option<StorageCommand> {
     let next = start + descriptor_bytes(formats >> 4, out_count) as usize;
     let read_bytes = buffer(captured, next, formats & 0xF, in_count, &mut memory_keys);
     let transfer = CommandTransfer { read_bytes, written_bytes, ..CommandTransfer::unsized_(operation) };
-    Some(StorageCommand { id: tag, transfer, memory_keys, queue: QueueEvidence::None })
+    Some(StorageCommand { id: tag, transfer, memory_keys, reply_key: None, queue: QueueEvidence::None })
 }
 
 /// The length of the buffer of one direction, if its descriptor was captured. Adds its keys.

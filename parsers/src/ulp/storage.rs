@@ -33,6 +33,8 @@ pub struct StorageCommand {
     pub transfer: CommandTransfer,
     /// Keys of the memory from which or into which the server transfers the data of the command.
     pub memory_keys: Vec<u32>,
+    /// Key of the memory into which the server writes a reply that is too long for a SEND.
+    pub reply_key: Option<u32>,
     /// The kind of queue that the command shows (`NVMe`).
     pub queue: QueueEvidence,
 }
@@ -211,11 +213,26 @@ impl StorageCompletion {
     pub(super) const fn of(status: StorageStatus, transfer: &CommandTransfer) -> Self {
         let (read_bytes, written_bytes) = match status {
             StorageStatus::Success => (transfer.read_bytes, transfer.written_bytes),
-            StorageStatus::NotCaptured | StorageStatus::NoCompletion => (None, None),
+            // A command that failed has transferred nothing that counts.
+            StorageStatus::NotCaptured | StorageStatus::NoCompletion => {
+                (if_none(transfer.read_bytes), if_none(transfer.written_bytes))
+            }
             _ => (Some(0), Some(0)),
         };
         Self { status, read_bytes, written_bytes, queue: QueueEvidence::None }
     }
+}
+
+/// A length that does not depend on the result.
+const fn if_none(bytes: Option<u64>) -> Option<u64> {
+    if let Some(0) = bytes { bytes } else { None }
+}
+
+/// Reads a reply that the server writes into memory: the first packet of its RDMA WRITE. `None` if it
+/// is none to the command `id`.
+#[must_use]
+pub fn long_reply(captured: &[u8], id: u64, transfer: &CommandTransfer) -> Option<StorageCompletion> {
+    nfs_rpc::long_reply(captured, id, transfer)
 }
 
 /// True for the protocols whose commands are decoded.
