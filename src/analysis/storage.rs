@@ -123,6 +123,7 @@ pub fn storage(profile: &Profile) -> Option<Storage> {
         let key = SizeKey { pair, kind: kind.name(), from_bytes: timing.size.from_bytes() };
         storage.sizes.entry(key).or_default().merge(&histogram);
     }
+    storage.notes.extend(join_directions(&mut sums));
     storage.notes.extend(sums.iter().flat_map(|(pair, sums)| sums.notes(pair)));
     storage.notes.extend(undecoded(profile, rows, &labels));
     if profile.sampling.is_some() {
@@ -143,6 +144,37 @@ fn pair(labels: &EndpointLabels<'_>, connection: &ConnectionRow) -> StoragePair 
     StoragePair { class: connection.class, client: labels.sender(connection), server: labels.receiver(connection) }
 }
 
+/// Moves messages that belong to no command to the opposite direction if that has the commands. If
+/// none has, the roles of the two ports are not known: the pair is left out, and a note returned.
+fn join_directions(sums: &mut BTreeMap<StoragePair, PairSums>) -> Vec<String> {
+    let without: Vec<StoragePair> =
+        sums.iter().filter(|(_, sums)| !sums.has_commands()).map(|(pair, _)| pair.clone()).collect();
+    let mut truncated: BTreeMap<StoragePair, u64> = BTreeMap::new();
+    for pair in without {
+        let Some(own) = sums.remove(&pair) else { continue };
+        let StoragePair { class, client, server } = pair;
+        let back = StoragePair { class, client: server, server: client };
+        if let Some(other) = sums.get_mut(&back).filter(|other| other.has_commands()) {
+            other.truncated += own.truncated;
+            other.without_command += own.without_command;
+            continue;
+        }
+        let (client, server) =
+            if back.client <= back.server { (back.client, back.server) } else { (back.server, back.client) };
+        *truncated.entry(StoragePair { class, client, server }).or_default() += own.truncated + own.without_command;
+    }
+    let note = |(StoragePair { class, client, server }, messages): (StoragePair, u64)| {
+        format!(
+            "{} {} ↔ {}: commands, bytes and errors are unknown, because {} show no command: packets are truncated or missing",
+            class.name(),
+            client.name(),
+            server.name(),
+            count_of(messages, "message")
+        )
+    };
+    truncated.into_iter().map(note).collect()
+}
+
 /// The rows of a client and a server, added up.
 #[derive(Default)]
 struct PairSums {
@@ -158,13 +190,15 @@ struct PairSums {
     truncated: u64,
     dropped: u64,
     admin_commands: u64,
-    /// Commands on NVMe queues of unknown kind that may be admin commands.
-    unknown_operations: u64,
     most_outstanding: u64,
     times: Histogram,
 }
 
 impl PairSums {
+    const fn has_commands(&self) -> bool {
+        self.counts.commands + self.admin_commands > 0
+    }
+
     fn add(&mut self, row: &StorageRow) {
         let commands = row.counts.commands;
         match row.kind {
@@ -201,7 +235,6 @@ impl PairSums {
                 self.written_unknown += counts.written_unknown;
             }
             StorageRowKind::Unknown => {
-                self.unknown_operations += counts.commands;
                 // Whether these bytes are file or block data is not known.
                 self.read_unknown += if counts.read_bytes > 0 { counts.commands } else { counts.read_unknown };
                 self.written_unknown += if counts.written_bytes > 0 { counts.commands } else { counts.written_unknown };
@@ -221,7 +254,8 @@ impl PairSums {
             without_command: self.without_command,
             admin_commands: self.admin_commands,
             most_outstanding: self.most_outstanding,
-            times: self.times,
+            // The commands that can be read are no fair sample of all.
+            times: if self.truncated == 0 { self.times } else { Histogram::default() },
         }
     }
 
@@ -240,8 +274,13 @@ impl PairSums {
         note(
             unknown,
             format!(
-                "bytes are unknown, because {} of unknown operation or length completed: packets are truncated, or the capture began after the queue was connected",
-                count_of(unknown, "command")
+                "bytes are unknown, because {} completed whose operation or length is not known: {}",
+                count_of(unknown, "command"),
+                if pair.class == ConnectionClass::NvmeOf {
+                    "the capture does not show whether their queue is an admin queue"
+                } else {
+                    "packets are truncated"
+                }
             ),
         );
         note(
@@ -259,7 +298,7 @@ impl PairSums {
             ),
         );
         note(
-            self.without_command,
+            if self.truncated == 0 { self.without_command } else { 0 },
             format!(
                 "{} without a command in the capture; commands and bytes may be too low",
                 count_of(self.without_command, "completion")

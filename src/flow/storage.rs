@@ -24,13 +24,16 @@ use ibscope_parsers::ulp::storage::{
 use ibscope_parsers::ulp::{UpperLayer, UpperLayerMessage};
 use std::collections::BTreeMap;
 
-/// Outstanding commands of a connection. NVMe allows 65 535; hosts and NFS clients use at most 1024.
+/// Outstanding commands of a connection. `NVMe` allows 65 535; hosts and NFS clients use at most 1024.
 const MAX_OUTSTANDING: usize = 1 << 12;
 /// Outstanding commands of a connection once all connections of a tracker have [`MANY_OUTSTANDING`].
 const FEW_OUTSTANDING: usize = 16;
 const MANY_OUTSTANDING: usize = 1 << 14;
 /// Memory keys of a command; a list of data descriptors or chunks has a few.
 const MAX_KEYS: usize = 8;
+
+/// Connections of a tracker with short messages that may be completions of `NVMe`.
+const MAX_EARLY: usize = 1 << 10;
 
 type EndpointPair = (Endpoint, Endpoint);
 
@@ -45,6 +48,9 @@ pub(super) struct StorageTracker {
     of_completions: HashMap<u32, u32>,
     /// Completions and truncated messages on connections whose queue is not known.
     strays: HashMap<u32, StorageSums>,
+    /// Short messages that may be completions of `NVMe`, by connection: any program may send such
+    /// messages, so they count only if their connection turns out to carry completions.
+    early: HashMap<u32, u64>,
     outstanding: usize,
 }
 
@@ -184,10 +190,7 @@ impl StorageTracker {
         // The partner may be a connection whose commands were not captured.
         let only = if queue.is_none() && send.partner.is_none() { self.only_queue(send.pair, protocol) } else { None };
         let Some(number) = queue.or(only) else {
-            // A short message that only may be a completion is none without a command.
-            if protocol != UpperLayer::NvmeOf {
-                self.sums_of(protocol, send).without_command += 1;
-            }
+            self.stray_completion(protocol, send);
             return None;
         };
         let queue = self.queues.get_mut(&number).filter(|queue| queue.sums.protocol == protocol)?;
@@ -203,6 +206,15 @@ impl StorageTracker {
         queue.count(&command, completion);
         let key = timing_key(&command.transfer, &completion)?;
         Some(CommandTime { connection: number, from_ns: command.time_ns, key })
+    }
+
+    /// Counts a completion of an unknown queue.
+    fn stray_completion(&mut self, protocol: UpperLayer, send: StorageSend<'_>) {
+        if protocol != UpperLayer::NvmeOf {
+            self.sums_of(protocol, send).without_command += 1;
+        } else if self.early.len() < MAX_EARLY || self.early.contains_key(&send.connection) {
+            *self.early.entry(send.connection).or_default() += 1;
+        }
     }
 
     /// The queue between the two endpoints, if there is one only. It serves until the partner of the
@@ -248,6 +260,12 @@ impl StorageTracker {
             let queue = self.of_completions.get(&connection).copied().unwrap_or(connection);
             let own = sums.entry(queue).or_insert_with(|| Box::new(StorageSums::new(stray.protocol)));
             own.merge(&stray);
+        }
+        for (connection, completions) in self.early.drain() {
+            let queue = self.of_completions.get(&connection).and_then(|queue| sums.get_mut(queue));
+            if let Some(queue) = queue.filter(|queue| queue.protocol == UpperLayer::NvmeOf) {
+                queue.without_command += completions;
+            }
         }
         *self = Self::default();
         sums
