@@ -214,7 +214,7 @@ impl Tracker {
             && let Some(reth) = reth(packet.record, batch_bytes)
         {
             let written = is_write.then(|| packet.payload(batch_bytes));
-            self.storage.rdma((id, self.pairing.partner(id)), (reth.r_key, reth.dma_len), written);
+            self.storage.rdma((id, self.pairing.partner(id)), reth, written);
         }
     }
 

@@ -17,9 +17,11 @@
 use crate::model::storage::{StorageCounts, StorageSums};
 use crate::model::{HashMap, Interval, SizeClass, TimingKey, Verb};
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::Payload;
 use ibscope_parsers::ulp::storage::{
-    self, CommandTransfer, StorageCommand, StorageCompletion, StorageMessage, StorageOperation, StorageStatus, UserData,
+    self, ClientMemory, CommandTransfer, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
+    StorageStatus, UserData,
 };
 use ibscope_parsers::ulp::{UpperLayer, UpperLayerMessage};
 use std::collections::BTreeMap;
@@ -29,8 +31,8 @@ const MAX_OUTSTANDING: usize = 1 << 12;
 /// Outstanding commands of a connection once all connections of a tracker have [`MANY_OUTSTANDING`].
 const FEW_OUTSTANDING: usize = 16;
 const MANY_OUTSTANDING: usize = 1 << 14;
-/// Memory keys of a command; a list of data descriptors or chunks has a few.
-const MAX_KEYS: usize = 8;
+/// Memory ranges of a command; a list of data descriptors or chunks has a few.
+const MAX_RANGES: usize = 8;
 
 /// Connections of a tracker with short messages that may be completions of `NVMe`.
 const MAX_EARLY: usize = 1 << 10;
@@ -61,8 +63,8 @@ struct CommandQueue {
     /// Ids in the order of the commands.
     order: BTreeMap<u64, u64>,
     next: u64,
-    /// The outstanding command that names a memory key.
-    keys: HashMap<u32, u64>,
+    /// End and outstanding command of the memory ranges, by key and first address.
+    memory: BTreeMap<(u32, u64), (u64, u64)>,
     sums: StorageSums,
 }
 
@@ -70,11 +72,11 @@ struct CommandQueue {
 struct OutstandingCommand {
     number: u64,
     transfer: CommandTransfer,
-    keys: Vec<u32>,
+    memory: Vec<ClientMemory>,
     time_ns: i64,
     rdma_read_bytes: u64,
     rdma_written_bytes: u64,
-    reply_key: Option<u32>,
+    reply: Option<ClientMemory>,
     /// The reply that the server has written into memory.
     long_reply: Option<StorageCompletion>,
 }
@@ -156,7 +158,7 @@ impl StorageTracker {
             by_pair.entry(pair).or_default().push(connection);
             Box::new(CommandQueue::new(protocol))
         });
-        let StorageCommand { id, transfer, memory_keys, reply_key, queue: evidence } = command;
+        let StorageCommand { id, transfer, mut memory, reply, queue: evidence } = command;
         queue.sums.queue.add(evidence);
         // The client uses the id again: the completion of the earlier command is missing.
         self.outstanding -= usize::from(queue.close(id, StorageStatus::NoCompletion));
@@ -167,18 +169,17 @@ impl StorageTracker {
             queue.sums.dropped += 1;
             self.outstanding -= usize::from(queue.close(oldest, StorageStatus::NoCompletion));
         }
-        let mut keys = memory_keys;
-        keys.truncate(MAX_KEYS);
+        memory.truncate(MAX_RANGES);
         queue.open(
             id,
             OutstandingCommand {
                 number: 0,
                 transfer,
-                keys,
+                memory,
                 time_ns,
                 rdma_read_bytes: 0,
                 rdma_written_bytes: 0,
-                reply_key,
+                reply,
                 long_reply: None,
             },
         );
@@ -224,26 +225,21 @@ impl StorageTracker {
         self.queues.get(&only).filter(|queue| queue.sums.protocol == protocol).map(|_| only)
     }
 
-    /// Takes an RDMA WRITE or a READ request of a server: its memory key and length, and the captured
-    /// payload of the first packet of a WRITE.
-    pub(super) fn rdma(
-        &mut self,
-        (connection, partner): (u32, Option<u32>),
-        (key, length_bytes): (u32, u32),
-        written: Option<&[u8]>,
-    ) {
+    /// Takes an RDMA WRITE or a READ request of a server, and the captured payload of the first packet
+    /// of a WRITE.
+    pub(super) fn rdma(&mut self, (connection, partner): (u32, Option<u32>), target: Reth, written: Option<&[u8]>) {
         let Some(queue) = self.queue_of(connection, partner).and_then(|queue| self.queues.get_mut(&queue)) else {
             return;
         };
-        let Some(&id) = queue.keys.get(&key) else { return };
+        let Some(id) = queue.command_at(target.r_key, target.va) else { return };
         let Some(command) = queue.outstanding.get_mut(&id) else { return };
-        if command.reply_key == Some(key) {
+        if command.reply.is_some_and(|reply| (reply.key, reply.address) == (target.r_key, target.va)) {
             if command.long_reply.is_none() {
                 command.long_reply = written.and_then(|bytes| storage::long_reply(bytes, id, &command.transfer));
             }
         } else {
             let sum = if written.is_some() { &mut command.rdma_read_bytes } else { &mut command.rdma_written_bytes };
-            *sum = sum.saturating_add(length_bytes.into());
+            *sum = sum.saturating_add(target.dma_len.into());
         }
     }
 
@@ -278,7 +274,7 @@ impl CommandQueue {
             outstanding: HashMap::default(),
             order: BTreeMap::new(),
             next: 0,
-            keys: HashMap::default(),
+            memory: BTreeMap::new(),
             sums: StorageSums::new(protocol),
         }
     }
@@ -287,7 +283,10 @@ impl CommandQueue {
         command.number = self.next;
         self.order.insert(self.next, id);
         self.next += 1;
-        command.keys.iter().chain(&command.reply_key).for_each(|key| _ = self.keys.insert(*key, id));
+        for range in command.memory.iter().chain(&command.reply) {
+            let end = range.address.saturating_add(range.length_bytes.into());
+            self.memory.insert((range.key, range.address), (end, id));
+        }
         self.outstanding.insert(id, command);
         self.sums.most_outstanding = self.sums.most_outstanding.max(self.outstanding.len() as u64);
     }
@@ -295,13 +294,20 @@ impl CommandQueue {
     fn take(&mut self, id: u64) -> Option<OutstandingCommand> {
         let command = self.outstanding.remove(&id)?;
         self.order.remove(&command.number);
-        for key in command.keys.iter().chain(&command.reply_key) {
+        for range in command.memory.iter().chain(&command.reply) {
             // A later command may name the same memory.
-            if self.keys.get(key) == Some(&id) {
-                self.keys.remove(key);
+            let start = (range.key, range.address);
+            if self.memory.get(&start).is_some_and(|(_, owner)| *owner == id) {
+                self.memory.remove(&start);
             }
         }
         Some(command)
+    }
+
+    /// The outstanding command whose memory this address is in.
+    fn command_at(&self, key: u32, address: u64) -> Option<u64> {
+        let (&(found, _), &(end, id)) = self.memory.range(..=(key, address)).next_back()?;
+        (found == key && address < end).then_some(id)
     }
 
     /// Ends a command without a completion. Returns false if there is none with this id.
@@ -341,4 +347,121 @@ fn timing_key(transfer: &CommandTransfer, completion: &StorageCompletion) -> Opt
         UserData::None | UserData::Unknown => (Verb::Send, None),
     };
     Some(TimingKey { interval: Interval::StorageCommand, verb, size: SizeClass::of(bytes.unwrap_or(0)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::Lid;
+
+    const CLIENT: u32 = 0;
+    const SERVER: u32 = 1;
+
+    fn ends() -> EndpointPair {
+        (Endpoint::from_lid(Lid(1)), Endpoint::from_lid(Lid(2)))
+    }
+
+    fn send(storage: &mut StorageTracker, connection: u32, payload: &[u8]) -> Option<CommandTime> {
+        let (client, server) = ends();
+        let is_client = connection.is_multiple_of(2);
+        let send = StorageSend {
+            connection,
+            pair: if is_client { (client, server) } else { (server, client) },
+            partner: (!is_client).then(|| connection - 1),
+            time_ns: 0,
+            payload: Payload::whole(payload),
+        };
+        storage.send(UpperLayer::Srp, send)
+    }
+
+    /// SRP command (T10 SRP r16a): READ(10) with indirect descriptors of 4 KiB.
+    fn command(tag: u64, descriptors: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 48];
+        (bytes[0], bytes[5], bytes[7], bytes[32]) = (0x02, 0x02, descriptors, 0x28);
+        bytes[8..16].copy_from_slice(&tag.to_be_bytes());
+        bytes.extend([0; 16]);
+        bytes.extend((4096 * u32::from(descriptors)).to_be_bytes());
+        for key in 1..=u32::from(descriptors) {
+            bytes.extend([&[0; 8][..], &key.to_be_bytes(), &4096u32.to_be_bytes()].concat());
+        }
+        bytes
+    }
+
+    fn response(tag: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 36];
+        bytes[0] = 0xC1;
+        bytes[8..16].copy_from_slice(&tag.to_be_bytes());
+        bytes
+    }
+
+    fn counts(storage: &mut StorageTracker, status: StorageStatus) -> StorageCounts {
+        let sums = storage.finish();
+        let of = |sums: &StorageSums| {
+            let of = sums.results.iter().filter(|((_, own), _)| *own == status).map(|(_, counts)| *counts);
+            of.fold(StorageCounts::default(), |mut sum, counts| {
+                sum += counts;
+                sum
+            })
+        };
+        sums.get(&CLIENT).map_or_else(StorageCounts::default, |sums| of(sums))
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_outstanding_commands_is_dropped_and_counted() {
+        let mut storage = StorageTracker::default();
+        for tag in 0..MAX_OUTSTANDING as u64 {
+            send(&mut storage, CLIENT, &command(tag, 1));
+        }
+        assert_eq!(storage.queues[&CLIENT].sums.dropped, 0);
+        send(&mut storage, CLIENT, &command(MAX_OUTSTANDING as u64, 1));
+        assert_eq!((storage.queues[&CLIENT].sums.dropped, storage.outstanding), (1, MAX_OUTSTANDING));
+        assert!(send(&mut storage, SERVER, &response(0)).is_none(), "dropped");
+        assert!(send(&mut storage, SERVER, &response(1)).is_some());
+        assert_eq!(storage.queues[&CLIENT].sums.without_command, 1);
+        assert_eq!(counts(&mut storage, StorageStatus::NoCompletion).commands, MAX_OUTSTANDING as u64);
+    }
+
+    #[test]
+    fn data_belong_to_the_first_memory_ranges_of_a_command() {
+        for (r_key, expected_bytes) in [(MAX_RANGES as u32, 4096), (MAX_RANGES as u32 + 1, 0)] {
+            let mut storage = StorageTracker::default();
+            send(&mut storage, CLIENT, &command(7, MAX_RANGES as u8 + 1));
+            storage.rdma((SERVER, Some(CLIENT)), Reth { va: 0, r_key, dma_len: 4096 }, Some(&[]));
+            send(&mut storage, SERVER, &response(7));
+            let counts = counts(&mut storage, StorageStatus::Success);
+            let length_bytes = 4096 * (MAX_RANGES as u64 + 1);
+            assert_eq!((counts.rdma_read_bytes, counts.read_bytes), (expected_bytes, length_bytes), "key {r_key}");
+        }
+    }
+
+    /// 16-byte messages before the first command, on so many connections; the last of them turns out
+    /// to carry completions.
+    #[test]
+    fn early_completions_of_too_many_connections_do_not_count() {
+        for (connections, expected) in [(MAX_EARLY, 1), (MAX_EARLY + 1, 0)] {
+            let mut storage = StorageTracker::default();
+            let (client, server) = ends();
+            let last = 2 * (connections as u32 - 1) + 1;
+            let early = |connection, payload, partner| StorageSend {
+                connection,
+                pair: if partner == Some(0) { (server, client) } else { (client, server) },
+                partner,
+                time_ns: 0,
+                payload: Payload::whole(payload),
+            };
+            for number in 0..connections as u32 {
+                storage.send(UpperLayer::NvmeOf, early(2 * number + 1, &[0; 16], Some(2 * number)));
+            }
+            // NVM Express base specification: a READ by keyed SGL.
+            let mut read = [0; 64];
+            (read[0], read[1], read[2], read[39]) = (0x02, 0x40, 9, 0x40);
+            let commands = StorageSend { pair: (client, server), partner: None, ..early(last - 1, &read, None) };
+            storage.send(UpperLayer::NvmeOf, commands);
+            let mut completion = [0; 16];
+            completion[12] = 9;
+            storage.send(UpperLayer::NvmeOf, early(last, &completion, Some(last - 1)));
+            let sums = storage.finish();
+            assert_eq!(sums[&(last - 1)].without_command, expected, "{connections} connections");
+        }
+    }
 }

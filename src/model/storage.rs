@@ -37,7 +37,7 @@ column_values! {
         written_bytes: "written_bytes", Bytes, "bytes that the commands transferred from the client to the server, as far as they are known";
         read_unknown: "read_unknown", Count, "completed commands whose read bytes are not known, because packets are truncated";
         written_unknown: "written_unknown", Count, "completed commands whose written bytes are not known, because packets are truncated";
-        rdma_read_bytes: "rdma_read_bytes", Bytes, "lengths of the RDMA WRITEs of the server into the memory that the commands name, up to 8 memory keys per command";
+        rdma_read_bytes: "rdma_read_bytes", Bytes, "lengths of the RDMA WRITEs of the server into the memory that the commands name, up to 8 memory ranges per command";
         rdma_written_bytes: "rdma_written_bytes", Bytes, "lengths of the RDMA READs of the server from the memory that the commands name, likewise";
     }
 }
@@ -322,5 +322,44 @@ impl StorageSums {
         };
         let messages = messages.into_iter().filter(|(_, messages)| *messages > 0).map(message);
         self.results.iter().map(command).chain(messages).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One operation with ever new statuses.
+    #[test]
+    fn results_beyond_the_bound_count_together_without_bytes() {
+        let mut sums = StorageSums::new(UpperLayer::Nfs);
+        let counts = StorageCounts { commands: 1, read_bytes: 10, ..StorageCounts::default() };
+        for status in 1..=MAX_STORAGE_RESULTS as u32 {
+            sums.add(StorageOperation::Nfs4(25), StorageStatus::Failed(status), counts);
+        }
+        assert_eq!(sums.results.len(), MAX_STORAGE_RESULTS);
+        sums.add(StorageOperation::Nfs4(25), StorageStatus::Failed(9999), counts);
+        sums.add(StorageOperation::Nfs4(25), StorageStatus::Failed(7), counts);
+        let others = (StorageOperation::Other, StorageStatus::Failed(u32::MAX));
+        let found = sums.results.iter().find(|(key, _)| **key == others).map(|(_, counts)| *counts);
+        let expected = StorageCounts { commands: 1, read_unknown: 1, written_unknown: 1, ..StorageCounts::default() };
+        assert_eq!(found, Some(expected));
+        let all: u64 = sums.results.iter().map(|(_, counts)| counts.commands).sum();
+        assert_eq!(all, MAX_STORAGE_RESULTS as u64 + 2);
+    }
+
+    #[test]
+    fn contradicting_evidence_gives_no_kind_of_queue() {
+        use QueueEvidence::{Admin, Io, Stated};
+        let votes = |evidence: &[QueueEvidence]| {
+            let mut votes = QueueVotes::default();
+            evidence.iter().for_each(|evidence| votes.add(*evidence));
+            votes.is_admin()
+        };
+        assert_eq!(votes(&[]), None);
+        assert_eq!(votes(&[Io, Io]), Some(false));
+        assert_eq!(votes(&[Admin, Io]), None);
+        assert_eq!(votes(&[Stated { is_admin: true }, Io]), Some(true));
+        assert_eq!(votes(&[Stated { is_admin: true }, Stated { is_admin: false }]), None);
     }
 }

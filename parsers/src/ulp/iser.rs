@@ -14,7 +14,8 @@
 //! Data-Out. The residual is the part of the expected length that was not transferred (U, underflow).
 
 use super::storage::{
-    CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation, StorageStatus,
+    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
+    StorageStatus,
 };
 use super::{MatchStrength, bytes, is_zero};
 use crate::mpi::Payload;
@@ -88,9 +89,13 @@ fn command(captured: &[u8], first: u8) -> Option<StorageCommand> {
     // A bidirectional command has the length of its READ in a further header.
     transfer.read_bytes = length(READ_FLAG).filter(|_| flags & (READ_FLAG | WRITE_FLAG) != READ_FLAG | WRITE_FLAG);
     transfer.written_bytes = length(WRITE_FLAG);
-    let key = |flag: u8, at: usize| if first & flag == 0 { None } else { word(at) };
-    let memory_keys = [key(WRITE_VALID, 4), key(READ_VALID, 16)].into_iter().flatten().collect();
-    Some(StorageCommand { id: tag.into(), transfer, memory_keys, reply_key: None, queue: QueueEvidence::None })
+    let range = |flag: u8, at: usize| {
+        let address = bytes(captured, at + 4).map(u64::from_be_bytes)?;
+        let length_bytes = word(48).filter(|_| first & flag != 0)?;
+        Some(ClientMemory { key: word(at)?, address, length_bytes })
+    };
+    let memory = [range(WRITE_VALID, 4), range(READ_VALID, 16)].into_iter().flatten().collect();
+    Some(StorageCommand { id: tag.into(), transfer, memory, reply: None, queue: QueueEvidence::None })
 }
 
 /// Reads a SCSI response.

@@ -18,7 +18,8 @@
 
 use super::bytes;
 use super::storage::{
-    CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation, StorageStatus,
+    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
+    StorageStatus,
 };
 use crate::mpi::Payload;
 use alloc::vec::Vec;
@@ -116,16 +117,23 @@ impl<'a> Words<'a> {
 /// The chunk lists of a message.
 #[derive(Default)]
 struct Chunks {
-    /// Keys of the memory that data pass through.
-    keys: Vec<u32>,
+    /// Memory that data pass through.
+    memory: Vec<ClientMemory>,
     /// Data of the message are in read chunks.
     has_reads: bool,
     /// Bytes of the segments in the write list.
     written_bytes: u64,
     /// The message has a write list.
     has_writes: bool,
-    /// Key of the first segment of the reply chunk.
-    reply_key: Option<u32>,
+    /// First segment of the reply chunk.
+    reply: Option<ClientMemory>,
+}
+
+/// Reads a segment: handle, length, offset.
+fn segment(words: &mut Words<'_>) -> Option<ClientMemory> {
+    let (key, length_bytes) = (words.next()?, words.next()?);
+    let address = u64::from(words.next()?) << 32 | u64::from(words.next()?);
+    Some(ClientMemory { key, address, length_bytes })
 }
 
 /// Reads the chunk lists and leaves `words` at the RPC message.
@@ -133,26 +141,25 @@ fn chunks(words: &mut Words<'_>) -> Option<Chunks> {
     let mut chunks = Chunks::default();
     while words.next()? != 0 {
         let position = words.next()?;
-        let key = words.next()?;
-        words.skip(12);
+        let segment = segment(words)?;
         // At position 0 is the message itself, not its data.
         if position != 0 {
             chunks.has_reads = true;
-            chunks.keys.push(key);
+            chunks.memory.push(segment);
         }
     }
     while words.next()? != 0 {
         chunks.has_writes = true;
         for _ in 0..words.next()? {
-            chunks.keys.push(words.next()?);
-            chunks.written_bytes = chunks.written_bytes.saturating_add(words.next()?.into());
-            words.skip(8);
+            let segment = segment(words)?;
+            chunks.written_bytes = chunks.written_bytes.saturating_add(segment.length_bytes.into());
+            chunks.memory.push(segment);
         }
     }
     if words.next()? != 0 {
         let segments = words.next()? as usize;
         let mut first = *words;
-        chunks.reply_key = if segments == 0 { None } else { first.next() };
+        chunks.reply = if segments == 0 { None } else { segment(&mut first) };
         words.skip(segments.saturating_mul(16));
     }
     Some(chunks)
@@ -190,8 +197,8 @@ fn long_message(id: u64, mut words: Words<'_>) -> StorageMessage {
         Some(_) => StorageMessage::Command(StorageCommand {
             id,
             transfer: CommandTransfer::unsized_(StorageOperation::Unknown),
-            memory_keys: Vec::new(),
-            reply_key: None,
+            memory: Vec::new(),
+            reply: None,
             queue: QueueEvidence::None,
         }),
     }
@@ -208,8 +215,8 @@ fn call(id: u64, mut words: Words<'_>, chunks: Chunks) -> StorageMessage {
         Some((NFS_PROGRAM, (version, procedure))) => nfs_call((version, procedure), words, &chunks),
         Some((program, _)) => CommandTransfer::sized(StorageOperation::Rpc(program), 0, 0),
     };
-    let Chunks { keys: memory_keys, reply_key, .. } = chunks;
-    StorageMessage::Command(StorageCommand { id, transfer, memory_keys, reply_key, queue: QueueEvidence::None })
+    let Chunks { memory, reply, .. } = chunks;
+    StorageMessage::Command(StorageCommand { id, transfer, memory, reply, queue: QueueEvidence::None })
 }
 
 /// Program, version and procedure of a call; leaves `words` behind them.
@@ -275,7 +282,7 @@ fn compound(mut words: Words<'_>, wrapping: Wrapping, chunks: &Chunks) -> Comman
     };
     // An operation behind the last readable one may transfer data too. Without chunks it seldom does;
     // the target of a symbolic link may be in a chunk.
-    let is_other = listed.transfers.is_empty() && (chunks.keys.is_empty() || operation == READLINK);
+    let is_other = listed.transfers.is_empty() && (chunks.memory.is_empty() || operation == READLINK);
     let none = if is_whole || is_other { Some(0) } else { None };
     let is_in = |kinds: &[u32]| listed.transfers.iter().any(|transfer| kinds.contains(transfer));
     CommandTransfer {

@@ -13,8 +13,8 @@
 //! ```
 
 use super::storage::{
-    CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation, StorageStatus,
-    UserData,
+    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
+    StorageStatus, UserData,
 };
 use super::{MatchStrength, bytes, has_length, is_zero};
 use crate::mpi::Payload;
@@ -119,9 +119,14 @@ fn command(captured: &[u8]) -> Option<StorageCommand> {
         3 => CommandTransfer::unsized_(operation),
         _ => CommandTransfer::sized(operation, 0, 0),
     };
-    let key = bytes(captured, 35).map(u32::from_le_bytes).filter(|_| sgl != IN_CAPSULE && data_bytes > 0);
+    let memory = if sgl == IN_CAPSULE || data_bytes == 0 {
+        None
+    } else {
+        let (key, address) = (bytes(captured, 35).map(u32::from_le_bytes), bytes(captured, 24).map(u64::from_le_bytes));
+        key.zip(address).map(|(key, address)| ClientMemory { key, address, length_bytes: data_bytes as u32 })
+    };
     let queue = queue(opcode, kind, data_bytes, captured);
-    Some(StorageCommand { id, transfer, memory_keys: key.into_iter().collect(), reply_key: None, queue })
+    Some(StorageCommand { id, transfer, memory: memory.into_iter().collect(), reply: None, queue })
 }
 
 /// The kind of queue that a command shows.

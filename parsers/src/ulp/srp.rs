@@ -17,7 +17,8 @@
 //! private data show the protocol.
 
 use super::storage::{
-    CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation, StorageStatus,
+    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
+    StorageStatus,
 };
 use super::{MatchStrength, bytes, has_length, is_zero};
 use crate::mpi::Payload;
@@ -149,38 +150,41 @@ fn command(captured: &[u8], tag: u64) -> Option<StorageCommand> {
     let [further] = bytes(captured, 31)?;
     let operation =
         bytes(captured, 32).map_or(StorageOperation::Unknown, |[opcode]: [u8; 1]| StorageOperation::Scsi(opcode));
-    let mut memory_keys = Vec::new();
+    let mut memory = Vec::new();
     let start = (COMMAND_BYTES + u64::from(further & !3)) as usize;
-    let written_bytes = buffer(captured, start, formats >> 4, out_count, &mut memory_keys);
+    let written_bytes = buffer(captured, start, formats >> 4, out_count, &mut memory);
     let next = start + descriptor_bytes(formats >> 4, out_count) as usize;
-    let read_bytes = buffer(captured, next, formats & 0xF, in_count, &mut memory_keys);
+    let read_bytes = buffer(captured, next, formats & 0xF, in_count, &mut memory);
     let transfer = CommandTransfer { read_bytes, written_bytes, ..CommandTransfer::unsized_(operation) };
-    Some(StorageCommand { id: tag, transfer, memory_keys, reply_key: None, queue: QueueEvidence::None })
+    Some(StorageCommand { id: tag, transfer, memory, reply: None, queue: QueueEvidence::None })
 }
 
-/// The length of the buffer of one direction, if its descriptor was captured. Adds its keys.
-fn buffer(captured: &[u8], at: usize, format: u8, count: u8, keys: &mut Vec<u32>) -> Option<u64> {
+/// The length of the buffer of one direction, if its descriptor was captured. Adds its memory.
+fn buffer(captured: &[u8], at: usize, format: u8, count: u8, memory: &mut Vec<ClientMemory>) -> Option<u64> {
     let word = |at: usize| bytes(captured, at).map(u32::from_be_bytes);
     match format {
         0 => Some(0),
         1 => {
-            keys.extend(word(at + 8));
+            memory.extend(direct(captured, at));
             word(at + 12).map(u64::from)
         }
         2 => {
             let first = at + INDIRECT_BYTES as usize;
             let entries = (0..usize::from(count)).map(|entry| first + entry * DIRECT_BYTES as usize);
-            for key in entries.filter_map(|entry| word(entry + 8)) {
-                if !keys.contains(&key) {
-                    keys.push(key);
-                }
-            }
+            memory.extend(entries.filter_map(|entry| direct(captured, entry)));
             word(at + 16).map(u64::from)
         }
         // Immediate data: the length is the first word.
         3 => word(at).map(u64::from),
         _ => None,
     }
+}
+
+/// A direct descriptor.
+fn direct(captured: &[u8], at: usize) -> Option<ClientMemory> {
+    let word = |at: usize| bytes(captured, at).map(u32::from_be_bytes);
+    let address = bytes(captured, at).map(u64::from_be_bytes)?;
+    Some(ClientMemory { key: word(at + 8)?, address, length_bytes: word(at + 12)? })
 }
 
 /// Reads a response.

@@ -31,12 +31,23 @@ pub struct StorageCommand {
     pub id: u64,
     /// What the completion has to be read with.
     pub transfer: CommandTransfer,
-    /// Keys of the memory from which or into which the server transfers the data of the command.
-    pub memory_keys: Vec<u32>,
-    /// Key of the memory into which the server writes a reply that is too long for a SEND.
-    pub reply_key: Option<u32>,
+    /// Memory from which or into which the server transfers the data of the command.
+    pub memory: Vec<ClientMemory>,
+    /// Memory into which the server writes a reply that is too long for a SEND.
+    pub reply: Option<ClientMemory>,
     /// The kind of queue that the command shows (`NVMe`).
     pub queue: QueueEvidence,
+}
+
+/// A range of a client's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientMemory {
+    /// Remote key.
+    pub key: u32,
+    /// Its first address.
+    pub address: u64,
+    /// Its length in bytes.
+    pub length_bytes: u32,
 }
 
 /// The operation of a command and the bytes that it asks to transfer.
