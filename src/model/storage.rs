@@ -159,6 +159,11 @@ impl StorageSums {
     }
 }
 
+/// The meaning of the column `kind`.
+pub(crate) const STORAGE_KIND: &str = "`read`, `write` or `other` (no file or block data); `unknown` where the operation or the kind of an NVMe queue was not captured; `admin` for commands that set up or manage a connection; `without_command` for completions whose command was not observed; `truncated` for messages that are neither, as far as captured; `dropped` for those among the commands without a completion that were dropped because too many were outstanding";
+/// The meaning of the column `result`.
+pub(crate) const STORAGE_RESULT: &str = "`success`, `error`, `unknown` (status not captured) or `no_completion`";
+
 /// What the commands or messages of a row are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StorageRowKind {

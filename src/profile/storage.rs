@@ -3,6 +3,7 @@
 use super::ProfileError;
 use super::tables::{CONNECTION, TableReader, names};
 use crate::model::column::ColumnUnit::{Count, Name, Number};
+use crate::model::storage::{STORAGE_KIND, STORAGE_RESULT};
 use crate::model::table::Table;
 use crate::model::{StorageCounts, StorageResult, StorageRow, StorageRowKind, printable};
 use std::path::Path;
@@ -11,16 +12,9 @@ use std::path::Path;
 pub(super) fn table() -> Table<StorageRow> {
     Table::new("storage.parquet")
         .column("connection", Number, CONNECTION, |row: &StorageRow| row.connection)
-        .column(
-            "kind",
-            Name,
-            "`read`, `write` or `other` (no file or block data); `unknown` where the operation was not captured; `admin` for commands that set up or manage a connection; `without_command` for completions whose command was not observed; `truncated` for messages that are neither, as far as captured; `dropped` for commands that were dropped because too many were outstanding",
-            |row| row.kind.name(),
-        )
+        .column("kind", Name, STORAGE_KIND, |row| row.kind.name())
         .name("operation", "operation in the terms of the protocol", |row| Some(&row.operation))
-        .column("result", Name, "`success`, `error`, `unknown` (status not captured) or `no_completion`", |row| {
-            row.result.name()
-        })
+        .column("result", Name, STORAGE_RESULT, |row| row.result.name())
         .name("status", "status of the protocol, of RPC or of the transport", |row| Some(&row.status))
         .counts(StorageCounts::COLUMNS, |row| row.counts.values())
         .column("most_outstanding", Count, "most commands of the connection that were outstanding at a time", |row| {

@@ -7,7 +7,8 @@ use super::table::{Table, write_document};
 use super::units::{bytes, group, size, time};
 use crate::analysis::storage::{OperationKey, SizeKey, Storage, StoragePair, StorageTotals};
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds};
-use crate::model::{Histogram, StorageCounts};
+use crate::model::storage::{STORAGE_KIND, STORAGE_RESULT};
+use crate::model::{ConnectionClass, Histogram, StorageCounts, count_of};
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -96,7 +97,6 @@ pub(super) fn pairs_table<'a>() -> Table<StoragePairRow<'a>> {
             quantile(&row.totals.times, 0.99)
         })
         .shown("p99", |row| shown_time(&row.totals.times, 0.99))
-        .shown("queue", |row| group(row.totals.most_outstanding))
 }
 
 /// Commands with one operation and one status.
@@ -120,13 +120,13 @@ pub(super) fn operations_table<'a>() -> Table<StorageOperationRow<'a>> {
         .column(
             "kind",
             Name,
-            "`read`, `write` or `other` (no file or block data); `unknown` where the operation was not captured; `admin` for commands that set up or manage a connection; `without_command` for completions whose command was not observed; `truncated` for messages that are neither, as far as captured; `dropped` for commands that were dropped because too many were outstanding",
+            STORAGE_KIND,
             |row: &StorageOperationRow<'_>| row.key.kind.name(),
         )
         .shown_left("kind", |row| row.key.kind.name().to_owned())
         .name("operation", "operation in the terms of the protocol", |row| Some(&row.key.operation))
         .headed("operation")
-        .column("result", Name, "`success`, `error`, `unknown` (status not captured) or `no_completion`", |row| {
+        .column("result", Name, STORAGE_RESULT, |row| {
             row.key.result.name()
         })
         .name("status", "status of the protocol, of RPC or of the transport", |row| Some(&row.key.status))
@@ -210,54 +210,54 @@ pub const NOT_ANALYZED: &str = "storage commands were not analyzed: the profile 
 
 const NOTHING: &str = "no command of NVMe over Fabrics, NFS over RDMA, iSER or SRP was found\n";
 
-/// The terminal table: one line per client and server.
+/// The terminal table: one line per client and server, below the name of their class.
 #[must_use]
 pub fn table(storage: &Storage) -> String {
-    if storage.pairs.is_empty() {
-        return NOTHING.to_owned();
-    }
-    format!("{}\n", pairs_table().text(pair_rows(storage)))
+    let mut classes: Vec<ConnectionClass> = storage.pairs.keys().map(|pair| pair.class).collect();
+    classes.dedup();
+    let part = |class: &ConnectionClass| {
+        let rows: Vec<_> = pair_rows(storage).filter(|row| row.pair.class == *class).collect();
+        format!("{}\n{}\n", class.name(), without(1, pairs_table()).text(rows))
+    };
+    or_nothing(classes.iter().map(part))
 }
 
-/// The terminal table by operation. The pair is left out if there is only one.
+/// The terminal table by operation and status, below the client and the server.
 #[must_use]
 pub fn operations(storage: &Storage) -> String {
-    if storage.operations.is_empty() {
-        return NOTHING.to_owned();
-    }
-    let mut parts = Vec::new();
-    for (pair, _) in &storage.pairs {
+    let part = |pair: &StoragePair| {
         let rows: Vec<_> = operation_rows(storage).filter(|row| row.key.pair == *pair).collect();
-        if !rows.is_empty() {
-            parts.push(format!("{}\n{}\n", heading(pair), without_pair(operations_table()).text(rows)));
-        }
-    }
-    parts.join("\n")
+        (!rows.is_empty())
+            .then(|| format!("{}\n{}\n", heading(storage, pair), without(3, operations_table()).text(rows)))
+    };
+    or_nothing(storage.pairs.keys().filter_map(part))
 }
 
-/// The terminal table by size.
+/// The terminal table by size, below the client and the server.
 #[must_use]
 pub fn sizes(storage: &Storage) -> String {
-    if storage.sizes.is_empty() {
-        return NOTHING.to_owned();
-    }
-    let mut parts = Vec::new();
-    for (pair, _) in &storage.pairs {
+    let part = |pair: &StoragePair| {
         let rows: Vec<_> = size_rows(storage).filter(|row| row.key.pair == *pair).collect();
-        if !rows.is_empty() {
-            parts.push(format!("{}\n{}\n", heading(pair), without_pair(sizes_table()).text(rows)));
-        }
-    }
-    parts.join("\n")
+        (!rows.is_empty()).then(|| format!("{}\n{}\n", heading(storage, pair), without(3, sizes_table()).text(rows)))
+    };
+    or_nothing(storage.pairs.keys().filter_map(part))
 }
 
-fn heading(pair: &StoragePair) -> String {
-    format!("{}: client {}, server {}", pair.class.name(), pair.client.name(), pair.server.name())
+/// The parts of a text, or that there are none.
+fn or_nothing(parts: impl Iterator<Item = String>) -> String {
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { NOTHING.to_owned() } else { parts.join("\n") }
 }
 
-/// The table without the columns class, client and server, which its heading shows.
-fn without_pair<R>(mut table: Table<R>) -> Table<R> {
-    table.shown.drain(..3);
+fn heading(storage: &Storage, pair: &StoragePair) -> String {
+    let most = storage.pairs.get(pair).map_or(0, |totals| totals.most_outstanding);
+    let ports = format!("{}: client {}, server {}", pair.class.name(), pair.client.name(), pair.server.name());
+    format!("{ports}; at most {} outstanding per connection", count_of(most, "command"))
+}
+
+/// The table without its first columns, which its heading shows.
+fn without<R>(columns: usize, mut table: Table<R>) -> Table<R> {
+    table.shown.drain(..columns);
     table
 }
 

@@ -10,7 +10,7 @@
 //! SCSI response: P+29 0 0 0 o u O U 0           P+30 response u8    P+31 status u8
 //!                P+44 task tag u32   P+68 bidirectional residual u32   P+72 residual u32
 //! ```
-//! The target READs and WRITEs the memory of the STags; it sends no Data-In, R2T or solicited
+//! The target READs and WRITEs the memory of the `STag`s; it sends no Data-In, R2T or solicited
 //! Data-Out. The residual is the part of the expected length that was not transferred (U, underflow).
 
 use super::storage::{
@@ -35,7 +35,7 @@ const SCSI_RESPONSE: u8 = 0x21;
 const READ_FLAG: u8 = 0x40;
 const WRITE_FLAG: u8 = 0x20;
 const UNDERFLOW: u8 = 0x02;
-/// The STag of a direction is valid.
+/// The `STag` of a direction is valid.
 const WRITE_VALID: u8 = 0x08;
 const READ_VALID: u8 = 0x04;
 
@@ -85,7 +85,7 @@ fn command(captured: &[u8], first: u8) -> Option<StorageCommand> {
     let operation =
         bytes(captured, 60).map_or(StorageOperation::Unknown, |[opcode]: [u8; 1]| StorageOperation::Scsi(opcode));
     let length = |flag: u8| if flags & flag == 0 { Some(0) } else { expected };
-    let mut transfer = CommandTransfer::unsized_(operation);
+    let mut transfer = CommandTransfer::of_unknown_length(operation);
     // A bidirectional command has the length of its READ in a further header.
     transfer.read_bytes = length(READ_FLAG).filter(|_| flags & (READ_FLAG | WRITE_FLAG) != READ_FLAG | WRITE_FLAG);
     transfer.written_bytes = length(WRITE_FLAG);

@@ -196,7 +196,7 @@ fn long_message(id: u64, mut words: Words<'_>) -> StorageMessage {
         Some(0) => StorageMessage::Completion(id),
         Some(_) => StorageMessage::Command(StorageCommand {
             id,
-            transfer: CommandTransfer::unsized_(StorageOperation::Unknown),
+            transfer: CommandTransfer::of_unknown_length(StorageOperation::Unknown),
             memory: Vec::new(),
             reply: None,
             queue: QueueEvidence::None,
@@ -211,7 +211,7 @@ fn call(id: u64, mut words: Words<'_>, chunks: Chunks) -> StorageMessage {
         return StorageMessage::Other;
     }
     let transfer = match program {
-        None => CommandTransfer::unsized_(StorageOperation::Unknown),
+        None => CommandTransfer::of_unknown_length(StorageOperation::Unknown),
         Some((NFS_PROGRAM, (version, procedure))) => nfs_call((version, procedure), words, &chunks),
         Some((program, _)) => CommandTransfer::sized(StorageOperation::Rpc(program), 0, 0),
     };
@@ -264,7 +264,7 @@ fn nfs_call((version, procedure): (u32, u32), mut words: Words<'_>, chunks: &Chu
         // The procedure NULL of all versions.
         (4, 0, _) => CommandTransfer::sized(StorageOperation::Nfs3(0), 0, 0),
         (4, NFS4_COMPOUND, Some(wrapping)) => compound(words, wrapping, chunks),
-        _ => CommandTransfer::unsized_(StorageOperation::Unknown),
+        _ => CommandTransfer::of_unknown_length(StorageOperation::Unknown),
     }
 }
 
@@ -273,12 +273,12 @@ fn compound(mut words: Words<'_>, wrapping: Wrapping, chunks: &Chunks) -> Comman
     match wrapping {
         Wrapping::None => {}
         Wrapping::Integrity => words.skip(8),
-        Wrapping::Privacy => return CommandTransfer::unsized_(StorageOperation::Unknown),
+        Wrapping::Privacy => return CommandTransfer::of_unknown_length(StorageOperation::Unknown),
     }
     let mut listed = CompoundOperations::default();
     let is_whole = listed.walk(words, chunks).is_some();
     let Some(operation) = listed.name() else {
-        return CommandTransfer { wrapping, ..CommandTransfer::unsized_(StorageOperation::Unknown) };
+        return CommandTransfer { wrapping, ..CommandTransfer::of_unknown_length(StorageOperation::Unknown) };
     };
     // An operation behind the last readable one may transfer data too. Without chunks it seldom does;
     // the target of a symbolic link may be in a chunk.

@@ -116,7 +116,7 @@ fn command(captured: &[u8]) -> Option<StorageCommand> {
     let transfer = match (if opcode == FABRICS { kind } else { opcode }) & 3 {
         1 => CommandTransfer::sized(operation, 0, data_bytes),
         2 => CommandTransfer::sized(operation, data_bytes, 0),
-        3 => CommandTransfer::unsized_(operation),
+        3 => CommandTransfer::of_unknown_length(operation),
         _ => CommandTransfer::sized(operation, 0, 0),
     };
     let memory = if sgl == IN_CAPSULE || data_bytes == 0 {

@@ -155,7 +155,7 @@ fn command(captured: &[u8], tag: u64) -> Option<StorageCommand> {
     let written_bytes = buffer(captured, start, formats >> 4, out_count, &mut memory);
     let next = start + descriptor_bytes(formats >> 4, out_count) as usize;
     let read_bytes = buffer(captured, next, formats & 0xF, in_count, &mut memory);
-    let transfer = CommandTransfer { read_bytes, written_bytes, ..CommandTransfer::unsized_(operation) };
+    let transfer = CommandTransfer { read_bytes, written_bytes, ..CommandTransfer::of_unknown_length(operation) };
     Some(StorageCommand { id: tag, transfer, memory, reply: None, queue: QueueEvidence::None })
 }
 

@@ -79,7 +79,7 @@ impl CommandTransfer {
     }
 
     /// A command of unknown lengths.
-    pub(super) const fn unsized_(operation: StorageOperation) -> Self {
+    pub(super) const fn of_unknown_length(operation: StorageOperation) -> Self {
         Self { operation, read_bytes: None, written_bytes: None, wrapping: nfs_rpc::Wrapping::None, is_single: false }
     }
 }
