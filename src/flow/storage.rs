@@ -14,9 +14,9 @@
 //! Invariant: commands count for the connection that carries them, and bytes count when the command
 //! completes. State exists only for connections with a command.
 
+use super::reads::EndpointPair;
 use crate::model::storage::{StorageCounts, StorageSums};
 use crate::model::{HashMap, Interval, SizeClass, TimingKey, Verb};
-use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::Payload;
 use ibscope_parsers::ulp::storage::{
@@ -36,8 +36,6 @@ const MAX_RANGES: usize = 8;
 
 /// Connections of a tracker with short messages that may be completions of `NVMe`.
 const MAX_EARLY: usize = 1 << 10;
-
-type EndpointPair = (Endpoint, Endpoint);
 
 /// Storage traffic between some pairs of endpoints.
 #[derive(Debug, Default)]
@@ -352,7 +350,7 @@ fn timing_key(transfer: &CommandTransfer, completion: &StorageCompletion) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ibscope_parsers::Lid;
+    use ibscope_parsers::{Endpoint, Lid};
 
     const CLIENT: u32 = 0;
     const SERVER: u32 = 1;

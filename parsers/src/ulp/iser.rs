@@ -13,10 +13,10 @@
 //! The target READs and WRITEs the memory of the `STag`s; it sends no Data-In, R2T or solicited
 //! Data-Out. The residual is the part of the expected length that was not transferred (U, underflow).
 
-use super::storage::{
-    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
-    StorageStatus,
+use super::storage_message::{
+    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageStatus,
 };
+use super::storage_operation::StorageOperation;
 use super::{MatchStrength, bytes, is_zero};
 use crate::mpi::Payload;
 

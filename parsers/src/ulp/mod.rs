@@ -17,6 +17,8 @@ pub mod rds;
 pub mod smb_direct;
 pub mod srp;
 pub mod storage;
+mod storage_message;
+mod storage_operation;
 
 use crate::mpi::Payload;
 

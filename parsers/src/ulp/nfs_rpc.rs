@@ -17,10 +17,11 @@
 //! the COMPOUND its name, as in Linux' `mountstats`.
 
 use super::bytes;
-use super::storage::{
-    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
-    StorageStatus,
+use super::storage_message::{
+    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageStatus,
+    Wrapping,
 };
+use super::storage_operation::{NFS3_READ, NFS3_WRITE, NFS4_READ, NFS4_READ_PLUS, NFS4_WRITE, StorageOperation};
 use crate::mpi::Payload;
 use alloc::vec::Vec;
 
@@ -36,8 +37,6 @@ const NFS_PROGRAM: u32 = 100_003;
 /// Programs that servers call at clients have transient numbers from here on (RFC 8881).
 const FIRST_TRANSIENT: u32 = 0x4000_0000;
 
-pub(super) const NFS3_READ: u32 = 6;
-pub(super) const NFS3_WRITE: u32 = 7;
 const NFS4_COMPOUND: u32 = 1;
 const ACCESS: u32 = 3;
 const COMMIT: u32 = 5;
@@ -47,13 +46,10 @@ const LOOKUP: u32 = 15;
 const PUTFH: u32 = 22;
 const PUTPUBFH: u32 = 23;
 const PUTROOTFH: u32 = 24;
-pub(super) const NFS4_READ: u32 = 25;
 const READLINK: u32 = 27;
 const RESTOREFH: u32 = 31;
 const SAVEFH: u32 = 32;
-pub(super) const NFS4_WRITE: u32 = 38;
 const SEQUENCE: u32 = 53;
-pub(super) const NFS4_READ_PLUS: u32 = 68;
 
 const STATE_ID_BYTES: usize = 16;
 const SESSION_ID_BYTES: usize = 16;
@@ -64,18 +60,6 @@ const RPCSEC_GSS: u32 = 6;
 /// `accept_stat` and `reply_stat` of success.
 const ACCEPTED: u32 = 0;
 const REJECTED_CALL: u32 = 0x100;
-
-/// How the parameters of an RPC are wrapped (`RPCSEC_GSS`, RFC 2203).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Wrapping {
-    /// Not at all.
-    #[default]
-    None,
-    /// A length and a sequence number come first, a checksum last.
-    Integrity,
-    /// They are encrypted.
-    Privacy,
-}
 
 /// Reads words; `None` where the captured part ends.
 #[derive(Clone, Copy)]
@@ -529,115 +513,4 @@ impl CompoundResults {
         }
         Some(())
     }
-}
-
-/// Names of the procedures of NFS version 3, by number (RFC 1813).
-const NAMES_OF_V3: [&str; 22] = [
-    "null",
-    "getattr",
-    "setattr",
-    "lookup",
-    "access",
-    "readlink",
-    "read",
-    "write",
-    "create",
-    "mkdir",
-    "symlink",
-    "mknod",
-    "remove",
-    "rmdir",
-    "rename",
-    "link",
-    "readdir",
-    "readdirplus",
-    "fsstat",
-    "fsinfo",
-    "pathconf",
-    "commit",
-];
-
-/// Names of the operations of NFS version 4, from number 3 (RFC 8881, RFC 7862, RFC 8276).
-const NAMES_OF_V4: [&str; 73] = [
-    "access",
-    "close",
-    "commit",
-    "create",
-    "delegpurge",
-    "delegreturn",
-    "getattr",
-    "getfh",
-    "link",
-    "lock",
-    "lockt",
-    "locku",
-    "lookup",
-    "lookupp",
-    "nverify",
-    "open",
-    "openattr",
-    "open_confirm",
-    "open_downgrade",
-    "putfh",
-    "putpubfh",
-    "putrootfh",
-    "read",
-    "readdir",
-    "readlink",
-    "remove",
-    "rename",
-    "renew",
-    "restorefh",
-    "savefh",
-    "secinfo",
-    "setattr",
-    "setclientid",
-    "setclientid_confirm",
-    "verify",
-    "write",
-    "release_lockowner",
-    "backchannel_ctl",
-    "bind_conn_to_session",
-    "exchange_id",
-    "create_session",
-    "destroy_session",
-    "free_stateid",
-    "get_dir_delegation",
-    "getdeviceinfo",
-    "getdevicelist",
-    "layoutcommit",
-    "layoutget",
-    "layoutreturn",
-    "secinfo_no_name",
-    "sequence",
-    "set_ssv",
-    "test_stateid",
-    "want_delegation",
-    "destroy_clientid",
-    "reclaim_complete",
-    "allocate",
-    "copy",
-    "copy_notify",
-    "deallocate",
-    "io_advise",
-    "layouterror",
-    "layoutstats",
-    "offload_cancel",
-    "offload_status",
-    "read_plus",
-    "seek",
-    "write_same",
-    "clone",
-    "getxattr",
-    "setxattr",
-    "listxattrs",
-    "removexattr",
-];
-
-pub(super) fn name_of_v3(procedure: u32) -> Option<&'static str> {
-    NAMES_OF_V3.get(usize::try_from(procedure).ok()?).copied()
-}
-
-pub(super) fn name_of_v4(operation: u32) -> Option<&'static str> {
-    NAMES_OF_V4.get(usize::try_from(operation).ok()?.checked_sub(3)?).copied()
 }

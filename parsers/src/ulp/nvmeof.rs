@@ -12,9 +12,12 @@
 //! response: P+0 result u64  P+8 SQ head u16   P+10 SQ id u16   P+12 command id u16   P+14 status u16
 //! ```
 
-use super::storage::{
-    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
-    StorageStatus, UserData,
+use super::storage_message::{
+    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageStatus,
+};
+use super::storage_operation::{
+    FABRICS_CONNECT, FABRICS_PROPERTY_GET, FABRICS_PROPERTY_SET, NVME_IDENTIFY, NVME_KEEP_ALIVE, NVME_READ, NVME_WRITE,
+    StorageOperation,
 };
 use super::{MatchStrength, bytes, has_length, is_zero};
 use crate::mpi::Payload;
@@ -34,15 +37,6 @@ const KEYED: [u8; 2] = [0x40, 0x4F];
 /// that hosts use.
 const FABRICS: u8 = 0x7F;
 const OPCODE_LAST: u8 = 0x24;
-const WRITE: u8 = 0x01;
-const READ: u8 = 0x02;
-const ZONE_APPEND: u8 = 0x7D;
-const IDENTIFY: u8 = 0x06;
-const KEEP_ALIVE: u8 = 0x18;
-/// Types of Fabrics commands.
-const PROPERTY_SET: u8 = 0x00;
-const CONNECT: u8 = 0x01;
-const PROPERTY_GET: u8 = 0x04;
 /// Length of the data of an Identify command.
 const IDENTIFY_BYTES: u64 = 4096;
 /// Namespaces are numbered from 1; the number above the last one stands for all of them.
@@ -133,21 +127,21 @@ fn command(captured: &[u8]) -> Option<StorageCommand> {
 fn queue(opcode: u8, kind: u8, data_bytes: u64, captured: &[u8]) -> QueueEvidence {
     if opcode == FABRICS {
         return match kind {
-            CONNECT => bytes(captured, 42).map_or(QueueEvidence::None, |queue| QueueEvidence::Stated {
+            FABRICS_CONNECT => bytes(captured, 42).map_or(QueueEvidence::None, |queue| QueueEvidence::Stated {
                 is_admin: u16::from_le_bytes(queue) == 0,
             }),
-            PROPERTY_SET | PROPERTY_GET => QueueEvidence::Admin,
+            FABRICS_PROPERTY_SET | FABRICS_PROPERTY_GET => QueueEvidence::Admin,
             _ => QueueEvidence::None,
         };
     }
     let word = |at: usize| bytes(captured, at).map(u32::from_le_bytes);
     let (Some(namespace), Some(first), Some(third)) = (word(4), word(40), word(48)) else { return QueueEvidence::None };
     match opcode {
-        IDENTIFY if data_bytes == IDENTIFY_BYTES => QueueEvidence::Admin,
-        KEEP_ALIVE if data_bytes == 0 && namespace == 0 => QueueEvidence::Admin,
-        READ | WRITE if (1..=LAST_NAMESPACE).contains(&namespace) => {
+        NVME_IDENTIFY if data_bytes == IDENTIFY_BYTES => QueueEvidence::Admin,
+        NVME_KEEP_ALIVE if data_bytes == 0 && namespace == 0 => QueueEvidence::Admin,
+        NVME_READ | NVME_WRITE if (1..=LAST_NAMESPACE).contains(&namespace) => {
             let blocks = u64::from(third & 0xFFFF) + 1;
-            // Get Log Page has the operation code of READ, and its own length in words.
+            // Get Log Page has the operation code of NVME_READ, and its own length in words.
             let is_log_page = u64::from(first >> 16) + 1 == data_bytes / 4;
             let is_whole = data_bytes.is_multiple_of(blocks) && data_bytes / blocks >= SMALLEST_BLOCK_BYTES;
             if is_whole && !is_log_page { QueueEvidence::Io } else { QueueEvidence::None }
@@ -168,52 +162,4 @@ pub(super) fn completion(payload: &Payload<'_>, transfer: &CommandTransfer) -> S
     let names_queue = bytes(payload.captured, 10).is_some_and(|queue| u16::from_le_bytes(queue) != 0);
     let queue = if names_queue { QueueEvidence::Io } else { QueueEvidence::None };
     StorageCompletion { queue, ..StorageCompletion::of(status, transfer) }
-}
-
-/// File or block data of an I/O command.
-pub(super) const fn user_data(opcode: u8) -> UserData {
-    match opcode {
-        READ => UserData::Read,
-        WRITE | ZONE_APPEND => UserData::Written,
-        _ => UserData::None,
-    }
-}
-
-/// The name of an operation code.
-pub(super) const fn name(opcode: u8, is_admin: bool) -> Option<&'static str> {
-    Some(match (is_admin, opcode) {
-        (false, 0x00) => "flush",
-        (false, WRITE) => "write",
-        (false, READ) => "read",
-        (false, 0x04) => "write uncorrectable",
-        (false, 0x05) => "compare",
-        (false, 0x08) => "write zeroes",
-        (false, 0x09) => "dataset management",
-        (false, 0x0C) => "verify",
-        (false, 0x0D) => "reservation register",
-        (false, 0x0E) => "reservation report",
-        (false, 0x11) => "reservation acquire",
-        (false, 0x15) => "reservation release",
-        (true, 0x02) => "get log page",
-        (true, IDENTIFY) => "identify",
-        (true, 0x08) => "abort",
-        (true, 0x09) => "set features",
-        (true, 0x0A) => "get features",
-        (true, 0x0C) => "asynchronous event request",
-        (true, KEEP_ALIVE) => "keep alive",
-        _ => return None,
-    })
-}
-
-/// The name of a Fabrics command.
-pub(super) const fn fabrics_name(kind: u8) -> Option<&'static str> {
-    Some(match kind {
-        PROPERTY_SET => "property set",
-        CONNECT => "connect",
-        PROPERTY_GET => "property get",
-        0x05 => "authentication send",
-        0x06 => "authentication receive",
-        0x08 => "disconnect",
-        _ => return None,
-    })
 }

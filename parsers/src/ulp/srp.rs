@@ -16,10 +16,10 @@
 //! The service id of a login is a GUID that the target chooses (Linux: that of its adapter), so the
 //! private data show the protocol.
 
-use super::storage::{
-    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
-    StorageStatus,
+use super::storage_message::{
+    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageStatus,
 };
+use super::storage_operation::StorageOperation;
 use super::{MatchStrength, bytes, has_length, is_zero};
 use crate::mpi::Payload;
 use alloc::vec::Vec;
