@@ -91,7 +91,7 @@ pub struct Storage {
 pub fn storage(profile: &Profile) -> Option<Storage> {
     let rows = profile.storage.as_ref()?;
     let labels = EndpointLabels::new(profile, GroupBy::Endpoint);
-    let mut sums: BTreeMap<StoragePair, PairSums> = BTreeMap::new();
+    let mut sums: BTreeMap<StoragePair, StoragePairSums> = BTreeMap::new();
     let mut storage = Storage::default();
     let mut admin: BTreeSet<u32> = BTreeSet::new();
     for row in rows {
@@ -146,7 +146,7 @@ fn pair(labels: &EndpointLabels<'_>, connection: &ConnectionRow) -> StoragePair 
 
 /// Moves messages that belong to no command to the opposite direction if that has the commands. If
 /// none has, the roles of the two ports are not known: the pair is left out, and a note returned.
-fn join_directions(sums: &mut BTreeMap<StoragePair, PairSums>) -> Vec<String> {
+fn join_directions(sums: &mut BTreeMap<StoragePair, StoragePairSums>) -> Vec<String> {
     let without: Vec<StoragePair> =
         sums.iter().filter(|(_, sums)| !sums.has_commands()).map(|(pair, _)| pair.clone()).collect();
     let mut truncated: BTreeMap<StoragePair, u64> = BTreeMap::new();
@@ -177,7 +177,7 @@ fn join_directions(sums: &mut BTreeMap<StoragePair, PairSums>) -> Vec<String> {
 
 /// The rows of a client and a server, added up.
 #[derive(Default)]
-struct PairSums {
+struct StoragePairSums {
     counts: StorageCounts,
     errors: u64,
     /// Completions without a status.
@@ -194,7 +194,7 @@ struct PairSums {
     times: Histogram,
 }
 
-impl PairSums {
+impl StoragePairSums {
     const fn has_commands(&self) -> bool {
         self.counts.commands + self.admin_commands > 0
     }

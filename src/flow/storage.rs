@@ -20,7 +20,7 @@ use crate::model::{HashMap, Interval, SizeClass, TimingKey, Verb};
 use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::Payload;
 use ibscope_parsers::ulp::storage::{
-    self, ClientMemory, CommandTransfer, StorageCommand, StorageCompletion, StorageMessage, StorageOperation,
+    self, ClientCommand, ClientMemory, CommandTransfer, StorageCompletion, StorageMessage, StorageOperation,
     StorageStatus, UserData,
 };
 use ibscope_parsers::ulp::{UpperLayer, UpperLayerMessage};
@@ -149,14 +149,14 @@ impl StorageTracker {
         Some(queue)
     }
 
-    fn command(&mut self, protocol: UpperLayer, send: StorageSend<'_>, command: StorageCommand) {
+    fn command(&mut self, protocol: UpperLayer, send: StorageSend<'_>, command: ClientCommand) {
         let StorageSend { connection, pair, time_ns, .. } = send;
         let by_pair = &mut self.by_pair;
         let queue = self.queues.entry(connection).or_insert_with(|| {
             by_pair.entry(pair).or_default().push(connection);
             Box::new(CommandQueue::new(protocol))
         });
-        let StorageCommand { id, transfer, mut memory, reply, queue: evidence } = command;
+        let ClientCommand { id, transfer, mut memory, reply, queue: evidence } = command;
         queue.sums.queue.add(evidence);
         // The client uses the id again: the completion of the earlier command is missing.
         self.outstanding -= usize::from(queue.close(id, StorageStatus::NoCompletion));

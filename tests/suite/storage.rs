@@ -1,10 +1,10 @@
 //! `ibscope storage`: the commands of recorded runs against the counters of their clients, whatever
 //! port was captured, and of constructed conversations.
 //!
-//! Truth of the recorded runs (their logs): NVMe, `/sys/block/nvme0n1/stat` of the initiator: 85
+//! Truth of the recorded runs (their logs): `NVMe`, `/sys/block/nvme0n1/stat` of the initiator: 85
 //! reads of 4632 sectors, of which 3 reads of 24 sectors at the connect, and 82 writes of 4608
 //! sectors. NFS, `/proc/self/mountstats` of the client and `/proc/net/rpc/nfsd` of the server.
-//! iSER, SRP, errors of NVMe and rejects of RPC have no recorded run: their traffic is constructed
+//! iSER, SRP, errors of `NVMe` and rejects of RPC have no recorded run: their traffic is constructed
 //! from the specifications that the functions name.
 
 use crate::runs::{self, RecordedRun};
@@ -130,7 +130,7 @@ fn a_merge_of_partial_profiles_has_the_same_commands() {
 }
 
 /// The bytes that the server moves by RDMA are those of the commands, except for data that travel
-/// inside a command or completion: 64 writes of 4 KiB in the NVMe run.
+/// inside a command or completion: 64 writes of 4 KiB in the `NVMe` run.
 #[test]
 fn data_on_the_wire_are_the_data_of_the_commands() {
     let sums = |truth: &RunTruth| {
@@ -401,7 +401,7 @@ fn constructed_iser() {
     );
 }
 
-/// NVMe command (NVM Express base specification, "Common Command Format") with a keyed SGL.
+/// `NVMe` command (NVM Express base specification, "Common Command Format") with a keyed SGL.
 fn nvme_command(opcode: u8, id: u16, length_bytes: u32, blocks: u16) -> Vec<u8> {
     let [a, b, c, _] = length_bytes.to_le_bytes();
     let parts: [(usize, &[u8]); 8] = [
@@ -417,7 +417,7 @@ fn nvme_command(opcode: u8, id: u16, length_bytes: u32, blocks: u16) -> Vec<u8> 
     bytes(64, &parts)
 }
 
-/// NVMe completion: the status is status code type and code, above the phase tag.
+/// `NVMe` completion: the status is status code type and code, above the phase tag.
 fn nvme_completion(id: u16, status: u16) -> Vec<u8> {
     bytes(16, &[(12, &id.to_le_bytes()), (14, &(status << 1).to_le_bytes())])
 }

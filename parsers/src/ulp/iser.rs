@@ -14,7 +14,7 @@
 //! Data-Out. The residual is the part of the expected length that was not transferred (U, underflow).
 
 use super::storage_message::{
-    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageStatus,
+    ClientCommand, ClientMemory, CommandTransfer, QueueEvidence, StorageCompletion, StorageMessage, StorageStatus,
 };
 use super::storage_operation::StorageOperation;
 use super::{MatchStrength, bytes, is_zero};
@@ -78,7 +78,7 @@ pub(super) fn storage_message(payload: &Payload<'_>) -> StorageMessage {
     message.unwrap_or(StorageMessage::Truncated)
 }
 
-fn command(captured: &[u8], first: u8) -> Option<StorageCommand> {
+fn command(captured: &[u8], first: u8) -> Option<ClientCommand> {
     let word = |at: usize| bytes(captured, at).map(u32::from_be_bytes);
     let [flags] = bytes(captured, 29)?;
     let (tag, expected) = (word(44)?, word(48).map(u64::from));
@@ -95,7 +95,7 @@ fn command(captured: &[u8], first: u8) -> Option<StorageCommand> {
         Some(ClientMemory { key: word(at)?, address, length_bytes })
     };
     let memory = [range(WRITE_VALID, 4), range(READ_VALID, 16)].into_iter().flatten().collect();
-    Some(StorageCommand { id: tag.into(), transfer, memory, reply: None, queue: QueueEvidence::None })
+    Some(ClientCommand { id: tag.into(), transfer, memory, reply: None, queue: QueueEvidence::None })
 }
 
 /// Reads a SCSI response.

@@ -18,7 +18,7 @@
 
 use super::bytes;
 use super::storage_message::{
-    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageStatus,
+    ClientCommand, ClientMemory, CommandTransfer, QueueEvidence, StorageCompletion, StorageMessage, StorageStatus,
     Wrapping,
 };
 use super::storage_operation::{NFS3_READ, NFS3_WRITE, NFS4_READ, NFS4_READ_PLUS, NFS4_WRITE, StorageOperation};
@@ -63,12 +63,12 @@ const REJECTED_CALL: u32 = 0x100;
 
 /// Reads words; `None` where the captured part ends.
 #[derive(Clone, Copy)]
-struct Words<'a> {
+struct XdrWords<'a> {
     captured: &'a [u8],
     at: usize,
 }
 
-impl<'a> Words<'a> {
+impl<'a> XdrWords<'a> {
     const fn new(captured: &'a [u8], at: usize) -> Self {
         Self { captured, at }
     }
@@ -114,14 +114,14 @@ struct Chunks {
 }
 
 /// Reads a segment: handle, length, offset.
-fn segment(words: &mut Words<'_>) -> Option<ClientMemory> {
+fn segment(words: &mut XdrWords<'_>) -> Option<ClientMemory> {
     let (key, length_bytes) = (words.next()?, words.next()?);
     let address = u64::from(words.next()?) << 32 | u64::from(words.next()?);
     Some(ClientMemory { key, address, length_bytes })
 }
 
 /// Reads the chunk lists and leaves `words` at the RPC message.
-fn chunks(words: &mut Words<'_>) -> Option<Chunks> {
+fn chunks(words: &mut XdrWords<'_>) -> Option<Chunks> {
     let mut chunks = Chunks::default();
     while words.next()? != 0 {
         let position = words.next()?;
@@ -151,7 +151,7 @@ fn chunks(words: &mut Words<'_>) -> Option<Chunks> {
 
 /// Reads a message of RPC-over-RDMA.
 pub(super) fn storage_message(payload: &Payload<'_>) -> StorageMessage {
-    let mut words = Words::new(payload.captured, 0);
+    let mut words = XdrWords::new(payload.captured, 0);
     let mut header = || Some((words.next()?, words.next()?, words.next()?, words.next()?));
     let Some((xid, _, _, procedure)) = header() else { return StorageMessage::Truncated };
     let id = u64::from(xid);
@@ -174,11 +174,11 @@ pub(super) fn storage_message(payload: &Payload<'_>) -> StorageMessage {
 
 /// A message whose RPC part is in a chunk: a call has it at position 0 of the read list, a reply in
 /// the reply chunk.
-fn long_message(id: u64, mut words: Words<'_>) -> StorageMessage {
+fn long_message(id: u64, mut words: XdrWords<'_>) -> StorageMessage {
     match words.next() {
         None => StorageMessage::Truncated,
         Some(0) => StorageMessage::Completion(id),
-        Some(_) => StorageMessage::Command(StorageCommand {
+        Some(_) => StorageMessage::Command(ClientCommand {
             id,
             transfer: CommandTransfer::of_unknown_length(StorageOperation::Unknown),
             memory: Vec::new(),
@@ -188,7 +188,7 @@ fn long_message(id: u64, mut words: Words<'_>) -> StorageMessage {
     }
 }
 
-fn call(id: u64, mut words: Words<'_>, chunks: Chunks) -> StorageMessage {
+fn call(id: u64, mut words: XdrWords<'_>, chunks: Chunks) -> StorageMessage {
     let program = program(&mut words);
     if program.is_some_and(|(program, _)| program >= FIRST_TRANSIENT) {
         // A call of the server at the client.
@@ -200,17 +200,17 @@ fn call(id: u64, mut words: Words<'_>, chunks: Chunks) -> StorageMessage {
         Some((program, _)) => CommandTransfer::sized(StorageOperation::Rpc(program), 0, 0),
     };
     let Chunks { memory, reply, .. } = chunks;
-    StorageMessage::Command(StorageCommand { id, transfer, memory, reply, queue: QueueEvidence::None })
+    StorageMessage::Command(ClientCommand { id, transfer, memory, reply, queue: QueueEvidence::None })
 }
 
 /// Program, version and procedure of a call; leaves `words` behind them.
-fn program(words: &mut Words<'_>) -> Option<(u32, (u32, u32))> {
+fn program(words: &mut XdrWords<'_>) -> Option<(u32, (u32, u32))> {
     (words.next()? == RPC_VERSION).then_some(())?;
     Some((words.next()?, (words.next()?, words.next()?)))
 }
 
 /// Skips credential and verifier of a call.
-fn credentials(words: &mut Words<'_>) -> Option<Wrapping> {
+fn credentials(words: &mut XdrWords<'_>) -> Option<Wrapping> {
     let flavor = words.next()?;
     let mut own = *words;
     words.opaque()?;
@@ -230,7 +230,7 @@ fn credentials(words: &mut Words<'_>) -> Option<Wrapping> {
     Some(wrapping)
 }
 
-fn nfs_call((version, procedure): (u32, u32), mut words: Words<'_>, chunks: &Chunks) -> CommandTransfer {
+fn nfs_call((version, procedure): (u32, u32), mut words: XdrWords<'_>, chunks: &Chunks) -> CommandTransfer {
     let of_version_3 = |wrapping| {
         let is_transfer = matches!(procedure, NFS3_READ | NFS3_WRITE);
         let lengths = if is_transfer { None } else { Some(0) };
@@ -253,7 +253,7 @@ fn nfs_call((version, procedure): (u32, u32), mut words: Words<'_>, chunks: &Chu
 }
 
 /// The operations of a COMPOUND.
-fn compound(mut words: Words<'_>, wrapping: Wrapping, chunks: &Chunks) -> CommandTransfer {
+fn compound(mut words: XdrWords<'_>, wrapping: Wrapping, chunks: &Chunks) -> CommandTransfer {
     match wrapping {
         Wrapping::None => {}
         Wrapping::Integrity => words.skip(8),
@@ -295,7 +295,7 @@ impl CompoundOperations {
 
     /// Reads the operations as far as they are captured and their arguments are known. `None` if
     /// that is not to the end.
-    fn walk(&mut self, mut words: Words<'_>, chunks: &Chunks) -> Option<()> {
+    fn walk(&mut self, mut words: XdrWords<'_>, chunks: &Chunks) -> Option<()> {
         words.opaque()?;
         words.next()?;
         for _ in 0..words.next()? {
@@ -317,7 +317,7 @@ impl CompoundOperations {
 }
 
 /// Skips the arguments of an operation; `None` if their format is not known here or not captured.
-fn skip_arguments(words: &mut Words<'_>, operation: u32, has_reads: bool) -> Option<()> {
+fn skip_arguments(words: &mut XdrWords<'_>, operation: u32, has_reads: bool) -> Option<()> {
     match operation {
         SEQUENCE => words.skip(SESSION_ID_BYTES + 16),
         PUTFH | LOOKUP => _ = words.opaque()?,
@@ -340,7 +340,7 @@ fn skip_arguments(words: &mut Words<'_>, operation: u32, has_reads: bool) -> Opt
 
 /// Reads a reply.
 pub(super) fn completion(payload: &Payload<'_>, transfer: &CommandTransfer) -> StorageCompletion {
-    let mut words = Words::new(payload.captured, 12);
+    let mut words = XdrWords::new(payload.captured, 12);
     let unknown = StorageCompletion::of(StorageStatus::NotCaptured, transfer);
     match words.next() {
         Some(ERROR) => {
@@ -364,9 +364,9 @@ pub(super) fn completion(payload: &Payload<'_>, transfer: &CommandTransfer) -> S
 
 /// Reads a reply that the server writes into the reply chunk of its call.
 pub(super) fn long_reply(captured: &[u8], id: u64, transfer: &CommandTransfer) -> Option<StorageCompletion> {
-    let mut words = Words::new(captured, 0);
+    let mut words = XdrWords::new(captured, 0);
     (u64::from(words.next()?) == id && words.next()? == REPLY).then_some(())?;
-    let mut words = Words::new(captured, 0);
+    let mut words = XdrWords::new(captured, 0);
     match accepted(&mut words)? {
         status @ StorageStatus::RpcRejected(_) => Some(StorageCompletion::of(status, transfer)),
         // A READ with a long reply has its data in the write list of the call.
@@ -390,7 +390,7 @@ fn with_written_chunks(
 }
 
 /// The state of a reply as far as the RPC layer gives it; leaves `words` at the results.
-fn accepted(words: &mut Words<'_>) -> Option<StorageStatus> {
+fn accepted(words: &mut XdrWords<'_>) -> Option<StorageStatus> {
     words.skip(8);
     if words.next()? != 0 {
         return Some(StorageStatus::RpcRejected(REJECTED_CALL + words.next()?));
@@ -404,7 +404,7 @@ fn accepted(words: &mut Words<'_>) -> Option<StorageStatus> {
 }
 
 /// The results of NFS; `None` if their status was not captured.
-fn results(mut words: Words<'_>, transfer: &CommandTransfer, lists: &Chunks) -> Option<StorageCompletion> {
+fn results(mut words: XdrWords<'_>, transfer: &CommandTransfer, lists: &Chunks) -> Option<StorageCompletion> {
     if transfer.wrapping == Wrapping::Integrity {
         words.skip(8);
     }
@@ -457,7 +457,7 @@ fn results(mut words: Words<'_>, transfer: &CommandTransfer, lists: &Chunks) -> 
 }
 
 /// The count behind optional attributes.
-fn count_of_v3(words: &mut Words<'_>, attributes: &[usize]) -> Option<u64> {
+fn count_of_v3(words: &mut XdrWords<'_>, attributes: &[usize]) -> Option<u64> {
     for length in attributes {
         if words.next()? != 0 {
             words.skip(*length);
@@ -476,7 +476,7 @@ struct CompoundResults {
 
 impl CompoundResults {
     /// Adds up the results as far as they are captured and known. `None` if that is not to the end.
-    fn walk(&mut self, mut words: Words<'_>, has_writes: bool) -> Option<()> {
+    fn walk(&mut self, mut words: XdrWords<'_>, has_writes: bool) -> Option<()> {
         words.opaque()?;
         for _ in 0..words.next()? {
             let operation = words.next()?;

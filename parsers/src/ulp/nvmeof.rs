@@ -13,7 +13,7 @@
 //! ```
 
 use super::storage_message::{
-    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageStatus,
+    ClientCommand, ClientMemory, CommandTransfer, QueueEvidence, StorageCompletion, StorageMessage, StorageStatus,
 };
 use super::storage_operation::{
     FABRICS_CONNECT, FABRICS_PROPERTY_GET, FABRICS_PROPERTY_SET, NVME_IDENTIFY, NVME_KEEP_ALIVE, NVME_READ, NVME_WRITE,
@@ -93,7 +93,7 @@ pub(super) fn storage_message(payload: &Payload<'_>) -> StorageMessage {
     command(captured).map_or(StorageMessage::Truncated, StorageMessage::Command)
 }
 
-fn command(captured: &[u8]) -> Option<StorageCommand> {
+fn command(captured: &[u8]) -> Option<ClientCommand> {
     let [opcode, _] = bytes(captured, 0)?;
     let id = u64::from(u16::from_le_bytes(bytes(captured, 2)?));
     let [kind] = bytes(captured, 4)?;
@@ -120,7 +120,7 @@ fn command(captured: &[u8]) -> Option<StorageCommand> {
         key.zip(address).map(|(key, address)| ClientMemory { key, address, length_bytes: data_bytes as u32 })
     };
     let queue = queue(opcode, kind, data_bytes, captured);
-    Some(StorageCommand { id, transfer, memory: memory.into_iter().collect(), reply: None, queue })
+    Some(ClientCommand { id, transfer, memory: memory.into_iter().collect(), reply: None, queue })
 }
 
 /// The kind of queue that a command shows.

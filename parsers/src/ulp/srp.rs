@@ -17,7 +17,7 @@
 //! private data show the protocol.
 
 use super::storage_message::{
-    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageStatus,
+    ClientCommand, ClientMemory, CommandTransfer, QueueEvidence, StorageCompletion, StorageMessage, StorageStatus,
 };
 use super::storage_operation::StorageOperation;
 use super::{MatchStrength, bytes, has_length, is_zero};
@@ -145,7 +145,7 @@ pub(super) fn storage_message(payload: &Payload<'_>) -> StorageMessage {
     message.unwrap_or(StorageMessage::Truncated)
 }
 
-fn command(captured: &[u8], tag: u64) -> Option<StorageCommand> {
+fn command(captured: &[u8], tag: u64) -> Option<ClientCommand> {
     let [formats, out_count, in_count] = bytes(captured, 5)?;
     let [further] = bytes(captured, 31)?;
     let operation =
@@ -156,7 +156,7 @@ fn command(captured: &[u8], tag: u64) -> Option<StorageCommand> {
     let next = start + descriptor_bytes(formats >> 4, out_count) as usize;
     let read_bytes = buffer(captured, next, formats & 0xF, in_count, &mut memory);
     let transfer = CommandTransfer { read_bytes, written_bytes, ..CommandTransfer::of_unknown_length(operation) };
-    Some(StorageCommand { id: tag, transfer, memory, reply: None, queue: QueueEvidence::None })
+    Some(ClientCommand { id: tag, transfer, memory, reply: None, queue: QueueEvidence::None })
 }
 
 /// The length of the buffer of one direction, if its descriptor was captured. Adds its memory.

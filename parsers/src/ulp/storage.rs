@@ -6,7 +6,7 @@
 //! modules. Invariant: a number that the captured bytes do not show is `None`.
 
 pub use super::storage_message::{
-    ClientMemory, CommandTransfer, QueueEvidence, StorageCommand, StorageCompletion, StorageMessage, StorageStatus,
+    ClientCommand, ClientMemory, CommandTransfer, QueueEvidence, StorageCompletion, StorageMessage, StorageStatus,
 };
 pub use super::storage_operation::{StorageOperation, UserData};
 

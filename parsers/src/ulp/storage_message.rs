@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorageMessage {
     /// A command of a client.
-    Command(StorageCommand),
+    Command(ClientCommand),
     /// The completion of the command with this id; [`completion`] reads the rest.
     Completion(u64),
     /// Neither: credits, logins, events.
@@ -20,7 +20,7 @@ pub enum StorageMessage {
 
 /// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StorageCommand {
+pub struct ClientCommand {
     /// Identifies the command among those that are outstanding on the connection.
     pub id: u64,
     /// What the completion has to be read with.
