@@ -21,6 +21,7 @@ pub mod paths;
 pub mod phases;
 pub mod rates;
 pub(crate) mod round_numbers;
+pub mod storage;
 pub mod theoretical_minimum;
 pub mod timeline;
 pub(crate) mod totals;

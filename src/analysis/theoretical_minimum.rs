@@ -141,6 +141,7 @@ impl FabricPath {
                 (self.packet_bytes(0, 0), if verb == Some(Verb::Read) { 2 } else { 0 })
             }
             (Some(Interval::MpiMessage), _) => (self.rest_bytes(least), 1),
+            (Some(Interval::StorageCommand), _) => (self.packet_bytes(0, 0), 2),
             (None, _) if key.interval == "set_up" => (2 * mad, 2),
             (None, _) => (mad, 2),
         };

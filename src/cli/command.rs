@@ -3,7 +3,7 @@
 
 use super::{
     analyze, anonymize, capture, collectives, compare, crosscheck, health, hook, inspect, latency, manual, matrix,
-    merge, messages, paths, phases, ranks, rates, report, slurm, summary, timeline, trace, waits, watch,
+    merge, messages, paths, phases, ranks, rates, report, slurm, storage, summary, timeline, trace, waits, watch,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt::Write as _;
@@ -41,6 +41,8 @@ pub(super) enum CliCommand {
     Collectives(collectives::CollectivesArgs),
     /// Show iterations, stragglers, and which rank waits for which
     Waits(waits::WaitsArgs),
+    /// Show storage commands: who serves whom, bytes, latencies, errors
+    Storage(storage::StorageArgs),
     /// Show retransmissions, NAKs, congestion and capture loss
     Health(health::HealthArgs),
     /// Show traffic classes, partitions and ECMP paths of the packets
@@ -96,6 +98,7 @@ impl CliCommand {
             Self::Messages(args) => Some(&mut args.inputs),
             Self::Collectives(args) => Some(&mut args.source.inputs),
             Self::Waits(args) => Some(&mut args.inputs),
+            Self::Storage(args) => Some(&mut args.source.inputs),
             Self::Health(args) => Some(&mut args.source.inputs),
             Self::Paths(args) => Some(&mut args.source.inputs),
             Self::Latency(args) => Some(&mut args.inputs),
@@ -131,6 +134,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "messages",
             "collectives",
             "waits",
+            "storage",
             "rates",
             "latency",
             "health",

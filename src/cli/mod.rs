@@ -33,6 +33,7 @@ mod ranks;
 mod rates;
 mod report;
 mod slurm;
+mod storage;
 mod summary;
 mod timeline;
 mod trace;
@@ -78,6 +79,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Messages(args) => messages::run(args),
         CliCommand::Collectives(args) => collectives::run(args),
         CliCommand::Waits(args) => waits::run(args),
+        CliCommand::Storage(args) => storage::run(args),
         CliCommand::Health(args) => health::run(args),
         CliCommand::Paths(args) => paths::run(args),
         CliCommand::Latency(args) => latency::run(args),

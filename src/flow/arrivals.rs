@@ -14,7 +14,7 @@ pub(super) struct PendingTiming {
     pub(super) connection: u32,
     pub(super) from_ns: i64,
     pub(super) key: TimingKey,
-    pub(super) required_detection: RequiredDetection,
+    pub(super) required_detection: Option<RequiredDetection>,
 }
 
 /// Pending times of one connection, ordered by the number of the packet that ends them: first those
@@ -58,7 +58,7 @@ impl Arrivals {
         // Several messages may end with one packet.
         while let Some(&(_, pending)) = waiting.get(at).filter(|(other, _)| *other == number) {
             let PendingTiming { connection, from_ns, key, required_detection: claim } = pending;
-            timings.push(Timing::between(connection, (key, Some(claim)), ObservedPorts::BothPorts, (from_ns, time_ns)));
+            timings.push(Timing::between(connection, (key, claim), ObservedPorts::BothPorts, (from_ns, time_ns)));
             waiting.remove(at);
         }
     }

@@ -123,7 +123,7 @@ impl MessageTracker {
                 connection,
                 from_ns,
                 key,
-                required_detection: RequiredDetection::of(form, matching),
+                required_detection: Some(RequiredDetection::of(form, matching)),
             });
         }
         if self.emits {

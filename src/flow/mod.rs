@@ -37,6 +37,7 @@ mod reads;
 mod rendezvous;
 mod reordering;
 mod requests;
+mod storage;
 mod timing;
 mod union;
 mod waiting;
@@ -64,6 +65,7 @@ use nccl::Nccl;
 use pairing::ConnectionPairing;
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
+use storage::StorageTracker;
 use timing::{ConnectionTimer, ObservationCounts};
 
 /// Path MTU that the span of a READ request assumes while the path MTU is unknown: the largest, so
@@ -120,6 +122,7 @@ pub struct Tracker {
     pairing: ConnectionPairing,
     echoes: Echoes,
     nccl: Nccl,
+    storage: StorageTracker,
     messages: MessageTracker,
     wireups: Vec<WorkerWireup>,
     connection_messages: Vec<MpiConnectionMessage>,
@@ -257,6 +260,7 @@ impl Tracker {
             pairing: ConnectionPairing::default(),
             echoes: Echoes::default(),
             nccl: Nccl::default(),
+            storage: StorageTracker::default(),
             messages: MessageTracker::new(depth, times && depth >= Depth::Envelopes),
             wireups: Vec::new(),
             connection_messages: Vec::new(),
@@ -502,6 +506,7 @@ impl Tracker {
         // Messages that are still open have no time.
         events.messages.extend(self.messages.take());
         let observed = self.observed(&keys);
+        let mut storage = self.storage.finish();
         let end = |((id, key), health): ((u32, &ConnectionKey), Option<Box<HealthEvents>>)| {
             let connection = &self.connections[id as usize];
             // ACKs are left out: coalesced ACKs leave gaps by nature. So do datagrams, which have
@@ -520,6 +525,7 @@ impl Tracker {
                     || following.is_some_and(|following| following.envelopes.overflowed()),
                 partners: partners.map(|votes| votes.iter().map(partner).collect()),
                 health,
+                storage: storage.remove(&id),
             }
         };
         (0..).zip(&keys).zip(observed).map(end).collect()

@@ -70,7 +70,7 @@ impl RendezvousPhase {
     pub(super) fn timing(&self) -> Timing {
         let PendingTiming { connection, from_ns, key, required_detection: claim } = self.pending;
         let observed_ports = if self.arrives { ObservedPorts::OnePort } else { ObservedPorts::Any };
-        Timing::between(connection, (key, Some(claim)), observed_ports, (from_ns, self.to_ns))
+        Timing::between(connection, (key, claim), observed_ports, (from_ns, self.to_ns))
     }
 
     /// The pending time that the second observation of the packet ends.
@@ -145,7 +145,7 @@ impl RendezvousTracker {
         let key = |interval| TimingKey { interval, verb: message.transfer_verb, size: SizeClass::of(bytes) };
         let OpenRendezvous { connection, from_ns, required_detection: claim, .. } = *rendezvous;
         let phase = |interval, from_ns, to_ns| RendezvousPhase {
-            pending: PendingTiming { connection, from_ns, key: key(interval), required_detection: claim },
+            pending: PendingTiming { connection, from_ns, key: key(interval), required_detection: Some(claim) },
             to_ns,
             arrives: false,
         };
@@ -180,7 +180,7 @@ impl RendezvousTracker {
             connection: rendezvous.connection,
             from_ns: rendezvous.data_ns.1,
             key,
-            required_detection: rendezvous.required_detection,
+            required_detection: Some(rendezvous.required_detection),
         };
         if time_ns != PacketRecord::NO_TIME {
             self.phases.push(RendezvousPhase { pending, to_ns: time_ns, arrives: !rendezvous.granted });

@@ -1,16 +1,18 @@
 //! Turns the first observations of requests into starts of messages and into messages.
 
+use super::arrivals::PendingTiming;
 use super::assembly::Transport;
 use super::envelopes::{FirstPacket, immediate, reth};
 use super::nccl::{self, NcclMessage, NcclOutcome};
+use super::storage::{CommandTime, StorageSend};
 use super::{Depth, Events, MAX_WIREUPS, MessageState, Tracker, connection_messages};
-use crate::model::{MpiMessage, PacketRef, StartEvent, Verb};
+use crate::model::{MpiMessage, ObservedPorts, PacketRecord, PacketRef, StartEvent, Timing, Verb};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
 use ibscope_parsers::mpi::{
     self, Envelope, Length, LibraryStack, MatchFields, MpiHeader, MpiMessageId, MpiMessagePart,
 };
-use ibscope_parsers::ulp;
+use ibscope_parsers::ulp::{self, UpperLayerMessage};
 
 /// Size of the operand of an atomic operation.
 const ATOMIC_BYTES: u64 = 8;
@@ -50,11 +52,13 @@ impl Tracker {
         if !(opcode.is_send() || opcode.is_write()) {
             if opcode.is_atomic() {
                 self.messages.atomic(id, packet.record);
-            } else if opcode.is_read_request()
-                && (self.depth >= Depth::Messages || self.messages.awaits((packet.key.dst, packet.key.src)))
-                && let Some(reth) = reth(packet.record, batch_bytes)
-            {
-                self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
+            } else if opcode.is_read_request() {
+                self.storage_data(id, packet, batch_bytes);
+                if (self.depth >= Depth::Messages || self.messages.awaits((packet.key.dst, packet.key.src)))
+                    && let Some(reth) = reth(packet.record, batch_bytes)
+                {
+                    self.messages.read(id, packet, reth.va, |connection| self.pairing.partner(connection));
+                }
             }
             let bytes = if opcode.is_read_request() { u64::from(packet.extension) } else { ATOMIC_BYTES };
             self.time_request(id, packet.record, bytes, &mut events.timings);
@@ -69,7 +73,12 @@ impl Tracker {
         if opcode.is_only() {
             events.sizes.extend(Verb::of(opcode).map(|verb| (id, verb, u64::from(packet.payload_bytes))));
         }
-        let head = if begins { self.parse_head(id, packet, batch_bytes, events) } else { None };
+        let head = if begins {
+            self.storage_data(id, packet, batch_bytes);
+            self.parse_head(id, packet, (batch_bytes, number), events)
+        } else {
+            None
+        };
         if opcode.is_only() && head.is_none() && !self.expects_data(packet) {
             return;
         }
@@ -124,7 +133,7 @@ impl Tracker {
         &mut self,
         id: u32,
         packet: PacketRef<'_>,
-        batch_bytes: &[u8],
+        (batch_bytes, number): (&[u8], i64),
         events: &mut Events,
     ) -> Option<MpiHeader> {
         let pair = packet.pair();
@@ -144,6 +153,7 @@ impl Tracker {
             }
             FirstPacket::Recognized(head, upper_layer) => {
                 events.starts.extend(upper_layer.map(|message| (id, StartEvent::AlsoMatches(message))));
+                self.storage_message(id, packet, (payload, number), upper_layer, events);
                 self.library_message(id, packet, payload, &head, events);
                 Some(head)
             }
@@ -156,9 +166,55 @@ impl Tracker {
             }
             FirstPacket::Unknown(message) => {
                 events.starts.push((id, StartEvent::Unknown(message)));
+                self.storage_message(id, packet, (payload, number), message, events);
                 None
             }
             FirstPacket::Data => None,
+        }
+    }
+
+    /// Takes the first packet of a SEND that may be a command or completion of a storage protocol;
+    /// `found` is what it looks like.
+    fn storage_message(
+        &mut self,
+        id: u32,
+        packet: PacketRef<'_>,
+        (captured, number): (&[u8], i64),
+        found: Option<UpperLayerMessage>,
+        events: &mut Events,
+    ) {
+        let opcode = packet.opcode();
+        if !opcode.is_send() || !opcode.service().is_connected() {
+            return;
+        }
+        let Some(protocol) = self.storage.protocol_of(id, found) else { return };
+        let packet_bytes = u32::from(packet.payload_bytes);
+        let message_bytes = opcode.is_only().then_some(packet_bytes);
+        let send = StorageSend {
+            connection: id,
+            pair: packet.pair(),
+            partner: self.pairing.partner(id),
+            time_ns: packet.time_ns,
+            payload: mpi::Payload { captured, packet_bytes, message_bytes },
+        };
+        let Some(CommandTime { connection, from_ns, key }) = self.storage.send(protocol, send) else { return };
+        if self.times && from_ns != PacketRecord::NO_TIME && packet.time_ns != PacketRecord::NO_TIME {
+            let times_ns = (from_ns, packet.time_ns);
+            events.timings.push(Timing::between(connection, (key, None), ObservedPorts::OnePort, times_ns));
+            self.await_arrival(id, number, PendingTiming { connection, from_ns, key, required_detection: None });
+        }
+    }
+
+    /// Takes the first packet of a WRITE, or a READ request, that may move the data of a command.
+    #[inline]
+    fn storage_data(&mut self, id: u32, packet: PacketRef<'_>, batch_bytes: &[u8]) {
+        let is_write = packet.opcode().is_write();
+        if !self.storage.is_idle()
+            && (is_write || packet.opcode().is_read_request())
+            && let Some(reth) = reth(packet.record, batch_bytes)
+        {
+            let written = is_write.then(|| packet.payload(batch_bytes));
+            self.storage.rdma((id, self.pairing.partner(id)), reth, written);
         }
     }
 

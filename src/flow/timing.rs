@@ -6,7 +6,7 @@
 //! `pairing` finds it; until the pair is clear, responses wait, so that no time counts for the
 //! wrong connection.
 
-use super::arrivals::Arrivals;
+use super::arrivals::{Arrivals, PendingTiming};
 use super::assembly::Transport;
 use super::{Events, Tracker};
 use crate::model::{Interval, ObservedPorts, PacketRecord, PacketRole, SizeClass, Timing, TimingKey, Verb};
@@ -216,6 +216,15 @@ impl Tracker {
 }
 
 impl Tracker {
+    /// Lets a time that this request ends wait for its second observation.
+    pub(super) fn await_arrival(&mut self, id: u32, number: i64, pending: PendingTiming) {
+        if let Some(clock) = self.timers.get_mut(id as usize) {
+            let room = usize::from(clock.room);
+            let arrivals = clock.arrivals.get_or_insert_default();
+            arrivals.await_second_observation(PacketRole::Request, number, pending, room);
+        }
+    }
+
     /// Takes the times of individual messages and the messages to emit after this packet.
     pub(super) fn time_messages(&mut self, id: u32, role: PacketRole, number: i64, events: &mut Events) {
         // Without times there are no timers, and no time waits for one.

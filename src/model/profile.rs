@@ -5,7 +5,7 @@ use super::column::column_values;
 use super::paths::ConnectionPaths;
 use super::{
     ClockRow, ConnectionClass, ConnectionKey, Coverage, Health, Histogram, PackedRows, SampledConnection, Sampling,
-    SizeCategory, SizeClass, SizeSums, StreamSums, TimingKey, TrafficKind, Trust,
+    SizeCategory, SizeClass, SizeSums, StorageRow, StreamSums, TimingKey, TrafficKind, Trust,
 };
 use ibscope_parsers::mpi::MpiOperation;
 use ibscope_parsers::ulp::UpperLayer;
@@ -66,6 +66,9 @@ pub struct Profile {
     pub latency_timeline: Vec<LatencyBin>,
     /// Health of connections with counts other than 0, sorted by connection.
     pub health: PackedRows<HealthRow>,
+    /// Commands of storage protocols, sorted by connection, operation and status; `None` in profiles
+    /// without MPI analysis and in profiles of versions without this table.
+    pub storage: Option<Vec<StorageRow>>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,
     /// Serialized data that a merge with other profiles needs; `None` if not requested, and in a

@@ -131,6 +131,9 @@ impl Profile {
         if let Some(streams) = &mut self.streams {
             streams.retain_mut(|row| renumber_one(&mut row.connection, numbers));
         }
+        if let Some(storage) = &mut self.storage {
+            storage.retain_mut(|row| renumber_one(&mut row.connection, numbers));
+        }
         retain(&mut self.sizes, |row| renumber_one(&mut row.connection, numbers));
         retain(&mut self.health, |row| renumber_one(&mut row.connection, numbers));
         let latencies = retain(&mut self.latencies, |row| renumber_one(&mut row.connection, numbers));

@@ -45,6 +45,8 @@ pub enum Interval {
     /// First packet of an MPI message at its sender's port -> its last packet at its receiver's
     /// port, if the captures contain both.
     MpiMessage,
+    /// First packet of the command of a storage protocol -> first packet of its completion.
+    StorageCommand,
 }
 
 impl Interval {
@@ -55,7 +57,7 @@ impl Interval {
     }
 
     /// All intervals, in the order of their discriminants.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Acknowledged,
         Self::FirstResponse,
         Self::LastResponse,
@@ -66,6 +68,7 @@ impl Interval {
         Self::RendezvousData,
         Self::RendezvousCompletion,
         Self::MpiMessage,
+        Self::StorageCommand,
     ];
 
     /// True for times of MPI messages: shown only if a library was detected.
@@ -88,6 +91,7 @@ impl Interval {
             Self::RendezvousData => "rendezvous_data",
             Self::RendezvousCompletion => "rendezvous_completion",
             Self::MpiMessage => "mpi_message",
+            Self::StorageCommand => "storage_command",
         }
     }
 }

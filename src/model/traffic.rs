@@ -5,7 +5,7 @@ use super::paths::ConnectionPaths;
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
     ConnectionKey, MpiMessage, OperationMix, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums,
-    SizeCategory, Sizes, Streams, TimingKey, UpperLayerVotes, VecMap,
+    SizeCategory, Sizes, StorageSums, Streams, TimingKey, UpperLayerVotes, VecMap,
 };
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};
@@ -493,6 +493,8 @@ pub struct ConnectionEnd {
     pub partners: [Vec<(Qpn, u64)>; 2],
     /// Health events, if there were any.
     pub health: Option<Box<HealthEvents>>,
+    /// Commands of a storage protocol, if it carries some.
+    pub storage: Option<Box<StorageSums>>,
 }
 
 impl ConnectionEnd {
@@ -506,6 +508,7 @@ impl ConnectionEnd {
             overflowed: false,
             partners: [Vec::new(), Vec::new()],
             health: None,
+            storage: None,
         }
     }
 }
@@ -569,6 +572,8 @@ pub struct ConnectionTotals {
     pub operations: OperationMix,
     /// MPI results, if any.
     pub mpi: Option<Box<MpiTotals>>,
+    /// Commands of a storage protocol, if it carries some.
+    pub storage: Option<Box<StorageSums>>,
     /// Counts of incomplete messages, if any.
     pub missing: Option<Box<MissingMessages>>,
     /// Missing packets, by sequence numbers.

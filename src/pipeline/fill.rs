@@ -8,8 +8,8 @@ use crate::model::profile::{
 };
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, MpiClass, MpiSums, TimeBin};
 use crate::model::{
-    ConnectionKey, Health, Histogram, Profile, QueuePair, Recorder, RequiredDetection, SampledConnection, SizeCategory,
-    StreamSums, Streams, TimingKey, TrafficKind, VecMap,
+    ConnectionClass, ConnectionKey, Health, Histogram, Interval, Profile, QueuePair, Recorder, RequiredDetection,
+    SampledConnection, SizeCategory, StreamSums, Streams, TimingKey, TrafficKind, VecMap,
 };
 use crate::ranks::{Detection, QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, TagLayout};
@@ -30,7 +30,7 @@ pub(super) fn fill(
     profile.latency_timeline.reserve_exact(count(&|connection| connection.time_bins.len()));
     profile.timeline.reserve_exact(count(&|connection| group_by_bin(&connection.bins).count()));
     profile.connections.reserve_exact(connections.len());
-    let mut all_streams = Vec::new();
+    let (mut all_streams, mut all_storage) = (Vec::new(), Vec::new());
     for (index, connection) in connections.into_iter().enumerate() {
         let connection = *connection;
         let key = &connection.key;
@@ -69,6 +69,10 @@ pub(super) fn fill(
             }),
             paths: connection.paths,
         });
+        let class = identified.classes.get(index).copied().unwrap_or_default();
+        // Other messages may look like commands: the class has the evidence of the whole connection.
+        let storage = connection.storage.filter(|sums| ConnectionClass::from(sums.protocol) == class);
+        all_storage.extend(storage.iter().flat_map(|sums| sums.rows(index as u32)));
         let health = connection.health.whole();
         let healthy = health == Health::default() && connection.retransmissions == RetransmissionSums::default();
         if key.kind == TrafficKind::Data && !healthy {
@@ -81,7 +85,8 @@ pub(super) fn fill(
             profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
         }
         all_streams.extend(streams(index as u32, &mpi_sums.streams, &operations, detection.form_and_layout(key)));
-        let timings = timings(connection.latencies, detection.form_and_layout(key));
+        let mut timings = timings(connection.latencies, detection.form_and_layout(key));
+        timings.retain(|timing, _| storage.is_some() || timing.interval != Interval::StorageCommand);
         add_times(profile, index, timings, &connection.time_bins);
         let mut sizes = connection.sizes;
         for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
@@ -93,6 +98,7 @@ pub(super) fn fill(
         add_timeline(profile, index, &connection.bins, detection, key);
     }
     profile.streams = Some(all_streams);
+    profile.storage = profile.mpi_read.then_some(all_storage);
     profile.timeline.sort_unstable_by_key(|row| (row.time_ns, row.connection));
     let places = |row: &LatencyBin| (row.time_ns, row.latency, row.bucket);
     profile.latency_timeline.sort_unstable_by_key(places);

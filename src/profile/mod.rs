@@ -37,6 +37,7 @@ mod parquet_check;
 mod path_columns;
 mod paths;
 mod sizes;
+mod storage;
 mod streams;
 mod tables;
 
@@ -66,6 +67,7 @@ const LATENCIES: &str = "latencies.parquet";
 const LATENCY_BUCKETS: &str = "latency_buckets.parquet";
 const SIZES: &str = "sizes.parquet";
 const STREAMS: &str = "streams.parquet";
+const STORAGE: &str = "storage.parquet";
 const PATHS: &str = "paths.parquet";
 const LATENCY_TIMELINE: &str = "latency_timeline.parquet";
 const HEALTH: &str = "health.parquet";
@@ -78,12 +80,13 @@ const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 const MAX_FILE_BYTES: u64 = 1 << 34;
 
 /// Names of all files that a profile may have.
-const FILES: [&str; 13] = [
+const FILES: [&str; 14] = [
     DOCUMENT,
     CONNECTIONS,
     TIMELINE,
     COLLECTIVES,
     STREAMS,
+    STORAGE,
     PATHS,
     LATENCIES,
     LATENCY_BUCKETS,
@@ -220,6 +223,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         tables::timeline().describe(),
         tables::collectives().describe(),
         streams::table().describe(),
+        storage::table().describe(),
         latencies::table().describe(),
         latencies::buckets().describe(),
         latencies::timeline().describe(),
@@ -273,6 +277,9 @@ impl ProfileWriter {
         tables.write(&tables::cm(), &profile.cm)?;
         if let Some(streams) = &profile.streams {
             tables.write(&streams::table(), streams)?;
+        }
+        if let Some(storage) = &profile.storage {
+            tables.write(&storage::table(), storage)?;
         }
         if let Some(parts) = &profile.parts {
             tables.put(PARTS, parts)?;
@@ -518,6 +525,10 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     if digests.contains_key(STREAMS) {
         let (path, bytes) = table(STREAMS)?;
         profile.streams = Some(streams::read(&path, bytes, profile.connections.len())?);
+    }
+    if digests.contains_key(STORAGE) {
+        let (path, bytes) = table(STORAGE)?;
+        profile.storage = Some(storage::read(&path, bytes, profile.connections.len())?);
     }
     let (path, bytes) = table(CM)?;
     profile.cm = tables::read_cm(&path, bytes)?;

@@ -491,6 +491,7 @@ mod tests {
             unknown_starts: 0,
             upper_layers: None,
             operations: Default::default(),
+            storage: None,
             mpi: None,
             missing: None,
             continuity: Default::default(),

@@ -336,7 +336,7 @@ pub(super) fn transmissions(key: &ConnectionKey, partial: &PartialSums, twice: b
 
 impl InputConnection {
     fn new(input: u32, end: ConnectionEnd, partial: PartialSums, twice: bool) -> Self {
-        let ConnectionEnd { key, missing, continuity, overflowed, partners, health } = end;
+        let ConnectionEnd { key, missing, continuity, overflowed, partners, health, storage } = end;
         let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, twice);
         let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
         let [repeated_requests, repeated_responses] =
@@ -383,6 +383,7 @@ impl InputConnection {
             upper_layers,
             operations,
             mpi,
+            storage,
             missing: (missing != MissingMessages::default()).then(|| Box::new(missing)),
             continuity,
             observations: None,
@@ -457,6 +458,11 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     }
     total.operations.merge(&later.operations);
     total.merge_mpi(later.mpi);
+    match (&mut total.storage, later.storage) {
+        (Some(storage), Some(later)) => _ = storage.merge(&later),
+        (None, later) => total.storage = later,
+        (Some(_), None) => {}
+    }
     if let Some(missing) = later.missing {
         *total.missing.get_or_insert_default().as_mut() += *missing;
     }

@@ -23,6 +23,7 @@ pub mod phases;
 pub mod ranks;
 pub mod rates;
 mod scale;
+pub mod storage;
 pub mod summary;
 mod table;
 pub mod text;
@@ -52,6 +53,9 @@ pub fn column_tables() -> Vec<TableDescription> {
         collectives::pairs_table().describe(),
         waits::pairs_table().describe(),
         collective_instances::instances_table().describe(),
+        storage::pairs_table().describe(),
+        storage::operations_table().describe(),
+        storage::sizes_table().describe(),
         paths::classes_table().describe(),
         paths::pairs_table().describe(),
         rates::bins_table().describe(),

@@ -207,7 +207,7 @@ fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
 #[test]
 fn every_column_has_a_unit_and_a_meaning() {
     let tables = [described(), ibscope::profile::column_tables()].concat();
-    assert_eq!(tables.len(), 34 + 11);
+    assert_eq!(tables.len(), 38 + 12);
     for table in &tables {
         let distinct: BTreeSet<&str> = names_of(table).into_iter().collect();
         assert_eq!(distinct.len(), table.columns.len(), "{}: a column twice", table.name);
@@ -286,7 +286,7 @@ fn rows_of(value: &Value, found: &mut Vec<ColumnNames>) {
 const OTHER_FORM: [&str; 2] = ["ibscope rates --view bins --format csv", "ibscope latency --view buckets --format csv"];
 
 /// Members that rows of JSON may have in addition to the columns of csv.
-const BESIDE: [&str; 4] = ["findings", "buckets", "missing_packets", "missing_messages"];
+const BESIDE: [&str; 5] = ["findings", "buckets", "missing_packets", "missing_messages", "commands_apart"];
 
 #[test]
 fn rows_of_json_have_the_columns_of_csv() {

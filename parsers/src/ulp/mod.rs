@@ -3,17 +3,22 @@
 //! In: the first packet of a SEND or datagram, or a CM message. Out: the protocol whose messages
 //! look like this. As for MPI libraries, a single match proves little: callers count the matches
 //! per connection. A match is *distinctive* if a random payload has it with a probability below
-//! one in a million; others only do not contradict the protocol. Messages are recognized, not
-//! decoded. In the layouts of the submodules, "P+n" is byte n of the InfiniBand payload.
+//! one in a million; others only do not contradict the protocol. Messages are recognized here;
+//! [`storage`] decodes the commands of storage protocols. In the layouts of the submodules, "P+n" is
+//! byte n of the InfiniBand payload.
 
 pub mod ipoib;
 pub mod iser;
 pub mod lustre;
 pub mod nfs;
+mod nfs_rpc;
 pub mod nvmeof;
 pub mod rds;
 pub mod smb_direct;
 pub mod srp;
+pub mod storage;
+mod storage_message;
+mod storage_operation;
 
 use crate::mpi::Payload;
 

@@ -184,3 +184,54 @@ fn truncated_messages_have_no_other_protocol() {
         }
     }
 }
+
+/// Any bytes, and any part of a message, give some result and no panic.
+#[test]
+fn storage_messages_of_any_bytes() {
+    use super::storage::{self, CommandTransfer, StorageMessage, StorageOperation};
+    let mut state = 0x5702_A6E5u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    let xid = [0x8A, 0x11, 0x22, 0x33];
+    let mut seeds = [
+        message(
+            200,
+            &[
+                (0, &xid),
+                (7, &[1]),
+                (11, &[64]),
+                (28, &xid),
+                (39, &[2]),
+                (41, &[1, 0x86, 0xA3]),
+                (47, &[4, 0, 0, 0, 1]),
+            ],
+        ),
+        message(200, &[(0, &[0x02]), (5, &[0x22, 9, 9]), (32, &[0x28])]),
+        message(200, &[(0, &[0x1C]), (28, &[0x01, 0xC1])]),
+        message(64, &[(0, &[0x02, 0x40, 8, 0, 1]), (39, &[0x40])]),
+    ];
+    let transfer = CommandTransfer::of_unknown_length(StorageOperation::Nfs4(25));
+    let (mut commands, mut truncated) = (0, 0);
+    for _ in 0..20_000 {
+        let seed = &mut seeds[usize::from(next() % 4)];
+        let mut bytes = seed.clone();
+        for _ in 0..next() % 8 {
+            let at = usize::from(next()) % bytes.len();
+            bytes[at] = [0, 1, 0xFF, next()][usize::from(next() % 4)];
+        }
+        let captured = usize::from(next()) % (bytes.len() + 1);
+        let payload = Payload { captured: &bytes[..captured], ..Payload::whole(&bytes) };
+        for protocol in UpperLayer::ALL {
+            match storage::message(protocol, &payload) {
+                StorageMessage::Command(_) => commands += 1,
+                StorageMessage::Truncated => truncated += 1,
+                StorageMessage::Completion(_) | StorageMessage::Other => {}
+            }
+            let _ = storage::completion(protocol, &payload, &transfer);
+            let _ = storage::long_reply(payload.captured, 7, &transfer);
+        }
+    }
+    assert!(commands > 1000 && truncated > 1000, "{commands} commands, {truncated} truncated messages");
+}

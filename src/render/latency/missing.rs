@@ -44,6 +44,9 @@ pub fn requirements(interval: Option<&str>) -> &'static str {
             "an MPI library must be detected, and its messages must be observed at both ports: by a sink that both ports are mirrored to, or in captures \
              of both ports that are analyzed together"
         }
+        (Some(Interval::StorageCommand), _) => {
+            "the capture must contain commands of NVMe over Fabrics, NFS over RDMA, iSER or SRP, and their completions"
+        }
         (None, Some(SET_UP)) => "no connection was set up by connection management messages while the capture ran",
         (None, Some(TEAR_DOWN)) => {
             "no connection was torn down by connection management messages while the capture ran"

@@ -1,0 +1,465 @@
+//! Follows the commands of storage protocols from command to completion.
+//!
+//! ```text
+//! client -> server  SEND {command, id, memory}            (or with the data inside)
+//! server -> client  WRITE data into the memory            a command that reads
+//! server -> client  READ the memory  -> responses         a command that writes
+//! server -> client  SEND {completion, id, status}
+//! ```
+//! Both directions are connections of their own. A command and its completion have the same id; an
+//! id is unique among the outstanding commands of one connection only, and `pairing` shows which
+//! connection a completion answers. Data belong to the command whose memory they name, as the data
+//! of a rendezvous belong to an MPI message.
+//!
+//! Invariant: commands count for the connection that carries them, and bytes count when the command
+//! completes. State exists only for connections with a command.
+
+use super::reads::EndpointPair;
+use crate::model::storage::{StorageCounts, StorageSums};
+use crate::model::{HashMap, Interval, SizeClass, TimingKey, Verb};
+use ibscope_parsers::ib::Reth;
+use ibscope_parsers::mpi::Payload;
+use ibscope_parsers::ulp::storage::{
+    self, ClientCommand, ClientMemory, CommandTransfer, StorageCompletion, StorageMessage, StorageOperation,
+    StorageStatus, UserData,
+};
+use ibscope_parsers::ulp::{UpperLayer, UpperLayerMessage};
+use std::collections::BTreeMap;
+
+/// Outstanding commands of a connection. `NVMe` allows 65 535; hosts and NFS clients use at most 1024.
+const MAX_OUTSTANDING: usize = 1 << 12;
+/// Outstanding commands of a connection once all connections of a tracker have [`MANY_OUTSTANDING`].
+const FEW_OUTSTANDING: usize = 16;
+const MANY_OUTSTANDING: usize = 1 << 14;
+/// Memory ranges of a command; a list of data descriptors or chunks has a few.
+const MAX_RANGES: usize = 8;
+
+/// Connections of a tracker with short messages that may be completions of `NVMe`.
+const MAX_EARLY: usize = 1 << 10;
+
+/// Storage traffic between some pairs of endpoints.
+#[derive(Debug, Default)]
+pub(super) struct StorageTracker {
+    /// By number of the connection that carries the commands.
+    queues: HashMap<u32, Box<CommandQueue>>,
+    /// Those queues by client and server.
+    by_pair: HashMap<EndpointPair, Vec<u32>>,
+    /// The queue that a connection carries the completions of, by its latest message.
+    of_completions: HashMap<u32, u32>,
+    /// Completions and truncated messages on connections whose queue is not known.
+    strays: HashMap<u32, StorageSums>,
+    /// Short messages that may be completions of `NVMe`, by connection: any program may send such
+    /// messages, so they count only if their connection turns out to carry completions.
+    early: HashMap<u32, u64>,
+    outstanding: usize,
+}
+
+/// The commands of one connection.
+#[derive(Debug)]
+struct CommandQueue {
+    outstanding: HashMap<u64, OutstandingCommand>,
+    /// Ids in the order of the commands.
+    order: BTreeMap<u64, u64>,
+    next: u64,
+    /// End and outstanding command of the memory ranges, by key and first address.
+    memory: BTreeMap<(u32, u64), (u64, u64)>,
+    sums: StorageSums,
+}
+
+#[derive(Debug)]
+struct OutstandingCommand {
+    number: u64,
+    transfer: CommandTransfer,
+    memory: Vec<ClientMemory>,
+    time_ns: i64,
+    rdma_read_bytes: u64,
+    rdma_written_bytes: u64,
+    reply: Option<ClientMemory>,
+    /// The reply that the server has written into memory.
+    long_reply: Option<StorageCompletion>,
+}
+
+/// A SEND of a storage protocol.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StorageSend<'a> {
+    /// Number of its connection.
+    pub(super) connection: u32,
+    /// Its sender and receiver.
+    pub(super) pair: EndpointPair,
+    /// The connection whose requests its connection responds to, if that is clear.
+    pub(super) partner: Option<u32>,
+    /// Capture time of its first packet.
+    pub(super) time_ns: i64,
+    /// Payload of its first packet.
+    pub(super) payload: Payload<'a>,
+}
+
+/// The time from a command to its completion.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommandTime {
+    /// The connection of the command.
+    pub(super) connection: u32,
+    pub(super) from_ns: i64,
+    pub(super) key: TimingKey,
+}
+
+impl StorageTracker {
+    /// True if no connection carries commands.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// The protocol of a connection with commands or completions.
+    fn protocol(&self, connection: u32) -> Option<UpperLayer> {
+        let queue = self.of_completions.get(&connection).unwrap_or(&connection);
+        self.queues.get(queue).map(|queue| queue.sums.protocol)
+    }
+
+    /// The protocol to read a SEND with; `found` is what its payload looks like.
+    pub(super) fn protocol_of(&self, connection: u32, found: Option<UpperLayerMessage>) -> Option<UpperLayer> {
+        let known = if self.is_idle() { None } else { self.protocol(connection) };
+        known.or(found.map(|found| found.protocol)).filter(|protocol| storage::is_decoded(*protocol))
+    }
+
+    /// Takes the first packet of a SEND. Returns the time of the command that it completes.
+    pub(super) fn send(&mut self, protocol: UpperLayer, send: StorageSend<'_>) -> Option<CommandTime> {
+        match storage::message(protocol, &send.payload) {
+            StorageMessage::Command(command) => self.command(protocol, send, command),
+            StorageMessage::Completion(id) => return self.complete(protocol, send, id),
+            StorageMessage::Truncated => self.sums_of(protocol, send).truncated += 1,
+            StorageMessage::Other => {}
+        }
+        None
+    }
+
+    /// The sums that a message without a command counts in: those of its queue, or of its own
+    /// connection while the queue is not known.
+    fn sums_of(&mut self, protocol: UpperLayer, send: StorageSend<'_>) -> &mut StorageSums {
+        let queue = self.queue_of(send.connection, send.partner).unwrap_or(send.connection);
+        match self.queues.get_mut(&queue) {
+            Some(queue) => &mut queue.sums,
+            None => self.strays.entry(send.connection).or_insert_with(|| StorageSums::new(protocol)),
+        }
+    }
+
+    /// The queue that a connection carries the completions of, if its partner is one.
+    fn queue_of(&mut self, connection: u32, partner: Option<u32>) -> Option<u32> {
+        let queue = partner.filter(|partner| self.queues.contains_key(partner))?;
+        self.of_completions.insert(connection, queue);
+        Some(queue)
+    }
+
+    fn command(&mut self, protocol: UpperLayer, send: StorageSend<'_>, command: ClientCommand) {
+        let StorageSend { connection, pair, time_ns, .. } = send;
+        let by_pair = &mut self.by_pair;
+        let queue = self.queues.entry(connection).or_insert_with(|| {
+            by_pair.entry(pair).or_default().push(connection);
+            Box::new(CommandQueue::new(protocol))
+        });
+        let ClientCommand { id, transfer, mut memory, reply, queue: evidence } = command;
+        queue.sums.queue.add(evidence);
+        // The client uses the id again: the completion of the earlier command is missing.
+        self.outstanding -= usize::from(queue.close(id, StorageStatus::NoCompletion));
+        let most = if self.outstanding < MANY_OUTSTANDING { MAX_OUTSTANDING } else { FEW_OUTSTANDING };
+        while queue.outstanding.len() >= most
+            && let Some((_, &oldest)) = queue.order.first_key_value()
+        {
+            queue.sums.dropped += 1;
+            self.outstanding -= usize::from(queue.close(oldest, StorageStatus::NoCompletion));
+        }
+        memory.truncate(MAX_RANGES);
+        queue.open(
+            id,
+            OutstandingCommand {
+                number: 0,
+                transfer,
+                memory,
+                time_ns,
+                rdma_read_bytes: 0,
+                rdma_written_bytes: 0,
+                reply,
+                long_reply: None,
+            },
+        );
+        self.outstanding += 1;
+    }
+
+    fn complete(&mut self, protocol: UpperLayer, send: StorageSend<'_>, id: u64) -> Option<CommandTime> {
+        let queue = self.queue_of(send.connection, send.partner);
+        // The partner may be a connection whose commands were not captured.
+        let only = if queue.is_none() && send.partner.is_none() { self.only_queue(send.pair, protocol) } else { None };
+        let Some(number) = queue.or(only) else {
+            self.stray_completion(protocol, send);
+            return None;
+        };
+        let queue = self.queues.get_mut(&number).filter(|queue| queue.sums.protocol == protocol)?;
+        let Some(command) = queue.take(id) else {
+            queue.sums.without_command += 1;
+            return None;
+        };
+        self.outstanding -= 1;
+        let completion = storage::completion(protocol, &send.payload, &command.transfer);
+        let is_long = completion.status == StorageStatus::NotCaptured;
+        let completion = command.long_reply.filter(|_| is_long).unwrap_or(completion);
+        queue.sums.queue.add(completion.queue);
+        queue.count(&command, completion);
+        let key = timing_key(&command.transfer, &completion)?;
+        Some(CommandTime { connection: number, from_ns: command.time_ns, key })
+    }
+
+    /// Counts a completion of an unknown queue.
+    fn stray_completion(&mut self, protocol: UpperLayer, send: StorageSend<'_>) {
+        if protocol != UpperLayer::NvmeOf {
+            self.sums_of(protocol, send).without_command += 1;
+        } else if self.early.len() < MAX_EARLY || self.early.contains_key(&send.connection) {
+            *self.early.entry(send.connection).or_default() += 1;
+        }
+    }
+
+    /// The queue between the two endpoints, if there is one only. It serves until the partner of the
+    /// connection is clear.
+    fn only_queue(&self, (server, client): EndpointPair, protocol: UpperLayer) -> Option<u32> {
+        let [only] = self.by_pair.get(&(client, server))?[..] else { return None };
+        self.queues.get(&only).filter(|queue| queue.sums.protocol == protocol).map(|_| only)
+    }
+
+    /// Takes an RDMA WRITE or a READ request of a server, and the captured payload of the first packet
+    /// of a WRITE.
+    pub(super) fn rdma(&mut self, (connection, partner): (u32, Option<u32>), target: Reth, written: Option<&[u8]>) {
+        let Some(queue) = self.queue_of(connection, partner).and_then(|queue| self.queues.get_mut(&queue)) else {
+            return;
+        };
+        let Some(id) = queue.command_at(target.r_key, target.va) else { return };
+        let Some(command) = queue.outstanding.get_mut(&id) else { return };
+        if command.reply.is_some_and(|reply| (reply.key, reply.address) == (target.r_key, target.va)) {
+            if command.long_reply.is_none() {
+                command.long_reply = written.and_then(|bytes| storage::long_reply(bytes, id, &command.transfer));
+            }
+        } else {
+            let sum = if written.is_some() { &mut command.rdma_read_bytes } else { &mut command.rdma_written_bytes };
+            *sum = sum.saturating_add(target.dma_len.into());
+        }
+    }
+
+    /// Ends all commands. Returns the sums by connection.
+    pub(super) fn finish(&mut self) -> HashMap<u32, Box<StorageSums>> {
+        let mut sums: HashMap<u32, Box<StorageSums>> = HashMap::default();
+        for (connection, mut queue) in self.queues.drain() {
+            let left: Vec<u64> = queue.order.values().copied().collect();
+            left.into_iter().for_each(|id| _ = queue.close(id, StorageStatus::NoCompletion));
+            sums.insert(connection, Box::new(queue.sums));
+        }
+        for (connection, stray) in self.strays.drain() {
+            // Its queue may have become known later.
+            let queue = self.of_completions.get(&connection).copied().unwrap_or(connection);
+            let own = sums.entry(queue).or_insert_with(|| Box::new(StorageSums::new(stray.protocol)));
+            own.merge(&stray);
+        }
+        for (connection, completions) in self.early.drain() {
+            let queue = self.of_completions.get(&connection).and_then(|queue| sums.get_mut(queue));
+            if let Some(queue) = queue.filter(|queue| queue.protocol == UpperLayer::NvmeOf) {
+                queue.without_command += completions;
+            }
+        }
+        *self = Self::default();
+        sums
+    }
+}
+
+impl CommandQueue {
+    fn new(protocol: UpperLayer) -> Self {
+        Self {
+            outstanding: HashMap::default(),
+            order: BTreeMap::new(),
+            next: 0,
+            memory: BTreeMap::new(),
+            sums: StorageSums::new(protocol),
+        }
+    }
+
+    fn open(&mut self, id: u64, mut command: OutstandingCommand) {
+        command.number = self.next;
+        self.order.insert(self.next, id);
+        self.next += 1;
+        for range in command.memory.iter().chain(&command.reply) {
+            let end = range.address.saturating_add(range.length_bytes.into());
+            self.memory.insert((range.key, range.address), (end, id));
+        }
+        self.outstanding.insert(id, command);
+        self.sums.most_outstanding = self.sums.most_outstanding.max(self.outstanding.len() as u64);
+    }
+
+    fn take(&mut self, id: u64) -> Option<OutstandingCommand> {
+        let command = self.outstanding.remove(&id)?;
+        self.order.remove(&command.number);
+        for range in command.memory.iter().chain(&command.reply) {
+            // A later command may name the same memory.
+            let start = (range.key, range.address);
+            if self.memory.get(&start).is_some_and(|(_, owner)| *owner == id) {
+                self.memory.remove(&start);
+            }
+        }
+        Some(command)
+    }
+
+    /// The outstanding command whose memory this address is in.
+    fn command_at(&self, key: u32, address: u64) -> Option<u64> {
+        let (&(found, _), &(end, id)) = self.memory.range(..=(key, address)).next_back()?;
+        (found == key && address < end).then_some(id)
+    }
+
+    /// Ends a command without a completion. Returns false if there is none with this id.
+    fn close(&mut self, id: u64, status: StorageStatus) -> bool {
+        let Some(command) = self.take(id) else { return false };
+        let (operation, rdma_read_bytes, rdma_written_bytes) =
+            (command.transfer.operation, command.rdma_read_bytes, command.rdma_written_bytes);
+        let counts = StorageCounts { commands: 1, rdma_read_bytes, rdma_written_bytes, ..StorageCounts::default() };
+        self.sums.add(operation, status, counts);
+        true
+    }
+
+    fn count(&mut self, command: &OutstandingCommand, completion: StorageCompletion) {
+        let StorageCompletion { status, read_bytes, written_bytes, .. } = completion;
+        let counts = StorageCounts {
+            commands: 1,
+            read_bytes: read_bytes.unwrap_or(0),
+            written_bytes: written_bytes.unwrap_or(0),
+            read_unknown: u64::from(read_bytes.is_none()),
+            written_unknown: u64::from(written_bytes.is_none()),
+            rdma_read_bytes: command.rdma_read_bytes,
+            rdma_written_bytes: command.rdma_written_bytes,
+        };
+        self.sums.add(command.transfer.operation, status, counts);
+    }
+}
+
+/// Commands that read count as READs, those that write as WRITEs, all others as SENDs. Commands that
+/// set up a queue are not measured.
+fn timing_key(transfer: &CommandTransfer, completion: &StorageCompletion) -> Option<TimingKey> {
+    if matches!(transfer.operation, StorageOperation::NvmeFabrics(_)) {
+        return None;
+    }
+    let (verb, bytes) = match transfer.operation.user_data() {
+        UserData::Read => (Verb::Read, completion.read_bytes),
+        UserData::Written => (Verb::Write, completion.written_bytes),
+        UserData::None | UserData::Unknown => (Verb::Send, None),
+    };
+    Some(TimingKey { interval: Interval::StorageCommand, verb, size: SizeClass::of(bytes.unwrap_or(0)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::{Endpoint, Lid};
+
+    const CLIENT: u32 = 0;
+    const SERVER: u32 = 1;
+
+    fn ends() -> EndpointPair {
+        (Endpoint::from_lid(Lid(1)), Endpoint::from_lid(Lid(2)))
+    }
+
+    fn send(storage: &mut StorageTracker, connection: u32, payload: &[u8]) -> Option<CommandTime> {
+        let (client, server) = ends();
+        let is_client = connection.is_multiple_of(2);
+        let send = StorageSend {
+            connection,
+            pair: if is_client { (client, server) } else { (server, client) },
+            partner: (!is_client).then(|| connection - 1),
+            time_ns: 0,
+            payload: Payload::whole(payload),
+        };
+        storage.send(UpperLayer::Srp, send)
+    }
+
+    /// SRP command (T10 SRP r16a): READ(10) with indirect descriptors of 4 KiB.
+    fn command(tag: u64, descriptors: u8) -> Vec<u8> {
+        let mut bytes = vec![0; 48];
+        (bytes[0], bytes[5], bytes[7], bytes[32]) = (0x02, 0x02, descriptors, 0x28);
+        bytes[8..16].copy_from_slice(&tag.to_be_bytes());
+        bytes.extend([0; 16]);
+        bytes.extend((4096 * u32::from(descriptors)).to_be_bytes());
+        for key in 1..=u32::from(descriptors) {
+            bytes.extend([&[0; 8][..], &key.to_be_bytes(), &4096u32.to_be_bytes()].concat());
+        }
+        bytes
+    }
+
+    fn response(tag: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 36];
+        bytes[0] = 0xC1;
+        bytes[8..16].copy_from_slice(&tag.to_be_bytes());
+        bytes
+    }
+
+    fn counts(storage: &mut StorageTracker, status: StorageStatus) -> StorageCounts {
+        let sums = storage.finish();
+        let of = |sums: &StorageSums| {
+            let of = sums.results.iter().filter(|((_, own), _)| *own == status).map(|(_, counts)| *counts);
+            of.fold(StorageCounts::default(), |mut sum, counts| {
+                sum += counts;
+                sum
+            })
+        };
+        sums.get(&CLIENT).map_or_else(StorageCounts::default, |sums| of(sums))
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_outstanding_commands_is_dropped_and_counted() {
+        let mut storage = StorageTracker::default();
+        for tag in 0..MAX_OUTSTANDING as u64 {
+            send(&mut storage, CLIENT, &command(tag, 1));
+        }
+        assert_eq!(storage.queues[&CLIENT].sums.dropped, 0);
+        send(&mut storage, CLIENT, &command(MAX_OUTSTANDING as u64, 1));
+        assert_eq!((storage.queues[&CLIENT].sums.dropped, storage.outstanding), (1, MAX_OUTSTANDING));
+        assert!(send(&mut storage, SERVER, &response(0)).is_none(), "dropped");
+        assert!(send(&mut storage, SERVER, &response(1)).is_some());
+        assert_eq!(storage.queues[&CLIENT].sums.without_command, 1);
+        assert_eq!(counts(&mut storage, StorageStatus::NoCompletion).commands, MAX_OUTSTANDING as u64);
+    }
+
+    #[test]
+    fn data_belong_to_the_first_memory_ranges_of_a_command() {
+        for (r_key, expected_bytes) in [(MAX_RANGES as u32, 4096), (MAX_RANGES as u32 + 1, 0)] {
+            let mut storage = StorageTracker::default();
+            send(&mut storage, CLIENT, &command(7, MAX_RANGES as u8 + 1));
+            storage.rdma((SERVER, Some(CLIENT)), Reth { va: 0, r_key, dma_len: 4096 }, Some(&[]));
+            send(&mut storage, SERVER, &response(7));
+            let counts = counts(&mut storage, StorageStatus::Success);
+            let length_bytes = 4096 * (MAX_RANGES as u64 + 1);
+            assert_eq!((counts.rdma_read_bytes, counts.read_bytes), (expected_bytes, length_bytes), "key {r_key}");
+        }
+    }
+
+    /// 16-byte messages before the first command, on so many connections; the last of them turns out
+    /// to carry completions.
+    #[test]
+    fn early_completions_of_too_many_connections_do_not_count() {
+        for (connections, expected) in [(MAX_EARLY, 1), (MAX_EARLY + 1, 0)] {
+            let mut storage = StorageTracker::default();
+            let (client, server) = ends();
+            let last = 2 * (connections as u32 - 1) + 1;
+            let early = |connection, payload, partner| StorageSend {
+                connection,
+                pair: if partner == Some(0) { (server, client) } else { (client, server) },
+                partner,
+                time_ns: 0,
+                payload: Payload::whole(payload),
+            };
+            for number in 0..connections as u32 {
+                storage.send(UpperLayer::NvmeOf, early(2 * number + 1, &[0; 16], Some(2 * number)));
+            }
+            // NVM Express base specification: a READ by keyed SGL.
+            let mut read = [0; 64];
+            (read[0], read[1], read[2], read[39]) = (0x02, 0x40, 9, 0x40);
+            let commands = StorageSend { pair: (client, server), partner: None, ..early(last - 1, &read, None) };
+            storage.send(UpperLayer::NvmeOf, commands);
+            let mut completion = [0; 16];
+            completion[12] = 9;
+            storage.send(UpperLayer::NvmeOf, early(last, &completion, Some(last - 1)));
+            let sums = storage.finish();
+            assert_eq!(sums[&(last - 1)].without_command, expected, "{connections} connections");
+        }
+    }
+}
