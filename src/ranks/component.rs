@@ -333,5 +333,8 @@ fn component<'a>(
 
 /// True if an NCCL connection has a counted message whose data fill an element from its start.
 fn fills_an_element(connection: &ConnectionTotals) -> bool {
-    connection.mpi.as_ref().is_some_and(|mpi| mpi.shares.first > 0 && mpi.sums.iter().any(|(_, sums)| sums.messages > 0))
+    connection
+        .mpi
+        .as_ref()
+        .is_some_and(|mpi| mpi.shares.first > 0 && mpi.sums.iter().any(|(_, sums)| sums.messages > 0))
 }

@@ -52,6 +52,7 @@ mod release;
 mod runs;
 mod sampling;
 mod slurm;
+mod snap_lengths;
 mod synthetic;
 mod theoretical_minimum;
 mod time_series;
