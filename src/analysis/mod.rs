@@ -4,6 +4,7 @@
 //! and never refers to [`crate::render`].
 
 pub(crate) mod classes;
+pub mod collective_instances;
 pub mod collectives;
 pub mod compare;
 pub(crate) mod coverage;

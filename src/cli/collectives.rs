@@ -1,18 +1,23 @@
-//! `ibscope collectives`: messages and bytes of each collective operation.
+//! `ibscope collectives`: messages and bytes of each collective operation, or each operation by
+//! itself.
 
 use super::common::arguments::SourceArgs;
 use super::common::choices::{Format, GroupByArg};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
+use super::common::usage::UsageError;
+use crate::analysis::collective_instances::{CollectiveCollector, MAX_MESSAGES};
 use crate::analysis::collectives::collectives;
+use crate::model::count_of;
 use crate::render;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope collectives job.ibp
-  ibscope collectives job.ibp --by endpoint --format csv";
+  ibscope collectives job.ibp --by endpoint --format csv
+  ibscope collectives sink.pcap --view instances --format csv";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -22,11 +27,25 @@ pub(super) struct CollectivesArgs {
     /// Show pairs of endpoints or of ranks; csv and json have one row per pair
     #[arg(long, value_enum, default_value_t = GroupByArg::Rank)]
     pub(super) by: GroupByArg,
+    /// Show the sums of each operation, or each operation by itself (captures only)
+    #[arg(long, value_enum, default_value_t = CollectivesView::Sums)]
+    pub(super) view: CollectivesView,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum CollectivesView {
+    /// Messages and bytes of each operation
+    Sums,
+    /// A row for each operation: its algorithm, times, and the rank that entered last
+    Instances,
 }
 
 /// Runs `ibscope collectives`.
 pub(super) fn run(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
+    if args.view == CollectivesView::Instances {
+        return instances(args);
+    }
     input::check_no_window(&source.inputs, &source.reading, "collective operations")?;
     let profile = input::profile(&source.inputs, &source.reading, source.scope, AnalysisNeeds::default())?;
     let table = collectives(&profile, args.by.into());
@@ -35,6 +54,43 @@ pub(super) fn run(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => render::collectives::csv(&table, out),
         Format::Json => render::collectives::json(&table, out),
     })?;
+    input::notes(&source.inputs, &source.reading, &profile);
+    Ok(input::exit_code(&source.reading, &profile.coverage))
+}
+
+/// Runs `ibscope collectives --view instances`.
+fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
+    let source = &args.source;
+    if args.by == GroupByArg::Endpoint {
+        return Err(UsageError("--view instances needs ranks; leave out --by endpoint").into());
+    }
+    input::check_captures("collectives --view instances", &source.inputs)?;
+    let mut stream = input::messages_alone(&source.inputs, &source.reading, source.scope, false)?;
+    let profile = stream.profile().clone();
+    let mut collector = CollectiveCollector::default();
+    for row in stream.by_ref() {
+        collector.add(&row?);
+    }
+    let found = collector.finish(&profile);
+    output::results(|out| match source.format {
+        Format::Table => {
+            out.write_all(render::collective_instances::table(&found, profile.coverage.first_time_ns).as_bytes())
+        }
+        Format::Csv => render::collective_instances::csv(&found, out),
+        Format::Json => render::collective_instances::json(&found, out),
+    })?;
+    if found.without_ranks > 0 {
+        output::eprint_line(&format!(
+            "note: {} left out: their ranks are unknown",
+            count_of(found.without_ranks, "collective message")
+        ));
+    }
+    if found.beyond_bound > 0 {
+        output::eprint_line(&format!(
+            "note: {} left out: more than {MAX_MESSAGES} collective messages; choose a window with --from and --to",
+            count_of(found.beyond_bound, "collective message")
+        ));
+    }
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

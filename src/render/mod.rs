@@ -3,6 +3,7 @@
 //! In: the results of [`crate::analysis`]. Out: text and drawings. Rendering computes no new
 //! results; it only formats them.
 
+pub mod collective_instances;
 pub mod collectives;
 mod columns;
 pub mod compare;
@@ -48,6 +49,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         summary::facts_table().describe(),
         ranks::rank_map_table().describe(),
         collectives::pairs_table().describe(),
+        collective_instances::instances_table().describe(),
         paths::classes_table().describe(),
         paths::pairs_table().describe(),
         rates::bins_table().describe(),

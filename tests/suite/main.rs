@@ -8,6 +8,7 @@ mod bounds;
 mod browser;
 mod classes;
 mod cli;
+mod collectives;
 mod columns;
 mod compare;
 mod compat;

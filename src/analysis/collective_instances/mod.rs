@@ -1,0 +1,344 @@
+//! The collective operations of a job, one by one, from their messages.
+//!
+//! In: the collective messages of captures. Out: a row for each operation on each communicator. The
+//! stages: [`communicators`] groups the messages, [`split`] divides those of a communicator into
+//! operations by the schedules of [`algorithms`], and [`entry`] finds the rank that entered last.
+//!
+//! Invariant: an operation or algorithm that its messages do not determine is `unknown`.
+
+mod algorithms;
+mod communicators;
+mod entry;
+mod exchanges;
+#[cfg(test)]
+mod programs;
+mod schedule;
+#[cfg(test)]
+mod simulator;
+mod split;
+#[cfg(test)]
+mod tests;
+mod trees;
+
+pub use split::Confidence;
+
+use crate::model::nodes::Nodes;
+use crate::model::{JobRank, MessageRow, Profile};
+use communicators::{CommunicatorMembers, ContextCommunicators};
+use ibscope_parsers::mpi::MpiOperation;
+use split::{CollectiveMessage, OperationMessages};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most collective messages that are kept in memory, at 64 bytes each; later ones are counted only.
+pub const MAX_MESSAGES: usize = 1 << 24;
+
+/// Share of the reactions of ranks to messages that are shorter than the margin of [`entry`]: the
+/// lead of the last rank must be longer than usual reactions.
+const REACTIONS: f64 = 0.95;
+
+/// One collective operation of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectiveInstance {
+    /// Number of the job.
+    pub job: u32,
+    /// `world`, or context id and lowest world rank of the communicator, as in `3/1`.
+    pub communicator: String,
+    /// Number of the operation on this communicator, from 1.
+    pub number: u64,
+    /// The operation.
+    pub operation: MpiOperation,
+    /// Names of the algorithms that send these messages; empty if unknown.
+    pub algorithms: Vec<&'static str>,
+    /// How certain both are.
+    pub confidence: Confidence,
+    /// Number of ranks of the communicator, as far as known.
+    pub ranks: u32,
+    /// Bytes per rank as in the arguments of the call: the vector of an Allreduce, Reduce or Bcast,
+    /// one block of other operations.
+    pub bytes: Option<u64>,
+    /// Time of the first packet, nanoseconds since the epoch.
+    pub start_ns: i64,
+    /// Time of the last packet.
+    pub end_ns: i64,
+    /// World rank of the rank that entered last.
+    pub last_rank: Option<u32>,
+    /// Time from the entry of the rank before it to its entry.
+    pub skew_ns: Option<u64>,
+}
+
+impl CollectiveInstance {
+    /// Duration in nanoseconds.
+    #[must_use]
+    pub const fn duration_ns(&self) -> i64 {
+        self.end_ns.saturating_sub(self.start_ns)
+    }
+
+    /// Bytes per second by the size that nccl-tests use: of an Allgather, Alltoall or
+    /// `Reduce_scatter` the blocks of all ranks, of other operations the bytes per rank.
+    #[must_use]
+    pub fn algbw_bytes_per_s(&self) -> Option<f64> {
+        let ranks = f64::from(self.ranks);
+        let factor = match self.operation {
+            MpiOperation::Allgather
+            | MpiOperation::Alltoall
+            | MpiOperation::ReduceScatterBlock
+            | MpiOperation::Gather
+            | MpiOperation::Scatter => ranks,
+            _ => 1.0,
+        };
+        let bytes = self.bytes.filter(|bytes| *bytes > 0)?;
+        (self.duration_ns() > 0).then(|| bytes as f64 * factor / (self.duration_ns() as f64 / 1e9))
+    }
+
+    /// Bytes per second that a rank sends or receives at least, as nccl-tests define it.
+    #[must_use]
+    pub fn busbw_bytes_per_s(&self) -> Option<f64> {
+        let ranks = f64::from(self.ranks);
+        let factor = match self.operation {
+            MpiOperation::Allreduce => 2.0 * (ranks - 1.0) / ranks,
+            MpiOperation::Bcast | MpiOperation::Reduce => 1.0,
+            MpiOperation::Allgather
+            | MpiOperation::Allgatherv
+            | MpiOperation::Alltoall
+            | MpiOperation::ReduceScatter
+            | MpiOperation::ReduceScatterBlock
+            | MpiOperation::Gather
+            | MpiOperation::Scatter => (ranks - 1.0) / ranks,
+            _ => return None,
+        };
+        self.algbw_bytes_per_s().map(|algbw| algbw * factor)
+    }
+}
+
+/// The operations, and the messages that belong to none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CollectiveInstances {
+    /// The operations by job and start.
+    pub instances: Vec<CollectiveInstance>,
+    /// Collective messages without job or ranks.
+    pub without_ranks: u64,
+    /// Collective messages beyond [`MAX_MESSAGES`].
+    pub beyond_bound: u64,
+}
+
+/// A collective message, with world ranks.
+#[derive(Clone, Copy, Debug)]
+struct WorldMessage {
+    job: u32,
+    context: u32,
+    src: u32,
+    dst: u32,
+    /// Rank of the sender in its communicator.
+    communicator_rank: u32,
+    is_world: bool,
+    operation: MpiOperation,
+    tag: i32,
+    bytes: u64,
+    times_ns: (i64, i64),
+    is_first: bool,
+}
+
+/// Collects the collective messages of captures.
+#[derive(Clone, Debug)]
+pub struct CollectiveCollector {
+    messages: Vec<WorldMessage>,
+    max_messages: usize,
+    /// Connections that carried a message.
+    used: BTreeSet<u32>,
+    without_ranks: u64,
+    beyond_bound: u64,
+}
+
+impl Default for CollectiveCollector {
+    fn default() -> Self {
+        Self::with_limit(MAX_MESSAGES)
+    }
+}
+
+impl CollectiveCollector {
+    /// Keeps at most `max_messages`.
+    const fn with_limit(max_messages: usize) -> Self {
+        Self { messages: Vec::new(), max_messages, used: BTreeSet::new(), without_ranks: 0, beyond_bound: 0 }
+    }
+
+    /// Adds a message; point-to-point messages are ignored.
+    pub fn add(&mut self, row: &MessageRow) {
+        let Some(identity) = row.identity() else { return };
+        let is_first = self.used.insert(row.connection);
+        let operation = identity.operation();
+        if operation == MpiOperation::PointToPoint {
+            return;
+        }
+        let (Some(job), Some(src), Some(dst)) = (row.job, row.src_rank, row.dst_rank) else {
+            self.without_ranks += 1;
+            return;
+        };
+        if self.messages.len() >= self.max_messages {
+            self.beyond_bound += 1;
+            return;
+        }
+        self.messages.push(WorldMessage {
+            job,
+            context: identity.context,
+            src,
+            dst,
+            communicator_rank: identity.rank,
+            is_world: identity.world,
+            operation,
+            tag: identity.tag,
+            bytes: row.mpi_bytes().unwrap_or_default(),
+            times_ns: row.raw.times_ns,
+            is_first,
+        });
+    }
+
+    /// Divides the messages into operations. `profile` is that of the same captures.
+    #[must_use]
+    pub fn finish(mut self, profile: &Profile) -> CollectiveInstances {
+        self.messages.sort_by_key(|message| (message.job, message.times_ns, message.src, message.dst, message.tag));
+        let nodes = Nodes::of(profile);
+        let clock_bound_ns = clock_bound_ns(profile);
+        let mut instances = Vec::new();
+        for messages in self.messages.chunk_by(|a, b| a.job == b.job) {
+            instances.extend(of_job(messages, &nodes, profile, clock_bound_ns));
+        }
+        CollectiveInstances { instances, without_ranks: self.without_ranks, beyond_bound: self.beyond_bound }
+    }
+}
+
+/// Bound of the error of differences of times: the clocks of the inputs, and the tick of the
+/// captures.
+fn clock_bound_ns(profile: &Profile) -> i64 {
+    let clocks = profile.inputs.iter().filter_map(|input| input.clock.as_ref()).map(|clock| clock.uncertainty_ns);
+    let tick_ns = profile.coverage.clock_ns;
+    i64::try_from(clocks.max().unwrap_or(0).saturating_mul(2).saturating_add(tick_ns)).unwrap_or(i64::MAX)
+}
+
+/// A communicator that was split into operations.
+struct SplitCommunicator {
+    name: String,
+    ranks: u32,
+    world_ranks: Vec<Option<u32>>,
+    messages: Vec<CollectiveMessage>,
+    operations: Vec<OperationMessages>,
+}
+
+/// The operations of one job.
+fn of_job(messages: &[WorldMessage], nodes: &Nodes, profile: &Profile, clock_bound_ns: i64) -> Vec<CollectiveInstance> {
+    let Some(job) = messages.first().map(|message| message.job) else { return Vec::new() };
+    let size = world_size(messages, profile, job);
+    let split: Vec<SplitCommunicator> = communicators(messages, size)
+        .into_iter()
+        .map(|(name, communicator)| split_one(name, &communicator, messages, nodes, clock_bound_ns))
+        .collect();
+    let mut reactions: Vec<i64> = Vec::new();
+    for one in &split {
+        let of =
+            |operation: &OperationMessages| entry::reactions(operation, one.world_ranks.len() as u32, &one.messages);
+        reactions.extend(one.operations.iter().flat_map(of));
+    }
+    reactions.sort_unstable();
+    let usual_ns = reactions.get((reactions.len() as f64 * REACTIONS) as usize).copied().unwrap_or(0);
+    let margin_ns = usual_ns.saturating_add(clock_bound_ns);
+    let mut instances: Vec<CollectiveInstance> = split
+        .iter()
+        .flat_map(|one| one.operations.iter().map(move |operation| instance(job, one, operation, margin_ns)))
+        .collect();
+    instances.sort_by(|a, b| (a.start_ns, &a.communicator).cmp(&(b.start_ns, &b.communicator)));
+    let mut numbers: BTreeMap<String, u64> = BTreeMap::new();
+    for instance in &mut instances {
+        let number = numbers.entry(instance.communicator.clone()).or_default();
+        *number += 1;
+        instance.number = *number;
+    }
+    instances
+}
+
+/// Number of ranks of the job: as the profile states it, or as the messages show it.
+fn world_size(messages: &[WorldMessage], profile: &Profile, job: u32) -> u32 {
+    let of_messages = messages.iter().map(|message| message.src.max(message.dst));
+    let of_ranks = profile.ranks.iter().filter(|row| row.job == job).map(|row| row.rank);
+    of_messages.chain(of_ranks).max().map_or(0, |rank| rank.saturating_add(1))
+}
+
+/// The communicators of a job with their names.
+fn communicators(messages: &[WorldMessage], size: u32) -> Vec<(String, CommunicatorMembers)> {
+    let mut world = CommunicatorMembers::world(size);
+    let mut contexts: BTreeMap<u32, ContextCommunicators> = BTreeMap::new();
+    for (index, message) in messages.iter().enumerate() {
+        if message.is_world {
+            world.messages.push(index);
+        } else {
+            let pair = (message.src, message.dst);
+            contexts.entry(message.context).or_default().add(index, pair, message.communicator_rank);
+        }
+    }
+    let mut communicators = Vec::new();
+    if !world.messages.is_empty() {
+        communicators.push(("world".to_owned(), world));
+    }
+    for (context, found) in contexts {
+        for communicator in found.into_communicators() {
+            let lowest = communicator.lowest().unwrap_or_default();
+            communicators.push((format!("{context}/{lowest}"), communicator));
+        }
+    }
+    communicators
+}
+
+fn split_one(
+    name: String,
+    communicator: &CommunicatorMembers,
+    messages: &[WorldMessage],
+    nodes: &Nodes,
+    clock_bound_ns: i64,
+) -> SplitCommunicator {
+    let known = communicator.world_ranks();
+    let world_ranks = known.clone().unwrap_or_default();
+    let number_of: BTreeMap<u32, u32> =
+        (0..).zip(&world_ranks).filter_map(|(rank, world)| world.map(|world| (world, rank))).collect();
+    let of_message = |index: &usize| {
+        let message = messages.get(*index)?;
+        Some(CollectiveMessage {
+            // Without ranks in the communicator, the world ranks distinguish the members.
+            src: if known.is_some() { message.communicator_rank } else { message.src },
+            dst: if known.is_some() { *number_of.get(&message.dst)? } else { message.dst },
+            operation: message.operation,
+            tag: message.tag,
+            bytes: message.bytes,
+            times_ns: message.times_ns,
+            is_first: message.is_first,
+        })
+    };
+    let members: Vec<CollectiveMessage> = communicator.messages.iter().filter_map(of_message).collect();
+    let job = messages.first().map_or(0, |message| message.job);
+    let world = |rank: u32| world_ranks.get(rank as usize).copied().flatten().map(|rank| JobRank { job, rank });
+    let is_visible = |src: u32, dst: u32| match (world(src), world(dst)) {
+        (Some(src), Some(dst)) => !nodes.are_shared(src, dst),
+        _ => false,
+    };
+    let operations = split::operations(world_ranks.len() as u32, &members, &is_visible, clock_bound_ns);
+    let ranks = if known.is_some() { world_ranks.len() } else { communicator.known() };
+    SplitCommunicator { name, ranks: ranks as u32, world_ranks, messages: members, operations }
+}
+
+fn instance(job: u32, one: &SplitCommunicator, operation: &OperationMessages, margin_ns: i64) -> CollectiveInstance {
+    let times = operation.messages.iter().filter_map(|&index| one.messages.get(index)).map(|message| message.times_ns);
+    let (start_ns, end_ns) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or_default();
+    let last = entry::last_entry(operation, one.world_ranks.len() as u32, &one.messages, margin_ns);
+    let last_rank = last.and_then(|last| one.world_ranks.get(last.rank as usize).copied().flatten());
+    CollectiveInstance {
+        job,
+        communicator: one.name.clone(),
+        number: 0,
+        operation: operation.operation,
+        algorithms: operation.algorithms.clone(),
+        confidence: operation.confidence,
+        ranks: one.ranks,
+        bytes: operation.bytes,
+        start_ns,
+        end_ns,
+        last_rank,
+        skew_ns: last.filter(|_| last_rank.is_some()).and_then(|last| last.lead_ns),
+    }
+}

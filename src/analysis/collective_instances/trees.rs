@@ -1,0 +1,150 @@
+//! The trees of rooted collective operations.
+//!
+//! Nodes have virtual ranks: the root is 0, and rank `r` is `(r - root) mod n`. Sources: Open MPI's
+//! `coll_base_topo.c`, MPICH's `bcast_intra_binomial.c` and `gather_intra_binomial.c`.
+
+use super::schedule::Schedule;
+
+/// Fanout of Open MPI's chain, and radix of its k-nomial tree (`coll_tuned`).
+const CHAINS: u32 = 4;
+const RADIX: u32 = 4;
+
+/// The shape of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TreeShape {
+    /// All nodes are children of the root.
+    Star,
+    /// A node's children are its sums with the powers of two above it (Open MPI).
+    BinomialUpward,
+    /// A node's children are its sums with the powers of two below its lowest set bit (MPICH; Open
+    /// MPI's in-order tree).
+    BinomialDownward,
+    /// Node `v` has the child `v + 1`.
+    Pipeline,
+    /// Four chains that start at the root.
+    Chain,
+    /// Two children per node, numbered level by level (Open MPI).
+    Binary,
+    /// Like [`Self::BinomialDownward`], with radix 4.
+    Knomial,
+}
+
+impl TreeShape {
+    /// The children of node `v` among `n` nodes, in the order of sending.
+    pub(super) fn children(self, v: u32, n: u32) -> Vec<u32> {
+        match self {
+            Self::Star => (1..n).filter(|_| v == 0).collect(),
+            Self::BinomialUpward => {
+                powers(2).skip_while(|&mask| mask <= v).map(|mask| v + mask).take_while(|&child| child < n).collect()
+            }
+            Self::BinomialDownward => {
+                let mut children: Vec<u32> = powers(2)
+                    .take_while(|&mask| mask < n && v.is_multiple_of(mask * 2))
+                    .map(|mask| v + mask)
+                    .filter(|&child| child < n)
+                    .collect();
+                children.reverse();
+                children
+            }
+            Self::Pipeline => (v + 1 < n).then_some(v + 1).into_iter().collect(),
+            Self::Chain => chain_children(v, n),
+            Self::Binary => {
+                let level_width = powers(2).take_while(|&width| width - 1 <= v).last().unwrap_or(1);
+                (1..=2).map(|index| v + level_width * index).filter(|&child| child < n).collect()
+            }
+            Self::Knomial => {
+                let masks: Vec<u32> =
+                    powers(RADIX).take_while(|&mask| mask < n && v.is_multiple_of(mask * RADIX)).collect();
+                let child = |(mask, digit): (u32, u32)| v + mask * digit;
+                let children = masks.into_iter().rev().flat_map(|mask| (1..RADIX).map(move |digit| (mask, digit)));
+                children.map(child).filter(|&child| child < n).collect()
+            }
+        }
+    }
+}
+
+/// Powers of `radix` that fit twice into 31 bits.
+fn powers(radix: u32) -> impl Iterator<Item = u32> {
+    core::iter::successors(Some(1u32), move |power| power.checked_mul(radix).filter(|next| *next < 1 << 28))
+}
+
+/// Chains of almost equal length; longer chains come first.
+fn chain_children(v: u32, n: u32) -> Vec<u32> {
+    let chains = CHAINS.min(n.saturating_sub(1));
+    let mut heads = Vec::new();
+    let mut next = 1;
+    for index in 0..chains {
+        let length = (n - 1) / chains + u32::from(index < (n - 1) % chains);
+        heads.push(next);
+        next += length;
+    }
+    if v == 0 {
+        return heads;
+    }
+    let child = v + 1;
+    if child < n && !heads.contains(&child) { vec![child] } else { Vec::new() }
+}
+
+/// A tree with the step of each node.
+struct Tree {
+    /// Parent and child, parents before their children.
+    links: Vec<(u32, u32)>,
+    depth: Vec<u32>,
+    height: Vec<u32>,
+    /// Number of nodes of each subtree.
+    size: Vec<u32>,
+}
+
+fn tree(shape: TreeShape, n: u32) -> Tree {
+    let mut tree =
+        Tree { links: Vec::new(), depth: vec![0; n as usize], height: vec![0; n as usize], size: vec![1; n as usize] };
+    let mut queue = std::collections::VecDeque::from([0]);
+    while let Some(parent) = queue.pop_front() {
+        for child in shape.children(parent, n) {
+            tree.links.push((parent, child));
+            tree.depth[child as usize] = tree.depth[parent as usize] + 1;
+            queue.push_back(child);
+        }
+    }
+    for &(parent, child) in tree.links.iter().rev() {
+        let (parent, child) = (parent as usize, child as usize);
+        tree.height[parent] = tree.height[parent].max(tree.height[child] + 1);
+        tree.size[parent] += tree.size[child];
+    }
+    tree
+}
+
+/// What a message between a node and its parent carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TreeLoad {
+    /// The whole vector.
+    Vector,
+    /// One block per node of the subtree.
+    Subtree,
+}
+
+/// From the root to the leaves: broadcast and scatter.
+pub(super) fn downward(shape: TreeShape, load: TreeLoad, n: u32, root: u32) -> Schedule {
+    let mut schedule = Schedule::new(n);
+    let tree = tree(shape, n);
+    for (parent, child) in tree.links {
+        let count = if load == TreeLoad::Vector { n } else { tree.size[child as usize] };
+        let first = if load == TreeLoad::Vector { 0 } else { child };
+        let pair = ((parent + root) % n, (child + root) % n);
+        schedule.send(tree.depth[parent as usize], pair, first, count);
+    }
+    schedule.sorted()
+}
+
+/// From the leaves to the root: reduce and gather.
+pub(super) fn upward(shape: TreeShape, load: TreeLoad, n: u32, root: u32) -> Schedule {
+    let mut schedule = Schedule::new(n);
+    let tree = tree(shape, n);
+    for (parent, child) in tree.links {
+        let count = if load == TreeLoad::Vector { n } else { tree.size[child as usize] };
+        let first = if load == TreeLoad::Vector { 0 } else { child };
+        let pair = ((child + root) % n, (parent + root) % n);
+        schedule.send(tree.height[child as usize], pair, first, count);
+    }
+    schedule.sorted()
+}
