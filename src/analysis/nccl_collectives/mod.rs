@@ -18,6 +18,7 @@ mod split;
 mod tests;
 mod trees;
 
+use super::collective_instances::{CollectiveInstance, Confidence};
 use crate::model::{MessageRow, NcclReceive, PacketRecord};
 use ibscope_parsers::mpi::MpiOperation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +63,20 @@ pub enum NcclOperation {
 }
 
 impl NcclOperation {
+    /// The name in a list of operations that may have sent the same messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "allreduce",
+            Self::AllGather => "allgather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Broadcast => "broadcast",
+            Self::Reduce => "reduce",
+            Self::AllToAll => "alltoall",
+            Self::SendRecv => "sendrecv",
+        }
+    }
+
     /// The MPI operation with the same result.
     #[must_use]
     pub const fn mpi(self) -> MpiOperation {
@@ -135,6 +150,35 @@ impl NcclCollective {
     pub fn operation(&self) -> Option<NcclOperation> {
         self.operations.first().copied().filter(|_| self.operations.len() == 1)
     }
+
+    /// The row for outputs. A lead of the last rank within `clock_bound_ns` is left out.
+    #[must_use]
+    pub fn instance(&self, clock_bound_ns: i64) -> CollectiveInstance {
+        let last = self.last.filter(|(_, lead_ns)| *lead_ns > clock_bound_ns.unsigned_abs());
+        let confidence = match (self.operations.len(), self.is_certain) {
+            (0, _) => Confidence::Unknown,
+            (1, true) => Confidence::High,
+            (1, false) => Confidence::Medium,
+            _ => Confidence::Low,
+        };
+        CollectiveInstance {
+            job: self.job,
+            communicator: self.communicator.clone(),
+            number: self.number,
+            operation: self.operation().map_or(MpiOperation::Collective, NcclOperation::mpi),
+            algorithms: match self.operation() {
+                Some(_) => self.algorithm.map(NcclAlgorithm::name).into_iter().collect(),
+                None => self.operations.iter().map(|own| own.name()).collect(),
+            },
+            confidence,
+            ranks: self.ranks,
+            bytes: self.bytes,
+            start_ns: self.times_ns.0,
+            end_ns: self.times_ns.1,
+            last_rank: last.map(|(rank, _)| rank),
+            skew_ns: last.map(|(_, lead_ns)| lead_ns),
+        }
+    }
 }
 
 /// Operations, and the messages that belong to none.
@@ -149,11 +193,19 @@ pub struct NcclCollectives {
 }
 
 /// Collects the messages of NCCL.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct NcclCollector {
+    /// Most messages that are kept.
+    room: usize,
     transfers: Vec<NcclTransfer>,
     left_out: u64,
     beyond_bound: u64,
+}
+
+impl Default for NcclCollector {
+    fn default() -> Self {
+        Self { room: MAX_TRANSFERS, transfers: Vec::new(), left_out: 0, beyond_bound: 0 }
+    }
 }
 
 impl NcclCollector {
@@ -163,7 +215,7 @@ impl NcclCollector {
             self.left_out += 1;
             return;
         };
-        if self.transfers.len() >= MAX_TRANSFERS {
+        if self.transfers.len() >= self.room {
             self.beyond_bound += 1;
             return;
         }

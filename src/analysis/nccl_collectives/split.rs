@@ -19,8 +19,6 @@ use std::ops::Range;
 
 /// Segments of a connection that are joined at most.
 const MAX_JOINED: usize = 64;
-/// Connections that are added at most to those whose times overlap.
-const MAX_ADDED: usize = 16;
 /// Buffers of a connection (`NCCL_STEPS`).
 const STEPS: usize = 8;
 
@@ -185,7 +183,8 @@ pub(super) fn operations(communicator: &Communicator, clock_bound_ns: i64) -> Ve
         };
         // A rank may have entered after others were done.
         let extended = || {
-            let more = (overlapping + 1..=all.len()).take(MAX_ADDED);
+            // A chain has at most one connection per rank and channel more.
+            let more = (overlapping + 1..=all.len()).take(communicator.ranks.len());
             let of = |count: usize| classify(parts(&all[..count], &segments, &next, |_| Some(1)));
             more.map(of).find(is_known)
         };
@@ -248,4 +247,19 @@ fn flows<'a>(communicator: &'a Communicator, parts: &Parts) -> Vec<Flow<'a>> {
         Some(Flow { src: own.src, dst: own.dst, messages, slices })
     };
     parts.iter().filter_map(flow).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_max_joined_segments_are_joined() {
+        for count in [MAX_JOINED, MAX_JOINED + 1] {
+            let segment = |at: usize| Segment { range: at..at + 1, times_ns: (0, 0), last_start_ns: 0 };
+            let segments: Vec<Segment> = (0..count).map(segment).collect();
+            assert_eq!(counts(&segments, 0), (1..=MAX_JOINED).collect::<Vec<_>>());
+            assert_eq!(counts_to(&segments, 0, count), Some(count).filter(|count| *count <= MAX_JOINED));
+        }
+    }
 }

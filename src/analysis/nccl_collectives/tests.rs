@@ -3,8 +3,10 @@
 
 mod schedules;
 
-use super::{NcclAlgorithm, NcclCollective, NcclOperation, collectives};
+use super::{NcclAlgorithm, NcclCollective, NcclCollector, NcclOperation, collectives};
+use crate::model::{MessageRow, NcclReceive, RawMessage, Verb};
 use NcclOperation::{AllGather, AllReduce, AllToAll, Broadcast, Reduce, ReduceScatter};
+use ibscope_parsers::mpi::{Identity, LibraryStack, MatchFields, Protocol as MpiProtocol};
 use schedules::{Call, Job, Protocol};
 
 const RANKS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
@@ -159,5 +161,39 @@ fn missing_messages() {
                 assert!(is_right && own.bytes == Some(1_000_000), "{ranks} ranks without {missing}: {own:?}");
             }
         }
+    }
+}
+
+/// Messages beyond the bound, and those without a receive, are counted.
+#[test]
+fn messages_beyond_the_bound_are_counted() {
+    let identity = Identity { rank: 0, context: 0, tag: 0, world: true, collective: false };
+    let receive =
+        NcclReceive { ring: 1, index: 1, posted_ns: 0, buffer_address: 1 << 20, buffer_bytes: 8, data_hash: None };
+    let row = |receive| MessageRow {
+        connection: 0,
+        job: Some(1),
+        src_rank: Some(0),
+        dst_rank: Some(1),
+        mpi: Some((identity, MpiProtocol::Rendezvous)),
+        raw: RawMessage {
+            connection: 0,
+            psn: 0,
+            mpi: Some((LibraryStack::Nccl, MatchFields::Named(identity), MpiProtocol::Rendezvous)),
+            transfer_verb: Verb::Write,
+            length_bytes: Some(8),
+            wire_bytes: 54,
+            packets: 1,
+            times_ns: (1, 1),
+            complete: true,
+            receive,
+        },
+    };
+    for (count, beyond) in [(3, 0), (4, 1)] {
+        let mut collector = NcclCollector { room: 3, ..NcclCollector::default() };
+        (0..count).for_each(|_| collector.add(&row(Some(receive))));
+        collector.add(&row(None));
+        let found = collector.finish(0);
+        assert_eq!((found.beyond_bound, found.left_out), (beyond, 1));
     }
 }
