@@ -16,7 +16,7 @@
 //! least [`MIN_ORDERED`] messages were sent only after those that a collective operation would wait
 //! for. With [`CERTAIN_ORDERED`] of them, or if the data show it, the name is certain.
 
-use super::split::Communicator;
+use super::connections::NcclCommunicator;
 use super::trees;
 use super::{NcclAlgorithm, NcclCollective, NcclOperation, NcclTransfer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -148,12 +148,12 @@ impl Evidence {
 }
 
 /// The operation of these flows.
-pub(super) fn operation(communicator: &Communicator, flows: &[Flow<'_>], clock_bound_ns: i64) -> NcclCollective {
+pub(super) fn operation(communicator: &NcclCommunicator, flows: &[Flow<'_>], clock_bound_ns: i64) -> NcclCollective {
     let ranks: Vec<u32> = communicator.ranks.iter().copied().collect();
     let all = || flows.iter().flat_map(|flow| flow.messages);
     let has_gaps = flows.iter().any(Flow::has_gaps);
     let (algorithm, mut candidates) =
-        candidates(communicator, &ranks, flows, clock_bound_ns).filter(|_| !has_gaps).unwrap_or_default();
+        if has_gaps { Default::default() } else { candidates(communicator, &ranks, flows, clock_bound_ns) };
     // Copies are equal data where a rank forwards: chance does not make them.
     if candidates.iter().any(|(_, own)| own.copies > 0) {
         candidates.retain(|(_, own)| own.copies > 0);
@@ -278,21 +278,21 @@ fn lanes<'a>(flows: &[Flow<'a>]) -> Option<Vec<Hops<'a>>> {
     lanes.values().all(is_even).then(|| lanes.into_values().collect())
 }
 
-type Candidates = Vec<(NcclOperation, Evidence)>;
+type OperationCandidates = Vec<(NcclOperation, Evidence)>;
 
 /// The operations that may send these flows, and the algorithm if it is the same for all.
 fn candidates(
-    communicator: &Communicator,
+    communicator: &NcclCommunicator,
     ranks: &[u32],
     flows: &[Flow<'_>],
     clock_bound_ns: i64,
-) -> Option<(Option<NcclAlgorithm>, Candidates)> {
+) -> (Option<NcclAlgorithm>, OperationCandidates) {
     let next: BTreeMap<u32, BTreeSet<u32>> = pairs(flows).into_keys().fold(BTreeMap::new(), |mut next, (src, dst)| {
         next.entry(src).or_default().insert(dst);
         next
     });
     let order = ring_order(ranks, &next);
-    let mut found: Candidates = Vec::new();
+    let mut found: OperationCandidates = Vec::new();
     let mut algorithm = None;
     if let (Some(order), Some(lanes)) = (order, lanes(flows)) {
         let is_closed = next.len() == ranks.len();
@@ -324,7 +324,7 @@ fn candidates(
             algorithm = algorithm.or(Some(NcclAlgorithm::Direct));
         }
     }
-    Some((algorithm, found))
+    (algorithm, found)
 }
 
 /// The ranks in the order in which each sends to the next one: of a ring from the lowest on, of a
@@ -346,8 +346,8 @@ fn ring_order(ranks: &[u32], next: &BTreeMap<u32, BTreeSet<u32>>) -> Option<Vec<
 }
 
 /// Candidates of a closed ring.
-fn ring(order: &[u32], lanes: &[Hops<'_>], clock_bound_ns: i64) -> Candidates {
-    let mut found = Candidates::new();
+fn ring(order: &[u32], lanes: &[Hops<'_>], clock_bound_ns: i64) -> OperationCandidates {
+    let mut found = OperationCandidates::new();
     for operation in [NcclOperation::AllReduce, NcclOperation::AllGather, NcclOperation::ReduceScatter] {
         for slices in SLICES {
             let sum = lanes.iter().fold(Evidence::default(), |mut sum, hops| {
@@ -403,8 +403,8 @@ fn ring_lane(order: &[u32], hops: &Hops<'_>, candidate: (NcclOperation, usize), 
 }
 
 /// Candidates of a ring without one of its connections.
-fn chain(order: &[u32], lanes: &[Hops<'_>], clock_bound_ns: i64) -> Candidates {
-    let mut found = Candidates::new();
+fn chain(order: &[u32], lanes: &[Hops<'_>], clock_bound_ns: i64) -> OperationCandidates {
+    let mut found = OperationCandidates::new();
     for (operation, role) in [(NcclOperation::Broadcast, Forwarding::Copy), (NcclOperation::Reduce, Forwarding::Reduce)]
     {
         let mut evidence = Evidence::default();

@@ -13,6 +13,7 @@
 //! there are not counted.
 
 mod classify;
+mod connections;
 mod split;
 #[cfg(test)]
 mod tests;
@@ -253,7 +254,7 @@ pub fn collectives(transfers: Vec<NcclTransfer>, clock_bound_ns: i64) -> Vec<Ncc
         ranks_of.entry(transfer.job).or_default().extend([transfer.src, transfer.dst]);
     }
     let mut found: Vec<NcclCollective> = Vec::new();
-    for communicator in split::communicators(transfers) {
+    for communicator in connections::communicators(transfers) {
         let Some(job) = communicator.connections.first().map(|own| own.job) else { continue };
         let is_world = ranks_of.get(&job) == Some(&communicator.ranks);
         let lowest = communicator.ranks.first().copied().unwrap_or_default();

@@ -13,86 +13,17 @@
 //! within an operation, so segments are joined if only together they are an operation.
 
 use super::classify::{self, Flow};
-use super::{NcclCollective, NcclOperation, NcclTransfer};
+use super::connections::{NcclCommunicator, NcclConnection};
+use super::{NcclCollective, NcclOperation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Segments of a connection that are joined at most.
 const MAX_JOINED: usize = 64;
-/// Buffers of a connection (`NCCL_STEPS`).
-const STEPS: usize = 8;
-
-/// A connection of NCCL: one direction of one channel between two ranks.
-#[derive(Clone, Debug)]
-pub(super) struct Connection {
-    pub(super) job: u32,
-    pub(super) src: u32,
-    pub(super) dst: u32,
-    /// Its messages in the order of their receives.
-    pub(super) transfers: Vec<NcclTransfer>,
-    /// By length of the buffers: the number of messages that carry one chunk, as far as the
-    /// addresses of the buffers show it.
-    slices: BTreeMap<u64, Option<u32>>,
-}
-
-/// Ranks that exchange messages, directly or through others.
-#[derive(Clone, Debug)]
-pub(super) struct Communicator {
-    pub(super) ranks: BTreeSet<u32>,
-    pub(super) connections: Vec<Connection>,
-}
-
-/// Groups messages by connection and communicator.
-pub(super) fn communicators(transfers: Vec<NcclTransfer>) -> Vec<Communicator> {
-    let mut by_connection: BTreeMap<(u32, u32, u32, u64), Vec<NcclTransfer>> = BTreeMap::new();
-    for transfer in transfers {
-        let key = (transfer.job, transfer.src, transfer.dst, transfer.receive.ring);
-        by_connection.entry(key).or_default().push(transfer);
-    }
-    let mut group_of: BTreeMap<(u32, u32), usize> = BTreeMap::new();
-    let mut groups: Vec<Communicator> = Vec::new();
-    for ((job, src, dst, _), mut transfers) in by_connection {
-        transfers.sort_by_key(|transfer| (transfer.receive.index, transfer.times_ns));
-        let slices = slices(&transfers);
-        let connection = Connection { job, src, dst, transfers, slices };
-        let mut own = Communicator { ranks: BTreeSet::from([src, dst]), connections: vec![connection] };
-        let at = groups.len();
-        for old in
-            [src, dst].into_iter().filter_map(|rank| group_of.get(&(job, rank)).copied()).collect::<BTreeSet<_>>()
-        {
-            let Some(group) = groups.get_mut(old) else { continue };
-            own.ranks.append(&mut group.ranks);
-            own.connections.append(&mut group.connections);
-        }
-        own.ranks.iter().for_each(|rank| _ = group_of.insert((job, *rank), at));
-        groups.push(own);
-    }
-    groups.retain(|group| !group.connections.is_empty());
-    groups
-}
-
-/// Messages per chunk by length of the buffers. A ring of eight buffers holds four slices of two
-/// buffers each (`ALLREDUCE_SLICESTEPS` and the like), or eight slices of one.
-fn slices(transfers: &[NcclTransfer]) -> BTreeMap<u64, Option<u32>> {
-    let mut addresses: BTreeMap<u64, (BTreeSet<u64>, usize)> = BTreeMap::new();
-    for transfer in transfers {
-        let (distinct, count) = addresses.entry(transfer.receive.buffer_bytes).or_default();
-        if distinct.len() <= STEPS {
-            distinct.insert(transfer.receive.buffer_address);
-        }
-        *count += 1;
-    }
-    let per_chunk = |(distinct, count): (BTreeSet<u64>, usize)| match distinct.len() {
-        5..=STEPS => Some(1),
-        4 if count > 4 => Some(2),
-        _ => None,
-    };
-    addresses.into_iter().map(|(bytes, seen)| (bytes, per_chunk(seen))).collect()
-}
 
 /// Messages of one connection between two points at which no receive was posted.
 #[derive(Clone, Debug)]
-struct Segment {
+struct OperationSegment {
     range: Range<usize>,
     /// Time at which its first receive was posted, and of its last packet.
     times_ns: (i64, i64),
@@ -103,8 +34,8 @@ struct Segment {
 /// An operation, or a part of one: the messages of each connection.
 type Parts = BTreeMap<usize, Range<usize>>;
 
-fn segments(connection: &Connection) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = Vec::new();
+fn segments(connection: &NcclConnection) -> Vec<OperationSegment> {
+    let mut segments: Vec<OperationSegment> = Vec::new();
     for (at, transfer) in connection.transfers.iter().enumerate() {
         let (posted_ns, (last_start_ns, end_ns)) = (transfer.receive.posted_ns, transfer.times_ns);
         match segments.last_mut().filter(|segment| posted_ns < segment.times_ns.1) {
@@ -113,7 +44,7 @@ fn segments(connection: &Connection) -> Vec<Segment> {
                 segment.times_ns.1 = end_ns.max(segment.times_ns.1);
                 segment.last_start_ns = last_start_ns.max(segment.last_start_ns);
             }
-            None => segments.push(Segment { range: at..at + 1, times_ns: (posted_ns, end_ns), last_start_ns }),
+            None => segments.push(OperationSegment { range: at..at + 1, times_ns: (posted_ns, end_ns), last_start_ns }),
         }
     }
     segments
@@ -122,8 +53,8 @@ fn segments(connection: &Connection) -> Vec<Segment> {
 /// Connections that may belong to the next operation, in the order in which their receives were
 /// posted, and how many of them overlap in time. `next` has the number of the next segment of each
 /// connection.
-fn active(communicator: &Communicator, segments: &[Vec<Segment>], next: &[usize]) -> (Vec<usize>, usize) {
-    let mut ahead: Vec<(&Segment, usize)> = segments
+fn active(communicator: &NcclCommunicator, segments: &[Vec<OperationSegment>], next: &[usize]) -> (Vec<usize>, usize) {
+    let mut ahead: Vec<(&OperationSegment, usize)> = segments
         .iter()
         .zip(next)
         .enumerate()
@@ -136,7 +67,7 @@ fn active(communicator: &Communicator, segments: &[Vec<Segment>], next: &[usize]
     let mut done_ns: BTreeMap<u32, i64> = BTreeMap::new();
     for (segment, connection) in ahead {
         let (posted_ns, end_ns) = segment.times_ns;
-        let Some(Connection { src, dst, .. }) = communicator.connections.get(connection) else { continue };
+        let Some(NcclConnection { src, dst, .. }) = communicator.connections.get(connection) else { continue };
         if done_ns.get(dst).is_some_and(|done_ns| *done_ns < posted_ns) {
             continue;
         }
@@ -155,8 +86,8 @@ fn active(communicator: &Communicator, segments: &[Vec<Segment>], next: &[usize]
 }
 
 /// The operations of a communicator in the order of time.
-pub(super) fn operations(communicator: &Communicator, clock_bound_ns: i64) -> Vec<NcclCollective> {
-    let segments: Vec<Vec<Segment>> = communicator.connections.iter().map(segments).collect();
+pub(super) fn operations(communicator: &NcclCommunicator, clock_bound_ns: i64) -> Vec<NcclCollective> {
+    let segments: Vec<Vec<OperationSegment>> = communicator.connections.iter().map(segments).collect();
     let mut next = vec![0; segments.len()];
     let mut found: Vec<(Parts, NcclCollective)> = Vec::new();
     loop {
@@ -183,10 +114,9 @@ pub(super) fn operations(communicator: &Communicator, clock_bound_ns: i64) -> Ve
         };
         // A rank may have entered after others were done.
         let extended = || {
-            // A chain has at most one connection per rank and channel more.
-            let more = (overlapping + 1..=all.len()).take(communicator.ranks.len());
+            let more = overlapping + 1..=all.len();
             let of = |count: usize| classify(parts(&all[..count], &segments, &next, |_| Some(1)));
-            more.map(of).find(is_known)
+            more.into_iter().map(of).find(is_known)
         };
         let best = if is_known(&alone) { alone } else { joined().or_else(extended).unwrap_or(alone) };
         for (connection, range) in &best.0 {
@@ -202,7 +132,12 @@ pub(super) fn operations(communicator: &Communicator, clock_bound_ns: i64) -> Ve
 }
 
 /// The next segments of these connections, as many of each as `count` returns.
-fn parts(active: &[usize], segments: &[Vec<Segment>], next: &[usize], count: impl Fn(usize) -> Option<usize>) -> Parts {
+fn parts(
+    active: &[usize],
+    segments: &[Vec<OperationSegment>],
+    next: &[usize],
+    count: impl Fn(usize) -> Option<usize>,
+) -> Parts {
     let part = |connection: &usize| {
         let own = segments.get(*connection)?.get(next[*connection]..)?.get(..count(*connection)?)?;
         Some((*connection, own.first()?.range.start..own.last()?.range.end))
@@ -211,20 +146,20 @@ fn parts(active: &[usize], segments: &[Vec<Segment>], next: &[usize], count: imp
 }
 
 /// Numbers of messages in the next two, three ... segments.
-fn counts(segments: &[Segment], next: usize) -> Vec<usize> {
+fn counts(segments: &[OperationSegment], next: usize) -> Vec<usize> {
     let Some(own) = segments.get(next..) else { return Vec::new() };
     let start = own.first().map_or(0, |first| first.range.start);
     own.iter().take(MAX_JOINED).map(|segment| segment.range.end - start).collect()
 }
 
 /// Number of the next segments that together have `count` messages.
-fn counts_to(segments: &[Segment], next: usize, count: usize) -> Option<usize> {
+fn counts_to(segments: &[OperationSegment], next: usize, count: usize) -> Option<usize> {
     counts(segments, next).iter().position(|own| *own == count).map(|at| at + 1)
 }
 
 /// `ncclSend` and `ncclRecv` have connections of their own (`connIndex` 1), so a connection that
 /// carried another operation carries none of them.
-fn exclude_send_recv(communicator: &Communicator, found: &mut [(Parts, NcclCollective)]) {
+fn exclude_send_recv(communicator: &NcclCommunicator, found: &mut [(Parts, NcclCollective)]) {
     let is_p2p = |operation: &NcclOperation| matches!(operation, NcclOperation::SendRecv | NcclOperation::AllToAll);
     let of_collectives: BTreeSet<usize> = found
         .iter()
@@ -239,7 +174,7 @@ fn exclude_send_recv(communicator: &Communicator, found: &mut [(Parts, NcclColle
     }
 }
 
-fn flows<'a>(communicator: &'a Communicator, parts: &Parts) -> Vec<Flow<'a>> {
+fn flows<'a>(communicator: &'a NcclCommunicator, parts: &Parts) -> Vec<Flow<'a>> {
     let flow = |(connection, range): (&usize, &Range<usize>)| {
         let own = communicator.connections.get(*connection)?;
         let messages = own.transfers.get(range.clone())?;
@@ -256,8 +191,8 @@ mod tests {
     #[test]
     fn at_most_max_joined_segments_are_joined() {
         for count in [MAX_JOINED, MAX_JOINED + 1] {
-            let segment = |at: usize| Segment { range: at..at + 1, times_ns: (0, 0), last_start_ns: 0 };
-            let segments: Vec<Segment> = (0..count).map(segment).collect();
+            let segment = |at: usize| OperationSegment { range: at..at + 1, times_ns: (0, 0), last_start_ns: 0 };
+            let segments: Vec<OperationSegment> = (0..count).map(segment).collect();
             assert_eq!(counts(&segments, 0), (1..=MAX_JOINED).collect::<Vec<_>>());
             assert_eq!(counts_to(&segments, 0, count), Some(count).filter(|count| *count <= MAX_JOINED));
         }

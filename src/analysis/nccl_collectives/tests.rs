@@ -12,14 +12,14 @@ use schedules::{Call, Job, Protocol};
 const RANKS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
 
 /// Operations and algorithm of each call, as found.
-fn found(job: Job) -> Vec<NcclCollective> {
+fn found(job: &Job) -> Vec<NcclCollective> {
     collectives(job.transfers(), 0)
 }
 
 /// Asserts that each call was found, with one of the operations that `expected` returns.
 fn check(case: &str, job: Job, expected: impl Fn(&Call) -> Vec<NcclOperation>) {
     let (calls, ranks, channels) = (job.calls.clone(), job.ranks, job.channels);
-    let found = found(job);
+    let found = found(&job);
     let summary: Vec<_> = found.iter().map(|own| (&own.operations, own.algorithm, own.bytes)).collect();
     assert_eq!(found.len(), calls.len(), "{case}: {summary:?}");
     for (own, call) in found.iter().zip(&calls) {
@@ -116,7 +116,7 @@ fn two_ranks() {
     for channels in 1..=4 {
         for bytes in [48 << 10, 1_000_000] {
             let case = format!("{channels} channels, {bytes} bytes");
-            let one = |operation, protocol| found(Job::new(2, channels, &[call(operation, bytes, protocol)]));
+            let one = |operation, protocol| found(&Job::new(2, channels, &[call(operation, bytes, protocol)]));
             let reduced = one(AllReduce, Protocol::Simple);
             assert_eq!(reduced.iter().map(NcclCollective::operation).collect::<Vec<_>>(), [Some(AllReduce)], "{case}");
             assert_eq!(reduced[0].bytes, Some(bytes), "{case}");
@@ -138,7 +138,7 @@ fn the_last_rank() {
     for (rank, delay_ns) in [(0, 2_000_000), (3, 700_000)] {
         let calls = [call(AllGather, 1 << 20, Protocol::Simple), call(AllReduce, 1 << 20, Protocol::Simple)];
         let job = Job { late: Some((rank, delay_ns)), ..Job::new(5, 2, &calls) };
-        for own in found(job) {
+        for own in found(&job) {
             let (last, lead_ns) = own.last.expect("a last rank");
             assert_eq!(last, rank);
             assert!(lead_ns.abs_diff(delay_ns.unsigned_abs()) < 100_000, "{lead_ns}");
