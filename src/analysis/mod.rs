@@ -17,6 +17,7 @@ pub mod latency;
 pub(crate) mod libraries;
 pub mod live;
 pub mod matrix;
+pub mod nccl_collectives;
 pub mod paths;
 pub mod phases;
 pub mod rates;

@@ -3,7 +3,7 @@
 use crate::analysis::endpoint_label::GroupBy;
 use crate::analysis::matrix::{CountingRule, Selection};
 use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{PairEstimators, Profile, TrafficKind};
+use crate::model::{ClassSet, ConnectionClass, PairEstimators, Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeSet;
 
@@ -14,11 +14,15 @@ pub(crate) struct ProfileTotals<'a> {
     pub(crate) connections: u64,
     /// Traffic of all connections.
     pub(crate) traffic: Traffic,
+    /// The part of `traffic` on connections of NCCL.
+    pub(crate) nccl: Traffic,
     /// The retransmitted part of `traffic`.
     pub(crate) retransmissions: RetransmissionSums,
     /// Endpoints of the connections.
     pub(crate) endpoints: BTreeSet<Endpoint>,
-    /// MPI libraries that were detected.
+    /// Classes of the connections.
+    pub(crate) classes: ClassSet,
+    /// MPI libraries that were detected, and NCCL.
     pub(crate) stacks: BTreeSet<&'a str>,
     /// For a sampled capture, the estimators of `traffic`.
     pub(crate) estimators: Option<PairEstimators>,
@@ -31,6 +35,10 @@ impl<'a> ProfileTotals<'a> {
         for connection in profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data) {
             totals.connections += 1;
             totals.traffic += connection.traffic;
+            if connection.class == ConnectionClass::Nccl {
+                totals.nccl += connection.traffic;
+            }
+            totals.classes.insert(connection.class);
             totals.retransmissions += connection.retransmissions;
             totals.endpoints.extend([connection.src, connection.dst]);
             totals.stacks.extend(connection.stack.as_deref());

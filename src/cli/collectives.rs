@@ -5,9 +5,10 @@ use super::common::arguments::SourceArgs;
 use super::common::choices::{Format, GroupByArg};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use crate::analysis::collective_instances::{CollectiveCollector, MAX_MESSAGES};
+use crate::analysis::collective_instances::{CollectiveCollector, MAX_MESSAGES, clock_bound_ns};
 use crate::analysis::collectives::collectives;
-use crate::model::count_of;
+use crate::analysis::nccl_collectives::{MAX_TRANSFERS, NcclCollector};
+use crate::model::{ConnectionClass, count_of};
 use crate::render;
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
@@ -64,10 +65,21 @@ fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     let mut stream = input::messages_alone(&source.inputs, &source.reading, source.scope, false)?;
     let profile = stream.profile().clone();
     let mut collector = CollectiveCollector::default();
+    let mut nccl_collector = NcclCollector::default();
     for row in stream.by_ref() {
-        collector.add(&row?);
+        let row = row?;
+        let connection = profile.connections.get(row.connection as usize);
+        if connection.is_some_and(|connection| connection.class == ConnectionClass::Nccl) {
+            nccl_collector.add(&row);
+        } else {
+            collector.add(&row);
+        }
     }
-    let found = collector.finish(&profile);
+    let mut found = collector.finish(&profile);
+    let bound_ns = clock_bound_ns(&profile);
+    let of_nccl = nccl_collector.finish(bound_ns);
+    found.instances.extend(of_nccl.instances.iter().map(|own| own.instance(bound_ns)));
+    found.instances.sort_by_key(|own| (own.job, own.start_ns));
     output::results(|out| match source.format {
         Format::Table => {
             out.write_all(render::collective_instances::table(&found, profile.coverage.first_time_ns).as_bytes())
@@ -82,6 +94,18 @@ fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
         output::eprint_line(&format!(
             "note: {} left out: their ranks are unknown",
             count_of(found.without_ranks, "collective message")
+        ));
+    }
+    if of_nccl.left_out > 0 {
+        output::eprint_line(&format!(
+            "note: {} left out: the capture does not have all their packets, or not their receive",
+            count_of(of_nccl.left_out, "NCCL message")
+        ));
+    }
+    if of_nccl.beyond_bound > 0 {
+        output::eprint_line(&format!(
+            "note: {} left out: more than {MAX_TRANSFERS} NCCL messages; choose a window with --from and --to",
+            count_of(of_nccl.beyond_bound, "NCCL message")
         ));
     }
     if found.beyond_bound > 0 {

@@ -49,6 +49,8 @@ pub(super) struct Transport {
     pub(super) started: bool,
     /// All its packets were observed.
     pub(super) complete: bool,
+    /// [`start_hash`](crate::model::start_hash) of its data, where it is needed.
+    pub(super) start_hash: Option<u32>,
     /// Captured payload, kept only where later parts of it are needed.
     pub(super) payload: Vec<u8>,
 }
@@ -72,6 +74,7 @@ impl Transport {
             message_bytes: whole.then_some(payload_bytes),
             started: !(opcode.is_middle() || opcode.is_last()),
             complete: whole,
+            start_hash: None,
             payload: Vec::new(),
         }
     }

@@ -18,7 +18,7 @@ use super::nccl::WriteSums;
 use super::reads::{EndpointPair, RdmaRead, RdmaReads};
 use super::rendezvous::{RendezvousPhase, RendezvousTracker};
 use crate::model::{
-    HashMap, Interval, PacketRecord, PacketRef, RawMessage, RequiredDetection, SizeClass, TimingKey, Verb,
+    HashMap, Interval, NcclReceive, PacketRecord, PacketRef, RawMessage, RequiredDetection, SizeClass, TimingKey, Verb,
 };
 use ibscope_parsers::mpi::{
     Envelope, Length, LibraryStack, MatchFields, MpiHeader, MpiMessageId, MpiMessagePart, MpiMessageStart, Protocol,
@@ -317,7 +317,12 @@ impl MessageTracker {
     }
 
     /// Takes an NCCL message that has ended. Without `matching` it is only a transport message.
-    pub(super) fn nccl_message(&mut self, written: &WriteSums, matching: Option<MatchFields>) {
+    pub(super) fn nccl_message(
+        &mut self,
+        written: &WriteSums,
+        receive: Option<NcclReceive>,
+        matching: Option<MatchFields>,
+    ) {
         if matching.is_none() && !self.with_transport {
             return;
         }
@@ -331,6 +336,7 @@ impl MessageTracker {
             packets: written.packets,
             times_ns: written.times_ns,
             complete: written.complete,
+            receive,
         };
         if !written.is_part {
             self.emit(message);
@@ -558,6 +564,7 @@ fn raw(connection: u32, message: &Transport) -> RawMessage {
         packets: message.packets,
         times_ns: message.times_ns,
         complete: message.complete,
+        receive: None,
     }
 }
 

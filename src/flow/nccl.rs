@@ -19,7 +19,7 @@
 
 use super::assembly::{Transport, join_times};
 use crate::model::traffic::CtsPath;
-use crate::model::{ConnectionKey, CtsQueue, HashMap, QueuePair};
+use crate::model::{ConnectionKey, CtsQueue, HashMap, NcclReceive, QueuePair};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::nccl::{self, Immediate, Release};
@@ -73,6 +73,8 @@ struct CtsQueueState {
     highest_index: u64,
     /// Index of one element and its address in the sender's memory.
     slot: (u64, u64),
+    /// Address of the ring, the same for all queues of a connection.
+    ring: u64,
     /// Greatest common divisor of the distances between the indices.
     step: u64,
     /// Keys of the first element, by device of the receiver.
@@ -95,6 +97,8 @@ type RKeys = SmallVec<[u32; 2]>;
 #[derive(Debug)]
 struct Receive {
     index: u64,
+    /// Time of its clear-to-send elements.
+    posted_ns: i64,
     r_keys: RKeys,
     buffers: SmallVec<[Buffer; 1]>,
     /// Sums of the WRITEs, for messages without explicit lengths.
@@ -205,6 +209,8 @@ pub(super) struct WriteSums {
     pub(super) complete: bool,
     /// Other paths carry the rest of the message.
     pub(super) is_part: bool,
+    /// [`start_hash`](crate::model::start_hash) of the data.
+    start_hash: Option<u32>,
 }
 
 impl WriteSums {
@@ -218,6 +224,7 @@ impl WriteSums {
             times_ns: message.times_ns,
             complete: message.complete,
             is_part: false,
+            start_hash: message.start_hash,
         }
     }
 
@@ -258,8 +265,34 @@ struct PathMessage {
     is_whole: bool,
     /// Lengths in the payload of the last WRITE.
     lengths: SmallVec<[u32; 2]>,
-    /// Index of the matching receive and ranks by buffer, if there is a match.
-    receive: Option<(u64, SmallVec<[Option<u32>; 1]>)>,
+    /// The matching receive, if there is one.
+    receive: Option<MatchedReceive>,
+    /// For a message without data, which matches no receive, the one that follows that of the
+    /// message before it.
+    next_receive: Option<MatchedReceive>,
+}
+
+/// The receive that a path's messages fill.
+#[derive(Debug)]
+struct MatchedReceive {
+    index: u64,
+    posted_ns: i64,
+    buffers: SmallVec<[Buffer; 1]>,
+}
+
+impl MatchedReceive {
+    /// The receive of message number `at`, whose sums are `written`.
+    fn of_message(&self, ring: u64, at: usize, written: &WriteSums) -> Option<NcclReceive> {
+        let buffer = self.buffers.get(at)?;
+        Some(NcclReceive {
+            ring,
+            index: self.index,
+            posted_ns: self.posted_ns,
+            buffer_address: buffer.address,
+            buffer_bytes: buffer.capacity_bytes,
+            data_hash: written.start_hash,
+        })
+    }
 }
 
 /// Lengths of the messages that a last WRITE ends.
@@ -279,6 +312,7 @@ enum MessageLengths {
 pub(super) struct NcclMessage {
     pub(super) envelope: Option<Envelope>,
     pub(super) sums: WriteSums,
+    pub(super) receive: Option<NcclReceive>,
 }
 
 /// Result of an NCCL packet.
@@ -303,7 +337,7 @@ impl Nccl {
     pub(super) fn clear_to_send(
         &mut self,
         (src, dst): DataDirection,
-        connection: u32,
+        (connection, time_ns): (u32, i64),
         payload: &[u8],
         reth: Reth,
     ) -> Option<NcclOutcome> {
@@ -319,7 +353,7 @@ impl Nccl {
         let before = queue.receives.len();
         let most = if self.receive_count > MANY_RECEIVES { FEW_RECEIVES } else { MAX_RECEIVES };
         let mut outcome = NcclOutcome::default();
-        queue.add(Receive::of(&cts), most, &mut outcome);
+        queue.add(Receive::of(&cts, time_ns), most, &mut outcome);
         self.receive_count = self.receive_count + queue.receives.len() - before;
         Some(outcome)
     }
@@ -365,7 +399,7 @@ impl Nccl {
         let mut queues: Vec<(&u32, &mut CtsQueueState)> = self.queues.iter_mut().collect();
         queues.sort_unstable_by_key(|(connection, _)| **connection);
         for (_, queue) in queues {
-            queue.receives.drain(..).for_each(|receive| receive.end(queue.width, &mut outcome));
+            queue.receives.drain(..).for_each(|receive| receive.end(queue.ring, queue.width, &mut outcome));
         }
         for connection in &paths {
             let Some(path) = self.paths.get_mut(connection) else { continue };
@@ -475,6 +509,16 @@ impl Nccl {
             outcome.shares.extend(own.map(|place| (connection, place.offset == 0)));
         }
         let dma_bytes = transport.target.map_or(0, |reth| reth.dma_len);
+        let matched = |receive: &Receive| MatchedReceive {
+            index: receive.index,
+            posted_ns: receive.posted_ns,
+            buffers: receive.buffers.clone(),
+        };
+        let is_empty = receive.is_none() && is_whole && chain.is_empty() && dma_bytes == 0;
+        let next = queue.filter(|_| is_empty).and_then(|queue| queue.receive(path.next_index));
+        let next_receive = next.filter(|receive| receive.buffers.len() == 1).map(matched);
+        // Indices of a path ascend.
+        path.next_index += u64::from(next_receive.is_some());
         path.waiting.push(PathMessage {
             word,
             chain,
@@ -482,7 +526,8 @@ impl Nccl {
             is_started: transport.started,
             is_whole,
             lengths: nccl::lengths(body, dma_bytes).into_iter().flatten().collect(),
-            receive: receive.map(|receive| (receive.index, receive.buffers.iter().map(|buffer| buffer.rank).collect())),
+            receive: receive.map(matched),
+            next_receive,
         });
         if path.queue.is_some() {
             self.resolve(connection, outcome);
@@ -500,12 +545,13 @@ impl Nccl {
         let mut left = Vec::new();
         for message in path.waiting.drain(..) {
             let of_queue = match queue.ranks {
-                QueueRanks::One(rank) if path.is_one_rank => Some([rank; MAX_CHAIN]),
+                QueueRanks::One(rank) if path.is_one_rank => Some(SmallVec::from_elem(rank, MAX_CHAIN)),
                 QueueRanks::One(_) | QueueRanks::Unknown | QueueRanks::Several => None,
             };
-            let of_receive = message.receive.as_ref().map(|(_, ranks)| ranks.as_slice());
+            let of_receive =
+                message.receive.as_ref().map(|receive| receive.buffers.iter().map(|own| own.rank).collect());
             let count = message.count(queue.immediate_format, queue.release);
-            let Some(ranks) = of_receive.or(of_queue.as_ref().map(<[_; _]>::as_slice)) else {
+            let Some(ranks): Option<SmallVec<[Option<u32>; 1]>> = of_receive.or(of_queue) else {
                 outcome.unknown.extend(std::iter::repeat_n((connection, None), count.unwrap_or(1)));
                 continue;
             };
@@ -516,8 +562,12 @@ impl Nccl {
                 MessageLengths::Sum | MessageLengths::Unknown => outcome.unknown.extend(unknown),
                 MessageLengths::Stated(lengths) => {
                     outcome.shares.extend(message.is_empty_share_of(&lengths).then_some((connection, false)));
-                    let messages = message.messages(&lengths).into_iter().zip(ranks);
-                    outcome.ended.extend(messages.map(|(written, rank)| NcclMessage::of(*rank, written)));
+                    let messages = message.messages(&lengths).into_iter().zip(&ranks).enumerate();
+                    outcome.ended.extend(messages.map(|(at, (written, rank))| {
+                        let receive = message.receive.as_ref().or(message.next_receive.as_ref());
+                        let receive = receive.and_then(|receive| receive.of_message(queue.ring, at, &written));
+                        NcclMessage::of(*rank, written, receive)
+                    }));
                 }
             }
         }
@@ -528,8 +578,9 @@ impl Nccl {
 }
 
 impl NcclMessage {
-    fn of(rank: Option<u32>, written: WriteSums) -> Self {
-        Self { envelope: rank.map(|rank| envelope(rank, Length::Explicit(written.length_bytes))), sums: written }
+    fn of(rank: Option<u32>, written: WriteSums, receive: Option<NcclReceive>) -> Self {
+        let envelope = rank.map(|rank| envelope(rank, Length::Explicit(written.length_bytes)));
+        Self { envelope, sums: written, receive }
     }
 }
 
@@ -545,6 +596,7 @@ impl CtsQueueState {
             release: cts.release,
             highest_index: cts.index,
             slot: (cts.index, address),
+            ring: address.wrapping_sub((cts.index - 1) % RING_SLOTS.0 * u64::from(cts.release.slot_bytes())),
             step: 0,
             r_keys: cts.elements().next().map(|element| r_keys(&element).collect()).unwrap_or_default(),
             known_keys: Vec::new(),
@@ -576,7 +628,7 @@ impl CtsQueueState {
         if self.receives.iter().any(has_ended) {
             let (ended, open): (VecDeque<_>, _) = self.receives.drain(..).partition(has_ended);
             self.receives = open;
-            ended.into_iter().for_each(|ended| ended.end(self.width, outcome));
+            ended.into_iter().for_each(|ended| ended.end(self.ring, self.width, outcome));
         }
         let at = self.receives.partition_point(|other| other.index < receive.index);
         if self.receives.get(at).is_none_or(|other| other.index != receive.index) {
@@ -585,7 +637,7 @@ impl CtsQueueState {
         while self.receives.len() > most
             && let Some(receive) = self.receives.pop_front()
         {
-            receive.end(self.width, outcome);
+            receive.end(self.ring, self.width, outcome);
         }
     }
 
@@ -604,7 +656,7 @@ impl CtsQueueState {
     /// Adds the shares of a message to those of other paths. Returns false if the receive is gone.
     fn sum(&mut self, message: &PathMessage, is_first: bool) -> bool {
         let by_number = (self.immediate_format == Some(Immediate::Number)).then(|| u64::from(message.word) + 1);
-        let index = message.receive.as_ref().map(|(index, _)| *index).or(by_number);
+        let index = message.receive.as_ref().map(|receive| receive.index).or(by_number);
         let Some(receive) = self.receives.iter_mut().find(|receive| Some(receive.index) == index) else { return false };
         let none = (message.last.sums.none(), 0);
         let sums = receive.sums.get_or_insert_with(|| {
@@ -632,7 +684,7 @@ fn r_keys(element: &nccl::Element) -> impl Iterator<Item = u32> + use<> {
 }
 
 impl Receive {
-    fn of(cts: &nccl::Cts<'_>) -> Self {
+    fn of(cts: &nccl::Cts<'_>, posted_ns: i64) -> Self {
         let buffer = |element: nccl::Element| Buffer {
             address: element.address,
             capacity_bytes: element.size_bytes,
@@ -640,6 +692,7 @@ impl Receive {
         };
         Self {
             index: cts.index,
+            posted_ns,
             r_keys: cts.elements().flat_map(|element| r_keys(&element)).collect(),
             buffers: cts.elements().map(buffer).collect(),
             sums: None,
@@ -661,15 +714,20 @@ impl Receive {
 
     /// Ends a receive: emits its messages if their lengths are the sums of their shares. `width` is
     /// the number of paths per message.
-    fn end(self, width: usize, outcome: &mut NcclOutcome) {
+    fn end(self, ring: u64, width: usize, outcome: &mut NcclOutcome) {
         let Some(sums) = self.sums else { return };
+        let (index, posted_ns) = (self.index, self.posted_ns);
+        let receive = MatchedReceive { index, posted_ns, buffers: self.buffers.clone() };
         // WRITEs over other devices are not observed here.
         let is_whole = sums.ended.len() == width && self.r_keys.len() == self.buffers.len();
         let path = sums.first.or_else(|| sums.ended.first().copied().filter(|_| width == 1));
-        for ((written, end), buffer) in sums.buffers.into_iter().zip(self.buffers) {
+        for (at, ((written, end), buffer)) in sums.buffers.into_iter().zip(self.buffers).enumerate() {
             match path.filter(|_| is_whole && written.length_bytes == end) {
                 Some(connection) => {
-                    outcome.ended.push(NcclMessage::of(buffer.rank, WriteSums { connection, ..written }));
+                    // The first of the shares is not known to be the start of the data.
+                    let written = WriteSums { connection, start_hash: None, ..written };
+                    let receive = receive.of_message(ring, at, &written);
+                    outcome.ended.push(NcclMessage::of(buffer.rank, written, receive));
                 }
                 None => outcome.unknown.extend(sums.ended.iter().map(|connection| (*connection, buffer.rank))),
             }
@@ -732,7 +790,7 @@ impl PathMessage {
         let mut shares = self.shares().filter(|share| share.sums.length_bytes > 0);
         let (NcclShare { position: place, sums: written }, None) = (shares.next()?, shares.next()) else { return None };
         let place = (*place).filter(|_| written.complete)?;
-        self.receive.as_ref().filter(|(index, ranks)| *index == place.index && ranks.len() == 1)?;
+        self.receive.as_ref().filter(|receive| receive.index == place.index && receive.buffers.len() == 1)?;
         let is_consistent =
             |read: &Immediate| read.is_consistent(self.word, place.index, place.offset, written.length_bytes);
         let mut consistent = Immediate::ALL.into_iter().filter(is_consistent);
@@ -741,8 +799,8 @@ impl PathMessage {
 
     /// Number of messages; `None` if unknown.
     fn count(&self, reading: Option<Immediate>, release: Release) -> Option<usize> {
-        if let Some((_, ranks)) = &self.receive {
-            return Some(ranks.len());
+        if let Some(receive) = &self.receive {
+            return Some(receive.buffers.len());
         }
         let last_bytes = self.last.sums.length_bytes;
         if self.is_whole {
@@ -876,7 +934,7 @@ mod tests {
         let payload: Vec<u8> = (0..messages).flat_map(element).collect();
         let (src, dst) = data_way();
         let reth = Reth { va: RING + index % 256 * 512, r_key: 1, dma_len: payload.len() as u32 };
-        nccl.clear_to_send((dst, src), QUEUE, &payload, reth).expect("an element")
+        nccl.clear_to_send((dst, src), (QUEUE, 0), &payload, reth).expect("an element")
     }
 
     /// A WRITE of one packet over a path; with immediate data it ends a message.

@@ -250,6 +250,7 @@ mod tests {
             packets: 0,
             times_ns: (10, 30),
             complete: true,
+            receive: None,
         };
         rendezvous.end(id, &message);
     }

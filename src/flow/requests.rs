@@ -6,7 +6,7 @@ use super::envelopes::{FirstPacket, immediate, reth};
 use super::nccl::{self, NcclMessage, NcclOutcome};
 use super::storage::{CommandTime, StorageSend};
 use super::{Depth, Events, MAX_WIREUPS, MessageState, Tracker, connection_messages};
-use crate::model::{MpiMessage, ObservedPorts, PacketRecord, PacketRef, StartEvent, Timing, Verb};
+use crate::model::{MpiMessage, ObservedPorts, PacketRecord, PacketRef, StartEvent, Timing, Verb, start_hash};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Service;
 use ibscope_parsers::mpi::{
@@ -141,7 +141,7 @@ impl Tracker {
         match self.message_states[id as usize].envelopes.first(packet.record, batch_bytes) {
             FirstPacket::Recognized(head, _) if head.stack == LibraryStack::Nccl => {
                 let reth = reth(packet.record, batch_bytes);
-                let outcome = reth.and_then(|reth| self.nccl.clear_to_send(pair, id, payload, reth));
+                let outcome = reth.and_then(|reth| self.nccl.clear_to_send(pair, (id, packet.time_ns), payload, reth));
                 let start = if outcome.is_some() {
                     StartEvent::Recognized(LibraryStack::Nccl, None)
                 } else {
@@ -225,6 +225,9 @@ impl Tracker {
         let target = needs_target.then(|| reth(packet.record, batch_bytes)).flatten();
         let mut message = Transport::new(packet.record, head, target);
         message.immediate = immediate(packet.record, batch_bytes);
+        if target.is_some() && self.depth >= Depth::Messages {
+            message.start_hash = start_hash(packet.payload(batch_bytes));
+        }
         if self.tracks_messages() {
             self.messages.begin(pair, id, &message);
         }
@@ -381,11 +384,11 @@ impl Tracker {
     /// sender or length.
     pub(super) fn nccl_messages(&mut self, outcome: NcclOutcome, events: &mut Events) {
         events.shares.extend(outcome.shares);
-        for NcclMessage { envelope, sums: written } in outcome.ended {
+        for NcclMessage { envelope, sums: written, receive } in outcome.ended {
             let id = written.connection;
             events.starts.push((id, StartEvent::Recognized(LibraryStack::Nccl, envelope)));
             if self.tracks_messages() {
-                self.messages.nccl_message(&written, envelope.map(|envelope| envelope.matching));
+                self.messages.nccl_message(&written, receive, envelope.map(|envelope| envelope.matching));
             }
             let Some(envelope) = envelope else { continue };
             let (mpi_bytes, time_ns) = (written.length_bytes, written.times_ns.0);
@@ -400,7 +403,7 @@ impl Tracker {
             // Another input may show that it is one.
             self.message_states[written.connection as usize].missing().mpi_incomplete += 1;
             if self.tracks_messages() {
-                self.messages.nccl_message(&written, None);
+                self.messages.nccl_message(&written, None, None);
             }
         }
     }

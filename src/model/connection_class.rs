@@ -116,6 +116,29 @@ impl ClassSet {
         self.0 |= 1 << class as u16;
     }
 
+    /// True if the set contains this class.
+    #[must_use]
+    pub const fn contains(self, class: ConnectionClass) -> bool {
+        self.0 & 1 << class as u16 != 0
+    }
+
+    /// The name that outputs give to messages with ranks: `MPI`, unless NCCL sends them.
+    #[must_use]
+    pub const fn library(self) -> &'static str {
+        match (self.contains(ConnectionClass::Nccl), self.has_only_nccl()) {
+            (false, _) => "MPI",
+            (true, true) => "NCCL",
+            (true, false) => "MPI and NCCL",
+        }
+    }
+
+    /// True if NCCL, and no MPI library, sends the messages with ranks. Messages of NCCL do not name
+    /// their operation.
+    #[must_use]
+    pub const fn has_only_nccl(self) -> bool {
+        self.contains(ConnectionClass::Nccl) && !self.contains(ConnectionClass::Mpi)
+    }
+
     /// Adds all classes of another set.
     pub const fn merge(&mut self, other: Self) {
         self.0 |= other.0;
@@ -123,7 +146,7 @@ impl ClassSet {
 
     /// The classes, in the order of outputs.
     pub fn iter(self) -> impl Iterator<Item = ConnectionClass> {
-        ConnectionClass::ALL.into_iter().filter(move |class| self.0 & 1 << *class as u16 != 0)
+        ConnectionClass::ALL.into_iter().filter(move |class| self.contains(*class))
     }
 }
 

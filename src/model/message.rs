@@ -28,6 +28,46 @@ pub struct RawMessage {
     pub times_ns: (i64, i64),
     /// All its packets were captured.
     pub complete: bool,
+    /// For a message of NCCL, the receive that it fills, if that was captured.
+    pub receive: Option<NcclReceive>,
+}
+
+/// A receive that an NCCL process posted, and the start of the data that filled it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NcclReceive {
+    /// Address of the ring of elements in the sender's memory: with the sender it identifies one
+    /// connection of NCCL, which may have several queue pairs.
+    pub ring: u64,
+    /// Number of the receive on that connection, from 1.
+    pub index: u64,
+    /// Time of the packet that posted it, nanoseconds since the epoch.
+    pub posted_ns: i64,
+    /// Address of the buffer in the receiver's memory.
+    pub buffer_address: u64,
+    /// Length of the buffer in bytes.
+    pub buffer_bytes: u64,
+    /// Hash of the start of the data ([`start_hash`]).
+    pub data_hash: Option<u32>,
+}
+
+/// Bytes of the data that [`start_hash`] covers.
+const HASHED_BYTES: usize = 64;
+
+/// Hash of the first 64 bytes of data, to detect that a rank forwards what it received. Covers
+/// every second word of 32 bits: NCCL's LL protocol writes flags between the data, which differ at
+/// each hop. `None` if fewer bytes were captured, or if all these words are equal: sums of zeros
+/// look like copies.
+#[must_use]
+pub fn start_hash(data: &[u8]) -> Option<u32> {
+    let (words, _) = data.get(..HASHED_BYTES)?.as_chunks::<4>();
+    let first = words.first()?;
+    if words.iter().step_by(2).all(|word| word == first) {
+        return None;
+    }
+    let hash = words.iter().step_by(2).fold(0x811C_9DC5_u64, |hash, word| {
+        (hash ^ u64::from(u32::from_le_bytes(*word))).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
+    });
+    Some((hash ^ hash >> 32) as u32)
 }
 
 /// A message as shown to users.

@@ -3,7 +3,7 @@
 use super::column::ColumnUnit::{Bytes, Count, Flag, Name, Number, Timestamp};
 use super::profile::ConnectionRow;
 use super::table::Table;
-use super::{MessageRow, PacketRecord, Profile};
+use super::{ConnectionClass, MessageRow, PacketRecord, Profile};
 use ibscope_parsers::Qpn;
 
 /// A message with the connection of its first packet.
@@ -48,8 +48,9 @@ pub(crate) fn messages_table<'a>() -> Table<ConnectedMessage<'a>> {
         .column("verb", Name, "operation that moved the data: `send`, `datagram`, `write`, `read` or `atomic`", |of| {
             of.row.raw.transfer_verb.lowercase_name()
         })
-        .column("operation", Name, "`point-to-point` or the collective operation; empty for transport messages", |of| {
-            of.row.operation()
+        .column("operation", Name, "`point-to-point`, the collective operation, or `nccl`, because messages of NCCL do not name their operation; empty for transport messages", |of| {
+            let of_nccl = (of.connection.class == ConnectionClass::Nccl).then(|| ConnectionClass::Nccl.name());
+            of.row.operation().map(|name| of_nccl.unwrap_or(name))
         })
         .column("communicator_rank", Number, "rank of the sender in the communicator, according to the envelope", |of| {
             of.row.identity().map(|identity| identity.rank)

@@ -48,7 +48,7 @@ pub use hash::{HashMap, SeededHasher, constant_hash};
 pub use health::Health;
 pub use histogram::{Histogram, HistogramParts, Recorder};
 pub use live::LiveSums;
-pub use message::{MessageRow, RawMessage};
+pub use message::{MessageRow, NcclReceive, RawMessage, start_hash};
 pub use mirror_sequences::{MirrorLoss, MirrorSequences, SamplerSteps, SequenceRuns};
 pub use mpi_message::MpiMessage;
 pub use nodes::Nodes;

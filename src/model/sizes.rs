@@ -32,11 +32,13 @@ pub enum SizeCategory {
     PointToPoint,
     /// An MPI message of a collective operation.
     Collective,
+    /// A message of NCCL, which does not name its operation.
+    Nccl,
 }
 
 impl SizeCategory {
     /// All categories, in the order of their discriminants.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Request,
         Self::Response,
         Self::Acknowledge,
@@ -47,6 +49,7 @@ impl SizeCategory {
         Self::Datagram,
         Self::PointToPoint,
         Self::Collective,
+        Self::Nccl,
     ];
 
     /// The category of a packet with this role. Packets without a sequence number have none,
@@ -79,7 +82,7 @@ impl SizeCategory {
         match self {
             Self::Request | Self::Response | Self::Acknowledge => "packets",
             Self::Send | Self::Write | Self::Read | Self::Atomic | Self::Datagram => "messages",
-            Self::PointToPoint | Self::Collective => "mpi_messages",
+            Self::PointToPoint | Self::Collective | Self::Nccl => "mpi_messages",
         }
     }
 
@@ -97,6 +100,7 @@ impl SizeCategory {
             Self::Datagram => Verb::Datagram.name(),
             Self::PointToPoint => "point-to-point",
             Self::Collective => "collective",
+            Self::Nccl => "nccl",
         }
     }
 }

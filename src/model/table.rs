@@ -190,6 +190,14 @@ impl<R> Table<R> {
         self.show(heading.into(), true, Box::new(format))
     }
 
+    /// Replaces a heading of the terminal table.
+    pub(crate) fn renamed(mut self, heading: &str, by: impl Into<Cow<'static, str>>) -> Self {
+        if let Some(column) = self.shown.iter_mut().find(|column| column.heading == heading) {
+            column.heading = by.into();
+        }
+        self
+    }
+
     /// Adds a left-aligned column to the terminal table only.
     pub(crate) fn shown_left(
         self,

@@ -90,7 +90,7 @@ pub(super) fn fill(
         add_times(profile, index, timings, &connection.time_bins);
         let mut sizes = connection.sizes;
         for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
-            let of = operation(class, detection, key).map(size_category);
+            let of = operation(class, detection, key).map(|operation| size_category(class.form, operation));
             of.into_iter().for_each(|of| sizes.add((of, size), sums));
         }
         let row = |((of, size), sums)| SizeRow { connection: index as u32, category: of, size, sums };
@@ -261,6 +261,10 @@ fn operation(class: MpiClass, detection: &Detection, key: &ConnectionKey) -> Opt
     class.operation[layout as usize].filter(|_| class.form == form)
 }
 
-fn size_category(operation: MpiOperation) -> SizeCategory {
-    if operation == MpiOperation::PointToPoint { SizeCategory::PointToPoint } else { SizeCategory::Collective }
+const fn size_category(form: LibraryStack, operation: MpiOperation) -> SizeCategory {
+    match (form, operation) {
+        (LibraryStack::Nccl, _) => SizeCategory::Nccl,
+        (_, MpiOperation::PointToPoint) => SizeCategory::PointToPoint,
+        _ => SizeCategory::Collective,
+    }
 }

@@ -1,7 +1,7 @@
 //! Stores messages until the analysis knows which messages count: in memory up to a limit, beyond
 //! it in one temporary file that all spills share.
 
-use crate::model::{RawMessage, Verb};
+use crate::model::{NcclReceive, RawMessage, Verb};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MatchFields, Protocol};
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bytes that a spill keeps in memory, and bytes of each piece in the file. There are 32 spills per
 /// input.
-const PIECE_BYTES: usize = 910 * STORED_BYTES;
+const PIECE_BYTES: usize = 546 * STORED_BYTES;
 /// Length of a stored message.
-const STORED_BYTES: usize = 72;
+const STORED_BYTES: usize = 120;
 
 /// The temporary file that all spills share; created on first use.
 #[derive(Clone, Debug, Default)]
@@ -162,9 +162,19 @@ fn store(message: &RawMessage) -> [u8; STORED_BYTES] {
         message.transfer_verb as u8,
         u8::from(message.complete),
         u8::from(message.length_bytes.is_some()),
-        0,
-        0,
+        u8::from(message.receive.is_some()),
+        u8::from(message.receive.is_some_and(|receive| receive.data_hash.is_some())),
     ];
+    let receive = message.receive.map(|receive| {
+        [
+            receive.ring,
+            receive.index,
+            receive.posted_ns.cast_unsigned(),
+            receive.buffer_address,
+            receive.buffer_bytes,
+            receive.data_hash.unwrap_or(0).into(),
+        ]
+    });
     let words = [
         u64::from_le_bytes(tags),
         u64::from(message.connection) << 32 | u64::from(message.psn),
@@ -178,6 +188,7 @@ fn store(message: &RawMessage) -> [u8; STORED_BYTES] {
     ];
     let mut stored = [0; STORED_BYTES];
     let (chunks, _) = stored.as_chunks_mut::<8>();
+    let words = words.into_iter().chain(receive.unwrap_or_default());
     chunks.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = word.to_le_bytes());
     stored
 }
@@ -185,7 +196,7 @@ fn store(message: &RawMessage) -> [u8; STORED_BYTES] {
 fn restore(stored: [u8; STORED_BYTES]) -> RawMessage {
     let (chunks, _) = stored.as_chunks::<8>();
     let word = |index: usize| chunks.get(index).map_or(0, |&chunk| u64::from_le_bytes(chunk));
-    let [kind, form, protocol, moved, complete, has_length, ..] = word(0).to_le_bytes();
+    let [kind, form, protocol, moved, complete, has_length, has_receive, has_hash] = word(0).to_le_bytes();
     let form = LibraryStack::ALL.get(usize::from(form)).copied();
     let protocol = Protocol::ALL.get(usize::from(protocol)).copied();
     let mpi = form.zip(protocol).filter(|_| kind != NO_MPI);
@@ -199,6 +210,14 @@ fn restore(stored: [u8; STORED_BYTES]) -> RawMessage {
         packets: word(6),
         times_ns: (word(7).cast_signed(), word(8).cast_signed()),
         complete: complete != 0,
+        receive: (has_receive != 0).then(|| NcclReceive {
+            ring: word(9),
+            index: word(10),
+            posted_ns: word(11).cast_signed(),
+            buffer_address: word(12),
+            buffer_bytes: word(13),
+            data_hash: (has_hash != 0).then_some(word(14) as u32),
+        }),
     }
 }
 
@@ -230,17 +249,30 @@ mod tests {
         ));
         let moved = prop::sample::select(Verb::ALL.to_vec());
         let numbers = (any::<u32>(), any::<u32>(), any::<Option<u64>>(), any::<u64>(), any::<u64>());
-        (numbers, mpi, moved, any::<(i64, i64)>(), any::<bool>()).prop_map(
-            |((connection, psn, length_bytes, wire_bytes, packets), mpi, moved, times_ns, complete)| RawMessage {
-                connection,
-                psn,
-                mpi,
-                transfer_verb: moved,
-                length_bytes,
-                wire_bytes,
-                packets,
-                times_ns,
-                complete,
+        let receive = prop::option::of((any::<[u64; 4]>(), any::<i64>(), any::<Option<u32>>()).prop_map(
+            |([ring, index, buffer_address, buffer_bytes], posted_ns, data_hash)| NcclReceive {
+                ring,
+                index,
+                posted_ns,
+                buffer_address,
+                buffer_bytes,
+                data_hash,
+            },
+        ));
+        (numbers, mpi, moved, any::<(i64, i64)>(), any::<bool>(), receive).prop_map(
+            |((connection, psn, length_bytes, wire_bytes, packets), mpi, moved, times_ns, complete, receive)| {
+                RawMessage {
+                    connection,
+                    psn,
+                    mpi,
+                    transfer_verb: moved,
+                    length_bytes,
+                    wire_bytes,
+                    packets,
+                    times_ns,
+                    complete,
+                    receive,
+                }
             },
         )
     }

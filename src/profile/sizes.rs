@@ -23,7 +23,7 @@ pub(super) fn table() -> Table<SizeRow> {
         .column(
             "category",
             Name,
-            "kind of the packets or messages: `request`, `response` or `acknowledge`; the verb; `point-to-point` or `collective`",
+            "kind of the packets or messages: `request`, `response` or `acknowledge`; the verb; `point-to-point`, `collective` or `nccl`",
             |row| row.category.name(),
         )
         .column("from_bytes", Bytes, "size class: from this power of two to below the next", |row| {

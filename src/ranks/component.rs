@@ -9,7 +9,7 @@ use super::processes::{EndId, Processes, UnionFind};
 use super::tag_layout::{self, Family, LayoutChoice, LibraryConnection};
 use super::{IdentityEvidence, nccl};
 use crate::model::QueuePair;
-use crate::model::traffic::Communicator;
+use crate::model::traffic::{Communicator, ConnectionTotals};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{MpiOperation, TagLayout};
@@ -105,6 +105,11 @@ pub(super) struct Component<'a> {
     pub(super) times_ns: (i64, i64),
     /// The NCCL release that the messages show.
     pub(super) release: Option<Release>,
+    /// Processes with a message that an element of NCCL announced: the WRITE has the memory key and
+    /// an address of the element, and its immediate data state a length that is consistent with the
+    /// WRITE. One such message is better evidence than several envelopes: key and address alone
+    /// agree by chance once in 2^60.
+    pub(super) fills_elements: BTreeSet<EndId>,
 }
 
 impl Component<'_> {
@@ -117,10 +122,15 @@ impl Component<'_> {
         by_rank
     }
 
-    /// Ranks that connection messages state or that enough envelopes name. Two of them prove MPI.
+    /// Ranks that connection messages state, that enough envelopes name, or that NCCL's elements
+    /// name for data that fill them. Two of them prove a job.
     pub(super) fn strong_ranks(&self) -> impl Iterator<Item = u32> + '_ {
-        let is_strong = |rank: &&Rank| rank.evidence == RankEvidence::Stated || rank.agreeing >= MIN_WORLD_MESSAGES;
-        self.ranks.values().filter(is_strong).map(|rank| rank.rank)
+        let is_strong = |process: &EndId, rank: &Rank| {
+            rank.evidence == RankEvidence::Stated
+                || rank.agreeing >= MIN_WORLD_MESSAGES
+                || self.fills_elements.contains(process)
+        };
+        self.ranks.iter().filter(move |(process, rank)| is_strong(process, rank)).map(|(_, rank)| rank.rank)
     }
 
     /// Context ids of the communicators other than `MPI_COMM_WORLD` in its messages.
@@ -289,12 +299,16 @@ fn component<'a>(
     let mut votes: BTreeMap<EndId, RankVotes> = BTreeMap::new();
     let mut ports: BTreeMap<EndId, BTreeSet<Endpoint>> = BTreeMap::new();
     let mut times_ns = (i64::MAX, i64::MIN);
+    let mut fills_elements = BTreeSet::new();
     for (fit, (from, to)) in &connections {
         let (key, times) = (&fit.connection.key, fit.connection.times_ns);
         times_ns = (times_ns.0.min(times.0), times_ns.1.max(times.1));
         let (from, to) = (processes.process(*from), processes.process(*to));
         ports.entry(from).or_default().insert(key.src);
         ports.entry(to).or_default().insert(key.dst);
+        if family == Family::Nccl && fills_an_element(fit.connection) {
+            fills_elements.insert(from);
+        }
         // A receiver that never sends is a process as well.
         votes.entry(to).or_default();
         let sender = votes.entry(from).or_default();
@@ -314,5 +328,13 @@ fn component<'a>(
     let ends = connections.iter().flat_map(|(_, (from, to))| [*from, *to]);
     let releases: BTreeSet<Release> = ends.filter_map(|end| processes.release(end)).collect();
     let release = releases.first().copied().filter(|_| releases.len() == 1);
-    Component { family, layout, connections, votes, ranks, ports, times_ns, release }
+    Component { family, layout, connections, votes, ranks, ports, times_ns, release, fills_elements }
+}
+
+/// True if an NCCL connection has a counted message whose data fill an element from its start.
+fn fills_an_element(connection: &ConnectionTotals) -> bool {
+    connection
+        .mpi
+        .as_ref()
+        .is_some_and(|mpi| mpi.shares.first > 0 && mpi.sums.iter().any(|(_, sums)| sums.messages > 0))
 }

@@ -246,7 +246,9 @@ fn complete(jobs: &mut Vec<(Outline, Vec<Component<'_>>)>) {
 /// The reason why a set of components is not an MPI job, if it is not.
 fn not_mpi_reason(job: &InferredJob<'_>) -> Option<String> {
     let strong: BTreeSet<u32> = job.components.iter().flat_map(Component::strong_ranks).collect();
-    if strong.len() < 2 {
+    // A receiver of NCCL names the sender only, so two nodes that send one way show one rank.
+    let fills_elements = job.components.iter().any(|own| !own.fills_elements.is_empty());
+    if strong.len() < 2 && !fills_elements {
         return Some("fewer than two processes send enough messages that name their rank".to_owned());
     }
     let ranks = job.ranks();

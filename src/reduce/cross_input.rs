@@ -199,6 +199,7 @@ mod tests {
                 packets: 1,
                 times_ns,
                 complete: true,
+                receive: None,
             };
             sample.add(u64::from(psn), TransitSample::of(&message).expect("a message"));
         }

@@ -27,7 +27,7 @@ pub(super) fn instances_table() -> Table<CollectiveInstance> {
         .column(
             "algorithm",
             Name,
-            "algorithm whose schedule has these messages: `recursive_doubling`, `ring`, `binomial` ...; several, joined by vertical bars, if they send the same messages; `unknown` if none does",
+            "algorithm whose schedule has these messages: `recursive_doubling`, `ring`, `binomial` ...; several, joined by vertical bars, if they send the same messages; of NCCL `ring`, `tree` or `direct`, or the operations that send the same messages; `unknown` if none does",
             algorithm,
         )
         .column(

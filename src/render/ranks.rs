@@ -9,6 +9,7 @@ use crate::model::profile::{RankRow, UnassignedRow};
 use crate::render::columns::columns;
 use crate::render::units::count_of;
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::LibraryStack;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -101,6 +102,8 @@ fn lines_of<'a>(
         let first = rows.first()?;
         let endpoint = first.endpoint.parse::<Endpoint>().ok();
         let own = endpoint.and_then(|endpoint| libraries.get(&(endpoint, first.job)));
+        let is_nccl = own.is_some_and(|own| own.contains(LibraryStack::Nccl.name()));
+        let library = if is_nccl { "NCCL" } else { "MPI" };
         let numbers: Vec<u32> = rows.iter().filter_map(|row| row.qpn).collect();
         let confidence = match first.agreeing + first.disagreeing {
             0 => "-".to_owned(),
@@ -112,7 +115,7 @@ fn lines_of<'a>(
             first.endpoint.clone(),
             queue_pairs(&numbers),
             own.map_or_else(|| "-".to_owned(), |own| own.iter().copied().collect::<Vec<_>>().join(", ")),
-            evidence(first),
+            evidence(first, library),
             confidence,
         ])
     })
@@ -233,10 +236,11 @@ fn queue_pairs(numbers: &[u32]) -> String {
     }
 }
 
-/// Describes the evidence for a rank.
-pub(crate) fn evidence(row: &RankRow) -> String {
+/// Describes the evidence for a rank; `library` is MPI or NCCL.
+pub(crate) fn evidence(row: &RankRow, library: &str) -> String {
+    let of_messages = format!("from {library} messages");
     let text = match row.evidence.as_str() {
-        "envelope" => "from MPI messages",
+        "envelope" => of_messages.as_str(),
         "cm" => "from connection messages",
         "communicator" => "inferred from communicators",
         "rankmap" => "from the rank map",

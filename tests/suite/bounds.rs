@@ -573,7 +573,17 @@ fn rows(text: &str) -> impl Iterator<Item = Vec<&str>> {
 fn the_table_of_bounds_has_every_bound() {
     let root = samples_folder().parent().expect("root").to_owned();
     let mut files = Vec::new();
-    for folder in ["align", "analysis/collective_instances", "decode", "flow", "model", "pipeline", "ranks", "reduce"] {
+    for folder in [
+        "align",
+        "analysis/collective_instances",
+        "analysis/nccl_collectives",
+        "decode",
+        "flow",
+        "model",
+        "pipeline",
+        "ranks",
+        "reduce",
+    ] {
         sources(&root.join("src").join(folder), &mut files);
     }
     let is_bound = |name: &str| name.starts_with("MAX_");

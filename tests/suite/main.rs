@@ -53,6 +53,7 @@ mod release;
 mod runs;
 mod sampling;
 mod slurm;
+mod snap_lengths;
 mod storage;
 mod synthetic;
 mod theoretical_minimum;

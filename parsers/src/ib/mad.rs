@@ -48,6 +48,9 @@ impl MadHeader {
     pub const CLASS_SNMP: u8 = 0x08;
     /// Congestion control.
     pub const CLASS_CONGESTION: u8 = 0x21;
+    /// Aggregation management (SHARP): the vendor class that NVIDIA's switches use
+    /// (`IBIS_IB_CLASS_AM` of `ibutils2`).
+    pub const CLASS_AGGREGATION: u8 = 0x0B;
 
     /// Parses the header from the first 24 bytes.
     ///
@@ -100,6 +103,7 @@ impl MadHeader {
             Self::CLASS_CM => "communication management",
             Self::CLASS_SNMP => "SNMP tunneling",
             Self::CLASS_CONGESTION => "congestion control",
+            Self::CLASS_AGGREGATION => "vendor, range 1: SHARP aggregation management",
             0x09..=0x0F => "vendor, range 1",
             0x30..=0x4F => "vendor, range 2",
             _ => "unknown class",
@@ -155,6 +159,7 @@ mod tests {
         assert_eq!(name(0x03), "subnet administration");
         assert_eq!(name(0x04), "performance management");
         assert_eq!((name(0x09), name(0x0F)), ("vendor, range 1", "vendor, range 1"));
+        assert_eq!(name(0x0B), "vendor, range 1: SHARP aggregation management");
         assert_eq!((name(0x30), name(0x4F)), ("vendor, range 2", "vendor, range 2"));
         assert_eq!((name(0x10), name(0x2F), name(0x50)), ("unknown class", "unknown class", "unknown class"));
     }

@@ -208,7 +208,7 @@ impl CollectiveCollector {
 
 /// Bound of the error of differences of times: the clocks of the inputs, and the tick of the
 /// captures.
-fn clock_bound_ns(profile: &Profile) -> i64 {
+pub(crate) fn clock_bound_ns(profile: &Profile) -> i64 {
     let clocks = profile.inputs.iter().filter_map(|input| input.clock.as_ref()).map(|clock| clock.uncertainty_ns);
     let tick_ns = profile.coverage.clock_ns;
     i64::try_from(clocks.max().unwrap_or(0).saturating_mul(2).saturating_add(tick_ns)).unwrap_or(i64::MAX)

@@ -415,6 +415,7 @@ fn row(connection: u32, ranks: (Option<u32>, Option<u32>), start_ns: i64) -> Mes
             packets: 1,
             times_ns: (start_ns, start_ns),
             complete: true,
+            receive: None,
         },
     }
 }

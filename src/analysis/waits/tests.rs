@@ -58,6 +58,7 @@ impl Program {
                 packets: 1,
                 times_ns: (sent_ns, arrival_ns),
                 complete: true,
+                receive: None,
             },
         });
         arrival_ns

@@ -180,7 +180,9 @@ impl Figure for HeatMap {
 /// Title of the figure. The selection does not apply to payload, wire bytes and packets.
 fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
     let by = if matrix.by == GroupBy::Rank { "by rank" } else { "by endpoint" };
+    let classes = matrix.total().classes;
     let selection = match matrix.selection {
+        Selection::P2p if classes.has_only_nccl() => "",
         Selection::P2p => " (point-to-point)",
         Selection::Collective => " (collective)",
         Selection::OneSided => " (one-sided)",
@@ -190,8 +192,8 @@ fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
         TrafficUnit::Messages if (matrix.by, matrix.selection) == (GroupBy::Endpoint, Selection::All) => {
             format!("Messages {by}")
         }
-        TrafficUnit::Messages => format!("MPI messages{selection} {by}"),
-        TrafficUnit::MpiBytes => format!("MPI bytes{selection} {by}"),
+        TrafficUnit::Messages => format!("{} messages{selection} {by}", classes.library()),
+        TrafficUnit::MpiBytes => format!("{} bytes{selection} {by}", classes.library()),
         TrafficUnit::PayloadBytes => format!("Payload bytes {by}"),
         TrafficUnit::WireBytes => format!("Wire bytes {by}"),
         TrafficUnit::Packets => format!("Packets {by}"),

@@ -103,7 +103,7 @@ fn times_ns(profile: &Profile, cells: &PackedTraffic) -> (i64, i64) {
 
 /// The tiles of the overview: a label, a value, and a line below; `warn` highlights a tile.
 fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
-    let ProfileTotals { traffic: total, retransmissions, stacks, estimators, .. } = ProfileTotals::of(profile);
+    let ProfileTotals { traffic: total, retransmissions, stacks, classes, estimators, .. } = ProfileTotals::of(profile);
     let tile = |label: &str, value: String, below: String, warn: bool| json!({ "label": label, "value": value, "below": below, "warn": warn });
     let ports = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect::<BTreeSet<_>>().len() as u64;
     let found = cells.ends.iter().filter_map(|(_, rank)| Some((rank.job()?, rank.rank()?)));
@@ -112,10 +112,11 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     let of_jobs = if jobs > 1 { format!("; {} together", count_of(jobs, "job")) } else { String::new() };
     let (origin_ns, last_ns) = times_ns(profile, cells);
     let span_ns = last_ns.saturating_sub(origin_ns).unsigned_abs();
+    let library = classes.library();
     let mut tiles = vec![
         tile("Captured", span(span_ns), utc(origin_ns).replace('T', " ").replace('Z', " UTC"), false),
         if known > 0 {
-            tile("MPI ranks", group(known), format!("at {}{of_jobs}", count_of(ports, "port")), false)
+            tile(&format!("{library} ranks"), group(known), format!("at {}{of_jobs}", count_of(ports, "port")), false)
         } else {
             tile("Ports", group(ports), "no MPI rank is known".to_owned(), false)
         },
@@ -127,7 +128,12 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
         tile("Messages", group(total.messages), format!("{}; {why}", bytes(total.payload_bytes)), false)
     } else {
         let of_collectives = group(total.collective_messages);
-        tile("MPI messages", group(mpi), format!("{}; {of_collectives} collective{of_jobs}", bytes(mpi_bytes)), false)
+        let below = if classes.has_only_nccl() {
+            format!("{}{of_jobs}", bytes(mpi_bytes))
+        } else {
+            format!("{}; {of_collectives} collective{of_jobs}", bytes(mpi_bytes))
+        };
+        tile(&format!("{library} messages"), group(mpi), below, false)
     });
     let of_sample = if profile.sampling.is_some() { " of the sample" } else { "" };
     let below = format!("{}{of_sample}", count_of(total.packets, "packet"));

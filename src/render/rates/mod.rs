@@ -123,10 +123,17 @@ fn distributions(rates: &Rates) -> String {
             .to_owned();
     }
     let mut text = String::new();
+    let library = rates.total.classes.library();
     let distributions = [
-        ("messages", SizeHeadings { category: "transport messages", sizes: "payload bytes each" }),
-        ("mpi_messages", SizeHeadings { category: "MPI messages", sizes: "MPI bytes each" }),
-        ("packets", SizeHeadings { category: "packets, each once", sizes: "wire bytes each" }),
+        ("messages", SizeHeadings { category: "transport messages".into(), sizes: "payload bytes each".into() }),
+        (
+            "mpi_messages",
+            SizeHeadings {
+                category: format!("{library} messages").into(),
+                sizes: format!("{library} bytes each").into(),
+            },
+        ),
+        ("packets", SizeHeadings { category: "packets, each once".into(), sizes: "wire bytes each".into() }),
     ];
     for (distribution, headings) in distributions {
         let rows: Vec<RateSizeRow<'_>> =

@@ -2,7 +2,8 @@
 
 use crate::analysis::Label;
 use crate::analysis::rates::{
-    MESSAGES, PACKETS, PAYLOAD_BYTES, Peak, RateSeries, RateValues, Rates, VALUES, WIRE_BYTES, per_second,
+    MESSAGES, MPI_BYTES, MPI_MESSAGES, PACKETS, PAYLOAD_BYTES, Peak, RateSeries, RateValues, Rates, VALUES, WIRE_BYTES,
+    per_second,
 };
 use crate::model::column::ColumnUnit::{
     Bytes, BytesPerSecond, Count, Name, Nanoseconds, OfValue, PerSecond, Timestamp,
@@ -174,12 +175,12 @@ impl RateSizeRow<'_> {
 }
 
 /// The headings of the terminal table that depend on the distribution.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in crate::render) struct SizeHeadings {
     /// Above the categories.
-    pub(super) category: &'static str,
+    pub(super) category: Cow<'static, str>,
     /// Above the smallest and largest size of a class.
-    pub(super) sizes: &'static str,
+    pub(super) sizes: Cow<'static, str>,
 }
 
 macro_rules! has_pair {
@@ -218,15 +219,22 @@ const COLUMNS: [(ColumnUnit, &str, &str, ColumnUnit); VALUES.len()] = [
     (Count, "transport messages", "messages_per_s", PerSecond),
     (
         Count,
-        "MPI messages, point-to-point and collective; empty where no MPI library was detected",
+        "MPI messages, point-to-point and collective, and NCCL messages; empty where no library was detected",
         "mpi_messages_per_s",
         PerSecond,
     ),
-    (Bytes, "MPI length of these messages; empty where no MPI library was detected", "mpi_bytes_per_s", BytesPerSecond),
+    (Bytes, "length of these messages; empty where no library was detected", "mpi_bytes_per_s", BytesPerSecond),
 ];
 
-/// The names of [`VALUES`] in the terminal table, in order.
-const NAMES: [&str; VALUES.len()] = ["wire", "payload", "packets", "messages", "MPI messages", "MPI bytes"];
+/// The name of a value in the terminal table.
+fn name(row: &PeakRow<'_>) -> String {
+    let library = row.series.series.classes.library();
+    match row.index {
+        MPI_MESSAGES => format!("{library} messages"),
+        MPI_BYTES => format!("{library} bytes"),
+        index => ["wire", "payload", "packets", "messages"][index].to_owned(),
+    }
+}
 
 /// Adds the columns of the sums, then those of the rates.
 fn values(mut table: Table<BinRow<'_>>) -> Table<BinRow<'_>> {
@@ -266,7 +274,7 @@ pub(in crate::render) fn peaks_table<'a>() -> Table<PeakRow<'a>> {
         .column("value", Name, "the column of `--view bins` that this row summarizes", |row: &PeakRow<'_>| {
             VALUES[row.index]
         })
-        .shown_left("", |row| NAMES[row.index].to_owned())
+        .shown_left("", name)
         .column("sum", OfValue, "sum over all time", |row| row.sum)
         .shown("total", |row| if row.is_bytes() { bytes(row.sum) } else { group(row.sum) })
         .column("mean_per_s", OfValue, "mean rate per second, from the first packet to the last one", |row| {
@@ -300,11 +308,9 @@ pub(super) fn peaks_table_of<'a>(rates: &Rates) -> Table<PeakRow<'a>> {
 
 /// The estimates of the sums of a sampled capture, for the terminal.
 pub(super) fn estimates_table<'a>() -> Table<PeakRow<'a>> {
-    Table::new("the estimates of `ibscope rates`")
-        .shown_left("in all", |row: &PeakRow<'_>| NAMES[row.index].to_owned())
-        .shown("estimate, 95 % interval", |row| {
-            groups::shown(row.estimate(), if row.is_bytes() { bytes } else { group })
-        })
+    Table::new("the estimates of `ibscope rates`").shown_left("in all", name).shown("estimate, 95 % interval", |row| {
+        groups::shown(row.estimate(), if row.is_bytes() { bytes } else { group })
+    })
 }
 
 /// The columns of `rates --view sizes`.
@@ -320,7 +326,7 @@ pub(in crate::render) fn sizes_table<'a>(headings: SizeHeadings) -> Table<RateSi
         .column(
             "category",
             Name,
-            "of packets `request`, `response` or `acknowledge`; of messages the verb; of MPI messages `point-to-point` or `collective`",
+            "of packets `request`, `response` or `acknowledge`; of messages the verb; of MPI messages `point-to-point` or `collective`; of NCCL messages `nccl`",
             |row| row.of.name(),
         )
         .headed(headings.category)

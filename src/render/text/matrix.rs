@@ -21,7 +21,7 @@ const TOP_PAIRS: usize = 10;
 #[must_use]
 pub fn matrix_table(matrix: &Matrix, unit: TrafficUnit, style: &Style) -> String {
     let mut text = String::new();
-    let what = title(matrix.by, matrix.selection, unit);
+    let what = title(matrix, unit);
     if matrix.cells.is_empty() {
         return format!("{what}: no traffic\n");
     }
@@ -65,10 +65,13 @@ fn heading(job: u32, jobs: &[JobRow]) -> String {
     known.map_or_else(|| format!("job {job}"), JobRow::describe)
 }
 
-fn title(by: GroupBy, selection: Selection, unit: TrafficUnit) -> String {
+fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
+    let Matrix { by, selection, .. } = *matrix;
+    let classes = matrix.total().classes;
     let messages = matches!(unit, TrafficUnit::Messages | TrafficUnit::MpiBytes);
     let kind = match (messages, by, selection) {
         (true, GroupBy::Endpoint, Selection::All) if unit == TrafficUnit::Messages => " of the transport",
+        (true, _, Selection::P2p | Selection::All) if classes.has_only_nccl() => "",
         (true, _, Selection::P2p) => " (point-to-point)",
         (true, _, Selection::Collective) => " (collective)",
         (true, _, Selection::All) => " (point-to-point and collective)",
@@ -79,7 +82,9 @@ fn title(by: GroupBy, selection: Selection, unit: TrafficUnit) -> String {
         GroupBy::Endpoint => "endpoint",
         GroupBy::Rank => "rank",
     };
-    format!("{}{kind} by {whom}", unit.name())
+    let unit =
+        if unit == TrafficUnit::MpiBytes { format!("{} bytes", classes.library()) } else { unit.name().to_owned() };
+    format!("{unit}{kind} by {whom}")
 }
 
 /// Appends the numbers of a job. With `marks`, cells of incomplete pairs get a symbol.
@@ -144,6 +149,7 @@ fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
         let _ = writeln!(text, " the {TOP_PAIRS} busiest of {} pairs", group(count as u64));
     }
     let table = if marks { matrix::covered_table().headed("coverage") } else { matrix::matrix_table() };
+    let table = table.renamed("MPI bytes", format!("{} bytes", matrix.total().classes.library()));
     let _ = writeln!(text, "{}", table.text(busiest(matrix, TOP_PAIRS)));
     if matrix.estimators.is_some() {
         let _ = writeln!(text, "\n{}", matrix::estimates_table().text(busiest(matrix, TOP_PAIRS)));
@@ -156,7 +162,8 @@ fn footer(text: &mut String, jobs: &[(Option<u32>, Matrix)], states: &States, st
     let Some((_, first)) = jobs.first() else { return };
     if first.by == GroupBy::Rank {
         lines.push(format!(
-            "Messages and MPI bytes count the selected traffic ({}); payload, wire bytes and packets count all traffic of the pair.",
+            "Messages and {} bytes count the selected traffic ({}); payload, wire bytes and packets count all traffic of the pair.",
+            first.total().classes.library(),
             first.selection.name()
         ));
     }

@@ -8,14 +8,14 @@ use crate::analysis::matrix::{Selection, matrix};
 use crate::analysis::totals::ProfileTotals;
 use crate::model::profile::{CoverageState, RankRow};
 use crate::model::sampling::EstimatedSum;
-use crate::model::{ConnectionClass, Coverage, Profile, printable};
+use crate::model::{ClassSet, ConnectionClass, Coverage, Profile, printable};
 use crate::render::coverage::meaning;
 use crate::render::matrix_note::mostly_collective;
 use crate::render::ranks::evidence;
 use crate::render::table::groups::shown;
 use crate::render::trust;
 use crate::render::units::{bytes, count_either, count_of, group, span, utc};
-use ibscope_parsers::Endpoint;
+use ibscope_parsers::mpi::LibraryStack;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -59,11 +59,11 @@ pub(crate) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
     }
     coverage_of_pairs(&mut lines, profile);
     summary_lines::rate(&mut lines, profile);
-    summary_lines::busiest(&mut lines, profile);
-    summary_lines::latency_line(&mut lines, profile);
+    summary_lines::busiest(&mut lines, profile, totals.classes);
+    summary_lines::latency_line(&mut lines, profile, totals.classes);
     summary_lines::health(&mut lines, profile);
     lines.put("trust", &trust::summary(&profile.trust));
-    endpoints(&mut lines, profile, &totals.endpoints);
+    endpoints(&mut lines, profile, &totals);
     for note in &profile.notes {
         lines.put("note", note);
     }
@@ -268,23 +268,31 @@ fn classes(lines: &mut SummaryLines, profile: &Profile) {
 }
 
 fn mpi(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<'_>) {
-    let ProfileTotals { traffic: total, stacks, .. } = totals;
+    let ProfileTotals { traffic: total, nccl, stacks, .. } = totals;
     if stacks.is_empty() {
         let why = if profile.mpi_read { "no MPI library detected" } else { "not analyzed (--no-mpi)" };
         lines.put("MPI", why);
         return;
     }
-    lines.put(
-        "MPI",
-        &format!(
+    // Messages of NCCL count as point-to-point in the sums, but do not name their operation.
+    let (of_nccl, of_mpi): (Vec<&str>, Vec<&str>) =
+        stacks.iter().copied().partition(|stack| *stack == LibraryStack::Nccl.name());
+    if !of_mpi.is_empty() {
+        let p2p_messages = total.p2p_messages.saturating_sub(nccl.p2p_messages);
+        let text = format!(
             "point-to-point {}, {}; collective {}, {} ({})",
-            count_of(total.p2p_messages, "message"),
-            bytes(total.p2p_mpi_bytes),
+            count_of(p2p_messages, "message"),
+            bytes(total.p2p_mpi_bytes.saturating_sub(nccl.p2p_mpi_bytes)),
             count_of(total.collective_messages, "message"),
             bytes(total.collective_mpi_bytes),
-            stacks.iter().copied().collect::<Vec<_>>().join(", ")
-        ),
-    );
+            of_mpi.join(", ")
+        );
+        lines.put("MPI", &text);
+    }
+    if !of_nccl.is_empty() {
+        let text = format!("{}, {}", count_of(nccl.p2p_messages, "message"), bytes(nccl.p2p_mpi_bytes));
+        lines.put("NCCL", &text);
+    }
 }
 
 /// The jobs, if there are several, and the queue pairs without a rank.
@@ -325,7 +333,8 @@ fn coverage_of_pairs(lines: &mut SummaryLines, profile: &Profile) {
     }
 }
 
-fn endpoints(lines: &mut SummaryLines, profile: &Profile, endpoints: &BTreeSet<Endpoint>) {
+fn endpoints(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<'_>) {
+    let endpoints = &totals.endpoints;
     lines.put("endpoints", &group(endpoints.len() as u64));
     if endpoints.len() > MAX_ENDPOINTS {
         let with_rank: BTreeSet<&str> = profile.ranks.iter().map(|row| row.endpoint.as_str()).collect();
@@ -338,8 +347,10 @@ fn endpoints(lines: &mut SummaryLines, profile: &Profile, endpoints: &BTreeSet<E
         let name = profile.names.get(endpoint).map(|name| format!(" {name}")).unwrap_or_default();
         let here: Vec<&RankRow> = profile.ranks.iter().filter(|row| row.endpoint == text).collect();
         let several = profile.jobs.len() > 1;
-        let ranks: Vec<String> =
-            here.chunk_by(|a, b| (a.job, a.rank) == (b.job, b.rank)).map(|rows| rank(rows, several)).collect();
+        let ranks: Vec<String> = here
+            .chunk_by(|a, b| (a.job, a.rank) == (b.job, b.rank))
+            .map(|rows| rank(rows, several, totals.classes))
+            .collect();
         let ranks = if ranks.is_empty() { "rank unknown".to_owned() } else { ranks.join("; ") };
         lines.put("", &format!("{text}{name}: {ranks}"));
     }
@@ -347,7 +358,7 @@ fn endpoints(lines: &mut SummaryLines, profile: &Profile, endpoints: &BTreeSet<E
 
 /// Describes a rank at an endpoint by its rows: one for all queue pairs, or one for each. With
 /// `several` jobs, names the job.
-fn rank(rows: &[&RankRow], several: bool) -> String {
+fn rank(rows: &[&RankRow], several: bool, classes: ClassSet) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let queue_pairs = match (first.qpn, rows.len()) {
         (None, _) => String::new(),
@@ -359,5 +370,5 @@ fn rank(rows: &[&RankRow], several: bool) -> String {
         others => format!(", {} another rank", count_either(others, "names", "name")),
     };
     let job = if several { format!("job {} ", first.job) } else { String::new() };
-    format!("{job}rank {}{queue_pairs}: {}{against}", first.rank, evidence(first))
+    format!("{job}rank {}{queue_pairs}: {}{against}", first.rank, evidence(first, classes.library()))
 }

@@ -7,7 +7,7 @@ use crate::analysis::matrix::{MatrixCell, Selection, matrix};
 use crate::analysis::paths::findings;
 use crate::analysis::rates::{DEFAULT_WINDOW_NS, WIRE_BYTES, rates};
 use crate::analysis::{GroupBy, Label};
-use crate::model::{Histogram, Interval, Profile, count_either};
+use crate::model::{ClassSet, Histogram, Interval, Profile, count_either};
 use crate::render::units::time;
 use crate::render::units::{bytes, bytes_per_second, count_of, duration, group, seconds_since, span};
 use std::cmp::Reverse;
@@ -36,7 +36,7 @@ pub(super) fn rate(lines: &mut SummaryLines, profile: &Profile) {
 }
 
 /// The busiest pairs: by MPI bytes between ranks, or by payload if no MPI library was detected.
-pub(super) fn busiest(lines: &mut SummaryLines, profile: &Profile) {
+pub(super) fn busiest(lines: &mut SummaryLines, profile: &Profile, classes: ClassSet) {
     let has_ranks =
         profile.connections.iter().any(|connection| connection.stack.is_some()) && !profile.ranks.is_empty();
     let by = if has_ranks { GroupBy::Rank } else { GroupBy::Endpoint };
@@ -63,13 +63,13 @@ pub(super) fn busiest(lines: &mut SummaryLines, profile: &Profile) {
     });
     let named: Vec<String> = named.collect();
     if !named.is_empty() {
-        let what = if has_ranks { "MPI bytes" } else { "payload" };
+        let what = if has_ranks { format!("{} bytes", classes.library()) } else { "payload".to_owned() };
         lines.put("busiest", &format!("{}; {} with {what}", named.join(", "), count_of(count as u64, "pair")));
     }
 }
 
 /// The median and 99th percentile of response times and MPI messages.
-pub(super) fn latency_line(lines: &mut SummaryLines, profile: &Profile) {
+pub(super) fn latency_line(lines: &mut SummaryLines, profile: &Profile, classes: ClassSet) {
     if !profile.times_read {
         return;
     }
@@ -77,10 +77,11 @@ pub(super) fn latency_line(lines: &mut SummaryLines, profile: &Profile) {
     for (key, times) in latencies(profile, LatencyGrouping { by: None, sizes: false }) {
         by_interval.entry(key.interval).or_default().merge(&times);
     }
+    let message = format!("{} message", classes.library());
     let shown = [
         (Interval::Acknowledged, "request to acknowledgement"),
         (Interval::LastResponse, "request to last response"),
-        (Interval::MpiMessage, "MPI message"),
+        (Interval::MpiMessage, &message),
     ];
     let of = |(interval, name): (Interval, &str)| {
         let times = by_interval.get(interval.name())?;

@@ -7,6 +7,7 @@
 
 use super::{RankCells, by_node, compare, noise};
 use crate::wire::{WireBuilder, WireQueuePair, profile};
+use ibscope::model::ConnectionClass;
 use std::collections::VecDeque;
 
 /// Addresses of the elements and lengths in a sender's memory, and of the receiver's buffers.
@@ -384,6 +385,79 @@ fn messages_over_several_ports_that_state_no_length() {
     let profile = profile(&[wire.file()]);
     assert_eq!(by_node(&profile, super::node), RankCells::new());
     assert_eq!(profile.coverage.mpi_incomplete, truth.values().map(|cell| cell.0).sum::<u64>());
+}
+
+/// A tree of three nodes, like that of an `AllReduce` of one chunk: each connection posts two
+/// receives and sends one message.
+#[test]
+fn connections_of_one_message() {
+    for (name, release) in [("2.18", NCCL_2_18), ("2.20", NCCL_2_20), ("2.27", NCCL_2_27), ("2.30", NCCL_2_30)] {
+        for bytes in [8u64, 1000, 65536] {
+            let case = format!("{name}, {bytes} bytes");
+            let mut wire = WireBuilder::new();
+            let mut truth = RankCells::new();
+            for (number, (src, dst)) in [(1, 0), (2, 0), (0, 1), (0, 2)].into_iter().enumerate() {
+                let memory = (number as u64 * 0x1_0000_0000, number as u32 * 0x10);
+                let setting = Setting { release, ..PLAIN };
+                let first_qp = 0x100 * (number as u32 + 1);
+                let mut connection = ModelConnection::new(setting, (src, dst), first_qp, vec![vec![bytes]; 2], memory);
+                connection.post_receive(&mut wire);
+                connection.post_receive(&mut wire);
+                connection.post_message();
+                connection.write(&mut wire, 0);
+                truth.insert((u32::from(src) + 1, u32::from(dst) + 1), (1, bytes));
+            }
+            let profile = profile(&[wire.file()]);
+            assert_eq!(by_node(&profile, super::node), truth, "{case}: {:?}", profile.notes);
+            let classes: Vec<ConnectionClass> = profile.connections.iter().map(|row| row.class).collect();
+            assert_eq!(classes, [ConnectionClass::Nccl; 8], "{case}");
+        }
+    }
+}
+
+/// One message between two nodes, like a broadcast: the receiver has no rank, because nobody sends
+/// to it.
+#[test]
+fn one_message_one_way() {
+    let mut wire = WireBuilder::new();
+    let mut connection = ModelConnection::new(PLAIN, (3, 1), 0x100, vec![vec![4096]; 2], (0, 0));
+    connection.post_receive(&mut wire);
+    connection.post_receive(&mut wire);
+    connection.post_message();
+    connection.write(&mut wire, 0);
+    let profile = profile(&[wire.file()]);
+    assert_eq!(by_node(&profile, super::node), RankCells::from([((4, 2), (1, 4096))]));
+    let ranks: Vec<_> = profile.ranks.iter().map(|row| (row.rank, row.endpoint.as_str())).collect();
+    assert_eq!(ranks, [(3, "20")]);
+}
+
+/// Elements whose data do not match: another key, an address outside of the buffers, or a length
+/// that is not that of the WRITE. Nothing may count as NCCL.
+#[test]
+fn data_that_fill_no_element_are_no_messages() {
+    type Change = fn(&mut Post);
+    let changes: [(&str, Change); 3] = [
+        ("key", |post| post.key += 1),
+        ("address", |post| post.address += 64 * BUFFER_BYTES),
+        ("length", |post| post.immediate = Some(0x0123_4567)),
+    ];
+    for (case, change) in changes {
+        let mut wire = WireBuilder::new();
+        for (number, pair) in [(0, 1), (1, 0)].into_iter().enumerate() {
+            let memory = (number as u64 * 0x1_0000_0000, number as u32 * 0x10);
+            let first_qp = 0x100 * (number as u32 + 1);
+            let mut connection = ModelConnection::new(PLAIN, pair, first_qp, vec![vec![4096]; 2], memory);
+            connection.post_receive(&mut wire);
+            connection.post_receive(&mut wire);
+            connection.post_message();
+            connection.posted[0].iter_mut().for_each(change);
+            connection.write(&mut wire, 0);
+        }
+        let profile = profile(&[wire.file()]);
+        assert_eq!(by_node(&profile, super::node), RankCells::new(), "{case}");
+        let of_nccl = profile.connections.iter().filter(|row| row.class == ConnectionClass::Nccl);
+        assert_eq!(of_nccl.count(), 0, "{case}");
+    }
 }
 
 /// Captures of the model that start late or have gaps.

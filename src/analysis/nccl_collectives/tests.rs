@@ -1,0 +1,199 @@
+//! Operations on constructed messages ([`schedules`]), whose operation, number of ranks and
+//! algorithm are the truth.
+
+mod schedules;
+
+use super::{NcclAlgorithm, NcclCollective, NcclCollector, NcclOperation, collectives};
+use crate::model::{MessageRow, NcclReceive, RawMessage, Verb};
+use NcclOperation::{AllGather, AllReduce, AllToAll, Broadcast, Reduce, ReduceScatter};
+use ibscope_parsers::mpi::{Identity, LibraryStack, MatchFields, Protocol as MpiProtocol};
+use schedules::{Call, Job, Protocol};
+
+const RANKS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
+
+/// Operations and algorithm of each call, as found.
+fn found(job: &Job) -> Vec<NcclCollective> {
+    collectives(job.transfers(), 0)
+}
+
+/// Asserts that each call was found, with one of the operations that `expected` returns.
+fn check(case: &str, job: Job, expected: impl Fn(&Call) -> Vec<NcclOperation>) {
+    let (calls, ranks, channels) = (job.calls.clone(), job.ranks, job.channels);
+    let found = found(&job);
+    let summary: Vec<_> = found.iter().map(|own| (&own.operations, own.algorithm, own.bytes)).collect();
+    assert_eq!(found.len(), calls.len(), "{case}: {summary:?}");
+    for (own, call) in found.iter().zip(&calls) {
+        let case = format!("{case}: {call:?} in {summary:?}");
+        assert_eq!(own.operations, expected(call), "{case}");
+        assert_eq!((own.ranks, own.channels), (ranks, channels), "{case}");
+        let is_two_way = ranks == 2 && call.algorithm == NcclAlgorithm::Tree;
+        if !own.operations.is_empty() && !is_two_way {
+            assert_eq!(own.bytes, call.bytes_on_wire(), "{case}");
+        }
+        if own.operation().is_some() && own.algorithm.is_some() {
+            assert_eq!(own.algorithm, Some(call.algorithm), "{case}");
+        }
+    }
+}
+
+fn call(operation: NcclOperation, bytes: u64, protocol: Protocol) -> Call {
+    let algorithm = if operation == AllToAll { NcclAlgorithm::Direct } else { NcclAlgorithm::Ring };
+    Call { operation, algorithm, bytes, protocol, root: 1 }
+}
+
+/// Sizes of one loop and of several, whole chunks and parts of them.
+const SIZES: [u64; 3] = [48 << 10, 1_000_000, 14_000_000];
+
+/// With data, each operation of a ring of three and more ranks has its name.
+#[test]
+fn operations_of_rings() {
+    for ranks in RANKS.into_iter().filter(|ranks| *ranks > 2) {
+        for channels in 1..=4 {
+            for protocol in [Protocol::Simple, Protocol::Ll, Protocol::Ll128] {
+                // Others would be tens of thousands of messages.
+                let is_few = |bytes: &u64| *bytes <= 1_000_000 || ranks <= 5 && protocol == Protocol::Simple;
+                for bytes in SIZES.into_iter().filter(is_few) {
+                    let operations = [AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllReduce];
+                    let calls = operations.map(|operation| call(operation, bytes, protocol));
+                    let job = Job::new(ranks, channels, &calls);
+                    check(&format!("{ranks} ranks, {channels} channels, {protocol:?}, {bytes} bytes"), job, |call| {
+                        vec![call.operation]
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Without data, a gather looks like a scatter with reduction, and a broadcast like a reduction.
+#[test]
+fn operations_of_rings_without_data() {
+    for ranks in RANKS.into_iter().filter(|ranks| *ranks > 2) {
+        for channels in 1..=4 {
+            let operations = [AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllReduce];
+            let calls = operations.map(|operation| call(operation, 1_000_000, Protocol::Simple));
+            let job = Job { has_data: false, ..Job::new(ranks, channels, &calls) };
+            check(&format!("{ranks} ranks, {channels} channels"), job, |call| match call.operation {
+                AllGather | ReduceScatter => vec![AllGather, ReduceScatter],
+                Broadcast | Reduce => vec![Broadcast, Reduce],
+                other => vec![other],
+            });
+        }
+    }
+}
+
+#[test]
+fn trees() {
+    for ranks in RANKS.into_iter().filter(|ranks| *ranks > 2) {
+        for channels in 1..=4 {
+            for has_data in [true, false] {
+                for bytes in [8u64 << 10, 1_000_000, 16 << 20] {
+                    let tree = Call { algorithm: NcclAlgorithm::Tree, ..call(AllReduce, bytes, Protocol::Simple) };
+                    let job = Job { has_data, ..Job::new(ranks, channels, &[tree.clone(), tree]) };
+                    check(&format!("{ranks} ranks, {channels} channels, {bytes} bytes"), job, |_| vec![AllReduce]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn all_to_all() {
+    for ranks in RANKS.into_iter().filter(|ranks| *ranks > 2) {
+        for channels in 1..=4 {
+            for bytes in [1000, 1 << 20] {
+                let calls = [call(AllToAll, bytes, Protocol::Send), call(AllToAll, bytes, Protocol::Send)];
+                let case = format!("{ranks} ranks, {channels} channels, {bytes} bytes");
+                check(&case, Job::new(ranks, channels, &calls), |_| vec![AllToAll]);
+            }
+        }
+    }
+}
+
+/// Between two ranks only an `AllReduce` over a ring differs from all others.
+#[test]
+fn two_ranks() {
+    for channels in 1..=4 {
+        for bytes in [48 << 10, 1_000_000] {
+            let case = format!("{channels} channels, {bytes} bytes");
+            let one = |operation, protocol| found(&Job::new(2, channels, &[call(operation, bytes, protocol)]));
+            let reduced = one(AllReduce, Protocol::Simple);
+            assert_eq!(reduced.iter().map(NcclCollective::operation).collect::<Vec<_>>(), [Some(AllReduce)], "{case}");
+            assert_eq!(reduced[0].bytes, Some(bytes), "{case}");
+            for (operation, protocol) in
+                [(AllGather, Protocol::Simple), (AllToAll, Protocol::Send), (Broadcast, Protocol::Simple)]
+            {
+                for own in one(operation, protocol) {
+                    assert_eq!(own.operation(), None, "{case}: {operation:?}");
+                    assert!(own.operations.is_empty() || own.operations.contains(&operation), "{case}: {own:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A rank that enters late is named, with its delay.
+#[test]
+fn the_last_rank() {
+    for (rank, delay_ns) in [(0, 2_000_000), (3, 700_000)] {
+        let calls = [call(AllGather, 1 << 20, Protocol::Simple), call(AllReduce, 1 << 20, Protocol::Simple)];
+        let job = Job { late: Some((rank, delay_ns)), ..Job::new(5, 2, &calls) };
+        for own in found(&job) {
+            let (last, lead_ns) = own.last.expect("a last rank");
+            assert_eq!(last, rank);
+            assert!(lead_ns.abs_diff(delay_ns.unsigned_abs()) < 100_000, "{lead_ns}");
+        }
+    }
+}
+
+/// A missing message leaves its operation without a name, and names of others right.
+#[test]
+fn missing_messages() {
+    for ranks in [3, 4, 8] {
+        let calls = [AllReduce, AllGather, Broadcast, AllReduce].map(|own| call(own, 1_000_000, Protocol::Simple));
+        let all = Job::new(ranks, 2, &calls).transfers();
+        for missing in (0..all.len()).step_by(7) {
+            let mut some = all.clone();
+            some.remove(missing);
+            for own in collectives(some, 0) {
+                let Some(operation) = own.operation() else { continue };
+                let is_right = calls.iter().any(|call| call.operation == operation);
+                assert!(is_right && own.bytes == Some(1_000_000), "{ranks} ranks without {missing}: {own:?}");
+            }
+        }
+    }
+}
+
+/// Messages beyond the bound, and those without a receive, are counted.
+#[test]
+fn messages_beyond_the_bound_are_counted() {
+    let identity = Identity { rank: 0, context: 0, tag: 0, world: true, collective: false };
+    let receive =
+        NcclReceive { ring: 1, index: 1, posted_ns: 0, buffer_address: 1 << 20, buffer_bytes: 8, data_hash: None };
+    let row = |receive| MessageRow {
+        connection: 0,
+        job: Some(1),
+        src_rank: Some(0),
+        dst_rank: Some(1),
+        mpi: Some((identity, MpiProtocol::Rendezvous)),
+        raw: RawMessage {
+            connection: 0,
+            psn: 0,
+            mpi: Some((LibraryStack::Nccl, MatchFields::Named(identity), MpiProtocol::Rendezvous)),
+            transfer_verb: Verb::Write,
+            length_bytes: Some(8),
+            wire_bytes: 54,
+            packets: 1,
+            times_ns: (1, 1),
+            complete: true,
+            receive,
+        },
+    };
+    for (count, beyond) in [(3, 0), (4, 1)] {
+        let mut collector = NcclCollector { room: 3, ..NcclCollector::default() };
+        (0..count).for_each(|_| collector.add(&row(Some(receive))));
+        collector.add(&row(None));
+        let found = collector.finish(0);
+        assert_eq!((found.beyond_bound, found.left_out), (beyond, 1));
+    }
+}

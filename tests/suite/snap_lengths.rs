@@ -1,0 +1,79 @@
+//! The table of snap lengths in docs/method.md: with each stated length the messages by pair of
+//! ranks are those of the whole capture, and with one byte less some are missing.
+
+use crate::runs;
+use crate::wire::profile;
+use ibscope::analysis::GroupBy;
+use ibscope::analysis::matrix::{Selection, matrix};
+use ibscope::model::JobRank;
+use ibscope_samples::hard::{Recording, partial};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Messages and bytes by sender and receiver.
+type RankSums = BTreeMap<(JobRank, JobRank), (u64, u64)>;
+
+/// The recorded run whose library has the longest header of a row.
+const RUNS: [(&str, &str); 7] = [
+    ("`openib`, SEND", "ompi-openib-ring2"),
+    ("`openib`, eager RDMA", "ompi-openib-eagerrdma-ring2"),
+    ("UCX RC", "ompi-rc-ring2"),
+    ("UCX UD", "ompi-ud-ring2"),
+    ("libfabric rxm", "ompi-ofi-ring2"),
+    ("NCCL 2.12 to 2.19, up to 4 receives together", "nccl2.18-ring-2x1"),
+    ("NCCL 2.20 and later", "nccl-ring-2x1"),
+];
+
+/// ERF header 16, LRH 8, BTH 12.
+const NATIVE_BYTES: usize = 36;
+/// Ethernet 14, IPv4 20, UDP 8, BTH 12.
+const ROCE_BYTES: usize = 54;
+
+/// The rows of the table: name, and lengths in bytes after the BTH, native, and of `RoCEv2`.
+fn rows() -> Vec<(String, [usize; 3])> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/method.md");
+    let text = std::fs::read_to_string(path).expect("docs/method.md");
+    let table = text.split("## Captures with a snap length").nth(1).expect("section").lines();
+    let table = table.skip_while(|line| !line.starts_with("|---")).skip(1).take_while(|line| line.starts_with('|'));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        (cells[0].to_owned(), [1, 2, 3].map(|at| cells[at].parse().expect("a length")))
+    };
+    table.map(row).collect()
+}
+
+fn by_rank(captures: &[Recording], snap_bytes: usize) -> RankSums {
+    let folder = tempfile::tempdir().expect("folder");
+    let write = |(number, capture): (usize, &Recording)| {
+        let path = folder.path().join(format!("{number}.pcap"));
+        partial::truncate(capture, snap_bytes).write(&path).expect("capture");
+        path
+    };
+    let paths: Vec<PathBuf> = captures.iter().enumerate().map(write).collect();
+    let matrix = matrix(&profile(&paths), GroupBy::Rank, Selection::All);
+    let cells = matrix.rows().filter(|(.., cell)| cell.messages > 0);
+    let sums = cells.filter_map(|(src, dst, cell)| {
+        Some(((src.process()?, dst.process()?), (cell.messages, cell.mpi_bytes.unwrap_or_default())))
+    });
+    sums.collect()
+}
+
+#[test]
+fn each_row_of_the_table_is_exact() {
+    let rows = rows();
+    assert_eq!(rows.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), RUNS.map(|(name, _)| name));
+    for ((name, [header, native, roce]), (_, run)) in rows.iter().zip(RUNS) {
+        assert_eq!((*native, *roce), (NATIVE_BYTES + header, ROCE_BYTES + header), "{name}");
+        let is_first_set = runs::all().iter().any(|known| known.name == run);
+        let run = if is_first_set { runs::named(run) } else { runs::of_second_set(run) };
+        for (paths, snap_bytes) in [(vec![run.sink()], *native), (run.every_node(), *roce)] {
+            let captures: Vec<Recording> = paths.iter().map(|path| Recording::read(path).expect("capture")).collect();
+            let whole = by_rank(&captures, usize::MAX);
+            assert!(!whole.is_empty(), "{name}");
+            assert_eq!(by_rank(&captures, snap_bytes), whole, "{name}: {snap_bytes} bytes");
+            let messages = |sums: &RankSums| sums.values().map(|(messages, _)| messages).sum::<u64>();
+            let fewer = by_rank(&captures, snap_bytes - 1);
+            assert!(messages(&fewer) < messages(&whole), "{name}: {} bytes are enough", snap_bytes - 1);
+        }
+    }
+}
