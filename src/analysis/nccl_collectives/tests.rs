@@ -17,9 +17,9 @@ fn found(job: &Job) -> Vec<NcclCollective> {
 }
 
 /// Asserts that each call was found, with one of the operations that `expected` returns.
-fn check(case: &str, job: Job, expected: impl Fn(&Call) -> Vec<NcclOperation>) {
+fn check(case: &str, job: &Job, expected: impl Fn(&Call) -> Vec<NcclOperation>) {
     let (calls, ranks, channels) = (job.calls.clone(), job.ranks, job.channels);
-    let found = found(&job);
+    let found = found(job);
     let summary: Vec<_> = found.iter().map(|own| (&own.operations, own.algorithm, own.bytes)).collect();
     assert_eq!(found.len(), calls.len(), "{case}: {summary:?}");
     for (own, call) in found.iter().zip(&calls) {
@@ -56,7 +56,7 @@ fn operations_of_rings() {
                     let operations = [AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllReduce];
                     let calls = operations.map(|operation| call(operation, bytes, protocol));
                     let job = Job::new(ranks, channels, &calls);
-                    check(&format!("{ranks} ranks, {channels} channels, {protocol:?}, {bytes} bytes"), job, |call| {
+                    check(&format!("{ranks} ranks, {channels} channels, {protocol:?}, {bytes} bytes"), &job, |call| {
                         vec![call.operation]
                     });
                 }
@@ -73,7 +73,7 @@ fn operations_of_rings_without_data() {
             let operations = [AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllReduce];
             let calls = operations.map(|operation| call(operation, 1_000_000, Protocol::Simple));
             let job = Job { has_data: false, ..Job::new(ranks, channels, &calls) };
-            check(&format!("{ranks} ranks, {channels} channels"), job, |call| match call.operation {
+            check(&format!("{ranks} ranks, {channels} channels"), &job, |call| match call.operation {
                 AllGather | ReduceScatter => vec![AllGather, ReduceScatter],
                 Broadcast | Reduce => vec![Broadcast, Reduce],
                 other => vec![other],
@@ -90,7 +90,7 @@ fn trees() {
                 for bytes in [8u64 << 10, 1_000_000, 16 << 20] {
                     let tree = Call { algorithm: NcclAlgorithm::Tree, ..call(AllReduce, bytes, Protocol::Simple) };
                     let job = Job { has_data, ..Job::new(ranks, channels, &[tree.clone(), tree]) };
-                    check(&format!("{ranks} ranks, {channels} channels, {bytes} bytes"), job, |_| vec![AllReduce]);
+                    check(&format!("{ranks} ranks, {channels} channels, {bytes} bytes"), &job, |_| vec![AllReduce]);
                 }
             }
         }
@@ -104,7 +104,7 @@ fn all_to_all() {
             for bytes in [1000, 1 << 20] {
                 let calls = [call(AllToAll, bytes, Protocol::Send), call(AllToAll, bytes, Protocol::Send)];
                 let case = format!("{ranks} ranks, {channels} channels, {bytes} bytes");
-                check(&case, Job::new(ranks, channels, &calls), |_| vec![AllToAll]);
+                check(&case, &Job::new(ranks, channels, &calls), |_| vec![AllToAll]);
             }
         }
     }
