@@ -11,6 +11,7 @@ mod cli;
 mod columns;
 mod compare;
 mod compat;
+mod concatenated;
 mod constructed;
 mod crafted;
 #[cfg(target_os = "linux")]
