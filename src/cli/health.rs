@@ -53,7 +53,8 @@ pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     input::check_no_window(&source.inputs, &source.reading, "health")?;
     let figures = FigureFiles::open(&args.figures, &input::files(&source.inputs, &source.reading))?;
     let is_over_time = args.by == HealthBy::Time;
-    let bin_ns = (figures.are_wanted() || is_over_time || args.link.is_some()).then_some(pipeline::DEFAULT_BIN_NS);
+    // The verdict states when records are missing, so it needs a timeline.
+    let bin_ns = Some(pipeline::DEFAULT_BIN_NS);
     let needs = AnalysisNeeds { health: true, bin_ns, ..AnalysisNeeds::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     // Figures come before the text, so that a closed standard output does not prevent them.

@@ -38,6 +38,8 @@ pub(super) struct Ledger {
     room: u8,
     /// Runs were dropped.
     forgot_runs: bool,
+    /// A number as old as the dropped runs was noted: it may have been observed before.
+    noted_forgotten: bool,
     /// A dropped run was followed by a jump.
     forgot_jump: bool,
     /// Missing numbers between dropped runs.
@@ -114,6 +116,7 @@ impl Default for Ledger {
             high: 0,
             room: MAX_RUNS,
             forgot_runs: false,
+            noted_forgotten: false,
             forgot_jump: false,
             forgotten_holes: 0,
         }
@@ -154,6 +157,11 @@ impl Ledger {
     /// True once runs were dropped.
     pub(super) const fn overflowed(&self) -> bool {
         self.forgot_runs
+    }
+
+    /// True once a number was noted that dropped runs may have held.
+    pub(super) const fn noted_forgotten(&self) -> bool {
+        self.noted_forgotten
     }
 
     /// True if runs that reach above `done` will be dropped soon.
@@ -274,6 +282,7 @@ impl Ledger {
         }
         // Mirror copies and retransmissions are near the end, so the search starts there.
         let inside = (0..self.runs.len()).rev().find(|&index| self.run(index).start <= start);
+        self.noted_forgotten |= inside.is_none() && self.forgot_runs;
         if let Some(index) = inside.filter(|&index| self.run(index).start == start && end <= self.run(index).end)
             && let Some(occurrence) = self.add_at_start(index, end)
         {

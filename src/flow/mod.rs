@@ -153,6 +153,8 @@ struct Connection {
     first_time_ns: i64,
     /// The PSNs of each role, each once, if digests are asked for.
     packets: PsnDigest,
+    /// Those of further observations, likewise.
+    later_packets: PsnDigest,
     ledgers: [Ledger; 3],
 }
 
@@ -178,6 +180,7 @@ impl Connection {
             first: None,
             first_time_ns: PacketRecord::NO_TIME,
             packets: PsnDigest::default(),
+            later_packets: PsnDigest::default(),
             ledgers: [Ledger::default(), Ledger::default(), Ledger::of_acks(others)],
         }
     }
@@ -360,8 +363,10 @@ impl Tracker {
         let connection = &mut self.connections[id as usize];
         let (number, occurrence) = if let Some(ledger) = connection.ledgers.get_mut(role as usize) {
             let entry = ledger.note(packet.psn(), span);
-            if self.digests && entry.occurrence == 1 {
-                connection.packets.add((role as u32) << 24 | packet.psn().value());
+            if self.digests {
+                let digest =
+                    if entry.occurrence == 1 { &mut connection.packets } else { &mut connection.later_packets };
+                digest.add((role as u32) << 24 | packet.psn().value());
             }
             match role {
                 PacketRole::Request if entry.occurrence > 1 => {
@@ -509,10 +514,10 @@ impl Tracker {
         let mut storage = self.storage.finish();
         let end = |((id, key), health): ((u32, &ConnectionKey), Option<Box<HealthEvents>>)| {
             let connection = &self.connections[id as usize];
-            // ACKs are left out: coalesced ACKs leave gaps by nature. So do datagrams, which have
-            // one sequence for all destinations.
-            let [requests, responses, _] = &connection.ledgers;
-            let overflowed = requests.overflowed() || responses.overflowed();
+            // Coalesced ACKs leave gaps by nature, so their runs matter only once older ACKs come
+            // again. Datagrams have one sequence for all destinations.
+            let [requests, responses, acks] = &connection.ledgers;
+            let overflowed = requests.overflowed() || responses.overflowed() || acks.noted_forgotten();
             let partner = |&(partner, votes): &(u32, u32)| (keys[partner as usize].dest_qp, u64::from(votes));
             let partners = [self.pairing.ballot(), self.echoes.ballot()].map(|ballot| ballot.votes(id));
             let following = self.message_states.get(id as usize);
@@ -564,6 +569,7 @@ impl Tracker {
             psn_steps: if numbered { connection.ledgers[0].steps() } else { PsnSteps::default() },
             datagrams_before: envelopes.map_or(0, Envelopes::datagrams_before),
             packets: connection.packets,
+            later_packets: connection.later_packets,
             ..Continuity::default()
         }
     }

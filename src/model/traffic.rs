@@ -386,6 +386,8 @@ pub struct Continuity {
     pub has_overflowed: bool,
     /// The PSNs of all packets, each once, by role. Only with several inputs, which it compares.
     pub packets: PsnDigest,
+    /// The PSNs of all further observations. Likewise.
+    pub later_packets: PsnDigest,
     /// Distances between the PSNs of requests.
     pub psn_steps: PsnSteps,
 }
@@ -410,6 +412,17 @@ impl PsnSteps {
         self.squares = self.squares.saturating_add(step.saturating_mul(step).saturating_mul(steps));
     }
 
+    /// Mean length of the gap around a missing PSN; 1 if none is missing.
+    #[must_use]
+    pub fn gap_packets(self) -> f64 {
+        let missing = self.sum.saturating_sub(self.steps);
+        if missing == 0 {
+            return 1.0;
+        }
+        let squares = (self.squares.saturating_add(self.steps)).saturating_sub(2 * self.sum);
+        (squares as f64 / missing as f64).max(1.0)
+    }
+
     /// Adds those of a later part.
     pub const fn join(&mut self, later: Self) {
         self.steps += later.steps;
@@ -418,7 +431,7 @@ impl PsnSteps {
     }
 }
 
-/// Digest of a set of PSNs: two sets with equal digests are equal. A sum, so that the order of the
+/// Digest of a multiset of PSNs: two with equal digests are equal. A sum, so that the order of the
 /// packets does not matter and parts add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PsnDigest(u64);
@@ -468,6 +481,7 @@ impl Continuity {
         self.has_overflowed |= later.has_overflowed;
         self.psn_steps.join(later.psn_steps);
         self.packets.join(later.packets);
+        self.later_packets.join(later.later_packets);
         if self.missing_datagrams.is_none() {
             self.datagrams_before = later.datagrams_before;
         }

@@ -57,6 +57,34 @@ impl TrustVerdict {
     }
 }
 
+/// Records that one input misses at its observation points, and that other records show: those of
+/// another input, or of the other port in the same one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputLoss {
+    /// Name of the input.
+    pub input: String,
+    /// Missing records: lost by this capture, or on the fabric before the point.
+    pub missing_records: u64,
+    /// When they are missing; `None` without a timeline.
+    #[serde(flatten)]
+    pub times: Option<LossTimes>,
+}
+
+/// When records are missing, in nanoseconds from the first packet, to the width of a bin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LossTimes {
+    /// Start of the first bin with missing records.
+    pub from_ns: i64,
+    /// End of the last one.
+    pub to_ns: i64,
+    /// Start of the minute, or of the shorter span, with the most missing records.
+    pub worst_from_ns: i64,
+    /// Its end.
+    pub worst_to_ns: i64,
+    /// Records that are missing in this span.
+    pub worst_records: u64,
+}
+
 /// The verdict on a capture and the numbers behind it. `docs/method.md` derives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trust {
@@ -76,6 +104,9 @@ pub struct Trust {
     pub proven_connections: u64,
     /// Reasons against the verdict `complete`, one phrase each.
     pub reasons: Vec<String>,
+    /// The inputs that miss records, and when.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub input_losses: Vec<InputLoss>,
 }
 
 impl Trust {

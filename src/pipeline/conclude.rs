@@ -10,13 +10,13 @@ use super::bounds::MemoryBounds;
 use super::fill::fill;
 use super::readout::{InputReadout, Readout, SHARDS, ShardReadout, UnionReadout};
 use super::spill::Spill;
-use super::{AnalysisOptions, PipelineError, left_out};
+use super::{AnalysisOptions, PipelineError, input_losses, left_out};
 use crate::flow;
 use crate::model::profile::{CmRow, CoverageState, Input, JobRow};
 use crate::model::sampling::RateSource;
 use crate::model::{
     ConnectionEnd, ConnectionKey, Coverage, CtsQueue, MpiConnectionMessage, NcclProcesses, PacketFlags, Profile,
-    SamplerSteps, Trust, WorkerWireup, count_either, printable,
+    RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, printable,
 };
 use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
 use crate::reduce::{Accumulator, CombinedTotals, Combiner, ConnectionSums, TrackerSample, UntimedMessages};
@@ -66,7 +66,7 @@ pub(super) fn conclude(
     let spills = rest.spills.into_iter().map(|(input, keys, spill)| (rows(&combined, input, &keys), spill)).collect();
     let mut profile = empty_profile(inputs, coverage, &notes, &bounds, options);
     profile.sampling = identified.sampling.sampling;
-    profile.trust = trust(&identified.trust, &profile, options);
+    profile.trust = trust(&identified.trust, &profile, &combined.records, options);
     profile.cm = rest.cm;
     fill_profile(&mut profile, combined, &identified, &paired, options);
     Ok(AnalysisResult { profile, detection: identified.detection, spills })
@@ -291,6 +291,7 @@ fn identify(
         names: &options.endpoints.names,
         nccl: &rest.nccl,
         sampled,
+        records: &combined.records,
         has_unread_frames,
     };
     let paired = ranks::pair(&evidence);
@@ -398,28 +399,44 @@ fn empty_profile(
 
 /// The verdict on the captures. It is the verdict on their connections, unless packets may be
 /// missing that no connection shows.
-fn trust(connections: &Trust, profile: &Profile, options: &AnalysisOptions) -> Trust {
+fn trust(connections: &Trust, profile: &Profile, records: &[RecordSeries], options: &AnalysisOptions) -> Trust {
     let coverage = &profile.coverage;
     let cut = profile.inputs.iter().filter(|input| input.ends_early).count() as u64;
     let reasons = [
-        (coverage.failed(), "records were not decoded"),
-        (coverage.interface_drops, "packets were dropped by the capturing interfaces"),
-        (coverage.outside_window, "records are outside the time window"),
-        (coverage.untracked_packets, "packets belong to connections beyond --max-connections"),
+        (coverage.failed(), ["record was", "records were"], "not decoded"),
+        (coverage.interface_drops, ["packet was", "packets were"], "dropped by the capturing interfaces"),
+        (coverage.outside_window, ["record is", "records are"], "outside the time window"),
+        (coverage.untracked_packets, ["packet belongs", "packets belong"], "to connections beyond --max-connections"),
         (
             coverage.overlap_left_out,
-            "packets may count twice: they were not compared with the next file of their stream",
+            ["packet may count twice: it was", "packets may count twice: they were"],
+            "not compared with the next file of the stream",
         ),
-        (cut, if cut == 1 { "input was not read to its end" } else { "inputs were not read to their end" }),
-        (coverage.lost_mirrored_frames(), "mirrored frames were lost between the mirror and the capture"),
-        (coverage.mirrored_frames_left_out, "mirrored frames belong to sessions whose losses were not counted"),
+        (cut, ["input was not read to its", "inputs were not read to their"], "end"),
+        (
+            coverage.lost_mirrored_frames(),
+            ["mirrored frame was", "mirrored frames were"],
+            "lost between the mirror and the capture",
+        ),
+        (
+            coverage.mirrored_frames_left_out,
+            ["mirrored frame belongs", "mirrored frames belong"],
+            "to sessions whose losses were not counted",
+        ),
     ];
-    let reasons = reasons.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let reasons = reasons.iter().filter(|(count, ..)| *count > 0);
+    let reasons =
+        reasons.map(|(count, [one, many], what)| format!("{count} {} {what}", if *count == 1 { one } else { many }));
     let unread = (!options.measures.mpi).then(|| "--no-mpi: requests and responses were not compared".to_owned());
     let mut trust = connections.clone();
     trust.doubt(reasons.chain(unread));
     if coverage.lost_mirrored_frames() > 0 {
         trust.lose_mirrored_frames();
+    }
+    if matches!(trust.verdict, TrustVerdict::Incomplete | TrustVerdict::Unknown) {
+        trust.input_losses = input_losses::input_losses(profile, records);
+        // First, because the summary has the first reasons only.
+        trust.reasons.splice(0..0, trust.input_losses.iter().map(input_losses::reason));
     }
     trust
 }

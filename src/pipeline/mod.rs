@@ -23,6 +23,7 @@ mod conclude;
 mod file_overlap;
 mod fill;
 mod folder;
+mod input_losses;
 mod left_out;
 mod merge;
 mod messages;

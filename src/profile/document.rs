@@ -143,6 +143,7 @@ impl ProfileDocument {
 /// A verdict without control characters.
 fn printable_trust(mut trust: Trust) -> Trust {
     trust.reasons = trust.reasons.iter().map(|reason| printable(reason)).collect();
+    trust.input_losses.iter_mut().for_each(|loss| loss.input = printable(&loss.input));
     trust
 }
 

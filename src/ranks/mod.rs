@@ -45,7 +45,8 @@ pub use sampling::{SamplingOfConnections, StatedRate};
 use crate::model::profile::{CmRow, CoverageState, JobRow, PairCoverage, RankRow, UnassignedRow};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{
-    ConnectionClass, MpiConnectionMessage, NcclProcesses, QueuePair, TrafficKind, Trust, WorkerWireup, ranges,
+    ConnectionClass, MpiConnectionMessage, NcclProcesses, QueuePair, RecordSeries, TrafficKind, Trust, WorkerWireup,
+    ranges,
 };
 use aliases::QueuePairAliases;
 use classes::{JobClass, JobClasses};
@@ -82,6 +83,8 @@ pub struct IdentityEvidence<'a> {
     pub nccl: &'a NcclProcesses,
     /// The sampling rate, if the user gives it or the samples state it.
     pub sampled: Option<StatedRate>,
+    /// By input: the records that its observation points should have and do have.
+    pub records: &'a [RecordSeries],
     /// True if frames that may hold RoCE were not read: their PSNs look like those of a sample.
     pub has_unread_frames: bool,
 }
@@ -143,7 +146,7 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         coverage::mark_sampled(connections, &mut identified.coverage, evidence.sampled.is_some());
     }
     let views = coverage::views(connections, &first_psns, paired, &identified.detection, is_window);
-    identified.trust = trust::judge(views, cm, identified.sampling.sampling.is_some());
+    identified.trust = trust::judge(views, cm, identified.sampling.sampling.is_some(), evidence.records);
     uncounted::mark_uncounted(connections, paired, is_window, &mut identified);
     mark_doubts(&doubts, &mut identified);
     identified

@@ -18,10 +18,10 @@
 //! packets prove, and statistical margins for what they do not show.
 
 use super::coverage::ConnectionView;
-use super::loss::{ConnectionLoss, LossService, LossSums, PossibleLoss};
+use super::loss::{CaptureLosses, ConnectionLoss, LossService, LossSums, PossibleLoss};
 use crate::model::profile::CmRow;
 use crate::model::traffic::{ConnectionTotals, ObservationSums};
-use crate::model::{ConnectionKey, Continuity, Health, PacketBounds, TrafficKind, Trust, TrustVerdict};
+use crate::model::{ConnectionKey, Continuity, Health, PacketBounds, RecordSeries, TrafficKind, Trust, TrustVerdict};
 use ibscope_parsers::ib::{Opcode, Service};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,12 +70,17 @@ impl Gap {
 }
 
 /// Judges a capture by its connections.
-pub(super) fn judge<'a>(views: impl Iterator<Item = ConnectionView<'a>>, cm: &[CmRow], is_sampled: bool) -> Trust {
+pub(super) fn judge<'a>(
+    views: impl Iterator<Item = ConnectionView<'a>>,
+    cm: &[CmRow],
+    is_sampled: bool,
+    records: &[RecordSeries],
+) -> Trust {
     let mut trust = Trust::default();
     let mut gaps: BTreeMap<Gap, u64> = BTreeMap::new();
     let mut responders: BTreeSet<ConnectionKey> = BTreeSet::new();
     let mut without_requests: Vec<ConnectionKey> = Vec::new();
-    let mut losses = LossSums::default();
+    let mut losses = LossSums::new(CaptureLosses::new(records));
     let (mut management, mut of_management) = (0, Vec::new());
     for view in views {
         let ConnectionView { own, reverse, .. } = view;

@@ -9,14 +9,15 @@ use super::health;
 use super::mirror_copies::MirrorCopies;
 use super::observation_points::{self, ObservationPoint};
 use super::paths;
-use super::point_sums::{self, AbsentPoints, PointRecords};
+use super::point_sums::{self, AbsentPoints, HeldPackets, PointRecords};
+use super::record_series::{self, InputRecords};
 use super::{OCCURRENCES, PartialSums, TransmissionRule};
 use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PacketRole, PacketSums, Recorder,
-    RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
+    ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PacketRole, PacketSums, RecordSeries,
+    Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
 };
 use smallvec::smallvec;
 use std::iter::Peekable;
@@ -52,6 +53,9 @@ pub struct CombinedTotals {
     pub without_union: u64,
     /// Connections whose PSN window overflowed, in the inputs that count.
     pub window_overflows: u64,
+    /// Per input: the records that its observation points should have and do have, of connections
+    /// with several points.
+    pub records: Vec<RecordSeries>,
     /// Per input: which pairs of endpoints it observes twice.
     pub(super) mirror_copies: Vec<MirrorCopies>,
 }
@@ -98,6 +102,7 @@ impl Combiner {
             pairs_observed_twice,
             ..InputMirrorCopies::default()
         });
+        self.totals.records.push(RecordSeries::default());
         self.totals.mirror_copies.push(copies);
         self.times_ns.push(times_ns.unwrap_or_default());
         self.members.push(Vec::new());
@@ -107,6 +112,7 @@ impl Combiner {
     /// once, of some of their connections. It counts for these connections instead of its members.
     pub fn union(&mut self, times_ns: (i64, i64), members: Vec<usize>) {
         self.totals.inputs.push(InputMirrorCopies::default());
+        self.totals.records.push(RecordSeries::default());
         self.totals.mirror_copies.push(MirrorCopies::default());
         self.times_ns.push(times_ns);
         self.members.push(members);
@@ -117,8 +123,11 @@ impl Combiner {
     #[must_use]
     pub fn shard(&self, inputs: Vec<Vec<ConnectionSums>>) -> CombinedTotals {
         let copies = &self.totals.mirror_copies;
-        let mut totals =
-            CombinedTotals { inputs: vec![InputMirrorCopies::default(); copies.len()], ..Default::default() };
+        let mut totals = CombinedTotals {
+            inputs: vec![InputMirrorCopies::default(); copies.len()],
+            records: vec![RecordSeries::default(); copies.len()],
+            ..Default::default()
+        };
         let mut inputs: Vec<_> = inputs.into_iter().map(by_key).collect();
         while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|sums| sums.0.key)).min() {
             let mut observed: Vec<ObservedConnection> = Vec::new();
@@ -128,7 +137,8 @@ impl Combiner {
                 is_observed[index] = true;
                 let (end, partial) = *sums;
                 let twice = copies[index].is_observed_twice(&key);
-                let one = InputConnection::new(index as u32, end, partial, twice);
+                let is_compared = copies.len() > 1 || twice;
+                let one = InputConnection::new(index as u32, end, partial, (twice, is_compared));
                 totals.inputs[index].mirror_copies += one.mirror_copies;
                 let point = ObservationPoint {
                     input: index,
@@ -148,10 +158,13 @@ impl Combiner {
 
     /// The inputs that observe packets between the two ports, but none of this connection.
     fn absent(&self, key: &ConnectionKey, is_observed: &[bool]) -> Vec<AbsentPoints> {
-        let inputs = self.totals.mirror_copies.iter().zip(&self.times_ns).zip(is_observed);
-        let absent = inputs.filter(|(_, is_observed)| !**is_observed);
-        let points = absent
-            .map(|((copies, times_ns), _)| AbsentPoints { points: copies.points(key), input_times_ns: *times_ns });
+        let inputs = self.totals.mirror_copies.iter().zip(&self.times_ns).zip(is_observed).enumerate();
+        let absent = inputs.filter(|(_, (_, is_observed))| !**is_observed);
+        let points = absent.map(|(input, ((copies, times_ns), _))| AbsentPoints {
+            input,
+            points: copies.points(key),
+            input_times_ns: *times_ns,
+        });
         points.filter(|absent| absent.points > 0).collect()
     }
 
@@ -190,6 +203,7 @@ impl Combiner {
                 input.mirror_copies += own.mirror_copies;
                 input.missing_packets += own.missing_packets;
             }
+            totals.records.iter_mut().zip(&shard.records).for_each(|(series, own)| series.merge(own));
             totals.continued += shard.continued;
             totals.left_out += shard.left_out;
             totals.without_union += shard.without_union;
@@ -233,6 +247,10 @@ impl CombinedTotals {
         let lost_on_fabric = lost_on_fabric(&observed);
         let counted = chosen.first().copied().filter(|_| chosen.len() == 1);
         let observations = point_sums::compare(&records, &absent, counted);
+        if observations.as_ref().is_some_and(|sums| sums.points > 0) && is_data {
+            let held = observed.iter().filter_map(|(point, one)| Some(one.as_ref()?.input_records(*point)));
+            record_series::add(&mut self.records, &held.collect::<Vec<_>>(), &absent, counted);
+        }
         let missing = observation_points::missing_packets(&views, &chosen);
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));
         let (first, last) =
@@ -297,6 +315,8 @@ type ObservedConnection = (ObservationPoint, Option<InputConnection>);
 struct InputConnection {
     totals: Box<ConnectionTotals>,
     records: PointRecords,
+    /// Records by bin, mirror copies included, for inputs that are compared.
+    bin_records: Vec<(i64, u64)>,
     overflowed: bool,
     mirror_copies: u64,
 }
@@ -335,16 +355,19 @@ pub(super) fn transmissions(key: &ConnectionKey, partial: &PartialSums, twice: b
 }
 
 impl InputConnection {
-    fn new(input: u32, end: ConnectionEnd, partial: PartialSums, twice: bool) -> Self {
+    /// `is_compared` is true if the connection may have several observation points.
+    fn new(input: u32, end: ConnectionEnd, partial: PartialSums, (twice, is_compared): (bool, bool)) -> Self {
         let ConnectionEnd { key, missing, continuity, overflowed, partners, health, storage } = end;
         let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, twice);
         let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
         let [repeated_requests, repeated_responses] =
             [PacketRole::Request, PacketRole::Response].map(|role| partial.later_packets(role));
         let paths = paths::of_connection(&key, &partial, twice);
-        let records = PointRecords::new(&partial, continuity.packets);
+        let records = PointRecords::new(&partial, HeldPackets::new(&continuity, (traffic.packets, twice)));
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
-        let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), partial.bins.into_cells());
+        let cells = partial.bins.into_cells();
+        let bin_records = if is_compared { record_series::by_bin(&cells) } else { Vec::new() };
+        let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), cells);
         let times_ns = partial.times_ns;
         let [partners, echoes] = partners.map(|votes| votes.into_iter().collect());
         let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes);
@@ -397,7 +420,12 @@ impl InputConnection {
             time_bins,
             bins,
         });
-        Self { totals, records, overflowed, mirror_copies }
+        Self { totals, records, bin_records, overflowed, mirror_copies }
+    }
+
+    fn input_records(&self, point: ObservationPoint) -> InputRecords<'_> {
+        let all = self.totals.traffic.packets + self.mirror_copies;
+        InputRecords { point, totals: &self.totals, by_bin: &self.bin_records, all }
     }
 }
 

@@ -21,6 +21,7 @@ mod observation_points;
 mod overlap;
 mod paths;
 mod point_sums;
+mod record_series;
 
 pub use combine::{CombinedTotals, Combiner, ConnectionSums};
 pub use cross_input::{TrackerSample, TransitSample, UntimedMessages};

@@ -3,13 +3,14 @@
 //!
 //! In: the connections of each input. Out: groups of inputs that overlap in time, and the pairs of
 //! each group. Two inputs hold the same packets of a connection if they have the same PSNs and as
-//! many transmissions. Invariant: inputs that follow each other in time are in different groups,
+//! many transmissions of each. Invariant: inputs that follow each other in time are in different groups,
 //! because their packets are different ones whatever their PSNs.
 
 use super::combine;
 use super::mirror_copies::MirrorCopies;
+use super::point_sums::HeldPackets;
 use super::{PartialSums, observation_points};
-use crate::model::{ConnectionEnd, ConnectionKey, PsnDigest};
+use crate::model::{ConnectionEnd, ConnectionKey};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeSet;
 
@@ -19,9 +20,6 @@ pub struct InputOverlap {
     copies: Vec<MirrorCopies>,
     times_ns: Vec<Option<(i64, i64)>>,
 }
-
-/// What an input holds of a connection: the digest of its PSNs, and the number of transmissions.
-type HeldPackets = (PsnDigest, u64);
 
 impl InputOverlap {
     /// Adds the next input: the times of its first and last record, and all its connections in any
@@ -75,11 +73,11 @@ impl InputOverlap {
             for (end, partial) in connections {
                 let twice = self.is_observed_twice(input, &end.key);
                 let packets = combine::transmissions(&end.key, partial, twice).traffic.packets;
-                held.push((end.key, (end.continuity.packets, packets)));
+                held.push((end.key, HeldPackets::new(&end.continuity, (packets, twice))));
             }
         }
         held.sort_unstable_by_key(|(key, _)| *key);
-        let differing = held.array_windows().filter(|[one, other]| one.0 == other.0 && one.1 != other.1);
+        let differing = held.array_windows().filter(|[one, other]| one.0 == other.0 && one.1.differ(&other.1));
         differing.map(|[(key, _), _]| key.port_pair()).collect()
     }
 }

@@ -16,21 +16,47 @@
 use super::observation_points::{ObservationPoint, overlap};
 use super::{OCCURRENCES, PartialSums};
 use crate::model::traffic::ObservationSums;
-use crate::model::{PacketRole, PsnDigest};
+use crate::model::{Continuity, PacketRole, PsnDigest};
+
+/// What an input holds of a connection, to be compared with another input.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeldPackets {
+    /// The PSNs of the packets, and those of all further observations.
+    digests: [PsnDigest; 2],
+    transmissions: u64,
+    is_observed_twice: bool,
+}
+
+impl HeldPackets {
+    pub(super) const fn new(continuity: &Continuity, (transmissions, is_observed_twice): (u64, bool)) -> Self {
+        let digests = [continuity.packets, continuity.later_packets];
+        Self { digests, transmissions, is_observed_twice }
+    }
+
+    /// True if one of the inputs has a transmission that the other one misses. Two inputs can miss
+    /// as many: each one transmission of another PSN. Further observations are retransmissions or
+    /// mirror copies, so they are comparable only where both inputs have as many points.
+    pub(super) fn differ(&self, other: &Self) -> bool {
+        let [packets, later] = self.digests;
+        let is_comparable = self.is_observed_twice == other.is_observed_twice;
+        packets != other.digests[0]
+            || self.transmissions != other.transmissions
+            || is_comparable && later != other.digests[1]
+    }
+}
 
 /// Records of a connection in one input.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PointRecords {
     /// By packet role and occurrence class.
     by_occurrence: [[u64; OCCURRENCES]; PacketRole::COUNT],
-    /// The PSNs of the packets.
-    packets: PsnDigest,
+    packets: HeldPackets,
     /// Times of the first and of the last packet.
     times_ns: (i64, i64),
 }
 
 impl PointRecords {
-    pub(super) fn new(partial: &PartialSums, packets: PsnDigest) -> Self {
+    pub(super) fn new(partial: &PartialSums, packets: HeldPackets) -> Self {
         let by_occurrence = partial.all_sums().map(|sums| sums.map(|sums| sums.packets));
         Self { by_occurrence, packets, times_ns: partial.times_ns }
     }
@@ -51,7 +77,7 @@ impl PointRecords {
 /// True if inputs that overlap in time hold different packets.
 pub(super) fn differ(observed: &[(ObservationPoint, PointRecords)]) -> bool {
     let differs = |one: &(ObservationPoint, PointRecords), other: &(ObservationPoint, PointRecords)| {
-        overlap(one.0.input_times_ns, other.0.input_times_ns) && one.1.packets != other.1.packets
+        overlap(one.0.input_times_ns, other.0.input_times_ns) && one.1.packets.differ(&other.1.packets)
     };
     observed.iter().enumerate().any(|(at, one)| observed[..at].iter().any(|other| differs(one, other)))
 }
@@ -60,6 +86,8 @@ pub(super) fn differ(observed: &[(ObservationPoint, PointRecords)]) -> bool {
 /// all of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AbsentPoints {
+    /// Index of the input.
+    pub(super) input: usize,
     pub(super) points: u64,
     /// Time of the first and last record of the whole input, nanoseconds since the epoch.
     pub(super) input_times_ns: (i64, i64),
@@ -81,8 +109,7 @@ pub(super) fn compare(
     let unknown = Some(Box::new(ObservationSums::default()));
     let Some((all, whole)) = observed.iter().find(|(point, _)| Some(point.input) == counted) else { return unknown };
     let points = || observed.iter().filter(|(point, _)| !point.is_union);
-    let is_same =
-        |(point, own): &(ObservationPoint, PointRecords)| own.packets == whole.packets && point.packets == all.packets;
+    let is_same = |(_, own): &(ObservationPoint, PointRecords)| !own.packets.differ(&whole.packets);
     let is_comparable = points().all(|(point, _)| overlap(point.input_times_ns, all.input_times_ns));
     if !is_comparable || !all.is_union && !points().all(is_same) {
         return unknown;

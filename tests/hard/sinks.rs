@@ -108,8 +108,11 @@ fn lose_on_fabric(sinks: &mut [Vec<SinkRecord>], link_type: LinkType, per_mille:
         let [(_, sink, index), other] = points[..] else { continue };
         let record = &sinks[sink][index];
         if random.below(1000) < per_mille && is_reliable(link_type, record) {
-            // The receiver's port is the one that the packet reaches last.
-            let (_, sink, index) = other.max(points[0]);
+            // The receiver's port: at the sink of its leaf, because the clocks of two sinks differ,
+            // and in one sink the port that the packet reaches last.
+            let leaf = leaf(frame(link_type, record).dst);
+            let is_later = |point: &(u64, usize, usize)| (point.1 == leaf, point.0);
+            let (_, sink, index) = if is_later(&other) > is_later(&points[0]) { other } else { points[0] };
             lost.insert((sink, index));
             if frame(link_type, record).opcode.0 != ACKNOWLEDGE {
                 sent_again.insert(*transmission, next);

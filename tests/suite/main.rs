@@ -12,6 +12,7 @@ mod collectives;
 mod columns;
 mod compare;
 mod compat;
+mod concatenated;
 mod constructed;
 mod crafted;
 #[cfg(target_os = "linux")]

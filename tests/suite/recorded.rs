@@ -24,7 +24,7 @@ pub(crate) fn node(endpoint: Endpoint) -> u8 {
 }
 
 /// Messages, payload bytes and packets by pair of nodes.
-fn matrix(profile: &Profile) -> BTreeMap<(u8, u8), [u64; 3]> {
+pub(crate) fn matrix(profile: &Profile) -> BTreeMap<(u8, u8), [u64; 3]> {
     let mut cells: BTreeMap<(u8, u8), [u64; 3]> = BTreeMap::new();
     for connection in profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data) {
         let cell = cells.entry((node(connection.src), node(connection.dst))).or_default();

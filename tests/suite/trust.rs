@@ -308,3 +308,41 @@ fn outputs_show_the_verdict() {
         assert!(shown.contains(sentence), "{command}: {shown}");
     }
 }
+
+/// 60 packets in a row are deleted at one of two ports: the verdict names the capture, their number
+/// and their time, to the width of a bin and the time between the ports.
+#[test]
+fn the_verdict_names_the_input_that_lost_packets_and_when() {
+    const BIN_NS: i64 = 10_000_000;
+    for name in ["ompi-openib-mixed-2x2", "ompi-rc-ring2"] {
+        let run = runs::named(name);
+        let file = decompressed(&run.node(2));
+        let time_ns = |raw: &[u8]| {
+            let word = |at: usize| i64::from(u32::from_le_bytes(raw[at..at + 4].try_into().expect("word")));
+            word(0) * 1_000_000_000 + word(4)
+        };
+        let records = walk(&file);
+        let is_management = |data: &[u8]| matches!(data[47..50], [0, 0, 0 | 1]);
+        let data = packets(&file).into_iter().filter(|(_, data)| !is_management(data));
+        let gone: BTreeSet<usize> = data.map(|(record, _)| record).skip(200).take(60).collect();
+        let times = gone.iter().map(|record| time_ns(&file[records[*record].place.clone()]));
+        let (first, last) = (times.clone().min().expect("packets"), times.max().expect("packets"));
+        let other = decompressed(&run.node(1));
+        let origin_ns = [&file, &other].map(|file| time_ns(&file[HEADER_BYTES..])).into_iter().min().expect("times");
+        let folder = tempfile::tempdir().expect("folder");
+        let cut = written(folder.path(), &without(&file, &gone));
+        let found = trust(&[run.node(1), cut.clone()]);
+        let [loss] = &found.input_losses[..] else { panic!("{name}: {found:?}") };
+        assert_eq!((loss.input.as_str(), loss.missing_records), (cut.to_str().expect("UTF-8"), 60), "{name}");
+        let times = loss.times.expect("times");
+        let near = |found: i64, expected: i64| (found - (expected - origin_ns)).abs() <= 2 * BIN_NS;
+        assert!(near(times.from_ns, first) && near(times.to_ns, last), "{name}: {loss:?}, {first} to {last}");
+        assert!(times.to_ns - times.from_ns >= last - first - BIN_NS, "{name}: {loss:?}");
+        assert_eq!((times.worst_from_ns, times.worst_records), (times.from_ns, 60), "{name}");
+        for command in ["analyze", "health"] {
+            let shown = result(&[command], &[run.node(1), cut.clone()]);
+            assert!(shown.contains("misses 60 records that other records show, from "), "{command}: {shown}");
+        }
+        assert_eq!(trust(&run.every_node()).input_losses, [], "{name}");
+    }
+}

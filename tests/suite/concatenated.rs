@@ -1,0 +1,109 @@
+//! Captures joined into one file, and the same capture given twice: every packet counts once, or a
+//! note says that packets may count twice. Messages and payload count once in any case.
+//!
+//! The expected sums are those of the captures of the ports, given as separate files once each.
+
+use crate::recorded::{matrix, profile};
+use crate::runs::{self, RecordedRun, VARIED, decompressed};
+use crate::tools::{HEADER_BYTES, RawRecord, in_parallel, walk};
+use ibscope::model::Profile;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A record: its time in nanoseconds since the epoch, and its bytes with the header.
+type TimedRecord = (u64, Vec<u8>);
+
+/// The file header of a capture in nanoseconds, and its records.
+fn read(path: &Path) -> (Vec<u8>, Vec<TimedRecord>) {
+    let file = decompressed(path);
+    let record = |raw: &RawRecord| {
+        let bytes = file[raw.place.clone()].to_vec();
+        let word = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("word")));
+        (word(0) * SECOND_NS + word(4), bytes)
+    };
+    (file[..HEADER_BYTES].to_vec(), walk(&file).iter().map(record).collect())
+}
+
+fn later(records: &[TimedRecord], by_ns: u64) -> Vec<TimedRecord> {
+    let moved = |(time_ns, bytes): &TimedRecord| {
+        let time_ns = time_ns + by_ns;
+        let mut bytes = bytes.clone();
+        bytes[0..4].copy_from_slice(&((time_ns / SECOND_NS) as u32).to_le_bytes());
+        bytes[4..8].copy_from_slice(&((time_ns % SECOND_NS) as u32).to_le_bytes());
+        (time_ns, bytes)
+    };
+    records.iter().map(moved).collect()
+}
+
+fn write(folder: &Path, name: &str, header: &[u8], records: &[TimedRecord]) -> PathBuf {
+    let path = folder.join(name);
+    let bytes: Vec<&[u8]> = std::iter::once(header).chain(records.iter().map(|(_, bytes)| bytes.as_slice())).collect();
+    std::fs::write(&path, bytes.concat()).expect("written");
+    path
+}
+
+/// Checks the sums. Where a connection has more gaps between its ACKs than are tracked, those of the
+/// second capture in a file may count again, with a note.
+fn check(found: &Profile, expected: &BTreeMap<(u8, u8), [u64; 3]>, case: &str) {
+    let sums = matrix(found);
+    if sums == *expected {
+        return;
+    }
+    let without_packets = |sums: &BTreeMap<(u8, u8), [u64; 3]>| {
+        let sums = sums.iter().map(|(pair, [messages, bytes, _])| (*pair, [*messages, *bytes]));
+        sums.collect::<Vec<_>>()
+    };
+    assert_eq!(without_packets(&sums), without_packets(expected), "{case}");
+    let has_note = found.notes.iter().any(|note| note.contains("Late retransmissions may count as new packets"));
+    assert!(has_note, "{case}: {sums:?}, expected {expected:?}, notes {:?}", found.notes);
+}
+
+#[test]
+fn ports_joined_into_one_file_count_once() {
+    let mut all: Vec<RecordedRun> = VARIED.iter().map(|name| runs::named(name)).collect();
+    all.push(runs::named("ompi-openib-notrace-mixed-4x1"));
+    in_parallel(&all, |_, run| {
+        let ports = run.every_node();
+        let expected = matrix(&profile(&ports));
+        let captures: Vec<(Vec<u8>, Vec<TimedRecord>)> = ports.iter().map(|path| read(path)).collect();
+        let header = &captures[0].0;
+        let mut joined: Vec<TimedRecord> = captures.iter().flat_map(|(_, records)| records.clone()).collect();
+        let backwards: Vec<TimedRecord> = captures.iter().rev().flat_map(|(_, records)| records.clone()).collect();
+        let folder = tempfile::tempdir().expect("folder");
+        let forms = [("joined", joined.clone()), ("backwards", backwards)];
+        joined.sort_by_key(|(time_ns, _)| *time_ns);
+        for (name, records) in forms.into_iter().chain([("by-time", joined)]) {
+            let path = write(folder.path(), name, header, &records);
+            check(&profile(&[path]), &expected, &format!("{}, {name}", run.name));
+        }
+    });
+}
+
+#[test]
+fn the_same_capture_twice_counts_once() {
+    let all: Vec<RecordedRun> = VARIED.iter().map(|name| runs::named(name)).collect();
+    in_parallel(&all, |_, run| {
+        let (header, records) = read(&run.node(1));
+        let folder = tempfile::tempdir().expect("folder");
+        let file = |name: &str, records: &[TimedRecord]| write(folder.path(), name, &header, records);
+        let one = file("one.pcap", &records);
+        let expected = matrix(&profile(std::slice::from_ref(&one)));
+        let appended = [records.clone(), records.clone()].concat();
+        // Longer than the run, so that the second copy follows the first one.
+        let repeated = [records.clone(), later(&records, 3600 * SECOND_NS)].concat();
+        let moved = |name: &str, by_ns: u64| vec![one.clone(), file(name, &later(&records, by_ns))];
+        let forms = [
+            ("same file", vec![one.clone(), one.clone()]),
+            ("100 us later", moved("us.pcap", 100_000)),
+            ("1 s later", moved("second.pcap", SECOND_NS)),
+            ("1 h later", moved("hour.pcap", 3600 * SECOND_NS)),
+            ("appended", vec![file("appended.pcap", &appended)]),
+            ("appended, 1 h later", vec![file("repeated.pcap", &repeated)]),
+        ];
+        for (name, paths) in forms {
+            check(&profile(&paths), &expected, &format!("{}, {name}", run.name));
+        }
+    });
+}
