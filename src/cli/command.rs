@@ -39,7 +39,7 @@ pub(super) enum CliCommand {
     Messages(messages::MessagesArgs),
     /// Show messages and bytes of each collective operation
     Collectives(collectives::CollectivesArgs),
-    /// Show storage commands: who serves whom, bytes, latencies, errors
+    /// Show storage commands: clients, servers, bytes, latencies
     Storage(storage::StorageArgs),
     /// Show retransmissions, NAKs, congestion and capture loss
     Health(health::HealthArgs),
