@@ -89,7 +89,7 @@ pub struct Storage {
 /// written without MPI analysis or by an earlier version.
 #[must_use]
 pub fn storage(profile: &Profile) -> Option<Storage> {
-    let rows = profile.storage.as_ref()?;
+    let rows = profile.storage.as_ref().filter(|_| profile.mpi_read)?;
     let labels = EndpointLabels::new(profile, GroupBy::Endpoint);
     let mut sums: BTreeMap<StoragePair, StoragePairSums> = BTreeMap::new();
     let mut storage = Storage::default();

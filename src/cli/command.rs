@@ -41,7 +41,7 @@ pub(super) enum CliCommand {
     Collectives(collectives::CollectivesArgs),
     /// Show iterations, stragglers, and which rank waits for which
     Waits(waits::WaitsArgs),
-    /// Show storage commands: who serves whom, bytes, latencies, errors
+    /// Show storage commands: clients, servers, bytes, latencies
     Storage(storage::StorageArgs),
     /// Show retransmissions, NAKs, congestion and capture loss
     Health(health::HealthArgs),

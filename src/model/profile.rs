@@ -67,7 +67,7 @@ pub struct Profile {
     /// Health of connections with counts other than 0, sorted by connection.
     pub health: PackedRows<HealthRow>,
     /// Commands of storage protocols, sorted by connection, operation and status; `None` in profiles
-    /// without MPI analysis and in profiles of versions without this table.
+    /// of versions without this table.
     pub storage: Option<Vec<StorageRow>>,
     /// Connection management messages, sorted by time.
     pub cm: Vec<CmRow>,

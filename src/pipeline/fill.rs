@@ -98,7 +98,7 @@ pub(super) fn fill(
         add_timeline(profile, index, &connection.bins, detection, key);
     }
     profile.streams = Some(all_streams);
-    profile.storage = profile.mpi_read.then_some(all_storage);
+    profile.storage = Some(all_storage);
     profile.timeline.sort_unstable_by_key(|row| (row.time_ns, row.connection));
     let places = |row: &LatencyBin| (row.time_ns, row.latency, row.bucket);
     profile.latency_timeline.sort_unstable_by_key(places);

@@ -261,7 +261,9 @@ fn compound(mut words: XdrWords<'_>, wrapping: Wrapping, chunks: &Chunks) -> Com
     }
     let mut listed = CompoundOperations::default();
     let is_whole = listed.walk(words, chunks).is_some();
-    let Some(operation) = listed.name() else {
+    // What comes behind the captured part may be what the COMPOUND is for.
+    let minor = listed.minor.filter(|_| is_whole);
+    let Some(operation) = listed.main.or(minor) else {
         return CommandTransfer { wrapping, ..CommandTransfer::of_unknown_length(StorageOperation::Unknown) };
     };
     // An operation behind the last readable one may transfer data too. Without chunks it seldom does;
@@ -289,10 +291,6 @@ struct CompoundOperations {
 }
 
 impl CompoundOperations {
-    fn name(&self) -> Option<u32> {
-        self.main.or(self.minor)
-    }
-
     /// Reads the operations as far as they are captured and their arguments are known. `None` if
     /// that is not to the end.
     fn walk(&mut self, mut words: XdrWords<'_>, chunks: &Chunks) -> Option<()> {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 pub enum StorageMessage {
     /// A command of a client.
     Command(ClientCommand),
-    /// The completion of the command with this id; [`completion`] reads the rest.
+    /// The completion of the command with this id; [`super::storage::completion`] reads the rest.
     Completion(u64),
     /// Neither: credits, logins, events.
     Other,

@@ -259,6 +259,7 @@ fn a_profile_replaces_a_profile_and_nothing_else() {
             "paths.parquet",
             "profile.json",
             "sizes.parquet",
+            "storage.parquet",
             "streams.parquet",
             "timeline.parquet"
         ]
