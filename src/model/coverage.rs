@@ -81,7 +81,8 @@ pub struct Coverage {
     /// Transport messages with a missing first packet: an envelope in it was not observed.
     #[serde(default)]
     pub messages_without_start: u64,
-    /// Messages that were evicted before their end because too many were open.
+    /// Messages that ibscope stopped tracking before their end, because too many were incomplete at
+    /// a time.
     #[serde(default)]
     pub messages_evicted: u64,
     /// Pause and PFC frames by MAC address of the sender and kind (`02:00:00:00:00:01 PFC`);
