@@ -271,7 +271,7 @@ fn walk(path: &Path, mode: Option<u32>, own: u32) -> io::Result<Dir> {
         if found.is_symlink() {
             links += 1;
             if links > MAX_LINKS {
-                return Err(permission_error(&here, "is one of too many symbolic links"));
+                return Err(permission_error(&here, "leads through too many symbolic links"));
             }
             if found.uid() != 0 && found.uid() != own {
                 return Err(permission_error(&here, &format!("is a symbolic link of user {}", found.uid())));

@@ -1,8 +1,8 @@
 //! Rewrites a capture file.
 //!
-//! In: a capture. Out: the same container with its records in order, plus only those headers,
-//! blocks and options that are needed to read the records. Comments, host names and keys are
-//! dropped.
+//! In: a capture. Out: the same container with the records that can be anonymized, in order, plus
+//! only those headers, blocks and options that are needed to read them, and the counters of the
+//! interfaces. Other records, comments, host names and keys are dropped.
 
 use super::{AnonymizeError, AnonymizeTally, Anonymizer};
 use crate::input::{self, SourceOptions};
@@ -120,8 +120,9 @@ impl Anonymizer {
     }
 }
 
-/// Subtracts the bytes that were dropped from the start of a record from its captured and original
-/// length, which are at `at`. False if the captured length is not there.
+/// Reduces the captured and original lengths at `at` by the bytes that were removed from the start
+/// of the record. Returns false if bytes were removed and the value at `at` is not the captured
+/// length.
 fn shorten(head: &mut [u8], at: usize, before: usize, after: usize) -> bool {
     let removed = (before - after) as u32;
     if removed == 0 {

@@ -18,7 +18,8 @@ use std::ops::Range;
 /// `EtherType` of pause and PFC frames, and the length of such a frame without padding.
 const FLOW_CONTROL: u16 = 0x8808;
 const PAUSE_BYTES: usize = 34;
-/// Length of the header of a mirror copy, and the range of its magic number.
+/// Length of the header that a switch puts before a mirrored packet, and the bytes of its magic
+/// number.
 const MIRROR_BYTES: usize = 16;
 const MIRROR_MARK: Range<usize> = 10..12;
 /// Length of the ERF header without extensions, and of an extension: a type byte and 7 bytes of
@@ -138,7 +139,8 @@ impl Anonymizer {
         Ok(())
     }
 
-    /// Replaces the addresses of all headers, and clears the bytes before them.
+    /// Replaces the addresses in all headers. Clears the contents of ERF extension headers, and all
+    /// bytes after the LRH in the header of a mirror, except the magic number.
     fn addresses(&mut self, data: &mut [u8], link_type: LinkType, location: &Location) {
         let begin = match link_type {
             LinkType::ERF => {
@@ -206,8 +208,8 @@ impl Anonymizer {
         }
     }
 
-    /// Replaces the sender address of a Linux cooked header, an eight-byte field. `length` is the
-    /// range of its length.
+    /// Replaces the sender address in a Linux cooked header: the eight bytes at `at`. `length` is
+    /// the byte range of the address length field.
     fn cooked(&mut self, data: &mut [u8], length: Range<usize>, at: usize) {
         if data.get(length).and_then(<[u8]>::last) == Some(&6) {
             replace_bytes(data, at, |old| self.names.mac(old));
@@ -218,8 +220,9 @@ impl Anonymizer {
     }
 }
 
-/// The packet in the frame at `frame_at` without the tunnels before it. `None` if the innermost
-/// tunnel carries no Ethernet header, or if records of the file have no Ethernet header either.
+/// The packet in the frame at `frame_at` without the tunnels before it. `None` without tunnels, if
+/// the inner frame has no Ethernet header, or if the link type of the file is not Ethernet, because
+/// its records do not start with an Ethernet header.
 fn bare_frame(data: &[u8], frame_at: usize, link_type: LinkType, original_bytes: u32) -> Option<Location> {
     let frame = data.get(frame_at..).filter(|_| frame_at > 0 && link_type == LinkType::ETHERNET)?;
     match link::locate(link_type, frame, original_bytes.checked_sub(frame_at as u32)?) {

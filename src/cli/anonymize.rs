@@ -40,8 +40,8 @@ pub(super) struct AnonymizeArgs {
     /// random]
     #[arg(long, value_name = "TEXT")]
     key: Option<String>,
-    /// Write a list of new and old endpoints to FILE: csv `endpoint,name`, readable
-    /// by the owner only
+    /// Write the new endpoints, with the old ones as names, to FILE: csv `endpoint,name`, as
+    /// `--hosts` reads it; readable by the owner only
     #[arg(long, value_name = "FILE")]
     names: Option<PathBuf>,
     /// Use N worker threads for the analysis [default: one per core]

@@ -32,11 +32,11 @@ pub(super) struct CompareArgs {
     /// Compare pairs of ranks or of endpoints [default: ranks if both profiles have ranks]
     #[arg(long, value_enum)]
     pub(super) by: Option<GroupByArg>,
-    /// Compare job N of both profiles, or job N of A with job M of B; needed if a profile has
-    /// several jobs, except with --by endpoint [default: all]
+    /// Compare job N of both profiles, or job N of A with job M of B; required if a profile has
+    /// several jobs, except with --by endpoint, which compares all jobs by default
     #[arg(long, value_name = "N[,M]", default_value = "all", hide_default_value = true, value_parser = jobs)]
     pub(super) job: [JobChoice; 2],
-    /// Treat inferred ranks as unknown
+    /// Treat ranks that no message names, and that ibscope only inferred, as unknown
     #[arg(long)]
     pub(super) strict: bool,
     /// Output format

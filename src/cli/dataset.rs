@@ -14,8 +14,8 @@ pub(super) struct DatasetArgs {
     /// may share the folder
     #[arg(id = "dataset", long, value_name = "FOLDER", conflicts_with_all = ["format", "parquet"])]
     pub(super) folder: Option<PathBuf>,
-    /// Partition key of these messages, such as `slurm_job=4711`; repeatable, in the same order in
-    /// each call
+    /// Dataset column and value of these messages, such as `slurm_job=4711`; repeatable, in the
+    /// same order in each call
     #[arg(long, value_name = "KEY=VALUE", requires = "dataset", value_parser = partition)]
     pub(super) partition: Vec<(String, String)>,
     /// Write at most N messages per file of the dataset

@@ -88,7 +88,7 @@ impl LatencyArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LatencyView {
-    /// Distribution of the times; as text, extremes and quantiles
+    /// Distribution of the times; the table shows minimum, maximum and quantiles
     Histogram,
     /// Buckets of the histograms: how often each time was measured
     Buckets,

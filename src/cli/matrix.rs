@@ -30,7 +30,7 @@ pub(super) struct MatrixArgs {
     pub(super) counting: CountingArgs,
     #[command(flatten)]
     pub(super) paths: PathArgs,
-    /// Show connections of this class only; `storage` is all of nvmeof, nfs, iser, srp, smb and
+    /// Show only connections of this class; `storage` is all of nvmeof, nfs, iser, srp, smb and
     /// lustre
     #[arg(long, value_name = "NAME", value_parser = class_parser())]
     pub(super) class: Option<ClassSelection>,

@@ -39,7 +39,8 @@ pub(super) struct MergeArgs {
     /// Use N worker threads [default: one per core]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     pub(super) threads: usize,
-    /// Exit with code 3 if less than PERCENT % of the records are decoded
+    /// Exit with code 3 if less than PERCENT % of the records could be decoded; known frames other
+    /// than InfiniBand count as decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(super) min_coverage: f64,
     /// When to color the summary

@@ -27,9 +27,9 @@ pub(super) struct RatesArgs {
     /// Show each pair of endpoints or ranks, or each class, separately [default: all together]
     #[arg(long, value_enum)]
     pub(super) by: Option<RateGroupingArg>,
-    /// Width of the bins; if it is not a multiple of the profile's bin width, the profile's bins
-    /// are divided in proportion [default: 10ms, or the profile's bin width; wider where that
-    /// gives more than a million bins]
+    /// Width of the bins; if it is not a multiple of the profile's bin width, the counts of each
+    /// profile bin are divided among the new bins in proportion to their overlap [default: 10ms, or
+    /// the profile's bin width; wider where that gives more than a million bins]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
     /// Table to print as csv; json has all tables

@@ -65,7 +65,8 @@ pub(super) struct WatchArgs {
     /// Read the manifest of a captured run: names of endpoints
     #[arg(long, value_name = "FILE")]
     pub(super) manifest: Option<PathBuf>,
-    /// Exit with code 3 if less than PERCENT % of the records are decoded
+    /// Exit with code 3 if less than PERCENT % of the records could be decoded; known frames other
+    /// than InfiniBand count as decoded
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(super) min_coverage: f64,
     /// Track at most N directed connections; count the packets of others in the totals only

@@ -58,7 +58,7 @@ pub(super) struct MessageTracker {
     complete: Vec<PendingTiming>,
     /// Individual messages are requested.
     emits: bool,
-    /// Messages emitted as incomplete because too many were open.
+    /// Messages that were emitted as incomplete, because too many were incomplete at a time.
     pub(super) evicted: u64,
     /// Transport messages that belong to no MPI message are requested too.
     with_transport: bool,

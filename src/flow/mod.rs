@@ -592,7 +592,8 @@ impl Tracker {
         self.connections.iter().map(|connection| connection.key)
     }
 
-    /// Messages that were evicted as incomplete because too many were open.
+    /// Messages that ibscope stopped tracking before their end, because too many were incomplete at
+    /// a time.
     #[must_use]
     pub fn evicted(&self) -> u64 {
         // If messages are tracked only for their times, an evicted message changes no number.

@@ -27,16 +27,18 @@ pub struct Coverage {
     /// 10.0.0.1, session 5`).
     #[serde(default)]
     pub mirror_losses: BTreeMap<String, MirrorLoss>,
-    /// Mirrored frames of sessions beyond the limit: whether frames of them are lost is not known.
+    /// Mirrored frames of sessions beyond the limit. Lost frames of these sessions are not counted.
     #[serde(default)]
     pub mirrored_frames_left_out: u64,
     /// Frames from samples, by the rate that the samples state: one of this many packets.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub sampling_rates: BTreeMap<u32, u64>,
-    /// Frames from samples with rates beyond the limit.
+    /// Frames from samples whose rate is not kept, because there are more than `MAX_RATES`
+    /// different rates.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub sampling_rates_left_out: u64,
-    /// Distances between the samples of sFlow agents, from the pools that they state.
+    /// Distances between the samples of sFlow agents in packets, computed from the `sample_pool`
+    /// field of the samples.
     #[serde(skip_serializing_if = "SamplerSteps::is_empty", default)]
     pub sampler_steps: SamplerSteps,
     /// Records outside `--from` and `--to`; of the counts above they are in `records` only.
@@ -53,8 +55,8 @@ pub struct Coverage {
     pub icrc_ok: u64,
     /// Packets with a wrong ICRC.
     pub icrc_bad: u64,
-    /// Native packets with a correct VCRC. Both VCRC counts are 0 if an input does not keep VCRCs,
-    /// which shows by most of them being wrong.
+    /// Native packets with a correct VCRC. If most VCRCs of an input are wrong, the input does not
+    /// preserve them, and both counts are 0.
     #[serde(default)]
     pub vcrc_ok: u64,
     /// Native packets with a wrong VCRC.
@@ -79,7 +81,8 @@ pub struct Coverage {
     /// Transport messages with a missing first packet: an envelope in it was not observed.
     #[serde(default)]
     pub messages_without_start: u64,
-    /// Messages that were evicted before their end because too many were open.
+    /// Messages that ibscope stopped tracking before their end, because too many were incomplete at
+    /// a time.
     #[serde(default)]
     pub messages_evicted: u64,
     /// Pause and PFC frames by MAC address of the sender and kind (`02:00:00:00:00:01 PFC`);
@@ -103,16 +106,16 @@ pub struct Coverage {
     /// counted.
     #[serde(default)]
     pub statistics_left_out: u64,
-    /// Records that an earlier file of the same stream contains too: they count there only, in all
-    /// other numbers.
+    /// Records that an earlier file of the same stream contains too. All other numbers count them
+    /// in that file only.
     #[serde(default)]
     pub overlap_packets: u64,
     /// Packets that a later file of the same stream may contain too but that were not kept for
     /// comparison: they may count twice.
     #[serde(default)]
     pub overlap_left_out: u64,
-    /// Packets that are missing here, although this input observes their connections: another
-    /// input, which overlaps in time, has them and counts instead.
+    /// Packets that this input is missing although it observes their connections. Another input
+    /// that overlaps in time holds them, and they are counted from that input.
     #[serde(default)]
     pub missing_packets: u64,
     /// Packets to queue pairs 0 and 1.
@@ -129,7 +132,8 @@ pub struct Coverage {
     /// Longest run of records with one time.
     #[serde(default)]
     pub same_time_longest_run: u64,
-    /// Largest number of bytes after the first record in a run of records with one time.
+    /// Largest sum of the bytes of a run of records with one time, without the first record of the
+    /// run.
     #[serde(default)]
     pub same_time_longest_run_bytes: u64,
     /// Smallest record time in nanoseconds since the epoch.
@@ -178,11 +182,12 @@ impl Pauses {
     }
 }
 
-/// Senders of pause frames that are kept, the first by name, so that the order of the records does
-/// not matter. A link has two senders.
+/// Maximum number of pause frame senders that are kept. The first by name are kept, so that the
+/// result does not depend on the order of the records. A link has two senders.
 const MAX_PAUSE_SENDERS: usize = 1 << 10;
 
-/// Sampling rates that are kept, the highest ones: samples of more than one rate have no estimates.
+/// Maximum number of sampling rates 1/N that are kept: those with the smallest N. Samples of more
+/// than one rate have no estimates.
 const MAX_RATES: usize = 16;
 
 impl Coverage {
@@ -295,8 +300,8 @@ impl Coverage {
         one_in.filter(|_| self.sampling_rates.len() == 1 && self.sampled_frames() == self.infiniband)
     }
 
-    /// The rate of the captured samples if the samplers take one of `one_in` packets: samples that
-    /// were lost on the way, or dropped by the agent, lower it.
+    /// The N of "one of N packets" for the captured samples, if the samplers take one of `one_in`
+    /// packets. Samples that were lost, or dropped by the agent, raise N.
     #[must_use]
     pub fn with_lost_samples(&self, one_in: u32) -> f64 {
         let lost = self.lost_mirrored_frames() as f64;

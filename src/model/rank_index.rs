@@ -44,8 +44,8 @@ impl RankIndex {
         Self { has_jobs: !profile.jobs.is_empty(), ..Self::new(&profile.ranks) }
     }
 
-    /// Indexes the rows of a rank map. Rows with an invalid endpoint are ignored, and so are rows
-    /// of several ranks of a job at one endpoint without queue pairs.
+    /// Indexes the rows of a rank map. Ignores rows with an invalid endpoint, and rows without a
+    /// queue pair that assign several ranks of one job to the same endpoint.
     #[must_use]
     pub fn new(rows: &[RankRow]) -> Self {
         let mut whole: BTreeMap<(Endpoint, u32), BTreeSet<JobRank>> = BTreeMap::new();
@@ -72,8 +72,9 @@ impl RankIndex {
         }
     }
 
-    /// The job of a connection and the ranks at its ends. Without a table of jobs, the job follows
-    /// from the ranks; if these are unknown, it is job 1.
+    /// The job of a connection and the ranks at its ends. If the profile has no table of jobs, the
+    /// job follows from the ranks at the ends, or is job 1 if these do not show exactly one job. An
+    /// index without ranks has no job.
     #[must_use]
     pub fn connection(&self, connection: &ConnectionRow) -> ConnectionRanks {
         let ConnectionRow { src, dst, src_qp, dest_qp, .. } = *connection;
@@ -108,7 +109,8 @@ impl RankIndex {
     /// The rank of this job at an endpoint: that of the queue pair, or else that of the endpoint.
     fn rank_in(&self, job: u32, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<u32> {
         let named = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn)));
-        // An unknown queue pair may be any of those that are assigned.
+        // An unknown queue pair may be one that is assigned to another rank, so the rank of the
+        // endpoint does not apply if the endpoint has assigned queue pairs.
         let alone = || {
             self.endpoint_ranks.get(&(endpoint, job)).filter(|_| qpn.is_some() || !self.has_queue_pairs(endpoint, job))
         };
@@ -127,7 +129,8 @@ impl RankIndex {
     pub fn ranks(&self, endpoint: Endpoint, qpn: Option<Qpn>) -> impl Iterator<Item = JobRank> + '_ {
         let named = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn))).copied();
         let alone = self.endpoint_ranks.range((endpoint, 0)..=(endpoint, u32::MAX)).map(|(_, rank)| *rank);
-        // An unknown queue pair may be any of those that are assigned.
+        // An unknown queue pair may be one that is assigned to another rank, so the rank of the
+        // endpoint does not apply if the endpoint has assigned queue pairs.
         let may_be = move |rank: &JobRank| qpn.is_some() || !self.has_queue_pairs(endpoint, rank.job);
         named.into_iter().chain(alone.filter(move |rank| named.is_none() && may_be(rank)))
     }

@@ -311,7 +311,8 @@ pub struct MissingMessages {
     pub with_gaps: u64,
     /// Transport messages with a missing first packet.
     pub without_start: u64,
-    /// Messages evicted because too many were open.
+    /// Messages that ibscope stopped tracking before their end, because too many were incomplete at
+    /// a time.
     pub evicted: u64,
 }
 

@@ -48,7 +48,7 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         ),
         (
             coverage.messages_evicted,
-            "messages dropped because too many were incomplete at a time",
+            "messages that ibscope stopped tracking before their end, because too many were incomplete at a time",
             "They count as incomplete, and their lengths may be missing from the sums",
         ),
     ];

@@ -63,7 +63,8 @@ pub(super) struct ShardReadout {
     pub(super) sums: Accumulator,
     pub(super) cm: Vec<CmRow>,
     pub(super) cm_lost: u64,
-    /// Messages that were dropped because too many were open.
+    /// Messages that ibscope stopped tracking before their end, because too many were incomplete at
+    /// a time.
     pub(super) evicted: u64,
     pub(super) wireups: Vec<WorkerWireup>,
     pub(super) connection_messages: Vec<MpiConnectionMessage>,

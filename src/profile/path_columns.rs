@@ -25,7 +25,7 @@ pub(super) fn of_connections(table: Table<ConnectionRow>) -> Table<ConnectionRow
         text(row, field, |value| value.to_string())
     }
     table
-        .column("sl", Name, "service levels of the packets, separated by `;`, most frequent first; each of the next columns is a list of its own, also most frequent first; null where no packet has the field", |row| {
+        .column("sl", Name, "service levels of the packets, separated by `;`, most frequent first; the lists in the next columns are sorted in the same way, each by itself: entries at the same position do not belong together; null where no packet has the field", |row| {
             number(row, PathFields::sl)
         })
         .column("vl", Name, "virtual lanes", |row| number(row, PathFields::vl))

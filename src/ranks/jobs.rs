@@ -371,7 +371,11 @@ fn unclaimed_queue_pairs(
     let ends = connections.iter().flat_map(|(_, (from, to))| [*from, *to]);
     let ends = ends.filter_map(|end| processes.queue_pair(end)).collect();
     let reason = match takers {
-        0 => "its messages name no rank, and no evidence assigns them to a job at its ports".to_owned(),
+        0 => {
+            "the messages of the queue pair name no rank, and no evidence shows to which of the jobs at the same ports \
+              they belong"
+                .to_owned()
+        }
         count => several_jobs_reason(count),
     };
     (ends, reason)

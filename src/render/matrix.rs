@@ -17,7 +17,7 @@ use std::io::{self, Write};
 const VERSION: u32 = 2;
 
 /// Why a sampled capture has no estimate of MPI bytes.
-pub(super) const UNKNOWN_MPI_BYTES: &str = "unknown, because a message has a length in the sample only if the packet that holds it was sampled, which depends on the length and on the protocol";
+pub(super) const UNKNOWN_MPI_BYTES: &str = "unknown, because the sample shows the length of a message only if it contains the packet with the length, and the probability of that depends on the length and on the protocol";
 
 /// A pair with traffic.
 pub(super) struct MatrixRow<'a> {
@@ -110,7 +110,7 @@ fn csv_table<'a>(matrix: &Matrix) -> Table<MatrixRow<'a>> {
 /// The estimates of a sampled capture, for the terminal.
 pub(super) fn estimates_table<'a>() -> Table<MatrixRow<'a>> {
     Table::new("the estimates of `ibscope matrix`")
-        .shown_left("in all", |row: &MatrixRow<'_>| format!("{} → {}", row.src.name(), row.dst.name()))
+        .shown_left("estimated total", |row: &MatrixRow<'_>| format!("{} → {}", row.src.name(), row.dst.name()))
         .with(groups::estimates)
 }
 

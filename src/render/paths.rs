@@ -44,7 +44,7 @@ fn totals<R: HasTotals + 'static>(table: Table<R>) -> Table<R> {
         .column(
             "packets",
             Count,
-            "packets, mirror copies once; management and multicast traffic does not count",
+            "packets; a packet and its mirror copy count once; management and multicast packets do not count",
             |row| row.totals().packets,
         )
         .headed("packets")
@@ -173,7 +173,7 @@ fn pairs_table_of(varying: &[bool]) -> Table<PairRow> {
         .label("dst", "receiver: endpoint", |row| Some(&row.dst))
         .shown_left("from", |row| row.src.name())
         .shown_left("to", |row| row.dst.name())
-        .list("sl", Name, "service levels, most frequent first; each of the next columns is a list of its own, also most frequent first", |row| {
+        .list("sl", Name, "service levels, most frequent first; the lists in the next columns are sorted in the same way, each by itself: entries at the same position do not belong together", |row| {
             values(row, |class| class.sl)
         })
         .list("vl", Name, "virtual lanes", |row| values(row, |class| class.vl))

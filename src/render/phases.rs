@@ -67,7 +67,7 @@ pub(super) fn phases_table() -> Table<Phase> {
         .column(
             "confidence",
             Ratio,
-            "share of the pairs and of the traffic that is consistent with the pattern, 0 to 1",
+            "share of the pairs that match the pattern, times the share of the traffic that these pairs carry, 0 to 1",
             |phase| phase.pattern.confidence,
         )
         .decimals(3)
@@ -96,9 +96,12 @@ pub(super) fn operations_table<'a>() -> Table<PhaseOperationRow<'a>> {
         .name("operation", "a collective operation that was observed in the phase", |row| {
             Some(&row.collective.operation)
         })
-        .column("at_least_messages", Count, "messages of the operation that cannot have been in another phase", |row| {
-            row.collective.at_least
-        })
+        .column(
+            "at_least_messages",
+            Count,
+            "lower bound of the operation's messages in this phase: those that cannot belong to another phase",
+            |row| row.collective.at_least,
+        )
 }
 
 fn numbered(phases: &Phases) -> impl Iterator<Item = (u64, &Phase)> {

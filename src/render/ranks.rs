@@ -170,7 +170,7 @@ pub(super) fn rank_map_table<'a>() -> Table<RankMapRow<'a>> {
         name: "inferred",
         column_type: ColumnType::Bool,
         unit: Flag,
-        meaning: "`yes` (in JSON `true`) if no message names the rank and it was inferred from others; else `no`; empty without a rank",
+        meaning: "`yes` (in JSON `true`) if no message of the queue pair names the rank and ibscope inferred it: from the rank of the process on another communicator, or because its port has one rank only; else `no`; empty without a rank",
     };
     Table::new("ibscope ranks --format csv")
         .column("rank", Number, "rank in the `MPI_COMM_WORLD` of its job; empty where it is not known", |row: &RankMapRow<'_>| {

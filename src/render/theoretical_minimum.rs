@@ -117,7 +117,10 @@ pub fn table(
     };
     let clocks = match path.clocks_ns {
         0 => String::new(),
-        ns => format!("; for transits and MPI messages between inputs, the clocks may differ by {}", time(ns as f64)),
+        ns => format!(
+            "; times of transits and MPI messages between two inputs may be wrong by {}, because their clocks may differ",
+            time(ns as f64)
+        ),
     };
     let switches = if path.hops == 1 { "switch" } else { "switches" };
     format!(

@@ -13,6 +13,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+/// The note on a message that was evicted.
+const EVICTED: &str =
+    "messages that ibscope stopped tracking before their end, because too many were incomplete at a time: 1. ";
+
 /// Asserts a note on left-out data: the subject, then the count.
 fn assert_note(profile: &Profile, what: &str, count: u64) {
     let expected = format!("{what}: {count}. ");
@@ -289,8 +293,7 @@ fn dropped_messages_are_noted_beside_single_messages() {
         let messages = ["messages", "--format", "csv", capture];
         for arguments in [&messages[..], &["trace", "-o", trace.to_str().expect("path"), capture]] {
             let text = output(arguments);
-            let note = "messages dropped because too many were incomplete at a time: 1. ";
-            assert_eq!(text.contains(note), evicted, "{arguments:?}: {}", &text[text.len().saturating_sub(2000)..]);
+            assert_eq!(text.contains(EVICTED), evicted, "{arguments:?}: {}", &text[text.len().saturating_sub(2000)..]);
         }
         let lines = ibscope(messages).stdout.lines().count() as u64;
         // The header, and ten eager messages.
@@ -306,7 +309,6 @@ fn every_command_notes_dropped_messages_with_gaps() {
     let folder = tempfile::tempdir().expect("folder");
     let (capture, place) = (folder.path().join("holes.pcap"), folder.path().join("holes.ibp"));
     let (capture, place) = (capture.to_str().expect("path"), place.to_str().expect("path"));
-    let note = "messages dropped because too many were incomplete at a time: 1. ";
     for (open, evicted) in [(KEPT, false), (KEPT + 1, true)] {
         let mut wire = WireBuilder::new();
         let (mut there, mut back) = WireQueuePair::pair((3, 0x100), (4, 0x200));
@@ -314,13 +316,13 @@ fn every_command_notes_dropped_messages_with_gaps() {
         back.ack(&mut wire, &there);
         let file = fs::read(wire.file()).expect("capture");
         fs::write(capture, without(&file, &(0..open).map(|message| 2 * message + 1).collect())).expect("capture");
-        assert_eq!(output(&["analyze", "-o", place, capture]).contains(note), evicted);
+        assert_eq!(output(&["analyze", "-o", place, capture]).contains(EVICTED), evicted);
         for command in [&["summary"][..], &["matrix"], &["timeline"], &["health"]] {
             let pointer = format!("`ibscope summary {place}` shows ");
-            let expected = if command == ["summary"] { note } else { &pointer };
+            let expected = if command == ["summary"] { EVICTED } else { &pointer };
             assert!(!evicted || output(&[command, &[place]].concat()).contains(expected), "{command:?}");
         }
-        assert_eq!(output(&["summary", place]).contains(note), evicted);
+        assert_eq!(output(&["summary", place]).contains(EVICTED), evicted);
     }
 }
 

@@ -289,7 +289,9 @@ fn sflow_from_a_socket_has_estimates_and_counts_lost_datagrams() {
         // The socket has room for few datagrams.
         std::thread::sleep(Duration::from_millis(1));
     }
-    wait_for(&mut lines, |line| line.contains("3 datagrams lost") && line.contains("counts of the sample; in all ~"));
+    wait_for(&mut lines, |line| {
+        line.contains("3 datagrams lost") && line.contains("counts of the sample; estimated total ~")
+    });
     signal(&child, "INT");
     let rest: Vec<String> = lines.map(|line| line.expect("line")).collect();
     assert!(child.wait().expect("ended").success());

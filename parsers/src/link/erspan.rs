@@ -27,8 +27,8 @@ const IP: u16 = 2;
 ///      subheader of the platform, 64 (if O)
 /// ```
 /// Sources: draft-foschiano-erspan-03, sections 4.2 and 4.3; tcpdump, `print-gre.c`
-/// (`gre_print_erspan`). The version decides, not the protocol of GRE. Switches with Tofino chips
-/// send type III without a sequence number.
+/// (`gre_print_erspan`). The version field determines the type; the protocol type in the GRE header
+/// does not. Switches with Tofino chips send type III without a sequence number.
 pub(super) fn locate(
     data: &[u8],
     at: usize,

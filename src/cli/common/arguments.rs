@@ -23,8 +23,8 @@ pub(in crate::cli) struct InputArgs {
     /// Start of the time window: seconds from the first packet, or RFC 3339 [default: first packet]
     #[arg(help_heading = "Input options", long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(in crate::cli) from: Option<TimePoint>,
-    /// End of the time window, exclusive: seconds from the first packet, or RFC 3339 [default: last
-    /// packet]
+    /// End of the time window, exclusive: seconds from the first packet, or RFC 3339 [default:
+    /// after the last packet]
     #[arg(help_heading = "Input options", long, value_name = "T", value_parser = moment, allow_hyphen_values = true)]
     pub(in crate::cli) to: Option<TimePoint>,
     /// Read the manifest of a captured run: names of endpoints, and clocks. Clocks with an
@@ -45,10 +45,12 @@ pub(in crate::cli) struct InputArgs {
     /// only
     #[arg(help_heading = "Input options", long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CONNECTIONS, value_parser = positive)]
     pub(in crate::cli) max_connections: usize,
-    /// Read at most SIZE (512MiB, 4GiB) of the content of each compressed capture [default: all]
+    /// Decompress at most SIZE of each compressed capture, for example 512MiB or 4GiB [default:
+    /// all]
     #[arg(help_heading = "Input options", long, value_name = "SIZE", value_parser = bytes)]
     pub(in crate::cli) max_decompressed: Option<u64>,
-    /// Exit with code 3 if less than PERCENT % of the records are decoded
+    /// Exit with code 3 if less than PERCENT % of the records could be decoded; known frames other
+    /// than InfiniBand count as decoded
     #[arg(help_heading = "Input options", long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
     pub(in crate::cli) min_coverage: f64,
 }
@@ -59,7 +61,7 @@ pub(in crate::cli) struct ScopeArgs {
     /// Show job N only; `ibscope ranks` lists the jobs [default: all]
     #[arg(help_heading = "Rank options", long, value_name = "N", default_value = "all", hide_default_value = true, value_parser = job)]
     pub(in crate::cli) job: JobChoice,
-    /// Treat inferred ranks as unknown
+    /// Treat ranks that no message names, and that ibscope only inferred, as unknown
     #[arg(help_heading = "Rank options", long)]
     pub(in crate::cli) strict: bool,
 }
@@ -97,20 +99,20 @@ pub(in crate::cli) struct CountingArgs {
 /// Options of `matrix` that choose connections by the path fields of their packets.
 #[derive(Clone, Debug, Args)]
 pub(in crate::cli) struct PathArgs {
-    /// Show connections with these service levels only (native InfiniBand): `--sl 3` or `--sl 3,4`
+    /// Show only connections with these service levels (native InfiniBand): `--sl 3` or `--sl 3,4`
     #[arg(help_heading = "Path options", long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..16))]
     pub(in crate::cli) sl: Vec<u8>,
-    /// Show connections with these virtual lanes only (native InfiniBand)
+    /// Show only connections with these virtual lanes (native InfiniBand)
     #[arg(help_heading = "Path options", long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..16))]
     pub(in crate::cli) vl: Vec<u8>,
-    /// Show connections with these partition keys only, decimal or hexadecimal; full and limited
+    /// Show only connections with these partition keys, decimal or hexadecimal; full and limited
     /// members are one partition
     #[arg(help_heading = "Path options", long, value_name = "KEY", value_delimiter = ',', value_parser = p_key)]
     pub(in crate::cli) pkey: Vec<u16>,
-    /// Show connections with these DSCP values only (RoCE)
+    /// Show only connections with these DSCP values (RoCE)
     #[arg(help_heading = "Path options", long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..64))]
     pub(in crate::cli) dscp: Vec<u8>,
-    /// Show connections with these priorities in their VLAN tags only
+    /// Show only connections with these priorities in their VLAN tags
     #[arg(help_heading = "Path options", long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(..8))]
     pub(in crate::cli) pcp: Vec<u8>,
 }

@@ -143,7 +143,7 @@ pub(in crate::render) fn columns<'a>() -> Table<CrosscheckPairRow<'a>> {
         .column(
             "explained_excess_messages",
             Count,
-            "surplus of messages on the wire over the trace that has a known reason",
+            "messages that the wire has in excess of the trace for a known reason",
             |row| row.judged(|pair| pair.beyond.messages),
         )
         .column("explained_excess_bytes", Bytes, "length of these messages", |row| row.judged(|pair| pair.beyond.bytes))

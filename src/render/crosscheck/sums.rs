@@ -94,7 +94,7 @@ pub(in crate::render) fn columns() -> Table<RankSums> {
         .column(
             "missing_bytes",
             Bytes,
-            "bytes in the profile that are not on the wire with this rank, for a known reason",
+            "bytes of this rank in the Score-P profile that are missing on the wire for a known reason",
             |row| row.missing_bytes,
         )
         .column(

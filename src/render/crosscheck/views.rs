@@ -71,7 +71,7 @@ pub(in crate::render) fn clocks_table() -> Table<RankClock> {
         .column(
             "is_uneven",
             Flag,
-            "`true` if the bounds contradict each other, so that the clock does not run evenly",
+            "`true` if the bounds contradict each other, which shows that the clock does not run evenly",
             |clock| clock.is_uneven,
         )
         .shown("known to", clock_uncertainty)

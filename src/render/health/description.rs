@@ -114,7 +114,8 @@ fn describe_order(health: &Health) -> Vec<DescriptionLine> {
     }
     if health.stalled_transmissions > 0 {
         let sent = group(health.stalled_transmissions);
-        lines.push(("no progress", format!("a request was sent {sent} times and not acknowledged by the end")));
+        let line = format!("a request was sent {sent} times, and was still not acknowledged at the end of the capture");
+        lines.push(("no progress", line));
     }
     lines
 }

@@ -31,11 +31,12 @@ pub fn time_series_table(series: &Retransmissions) -> String {
     let table = columns().shown_left("", move |row| row.bar(largest));
     let which = match all {
         all if all > MAX_BINS => {
-            format!("the {MAX_BINS} of {} bins of {} with the most", group(all as u64), duration(series.bin_ns))
+            let (all, width) = (group(all as u64), duration(series.bin_ns));
+            format!(": the {MAX_BINS} bins with the most of them, of {all} bins of {width} each")
         }
-        _ => format!("bins of {}", duration(series.bin_ns)),
+        _ => format!(", bins of {}", duration(series.bin_ns)),
     };
-    format!("retransmitted packets, {which}; time in s from the first packet\n{}\n", table.text(rows))
+    format!("retransmitted packets{which}; time in s from the first packet\n{}\n", table.text(rows))
 }
 
 /// The packets in one bin, a row of the output.
@@ -93,7 +94,7 @@ pub(in crate::render) fn columns<'a>() -> Table<RetransmissionRow<'a>> {
     Table::new("ibscope health --by time --format csv")
         .column("time_ns", Timestamp, "start of the bin", |row: &RetransmissionRow<'_>| row.time_ns)
         .shown("time [s]", |row| seconds_since(row.origin_ns, row.time_ns))
-        .label("src", "sender: its rank where any rank is known, else its endpoint", |row| row.src)
+        .label("src", "sender: rank if the profile has any ranks, else endpoint", |row| row.src)
         .column("packets", Count, "packets of the sender, with retransmissions", |row| row.packets)
         .headed("packets")
         .column(

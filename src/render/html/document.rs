@@ -140,7 +140,7 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     tiles.push(tile("On the wire", bytes(total.wire_bytes), below, false));
     if let (Some(sampling), Some(pair)) = (profile.sampling, &estimators) {
         let wire = shown(EstimatedSum::WIRE_BYTES.estimate(pair), bytes);
-        tiles.push(tile("On the wire, in all", wire, format!("estimate; {}", sampling.describe()), true));
+        tiles.push(tile("On the wire, estimated total", wire, format!("estimate; {}", sampling.describe()), true));
     }
     // A bin that is wider than the capture has no rate.
     let has_rate = i64::try_from(span_ns).is_ok_and(|span_ns| profile.bin_ns <= span_ns);

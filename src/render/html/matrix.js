@@ -114,7 +114,7 @@ function pairTip(row, column) {
     [[there, row, column], [back, column, row]].slice(0, same ? 1 : 2).filter(([found]) => found !== null).forEach(([, from, to]) => {
       const estimates = own.estimates(from, to, state.selection);
       const all = element("table", null, { class: "estimates" });
-      all.append(element("caption", `in all, ${own.labels[from].text} → ${own.labels[to].text}: estimate (95 % interval)`));
+      all.append(element("caption", `estimated total, ${own.labels[from].text} → ${own.labels[to].text} (95 % interval)`));
       Object.entries(UNITS).filter(([unit]) => unit in estimates).forEach(([unit, { name, isBytes }]) => {
         const line = element("tr", null, unit === state.unit ? { class: "current" } : {});
         line.append(element("th", name, { scope: "row" }), element("td", estimateText(estimates[unit], isBytes)));
@@ -284,7 +284,7 @@ function drawTop(own, unitValues) {
   const hasEstimates = report.sampled !== null && state.window === null;
   if (hasEstimates) top.forEach((cell, at) => rows[at].push(estimateText(own.estimates(own.rows[cell], own.columns[cell], state.selection)[state.unit], UNITS[state.unit].isBytes)));
   const sampled = report.sampled === null ? "" : " in the sample";
-  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", `${UNITS[state.unit].name}${sampled}`, "share", ...(hasEstimates ? ["in all, 95 % interval"] : [])], rows);
+  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", `${UNITS[state.unit].name}${sampled}`, "share", ...(hasEstimates ? ["estimated total, 95 % interval"] : [])], rows);
   $("top").hidden = top.length === 0;
 }
 

@@ -36,7 +36,7 @@ pub fn line(progress: &LiveProgress) -> String {
     let estimates = progress.total_estimators().map(|pair| {
         let packets = shown(EstimatedSum::PACKETS.estimate(&pair), group);
         let wire = shown(EstimatedSum::WIRE_BYTES.estimate(&pair), bytes);
-        format!("counts of the sample; in all {packets} packets, {wire}")
+        format!("counts of the sample; estimated total {packets} packets, {wire}")
     });
     let lost = progress.live.sflow.map(|sflow| format!("{} lost", count_of(sflow.lost_datagrams, "datagram")));
     [Some(line), estimates, lost].into_iter().flatten().collect::<Vec<_>>().join("; ")

@@ -191,7 +191,7 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle
         (has(WIRE_FROM), "wire", 10),
         (true, "packets", 11),
         (!is_sampled, "retransmitted", 13),
-        (is_sampled, "wire in all", 33),
+        (is_sampled, "wire, estimated total", 33),
     ];
     let columns = || columns.into_iter().filter(|(is_shown, ..)| *is_shown);
     let widths = std::iter::once(Constraint::Fill(1)).chain(columns().map(|(.., width)| Constraint::Length(width)));
@@ -201,7 +201,7 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle
     if let Some(pair) = progress.total_estimators() {
         let packets = shown(EstimatedSum::PACKETS.estimate(&pair), group);
         let wire = shown(EstimatedSum::WIRE_BYTES.estimate(&pair), bytes);
-        panel = panel.title_bottom(format!(" counts of the sample; in all {packets} packets, {wire} "));
+        panel = panel.title_bottom(format!(" counts of the sample; estimated total {packets} packets, {wire} "));
     }
     frame.render_widget(Table::new(rows, widths).header(header).block(panel), area);
 }

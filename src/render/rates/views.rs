@@ -308,9 +308,11 @@ pub(super) fn peaks_table_of<'a>(rates: &Rates) -> Table<PeakRow<'a>> {
 
 /// The estimates of the sums of a sampled capture, for the terminal.
 pub(super) fn estimates_table<'a>() -> Table<PeakRow<'a>> {
-    Table::new("the estimates of `ibscope rates`").shown_left("in all", name).shown("estimate, 95 % interval", |row| {
-        groups::shown(row.estimate(), if row.is_bytes() { bytes } else { group })
-    })
+    Table::new("the estimates of `ibscope rates`")
+        .shown_left("estimated total", name)
+        .shown("estimate, 95 % interval", |row| {
+            groups::shown(row.estimate(), if row.is_bytes() { bytes } else { group })
+        })
 }
 
 /// The columns of `rates --view sizes`.

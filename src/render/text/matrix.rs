@@ -168,9 +168,9 @@ fn footer(text: &mut String, jobs: &[(Option<u32>, Matrix)], states: &States, st
         ));
     }
     if let Some(sampled) = &first.sampled {
-        lines.push(format!("The capture is {sampled}; \"in all\": estimates with 95 % intervals."));
+        lines.push(format!("The capture is {sampled}. Estimated totals have 95 % intervals."));
         if first.by == GroupBy::Rank {
-            lines.push(format!("MPI bytes in all: {UNKNOWN_MPI_BYTES}."));
+            lines.push(format!("MPI bytes, estimated total: {UNKNOWN_MPI_BYTES}."));
         }
     }
     // A heat map has a legend of its own.

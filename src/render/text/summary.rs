@@ -173,8 +173,8 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
             ),
             (
                 coverage.messages_evicted,
-                "message dropped because too many were open",
-                "messages dropped because too many were open",
+                "message that ibscope stopped tracking before its end, because too many were incomplete at a time",
+                "messages that ibscope stopped tracking before their end, because too many were incomplete at a time",
             ),
             (
                 coverage.window_overflows,
@@ -213,9 +213,9 @@ fn sampling(lines: &mut SummaryLines, profile: &Profile, totals: &ProfileTotals<
     let messages = shown(EstimatedSum::MESSAGES.estimate(pair), group);
     let all = [("packets", packets), ("on the wire", wire), ("payload", payload), ("transport messages", messages)];
     for (number, (what, estimate)) in all.into_iter().enumerate() {
-        lines.put(if number == 0 { "in all" } else { "" }, &format!("{what} {estimate}"));
+        lines.put(if number == 0 { "estimates" } else { "" }, &format!("{what} {estimate}"));
     }
-    lines.put("", "95 % intervals; all other numbers are those of the sample");
+    lines.put("", "estimated totals with 95 % intervals; all other numbers are those of the sample");
 }
 
 fn traffic(lines: &mut SummaryLines, totals: &ProfileTotals<'_>) {
