@@ -19,7 +19,7 @@ const LATE_SHARE: f64 = 0.25;
 
 /// How late a rank begins each iteration, in nanoseconds.
 #[derive(Default)]
-struct Delays {
+struct IterationDelays {
     /// The smaller of the two delays against the other ranks.
     delays_ns: Vec<i64>,
     /// Against the first rank of the iteration.
@@ -42,14 +42,14 @@ pub(super) fn stragglers(times: &LoopTimes) -> Vec<Straggler> {
     found
 }
 
-fn delays(times: &LoopTimes) -> BTreeMap<u32, Delays> {
+fn delays(times: &LoopTimes) -> BTreeMap<u32, IterationDelays> {
     let mut by_iteration: BTreeMap<usize, Vec<(u32, i64, i64)>> = BTreeMap::new();
     for (&rank, entries) in &times.entries {
         for entry in entries {
             by_iteration.entry(entry.iteration).or_default().push((rank, entry.begin_ns, entry.own_ns));
         }
     }
-    let mut delays: BTreeMap<u32, Delays> = BTreeMap::new();
+    let mut delays: BTreeMap<u32, IterationDelays> = BTreeMap::new();
     for entries in by_iteration.values().filter(|entries| entries.len() > 1) {
         let first_ns = entries.iter().map(|entry| entry.1).min().unwrap_or_default();
         for (rank, begin_ns, own_ns) in entries {
