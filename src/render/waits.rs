@@ -14,15 +14,15 @@ const VERSION: u32 = 1;
 const LISTED_PAIRS: usize = 20;
 
 /// The waits of one pair of ranks.
-pub(super) struct PairRow<'a> {
+pub(super) struct WaitRow<'a> {
     job: u32,
     pair: &'a PairWaits,
 }
 
 /// The columns of `waits` in csv, and of `waits` in JSON.
-pub(super) fn pairs_table<'a>() -> Table<PairRow<'a>> {
+pub(super) fn pairs_table<'a>() -> Table<WaitRow<'a>> {
     Table::new("ibscope waits --format csv")
-        .column("job", Number, "job of the ranks", |row: &PairRow<'_>| row.job)
+        .column("job", Number, "job of the ranks", |row: &WaitRow<'_>| row.job)
         .column("waiting_rank", Number, "rank that waits, in the `MPI_COMM_WORLD` of the job", |row| {
             row.pair.waiting_rank
         })
@@ -107,7 +107,7 @@ fn of_job(job: &JobWaits) -> String {
     }
     let rows = iterations.ranks.iter().map(|own| (*own, iterations.count));
     _ = writeln!(text, "\nshare of the time of each rank\n{}\n", ranks_table().text(rows));
-    let shown = iterations.waits.iter().take(LISTED_PAIRS).map(|pair| PairRow { job: job.job, pair });
+    let shown = iterations.waits.iter().take(LISTED_PAIRS).map(|pair| WaitRow { job: job.job, pair });
     _ = writeln!(text, "who waits for whom, longest first\n{}", pairs_table().text(shown));
     let more = iterations.waits.len().saturating_sub(LISTED_PAIRS);
     if more > 0 {
@@ -116,8 +116,8 @@ fn of_job(job: &JobWaits) -> String {
     text
 }
 
-fn pairs(job: &JobWaits) -> impl Iterator<Item = PairRow<'_>> {
-    job.waits().iter().map(|pair| PairRow { job: job.job, pair })
+fn pairs(job: &JobWaits) -> impl Iterator<Item = WaitRow<'_>> {
+    job.waits().iter().map(|pair| WaitRow { job: job.job, pair })
 }
 
 /// Writes one csv row per job and pair of ranks.

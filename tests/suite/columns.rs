@@ -96,6 +96,7 @@ impl Inputs {
         let inputs = match words[0] {
             "compare" => vec![self.profile(), self.profile()],
             "messages" | "inspect" => vec![sample("openib-mixed-4x1")],
+            "waits" => vec![runs::of_second_set("straggler-rank2-20ms-4x1").folder.join("sink.ib.pcap.zst")],
             // Single operations are found in captures only.
             "collectives" if words.contains(&"instances") => vec![run.sink()],
             "crosscheck" if words[1] == "profile.cubex" => vec![run.sink(), run.folder.join("trace/profile.cubex")],

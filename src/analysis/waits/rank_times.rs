@@ -19,14 +19,14 @@ pub(super) struct LoopTimes {
     pub(super) ranks: Vec<RankTimes>,
     pub(super) waits: Vec<PairWaits>,
     /// When and after how much time of its own each rank began each iteration, by rank.
-    pub(super) entries: BTreeMap<u32, Vec<Entry>>,
+    pub(super) entries: BTreeMap<u32, Vec<IterationEntry>>,
     /// Ranks that may answer messages of others when they begin an iteration.
     pub(super) may_answer: BTreeSet<u32>,
 }
 
 /// The beginning of an iteration at one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct IterationEntry {
     pub(super) iteration: usize,
     /// The time of its first message, in nanoseconds since the epoch.
     pub(super) begin_ns: i64,
@@ -145,7 +145,7 @@ fn entries(
     answer: Answer,
     sums: &mut RankTimes,
     waits: &mut BTreeMap<u32, (u64, u64)>,
-) -> Vec<Entry> {
+) -> Vec<IterationEntry> {
     let positive = |ns: i64| ns.max(0).unsigned_abs();
     let mut entries = Vec::new();
     for visit in visits {
@@ -163,7 +163,7 @@ fn entries(
             (Answer::Unclear, Some(_)) => sums.unclear_ns += positive(gap_ns),
             _ => sums.before_send_ns += positive(gap_ns),
         }
-        entries.push(Entry { iteration: visit.iteration, begin_ns: visit.begin_ns, own_ns });
+        entries.push(IterationEntry { iteration: visit.iteration, begin_ns: visit.begin_ns, own_ns });
     }
     entries
 }

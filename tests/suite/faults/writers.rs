@@ -74,7 +74,7 @@ fn a_profile_is_synced_before_it_gets_its_name() {
     let profile = site.results().into_keys().find(|path| path.ends_with("job.ibp")).expect("the profile");
     let mut files: Vec<PathBuf> =
         fs::read_dir(&profile).expect("profile").map(|entry| entry.expect("entry").path()).collect();
-    assert_eq!(files.len(), 12);
+    assert_eq!(files.len(), 13);
     // The folder itself.
     files.push(PathBuf::new());
     for path in files {
