@@ -77,14 +77,14 @@ pub(super) fn find(series_of_job: &BTreeMap<SeriesKey, MessageSeries>) -> Result
     let all = series::ranks(series_of_job.keys());
     let count = repetitions(series_of_job, &all).ok_or(NoIterations::NotRepeated)?;
     let mut chosen: Vec<LoopSeries> = series_of_job.iter().filter_map(|(key, own)| part_of(key, own, count)).collect();
-    let begins_ns = begins_ns(chosen.iter().filter(|own| own.is_exact(count)), count);
+    let begins_ns = begins_ns(&chosen, count);
     let (period_ns, _) = steps(&begins_ns);
     chosen.iter_mut().for_each(|own| own.before = messages_before(own, &begins_ns));
     let series: Vec<LoopSeries> = chosen.into_iter().filter(|own| is_ordered(own, &begins_ns, period_ns)).collect();
     if !covers(series.iter().map(|own| (own.src, own.dst)), &all) {
         return Err(NoIterations::NotOrdered);
     }
-    let (period_ns, jitter_ns) = steps(&self::begins_ns(series.iter().filter(|own| own.is_exact(count)), count));
+    let (period_ns, jitter_ns) = steps(&self::begins_ns(&series, count));
     let of_messages = series_of_job.values().map(MessageSeries::len).sum();
     Ok(MainLoop { count, of_messages, period_ns, jitter_ns, series })
 }
@@ -153,9 +153,10 @@ fn offset_ns(own: &LoopSeries, begins_ns: &[i64]) -> i64 {
     median((0..).zip(begins_ns).map(|(k, begin)| own.begin_ns(k).saturating_sub(*begin)).collect())
 }
 
-/// The median time of each iteration over the series.
-fn begins_ns<'s>(series: impl Iterator<Item = &'s LoopSeries> + Clone, count: usize) -> Vec<i64> {
-    (0..count).map(|iteration| median(series.clone().map(|own| own.begin_ns(iteration)).collect())).collect()
+/// The median time of each iteration over the series with one message in each.
+fn begins_ns(series: &[LoopSeries], count: usize) -> Vec<i64> {
+    let exact: Vec<&LoopSeries> = series.iter().filter(|own| own.is_exact(count)).collect();
+    (0..count).map(|iteration| median(exact.iter().map(|own| own.begin_ns(iteration)).collect())).collect()
 }
 
 /// Median and interquartile range of the times between iterations, in nanoseconds.
