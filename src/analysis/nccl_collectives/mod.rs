@@ -3,8 +3,8 @@
 //! In: messages whose receives were captured. Out: a row for each operation. No message names its
 //! operation. It follows from which ranks sent how many messages of which sizes, from the order of
 //! messages (a rank cannot forward what it has not received), and from the start of the data: a
-//! broadcast forwards what it received, a reduction does not. Stages: [`split`] divides the
-//! messages of a communicator into operations, [`classify`] compares each with the schedules of
+//! broadcast forwards what it received, a reduction does not. Stages: `split` divides the
+//! messages of a communicator into operations, `classify` compares each with the schedules of
 //! NCCL's algorithms (`src/device/all_reduce.h`, `all_gather.h`, `reduce_scatter.h`,
 //! `broadcast.h`, `reduce.h`, `src/graph/trees.cc`).
 //!
@@ -129,7 +129,7 @@ pub struct NcclCollective {
     pub operations: Vec<NcclOperation>,
     /// The pattern, if the operations are known.
     pub algorithm: Option<NcclAlgorithm>,
-    /// True if the order of many messages excludes other operations; see [`classify`].
+    /// True if the order of many messages excludes other operations; see `classify`.
     pub is_certain: bool,
     /// Ranks that the wire shows.
     pub ranks: u32,
