@@ -90,30 +90,22 @@ fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     if args.by == GroupByArg::Endpoint {
         output::eprint_line("note: --by does not change --view instances: each row is an operation of all its ranks");
     }
-    if found.without_ranks > 0 {
-        output::eprint_line(&format!(
-            "note: {} left out: their ranks are unknown",
-            count_of(found.without_ranks, "collective message")
-        ));
-    }
-    if of_nccl.left_out > 0 {
-        output::eprint_line(&format!(
-            "note: {} left out: the capture does not have all their packets, or not their receive",
-            count_of(of_nccl.left_out, "NCCL message")
-        ));
-    }
-    if of_nccl.beyond_bound > 0 {
-        output::eprint_line(&format!(
-            "note: {} left out: more than {MAX_TRANSFERS} NCCL messages; choose a window with --from and --to",
-            count_of(of_nccl.beyond_bound, "NCCL message")
-        ));
-    }
-    if found.beyond_bound > 0 {
-        output::eprint_line(&format!(
-            "note: {} left out: more than {MAX_MESSAGES} collective messages; choose a window with --from and --to",
-            count_of(found.beyond_bound, "collective message")
-        ));
-    }
+    let window = "choose a window with --from and --to";
+    left_out(found.without_ranks, "collective message", "their ranks are unknown");
+    left_out(of_nccl.left_out, "NCCL message", "the capture does not have all their packets, or not their receive");
+    left_out(of_nccl.beyond_bound, "NCCL message", &format!("more than {MAX_TRANSFERS} NCCL messages; {window}"));
+    left_out(
+        found.beyond_bound,
+        "collective message",
+        &format!("more than {MAX_MESSAGES} collective messages; {window}"),
+    );
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
+}
+
+/// Notes messages that belong to no row.
+fn left_out(count: u64, noun: &str, why: &str) {
+    if count > 0 {
+        output::eprint_line(&format!("note: {} left out: {why}", count_of(count, noun)));
+    }
 }

@@ -21,7 +21,6 @@ const ORDERED_SHARE: f64 = 0.8;
 const RANK_SHARE: f64 = 0.5;
 /// The loop takes at least this share of the job's time: set-up and shutdown repeat messages too.
 const TIME_SHARE: f64 = 0.1;
-
 /// Weight of steps without a message outside of the loop, against those with one.
 const EXACT_WEIGHT: usize = 3;
 
@@ -39,7 +38,7 @@ pub(super) struct MainLoop {
 }
 
 /// The messages of one series, the same number in each iteration.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct LoopSeries {
     pub(super) role: SeriesRole,
     pub(super) src: u32,
@@ -78,13 +77,13 @@ pub(super) fn find(series_of_job: &BTreeMap<SeriesKey, MessageSeries>) -> Result
     let count = repetitions(series_of_job, &all).ok_or(NoIterations::NotRepeated)?;
     let mut chosen: Vec<LoopSeries> = series_of_job.iter().filter_map(|(key, own)| part_of(key, own, count)).collect();
     let begins_ns = begins_ns(&chosen, count);
-    let (period_ns, _) = steps(&begins_ns);
+    let (period_ns, _) = period_and_jitter_ns(&begins_ns);
     chosen.iter_mut().for_each(|own| own.before = messages_before(own, &begins_ns));
     let series: Vec<LoopSeries> = chosen.into_iter().filter(|own| is_ordered(own, &begins_ns, period_ns)).collect();
     if !covers(series.iter().map(|own| (own.src, own.dst)), &all) {
         return Err(NoIterations::NotOrdered);
     }
-    let (period_ns, jitter_ns) = steps(&self::begins_ns(&series, count));
+    let (period_ns, jitter_ns) = period_and_jitter_ns(&self::begins_ns(&series, count));
     let of_messages = series_of_job.values().map(MessageSeries::len).sum();
     Ok(MainLoop { count, of_messages, period_ns, jitter_ns, series })
 }
@@ -122,11 +121,10 @@ fn repetitions(series: &BTreeMap<SeriesKey, MessageSeries>, all: &BTreeSet<u32>)
 /// The series as part of a loop of `count` iterations; `None` if its length does not allow it.
 fn part_of(key: &SeriesKey, own: &MessageSeries, count: usize) -> Option<LoopSeries> {
     let per_iteration = own.len() / count;
-    let (src, dst) = (key.src, key.dst);
     is_part(own.len(), count).then(|| LoopSeries {
         role: key.role(),
-        src,
-        dst,
+        src: key.src,
+        dst: key.dst,
         per_iteration,
         before: 0,
         times_ns: own.times_ns().to_vec(),
@@ -148,9 +146,9 @@ fn messages_before(own: &mut LoopSeries, begins_ns: &[i64]) -> usize {
     (0..=outside).map(distance).min().map_or(0, |(_, before)| before)
 }
 
-/// The median distance of the iterations of the series from those of the others.
-fn offset_ns(own: &LoopSeries, begins_ns: &[i64]) -> i64 {
-    median((0..).zip(begins_ns).map(|(k, begin)| own.begin_ns(k).saturating_sub(*begin)).collect())
+/// The median distance of the iterations of the series from `begins_ns`, as far as both go.
+pub(super) fn offset_ns(own: &LoopSeries, begins_ns: &[i64]) -> i64 {
+    median((0..own.iterations()).zip(begins_ns).map(|(k, begin)| own.begin_ns(k).saturating_sub(*begin)).collect())
 }
 
 /// The median time of each iteration over the series with one message in each.
@@ -160,7 +158,7 @@ fn begins_ns(series: &[LoopSeries], count: usize) -> Vec<i64> {
 }
 
 /// Median and interquartile range of the times between iterations, in nanoseconds.
-fn steps(begins_ns: &[i64]) -> (u64, u64) {
+fn period_and_jitter_ns(begins_ns: &[i64]) -> (u64, u64) {
     let mut steps_ns: Vec<i64> = begins_ns.windows(2).map(|two| two[1].saturating_sub(two[0])).collect();
     steps_ns.sort_unstable();
     let at = |share: f64| steps_ns[((steps_ns.len() - 1) as f64 * share).round() as usize];
@@ -184,4 +182,32 @@ fn is_ordered(own: &LoopSeries, begins_ns: &[i64], period_ns: u64) -> bool {
 pub(super) fn median(mut values: Vec<i64>) -> i64 {
     let middle = values.len().saturating_sub(1) / 2;
     if values.is_empty() { 0 } else { *values.select_nth_unstable(middle).1 }
+}
+
+/// For each value, the median of the other values; 0 if there are none.
+pub(super) fn medians_of_others(values: &[i64]) -> Vec<i64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    // Without the value itself, the values behind it move forward by one place.
+    let middle = sorted.len().saturating_sub(2) / 2;
+    let other = |value: &i64| {
+        let at = if *value > sorted[middle] { middle } else { middle + 1 };
+        sorted.get(at).copied().unwrap_or_default()
+    };
+    values.iter().map(other).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn medians_of_others_are_those_of_lists_without_the_value(values in prop::collection::vec(-3i64..3, 0..9)) {
+            let without = |at: usize| [&values[..at], &values[at + 1..]].concat();
+            let expected: Vec<i64> = (0..values.len()).map(|at| median(without(at))).collect();
+            prop_assert_eq!(medians_of_others(&values), expected);
+        }
+    }
 }

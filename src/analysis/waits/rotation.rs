@@ -5,7 +5,7 @@
 //! exchange. A straggler shows at the first message after its computation, so this message has to be
 //! the first of the iteration.
 
-use super::iterations::{LoopSeries, MainLoop, median};
+use super::iterations::{LoopSeries, MainLoop, offset_ns};
 use super::series::SeriesRole;
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) fn rotate(main: &mut MainLoop) {
     let count = main.count;
     for own in &mut main.series {
         if let Some(begins_ns) = begins_ns.get(&own.src) {
-            own.before = after(own, begins_ns);
+            own.before = messages_before(own, begins_ns);
         }
     }
     main.count = main.series.iter().map(LoopSeries::iterations).min().unwrap_or(count).min(count);
@@ -69,12 +69,11 @@ fn first_messages(main: &MainLoop, computed_ns: &[i64], role: SeriesRole) -> BTr
 
 /// The number of messages of the series before the first iteration, if none may precede
 /// `begins_ns`.
-fn after(own: &LoopSeries, begins_ns: &[i64]) -> usize {
-    let mut moved = own.clone();
-    let is_after = |before: &usize| {
-        moved.before = *before;
-        let offsets_ns = begins_ns.iter().take(moved.iterations()).enumerate();
-        median(offsets_ns.map(|(k, begin)| moved.begin_ns(k).saturating_sub(*begin)).collect()) >= 0
+fn messages_before(own: &mut LoopSeries, begins_ns: &[i64]) -> usize {
+    let (before, per_iteration) = (own.before, own.per_iteration);
+    let is_after = |moved: &usize| {
+        own.before = *moved;
+        offset_ns(own, begins_ns) >= 0
     };
-    (own.before..=own.before + own.per_iteration).find(is_after).unwrap_or(own.before)
+    (before..=before + per_iteration).find(is_after).unwrap_or(before)
 }

@@ -5,7 +5,7 @@
 //! wait for a straggler; the second alone also ranks that finished the iteration before early.
 
 use super::Straggler;
-use super::iterations::{FEWEST, median};
+use super::iterations::{FEWEST, median, medians_of_others};
 use super::rank_times::LoopTimes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -52,12 +52,11 @@ fn delays(times: &LoopTimes) -> BTreeMap<u32, IterationDelays> {
     let mut delays: BTreeMap<u32, IterationDelays> = BTreeMap::new();
     for entries in by_iteration.values().filter(|entries| entries.len() > 1) {
         let first_ns = entries.iter().map(|entry| entry.1).min().unwrap_or_default();
-        for (rank, begin_ns, own_ns) in entries {
-            let others = |value: fn(&(u32, i64, i64)) -> i64| {
-                median(entries.iter().filter(|other| other.0 != *rank).map(value).collect())
-            };
-            let late_ns = begin_ns.saturating_sub(others(|entry| entry.1));
-            let longer_ns = own_ns.saturating_sub(others(|entry| entry.2));
+        let of = |value: fn(&(u32, i64, i64)) -> i64| medians_of_others(&entries.iter().map(value).collect::<Vec<_>>());
+        let others = of(|entry| entry.1).into_iter().zip(of(|entry| entry.2));
+        for ((rank, begin_ns, own_ns), (others_begin_ns, others_own_ns)) in entries.iter().zip(others) {
+            let late_ns = begin_ns.saturating_sub(others_begin_ns);
+            let longer_ns = own_ns.saturating_sub(others_own_ns);
             let own = delays.entry(*rank).or_default();
             own.delays_ns.push(late_ns.min(longer_ns));
             own.after_first_ns.push(begin_ns.saturating_sub(first_ns));
