@@ -346,6 +346,15 @@ impl Matrix {
         })
     }
 
+    /// The classes of all cells.
+    #[must_use]
+    pub fn classes(&self) -> ClassSet {
+        self.cells.values().fold(ClassSet::default(), |mut all, cell| {
+            all.merge(cell.classes);
+            all
+        })
+    }
+
     /// Cells with their labels, sorted by sender and receiver.
     pub fn rows(&self) -> impl Iterator<Item = (&Label, &Label, &MatrixCell)> {
         self.cells.iter().filter_map(|(&(src, dst), cell)| {

@@ -282,12 +282,12 @@ impl Ledger {
         }
         // Mirror copies and retransmissions are near the end, so the search starts there.
         let inside = (0..self.runs.len()).rev().find(|&index| self.run(index).start <= start);
-        self.noted_forgotten |= inside.is_none() && self.forgot_runs;
         if let Some(index) = inside.filter(|&index| self.run(index).start == start && end <= self.run(index).end)
             && let Some(occurrence) = self.add_at_start(index, end)
         {
             return occurrence;
         }
+        self.noted_forgotten |= inside.is_none() && self.forgot_runs;
         self.bound();
         let high = self.high;
         let from = self.runs.partition_point(|run| run.run(high).end <= start);

@@ -514,8 +514,8 @@ impl Tracker {
         let mut storage = self.storage.finish();
         let end = |((id, key), health): ((u32, &ConnectionKey), Option<Box<HealthEvents>>)| {
             let connection = &self.connections[id as usize];
-            // Coalesced ACKs leave gaps by nature, so their runs matter only once older ACKs come
-            // again. Datagrams have one sequence for all destinations.
+            // Coalesced ACKs leave gaps by nature, so a full ACK ledger matters only if an ACK older
+            // than its runs arrives. Datagrams have one sequence for all destinations.
             let [requests, responses, acks] = &connection.ledgers;
             let overflowed = requests.overflowed() || responses.overflowed() || acks.noted_forgotten();
             let partner = |&(partner, votes): &(u32, u32)| (keys[partner as usize].dest_qp, u64::from(votes));

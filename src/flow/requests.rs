@@ -173,9 +173,24 @@ impl Tracker {
         }
     }
 
-    /// Takes the first packet of a SEND that may be a command or completion of a storage protocol;
-    /// `found` is what it looks like.
+    /// Takes the first packet of a message that may be a command or completion of a storage
+    /// protocol; `found` is the protocol that its payload matches. Inlined, because nearly all
+    /// captures have neither.
+    #[inline]
     fn storage_message(
+        &mut self,
+        id: u32,
+        packet: PacketRef<'_>,
+        payload: (&[u8], i64),
+        found: Option<UpperLayerMessage>,
+        events: &mut Events,
+    ) {
+        if found.is_some() || !self.storage.is_idle() {
+            self.storage_send(id, packet, payload, found, events);
+        }
+    }
+
+    fn storage_send(
         &mut self,
         id: u32,
         packet: PacketRef<'_>,

@@ -1,9 +1,9 @@
-//! What the observation points of one input should hold and do hold, over time.
+//! Expected and observed records of one input over time.
 //!
 //! In: by connection and bin, the transmissions of all inputs together and the records of one
 //! input. Out: when records are missing, and how bursty the losses are. A packet can pass the
-//! points of two inputs in different bins, so only a deficit that no later bin makes up for is a
-//! loss:
+//! points of two inputs in different bins, so a deficit is a loss only if no later bin has a
+//! surplus that balances it:
 //!
 //! ```text
 //! bin                    0    1    2    3
@@ -31,9 +31,9 @@ pub struct RecordSeries {
 /// Numbers of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCount {
-    /// Records that the points should have, by the transmissions that all inputs hold.
+    /// Records that the observation points should have, from the transmissions in all inputs.
     pub expected: u64,
-    /// Records that they have.
+    /// Records that they captured.
     pub observed: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct MissingInBin {
     pub bin: i64,
     /// Records that should exist.
     pub expected: u64,
-    /// Those that are missing.
+    /// Missing records.
     pub missing: u64,
 }
 
@@ -107,8 +107,11 @@ impl RecordSeries {
     /// by bin in relation to that of single losses, or the mean length of a gap between PSNs.
     #[must_use]
     pub fn burst_records(&self) -> f64 {
-        let missing = self.total.missing().max(1) as f64;
-        self.steps.gap_packets().max(self.overdispersion()).clamp(1.0, missing)
+        let missing = self.total.missing();
+        if missing <= 1 {
+            return 1.0;
+        }
+        self.steps.gap_packets().max(self.overdispersion()).clamp(1.0, missing as f64)
     }
 
     /// Pearson's chi-square of the missing records by bin, divided by the degrees of freedom. Each

@@ -21,7 +21,7 @@ pub(super) fn input_losses(profile: &Profile, series: &[RecordSeries]) -> Vec<In
             times: times(&bins, profile.bin_ns, origin_ns),
         }
     };
-    profile.inputs.iter().zip(series).map(loss).filter(|loss| loss.missing_records > 0).collect()
+    profile.inputs.iter().zip(series).filter(|(_, series)| series.total.missing() > 0).map(loss).collect()
 }
 
 /// The span of the bins, and the worst minute if the span is longer.

@@ -105,11 +105,11 @@ pub(super) struct Component<'a> {
     pub(super) times_ns: (i64, i64),
     /// The NCCL release that the messages show.
     pub(super) release: Option<Release>,
-    /// Processes with a message that an element of NCCL announced: the WRITE has the memory key and
-    /// an address of the element, and its immediate data state a length that is consistent with the
-    /// WRITE. One such message is better evidence than several envelopes: key and address alone
-    /// agree by chance once in 2^60.
-    pub(super) fills_elements: BTreeSet<EndId>,
+    /// A message fills an element that NCCL announced: the WRITE has the memory key and an address of
+    /// the element, and its immediate data state a length that is consistent with the WRITE. One such
+    /// message is better evidence than several envelopes: key and address alone agree by chance once
+    /// in 2^60.
+    pub(super) fills_elements: bool,
 }
 
 impl Component<'_> {
@@ -122,15 +122,10 @@ impl Component<'_> {
         by_rank
     }
 
-    /// Ranks that connection messages state, that enough envelopes name, or that NCCL's elements
-    /// name for data that fill them. Two of them prove a job.
+    /// Ranks that connection messages state or that enough envelopes name. Two of them prove a job.
     pub(super) fn strong_ranks(&self) -> impl Iterator<Item = u32> + '_ {
-        let is_strong = |process: &EndId, rank: &Rank| {
-            rank.evidence == RankEvidence::Stated
-                || rank.agreeing >= MIN_WORLD_MESSAGES
-                || self.fills_elements.contains(process)
-        };
-        self.ranks.iter().filter(move |(process, rank)| is_strong(process, rank)).map(|(_, rank)| rank.rank)
+        let is_strong = |rank: &&Rank| rank.evidence == RankEvidence::Stated || rank.agreeing >= MIN_WORLD_MESSAGES;
+        self.ranks.values().filter(is_strong).map(|rank| rank.rank)
     }
 
     /// Context ids of the communicators other than `MPI_COMM_WORLD` in its messages.
@@ -299,16 +294,14 @@ fn component<'a>(
     let mut votes: BTreeMap<EndId, RankVotes> = BTreeMap::new();
     let mut ports: BTreeMap<EndId, BTreeSet<Endpoint>> = BTreeMap::new();
     let mut times_ns = (i64::MAX, i64::MIN);
-    let mut fills_elements = BTreeSet::new();
+    let mut fills_elements = false;
     for (fit, (from, to)) in &connections {
         let (key, times) = (&fit.connection.key, fit.connection.times_ns);
         times_ns = (times_ns.0.min(times.0), times_ns.1.max(times.1));
         let (from, to) = (processes.process(*from), processes.process(*to));
         ports.entry(from).or_default().insert(key.src);
         ports.entry(to).or_default().insert(key.dst);
-        if family == Family::Nccl && fills_an_element(fit.connection) {
-            fills_elements.insert(from);
-        }
+        fills_elements |= family == Family::Nccl && fills_an_element(fit.connection);
         // A receiver that never sends is a process as well.
         votes.entry(to).or_default();
         let sender = votes.entry(from).or_default();

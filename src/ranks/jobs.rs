@@ -247,7 +247,7 @@ fn complete(jobs: &mut Vec<(Outline, Vec<Component<'_>>)>) {
 fn not_mpi_reason(job: &InferredJob<'_>) -> Option<String> {
     let strong: BTreeSet<u32> = job.components.iter().flat_map(Component::strong_ranks).collect();
     // A receiver of NCCL names the sender only, so two nodes that send one way show one rank.
-    let fills_elements = job.components.iter().any(|own| !own.fills_elements.is_empty());
+    let fills_elements = job.components.iter().any(|own| own.fills_elements);
     if strong.len() < 2 && !fills_elements {
         return Some("fewer than two processes send enough messages that name their rank".to_owned());
     }

@@ -20,13 +20,14 @@ use crate::model::{PacketBounds, RecordCount, RecordSeries};
 
 /// Probability that a number of losses without a trace exceeds its bound.
 const TAIL: f64 = 1e-4;
-/// The same, where packets show no loss of this cause at all.
+/// The same, for a cause of which the packets show no loss.
 const CHANCE: f64 = 0.03;
-/// Events of which the number is not worth counting one by one.
+/// Number of events above which [`quantile`] uses a normal distribution.
 const MANY_EVENTS: f64 = 600.0;
 /// Packets that show the share of the losses.
 const ENOUGH_PACKETS: u64 = 100;
-/// What is known of one connection.
+
+/// Evidence of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionLoss<'a> {
     pub(super) observations: Option<&'a ObservationSums>,
@@ -132,7 +133,7 @@ impl CaptureLosses {
         self.worst[0].burst.min(self.worst[1].burst)
     }
 
-    /// True if one input at most misses records.
+    /// True if at most one input misses records.
     const fn is_one_sided(&self) -> bool {
         self.worst[1].count.missing() == 0
     }

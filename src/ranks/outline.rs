@@ -187,7 +187,7 @@ pub(super) mod fixture {
             ports: ends.iter().map(|(end, _, port)| (*end, BTreeSet::from([*port]))).collect(),
             times_ns: (0, 1),
             release: None,
-            fills_elements: BTreeSet::new(),
+            fills_elements: false,
         };
         (Outline::new(&component, &NodePorts::new(&BTreeMap::new()), processes), component)
     }

@@ -116,6 +116,11 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
         if self.cells.get(self.current).is_none_or(|cell| cell.bin != bin) {
             self.current = self.cells.len();
         }
+        // Most packets are observed once, and have the first slot of their bin.
+        if let Some(first) = self.cells.get_mut(self.current).filter(|first| first.slot == slot) {
+            first.value += value;
+            return false;
+        }
         let open = self.cells.get_mut(self.current..).unwrap_or_default();
         match open.binary_search_by_key(&slot, |cell| cell.slot) {
             Ok(at) => {

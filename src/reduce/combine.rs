@@ -486,10 +486,11 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     }
     total.operations.merge(&later.operations);
     total.merge_mpi(later.mpi);
-    match (&mut total.storage, later.storage) {
-        (Some(storage), Some(later)) => _ = storage.merge(&later),
-        (None, later) => total.storage = later,
-        (Some(_), None) => {}
+    if let Some(later) = later.storage {
+        match &mut total.storage {
+            Some(storage) => _ = storage.merge(&later),
+            none => *none = Some(later),
+        }
     }
     if let Some(missing) = later.missing {
         *total.missing.get_or_insert_default().as_mut() += *missing;

@@ -180,7 +180,7 @@ impl Figure for HeatMap {
 /// Title of the figure. The selection does not apply to payload, wire bytes and packets.
 fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
     let by = if matrix.by == GroupBy::Rank { "by rank" } else { "by endpoint" };
-    let classes = matrix.total().classes;
+    let classes = matrix.classes();
     let selection = match matrix.selection {
         Selection::P2p if classes.has_only_nccl() => "",
         Selection::P2p => " (point-to-point)",

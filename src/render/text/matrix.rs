@@ -67,7 +67,7 @@ fn heading(job: u32, jobs: &[JobRow]) -> String {
 
 fn title(matrix: &Matrix, unit: TrafficUnit) -> String {
     let Matrix { by, selection, .. } = *matrix;
-    let classes = matrix.total().classes;
+    let classes = matrix.classes();
     let messages = matches!(unit, TrafficUnit::Messages | TrafficUnit::MpiBytes);
     let kind = match (messages, by, selection) {
         (true, GroupBy::Endpoint, Selection::All) if unit == TrafficUnit::Messages => " of the transport",
@@ -149,7 +149,7 @@ fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
         let _ = writeln!(text, " the {TOP_PAIRS} busiest of {} pairs", group(count as u64));
     }
     let table = if marks { matrix::covered_table().headed("coverage") } else { matrix::matrix_table() };
-    let table = table.renamed("MPI bytes", format!("{} bytes", matrix.total().classes.library()));
+    let table = table.renamed("MPI bytes", format!("{} bytes", matrix.classes().library()));
     let _ = writeln!(text, "{}", table.text(busiest(matrix, TOP_PAIRS)));
     if matrix.estimators.is_some() {
         let _ = writeln!(text, "\n{}", matrix::estimates_table().text(busiest(matrix, TOP_PAIRS)));
@@ -163,7 +163,7 @@ fn footer(text: &mut String, jobs: &[(Option<u32>, Matrix)], states: &States, st
     if first.by == GroupBy::Rank {
         lines.push(format!(
             "Messages and {} bytes count the selected traffic ({}); payload, wire bytes and packets count all traffic of the pair.",
-            first.total().classes.library(),
+            first.classes().library(),
             first.selection.name()
         ));
     }
