@@ -10,23 +10,20 @@ use ibscope::model::Profile;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const SECOND_NS: u64 = 1_000_000_000;
+const SECOND_NS: i64 = 1_000_000_000;
 
 /// A record: its time in nanoseconds since the epoch, and its bytes with the header.
-type TimedRecord = (u64, Vec<u8>);
+type TimedRecord = (i64, Vec<u8>);
 
 /// The file header of a capture in nanoseconds, and its records.
 fn read(path: &Path) -> (Vec<u8>, Vec<TimedRecord>) {
     let file = decompressed(path);
-    let record = |raw: &RawRecord| {
-        let bytes = file[raw.place.clone()].to_vec();
-        let word = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().expect("word")));
-        (word(0) * SECOND_NS + word(4), bytes)
-    };
+    assert_eq!(file[..4], 0xA1B2_3C4D_u32.to_le_bytes(), "times in nanoseconds, as `later` writes them");
+    let record = |raw: &RawRecord| (raw.time_ns, file[raw.place.clone()].to_vec());
     (file[..HEADER_BYTES].to_vec(), walk(&file).iter().map(record).collect())
 }
 
-fn later(records: &[TimedRecord], by_ns: u64) -> Vec<TimedRecord> {
+fn later(records: &[TimedRecord], by_ns: i64) -> Vec<TimedRecord> {
     let moved = |(time_ns, bytes): &TimedRecord| {
         let time_ns = time_ns + by_ns;
         let mut bytes = bytes.clone();
@@ -93,7 +90,7 @@ fn the_same_capture_twice_counts_once() {
         let appended = [records.clone(), records.clone()].concat();
         // Longer than the run, so that the second copy follows the first one.
         let repeated = [records.clone(), later(&records, 3600 * SECOND_NS)].concat();
-        let moved = |name: &str, by_ns: u64| vec![one.clone(), file(name, &later(&records, by_ns))];
+        let moved = |name: &str, by_ns: i64| vec![one.clone(), file(name, &later(&records, by_ns))];
         let forms = [
             ("same file", vec![one.clone(), one.clone()]),
             ("100 us later", moved("us.pcap", 100_000)),

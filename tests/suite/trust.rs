@@ -317,18 +317,14 @@ fn the_verdict_names_the_input_that_lost_packets_and_when() {
     for name in ["ompi-openib-mixed-2x2", "ompi-rc-ring2"] {
         let run = runs::named(name);
         let file = decompressed(&run.node(2));
-        let time_ns = |raw: &[u8]| {
-            let word = |at: usize| i64::from(u32::from_le_bytes(raw[at..at + 4].try_into().expect("word")));
-            word(0) * 1_000_000_000 + word(4)
-        };
         let records = walk(&file);
         let is_management = |data: &[u8]| matches!(data[47..50], [0, 0, 0 | 1]);
         let data = packets(&file).into_iter().filter(|(_, data)| !is_management(data));
         let gone: BTreeSet<usize> = data.map(|(record, _)| record).skip(200).take(60).collect();
-        let times = gone.iter().map(|record| time_ns(&file[records[*record].place.clone()]));
+        let times = gone.iter().map(|record| records[*record].time_ns);
         let (first, last) = (times.clone().min().expect("packets"), times.max().expect("packets"));
-        let other = decompressed(&run.node(1));
-        let origin_ns = [&file, &other].map(|file| time_ns(&file[HEADER_BYTES..])).into_iter().min().expect("times");
+        let other = walk(&decompressed(&run.node(1)));
+        let origin_ns = records[0].time_ns.min(other[0].time_ns);
         let folder = tempfile::tempdir().expect("folder");
         let cut = written(folder.path(), &without(&file, &gone));
         let found = trust(&[run.node(1), cut.clone()]);
