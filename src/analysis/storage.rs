@@ -93,19 +93,15 @@ pub fn storage(profile: &Profile) -> Option<Storage> {
     let labels = EndpointLabels::new(profile, GroupBy::Endpoint);
     let mut sums: BTreeMap<StoragePair, StoragePairSums> = BTreeMap::new();
     let mut storage = Storage::default();
-    let mut admin: BTreeSet<u32> = BTreeSet::new();
     for row in rows {
         let Some(connection) = data_connection(profile, row.connection) else { continue };
         let pair = pair(&labels, connection);
-        if row.kind == StorageRowKind::Admin {
-            admin.insert(row.connection);
-        }
         sums.entry(pair.clone()).or_default().add(row);
         let operation = row.operation.clone();
         let key = OperationKey { pair, kind: row.kind, operation, result: row.result, status: row.status.clone() };
         *storage.operations.entry(key).or_default() += row.counts;
     }
-    // The queue that only has commands of its set-up is an I/O queue without I/O.
+    // A queue with commands of its set-up only has no I/O to measure.
     let has_counted: BTreeSet<u32> =
         rows.iter().filter(|row| row.kind.is_counted()).map(|row| row.connection).collect();
     for LatencyRow { connection, timing, histogram } in &profile.latencies {
@@ -178,13 +174,12 @@ fn join_directions(sums: &mut BTreeMap<StoragePair, StoragePairSums>) -> Vec<Str
 /// The rows of a client and a server, added up.
 #[derive(Default)]
 struct StoragePairSums {
+    /// `read_unknown` and `written_unknown`: completed commands that may have read, or may have written,
+    /// an unknown number of bytes.
     counts: StorageCounts,
     errors: u64,
     /// Completions without a status.
     unknown_results: u64,
-    /// Completed commands that may have read, or may have written, an unknown number of bytes.
-    read_unknown: u64,
-    written_unknown: u64,
     without_completion: u64,
     without_command: u64,
     truncated: u64,
@@ -228,16 +223,17 @@ impl StoragePairSums {
         match row.kind {
             StorageRowKind::Read => {
                 self.counts.read_bytes = self.counts.read_bytes.saturating_add(counts.read_bytes);
-                self.read_unknown += counts.read_unknown;
+                self.counts.read_unknown += counts.read_unknown;
             }
             StorageRowKind::Write => {
                 self.counts.written_bytes = self.counts.written_bytes.saturating_add(counts.written_bytes);
-                self.written_unknown += counts.written_unknown;
+                self.counts.written_unknown += counts.written_unknown;
             }
             StorageRowKind::Unknown => {
                 // Whether these bytes are file or block data is not known.
-                self.read_unknown += if counts.read_bytes > 0 { counts.commands } else { counts.read_unknown };
-                self.written_unknown += if counts.written_bytes > 0 { counts.commands } else { counts.written_unknown };
+                self.counts.read_unknown += if counts.read_bytes > 0 { counts.commands } else { counts.read_unknown };
+                self.counts.written_unknown +=
+                    if counts.written_bytes > 0 { counts.commands } else { counts.written_unknown };
             }
             _ => {}
         }
@@ -247,8 +243,8 @@ impl StoragePairSums {
         let known = |number: u64, is_known: bool| (is_known && self.truncated == 0).then_some(number);
         StorageTotals {
             commands: known(self.counts.commands, true),
-            read_bytes: known(self.counts.read_bytes, self.read_unknown == 0),
-            written_bytes: known(self.counts.written_bytes, self.written_unknown == 0),
+            read_bytes: known(self.counts.read_bytes, self.counts.read_unknown == 0),
+            written_bytes: known(self.counts.written_bytes, self.counts.written_unknown == 0),
             errors: known(self.errors, self.unknown_results == 0),
             without_completion: self.without_completion,
             without_command: self.without_command,
@@ -270,7 +266,7 @@ impl StoragePairSums {
                 count_of(self.truncated, "message")
             ),
         );
-        let unknown = self.read_unknown.max(self.written_unknown);
+        let unknown = self.counts.read_unknown.max(self.counts.written_unknown);
         note(
             unknown,
             format!(

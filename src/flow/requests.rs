@@ -223,13 +223,22 @@ impl Tracker {
     /// Takes the first packet of a WRITE, or a READ request, that may move the data of a command.
     #[inline]
     fn storage_data(&mut self, id: u32, packet: PacketRef<'_>, batch_bytes: &[u8]) {
+        if !self.storage.is_idle() {
+            self.storage_rdma(id, packet, batch_bytes);
+        }
+    }
+
+    fn storage_rdma(&mut self, id: u32, packet: PacketRef<'_>, batch_bytes: &[u8]) {
         let is_write = packet.opcode().is_write();
-        if !self.storage.is_idle()
-            && (is_write || packet.opcode().is_read_request())
+        if !is_write && !packet.opcode().is_read_request() {
+            return;
+        }
+        let partner = self.pairing.partner(id);
+        if self.storage.is_queue(partner)
             && let Some(reth) = reth(packet.record, batch_bytes)
         {
             let written = is_write.then(|| packet.payload(batch_bytes));
-            self.storage.rdma((id, self.pairing.partner(id)), reth, written);
+            self.storage.rdma((id, partner), reth, written);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Follows the commands of storage protocols from command to completion.
+//! Tracks the commands of storage protocols from command to completion.
 //!
 //! ```text
 //! client -> server  SEND {command, id, memory}            (or with the data inside)
@@ -20,8 +20,8 @@ use crate::model::{HashMap, Interval, SizeClass, TimingKey, Verb};
 use ibscope_parsers::ib::Reth;
 use ibscope_parsers::mpi::Payload;
 use ibscope_parsers::ulp::storage::{
-    self, ClientCommand, ClientMemory, CommandTransfer, StorageCompletion, StorageMessage, StorageOperation,
-    StorageStatus, UserData,
+    self, ClientCommand, ClientMemory, CommandTransfer, QueueEvidence, StorageCompletion, StorageMessage,
+    StorageOperation, StorageStatus, UserData,
 };
 use ibscope_parsers::ulp::{UpperLayer, UpperLayerMessage};
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ pub(super) struct StorageTracker {
     queues: HashMap<u32, Box<CommandQueue>>,
     /// Those queues by client and server.
     by_pair: HashMap<EndpointPair, Vec<u32>>,
-    /// The queue that a connection carries the completions of, by its latest message.
+    /// For a connection with completions, the queue of their commands; the latest message decides.
     of_completions: HashMap<u32, u32>,
     /// Completions and truncated messages on connections whose queue is not known.
     strays: HashMap<u32, StorageSums>,
@@ -109,6 +109,11 @@ impl StorageTracker {
         self.queues.is_empty()
     }
 
+    /// True if this connection carries commands.
+    pub(super) fn is_queue(&self, connection: Option<u32>) -> bool {
+        connection.is_some_and(|connection| self.queues.contains_key(&connection))
+    }
+
     /// The protocol of a connection with commands or completions.
     fn protocol(&self, connection: u32) -> Option<UpperLayer> {
         let queue = self.of_completions.get(&connection).unwrap_or(&connection);
@@ -117,8 +122,9 @@ impl StorageTracker {
 
     /// The protocol to read a SEND with; `found` is what its payload looks like.
     pub(super) fn protocol_of(&self, connection: u32, found: Option<UpperLayerMessage>) -> Option<UpperLayer> {
-        let known = if self.is_idle() { None } else { self.protocol(connection) };
-        known.or(found.map(|found| found.protocol)).filter(|protocol| storage::is_decoded(*protocol))
+        self.protocol(connection)
+            .or(found.map(|found| found.protocol))
+            .filter(|protocol| storage::is_decoded(*protocol))
     }
 
     /// Takes the first packet of a SEND. Returns the time of the command that it completes.
@@ -142,9 +148,9 @@ impl StorageTracker {
         }
     }
 
-    /// The queue that a connection carries the completions of, if its partner is one.
+    /// The queue of the commands that a connection completes, if its partner is one.
     fn queue_of(&mut self, connection: u32, partner: Option<u32>) -> Option<u32> {
-        let queue = partner.filter(|partner| self.queues.contains_key(partner))?;
+        let queue = partner.filter(|_| self.is_queue(partner))?;
         self.of_completions.insert(connection, queue);
         Some(queue)
     }
@@ -159,13 +165,13 @@ impl StorageTracker {
         let ClientCommand { id, transfer, mut memory, reply, queue: evidence } = command;
         queue.sums.queue.add(evidence);
         // The client uses the id again: the completion of the earlier command is missing.
-        self.outstanding -= usize::from(queue.close(id, StorageStatus::NoCompletion));
+        self.outstanding -= usize::from(queue.close(id));
         let most = if self.outstanding < MANY_OUTSTANDING { MAX_OUTSTANDING } else { FEW_OUTSTANDING };
         while queue.outstanding.len() >= most
             && let Some((_, &oldest)) = queue.order.first_key_value()
         {
             queue.sums.dropped += 1;
-            self.outstanding -= usize::from(queue.close(oldest, StorageStatus::NoCompletion));
+            self.outstanding -= usize::from(queue.close(oldest));
         }
         memory.truncate(MAX_RANGES);
         queue.open(
@@ -216,7 +222,7 @@ impl StorageTracker {
         }
     }
 
-    /// The queue between the two endpoints, if there is one only. It serves until the partner of the
+    /// The queue between the two endpoints, if there is only one. Used until the partner of the
     /// connection is clear.
     fn only_queue(&self, (server, client): EndpointPair, protocol: UpperLayer) -> Option<u32> {
         let [only] = self.by_pair.get(&(client, server))?[..] else { return None };
@@ -244,24 +250,24 @@ impl StorageTracker {
     /// Ends all commands. Returns the sums by connection.
     pub(super) fn finish(&mut self) -> HashMap<u32, Box<StorageSums>> {
         let mut sums: HashMap<u32, Box<StorageSums>> = HashMap::default();
-        for (connection, mut queue) in self.queues.drain() {
+        let Self { queues, strays, early, of_completions, .. } = std::mem::take(self);
+        for (connection, mut queue) in queues {
             let left: Vec<u64> = queue.order.values().copied().collect();
-            left.into_iter().for_each(|id| _ = queue.close(id, StorageStatus::NoCompletion));
+            left.into_iter().for_each(|id| _ = queue.close(id));
             sums.insert(connection, Box::new(queue.sums));
         }
-        for (connection, stray) in self.strays.drain() {
+        for (connection, stray) in strays {
             // Its queue may have become known later.
-            let queue = self.of_completions.get(&connection).copied().unwrap_or(connection);
+            let queue = of_completions.get(&connection).copied().unwrap_or(connection);
             let own = sums.entry(queue).or_insert_with(|| Box::new(StorageSums::new(stray.protocol)));
             own.merge(&stray);
         }
-        for (connection, completions) in self.early.drain() {
-            let queue = self.of_completions.get(&connection).and_then(|queue| sums.get_mut(queue));
+        for (connection, completions) in early {
+            let queue = of_completions.get(&connection).and_then(|queue| sums.get_mut(queue));
             if let Some(queue) = queue.filter(|queue| queue.protocol == UpperLayer::NvmeOf) {
                 queue.without_command += completions;
             }
         }
-        *self = Self::default();
         sums
     }
 }
@@ -309,12 +315,15 @@ impl CommandQueue {
     }
 
     /// Ends a command without a completion. Returns false if there is none with this id.
-    fn close(&mut self, id: u64, status: StorageStatus) -> bool {
+    fn close(&mut self, id: u64) -> bool {
         let Some(command) = self.take(id) else { return false };
-        let (operation, rdma_read_bytes, rdma_written_bytes) =
-            (command.transfer.operation, command.rdma_read_bytes, command.rdma_written_bytes);
-        let counts = StorageCounts { commands: 1, rdma_read_bytes, rdma_written_bytes, ..StorageCounts::default() };
-        self.sums.add(operation, status, counts);
+        let completion = StorageCompletion {
+            status: StorageStatus::NoCompletion,
+            read_bytes: Some(0),
+            written_bytes: Some(0),
+            queue: QueueEvidence::None,
+        };
+        self.count(&command, completion);
         true
     }
 

@@ -216,12 +216,10 @@ impl Tracker {
 }
 
 impl Tracker {
-    /// Lets a time that this request ends wait for its second observation.
+    /// Queues a time until the second observation of the request that ends it.
     pub(super) fn await_arrival(&mut self, id: u32, number: i64, pending: PendingTiming) {
         if let Some(clock) = self.timers.get_mut(id as usize) {
-            let room = usize::from(clock.room);
-            let arrivals = clock.arrivals.get_or_insert_default();
-            arrivals.await_second_observation(PacketRole::Request, number, pending, room);
+            clock.await_arrival(PacketRole::Request, number, pending);
         }
     }
 
@@ -229,15 +227,14 @@ impl Tracker {
     pub(super) fn time_messages(&mut self, id: u32, role: PacketRole, number: i64, events: &mut Events) {
         // Without times there are no timers, and no time waits for one.
         if let Some(clock) = self.timers.get_mut(id as usize) {
-            let room = usize::from(clock.room);
             for phase in self.messages.take_phases() {
                 events.timings.push(phase.timing());
                 if let Some(pending) = phase.pending() {
-                    clock.arrivals.get_or_insert_default().await_second_observation(role, number, pending, room);
+                    clock.await_arrival(role, number, pending);
                 }
             }
             for pending in self.messages.take_complete() {
-                clock.arrivals.get_or_insert_default().await_second_observation(role, number, pending, room);
+                clock.await_arrival(role, number, pending);
             }
         }
         events.messages.extend(self.messages.take());
@@ -258,6 +255,12 @@ impl ResponseKind {
 }
 
 impl ConnectionTimer {
+    /// Queues a time until the second observation of the packet that ends it.
+    fn await_arrival(&mut self, role: PacketRole, number: i64, pending: PendingTiming) {
+        let room = usize::from(self.room);
+        self.arrivals.get_or_insert_default().await_second_observation(role, number, pending, room);
+    }
+
     /// A timer of a new connection with room for this many first observations.
     pub(super) fn new(room: u16) -> Self {
         Self { room, ..Self::default() }

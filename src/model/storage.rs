@@ -7,7 +7,7 @@ use ibscope_parsers::ulp::storage::{QueueEvidence, StorageOperation, StorageStat
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
-/// Operations and results that are counted apart per connection. Further ones count as
+/// Operations and results that are counted separately per connection. Further ones count as
 /// [`StorageOperation::Other`], without their bytes.
 pub const MAX_STORAGE_RESULTS: usize = 256;
 
@@ -44,13 +44,8 @@ column_values! {
 
 impl AddAssign for StorageCounts {
     fn add_assign(&mut self, other: Self) {
-        self.commands = self.commands.saturating_add(other.commands);
-        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
-        self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
-        self.read_unknown = self.read_unknown.saturating_add(other.read_unknown);
-        self.written_unknown = self.written_unknown.saturating_add(other.written_unknown);
-        self.rdma_read_bytes = self.rdma_read_bytes.saturating_add(other.rdma_read_bytes);
-        self.rdma_written_bytes = self.rdma_written_bytes.saturating_add(other.rdma_written_bytes);
+        let (own, other) = (self.values(), other.values());
+        *self = Self::from_values(std::array::from_fn(|column| own[column].saturating_add(other[column])));
     }
 }
 
@@ -144,10 +139,10 @@ impl StorageSums {
         *self.results.or_default((StorageOperation::Other, status)) += counts;
     }
 
-    /// Adds those of the same connection in a later input. Returns false if their protocols differ.
-    pub fn merge(&mut self, later: &Self) -> bool {
+    /// Adds those of the same connection in a later input, unless their protocols differ.
+    pub fn merge(&mut self, later: &Self) {
         if self.protocol != later.protocol {
-            return false;
+            return;
         }
         later.results.iter().for_each(|((operation, status), counts)| self.add(*operation, *status, *counts));
         self.without_command = self.without_command.saturating_add(later.without_command);
@@ -155,7 +150,6 @@ impl StorageSums {
         self.most_outstanding = self.most_outstanding.max(later.most_outstanding);
         self.dropped = self.dropped.saturating_add(later.dropped);
         self.queue.merge(later.queue);
-        true
     }
 }
 
@@ -173,7 +167,7 @@ pub enum StorageRowKind {
     Write,
     /// Commands that transfer no file or block data.
     Other,
-    /// Commands of which that is not known.
+    /// Commands whose operation or kind of queue is not known.
     Unknown,
     /// Commands that set up or manage a connection: an `NVMe` admin queue, Fabrics commands.
     Admin,

@@ -488,7 +488,7 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     total.merge_mpi(later.mpi);
     if let Some(later) = later.storage {
         match &mut total.storage {
-            Some(storage) => _ = storage.merge(&later),
+            Some(storage) => storage.merge(&later),
             none => *none = Some(later),
         }
     }

@@ -225,22 +225,21 @@ pub fn table(storage: &Storage) -> String {
 /// The terminal table by operation and status, below the client and the server.
 #[must_use]
 pub fn operations(storage: &Storage) -> String {
-    let part = |pair: &StoragePair| {
-        let rows: Vec<_> = operation_rows(storage).filter(|row| row.key.pair == *pair).collect();
-        (!rows.is_empty())
-            .then(|| format!("{}\n{}\n", heading(storage, pair), without(3, operations_table()).text(rows)))
-    };
-    or_nothing(storage.pairs.keys().filter_map(part))
+    by_pair(storage, operation_rows(storage), operations_table())
 }
 
 /// The terminal table by size, below the client and the server.
 #[must_use]
 pub fn sizes(storage: &Storage) -> String {
-    let part = |pair: &StoragePair| {
-        let rows: Vec<_> = size_rows(storage).filter(|row| row.key.pair == *pair).collect();
-        (!rows.is_empty()).then(|| format!("{}\n{}\n", heading(storage, pair), without(3, sizes_table()).text(rows)))
-    };
-    or_nothing(storage.pairs.keys().filter_map(part))
+    by_pair(storage, size_rows(storage), sizes_table())
+}
+
+/// A table per client and server, below both. The rows of a pair follow each other.
+fn by_pair<R: HasStoragePair>(storage: &Storage, rows: impl Iterator<Item = R>, table: Table<R>) -> String {
+    let rows: Vec<R> = rows.filter(|row| storage.pairs.contains_key(row.storage_pair())).collect();
+    let table = without(3, table);
+    let pairs = rows.chunk_by(|a, b| a.storage_pair() == b.storage_pair());
+    or_nothing(pairs.map(|rows| format!("{}\n{}\n", heading(storage, rows[0].storage_pair()), table.text(rows))))
 }
 
 /// The parts of a text, or that there are none.

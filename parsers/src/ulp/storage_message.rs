@@ -23,7 +23,7 @@ pub enum StorageMessage {
 pub struct ClientCommand {
     /// Identifies the command among those that are outstanding on the connection.
     pub id: u64,
-    /// What the completion has to be read with.
+    /// Operation and lengths, needed to read the completion.
     pub transfer: CommandTransfer,
     /// Memory from which or into which the server transfers the data of the command.
     pub memory: Vec<ClientMemory>,
@@ -47,7 +47,7 @@ pub struct ClientMemory {
 /// How the parameters of an RPC are wrapped (`RPCSEC_GSS`, RFC 2203).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wrapping {
-    /// Not at all.
+    /// Not wrapped.
     #[default]
     None,
     /// A length and a sequence number come first, a checksum last.
@@ -160,7 +160,7 @@ pub struct StorageCompletion {
 }
 
 impl StorageCompletion {
-    /// A completion with this status of a command whose own fields give the lengths.
+    /// A completion with this status; the lengths are those of the command.
     pub(super) const fn of(status: StorageStatus, transfer: &CommandTransfer) -> Self {
         let (read_bytes, written_bytes) = match status {
             StorageStatus::Success => (transfer.read_bytes, transfer.written_bytes),

@@ -38,7 +38,7 @@ pub enum StorageOperation {
     Scsi(u8),
     /// The captured part does not show it.
     Unknown,
-    /// One of more operations than are counted apart.
+    /// An operation beyond the limit of those counted separately.
     Other,
 }
 
