@@ -32,10 +32,16 @@ pub(super) struct ConnectionPairing {
     index: HashTable<u32>,
     hasher: SeededHasher,
     ballot: Ballot,
-    /// Connections whose requests, and connections whose responses, are paired for good.
+    /// Connections whose requests are paired for good.
     paired_requests: ConnectionSet,
-    paired_responses: ConnectionSet,
+    /// By connection: the partner of one whose responses are paired for good. Its votes no longer
+    /// change, so they are counted once.
+    paired_responses: Vec<Option<Partner>>,
 }
+
+/// The connection whose requests another one responds to, if the votes are clear.
+#[derive(Clone, Copy, Debug)]
+struct Partner(Option<u32>);
 
 /// A set of connection numbers.
 #[derive(Debug, Default)]
@@ -82,7 +88,7 @@ impl ConnectionPairing {
 
     /// Takes a response with this PSN.
     pub(super) fn response(&mut self, key: &ConnectionKey, connection: u32, psn: u32) {
-        if self.paired_responses.contains(connection) {
+        if self.paired(connection).is_some() {
             return;
         }
         let Some(number) = self.find((key.dst, key.src)) else { return };
@@ -103,7 +109,11 @@ impl ConnectionPairing {
         }
         let Some(request) = paired else { return };
         self.paired_requests.insert(request);
-        self.paired_responses.insert(connection);
+        let index = connection as usize;
+        if index >= self.paired_responses.len() {
+            self.paired_responses.resize(index + 1, None);
+        }
+        self.paired_responses[index] = Some(Partner(self.ballot.partner(connection)));
         // Requests that a later response completed would stay pending; those of a paired connection
         // are removed.
         waiting.forget(request);
@@ -116,6 +126,10 @@ impl ConnectionPairing {
 
     /// The connection whose requests this one responds to, if the votes are clear by now.
     pub(super) fn partner(&self, connection: u32) -> Option<u32> {
-        self.ballot.partner(connection)
+        self.paired(connection).map_or_else(|| self.ballot.partner(connection), |Partner(partner)| partner)
+    }
+
+    fn paired(&self, connection: u32) -> Option<Partner> {
+        self.paired_responses.get(connection as usize).copied().flatten()
     }
 }
