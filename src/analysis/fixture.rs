@@ -4,7 +4,8 @@ use crate::model::profile::{
     BinRetransmissions, ConnectionRow, CoverageState, JobRow, PairCoverage, RankRow, RetransmissionSums, TimelineRow,
     Traffic, UnassignedRow,
 };
-use crate::model::{Profile, TrafficKind};
+use crate::model::{MessageRow, Profile, RawMessage, TrafficKind, Verb};
+use ibscope_parsers::mpi::{Identity, Protocol};
 use ibscope_parsers::{Endpoint, Lid, Qpn};
 
 /// Traffic in proportion to `unit`.
@@ -66,6 +67,30 @@ pub(crate) fn job(job: u32, ranks: u32, slurm_job_id: Option<&str>) -> JobRow {
     let slurm_job_id = slurm_job_id.map(str::to_owned);
     let stack = "Open MPI UCX rc_verbs".to_owned();
     JobRow { job, stack, ranks, first_time_ns: 0, last_time_ns: 1_000_000, slurm_job_id }
+}
+
+/// A complete message without data of job 1 between two world ranks, sender and receiver, in one
+/// packet over connection 0.
+pub(crate) fn message(identity: Identity, ranks: (Option<u32>, Option<u32>), times_ns: (i64, i64)) -> MessageRow {
+    MessageRow {
+        connection: 0,
+        job: Some(1),
+        src_rank: ranks.0,
+        dst_rank: ranks.1,
+        mpi: Some((identity, Protocol::Eager)),
+        raw: RawMessage {
+            connection: 0,
+            psn: 0,
+            mpi: None,
+            transfer_verb: Verb::Send,
+            length_bytes: Some(0),
+            wire_bytes: 0,
+            packets: 1,
+            times_ns,
+            complete: true,
+            receive: None,
+        },
+    }
 }
 
 /// Two jobs of two ranks each on LIDs 9 and 10. The capture missed packets from LID 10 to LID 9 of

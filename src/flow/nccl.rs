@@ -509,14 +509,9 @@ impl Nccl {
             outcome.shares.extend(own.map(|place| (connection, place.offset == 0)));
         }
         let dma_bytes = transport.target.map_or(0, |reth| reth.dma_len);
-        let matched = |receive: &Receive| MatchedReceive {
-            index: receive.index,
-            posted_ns: receive.posted_ns,
-            buffers: receive.buffers.clone(),
-        };
         let is_empty = receive.is_none() && is_whole && chain.is_empty() && dma_bytes == 0;
         let next = queue.filter(|_| is_empty).and_then(|queue| queue.receive(path.next_index));
-        let next_receive = next.filter(|receive| receive.buffers.len() == 1).map(matched);
+        let next_receive = next.filter(|receive| receive.buffers.len() == 1).map(Receive::matched);
         // Indices of a path ascend.
         path.next_index += u64::from(next_receive.is_some());
         path.waiting.push(PathMessage {
@@ -526,7 +521,7 @@ impl Nccl {
             is_started: transport.started,
             is_whole,
             lengths: nccl::lengths(body, dma_bytes).into_iter().flatten().collect(),
-            receive: receive.map(matched),
+            receive: receive.map(Receive::matched),
             next_receive,
         });
         if path.queue.is_some() {
@@ -545,13 +540,13 @@ impl Nccl {
         let mut left = Vec::new();
         for message in path.waiting.drain(..) {
             let of_queue = match queue.ranks {
-                QueueRanks::One(rank) if path.is_one_rank => Some(SmallVec::from_elem(rank, MAX_CHAIN)),
+                QueueRanks::One(rank) if path.is_one_rank => Some([rank; MAX_CHAIN]),
                 QueueRanks::One(_) | QueueRanks::Unknown | QueueRanks::Several => None,
             };
-            let of_receive =
+            let of_receive: Option<SmallVec<[Option<u32>; 1]>> =
                 message.receive.as_ref().map(|receive| receive.buffers.iter().map(|own| own.rank).collect());
             let count = message.count(queue.immediate_format, queue.release);
-            let Some(ranks): Option<SmallVec<[Option<u32>; 1]>> = of_receive.or(of_queue) else {
+            let Some(ranks) = of_receive.as_deref().or(of_queue.as_ref().map(<[_; _]>::as_slice)) else {
                 outcome.unknown.extend(std::iter::repeat_n((connection, None), count.unwrap_or(1)));
                 continue;
             };
@@ -562,7 +557,7 @@ impl Nccl {
                 MessageLengths::Sum | MessageLengths::Unknown => outcome.unknown.extend(unknown),
                 MessageLengths::Stated(lengths) => {
                     outcome.shares.extend(message.is_empty_share_of(&lengths).then_some((connection, false)));
-                    let messages = message.messages(&lengths).into_iter().zip(&ranks).enumerate();
+                    let messages = message.messages(&lengths).into_iter().zip(ranks).enumerate();
                     outcome.ended.extend(messages.map(|(at, (written, rank))| {
                         let receive = message.receive.as_ref().or(message.next_receive.as_ref());
                         let receive = receive.and_then(|receive| receive.of_message(queue.ring, at, &written));
@@ -699,6 +694,10 @@ impl Receive {
         }
     }
 
+    fn matched(&self) -> MatchedReceive {
+        MatchedReceive { index: self.index, posted_ns: self.posted_ns, buffers: self.buffers.clone() }
+    }
+
     fn position(&self, reth: &Reth) -> Option<ReceivePosition> {
         let holds = |buffer: &Buffer| reth.va.checked_sub(buffer.address).is_some_and(|at| at < buffer.capacity_bytes);
         let buffer = self.buffers.iter().position(holds).filter(|_| self.r_keys.contains(&reth.r_key))?;
@@ -715,13 +714,13 @@ impl Receive {
     /// Ends a receive: emits its messages if their lengths are the sums of their shares. `width` is
     /// the number of paths per message.
     fn end(self, ring: u64, width: usize, outcome: &mut NcclOutcome) {
-        let Some(sums) = self.sums else { return };
-        let (index, posted_ns) = (self.index, self.posted_ns);
-        let receive = MatchedReceive { index, posted_ns, buffers: self.buffers.clone() };
+        let Self { index, posted_ns, r_keys, buffers, sums } = self;
+        let Some(sums) = sums else { return };
         // WRITEs over other devices are not observed here.
-        let is_whole = sums.ended.len() == width && self.r_keys.len() == self.buffers.len();
+        let is_whole = sums.ended.len() == width && r_keys.len() == buffers.len();
+        let receive = MatchedReceive { index, posted_ns, buffers };
         let path = sums.first.or_else(|| sums.ended.first().copied().filter(|_| width == 1));
-        for (at, ((written, end), buffer)) in sums.buffers.into_iter().zip(self.buffers).enumerate() {
+        for (at, ((written, end), buffer)) in sums.buffers.into_iter().zip(&receive.buffers).enumerate() {
             match path.filter(|_| is_whole && written.length_bytes == end) {
                 Some(connection) => {
                     // The first of the shares is not known to be the start of the data.

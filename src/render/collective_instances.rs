@@ -49,7 +49,7 @@ pub(super) fn instances_table() -> Table<CollectiveInstance> {
         .column(
             "last_rank",
             Number,
-            "world rank of the rank that entered last; empty if the wire does not show it or its lead is within the margin",
+            "world rank of the rank that entered last; empty if the wire does not show it or its skew is within the margin",
             |row| row.last_rank,
         )
         .column(
@@ -88,7 +88,7 @@ fn short_algorithm(row: &CollectiveInstance) -> String {
     }
 }
 
-/// The rank that entered last and its lead.
+/// The rank that entered last and its skew.
 fn last(row: &CollectiveInstance) -> String {
     match (row.last_rank, row.skew_ns) {
         (None, _) => "-".to_owned(),

@@ -106,9 +106,7 @@ fn profile_of(recording: &Recording) -> Profile {
 }
 
 fn sink(name: &str) -> Recording {
-    let run =
-        if runs::all().iter().any(|run| run.name == name) { runs::named(name) } else { runs::of_second_set(name) };
-    Recording::read(&run.sink()).expect("capture")
+    Recording::read(&runs::of_any_set(name).sink()).expect("capture")
 }
 
 /// The classes of a profile by connection.

@@ -2,7 +2,7 @@
 //! programs logged (`coll_truth.csv`).
 
 use crate::runs;
-use crate::tools::{ibscope, in_parallel, result};
+use crate::tools::{CsvRow, csv_rows, ibscope, in_parallel, result};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -15,13 +15,6 @@ const RUNS: [&str; 5] = [
     "ompi5-coll-default-4x1",
     "ompi5-coll-nohan-2x2",
 ];
-
-type CsvRow = BTreeMap<String, String>;
-
-fn csv_rows(text: &str) -> Vec<CsvRow> {
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
-    reader.deserialize().map(|row| row.expect("csv")).collect()
-}
 
 /// The rows of `ibscope collectives --view instances`.
 fn instances(captures: &[PathBuf]) -> Vec<CsvRow> {
@@ -118,7 +111,7 @@ fn every_logged_call_is_one_row_with_its_operation_and_algorithm() {
 }
 
 /// The machines are emulated and stall for tens of milliseconds between a call and its first packet,
-/// which the wire cannot tell from a late call.
+/// which the wire cannot distinguish from a late call.
 #[test]
 fn the_rank_that_entered_last_is_that_of_the_log() {
     let found = Mutex::new(Vec::new());

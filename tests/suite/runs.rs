@@ -46,6 +46,11 @@ pub(crate) fn of_second_set(name: &str) -> RecordedRun {
     run
 }
 
+/// The run of this name of either set.
+pub(crate) fn of_any_set(name: &str) -> RecordedRun {
+    all().into_iter().find(|run| run.name == name).unwrap_or_else(|| of_second_set(name))
+}
+
 fn at(folder: PathBuf) -> RecordedRun {
     RecordedRun {
         name: folder.file_name().expect("name").to_string_lossy().into_owned(),

@@ -1,5 +1,6 @@
 //! The program as a process, and captures parsed and built by hand.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::ops::Range;
@@ -74,6 +75,15 @@ pub(crate) fn result(arguments: &[&str], inputs: &[impl AsRef<Path>]) -> String 
     let ran = ibscope(arguments.iter().map(OsStr::new).chain(inputs));
     assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.stderr);
     ran.stdout
+}
+
+/// A row of a csv by column.
+pub(crate) type CsvRow = BTreeMap<String, String>;
+
+/// The rows of a csv with a header.
+pub(crate) fn csv_rows(text: &str) -> Vec<CsvRow> {
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    reader.deserialize().map(|row| row.expect("csv")).collect()
 }
 
 /// Bytes of the header of a classic pcap file.

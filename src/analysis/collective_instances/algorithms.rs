@@ -85,10 +85,31 @@ macro_rules! tree {
     };
 }
 
+/// A vector up one tree, and the result down another. `has_second_tag`: the second part is another
+/// operation.
+fn up_and_down(up: TreeShape, down: TreeShape, n: u32, has_second_tag: bool) -> Schedule {
+    let result = trees::downward(down, TreeLoad::Vector, n, 0);
+    trees::upward(up, TreeLoad::Vector, n, 0).then(result, has_second_tag)
+}
+
 /// Messages of an Allreduce that calls a linear Reduce and a linear Bcast.
 fn reduce_bcast(n: u32) -> Schedule {
-    let up = trees::upward(TreeShape::Star, TreeLoad::Vector, n, 0);
-    then(up, trees::downward(TreeShape::Star, TreeLoad::Vector, n, 0), true)
+    up_and_down(TreeShape::Star, TreeShape::Star, n, true)
+}
+
+/// A vector up and down binomial trees (Open MPI's libnbc).
+fn tree_allreduce(n: u32) -> Schedule {
+    up_and_down(TreeShape::BinomialDownward, TreeShape::BinomialUpward, n, false)
+}
+
+/// Signals up and down a tree.
+fn tree_barrier(shape: TreeShape, n: u32) -> Schedule {
+    let mut schedule = up_and_down(shape, shape, n, false);
+    schedule.blocks = 0;
+    for transfer in &mut schedule.transfers {
+        transfer.blocks.count = 0;
+    }
+    schedule
 }
 
 /// An Allreduce whose first part sends each block in several segments (Open MPI's segmented ring).
@@ -102,43 +123,12 @@ pub(super) fn segmented_ring(n: u32, segments: u32) -> Schedule {
         }
     }
     let step = schedule.next_step();
-    for transfer in exchanges::ring(n).transfers {
-        // After the first part, rank `r` has the result of block `r + 1`.
-        let block = (transfer.blocks.first + 1) % n;
-        schedule.send(step + transfer.step, (transfer.src, transfer.dst), block * segments, segments);
+    // After the first part, rank `r` has the result of block `r + 1`.
+    for transfer in exchanges::ring_from(n, 1).transfers {
+        let first = transfer.blocks.first * segments;
+        schedule.send(step + transfer.step, (transfer.src, transfer.dst), first, segments);
     }
     schedule
-}
-
-/// Appends the messages of `second`, which start after those of `first` ended.
-fn then(mut first: Schedule, second: Schedule, has_second_tag: bool) -> Schedule {
-    let step = first.next_step();
-    for mut transfer in second.transfers {
-        transfer.step += step;
-        transfer.is_second_tag = has_second_tag;
-        first.transfers.push(transfer);
-    }
-    first
-}
-
-/// Signals up and down a tree.
-fn tree_barrier(shape: TreeShape, n: u32) -> Schedule {
-    let mut schedule =
-        then(trees::upward(shape, TreeLoad::Vector, n, 0), trees::downward(shape, TreeLoad::Vector, n, 0), false);
-    schedule.blocks = 0;
-    for transfer in &mut schedule.transfers {
-        transfer.blocks.count = 0;
-    }
-    schedule
-}
-
-/// A vector up and down binomial trees (Open MPI's libnbc).
-fn tree_allreduce(n: u32) -> Schedule {
-    then(
-        trees::upward(TreeShape::BinomialDownward, TreeLoad::Vector, n, 0),
-        trees::downward(TreeShape::BinomialUpward, TreeLoad::Vector, n, 0),
-        false,
-    )
 }
 
 /// Broadcast by scatter and Allgather (virtual ranks: the root is 0).
@@ -149,7 +139,7 @@ fn scatter_allgather(n: u32, root: u32, allgather: Option<Schedule>) -> Option<S
         transfer.src = (transfer.src + root) % n;
         transfer.dst = (transfer.dst + root) % n;
     }
-    Some(then(scatter, gathered, false))
+    Some(scatter.then(gathered, false))
 }
 
 /// All algorithms. Where two of them send the same messages, both names are reported.

@@ -4,9 +4,9 @@
 //! other, or follows the last message that it depends on after a pause, its time is that of the
 //! entry. Otherwise the rank may have waited inside the operation, and entered at any time before.
 
-use super::split::{CollectiveMessage, OperationMessages};
+use super::split::{CollectiveMessage, OperationMessages, ScheduleStep};
 
-/// What the wire shows about the entry of a rank.
+/// The entry of a rank, as far as the wire shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
     /// The rank sent nothing: it entered at an unknown time.
@@ -23,8 +23,9 @@ enum Entry {
 pub(super) struct LastEntry {
     /// Rank in the communicator.
     pub rank: u32,
-    /// Lead over the rank before it in nanoseconds; `None` if that rank's entry is not on the wire.
-    pub lead_ns: Option<u64>,
+    /// Time from the entry of the rank before it in nanoseconds; `None` if that rank's entry is not
+    /// on the wire.
+    pub skew_ns: Option<u64>,
 }
 
 /// Times in nanoseconds from the last message that a send depends on, or the end of the rank's send
@@ -54,38 +55,56 @@ pub(super) fn reactions(operation: &OperationMessages, size: u32, messages: &[Co
     reactions
 }
 
+/// The steps of an operation in which one rank sends, and those in which it receives.
+#[derive(Clone, Default)]
+struct RankSteps<'a> {
+    sends: Vec<&'a ScheduleStep>,
+    receives: Vec<&'a ScheduleStep>,
+}
+
+fn steps_by_rank(operation: &OperationMessages, size: u32) -> Vec<RankSteps<'_>> {
+    let mut ranks = vec![RankSteps::default(); size as usize];
+    for step in &operation.steps {
+        ranks[step.0.src as usize].sends.push(step);
+        ranks[step.0.dst as usize].receives.push(step);
+    }
+    ranks
+}
+
 /// The first send of a rank.
 struct FirstSend {
     start_ns: i64,
-    /// Time since the arrival of the last message that it depends on.
-    pause_ns: Option<i64>,
-    /// The arrival of that message.
+    /// The arrival of the last message that it depends on.
     needed_ns: Option<i64>,
     /// Its time is not that of the entry: messages before it are not on the wire, or it may have
     /// waited for the connection.
     is_uncertain: bool,
 }
 
-fn first_send(operation: &OperationMessages, rank: u32, messages: &[CollectiveMessage]) -> Option<FirstSend> {
-    let mut sends = operation.steps.iter().filter(|(transfer, _)| transfer.src == rank);
-    let first = sends.clone().next()?;
-    let step = first.0.step;
-    let start_ns = sends.clone().filter_map(|(_, index)| Some(messages[(*index)?].times_ns.0)).min()?;
-    let needed = operation.steps.iter().filter(|(transfer, _)| transfer.dst == rank && transfer.step < step);
-    let needed_ns = needed.clone().filter_map(|(_, index)| Some(messages[(*index)?].times_ns.1)).max();
-    let is_hidden = needed.clone().any(|(_, index)| index.is_none())
-        || sends.clone().any(|(transfer, index)| transfer.step == step && index.is_none());
-    let is_first_of_connection =
-        sends.any(|(transfer, index)| transfer.step == step && index.is_some_and(|index| messages[index].is_first));
-    Some(FirstSend {
-        start_ns,
-        pause_ns: needed_ns.map(|needed_ns| start_ns.saturating_sub(needed_ns).max(0)),
-        needed_ns,
-        is_uncertain: is_hidden || is_first_of_connection,
-    })
+impl FirstSend {
+    fn of(rank: &RankSteps<'_>, messages: &[CollectiveMessage]) -> Option<Self> {
+        let step = rank.sends.first()?.0.step;
+        let start_ns = rank.sends.iter().filter_map(|(_, index)| Some(messages[(*index)?].times_ns.0)).min()?;
+        let needed = || rank.receives.iter().filter(|(transfer, _)| transfer.step < step);
+        let needed_ns = needed().filter_map(|(_, index)| Some(messages[(*index)?].times_ns.1)).max();
+        let is_uncertain = needed().any(|(_, index)| index.is_none())
+            || rank
+                .sends
+                .iter()
+                .any(|(transfer, index)| transfer.step == step && index.is_none_or(|index| messages[index].is_first));
+        Some(Self { start_ns, needed_ns, is_uncertain })
+    }
+
+    const fn entry(&self, margin_ns: i64) -> Entry {
+        match self.needed_ns {
+            _ if self.is_uncertain => Entry::Before(self.start_ns),
+            Some(needed_ns) if self.start_ns.saturating_sub(needed_ns) <= margin_ns => Entry::Before(needed_ns),
+            _ => Entry::At(self.start_ns),
+        }
+    }
 }
 
-/// The rank that entered last. `None` if the wire does not show it, or if its lead is at most
+/// The rank that entered last. `None` if the wire does not show it, or if its skew is at most
 /// `margin_ns`.
 pub(super) fn last_entry(
     operation: &OperationMessages,
@@ -93,14 +112,9 @@ pub(super) fn last_entry(
     messages: &[CollectiveMessage],
     margin_ns: i64,
 ) -> Option<LastEntry> {
-    let entry = |rank: u32| match first_send(operation, rank, messages) {
-        None => Entry::Unknown,
-        Some(send) if send.is_uncertain => Entry::Before(send.start_ns),
-        Some(FirstSend { start_ns, pause_ns: None, .. }) => Entry::At(start_ns),
-        Some(FirstSend { start_ns, pause_ns: Some(pause_ns), .. }) if pause_ns > margin_ns => Entry::At(start_ns),
-        Some(send) => Entry::Before(send.needed_ns.unwrap_or(send.start_ns)),
-    };
-    let entries: Vec<Entry> = (0..size).map(entry).collect();
+    let entry =
+        |rank: &RankSteps<'_>| FirstSend::of(rank, messages).map_or(Entry::Unknown, |first| first.entry(margin_ns));
+    let entries: Vec<Entry> = steps_by_rank(operation, size).iter().map(entry).collect();
     let at = |(rank, entry): (usize, &Entry)| match entry {
         Entry::At(time_ns) => Some((*time_ns, rank)),
         Entry::Unknown | Entry::Before(_) => None,
@@ -117,9 +131,9 @@ pub(super) fn last_entry(
     }
     let before_ns =
         others().filter_map(|entry| if let Entry::At(time_ns) = entry { Some(time_ns) } else { None }).max()?;
-    let lead_ns = last_ns.saturating_sub(before_ns);
+    let skew_ns = last_ns.saturating_sub(before_ns);
     // A rank that waited for the last one may have entered between the two.
     let is_bounded = |entry: Entry| if let Entry::Before(time_ns) = entry { time_ns <= before_ns } else { true };
-    (lead_ns > margin_ns)
-        .then(|| LastEntry { rank: last as u32, lead_ns: others().all(is_bounded).then(|| lead_ns.unsigned_abs()) })
+    (skew_ns > margin_ns)
+        .then(|| LastEntry { rank: last as u32, skew_ns: others().all(is_bounded).then(|| skew_ns.unsigned_abs()) })
 }

@@ -67,22 +67,19 @@ pub(super) fn barrier_recursive_doubling(n: u32) -> Schedule {
 /// The blocks travel around the ring once while they are reduced, and once more as results.
 /// `has_second_tag`: the second part is an Allgatherv (MPICH).
 pub(super) fn ring_allreduce(n: u32, has_second_tag: bool) -> Schedule {
-    let mut schedule = ring(n);
-    let step = schedule.next_step();
-    for index in 0..n - 1 {
-        (0..n).for_each(|rank| schedule.send(step + index, (rank, (rank + 1) % n), rank + 1 + n - index, 1));
-    }
-    for transfer in &mut schedule.transfers {
-        transfer.is_second_tag = has_second_tag && transfer.step >= step;
-    }
-    schedule
+    ring(n).then(ring_from(n, 1), has_second_tag)
 }
 
 /// Each rank passes on the block that it received in the step before.
 pub(super) fn ring(n: u32) -> Schedule {
+    ring_from(n, 0)
+}
+
+/// A ring in which rank `r` first sends block `r + start`.
+pub(super) fn ring_from(n: u32, start: u32) -> Schedule {
     let mut schedule = Schedule::new(n);
     for step in 0..n - 1 {
-        (0..n).for_each(|rank| schedule.send(step, (rank, (rank + 1) % n), rank + n - step, 1));
+        (0..n).for_each(|rank| schedule.send(step, (rank, (rank + 1) % n), rank + start + n - step, 1));
     }
     schedule
 }

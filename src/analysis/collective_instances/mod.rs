@@ -22,6 +22,7 @@ mod trees;
 
 pub use split::Confidence;
 
+use super::theoretical_minimum::clocks_ns;
 use crate::model::nodes::Nodes;
 use crate::model::{JobRank, MessageRow, Profile};
 use communicators::{CommunicatorMembers, ContextCommunicators};
@@ -33,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const MAX_MESSAGES: usize = 1 << 24;
 
 /// Share of the reactions of ranks to messages that are shorter than the margin of `entry`: the
-/// lead of the last rank must be longer than usual reactions.
+/// skew of the last rank must be longer than usual reactions.
 const REACTIONS: f64 = 0.95;
 
 /// One collective operation of a job.
@@ -209,9 +210,8 @@ impl CollectiveCollector {
 /// Bound of the error of differences of times: the clocks of the inputs, and the tick of the
 /// captures.
 pub(crate) fn clock_bound_ns(profile: &Profile) -> i64 {
-    let clocks = profile.inputs.iter().filter_map(|input| input.clock.as_ref()).map(|clock| clock.uncertainty_ns);
     let tick_ns = profile.coverage.clock_ns;
-    i64::try_from(clocks.max().unwrap_or(0).saturating_mul(2).saturating_add(tick_ns)).unwrap_or(i64::MAX)
+    i64::try_from(clocks_ns(profile).saturating_mul(2).saturating_add(tick_ns)).unwrap_or(i64::MAX)
 }
 
 /// A communicator that was split into operations.
@@ -339,6 +339,6 @@ fn instance(job: u32, one: &SplitCommunicator, operation: &OperationMessages, ma
         start_ns,
         end_ns,
         last_rank,
-        skew_ns: last.filter(|_| last_rank.is_some()).and_then(|last| last.lead_ns),
+        skew_ns: last.filter(|_| last_rank.is_some()).and_then(|last| last.skew_ns),
     }
 }

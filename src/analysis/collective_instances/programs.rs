@@ -1,4 +1,4 @@
-//! What a rank does in an operation, as the sources of the libraries say it. Written rank by rank,
+//! What a rank does in an operation, as the sources of the libraries define it. Written rank by rank,
 //! independently of the schedules.
 
 use super::simulator::Action::{self, Receive, Send};

@@ -56,6 +56,17 @@ impl Schedule {
         self.transfers.iter().map(|transfer| transfer.step + 1).max().unwrap_or(0)
     }
 
+    /// Appends the messages of `second`, which start after those of this schedule ended.
+    pub(super) fn then(mut self, second: Self, has_second_tag: bool) -> Self {
+        let step = self.next_step();
+        self.transfers.extend(second.transfers.into_iter().map(|transfer| Transfer {
+            step: transfer.step + step,
+            is_second_tag: has_second_tag,
+            ..transfer
+        }));
+        self
+    }
+
     /// Sorts the messages by step. Messages of a step keep their order.
     pub(super) fn sorted(mut self) -> Self {
         self.transfers.sort_by_key(|transfer| transfer.step);

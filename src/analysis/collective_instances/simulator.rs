@@ -1,5 +1,5 @@
 //! Ranks that run the programs of MPI libraries, for tests: each rank sends and receives as the
-//! source of the library says, and the simulator gives the messages their times.
+//! sources of the libraries define it, and the simulator gives the messages their times.
 
 use super::split::CollectiveMessage;
 use ibscope_parsers::mpi::MpiOperation;

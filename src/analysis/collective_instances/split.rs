@@ -26,7 +26,7 @@ const MIN_SEGMENT_BYTES: u64 = 1 << 10;
 const ELEMENT_BYTES: u64 = 16;
 /// Smallest vector that libraries send in parts with Allreduce. Below, messages that may be two
 /// operations are two operations.
-const MIN_PARTED_BYTES: u64 = 1 << 12;
+const MIN_SPLIT_BYTES: u64 = 1 << 12;
 /// Most messages after the first one that are searched for those of the same operation.
 pub(super) const MAX_SEARCHED: usize = 1 << 14;
 /// Most segments of a block in a segmented ring.
@@ -109,7 +109,6 @@ fn stream(message: &CollectiveMessage) -> Stream {
 /// A schedule that matches.
 struct ScheduleMatch {
     algorithm: &'static Algorithm,
-    name: &'static str,
     steps: Vec<ScheduleStep>,
     messages: BTreeSet<usize>,
     bytes: Option<u64>,
@@ -119,6 +118,13 @@ struct ScheduleMatch {
     /// Number of sends that are out of the algorithm's order.
     disorder: usize,
     has_segments: bool,
+}
+
+impl ScheduleMatch {
+    /// True if some of its messages are not on the wire.
+    fn is_partial(&self) -> bool {
+        self.steps.iter().any(|(_, index)| index.is_none())
+    }
 }
 
 /// Splits the messages of one communicator.
@@ -205,12 +211,14 @@ impl Splitter<'_> {
         if self.size < 2 || self.size > MAX_RANKS {
             return matches;
         }
-        let segments = self.segments(first);
         let is_nonblocking = message.operation == MpiOperation::Nonblocking;
-        for (number, algorithm) in ALGORITHMS.iter().enumerate() {
-            if algorithm.tag != message.operation && !(is_nonblocking && algorithm.second_tag.is_none()) {
-                continue;
-            }
+        let is_candidate = |(_, algorithm): &(usize, &Algorithm)| {
+            algorithm.tag == message.operation || is_nonblocking && algorithm.second_tag.is_none()
+        };
+        let candidates = || ALGORITHMS.iter().enumerate().filter(is_candidate);
+        let may_have_segments = candidates().any(|(_, algorithm)| algorithm.has_segments);
+        let segments = if may_have_segments { self.segments(first) } else { Vec::new() };
+        for (number, algorithm) in candidates() {
             let roots: Vec<u32> = match (algorithm.is_rooted, self.size <= MAX_ROOTS) {
                 (false, _) => vec![0],
                 (true, true) => (0..self.size).collect(),
@@ -250,7 +258,6 @@ impl Splitter<'_> {
         first: usize,
         segments: &[u64],
     ) -> Option<ScheduleMatch> {
-        let (_, tag) = stream(&self.messages[first]);
         let first_stream = stream(&self.messages[first]);
         let mut used: BTreeMap<(bool, u32, u32), usize> = BTreeMap::new();
         let mut lengths = Lengths::new(algorithm.sizes);
@@ -263,7 +270,7 @@ impl Splitter<'_> {
                 continue;
             }
             let stream = match algorithm.second_tag {
-                Some(second) if is_second_tag => (second, tag),
+                Some(second) if is_second_tag => (second, first_stream.1),
                 _ => first_stream,
             };
             let queue = self.pairs.get(&(stream, src, dst))?;
@@ -285,13 +292,12 @@ impl Splitter<'_> {
                 }
             }
         }
-        if !messages.contains(&first) || !self.is_causal(&steps) {
+        if !messages.contains(&first) || !self.is_causal(&steps) || !lengths.are_consistent() {
             return None;
         }
-        let bytes = if segments.is_empty() { lengths.total(schedule.blocks)? } else { Some(segments.iter().sum()) };
+        let bytes = if segments.is_empty() { lengths.total(schedule.blocks) } else { Some(segments.iter().sum()) };
         Some(ScheduleMatch {
             algorithm,
-            name: algorithm.name,
             last_start_ns: messages.iter().map(|&index| self.messages[index].times_ns.0).max()?,
             overtaken: self.overtaken(&messages)?,
             disorder: self.disorder(&steps),
@@ -334,8 +340,8 @@ impl Splitter<'_> {
             last.insert(self.messages[*index].src, start_ns(index));
         }
         let is_overtaken = |(src, last_ns): (&u32, &i64)| {
-            let sends = self.sends.get(src)?.iter();
-            let left = sends.into_iter().find(|index| !self.is_taken[**index] && !messages.contains(index))?;
+            let mut sends = self.sends.get(src)?.iter();
+            let left = sends.find(|index| !self.is_taken[**index] && !messages.contains(index))?;
             (start_ns(left) < *last_ns).then_some(())
         };
         let count = last.iter().filter_map(is_overtaken).count();
@@ -417,8 +423,8 @@ impl Splitter<'_> {
         let is_whole = |&index: &usize| {
             self.messages[index].bytes.is_some_and(|bytes| bytes > segment_bytes.saturating_mul(3) / 2)
         };
-        let searched = queue.iter().take((MAX_SEGMENTS * per_segment) as usize + 1);
-        let before = u32::try_from(searched.into_iter().position(is_whole)?).ok()?;
+        let mut searched = queue.iter().take((MAX_SEGMENTS * per_segment) as usize + 1);
+        let before = u32::try_from(searched.position(is_whole)?).ok()?;
         let segments = before / per_segment;
         if segments < 2 || before % per_segment != 0 {
             return None;
@@ -443,44 +449,49 @@ impl Splitter<'_> {
             if !is_longer || !(is_one || self.has_no_pause(&shorter.messages, &longer.messages)) {
                 continue;
             }
-            let may_be_parted = longer.algorithm.operation == MpiOperation::Allreduce
+            let may_be_split = longer.algorithm.operation == MpiOperation::Allreduce
                 && (longer.algorithm.tag != MpiOperation::Allreduce
-                    || longer.bytes.is_some_and(|bytes| bytes >= MIN_PARTED_BYTES));
+                    || longer.bytes.is_some_and(|bytes| bytes >= MIN_SPLIT_BYTES));
             // Without the messages inside nodes, parts of a schedule look like whole ones.
-            let is_partial = shorter.steps.iter().any(|(_, index)| index.is_none());
+            let is_partial = shorter.is_partial();
             let is_same = longer.algorithm.operation == shorter.algorithm.operation;
-            if is_one || may_be_parted || self.leaves_a_rest(&shorter.messages, &longer.messages) {
-                is_ambiguous = is_ambiguous || (may_be_parted && !is_one);
+            if is_one || may_be_split || self.leaves_unmatched_messages(&shorter.messages, &longer.messages) {
+                is_ambiguous = is_ambiguous || (may_be_split && !is_one);
                 best = number;
             } else if is_partial && is_same {
                 is_ambiguous = true;
                 best = number;
             }
         }
-        let best = &matches[best];
-        is_ambiguous = is_ambiguous || best.name == "ring" && self.may_continue(first, best);
+        let chosen = &matches[best];
+        is_ambiguous = is_ambiguous || chosen.algorithm.name == "ring" && self.may_continue(first, chosen);
         // The order of sends on different connections is weak evidence.
-        let most_disorder = 2 * best.disorder + self.size as usize / 2;
-        let same: Vec<&ScheduleMatch> =
-            matches.iter().filter(|other| other.messages == best.messages && other.disorder <= most_disorder).collect();
+        let most_disorder = 2 * chosen.disorder + self.size as usize / 2;
+        let same: Vec<&ScheduleMatch> = matches
+            .iter()
+            .filter(|other| other.messages == chosen.messages && other.disorder <= most_disorder)
+            .collect();
         let operations: BTreeSet<MpiOperation> = same.iter().map(|found| found.algorithm.operation).collect();
-        let names: BTreeSet<&'static str> = same.iter().map(|found| found.name).collect();
+        let names: BTreeSet<&'static str> = same.iter().map(|found| found.algorithm.name).collect();
         let lengths: BTreeSet<Option<u64>> = same.iter().map(|found| found.bytes).collect();
-        let is_partial = best.steps.iter().any(|(_, index)| index.is_none());
         let is_known = operations.len() == 1;
-        let confidence = match () {
-            () if !is_known => Confidence::Unknown,
-            () if is_ambiguous => Confidence::Low,
-            () if is_partial || names.len() > 1 => Confidence::Medium,
-            () => Confidence::High,
+        let confidence = if !is_known {
+            Confidence::Unknown
+        } else if is_ambiguous {
+            Confidence::Low
+        } else if chosen.is_partial() || names.len() > 1 {
+            Confidence::Medium
+        } else {
+            Confidence::High
         };
+        let chosen = matches.swap_remove(best);
         Some(OperationMessages {
-            operation: if is_known { best.algorithm.operation } else { self.messages[first].operation },
+            operation: if is_known { chosen.algorithm.operation } else { self.messages[first].operation },
             algorithms: if is_known { names.into_iter().collect() } else { Vec::new() },
             confidence,
-            bytes: best.bytes.filter(|_| lengths.len() == 1),
-            messages: best.messages.clone(),
-            steps: best.steps.clone(),
+            bytes: chosen.bytes.filter(|_| lengths.len() == 1),
+            messages: chosen.messages,
+            steps: chosen.steps,
         })
     }
 
@@ -498,16 +509,16 @@ impl Splitter<'_> {
 
     /// True if no schedule describes the messages that remain of the longer schedule after those of
     /// the shorter one.
-    fn leaves_a_rest(&mut self, shorter: &BTreeSet<usize>, longer: &BTreeSet<usize>) -> bool {
-        let Some(&rest) = longer.difference(shorter).next() else { return false };
+    fn leaves_unmatched_messages(&mut self, shorter: &BTreeSet<usize>, longer: &BTreeSet<usize>) -> bool {
+        let Some(&remaining) = longer.difference(shorter).next() else { return false };
         self.remove(shorter);
-        let is_rest = self.matches(rest).is_empty();
+        let is_unmatched = self.matches(remaining).is_empty();
         for &index in shorter.iter().rev() {
             let message = &self.messages[index];
             self.is_taken[index] = false;
             self.pairs.entry((stream(message), message.src, message.dst)).or_default().push_front(index);
         }
-        is_rest
+        is_unmatched
     }
 
     /// Removes messages, which are the next ones of their pairs.
@@ -581,24 +592,26 @@ impl Lengths {
         }
     }
 
-    /// Length of one block if all are equal, or else of all blocks; `Some(None)` if the messages do
-    /// not show it, and `None` if they contradict each other.
-    #[allow(clippy::option_option)]
-    fn total(&self, blocks: u32) -> Option<Option<u64>> {
-        if blocks == 0 {
-            return Some(Some(0));
-        }
-        if self.sizes == BlockSizes::Equal {
-            return Some(self.unit_bytes);
-        }
+    /// True if each message is as long as its blocks together, as far as shorter messages show their
+    /// lengths.
+    fn are_consistent(&self) -> bool {
         let is_consistent = |(range, bytes): (&BlockRange, &u64)| {
             range.count < 2 || self.sum(range.first, range.count).is_none_or(|sum| sum == *bytes)
         };
-        if !self.ranges.iter().all(is_consistent) {
-            return None;
+        self.ranges.iter().all(is_consistent)
+    }
+
+    /// Length of one block if all are equal, or else of all blocks. `None` if the messages do not show
+    /// it.
+    fn total(&self, blocks: u32) -> Option<u64> {
+        if blocks == 0 {
+            return Some(0);
+        }
+        if self.sizes == BlockSizes::Equal {
+            return self.unit_bytes;
         }
         let whole = self.ranges.get(&BlockRange { first: 0, count: blocks }).copied();
-        Some(whole.or_else(|| self.sum(0, blocks)))
+        whole.or_else(|| self.sum(0, blocks))
     }
 
     /// Sum of the longest shorter ranges that together are `count` blocks from `first`.

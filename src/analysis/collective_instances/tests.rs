@@ -6,8 +6,9 @@ use super::split::{
     CollectiveMessage, Confidence, MAX_RANKS, MAX_ROOTS, MAX_SEARCHED, MAX_SEGMENTS, OperationMessages, operations,
 };
 use super::{CollectiveCollector, CollectiveInstances};
-use crate::model::{MessageRow, Profile, RawMessage, Verb};
-use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, Protocol};
+use crate::analysis::fixture;
+use crate::model::{MessageRow, Profile};
+use ibscope_parsers::mpi::{Identity, MpiOperation};
 
 type Program = Box<dyn Fn(u32, u32) -> Vec<Action>>;
 
@@ -305,7 +306,7 @@ fn the_rank_that_enters_last_is_named_with_its_lead() {
             let before_ns = (0..n).filter(|&rank| rank != late).map(|rank| 1000 + i64::from(rank % 3) * 1000).max();
             let expected_ns = LATE_NS - before_ns.expect("ranks");
             assert_eq!(last.rank, late, "{n} ranks");
-            assert_eq!(last.lead_ns, Some(expected_ns as u64), "{n} ranks");
+            assert_eq!(last.skew_ns, Some(expected_ns as u64), "{n} ranks");
         }
     }
 }
@@ -399,25 +400,7 @@ fn a_segmented_ring_of_more_segments_than_the_bound_is_unknown() {
 
 fn row(connection: u32, ranks: (Option<u32>, Option<u32>), start_ns: i64) -> MessageRow {
     let identity = Identity { rank: 0, context: 0, tag: -16, world: true, collective: true };
-    MessageRow {
-        connection,
-        job: Some(1),
-        src_rank: ranks.0,
-        dst_rank: ranks.1,
-        mpi: Some((identity, Protocol::Eager)),
-        raw: RawMessage {
-            connection,
-            psn: 0,
-            mpi: Some((LibraryStack::UcxVerbs, ibscope_parsers::mpi::MatchFields::Named(identity), Protocol::Eager)),
-            transfer_verb: Verb::Send,
-            length_bytes: Some(0),
-            wire_bytes: 0,
-            packets: 1,
-            times_ns: (start_ns, start_ns),
-            complete: true,
-            receive: None,
-        },
-    }
+    MessageRow { connection, ..fixture::message(identity, ranks, (start_ns, start_ns)) }
 }
 
 #[test]

@@ -37,28 +37,14 @@ impl TreeShape {
             Self::BinomialUpward => {
                 powers(2).skip_while(|&mask| mask <= v).map(|mask| v + mask).take_while(|&child| child < n).collect()
             }
-            Self::BinomialDownward => {
-                let mut children: Vec<u32> = powers(2)
-                    .take_while(|&mask| mask < n && v.is_multiple_of(mask * 2))
-                    .map(|mask| v + mask)
-                    .filter(|&child| child < n)
-                    .collect();
-                children.reverse();
-                children
-            }
+            Self::BinomialDownward => knomial_children(v, n, 2),
             Self::Pipeline => (v + 1 < n).then_some(v + 1).into_iter().collect(),
             Self::Chain => chain_children(v, n),
             Self::Binary => {
                 let level_width = powers(2).take_while(|&width| width - 1 <= v).last().unwrap_or(1);
                 (1..=2).map(|index| v + level_width * index).filter(|&child| child < n).collect()
             }
-            Self::Knomial => {
-                let masks: Vec<u32> =
-                    powers(RADIX).take_while(|&mask| mask < n && v.is_multiple_of(mask * RADIX)).collect();
-                let child = |(mask, digit): (u32, u32)| v + mask * digit;
-                let children = masks.into_iter().rev().flat_map(|mask| (1..RADIX).map(move |digit| (mask, digit)));
-                children.map(child).filter(|&child| child < n).collect()
-            }
+            Self::Knomial => knomial_children(v, n, RADIX),
         }
     }
 }
@@ -66,6 +52,14 @@ impl TreeShape {
 /// Powers of `radix` that fit twice into 31 bits.
 fn powers(radix: u32) -> impl Iterator<Item = u32> {
     core::iter::successors(Some(1u32), move |power| power.checked_mul(radix).filter(|next| *next < 1 << 28))
+}
+
+/// The sums of `v` with the multiples of the powers of `radix` below its lowest digit that is not 0;
+/// larger powers come first.
+fn knomial_children(v: u32, n: u32, radix: u32) -> Vec<u32> {
+    let masks: Vec<u32> = powers(radix).take_while(|&mask| mask < n && v.is_multiple_of(mask * radix)).collect();
+    let children = masks.into_iter().rev().flat_map(|mask| (1..radix).map(move |digit| v + mask * digit));
+    children.filter(|&child| child < n).collect()
 }
 
 /// Chains of almost equal length; longer chains come first.
@@ -125,26 +119,28 @@ pub(super) enum TreeLoad {
 
 /// From the root to the leaves: broadcast and scatter.
 pub(super) fn downward(shape: TreeShape, load: TreeLoad, n: u32, root: u32) -> Schedule {
-    let mut schedule = Schedule::new(n);
-    let tree = tree(shape, n);
-    for (parent, child) in tree.links {
-        let count = if load == TreeLoad::Vector { n } else { tree.size[child as usize] };
-        let first = if load == TreeLoad::Vector { 0 } else { child };
-        let pair = ((parent + root) % n, (child + root) % n);
-        schedule.send(tree.depth[parent as usize], pair, first, count);
-    }
-    schedule.sorted()
+    schedule(shape, load, (n, root), |tree, parent, child| (tree.depth[parent as usize], (parent, child)))
 }
 
 /// From the leaves to the root: reduce and gather.
 pub(super) fn upward(shape: TreeShape, load: TreeLoad, n: u32, root: u32) -> Schedule {
+    schedule(shape, load, (n, root), |tree, parent, child| (tree.height[child as usize], (child, parent)))
+}
+
+/// Step, and sender and receiver, of the message between a parent and its child.
+type LinkMessage = fn(tree: &Tree, parent: u32, child: u32) -> (u32, (u32, u32));
+
+/// One message for each link of a tree.
+fn schedule(shape: TreeShape, load: TreeLoad, (n, root): (u32, u32), message: LinkMessage) -> Schedule {
     let mut schedule = Schedule::new(n);
     let tree = tree(shape, n);
-    for (parent, child) in tree.links {
-        let count = if load == TreeLoad::Vector { n } else { tree.size[child as usize] };
-        let first = if load == TreeLoad::Vector { 0 } else { child };
-        let pair = ((child + root) % n, (parent + root) % n);
-        schedule.send(tree.height[child as usize], pair, first, count);
+    for &(parent, child) in &tree.links {
+        let (first, count) = match load {
+            TreeLoad::Vector => (0, n),
+            TreeLoad::Subtree => (child, tree.size[child as usize]),
+        };
+        let (step, (src, dst)) = message(&tree, parent, child);
+        schedule.send(step, ((src + root) % n, (dst + root) % n), first, count);
     }
     schedule.sorted()
 }

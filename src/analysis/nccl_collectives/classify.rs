@@ -74,8 +74,16 @@ impl Flow<'_> {
 /// Connections between the same two ranks with the same number of messages.
 type Lane<'a> = Vec<Flow<'a>>;
 
+/// The messages of a lane with this number, from 0.
+fn messages_at(lane: &Lane<'_>, at: usize) -> Vec<NcclTransfer> {
+    lane.iter().filter_map(|flow| flow.messages.get(at).copied()).collect()
+}
+
 /// Lanes by sender and receiver, of one number of messages.
 type Hops<'a> = BTreeMap<(u32, u32), Lane<'a>>;
+
+/// All flows by sender and receiver.
+type Pairs<'a> = BTreeMap<(u32, u32), Vec<Flow<'a>>>;
 
 /// Whether a rank changes the data that it forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,10 +119,7 @@ impl Evidence {
 
     /// Compares messages that a rank received with those that it sent on.
     fn forward(&mut self, from: (&Lane<'_>, usize), to: (&Lane<'_>, usize), role: Forwarding, clock_bound_ns: i64) {
-        let messages = |(lane, at): (&Lane<'_>, usize)| -> Vec<NcclTransfer> {
-            lane.iter().filter_map(|flow| flow.messages.get(at).copied()).collect()
-        };
-        let (received, sent) = (messages(from), messages(to));
+        let (received, sent) = (messages_at(from.0, from.1), messages_at(to.0, to.1));
         let sorted = |all: &[NcclTransfer], of: fn(&NcclTransfer) -> i64| {
             let mut values: Vec<i64> = all.iter().map(of).collect();
             values.sort_unstable();
@@ -158,11 +163,11 @@ pub(super) fn operation(communicator: &NcclCommunicator, flows: &[Flow<'_>], clo
     if candidates.iter().any(|(_, own)| own.copies > 0) {
         candidates.retain(|(_, own)| own.copies > 0);
     }
-    let ordered = candidates.iter().filter(|(operation, _)| !is_p2p(*operation)).map(|(_, own)| own.ordered).max();
+    let ordered = candidates.iter().filter(|(operation, _)| !operation.is_p2p()).map(|(_, own)| own.ordered).max();
     let are_of_sends = all().all(|message| message.receive.buffer_bytes == SIMPLE_BYTES);
     let enough = if are_of_sends { MIN_ORDERED } else { MIN_ORDERED_OTHERS };
     let has_order = ordered.is_some_and(|ordered| ordered >= enough);
-    let kept = candidates.into_iter().filter(|(operation, _)| !(is_p2p(*operation) && has_order));
+    let kept = candidates.into_iter().filter(|(operation, _)| !(operation.is_p2p() && has_order));
     let mut kept: BTreeMap<NcclOperation, Evidence> = kept.collect();
     // Parts of several operations may look like plain sends.
     if kept.keys().eq([&NcclOperation::SendRecv]) && !are_of_sends {
@@ -171,7 +176,6 @@ pub(super) fn operation(communicator: &NcclCommunicator, flows: &[Flow<'_>], clo
     let operations: Vec<NcclOperation> = kept.keys().copied().collect();
     let is_certain = |own: &Evidence| own.copies > 0 || own.changed > 0 || own.ordered >= CERTAIN_ORDERED;
     let times = all().map(|message| message.times_ns).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-    let channels = pairs(flows).values().map(Vec::len).max().unwrap_or(0);
     NcclCollective {
         job: 0,
         communicator: String::new(),
@@ -179,16 +183,11 @@ pub(super) fn operation(communicator: &NcclCommunicator, flows: &[Flow<'_>], clo
         algorithm: algorithm.filter(|_| !operations.is_empty()),
         is_certain: kept.values().all(is_certain) && !kept.is_empty() || operations == [NcclOperation::AllToAll],
         ranks: ranks.len() as u32,
-        channels: channels as u32,
         bytes: common_bytes(&operations, ranks.len() as u64, flows),
         times_ns: times.unwrap_or_default(),
         last: last(&ranks, flows, algorithm),
         operations,
     }
-}
-
-const fn is_p2p(operation: NcclOperation) -> bool {
-    matches!(operation, NcclOperation::SendRecv | NcclOperation::AllToAll)
 }
 
 /// Bytes as in the arguments of the call, if they are the same for all of these operations.
@@ -224,11 +223,11 @@ fn last(ranks: &[u32], flows: &[Flow<'_>], algorithm: Option<NcclAlgorithm>) -> 
     let mut times: Vec<(i64, u32)> = entries.iter().map(|own| (own.time_ns(reaction_ns), own.rank)).collect();
     times.sort_unstable();
     let [.., (before_ns, _), (last_ns, rank)] = times[..] else { return None };
-    let lead_ns = last_ns.checked_sub(before_ns)?.unsigned_abs();
-    (lead_ns > 0).then_some((rank, lead_ns))
+    let skew_ns = last_ns.checked_sub(before_ns)?.unsigned_abs();
+    (skew_ns > 0).then_some((rank, skew_ns))
 }
 
-/// What the wire shows about the entry of a rank.
+/// The entry of a rank, as far as the wire shows it.
 struct RankEntry {
     rank: u32,
     /// The first message of the rank.
@@ -256,21 +255,20 @@ impl RankEntry {
     }
 }
 
-fn pairs<'a>(flows: &[Flow<'a>]) -> BTreeMap<(u32, u32), Vec<Flow<'a>>> {
-    let mut pairs: BTreeMap<(u32, u32), Vec<Flow<'a>>> = BTreeMap::new();
+fn pairs<'a>(flows: &[Flow<'a>]) -> Pairs<'a> {
+    let mut pairs = Pairs::new();
     for flow in flows {
         pairs.entry((flow.src, flow.dst)).or_default().push(*flow);
     }
     pairs
 }
 
-/// Flows by their number of messages; `None` if not every pair has as many of each.
-fn lanes<'a>(flows: &[Flow<'a>]) -> Option<Vec<Hops<'a>>> {
+/// Flows by their number of messages; `None` if not each of the `pairs` of ranks has as many of each.
+fn lanes<'a>(flows: &[Flow<'a>], pairs: usize) -> Option<Vec<Hops<'a>>> {
     let mut lanes: BTreeMap<usize, Hops<'a>> = BTreeMap::new();
     for flow in flows {
         lanes.entry(flow.messages.len()).or_default().entry((flow.src, flow.dst)).or_default().push(*flow);
     }
-    let pairs = pairs(flows).len();
     let is_even = |hops: &Hops<'_>| {
         let widths: BTreeSet<usize> = hops.values().map(Vec::len).collect();
         hops.len() == pairs && widths.len() == 1
@@ -287,14 +285,15 @@ fn candidates(
     flows: &[Flow<'_>],
     clock_bound_ns: i64,
 ) -> (Option<NcclAlgorithm>, OperationCandidates) {
-    let next: BTreeMap<u32, BTreeSet<u32>> = pairs(flows).into_keys().fold(BTreeMap::new(), |mut next, (src, dst)| {
-        next.entry(src).or_default().insert(dst);
-        next
-    });
+    let pairs = pairs(flows);
+    let mut next: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for (src, dst) in pairs.keys() {
+        next.entry(*src).or_default().insert(*dst);
+    }
     let order = ring_order(ranks, &next);
     let mut found: OperationCandidates = Vec::new();
     let mut algorithm = None;
-    if let (Some(order), Some(lanes)) = (order, lanes(flows)) {
+    if let (Some(order), Some(lanes)) = (order, lanes(flows, pairs.len())) {
         let is_closed = next.len() == ranks.len();
         // Of a ring that was captured in part, only a chain would be left.
         let closing = order.last().copied().zip(order.first().copied());
@@ -310,15 +309,15 @@ fn candidates(
         }
     }
     found.retain(|(_, evidence)| !evidence.is_excluded);
-    let is_ring = found.iter().any(|(operation, _)| !is_p2p(*operation));
-    let tree = tree(ranks, flows, clock_bound_ns);
+    let is_ring = found.iter().any(|(operation, _)| !operation.is_p2p());
+    let tree = tree(ranks, flows, &pairs, clock_bound_ns);
     if !tree.is_excluded {
         // Of two ranks, ring and tree may look alike.
         algorithm = Some(NcclAlgorithm::Tree).filter(|_| !is_ring);
         found.push((NcclOperation::AllReduce, tree));
         found.extend(plain(flows));
     } else if next.len() == ranks.len() && next.values().all(|to| to.len() + 1 == ranks.len()) {
-        let totals: BTreeSet<u64> = pairs(flows).values().map(|own| own.iter().map(Flow::bytes).sum()).collect();
+        let totals: BTreeSet<u64> = pairs.values().map(|own| own.iter().map(Flow::bytes).sum()).collect();
         if totals.len() == 1 && plain(flows).is_some() {
             found.push((NcclOperation::AllToAll, Evidence::default()));
             algorithm = algorithm.or(Some(NcclAlgorithm::Direct));
@@ -431,11 +430,10 @@ fn plain(flows: &[Flow<'_>]) -> Option<(NcclOperation, Evidence)> {
 }
 
 /// An `AllReduce` over one or both of NCCL's trees.
-fn tree(ranks: &[u32], flows: &[Flow<'_>], clock_bound_ns: i64) -> Evidence {
+fn tree(ranks: &[u32], flows: &[Flow<'_>], pairs: &Pairs<'_>, clock_bound_ns: i64) -> Evidence {
     let n = ranks.len() as u32;
     // Part of a larger tree would look like a smaller one.
     let are_all_ranks = ranks.iter().copied().eq(0..n);
-    let pairs = pairs(flows);
     let is_plain = flows.iter().all(|flow| flow.slices != Some(2));
     if !are_all_ranks || !is_plain || n < 2 {
         return Evidence::EXCLUDED;
@@ -451,7 +449,7 @@ fn tree(ranks: &[u32], flows: &[Flow<'_>], clock_bound_ns: i64) -> Evidence {
         let own = links[tree].iter().find(|(child, parent)| !has(1 - tree, *child, *parent));
         own.map(|(child, parent)| width(*child, *parent))
     });
-    let [Some(first), Some(second)] = channels else { return tree_of_two(&pairs, clock_bound_ns) };
+    let [Some(first), Some(second)] = channels else { return tree_of_two(pairs, clock_bound_ns) };
     let expected = |a: u32, b: u32| usize::from(has(0, a, b)) * first + usize::from(has(1, a, b)) * second;
     let all_pairs = (0..n).flat_map(|a| (0..n).filter(move |b| *b != a).map(move |b| (a, b)));
     if all_pairs.clone().any(|(a, b)| width(a, b) != expected(a, b)) || first + second == 0 {
@@ -461,39 +459,40 @@ fn tree(ranks: &[u32], flows: &[Flow<'_>], clock_bound_ns: i64) -> Evidence {
     for (tree, width, other) in [(0, first, second), (1, second, first)] {
         let is_own = |(child, parent): &(u32, u32)| other == 0 || !has(1 - tree, *child, *parent);
         let own: Vec<(u32, u32)> = links[tree].iter().copied().filter(|link| width > 0 && is_own(link)).collect();
-        evidence.add(tree_messages(&own, &pairs, clock_bound_ns));
+        evidence.add(tree_messages(&own, pairs, clock_bound_ns));
     }
     evidence
 }
 
 /// Compares the messages of the pairs that only one tree has.
-fn tree_messages(links: &[(u32, u32)], pairs: &BTreeMap<(u32, u32), Vec<Flow<'_>>>, clock_bound_ns: i64) -> Evidence {
+fn tree_messages(links: &[(u32, u32)], pairs: &Pairs<'_>, clock_bound_ns: i64) -> Evidence {
     let mut evidence = Evidence::default();
-    let lane = |a: u32, b: u32| pairs.get(&(a, b)).cloned().unwrap_or_default();
+    let none = Lane::new();
+    let lane = |a: u32, b: u32| pairs.get(&(a, b)).unwrap_or(&none);
     let counts = |lane: &Lane<'_>| {
         let mut counts: Vec<usize> = lane.iter().map(|flow| flow.messages.len()).collect();
         counts.sort_unstable();
         counts
     };
     let mut results: BTreeSet<Vec<Option<u32>>> = BTreeSet::new();
-    let expected = links.first().map(|(child, parent)| counts(&lane(*child, *parent)));
+    let expected = links.first().map(|(child, parent)| counts(lane(*child, *parent)));
     for (child, parent) in links {
         let (up, down) = (lane(*child, *parent), lane(*parent, *child));
         let count = up.iter().map(|flow| flow.messages.len()).min().unwrap_or(0);
-        evidence.is_excluded |= Some(counts(&up)) != expected || Some(counts(&down)) != expected || count == 0;
+        evidence.is_excluded |= Some(counts(up)) != expected || Some(counts(down)) != expected || count == 0;
         for message in 0..count {
-            // The result comes back after the own data went up.
-            evidence.forward((&up, message), (&down, message), Forwarding::Reduce, clock_bound_ns);
+            // The parent sends the result only after it received the child's data.
+            evidence.forward((up, message), (down, message), Forwarding::Reduce, clock_bound_ns);
             for (grandchild, _) in links.iter().filter(|(_, own)| own == child) {
                 evidence.forward(
-                    (&lane(*grandchild, *child), message),
-                    (&up, message),
+                    (lane(*grandchild, *child), message),
+                    (up, message),
                     Forwarding::Reduce,
                     clock_bound_ns,
                 );
                 evidence.forward(
-                    (&down, message),
-                    (&lane(*child, *grandchild), message),
+                    (down, message),
+                    (lane(*child, *grandchild), message),
                     Forwarding::Copy,
                     clock_bound_ns,
                 );
@@ -510,7 +509,7 @@ fn tree_messages(links: &[(u32, u32)], pairs: &BTreeMap<(u32, u32), Vec<Flow<'_>
 }
 
 /// Two ranks: each channel of a tree sends one way first, then back. Either rank may be the root.
-fn tree_of_two(pairs: &BTreeMap<(u32, u32), Vec<Flow<'_>>>, clock_bound_ns: i64) -> Evidence {
+fn tree_of_two(pairs: &Pairs<'_>, clock_bound_ns: i64) -> Evidence {
     let (Some(there), Some(back)) = (pairs.get(&(0, 1)), pairs.get(&(1, 0))) else { return Evidence::EXCLUDED };
     let counts: BTreeSet<usize> = there.iter().chain(back).map(|flow| flow.messages.len()).collect();
     let (Some(count), 1, true) = (counts.first(), counts.len(), there.len() == back.len()) else {
@@ -518,10 +517,7 @@ fn tree_of_two(pairs: &BTreeMap<(u32, u32), Vec<Flow<'_>>>, clock_bound_ns: i64)
     };
     let mut evidence = Evidence::default();
     for message in 0..*count {
-        let at = |lane: &Lane<'_>| -> Vec<NcclTransfer> {
-            lane.iter().filter_map(|flow| flow.messages.get(message).copied()).collect()
-        };
-        let (there, back) = (at(there), at(back));
+        let (there, back) = (messages_at(there, message), messages_at(back, message));
         let first = |all: &[NcclTransfer]| all.iter().map(|own| own.times_ns.1).min().unwrap_or(i64::MAX);
         let early = |all: &[NcclTransfer], end_ns: i64| {
             all.iter().filter(|own| own.times_ns.0.saturating_add(clock_bound_ns) < end_ns).count()

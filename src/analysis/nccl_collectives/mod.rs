@@ -91,6 +91,11 @@ impl NcclOperation {
             Self::SendRecv => MpiOperation::PointToPoint,
         }
     }
+
+    /// True for `ncclSend` and `ncclRecv`.
+    const fn is_p2p(self) -> bool {
+        matches!(self, Self::AllToAll | Self::SendRecv)
+    }
 }
 
 /// The pattern of the connections of an operation.
@@ -133,8 +138,6 @@ pub struct NcclCollective {
     pub is_certain: bool,
     /// Ranks that the wire shows.
     pub ranks: u32,
-    /// Connections of NCCL between each pair of ranks that communicate: the channels.
-    pub channels: u32,
     /// Bytes as in the arguments of the call: the block of each rank of an `AllGather`,
     /// `ReduceScatter` or `AllToAll`, the vector of others. `None` if unknown.
     pub bytes: Option<u64>,
@@ -152,10 +155,10 @@ impl NcclCollective {
         self.operations.first().copied().filter(|_| self.operations.len() == 1)
     }
 
-    /// The row for outputs. A lead of the last rank within `clock_bound_ns` is left out.
+    /// The row for outputs. A last rank whose skew is within `clock_bound_ns` is left out.
     #[must_use]
     pub fn instance(&self, clock_bound_ns: i64) -> CollectiveInstance {
-        let last = self.last.filter(|(_, lead_ns)| *lead_ns > clock_bound_ns.unsigned_abs());
+        let last = self.last.filter(|(_, skew_ns)| *skew_ns > clock_bound_ns.unsigned_abs());
         let confidence = match (self.operations.len(), self.is_certain) {
             (0, _) => Confidence::Unknown,
             (1, true) => Confidence::High,
@@ -177,7 +180,7 @@ impl NcclCollective {
             start_ns: self.times_ns.0,
             end_ns: self.times_ns.1,
             last_rank: last.map(|(rank, _)| rank),
-            skew_ns: last.map(|(_, lead_ns)| lead_ns),
+            skew_ns: last.map(|(_, skew_ns)| skew_ns),
         }
     }
 }
@@ -196,27 +199,31 @@ pub struct NcclCollectives {
 /// Collects the messages of NCCL.
 #[derive(Clone, Debug)]
 pub struct NcclCollector {
-    /// Most messages that are kept.
-    room: usize,
     transfers: Vec<NcclTransfer>,
+    max_transfers: usize,
     left_out: u64,
     beyond_bound: u64,
 }
 
 impl Default for NcclCollector {
     fn default() -> Self {
-        Self { room: MAX_TRANSFERS, transfers: Vec::new(), left_out: 0, beyond_bound: 0 }
+        Self::with_limit(MAX_TRANSFERS)
     }
 }
 
 impl NcclCollector {
+    /// Keeps at most `max_transfers`.
+    const fn with_limit(max_transfers: usize) -> Self {
+        Self { transfers: Vec::new(), max_transfers, left_out: 0, beyond_bound: 0 }
+    }
+
     /// Adds a message of NCCL.
     pub fn add(&mut self, row: &MessageRow) {
         let Some(transfer) = transfer(row) else {
             self.left_out += 1;
             return;
         };
-        if self.transfers.len() >= self.room {
+        if self.transfers.len() >= self.max_transfers {
             self.beyond_bound += 1;
             return;
         }

@@ -12,9 +12,9 @@
 //! another one is part of a later operation. A late rank may leave a connection without receives
 //! within an operation, so segments are joined if only together they are an operation.
 
+use super::NcclCollective;
 use super::classify::{self, Flow};
 use super::connections::{NcclCommunicator, NcclConnection};
-use super::{NcclCollective, NcclOperation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -160,15 +160,14 @@ fn counts_to(segments: &[OperationSegment], next: usize, count: usize) -> Option
 /// `ncclSend` and `ncclRecv` have connections of their own (`connIndex` 1), so a connection that
 /// carried another operation carries none of them.
 fn exclude_send_recv(communicator: &NcclCommunicator, found: &mut [(Parts, NcclCollective)]) {
-    let is_p2p = |operation: &NcclOperation| matches!(operation, NcclOperation::SendRecv | NcclOperation::AllToAll);
     let of_collectives: BTreeSet<usize> = found
         .iter()
-        .filter(|(_, own)| !own.operations.is_empty() && !own.operations.iter().any(is_p2p))
+        .filter(|(_, own)| !own.operations.is_empty() && !own.operations.iter().any(|operation| operation.is_p2p()))
         .flat_map(|(parts, _)| parts.keys().copied())
         .collect();
     for (parts, own) in found {
         if own.operations.len() > 1 && parts.keys().any(|connection| of_collectives.contains(connection)) {
-            own.operations.retain(|operation| !is_p2p(operation));
+            own.operations.retain(|operation| !operation.is_p2p());
             own.bytes = classify::common_bytes(&own.operations, own.ranks.into(), &flows(communicator, parts));
         }
     }

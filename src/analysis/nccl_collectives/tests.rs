@@ -4,9 +4,10 @@
 mod schedules;
 
 use super::{NcclAlgorithm, NcclCollective, NcclCollector, NcclOperation, collectives};
-use crate::model::{MessageRow, NcclReceive, RawMessage, Verb};
+use crate::analysis::fixture;
+use crate::model::NcclReceive;
 use NcclOperation::{AllGather, AllReduce, AllToAll, Broadcast, Reduce, ReduceScatter};
-use ibscope_parsers::mpi::{Identity, LibraryStack, MatchFields, Protocol as MpiProtocol};
+use ibscope_parsers::mpi::Identity;
 use schedules::{Call, Job, Protocol};
 
 const RANKS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
@@ -18,14 +19,14 @@ fn found(job: &Job) -> Vec<NcclCollective> {
 
 /// Asserts that each call was found, with one of the operations that `expected` returns.
 fn check(case: &str, job: &Job, expected: impl Fn(&Call) -> Vec<NcclOperation>) {
-    let (calls, ranks, channels) = (job.calls.clone(), job.ranks, job.channels);
+    let (calls, ranks) = (job.calls.clone(), job.ranks);
     let found = found(job);
     let summary: Vec<_> = found.iter().map(|own| (&own.operations, own.algorithm, own.bytes)).collect();
     assert_eq!(found.len(), calls.len(), "{case}: {summary:?}");
     for (own, call) in found.iter().zip(&calls) {
         let case = format!("{case}: {call:?} in {summary:?}");
         assert_eq!(own.operations, expected(call), "{case}");
-        assert_eq!((own.ranks, own.channels), (ranks, channels), "{case}");
+        assert_eq!(own.ranks, ranks, "{case}");
         let is_two_way = ranks == 2 && call.algorithm == NcclAlgorithm::Tree;
         if !own.operations.is_empty() && !is_two_way {
             assert_eq!(own.bytes, call.bytes_on_wire(), "{case}");
@@ -139,9 +140,9 @@ fn the_last_rank() {
         let calls = [call(AllGather, 1 << 20, Protocol::Simple), call(AllReduce, 1 << 20, Protocol::Simple)];
         let job = Job { late: Some((rank, delay_ns)), ..Job::new(5, 2, &calls) };
         for own in found(&job) {
-            let (last, lead_ns) = own.last.expect("a last rank");
+            let (last, skew_ns) = own.last.expect("a last rank");
             assert_eq!(last, rank);
-            assert!(lead_ns.abs_diff(delay_ns.unsigned_abs()) < 100_000, "{lead_ns}");
+            assert!(skew_ns.abs_diff(delay_ns.unsigned_abs()) < 100_000, "{skew_ns}");
         }
     }
 }
@@ -170,27 +171,13 @@ fn messages_beyond_the_bound_are_counted() {
     let identity = Identity { rank: 0, context: 0, tag: 0, world: true, collective: false };
     let receive =
         NcclReceive { ring: 1, index: 1, posted_ns: 0, buffer_address: 1 << 20, buffer_bytes: 8, data_hash: None };
-    let row = |receive| MessageRow {
-        connection: 0,
-        job: Some(1),
-        src_rank: Some(0),
-        dst_rank: Some(1),
-        mpi: Some((identity, MpiProtocol::Rendezvous)),
-        raw: RawMessage {
-            connection: 0,
-            psn: 0,
-            mpi: Some((LibraryStack::Nccl, MatchFields::Named(identity), MpiProtocol::Rendezvous)),
-            transfer_verb: Verb::Write,
-            length_bytes: Some(8),
-            wire_bytes: 54,
-            packets: 1,
-            times_ns: (1, 1),
-            complete: true,
-            receive,
-        },
+    let row = |receive| {
+        let mut row = fixture::message(identity, (Some(0), Some(1)), (1, 1));
+        (row.raw.length_bytes, row.raw.receive) = (Some(8), receive);
+        row
     };
     for (count, beyond) in [(3, 0), (4, 1)] {
-        let mut collector = NcclCollector { room: 3, ..NcclCollector::default() };
+        let mut collector = NcclCollector::with_limit(3);
         (0..count).for_each(|_| collector.add(&row(Some(receive))));
         collector.add(&row(None));
         let found = collector.finish(0);

@@ -1,6 +1,6 @@
 use super::*;
-use crate::model::{RawMessage, Verb};
-use ibscope_parsers::mpi::{Identity, Protocol};
+use crate::analysis::fixture;
+use ibscope_parsers::mpi::Identity;
 
 const MS: i64 = 1_000_000;
 
@@ -42,25 +42,9 @@ impl Program {
         let sent_ns = self.clocks[src];
         let arrival_ns = sent_ns + 20_000 + self.random.below(10_000);
         let identity = Identity { rank: 0, context: 7, tag, world: true, collective: tag < 0 };
-        self.analysis.push(&MessageRow {
-            connection: 0,
-            job: Some(1),
-            src_rank: Some(src as u32),
-            dst_rank: Some(dst as u32),
-            mpi: Some((identity, Protocol::Eager)),
-            raw: RawMessage {
-                connection: 0,
-                psn: 0,
-                mpi: None,
-                transfer_verb: Verb::Send,
-                length_bytes: Some(mpi_bytes),
-                wire_bytes: mpi_bytes,
-                packets: 1,
-                times_ns: (sent_ns, arrival_ns),
-                complete: true,
-                receive: None,
-            },
-        });
+        let mut row = fixture::message(identity, (Some(src as u32), Some(dst as u32)), (sent_ns, arrival_ns));
+        row.raw.length_bytes = Some(mpi_bytes);
+        self.analysis.push(&row);
         arrival_ns
     }
 

@@ -1,8 +1,7 @@
 //! `collectives --view instances` on messages of NCCL: the whole way from packets to rows.
 
-use crate::tools::result;
+use crate::tools::{csv_rows, result};
 use crate::wire::{WireBuilder, WireQueuePair};
-use std::collections::BTreeMap;
 
 const RANKS: usize = 3;
 const CHUNK_BYTES: usize = 4096;
@@ -72,8 +71,7 @@ fn an_allreduce_and_an_allgather_of_three_ranks() {
         }
     }
     let text = result(&["collectives", "--view", "instances", "--format", "csv"], &[wire.file()]);
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
-    let rows: Vec<BTreeMap<String, String>> = reader.deserialize().map(|row| row.expect("csv")).collect();
+    let rows = csv_rows(&text);
     let columns = ["communicator", "instance", "operation", "algorithm", "confidence", "ranks", "bytes"];
     let found: Vec<Vec<&str>> = rows.iter().map(|row| columns.map(|column| row[column].as_str()).to_vec()).collect();
     let expected = [
