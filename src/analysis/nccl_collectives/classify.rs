@@ -176,6 +176,7 @@ pub(super) fn operation(communicator: &NcclCommunicator, flows: &[Flow<'_>], clo
     let operations: Vec<NcclOperation> = kept.keys().copied().collect();
     let is_certain = |own: &Evidence| own.copies > 0 || own.changed > 0 || own.ordered >= CERTAIN_ORDERED;
     let times = all().map(|message| message.times_ns).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    let channels = pairs(flows).values().map(Vec::len).max().unwrap_or(0);
     NcclCollective {
         job: 0,
         communicator: String::new(),
@@ -183,6 +184,7 @@ pub(super) fn operation(communicator: &NcclCommunicator, flows: &[Flow<'_>], clo
         algorithm: algorithm.filter(|_| !operations.is_empty()),
         is_certain: kept.values().all(is_certain) && !kept.is_empty() || operations == [NcclOperation::AllToAll],
         ranks: ranks.len() as u32,
+        channels: channels as u32,
         bytes: common_bytes(&operations, ranks.len() as u64, flows),
         times_ns: times.unwrap_or_default(),
         last: last(&ranks, flows, algorithm),

@@ -138,6 +138,8 @@ pub struct NcclCollective {
     pub is_certain: bool,
     /// Ranks that the wire shows.
     pub ranks: u32,
+    /// Connections of NCCL between each pair of ranks that communicate: the channels.
+    pub channels: u32,
     /// Bytes as in the arguments of the call: the block of each rank of an `AllGather`,
     /// `ReduceScatter` or `AllToAll`, the vector of others. `None` if unknown.
     pub bytes: Option<u64>,

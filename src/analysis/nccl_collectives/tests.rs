@@ -19,14 +19,14 @@ fn found(job: &Job) -> Vec<NcclCollective> {
 
 /// Asserts that each call was found, with one of the operations that `expected` returns.
 fn check(case: &str, job: &Job, expected: impl Fn(&Call) -> Vec<NcclOperation>) {
-    let (calls, ranks) = (job.calls.clone(), job.ranks);
+    let (calls, ranks, channels) = (job.calls.clone(), job.ranks, job.channels);
     let found = found(job);
     let summary: Vec<_> = found.iter().map(|own| (&own.operations, own.algorithm, own.bytes)).collect();
     assert_eq!(found.len(), calls.len(), "{case}: {summary:?}");
     for (own, call) in found.iter().zip(&calls) {
         let case = format!("{case}: {call:?} in {summary:?}");
         assert_eq!(own.operations, expected(call), "{case}");
-        assert_eq!(own.ranks, ranks, "{case}");
+        assert_eq!((own.ranks, own.channels), (ranks, channels), "{case}");
         let is_two_way = ranks == 2 && call.algorithm == NcclAlgorithm::Tree;
         if !own.operations.is_empty() && !is_two_way {
             assert_eq!(own.bytes, call.bytes_on_wire(), "{case}");
