@@ -28,7 +28,7 @@ impl GroupBy {
 
 /// Whether a profile contains one job or several. With several jobs, a rank alone identifies no
 /// process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Jobs {
     /// One job: labels show the plain rank.
     One,
@@ -41,7 +41,7 @@ pub(crate) const UNKNOWN: &str = "unknown";
 
 /// A sender or receiver. Labels sort by job, then numerically; unknown ranks follow the known ranks
 /// of their job, and traffic of no job comes last.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Label {
     /// A port, with its name from the hosts file.
     Endpoint(Endpoint, Option<String>),

@@ -6,9 +6,8 @@
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
 use crate::model::sampling::{EstimateQuality, Estimator, SampledShare};
-use crate::model::{ClassSet, ConnectionClass, Nodes, Profile, TrafficKind};
-use crate::model::{PairEstimators, RdmaSums};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::model::{ClassSet, ConnectionClass, HashMap, Nodes, PairEstimators, Profile, RdmaSums, TrafficKind};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Which MPI messages a matrix counts.
@@ -252,27 +251,6 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Builds a matrix from its cells by sender and receiver.
-    pub(crate) fn of(by: GroupBy, selection: Selection, cells: &BTreeMap<(Label, Label), MatrixCell>) -> Self {
-        let mut labels: BTreeSet<&Label> = BTreeSet::new();
-        // `extend` inserts one by one. `collect` would sort all references first, and there are
-        // many times more references than labels.
-        labels.extend(cells.keys().flat_map(|(src, dst)| [src, dst]));
-        let labels: Vec<Label> = labels.into_iter().cloned().collect();
-        let index = |label: &Label| labels.binary_search(label).unwrap_or_default() as u32;
-        let cells = cells.iter().map(|((src, dst), cell)| ((index(src), index(dst)), *cell)).collect();
-        Self {
-            by,
-            selection,
-            labels,
-            cells,
-            estimators: None,
-            sampled: None,
-            jobs: Arc::default(),
-            nodes: Arc::default(),
-        }
-    }
-
     /// The value that a cell shows in a unit.
     #[must_use]
     pub fn cell_value(&self, ends: (u32, u32), unit: TrafficUnit) -> CellValue {
@@ -374,19 +352,59 @@ pub enum CellValue {
     OneNode,
 }
 
+/// The cells of a matrix while they are added up, by the numbers of their labels: comparing the
+/// labels themselves for each connection would take most of the time.
+#[derive(Default)]
+pub(crate) struct MatrixCells {
+    numbers: HashMap<Label, u32>,
+    cells: HashMap<(u32, u32), MatrixCell>,
+}
+
+impl MatrixCells {
+    /// The cell of a sender and a receiver.
+    pub(crate) fn cell(&mut self, src: Label, dst: Label) -> &mut MatrixCell {
+        let pair = (self.number(src), self.number(dst));
+        self.cells.entry(pair).or_default()
+    }
+
+    fn number(&mut self, label: Label) -> u32 {
+        let next = self.numbers.len() as u32;
+        *self.numbers.entry(label).or_insert(next)
+    }
+
+    /// The matrix of these cells.
+    pub(crate) fn into_matrix(self, by: GroupBy, selection: Selection) -> Matrix {
+        let mut labels: Vec<(Label, u32)> = self.numbers.into_iter().collect();
+        labels.sort_unstable();
+        let mut indices = vec![0; labels.len()];
+        labels.iter().zip(0..).for_each(|((_, number), index)| indices[*number as usize] = index);
+        let indexed =
+            |((src, dst), cell): ((u32, u32), MatrixCell)| ((indices[src as usize], indices[dst as usize]), cell);
+        Matrix {
+            by,
+            selection,
+            cells: self.cells.into_iter().map(indexed).collect(),
+            labels: labels.into_iter().map(|(label, _)| label).collect(),
+            estimators: None,
+            sampled: None,
+            jobs: Arc::default(),
+            nodes: Arc::default(),
+        }
+    }
+}
+
 /// Builds the matrix of a profile, without management and multicast traffic.
 #[must_use]
 pub fn matrix(profile: &Profile, by: GroupBy, selection: Selection) -> Matrix {
     let labels = EndpointLabels::new(profile, by);
-    let mut cells: BTreeMap<(Label, Label), MatrixCell> = BTreeMap::new();
+    let mut cells = MatrixCells::default();
     for connection in data(profile).filter(|connection| connection.traffic.packets > 0) {
-        let pair = (labels.sender(connection), labels.receiver(connection));
-        let cell = cells.entry(pair).or_default();
+        let cell = cells.cell(labels.sender(connection), labels.receiver(connection));
         cell.add(CountingRule::of(profile, connection, by, selection), &connection.traffic);
         cell.coverage.merge(&connection.coverage);
     }
     let estimators = profile.sampling.map(|sampling| estimators(profile, &labels, by, selection, sampling.quality()));
-    let matrix = Matrix::of(by, selection, &cells);
+    let matrix = cells.into_matrix(by, selection);
     let index = |label: &Label| matrix.labels.binary_search(label).unwrap_or_default() as u32;
     let estimators = estimators.map(|estimators| {
         estimators.iter().map(|((src, dst), estimators)| ((index(src), index(dst)), *estimators)).collect()

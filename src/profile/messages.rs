@@ -22,7 +22,7 @@ impl MessageWriter {
         let path = path.to_owned();
         let empty = tables::messages(&[], profile);
         let writer = empty
-            .and_then(|empty| ParquetWriter::new(file).with_compression(tables::COMPRESSION).batched(empty.schema()));
+            .and_then(|empty| ParquetWriter::new(file).with_compression(tables::compression()).batched(empty.schema()));
         match writer {
             Ok(writer) => Ok(Self { path, writer, waiting: Vec::new() }),
             Err(source) => Err(ProfileError::Table { path, action: "written", source }),

@@ -21,9 +21,11 @@ use super::coverage::ConnectionView;
 use super::loss::{CaptureLosses, ConnectionLoss, LossService, LossSums, PossibleLoss};
 use crate::model::profile::CmRow;
 use crate::model::traffic::{ConnectionTotals, ObservationSums};
-use crate::model::{ConnectionKey, Continuity, Health, PacketBounds, RecordSeries, TrafficKind, Trust, TrustVerdict};
+use crate::model::{
+    ConnectionKey, Continuity, Health, PacketBounds, RecordSeries, SeededHasher, TrafficKind, Trust, TrustVerdict,
+};
 use ibscope_parsers::ib::{Opcode, Service};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// MSNs have 24 bits.
 const MASK: u64 = 0xFF_FFFF;
@@ -78,7 +80,7 @@ pub(super) fn judge<'a>(
 ) -> Trust {
     let mut trust = Trust::default();
     let mut gaps: BTreeMap<Gap, u64> = BTreeMap::new();
-    let mut responders: BTreeSet<ConnectionKey> = BTreeSet::new();
+    let mut responders: HashSet<ConnectionKey, SeededHasher> = HashSet::default();
     let mut without_requests: Vec<ConnectionKey> = Vec::new();
     let mut losses = LossSums::new(CaptureLosses::new(records));
     let (mut management, mut of_management) = (0, Vec::new());

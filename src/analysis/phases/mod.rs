@@ -22,7 +22,7 @@ pub use collectives::PhaseCollective;
 pub use pattern::{PatternName, PhasePattern};
 
 use super::endpoint_label::GroupBy;
-use super::matrix::{CountingRule, Matrix, Selection};
+use super::matrix::{CountingRule, Matrix, MatrixCell, MatrixCells, Selection};
 use crate::model::Profile;
 use crate::model::profile::Traffic;
 use graph::{Graph, PortVisibility};
@@ -131,7 +131,7 @@ pub fn phases(profile: &Profile, options: &PhaseOptions) -> Phases {
         let bound = |number: i64| number.saturating_mul(step_ns).clamp(span_ns.0, span_ns.1);
         let (from_ns, to_ns) = (bound(first.number), bound(last.number.saturating_add(1)));
         let pattern = pattern::detect(&Graph::new(&view, &pairs, steps));
-        let matrix = Matrix::of(by, Selection::All, &BTreeMap::new());
+        let matrix = MatrixCells::default().into_matrix(by, Selection::All);
         let traffic = Traffic::default();
         found.phases.push(Phase { from_ns, to_ns, traffic, has_mpi: false, matrix, pattern, collectives: Vec::new() });
     }
@@ -149,7 +149,7 @@ fn natural(profile: &Profile) -> GroupBy {
 
 /// Adds the traffic, matrix and collectives of each phase.
 fn add_up(profile: &Profile, pairs: &PairIndex, found: &mut Phases, phase_at: impl Fn(i64) -> Option<usize>) {
-    let mut cells = vec![BTreeMap::new(); found.phases.len()];
+    let mut cells: Vec<BTreeMap<u32, MatrixCell>> = vec![BTreeMap::new(); found.phases.len()];
     let mut collectives = vec![BTreeMap::new(); found.phases.len()];
     for row in &profile.timeline {
         let (Some(pair), Some(index)) = (pairs.of(row.connection), phase_at(row.time_ns)) else { continue };
@@ -158,15 +158,18 @@ fn add_up(profile: &Profile, pairs: &PairIndex, found: &mut Phases, phase_at: im
         let phase = &mut found.phases[index];
         phase.traffic += row.traffic;
         phase.has_mpi |= counted.has_mpi;
-        let cell: &mut super::matrix::MatrixCell = cells[index].entry(pair).or_default();
-        cell.add(counted, &row.traffic);
+        cells[index].entry(pair).or_default().add(counted, &row.traffic);
         if row.traffic.collective_messages > 0 {
             *collectives[index].entry(row.connection).or_default() += row.traffic.collective_messages;
         }
     }
     for ((phase, cells), collectives) in found.phases.iter_mut().zip(cells).zip(&collectives) {
-        let cells = cells.into_iter().map(|(pair, cell)| (pairs.labels(pair).clone(), cell)).collect();
-        phase.matrix = Matrix::of(found.by, Selection::All, &cells);
+        let mut by_label = MatrixCells::default();
+        for (pair, cell) in cells {
+            let (src, dst) = pairs.labels(pair);
+            *by_label.cell(src.clone(), dst.clone()) = cell;
+        }
+        phase.matrix = by_label.into_matrix(found.by, Selection::All);
         phase.collectives = collectives::phase_collectives(profile, collectives);
     }
 }
