@@ -384,6 +384,7 @@ fn traced(profile: &Profile) -> Crosscheck {
         clocks: Clocks::default(),
         collective_calls: Vec::new(),
         collectives: Vec::new(),
+        operations: None,
         one_sided: Vec::new(),
         notes: Vec::new(),
     }

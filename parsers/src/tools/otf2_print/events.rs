@@ -21,6 +21,11 @@ pub fn event(line: &str) -> Result<Option<Otf2Event>, MalformedLine> {
     let what = match kind {
         "MPI_SEND" | "MPI_ISEND" => message(attributes, "Receiver: ").map(Otf2EventKind::Send),
         "MPI_RECV" | "MPI_IRECV" => message(attributes, "Sender: ").map(Otf2EventKind::Receive),
+        "MPI_COLLECTIVE_BEGIN" => Some(Otf2EventKind::CollectiveBegin { request: None }),
+        "NON_BLOCKING_COLLECTIVE_REQUEST" => Some(match last_number(attributes, "Request: ") {
+            Some((_, request)) => Otf2EventKind::CollectiveBegin { request: Some(request) },
+            None => Otf2EventKind::Other,
+        }),
         "MPI_COLLECTIVE_END" | "NON_BLOCKING_COLLECTIVE_COMPLETE" => collective(attributes),
         "RMA_PUT" => rma(attributes).map(|(window, remote, bytes)| Otf2EventKind::Rma {
             window,
@@ -59,7 +64,10 @@ fn message(attributes: &str, peer: &str) -> Option<Otf2Message> {
 }
 
 fn collective(attributes: &str) -> Option<Otf2EventKind> {
-    let attributes = last_number::<u64>(attributes, ", Request: ").map_or(attributes, |(attributes, _)| attributes);
+    let (attributes, request) = match last_number(attributes, ", Request: ") {
+        Some((attributes, request)) => (attributes, Some(request)),
+        None => (attributes, None),
+    };
     let (attributes, received) = last_number(attributes, ", Received: ")?;
     let (attributes, sent) = last_number(attributes, ", Sent: ")?;
     let at = attributes.rfind(", Root: ")?;
@@ -71,6 +79,7 @@ fn collective(attributes: &str) -> Option<Otf2EventKind> {
         root,
         sent,
         received,
+        request,
     })
 }
 
