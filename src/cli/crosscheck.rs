@@ -174,6 +174,11 @@ pub(super) fn run(args: &CrosscheckArgs) -> anyhow::Result<ExitCode> {
         Format::Json => rendered::json(&result, out),
     })?;
     output::notes(&result.notes);
+    if args.view == CrosscheckView::Instances && result.operations.is_none() {
+        output::eprint_line(
+            "note: single collective operations are not compared; give the captures, unsampled and complete",
+        );
+    }
     input::notes(&args.inputs, &args.reading, &profile);
     if !agrees(&result) {
         return Ok(ExitCode::from(EXIT_DIFFERENT));

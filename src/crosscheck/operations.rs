@@ -251,3 +251,188 @@ fn row(
         result,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crosscheck::clocks::RankClock;
+    use crate::crosscheck::trace::TraceCommunicator;
+    use ibscope_parsers::tools::otf2_print::Collective;
+
+    const WORLD_RANKS: u32 = 3;
+    /// Uncertainty of the clocks.
+    const BOUND_NS: u64 = 10;
+
+    /// A trace of three ranks whose clock is 1000 ns behind that of the capture.
+    fn trace(calls: &[(u32, Collective, i64)]) -> AppTrace {
+        let world = TraceCommunicator {
+            name: "MPI_COMM_WORLD".to_owned(),
+            members: (0..WORLD_RANKS).collect(),
+            ..TraceCommunicator::default()
+        };
+        let duplicate = TraceCommunicator { name: "dup".to_owned(), ..world.clone() };
+        let mut trace = AppTrace { communicators: vec![world, duplicate], ..AppTrace::default() };
+        for (communicator, operation, begin_ns) in calls {
+            for rank in 0..WORLD_RANKS {
+                trace.calls.begin(rank.into(), None, *begin_ns);
+                trace.calls.end((rank.into(), None), (*operation, *communicator, rank), begin_ns + 100);
+            }
+        }
+        trace
+    }
+
+    /// An operation on the wire: the ranks send 20 ns after `start_ns` minus 20, and receive 60 ns later.
+    fn on_wire(context: Option<u32>, operation: MpiOperation, start_ns: i64, ranks: &[u32]) -> WireOperation {
+        let activity = |rank: &u32| RankActivity {
+            rank: *rank,
+            start_ns,
+            end_ns: start_ns + 60,
+            first_send_ns: Some(start_ns),
+            last_receive_ns: Some(start_ns + 60),
+        };
+        WireOperation {
+            job: 1,
+            context,
+            communicator: context.map_or_else(|| "world".to_owned(), |context| format!("{context}/0")),
+            number: 1,
+            operation,
+            start_ns,
+            end_ns: start_ns + 60,
+            activity: ranks.iter().map(activity).collect(),
+        }
+    }
+
+    fn clocks() -> Clocks {
+        let clock = |rank| RankClock {
+            rank,
+            offset_ns: 1000,
+            drift_ppm: 0.0,
+            uncertainty_ns: Some(BOUND_NS),
+            is_uneven: false,
+            sent: 9,
+            received: 9,
+        };
+        Clocks { ranks: (0..WORLD_RANKS).map(clock).collect(), ..Clocks::default() }
+    }
+
+    fn compared(trace: &AppTrace, wire: &[WireOperation], clocks: &Clocks) -> OperationsComparison {
+        let wire: Vec<&WireOperation> = wire.iter().collect();
+        let contexts = Contexts::of_tracer(Some(99));
+        compare(trace, &wire, clocks, &contexts, &Placement::default())
+    }
+
+    fn results(found: &OperationsComparison) -> Vec<(Option<&'static str>, Option<&'static str>, OperationResult)> {
+        found.rows.iter().map(|row| (row.operation, row.wire_operation, row.result)).collect()
+    }
+
+    const ALL: [u32; 3] = [0, 1, 2];
+
+    #[test]
+    fn missing_and_surplus_operations_are_listed() {
+        let calls = [(0, Collective::Barrier, 1000), (0, Collective::Bcast, 2000), (0, Collective::Barrier, 3000)];
+        let wire = [
+            on_wire(None, MpiOperation::Barrier, 500, &ALL),
+            on_wire(None, MpiOperation::Barrier, 2020, &ALL),
+            on_wire(Some(99), MpiOperation::Gather, 2500, &ALL),
+            on_wire(None, MpiOperation::Reduce, 2700, &ALL),
+            on_wire(None, MpiOperation::Barrier, 4020, &ALL),
+        ];
+        let found = compared(&trace(&calls), &wire, &clocks());
+        let barrier = Some("barrier");
+        assert_eq!(
+            results(&found),
+            [
+                (barrier, barrier, OperationResult::Equal),
+                (Some("bcast"), None, OperationResult::OnlyInTrace),
+                (barrier, barrier, OperationResult::Equal),
+                (None, barrier, OperationResult::OutsideCalls),
+                (None, Some("reduce"), OperationResult::OnlyOnWire),
+            ]
+        );
+        assert_eq!((found.of_tracer, found.own_clocks), (1, 0));
+        let first = &found.rows[0];
+        assert_eq!(
+            (first.entry_ns, first.exit_ns, first.outside_ns, first.bound_ns),
+            (Some(2000), Some(2100), Some(0), Some(10))
+        );
+    }
+
+    #[test]
+    fn packets_outside_the_calls_are_measured() {
+        // The call lasts from 2000 to 2100. Sends at 1970 are 30 ns early: 18 beyond the bound of 10
+        // and the rounding of 2. Receives at 2130 are as late.
+        for (start_ns, outside_ns) in [(1988, 0), (1970, 18), (2070, 18)] {
+            let calls = [(0, Collective::Barrier, 1000)];
+            let wire = [on_wire(None, MpiOperation::Barrier, start_ns, &ALL)];
+            let found = compared(&trace(&calls), &wire, &clocks());
+            assert_eq!(found.rows[0].outside_ns, Some(outside_ns), "{start_ns}");
+            let expected = if outside_ns > 0 { OperationResult::OtherTimes } else { OperationResult::Equal };
+            assert_eq!(found.rows[0].result, expected, "{start_ns}");
+        }
+    }
+
+    #[test]
+    fn calls_that_create_objects_explain_operations_of_the_library() {
+        let calls =
+            [(0, Collective::Barrier, 1000), (0, Collective::CreateHandle, 2000), (0, Collective::Barrier, 3000)];
+        let wire = [
+            on_wire(None, MpiOperation::Barrier, 2020, &ALL),
+            on_wire(None, MpiOperation::Allreduce, 3020, &ALL),
+            on_wire(None, MpiOperation::Barrier, 4020, &ALL),
+        ];
+        let found = compared(&trace(&calls), &wire, &clocks());
+        assert_eq!(found.rows.len(), 3);
+        assert_eq!(found.rows[2].result, OperationResult::InHandleCall);
+    }
+
+    #[test]
+    fn a_library_may_use_a_communicator_of_its_own() {
+        let calls = [(0, Collective::Allreduce, 1000), (0, Collective::Barrier, 2000)];
+        let leaders = on_wire(Some(5), MpiOperation::Allreduce, 2020, &[0, 2]);
+        let wire = [leaders.clone(), on_wire(None, MpiOperation::Barrier, 3020, &ALL)];
+        let found = compared(&trace(&calls), &wire, &clocks());
+        assert_eq!(found.rows[0].result, OperationResult::OtherCommunicator);
+        // With two of them within the call, neither is chosen.
+        let wire = [leaders.clone(), leaders, wire[1].clone()];
+        let found = compared(&trace(&calls), &wire, &clocks());
+        assert_eq!(found.rows[0].result, OperationResult::OnlyInTrace);
+    }
+
+    #[test]
+    fn without_clocks_the_order_decides_and_clocks_follow() {
+        let times = [1000, 2000, 2700, 4100];
+        let operations = [Collective::Barrier, Collective::Bcast, Collective::Barrier, Collective::Allreduce];
+        let calls: Vec<_> =
+            times.iter().zip(operations).map(|(begin_ns, operation)| (0, operation, *begin_ns)).collect();
+        let names = [MpiOperation::Barrier, MpiOperation::Bcast, MpiOperation::Barrier, MpiOperation::Allreduce];
+        let mut wire: Vec<WireOperation> = times
+            .iter()
+            .zip(names)
+            .map(|(begin_ns, operation)| on_wire(None, operation, begin_ns + 1020, &ALL))
+            .collect();
+        let found = compared(&trace(&calls), &wire, &Clocks::default());
+        assert!(found.rows.iter().all(|row| row.result == OperationResult::Equal), "{:?}", results(&found));
+        assert_eq!((found.own_clocks, found.rows[0].outside_ns), (3, Some(0)));
+        // Two barriers of the library at the start contradict the other operations.
+        wire.insert(0, on_wire(None, MpiOperation::Barrier, 300, &ALL));
+        wire.insert(0, on_wire(None, MpiOperation::Barrier, 100, &ALL));
+        let found = compared(&trace(&calls), &wire, &Clocks::default());
+        let starts: Vec<Option<i64>> = found.rows.iter().take(4).map(|row| row.start_ns).collect();
+        assert_eq!(starts, times.map(|begin_ns| Some(begin_ns + 1020)));
+        assert_eq!(found.rows.len(), 6);
+    }
+
+    #[test]
+    fn each_communicator_takes_the_context_with_its_operations() {
+        let calls = [(0, Collective::Barrier, 1000), (1, Collective::Bcast, 2000), (1, Collective::Reduce, 3000)];
+        let wire = [
+            on_wire(None, MpiOperation::Barrier, 2020, &ALL),
+            on_wire(Some(4), MpiOperation::Bcast, 2500, &ALL),
+            on_wire(Some(5), MpiOperation::Bcast, 3020, &ALL),
+            on_wire(Some(5), MpiOperation::Reduce, 4020, &ALL),
+        ];
+        let found = compared(&trace(&calls), &wire, &clocks());
+        let of_wire: Vec<Option<&str>> = found.rows.iter().map(|row| row.wire_communicator.as_deref()).collect();
+        assert_eq!(of_wire, [Some("world"), Some("5/0"), Some("5/0"), Some("4/0")]);
+    }
+}

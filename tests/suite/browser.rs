@@ -3,6 +3,7 @@
 mod checked;
 mod compared;
 mod jobs;
+mod lanes;
 mod names;
 mod perfetto;
 mod times;

@@ -136,7 +136,7 @@ function drawLanes() {
 function laneNote(chosen, hidden) {
   const { left_out: left, ranks_left_out: ranks, operations, notes } = report.lanes;
   const parts = [
-    "A bar reaches from the first to the last packet that the rank sent or received in the operation; the rank may have entered earlier. Ranks without packets on the wire have no bar.",
+    "A bar reaches from the first to the last packet that the rank sent or received in the operation; the rank may have entered earlier. Bars are at least one pixel wide; ranks without packets on the wire have none.",
     state.window === null ? `${group(chosen.length)} operations.` : `${group(chosen.length)} of ${group(operations.length)} operations: those of the window on the timeline.`,
   ];
   if (left > 0) parts.push(`The ${group(left)} operations after these are left out; to see others, make the report with --from and --to.`);

@@ -103,3 +103,37 @@ fn target(attributes: &str) -> Option<(u64, u32)> {
     let (_, window, rest) = split_at_name(attributes.strip_prefix("Window: ")?, ", Remote: ")?;
     Some((window, number(rest)?.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collective_calls_begin_and_end_with_their_request() {
+        // As otf2-print 3.0 writes them.
+        let kind = |line: &str| event(line).expect("well-formed").map(|event| event.what);
+        assert_eq!(
+            kind("MPI_COLLECTIVE_BEGIN                           0             12850769  "),
+            Some(Otf2EventKind::CollectiveBegin { request: None })
+        );
+        assert_eq!(
+            kind("NON_BLOCKING_COLLECTIVE_REQUEST                0                   10  Request: 7"),
+            Some(Otf2EventKind::CollectiveBegin { request: Some(7) })
+        );
+        let end = "Operation: ALLREDUCE, Communicator: \"MPI_COMM_WORLD\" <0>, Root: NONE, Sent: 8, Received: 16";
+        for (kind_of_line, more, request) in
+            [("MPI_COLLECTIVE_END", "", None), ("NON_BLOCKING_COLLECTIVE_COMPLETE", ", Request: 7", Some(7))]
+        {
+            let line = alloc::format!("{kind_of_line}   0   20  {end}{more}");
+            let expected = Otf2EventKind::Collective {
+                operation: Collective::Allreduce,
+                communicator: 0,
+                root: None,
+                sent: 8,
+                received: 16,
+                request,
+            };
+            assert_eq!(kind(&line), Some(expected), "{line}");
+        }
+    }
+}
