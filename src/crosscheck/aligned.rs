@@ -14,10 +14,10 @@
 use super::clocks::{Clocks, MatchedTimes, RankClock};
 use super::contexts::WORLD;
 use super::edit_script;
-use super::operations::WireOperation;
 use super::placement::Placement;
 use super::trace::{AppTrace, TraceCommunicator};
 use super::trace_calls::{TraceOperation, TraceOperations};
+use super::wire_operation::WireOperation;
 use crate::model::RankActivity;
 use ibscope_parsers::mpi::MpiOperation;
 use std::cmp::Reverse;

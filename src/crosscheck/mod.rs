@@ -35,13 +35,14 @@ mod trace_calls;
 mod unidentified;
 mod verdict;
 mod wire;
+mod wire_operation;
 
 pub use clocks::{Clocks, Delays, RankClock};
 pub use collectives::{CollectiveCalls, CollectivePair};
 pub use compare::{Difference, PairComparison};
 pub use message_sums::MessageSums;
 pub use one_sided::{OneSidedPair, OneSidedResult};
-pub use operations::{OperationComparison, OperationResult, OperationsComparison, WireOperation};
+pub use operations::{OperationComparison, OperationResult, OperationsComparison};
 pub use otf2::TraceError;
 pub use placement::Placement;
 pub use single_messages::SingleMessages;
@@ -50,6 +51,7 @@ pub use trace::{AppTrace, Tracer};
 pub use trace_calls::TraceCalls;
 pub use unidentified::UnidentifiedMessages;
 pub use verdict::{Cause, CrosscheckOutcome, CrosscheckVerdict};
+pub use wire_operation::WireOperation;
 
 use crate::model::{Profile, count_either, count_of};
 use contexts::Contexts;

@@ -17,30 +17,8 @@ use super::contexts::Contexts;
 use super::placement::Placement;
 use super::trace::AppTrace;
 use super::trace_calls::TraceOperation;
-use crate::model::RankActivity;
-use ibscope_parsers::mpi::MpiOperation;
+use super::wire_operation::WireOperation;
 use serde::Serialize;
-
-/// A collective operation on the wire.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WireOperation {
-    /// Number of the job.
-    pub job: u32,
-    /// Context id of the communicator; `None` for `MPI_COMM_WORLD`.
-    pub context: Option<u32>,
-    /// Name of the communicator in outputs.
-    pub communicator: String,
-    /// Number of the operation on this communicator, from 1.
-    pub number: u64,
-    /// The operation.
-    pub operation: MpiOperation,
-    /// Time of the first packet, nanoseconds since the epoch.
-    pub start_ns: i64,
-    /// Time of the last packet.
-    pub end_ns: i64,
-    /// Times of the packets of each rank.
-    pub activity: Vec<RankActivity>,
-}
 
 /// The collective operations of a trace and of the wire.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -257,6 +235,8 @@ mod tests {
     use super::*;
     use crate::crosscheck::clocks::RankClock;
     use crate::crosscheck::trace::TraceCommunicator;
+    use crate::model::RankActivity;
+    use ibscope_parsers::mpi::MpiOperation;
     use ibscope_parsers::tools::otf2_print::Collective;
 
     const WORLD_RANKS: u32 = 3;
@@ -281,7 +261,7 @@ mod tests {
         trace
     }
 
-    /// An operation on the wire: the ranks send 20 ns after `start_ns` minus 20, and receive 60 ns later.
+    /// An operation on the wire: each of the ranks sends at `start_ns`, and receives 60 ns later.
     fn on_wire(context: Option<u32>, operation: MpiOperation, start_ns: i64, ranks: &[u32]) -> WireOperation {
         let activity = |rank: &u32| RankActivity {
             rank: *rank,

@@ -2,8 +2,8 @@
 
 use super::message_sums::MessageSums;
 use super::message_times::MessageTimes;
-use super::operations::WireOperation;
 use super::wire::{RankEnds, WireKey};
+use super::wire_operation::WireOperation;
 use crate::model::{MessageRow, PacketRecord, Verb};
 use std::collections::BTreeMap;
 

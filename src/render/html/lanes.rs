@@ -119,8 +119,10 @@ mod tests {
         let few = of(3, 2);
         assert_eq!((shown(&few), &few["left_out"], &few["ranks_left_out"]), (3, &json!(0), &json!(0)));
         assert_eq!(few["operations"][0]["bars"], json!([[0, 5, 10], [1, 5, 10]]));
-        let many = of(MAX_OPERATIONS + 7, 2);
-        assert_eq!((shown(&many), &many["left_out"]), (MAX_OPERATIONS, &json!(7)));
+        for (more, left_out) in [(0, 0), (1, 1)] {
+            let many = of(MAX_OPERATIONS + more, 2);
+            assert_eq!((shown(&many), &many["left_out"]), (MAX_OPERATIONS, &json!(left_out)));
+        }
         let wide = of(200, MAX_LANES as u32 + 3);
         assert_eq!((shown(&wide), &wide["ranks_left_out"]), (MAX_BARS / MAX_LANES, &json!(3)));
         assert_eq!(wide["operations"][0]["bars"].as_array().expect("bars").len(), MAX_LANES);
