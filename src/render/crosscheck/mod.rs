@@ -79,16 +79,16 @@ pub fn json(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
         "clocks": views::clocks_table().objects(&crosscheck.clocks.ranks),
         "delays": views::delays_table().objects(views::delays(crosscheck)),
         "calls": views::calls_table().objects(&crosscheck.collective_calls),
-        "instances": crosscheck.operations.as_ref().map(instances),
+        "instances": views::operations_table().objects(views::operations(crosscheck)),
+        "instance_counts": crosscheck.operations.as_ref().map(instance_counts),
         "one_sided": views::one_sided_table().objects(&crosscheck.one_sided),
     });
     write_document(out, "ibscope crosscheck", 2, members)
 }
 
-/// The collective operations, one by one.
-fn instances(operations: &OperationsComparison) -> serde_json::Value {
+/// Collective operations that are not compared, and clocks that follow from those that are.
+fn instance_counts(operations: &OperationsComparison) -> serde_json::Value {
     json!({
-        "operations": views::operations_table().objects(&operations.rows),
         "of_tracer": operations.of_tracer,
         "of_one_node": operations.of_one_node,
         "fitted_clocks": operations.own_clocks,
