@@ -3,7 +3,7 @@
 //! In: the calls of the trace and the operations that the messages on the wire form. Out: a row for
 //! each operation of either side.
 //!
-//! 1. [`aligned`](super::aligned) assigns operations of the wire to those of each communicator, by
+//! 1. `aligned` assigns operations of the wire to those of each communicator, by
 //!    name, order and time.
 //! 2. A rank sends after it entered the call, and leaves after it received, so the packets of a rank
 //!    lie between the two times of its call, up to the uncertainty of the clocks.

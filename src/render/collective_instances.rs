@@ -160,8 +160,7 @@ fn shown_table(origin_ns: Option<i64>, has_jobs: bool, detail: TableDetail) -> T
 }
 
 /// The terminal table. `origin_ns` is the time of the first packet of the captures. If the table is
-/// wider than 80 characters, names are shortened and columns are left out, in the order of
-/// [`TableDetail`].
+/// wider than 80 characters, names are shortened and columns are left out until it is not.
 #[must_use]
 pub fn table(found: &InstanceList, origin_ns: Option<i64>) -> String {
     if let Some(reason) = found.unknown_because {
