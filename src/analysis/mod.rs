@@ -13,6 +13,7 @@ mod endpoint_label;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod health;
+pub mod instances;
 pub mod latency;
 pub(crate) mod libraries;
 pub mod live;

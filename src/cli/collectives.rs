@@ -5,10 +5,8 @@ use super::common::arguments::SourceArgs;
 use super::common::choices::{Format, GroupByArg};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use crate::analysis::collective_instances::{CollectiveCollector, MAX_MESSAGES, clock_bound_ns};
 use crate::analysis::collectives::collectives;
-use crate::analysis::nccl_collectives::{MAX_TRANSFERS, NcclCollector};
-use crate::model::{ConnectionClass, count_of};
+use crate::analysis::instances::InstanceCollector;
 use crate::render;
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
@@ -64,22 +62,11 @@ fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     input::check_captures("collectives --view instances", &source.inputs)?;
     let mut stream = input::messages_alone(&source.inputs, &source.reading, source.scope, false)?;
     let profile = stream.profile().clone();
-    let mut collector = CollectiveCollector::default();
-    let mut nccl_collector = NcclCollector::default();
+    let mut collector = InstanceCollector::default();
     for row in stream.by_ref() {
-        let row = row?;
-        let connection = profile.connections.get(row.connection as usize);
-        if connection.is_some_and(|connection| connection.class == ConnectionClass::Nccl) {
-            nccl_collector.add(&row);
-        } else {
-            collector.add(&row);
-        }
+        collector.add(&profile, &row?);
     }
-    let mut found = collector.finish(&profile);
-    let bound_ns = clock_bound_ns(&profile);
-    let of_nccl = nccl_collector.finish(bound_ns);
-    found.instances.extend(of_nccl.instances.iter().map(|own| own.instance(bound_ns)));
-    found.instances.sort_by_key(|own| (own.job, own.start_ns));
+    let found = collector.finish(&profile);
     output::results(|out| match source.format {
         Format::Table => {
             out.write_all(render::collective_instances::table(&found, profile.coverage.first_time_ns).as_bytes())
@@ -90,22 +77,7 @@ fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     if args.by == GroupByArg::Endpoint {
         output::eprint_line("note: --by does not change --view instances: each row is an operation of all its ranks");
     }
-    let window = "choose a window with --from and --to";
-    left_out(found.without_ranks, "collective message", "their ranks are unknown");
-    left_out(of_nccl.left_out, "NCCL message", "the capture does not have all their packets, or not their receive");
-    left_out(of_nccl.beyond_bound, "NCCL message", &format!("more than {MAX_TRANSFERS} NCCL messages; {window}"));
-    left_out(
-        found.beyond_bound,
-        "collective message",
-        &format!("more than {MAX_MESSAGES} collective messages; {window}"),
-    );
+    output::notes(&render::collective_instances::notes(&found));
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
-}
-
-/// Notes messages that belong to no row.
-fn left_out(count: u64, noun: &str, why: &str) {
-    if count > 0 {
-        output::eprint_line(&format!("note: {} left out: {why}", count_of(count, noun)));
-    }
 }

@@ -8,10 +8,12 @@ use super::common::output;
 use super::common::parse::percent;
 use super::common::usage::UsageError;
 use crate::analysis::crosscheck::agrees;
+use crate::analysis::instances::InstanceCollector;
 use crate::crosscheck::cubex::{self, CubeProfile};
 use crate::crosscheck::{self, AppTrace, Placement, SingleMessages};
 use crate::model::Profile;
 use crate::pipeline;
+use crate::render::collective_instances as rendered_instances;
 use crate::render::crosscheck as rendered;
 use crate::render::figure;
 use clap::{Args, ValueEnum};
@@ -62,6 +64,8 @@ enum CrosscheckView {
     Delays,
     /// Calls of collective operations
     Calls,
+    /// Collective operations, one by one (captures only)
+    Instances,
     /// One-sided operations
     OneSided,
     /// Messages on the wire from or to queue pairs whose rank is not identified
@@ -163,12 +167,18 @@ pub(super) fn run(args: &CrosscheckArgs) -> anyhow::Result<ExitCode> {
             CrosscheckView::Clocks => rendered::clocks_csv(&result, out),
             CrosscheckView::Delays => rendered::delays_csv(&result, out),
             CrosscheckView::Calls => rendered::calls_csv(&result, out),
+            CrosscheckView::Instances => rendered::operations_csv(&result, out),
             CrosscheckView::OneSided => rendered::one_sided_csv(&result, out),
             CrosscheckView::Unidentified => rendered::unidentified_csv(&result, out),
         },
         Format::Json => rendered::json(&result, out),
     })?;
     output::notes(&result.notes);
+    if args.view == CrosscheckView::Instances && result.operations.is_none() {
+        output::eprint_line(
+            "note: single collective operations are not compared; give the captures, unsampled and complete",
+        );
+    }
     input::notes(&args.inputs, &args.reading, &profile);
     if !agrees(&result) {
         return Ok(ExitCode::from(EXIT_DIFFERENT));
@@ -189,11 +199,21 @@ fn read_wire(args: &CrosscheckArgs, with_rdma: bool) -> anyhow::Result<(Profile,
     options.bin_ns = None;
     (options.measures.times, options.measures.sizes) = (false, false);
     let mut singles = SingleMessages::new(with_rdma);
+    let mut collector = InstanceCollector::default();
     let mut stream = input::messages(&args.inputs, &options, args.scope, with_rdma)?;
+    let profile = stream.profile().clone();
     for row in stream.by_ref() {
-        singles.add(&row?);
+        let row = row?;
+        singles.add(&row);
+        collector.add(&profile, &row);
     }
-    Ok((stream.profile().clone(), singles.sorted()))
+    let found = collector.finish(&profile);
+    output::notes(&rendered_instances::notes(&found));
+    let singles = singles.sorted();
+    Ok(match found.wire_operations() {
+        Some(operations) => (profile, singles.with_operations(operations)),
+        None => (profile, singles),
+    })
 }
 
 /// The trace to compare with the wire.

@@ -7,7 +7,9 @@ use super::common::output;
 use super::compare;
 use super::crosscheck::{EXIT_DIFFERENT, TraceComparisonArgs};
 use crate::analysis::crosscheck::agrees;
+use crate::analysis::instances::{InstanceCollector, InstanceList};
 use crate::crosscheck::SingleMessages;
+use crate::model::Profile;
 use crate::pipeline;
 use crate::render::html::{Page, ReportComparison};
 use anyhow::bail;
@@ -48,7 +50,7 @@ pub(super) struct ReportArgs {
 
 /// Runs `ibscope report`.
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    let ReportArgs { inputs, reading, scope, output, compare, trace, against } = args;
+    let ReportArgs { inputs, reading, output, compare, trace, against, .. } = args;
     input::check(inputs)?;
     input::check_no_window(inputs, reading, "health, sizes and latencies")?;
     let mut files = input::files(inputs, reading);
@@ -73,7 +75,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         sizes: true,
         digests: true,
     };
-    let profile = input::profile(inputs, reading, *scope, needs)?;
+    let (profile, instances) = read(args, needs)?;
     if let Some(other) = &other {
         input::one_job(&profile, "each side of a comparison")?;
         input::one_job(other, "the other side of a comparison")?;
@@ -86,8 +88,12 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let crosscheck = request.map(|request| request.check(&profile, &SingleMessages::default())).transpose()?;
     if let Some(page) = page {
         let mut text = Vec::new();
-        let shown =
-            Page { comparison: compared.as_ref(), crosscheck: crosscheck.as_ref(), ..Page::of(&profile, &name) };
+        let shown = Page {
+            comparison: compared.as_ref(),
+            crosscheck: crosscheck.as_ref(),
+            instances: instances.as_ref(),
+            ..Page::of(&profile, &name)
+        };
         shown.write(&mut text)?;
         page.finish(&text)?;
     }
@@ -98,6 +104,26 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(EXIT_DIFFERENT));
     }
     Ok(input::exit_code(reading, &profile.coverage))
+}
+
+/// Most collective messages that the page divides into operations; it shows the first operations.
+const MAX_MESSAGES: usize = 1 << 20;
+
+/// Reads a profile, or analyzes captures, which also have single collective operations.
+fn read(args: &ReportArgs, needs: AnalysisNeeds) -> anyhow::Result<(Profile, Option<InstanceList>)> {
+    let ReportArgs { inputs, reading, scope, .. } = args;
+    if inputs.iter().any(|place| pipeline::is_profile(place)) {
+        return Ok((input::profile(inputs, reading, *scope, needs)?, None));
+    }
+    input::check_captures("report", inputs)?;
+    let mut stream = input::profile_and_messages(inputs, reading, *scope, needs)?;
+    let profile = stream.profile().clone();
+    let mut collector = InstanceCollector::with_limit(MAX_MESSAGES);
+    for row in stream.by_ref() {
+        collector.add(&profile, &row?);
+    }
+    let instances = collector.finish(&profile);
+    Ok((profile, Some(instances)))
 }
 
 /// Names of two runs: the file names, or the paths if both files have the same name.

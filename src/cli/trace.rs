@@ -1,11 +1,14 @@
-//! `ibscope trace`: messages, or the rates of a profile, as trace events for a viewer.
+//! `ibscope trace`: messages and collective operations, or the rates of a profile, as trace events
+//! for a viewer.
 
 use super::common::arguments::{InputArgs, ScopeArgs};
 use super::common::files::{self, OutputFile};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use crate::model::{Profile, count_either};
+use crate::analysis::instances::{InstanceCollector, InstanceList};
+use crate::model::{Profile, count_either, count_of};
 use crate::pipeline::{self, MessageStream};
+use crate::render::collective_instances;
 use crate::render::trace::{self, TraceCounts};
 use clap::Args;
 use std::io::{self, BufWriter, Write};
@@ -20,8 +23,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct TraceArgs {
-    /// Captures, to write their messages; or one profile (NAME.ibp), to write the rates of its
-    /// timeline
+    /// Captures, to write their messages and collective operations; or one profile (NAME.ibp), to
+    /// write the rates of its timeline
     #[arg(required = true, value_name = "CAPTURE|PROFILE")]
     pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
@@ -31,7 +34,8 @@ pub(super) struct TraceArgs {
     /// Write to FILE [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
-    /// Write at most N events, four per message; most viewers can open only a few million
+    /// Write at most N events, four per message, then one per collective operation and rank; most
+    /// viewers can open only a few million
     #[arg(long, value_name = "N", default_value_t = 4_000_000)]
     pub(super) max_events: u64,
     /// Include transport messages that belong to no MPI message: one-sided operations, credits,
@@ -53,9 +57,9 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     let place = args.output.as_ref().filter(|place| place.as_os_str() != "-");
     let file = OutputFile::open_private(place, &input::files(&args.inputs, &args.reading))?;
     let (profile, source) = source(args)?;
-    let written = match file {
+    let (written, instances) = match file {
         None => {
-            let mut written = Ok(TraceCounts::default());
+            let mut written = Ok(Default::default());
             output::results(|out| {
                 written = write(args, &profile, source, out);
                 Ok(())
@@ -64,18 +68,23 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
         }
         Some(file) => {
             let place = file.place().to_owned();
-            let mut written = TraceCounts::default();
+            let mut written = <(TraceCounts, InstanceList)>::default();
             file.finish_with(|file| {
                 let mut out = BufWriter::with_capacity(1 << 16, file);
                 written = write(args, &profile, source, &mut out)?;
                 out.flush().map_err(|error| files::write_error(&place, &error))
             })?;
-            let what = if pipeline::is_profile(&args.inputs[0]) { "counter values" } else { "messages" };
-            output::eprint_line(&format!("{} {what} written to {}", written.shown, place.display()));
+            let TraceCounts { shown, operations, .. } = written.0;
+            let what = if pipeline::is_profile(&args.inputs[0]) {
+                format!("{shown} counter values")
+            } else {
+                format!("{} and {}", count_of(shown, "message"), count_of(operations, "collective operation"))
+            };
+            output::eprint_line(&format!("{what} written to {}", place.display()));
             written
         }
     };
-    notes(args, &profile, written);
+    notes(args, &profile, written, &instances);
     Ok(input::exit_code(&args.reading, &profile.coverage))
 }
 
@@ -92,28 +101,41 @@ fn source(args: &TraceArgs) -> anyhow::Result<(Profile, EventSource)> {
     Ok((stream.profile().clone(), EventSource::Messages(Box::new(stream))))
 }
 
-fn write(args: &TraceArgs, profile: &Profile, source: EventSource, out: &mut dyn Write) -> anyhow::Result<TraceCounts> {
+fn write(
+    args: &TraceArgs,
+    profile: &Profile,
+    source: EventSource,
+    out: &mut dyn Write,
+) -> anyhow::Result<(TraceCounts, InstanceList)> {
     let failed = |error: io::Error| match &args.output {
         Some(place) if error.kind() != io::ErrorKind::BrokenPipe => files::write_error(place, &error),
         _ => error.into(),
     };
+    let mut instances = InstanceList::default();
     let mut events = trace::TraceWriter::begin(profile, args.max_events, out).map_err(failed)?;
     match source {
         EventSource::Timeline => events.counters()?.map_err(failed)?,
         EventSource::Messages(stream) => {
+            let mut collector = InstanceCollector::default();
             for row in *stream {
-                events.message(&row?).map_err(failed)?;
+                let row = row?;
+                events.message(&row).map_err(failed)?;
+                collector.add(profile, &row);
+            }
+            instances = collector.finish(profile);
+            for own in &instances.instances {
+                events.operation(own).map_err(failed)?;
             }
         }
     }
-    events.finish().map_err(failed)
+    Ok((events.finish().map_err(failed)?, instances))
 }
 
-fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts) {
-    let TraceCounts { shown, over_limit: beyond, without_time } = written;
+fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts, instances: &InstanceList) {
+    let TraceCounts { shown, over_limit: beyond, without_time, operations, operations_over_limit } = written;
     if pipeline::is_profile(&args.inputs[0]) {
         output::eprint_line(
-            "note: a profile has no individual messages, so the trace has only the rate of each sender; give the captures for messages",
+            "note: a profile has no individual messages, so the trace has only the rate of each sender; give the captures for messages and collective operations",
         );
     }
     if beyond > 0 {
@@ -123,6 +145,17 @@ fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts) {
             args.max_events
         ));
     }
+    if operations_over_limit > 0 {
+        output::eprint_line(&format!(
+            "note: {operations_over_limit} of {} are left out by --max-events {}, which messages use first",
+            count_of(operations + operations_over_limit, "collective operation"),
+            args.max_events
+        ));
+    }
+    if let Some(reason) = instances.unknown_because {
+        output::eprint_line(&format!("note: the trace has no collective operations: {reason}"));
+    }
+    output::notes(&collective_instances::notes(instances));
     if without_time > 0 {
         let messages = count_either(
             without_time,

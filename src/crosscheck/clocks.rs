@@ -115,13 +115,13 @@ enum MissingEnd {
 }
 
 /// Time in the trace and time on the wire.
-type TimePair = (i64, i64);
+pub(super) type TimePair = (i64, i64);
 
 /// Matched messages of a rank.
 #[derive(Clone, Debug, Default)]
-struct MatchedTimes {
-    sent: Vec<TimePair>,
-    received: Vec<TimePair>,
+pub(super) struct MatchedTimes {
+    pub(super) sent: Vec<TimePair>,
+    pub(super) received: Vec<TimePair>,
 }
 
 /// Fits the clocks of all ranks. `singles` contains the time of each message on the wire if
@@ -280,7 +280,8 @@ impl MatchedTimes {
         Some((base_ns, Line { at, slope: 0.0, margin: f64::INFINITY }))
     }
 
-    fn clock(&self, rank: u32) -> Option<RankClock> {
+    /// The clock of the rank; `None` without matches.
+    pub(super) fn clock(&self, rank: u32) -> Option<RankClock> {
         let (base_ns, line) = self.line()?;
         Some(RankClock {
             rank,

@@ -11,7 +11,7 @@ use crate::model::profile::StreamEnvelope;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Name of the communicator of all ranks.
-const WORLD: &str = "MPI_COMM_WORLD";
+pub(super) const WORLD: &str = "MPI_COMM_WORLD";
 
 /// The contexts of the program and of its tracer.
 #[derive(Clone, Debug, Default)]

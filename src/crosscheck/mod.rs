@@ -11,39 +11,47 @@
 //!
 //! Neither a trace nor a capture is held in memory: both sides are sums by stream.
 
+mod aligned;
 mod archive;
 mod clocks;
 mod collectives;
 mod compare;
 mod contexts;
 pub mod cubex;
+mod edit_script;
 mod eztrace;
 mod jobs;
 mod message_sums;
 mod message_times;
 mod one_sided;
+mod operations;
 pub mod otf2;
 mod placement;
 mod single_messages;
 mod sums;
 pub mod table;
 mod trace;
+mod trace_calls;
 mod unidentified;
 mod verdict;
 mod wire;
+mod wire_operation;
 
 pub use clocks::{Clocks, Delays, RankClock};
 pub use collectives::{CollectiveCalls, CollectivePair};
 pub use compare::{Difference, PairComparison};
 pub use message_sums::MessageSums;
 pub use one_sided::{OneSidedPair, OneSidedResult};
+pub use operations::{OperationComparison, OperationResult, OperationsComparison};
 pub use otf2::TraceError;
 pub use placement::Placement;
 pub use single_messages::SingleMessages;
 pub use sums::{RankDirection, RankSums};
 pub use trace::{AppTrace, Tracer};
+pub use trace_calls::TraceCalls;
 pub use unidentified::UnidentifiedMessages;
 pub use verdict::{Cause, CrosscheckOutcome, CrosscheckVerdict};
+pub use wire_operation::WireOperation;
 
 use crate::model::{Profile, count_either, count_of};
 use contexts::Contexts;
@@ -92,6 +100,9 @@ pub struct Crosscheck {
     /// Collective operations by pair of ranks on different nodes, sorted by operation, sender and
     /// receiver.
     pub collectives: Vec<CollectivePair>,
+    /// Collective operations, one by one; `None` if a profile is compared, or if the operations on
+    /// the wire are unknown.
+    pub operations: Option<OperationsComparison>,
     /// One-sided operations in the trace.
     pub one_sided: Vec<OneSidedPair>,
     /// Notes for the reader of the result, one sentence each.
@@ -223,8 +234,10 @@ fn with_job(
         );
     }
     let one_sided = one_sided::pairs(trace, singles.of_job(job), placement);
+    let operations =
+        singles.of_job(job).operations().map(|wire| operations::compare(trace, &wire, &clocks, &contexts, placement));
     let head = empty_crosscheck(trace, &wire, placement, options, job);
-    Ok(Crosscheck { jobs, pairs, unidentified, clocks, collectives, one_sided, notes, ..head })
+    Ok(Crosscheck { jobs, pairs, unidentified, clocks, collectives, operations, one_sided, notes, ..head })
 }
 
 /// Compares a profile of sums with the wire, rank by rank.
@@ -306,6 +319,7 @@ fn empty_crosscheck(
         clocks: Clocks::default(),
         collective_calls: collectives::calls(trace),
         collectives: Vec::new(),
+        operations: None,
         one_sided: Vec::new(),
         notes: Vec::new(),
     }

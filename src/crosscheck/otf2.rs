@@ -307,6 +307,7 @@ impl TraceBuilder {
             }
             Otf2EventKind::Send(_)
             | Otf2EventKind::Receive(_)
+            | Otf2EventKind::CollectiveBegin { .. }
             | Otf2EventKind::Collective { .. }
             | Otf2EventKind::Rma { .. } => {}
         }
@@ -327,8 +328,10 @@ impl TraceBuilder {
                 let key = StreamKey { src: peer, dst: rank, communicator, tag };
                 self.trace.receives.add(key, stream(message.bytes, time_ns));
             }
-            Otf2EventKind::Collective { operation, communicator, root, sent, received } => {
+            Otf2EventKind::CollectiveBegin { request } => self.trace.calls.begin(event.location, request, time_ns),
+            Otf2EventKind::Collective { operation, communicator, root, sent, received, request } => {
                 let communicator = self.communicator(path, communicator)?;
+                self.trace.calls.end((event.location, request), (operation, communicator, rank), time_ns);
                 let root = match root {
                     Some(root) => Some(self.member(path, communicator, rank, root)?),
                     None => None,
@@ -397,6 +400,12 @@ impl TraceBuilder {
             trace.notes.push(format!(
                 "not counted: {} at locations that belong to no rank",
                 count_of(self.without_rank, "communication event")
+            ));
+        }
+        if trace.calls.skipped() > 0 {
+            trace.notes.push(format!(
+                "not compared one by one: {} beyond the limit",
+                count_of(trace.calls.skipped(), "call of collective operations")
             ));
         }
         if trace.sends.is_folded() {

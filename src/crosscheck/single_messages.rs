@@ -3,6 +3,7 @@
 use super::message_sums::MessageSums;
 use super::message_times::MessageTimes;
 use super::wire::{RankEnds, WireKey};
+use super::wire_operation::WireOperation;
 use crate::model::{MessageRow, PacketRecord, Verb};
 use std::collections::BTreeMap;
 
@@ -13,6 +14,8 @@ pub struct SingleMessages {
     times: MessageTimes<(Option<u32>, WireKey)>,
     /// RDMA by job; `None` if it is not collected.
     rdma: Option<BTreeMap<Option<u32>, RdmaByRanks>>,
+    /// Collective operations; `None` if they are unknown.
+    operations: Option<Vec<WireOperation>>,
 }
 
 /// RDMA operations and bytes by the rank that the bytes come from and the rank that they go to.
@@ -35,6 +38,15 @@ impl<'a> JobMessages<'a> {
     pub(super) fn rdma(self, ends: RankEnds) -> Option<MessageSums> {
         let of_job = self.messages.rdma.as_ref()?.get(&Some(self.job));
         Some(of_job.and_then(|rdma| rdma.get(&ends)).copied().unwrap_or_default())
+    }
+
+    /// The collective operations of the job in the order of their starts; `None` if they are
+    /// unknown.
+    pub(super) fn operations(self) -> Option<Vec<&'a WireOperation>> {
+        let operations = self.messages.operations.as_ref()?;
+        let mut of_job: Vec<&WireOperation> = operations.iter().filter(|own| own.job == self.job).collect();
+        of_job.sort_by_key(|own| (own.start_ns, own.end_ns, own.number));
+        Some(of_job)
     }
 }
 
@@ -74,6 +86,13 @@ impl SingleMessages {
             let of_job = rdma.entry(row.job).or_default();
             *of_job.entry(*pair).or_default() += MessageSums { messages: 1, bytes };
         }
+    }
+
+    /// Adds the collective operations that the messages form.
+    #[must_use]
+    pub fn with_operations(mut self, operations: Vec<WireOperation>) -> Self {
+        self.operations = Some(operations);
+        self
     }
 
     /// Sorts the times of each stream, after all messages were added.

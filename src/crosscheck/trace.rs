@@ -3,6 +3,7 @@
 use super::eztrace;
 use super::message_sums::MessageSums;
 use super::message_times::MessageTimes;
+use super::trace_calls::TraceCalls;
 use crate::model::HashMap;
 use ibscope_parsers::tools::otf2_print::Collective;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,8 @@ pub struct AppTrace {
     pub receives: TraceMessages,
     /// Calls of collective operations.
     pub collectives: BTreeMap<CollectiveKey, CollectiveSums>,
+    /// The same calls, one by one.
+    pub calls: TraceCalls,
     /// One-sided operations by the rank that sends and the rank that receives the bytes.
     pub rma: BTreeMap<(u32, u32), MessageSums>,
     /// Messages with tag 17 and with tag 18 that the tracer itself must have sent to rank 0, by

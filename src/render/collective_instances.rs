@@ -1,9 +1,11 @@
 //! Collective operations, one by one, as terminal table, csv and JSON.
 
 use super::table::{Table, write_document};
-use super::units::bytes;
-use crate::analysis::collective_instances::{CollectiveInstance, CollectiveInstances};
+use super::units::{bytes, count_of, wrap};
+use crate::analysis::collective_instances::CollectiveInstance;
+use crate::analysis::instances::InstanceList;
 use crate::model::column::ColumnUnit::{Bytes, BytesPerSecond, Count, Name, Nanoseconds, Number, Timestamp};
+use ibscope_parsers::mpi::MpiOperation;
 use serde_json::json;
 use std::io::{self, Write};
 
@@ -75,8 +77,33 @@ pub(super) fn instances_table() -> Table<CollectiveInstance> {
 }
 
 /// Names of the algorithms, or `unknown`.
-fn algorithm(row: &CollectiveInstance) -> String {
+pub(super) fn algorithm(row: &CollectiveInstance) -> String {
     if row.algorithms.is_empty() { "unknown".to_owned() } else { row.algorithms.join("|") }
+}
+
+/// Widest terminal table, in characters.
+const MAX_WIDTH: usize = 80;
+
+/// Longest name of an algorithm in a shortened table, in characters.
+const SHORT_NAME: usize = 12;
+
+/// How much of the rows a terminal table shows. Each level leaves out more than the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum TableDetail {
+    Full,
+    /// `reduce_scatter_block` is abbreviated.
+    ShortOperation,
+    /// Algorithms have at most [`SHORT_NAME`] characters.
+    ShortAlgorithm,
+    /// The column `bytes` is missing.
+    WithoutBytes,
+    /// The column `start s` is missing.
+    WithoutStart,
+}
+
+impl TableDetail {
+    const ALL: [Self; 5] =
+        [Self::Full, Self::ShortOperation, Self::ShortAlgorithm, Self::WithoutBytes, Self::WithoutStart];
 }
 
 /// The first of the algorithms, and a mark if there are more.
@@ -86,6 +113,14 @@ fn short_algorithm(row: &CollectiveInstance) -> String {
         [name] => name.to_owned(),
         [name, ..] => format!("{name}|…"),
     }
+}
+
+/// A name of at most [`SHORT_NAME`] characters.
+fn shortened(name: String) -> String {
+    if name.chars().count() <= SHORT_NAME {
+        return name;
+    }
+    name.chars().take(SHORT_NAME - 1).chain(['…']).collect()
 }
 
 /// The rank that entered last and its skew.
@@ -98,46 +133,147 @@ fn last(row: &CollectiveInstance) -> String {
 }
 
 /// The columns of the terminal table; with `has_jobs`, the job too. Times count from `origin_ns`.
-fn shown_table(origin_ns: Option<i64>, has_jobs: bool) -> Table<CollectiveInstance> {
+fn shown_table(origin_ns: Option<i64>, has_jobs: bool, detail: TableDetail) -> Table<CollectiveInstance> {
+    let start = move |row: &CollectiveInstance| {
+        let since_ns = row.start_ns.saturating_sub(origin_ns.unwrap_or(row.start_ns));
+        format!("{:.3}", since_ns as f64 / 1e9)
+    };
+    let operation = move |row: &CollectiveInstance| match row.operation {
+        MpiOperation::ReduceScatterBlock if detail >= TableDetail::ShortOperation => "red_scat_block".to_owned(),
+        operation => operation.name().to_owned(),
+    };
+    let algorithm = move |row: &CollectiveInstance| {
+        let name = short_algorithm(row);
+        if detail >= TableDetail::ShortAlgorithm { shortened(name) } else { name }
+    };
+    let job = |row: &CollectiveInstance| row.job.to_string();
+    let size = |row: &CollectiveInstance| row.bytes.map_or_else(|| "-".to_owned(), bytes);
     Table::new("ibscope collectives --view instances")
-        .with(
-            |table| {
-                if has_jobs { table.shown_left("job", |row: &CollectiveInstance| row.job.to_string()) } else { table }
-            },
-        )
+        .with(|table| if has_jobs { table.shown_left("job", job) } else { table })
         .shown_left("comm", |row| row.communicator.clone())
-        .shown("start s", move |row| {
-            let since_ns = row.start_ns.saturating_sub(origin_ns.unwrap_or(row.start_ns));
-            format!("{:.3}", since_ns as f64 / 1e9)
-        })
-        .shown_left("operation", |row| row.operation.name().to_owned())
-        .shown_left("algorithm", short_algorithm)
-        .shown("bytes", |row| row.bytes.map_or_else(|| "-".to_owned(), bytes))
+        .with(|table| if detail < TableDetail::WithoutStart { table.shown("start s", start) } else { table })
+        .shown_left("operation", operation)
+        .shown_left("algorithm", algorithm)
+        .with(|table| if detail < TableDetail::WithoutBytes { table.shown("bytes", size) } else { table })
         .shown("ms", |row| format!("{:.3}", row.duration_ns() as f64 / 1e6))
         .shown("last +ms", last)
 }
 
-/// The terminal table. `origin_ns` is the time of the first packet of the captures.
+/// The terminal table. `origin_ns` is the time of the first packet of the captures. If the table is
+/// wider than 80 characters, names are shortened and columns are left out until it is not.
 #[must_use]
-pub fn table(found: &CollectiveInstances, origin_ns: Option<i64>) -> String {
+pub fn table(found: &InstanceList, origin_ns: Option<i64>) -> String {
+    if let Some(reason) = found.unknown_because {
+        return format!("{}\n", wrap(&format!("collective operations unknown, because {reason}"), MAX_WIDTH));
+    }
     let Some(first) = found.instances.first() else {
         return "no message of a collective operation was detected\n".to_owned();
     };
     let has_jobs = found.instances.iter().any(|instance| instance.job != first.job);
-    format!("{}\n", shown_table(origin_ns, has_jobs).text(&found.instances))
+    let mut text = String::new();
+    for detail in TableDetail::ALL {
+        text = shown_table(origin_ns, has_jobs, detail).text(&found.instances);
+        if text.lines().all(|line| line.chars().count() <= MAX_WIDTH) {
+            return if detail == TableDetail::Full {
+                format!("{text}\n")
+            } else {
+                format!("{text}\n\nshortened to {MAX_WIDTH} columns; --format csv has all names and columns in full\n")
+            };
+        }
+    }
+    format!("{text}\n")
+}
+
+/// Notes on messages that belong to no row.
+#[must_use]
+pub fn notes(found: &InstanceList) -> Vec<String> {
+    let window = "choose a window with --from and --to";
+    let left_out = |count: u64, noun: &str, why: String| {
+        (count > 0).then(|| format!("{} left out of the operations: {why}", count_of(count, noun)))
+    };
+    let collective = "collective message";
+    let notes = [
+        left_out(found.without_ranks, collective, "their ranks are unknown".to_owned()),
+        left_out(
+            found.nccl_left_out,
+            "NCCL message",
+            "the capture does not have all their packets, or not their receive".to_owned(),
+        ),
+        left_out(found.nccl_beyond_bound, "NCCL message", format!("there are too many; {window}")),
+        left_out(found.beyond_bound, collective, format!("there are too many; {window}")),
+    ];
+    notes.into_iter().flatten().collect()
 }
 
 /// Writes one csv row per operation.
-pub fn csv(found: &CollectiveInstances, out: &mut dyn Write) -> io::Result<()> {
+pub fn csv(found: &InstanceList, out: &mut dyn Write) -> io::Result<()> {
     instances_table().csv(&found.instances, out)
 }
 
 /// Writes one JSON object with the csv rows.
-pub fn json(found: &CollectiveInstances, out: &mut dyn Write) -> io::Result<()> {
+pub fn json(found: &InstanceList, out: &mut dyn Write) -> io::Result<()> {
     let document = json!({
         "instances": instances_table().objects(&found.instances),
+        "unknown_because": found.unknown_because,
         "messages_without_ranks": found.without_ranks,
         "messages_beyond_bound": found.beyond_bound,
     });
     write_document(out, "ibscope collective instances", 1, document)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::collective_instances::Confidence;
+
+    fn instance(operation: MpiOperation, algorithms: &[&'static str], communicator: &str) -> CollectiveInstance {
+        CollectiveInstance {
+            job: 1,
+            is_nccl: false,
+            communicator: communicator.to_owned(),
+            number: 1,
+            operation,
+            algorithms: algorithms.to_vec(),
+            confidence: Confidence::High,
+            ranks: 4,
+            bytes: Some(1023 << 10),
+            start_ns: 4_321_123_000_000,
+            end_ns: 4_331_123_000_000,
+            last_rank: Some(100),
+            skew_ns: Some(1_234_567_000),
+            activity: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn tables_fit_80_columns_with_the_longest_names() {
+        let cases = [
+            instance(MpiOperation::ReduceScatterBlock, &["recursive_halving"], "world"),
+            instance(MpiOperation::Bcast, &["scatter_ring_allgather", "linear"], "65535/1023"),
+            instance(MpiOperation::ReduceScatter, &["recursive_halving", "ring"], "497/0"),
+        ];
+        for (jobs, instance) in [1, 2].into_iter().flat_map(|jobs| cases.iter().map(move |own| (jobs, own))) {
+            let mut instances = vec![instance.clone(), cases[0].clone()];
+            instances[1].job = jobs;
+            let found = InstanceList { instances, ..InstanceList::default() };
+            let text = table(&found, Some(0));
+            assert!(text.lines().all(|line| line.chars().count() <= MAX_WIDTH), "{text}");
+            assert!(text.contains("red_scat_block") && text.contains("--format csv has all"), "{text}");
+        }
+    }
+
+    #[test]
+    fn narrow_tables_have_names_and_columns_in_full() {
+        let mut own = instance(MpiOperation::ReduceScatterBlock, &["butterfly"], "world");
+        (own.last_rank, own.skew_ns) = (None, None);
+        let found = InstanceList { instances: vec![own], ..InstanceList::default() };
+        let text = table(&found, Some(4_321_000_000_000));
+        assert!(text.contains("reduce_scatter_block  butterfly") && !text.contains("csv"), "{text}");
+    }
+
+    #[test]
+    fn unknown_operations_have_a_reason() {
+        let found = InstanceList { unknown_because: Some("the mirror sampled"), ..InstanceList::default() };
+        assert_eq!(table(&found, None), "collective operations unknown, because the mirror sampled\n");
+    }
 }

@@ -80,6 +80,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         crosscheck::clocks_table().describe(),
         crosscheck::delays_table().describe(),
         crosscheck::calls_table().describe(),
+        crosscheck::operations_table().describe(),
         crosscheck::one_sided_table().describe(),
         crosscheck::columns_of_sums().describe(),
     ]

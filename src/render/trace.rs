@@ -1,15 +1,19 @@
 //! Messages as JSON trace events for Perfetto and other viewers.
 //!
-//! In: messages, or a profile. Out: Chrome's "Trace Event Format", one process per rank. Each
-//! message is a slice at its sender, a slice at its receiver, and a flow between the two. A profile
-//! has no individual messages, so it becomes counters: the rate at which each rank sent.
+//! In: messages and the collective operations that they form, or a profile. Out: Chrome's "Trace
+//! Event Format", one process per rank. Each message is a slice at its sender, a slice at its
+//! receiver, and a flow between the two. Each collective operation is a slice of each rank, from the
+//! first to the last packet that the rank sent or received in it. A profile has no individual
+//! messages, so it becomes counters: the rate at which each rank sent.
 //!
 //! The format's times are microseconds, which viewers parse as floating-point numbers. They are
 //! written relative to the first packet, with three decimal places, so that nanoseconds survive.
 //! Slices of one track must not overlap, so overlapping messages go to separate tracks.
 
 use super::RenderError;
+use super::collective_instances::algorithm;
 use super::units::{bytes, utc};
+use crate::analysis::collective_instances::CollectiveInstance;
 use crate::analysis::matrix::Selection;
 use crate::analysis::timeline::timeline;
 use crate::analysis::{GroupBy, Label};
@@ -38,9 +42,10 @@ enum TraceProcess {
     Endpoint(Endpoint),
 }
 
-/// The end of the messages that a track shows.
+/// The slices that a track shows: collective operations, or one end of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum LaneDirection {
+enum LaneContent {
+    Collectives,
     Sends,
     Receives,
 }
@@ -61,6 +66,10 @@ pub struct TraceCounts {
     pub over_limit: u64,
     /// Messages without a timestamp.
     pub without_time: u64,
+    /// Collective operations that were written.
+    pub operations: u64,
+    /// Collective operations beyond the event limit.
+    pub operations_over_limit: u64,
 }
 
 /// Writes a trace as a stream.
@@ -75,7 +84,7 @@ pub struct TraceWriter<'a> {
     pids: BTreeMap<u32, u64>,
     first_endpoint_pid: u64,
     processes: BTreeMap<TraceProcess, u64>,
-    lanes: BTreeMap<(TraceProcess, LaneDirection), Vec<TraceLane>>,
+    lanes: BTreeMap<(TraceProcess, LaneContent), Vec<TraceLane>>,
     threads: u64,
 }
 
@@ -121,8 +130,8 @@ impl<'a> TraceWriter<'a> {
             None => TraceProcess::Endpoint(endpoint),
         };
         let ends = [
-            (process(row.src_rank, connection.src), LaneDirection::Sends),
-            (process(row.dst_rank, connection.dst), LaneDirection::Receives),
+            (process(row.src_rank, connection.src), LaneContent::Sends),
+            (process(row.dst_rank, connection.dst), LaneContent::Receives),
         ];
         let names = [&ends[0].0, &ends[1].0].map(|process| self.name(process));
         let id = self.counts.shown;
@@ -150,6 +159,33 @@ impl<'a> TraceWriter<'a> {
             self.events += EVENTS_OF_A_MESSAGE / 2;
         }
         self.counts.shown += 1;
+        Ok(())
+    }
+
+    /// Writes a collective operation: a slice for each rank that the wire shows.
+    pub fn operation(&mut self, own: &CollectiveInstance) -> io::Result<()> {
+        let slices = own.activity.len() as u64;
+        if self.events.saturating_add(slices) > self.most {
+            self.counts.operations_over_limit += 1;
+            return Ok(());
+        }
+        let args = json!({
+            "communicator": own.communicator, "instance": own.number, "algorithm": algorithm(own),
+            "confidence": own.confidence.name(), "ranks": own.ranks, "bytes": own.bytes,
+            "duration_ns": own.duration_ns(), "last_rank": own.last_rank, "skew_ns": own.skew_ns,
+        });
+        let name = Value::String(own.operation.name().to_owned());
+        for rank in &own.activity {
+            let process = TraceProcess::Rank(JobRank { job: own.job, rank: rank.rank });
+            let times_ns = (rank.start_ns, rank.end_ns.max(rank.start_ns));
+            let (pid, tid) = self.lane(&(process, LaneContent::Collectives), times_ns)?;
+            let (ts, duration) = (self.micros(times_ns.0), micros(times_ns.1 - times_ns.0));
+            self.event(format_args!(
+                "{{\"ph\":\"X\",\"name\":{name},\"cat\":\"collective\",\"ts\":{ts},\"dur\":{duration},\"pid\":{pid},\"tid\":{tid},\"args\":{args}}}"
+            ))?;
+        }
+        self.events += slices;
+        self.counts.operations += 1;
         Ok(())
     }
 
@@ -247,7 +283,7 @@ impl<'a> TraceWriter<'a> {
 
     /// Process id and track id of a track that is free from `first` to `last`. Adds a track if none
     /// is free.
-    fn lane(&mut self, of: &(TraceProcess, LaneDirection), (first, last): (i64, i64)) -> io::Result<(u64, u64)> {
+    fn lane(&mut self, of: &(TraceProcess, LaneContent), (first, last): (i64, i64)) -> io::Result<(u64, u64)> {
         let pid = self.process(&of.0)?;
         let lanes = self.lanes.entry(of.clone()).or_default();
         // Best fit: the free track that ended last, so that fewer tracks are needed.
@@ -260,8 +296,9 @@ impl<'a> TraceWriter<'a> {
         let tid = self.threads;
         lanes.push(TraceLane { tid, until_ns: last });
         let (what, order) = match of.1 {
-            LaneDirection::Sends => ("sends", 0),
-            LaneDirection::Receives => ("receives", 1_000_000),
+            LaneContent::Collectives => ("collectives", 0),
+            LaneContent::Sends => ("sends", 1_000_000),
+            LaneContent::Receives => ("receives", 2_000_000),
         };
         let count = lanes.len();
         let args = json!({ "name": if count == 1 { what.to_owned() } else { format!("{what} {count}") } });

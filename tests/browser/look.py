@@ -8,6 +8,7 @@ usage: look.py REPORT.html FOLDER                  the whole report; screenshots
        look.py --checked REPORT.html FOLDER        a report with a trace of the application
        look.py --times REPORT.html FOLDER          latencies
        look.py --jobs REPORT.html FOLDER           the matrix of each job by rank
+       look.py --lanes REPORT.html FOLDER          collective operations, wide and narrow
 
 The script judges nothing: the tests compare its output with the numbers of ibscope.
 """
@@ -364,6 +365,48 @@ def times(path, folder):
     return page.end(found)
 
 
+def lanes(path, folder):
+    page = Page(path, width=1280)
+    folder.mkdir(parents=True, exist_ok=True)
+    bars = """
+        const box = document.getElementById("lanes");
+        return [...box.querySelectorAll("rect")].map((bar) => {
+          const {x, y, width, height} = bar.getBBox();
+          return {operation: bar.dataset.operation, uncertain: bar.classList.contains("uncertain"), x, y, width, height};
+        });
+    """
+    rows = "return [...document.querySelectorAll('#lanes-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+    found = {}
+    for width in [1280, 390]:
+        page.resize(width)
+        for dark in [False, True]:
+            page.media(dark=dark)
+            clip = page.driver.execute_script("""
+                const {top, height} = document.getElementById("collectives").getBoundingClientRect();
+                return {x: 0, y: top + scrollY, width: innerWidth, height, scale: 1};
+            """)
+            options = {"format": "png", "captureBeyondViewport": True, "clip": clip}
+            picture = page.driver.execute_cdp_cmd("Page.captureScreenshot", options)
+            name = f"{pathlib.Path(path).stem}-{width}-{'dark' if dark else 'light'}.png"
+            (folder / name).write_bytes(base64.b64decode(picture["data"]))
+        page.media()
+        found[str(width)] = {"bars": page.driver.execute_script(bars), "overflow": page.overflow()}
+    page.resize(1280)
+    found["rows"] = page.driver.execute_script(rows)
+    found["note"] = page.text("#lanes-note")
+    tip = "const tip = document.getElementById('tip'); return tip.hidden ? null : [...tip.querySelectorAll('strong, tr')].map((part) => part.textContent)"
+    if found["rows"]:
+        box = page.find("#lanes")
+        bar = found["1280"]["bars"][0]
+        page.hover(box, bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2)
+        found["tip"] = page.driver.execute_script(tip)
+        page.brush(0.3, 0.6)
+        found["window"] = [float(page.find(f"#{name}").get_attribute("value")) for name in ["from", "to"]]
+        found["rows in window"] = page.driver.execute_script(rows)
+        found["bars in window"] = page.driver.execute_script(bars)
+    return page.end(found)
+
+
 def jobs(path, folder):
     page = Page(path)
     folder.mkdir(parents=True, exist_ok=True)
@@ -464,7 +507,7 @@ def look(path, folder):
     return found
 
 
-PARTS = {"--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs}
+PARTS = {"--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
 
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":

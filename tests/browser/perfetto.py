@@ -82,7 +82,7 @@ def main(trace, picture):
             sys.exit(f"Perfetto has not opened the trace after {TIMEOUT_S} s: {driver.execute_script('return document.body.innerText')[:1000]}")
         time.sleep(0.2)
     found = {name: driver.execute_async_script(QUERY, query) for name, query in QUERIES.items()}
-    longest = driver.execute_async_script(QUERY, "select id from slice order by dur desc limit 1")
+    longest = driver.execute_async_script(QUERY, "select id from slice where category = 'message' order by dur desc limit 1")
     if longest:
         driver.execute_async_script(SHOW, longest[0][0])
     driver.save_screenshot(picture)

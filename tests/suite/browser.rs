@@ -3,6 +3,7 @@
 mod checked;
 mod compared;
 mod jobs;
+mod lanes;
 mod names;
 mod perfetto;
 mod times;
@@ -384,6 +385,7 @@ fn traced(profile: &Profile) -> Crosscheck {
         clocks: Clocks::default(),
         collective_calls: Vec::new(),
         collectives: Vec::new(),
+        operations: None,
         one_sided: Vec::new(),
         notes: Vec::new(),
     }

@@ -3,6 +3,10 @@
 
 use crate::runs;
 use crate::tools::{CsvRow, csv_rows, ibscope, in_parallel, result};
+use ibscope_samples::Random;
+use ibscope_samples::hard::Recording;
+use ibscope_samples::hard::partial::{SamplingScheme, SamplingUnit, subsample};
+use ibscope_samples::wrap::in_psample;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -143,6 +147,49 @@ fn a_note_says_that_operations_have_no_endpoints() {
     let ran = ibscope(arguments.into_iter().chain([capture.as_os_str()]));
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stderr.contains("--by does not change --view instances"), "{}", ran.stderr);
+}
+
+/// Operations of a sampled capture are unknown, whether the user or the records state the rate, or it
+/// follows from the missing packets.
+#[test]
+fn operations_of_a_sample_are_unknown() {
+    let capture = runs::of_second_set("ompi5-coll-default-4x1").sink();
+    let folder = tempfile::tempdir().expect("folder");
+    let whole = Recording::read(&runs::named("scorep-ompi-rc-coll-4x1").node(1)).expect("a recording");
+    let choice = (SamplingUnit::Record, SamplingScheme::Random);
+    let sample = subsample(&[whole], 1, 4, choice, &mut Random::new(7)).remove(0);
+    let [stated, inferred] = ["psample.pcap", "bare.pcap"].map(|name| folder.path().join(name));
+    in_psample(&sample, 4).write(&stated).expect("written");
+    sample.write(&inferred).expect("written");
+    for (capture, sampled) in [(capture, Some("1/10")), (stated, None), (inferred, None)] {
+        let run = |format: &str| {
+            let rate = sampled.iter().flat_map(|rate| ["--sampled", rate]);
+            let arguments = ["collectives", "--view", "instances", "--format", format].into_iter().chain(rate);
+            let ran = ibscope(arguments.map(OsStr::new).chain([capture.as_os_str()]));
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            ran.stdout
+        };
+        let text = run("table");
+        let expected = "collective operations unknown, because the mirror sampled the packets";
+        assert!(text.starts_with(expected), "{text}");
+        assert_eq!(csv_rows(&run("csv")).len(), 0);
+        let document: serde_json::Value = serde_json::from_str(&run("json")).expect("JSON");
+        assert_eq!(document["instances"], serde_json::json!([]));
+        assert!(document["unknown_because"].as_str().expect("reason").contains("sampled"), "{document}");
+    }
+}
+
+/// Runs with `reduce_scatter_block`, with long names of algorithms, and with a second job.
+#[test]
+fn terminal_tables_fit_80_columns() {
+    let runs = RUNS.iter().chain(&["twojobs-mixed-halo-2x1", "nccl-ring-2x1"]);
+    for run in runs.map(|name| runs::of_second_set(name)) {
+        for view in [&["collectives", "--view", "instances"][..], &["collectives"]] {
+            let text = result(view, &[run.sink()]);
+            let wide = text.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(wide, None, "{} {view:?}", run.name);
+        }
+    }
 }
 
 /// The trace of Score-P has 12 barriers, and 10 each of the other operations. Score-P adds a barrier

@@ -6,12 +6,14 @@ mod constructed;
 mod eztrace;
 mod hostile;
 mod lossy;
+mod operations;
 mod profiles;
 mod recorded;
 mod unidentified;
 mod volume;
 
 use crate::runs::RecordedRun;
+use ibscope::analysis::instances::InstanceCollector;
 use ibscope::crosscheck::{self, AppTrace, Crosscheck, CrosscheckError, CrosscheckOptions, SingleMessages, otf2};
 use ibscope::model::Profile;
 use ibscope::pipeline;
@@ -43,9 +45,15 @@ fn with_captures(trace: &AppTrace, captures: &[PathBuf]) -> Crosscheck {
     let with_rdma = !trace.rma.is_empty();
     let mut stream = pipeline::messages(captures, &options, with_rdma, &|_| {}).expect("messages");
     let mut singles = SingleMessages::new(with_rdma);
-    stream.by_ref().for_each(|row| singles.add(&row.expect("row")));
-    let profile = stream.profile();
-    crosscheck::crosscheck(trace, profile, &singles.sorted(), None, &CrosscheckOptions::default()).expect("compared")
+    let profile = stream.profile().clone();
+    let mut collector = InstanceCollector::default();
+    stream.by_ref().map(|row| row.expect("row")).for_each(|row| {
+        singles.add(&row);
+        collector.add(&profile, &row);
+    });
+    let operations = collector.finish(&profile).wire_operations().expect("operations");
+    let singles = singles.sorted().with_operations(operations);
+    crosscheck::crosscheck(trace, &profile, &singles, None, &CrosscheckOptions::default()).expect("compared")
 }
 
 /// A send that the program itself recorded: time, sender, receiver, tag, bytes.

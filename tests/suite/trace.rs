@@ -1,7 +1,7 @@
 //! The command `trace`: valid input for viewers, with the messages of `messages` and of the truth.
 
 use crate::runs;
-use crate::tools::{ibscope, result, sample};
+use crate::tools::{CsvRow, csv_rows, ibscope, result, sample};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,6 +15,11 @@ fn events(inputs: &[PathBuf], more: &[&str]) -> (Value, Vec<Value>) {
 
 fn of<'a>(events: &'a [Value], ph: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["ph"] == ph).collect()
+}
+
+/// The slices of messages, or of collective operations.
+fn slices<'a>(events: &'a [Value], category: &str) -> Vec<&'a Value> {
+    of(events, "X").into_iter().filter(|slice| slice["cat"] == category).collect()
 }
 
 /// A time in nanoseconds.
@@ -34,12 +39,12 @@ fn slices_nest_and_flows_pair_up() {
     {
         let more: &[&str] = if transport { &["--transport"] } else { &[] };
         let (_, events) = events(&inputs, more);
-        let mut slices: BTreeMap<(u64, u64), Vec<(i64, i64)>> = BTreeMap::new();
+        let mut on_track: BTreeMap<(u64, u64), Vec<(i64, i64)>> = BTreeMap::new();
         for slice in of(&events, "X") {
             let start = ns(&slice["ts"]);
-            slices.entry(track(slice)).or_default().push((start, start + ns(&slice["dur"])));
+            on_track.entry(track(slice)).or_default().push((start, start + ns(&slice["dur"])));
         }
-        for of_track in slices.values_mut() {
+        for of_track in on_track.values_mut() {
             of_track.sort_unstable();
             assert!(of_track.windows(2).all(|pair| pair[0].1 < pair[1].0), "slices of a track overlap");
         }
@@ -57,16 +62,16 @@ fn slices_nest_and_flows_pair_up() {
             for end in [start, finish] {
                 let at = ns(&end["ts"]);
                 assert!(
-                    slices[&track(end)].iter().any(|(from, to)| (*from..=*to).contains(&at)),
+                    on_track[&track(end)].iter().any(|(from, to)| (*from..=*to).contains(&at)),
                     "{end} is on no slice"
                 );
             }
         }
-        assert_eq!(of(&events, "X").len(), 2 * starts.len());
+        assert_eq!(slices(&events, "message").len(), 2 * starts.len());
         // Every process and track has a name, and track numbers are unique.
         let named: BTreeSet<(u64, u64)> =
             of(&events, "M").into_iter().filter(|event| event["name"] == "thread_name").map(track).collect();
-        assert!(slices.keys().eq(named.iter()));
+        assert!(on_track.keys().eq(named.iter()));
         assert_eq!(named.iter().map(|(_, tid)| tid).collect::<BTreeSet<_>>().len(), named.len());
     }
 }
@@ -87,7 +92,7 @@ fn a_trace_has_the_messages_of_the_truth_at_their_times() {
     let mut sums: BTreeMap<(u32, u32), (u64, u64)> = BTreeMap::new();
     let mut times: Vec<(i64, i64)> = Vec::new();
     let origin_ns = document["otherData"]["start_ns"].as_i64().expect("start");
-    for slice in of(&events, "X") {
+    for slice in slices(&events, "message") {
         let (from, to) = (&slice["args"]["from"], &slice["args"]["to"]);
         if processes[&track(slice).0] != from.as_str().expect("from") {
             continue;
@@ -116,6 +121,91 @@ fn a_trace_has_the_messages_of_the_truth_at_their_times() {
     expected.sort_unstable();
     times.sort_unstable();
     assert_eq!(times, expected);
+}
+
+/// The four ranks of the run call 12 barriers, and 10 alltoalls, allreduces and broadcasts; Score-P
+/// adds a barrier, and `MPI_Comm_dup` three allreduces. Each rank sends or receives in each of them.
+#[test]
+fn each_rank_has_a_slice_of_each_operation() {
+    let run = runs::named("scorep-ompi-rc-coll-4x1");
+    let (document, events) = events(&[run.sink()], &[]);
+    let origin_ns = document["otherData"]["start_ns"].as_i64().expect("start");
+    let mut of_world: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut operations: BTreeMap<(String, u64), Vec<&Value>> = BTreeMap::new();
+    for slice in slices(&events, "collective") {
+        let communicator = slice["args"]["communicator"].as_str().expect("communicator");
+        if communicator == "world" {
+            *of_world.entry(slice["name"].as_str().expect("name")).or_default() += 1;
+        }
+        let number = slice["args"]["instance"].as_u64().expect("number");
+        operations.entry((communicator.to_owned(), number)).or_default().push(slice);
+    }
+    let expected = [("allreduce", 4 * (10 + 3)), ("alltoall", 4 * 10), ("barrier", 4 * (12 + 1)), ("bcast", 4 * 10)];
+    assert_eq!(of_world, BTreeMap::from(expected));
+    // The slices of an operation are as long as its row, and each is of another process.
+    let csv = result(&["collectives", "--view", "instances", "--format", "csv"], &[run.sink()]);
+    let rows = csv_rows(&csv);
+    assert_eq!(rows.len(), operations.len());
+    for row in &rows {
+        let key = (row["communicator"].clone(), row["instance"].parse().expect("number"));
+        let slices = &operations[&key];
+        let times = slices.iter().map(|slice| (ns(&slice["ts"]), ns(&slice["ts"]) + ns(&slice["dur"])));
+        let (start, end) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).expect("slices");
+        assert_eq!((origin_ns + start).to_string(), row["start_ns"], "{row:?}");
+        assert_eq!((origin_ns + end).to_string(), row["end_ns"], "{row:?}");
+        let processes: BTreeSet<u64> = slices.iter().map(|slice| track(slice).0).collect();
+        assert_eq!(processes.len(), slices.len(), "{row:?}");
+        for slice in slices {
+            let args = &slice["args"];
+            assert_eq!(slice["name"], row["operation"], "{row:?}");
+            assert_eq!(
+                (&args["algorithm"], &args["confidence"]),
+                (&row["algorithm"].clone().into(), &row["confidence"].clone().into())
+            );
+            assert_eq!(args["bytes"].as_u64().map_or_else(String::new, |bytes| bytes.to_string()), row["bytes"]);
+        }
+    }
+}
+
+/// A slice of a rank begins and ends with packets of messages that the rank sent or received.
+#[test]
+fn a_slice_reaches_from_the_first_to_the_last_packet_of_the_rank() {
+    let run = runs::of_second_set("ompi5-coll-default-4x1");
+    let (document, events) = events(&[run.sink()], &[]);
+    let origin_ns = document["otherData"]["start_ns"].as_i64().expect("start");
+    let csv = result(&["messages", "--format", "csv"], &[run.sink()]);
+    let messages = csv_rows(&csv);
+    let time = |row: &CsvRow, column: &str| row[column].parse::<i64>().expect("time");
+    let mut checked = 0;
+    for slice in slices(&events, "collective") {
+        let (pid, _) = track(slice);
+        let rank = (pid - 10_000).to_string();
+        let start = origin_ns + ns(&slice["ts"]);
+        let end = start + ns(&slice["dur"]);
+        let own = |row: &&CsvRow| row["src_rank"] == rank || row["dst_rank"] == rank;
+        let has = |column: &str, at: i64| messages.iter().filter(own).any(|row| time(row, column) == at);
+        assert!(has("first_time_ns", start) && has("last_time_ns", end), "{slice}");
+        checked += 1;
+    }
+    assert!(checked >= 4 * 53, "{checked} slices");
+}
+
+#[test]
+fn operations_beyond_the_limit_and_of_samples_are_noted() {
+    let path = runs::of_second_set("ompi5-coll-default-4x1").sink();
+    let place = path.to_str().expect("path");
+    let of_messages = of(&events(std::slice::from_ref(&path), &[]).1, "s").len() * 4;
+    let most = (of_messages + 9).to_string();
+    let ran = ibscope(["trace", "--max-events", &most, place]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let document: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    let shown = slices(document["traceEvents"].as_array().expect("events"), "collective").len();
+    assert_eq!(shown, 8, "two operations of four ranks");
+    assert!(ran.stderr.contains("collective operations are left out by --max-events"), "{}", ran.stderr);
+    let sampled = ibscope(["trace", "--sampled", "1/10", place]);
+    let document: Value = serde_json::from_str(&sampled.stdout).expect("JSON");
+    assert_eq!(slices(document["traceEvents"].as_array().expect("events"), "collective").len(), 0);
+    assert!(sampled.stderr.contains("no collective operations: the mirror sampled"), "{}", sampled.stderr);
 }
 
 #[test]

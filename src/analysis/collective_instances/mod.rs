@@ -24,13 +24,14 @@ pub use split::Confidence;
 
 use super::theoretical_minimum::clocks_ns;
 use crate::model::nodes::Nodes;
-use crate::model::{JobRank, MessageRow, Profile};
+use crate::model::{JobRank, MessageRow, Profile, RankActivity};
 use communicators::{CommunicatorMembers, ContextCommunicators};
 use ibscope_parsers::mpi::MpiOperation;
 use split::{CollectiveMessage, OperationMessages};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Most collective messages that are kept in memory, at 64 bytes each; later ones are counted only.
+/// Most collective messages that are kept in memory, at 64 bytes each and up to 112 bytes for the
+/// times of the ranks; later ones are counted only.
 pub const MAX_MESSAGES: usize = 1 << 24;
 
 /// Share of the reactions of ranks to messages that are shorter than the margin of `entry`: the
@@ -42,6 +43,8 @@ const REACTIONS: f64 = 0.95;
 pub struct CollectiveInstance {
     /// Number of the job.
     pub job: u32,
+    /// True for an operation of NCCL.
+    pub is_nccl: bool,
     /// `world`, or context id and lowest world rank of the communicator, as in `3/1`.
     pub communicator: String,
     /// Number of the operation on this communicator, from 1.
@@ -65,6 +68,8 @@ pub struct CollectiveInstance {
     pub last_rank: Option<u32>,
     /// Time from the entry of the rank before it to its entry.
     pub skew_ns: Option<u64>,
+    /// Times of the packets of each rank, by rank; ranks without packets on the wire are missing.
+    pub activity: Vec<RankActivity>,
 }
 
 impl CollectiveInstance {
@@ -72,6 +77,12 @@ impl CollectiveInstance {
     #[must_use]
     pub const fn duration_ns(&self) -> i64 {
         self.end_ns.saturating_sub(self.start_ns)
+    }
+
+    /// Context id of the communicator; `None` for `world` and for communicators of NCCL.
+    #[must_use]
+    pub fn context(&self) -> Option<u32> {
+        self.communicator.split_once('/').and_then(|(context, _)| context.parse().ok())
     }
 
     /// Bytes per second by the size that nccl-tests use: of an Allgather, Alltoall or
@@ -158,7 +169,7 @@ impl Default for CollectiveCollector {
 
 impl CollectiveCollector {
     /// Keeps at most `max_messages`.
-    const fn with_limit(max_messages: usize) -> Self {
+    pub(crate) const fn with_limit(max_messages: usize) -> Self {
         Self { messages: Vec::new(), max_messages, used: BTreeSet::new(), without_ranks: 0, beyond_bound: 0 }
     }
 
@@ -221,6 +232,21 @@ struct SplitCommunicator {
     world_ranks: Vec<Option<u32>>,
     messages: Vec<CollectiveMessage>,
     operations: Vec<OperationMessages>,
+}
+
+impl SplitCommunicator {
+    /// Times of the packets of each rank in one of its operations.
+    fn activity(&self, operation: &OperationMessages) -> Vec<RankActivity> {
+        // Without ranks in the communicator, messages have world ranks.
+        let world = |rank: u32| match self.world_ranks.get(rank as usize) {
+            Some(world) => *world,
+            None => Some(rank),
+        };
+        let messages = operation.messages.iter().filter_map(|&index| self.messages.get(index));
+        RankActivity::of_messages(
+            messages.filter_map(|message| Some((world(message.src)?, world(message.dst)?, message.times_ns))),
+        )
+    }
 }
 
 /// The operations of one job.
@@ -329,6 +355,7 @@ fn instance(job: u32, one: &SplitCommunicator, operation: &OperationMessages, ma
     let last_rank = last.and_then(|last| one.world_ranks.get(last.rank as usize).copied().flatten());
     CollectiveInstance {
         job,
+        is_nccl: false,
         communicator: one.name.clone(),
         number: 0,
         operation: operation.operation,
@@ -340,5 +367,6 @@ fn instance(job: u32, one: &SplitCommunicator, operation: &OperationMessages, ma
         end_ns,
         last_rank,
         skew_ns: last.filter(|_| last_rank.is_some()).and_then(|last| last.skew_ns),
+        activity: one.activity(operation),
     }
 }

@@ -188,6 +188,7 @@ pub(super) fn operation(communicator: &NcclCommunicator, flows: &[Flow<'_>], clo
         bytes: common_bytes(&operations, ranks.len() as u64, flows),
         times_ns: times.unwrap_or_default(),
         last: last(&ranks, flows, algorithm),
+        activity: Vec::new(),
         operations,
     }
 }

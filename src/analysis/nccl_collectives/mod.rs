@@ -20,7 +20,7 @@ mod tests;
 mod trees;
 
 use super::collective_instances::{CollectiveInstance, Confidence};
-use crate::model::{MessageRow, NcclReceive, PacketRecord};
+use crate::model::{MessageRow, NcclReceive, PacketRecord, RankActivity};
 use ibscope_parsers::mpi::MpiOperation;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,6 +148,8 @@ pub struct NcclCollective {
     /// The rank that began to send last, and how much later than the rank before it, in
     /// nanoseconds. `None` if ranks wait for others before they send.
     pub last: Option<(u32, u64)>,
+    /// Times of the packets of data of each rank, by rank.
+    pub activity: Vec<RankActivity>,
 }
 
 impl NcclCollective {
@@ -169,6 +171,7 @@ impl NcclCollective {
         };
         CollectiveInstance {
             job: self.job,
+            is_nccl: true,
             communicator: self.communicator.clone(),
             number: self.number,
             operation: self.operation().map_or(MpiOperation::Collective, NcclOperation::mpi),
@@ -183,6 +186,7 @@ impl NcclCollective {
             end_ns: self.times_ns.1,
             last_rank: last.map(|(rank, _)| rank),
             skew_ns: last.map(|(_, skew_ns)| skew_ns),
+            activity: self.activity.clone(),
         }
     }
 }
@@ -215,7 +219,7 @@ impl Default for NcclCollector {
 
 impl NcclCollector {
     /// Keeps at most `max_transfers`.
-    const fn with_limit(max_transfers: usize) -> Self {
+    pub(crate) const fn with_limit(max_transfers: usize) -> Self {
         Self { transfers: Vec::new(), max_transfers, left_out: 0, beyond_bound: 0 }
     }
 

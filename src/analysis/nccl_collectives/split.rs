@@ -15,6 +15,7 @@
 use super::NcclCollective;
 use super::classify::{self, Flow};
 use super::connections::{NcclCommunicator, NcclConnection};
+use crate::model::RankActivity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -128,7 +129,13 @@ pub(super) fn operations(communicator: &NcclCommunicator, clock_bound_ns: i64) -
         found.push(best);
     }
     exclude_send_recv(communicator, &mut found);
-    found.into_iter().map(|(_, operation)| operation).collect()
+    let with_activity = |(parts, operation): (Parts, NcclCollective)| {
+        let flows = flows(communicator, &parts);
+        let messages = flows.iter().flat_map(|flow| flow.messages);
+        let activity = RankActivity::of_messages(messages.map(|message| (message.src, message.dst, message.times_ns)));
+        NcclCollective { activity, ..operation }
+    };
+    found.into_iter().map(with_activity).collect()
 }
 
 /// The next segments of these connections, as many of each as `count` returns.

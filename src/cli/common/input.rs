@@ -210,6 +210,11 @@ fn whole_profile(inputs: &[PathBuf], reading: &InputArgs, needs: AnalysisNeeds) 
     if let Some(folder) = inputs.iter().find(|path| path.is_dir()) {
         pipeline::load(folder)?;
     }
+    add_needs(&mut options, needs);
+    analyze(inputs, &options)
+}
+
+fn add_needs(options: &mut AnalysisOptions, needs: AnalysisNeeds) {
     options.measures = AnalysisMeasures {
         mpi: !needs.no_mpi,
         times: needs.times,
@@ -220,7 +225,18 @@ fn whole_profile(inputs: &[PathBuf], reading: &InputArgs, needs: AnalysisNeeds) 
     };
     options.bin_ns = needs.bin_ns;
     options.digests.xxh3 = needs.digests;
-    analyze(inputs, &options)
+}
+
+/// Analyzes captures for a profile and its messages.
+pub(in crate::cli) fn profile_and_messages(
+    inputs: &[PathBuf],
+    reading: &InputArgs,
+    scope: ScopeArgs,
+    needs: AnalysisNeeds,
+) -> anyhow::Result<pipeline::MessageStream> {
+    let mut options = options(inputs, reading)?;
+    add_needs(&mut options, needs);
+    messages(inputs, &options, scope, false)
 }
 
 /// Fails if a time window is given for tables of a profile that have no times.

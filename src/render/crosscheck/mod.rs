@@ -10,13 +10,13 @@ pub(super) use pairs::columns as columns_of_pairs;
 pub(super) use sums::columns as columns_of_sums;
 pub use table::table;
 pub(super) use table::{delays, lines, sentences};
-pub use views::{calls_csv, clocks_csv, delays_csv, differences_csv, one_sided_csv, unidentified_csv};
+pub use views::{calls_csv, clocks_csv, delays_csv, differences_csv, one_sided_csv, operations_csv, unidentified_csv};
 pub(super) use views::{
-    calls_table, clocks_table, delays_table, differences_table, one_sided_table, unidentified_table,
+    calls_table, clocks_table, delays_table, differences_table, one_sided_table, operations_table, unidentified_table,
 };
 
 use crate::analysis::crosscheck::{agrees, counts};
-use crate::crosscheck::{Cause, Crosscheck, CrosscheckVerdict, Delays};
+use crate::crosscheck::{Cause, Crosscheck, CrosscheckVerdict, Delays, OperationsComparison};
 use crate::render::table::write_document;
 use serde_json::json;
 use std::borrow::Cow;
@@ -79,9 +79,20 @@ pub fn json(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
         "clocks": views::clocks_table().objects(&crosscheck.clocks.ranks),
         "delays": views::delays_table().objects(views::delays(crosscheck)),
         "calls": views::calls_table().objects(&crosscheck.collective_calls),
+        "instances": views::operations_table().objects(views::operations(crosscheck)),
+        "instance_counts": crosscheck.operations.as_ref().map(instance_counts),
         "one_sided": views::one_sided_table().objects(&crosscheck.one_sided),
     });
     write_document(out, "ibscope crosscheck", 2, members)
+}
+
+/// Collective operations that are not compared, and clocks that follow from those that are.
+fn instance_counts(operations: &OperationsComparison) -> serde_json::Value {
+    json!({
+        "of_tracer": operations.of_tracer,
+        "of_one_node": operations.of_one_node,
+        "fitted_clocks": operations.own_clocks,
+    })
 }
 
 /// The quantiles of the times from send call to wire; the histogram is in `delays`.

@@ -2,12 +2,15 @@
 
 use super::pairs::{CrosscheckPairRow, columns as columns_of_pairs};
 use super::rows::MAX_PAIRS;
-use super::views::{clocks_table, one_sided_table, unidentified_table};
+use super::views::{clocks_table, one_sided_table, shown_operations_table, unidentified_table};
 use super::{NAME_RANKS, sums};
 use crate::analysis::crosscheck::{agrees, all_causes, called_pairs, counts, operations, pairs_on_one_node};
-use crate::crosscheck::{Cause, Clocks, Crosscheck, Difference, MessageSums, PairComparison, RankTraffic};
+use crate::crosscheck::{
+    Cause, Clocks, Crosscheck, Difference, MessageSums, OperationComparison, OperationResult, OperationsComparison,
+    PairComparison, RankTraffic,
+};
 use crate::render::columns::columns;
-use crate::render::units::{bytes, count_of, group, span};
+use crate::render::units::{bytes, count_of, group, span, wrap};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -26,6 +29,7 @@ pub fn table(crosscheck: &Crosscheck) -> String {
     if crosscheck.ranks.is_empty() {
         collectives(&mut text, crosscheck);
         collectives_by_pair(&mut text, crosscheck);
+        operations_one_by_one(&mut text, crosscheck);
     } else {
         sums::collectives(&mut text, crosscheck);
     }
@@ -243,6 +247,76 @@ fn collectives_by_pair(text: &mut String, crosscheck: &Crosscheck) {
         let _ =
             writeln!(text, "... and {} more; --format csv or json lists all", group((rows.len() - MAX_PAIRS) as u64));
     }
+}
+
+/// Appends the comparison of the collective operations, one by one: the sum, and those that differ.
+fn operations_one_by_one(text: &mut String, crosscheck: &Crosscheck) {
+    let Some(found) = crosscheck.operations.as_ref().filter(|found| !found.rows.is_empty()) else { return };
+    let _ = writeln!(text, "\n{}", wrap(&operation_counts(found), 80));
+    let differing = |row: &&OperationComparison| {
+        row.result.is_in_trace() && ![OperationResult::Equal, OperationResult::OtherCommunicator].contains(&row.result)
+    };
+    let rows: Vec<&OperationComparison> = found.rows.iter().filter(differing).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "{}", shown_operations_table().text(rows.iter().take(MAX_DIFFERENCES).copied()));
+    if rows.len() > MAX_DIFFERENCES {
+        let more = (rows.len() - MAX_DIFFERENCES) as u64;
+        let _ = writeln!(text, "... and {}; --view instances lists all", count_of(more, "more operation"));
+    }
+}
+
+/// How many collective operations of the trace are on the wire, and how many only the wire has.
+fn operation_counts(found: &OperationsComparison) -> String {
+    let count = |result: OperationResult| found.rows.iter().filter(|row| row.result == result).count() as u64;
+    let [equal, elsewhere, other_times, unknown, only_in_trace, in_handle_call, outside, only_on_wire] =
+        OperationResult::ALL.map(count);
+    let on_wire = equal + elsewhere + other_times + unknown;
+    let in_trace = on_wire + only_in_trace;
+    let mut sentence = format!(
+        "collective operations one by one: {} of {} in the trace are on the wire, in the same order",
+        group(on_wire),
+        group(in_trace)
+    );
+    let timed = found.rows.iter().filter(|row| row.outside_ns.is_some()).count() as u64;
+    let bound_ns = found.rows.iter().filter_map(|row| row.bound_ns).max();
+    if let Some(bound_ns) = bound_ns.filter(|_| timed > 0) {
+        let fitted = if found.own_clocks > 0 { ", fitted to the operations themselves" } else { "" };
+        let within = timed - other_times;
+        let _ = write!(
+            sentence,
+            "; {} of {} have all packets within their calls (clocks known to {}{fitted})",
+            group(within),
+            group(timed),
+            span(bound_ns)
+        );
+    }
+    if timed < on_wire {
+        let untimed = group(on_wire - timed);
+        let _ = write!(sentence, "; the times of {untimed} are not compared, because no clock of their ranks is known");
+    }
+    if elsewhere > 0 {
+        let _ = write!(sentence, "; {} on a communicator of the library", group(elsewhere));
+    }
+    let only = [
+        (in_handle_call, "in calls that create or free an object"),
+        (outside, "before the first or after the last call"),
+        (only_on_wire, "between the calls"),
+        (found.of_tracer, "on the tracer's communicator"),
+    ];
+    let only: Vec<String> = only
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{} {what}", group(count)))
+        .collect();
+    if !only.is_empty() {
+        let _ = write!(sentence, "; only on the wire: {}", only.join(", "));
+    }
+    if found.of_one_node > 0 {
+        let _ = write!(sentence, "; {} of ranks on one node are not on the wire", group(found.of_one_node));
+    }
+    sentence
 }
 
 /// Appends the clocks of the ranks, and the time from send call to wire.

@@ -1,7 +1,8 @@
 //! The described tables of a comparison other than the pairs.
 
 use crate::crosscheck::{
-    CollectiveCalls, Crosscheck, Difference, OneSidedPair, PairComparison, RankClock, UnidentifiedMessages,
+    CollectiveCalls, Crosscheck, Difference, OneSidedPair, OperationComparison, PairComparison, RankClock,
+    UnidentifiedMessages,
 };
 use crate::model::column::ColumnUnit::{
     Bytes, Count, Flag, Name, Nanoseconds, Number, PartsPerMillion, Prose, Timestamp,
@@ -112,6 +113,58 @@ pub(in crate::render) fn calls_table() -> Table<CollectiveCalls> {
         .column("received_bytes", Bytes, "bytes that the ranks received, as the tracer counts them", |row| row.received)
 }
 
+/// The columns of `crosscheck --view instances`.
+pub(in crate::render) fn operations_table() -> Table<OperationComparison> {
+    Table::new("ibscope crosscheck --view instances --format csv")
+        .column(
+            "communicator",
+            Name,
+            "communicator in the trace; empty if only the wire has the operation",
+            |row: &OperationComparison| row.communicator.clone(),
+        )
+        .column("call", Number, "number of the operation on this communicator in the trace, from 1", |row| row.number)
+        .column("operation", Name, "operation in the trace", |row| row.operation)
+        .column(
+            "wire_communicator",
+            Name,
+            "communicator on the wire, as in `collectives --view instances`; empty if only the trace has the operation",
+            |row| row.wire_communicator.clone(),
+        )
+        .column("wire_instance", Number, "number of the operation on this communicator on the wire, from 1", |row| {
+            row.wire_number
+        })
+        .column("wire_operation", Name, "operation on the wire", |row| row.wire_operation)
+        .column(
+            "entry_ns",
+            Timestamp,
+            "time at which the first rank entered the call, on the clock of the capture; empty if a clock is unknown",
+            |row| row.entry_ns,
+        )
+        .column("start_ns", Timestamp, "time of the first packet", |row| row.start_ns)
+        .column("end_ns", Timestamp, "time of the last packet", |row| row.end_ns)
+        .column("exit_ns", Timestamp, "time at which the last rank left the call, on the clock of the capture", |row| {
+            row.exit_ns
+        })
+        .column(
+            "outside_ns",
+            Nanoseconds,
+            "how far a rank sent before it entered the call, or received after it left the call, beyond `bound_ns`; 0 if it did neither",
+            |row| row.outside_ns,
+        )
+        .column("bound_ns", Nanoseconds, "largest uncertainty of the clocks of the callers", |row| row.bound_ns)
+        .column("result", Prose, "relation of the two", |row| row.result.text())
+}
+
+/// The columns of the operations that differ, on the terminal.
+pub(super) fn shown_operations_table() -> Table<OperationComparison> {
+    Table::new("ibscope crosscheck")
+        .shown_left("communicator", |row: &OperationComparison| row.communicator.clone().unwrap_or_default())
+        .shown("call", |row| row.number.map(group).unwrap_or_default())
+        .shown_left("operation", |row| row.operation.unwrap_or_default().to_owned())
+        .shown("outside", |row| row.outside_ns.filter(|ns| *ns > 0).map(span).unwrap_or_default())
+        .shown_left("", |row| row.result.text().to_owned())
+}
+
 /// The columns of `crosscheck --view one-sided`.
 pub(in crate::render) fn one_sided_table() -> Table<OneSidedPair> {
     Table::new("ibscope crosscheck --view one-sided --format csv")
@@ -174,6 +227,11 @@ pub(super) fn differences(crosscheck: &Crosscheck) -> impl Iterator<Item = Diffe
         .flat_map(|pair| pair.differences.iter().map(move |difference| DifferenceRow { pair, difference }))
 }
 
+/// The collective operations, one by one.
+pub(super) fn operations(crosscheck: &Crosscheck) -> &[OperationComparison] {
+    crosscheck.operations.as_ref().map_or(&[], |operations| &operations.rows)
+}
+
 /// The classes of times from send call to wire.
 pub(super) fn delays(crosscheck: &Crosscheck) -> impl Iterator<Item = DelayRow> {
     let classes = crosscheck.clocks.send_to_wire.iter().flat_map(|delays| &delays.buckets);
@@ -198,6 +256,11 @@ pub fn delays_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()
 /// Writes the calls of collective operations by all ranks as csv.
 pub fn calls_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
     calls_table().csv(&crosscheck.collective_calls, out)
+}
+
+/// Writes the collective operations of the trace and of the wire as csv, one by one.
+pub fn operations_csv(crosscheck: &Crosscheck, out: &mut dyn Write) -> io::Result<()> {
+    operations_table().csv(operations(crosscheck), out)
 }
 
 /// Writes the one-sided operations between ranks on different nodes as csv.

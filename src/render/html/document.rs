@@ -3,7 +3,7 @@
 //! Times in the document are nanoseconds from the first packet.
 
 use super::cells::PackedTraffic;
-use super::{Page, ReportComparison, crosscheck, estimates, latencies};
+use super::{Page, ReportComparison, crosscheck, estimates, lanes, latencies};
 use crate::analysis::collectives::{CollectiveTotals, by_operation, collectives};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
@@ -30,7 +30,7 @@ const WORST: usize = 20;
 
 /// Returns the document as text that is safe inside a `<script>` element.
 pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
-    let Page { profile, name, comparison: compared, crosscheck } = *page;
+    let Page { profile, name, comparison: compared, crosscheck, instances } = *page;
     let endpoints: BTreeSet<Endpoint> = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect();
     let endpoints: Vec<Endpoint> = endpoints.into_iter().collect();
     let endpoint = |endpoint: &Endpoint| {
@@ -70,6 +70,7 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
         "latencies": latencies::document(profile, origin_ns),
         "sizes": sizes(profile),
         "collectives": operations(profile),
+        "lanes": lanes::document(instances, profile, origin_ns),
         "health": health_value(profile),
         "rank_columns": ranks::COLUMNS,
         "ranks": ranks::lines(profile).collect::<Vec<_>>(),

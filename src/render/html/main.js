@@ -11,7 +11,8 @@ function overview() {
 }
 
 function sections() {
-  $("collectives").hidden = report.collectives.length === 0;
+  $("collectives").hidden = report.collectives.length === 0 && (report.lanes.operations ?? []).length === 0;
+  $("collective-sums").hidden = report.collectives.length === 0;
   const named = report.collectives.some((row) => row.job !== null);
   const rows = report.collectives.map((row) => [...(named ? [row.job ?? "no job"] : []), row.operation, group(row.pairs), group(row.messages), bytes(row.mpi_bytes), bytes(row.messages > 0 ? row.mpi_bytes / row.messages : 0)]);
   fill($("collective-table"), "Messages of collective operations on the wire", [...(named ? ["job"] : []), "operation", "pairs", "messages", "MPI bytes", "bytes per message"], rows);

@@ -6,6 +6,7 @@
 //! | `vendor/` | Apache `ECharts`, which draws lines and bars |
 //! | `document.rs` | everything except the traffic, as JSON |
 //! | `latencies.rs` | the latency part of the JSON |
+//! | `lanes.rs` | the collective operations one by one, in the JSON |
 //! | `estimates.rs` | the estimates of a sampled capture |
 //! | `comparison.rs` | optional: comparison with another run |
 //! | `crosscheck.rs` | optional: comparison with a trace of the application |
@@ -22,11 +23,13 @@ mod comparison;
 mod crosscheck;
 mod document;
 mod estimates;
+mod lanes;
 mod latencies;
 mod packed;
 
 pub use comparison::ReportComparison;
 
+use crate::analysis::instances::InstanceList;
 use crate::crosscheck::Crosscheck;
 use crate::model::Profile;
 use base64::Engine as _;
@@ -49,6 +52,7 @@ const SCRIPT: &[&str] = &[
     include_str!("charts.js"),
     include_str!("latency.js"),
     include_str!("graph.js"),
+    include_str!("lanes.js"),
     include_str!("compared.js"),
     include_str!("checked.js"),
     include_str!("main.js"),
@@ -101,13 +105,15 @@ pub struct Page<'a> {
     pub comparison: Option<&'a ReportComparison>,
     /// Comparison with a trace of the application.
     pub crosscheck: Option<&'a Crosscheck>,
+    /// Collective operations one by one; `None` if only a profile is known.
+    pub instances: Option<&'a InstanceList>,
 }
 
 impl<'a> Page<'a> {
-    /// Creates a page of a profile, without comparisons.
+    /// Creates a page of a profile, without comparisons and single operations.
     #[must_use]
     pub const fn of(profile: &'a Profile, name: &'a str) -> Self {
-        Self { profile, name, comparison: None, crosscheck: None }
+        Self { profile, name, comparison: None, crosscheck: None, instances: None }
     }
 
     /// Writes the page.

@@ -143,6 +143,7 @@ function soon() {
   requestAnimationFrame(() => {
     waiting = false;
     update();
+    drawLanes();
   });
 }
 

@@ -68,7 +68,7 @@ pub(super) fn busiest(lines: &mut SummaryLines, profile: &Profile, classes: Clas
     }
 }
 
-/// The median and 99th percentile of response times and MPI messages.
+/// The median and 99th percentile of response times and of the durations of MPI messages.
 pub(super) fn latency_line(lines: &mut SummaryLines, profile: &Profile, classes: ClassSet) {
     if !profile.times_read {
         return;
@@ -77,7 +77,7 @@ pub(super) fn latency_line(lines: &mut SummaryLines, profile: &Profile, classes:
     for (key, times) in latencies(profile, LatencyGrouping { by: None, sizes: false }) {
         by_interval.entry(key.interval).or_default().merge(&times);
     }
-    let message = format!("{} message", classes.library());
+    let message = format!("{} message duration", classes.library());
     let shown = [
         (Interval::Acknowledged, "request to acknowledgement"),
         (Interval::LastResponse, "request to last response"),

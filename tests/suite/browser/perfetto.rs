@@ -72,13 +72,21 @@ fn perfetto_shows_every_message_at_both_ends() {
         *ends.entry((src, true, from, lasted)).or_default() += 1;
         *ends.entry((dst, false, from, lasted)).or_default() += 1;
     }
+    let mut of_operations = 0;
     for slice in rows(&seen["slices"]) {
         assert_eq!(slice[5], 0, "{slice}");
+        if text(&slice[1]).starts_with("collectives") {
+            of_operations += 1;
+            continue;
+        }
         let sends = text(&slice[1]).starts_with("sends");
         assert!(sends || text(&slice[1]).starts_with("receives"), "{slice}");
         *ends.entry((text(&slice[0]), sends, ns(&slice[2]), ns(&slice[3]))).or_default() -= 1;
     }
     assert!(ends.values().all(|count| *count == 0), "{ends:?}");
+    // Collective operations: each of the four ranks sends or receives in each of them.
+    let operations = result(&["collectives", "--view", "instances", "--format", "csv"], &[&capture]);
+    assert_eq!(of_operations, 4 * (operations.lines().count() - 1));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ibscope::crosscheck::{Cause, Crosscheck, CrosscheckVerdict, Tracer};
 use ibscope::pipeline::{AnalysisOptions, analyze};
 use std::collections::{BTreeMap, BTreeSet};
 
-fn traced() -> Vec<RecordedRun> {
+pub(super) fn traced() -> Vec<RecordedRun> {
     let traced: Vec<RecordedRun> = runs::all().into_iter().filter(|run| archive(run).is_some()).collect();
     // 16 by eztrace, 7 by Score-P.
     assert_eq!(traced.len(), 23, "traced runs");

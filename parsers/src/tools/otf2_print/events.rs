@@ -21,6 +21,11 @@ pub fn event(line: &str) -> Result<Option<Otf2Event>, MalformedLine> {
     let what = match kind {
         "MPI_SEND" | "MPI_ISEND" => message(attributes, "Receiver: ").map(Otf2EventKind::Send),
         "MPI_RECV" | "MPI_IRECV" => message(attributes, "Sender: ").map(Otf2EventKind::Receive),
+        "MPI_COLLECTIVE_BEGIN" => Some(Otf2EventKind::CollectiveBegin { request: None }),
+        "NON_BLOCKING_COLLECTIVE_REQUEST" => Some(match last_number(attributes, "Request: ") {
+            Some((_, request)) => Otf2EventKind::CollectiveBegin { request: Some(request) },
+            None => Otf2EventKind::Other,
+        }),
         "MPI_COLLECTIVE_END" | "NON_BLOCKING_COLLECTIVE_COMPLETE" => collective(attributes),
         "RMA_PUT" => rma(attributes).map(|(window, remote, bytes)| Otf2EventKind::Rma {
             window,
@@ -59,7 +64,10 @@ fn message(attributes: &str, peer: &str) -> Option<Otf2Message> {
 }
 
 fn collective(attributes: &str) -> Option<Otf2EventKind> {
-    let attributes = last_number::<u64>(attributes, ", Request: ").map_or(attributes, |(attributes, _)| attributes);
+    let (attributes, request) = match last_number(attributes, ", Request: ") {
+        Some((attributes, request)) => (attributes, Some(request)),
+        None => (attributes, None),
+    };
     let (attributes, received) = last_number(attributes, ", Received: ")?;
     let (attributes, sent) = last_number(attributes, ", Sent: ")?;
     let at = attributes.rfind(", Root: ")?;
@@ -71,6 +79,7 @@ fn collective(attributes: &str) -> Option<Otf2EventKind> {
         root,
         sent,
         received,
+        request,
     })
 }
 
@@ -93,4 +102,38 @@ fn atomic(attributes: &str) -> Option<Otf2EventKind> {
 fn target(attributes: &str) -> Option<(u64, u32)> {
     let (_, window, rest) = split_at_name(attributes.strip_prefix("Window: ")?, ", Remote: ")?;
     Some((window, number(rest)?.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collective_calls_begin_and_end_with_their_request() {
+        // As otf2-print 3.0 writes them.
+        let kind = |line: &str| event(line).expect("well-formed").map(|event| event.what);
+        assert_eq!(
+            kind("MPI_COLLECTIVE_BEGIN                           0             12850769  "),
+            Some(Otf2EventKind::CollectiveBegin { request: None })
+        );
+        assert_eq!(
+            kind("NON_BLOCKING_COLLECTIVE_REQUEST                0                   10  Request: 7"),
+            Some(Otf2EventKind::CollectiveBegin { request: Some(7) })
+        );
+        let end = "Operation: ALLREDUCE, Communicator: \"MPI_COMM_WORLD\" <0>, Root: NONE, Sent: 8, Received: 16";
+        for (kind_of_line, more, request) in
+            [("MPI_COLLECTIVE_END", "", None), ("NON_BLOCKING_COLLECTIVE_COMPLETE", ", Request: 7", Some(7))]
+        {
+            let line = alloc::format!("{kind_of_line}   0   20  {end}{more}");
+            let expected = Otf2EventKind::Collective {
+                operation: Collective::Allreduce,
+                communicator: 0,
+                root: None,
+                sent: 8,
+                received: 16,
+                request,
+            };
+            assert_eq!(kind(&line), Some(expected), "{line}");
+        }
+    }
 }

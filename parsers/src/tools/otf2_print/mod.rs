@@ -132,6 +132,11 @@ pub enum Otf2EventKind {
     Send(Otf2Message),
     /// `MPI_RECV` or `MPI_IRECV`: the receive completed.
     Receive(Otf2Message),
+    /// `MPI_COLLECTIVE_BEGIN` or `NON_BLOCKING_COLLECTIVE_REQUEST`: the program called the operation.
+    CollectiveBegin {
+        /// Request of a nonblocking operation.
+        request: Option<u64>,
+    },
     /// `MPI_COLLECTIVE_END` or `NON_BLOCKING_COLLECTIVE_COMPLETE`.
     Collective {
         /// Collective operation.
@@ -144,6 +149,8 @@ pub enum Otf2EventKind {
         sent: u64,
         /// Bytes that this rank received.
         received: u64,
+        /// Request of a nonblocking operation.
+        request: Option<u64>,
     },
     /// `RMA_PUT`, `RMA_GET` or `RMA_ATOMIC`.
     Rma {
