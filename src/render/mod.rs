@@ -24,6 +24,7 @@ pub mod ranks;
 pub mod rates;
 mod scale;
 pub mod storage;
+pub mod storage_timeline;
 pub mod summary;
 mod table;
 pub mod text;
@@ -56,6 +57,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         storage::pairs_table().describe(),
         storage::operations_table().describe(),
         storage::sizes_table().describe(),
+        storage_timeline::described_table().describe(),
         paths::classes_table().describe(),
         paths::pairs_table().describe(),
         rates::bins_table().describe(),
