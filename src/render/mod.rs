@@ -17,6 +17,7 @@ pub mod live;
 pub mod matrix;
 pub mod matrix_note;
 pub mod messages;
+pub mod nccl_channels;
 pub mod packets;
 pub mod paths;
 pub mod phases;
@@ -54,6 +55,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         collectives::pairs_table().describe(),
         waits::pairs_table().describe(),
         collective_instances::instances_table().describe(),
+        nccl_channels::shares_table().describe(),
         storage::pairs_table().describe(),
         storage::operations_table().describe(),
         storage::sizes_table().describe(),

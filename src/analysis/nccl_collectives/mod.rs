@@ -12,6 +12,7 @@
 //! of one node (`NVLink`, shared memory) are not on the wire; ranks that only send and receive
 //! there are not counted.
 
+mod channels;
 mod classify;
 mod connections;
 mod split;
@@ -19,8 +20,10 @@ mod split;
 mod tests;
 mod trees;
 
+pub use channels::{NcclDataPath, NcclPathShare};
+
 use super::collective_instances::{CollectiveInstance, Confidence};
-use crate::model::{MessageRow, NcclReceive, PacketRecord};
+use crate::model::{MessageRow, NcclReceive, PacketRecord, Profile};
 use ibscope_parsers::mpi::MpiOperation;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -198,6 +201,17 @@ pub struct NcclCollectives {
     pub beyond_bound: u64,
 }
 
+/// The parts of the data that channels and rails carry, and the messages that belong to none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NcclPathShares {
+    /// By job, sender and receiver: the channels, then the rails.
+    pub shares: Vec<NcclPathShare>,
+    /// As in [`NcclCollectives`].
+    pub left_out: u64,
+    /// As in [`NcclCollectives`].
+    pub beyond_bound: u64,
+}
+
 /// Collects the messages of NCCL.
 #[derive(Clone, Debug)]
 pub struct NcclCollector {
@@ -238,6 +252,13 @@ impl NcclCollector {
     pub fn finish(self, clock_bound_ns: i64) -> NcclCollectives {
         let instances = collectives(self.transfers, clock_bound_ns);
         NcclCollectives { instances, left_out: self.left_out, beyond_bound: self.beyond_bound }
+    }
+
+    /// Divides the messages by channel, and the data of the profile by rail.
+    #[must_use]
+    pub fn shares(self, profile: &Profile) -> NcclPathShares {
+        let shares = channels::shares(self.transfers, profile);
+        NcclPathShares { shares, left_out: self.left_out, beyond_bound: self.beyond_bound }
     }
 }
 

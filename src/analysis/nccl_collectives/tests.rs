@@ -133,6 +133,41 @@ fn two_ranks() {
     }
 }
 
+/// What the messages between two ranks leave open. No rank forwards anything, so a gather looks like
+/// a scatter, and a broadcast like a reduction to the other rank. Buffers of the simple protocol
+/// exclude plain sends, which have shorter ones; half chunks (slices) do too.
+#[test]
+fn two_ranks_leave_open_what_looks_alike() {
+    for channels in 1..=4 {
+        for bytes in [48 << 10, 1_000_000, 14_000_000] {
+            // The first operation shows both directions of the ring.
+            let of = |operation, protocol| {
+                let calls = [call(AllReduce, bytes, Protocol::Simple), call(operation, bytes, protocol)];
+                let found = found(&Job::new(2, channels, &calls));
+                assert_eq!(found.len(), 2, "{operation:?}, {bytes} bytes, {channels} channels");
+                assert_eq!(found[0].operations, [AllReduce]);
+                (found[1].operations.clone(), found[1].bytes)
+            };
+            for operation in [AllGather, ReduceScatter] {
+                let expected = (vec![AllGather, ReduceScatter], Some(bytes));
+                assert_eq!(
+                    of(operation, Protocol::Simple),
+                    expected,
+                    "{operation:?}, {bytes} bytes, {channels} channels"
+                );
+            }
+            for operation in [Broadcast, Reduce] {
+                let expected = (vec![Broadcast, Reduce], Some(bytes));
+                assert_eq!(
+                    of(operation, Protocol::Simple),
+                    expected,
+                    "{operation:?}, {bytes} bytes, {channels} channels"
+                );
+            }
+        }
+    }
+}
+
 /// A rank that enters late is named, with its delay.
 #[test]
 fn the_last_rank() {
