@@ -64,7 +64,7 @@ enum StorageDirection {
 
 /// Bytes of a bin, and its commands by coarse bucket of their time.
 #[derive(Default)]
-struct BinSums {
+struct StorageBinSums {
     to_client_bytes: u64,
     to_server_bytes: u64,
     job_bytes: u64,
@@ -90,7 +90,7 @@ pub fn storage_timeline(
     }
     let start_ns = |time_ns: i64| time_ns.div_euclid(bin_ns).saturating_mul(bin_ns);
     let roles = StorageRoles::of(profile, storage);
-    let mut sums: BTreeMap<(i64, &StoragePair), BinSums> = BTreeMap::new();
+    let mut sums: BTreeMap<(i64, &StoragePair), StorageBinSums> = BTreeMap::new();
     let mut job_bytes: BTreeMap<i64, u64> = BTreeMap::new();
     for row in profile.timeline.iter().filter(|row| row.traffic.payload_bytes > 0) {
         let (time_ns, bytes) = (start_ns(row.time_ns), row.traffic.payload_bytes);
@@ -112,9 +112,9 @@ pub fn storage_timeline(
         *times.entry(bin.bucket).or_default() += u64::from(bin.count);
     }
     let are_measured = are_measured(profile);
-    let bin = |((time_ns, pair), sums): ((i64, &StoragePair), BinSums)| {
+    let bin = |((time_ns, pair), sums): ((i64, &StoragePair), StorageBinSums)| {
         let is_counted = storage.pairs.get(pair).is_some_and(|totals| totals.commands.is_some());
-        let BinSums { to_client_bytes, to_server_bytes, job_bytes, times } = sums;
+        let StorageBinSums { to_client_bytes, to_server_bytes, job_bytes, times } = sums;
         let times = (are_measured && is_counted).then(|| Histogram::of_coarse(&times));
         StorageBin { time_ns, pair: pair.clone(), to_client_bytes, to_server_bytes, times, job_bytes }
     };

@@ -5,6 +5,7 @@ use super::common::arguments::SourceArgs;
 use super::common::choices::{Format, GroupByArg};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
+use super::nccl_channels::{self, NcclLeftOut};
 use crate::analysis::collective_instances::{CollectiveCollector, MAX_MESSAGES, clock_bound_ns};
 use crate::analysis::collectives::collectives;
 use crate::analysis::nccl_collectives::{MAX_TRANSFERS, NcclCollector};
@@ -49,7 +50,7 @@ pub(super) fn run(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     match args.view {
         CollectivesView::Sums => {}
         CollectivesView::Instances => return instances(args),
-        CollectivesView::Channels => return super::nccl_channels::run(source),
+        CollectivesView::Channels => return nccl_channels::run(source, nccl_left_out),
     }
     input::check_no_window(&source.inputs, &source.reading, "collective operations")?;
     let profile = input::profile(&source.inputs, &source.reading, source.scope, AnalysisNeeds::default())?;
@@ -95,21 +96,28 @@ fn instances(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     if args.by == GroupByArg::Endpoint {
         output::eprint_line("note: --by does not change --view instances: each row is an operation of all its ranks");
     }
-    let window = "choose a window with --from and --to";
     left_out(found.without_ranks, "collective message", "their ranks are unknown");
-    left_out(of_nccl.left_out, "NCCL message", "the capture does not have all their packets, or not their receive");
-    left_out(of_nccl.beyond_bound, "NCCL message", &format!("more than {MAX_TRANSFERS} NCCL messages; {window}"));
+    nccl_left_out(NcclLeftOut { left_out: of_nccl.left_out, beyond_bound: of_nccl.beyond_bound });
     left_out(
         found.beyond_bound,
         "collective message",
-        &format!("more than {MAX_MESSAGES} collective messages; {window}"),
+        &format!("more than {MAX_MESSAGES} collective messages; {NARROWER}"),
     );
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
+/// Advice where there are too many messages.
+const NARROWER: &str = "choose a window with --from and --to";
+
+/// Notes messages of NCCL that belong to no row.
+fn nccl_left_out(NcclLeftOut { left_out: incomplete, beyond_bound }: NcclLeftOut) {
+    left_out(incomplete, "NCCL message", "the capture does not have all their packets, or not their receive");
+    left_out(beyond_bound, "NCCL message", &format!("more than {MAX_TRANSFERS} NCCL messages; {NARROWER}"));
+}
+
 /// Notes messages that belong to no row.
-pub(super) fn left_out(count: u64, noun: &str, why: &str) {
+fn left_out(count: u64, noun: &str, why: &str) {
     if count > 0 {
         output::eprint_line(&format!("note: {} left out: {why}", count_of(count, noun)));
     }

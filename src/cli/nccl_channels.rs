@@ -1,16 +1,22 @@
 //! `ibscope collectives --view channels`: how NCCL divides its data over channels and rails.
 
-use super::collectives::left_out;
 use super::common::arguments::SourceArgs;
 use super::common::choices::Format;
 use super::common::{input, output};
-use crate::analysis::nccl_collectives::{MAX_TRANSFERS, NcclCollector};
+use crate::analysis::nccl_collectives::NcclCollector;
 use crate::model::ConnectionClass;
 use crate::render::nccl_channels as rendered;
 use std::process::ExitCode;
 
-/// Runs `ibscope collectives --view channels`.
-pub(super) fn run(source: &SourceArgs) -> anyhow::Result<ExitCode> {
+/// Messages that the rows do not count.
+pub(super) struct NcclLeftOut {
+    pub(super) left_out: u64,
+    pub(super) beyond_bound: u64,
+}
+
+/// Prints the channels and rails of NCCL; `note_left_out` prints the notes on messages that belong to no
+/// row.
+pub(super) fn run(source: &SourceArgs, note_left_out: impl FnOnce(NcclLeftOut)) -> anyhow::Result<ExitCode> {
     input::check_captures("collectives --view channels", &source.inputs)?;
     let mut stream = input::messages_alone(&source.inputs, &source.reading, source.scope, false)?;
     let profile = stream.profile().clone();
@@ -28,16 +34,7 @@ pub(super) fn run(source: &SourceArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => rendered::csv(&found.shares, out),
         Format::Json => rendered::json(&found.shares, out),
     })?;
-    left_out(
-        found.left_out,
-        "NCCL message",
-        "the rows of channels do not count them: the capture does not have all their packets, or not their receive",
-    );
-    left_out(
-        found.beyond_bound,
-        "NCCL message",
-        &format!("more than {MAX_TRANSFERS} NCCL messages; choose a window with --from and --to"),
-    );
+    note_left_out(NcclLeftOut { left_out: found.left_out, beyond_bound: found.beyond_bound });
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }

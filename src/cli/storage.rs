@@ -72,7 +72,7 @@ pub(super) fn run(args: &StorageArgs) -> anyhow::Result<ExitCode> {
         figures.finish(|| Ok(figure::storage_timeline(over_time)?))?;
     }
     output::results(|out| match (source.format, args.view, &over_time) {
-        (Format::Json, ..) => rendered::json(&storage, over_time.as_ref(), out),
+        (Format::Json, ..) => rendered::json(&storage, over_time.as_ref().map(timeline::timeline_value), out),
         (Format::Table, ..) if !has_table => out.write_all(rendered::NOT_ANALYZED.as_bytes()),
         (Format::Table, _, Some(over_time)) => out.write_all(timeline::timeline_text(over_time).as_bytes()),
         (Format::Csv, _, Some(over_time)) => timeline::timeline_csv(over_time, out),

@@ -52,7 +52,7 @@ pub(super) fn shares_table() -> Table<NcclPathShare> {
         .column(
             "bytes",
             Bytes,
-            "data: of a channel those of its messages, of a rail the payload of its queue pairs (those that start no message and whose WRITEs have at most 512 bytes on average carry clear-to-send elements and do not count)",
+            "data: of a channel those of its messages, of a rail the payload of its queue pairs (those that start no message and whose WRITEs have at most 512 bytes on average carry clear-to-send elements and do not count), with 4 bytes for each of several messages that are received together",
             |row| row.bytes,
         )
         .shown("bytes", |row| bytes(row.bytes))

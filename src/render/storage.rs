@@ -3,15 +3,13 @@
 //! In: the numbers by client and server, operation and size. Out: text. A number that is not known
 //! is empty in csv, `null` in JSON and `?` in terminal tables.
 
-use super::storage_timeline::timeline_rows;
 use super::table::{Table, write_document};
 use super::units::{bytes, group, size, time};
 use crate::analysis::storage::{OperationKey, SizeKey, Storage, StoragePair, StorageTotals};
-use crate::analysis::storage_timeline::StorageTimeline;
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds};
 use crate::model::storage::{STORAGE_KIND, STORAGE_RESULT};
 use crate::model::{ConnectionClass, Histogram, StorageCounts, count_of};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// A row that belongs to a client and a server.
@@ -279,7 +277,7 @@ pub fn sizes_csv(storage: &Storage, out: &mut dyn Write) -> io::Result<()> {
 
 /// Writes one JSON object with the rows of all views and the notes; `timeline` only where it was
 /// requested.
-pub fn json(storage: &Storage, timeline: Option<&StorageTimeline>, out: &mut dyn Write) -> io::Result<()> {
+pub fn json(storage: &Storage, timeline: Option<Value>, out: &mut dyn Write) -> io::Result<()> {
     let pairs = pairs_table().objects_with(pair_rows(storage), "commands_apart", |row| {
         let totals = row.totals;
         json!({
@@ -296,7 +294,7 @@ pub fn json(storage: &Storage, timeline: Option<&StorageTimeline>, out: &mut dyn
         "notes": storage.notes,
     });
     if let Some(timeline) = timeline {
-        document["timeline"] = json!({ "bin_ns": timeline.bin_ns, "bins": timeline_rows(timeline) });
+        document["timeline"] = timeline;
     }
     write_document(out, "ibscope storage", 1, document)
 }

@@ -7,7 +7,7 @@ use crate::analysis::storage::StoragePair;
 use crate::analysis::storage_timeline::{StorageBin, StorageTimeline};
 use crate::model::Histogram;
 use crate::model::column::ColumnUnit::{Bytes, Count, Nanoseconds, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
@@ -136,7 +136,8 @@ pub fn timeline_csv(timeline: &StorageTimeline, out: &mut dyn Write) -> io::Resu
     timeline_table(timeline.origin_ns).csv(&timeline.bins, out)
 }
 
-/// The csv rows in JSON.
-pub(super) fn timeline_rows(timeline: &StorageTimeline) -> Vec<Value> {
-    timeline_table(timeline.origin_ns).objects(&timeline.bins)
+/// The bin width and the csv rows in JSON.
+#[must_use]
+pub fn timeline_value(timeline: &StorageTimeline) -> Value {
+    json!({ "bin_ns": timeline.bin_ns, "bins": timeline_table(timeline.origin_ns).objects(&timeline.bins) })
 }

@@ -8,7 +8,7 @@ mod instances;
 mod model;
 
 use crate::runs::decompressed;
-use crate::tools::{HEADER_BYTES, walk};
+use crate::tools::{self, HEADER_BYTES, walk};
 use crate::wire::profile;
 use ibscope::model::Profile;
 use ibscope::pipeline::{AnalysisOptions, analyze, merge};
@@ -214,6 +214,43 @@ fn captures_with_gaps_never_exceed_the_truth() {
                 let messages = check(case.clone(), &|record, _| !noise(seed, record).is_multiple_of(one_in));
                 assert!(messages * 100 >= all * percent, "{run}, view {view}, {case}: {messages} of {all}");
             }
+        }
+    }
+}
+
+/// The data by channel and by rail are those of the program; two rails carry half each.
+#[test]
+fn channels_and_rails_carry_the_bytes_of_the_program() {
+    for (run, _) in runs() {
+        let sink = recorded(run, "sink.ib");
+        let csv = tools::result(&["collectives", "--view", "channels", "--format", "csv"], &[sink]);
+        let header: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+        let column = |name: &str| header.iter().position(|column| *column == name).expect(name);
+        let mut sums: BTreeMap<(String, (u32, u32)), (u64, u64)> = BTreeMap::new();
+        for line in csv.lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let number = |name: &str| fields[column(name)].parse::<u64>().expect("number");
+            let pair = (number("src") as u32 + 1, number("dst") as u32 + 1);
+            let sum = sums.entry((fields[column("path")].to_owned(), pair)).or_default();
+            *sum = (sum.0 + 1, sum.1 + number("bytes"));
+            let of_mean: f64 = fields[column("of_mean")].parse().expect("number");
+            assert!((of_mean - 1.0).abs() < 0.1, "{run}: {line}");
+            if fields[column("path")] == "channel" {
+                assert_eq!(number("messages"), truth(run)[&pair].0, "{run}: {line}");
+            }
+        }
+        let rails = if run == TWO_PORTS { 2 } else { 1 };
+        for (pair, (_, bytes)) in truth(run) {
+            assert_eq!(sums[&("channel".to_owned(), pair)], (1, bytes), "{run}: channels");
+            // Beside the data there are the lengths of 8 times two messages that are received
+            // together: 4 bytes each, on one queue pair or on both.
+            let rail = sums[&("rail".to_owned(), pair)];
+            assert_eq!(rail.0, rails, "{run}: rails");
+            assert!(
+                (bytes..=bytes + 2 * 8 * 2 * 4).contains(&rail.1),
+                "{run}: {} B on the rails for {bytes} B",
+                rail.1
+            );
         }
     }
 }

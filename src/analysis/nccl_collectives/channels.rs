@@ -14,7 +14,7 @@ use crate::model::{ConnectionClass, Profile, TrafficKind};
 use std::collections::BTreeMap;
 
 /// Bytes of the longest WRITE of clear-to-send elements: 8 of 64 bytes.
-const MAX_CTS_BYTES: u64 = 512;
+const CTS_BYTES_LIMIT: u64 = 512;
 
 /// A job, and two of its ranks: sender and receiver.
 type Ranks = (u32, u32, u32);
@@ -54,7 +54,8 @@ pub struct NcclPathShare {
     pub dst: u32,
     /// The channel or rail.
     pub path: NcclDataPath,
-    /// Bytes of the data.
+    /// Bytes of the data; of a rail with the lengths of messages that are received together, 4 bytes
+    /// each.
     pub bytes: u64,
     /// Bytes in relation to the mean of all channels, or of all rails, of these ranks; 1 if all
     /// carry the same.
@@ -117,7 +118,7 @@ fn rails(profile: &Profile) -> BTreeMap<Ranks, Vec<(NcclDataPath, u64)>> {
 /// False for queue pairs with clear-to-send elements, which flow against the data.
 fn carries_data(row: &ConnectionRow) -> bool {
     let traffic = &row.traffic;
-    let is_longer = traffic.payload_bytes > traffic.messages.saturating_mul(MAX_CTS_BYTES);
+    let is_longer = traffic.payload_bytes > traffic.messages.saturating_mul(CTS_BYTES_LIMIT);
     row.class == ConnectionClass::Nccl && row.kind == TrafficKind::Data && (traffic.p2p_messages > 0 || is_longer)
 }
 
