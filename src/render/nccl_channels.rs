@@ -19,7 +19,7 @@ pub(super) fn shares_table() -> Table<NcclPathShare> {
         .column(
             "path",
             Name,
-            "`channel`: a connection of NCCL, one direction of one channel (those of `ncclSend` are separate); `rail`: a pair of ports",
+            "`channel`: a connection of NCCL, one direction of one channel (those of `ncclSend` are separate); `no_channel`: messages whose receive was not captured at the port of their first share, so that their channel is not known; `rail`: a pair of ports",
             path,
         )
         .shown_left("path", |row| {
@@ -42,13 +42,11 @@ pub(super) fn shares_table() -> Table<NcclPathShare> {
             "queue pairs of the rail that carry data; empty for channels",
             |row| match row.path {
                 NcclDataPath::Rail { queue_pairs, .. } => Some(queue_pairs),
-                NcclDataPath::Channel { .. } => None,
+                NcclDataPath::Channel { .. } | NcclDataPath::NoChannel { .. } => None,
             },
         )
-        .column("messages", Count, "messages of the channel; empty for rails", |row| {
-            channel(row).map(|(_, messages, ..)| messages)
-        })
-        .shown("messages", |row| channel(row).map_or_else(|| "-".to_owned(), |(_, messages, ..)| group(messages)))
+        .column("messages", Count, "messages; empty for rails", messages)
+        .shown("messages", |row| messages(row).map_or_else(|| "-".to_owned(), group))
         .column(
             "bytes",
             Bytes,
@@ -59,13 +57,13 @@ pub(super) fn shares_table() -> Table<NcclPathShare> {
         .column(
             "of_mean",
             Ratio,
-            "`bytes` divided by the mean of all channels, or of all rails, of these ranks: 1 if all carry the same; the largest one is the imbalance",
+            "`bytes` divided by the mean of all channels, or of all rails, of these ranks: 1 if all carry the same; the largest one is the imbalance; empty for channels if the channel of some messages is not known",
             |row| row.of_mean,
         )
         .decimals(4)
-        .shown("of mean", |row| format!("{:.2}", row.of_mean))
+        .shown("of mean", |row| row.of_mean.map_or_else(|| "?".to_owned(), |of_mean| format!("{of_mean:.2}")))
         .column("message_bytes", Bytes, "length of the channel's longest message, a slice of a chunk", |row| {
-            channel(row).map(|(_, _, message_bytes, _)| message_bytes)
+            channel(row).map(|(_, message_bytes, _)| message_bytes)
         })
         .column(
             "chunk_bytes",
@@ -83,16 +81,22 @@ pub(super) fn shares_table() -> Table<NcclPathShare> {
 const fn path(row: &NcclPathShare) -> &'static str {
     match row.path {
         NcclDataPath::Channel { .. } => "channel",
+        NcclDataPath::NoChannel { .. } => "no_channel",
         NcclDataPath::Rail { .. } => "rail",
     }
 }
 
-/// Number, messages, and the lengths of a message and of a chunk.
-const fn channel(row: &NcclPathShare) -> Option<(u64, u64, u64, Option<u64>)> {
+/// Number, and the lengths of a message and of a chunk.
+const fn channel(row: &NcclPathShare) -> Option<(u64, u64, Option<u64>)> {
     match row.path {
-        NcclDataPath::Channel { number, messages, message_bytes, chunk_bytes } => {
-            Some((number, messages, message_bytes, chunk_bytes))
-        }
+        NcclDataPath::Channel { number, message_bytes, chunk_bytes, .. } => Some((number, message_bytes, chunk_bytes)),
+        NcclDataPath::NoChannel { .. } | NcclDataPath::Rail { .. } => None,
+    }
+}
+
+const fn messages(row: &NcclPathShare) -> Option<u64> {
+    match row.path {
+        NcclDataPath::Channel { messages, .. } | NcclDataPath::NoChannel { messages } => Some(messages),
         NcclDataPath::Rail { .. } => None,
     }
 }
@@ -100,7 +104,7 @@ const fn channel(row: &NcclPathShare) -> Option<(u64, u64, u64, Option<u64>)> {
 const fn ports(row: &NcclPathShare) -> Option<(&Label, &Label)> {
     match &row.path {
         NcclDataPath::Rail { ports: (src, dst), .. } => Some((src, dst)),
-        NcclDataPath::Channel { .. } => None,
+        NcclDataPath::Channel { .. } | NcclDataPath::NoChannel { .. } => None,
     }
 }
 

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 const CTS_BYTES_LIMIT: u64 = 512;
 
 /// A job, and two of its ranks: sender and receiver.
-type Ranks = (u32, u32, u32);
+pub(super) type Ranks = (u32, u32, u32);
 
 /// What a row of [`NcclPathShare`] is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,12 @@ pub enum NcclDataPath {
         /// Length of a chunk, in bytes: its slices together; `None` if the addresses of the buffers do
         /// not show their number.
         chunk_bytes: Option<u64>,
+    },
+    /// Messages whose channel is not known, because their receive was not captured, or posted through
+    /// another port than that of their first share.
+    NoChannel {
+        /// Messages.
+        messages: u64,
     },
     /// A pair of ports.
     Rail {
@@ -58,12 +64,20 @@ pub struct NcclPathShare {
     /// each.
     pub bytes: u64,
     /// Bytes in relation to the mean of all channels, or of all rails, of these ranks; 1 if all
-    /// carry the same.
-    pub of_mean: f64,
+    /// carry the same. `None` for channels if the channel of some messages is not known.
+    pub of_mean: Option<f64>,
 }
 
-/// The channels of these messages, and then the rails of the profile, by ranks.
-pub(super) fn shares(transfers: Vec<NcclTransfer>, profile: &Profile) -> Vec<NcclPathShare> {
+/// Messages of known length without a channel, and their bytes, by ranks.
+pub(super) type UnassignedSums = BTreeMap<Ranks, (u64, u64)>;
+
+/// The channels of these messages and the messages without one, and then the rails of the profile,
+/// by ranks.
+pub(super) fn shares(
+    transfers: Vec<NcclTransfer>,
+    unassigned: UnassignedSums,
+    profile: &Profile,
+) -> Vec<NcclPathShare> {
     let mut channels: BTreeMap<Ranks, Vec<(NcclDataPath, u64)>> = BTreeMap::new();
     let mut connections: Vec<NcclConnection> =
         communicators(transfers).into_iter().flat_map(|own| own.connections).collect();
@@ -72,6 +86,9 @@ pub(super) fn shares(transfers: Vec<NcclTransfer>, profile: &Profile) -> Vec<Ncc
         let of_ranks = channels.entry((connection.job, connection.src, connection.dst)).or_default();
         let bytes = connection.transfers.iter().map(|transfer| transfer.bytes).sum();
         of_ranks.push((channel(connection, of_ranks.len() as u64 + 1), bytes));
+    }
+    for (ranks, (messages, bytes)) in unassigned {
+        channels.entry(ranks).or_default().push((NcclDataPath::NoChannel { messages }, bytes));
     }
     let mut shares: Vec<NcclPathShare> = Vec::new();
     for parts in [channels, rails(profile)] {
@@ -125,8 +142,9 @@ fn carries_data(row: &ConnectionRow) -> bool {
 fn relative((job, src, dst): Ranks, parts: Vec<(NcclDataPath, u64)>) -> impl Iterator<Item = NcclPathShare> {
     let all: u128 = parts.iter().map(|(_, bytes)| u128::from(*bytes)).sum();
     let mean = all as f64 / parts.len().max(1) as f64;
+    let is_whole = !parts.iter().any(|(path, _)| matches!(path, NcclDataPath::NoChannel { .. }));
     parts.into_iter().map(move |(path, bytes)| {
-        let of_mean = if mean > 0.0 { bytes as f64 / mean } else { 1.0 };
+        let of_mean = is_whole.then_some(if mean > 0.0 { bytes as f64 / mean } else { 1.0 });
         NcclPathShare { job, src, dst, path, bytes, of_mean }
     })
 }

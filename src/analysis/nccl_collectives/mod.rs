@@ -216,6 +216,8 @@ pub struct NcclPathShares {
 #[derive(Clone, Debug)]
 pub struct NcclCollector {
     transfers: Vec<NcclTransfer>,
+    /// Messages of known length that are left out, by ranks.
+    unassigned: channels::UnassignedSums,
     max_transfers: usize,
     left_out: u64,
     beyond_bound: u64,
@@ -230,13 +232,17 @@ impl Default for NcclCollector {
 impl NcclCollector {
     /// Keeps at most `max_transfers`.
     const fn with_limit(max_transfers: usize) -> Self {
-        Self { transfers: Vec::new(), max_transfers, left_out: 0, beyond_bound: 0 }
+        Self { transfers: Vec::new(), unassigned: BTreeMap::new(), max_transfers, left_out: 0, beyond_bound: 0 }
     }
 
     /// Adds a message of NCCL.
     pub fn add(&mut self, row: &MessageRow) {
         let Some(transfer) = transfer(row) else {
             self.left_out += 1;
+            if let Some((ranks, bytes)) = unassigned(row) {
+                let sums = self.unassigned.entry(ranks).or_default();
+                *sums = (sums.0 + 1, sums.1.saturating_add(bytes));
+            }
             return;
         };
         if self.transfers.len() >= self.max_transfers {
@@ -257,9 +263,15 @@ impl NcclCollector {
     /// Divides the messages by channel, and the data of the profile by rail.
     #[must_use]
     pub fn shares(self, profile: &Profile) -> NcclPathShares {
-        let shares = channels::shares(self.transfers, profile);
+        let shares = channels::shares(self.transfers, self.unassigned, profile);
         NcclPathShares { shares, left_out: self.left_out, beyond_bound: self.beyond_bound }
     }
+}
+
+/// Ranks and length of a message.
+fn unassigned(row: &MessageRow) -> Option<(channels::Ranks, u64)> {
+    row.identity()?;
+    Some(((row.job?, row.src_rank?, row.dst_rank?), row.mpi_bytes()?))
 }
 
 fn transfer(row: &MessageRow) -> Option<NcclTransfer> {

@@ -9,6 +9,7 @@ use crate::model::{NcclReceive, Profile};
 use NcclOperation::{AllGather, AllReduce, AllToAll, Broadcast, Reduce, ReduceScatter};
 use ibscope_parsers::mpi::Identity;
 use schedules::{Call, Job, Protocol};
+use std::collections::BTreeMap;
 
 const RANKS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
 
@@ -174,7 +175,7 @@ fn two_ranks_leave_open_what_looks_alike() {
 fn channels_and_their_imbalance() {
     const BYTES: u64 = 3 * (16 << 20);
     let transfers = Job::new(4, 3, &[call(AllReduce, BYTES, Protocol::Simple)]).transfers();
-    let shares = |transfers| channels::shares(transfers, &Profile::default());
+    let shares = |transfers| channels::shares(transfers, BTreeMap::new(), &Profile::default());
     let found = shares(transfers.clone());
     let pairs: Vec<(u32, u32)> = found.iter().map(|own| (own.src, own.dst)).collect();
     assert_eq!(
@@ -182,7 +183,7 @@ fn channels_and_their_imbalance() {
         [(0, 1); 3].into_iter().chain([(1, 2); 3]).chain([(2, 3); 3]).chain([(3, 0); 3]).collect::<Vec<_>>()
     );
     for (own, number) in found.iter().zip([1, 2, 3].into_iter().cycle()) {
-        assert_eq!((own.bytes, own.of_mean), (BYTES / 3 * 2 * 3 / 4, 1.0), "{own:?}");
+        assert_eq!((own.bytes, own.of_mean), (BYTES / 3 * 2 * 3 / 4, Some(1.0)), "{own:?}");
         let NcclDataPath::Channel { number: own, messages, message_bytes, chunk_bytes } = &own.path else {
             panic!("{own:?}")
         };
@@ -200,7 +201,8 @@ fn channels_and_their_imbalance() {
     });
     // 24 messages per channel, 12 of the last one: 2.5 thirds in all.
     assert_eq!(dropped, 12);
-    let of_mean: Vec<f64> = shares(some).iter().filter(|own| own.src == 0).map(|own| own.of_mean).collect();
+    let of_mean: Vec<f64> =
+        shares(some).iter().filter(|own| own.src == 0).map(|own| own.of_mean.expect("known")).collect();
     assert!(of_mean.iter().zip([1.2, 1.2, 0.6]).all(|(own, expected)| (own - expected).abs() < 1e-9), "{of_mean:?}");
 }
 
