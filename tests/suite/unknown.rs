@@ -494,7 +494,7 @@ fn shaped_connections(wire: &mut WireBuilder, packets: u64, seed: u64) {
             let mut message = shaped(kind, number, &mut random);
             if is_distorted {
                 let most = message.len().min(64);
-                (0..1 + random(4)).for_each(|_| message[random(most)] = random(256) as u8);
+                (0..=random(4)).for_each(|_| message[random(most)] = random(256) as u8);
             }
             match random(10) {
                 0 => there.write(wire, random(1 << 48) as u64, random(1 << 32) as u32, &message),
