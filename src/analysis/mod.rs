@@ -24,6 +24,7 @@ pub mod phases;
 pub mod rates;
 pub(crate) mod round_numbers;
 pub mod storage;
+pub mod storage_timeline;
 pub mod theoretical_minimum;
 pub mod timeline;
 pub(crate) mod totals;
@@ -70,7 +71,9 @@ pub enum AnalysisError {
     #[error("this profile has no latencies over time; analyze the captures again, without --no-times")]
     NoTimes,
     /// The profile has no time series of this interval.
-    #[error("the profile has no time series of `{interval}`: choose acknowledged or last_response, or another view")]
+    #[error(
+        "the profile has no time series of `{interval}`: choose acknowledged, last_response or storage_command, or another view"
+    )]
     NotOverTime {
         /// Name of the interval.
         interval: &'static str,

@@ -85,6 +85,38 @@ pub struct Storage {
     pub notes: Vec<String>,
 }
 
+impl Storage {
+    /// The commands of each class. A number that is not known for one pair is not known for its
+    /// class.
+    #[must_use]
+    pub fn by_class(&self) -> BTreeMap<ConnectionClass, StorageTotals> {
+        let mut classes: BTreeMap<ConnectionClass, StorageTotals> = BTreeMap::new();
+        for (pair, totals) in &self.pairs {
+            match classes.get_mut(&pair.class) {
+                Some(sum) => sum.merge(totals),
+                None => _ = classes.insert(pair.class, totals.clone()),
+            }
+        }
+        classes
+    }
+}
+
+impl StorageTotals {
+    /// Adds another client or server.
+    fn merge(&mut self, other: &Self) {
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        self.commands = sum(self.commands, other.commands);
+        self.read_bytes = sum(self.read_bytes, other.read_bytes);
+        self.written_bytes = sum(self.written_bytes, other.written_bytes);
+        self.errors = sum(self.errors, other.errors);
+        self.without_completion += other.without_completion;
+        self.without_command += other.without_command;
+        self.admin_commands += other.admin_commands;
+        self.most_outstanding = self.most_outstanding.max(other.most_outstanding);
+        self.times.merge(&other.times);
+    }
+}
+
 /// Sums the storage commands of a profile. `None` if the profile has none of them because it was
 /// written without MPI analysis or by an earlier version.
 #[must_use]

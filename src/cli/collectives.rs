@@ -5,6 +5,7 @@ use super::common::arguments::SourceArgs;
 use super::common::choices::{Format, GroupByArg};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
+use super::nccl_channels;
 use crate::analysis::collectives::collectives;
 use crate::analysis::instances::InstanceCollector;
 use crate::render;
@@ -15,7 +16,8 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "Examples:
   ibscope collectives job.ibp
   ibscope collectives job.ibp --by endpoint --format csv
-  ibscope collectives sink.pcap --view instances --format csv";
+  ibscope collectives sink.pcap --view instances --format csv
+  ibscope collectives sink.pcap --view channels";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -25,7 +27,7 @@ pub(super) struct CollectivesArgs {
     /// Show pairs of endpoints or of ranks; csv and json have one row per pair
     #[arg(long, value_enum, default_value_t = GroupByArg::Rank)]
     pub(super) by: GroupByArg,
-    /// Show the sums of each operation, or each operation by itself (captures only)
+    /// Show the sums of each operation, or what the messages show one by one (captures only)
     #[arg(long, value_enum, default_value_t = CollectivesView::Sums)]
     pub(super) view: CollectivesView,
 }
@@ -36,13 +38,17 @@ pub(super) enum CollectivesView {
     Sums,
     /// A row for each operation: its algorithm, times, and the rank that entered last
     Instances,
+    /// How NCCL divides its data over channels and over ports
+    Channels,
 }
 
 /// Runs `ibscope collectives`.
 pub(super) fn run(args: &CollectivesArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
-    if args.view == CollectivesView::Instances {
-        return instances(args);
+    match args.view {
+        CollectivesView::Sums => {}
+        CollectivesView::Instances => return instances(args),
+        CollectivesView::Channels => return nccl_channels::run(source),
     }
     input::check_no_window(&source.inputs, &source.reading, "collective operations")?;
     let profile = input::profile(&source.inputs, &source.reading, source.scope, AnalysisNeeds::default())?;

@@ -27,6 +27,7 @@ mod manual;
 mod matrix;
 mod merge;
 mod messages;
+mod nccl_channels;
 mod paths;
 mod phases;
 mod ranks;

@@ -45,9 +45,6 @@ const MAX_EVIDENCE: usize = 32;
 /// Distance that an index may have from the highest one of its queue if its address does not
 /// confirm it. Packets may be lost before the capture and retransmitted.
 const WINDOW: u64 = 64;
-/// Elements per ring: a multiple of the first number, at most the second (`MAX_REQUESTS` is 8 or
-/// 32, for each of 8 receives).
-pub(super) const RING_SLOTS: (u64, u64) = (64, 256);
 /// PSNs have 24 bits.
 const PSN_MASK: u32 = 0xFF_FFFF;
 
@@ -347,7 +344,7 @@ impl Nccl {
             CtsQueueState::new(&cts, reth.va)
         });
         let is_near = cts.index.abs_diff(queue.highest_index) <= WINDOW;
-        if !is_near && !is_one_ring(cts.release.slot_bytes(), queue.slot, (cts.index, reth.va)) {
+        if !is_near && !is_one_ring(cts.release, queue.slot, (cts.index, reth.va)) {
             return None;
         }
         let before = queue.receives.len();
@@ -591,7 +588,7 @@ impl CtsQueueState {
             release: cts.release,
             highest_index: cts.index,
             slot: (cts.index, address),
-            ring: address.wrapping_sub((cts.index - 1) % RING_SLOTS.0 * u64::from(cts.release.slot_bytes())),
+            ring: cts.release.ring_address(cts.index, address),
             step: 0,
             r_keys: cts.elements().next().map(|element| r_keys(&element).collect()).unwrap_or_default(),
             known_keys: Vec::new(),
@@ -875,10 +872,11 @@ impl PathMessage {
 }
 
 /// True if elements with these (index, address) pairs may belong to one ring.
-pub(super) fn is_one_ring(slot_bytes: u32, a: (u64, u64), b: (u64, u64)) -> bool {
+pub(super) fn is_one_ring(release: Release, a: (u64, u64), b: (u64, u64)) -> bool {
     let [indices, distance] = [(a.0, b.0), (a.1, b.1)].map(|(a, b)| i128::from(a) - i128::from(b));
-    let (fewest, most) = (i128::from(RING_SLOTS.0), i128::from(RING_SLOTS.1));
-    let slot_bytes = i128::from(slot_bytes.max(1));
+    let (fewest, most) = release.ring_slots();
+    let (fewest, most) = (i128::from(fewest), i128::from(most));
+    let slot_bytes = i128::from(release.slot_bytes().max(1));
     let slots = distance / slot_bytes;
     distance % slot_bytes == 0 && slots.abs() < most && (slots - indices) % fewest == 0
 }
@@ -981,6 +979,23 @@ mod tests {
         }
         add(&mut sum, nccl.finish());
         sum
+    }
+
+    /// 2.8 has rings of 8 elements, 2.19 of 256; an index far away must be in its slot.
+    #[test]
+    fn the_length_of_a_ring_follows_the_release() {
+        let is_one = |release: Release, slots: u64, distance: u64| {
+            let slot = |index: u64| RING + index % slots * u64::from(release.slot_bytes());
+            is_one_ring(release, (9, slot(9)), (9 + distance, slot(9 + distance)))
+        };
+        for distance in [1, 7, 8, 63, 64, 100, 255, 256, 1000, 123_457] {
+            assert!(is_one(Release::From2_8, 8, distance), "{distance}");
+            for release in [Release::From2_12, Release::From2_20, Release::From2_24, Release::From2_30] {
+                assert!(is_one(release, 64, distance) && is_one(release, 256, distance), "{release:?}, {distance}");
+            }
+        }
+        assert!(!is_one(Release::From2_20, 8, 100));
+        assert!(!is_one(Release::From2_8, 64, 100));
     }
 
     #[test]

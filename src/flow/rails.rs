@@ -13,7 +13,7 @@
 //! Invariant: a message counts on the path that carries its first share and on no other. If the
 //! capture missed that path, the message counts as missing.
 
-use super::nccl::{RING_SLOTS, gcd, is_one_ring};
+use super::nccl::{gcd, is_one_ring};
 use crate::model::traffic::{BinClass, ConnectionTotals, CtsPath, NcclShares};
 use crate::model::{CtsQueue, NcclProcesses, QueuePair, SameProcess};
 use ibscope_parsers::Endpoint;
@@ -226,7 +226,7 @@ impl<'a> Rings<'a> {
 
 /// True if two queues may carry elements of one ring through different devices of the receiver.
 fn is_same(a: &CtsQueue, b: &CtsQueue) -> bool {
-    let is_in_place = is_one_ring(a.release.slot_bytes(), (a.index, a.address), (b.index, b.address));
+    let is_in_place = is_one_ring(a.release, (a.index, a.address), (b.index, b.address));
     a.from != b.from && a.r_keys.len() > 1 && is_in_place && have_distinct_indices(a, b)
 }
 
@@ -246,12 +246,12 @@ fn overlapping(queues: &[CtsQueue]) -> BTreeMap<QueuePair, QueuePair> {
     by_place.sort_by_key(|queue| (queue.to.endpoint, queue.release, queue.address));
     let meet = |pair: &&[&CtsQueue]| {
         let (a, b) = (pair[0], pair[1]);
-        let slot_bytes = a.release.slot_bytes();
-        let is_near = b.address.abs_diff(a.address) < RING_SLOTS.0 * u64::from(slot_bytes);
+        let near_bytes = a.release.ring_slots().0 * u64::from(a.release.slot_bytes());
+        let is_near = b.address.abs_diff(a.address) < near_bytes;
         (a.to.endpoint, a.release) == (b.to.endpoint, b.release)
             && a.to != b.to
             && is_near
-            && is_one_ring(slot_bytes, (a.index, a.address), (b.index, b.address))
+            && is_one_ring(a.release, (a.index, a.address), (b.index, b.address))
             && !have_distinct_indices(a, b)
     };
     by_place.windows(2).filter(meet).map(|pair| (pair[0].to, pair[1].to)).collect()

@@ -50,10 +50,16 @@ pub enum Interval {
 }
 
 impl Interval {
-    /// True for response times, which a requester waits for: they also get a time series.
+    /// True for response times, which a requester waits for.
     #[must_use]
     pub const fn is_response_time(self) -> bool {
         matches!(self, Self::Acknowledged | Self::LastResponse)
+    }
+
+    /// True for times that also get a time series.
+    #[must_use]
+    pub const fn has_time_series(self) -> bool {
+        self.is_response_time() || matches!(self, Self::StorageCommand)
     }
 
     /// All intervals, in the order of their discriminants.

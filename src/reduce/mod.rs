@@ -418,7 +418,7 @@ impl Accumulator {
         times.recorders[of].1.record(timing.ns);
         increment_if(&mut self.bucket_limit, true);
         if let Some(indexer) = &mut self.bin_indexers[TimeSeriesKind::Times as usize]
-            && timing.key.interval.is_response_time()
+            && timing.key.interval.has_time_series()
         {
             // There are fewer kinds of times than `u16` values.
             let slot = TimeSlot { recorder: of as u16, bucket: coarse_bucket(timing.ns) };

@@ -187,22 +187,28 @@ pub fn table(found: &InstanceList, origin_ns: Option<i64>) -> String {
 /// Notes on messages that belong to no row.
 #[must_use]
 pub fn notes(found: &InstanceList) -> Vec<String> {
-    let window = "choose a window with --from and --to";
-    let left_out = |count: u64, noun: &str, why: String| {
-        (count > 0).then(|| format!("{} left out of the operations: {why}", count_of(count, noun)))
-    };
     let collective = "collective message";
     let notes = [
         left_out(found.without_ranks, collective, "their ranks are unknown".to_owned()),
-        left_out(
-            found.nccl_left_out,
-            "NCCL message",
-            "the capture does not have all their packets, or not their receive".to_owned(),
-        ),
-        left_out(found.nccl_beyond_bound, "NCCL message", format!("there are too many; {window}")),
-        left_out(found.beyond_bound, collective, format!("there are too many; {window}")),
+        left_out(found.beyond_bound, collective, too_many()),
     ];
+    notes.into_iter().flatten().chain(nccl_notes(found.nccl_left_out, found.nccl_beyond_bound)).collect()
+}
+
+/// Notes on messages of NCCL that are in no row: `incomplete` ones, and those beyond the limit.
+#[must_use]
+pub fn nccl_notes(incomplete: u64, beyond_bound: u64) -> Vec<String> {
+    let why = "the capture does not have all their packets, or not their receive".to_owned();
+    let notes = [left_out(incomplete, "NCCL message", why), left_out(beyond_bound, "NCCL message", too_many())];
     notes.into_iter().flatten().collect()
+}
+
+fn left_out(count: u64, noun: &str, why: String) -> Option<String> {
+    (count > 0).then(|| format!("{} left out of the operations: {why}", count_of(count, noun)))
+}
+
+fn too_many() -> String {
+    "there are too many; choose a window with --from and --to".to_owned()
 }
 
 /// Writes one csv row per operation.

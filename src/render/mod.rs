@@ -17,6 +17,7 @@ pub mod live;
 pub mod matrix;
 pub mod matrix_note;
 pub mod messages;
+pub mod nccl_channels;
 pub mod packets;
 pub mod paths;
 pub mod phases;
@@ -24,6 +25,7 @@ pub mod ranks;
 pub mod rates;
 mod scale;
 pub mod storage;
+pub mod storage_timeline;
 pub mod summary;
 mod table;
 pub mod text;
@@ -53,9 +55,11 @@ pub fn column_tables() -> Vec<TableDescription> {
         collectives::pairs_table().describe(),
         waits::pairs_table().describe(),
         collective_instances::instances_table().describe(),
+        nccl_channels::shares_table().describe(),
         storage::pairs_table().describe(),
         storage::operations_table().describe(),
         storage::sizes_table().describe(),
+        storage_timeline::described_table().describe(),
         paths::classes_table().describe(),
         paths::pairs_table().describe(),
         rates::bins_table().describe(),

@@ -9,16 +9,16 @@ use crate::analysis::storage::{OperationKey, SizeKey, Storage, StoragePair, Stor
 use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds};
 use crate::model::storage::{STORAGE_KIND, STORAGE_RESULT};
 use crate::model::{ConnectionClass, Histogram, StorageCounts, count_of};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// A row that belongs to a client and a server.
-trait HasStoragePair {
+pub(super) trait HasStoragePair {
     fn storage_pair(&self) -> &StoragePair;
 }
 
 /// Adds class, client and server.
-fn pair<R: HasStoragePair>(table: Table<R>) -> Table<R> {
+pub(super) fn pair<R: HasStoragePair>(table: Table<R>) -> Table<R> {
     table
         .column("class", Name, "class of the connections: `nvmeof`, `nfs`, `iser` or `srp`", |row: &R| {
             row.storage_pair().class.name()
@@ -42,7 +42,7 @@ impl HasStoragePair for StoragePairRow<'_> {
     }
 }
 
-fn quantile(times: &Histogram, share: f64) -> Option<u64> {
+pub(super) fn quantile(times: &Histogram, share: f64) -> Option<u64> {
     (times.samples() > 0).then(|| times.quantile(share))
 }
 
@@ -208,7 +208,7 @@ fn size_rows(storage: &Storage) -> impl Iterator<Item = StorageSizeRow<'_>> {
 /// The message for a profile without a table of storage commands.
 pub const NOT_ANALYZED: &str = "storage commands were not analyzed: the profile was written with `--no-mpi` or by an earlier version of ibscope; analyze the captures again\n";
 
-const NOTHING: &str = "no command of NVMe over Fabrics, NFS over RDMA, iSER or SRP was found\n";
+pub(super) const NOTHING: &str = "no command of NVMe over Fabrics, NFS over RDMA, iSER or SRP was found\n";
 
 /// The terminal table: one line per client and server, below the name of their class.
 #[must_use]
@@ -275,8 +275,9 @@ pub fn sizes_csv(storage: &Storage, out: &mut dyn Write) -> io::Result<()> {
     sizes_table().csv(size_rows(storage), out)
 }
 
-/// Writes one JSON object with the rows of all views and the notes.
-pub fn json(storage: &Storage, out: &mut dyn Write) -> io::Result<()> {
+/// Writes one JSON object with the rows of all views and the notes; `timeline` only where it was
+/// requested.
+pub fn json(storage: &Storage, timeline: Option<Value>, out: &mut dyn Write) -> io::Result<()> {
     let pairs = pairs_table().objects_with(pair_rows(storage), "commands_apart", |row| {
         let totals = row.totals;
         json!({
@@ -286,11 +287,14 @@ pub fn json(storage: &Storage, out: &mut dyn Write) -> io::Result<()> {
             "most_outstanding": totals.most_outstanding,
         })
     });
-    let document = json!({
+    let mut document = json!({
         "pairs": pairs,
         "operations": operations_table().objects(operation_rows(storage)),
         "sizes": sizes_table().objects(size_rows(storage)),
         "notes": storage.notes,
     });
+    if let Some(timeline) = timeline {
+        document["timeline"] = timeline;
+    }
     write_document(out, "ibscope storage", 1, document)
 }

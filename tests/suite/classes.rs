@@ -263,6 +263,80 @@ fn tags_that_no_mpi_library_sends_are_ucx_without_mpi() {
     }
 }
 
+/// A header of RDS (Linux `net/rds/rds.h`): sequence and acknowledgement u64, length u32, ports u16,
+/// flags, credits, 4 zeros, checksum u16, 16 bytes of extensions; all big-endian. The checksum is the
+/// Internet checksum (RFC 1071) of the 48 bytes.
+fn rds(sequence: u64, length_bytes: u32) -> Vec<u8> {
+    let mut header = sequence.to_be_bytes().to_vec();
+    header.extend((sequence / 2).to_be_bytes());
+    header.extend(length_bytes.to_be_bytes());
+    header.extend([0x10, 0x01, 0x20, 0x02, 0x02, 1, 0, 0, 0, 0, 0, 0]);
+    header.extend([0; 16]);
+    let words: u32 = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    let folded = (words & 0xFFFF) + (words >> 16);
+    let checksum = !(((folded & 0xFFFF) + (folded >> 16)) as u16);
+    header[30..32].copy_from_slice(&checksum.to_be_bytes());
+    header
+}
+
+/// Constructed from `net/rds/ib_send.c`: each side sends a message in fragments of 4096 bytes, each
+/// with the header of the message.
+#[test]
+fn constructed_rds_has_its_class() {
+    for is_damaged in [false, true] {
+        let mut wire = WireBuilder::new();
+        let (mut there, mut back) = WireQueuePair::pair((0x101, 0x811), (0x102, 0x922));
+        for number in 1..=30u64 {
+            let length_bytes = 500 + 300 * number as u32;
+            for (at, data_bytes) in (0..length_bytes).step_by(4096).map(|at| (at, (length_bytes - at).min(4096))) {
+                let mut message = rds(3 * number + u64::from(at / 4096), length_bytes);
+                message.extend(vec![0x5A; data_bytes as usize]);
+                // One wrong bit of the sequence number.
+                message[6] ^= u8::from(is_damaged);
+                there.send(&mut wire, &message);
+                back.ack(&mut wire, &there);
+            }
+            back.send(&mut wire, &rds(number, 0));
+            there.ack(&mut wire, &back);
+        }
+        let profile = profile(&[wire.file()]);
+        assert_eq!(profile.connections.len(), 2);
+        let expected = if is_damaged { ConnectionClass::Unknown } else { ConnectionClass::Rds };
+        for row in profile.connections.iter().filter(|row| !is_damaged || row.traffic.payload_bytes > 10_000) {
+            assert_eq!(row.class, expected, "{}", describe(row));
+        }
+    }
+}
+
+/// Constructed from libfabric's `ofi_proto.h` and `rxm.h`: tagged messages of a program without MPI
+/// over `verbs;ofi_rxm`. Its tags give a sender many ranks in every layout of an MPI library.
+#[test]
+fn tags_that_no_mpi_library_sends_are_libfabric_without_mpi() {
+    let mut wire = WireBuilder::new();
+    let (mut there, mut back) = WireQueuePair::pair((0x101, 0x811), (0x102, 0x922));
+    let message = |number: u64, message_id: u64| {
+        let tag = number << 32 | number.wrapping_mul(0x9E37_79B1) & 0xFFFF_FFFF;
+        // Version 4, eager; connection 7; the id of the message; version 3, tagged.
+        let mut message = vec![4, 0, 0, 0, 0, 0, 0, 0];
+        [7, message_id, 0].iter().for_each(|word: &u64| message.extend(word.to_le_bytes()));
+        message.extend([3, 0, 1, 0, 0, 0, 0, 0]);
+        [200, 0, tag].iter().for_each(|word: &u64| message.extend(word.to_le_bytes()));
+        message.extend([0x8B; 200]);
+        message
+    };
+    for number in 0..60 {
+        there.send(&mut wire, &message(3 * number + 100, number));
+        back.ack(&mut wire, &there);
+        back.send(&mut wire, &message(2 * number + 50, number));
+        there.ack(&mut wire, &back);
+    }
+    let profile = profile(&[wire.file()]);
+    assert_eq!(profile.connections.len(), 2);
+    for row in &profile.connections {
+        assert_eq!(row.class, ConnectionClass::Libfabric, "{}", describe(row));
+    }
+}
+
 /// `matrix --class` counts the connections of a class only, `storage` is all storage.
 #[test]
 fn the_matrix_of_a_class_has_only_its_pairs() {

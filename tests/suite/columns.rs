@@ -99,6 +99,9 @@ impl Inputs {
             "waits" => vec![runs::of_second_set("straggler-rank2-20ms-4x1").folder.join("sink.ib.pcap.zst")],
             // Single operations are found in captures only.
             "collectives" if words.contains(&"instances") => vec![run.sink()],
+            "collectives" if words.contains(&"channels") => {
+                vec![runs::of_second_set("nccl2.30-ring-multirail-2x1").sink()]
+            }
             "crosscheck" if words[1] == "profile.cubex" => vec![run.sink(), run.folder.join("trace/profile.cubex")],
             "crosscheck" => vec![run.sink(), run.folder.join("trace/traces.otf2")],
             _ => vec![self.profile()],
@@ -208,7 +211,7 @@ fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
 #[test]
 fn every_column_has_a_unit_and_a_meaning() {
     let tables = [described(), ibscope::profile::column_tables()].concat();
-    assert_eq!(tables.len(), 39 + 12);
+    assert_eq!(tables.len(), 40 + 12);
     for table in &tables {
         let distinct: BTreeSet<&str> = names_of(table).into_iter().collect();
         assert_eq!(distinct.len(), table.columns.len(), "{}: a column twice", table.name);

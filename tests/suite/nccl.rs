@@ -8,7 +8,7 @@ mod instances;
 mod model;
 
 use crate::runs::decompressed;
-use crate::tools::{HEADER_BYTES, walk};
+use crate::tools::{self, HEADER_BYTES, walk};
 use crate::wire::profile;
 use ibscope::model::Profile;
 use ibscope::pipeline::{AnalysisOptions, analyze, merge};
@@ -214,6 +214,51 @@ fn captures_with_gaps_never_exceed_the_truth() {
                 let messages = check(case.clone(), &|record, _| !noise(seed, record).is_multiple_of(one_in));
                 assert!(messages * 100 >= all * percent, "{run}, view {view}, {case}: {messages} of {all}");
             }
+        }
+    }
+}
+
+/// The data by channel and by rail are those of the program; two rails carry half each.
+#[test]
+fn channels_and_rails_carry_the_bytes_of_the_program() {
+    for (run, _) in runs() {
+        let sink = recorded(run, "sink.ib");
+        let csv = tools::result(&["collectives", "--view", "channels", "--format", "csv"], &[sink]);
+        let header: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+        let column = |name: &str| header.iter().position(|column| *column == name).expect(name);
+        let mut sums: BTreeMap<(String, (u32, u32)), (u64, u64)> = BTreeMap::new();
+        let mut messages: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+        for line in csv.lines().skip(1) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let number = |name: &str| fields[column(name)].parse::<u64>().expect("number");
+            let pair = (number("src") as u32 + 1, number("dst") as u32 + 1);
+            let sum = sums.entry((fields[column("path")].to_owned(), pair)).or_default();
+            *sum = (sum.0 + 1, sum.1 + number("bytes"));
+            let of_mean = fields[column("of_mean")].parse::<f64>();
+            let is_known = fields[column("path")] == "rail" || run != TWO_PORTS;
+            assert_eq!(of_mean.is_ok(), is_known, "{run}: {line}");
+            assert!(of_mean.is_ok_and(|of_mean| (of_mean - 1.0).abs() < 0.1) || !is_known, "{run}: {line}");
+            if fields[column("path")] != "rail" {
+                *messages.entry(pair).or_default() += number("messages");
+            }
+        }
+        assert_eq!(messages, truth(run).into_iter().map(|(pair, (messages, _))| (pair, messages)).collect(), "{run}");
+        let rails = if run == TWO_PORTS { 2 } else { 1 };
+        for (pair, (_, bytes)) in truth(run) {
+            let (channels, channel_bytes) = sums[&("channel".to_owned(), pair)];
+            let unknown_bytes = sums.get(&("no_channel".to_owned(), pair)).map_or(0, |(_, bytes)| *bytes);
+            assert_eq!((channels, channel_bytes + unknown_bytes), (1, bytes), "{run}: channels");
+            // Over two rails, every second receive is posted through the other port.
+            assert_eq!(unknown_bytes > 0, run == TWO_PORTS, "{run}");
+            // Beside the data there are the lengths of 8 times two messages that are received
+            // together: 4 bytes each, on one queue pair or on both.
+            let rail = sums[&("rail".to_owned(), pair)];
+            assert_eq!(rail.0, rails, "{run}: rails");
+            assert!(
+                (bytes..=bytes + 2 * 8 * 2 * 4).contains(&rail.1),
+                "{run}: {} B on the rails for {bytes} B",
+                rail.1
+            );
         }
     }
 }

@@ -8,8 +8,10 @@
 //! from the specifications that the functions name.
 
 use crate::runs::{self, RecordedRun};
+use crate::tools;
 use crate::wire::{WireBuilder, WireQueuePair, profile};
 use ibscope::analysis::storage::{Storage, StoragePair, StorageTotals, storage};
+use ibscope::analysis::storage_timeline::{StorageBin, StorageTimeline, storage_timeline};
 use ibscope::model::{ConnectionClass, Profile, StorageResult, StorageRowKind};
 use ibscope::pipeline::{AnalysisOptions, analyze, merge};
 use ibscope::profile::ProfileWriter;
@@ -144,6 +146,88 @@ fn data_on_the_wire_are_the_data_of_the_commands() {
 }
 
 /// Each number of a truncated capture is the right one or unknown with a reason.
+fn over_time(profile: &Profile, bin_ns: Option<i64>) -> StorageTimeline {
+    storage_timeline(profile, &found(profile), bin_ns).expect("a timeline")
+}
+
+/// Sums over all bins: payload to the client, to the server, of jobs, and commands.
+fn sums(timeline: &StorageTimeline) -> [u64; 4] {
+    let sum = |value: &dyn Fn(&StorageBin) -> u64| timeline.bins.iter().map(value).sum();
+    let commands = |bin: &StorageBin| bin.times.as_ref().expect("measured").samples();
+    [sum(&|bin| bin.to_client_bytes), sum(&|bin| bin.to_server_bytes), sum(&|bin| bin.job_bytes), sum(&commands)]
+}
+
+/// The bins together have all commands, and the data of the commands with at most a tenth of
+/// headers, whatever their width. MPI of the mixed run, by its truth: 5 567 640 B each way.
+#[test]
+fn bins_over_time_hold_all_commands_and_their_data() {
+    for truth in &RUNS {
+        let profile = profile(&[run(truth).sink()]);
+        let expected = sums(&over_time(&profile, None));
+        for bin_ns in [10_000_000, 70_000_000, 1_000_000_000, 1_000_000_000_000] {
+            let timeline = over_time(&profile, Some(bin_ns));
+            assert_eq!(sums(&timeline), expected, "{}, bins of {bin_ns} ns", truth.run);
+            assert!(timeline.bins.iter().all(|bin| bin.time_ns % bin_ns == 0));
+        }
+        let [to_client, to_server, job, commands] = expected;
+        for (data, bytes) in [(truth.read_bytes, to_client), (truth.written_bytes, to_server)] {
+            assert!((data..data + data / 10).contains(&bytes), "{}: {bytes} B for {data} B of data", truth.run);
+        }
+        assert_eq!(commands, truth.commands, "{}", truth.run);
+        let mpi_bytes = if truth.run.starts_with("mixed-mpi") { 2 * 5_567_640 } else { 0 };
+        assert!((mpi_bytes..=mpi_bytes + mpi_bytes / 10).contains(&job), "{}: {job} B of MPI", truth.run);
+    }
+}
+
+/// A job that pauses while its node writes: a ring, then the `NVMe` run, then the ring again, 10 s
+/// apart. No bin has both, and the storage lies between.
+#[test]
+fn a_job_that_waits_for_its_storage_can_be_seen() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let recording = |name: &str| Recording::read(&runs::of_any_set(name).sink()).expect("capture");
+    let mut start_ns = 1_700_000_000 * SECOND_NS;
+    let mut parts = Vec::new();
+    for name in ["mpich-rc-ring2", "nvmeof-dd-2", "ompi-rc-ring2"] {
+        let part = combine::start_at(&[recording(name)], start_ns).remove(0);
+        start_ns = part.span_ns().1 + 10 * SECOND_NS;
+        parts.push(part);
+    }
+    let spans: Vec<(u64, u64)> = parts.iter().map(Recording::span_ns).collect();
+    let timeline = over_time(&profile_of(&combine::merge(&parts)), Some(1_000_000_000));
+    let second = |ns: u64| (ns - ns % SECOND_NS).cast_signed();
+    let is_within = |time_ns: i64, part: usize| (second(spans[part].0)..=second(spans[part].1)).contains(&time_ns);
+    for bin in &timeline.bins {
+        let (storage_bytes, time_ns) = (bin.to_client_bytes + bin.to_server_bytes, bin.time_ns);
+        assert_eq!(storage_bytes > 0, is_within(time_ns, 1) && bin.job_bytes == 0, "{bin:?}");
+        assert_eq!(bin.job_bytes > 0, is_within(time_ns, 0) || is_within(time_ns, 2), "{bin:?}");
+    }
+    let jobs = timeline.bins.iter().filter(|bin| bin.job_bytes > 0).map(|bin| bin.time_ns);
+    assert!(jobs.clone().any(|time_ns| is_within(time_ns, 0)) && jobs.clone().any(|time_ns| is_within(time_ns, 2)));
+}
+
+/// The commands of `storage --view timeline`, its figure, and the line of the summary.
+#[test]
+fn outputs_over_time() {
+    let folder = tempfile::tempdir().expect("folder");
+    let svg = folder.path().join("storage.svg");
+    let sink = runs::of_second_set("mixed-mpi-plus-nfs").sink();
+    let args =
+        ["storage", "--view", "timeline", "--format", "csv", "--bin", "1s", "--svg", svg.to_str().expect("path")];
+    let csv = tools::result(&args, std::slice::from_ref(&sink));
+    let commands =
+        csv.lines().skip(1).map(|line| line.split(',').nth(6).expect("commands").parse::<u64>().expect("number"));
+    assert_eq!(commands.sum::<u64>(), 188);
+    let drawn = std::fs::read_to_string(svg).expect("figure");
+    let texts = drawn.lines().map(str::trim).filter(|line| ["MPI, NCCL", "read", "written"].contains(line)).count();
+    assert_eq!(texts, 3);
+    let text = tools::result(&["storage", "--view", "timeline"], std::slice::from_ref(&sink));
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    let summary = tools::result(&["analyze"], &[sink]);
+    let line = summary.lines().find(|line| line.starts_with("storage")).expect("a line");
+    // 7 471 104 and 2 490 368 bytes.
+    assert!(line.contains("nfs: 188 commands (7.1 MiB read, 2.4 MiB written, 0 errors, median "), "{line}");
+}
+
 #[test]
 fn truncated_captures_have_no_wrong_number() {
     for truth in &RUNS {

@@ -102,6 +102,33 @@ impl Release {
         }
     }
 
+    /// Elements of the ring in the sender's memory: the fewest and the most in use. The ring has
+    /// `NCCL_NET_MAX_REQUESTS` elements up to 2.11, and 8 times as many (`MAX_REQUESTS`) later; that
+    /// number is 8 up to 2.18 and 32 from 2.19 on. Both are accepted for each layout, because other
+    /// builds of the transport choose it themselves.
+    #[must_use]
+    pub const fn ring_slots(self) -> (u64, u64) {
+        match self {
+            Self::From2_8 => (8, 8),
+            _ => (64, 256),
+        }
+    }
+
+    /// Address of the ring, from an element and its index. From 2.20 on, a connection has one queue
+    /// pair per device for its elements, and all of them give the same address. Up to 2.19 it has one
+    /// queue pair (`qps[0]`) for all elements. So it does not matter that those of 2.19, which have
+    /// the layout of 2.12 and a longer ring, give one of four addresses.
+    #[must_use]
+    pub const fn ring_address(self, index: u64, address: u64) -> u64 {
+        let (fewest, most) = self.ring_slots();
+        let slot = match self {
+            Self::From2_8 => index % fewest,
+            Self::From2_12 => index.wrapping_sub(1) % fewest,
+            Self::From2_20 | Self::From2_24 | Self::From2_30 => index.wrapping_sub(1) % most,
+        };
+        address.wrapping_sub(slot * self.slot_bytes() as u64)
+    }
+
     /// True if the last WRITE of several elements carries their lengths.
     #[must_use]
     pub const fn writes_lengths(self) -> bool {
@@ -267,6 +294,24 @@ mod tests {
     use crate::mpi::noise;
     use alloc::collections::BTreeSet;
     use alloc::vec::Vec;
+
+    /// The slots of `ncclIbPostFifo` and, before 2.12, of `ncclIbIrecv`.
+    #[test]
+    fn all_elements_of_a_ring_give_its_address() {
+        const RING: u64 = 0x7F00_1234_0000;
+        for (release, slots, bytes, first) in [
+            (Release::From2_8, 8, 32, 0),
+            (Release::From2_12, 64, 8 * 32, 1),
+            (Release::From2_20, 256, 8 * 64, 1),
+            (Release::From2_24, 256, 8 * 64, 1),
+            (Release::From2_30, 256, 8 * 64, 1),
+        ] {
+            for index in (1..1000).chain([1 << 33, (1 << 33) + 77]) {
+                let address = RING + (index - first) % slots * bytes;
+                assert_eq!(release.ring_address(index, address), RING, "{release:?}, index {index}");
+            }
+        }
+    }
 
     /// Constructed from the table of layouts: elements of 4 MiB for rank 5, WRITE number 9.
     fn write(release: Release, count: u32) -> Vec<u8> {

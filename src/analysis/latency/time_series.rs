@@ -1,7 +1,7 @@
 //! Time series of latencies: quantiles per bin, and medians by message size and message rate.
 //!
-//! In: the latency timeline of a profile, which contains the response times
-//! ([`Interval::is_response_time`]) by their start. Out: one histogram per bin, or per cell of size
+//! In: the latency timeline of a profile, which contains the times of some intervals
+//! ([`Interval::has_time_series`]) by their start. Out: one histogram per bin, or per cell of size
 //! and rate. Quantiles are over all samples of a bin. They come from the coarse buckets of the
 //! connections, so they are within 6.25 % of the true values.
 
@@ -76,7 +76,7 @@ impl LatencySeriesOptions {
         profile: &'a Profile,
     ) -> Result<impl Iterator<Item = (&'a LatencyBin, (u32, TimingKey), &'a ConnectionRow)>, AnalysisError> {
         let is_kept =
-            |name: &str| Interval::ALL.iter().any(|interval| interval.is_response_time() && interval.name() == name);
+            |name: &str| Interval::ALL.iter().any(|interval| interval.has_time_series() && interval.name() == name);
         if let Some(name) = self.interval.filter(|name| !is_kept(name)) {
             return Err(AnalysisError::NotOverTime { interval: name });
         }

@@ -12,6 +12,7 @@
 //! of one node (`NVLink`, shared memory) are not on the wire; ranks that only send and receive
 //! there are not counted.
 
+mod channels;
 mod classify;
 mod connections;
 mod split;
@@ -19,8 +20,10 @@ mod split;
 mod tests;
 mod trees;
 
+pub use channels::{NcclDataPath, NcclPathShare};
+
 use super::collective_instances::{CollectiveInstance, Confidence};
-use crate::model::{MessageRow, NcclReceive, PacketRecord, RankActivity};
+use crate::model::{MessageRow, NcclReceive, PacketRecord, Profile, RankActivity};
 use ibscope_parsers::mpi::MpiOperation;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -202,10 +205,23 @@ pub struct NcclCollectives {
     pub beyond_bound: u64,
 }
 
+/// The parts of the data that channels and rails carry, and the messages that belong to none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NcclPathShares {
+    /// By job, sender and receiver: the channels, then the rails.
+    pub shares: Vec<NcclPathShare>,
+    /// As in [`NcclCollectives`].
+    pub left_out: u64,
+    /// As in [`NcclCollectives`].
+    pub beyond_bound: u64,
+}
+
 /// Collects the messages of NCCL.
 #[derive(Clone, Debug)]
 pub struct NcclCollector {
     transfers: Vec<NcclTransfer>,
+    /// Messages of known length that are left out, by ranks.
+    unassigned: channels::UnassignedSums,
     max_transfers: usize,
     left_out: u64,
     beyond_bound: u64,
@@ -220,13 +236,17 @@ impl Default for NcclCollector {
 impl NcclCollector {
     /// Keeps at most `max_transfers`.
     pub(crate) const fn with_limit(max_transfers: usize) -> Self {
-        Self { transfers: Vec::new(), max_transfers, left_out: 0, beyond_bound: 0 }
+        Self { transfers: Vec::new(), unassigned: BTreeMap::new(), max_transfers, left_out: 0, beyond_bound: 0 }
     }
 
     /// Adds a message of NCCL.
     pub fn add(&mut self, row: &MessageRow) {
         let Some(transfer) = transfer(row) else {
             self.left_out += 1;
+            if let Some((ranks, bytes)) = unassigned(row) {
+                let sums = self.unassigned.entry(ranks).or_default();
+                *sums = (sums.0 + 1, sums.1.saturating_add(bytes));
+            }
             return;
         };
         if self.transfers.len() >= self.max_transfers {
@@ -243,6 +263,19 @@ impl NcclCollector {
         let instances = collectives(self.transfers, clock_bound_ns);
         NcclCollectives { instances, left_out: self.left_out, beyond_bound: self.beyond_bound }
     }
+
+    /// Divides the messages by channel, and the data of the profile by rail.
+    #[must_use]
+    pub fn shares(self, profile: &Profile) -> NcclPathShares {
+        let shares = channels::shares(self.transfers, self.unassigned, profile);
+        NcclPathShares { shares, left_out: self.left_out, beyond_bound: self.beyond_bound }
+    }
+}
+
+/// Ranks and length of a message.
+fn unassigned(row: &MessageRow) -> Option<(channels::Ranks, u64)> {
+    row.identity()?;
+    Some(((row.job?, row.src_rank?, row.dst_rank?), row.mpi_bytes()?))
 }
 
 fn transfer(row: &MessageRow) -> Option<NcclTransfer> {

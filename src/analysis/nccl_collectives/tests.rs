@@ -3,12 +3,13 @@
 
 mod schedules;
 
-use super::{NcclAlgorithm, NcclCollective, NcclCollector, NcclOperation, collectives};
+use super::{NcclAlgorithm, NcclCollective, NcclCollector, NcclDataPath, NcclOperation, channels, collectives};
 use crate::analysis::fixture;
-use crate::model::NcclReceive;
+use crate::model::{NcclReceive, Profile};
 use NcclOperation::{AllGather, AllReduce, AllToAll, Broadcast, Reduce, ReduceScatter};
 use ibscope_parsers::mpi::Identity;
 use schedules::{Call, Job, Protocol};
+use std::collections::BTreeMap;
 
 const RANKS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 12, 16];
 
@@ -131,6 +132,78 @@ fn two_ranks() {
             }
         }
     }
+}
+
+/// What the messages between two ranks leave open. No rank forwards anything, so a gather looks like
+/// a scatter, and a broadcast like a reduction to the other rank. Buffers of the simple protocol
+/// exclude plain sends, which have shorter ones; half chunks (slices) do too.
+#[test]
+fn two_ranks_leave_open_what_looks_alike() {
+    for channels in 1..=4 {
+        for bytes in [48 << 10, 1_000_000, 14_000_000] {
+            // The first operation shows both directions of the ring.
+            let of = |operation, protocol| {
+                let calls = [call(AllReduce, bytes, Protocol::Simple), call(operation, bytes, protocol)];
+                let found = found(&Job::new(2, channels, &calls));
+                assert_eq!(found.len(), 2, "{operation:?}, {bytes} bytes, {channels} channels");
+                assert_eq!(found[0].operations, [AllReduce]);
+                (found[1].operations.clone(), found[1].bytes)
+            };
+            for operation in [AllGather, ReduceScatter] {
+                let expected = (vec![AllGather, ReduceScatter], Some(bytes));
+                assert_eq!(
+                    of(operation, Protocol::Simple),
+                    expected,
+                    "{operation:?}, {bytes} bytes, {channels} channels"
+                );
+            }
+            for operation in [Broadcast, Reduce] {
+                let expected = (vec![Broadcast, Reduce], Some(bytes));
+                assert_eq!(
+                    of(operation, Protocol::Simple),
+                    expected,
+                    "{operation:?}, {bytes} bytes, {channels} channels"
+                );
+            }
+        }
+    }
+}
+
+/// A ring of four ranks and three channels: each channel carries a third of 2 (n - 1) / n times the
+/// vector, in chunks of two slices. Without the last messages of one channel, that one falls behind.
+#[test]
+fn channels_and_their_imbalance() {
+    const BYTES: u64 = 3 * (16 << 20);
+    let transfers = Job::new(4, 3, &[call(AllReduce, BYTES, Protocol::Simple)]).transfers();
+    let shares = |transfers| channels::shares(transfers, BTreeMap::new(), &Profile::default());
+    let found = shares(transfers.clone());
+    let pairs: Vec<(u32, u32)> = found.iter().map(|own| (own.src, own.dst)).collect();
+    assert_eq!(
+        pairs,
+        [(0, 1); 3].into_iter().chain([(1, 2); 3]).chain([(2, 3); 3]).chain([(3, 0); 3]).collect::<Vec<_>>()
+    );
+    for (own, number) in found.iter().zip([1, 2, 3].into_iter().cycle()) {
+        assert_eq!((own.bytes, own.of_mean), (BYTES / 3 * 2 * 3 / 4, Some(1.0)), "{own:?}");
+        let NcclDataPath::Channel { number: own, messages, message_bytes, chunk_bytes } = &own.path else {
+            panic!("{own:?}")
+        };
+        // Buffers of 512 KiB, two of them per slice, and two slices per chunk.
+        assert_eq!((*own, *message_bytes, *chunk_bytes), (number, 1 << 20, Some(2 << 20)));
+        assert_eq!(*messages * (1 << 20), BYTES / 3 * 2 * 3 / 4);
+    }
+    let ring = transfers.iter().filter(|own| own.src == 0).map(|own| own.receive.ring).max();
+    let mut some = transfers;
+    let mut dropped = 0;
+    some.retain(|own| {
+        let is_dropped = Some(own.receive.ring) == ring && own.src == 0 && own.receive.index > 12;
+        dropped += u64::from(is_dropped);
+        !is_dropped
+    });
+    // 24 messages per channel, 12 of the last one: 2.5 thirds in all.
+    assert_eq!(dropped, 12);
+    let of_mean: Vec<f64> =
+        shares(some).iter().filter(|own| own.src == 0).map(|own| own.of_mean.expect("known")).collect();
+    assert!(of_mean.iter().zip([1.2, 1.2, 0.6]).all(|(own, expected)| (own - expected).abs() < 1e-9), "{of_mean:?}");
 }
 
 /// A rank that enters late is named, with its delay.

@@ -32,6 +32,7 @@ use crate::analysis::latency::{LatencyKey, LatencySeries, Surface};
 use crate::analysis::matrix::{Matrix, TrafficUnit};
 use crate::analysis::phases::Phases;
 use crate::analysis::rates::Rates;
+use crate::analysis::storage_timeline::StorageTimeline;
 use crate::analysis::timeline::{ClassTimeline, Timeline};
 use crate::crosscheck::Crosscheck;
 use crate::model::Histogram;
@@ -124,6 +125,11 @@ pub fn timeline(timeline: &Timeline) -> Result<Drawing, RenderError> {
 /// Draws the traffic of each class over time.
 pub fn class_timeline(timeline: &ClassTimeline) -> Result<Drawing, RenderError> {
     Ok(Drawing(Box::new(timeline::TimelinePanels::classes(timeline)?)))
+}
+
+/// Draws the storage traffic over time, beside that of the jobs of its clients.
+pub fn storage_timeline(timeline: &StorageTimeline) -> Result<Drawing, RenderError> {
+    Ok(Drawing(Box::new(timeline::TimelinePanels::storage(timeline)?)))
 }
 
 /// Draws the matrix of each phase below a time axis with all phases.

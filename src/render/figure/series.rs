@@ -6,8 +6,9 @@
 use super::axes::seconds;
 use crate::analysis::Label;
 use crate::analysis::health::Retransmissions;
+use crate::analysis::storage_timeline::{StorageBin, StorageTimeline};
 use crate::analysis::timeline::{ClassTimeline, Timeline};
-use crate::model::ConnectionClass;
+use crate::model::{ConnectionClass, Histogram};
 use crate::render::RenderError;
 use crate::render::units::count_of;
 use std::collections::BTreeMap;
@@ -69,6 +70,28 @@ impl Series {
         let (times_ns, bins) = ((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MAX_BINS));
         let series = Self::sums(times_ns, bins, items, |class: ConnectionClass| class.name().to_owned())?;
         Ok(series.per_second())
+    }
+
+    /// Payload per second of storage in each direction and of the jobs of its clients, and commands
+    /// per second.
+    pub(super) fn storage(timeline: &StorageTimeline) -> Result<Self, RenderError> {
+        const NAMES: [&str; 3] = ["written", "read", "MPI, NCCL"];
+        let of_bin = |bin: &StorageBin| {
+            let (time_ns, commands) = (bin.time_ns, bin.times.as_ref().map_or(0, Histogram::samples));
+            [
+                StackedSample { time_ns, of: 0, own: bin.to_server_bytes, common: commands },
+                StackedSample { time_ns, of: 1, own: bin.to_client_bytes, common: 0 },
+            ]
+        };
+        let jobs = timeline.job_bytes.iter().map(|(time_ns, own)| StackedSample {
+            time_ns: *time_ns,
+            of: 2,
+            own: *own,
+            common: 0,
+        });
+        let items: Vec<_> = timeline.bins.iter().flat_map(of_bin).chain(jobs).collect();
+        let (times_ns, bins) = ((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MAX_BINS));
+        Ok(Self::sums(times_ns, bins, items.into_iter(), |of: usize| NAMES[of].to_owned())?.per_second())
     }
 
     /// Divides all sums by the width of their bin.

@@ -1,6 +1,7 @@
-//! Two panels over one time axis, for one of two figures:
+//! Two panels over one time axis, for one of three figures:
 //!
 //! - traffic: wire bytes by sender or class, and messages;
+//! - storage: payload in each direction, that of jobs, and commands;
 //! - retransmissions: retransmitted packets by sender, and their share of all packets.
 
 use super::axes::{Axis, Panel, X_AXIS_HEIGHT, over_time};
@@ -11,6 +12,7 @@ use super::series::Series;
 use crate::analysis::GroupBy;
 use crate::analysis::health::Retransmissions;
 use crate::analysis::matrix::Selection;
+use crate::analysis::storage_timeline::StorageTimeline;
 use crate::analysis::timeline::{ClassTimeline, Timeline};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
@@ -44,24 +46,36 @@ impl TimelinePanels {
             (_, Selection::OneSided) => "messages of one-sided operations",
         };
         let title = format!("Wire bytes by sending {}, and {selection}", sender(timeline.by));
-        Self::of_rates(title, timeline.sampled.as_deref(), Series::traffic(timeline)?)
+        Self::of_rates(title, timeline.sampled.as_deref(), Series::traffic(timeline)?, ("wire rate", "messages/s"))
     }
 
     /// Lays out the traffic of each class over time.
     pub(super) fn classes(timeline: &ClassTimeline) -> Result<Self, RenderError> {
         let title = "Wire bytes by class, and messages".to_owned();
-        Self::of_rates(title, timeline.sampled.as_deref(), Series::classes(timeline)?)
+        Self::of_rates(title, timeline.sampled.as_deref(), Series::classes(timeline)?, ("wire rate", "messages/s"))
     }
 
-    fn of_rates(title: String, sampled: Option<&str>, series: Series) -> Result<Self, RenderError> {
-        let (wire_max, messages_max) = series.most();
-        if wire_max <= 0.0 {
+    /// Lays out the storage traffic beside that of jobs.
+    pub(super) fn storage(timeline: &StorageTimeline) -> Result<Self, RenderError> {
+        let title = "Payload of storage beside jobs, and storage commands".to_owned();
+        Self::of_rates(title, timeline.sampled.as_deref(), Series::storage(timeline)?, ("payload rate", "commands/s"))
+    }
+
+    /// `names` are those of the two axes.
+    fn of_rates(
+        title: String,
+        sampled: Option<&str>,
+        series: Series,
+        names: (&str, &str),
+    ) -> Result<Self, RenderError> {
+        let (bytes_max, counts_max) = series.most();
+        if bytes_max <= 0.0 {
             return Err(RenderError::Empty);
         }
-        let (one, unit) = byte_unit(wire_max);
-        let wire = Axis::linear(wire_max, one, "", format!("wire rate, {unit}/s"), 5);
-        let messages = Axis::counts(messages_max, "messages/s".into(), 3);
-        Self::new(title, sampled, series, wire, messages)
+        let (one, unit) = byte_unit(bytes_max);
+        let bytes = Axis::linear(bytes_max, one, "", format!("{}, {unit}/s", names.0), 5);
+        let counts = Axis::counts(counts_max, names.1.into(), 3);
+        Self::new(title, sampled, series, bytes, counts)
     }
 
     /// Lays out the retransmissions over time.

@@ -52,6 +52,7 @@ pub(crate) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
     sampling(&mut lines, profile, &totals);
     traffic(&mut lines, &totals);
     classes(&mut lines, profile);
+    summary_lines::storage_line(&mut lines, profile);
     mpi(&mut lines, profile, &totals);
     jobs(&mut lines, profile);
     if let Some(sentence) = mostly_collective(&totals) {

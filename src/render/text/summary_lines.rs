@@ -1,4 +1,4 @@
-//! The summary lines about rates, the busiest pairs, response times and health.
+//! The summary lines about storage, rates, the busiest pairs, response times and health.
 
 use super::lines::SummaryLines;
 use crate::analysis::health::column_totals;
@@ -6,8 +6,9 @@ use crate::analysis::latency::{LatencyGrouping, latencies};
 use crate::analysis::matrix::{MatrixCell, Selection, matrix};
 use crate::analysis::paths::findings;
 use crate::analysis::rates::{DEFAULT_WINDOW_NS, WIRE_BYTES, rates};
+use crate::analysis::storage::{StorageTotals, storage};
 use crate::analysis::{GroupBy, Label};
-use crate::model::{ClassSet, Histogram, Interval, Profile, count_either};
+use crate::model::{ClassSet, ConnectionClass, Histogram, Interval, Profile, count_either};
 use crate::render::units::time;
 use crate::render::units::{bytes, bytes_per_second, count_of, duration, group, seconds_since, span};
 use std::cmp::Reverse;
@@ -65,6 +66,33 @@ pub(super) fn busiest(lines: &mut SummaryLines, profile: &Profile, classes: Clas
     if !named.is_empty() {
         let what = if has_ranks { format!("{} bytes", classes.library()) } else { "payload".to_owned() };
         lines.put("busiest", &format!("{}; {} with {what}", named.join(", "), count_of(count as u64, "pair")));
+    }
+}
+
+/// The commands of each class of storage.
+pub(super) fn storage_line(lines: &mut SummaryLines, profile: &Profile) {
+    let Some(storage) = storage(profile) else { return };
+    let part = |(class, totals): (ConnectionClass, StorageTotals)| {
+        let number =
+            |number: Option<u64>, show: &dyn Fn(u64) -> String| number.map_or_else(|| "unknown".to_owned(), show);
+        let median = match totals.times.samples() {
+            0 => String::new(),
+            _ => format!(", median {}", time(totals.times.quantile(0.5) as f64)),
+        };
+        format!(
+            "{}: {} ({} read, {} written, {}{median})",
+            class.name(),
+            totals.commands.map_or_else(|| "unknown commands".to_owned(), |commands| count_of(commands, "command")),
+            number(totals.read_bytes, &bytes),
+            number(totals.written_bytes, &bytes),
+            totals.errors.map_or_else(|| "unknown errors".to_owned(), |errors| count_of(errors, "error")),
+        )
+    };
+    let parts: Vec<String> = storage.by_class().into_iter().map(part).collect();
+    if !parts.is_empty() {
+        lines.put("storage", &format!("{}; `ibscope storage` shows who serves whom", parts.join(", ")));
+    } else if !storage.notes.is_empty() {
+        lines.put("storage", "commands are unknown; `ibscope storage` shows why");
     }
 }
 
