@@ -59,6 +59,9 @@ pub enum AnalysisError {
     /// The profile has no timeline.
     #[error("this profile has no timeline; analyze the captures again")]
     NoTimeline,
+    /// A sample does not show which packets were retransmitted.
+    #[error("the retransmissions of a sampled capture are {}", health::UNKNOWN_IN_SAMPLES)]
+    Sampled,
     /// The output would exceed the limit of rows.
     #[error("{rows} rows (bins times pairs) exceed the limit of {most}: choose wider bins with --bin")]
     TooManyBins {

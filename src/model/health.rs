@@ -161,6 +161,40 @@ impl Health {
         "stalled_transmissions",
     ];
 
+    /// Columns that count single packets. A sample of the packets shows these, and none of the
+    /// others: where a packet is missing, or is there twice, sampling may be the reason.
+    pub const OF_SINGLE_PACKETS: [&str; 17] = [
+        "request_packets",
+        "data_requests",
+        "acknowledge_packets",
+        "nak_sequence",
+        "nak_invalid_request",
+        "nak_remote_access",
+        "nak_remote_operational",
+        "nak_invalid_rd",
+        "nak_reserved",
+        "rnr_naks",
+        "longest_rnr_timer_ns",
+        "cnp_packets",
+        "fecn_packets",
+        "becn_packets",
+        "ecn_ce_packets",
+        "icrc_bad_packets",
+        "vcrc_bad_packets",
+    ];
+
+    /// The counts that a sample of the packets shows; all others are 0.
+    #[must_use]
+    pub fn of_samples(&self) -> Self {
+        let mut values = self.values();
+        for (value, column) in values.iter_mut().zip(Self::COLUMNS) {
+            if !Self::OF_SINGLE_PACKETS.contains(&column.name) {
+                *value = 0;
+            }
+        }
+        Self::from_values(values)
+    }
+
     /// All NAKs except RNR NAKs.
     #[must_use]
     pub const fn naks(&self) -> u64 {
@@ -325,6 +359,22 @@ pub struct HealthEvents {
     pub unobserved_psns: u64,
     /// Capture loss.
     pub loss: Loss,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_show_the_counts_of_single_packets_only() {
+        let all = Health::from_values([1; Health::COLUMNS.len()]);
+        let shown = all.of_samples().values();
+        let names = Health::COLUMNS.iter().zip(shown).filter(|(_, value)| *value == 1).map(|(column, _)| column.name);
+        assert_eq!(names.collect::<Vec<_>>(), Health::OF_SINGLE_PACKETS);
+        let unknown = all.of_samples();
+        assert_eq!((unknown.lost(), unknown.late_packets, unknown.episodes, unknown.unobserved_psns), (0, 0, 0, 0));
+        assert_eq!((unknown.naks(), unknown.rnr_naks, unknown.icrc_bad_packets), (6, 1, 1));
+    }
 }
 
 impl HealthEvents {

@@ -163,6 +163,23 @@ impl<R> Table<R> {
         self
     }
 
+    /// Adds one column for each count of a struct; `is_known` tells by row and column name whether
+    /// there is a value.
+    pub(crate) fn known_counts<const N: usize>(
+        mut self,
+        columns: [ColumnDescription; N],
+        values: impl Fn(&R) -> [u64; N] + Copy + 'static,
+        is_known: impl Fn(&R, &str) -> bool + Copy + 'static,
+    ) -> Self {
+        for (index, description) in columns.into_iter().enumerate() {
+            self = self.values(description, move |row| {
+                let is_known = is_known(row, description.name);
+                if is_known { ColumnValue::Unsigned(values(row)[index]) } else { ColumnValue::Missing }
+            });
+        }
+        self
+    }
+
     /// Applies `group`, which adds columns that several tables share.
     pub(crate) fn with(self, group: impl FnOnce(Self) -> Self) -> Self {
         group(self)

@@ -45,6 +45,10 @@ impl<'a> SummaryRow<'a> {
         self.rates.as_ref().filter(|rates| rates.total.known(index, 0).is_some())
     }
 
+    fn is_known(&self, column: &str) -> bool {
+        health::is_known(column, self.profile.sampling.is_some())
+    }
+
     fn ranks(&self) -> u64 {
         let ranks: BTreeSet<(u32, u32)> = self.profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
         ranks.len() as u64
@@ -153,14 +157,14 @@ pub(super) fn facts_table<'a>() -> Table<SummaryRow<'a>> {
             row.mpi(|sums| sums.collective_mpi_bytes)
         })
         .column("retransmitted_packets", Count, "retransmissions, duplicate acknowledgements included", |row| {
-            row.totals.retransmissions.packets()
+            row.profile.sampling.is_none().then(|| row.totals.retransmissions.packets())
         })
         .with(rate_columns)
         .column("peak_window_ns", Nanoseconds, "length of the window of the peaks", |row| {
             row.rates.as_ref().map(|rates| rates.window_ns)
         })
-        .counts(RetransmissionSums::COLUMNS, |row| row.retransmissions.values())
-        .counts(Health::COLUMNS, |row| row.health.values())
+        .known_counts(RetransmissionSums::COLUMNS, |row| row.retransmissions.values(), SummaryRow::is_known)
+        .known_counts(Health::COLUMNS, |row| row.health.values(), SummaryRow::is_known)
 }
 
 /// Writes csv with one `name,value` row per fact; unknown values are empty.

@@ -8,6 +8,9 @@ const MAX_REASONS: usize = 2;
 
 /// The verdict and the missing packets.
 pub(super) fn sentence(trust: &Trust) -> String {
+    if trust.verdict == TrustVerdict::Sampled {
+        return "sampled: what the capture lost besides the packets that were not sampled is not known".to_owned();
+    }
     let Trust { proven_connections: proven, reliable_connections: all, .. } = *trust;
     let connections = count_of(all, "reliable connection");
     let scope = if proven == all {
@@ -26,7 +29,7 @@ pub(super) fn sentence(trust: &Trust) -> String {
 /// The sentence with the first reasons.
 pub(super) fn summary(trust: &Trust) -> String {
     let mut text = sentence(trust);
-    if trust.verdict != TrustVerdict::Complete {
+    if !matches!(trust.verdict, TrustVerdict::Complete | TrustVerdict::Sampled) {
         let shown = trust.reasons.iter().take(MAX_REASONS).map(|reason| printable(reason));
         let more = trust.reasons.len().checked_sub(MAX_REASONS).filter(|more| *more > 0);
         let more = more.map(|more| format!("{} in `ibscope health`", count_of(more as u64, "more reason")));

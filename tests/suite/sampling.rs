@@ -427,6 +427,43 @@ fn every_output_shows_the_sample_and_its_estimates() {
     assert!(page.contains(SENTENCE) && page.contains(&format!("[{total},")), "the page");
 }
 
+/// A run without retransmissions, at a sink that has each packet twice: a sample has some packets
+/// twice and misses others, and `health` must not call these retransmitted or lost.
+#[test]
+fn health_of_a_sample_has_no_retransmissions_and_no_losses() {
+    let whole = Recording::read(&runs::named("ompi-rc-notrace-mixed-4x1").sink()).expect("a recording");
+    let choice = (SamplingUnit::Record, SamplingScheme::Random);
+    let sample = subsample(&[whole], 1, 2, choice, &mut Random::new(5)).remove(0);
+    let file = tempfile::NamedTempFile::new().expect("file");
+    sample.write(file.path()).expect("written");
+    let run = |view: &[&str]| {
+        let words = ["health", "--sampled", "1/2"].iter().chain(view).map(PathBuf::from);
+        ibscope(words.chain([file.path().to_owned()]))
+    };
+    let text = run(&[]).stdout;
+    assert!(
+        text.contains("retransmitted unknown, because") && text.contains("capture loss  unknown, because"),
+        "{text}"
+    );
+    assert!(text.contains("no connection has findings"), "{text}");
+    for (view, known) in [(&[][..], "request_packets"), (&["--by", "link"], "naks")] {
+        let csv = run(&[view, &["--format", "csv"]].concat()).stdout;
+        let rows = crate::tools::csv_rows(&csv);
+        assert!(!rows.is_empty());
+        for row in rows {
+            assert_ne!(row[known], "", "{view:?}");
+            let unknown = ["retransmitted_packets", "retransmitted_request_packets", "lost_requests", "lost_packets"];
+            for name in unknown.iter().filter(|name| row.contains_key(**name)) {
+                assert_eq!(row[*name], "", "{view:?} {name}");
+            }
+        }
+    }
+    let json: serde_json::Value = serde_json::from_str(&run(&["--format", "json"]).stdout).expect("JSON");
+    assert!(json["total"]["lost_requests"].is_null() && json["total"]["request_packets"].is_u64());
+    let over_time = run(&["--view", "timeline"]);
+    assert!(over_time.code != 0 && over_time.stderr.contains("unknown, because a sample"), "{}", over_time.stderr);
+}
+
 /// One of four packets of a recorded run, at random.
 fn sampled_run() -> Recording {
     let whole = Recording::read(&runs::named("scorep-ompi-rc-halo-4x1").node(1)).expect("a recording");

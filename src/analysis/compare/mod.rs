@@ -346,5 +346,5 @@ fn compare_rates(profiles: [&Profile; 2]) -> Result<ComparedRates, AnalysisError
 
 fn compare_health(profiles: [&Profile; 2]) -> Vec<ValueComparison> {
     let [a, b] = profiles.map(health::column_totals);
-    a.into_iter().zip(b).map(|((column, a), (_, b))| ValueComparison::count(column.name, Some(a), Some(b))).collect()
+    a.into_iter().zip(b).map(|((column, a), (_, b))| ValueComparison::count(column.name, a, b)).collect()
 }

@@ -17,6 +17,7 @@ const WEIGHT_RNR: u64 = 10;
 pub(crate) struct ConnectionHealth<'a> {
     pub(crate) connection: &'a ConnectionRow,
     pub(crate) health: Health,
+    pub(crate) retransmissions: RetransmissionSums,
     /// Mean number of requests that an ACK acknowledges, if the connection of the ACKs is known.
     pub(crate) requests_per_ack: Option<f64>,
     pub(crate) endpoints: (Label, Label),
@@ -24,17 +25,13 @@ pub(crate) struct ConnectionHealth<'a> {
 }
 
 impl ConnectionHealth<'_> {
-    pub(crate) fn retransmissions(&self) -> RetransmissionSums {
-        self.connection.retransmissions
-    }
-
     pub(crate) fn service(&self) -> &'static str {
         Opcode(self.connection.service << 5).service().name()
     }
 
     /// Severity of the connection's problems, for sorting.
     pub(crate) fn severity(&self) -> u64 {
-        severity(&self.health, &self.retransmissions())
+        severity(&self.health, &self.retransmissions)
     }
 }
 
@@ -95,10 +92,13 @@ pub(crate) fn connections(profile: &Profile) -> impl Iterator<Item = ConnectionH
     };
     let row = move |HealthRow { connection, health }: HealthRow| {
         let connection = profile.connections.get(connection as usize)?;
+        let per_ack = requests_per_ack(connection, &health).filter(|_| connection.sampled.is_none());
+        let (health, retransmissions) = super::of_connection(connection, health);
         Some(ConnectionHealth {
             connection,
             health,
-            requests_per_ack: requests_per_ack(connection, &health),
+            retransmissions,
+            requests_per_ack: per_ack,
             endpoints: (ports.sender(connection), ports.receiver(connection)),
             ranks: (ranks.sender(connection), ranks.receiver(connection)),
         })

@@ -13,24 +13,45 @@ pub(crate) use pauses::{PauseRow, longest_pause_ns, pause_rows};
 pub use retransmissions::{RetransmissionBin, Retransmissions, retransmissions};
 
 use crate::model::column::ColumnDescription;
-use crate::model::profile::RetransmissionSums;
+use crate::model::profile::{ConnectionRow, RetransmissionSums};
 use crate::model::{Health, Profile};
 
-/// Sums over all connections.
+/// Why a sampled capture has no retransmissions, reordered or lost packets in its health.
+pub(crate) const UNKNOWN_IN_SAMPLES: &str =
+    "unknown, because a sample does not show why a packet is missing, or is there twice";
+
+/// The health of a connection, and its retransmissions: what is known of them.
+fn of_connection(connection: &ConnectionRow, health: Health) -> (Health, RetransmissionSums) {
+    if connection.sampled.is_some() {
+        (health.of_samples(), RetransmissionSums::default())
+    } else {
+        (health, connection.retransmissions)
+    }
+}
+
+/// True if a column of [`Health`] or [`RetransmissionSums`] is known in a capture.
+pub(crate) fn is_known(column: &str, is_sampled: bool) -> bool {
+    !is_sampled || Health::OF_SINGLE_PACKETS.contains(&column)
+}
+
+/// Sums over all connections. In a sampled capture, what is not [known](is_known) is 0.
 pub(crate) fn totals(profile: &Profile) -> (Health, RetransmissionSums) {
     let (mut health, mut sums) = (Health::default(), RetransmissionSums::default());
     for row in &profile.health {
         if let Some(connection) = profile.connections.get(row.connection as usize) {
-            health += row.health;
-            sums += connection.retransmissions;
+            let (own, retransmissions) = of_connection(connection, row.health);
+            health += own;
+            sums += retransmissions;
         }
     }
     (health, sums)
 }
 
-/// Sums over all connections: the retransmission columns, then the columns of [`Health`].
-pub(crate) fn column_totals(profile: &Profile) -> Vec<(ColumnDescription, u64)> {
+/// Sums over all connections: the retransmission columns, then the columns of [`Health`]; `None` for
+/// those that are not known.
+pub(crate) fn column_totals(profile: &Profile) -> Vec<(ColumnDescription, Option<u64>)> {
     let (health, sums) = totals(profile);
     let retransmissions = RetransmissionSums::COLUMNS.into_iter().zip(sums.values());
-    retransmissions.chain(Health::COLUMNS.into_iter().zip(health.values())).collect()
+    let all = retransmissions.chain(Health::COLUMNS.into_iter().zip(health.values()));
+    all.map(|(column, count)| (column, is_known(column.name, profile.sampling.is_some()).then_some(count))).collect()
 }

@@ -41,10 +41,13 @@ impl Retransmissions {
 }
 
 /// Sums retransmitted packets over time, in the bins of the profile's timeline. Fails if there is
-/// none.
+/// none, and for a sampled capture.
 pub fn retransmissions(profile: &Profile) -> Result<Retransmissions, AnalysisError> {
     if profile.bin_ns <= 0 {
         return Err(AnalysisError::NoTimeline);
+    }
+    if profile.sampling.is_some() {
+        return Err(AnalysisError::Sampled);
     }
     let by = if profile.ranks.is_empty() { GroupBy::Endpoint } else { GroupBy::Rank };
     let labels = EndpointLabels::new(profile, by);

@@ -2,7 +2,7 @@
 
 use super::findings::mean_distance;
 use super::pauses::descriptions as describe_pauses;
-use crate::analysis::health::{acknowledged_requests, mirror_load, plain_acks, slowdown, totals};
+use crate::analysis::health::{UNKNOWN_IN_SAMPLES, acknowledged_requests, mirror_load, plain_acks, slowdown, totals};
 use crate::model::link::Speed;
 use crate::model::profile::RetransmissionSums;
 use crate::model::{Coverage, Health, Profile, count_either, duration as window, printable};
@@ -13,22 +13,38 @@ use crate::render::{paths, trust};
 pub(super) fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<DescriptionLine> {
     let (health, retransmissions) = totals(profile);
     let mut lines = vec![("trust", trust::sentence(&profile.trust))];
-    lines.extend(profile.trust.reasons.iter().map(|reason| ("", printable(reason))));
+    let is_sampled = profile.sampling.is_some();
+    if !is_sampled {
+        lines.extend(profile.trust.reasons.iter().map(|reason| ("", printable(reason))));
+    }
     lines.extend(speed.and_then(|speed| describe_mirror(profile, speed)));
-    lines.extend(describe_retransmissions(&health, &retransmissions));
+    if is_sampled {
+        lines.push(("retransmitted", UNKNOWN_IN_SAMPLES.to_owned()));
+    } else {
+        lines.extend(describe_retransmissions(&health, &retransmissions));
+    }
+    lines.extend(describe_naks(&health));
     lines.extend(describe_congestion(&health));
     lines.extend(describe_pauses(&profile.coverage, speed).into_iter().map(|line| ("pause", line)));
     lines.extend(describe_checksums(&profile.coverage));
-    lines
-        .push(("late", format!("{} arrived after a packet with a later PSN", count_of(health.late_packets, "packet"))));
-    lines.extend(describe_order(&health));
+    if !is_sampled {
+        let late = format!("{} arrived after a packet with a later PSN", count_of(health.late_packets, "packet"));
+        lines.push(("late", late));
+        lines.extend(describe_order(&health));
+    }
     lines.extend(paths::sentences(profile).into_iter().map(|sentence| ("path", sentence)));
     let acks = plain_acks(&health, &retransmissions);
-    if acks > 0 {
+    if acks > 0 && !is_sampled {
         let per_ack = acknowledged_requests(&health, &retransmissions) as f64 / acks as f64;
         lines.push(("ACKs", format!("{}, each for {per_ack:.2} SEND and WRITE packets on average", group(acks))));
     }
-    lines.extend(describe_losses(profile, &health));
+    if is_sampled {
+        lines.push(("capture loss", UNKNOWN_IN_SAMPLES.to_owned()));
+    } else {
+        lines.extend(describe_losses(&health));
+    }
+    lines.extend(describe_losses_of_inputs(profile));
+    lines.extend(describe_observations(&health));
     lines
 }
 
@@ -52,6 +68,10 @@ fn describe_retransmissions(health: &Health, retransmissions: &RetransmissionSum
             duration(health.longest_episode_ns)
         ),
     };
+    vec![("retransmitted", sent), ("go-back-N", format!("{}{cost}", count_of(health.episodes, "episode")))]
+}
+
+fn describe_naks(health: &Health) -> [DescriptionLine; 2] {
     let naks = format!(
         "{} PSN sequence, {} invalid request, {} remote access, {} remote operation, {} invalid RD, {} reserved",
         group(health.nak_sequence),
@@ -65,12 +85,7 @@ fn describe_retransmissions(health: &Health, retransmissions: &RetransmissionSum
         0 => String::new(),
         _ => format!(", waits of up to {}", duration(health.longest_rnr_timer_ns)),
     };
-    vec![
-        ("retransmitted", sent),
-        ("go-back-N", format!("{}{cost}", count_of(health.episodes, "episode"))),
-        ("NAKs", naks),
-        ("RNR NAKs", format!("{}{timer}", group(health.rnr_naks))),
-    ]
+    [("NAKs", naks), ("RNR NAKs", format!("{}{timer}", group(health.rnr_naks)))]
 }
 
 fn describe_congestion(health: &Health) -> Vec<DescriptionLine> {
@@ -149,8 +164,8 @@ fn describe_mirror(profile: &Profile, speed: &Speed) -> Option<DescriptionLine> 
     ))
 }
 
-fn describe_losses(profile: &Profile, health: &Health) -> Vec<DescriptionLine> {
-    let mut lines = vec![(
+fn describe_losses(health: &Health) -> [DescriptionLine; 1] {
+    [(
         "capture loss",
         format!(
             "{}, {} not captured, as ACKs and later packets show (bounds: {} to {}); {} neither captured nor acknowledged",
@@ -160,7 +175,12 @@ fn describe_losses(profile: &Profile, health: &Health) -> Vec<DescriptionLine> {
             count_of(health.lost_at_most, "packet"),
             count_of(health.unobserved_psns, "PSN")
         ),
-    )];
+    )]
+}
+
+/// What the interfaces and the other inputs tell of lost packets.
+fn describe_losses_of_inputs(profile: &Profile) -> Vec<DescriptionLine> {
+    let mut lines = Vec::new();
     let drops = profile.coverage.interface_drops;
     if drops > 0 {
         let packets = count_of(drops, "packet");
@@ -177,6 +197,12 @@ fn describe_losses(profile: &Profile, health: &Health) -> Vec<DescriptionLine> {
             ),
         )
     }));
+    lines
+}
+
+/// Packets that one of two ports observed, and those of the libraries' own protocols.
+fn describe_observations(health: &Health) -> Vec<DescriptionLine> {
+    let mut lines = Vec::new();
     if health.single_observation_packets > 0 {
         let packets = count_of(health.single_observation_packets, "packet");
         lines.push((

@@ -79,7 +79,7 @@ fn naks(health: &Health) -> Vec<CountedFinding> {
 
 fn retransmissions(row: &ConnectionHealth<'_>) -> Vec<CountedFinding> {
     let health = &row.health;
-    let retransmissions = row.retransmissions();
+    let retransmissions = row.retransmissions;
     let cost = match health.episodes_timed {
         0 => String::new(),
         _ => format!(

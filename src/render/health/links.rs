@@ -15,7 +15,8 @@ const WORST: usize = 10;
 const MAX_ROWS: usize = 40;
 
 /// One sentence per problem of a link: how often it occurred, and what to check next.
-fn findings(link: &Link, direction: LinkDirection) -> Vec<String> {
+fn findings(row: &LinkRow<'_>) -> Vec<String> {
+    let LinkRow { link, direction, is_sampled, .. } = *row;
     let health = &link.health;
     let mut findings = Vec::new();
     let damaged = health.icrc_bad_packets + health.vcrc_bad_packets;
@@ -47,7 +48,7 @@ fn findings(link: &Link, direction: LinkDirection) -> Vec<String> {
             .push(format!("{}: this port sends into a congested path", count_of(health.cnp_packets, "notification")));
     }
     let [(lost, _), ..] = link.capture_loss();
-    if lost > 0 {
+    if lost > 0 && !is_sampled {
         findings.push(format!(
             "about {} missed by the capture: check the mirror session and the sink",
             count_of(lost, "packet")
@@ -70,7 +71,7 @@ pub fn table(profile: &Profile) -> String {
         ));
     }
     for row in rows.into_iter().take(WORST) {
-        let findings = findings(row.link, row.direction);
+        let findings = findings(&row);
         if !findings.is_empty() {
             lines.push(format!("\n{} port {}", row.direction.name(), row.port()));
             lines.extend(findings.into_iter().map(|finding| format!("    {finding}")));
@@ -87,9 +88,15 @@ pub(in crate::render) struct LinkRow<'a> {
     name: Option<&'a str>,
     direction: LinkDirection,
     link: &'a Link,
+    is_sampled: bool,
 }
 
 impl LinkRow<'_> {
+    /// A value that a sample does not show; `None` in a sampled capture.
+    fn of_all_packets<T>(&self, value: impl FnOnce(&Self) -> T) -> Option<T> {
+        (!self.is_sampled).then(|| value(self))
+    }
+
     /// Share of the packets that the capture missed, in percent. `bound` selects the best estimate
     /// (0), the lower bound (1) or the upper bound (2).
     fn lost_percent(&self, bound: usize) -> f64 {
@@ -107,6 +114,7 @@ impl LinkRow<'_> {
     /// The packets that the capture missed, their bounds and their share.
     fn loss(&self) -> String {
         match self.link.capture_loss() {
+            _ if self.is_sampled => "unknown".to_owned(),
             [_, _, (0, _)] => "0".to_owned(),
             [(lost, share), (least, _), (most, _)] => {
                 format!("{} ({} to {}), {:.2} %", group(lost), group(least), group(most), share * 100.0)
@@ -131,11 +139,11 @@ pub(in crate::render) fn columns<'a>() -> Table<LinkRow<'a>> {
             "retransmitted_packets",
             Count,
             "retransmissions among them, duplicate acknowledgements included",
-            |row| row.link.retransmitted_packets(),
+            |row| row.of_all_packets(|row| row.link.retransmitted_packets()),
         )
         .headed("retransmitted")
         .column("retransmitted_wire_bytes", Bytes, "bytes of these retransmissions on the wire", |row| {
-            row.link.retransmissions.wire_bytes
+            row.of_all_packets(|row| row.link.retransmissions.wire_bytes)
         })
         .headed("bytes retransmitted")
         .column("naks", Count, "NAKs of all kinds but RNR", |row| row.link.health.naks())
@@ -161,27 +169,35 @@ pub(in crate::render) fn columns<'a>() -> Table<LinkRow<'a>> {
             "single_observation_packets",
             Count,
             "packets that were observed at only one of the two observation points of a file",
-            |row| row.link.health.single_observation_packets,
+            |row| row.of_all_packets(|row| row.link.health.single_observation_packets),
         )
         .column(
             "missing_in_other_inputs",
             Count,
             "packets that other inputs do not hold, although those inputs overlap in time and observe the connection",
-            |row| row.link.health.missing_in_other_inputs,
+            |row| row.of_all_packets(|row| row.link.health.missing_in_other_inputs),
         )
         .column("lost_packets", Count, "packets that the capture missed, best estimate", |row| {
-            row.link.capture_loss()[0].0
+            row.of_all_packets(|row| row.link.capture_loss()[0].0)
         })
         .shown_left("capture loss", LinkRow::loss)
-        .column("lost_at_least", Count, "lower bound of `lost_packets`", |row| row.link.capture_loss()[1].0)
-        .column("lost_at_most", Count, "upper bound of `lost_packets`", |row| row.link.capture_loss()[2].0)
+        .column("lost_at_least", Count, "lower bound of `lost_packets`", |row| {
+            row.of_all_packets(|row| row.link.capture_loss()[1].0)
+        })
+        .column("lost_at_most", Count, "upper bound of `lost_packets`", |row| {
+            row.of_all_packets(|row| row.link.capture_loss()[2].0)
+        })
         .column("lost_percent", Percent, "`lost_packets` divided by the sum of captured and lost packets", |row| {
-            row.lost_percent(0)
+            row.of_all_packets(|row| row.lost_percent(0))
         })
         .decimals(4)
-        .column("lost_percent_at_least", Percent, "lower bound of `lost_percent`", |row| row.lost_percent(1))
+        .column("lost_percent_at_least", Percent, "lower bound of `lost_percent`", |row| {
+            row.of_all_packets(|row| row.lost_percent(1))
+        })
         .decimals(4)
-        .column("lost_percent_at_most", Percent, "upper bound of `lost_percent`", |row| row.lost_percent(2))
+        .column("lost_percent_at_most", Percent, "upper bound of `lost_percent`", |row| {
+            row.of_all_packets(|row| row.lost_percent(2))
+        })
         .decimals(4)
 }
 
@@ -191,6 +207,7 @@ fn rows<'a>(profile: &'a Profile, links: &'a Links) -> impl Iterator<Item = Link
         name: profile.names.get(endpoint).map(String::as_str),
         direction: *direction,
         link,
+        is_sampled: profile.sampling.is_some(),
     })
 }
 
@@ -203,5 +220,5 @@ pub fn csv(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 /// The csv rows as JSON objects, with the findings.
 pub(super) fn json(profile: &Profile) -> Vec<Value> {
     let links = links(profile);
-    columns().objects_with(rows(profile, &links), "findings", |row| json!(findings(row.link, row.direction)))
+    columns().objects_with(rows(profile, &links), "findings", |row| json!(findings(row)))
 }

@@ -21,7 +21,7 @@ pub use time_series::{time_series_csv, time_series_json, time_series_table};
 
 use super::table::{Table, write_document};
 use super::units::count_of;
-use crate::analysis::health::{ConnectionHealth, MirrorLoad, column_totals, connections, mirror_load, slowdown};
+use crate::analysis::health::{self, ConnectionHealth, MirrorLoad, column_totals, connections, mirror_load, slowdown};
 use crate::model::column::ColumnUnit::{Name, Number, Ratio};
 use crate::model::link::Speed;
 use crate::model::profile::RetransmissionSums;
@@ -82,6 +82,8 @@ fn three_digits(value: f64) -> f64 {
 
 /// The columns of `health`, one row per connection.
 pub(super) fn connections_table<'a>() -> Table<ConnectionHealth<'a>> {
+    let is_known =
+        |row: &ConnectionHealth<'_>, column: &str| health::is_known(column, row.connection.sampled.is_some());
     Table::new("ibscope health --format csv")
         .label("src", "sender of the packets: endpoint", |row: &ConnectionHealth<'_>| Some(&row.endpoints.0))
         .label("dst", "receiver of the packets: endpoint", |row| Some(&row.endpoints.1))
@@ -92,8 +94,8 @@ pub(super) fn connections_table<'a>() -> Table<ConnectionHealth<'a>> {
             row.connection.src_qp.map(Qpn::value)
         })
         .column("dest_qp", Number, "queue pair of the receiver", |row| row.connection.dest_qp.value())
-        .counts(RetransmissionSums::COLUMNS, |row| row.retransmissions().values())
-        .counts(Health::COLUMNS, |row| row.health.values())
+        .known_counts(RetransmissionSums::COLUMNS, |row| row.retransmissions.values(), is_known)
+        .known_counts(Health::COLUMNS, |row| row.health.values(), is_known)
         .column(
             "requests_per_ack",
             Ratio,

@@ -125,7 +125,7 @@ pub(super) fn latency_line(lines: &mut SummaryLines, profile: &Profile, classes:
 /// All problems in one line.
 pub(super) fn health(lines: &mut SummaryLines, profile: &Profile) {
     let total: BTreeMap<&str, u64> =
-        column_totals(profile).into_iter().map(|(column, count)| (column.name, count)).collect();
+        column_totals(profile).into_iter().filter_map(|(column, count)| Some((column.name, count?))).collect();
     let of = |name: &str| total.get(name).copied().unwrap_or(0);
     let coverage = &profile.coverage;
     let naks: u64 = total.iter().filter(|(name, _)| name.starts_with("nak_")).map(|(_, count)| count).sum();
