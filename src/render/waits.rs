@@ -105,7 +105,7 @@ fn of_job(job: &JobWaits) -> String {
     if iterations.stragglers.is_empty() {
         text.push_str("no straggler: no rank begins most iterations late\n");
     }
-    let rows = iterations.ranks.iter().map(|own| (*own, iterations.count));
+    let rows = iterations.ranks.iter().map(|own| (*own, iterations.whole));
     _ = writeln!(text, "\nshare of the time of each rank\n{}\n", ranks_table().text(rows));
     let shown = iterations.waits.iter().take(LISTED_PAIRS).map(|pair| WaitRow { job: job.job, pair });
     _ = writeln!(text, "who waits for whom, longest first\n{}", pairs_table().text(shown));
@@ -134,7 +134,7 @@ pub fn json(jobs: &[JobWaits], out: &mut dyn Write) -> io::Result<()> {
 fn job_object(job: &JobWaits) -> Value {
     let found = job.iterations.as_ref();
     let of = |value: fn(&Iterations) -> u64| found.ok().map(value);
-    let ranks = found.map(|own| ranks_table().objects(own.ranks.iter().map(|times| (*times, own.count))));
+    let ranks = found.map(|own| ranks_table().objects(own.ranks.iter().map(|times| (*times, own.whole))));
     let stragglers = found.map(|own| stragglers_table().objects(&own.stragglers));
     json!({
         "job": job.job,

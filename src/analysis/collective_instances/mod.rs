@@ -8,6 +8,7 @@
 
 mod algorithms;
 mod communicators;
+mod composites;
 mod entry;
 mod exchanges;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use crate::model::nodes::Nodes;
 use crate::model::{JobRank, MessageRow, Profile};
 use communicators::{CommunicatorMembers, ContextCommunicators};
 use ibscope_parsers::mpi::MpiOperation;
-use split::{CollectiveMessage, OperationMessages};
+use split::{CollectiveMessage, JobTimes, OperationMessages};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most collective messages that are kept in memory, at 64 bytes each; later ones are counted only.
@@ -227,9 +228,15 @@ struct SplitCommunicator {
 fn of_job(messages: &[WorldMessage], nodes: &Nodes, profile: &Profile, clock_bound_ns: i64) -> Vec<CollectiveInstance> {
     let Some(job) = messages.first().map(|message| message.job) else { return Vec::new() };
     let size = world_size(messages, profile, job);
-    let split: Vec<SplitCommunicator> = communicators(messages, size)
+    let communicators = communicators(messages, size);
+    let gaps_of = |communicator: &CommunicatorMembers| {
+        split::gaps_ns(communicator.messages.iter().filter_map(|&index| Some(messages.get(index)?.times_ns.0)))
+    };
+    let gaps_ns = communicators.iter().flat_map(|(_, communicator)| gaps_of(communicator)).collect();
+    let times = JobTimes { clock_bound_ns, gap_ns: split::usual_ns(gaps_ns) };
+    let split: Vec<SplitCommunicator> = communicators
         .into_iter()
-        .map(|(name, communicator)| split_one(name, &communicator, messages, nodes, clock_bound_ns))
+        .map(|(name, communicator)| split_one(name, &communicator, messages, nodes, times))
         .collect();
     let mut reactions: Vec<i64> = Vec::new();
     for one in &split {
@@ -291,7 +298,7 @@ fn split_one(
     communicator: &CommunicatorMembers,
     messages: &[WorldMessage],
     nodes: &Nodes,
-    clock_bound_ns: i64,
+    times: JobTimes,
 ) -> SplitCommunicator {
     let known = communicator.world_ranks();
     let world_ranks = known.clone().unwrap_or_default();
@@ -317,7 +324,7 @@ fn split_one(
         (Some(src), Some(dst)) => !nodes.are_shared(src, dst),
         _ => false,
     };
-    let operations = split::operations(world_ranks.len() as u32, &members, &is_visible, clock_bound_ns);
+    let operations = split::operations(world_ranks.len() as u32, &members, &is_visible, times);
     let ranks = if known.is_some() { world_ranks.len() } else { communicator.known() };
     SplitCommunicator { name, ranks: ranks as u32, world_ranks, messages: members, operations }
 }

@@ -3,7 +3,8 @@ use super::entry::last_entry;
 use super::programs as library;
 use super::simulator::{Action, Programs};
 use super::split::{
-    CollectiveMessage, Confidence, MAX_RANKS, MAX_ROOTS, MAX_SEARCHED, MAX_SEGMENTS, OperationMessages, operations,
+    CollectiveMessage, Confidence, JobTimes, MAX_RANKS, MAX_ROOTS, MAX_SEARCHED, MAX_SEGMENTS, OperationMessages,
+    operations,
 };
 use super::{CollectiveCollector, CollectiveInstances};
 use crate::analysis::fixture;
@@ -95,7 +96,7 @@ fn calls(n: u32, index: u32) -> Vec<Call> {
 
 /// The operations of a program in which every pair of ranks is on the wire.
 fn split(size: u32, messages: &[CollectiveMessage]) -> Vec<OperationMessages> {
-    operations(size, messages, &|_, _| true, 0)
+    operations(size, messages, &|_, _| true, JobTimes::default())
 }
 
 /// True if the operation, the algorithm and the length are those of the call.
@@ -250,7 +251,7 @@ fn messages_inside_nodes_may_be_missing() {
         }
         let messages: Vec<CollectiveMessage> =
             programs.run().into_iter().filter(|message| is_visible(message.src, message.dst)).collect();
-        let found = operations(n, &messages, &is_visible, 0);
+        let found = operations(n, &messages, &is_visible, JobTimes::default());
         let names: Vec<(MpiOperation, Option<u64>)> =
             found.iter().map(|found| (found.operation, found.bytes)).collect();
         let pair = [(MpiOperation::Allreduce, Some(8)), (MpiOperation::Alltoall, Some(64))];

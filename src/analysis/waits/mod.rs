@@ -15,6 +15,7 @@ mod stragglers;
 mod tests;
 
 use crate::model::MessageRow;
+use ibscope_parsers::mpi::MpiOperation;
 use series::{MessageSeries, SeriesKey};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -84,8 +85,11 @@ impl NoIterations {
 /// The iterations of a job. The lists are sorted as each field states.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Iterations {
-    /// Number of iterations.
+    /// Number of iterations: how often the messages of the main loop repeat.
     pub count: usize,
+    /// Number of iterations whose times are in `ranks`, `waits` and `stragglers`: one less if the
+    /// longest computation lies in the middle of the messages that repeat.
+    pub whole: usize,
     /// Messages in the iterations.
     pub messages: usize,
     /// Messages of the job.
@@ -165,12 +169,14 @@ impl WaitAnalysis {
             return;
         }
         self.messages += 1;
+        let operation = identity.operation();
         let key = SeriesKey {
             src,
             dst,
-            operation: identity.operation(),
+            operation,
             context: identity.context,
-            tag: Some(identity.tag),
+            // Each nonblocking collective operation has a tag of its own.
+            tag: (operation != MpiOperation::Nonblocking).then_some(identity.tag),
             mpi_bytes,
         };
         self.jobs.entry(job).or_default().entry(key).or_default().push(first_ns, last_ns);
@@ -205,8 +211,9 @@ fn of_job(mut series: BTreeMap<SeriesKey, MessageSeries>) -> Result<Iterations, 
     let mut waits = times.waits;
     waits.sort_by_key(|pair| (Reverse(pair.wait_ns), pair.waiting_rank, pair.for_rank));
     Ok(Iterations {
-        count: found.count,
-        messages: found.series.iter().map(|own| own.per_iteration * found.count).sum(),
+        count: found.repetitions,
+        whole: found.count,
+        messages: found.series.len() * found.repetitions,
         of_messages: found.of_messages,
         period_ns: found.period_ns,
         jitter_ns: found.jitter_ns,
