@@ -19,12 +19,15 @@ pub(super) fn join(
 ) -> Vec<OperationMessages> {
     let mut joined: Vec<OperationMessages> = Vec::with_capacity(operations.len());
     for mut second in operations {
-        if let Some(first) = joined.last_mut().filter(|first| has_no_pause(first, &second, messages, pause_ns)) {
-            if let Some((operation, name)) = joint(size, first, &second) {
+        if let Some(first) = joined.last_mut() {
+            let has_no_pause = has_no_pause(first, &second, messages, pause_ns);
+            let joint = joint(size, first, &second);
+            if let Some((operation, name)) = joint.filter(|_| has_no_pause) {
                 append(first, second, operation, name);
                 continue;
             }
-            if may_be_double_ring(size, first, &second, messages) {
+            // The library itself may pause, but then rather the program calls both.
+            if joint.is_some() || has_no_pause && may_be_double_ring(size, first, &second, messages) {
                 first.confidence = first.confidence.min(Confidence::Low);
                 second.confidence = second.confidence.min(Confidence::Low);
             }
@@ -77,6 +80,7 @@ fn append(first: &mut OperationMessages, second: OperationMessages, operation: M
     let after = first.steps.iter().map(|(transfer, _)| transfer.step + 1).max().unwrap_or(0);
     first.steps.extend(second.steps.into_iter().map(|(mut transfer, index)| -> ScheduleStep {
         transfer.step += after;
+        transfer.is_second_tag = true;
         (transfer, index)
     }));
 }

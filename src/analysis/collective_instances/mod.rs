@@ -12,6 +12,8 @@ mod composites;
 mod entry;
 mod exchanges;
 #[cfg(test)]
+mod forced_programs;
+#[cfg(test)]
 mod programs;
 mod schedule;
 #[cfg(test)]

@@ -482,7 +482,7 @@ impl Splitter<'_> {
             // Without the messages inside nodes, parts of a schedule look like whole ones.
             let is_partial = shorter.is_partial() && is_same;
             let has_no_pause = self.has_no_pause(&shorter.messages, &longer.messages);
-            if !is_longer || !(is_one || is_partial || has_no_pause) {
+            if !is_longer || !(is_one || is_same || has_no_pause) {
                 continue;
             }
             let rest = self.rest(&shorter.messages, &longer.messages);
@@ -491,10 +491,11 @@ impl Splitter<'_> {
             let may_be_split = has_no_pause && is_long && longer.algorithm.operation == MpiOperation::Allreduce;
             // Another call of the same kind sends messages of the same algorithm.
             let is_another = rest.contains(&(shorter.algorithm.name, shorter.root));
-            if is_certain || may_be_split || is_partial && (has_no_pause || !is_another) {
+            let is_rest_of_same = is_same && rest.is_empty();
+            if is_certain || is_rest_of_same || may_be_split || is_partial && (has_no_pause || !is_another) {
                 is_ambiguous = is_ambiguous || !is_certain;
                 best = number;
-            } else if is_same && is_long {
+            } else if is_same && is_long && has_no_pause {
                 is_ambiguous = true;
             }
         }

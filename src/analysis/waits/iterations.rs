@@ -37,6 +37,8 @@ pub(super) struct MainLoop {
     pub(super) period_ns: u64,
     pub(super) jitter_ns: u64,
     pub(super) series: Vec<LoopSeries>,
+    /// The ranks that begin their iterations with the same step of the program.
+    pub(super) comparable: BTreeSet<u32>,
 }
 
 /// A step of the loop: what its messages have in common at all ranks, if all send equally long ones.
@@ -135,7 +137,7 @@ pub(super) fn find(series_of_job: &BTreeMap<SeriesKey, MessageSeries>) -> Result
     let (period_ns, jitter_ns) = period_and_jitter_ns(&self::begins_ns(&chosen, count));
     let of_messages = series_of_job.values().map(MessageSeries::len).sum();
     let series = chosen.iter().flat_map(RepeatedSeries::by_place).collect();
-    Ok(MainLoop { repetitions: count, count, of_messages, period_ns, jitter_ns, series })
+    Ok(MainLoop { repetitions: count, count, of_messages, period_ns, jitter_ns, series, comparable: BTreeSet::new() })
 }
 
 /// True if enough ranks send and receive.

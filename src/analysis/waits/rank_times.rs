@@ -20,6 +20,9 @@ pub(super) struct LoopTimes {
     pub(super) waits: Vec<PairWaits>,
     /// When and after how much time of its own each rank began each iteration, by rank.
     pub(super) entries: BTreeMap<u32, Vec<IterationEntry>>,
+    /// Ranks that begin their iterations with the same step of the program: only their beginnings
+    /// are compared.
+    pub(super) comparable: BTreeSet<u32>,
     /// Ranks that may answer messages of others when they begin an iteration.
     pub(super) may_answer: BTreeSet<u32>,
 }
@@ -65,6 +68,7 @@ pub(super) fn rank_times(main: &MainLoop) -> LoopTimes {
         ranks: Vec::new(),
         waits: Vec::new(),
         entries: BTreeMap::new(),
+        comparable: main.comparable.clone(),
         may_answer: BTreeSet::new(),
     };
     let of_ranks: Vec<RankVisits> =
@@ -318,18 +322,16 @@ fn slope(points: &[(f64, f64)], parameters: usize) -> Option<(f64, f64)> {
     Some((slope, (residual / xx).sqrt()))
 }
 
-/// Counts how often each rank began an iteration last.
+/// Counts how often each rank began an iteration last, among the ranks that are compared.
 fn count_last(times: &mut LoopTimes) {
     let mut last: BTreeMap<usize, (i64, u32)> = BTreeMap::new();
-    for (&rank, entries) in &times.entries {
+    for (&rank, entries) in times.entries.iter().filter(|(rank, _)| times.comparable.contains(rank)) {
         for entry in entries {
             let own = (entry.begin_ns, rank);
             last.entry(entry.iteration).and_modify(|latest| *latest = own.max(*latest)).or_insert(own);
         }
     }
-    for (_, rank) in last.values() {
-        if let Some(own) = times.ranks.iter_mut().find(|own| own.rank == *rank) {
-            own.times_last += 1;
-        }
+    for own in times.ranks.iter_mut().filter(|own| times.comparable.contains(&own.rank)) {
+        own.times_last = Some(last.values().filter(|(_, rank)| *rank == own.rank).count());
     }
 }

@@ -22,6 +22,7 @@ pub(super) fn rotate(main: &mut MainLoop) {
     }
     let Some((&role, _)) = by_role.iter().max_by_key(|(_, ns)| **ns) else { return };
     let begins_ns = first_messages(main, &computed_ns, role);
+    main.comparable = begins_ns.keys().copied().collect();
     let count = main.count;
     for own in &mut main.series {
         if let Some(begins_ns) = begins_ns.get(&own.src) {
