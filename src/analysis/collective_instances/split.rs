@@ -321,8 +321,8 @@ impl Splitter<'_> {
             return None;
         }
         let bytes = if segments.is_empty() { lengths.total(schedule.blocks) } else { Some(segments.iter().sum()) };
-        // An Allreduce without data is a barrier.
-        if algorithm.operation == MpiOperation::Allreduce && bytes == Some(0) {
+        // Libraries return at once from calls without data. An Allreduce without data is a barrier.
+        if algorithm.operation != MpiOperation::Barrier && bytes == Some(0) {
             return None;
         }
         Some(ScheduleMatch {
