@@ -20,39 +20,72 @@ const RUNS: [&str; 10] = [
     "ompi5-coll-reduce-algos-4x1",
 ];
 
-/// The name of the algorithm, by library, operation and number. The fallbacks are those of the
+/// Prefix of the run, operation, number of the algorithm, and its name.
+const NAMES: [(&str, &str, &str, &str); 28] = [
+    ("ompi5", "Allgather", "2", "bruck"),
+    ("ompi5", "Allgather", "3", "recursive_doubling"),
+    ("ompi5", "Allgather", "4", "ring"),
+    ("ompi5", "Allgather", "5", "neighbor_exchange"),
+    ("ompi5", "Alltoall", "1", "linear"),
+    ("ompi5", "Alltoall", "2", "pairwise"),
+    ("ompi5", "Alltoall", "3", "bruck"),
+    ("ompi5", "Alltoall", "4", "linear"),
+    ("ompi5", "Barrier", "1", "linear"),
+    ("ompi5", "Barrier", "2", "double_ring"),
+    ("ompi5", "Barrier", "3", "recursive_doubling"),
+    ("ompi5", "Barrier", "4", "dissemination"),
+    ("ompi5", "Barrier", "6", "tree"),
+    ("ompi5", "Reduce", "1", "linear"),
+    ("ompi5", "Reduce", "2", "chain"),
+    ("ompi5", "Reduce", "3", "pipeline"),
+    ("ompi5", "Reduce", "4", "binary"),
+    ("ompi5", "Reduce", "5", "binomial"),
+    ("ompi5", "Reduce", "6", "in_order_binary"),
+    ("ompi5", "Reduce", "7", "rabenseifner"),
+    ("mpich", "Allgather", "5", "ring"),
+    ("mpich", "Allgather", "6", "recursive_doubling"),
+    ("mpich", "Allgather", "7", "recursive_exchange"),
+    ("mpich", "Alltoall", "4", "pairwise"),
+    ("mpich", "Alltoall", "6", "linear"),
+    ("mpich", "Barrier", "3", "dissemination"),
+    ("mpich", "Barrier", "4", "recursive_doubling"),
+    ("mpich", "Reduce", "1", "binomial"),
+];
+
+/// The name of the algorithm that sends the messages of a call. The fallbacks are those of the
 /// sources of the libraries (see the README of the runs).
 fn forced(run: &str, call: &CsvRow) -> &'static str {
     let ranks = call["comm_ranks"].split(' ').count() as i64;
     let is_power = ranks & (ranks - 1) == 0;
-    let elements = number(call, "bytes") / 8;
-    match (run.starts_with("mpich"), call["operation"].as_str(), call["alg"].as_str()) {
-        (false, "Allgather", "2") | (true, "Allgather", "1" | "2") => "bruck",
-        (false, "Allgather", "3") | (true, "Allgather", "4") if !is_power => "bruck",
-        (false, "Allgather", "3") | (true, "Allgather", "4" | "6") => "recursive_doubling",
-        (false, "Allgather", "5") if ranks % 2 == 0 && ranks > 2 => "neighbor_exchange",
-        (false, "Allgather", "4" | "5") | (true, "Allgather", "5") => "ring",
+    let has_few = number(call, "bytes") / 8 < ranks;
+    let (operation, algorithm) = (call["operation"].as_str(), call["alg"].as_str());
+    match (run.starts_with("mpich"), operation, algorithm) {
+        (true, "Allgather" | "Alltoall", "1" | "2") => "bruck",
+        (true, "Allgather", "4") => {
+            if is_power {
+                "recursive_doubling"
+            } else {
+                "bruck"
+            }
+        }
         // With two ranks that remain, the distances are those of recursive doubling.
         (true, "Allgather", "7") if ranks < 4 => "recursive_doubling",
-        (true, "Allgather", "7") => "recursive_exchange",
-        (false, "Alltoall", "1" | "4") | (true, "Alltoall", "6") => "linear",
-        (false, "Alltoall", "2") | (true, "Alltoall", "4") => "pairwise",
-        (false, "Alltoall", "3") | (true, "Alltoall", "1" | "2") => "bruck",
-        (false, "Barrier", "1") => "linear",
-        (false, "Barrier", "2") => "double_ring",
-        (false, "Barrier", "3") | (true, "Barrier", "4") => "recursive_doubling",
-        (false, "Barrier", "4") | (true, "Barrier", "3") => "dissemination",
-        (false, "Barrier", "6") => "tree",
-        (false, "Reduce", "7") if elements < ranks => "linear",
-        (true, "Reduce", "4") if elements < ranks => "binomial",
-        (false, "Reduce", "1") => "linear",
-        (false, "Reduce", "2") => "chain",
-        (false, "Reduce", "3") => "pipeline",
-        (false, "Reduce", "4") => "binary",
-        (false, "Reduce", "5") | (true, "Reduce", "1") => "binomial",
-        (false, "Reduce", "6") => "in_order_binary",
-        (false, "Reduce", "7") | (true, "Reduce", "4") => "rabenseifner",
-        other => panic!("{run}: {other:?}"),
+        (true, "Reduce", "4") => {
+            if has_few {
+                "binomial"
+            } else {
+                "rabenseifner"
+            }
+        }
+        (false, "Allgather", "3") if !is_power => "bruck",
+        // Two ranks exchange their blocks, as in a ring.
+        (false, "Allgather", "5") if ranks % 2 == 1 || ranks == 2 => "ring",
+        (false, "Reduce", "7") if has_few => "linear",
+        _ => {
+            let is_own =
+                |row: &&(&str, &str, &str, &str)| run.starts_with(row.0) && row.1 == operation && row.2 == algorithm;
+            NAMES.iter().find(is_own).unwrap_or_else(|| panic!("{run}: {call:?}")).3
+        }
     }
 }
 

@@ -136,7 +136,7 @@ pub(super) fn allgather_recursive_exchange(rank: u32, n: u32, block: u64, is_hal
         let value = (0..phases).map(|bit| (bits >> bit & 1) << (phases - 1 - bit)).sum::<u32>();
         to_original(i64::from(value)) as u32
     };
-    if rank < limit && rank % 2 == 0 {
+    if rank < limit && rank.is_multiple_of(2) {
         return vec![Send(rank + 1, block, OP), Receive(rank + 1)];
     }
     let mut program = Vec::new();

@@ -236,8 +236,8 @@ impl IterationBegins {
 /// the iteration before.
 #[derive(Clone, Copy)]
 struct EarlyArrival {
-    arrival_ns: f64,
-    begin_ns: f64,
+    /// Arrival of the message, and beginning of the rank.
+    point_ns: (f64, f64),
     /// The median beginning of the ranks other than this one and the sender, if there are any.
     others_begin_ns: Option<f64>,
 }
@@ -257,8 +257,7 @@ fn is_answer(rank: u32, visits: &[Visit], begins: &BTreeMap<usize, IterationBegi
         let arrival = visit.early?;
         let others_ns = begins.get(&visit.iteration)?.median_without(rank, arrival.from);
         Some(EarlyArrival {
-            arrival_ns: since(arrival.time_ns),
-            begin_ns: since(visit.begin_ns),
+            point_ns: (since(arrival.time_ns), since(visit.begin_ns)),
             others_begin_ns: others_ns.map(since),
         })
     };
@@ -266,7 +265,7 @@ fn is_answer(rank: u32, visits: &[Visit], begins: &BTreeMap<usize, IterationBegi
     if early.is_empty() || (early.len() as f64) < ANSWERED_SHARE * visits.len() as f64 {
         return Answer::No;
     }
-    let points: Vec<(f64, f64)> = early.iter().map(|one| (one.arrival_ns, one.begin_ns)).collect();
+    let points: Vec<(f64, f64)> = early.iter().map(|one| one.point_ns).collect();
     let alone = decide(slope(&points, 2));
     let others: Option<Vec<f64>> = early.iter().map(|one| one.others_begin_ns).collect();
     match others.filter(|_| alone == Answer::Yes) {
