@@ -1,22 +1,23 @@
 //! Operations that libraries implement by calling two others.
 //!
-//! In: the operations of one communicator, in the order of their first messages. Out: the same, with
-//! those joined that one call may have sent. The wire does not show whether the library or the
+//! In: the messages of one communicator. Out: its operations, of which those are joined that one call
+//! may have sent. The wire does not show whether the library or the
 //! program called both, so the confidence of a joined operation is low. Sources: Open MPI's
 //! `coll_base_allreduce.c` (nonoverlapping, basic linear), `coll_base_allgather.c` (basic linear)
 //! and `coll_base_barrier.c` (double ring).
 
-use super::split::{CollectiveMessage, Confidence, OperationMessages, ScheduleStep};
+use super::split::{self, CollectiveMessage, Confidence, JobTimes, OperationMessages, ScheduleStep, SplitOperations};
 use ibscope_parsers::mpi::MpiOperation;
 
-/// Joins operations that follow each other within `pause_ns`. `messages` are those of the
-/// communicator, which has `size` ranks.
-pub(super) fn join(
+/// The operations of a communicator of `size` ranks, in the order of their first messages; arguments
+/// as in [`split::operations`].
+pub(super) fn operations(
     size: u32,
-    operations: Vec<OperationMessages>,
     messages: &[CollectiveMessage],
-    pause_ns: i64,
+    is_visible: &dyn Fn(u32, u32) -> bool,
+    times: JobTimes,
 ) -> Vec<OperationMessages> {
+    let SplitOperations { operations, pause_ns } = split::operations(size, messages, is_visible, times);
     let mut joined: Vec<OperationMessages> = Vec::with_capacity(operations.len());
     for mut second in operations {
         if let Some(first) = joined.last_mut() {

@@ -1,9 +1,8 @@
 //! Like `programs`, for algorithms that the libraries rarely choose by themselves.
 
-use super::simulator::Action::{self, Receive, Send};
+use super::programs::Program;
+use super::simulator::Action::{Receive, Send};
 use ibscope_parsers::mpi::MpiOperation;
-
-type Program = Vec<Action>;
 
 /// `ompi_coll_base_reduce_intra_in_order_binary` over `ompi_coll_base_topo_build_in_order_bintree`.
 pub(super) fn reduce_in_order_binary(rank: u32, n: u32, root: u32, bytes: u64) -> Program {

@@ -2,7 +2,8 @@
 //!
 //! In: the collective messages of captures. Out: a row for each operation on each communicator. The
 //! stages: `communicators` groups the messages, `split` divides those of a communicator into
-//! operations by the schedules of `algorithms`, and `entry` finds the rank that entered last.
+//! operations by the schedules of `algorithms`, `composites` joins those that one call may have sent,
+//! and `entry` finds the rank that entered last.
 //!
 //! Invariant: an operation or algorithm that its messages do not determine is `unknown`.
 
@@ -326,7 +327,7 @@ fn split_one(
         (Some(src), Some(dst)) => !nodes.are_shared(src, dst),
         _ => false,
     };
-    let operations = split::operations(world_ranks.len() as u32, &members, &is_visible, times);
+    let operations = composites::operations(world_ranks.len() as u32, &members, &is_visible, times);
     let ranks = if known.is_some() { world_ranks.len() } else { communicator.known() };
     SplitCommunicator { name, ranks: ranks as u32, world_ranks, messages: members, operations }
 }

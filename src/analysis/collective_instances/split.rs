@@ -11,7 +11,6 @@
 //! the wire with consistent lengths, and no rank sends before it received what it depends on.
 
 use super::algorithms::{ALGORITHMS, Algorithm, BlockSizes, segmented_ring};
-use super::composites;
 use super::schedule::{BlockRange, Schedule, Transfer};
 use ibscope_parsers::mpi::MpiOperation;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -150,6 +149,13 @@ pub(super) struct Splitter<'a> {
     schedules: BTreeMap<(usize, u32), Option<Rc<Schedule>>>,
 }
 
+/// The operations of a communicator, in the order of their first messages.
+pub(super) struct SplitOperations {
+    pub operations: Vec<OperationMessages>,
+    /// Longest pause within an operation.
+    pub pause_ns: i64,
+}
+
 /// Times of a job that apply to all its communicators.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct JobTimes {
@@ -167,7 +173,7 @@ pub(super) fn operations(
     messages: &[CollectiveMessage],
     is_visible: &dyn Fn(u32, u32) -> bool,
     times: JobTimes,
-) -> Vec<OperationMessages> {
+) -> SplitOperations {
     let own_gap_ns = usual_ns(gaps_ns(messages.iter().map(|message| message.times_ns.0)));
     let gap_ns = own_gap_ns.into_iter().chain(times.gap_ns).min().unwrap_or(0);
     let mut pairs: BTreeMap<_, VecDeque<usize>> = BTreeMap::new();
@@ -195,7 +201,7 @@ pub(super) fn operations(
             operations.push(splitter.next(index));
         }
     }
-    composites::join(size, operations, messages, splitter.pause_ns)
+    SplitOperations { operations, pause_ns: splitter.pause_ns }
 }
 
 /// A pause within an operation is at most this many times as long as the usual time between

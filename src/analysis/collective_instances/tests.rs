@@ -1,11 +1,11 @@
 use super::communicators::ContextCommunicators;
+use super::composites::operations;
 use super::entry::last_entry;
 use super::forced_programs as forced;
 use super::programs as library;
 use super::simulator::{Action, Programs};
 use super::split::{
     CollectiveMessage, Confidence, JobTimes, MAX_RANKS, MAX_ROOTS, MAX_SEARCHED, MAX_SEGMENTS, OperationMessages,
-    operations,
 };
 use super::{CollectiveCollector, CollectiveInstances};
 use crate::analysis::fixture;

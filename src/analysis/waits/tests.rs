@@ -126,6 +126,32 @@ fn the_slow_rank_is_the_straggler() {
     }
 }
 
+/// A loop that calls the same operation twice, and computes longest before the second call: the
+/// iterations begin with this call at all ranks.
+#[test]
+fn the_straggler_of_one_of_two_equal_steps_is_found() {
+    for ranks in 4..=12 {
+        for slow in [None, Some(1), Some(ranks - 1)] {
+            let mut program = Program::of(ranks, ranks as u64);
+            for _ in 0..30 {
+                program.halo();
+                (0..ranks).for_each(|rank| program.compute(rank, 2 * MS));
+                program.barrier();
+                (0..ranks)
+                    .for_each(|rank| program.compute(rank, 10 * MS + if slow == Some(rank) { 5 * MS } else { 0 }));
+                program.barrier();
+            }
+            let found = program.result().expect("iterations");
+            assert_eq!((found.count, found.whole, found.compared), (30, 29, ranks), "{ranks} ranks, {slow:?}");
+            let stragglers: Vec<usize> = found.stragglers.iter().map(|straggler| straggler.rank as usize).collect();
+            assert_eq!(stragglers, slow.into_iter().collect::<Vec<_>>(), "{ranks} ranks");
+            for straggler in &found.stragglers {
+                assert!((4 * MS..=6 * MS).contains(&(straggler.delay_ns as i64)), "{ranks} ranks: {straggler:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn equal_ranks_have_no_straggler() {
     for ranks in 2..=16 {
