@@ -117,7 +117,7 @@ fn of_job(job: &JobWaits) -> String {
         text.push_str("no straggler: no rank begins most iterations late\n");
     } else if iterations.stragglers.is_empty() {
         let sentence = format!(
-            "no straggler among the {} of {} that begin iterations with the same message; the others are not compared",
+            "stragglers not known, because only {} of {} begin iterations with the same message",
             iterations.compared,
             count_of(iterations.ranks.len() as u64, "rank")
         );
