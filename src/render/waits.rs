@@ -3,7 +3,7 @@
 use super::table::{Table, write_document};
 use super::units::{count_of, group, time, wrap};
 use crate::analysis::waits::{Iterations, JobWaits, PairWaits, RankTimes, Straggler};
-use crate::model::column::ColumnUnit::{Count, Nanoseconds, Number, Ratio};
+use crate::model::column::ColumnUnit::{Count, Name, Nanoseconds, Number, Ratio};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -50,14 +50,21 @@ fn ranks_table() -> Table<(RankTimes, usize)> {
         .shown("waits", move |row| percent(row.0.wait_ns, sum(&row.0)))
         .column("unclear_ns", Nanoseconds, "time that may be either", |row| row.0.unclear_ns)
         .shown("unclear", move |row| percent(row.0.unclear_ns, sum(&row.0)))
-        .column("times_last", Count, "iterations that the rank began last", |row| row.0.times_last as u64)
-        .shown("began last", |row| format!("{} of {}", row.0.times_last, row.1))
+        .column("times_last", Count, "iterations that the rank began last", |row| {
+            row.0.times_last.map(|times| times as u64)
+        })
+        .shown("began last", |row| {
+            row.0.times_last.map_or_else(|| "not known".to_owned(), |times| format!("{times} of {}", row.1))
+        })
 }
 
 /// The columns of `stragglers` in JSON.
 fn stragglers_table() -> Table<Straggler> {
     Table::new("ibscope waits --format json")
         .column("rank", Number, "rank", |row: &Straggler| row.rank)
+        .column("or_ranks", Name, "other ranks of its node that may cause the delay, separated by `|`", |row| {
+            row.or_ranks.iter().map(u32::to_string).collect::<Vec<_>>().join("|")
+        })
         .column("delay_ns", Nanoseconds, "median delay", |row| row.delay_ns)
         .column("delay_low_ns", Nanoseconds, "lower bound of the median delay", |row| row.delay_low_ns)
 }
@@ -94,18 +101,29 @@ fn of_job(job: &JobWaits) -> String {
         time(iterations.jitter_ns as f64)
     );
     for straggler in &iterations.stragglers {
-        let sentence = format!(
+        let mut sentence = format!(
             "straggler: rank {} begins iterations {} later than the others, because it needs this time before it sends (median; at least {})",
             straggler.rank,
             time(straggler.delay_ns as f64),
             time(straggler.delay_low_ns as f64)
         );
+        if !straggler.or_ranks.is_empty() {
+            let ranks: Vec<String> = straggler.or_ranks.iter().map(u32::to_string).collect();
+            _ = write!(sentence, "; or it waits inside its node for rank {}", ranks.join(" or "));
+        }
         _ = writeln!(text, "{}", wrap(&sentence, 80));
     }
-    if iterations.stragglers.is_empty() {
+    if iterations.stragglers.is_empty() && iterations.compared == iterations.ranks.len() {
         text.push_str("no straggler: no rank begins most iterations late\n");
+    } else if iterations.stragglers.is_empty() {
+        let sentence = format!(
+            "stragglers not known, because only {} of {} begin iterations with the same message",
+            iterations.compared,
+            count_of(iterations.ranks.len() as u64, "rank")
+        );
+        _ = writeln!(text, "{}", wrap(&sentence, 80));
     }
-    let rows = iterations.ranks.iter().map(|own| (*own, iterations.count));
+    let rows = iterations.ranks.iter().map(|own| (*own, iterations.whole));
     _ = writeln!(text, "\nshare of the time of each rank\n{}\n", ranks_table().text(rows));
     let shown = iterations.waits.iter().take(LISTED_PAIRS).map(|pair| WaitRow { job: job.job, pair });
     _ = writeln!(text, "who waits for whom, longest first\n{}", pairs_table().text(shown));
@@ -134,7 +152,7 @@ pub fn json(jobs: &[JobWaits], out: &mut dyn Write) -> io::Result<()> {
 fn job_object(job: &JobWaits) -> Value {
     let found = job.iterations.as_ref();
     let of = |value: fn(&Iterations) -> u64| found.ok().map(value);
-    let ranks = found.map(|own| ranks_table().objects(own.ranks.iter().map(|times| (*times, own.count))));
+    let ranks = found.map(|own| ranks_table().objects(own.ranks.iter().map(|times| (*times, own.whole))));
     let stragglers = found.map(|own| stragglers_table().objects(&own.stragglers));
     json!({
         "job": job.job,
@@ -145,6 +163,7 @@ fn job_object(job: &JobWaits) -> Value {
         "period_ns": of(|own| own.period_ns),
         "jitter_ns": of(|own| own.jitter_ns),
         "unknown_because": found.err().map(|reason| reason.because()),
+        "compared_ranks": of(|own| own.compared as u64),
         "stragglers": stragglers.unwrap_or_default(),
         "ranks": ranks.unwrap_or_default(),
         "waits": pairs_table().objects(pairs(job)),

@@ -1,7 +1,7 @@
 //! The collective operations of recorded runs, one by one, compared with the calls that their
 //! programs logged (`coll_truth.csv`).
 
-use crate::runs;
+use crate::runs::{self, RecordedRun};
 use crate::tools::{CsvRow, csv_rows, ibscope, in_parallel, result};
 use ibscope_samples::Random;
 use ibscope_samples::hard::Recording;
@@ -21,11 +21,11 @@ const RUNS: [&str; 5] = [
 ];
 
 /// The rows of `ibscope collectives --view instances`.
-fn instances(captures: &[PathBuf]) -> Vec<CsvRow> {
+pub(crate) fn instances(captures: &[PathBuf]) -> Vec<CsvRow> {
     csv_rows(&result(&["collectives", "--view", "instances", "--format", "csv"], captures))
 }
 
-fn number(row: &CsvRow, column: &str) -> i64 {
+pub(crate) fn number(row: &CsvRow, column: &str) -> i64 {
     row[column].parse().expect("number")
 }
 
@@ -74,8 +74,12 @@ fn forced_algorithm(call: &CsvRow) -> Option<&'static str> {
 /// The logged calls of a run, each with its row, and the rows without a call.
 fn matched(run: &str) -> (Vec<(CsvRow, CsvRow)>, Vec<CsvRow>) {
     let run = runs::of_second_set(run);
+    let rows = instances(&[run.sink()]);
+    matched_with(&run, rows)
+}
+
+pub(crate) fn matched_with(run: &RecordedRun, mut rows: Vec<CsvRow>) -> (Vec<(CsvRow, CsvRow)>, Vec<CsvRow>) {
     let calls = csv_rows(&std::fs::read_to_string(run.folder.join("coll_truth.csv")).expect("truth"));
-    let mut rows = instances(&[run.sink()]);
     let pairs = calls.into_iter().map(|call| {
         let found = rows.iter().position(|row| is_call(row, &call));
         let found = found.unwrap_or_else(|| panic!("{}: no row for {call:?}", run.name));

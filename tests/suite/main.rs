@@ -24,6 +24,7 @@ mod fabric;
 #[cfg(target_os = "linux")]
 mod faults;
 mod fields;
+mod forced_algorithms;
 mod forms;
 mod framing;
 mod fuzz;

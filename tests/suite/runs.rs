@@ -46,7 +46,14 @@ pub(crate) fn of_second_set(name: &str) -> RecordedRun {
     run
 }
 
-/// The run of this name of either set.
+/// The run of this name of the third set, `samples/runs3`, which has captures of the ports only.
+pub(crate) fn of_third_set(name: &str) -> RecordedRun {
+    let run = at(Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/runs3").join(name));
+    assert!(run.nodes > 0, "{name} is a recorded run");
+    run
+}
+
+/// The run of this name of the first or second set.
 pub(crate) fn of_any_set(name: &str) -> RecordedRun {
     all().into_iter().find(|run| run.name == name).unwrap_or_else(|| of_second_set(name))
 }

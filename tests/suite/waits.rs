@@ -68,6 +68,52 @@ fn a_run_without_straggler_has_none() {
     }
 }
 
+/// Other ranks, a shorter delay, two ranks per node, another program, another library.
+#[test]
+fn other_stragglers_are_found_with_their_delay() {
+    let runs = [
+        ("straggler-rank1-5ms-4x1", 1, 5.0),
+        ("straggler-rank3-5ms-2x2", 3, 5.0),
+        ("cg-rank3-5ms-4x1", 3, 5.0),
+        ("mpich4.2-cg-rank0-10ms-4x1", 0, 10.0),
+    ];
+    for (name, rank, expected_ms) in runs {
+        let run = runs::of_third_set(name);
+        let job = job(&run.every_node());
+        assert_eq!(job["iterations"], 30, "{name}");
+        let (period, truth) = (job["period_ns"].as_f64().expect("period"), period_ns(&run.folder));
+        assert!((period / truth - 1.0).abs() <= 0.05, "{name}: period {period}, logged {truth}");
+        let stragglers = job["stragglers"].as_array().expect("stragglers");
+        assert_eq!(stragglers.len(), 1, "{name}: {job}");
+        assert_eq!(stragglers[0]["rank"], rank, "{name}");
+        let delay_ms = stragglers[0]["delay_ns"].as_f64().expect("delay") / 1e6;
+        assert!((delay_ms / expected_ms - 1.0).abs() <= 0.2, "{name}: {delay_ms} ms");
+    }
+}
+
+#[test]
+fn other_runs_without_straggler_have_none() {
+    for name in ["cg-none-4x1", "straggler-none-2x2"] {
+        let run = runs::of_third_set(name);
+        let job = job(&run.every_node());
+        assert_eq!(job["iterations"], 30, "{name}");
+        let (period, truth) = (job["period_ns"].as_f64().expect("period"), period_ns(&run.folder));
+        assert!((period / truth - 1.0).abs() <= 0.05, "{name}: period {period}, logged {truth}");
+        assert_eq!(job["stragglers"], serde_json::json!([]), "{name}");
+    }
+}
+
+/// The Allreduce goes between ranks 0 and 2 only, and rank 0 answers: the wire shows no delay.
+#[test]
+fn ranks_that_are_not_compared_are_counted() {
+    let run = runs::of_third_set("cg-rank2-5ms-2x2");
+    let job = job(&run.every_node());
+    assert_eq!((&job["iterations"], &job["compared_ranks"]), (&30.into(), &2.into()));
+    assert_eq!(job["stragglers"], serde_json::json!([]));
+    let text = output(&[], &run.every_node());
+    assert!(text.contains("stragglers not known, because only 2 of 4 ranks"), "{text}");
+}
+
 /// No recorded run but the one made with a straggler has one, and jobs without a loop say so.
 #[test]
 fn other_recorded_runs_have_no_straggler() {

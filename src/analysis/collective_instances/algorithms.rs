@@ -51,6 +51,11 @@ impl Algorithm {
         }
     }
 
+    /// True if only the tag of another operation shows that this one may be another.
+    pub(super) fn is_barrier_with_another_tag(&self) -> bool {
+        self.operation == MpiOperation::Barrier && self.tag != MpiOperation::Barrier
+    }
+
     const fn equal(self) -> Self {
         Self { sizes: BlockSizes::Equal, ..self }
     }
@@ -61,6 +66,10 @@ impl Algorithm {
 
     const fn segmented(self) -> Self {
         Self { has_segments: true, ..self }
+    }
+
+    const fn tagged(self, tag: MpiOperation) -> Self {
+        Self { tag, ..self }
     }
 
     const fn tags(self, tag: MpiOperation, second_tag: MpiOperation) -> Self {
@@ -85,26 +94,20 @@ macro_rules! tree {
     };
 }
 
-/// A vector up one tree, and the result down another. `has_second_tag`: the second part is another
-/// operation.
-fn up_and_down(up: TreeShape, down: TreeShape, n: u32, has_second_tag: bool) -> Schedule {
+/// A vector up one tree, and the result down another.
+fn up_and_down(up: TreeShape, down: TreeShape, n: u32) -> Schedule {
     let result = trees::downward(down, TreeLoad::Vector, n, 0);
-    trees::upward(up, TreeLoad::Vector, n, 0).then(result, has_second_tag)
-}
-
-/// Messages of an Allreduce that calls a linear Reduce and a linear Bcast.
-fn reduce_bcast(n: u32) -> Schedule {
-    up_and_down(TreeShape::Star, TreeShape::Star, n, true)
+    trees::upward(up, TreeLoad::Vector, n, 0).then(result, false)
 }
 
 /// A vector up and down binomial trees (Open MPI's libnbc).
 fn tree_allreduce(n: u32) -> Schedule {
-    up_and_down(TreeShape::BinomialDownward, TreeShape::BinomialUpward, n, false)
+    up_and_down(TreeShape::BinomialDownward, TreeShape::BinomialUpward, n)
 }
 
 /// Signals up and down a tree.
 fn tree_barrier(shape: TreeShape, n: u32) -> Schedule {
-    let mut schedule = up_and_down(shape, shape, n, false);
+    let mut schedule = up_and_down(shape, shape, n);
     schedule.blocks = 0;
     for transfer in &mut schedule.transfers {
         transfer.blocks.count = 0;
@@ -131,6 +134,18 @@ pub(super) fn segmented_ring(n: u32, segments: u32) -> Schedule {
     schedule
 }
 
+/// Allgather by recursive doubling in which the ranks beyond a power of two fold into their
+/// neighbors. `None` for a power of two, which needs no fold.
+fn folded_doubling_allgather(n: u32) -> Option<Schedule> {
+    (!n.is_power_of_two()).then(|| exchanges::recursive_exchange_allgather(n, Distances::Rising))
+}
+
+/// Allgather by recursive exchange with falling distances. `None` for two and three ranks, for which
+/// it sends the messages of recursive doubling.
+fn falling_allgather(n: u32) -> Option<Schedule> {
+    (n > 3).then(|| exchanges::recursive_exchange_allgather(n, Distances::Falling))
+}
+
 /// Broadcast by scatter and Allgather (virtual ranks: the root is 0).
 fn scatter_allgather(n: u32, root: u32, allgather: Option<Schedule>) -> Option<Schedule> {
     let scatter = trees::downward(TreeShape::BinomialDownward, TreeLoad::Subtree, n, root);
@@ -150,6 +165,9 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
     Algorithm::new(MpiOperation::Barrier, "recursive_doubling", |n, _| Some(exchanges::barrier_recursive_doubling(n))),
     Algorithm::new(MpiOperation::Barrier, "recursive_doubling", |n, _| Some(exchanges::recursive_doubling(n, 0))),
     Algorithm::new(MpiOperation::Barrier, "double_ring", |n, _| Some(exchanges::double_ring(n))),
+    // MPICH's recursive exchange is an Allreduce without data, for which programs have no use.
+    Algorithm::new(MpiOperation::Barrier, "recursive_doubling", |n, _| Some(exchanges::recursive_doubling(n, 0)))
+        .tagged(MpiOperation::Allreduce),
     Algorithm::new(MpiOperation::Barrier, "tree", |n, _| Some(tree_barrier(TreeShape::BinomialDownward, n))),
     // Broadcast.
     bcast("linear", tree!(down Star Vector)),
@@ -169,7 +187,9 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
     reduce("pipeline", tree!(up Pipeline Vector)).segmented(),
     reduce("binary", tree!(up Binary Vector)).segmented(),
     reduce("knomial", tree!(up Knomial Vector)).segmented(),
-    reduce("rabenseifner", exchanges::rabenseifner_reduce),
+    reduce("in_order_binary", |n, root| Some(trees::in_order_binary_reduce(n, root))),
+    reduce("rabenseifner", |n, root| Some(exchanges::rabenseifner_reduce(n, root, Fold::Whole))),
+    reduce("rabenseifner", |n, root| Some(exchanges::rabenseifner_reduce(n, root, Fold::Halves))),
     // Allreduce.
     Algorithm::new(MpiOperation::Allreduce, "recursive_doubling", |n, _| Some(exchanges::recursive_doubling(n, 1))),
     Algorithm::new(MpiOperation::Allreduce, "ring", |n, _| Some(exchanges::ring_allreduce(n, false))),
@@ -182,15 +202,17 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
         Some(exchanges::rabenseifner_allreduce(n, Fold::Halves))
     }),
     Algorithm::new(MpiOperation::Allreduce, "tree", |n, _| Some(tree_allreduce(n))),
-    Algorithm::new(MpiOperation::Allreduce, "reduce_bcast", |n, _| Some(reduce_bcast(n)))
-        .tags(MpiOperation::Reduce, MpiOperation::Bcast),
     // Allgather.
     Algorithm::new(MpiOperation::Allgather, "recursive_doubling", |n, _| exchanges::doubling_allgather(n)).equal(),
+    Algorithm::new(MpiOperation::Allgather, "recursive_doubling", |n, _| folded_doubling_allgather(n)).equal(),
+    Algorithm::new(MpiOperation::Allgather, "recursive_exchange", |n, _| falling_allgather(n)).equal(),
     Algorithm::new(MpiOperation::Allgather, "bruck", |n, _| Some(exchanges::bruck_allgather(n))).equal(),
     Algorithm::new(MpiOperation::Allgather, "ring", |n, _| Some(exchanges::ring(n))).equal(),
     Algorithm::new(MpiOperation::Allgather, "neighbor_exchange", |n, _| exchanges::neighbor_exchange(n)).equal(),
     Algorithm::new(MpiOperation::Allgather, "linear", |n, _| Some(exchanges::linear_allgather(n))).equal(),
     Algorithm::new(MpiOperation::Allgatherv, "recursive_doubling", |n, _| exchanges::doubling_allgather(n)),
+    Algorithm::new(MpiOperation::Allgatherv, "recursive_doubling", |n, _| folded_doubling_allgather(n)),
+    Algorithm::new(MpiOperation::Allgatherv, "recursive_exchange", |n, _| falling_allgather(n)),
     Algorithm::new(MpiOperation::Allgatherv, "bruck", |n, _| Some(exchanges::bruck_allgather(n))),
     Algorithm::new(MpiOperation::Allgatherv, "ring", |n, _| Some(exchanges::ring(n))),
     Algorithm::new(MpiOperation::Allgatherv, "neighbor_exchange", |n, _| exchanges::neighbor_exchange(n)),
@@ -206,6 +228,8 @@ pub(super) const ALGORITHMS: &[Algorithm] = &[
     Algorithm::new(MpiOperation::Alltoallw, "pairwise", |n, _| Some(exchanges::pairwise(n))),
     // Gather and scatter.
     Algorithm::new(MpiOperation::Gather, "linear", tree!(up Star Subtree)).equal().rooted(),
+    Algorithm::new(MpiOperation::Gather, "linear_sync", |n, root| Some(exchanges::linear_sync_gather(n, root)))
+        .rooted(),
     Algorithm::new(MpiOperation::Gather, "binomial", tree!(up BinomialDownward Subtree)).equal().rooted(),
     Algorithm::new(MpiOperation::Gatherv, "linear", tree!(up Star Subtree)).rooted(),
     Algorithm::new(MpiOperation::Scatter, "linear", tree!(down Star Subtree)).equal().rooted(),

@@ -6,6 +6,10 @@
 
 use super::split::{CollectiveMessage, OperationMessages, ScheduleStep};
 
+/// A send at most this many margins after the message that it depends on may be a slow reaction of a
+/// rank that waited: reactions have a long tail.
+const SLOW: i64 = 3;
+
 /// The entry of a rank, as far as the wire shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entry {
@@ -88,6 +92,8 @@ impl FirstSend {
         let needed = || rank.receives.iter().filter(|(transfer, _)| transfer.step < step);
         let needed_ns = needed().filter_map(|(_, index)| Some(messages[(*index)?].times_ns.1)).max();
         let is_uncertain = needed().any(|(_, index)| index.is_none())
+            // The time of a first message that belongs to a second operation is not that of the call.
+            || rank.sends.first().is_some_and(|(transfer, _)| transfer.is_second_tag)
             || rank
                 .sends
                 .iter()
@@ -99,6 +105,9 @@ impl FirstSend {
         match self.needed_ns {
             _ if self.is_uncertain => Entry::Before(self.start_ns),
             Some(needed_ns) if self.start_ns.saturating_sub(needed_ns) <= margin_ns => Entry::Before(needed_ns),
+            Some(needed_ns) if self.start_ns.saturating_sub(needed_ns) <= margin_ns.saturating_mul(SLOW) => {
+                Entry::Before(self.start_ns)
+            }
             _ => Entry::At(self.start_ns),
         }
     }

@@ -107,11 +107,20 @@ fn halving(schedule: &mut Schedule, ranks: &[u32], first_step: u32) -> Vec<(u32,
 /// How Rabenseifner's algorithm folds the ranks beyond a power of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fold {
-    /// The even rank of a pair sends its vector to the odd one (MPICH).
+    /// One rank of a pair sends its vector to the other one (MPICH): the even rank in an Allreduce,
+    /// the odd one in a Reduce.
     Whole,
     /// Both ranks of a pair exchange halves; the odd rank sends its result to the even one (Open
     /// MPI).
     Halves,
+}
+
+/// Both ranks of a pair exchange halves; the odd rank sends its result to the even one.
+fn fold_halves(schedule: &mut Schedule, (even, odd): (u32, u32)) {
+    let half = schedule.blocks / 2;
+    schedule.send(0, (even, odd), half, half);
+    schedule.send(0, (odd, even), 0, half);
+    schedule.send(1, (odd, even), half, half);
 }
 
 /// Rabenseifner's Allreduce: recursive halving, then recursive doubling of the windows.
@@ -125,9 +134,7 @@ pub(super) fn rabenseifner_allreduce(n: u32, fold: Fold) -> Schedule {
         if fold == Fold::Whole {
             schedule.send_all(0, (even, odd));
         } else {
-            schedule.send(0, (even, odd), power / 2, power / 2);
-            schedule.send(0, (odd, even), 0, power / 2);
-            schedule.send(1, (odd, even), power / 2, power / 2);
+            fold_halves(&mut schedule, (even, odd));
         }
     }
     let mut windows = halving(&mut schedule, &ranks, 2);
@@ -151,16 +158,29 @@ pub(super) fn rabenseifner_allreduce(n: u32, fold: Fold) -> Schedule {
     schedule.sorted()
 }
 
-/// Rabenseifner's Reduce (MPICH): recursive halving, then a binomial gather to the root. `None` if
-/// the root does not take part in the halving.
-pub(super) fn rabenseifner_reduce(n: u32, root: u32) -> Option<Schedule> {
+/// Rabenseifner's Reduce: recursive halving, then a binomial gather to the root. A root that has
+/// folded into its neighbor takes the place of the first remaining rank in the gather.
+pub(super) fn rabenseifner_reduce(n: u32, root: u32, fold: Fold) -> Schedule {
     let power = floor_power(n);
     let mut schedule = Schedule::new(power);
-    let ranks = remaining(n, Remaining::Even);
-    let new_root = ranks.iter().position(|&rank| rank == root)?;
-    (0..n - power).for_each(|pair| schedule.send_all(0, (2 * pair + 1, 2 * pair)));
-    let mut windows = halving(&mut schedule, &ranks, 1);
-    let mut step = 1 + power.ilog2();
+    let mut ranks = remaining(n, Remaining::Even);
+    for pair in 0..n - power {
+        let (even, odd) = (2 * pair, 2 * pair + 1);
+        if fold == Fold::Whole {
+            schedule.send_all(0, (odd, even));
+        } else {
+            fold_halves(&mut schedule, (even, odd));
+        }
+    }
+    let mut windows = halving(&mut schedule, &ranks, 2);
+    let mut step = 2 + power.ilog2();
+    let new_root = ranks.iter().position(|&rank| rank == root).unwrap_or(0);
+    if ranks[new_root] != root {
+        let (first, count) = windows[0];
+        schedule.send(step, (ranks[0], root), first, count);
+        ranks[0] = root;
+        step += 1;
+    }
     let mut mask = ranks.len() / 2;
     // In each step, the ranks whose bit differs from that of the root send their window and leave.
     let mut members: Vec<usize> = (0..ranks.len()).collect();
@@ -175,7 +195,13 @@ pub(super) fn rabenseifner_reduce(n: u32, root: u32) -> Option<Schedule> {
         mask /= 2;
         step += 1;
     }
-    Some(schedule.sorted())
+    schedule.sorted()
+}
+
+/// Number of blocks of the ranks before remaining rank `index`: a rank that stands for a pair owns
+/// two.
+fn blocks_before(index: u32, pairs: u32) -> u32 {
+    index + index.min(pairs)
 }
 
 /// The order of the distances in a recursive halving of blocks.
@@ -198,8 +224,7 @@ pub(super) fn halving_reduce_scatter(n: u32, distances: Distances) -> Option<Sch
     let ranks = remaining(n, Remaining::Odd);
     let pairs = n - power;
     (0..pairs).for_each(|pair| schedule.send_all(0, (2 * pair, 2 * pair + 1)));
-    // A rank that stands for a pair owns two blocks.
-    let blocks_before = |index: u32| index + index.min(pairs);
+    let blocks_before = |index: u32| blocks_before(index, pairs);
     let mut windows = vec![(0, power); power as usize];
     for level in 0..power.ilog2() {
         let mask = if distances == Distances::Falling { power >> (level + 1) } else { 1 << level };
@@ -295,6 +320,56 @@ pub(super) fn doubling_allgather(n: u32) -> Option<Schedule> {
         (0..n).for_each(|rank| schedule.send(step, (rank, rank ^ distance), rank & !(distance - 1), distance));
     }
     Some(schedule)
+}
+
+/// Allgather by MPICH's recursive exchange with radix 2: ranks beyond a power of two fold into their
+/// neighbors. With falling distances, the ranks first exchange their blocks with the rank whose
+/// number has the bits in reverse order, so that the blocks of each step are adjacent.
+pub(super) fn recursive_exchange_allgather(n: u32, distances: Distances) -> Schedule {
+    let mut schedule = Schedule::new(n);
+    let ranks = remaining(n, Remaining::Odd);
+    let power = ranks.len() as u32;
+    let pairs = n - power;
+    (0..pairs).for_each(|pair| schedule.send(0, (2 * pair, 2 * pair + 1), 2 * pair, 1));
+    let levels = power.ilog2();
+    // Blocks of the group of 2^level remaining ranks that has `index`.
+    let group = |index: u32, level: u32| {
+        let first = index >> level << level;
+        let (low, high) = (blocks_before(first, pairs), blocks_before(first + (1 << level), pairs));
+        (low, high - low)
+    };
+    let place = |index: u32| match distances {
+        Distances::Rising => index,
+        Distances::Falling if levels == 0 => index,
+        Distances::Falling => index.reverse_bits() >> (u32::BITS - levels),
+    };
+    for index in (0..power).filter(|&index| place(index) != index) {
+        let (first, count) = group(index, 0);
+        schedule.send(1, (ranks[index as usize], ranks[place(index) as usize]), first, count);
+    }
+    for level in 0..levels {
+        let mask = if distances == Distances::Rising { 1 << level } else { power >> (level + 1) };
+        for index in 0..power {
+            let (first, count) = group(place(index), level);
+            schedule.send(2 + level, (ranks[index as usize], ranks[(index ^ mask) as usize]), first, count);
+        }
+    }
+    (0..pairs).for_each(|pair| schedule.send_all(2 + levels, (2 * pair + 1, 2 * pair)));
+    schedule
+}
+
+/// Open MPI's synchronized Gather: the root asks one rank after the other, each of which sends its
+/// block in two parts. The blocks of the schedule are these parts.
+pub(super) fn linear_sync_gather(n: u32, root: u32) -> Schedule {
+    let mut schedule = Schedule::new(2);
+    for (index, rank) in (0..).zip((0..n).filter(|&rank| rank != root)) {
+        schedule.send(2 * index, (root, rank), 0, 0);
+        schedule.send(2 * index + 1, (rank, root), 0, 1);
+    }
+    // The root does not wait for the second parts before it asks the next rank.
+    let step = schedule.next_step();
+    (0..n).filter(|&rank| rank != root).for_each(|rank| schedule.send(step, (rank, root), 1, 1));
+    schedule
 }
 
 /// Open MPI's neighbor exchange. `None` for an odd number of ranks.

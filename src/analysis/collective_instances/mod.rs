@@ -2,14 +2,18 @@
 //!
 //! In: the collective messages of captures. Out: a row for each operation on each communicator. The
 //! stages: `communicators` groups the messages, `split` divides those of a communicator into
-//! operations by the schedules of `algorithms`, and `entry` finds the rank that entered last.
+//! operations by the schedules of `algorithms`, `composites` joins those that one call may have sent,
+//! and `entry` finds the rank that entered last.
 //!
 //! Invariant: an operation or algorithm that its messages do not determine is `unknown`.
 
 mod algorithms;
 mod communicators;
+mod composites;
 mod entry;
 mod exchanges;
+#[cfg(test)]
+mod forced_programs;
 #[cfg(test)]
 mod programs;
 mod schedule;
@@ -27,7 +31,7 @@ use crate::model::nodes::Nodes;
 use crate::model::{JobRank, MessageRow, Profile, RankActivity};
 use communicators::{CommunicatorMembers, ContextCommunicators};
 use ibscope_parsers::mpi::MpiOperation;
-use split::{CollectiveMessage, OperationMessages};
+use split::{CollectiveMessage, JobTimes, OperationMessages};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most collective messages that are kept in memory, at 64 bytes each and up to 112 bytes for the
@@ -253,9 +257,15 @@ impl SplitCommunicator {
 fn of_job(messages: &[WorldMessage], nodes: &Nodes, profile: &Profile, clock_bound_ns: i64) -> Vec<CollectiveInstance> {
     let Some(job) = messages.first().map(|message| message.job) else { return Vec::new() };
     let size = world_size(messages, profile, job);
-    let split: Vec<SplitCommunicator> = communicators(messages, size)
+    let communicators = communicators(messages, size);
+    let gaps_of = |communicator: &CommunicatorMembers| {
+        split::gaps_ns(communicator.messages.iter().filter_map(|&index| Some(messages.get(index)?.times_ns.0)))
+    };
+    let gaps_ns = communicators.iter().flat_map(|(_, communicator)| gaps_of(communicator)).collect();
+    let times = JobTimes { clock_bound_ns, gap_ns: split::usual_ns(gaps_ns) };
+    let split: Vec<SplitCommunicator> = communicators
         .into_iter()
-        .map(|(name, communicator)| split_one(name, &communicator, messages, nodes, clock_bound_ns))
+        .map(|(name, communicator)| split_one(name, &communicator, messages, nodes, times))
         .collect();
     let mut reactions: Vec<i64> = Vec::new();
     for one in &split {
@@ -317,7 +327,7 @@ fn split_one(
     communicator: &CommunicatorMembers,
     messages: &[WorldMessage],
     nodes: &Nodes,
-    clock_bound_ns: i64,
+    times: JobTimes,
 ) -> SplitCommunicator {
     let known = communicator.world_ranks();
     let world_ranks = known.clone().unwrap_or_default();
@@ -343,7 +353,7 @@ fn split_one(
         (Some(src), Some(dst)) => !nodes.are_shared(src, dst),
         _ => false,
     };
-    let operations = split::operations(world_ranks.len() as u32, &members, &is_visible, clock_bound_ns);
+    let operations = composites::operations(world_ranks.len() as u32, &members, &is_visible, times);
     let ranks = if known.is_some() { world_ranks.len() } else { communicator.known() };
     SplitCommunicator { name, ranks: ranks as u32, world_ranks, messages: members, operations }
 }

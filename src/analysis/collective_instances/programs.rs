@@ -4,7 +4,8 @@
 use super::simulator::Action::{self, Receive, Send};
 use ibscope_parsers::mpi::MpiOperation;
 
-type Program = Vec<Action>;
+/// What one rank does.
+pub(super) type Program = Vec<Action>;
 
 /// A send and a receive at once.
 fn exchange(program: &mut Program, dst: u32, bytes: u64, src: u32, operation: MpiOperation) {

@@ -93,6 +93,8 @@ pub(super) struct OperationMessages {
     pub confidence: Confidence,
     /// Bytes of the vector, or of one block (`BlockSizes::Equal`), if the messages show them.
     pub bytes: Option<u64>,
+    /// Root, if the operation has one and is known.
+    pub root: Option<u32>,
     /// Indices of its messages.
     pub messages: BTreeSet<usize>,
     /// The matched schedule; empty if none matches.
@@ -109,6 +111,7 @@ fn stream(message: &CollectiveMessage) -> Stream {
 /// A schedule that matches.
 struct ScheduleMatch {
     algorithm: &'static Algorithm,
+    root: Option<u32>,
     steps: Vec<ScheduleStep>,
     messages: BTreeSet<usize>,
     bytes: Option<u64>,
@@ -146,14 +149,33 @@ pub(super) struct Splitter<'a> {
     schedules: BTreeMap<(usize, u32), Option<Rc<Schedule>>>,
 }
 
+/// The operations of a communicator, in the order of their first messages.
+pub(super) struct SplitOperations {
+    pub operations: Vec<OperationMessages>,
+    /// Longest pause within an operation.
+    pub pause_ns: i64,
+}
+
+/// Times of a job that apply to all its communicators.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct JobTimes {
+    /// Bound of the error of differences of times.
+    pub clock_bound_ns: i64,
+    /// Usual time between successive messages of a communicator. Those of a communicator that sends
+    /// one message per operation do not show how long a pause within an operation may be.
+    pub gap_ns: Option<i64>,
+}
+
 /// Splits the messages of a communicator of `size` ranks into operations, in the order of their
 /// first messages. `messages` are sorted by the time of the first packet.
 pub(super) fn operations(
     size: u32,
     messages: &[CollectiveMessage],
     is_visible: &dyn Fn(u32, u32) -> bool,
-    clock_bound_ns: i64,
-) -> Vec<OperationMessages> {
+    times: JobTimes,
+) -> SplitOperations {
+    let own_gap_ns = usual_ns(gaps_ns(messages.iter().map(|message| message.times_ns.0)));
+    let gap_ns = own_gap_ns.into_iter().chain(times.gap_ns).min().unwrap_or(0);
     let mut pairs: BTreeMap<_, VecDeque<usize>> = BTreeMap::new();
     let mut sends: BTreeMap<_, VecDeque<usize>> = BTreeMap::new();
     for (index, message) in messages.iter().enumerate() {
@@ -166,11 +188,11 @@ pub(super) fn operations(
         size,
         messages,
         is_visible,
-        clock_bound_ns,
+        clock_bound_ns: times.clock_bound_ns,
         pairs,
         sends,
         is_taken: vec![false; messages.len()],
-        pause_ns: pause_ns(messages),
+        pause_ns: gap_ns.saturating_mul(PAUSE_FACTOR),
         schedules: BTreeMap::new(),
     };
     let mut operations = Vec::new();
@@ -179,16 +201,23 @@ pub(super) fn operations(
             operations.push(splitter.next(index));
         }
     }
-    operations
+    SplitOperations { operations, pause_ns: splitter.pause_ns }
 }
 
-/// Longest pause within an operation: eight times the median time between successive messages, most
-/// of which belong to the same operation.
-fn pause_ns(messages: &[CollectiveMessage]) -> i64 {
-    let starts = messages.iter().zip(messages.iter().skip(1));
-    let mut gaps: Vec<i64> = starts.map(|(a, b)| b.times_ns.0.saturating_sub(a.times_ns.0)).collect();
-    gaps.sort_unstable();
-    gaps.get(gaps.len() / 2).map_or(0, |gap| gap.saturating_mul(8))
+/// A pause within an operation is at most this many times as long as the usual time between
+/// successive messages.
+const PAUSE_FACTOR: i64 = 8;
+
+/// Times between successive messages. Most of these belong to the same operation.
+pub(super) fn gaps_ns(starts_ns: impl Iterator<Item = i64>) -> Vec<i64> {
+    let starts_ns: Vec<i64> = starts_ns.collect();
+    starts_ns.windows(2).map(|two| two[1].saturating_sub(two[0])).collect()
+}
+
+/// The usual time between messages: the upper median. `None` for no times.
+pub(super) fn usual_ns(mut gaps_ns: Vec<i64>) -> Option<i64> {
+    gaps_ns.sort_unstable();
+    gaps_ns.get(gaps_ns.len() / 2).copied()
 }
 
 impl Splitter<'_> {
@@ -230,7 +259,9 @@ impl Splitter<'_> {
                     .then(|| self.compare(algorithm, &schedule, first, &segments))
                     .flatten();
                 let whole = || self.compare(algorithm, &schedule, first, &[]);
-                matches.extend(segmented.or_else(whole));
+                let found = segmented.or_else(whole);
+                let root = algorithm.is_rooted.then_some(root);
+                matches.extend(found.map(|found| ScheduleMatch { root, ..found }));
             }
         }
         if message.operation == MpiOperation::Allreduce {
@@ -296,8 +327,13 @@ impl Splitter<'_> {
             return None;
         }
         let bytes = if segments.is_empty() { lengths.total(schedule.blocks) } else { Some(segments.iter().sum()) };
+        // Libraries return at once from calls without data. An Allreduce without data is a barrier.
+        if algorithm.operation != MpiOperation::Barrier && bytes == Some(0) {
+            return None;
+        }
         Some(ScheduleMatch {
             algorithm,
+            root: None,
             last_start_ns: messages.iter().map(|&index| self.messages[index].times_ns.0).max()?,
             overtaken: self.overtaken(&messages)?,
             disorder: self.disorder(&steps),
@@ -439,28 +475,34 @@ impl Splitter<'_> {
         let mut matches = self.matches(first);
         matches.sort_by_key(|found| (found.overtaken, !found.has_segments, found.last_start_ns, found.disorder));
         let mut best = 0;
-        let mut is_ambiguous = matches.first()?.has_segments;
+        let shortest = matches.first()?;
+        // A barrier with the tag of an Allreduce may be an Allreduce without data.
+        let mut is_ambiguous = shortest.has_segments || shortest.algorithm.is_barrier_with_another_tag();
         for number in 1..matches.len() {
             let (shorter, longer) = (&matches[best], &matches[number]);
             let is_longer =
                 longer.messages.len() > shorter.messages.len() && shorter.messages.is_subset(&longer.messages);
             // Nonblocking operations on a communicator have different tags.
             let is_one = self.messages[first].operation == MpiOperation::Nonblocking;
-            if !is_longer || !(is_one || self.has_no_pause(&shorter.messages, &longer.messages)) {
+            let is_same = longer.algorithm.operation == shorter.algorithm.operation;
+            // Without the messages inside nodes, parts of a schedule look like whole ones.
+            let is_partial = shorter.is_partial() && is_same;
+            let has_no_pause = self.has_no_pause(&shorter.messages, &longer.messages);
+            if !is_longer || !(is_one || is_same || has_no_pause) {
                 continue;
             }
-            let may_be_split = longer.algorithm.operation == MpiOperation::Allreduce
-                && (longer.algorithm.tag != MpiOperation::Allreduce
-                    || longer.bytes.is_some_and(|bytes| bytes >= MIN_SPLIT_BYTES));
-            // Without the messages inside nodes, parts of a schedule look like whole ones.
-            let is_partial = shorter.is_partial();
-            let is_same = longer.algorithm.operation == shorter.algorithm.operation;
-            if is_one || may_be_split || self.leaves_unmatched_messages(&shorter.messages, &longer.messages) {
-                is_ambiguous = is_ambiguous || (may_be_split && !is_one);
+            let rest = self.rest(&shorter.messages, &longer.messages);
+            let is_certain = is_one || has_no_pause && rest.is_empty();
+            let is_long = longer.bytes.is_some_and(|bytes| bytes >= MIN_SPLIT_BYTES);
+            let may_be_split = has_no_pause && is_long && longer.algorithm.operation == MpiOperation::Allreduce;
+            // Another call of the same kind sends messages of the same algorithm.
+            let is_another = rest.contains(&(shorter.algorithm.name, shorter.root));
+            let is_rest_of_same = is_same && rest.is_empty();
+            if is_certain || is_rest_of_same || may_be_split || is_partial && (has_no_pause || !is_another) {
+                is_ambiguous = is_ambiguous || !is_certain;
                 best = number;
-            } else if is_partial && is_same {
+            } else if is_same && is_long && has_no_pause {
                 is_ambiguous = true;
-                best = number;
             }
         }
         let chosen = &matches[best];
@@ -474,6 +516,7 @@ impl Splitter<'_> {
         let operations: BTreeSet<MpiOperation> = same.iter().map(|found| found.algorithm.operation).collect();
         let names: BTreeSet<&'static str> = same.iter().map(|found| found.algorithm.name).collect();
         let lengths: BTreeSet<Option<u64>> = same.iter().map(|found| found.bytes).collect();
+        let roots: BTreeSet<Option<u32>> = same.iter().map(|found| found.root).collect();
         let is_known = operations.len() == 1;
         let confidence = if !is_known {
             Confidence::Unknown
@@ -490,6 +533,7 @@ impl Splitter<'_> {
             algorithms: if is_known { names.into_iter().collect() } else { Vec::new() },
             confidence,
             bytes: chosen.bytes.filter(|_| lengths.len() == 1),
+            root: chosen.root.filter(|_| is_known && roots.len() == 1),
             messages: chosen.messages,
             steps: chosen.steps,
         })
@@ -507,18 +551,18 @@ impl Splitter<'_> {
         })
     }
 
-    /// True if no schedule describes the messages that remain of the longer schedule after those of
-    /// the shorter one.
-    fn leaves_unmatched_messages(&mut self, shorter: &BTreeSet<usize>, longer: &BTreeSet<usize>) -> bool {
-        let Some(&remaining) = longer.difference(shorter).next() else { return false };
+    /// Names and roots of the algorithms that describe the messages that remain of the longer
+    /// schedule after those of the shorter one.
+    fn rest(&mut self, shorter: &BTreeSet<usize>, longer: &BTreeSet<usize>) -> Vec<(&'static str, Option<u32>)> {
+        let Some(&remaining) = longer.difference(shorter).next() else { return Vec::new() };
         self.remove(shorter);
-        let is_unmatched = self.matches(remaining).is_empty();
+        let found = self.matches(remaining).iter().map(|found| (found.algorithm.name, found.root)).collect();
         for &index in shorter.iter().rev() {
             let message = &self.messages[index];
             self.is_taken[index] = false;
             self.pairs.entry((stream(message), message.src, message.dst)).or_default().push_front(index);
         }
-        is_unmatched
+        found
     }
 
     /// Removes messages, which are the next ones of their pairs.
@@ -559,6 +603,7 @@ impl Splitter<'_> {
             algorithms: Vec::new(),
             confidence: Confidence::Unknown,
             bytes: None,
+            root: None,
             messages,
             steps: Vec::new(),
         }

@@ -144,3 +144,33 @@ fn schedule(shape: TreeShape, load: TreeLoad, (n, root): (u32, u32), message: Li
     }
     schedule.sorted()
 }
+
+/// Open MPI's Reduce along an in-order binary tree: the last rank is the root of the tree, and sends
+/// the result to the root of the operation.
+pub(super) fn in_order_binary_reduce(n: u32, root: u32) -> Schedule {
+    let mut schedule = Schedule::new(n);
+    in_order_subtree(&mut schedule, 0, n);
+    let top = n - 1;
+    if root != top {
+        let step = schedule.next_step();
+        schedule.send_all(step, (top, root));
+    }
+    schedule.sorted()
+}
+
+/// The messages inside the subtree of `size` ranks from `first`, whose top is the last of them. The
+/// right subtree has the first half of the ranks, the left one the others. Returns the step after
+/// the messages.
+fn in_order_subtree(schedule: &mut Schedule, first: u32, size: u32) -> u32 {
+    let top = first + size - 1;
+    let right = if size > 2 { size / 2 } else { 0 };
+    let mut step = 0;
+    for (first, size) in [(first + right, size - 1 - right), (first, right)] {
+        if size > 0 {
+            let own = in_order_subtree(schedule, first, size);
+            schedule.send_all(own, (first + size - 1, top));
+            step = step.max(own + 1);
+        }
+    }
+    step
+}

@@ -27,47 +27,97 @@ const EXACT_WEIGHT: usize = 3;
 /// The series of the main loop.
 #[derive(Debug)]
 pub(super) struct MainLoop {
-    /// Number of iterations.
+    /// How often its messages repeat.
+    pub(super) repetitions: usize,
+    /// Number of whole iterations: one less than `repetitions` if an iteration begins in the middle
+    /// of the messages that repeat.
     pub(super) count: usize,
     /// Number of messages of the job.
     pub(super) of_messages: usize,
     pub(super) period_ns: u64,
     pub(super) jitter_ns: u64,
-    /// Sender, receiver, and times of the first and last packet, by iteration and message.
     pub(super) series: Vec<LoopSeries>,
+    /// The ranks that begin their iterations with the same step of the program.
+    pub(super) comparable: BTreeSet<u32>,
 }
 
-/// The messages of one series, the same number in each iteration.
+/// A step of the loop: what its messages have in common at all ranks, if all send equally long ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LoopStep {
+    pub(super) role: SeriesRole,
+    mpi_bytes: u64,
+    /// Number of the message among those of an iteration that are alike, from 0.
+    place: usize,
+}
+
+/// Messages of which each iteration has one.
 #[derive(Debug)]
 pub(super) struct LoopSeries {
-    pub(super) role: SeriesRole,
+    pub(super) step: LoopStep,
     pub(super) src: u32,
     pub(super) dst: u32,
-    pub(super) per_iteration: usize,
-    /// Number of messages before the loop.
+    /// Number of messages before the first iteration.
     pub(super) before: usize,
     times_ns: Vec<(i64, i64)>,
 }
 
 impl LoopSeries {
-    /// The times of the messages of one iteration.
-    pub(super) fn of(&self, iteration: usize) -> &[(i64, i64)] {
-        let begin = self.before + iteration * self.per_iteration;
-        &self.times_ns[begin..begin + self.per_iteration]
+    /// Times of the first and the last packet of the message of an iteration.
+    pub(super) fn of(&self, iteration: usize) -> (i64, i64) {
+        self.times_ns[self.before + iteration]
     }
 
     pub(super) fn begin_ns(&self, iteration: usize) -> i64 {
-        self.of(iteration)[0].0
+        self.of(iteration).0
     }
 
-    /// Number of whole iterations.
+    /// Number of iterations that have a message.
     pub(super) fn iterations(&self) -> usize {
-        (self.times_ns.len() - self.before.min(self.times_ns.len())) / self.per_iteration
+        self.times_ns.len().saturating_sub(self.before)
+    }
+
+    /// The median distance of its messages from `begins_ns`, as far as both go.
+    pub(super) fn offset_ns(&self, begins_ns: &[i64]) -> i64 {
+        let begins = (0..self.iterations()).map(|iteration| self.begin_ns(iteration));
+        offset_ns(begins, begins_ns)
+    }
+}
+
+/// Messages that are alike, the same number in each iteration.
+#[derive(Debug)]
+struct RepeatedSeries<'a> {
+    key: &'a SeriesKey,
+    per_iteration: usize,
+    /// Number of messages before the loop.
+    before: usize,
+    times_ns: &'a [(i64, i64)],
+}
+
+impl RepeatedSeries<'_> {
+    fn begin_ns(&self, iteration: usize) -> i64 {
+        self.times_ns[self.before + iteration * self.per_iteration].0
+    }
+
+    fn offset_ns(&self, begins_ns: &[i64]) -> i64 {
+        let iterations = (self.times_ns.len() - self.before) / self.per_iteration;
+        offset_ns((0..iterations).map(|iteration| self.begin_ns(iteration)), begins_ns)
     }
 
     /// True if each message is one iteration.
-    fn is_exact(&self, count: usize) -> bool {
+    const fn is_exact(&self, count: usize) -> bool {
         self.times_ns.len() == count
+    }
+
+    /// The messages by their place in the iteration: a program may call the same operation twice.
+    fn by_place(&self) -> impl Iterator<Item = LoopSeries> + '_ {
+        let SeriesKey { src, dst, mpi_bytes, .. } = *self.key;
+        (0..self.per_iteration).map(move |place| LoopSeries {
+            step: LoopStep { role: self.key.role(), mpi_bytes, place },
+            src,
+            dst,
+            before: 0,
+            times_ns: self.times_ns.iter().skip(self.before + place).step_by(self.per_iteration).copied().collect(),
+        })
     }
 }
 
@@ -75,17 +125,19 @@ impl LoopSeries {
 pub(super) fn find(series_of_job: &BTreeMap<SeriesKey, MessageSeries>) -> Result<MainLoop, NoIterations> {
     let all = series::ranks(series_of_job.keys());
     let count = repetitions(series_of_job, &all).ok_or(NoIterations::NotRepeated)?;
-    let mut chosen: Vec<LoopSeries> = series_of_job.iter().filter_map(|(key, own)| part_of(key, own, count)).collect();
+    let mut chosen: Vec<RepeatedSeries<'_>> =
+        series_of_job.iter().filter_map(|(key, own)| part_of(key, own, count)).collect();
     let begins_ns = begins_ns(&chosen, count);
     let (period_ns, _) = period_and_jitter_ns(&begins_ns);
     chosen.iter_mut().for_each(|own| own.before = messages_before(own, &begins_ns));
-    let series: Vec<LoopSeries> = chosen.into_iter().filter(|own| is_ordered(own, &begins_ns, period_ns)).collect();
-    if !covers(series.iter().map(|own| (own.src, own.dst)), &all) {
+    chosen.retain(|own| is_ordered(own, &begins_ns, period_ns));
+    if !covers(chosen.iter().map(|own| (own.key.src, own.key.dst)), &all) {
         return Err(NoIterations::NotOrdered);
     }
-    let (period_ns, jitter_ns) = period_and_jitter_ns(&self::begins_ns(&series, count));
+    let (period_ns, jitter_ns) = period_and_jitter_ns(&self::begins_ns(&chosen, count));
     let of_messages = series_of_job.values().map(MessageSeries::len).sum();
-    Ok(MainLoop { count, of_messages, period_ns, jitter_ns, series })
+    let series = chosen.iter().flat_map(RepeatedSeries::by_place).collect();
+    Ok(MainLoop { repetitions: count, count, of_messages, period_ns, jitter_ns, series, comparable: BTreeSet::new() })
 }
 
 /// True if enough ranks send and receive.
@@ -119,16 +171,10 @@ fn repetitions(series: &BTreeMap<SeriesKey, MessageSeries>, all: &BTreeSet<u32>)
 }
 
 /// The series as part of a loop of `count` iterations; `None` if its length does not allow it.
-fn part_of(key: &SeriesKey, own: &MessageSeries, count: usize) -> Option<LoopSeries> {
+fn part_of<'a>(key: &'a SeriesKey, own: &'a MessageSeries, count: usize) -> Option<RepeatedSeries<'a>> {
     let per_iteration = own.len() / count;
-    is_part(own.len(), count).then(|| LoopSeries {
-        role: key.role(),
-        src: key.src,
-        dst: key.dst,
-        per_iteration,
-        before: 0,
-        times_ns: own.times_ns().to_vec(),
-    })
+    let times_ns = own.times_ns();
+    is_part(own.len(), count).then_some(RepeatedSeries { key, per_iteration, before: 0, times_ns })
 }
 
 fn is_part(length: usize, count: usize) -> bool {
@@ -137,23 +183,23 @@ fn is_part(length: usize, count: usize) -> bool {
 
 /// How many messages of the series precede the loop: the number that brings its iterations nearest
 /// to those of the others.
-fn messages_before(own: &mut LoopSeries, begins_ns: &[i64]) -> usize {
+fn messages_before(own: &mut RepeatedSeries<'_>, begins_ns: &[i64]) -> usize {
     let outside = own.times_ns.len() - own.per_iteration * begins_ns.len();
     let distance = |before: usize| {
         own.before = before;
-        (offset_ns(own, begins_ns).unsigned_abs(), before)
+        (own.offset_ns(begins_ns).unsigned_abs(), before)
     };
     (0..=outside).map(distance).min().map_or(0, |(_, before)| before)
 }
 
-/// The median distance of the iterations of the series from `begins_ns`, as far as both go.
-pub(super) fn offset_ns(own: &LoopSeries, begins_ns: &[i64]) -> i64 {
-    median((0..own.iterations()).zip(begins_ns).map(|(k, begin)| own.begin_ns(k).saturating_sub(*begin)).collect())
+/// The median distance of `begins` from `others_ns`, as far as both go.
+fn offset_ns(begins: impl Iterator<Item = i64>, others_ns: &[i64]) -> i64 {
+    median(begins.zip(others_ns).map(|(begin_ns, other_ns)| begin_ns.saturating_sub(*other_ns)).collect())
 }
 
 /// The median time of each iteration over the series with one message in each.
-fn begins_ns(series: &[LoopSeries], count: usize) -> Vec<i64> {
-    let exact: Vec<&LoopSeries> = series.iter().filter(|own| own.is_exact(count)).collect();
+fn begins_ns(series: &[RepeatedSeries<'_>], count: usize) -> Vec<i64> {
+    let exact: Vec<&RepeatedSeries<'_>> = series.iter().filter(|own| own.is_exact(count)).collect();
     (0..count).map(|iteration| median(exact.iter().map(|own| own.begin_ns(iteration)).collect())).collect()
 }
 
@@ -170,8 +216,8 @@ fn period_and_jitter_ns(begins_ns: &[i64]) -> (u64, u64) {
 
 /// True if the messages of the series come once per iteration: at a constant distance from the
 /// others, give or take a period.
-fn is_ordered(own: &LoopSeries, begins_ns: &[i64], period_ns: u64) -> bool {
-    let middle_ns = offset_ns(own, begins_ns);
+fn is_ordered(own: &RepeatedSeries<'_>, begins_ns: &[i64], period_ns: u64) -> bool {
+    let middle_ns = own.offset_ns(begins_ns);
     let is_near =
         |(k, begin): &(usize, &i64)| own.begin_ns(*k).saturating_sub(**begin).abs_diff(middle_ns) <= period_ns;
     let near = begins_ns.iter().enumerate().filter(is_near).count();

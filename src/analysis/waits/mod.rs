@@ -14,10 +14,12 @@ mod stragglers;
 #[cfg(test)]
 mod tests;
 
-use crate::model::MessageRow;
+use crate::model::nodes::Nodes;
+use crate::model::{JobRank, MessageRow};
+use ibscope_parsers::mpi::MpiOperation;
 use series::{MessageSeries, SeriesKey};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Limit on the messages of all jobs: 16 bytes each.
 pub const MAX_MESSAGES: u64 = 20_000_000;
@@ -84,8 +86,11 @@ impl NoIterations {
 /// The iterations of a job. The lists are sorted as each field states.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Iterations {
-    /// Number of iterations.
+    /// Number of iterations: how often the messages of the main loop repeat.
     pub count: usize,
+    /// Number of iterations whose times are in `ranks`, `waits` and `stragglers`: one less if the
+    /// longest computation lies in the middle of the messages that repeat.
+    pub whole: usize,
     /// Messages in the iterations.
     pub messages: usize,
     /// Messages of the job.
@@ -98,6 +103,8 @@ pub struct Iterations {
     pub ranks: Vec<RankTimes>,
     /// Who waits for whom: longest sum first.
     pub waits: Vec<PairWaits>,
+    /// Number of ranks that begin their iterations with the same step, and are compared.
+    pub compared: usize,
     /// Ranks that begin most iterations late: longest delay first.
     pub stragglers: Vec<Straggler>,
 }
@@ -116,8 +123,9 @@ pub struct RankTimes {
     /// Time before the first message that the rank sends in an iteration, while messages of the
     /// others arrive, where the packets do not show whether the rank computes or waits.
     pub unclear_ns: u64,
-    /// Number of iterations that the rank began last.
-    pub times_last: usize,
+    /// Number of iterations that the rank began last. `None` if it begins them with another message
+    /// than most ranks do.
+    pub times_last: Option<usize>,
 }
 
 /// The waits of one rank for another.
@@ -144,10 +152,13 @@ impl PairWaits {
 }
 
 /// A rank that begins most iterations late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Straggler {
     /// The rank.
     pub rank: u32,
+    /// Other ranks of its node that send no message in the step that begins an iteration: the delay
+    /// may be theirs.
+    pub or_ranks: Vec<u32>,
     /// Median delay against the median of the other ranks, in nanoseconds.
     pub delay_ns: u64,
     /// Lower bound of this median (99.7 % confidence) in nanoseconds.
@@ -165,29 +176,32 @@ impl WaitAnalysis {
             return;
         }
         self.messages += 1;
+        let operation = identity.operation();
         let key = SeriesKey {
             src,
             dst,
-            operation: identity.operation(),
+            operation,
             context: identity.context,
-            tag: Some(identity.tag),
+            // Each nonblocking collective operation has a tag of its own.
+            tag: (operation != MpiOperation::Nonblocking).then_some(identity.tag),
             mpi_bytes,
         };
         self.jobs.entry(job).or_default().entry(key).or_default().push(first_ns, last_ns);
     }
 
-    /// The result of each job, by number.
+    /// The result of each job, by number. `nodes` are those of the ranks.
     #[must_use]
-    pub fn finish(self, is_sampled: bool) -> Vec<JobWaits> {
+    pub fn finish(self, is_sampled: bool, nodes: &Nodes) -> Vec<JobWaits> {
         let missing = match (is_sampled, self.skipped) {
             (true, _) => Some(NoIterations::Sampled),
             (false, 0) => None,
             (false, _) => Some(NoIterations::TooManyMessages),
         };
         let result = |(job, series): (u32, BTreeMap<SeriesKey, MessageSeries>)| {
-            let ranks_seen = series::ranks(series.keys()).len();
-            let iterations = missing.map_or_else(|| of_job(series), Err);
-            JobWaits { job, ranks_seen, iterations }
+            let ranks = series::ranks(series.keys());
+            let are_shared = |a: u32, b: u32| nodes.are_shared(JobRank { job, rank: a }, JobRank { job, rank: b });
+            let iterations = missing.map_or_else(|| of_job(series, &ranks, &are_shared), Err);
+            JobWaits { job, ranks_seen: ranks.len(), iterations }
         };
         self.jobs.into_iter().map(result).collect()
     }
@@ -195,23 +209,33 @@ impl WaitAnalysis {
 
 /// Some libraries give each call of a collective operation its own tag, so a second attempt
 /// ignores tags.
-fn of_job(mut series: BTreeMap<SeriesKey, MessageSeries>) -> Result<Iterations, NoIterations> {
+fn of_job(
+    mut series: BTreeMap<SeriesKey, MessageSeries>,
+    ranks: &BTreeSet<u32>,
+    are_shared: &dyn Fn(u32, u32) -> bool,
+) -> Result<Iterations, NoIterations> {
     series.values_mut().for_each(MessageSeries::sort);
     let with_tags = iterations::find(&series);
     let mut found = with_tags.or_else(|_| iterations::find(&series::without_tags(series)))?;
     rotation::rotate(&mut found);
     let times = rank_times::rank_times(&found);
-    let stragglers = stragglers::stragglers(&times);
+    let mut stragglers = stragglers::stragglers(&times);
+    for straggler in &mut stragglers {
+        let is_hidden = |rank: &&u32| !times.comparable.contains(rank) && are_shared(straggler.rank, **rank);
+        straggler.or_ranks = ranks.iter().filter(is_hidden).copied().collect();
+    }
     let mut waits = times.waits;
     waits.sort_by_key(|pair| (Reverse(pair.wait_ns), pair.waiting_rank, pair.for_rank));
     Ok(Iterations {
-        count: found.count,
-        messages: found.series.iter().map(|own| own.per_iteration * found.count).sum(),
+        count: found.repetitions,
+        whole: found.count,
+        messages: found.series.len() * found.repetitions,
         of_messages: found.of_messages,
         period_ns: found.period_ns,
         jitter_ns: found.jitter_ns,
         ranks: times.ranks,
         waits,
+        compared: times.comparable.len(),
         stragglers,
     })
 }

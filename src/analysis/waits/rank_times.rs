@@ -20,6 +20,9 @@ pub(super) struct LoopTimes {
     pub(super) waits: Vec<PairWaits>,
     /// When and after how much time of its own each rank began each iteration, by rank.
     pub(super) entries: BTreeMap<u32, Vec<IterationEntry>>,
+    /// Ranks that begin their iterations with the same step of the program: only their beginnings
+    /// are compared.
+    pub(super) comparable: BTreeSet<u32>,
     /// Ranks that may answer messages of others when they begin an iteration.
     pub(super) may_answer: BTreeSet<u32>,
 }
@@ -65,10 +68,14 @@ pub(super) fn rank_times(main: &MainLoop) -> LoopTimes {
         ranks: Vec::new(),
         waits: Vec::new(),
         entries: BTreeMap::new(),
+        comparable: main.comparable.clone(),
         may_answer: BTreeSet::new(),
     };
-    for (rank, series) in of_ranks {
-        of_rank(rank, &series, main.count, &mut times);
+    let of_ranks: Vec<RankVisits> =
+        of_ranks.into_iter().map(|(rank, series)| visits(rank, &series, main.count)).collect();
+    let begins = IterationBegins::by_iteration(&of_ranks);
+    for own in of_ranks {
+        add_rank(own, &begins, &mut times);
     }
     count_last(&mut times);
     times
@@ -78,18 +85,29 @@ pub(super) fn rank_times(main: &MainLoop) -> LoopTimes {
 fn events(rank: u32, series: &[&LoopSeries], iteration: usize) -> Vec<RankEvent> {
     let mut events: Vec<RankEvent> = Vec::new();
     for own in series {
+        let (first_ns, last_ns) = own.of(iteration);
         if own.src == rank {
-            events.extend(own.of(iteration).iter().map(|times| RankEvent { time_ns: times.0, from: None }));
+            events.push(RankEvent { time_ns: first_ns, from: None });
         }
         if own.dst == rank {
-            events.extend(own.of(iteration).iter().map(|times| RankEvent { time_ns: times.1, from: Some(own.src) }));
+            events.push(RankEvent { time_ns: last_ns, from: Some(own.src) });
         }
     }
     events.sort_unstable();
     events
 }
 
-fn of_rank(rank: u32, series: &[&LoopSeries], count: usize, times: &mut LoopTimes) {
+/// The iterations of one rank.
+struct RankVisits {
+    rank: u32,
+    visits: Vec<Visit>,
+    sums: RankTimes,
+    /// Number and sum of the waits for each other rank.
+    waits: BTreeMap<u32, (u64, u64)>,
+}
+
+/// Divides the time of a rank after the first message of each iteration.
+fn visits(rank: u32, series: &[&LoopSeries], count: usize) -> RankVisits {
     let mut sums = RankTimes { rank, ..RankTimes::default() };
     let mut waits: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut visits: Vec<Visit> = Vec::new();
@@ -115,7 +133,13 @@ fn of_rank(rank: u32, series: &[&LoopSeries], count: usize, times: &mut LoopTime
         }
         end_ns = Some(last_ns);
     }
-    let answer = is_answer(&visits);
+    RankVisits { rank, visits, sums, waits }
+}
+
+/// Divides the time of a rank before the first message of each iteration.
+fn add_rank(of_rank: RankVisits, begins: &BTreeMap<usize, IterationBegins>, times: &mut LoopTimes) {
+    let RankVisits { rank, visits, mut sums, mut waits } = of_rank;
+    let answer = is_answer(rank, &visits, begins);
     if answer == Answer::Unclear {
         times.may_answer.insert(rank);
     }
@@ -176,61 +200,137 @@ enum Answer {
     Unclear,
 }
 
+/// The beginnings of one iteration at all ranks.
+#[derive(Default)]
+struct IterationBegins {
+    /// Sorted, with the rank.
+    by_time: Vec<(i64, u32)>,
+    by_rank: BTreeMap<u32, i64>,
+}
+
+impl IterationBegins {
+    fn by_iteration(of_ranks: &[RankVisits]) -> BTreeMap<usize, Self> {
+        let mut begins: BTreeMap<usize, Self> = BTreeMap::new();
+        for own in of_ranks {
+            for visit in &own.visits {
+                let iteration = begins.entry(visit.iteration).or_default();
+                iteration.by_time.push((visit.begin_ns, own.rank));
+                iteration.by_rank.insert(own.rank, visit.begin_ns);
+            }
+        }
+        begins.values_mut().for_each(|iteration| iteration.by_time.sort_unstable());
+        begins
+    }
+
+    /// The lower median of the ranks other than `rank` and `sender`. `None` if there are none.
+    fn median_without(&self, rank: u32, sender: Option<u32>) -> Option<i64> {
+        let place = |rank: u32| self.by_time.binary_search(&(*self.by_rank.get(&rank)?, rank)).ok();
+        let places: BTreeSet<usize> = sender.into_iter().chain([rank]).filter_map(place).collect();
+        let others = self.by_time.len().checked_sub(places.len() + 1)?;
+        let middle = places.into_iter().fold(others / 2, |middle, place| middle + usize::from(middle >= place));
+        self.by_time.get(middle).map(|begin| begin.0)
+    }
+}
+
+/// An iteration in which a message arrived before the rank sent its first one: times since the end of
+/// the iteration before.
+#[derive(Clone, Copy)]
+struct EarlyArrival {
+    /// Arrival of the message, and beginning of the rank.
+    point_ns: (f64, f64),
+    /// The median beginning of the ranks other than this one and the sender, if there are any.
+    others_begin_ns: Option<f64>,
+}
+
 /// Decides whether a rank answers messages, or computes while they arrive. A message that arrives
 /// later by some time delays its answer by this time, and a computation not at all. So the slope of
 /// the regression of the rank's beginnings on the arrivals is near 1 for answers and near 0 for
 /// computations. The slope decides if its standard error is at most a quarter, and if it differs
 /// from one half by two standard errors.
-fn is_answer(visits: &[Visit]) -> Answer {
-    let early: Vec<(f64, f64)> = visits
-        .iter()
-        .filter_map(|visit| {
-            let since = |time_ns: i64| time_ns.saturating_sub(visit.end_before_ns) as f64;
-            Some((since(visit.early?.time_ns), since(visit.begin_ns)))
+///
+/// Both times also vary together if all ranks leave the iteration before late, at a barrier inside
+/// the nodes for example. An answer therefore needs the same slope between arrivals and beginnings
+/// that differ from those of the other ranks.
+fn is_answer(rank: u32, visits: &[Visit], begins: &BTreeMap<usize, IterationBegins>) -> Answer {
+    let early = |visit: &Visit| {
+        let since = |time_ns: i64| time_ns.saturating_sub(visit.end_before_ns) as f64;
+        let arrival = visit.early?;
+        let others_ns = begins.get(&visit.iteration)?.median_without(rank, arrival.from);
+        Some(EarlyArrival {
+            point_ns: (since(arrival.time_ns), since(visit.begin_ns)),
+            others_begin_ns: others_ns.map(since),
         })
-        .collect();
+    };
+    let early: Vec<EarlyArrival> = visits.iter().filter_map(early).collect();
     if early.is_empty() || (early.len() as f64) < ANSWERED_SHARE * visits.len() as f64 {
         return Answer::No;
     }
-    let Some((slope, error)) = slope(&early).filter(|(_, error)| *error <= 0.25) else { return Answer::Unclear };
-    if slope - 2.0 * error > 0.5 {
-        Answer::Yes
-    } else if slope + 2.0 * error < 0.5 {
-        Answer::No
-    } else {
-        Answer::Unclear
+    let points: Vec<(f64, f64)> = early.iter().map(|one| one.point_ns).collect();
+    let alone = decide(slope(&points, 2));
+    let others: Option<Vec<f64>> = early.iter().map(|one| one.others_begin_ns).collect();
+    match others.filter(|_| alone == Answer::Yes) {
+        Some(others) if decide(slope(&residuals(&points, &others), 3)) != Answer::Yes => Answer::Unclear,
+        _ => alone,
     }
 }
 
-/// Slope of the regression line of `y` on `x`, and its standard error. `None` if all `x` are equal
-/// or if there are fewer than three points.
-fn slope(points: &[(f64, f64)]) -> Option<(f64, f64)> {
-    let count = points.len() as f64;
-    let mean = |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / count;
-    let (x_mean, y_mean) = (mean(|point| point.0), mean(|point| point.1));
+/// The answer that a slope and its standard error show.
+fn decide(slope: Option<(f64, f64)>) -> Answer {
+    match slope.filter(|(_, error)| *error <= 0.25) {
+        Some((slope, error)) if slope - 2.0 * error > 0.5 => Answer::Yes,
+        Some((slope, error)) if slope + 2.0 * error < 0.5 => Answer::No,
+        _ => Answer::Unclear,
+    }
+}
+
+fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = values.len() as f64;
+    values.sum::<f64>() / count
+}
+
+/// What remains of both coordinates of the points without their regressions on `others`.
+fn residuals(points: &[(f64, f64)], others: &[f64]) -> Vec<(f64, f64)> {
+    let others_mean = mean(others.iter().copied());
+    let means = (mean(points.iter().map(|point| point.0)), mean(points.iter().map(|point| point.1)));
+    let centered =
+        || points.iter().zip(others).map(|(point, other)| (point.0 - means.0, point.1 - means.1, other - others_mean));
+    let square = centered().map(|(_, _, other)| other * other).sum::<f64>();
+    if square <= 0.0 {
+        return centered().map(|(x, y, _)| (x, y)).collect();
+    }
+    let x_slope = centered().map(|(x, _, other)| x * other).sum::<f64>() / square;
+    let y_slope = centered().map(|(_, y, other)| y * other).sum::<f64>() / square;
+    centered().map(|(x, y, other)| (x - x_slope * other, y - y_slope * other)).collect()
+}
+
+/// Slope of the regression line of `y` on `x`, and its standard error. `parameters` are estimated
+/// from the points. `None` if all `x` are equal or if there are no more points than parameters.
+fn slope(points: &[(f64, f64)], parameters: usize) -> Option<(f64, f64)> {
+    if points.len() <= parameters {
+        return None;
+    }
+    let (x_mean, y_mean) = (mean(points.iter().map(|point| point.0)), mean(points.iter().map(|point| point.1)));
     let sum =
         |value: &dyn Fn(f64, f64) -> f64| -> f64 { points.iter().map(|(x, y)| value(x - x_mean, y - y_mean)).sum() };
     let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
-    if xx <= 0.0 || points.len() < 3 {
+    if xx <= 0.0 {
         return None;
     }
     let slope = xy / xx;
-    let residual = (yy - slope * xy).max(0.0) / (count - 2.0);
+    let residual = (yy - slope * xy).max(0.0) / (points.len() - parameters) as f64;
     Some((slope, (residual / xx).sqrt()))
 }
 
-/// Counts how often each rank began an iteration last.
+/// Counts how often each rank began an iteration last, among the ranks that are compared.
 fn count_last(times: &mut LoopTimes) {
     let mut last: BTreeMap<usize, (i64, u32)> = BTreeMap::new();
-    for (&rank, entries) in &times.entries {
+    for (&rank, entries) in times.entries.iter().filter(|(rank, _)| times.comparable.contains(rank)) {
         for entry in entries {
             let own = (entry.begin_ns, rank);
             last.entry(entry.iteration).and_modify(|latest| *latest = own.max(*latest)).or_insert(own);
         }
     }
-    for (_, rank) in last.values() {
-        if let Some(own) = times.ranks.iter_mut().find(|own| own.rank == *rank) {
-            own.times_last += 1;
-        }
+    for own in times.ranks.iter_mut().filter(|own| times.comparable.contains(&own.rank)) {
+        own.times_last = Some(last.values().filter(|(_, rank)| *rank == own.rank).count());
     }
 }

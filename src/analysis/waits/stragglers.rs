@@ -3,6 +3,10 @@
 //! A rank is late in an iteration by the smaller of two delays: how much later than the others it
 //! begins, and how much more time of its own it needs before. The first alone also delays ranks that
 //! wait for a straggler; the second alone also ranks that finished the iteration before early.
+//!
+//! Inside a node, ranks wait for each other without a message on the wire. If some of them do not
+//! send in the step that begins an iteration, as in hierarchical collective operations, the delay of
+//! the sender may be theirs.
 
 use super::Straggler;
 use super::iterations::{FEWEST, median, medians_of_others};
@@ -10,7 +14,7 @@ use super::rank_times::LoopTimes;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// A straggler delays iterations by at least this share of the period.
+/// The lower bound of a straggler's delay is at least this share of the period.
 const DELAY_SHARE: f64 = 0.05;
 
 /// If it is unclear whether a rank answers messages, at most this share of the ranks begins as late.
@@ -44,7 +48,7 @@ pub(super) fn stragglers(times: &LoopTimes) -> Vec<Straggler> {
 
 fn delays(times: &LoopTimes) -> BTreeMap<u32, IterationDelays> {
     let mut by_iteration: BTreeMap<usize, Vec<(u32, i64, i64)>> = BTreeMap::new();
-    for (&rank, entries) in &times.entries {
+    for (&rank, entries) in times.entries.iter().filter(|(rank, _)| times.comparable.contains(rank)) {
         for entry in entries {
             by_iteration.entry(entry.iteration).or_default().push((rank, entry.begin_ns, entry.own_ns));
         }
@@ -76,5 +80,10 @@ fn straggler(rank: u32, mut delays_ns: Vec<i64>, period_ns: u64) -> Option<Strag
     let low = (count / 2.0 - 1.5 * count.sqrt()).floor().max(0.0) as usize;
     let delay_low_ns = u64::try_from(delays_ns[low]).ok().filter(|low| *low > 0)?;
     let delay_ns = u64::try_from(median(delays_ns)).ok()?;
-    (delay_ns as f64 >= DELAY_SHARE * period_ns as f64).then_some(Straggler { rank, delay_ns, delay_low_ns })
+    (delay_low_ns as f64 >= DELAY_SHARE * period_ns as f64).then_some(Straggler {
+        rank,
+        or_ranks: Vec::new(),
+        delay_ns,
+        delay_low_ns,
+    })
 }
