@@ -1,7 +1,7 @@
 //! Recognizes the MPI library and the envelope in the first packet of each message of a connection.
 
 use super::ledger::Ledger;
-use crate::model::PacketRecord;
+use crate::model::{PacketRecord, UpperLayerVotes};
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
 use ibscope_parsers::mpi::{self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload};
 use ibscope_parsers::ulp::{self, UpperLayerMessage};
@@ -17,9 +17,6 @@ const CONNECTING_DATAGRAMS: u16 = 16;
 /// Longest message in bytes whose envelope the next message may leave out (MVAPICH2's header
 /// caching).
 const MAX_CACHED_BYTES: u64 = 255;
-
-/// Messages of a library at the start of a connection that are compared with upper-layer protocols.
-const COMPARED_MESSAGES: u32 = 16;
 
 /// After this many messages without a match, a connection is compared with no upper-layer protocol.
 const MISSES_LIMIT: u8 = 64;
@@ -82,7 +79,7 @@ impl Envelopes {
         };
         // The command of a storage protocol may look like a message of an MPI library. The first
         // messages of a connection show it.
-        let is_new = self.usual_form.is_none_or(|(_, lead)| lead < COMPARED_MESSAGES);
+        let is_new = self.usual_form.is_none_or(|(_, lead)| lead < UpperLayerVotes::COMPARED_MESSAGES);
         let head = mpi::recognize(carrier, &payload, usual);
         let is_open = match (self.misses, &head) {
             (Some(misses), None) => misses < MISSES_LIMIT,

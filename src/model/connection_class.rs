@@ -204,6 +204,10 @@ pub struct UpperLayerVotes {
 }
 
 impl UpperLayerVotes {
+    /// Messages of a library at the start of a connection that are compared with upper-layer
+    /// protocols.
+    pub const COMPARED_MESSAGES: u32 = 16;
+
     /// Counts a message.
     pub const fn add(&mut self, message: UpperLayerMessage) {
         self.matching[message.protocol as usize] += 1;

@@ -178,10 +178,12 @@ fn library_class(
 }
 
 /// The upper-layer protocol of nearly all messages.
-fn protocol<'a>(directions: impl Iterator<Item = &'a ConnectionTotals>) -> Option<UpperLayer> {
+fn protocol<'a>(directions: impl Iterator<Item = &'a ConnectionTotals> + Clone) -> Option<UpperLayer> {
     let (mut votes, mut starts) = (UpperLayerVotes::default(), 0);
+    // Where a library seemed to send the later messages, only the first ones were compared.
+    let is_another = directions.clone().any(tag_layout::is_another_protocol);
     for connection in directions {
-        starts += connection.starts();
+        starts += if is_another { tag_layout::compared(connection) } else { connection.starts() };
         connection.upper_layers.iter().for_each(|own| votes.merge(own));
     }
     UpperLayer::ALL.into_iter().find(|protocol| {

@@ -33,6 +33,8 @@ pub(super) fn by_port(
     let with_envelopes = evidence.connections.iter().filter(|own| !is_bare(own));
     let with_envelopes: BTreeSet<(Endpoint, QueuePair)> =
         with_envelopes.map(|own| (own.key.src, tag_layout::receiver(&own.key))).collect();
+    let others = evidence.connections.iter().filter(|own| tag_layout::is_another_protocol(own));
+    let others: BTreeSet<QueuePair> = others.map(|own| tag_layout::receiver(&own.key)).collect();
     let mut found: Vec<(QueuePair, (u32, Rank))> = Vec::new();
     for (index, connection) in evidence.connections.iter().enumerate() {
         let receiver = tag_layout::receiver(&connection.key);
@@ -40,6 +42,9 @@ pub(super) fn by_port(
         // belongs to no pair of ranks.
         let is_data = connection.key.kind == TrafficKind::Data && !connection.key.is_datagram();
         let Some((sender, _)) = paired.partner(receiver).filter(|_| is_data) else { continue };
+        if others.contains(&sender) || others.contains(&receiver) {
+            continue;
+        }
         let of = |end: &QueuePair| ranks.get(end).or_else(|| alone.get(&end.endpoint)).copied();
         let (Some(from), Some(to)) = (of(&sender), of(&receiver)) else { continue };
         if from.0 != to.0 || from.1.rank == to.1.rank {

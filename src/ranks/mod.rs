@@ -192,7 +192,8 @@ fn jobs_and_ranks(
         one_sided: vec![false; connections.len()],
         ..ResolvedRanks::default()
     };
-    let fitting = tag_layout::library_connections(connections, paired);
+    let stated: BTreeSet<QueuePair> = evidence.wireups.iter().flat_map(aliases::listed_queue_pairs).collect();
+    let fitting = tag_layout::library_connections(connections, paired, |end| stated.contains(&end));
     if fitting.is_empty() {
         return (identified, BTreeMap::new(), JobClasses::default());
     }

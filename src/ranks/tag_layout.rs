@@ -17,7 +17,8 @@
 
 use super::QueuePairPartners;
 use crate::model::traffic::{Communicator, ConnectionTotals, Votes, tag_layouts};
-use crate::model::{ConnectionKey, QueuePair};
+use crate::model::{ConnectionKey, QueuePair, UpperLayerVotes};
+use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::{LibraryStack, TagLayout};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +26,10 @@ use std::collections::{BTreeMap, BTreeSet};
 const MIN_MESSAGE_STARTS: u64 = 3;
 /// Share of a connection's messages that must match the library, in percent.
 const CONSISTENT_PERCENT: u64 = 90;
+/// Messages with tags by which a connection alone shows UCX, and those that its ports need otherwise.
+const MIN_UCX_MESSAGES: u64 = 8;
+/// One of this many connections of a port must be UCX's before few messages show it.
+const UCX_CONNECTIONS_ONE_IN: u64 = 4;
 /// Cost of a value that MPI excludes.
 const IMPOSSIBLE_BITS: u64 = 32;
 /// Bits by which the best layout must be shorter than the next.
@@ -76,10 +81,11 @@ pub(super) fn receiver(key: &ConnectionKey) -> QueuePair {
 }
 
 /// Connections whose messages match one library, and whose opposite direction, if known, matches it
-/// too.
+/// too. `is_stated` tells whether connection messages of UCX list a queue pair.
 pub(super) fn library_connections<'a>(
     connections: &'a [Box<ConnectionTotals>],
     paired: &QueuePairPartners,
+    is_stated: impl Fn(QueuePair) -> bool,
 ) -> Vec<LibraryConnection<'a>> {
     let all = connections.iter().enumerate();
     let fit: Vec<LibraryConnection<'_>> = all
@@ -97,16 +103,90 @@ pub(super) fn library_connections<'a>(
         let partner = paired.partner(receiver(&fit.connection.key)).map(|(end, _)| end);
         partner.and_then(|end| own.get(&end)).is_none_or(|back| *back == Some(fit.form))
     };
-    fit.into_iter().filter(is_consistent).collect()
+    let fit: Vec<LibraryConnection<'_>> = fit.into_iter().filter(is_consistent).collect();
+    let ports = PortEvidence::of(connections, &fit);
+    let is_likely = |fit: &LibraryConnection<'_>| {
+        let key = &fit.connection.key;
+        let sender = || paired.partner(receiver(key)).map(|(end, _)| end);
+        Family::of(fit.form) != Family::Ucx
+            || enveloped(fit) >= MIN_UCX_MESSAGES
+            || key.is_datagram()
+            || std::iter::once(receiver(key)).chain(sender()).any(&is_stated)
+            || [key.src, key.dst].iter().all(|port| ports.shows_ucx(*port))
+    };
+    fit.into_iter().filter(is_likely).collect()
+}
+
+fn enveloped(fit: &LibraryConnection<'_>) -> u64 {
+    fit.connection.votes().enveloped[fit.form as usize]
+}
+
+/// What the connections of a port say about UCX. Few messages of another protocol can look like
+/// messages of UCX, which one byte identifies: of a thousand short connections of a storage protocol,
+/// one does. At the port of a rank, many do.
+struct PortEvidence {
+    /// By port: connections with messages, those of UCX among them, and their messages.
+    ports: BTreeMap<Endpoint, (u64, u64, u64)>,
+}
+
+impl PortEvidence {
+    fn of(connections: &[Box<ConnectionTotals>], fit: &[LibraryConnection<'_>]) -> Self {
+        let mut ports: BTreeMap<Endpoint, (u64, u64, u64)> = BTreeMap::new();
+        for LibraryConnection { connection, .. } in fit.iter().filter(|fit| Family::of(fit.form) == Family::Ucx) {
+            for port in [connection.key.src, connection.key.dst] {
+                ports.entry(port).or_default();
+            }
+        }
+        for connection in connections.iter().filter(|connection| connection.starts() > 0) {
+            for port in [connection.key.src, connection.key.dst] {
+                ports.entry(port).and_modify(|(all, ..)| *all += 1);
+            }
+        }
+        for own in fit.iter().filter(|fit| Family::of(fit.form) == Family::Ucx) {
+            for port in [own.connection.key.src, own.connection.key.dst] {
+                let (_, of_ucx, messages) = ports.entry(port).or_default();
+                *of_ucx += 1;
+                *messages += enveloped(own);
+            }
+        }
+        Self { ports }
+    }
+
+    fn shows_ucx(&self, port: Endpoint) -> bool {
+        let (all, of_ucx, messages) = self.ports.get(&port).copied().unwrap_or_default();
+        messages >= MIN_UCX_MESSAGES && of_ucx * UCX_CONNECTIONS_ONE_IN >= all
+    }
 }
 
 /// The library that nearly all messages match.
 pub(super) fn consistent_form(connection: &ConnectionTotals) -> Option<LibraryStack> {
+    matching_form(connection).filter(|form| Family::of(*form) != Family::Ucx || !is_distinctive(connection))
+}
+
+fn matching_form(connection: &ConnectionTotals) -> Option<LibraryStack> {
     let (votes, starts) = (connection.votes(), connection.starts());
     LibraryStack::ALL.into_iter().find(|&form| {
         let matching = votes.enveloped[form as usize] + votes.bare[form as usize];
         matching > 0 && matching * 100 >= starts * CONSISTENT_PERCENT
     })
+}
+
+/// True if the messages match UCX, and the compared ones another protocol distinctively.
+pub(super) fn is_another_protocol(connection: &ConnectionTotals) -> bool {
+    matching_form(connection).is_some() && consistent_form(connection).is_none()
+}
+
+/// True if the compared messages match another protocol distinctively. One byte identifies a message
+/// of UCX, so the commands of storage protocols look like them.
+fn is_distinctive(connection: &ConnectionTotals) -> bool {
+    let compared = compared(connection);
+    let votes = connection.upper_layers.as_ref();
+    votes.is_some_and(|votes| votes.distinctive.iter().any(|own| own * 100 >= compared * CONSISTENT_PERCENT))
+}
+
+/// At least this many messages were compared with other protocols.
+pub(super) fn compared(connection: &ConnectionTotals) -> u64 {
+    connection.starts().min(UpperLayerVotes::COMPARED_MESSAGES.into())
 }
 
 /// Process numbers of the sender and the receiver.
