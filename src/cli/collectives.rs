@@ -15,7 +15,6 @@ use std::process::ExitCode;
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope collectives job.ibp
-  ibscope collectives job.ibp --by endpoint --format csv
   ibscope collectives sink.pcap --view instances --format csv
   ibscope collectives sink.pcap --view channels";
 

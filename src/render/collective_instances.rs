@@ -204,7 +204,7 @@ pub fn nccl_notes(incomplete: u64, beyond_bound: u64) -> Vec<String> {
 }
 
 fn left_out(count: u64, noun: &str, why: String) -> Option<String> {
-    (count > 0).then(|| format!("{} left out of the operations: {why}", count_of(count, noun)))
+    (count > 0).then(|| format!("{} left out: {why}", count_of(count, noun)))
 }
 
 fn too_many() -> String {

@@ -211,7 +211,7 @@ fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
 #[test]
 fn every_column_has_a_unit_and_a_meaning() {
     let tables = [described(), ibscope::profile::column_tables()].concat();
-    assert_eq!(tables.len(), 40 + 12);
+    assert_eq!(tables.len(), 41 + 12);
     for table in &tables {
         let distinct: BTreeSet<&str> = names_of(table).into_iter().collect();
         assert_eq!(distinct.len(), table.columns.len(), "{}: a column twice", table.name);

@@ -437,7 +437,7 @@ fn health_of_a_sample_has_no_retransmissions_and_no_losses() {
     let file = tempfile::NamedTempFile::new().expect("file");
     sample.write(file.path()).expect("written");
     let run = |view: &[&str]| {
-        let words = ["health", "--sampled", "1/2"].iter().chain(view).map(PathBuf::from);
+        let words = ["health"].iter().chain(view).chain(&["--sampled", "1/2"]).map(PathBuf::from);
         ibscope(words.chain([file.path().to_owned()]))
     };
     let text = run(&[]).stdout;
@@ -460,7 +460,7 @@ fn health_of_a_sample_has_no_retransmissions_and_no_losses() {
     }
     let json: serde_json::Value = serde_json::from_str(&run(&["--format", "json"]).stdout).expect("JSON");
     assert!(json["total"]["lost_requests"].is_null() && json["total"]["request_packets"].is_u64());
-    let over_time = run(&["--view", "timeline"]);
+    let over_time = run(&["--by", "time"]);
     assert!(over_time.code != 0 && over_time.stderr.contains("unknown, because a sample"), "{}", over_time.stderr);
 }
 

@@ -91,7 +91,7 @@ pub(super) fn storage_line(lines: &mut SummaryLines, profile: &Profile) {
     let parts: Vec<String> = storage.by_class().into_iter().map(part).collect();
     if !parts.is_empty() {
         lines.put("storage", &format!("{}; `ibscope storage` shows who serves whom", parts.join(", ")));
-    } else if !storage.notes.is_empty() {
+    } else if profile.connections.iter().any(|connection| connection.class.is_storage()) {
         lines.put("storage", "commands are unknown; `ibscope storage` shows why");
     }
 }
