@@ -73,6 +73,11 @@ fn ten_million_random_packets_are_unknown() {
 }
 
 #[test]
+fn ten_million_packets_of_other_protocols_are_no_job() {
+    unknown::shaped_payloads_are_no_job(10_000_000);
+}
+
+#[test]
 fn a_command_ended_at_a_random_moment_leaves_only_whole_results() {
     writing::end_at_random_moments(200);
 }
