@@ -17,7 +17,6 @@ use std::process::ExitCode;
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope storage sink.pcap
-  ibscope storage job.ibp --view operations
   ibscope storage job.ibp --view timeline --bin 100ms --png storage.png
   ibscope storage job.ibp --format csv > storage.csv";
 

@@ -332,7 +332,11 @@ fn unassigned_queue_pairs_beyond_the_bound_are_counted_in_a_note() {
     /// `MAX_UNASSIGNED`.
     const KEPT: u32 = 1 << 16;
     let mut wire = WireBuilder::new();
-    (0..=KEPT).for_each(|qpn| WireQueuePair::new(3, 4, 0x100 + qpn).send(&mut wire, &[1; 8]));
+    // Tags at the ports show UCX, so that the control messages of the other queue pairs count as
+    // UCX's.
+    let mut first = WireQueuePair::new(3, 4, 0x100);
+    (0..8).for_each(|_| first.send(&mut wire, &eager(0, 3)));
+    (1..=KEPT).for_each(|qpn| WireQueuePair::new(3, 4, 0x100 + qpn).send(&mut wire, &[1; 8]));
     let measures = AnalysisMeasures { times: false, health: false, sizes: false, ..AnalysisMeasures::default() };
     let options = AnalysisOptions { measures, bin_ns: None, ..AnalysisOptions::default() };
     let found = analyze(&[wire.file()], &options, &|_| {}).expect("analysis");
