@@ -189,8 +189,8 @@ pub fn table(found: &InstanceList, origin_ns: Option<i64>) -> String {
 pub fn notes(found: &InstanceList) -> Vec<String> {
     let collective = "collective message";
     let notes = [
-        left_out(found.without_ranks, collective, "their ranks are unknown".to_owned()),
-        left_out(found.beyond_bound, collective, too_many()),
+        left_out(found.without_ranks, collective, "their ranks are unknown"),
+        left_out(found.beyond_bound, collective, TOO_MANY),
     ];
     notes.into_iter().flatten().chain(nccl_notes(found.nccl_left_out, found.nccl_beyond_bound)).collect()
 }
@@ -198,18 +198,17 @@ pub fn notes(found: &InstanceList) -> Vec<String> {
 /// Notes on messages of NCCL that are in no row: `incomplete` ones, and those beyond the limit.
 #[must_use]
 pub fn nccl_notes(incomplete: u64, beyond_bound: u64) -> Vec<String> {
-    let why = "the capture does not have all their packets, or not their receive".to_owned();
-    let notes = [left_out(incomplete, "NCCL message", why), left_out(beyond_bound, "NCCL message", too_many())];
+    let why = "the capture does not have all their packets, or not their receive";
+    let notes = [left_out(incomplete, "NCCL message", why), left_out(beyond_bound, "NCCL message", TOO_MANY)];
     notes.into_iter().flatten().collect()
 }
 
-fn left_out(count: u64, noun: &str, why: String) -> Option<String> {
+fn left_out(count: u64, noun: &str, why: &str) -> Option<String> {
     (count > 0).then(|| format!("{} left out: {why}", count_of(count, noun)))
 }
 
-fn too_many() -> String {
-    "there are too many; choose a window with --from and --to".to_owned()
-}
+/// Why messages beyond the limit are left out.
+const TOO_MANY: &str = "there are too many; choose a window with --from and --to";
 
 /// Writes one csv row per operation.
 pub fn csv(found: &InstanceList, out: &mut dyn Write) -> io::Result<()> {

@@ -93,7 +93,7 @@ pub(crate) fn connections(profile: &Profile) -> impl Iterator<Item = ConnectionH
     let row = move |HealthRow { connection, health }: HealthRow| {
         let connection = profile.connections.get(connection as usize)?;
         let per_ack = requests_per_ack(connection, &health).filter(|_| connection.sampled.is_none());
-        let (health, retransmissions) = super::of_connection(connection, health);
+        let (health, retransmissions) = super::of_connection(connection, &health);
         Some(ConnectionHealth {
             connection,
             health,

@@ -21,11 +21,11 @@ pub(crate) const UNKNOWN_IN_SAMPLES: &str =
     "unknown, because a sample does not show why a packet is missing, or is there twice";
 
 /// The health of a connection, and its retransmissions: what is known of them.
-fn of_connection(connection: &ConnectionRow, health: Health) -> (Health, RetransmissionSums) {
+fn of_connection(connection: &ConnectionRow, health: &Health) -> (Health, RetransmissionSums) {
     if connection.sampled.is_some() {
         (health.of_samples(), RetransmissionSums::default())
     } else {
-        (health, connection.retransmissions)
+        (*health, connection.retransmissions)
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn totals(profile: &Profile) -> (Health, RetransmissionSums) {
     let (mut health, mut sums) = (Health::default(), RetransmissionSums::default());
     for row in &profile.health {
         if let Some(connection) = profile.connections.get(row.connection as usize) {
-            let (own, retransmissions) = of_connection(connection, row.health);
+            let (own, retransmissions) = of_connection(connection, &row.health);
             health += own;
             sums += retransmissions;
         }
