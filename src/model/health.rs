@@ -361,6 +361,14 @@ pub struct HealthEvents {
     pub loss: Loss,
 }
 
+impl HealthEvents {
+    /// Sets the counts of a flag to 0.
+    pub fn reset_flag(&mut self, flag: PacketFlags) {
+        let counts = self.flagged.iter_mut().zip(PacketFlags::ALL);
+        counts.filter(|(_, of)| *of == flag).for_each(|(count, _)| *count = [0, 0]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,13 +382,5 @@ mod tests {
         let unknown = all.of_samples();
         assert_eq!((unknown.lost(), unknown.late_packets, unknown.episodes, unknown.unobserved_psns), (0, 0, 0, 0));
         assert_eq!((unknown.naks(), unknown.rnr_naks, unknown.icrc_bad_packets), (6, 1, 1));
-    }
-}
-
-impl HealthEvents {
-    /// Sets the counts of a flag to 0.
-    pub fn reset_flag(&mut self, flag: PacketFlags) {
-        let counts = self.flagged.iter_mut().zip(PacketFlags::ALL);
-        counts.filter(|(_, of)| *of == flag).for_each(|(count, _)| *count = [0, 0]);
     }
 }
