@@ -153,14 +153,11 @@ impl<R> Table<R> {
 
     /// Adds one column for each count of a struct (see `column_values!`).
     pub(crate) fn counts<const N: usize>(
-        mut self,
+        self,
         columns: [ColumnDescription; N],
         values: impl Fn(&R) -> [u64; N] + Copy + 'static,
     ) -> Self {
-        for (index, description) in columns.into_iter().enumerate() {
-            self = self.values(description, move |row| ColumnValue::Unsigned(values(row)[index]));
-        }
-        self
+        self.known_counts(columns, values, |_, _| true)
     }
 
     /// Adds one column for each count of a struct; `is_known` tells by row and column name whether

@@ -104,7 +104,7 @@ pub(super) fn library_connections<'a>(
         partner.and_then(|end| own.get(&end)).is_none_or(|back| *back == Some(fit.form))
     };
     let fit: Vec<LibraryConnection<'_>> = fit.into_iter().filter(is_consistent).collect();
-    let ports = PortEvidence::of(connections, &fit);
+    let ports = PortEvidence::by_port(connections, &fit);
     let is_likely = |fit: &LibraryConnection<'_>| {
         let key = &fit.connection.key;
         let sender = || paired.partner(receiver(key)).map(|(end, _)| end);
@@ -112,7 +112,7 @@ pub(super) fn library_connections<'a>(
             || enveloped(fit) >= MIN_UCX_MESSAGES
             || key.is_datagram()
             || std::iter::once(receiver(key)).chain(sender()).any(&is_stated)
-            || [key.src, key.dst].iter().all(|port| ports.shows_ucx(*port))
+            || [key.src, key.dst].iter().all(|port| ports.get(port).is_some_and(PortEvidence::shows_ucx))
     };
     fit.into_iter().filter(is_likely).collect()
 }
@@ -124,43 +124,43 @@ fn enveloped(fit: &LibraryConnection<'_>) -> u64 {
 /// What the connections of a port say about UCX. Few messages of another protocol can look like
 /// messages of UCX, which one byte identifies: of a thousand short connections of a storage protocol,
 /// one does. At the port of a rank, many do.
+#[derive(Default)]
 struct PortEvidence {
-    /// By port: connections with messages, those of UCX among them, and their messages.
-    ports: BTreeMap<Endpoint, (u64, u64, u64)>,
+    /// Connections with messages.
+    connections: u64,
+    /// Those of UCX among them.
+    ucx_connections: u64,
+    /// Messages of these with tags.
+    ucx_messages: u64,
 }
 
 impl PortEvidence {
-    fn of(connections: &[Box<ConnectionTotals>], fit: &[LibraryConnection<'_>]) -> Self {
-        let mut ports: BTreeMap<Endpoint, (u64, u64, u64)> = BTreeMap::new();
-        for LibraryConnection { connection, .. } in fit.iter().filter(|fit| Family::of(fit.form) == Family::Ucx) {
-            for port in [connection.key.src, connection.key.dst] {
-                ports.entry(port).or_default();
+    /// The ports of connections that seem to be UCX's.
+    fn by_port(connections: &[Box<ConnectionTotals>], fit: &[LibraryConnection<'_>]) -> BTreeMap<Endpoint, Self> {
+        let mut ports: BTreeMap<Endpoint, Self> = BTreeMap::new();
+        for own in fit.iter().filter(|fit| Family::of(fit.form) == Family::Ucx) {
+            for port in [own.connection.key.src, own.connection.key.dst] {
+                let evidence = ports.entry(port).or_default();
+                evidence.ucx_connections += 1;
+                evidence.ucx_messages += enveloped(own);
             }
         }
         for connection in connections.iter().filter(|connection| connection.starts() > 0) {
             for port in [connection.key.src, connection.key.dst] {
-                ports.entry(port).and_modify(|(all, ..)| *all += 1);
+                ports.entry(port).and_modify(|evidence| evidence.connections += 1);
             }
         }
-        for own in fit.iter().filter(|fit| Family::of(fit.form) == Family::Ucx) {
-            for port in [own.connection.key.src, own.connection.key.dst] {
-                let (_, of_ucx, messages) = ports.entry(port).or_default();
-                *of_ucx += 1;
-                *messages += enveloped(own);
-            }
-        }
-        Self { ports }
+        ports
     }
 
-    fn shows_ucx(&self, port: Endpoint) -> bool {
-        let (all, of_ucx, messages) = self.ports.get(&port).copied().unwrap_or_default();
-        messages >= MIN_UCX_MESSAGES && of_ucx * UCX_CONNECTIONS_ONE_IN >= all
+    const fn shows_ucx(&self) -> bool {
+        self.ucx_messages >= MIN_UCX_MESSAGES && self.ucx_connections * UCX_CONNECTIONS_ONE_IN >= self.connections
     }
 }
 
 /// The library that nearly all messages match.
 pub(super) fn consistent_form(connection: &ConnectionTotals) -> Option<LibraryStack> {
-    matching_form(connection).filter(|form| Family::of(*form) != Family::Ucx || !is_distinctive(connection))
+    matching_form(connection).filter(|form| !is_overruled(*form, connection))
 }
 
 fn matching_form(connection: &ConnectionTotals) -> Option<LibraryStack> {
@@ -173,15 +173,15 @@ fn matching_form(connection: &ConnectionTotals) -> Option<LibraryStack> {
 
 /// True if the messages match UCX, and the compared ones another protocol distinctively.
 pub(super) fn is_another_protocol(connection: &ConnectionTotals) -> bool {
-    matching_form(connection).is_some() && consistent_form(connection).is_none()
+    matching_form(connection).is_some_and(|form| is_overruled(form, connection))
 }
 
-/// True if the compared messages match another protocol distinctively. One byte identifies a message
-/// of UCX, so the commands of storage protocols look like them.
-fn is_distinctive(connection: &ConnectionTotals) -> bool {
-    let compared = compared(connection);
-    let votes = connection.upper_layers.as_ref();
-    votes.is_some_and(|votes| votes.distinctive.iter().any(|own| own * 100 >= compared * CONSISTENT_PERCENT))
+/// True for UCX if the compared messages match another protocol distinctively. One byte identifies a
+/// message of UCX, so the commands of storage protocols look like them.
+fn is_overruled(form: LibraryStack, connection: &ConnectionTotals) -> bool {
+    let is_most = |matching: &u64| matching * 100 >= compared(connection) * CONSISTENT_PERCENT;
+    Family::of(form) == Family::Ucx
+        && connection.upper_layers.as_ref().is_some_and(|votes| votes.distinctive.iter().any(is_most))
 }
 
 /// At least this many messages were compared with other protocols.

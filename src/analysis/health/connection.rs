@@ -93,11 +93,10 @@ pub(crate) fn connections(profile: &Profile) -> impl Iterator<Item = ConnectionH
     let row = move |HealthRow { connection, health }: HealthRow| {
         let connection = profile.connections.get(connection as usize)?;
         let per_ack = requests_per_ack(connection, &health).filter(|_| connection.sampled.is_none());
-        let (health, retransmissions) = super::of_connection(connection, &health);
         Some(ConnectionHealth {
             connection,
-            health,
-            retransmissions,
+            health: super::known_health(connection, &health),
+            retransmissions: super::known_retransmissions(connection),
             requests_per_ack: per_ack,
             endpoints: (ports.sender(connection), ports.receiver(connection)),
             ranks: (ranks.sender(connection), ranks.receiver(connection)),

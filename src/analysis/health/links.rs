@@ -89,12 +89,12 @@ pub(crate) fn links(profile: &Profile) -> Links {
             link.connections += 1;
             link.packets += connection.traffic.packets;
             link.wire_bytes += connection.traffic.wire_bytes;
-            link.retransmissions += super::of_connection(connection, &Health::default()).1;
+            link.retransmissions += super::known_retransmissions(connection);
         }
     }
     for row in &profile.health {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
-        let (health, _) = &super::of_connection(connection, &row.health);
+        let health = &super::known_health(connection, &row.health);
         // Estimates of lost responses are exact, so the remaining uncertainty is about requests.
         let responses = health.lost_responses;
         let bounds = [health.lost_at_least, health.lost_at_most].map(|bound| bound.saturating_sub(responses));

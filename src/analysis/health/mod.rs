@@ -20,13 +20,14 @@ use crate::model::{Health, Profile};
 pub(crate) const UNKNOWN_IN_SAMPLES: &str =
     "unknown, because a sample does not show why a packet is missing, or is there twice";
 
-/// The health of a connection, and its retransmissions: what is known of them.
-fn of_connection(connection: &ConnectionRow, health: &Health) -> (Health, RetransmissionSums) {
-    if connection.sampled.is_some() {
-        (health.of_samples(), RetransmissionSums::default())
-    } else {
-        (*health, connection.retransmissions)
-    }
+/// What is known of the health of a connection.
+fn known_health(connection: &ConnectionRow, health: &Health) -> Health {
+    if connection.sampled.is_some() { health.of_samples() } else { *health }
+}
+
+/// The retransmissions of a connection; none if they are not known.
+fn known_retransmissions(connection: &ConnectionRow) -> RetransmissionSums {
+    if connection.sampled.is_some() { RetransmissionSums::default() } else { connection.retransmissions }
 }
 
 /// True if a column of [`Health`] or [`RetransmissionSums`] is known in a capture.
@@ -39,9 +40,8 @@ pub(crate) fn totals(profile: &Profile) -> (Health, RetransmissionSums) {
     let (mut health, mut sums) = (Health::default(), RetransmissionSums::default());
     for row in &profile.health {
         if let Some(connection) = profile.connections.get(row.connection as usize) {
-            let (own, retransmissions) = of_connection(connection, &row.health);
-            health += own;
-            sums += retransmissions;
+            health += known_health(connection, &row.health);
+            sums += known_retransmissions(connection);
         }
     }
     (health, sums)
