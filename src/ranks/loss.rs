@@ -20,7 +20,7 @@ use crate::model::{PacketBounds, RecordCount, RecordSeries};
 
 /// Probability that a number of losses without a trace exceeds its bound.
 const TAIL: f64 = 1e-4;
-/// The same, for a cause of which the packets show no loss.
+/// The same, for a cause by which no packet was seen to be lost.
 const CHANCE: f64 = 0.03;
 /// Number of events above which [`quantile`] uses a normal distribution.
 const MANY_EVENTS: f64 = 600.0;
