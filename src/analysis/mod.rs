@@ -21,6 +21,7 @@ pub mod matrix;
 pub mod nccl_collectives;
 pub mod paths;
 pub mod phases;
+pub mod rank_events;
 pub mod rates;
 pub(crate) mod round_numbers;
 pub mod storage;

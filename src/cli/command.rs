@@ -3,7 +3,7 @@
 
 use super::{
     analyze, anonymize, capture, collectives, compare, crosscheck, health, hook, inspect, latency, manual, matrix,
-    merge, messages, paths, phases, ranks, rates, report, slurm, storage, summary, timeline, trace, waits, watch,
+    merge, messages, otf2, paths, phases, ranks, rates, report, slurm, storage, summary, timeline, trace, waits, watch,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt::Write as _;
@@ -59,6 +59,8 @@ pub(super) enum CliCommand {
     Compare(compare::CompareArgs),
     /// Write messages as trace events for Perfetto
     Trace(trace::TraceArgs),
+    /// Write messages and collective operations as an OTF2 archive
+    Otf2(otf2::Otf2Args),
     /// Watch a growing capture: rates, pairs, sizes, health
     Watch(watch::WatchArgs),
     /// Write a profile as one self-contained HTML page
@@ -106,6 +108,7 @@ impl CliCommand {
             Self::Crosscheck(args) => Some(&mut args.inputs),
             Self::Phases(args) => Some(&mut args.source.inputs),
             Self::Trace(args) => Some(&mut args.inputs),
+            Self::Otf2(args) => Some(&mut args.inputs),
             Self::Report(args) => Some(&mut args.inputs),
             Self::Merge(_)
             | Self::Compare(_)
@@ -144,7 +147,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("Compare", &["compare", "crosscheck"]),
-    ("Share", &["report", "trace", "anonymize"]),
+    ("Share", &["report", "trace", "otf2", "anonymize"]),
     ("On a cluster", &["slurm-analyze"]),
     ("Capture", &["capture", "hook"]),
     ("This program", &["completions", "manual", "help"]),

@@ -28,6 +28,7 @@ mod matrix;
 mod merge;
 mod messages;
 mod nccl_channels;
+mod otf2;
 mod paths;
 mod phases;
 mod ranks;
@@ -89,6 +90,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Phases(args) => phases::run(args),
         CliCommand::Compare(args) => compare::run(args),
         CliCommand::Trace(args) => trace::run(args),
+        CliCommand::Otf2(args) => otf2::run(args),
         CliCommand::Watch(args) => watch::run(args),
         CliCommand::Report(args) => report::run(args),
         CliCommand::SlurmAnalyze(args) => slurm::analyze::run(args),

@@ -18,6 +18,7 @@ pub mod matrix;
 pub mod matrix_note;
 pub mod messages;
 pub mod nccl_channels;
+pub mod otf2;
 pub mod packets;
 pub mod paths;
 pub mod phases;

@@ -43,6 +43,7 @@ mod mpi_times;
 mod nccl;
 mod notebooks;
 mod notes;
+mod otf2;
 mod partial;
 mod paths;
 mod phases;

@@ -1,0 +1,219 @@
+//! `ibscope otf2`: the messages and collective operations of captures as an OTF2 archive.
+
+use super::common::arguments::{InputArgs, ScopeArgs};
+use super::common::{input, output};
+use crate::analysis::instances::{InstanceCollector, InstanceList};
+use crate::analysis::rank_events::{EventPlan, RankMessage, RankMessages};
+use crate::model::profile::JobRow;
+use crate::model::{Profile, count_either, count_of};
+use crate::pipeline::{self, MessageStream};
+use crate::render::collective_instances;
+use crate::render::otf2::{WRITER, definitions, record};
+use crate::scratch::{self, Scratch};
+use anyhow::{Context as _, bail};
+use clap::Args;
+use ext_sort::{ExternalSorter, ExternalSorterBuilder, LimitedBufferBuilder};
+use std::fs;
+use std::io::{self, BufWriter, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+/// The Python of the distribution, whose packages have the OTF2 module; the first `python3` of the
+/// search path is often another one.
+const SYSTEM_PYTHON: &str = "/usr/bin/python3";
+/// Messages that are sorted in memory, at 48 bytes each.
+const MESSAGES_IN_MEMORY: usize = 1 << 20;
+/// Longest error message of Python that is kept.
+const MAX_COMPLAINT_BYTES: u64 = 1 << 16;
+
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope otf2 sink.pcap -o trace
+  ibscope otf2 node*.pcap --hosts hosts.csv --job 2 -o trace";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(super) struct Otf2Args {
+    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
+    /// input
+    #[arg(required = true, value_name = "CAPTURE")]
+    pub(super) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(super) reading: InputArgs,
+    #[command(flatten)]
+    pub(super) scope: ScopeArgs,
+    /// Write the archive to this folder, which must not exist; its anchor file is traces.otf2
+    #[arg(short, long, value_name = "DIR")]
+    pub(super) output: PathBuf,
+    /// Write the archive with this Python, which needs the module `otf2` (package python3-otf2)
+    /// [default: /usr/bin/python3 if it exists, else python3]
+    #[arg(long, value_name = "PROGRAM")]
+    pub(super) python: Option<PathBuf>,
+}
+
+/// Runs `ibscope otf2`.
+pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
+    input::check(&args.inputs)?;
+    if let Some(profile) = args.inputs.iter().find(|place| pipeline::is_profile(place)) {
+        bail!("{}: a profile has no individual messages; give the captures", profile.display());
+    }
+    input::check_captures("otf2", &args.inputs)?;
+    let place = target(&args.output)?;
+    let cannot_write = || format!("{}: cannot be written", args.output.display());
+    let archive = Scratch::folder(&place).with_context(cannot_write)?;
+    let stream = input::messages_alone(&args.inputs, &args.reading, args.scope, false)?;
+    let profile = stream.profile().clone();
+    input::one_job(&profile, "the traffic of an archive")?;
+    let Some(job) = profile.jobs.first().map(|job: &JobRow| job.job) else {
+        bail!(
+            "the captures have no MPI job with known ranks, so there is no archive; `ibscope ranks` shows the reasons"
+        );
+    };
+    let (messages, instances, mut plan) = sorted(&profile, job, stream, archive.path()).with_context(cannot_write)?;
+    let python = args.python.as_deref().unwrap_or_else(|| {
+        let system = Path::new(SYSTEM_PYTHON);
+        if system.exists() { system } else { Path::new("python3") }
+    });
+    let writer = ArchiveWriter::start(python, archive.path())?;
+    let definitions = definitions(&profile, job, &plan);
+    writer.write(&definitions, plan.events(messages).map(|event| event.map(|event| record(&event))))?;
+    archive.commit(|archive| fs::rename(archive, &place)).with_context(cannot_write)?;
+    let operations = instances.instances.len() as u64 - plan.left_out.operations;
+    output::eprint_line(&format!(
+        "{} and {} written to {}",
+        count_of(plan.messages, "message"),
+        count_of(operations, "collective operation"),
+        args.output.join("traces.otf2").display()
+    ));
+    notes(args, &profile, &plan, &instances);
+    Ok(input::exit_code(&args.reading, &profile.coverage))
+}
+
+/// The path of the archive's folder, which must not exist: a folder of the user is never replaced.
+fn target(output: &Path) -> anyhow::Result<PathBuf> {
+    let failed = || format!("{}: cannot be written", output.display());
+    let place = scratch::resolve(output).with_context(failed)?;
+    if place.file_name().is_none() {
+        bail!("{}: it is not the name of a folder", failed());
+    }
+    if fs::symlink_metadata(&place).is_ok() {
+        bail!("{}: it exists; remove it, or give another name", failed());
+    }
+    Ok(place)
+}
+
+/// The messages of the job by the time of their first packet, its operations, and the plan of all
+/// events. Messages wait in files in the folder `scratch`.
+fn sorted(
+    profile: &Profile,
+    job: u32,
+    stream: MessageStream,
+    scratch: &Path,
+) -> anyhow::Result<(impl Iterator<Item = Result<RankMessage, io::Error>> + use<>, InstanceList, EventPlan)> {
+    let sorter: ExternalSorter<RankMessage, io::Error> = ExternalSorterBuilder::new()
+        .with_tmp_dir(scratch)
+        .with_buffer(LimitedBufferBuilder::new(MESSAGES_IN_MEMORY, false))
+        .build()?;
+    let mut collector = InstanceCollector::default();
+    let mut messages = RankMessages::default();
+    let rows = stream.filter_map(|row| match row {
+        Ok(row) => {
+            collector.add(profile, &row);
+            messages.message(&row).map(Ok)
+        }
+        Err(error) => Some(Err(error)),
+    });
+    let sorted = sorter.sort_by(rows, RankMessage::in_time)?;
+    let instances = collector.finish(profile);
+    let plan = messages.finish(profile, job, &instances.instances);
+    // The sorter owns the folder of the files that the merge reads.
+    let mut merge = (sorted, sorter);
+    let sorted = std::iter::from_fn(move || merge.0.next()).map(|message| message.map_err(io::Error::other));
+    Ok((sorted, instances, plan))
+}
+
+/// Python, which writes the archive.
+struct ArchiveWriter {
+    child: Child,
+}
+
+impl ArchiveWriter {
+    fn start(python: &Path, archive: &Path) -> anyhow::Result<Self> {
+        let mut command = Command::new(python);
+        command.arg("-c").arg(WRITER).arg(archive).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let child = command.spawn().with_context(|| {
+            format!("{}: cannot be run; --python names a Python with the module otf2", python.display())
+        })?;
+        Ok(Self { child })
+    }
+
+    /// Passes the definitions and the records to Python, and waits for its end.
+    fn write(
+        mut self,
+        definitions: &str,
+        records: impl Iterator<Item = io::Result<impl AsRef<[u8]>>>,
+    ) -> anyhow::Result<()> {
+        let stderr = self.child.stderr.take();
+        let complaint = std::thread::spawn(move || {
+            let mut text = String::new();
+            // Reads on beyond the limit, so that Python never waits.
+            if let Some(mut stderr) = stderr {
+                let _ = (&mut stderr).take(MAX_COMPLAINT_BYTES).read_to_string(&mut text);
+                let _ = io::copy(&mut stderr, &mut io::sink());
+            }
+            text
+        });
+        let written = self.pass(definitions, records);
+        let status = self.child.wait().context("Python cannot be waited for")?;
+        let complaint = complaint.join().unwrap_or_default();
+        if !status.success() {
+            let reason = complaint.lines().next_back().unwrap_or("no message").trim();
+            bail!("the OTF2 archive cannot be written: {reason}");
+        }
+        written.context("the OTF2 archive cannot be written")
+    }
+
+    fn pass(
+        &mut self,
+        definitions: &str,
+        records: impl Iterator<Item = io::Result<impl AsRef<[u8]>>>,
+    ) -> io::Result<()> {
+        let Some(stdin) = self.child.stdin.take() else { return Ok(()) };
+        let mut out = BufWriter::with_capacity(1 << 16, stdin);
+        writeln!(out, "{definitions}")?;
+        for record in records {
+            out.write_all(record?.as_ref())?;
+        }
+        out.flush()
+    }
+}
+
+fn notes(args: &Otf2Args, profile: &Profile, plan: &EventPlan, instances: &InstanceList) {
+    let left_out = plan.left_out;
+    for (count, one, many) in [
+        (
+            left_out.without_ranks,
+            "message is left out, because the rank of its sender or receiver is not known",
+            "messages are left out, because the ranks of their senders or receivers are not known",
+        ),
+        (
+            left_out.without_length_or_time,
+            "message is left out, because packets that show its length or time were not captured",
+            "messages are left out, because packets that show their lengths or times were not captured",
+        ),
+        (
+            left_out.operations,
+            "collective operation is left out, because its kind is not known",
+            "collective operations are left out, because their kinds are not known",
+        ),
+    ] {
+        if count > 0 {
+            output::eprint_line(&format!("note: {}", count_either(count, one, many)));
+        }
+    }
+    if let Some(reason) = instances.unknown_because {
+        output::eprint_line(&format!("note: the archive has no collective operations: {reason}"));
+    }
+    output::notes(&collective_instances::notes(instances));
+    input::notes(&args.inputs, &args.reading, profile);
+}
