@@ -43,7 +43,7 @@ fn read(archive: &Path) -> (PairSums, PairSums, BTreeMap<(u32, String), u64>) {
         let time: u64 = words.next().and_then(|word| word.parse().ok()).expect("time");
         let before = last.insert(rank, time).unwrap_or(0);
         assert!(before <= time, "{line}");
-        let mut add = |sums: &mut PairSums, pair| {
+        let add = |sums: &mut PairSums, pair| {
             let sum = sums.entry(pair).or_default();
             *sum = (sum.0 + 1, sum.1 + number(line, "Length:"));
         };
