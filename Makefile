@@ -21,6 +21,8 @@ TEST_PACKAGES := tshark
 # write those of the tests.
 TRACE_PACKAGES := otf2-tools python3-otf2
 LARGE_TRACE_PACKAGES := libotf2-trace-dev
+# Tests read the graphs of `ibscope matrix` with these.
+GRAPH_PACKAGES := graphviz scotch python3-venv
 # Tests open the HTML report in a browser, and print it.
 BROWSER_PACKAGES := chromium chromium-driver python3-venv poppler-utils
 # libFuzzer is C++.
@@ -104,7 +106,7 @@ test: deps lint docs unit
 
 # The packages ask no questions. Without root, apt-get runs through sudo.
 deps: build-deps
-	$(call install,$(TEST_PACKAGES) $(TRACE_PACKAGES) $(BROWSER_PACKAGES) $(FABRIC_PACKAGES))
+	$(call install,$(TEST_PACKAGES) $(TRACE_PACKAGES) $(GRAPH_PACKAGES) $(BROWSER_PACKAGES) $(FABRIC_PACKAGES))
 	@$(CARGO) nextest --version >/dev/null 2>&1 || $(CARGO) install cargo-nextest --locked
 
 lint:

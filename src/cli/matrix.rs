@@ -1,10 +1,11 @@
 //! `ibscope matrix`: bytes, packets or messages of each pair.
 
-use super::common::arguments::{CountingArgs, DrawingArgs, PathArgs, SourceArgs};
+use super::common::arguments::{CountingArgs, DrawingArgs, GraphArgs, PathArgs, SourceArgs};
 use super::common::choices::{Format, GroupByArg, UnitArg, class_parser, selection};
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
+use super::graph_files::GraphFiles;
 use crate::analysis::GroupBy;
 use crate::analysis::matrix::{TrafficUnit, matrix};
 use crate::model::paths::{FilteredPaths, PathFilter};
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "Examples:
   ibscope matrix job.ibp --by rank --traffic collective --svg matrix.svg
   ibscope matrix job.ibp --class storage --dscp 26
-  ibscope matrix sink.pcap --no-mpi --format csv";
+  ibscope matrix sink.pcap --by rank --scotch ranks.grf --graphml ranks.graphml";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -27,6 +28,8 @@ pub(super) struct MatrixArgs {
     #[command(flatten)]
     pub(super) drawing: DrawingArgs,
     #[command(flatten)]
+    pub(super) graphs: GraphArgs,
+    #[command(flatten)]
     pub(super) counting: CountingArgs,
     #[command(flatten)]
     pub(super) paths: PathArgs,
@@ -34,7 +37,7 @@ pub(super) struct MatrixArgs {
     /// lustre
     #[arg(long, value_name = "NAME", value_parser = class_parser())]
     pub(super) class: Option<ClassSelection>,
-    /// Unit of the table and the figures; csv and json have all units [default: mpi-bytes with --by
+    /// Unit of the table, figures and graphs; csv, json and GraphML have all units [default: mpi-bytes with --by
     /// rank, payload-bytes with --by endpoint]
     #[arg(long, value_enum)]
     pub(super) unit: Option<UnitArg>,
@@ -46,6 +49,7 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     input::check(&source.inputs)?;
     let files = input::files(&source.inputs, &source.reading);
     let figures = FigureFiles::open(&args.drawing.figures, &files)?;
+    let graphs = GraphFiles::open(&args.graphs, &files)?;
     // A window of a profile is selected from its timeline. Captures are read for the window only,
     // so they need no timeline.
     let mut profile = input::profile(
@@ -54,12 +58,13 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
         source.scope,
         AnalysisNeeds { no_mpi: counting.no_mpi, ..AnalysisNeeds::default() },
     )?;
-    let mut filter_notes = filter(&mut profile, &PathFilter::from(&args.paths));
-    filter_notes.extend(args.class.and_then(|classes| keep_classes(&mut profile, classes)));
+    let mut notes = filter(&mut profile, &PathFilter::from(&args.paths));
+    notes.extend(args.class.and_then(|classes| keep_classes(&mut profile, classes)));
     let matrix = matrix(&profile, counting.by.into(), selection(counting.by, counting.traffic));
     let unit = args.unit.map_or(default_unit(counting.by), TrafficUnit::from);
     // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::matrix(&matrix, unit)?))?;
+    notes.extend(graphs.finish(&profile, &matrix, unit)?);
     output::results(|out| match source.format {
         Format::Table => {
             out.write_all(text::matrix_table(&matrix, unit, &output::style(args.drawing.color)).as_bytes())
@@ -67,7 +72,7 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => rendered::matrix_csv(&matrix, out),
         Format::Json => rendered::matrix_json(&matrix, out),
     })?;
-    output::notes(&filter_notes);
+    output::notes(&notes);
     output::notes(matrix_note::note(&profile, matrix.by, matrix.selection).as_slice());
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))

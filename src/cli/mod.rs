@@ -19,6 +19,7 @@ mod common;
 mod compare;
 mod crosscheck;
 mod dataset;
+mod graph_files;
 mod health;
 mod hook;
 mod inspect;

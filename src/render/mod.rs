@@ -10,6 +10,7 @@ pub mod compare;
 mod coverage;
 pub mod crosscheck;
 pub mod figure;
+pub mod graph;
 pub mod health;
 pub mod html;
 pub mod latency;

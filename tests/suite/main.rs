@@ -28,6 +28,7 @@ mod forced_algorithms;
 mod forms;
 mod framing;
 mod fuzz;
+mod graphs;
 mod health;
 mod hostile;
 mod joined;

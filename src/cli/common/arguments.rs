@@ -134,6 +134,25 @@ pub(in crate::cli) struct DrawingArgs {
     pub(in crate::cli) figures: FigureArgs,
 }
 
+/// Files for graphs of a matrix.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct GraphArgs {
+    /// Write the matrix as a directed graph in GraphML into FILE, with all units
+    #[arg(help_heading = "Graph options", long, value_name = "FILE")]
+    pub(in crate::cli) graphml: Option<PathBuf>,
+    /// Write the matrix as a directed graph in DOT (Graphviz) into FILE, in the unit of the table
+    #[arg(help_heading = "Graph options", long, value_name = "FILE")]
+    pub(in crate::cli) dot: Option<PathBuf>,
+    /// Write the ranks of one job as a source graph of Scotch into FILE; edges have the sums of both
+    /// directions
+    #[arg(help_heading = "Graph options", long, value_name = "FILE")]
+    pub(in crate::cli) scotch: Option<PathBuf>,
+    /// Write the ranks of one job as a dense matrix into FILE, for TreeMatch and LibTopoMap: a line
+    /// per sender
+    #[arg(help_heading = "Graph options", long, value_name = "FILE")]
+    pub(in crate::cli) dense: Option<PathBuf>,
+}
+
 /// Files for figures.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct FigureArgs {
