@@ -23,6 +23,8 @@ TRACE_PACKAGES := otf2-tools python3-otf2
 LARGE_TRACE_PACKAGES := libotf2-trace-dev
 # Tests read the graphs of `ibscope matrix` with these.
 GRAPH_PACKAGES := graphviz scotch python3-venv
+# The metrics of `ibscope watch` are checked and scraped with this.
+METRICS_PACKAGES := prometheus
 # Tests open the HTML report in a browser, and print it.
 BROWSER_PACKAGES := chromium chromium-driver python3-venv poppler-utils
 # libFuzzer is C++.
@@ -106,7 +108,7 @@ test: deps lint docs unit
 
 # The packages ask no questions. Without root, apt-get runs through sudo.
 deps: build-deps
-	$(call install,$(TEST_PACKAGES) $(TRACE_PACKAGES) $(GRAPH_PACKAGES) $(BROWSER_PACKAGES) $(FABRIC_PACKAGES))
+	$(call install,$(TEST_PACKAGES) $(TRACE_PACKAGES) $(GRAPH_PACKAGES) $(METRICS_PACKAGES) $(BROWSER_PACKAGES) $(FABRIC_PACKAGES))
 	@$(CARGO) nextest --version >/dev/null 2>&1 || $(CARGO) install cargo-nextest --locked
 
 lint:

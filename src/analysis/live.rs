@@ -3,6 +3,7 @@
 //! In: the sums of the analysis so far, each with the time since the update before. Out: rates per
 //! second for `top`-like views. Only the last `MAX_RATES` rates are kept.
 
+use crate::model::live::LivePair;
 use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::{LiveSums, PairEstimators, SampledConnection, SamplingWeight, SizeClass, SizeSums};
 use ibscope_parsers::Endpoint;
@@ -86,7 +87,7 @@ impl LiveProgress {
         self.rates.push_back(wire);
         let known: BTreeMap<_, _> =
             self.live.pairs.iter().map(|pair| ((pair.src, pair.dst), pair.traffic.wire_bytes)).collect();
-        let of = |pair: &crate::model::live::LivePair| {
+        let of = |pair: &LivePair| {
             let before = known.get(&(pair.src, pair.dst)).copied().unwrap_or(0);
             ((pair.src, pair.dst), rate(pair.traffic.wire_bytes, before))
         };
@@ -97,25 +98,34 @@ impl LiveProgress {
     /// The `most` busiest pairs, by their last rate, then by their sums.
     #[must_use]
     pub fn busiest(&self, most: usize) -> Vec<PairRate> {
-        let mut rows: Vec<(f64, &crate::model::live::LivePair)> = self
-            .live
-            .pairs
-            .iter()
-            .map(|pair| (self.pairs.get(&(pair.src, pair.dst)).copied().unwrap_or(0.0), pair))
-            .collect();
-        rows.sort_by(|(rate, pair), (other_rate, other)| {
-            other_rate.total_cmp(rate).then(other.traffic.wire_bytes.cmp(&pair.traffic.wire_bytes))
-        });
-        rows.truncate(most);
-        let name = |endpoint: &Endpoint| self.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string());
-        let row = |(rate, pair): (f64, &crate::model::live::LivePair)| PairRate {
-            pair: format!("{} → {}", name(&pair.src), name(&pair.dst)),
-            wire_bytes_per_s: rate,
+        let row = |pair: &LivePair| PairRate {
+            pair: format!("{} → {}", self.name(pair.src), self.name(pair.dst)),
+            wire_bytes_per_s: self.pair_rate(pair),
             traffic: pair.traffic,
             retransmissions: pair.retransmissions,
             estimators: self.estimators(pair),
         };
-        rows.into_iter().map(row).collect()
+        self.busiest_pairs(most).into_iter().map(row).collect()
+    }
+
+    /// The sums of the pairs of [`Self::busiest`].
+    pub(crate) fn busiest_pairs(&self, most: usize) -> Vec<&LivePair> {
+        let mut rows: Vec<(f64, &LivePair)> = self.live.pairs.iter().map(|pair| (self.pair_rate(pair), pair)).collect();
+        rows.sort_by(|(rate, pair), (other_rate, other)| {
+            other_rate.total_cmp(rate).then(other.traffic.wire_bytes.cmp(&pair.traffic.wire_bytes))
+        });
+        rows.truncate(most);
+        rows.into_iter().map(|(_, pair)| pair).collect()
+    }
+
+    /// Bytes on the wire per second of a pair in the last update.
+    fn pair_rate(&self, pair: &LivePair) -> f64 {
+        self.pairs.get(&(pair.src, pair.dst)).copied().unwrap_or(0.0)
+    }
+
+    /// The name of an endpoint, or the endpoint itself.
+    pub(crate) fn name(&self, endpoint: Endpoint) -> String {
+        self.names.get(&endpoint).cloned().unwrap_or_else(|| endpoint.to_string())
     }
 
     /// The sampling rate so far: the one that the user gave, or the only one that the samples state,
@@ -128,7 +138,7 @@ impl LiveProgress {
 
     /// The estimators of a pair. How many ports are sampled is decided at the end, so the intervals
     /// cover both cases.
-    fn estimators(&self, pair: &crate::model::live::LivePair) -> Option<PairEstimators> {
+    fn estimators(&self, pair: &LivePair) -> Option<PairEstimators> {
         let weight = Some(SamplingWeight { one_in: self.one_in()?, ports: SamplingWeight::ONE_OR_TWO });
         let quality = self.live.quality;
         Some(PairEstimators::of(&SampledConnection { sums: pair.sampled, weight, quality }))
@@ -175,7 +185,6 @@ impl LiveProgress {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::model::live::LivePair;
     use crate::model::sampling::SampledSums;
 
     const SECOND: Duration = Duration::from_secs(1);

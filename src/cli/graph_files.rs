@@ -6,12 +6,9 @@ use super::common::input;
 use crate::analysis::GroupBy;
 use crate::analysis::matrix::{Matrix, TrafficUnit};
 use crate::model::Profile;
-use crate::render::graph::{self, RankGraph};
+use crate::render::graph::{self, MAX_DENSE_RANKS, RankGraph};
 use anyhow::bail;
 use std::path::{Path, PathBuf};
-
-/// Largest dense matrix, in ranks: it has the square of them as numbers.
-const MAX_DENSE_RANKS: u32 = 1 << 14;
 
 /// The files of graphs, one per format.
 pub(super) struct GraphFiles {
@@ -62,10 +59,10 @@ impl GraphFiles {
             }
         }
         if let Some(file) = self.dense {
-            if ranks.ranks() > MAX_DENSE_RANKS {
-                bail!("--dense holds at most {MAX_DENSE_RANKS} ranks; --scotch has the edges alone");
-            }
-            file.finish(ranks.dense().as_bytes())?;
+            let Some(text) = ranks.dense() else {
+                bail!("--dense holds at most {MAX_DENSE_RANKS} ranks, and the job has {}; use --scotch", ranks.ranks());
+            };
+            file.finish(text.as_bytes())?;
         }
         Ok(notes)
     }

@@ -28,6 +28,7 @@ mod manual;
 mod matrix;
 mod merge;
 mod messages;
+mod metrics;
 mod nccl_channels;
 mod otf2;
 mod paths;

@@ -4,10 +4,12 @@ use super::common::arguments::InputArgs;
 use super::common::choices::Color;
 use super::common::parse::{bin_ns, percent, positive, sampling_rate, threads};
 use super::common::{input, output};
+use super::metrics::MetricsOutput;
 use crate::analysis::live::LiveProgress;
 use crate::model::{LiveSums, Profile};
 use crate::pipeline::{self, EndCondition, SflowListener, WatchedInput};
 use crate::render::live;
+use crate::render::metrics::LiveMetrics;
 use crate::render::text;
 use crate::scratch::signals;
 use anyhow::anyhow;
@@ -27,7 +29,7 @@ use std::time::{Duration, Instant};
 const EXAMPLES: &str = "Examples:
   ibscope watch sink.pcap
   ibscope watch sink.pcap --interval 5s -o job.ibp
-  ibscope watch --sflow 0.0.0.0:6343";
+  ibscope watch --sflow 0.0.0.0:6343 --metrics 127.0.0.1:9420";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -50,6 +52,13 @@ pub(super) struct WatchArgs {
     /// Write the profile at the end to this folder, usually NAME.ibp; replaces an existing profile
     #[arg(short, long, value_name = "PROFILE")]
     pub(super) output: Option<PathBuf>,
+    /// Serve counters at http://ADDRESS:PORT/metrics, for Prometheus (OpenMetrics)
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
+    pub(super) metrics: Option<SocketAddr>,
+    /// Write counters to FILE at each update, for the text file collector of node_exporter; at the end
+    /// also those of classes and jobs
+    #[arg(long, value_name = "FILE")]
+    pub(super) textfile: Option<PathBuf>,
     /// Width of the bins of the profile
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = bin_ns)]
     pub(super) bin: i64,
@@ -118,6 +127,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
     let writer = args.output.as_deref().map(|place| pipeline::ProfileWriter::create(place, &files)).transpose()?;
     let end_condition = EndCondition { until_now: args.once, stop: Arc::clone(&signals::stop()?.flag) };
     let interval = Duration::from_nanos(args.interval.unsigned_abs());
+    let metrics = MetricsOutput::start(args.metrics, args.textfile.as_ref(), &files)?;
     let (send, updates) = mpsc::channel();
     let mut watched = WatchView {
         args,
@@ -125,6 +135,7 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         interval,
         end_condition: &end_condition,
         updates,
+        metrics: (metrics, LiveMetrics::default()),
         progress: LiveProgress::new(options.endpoints.names.clone(), args.sampled),
         last_update: None,
     };
@@ -144,6 +155,9 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         shown?;
         anyhow::Ok(result?)
     })?;
+    if let Some(profile) = &profile {
+        watched.publish_end(profile)?;
+    }
     let Some(profile) = profile else {
         output::eprint_line("ibscope: ended before the first packet arrived");
         return Ok(ExitCode::SUCCESS);
@@ -186,6 +200,7 @@ struct WatchView<'a> {
     interval: Duration,
     end_condition: &'a EndCondition,
     updates: Receiver<LiveSums>,
+    metrics: (MetricsOutput, LiveMetrics),
     progress: LiveProgress,
     /// Time of the last update.
     last_update: Option<Instant>,
@@ -193,11 +208,13 @@ struct WatchView<'a> {
 
 impl WatchView<'_> {
     /// Shows updates until the worker ends.
-    fn show(&mut self) -> io::Result<()> {
+    fn show(&mut self) -> anyhow::Result<()> {
         let has_screen = io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         if self.args.once {
             // Until the worker drops its sender.
-            while self.updates.recv().is_ok() {}
+            while let Ok(sums) = self.updates.recv() {
+                self.update(sums)?;
+            }
             return Ok(());
         }
         if self.args.lines || !has_screen {
@@ -210,10 +227,10 @@ impl WatchView<'_> {
         shown
     }
 
-    fn lines(&mut self) -> io::Result<()> {
+    fn lines(&mut self) -> anyhow::Result<()> {
         let mut has_header = false;
         while let Ok(sums) = self.updates.recv() {
-            self.update(sums);
+            self.update(sums)?;
             output::results(|out| {
                 if !has_header {
                     writeln!(out, "{}", live::header())?;
@@ -222,10 +239,13 @@ impl WatchView<'_> {
             })?;
             has_header = true;
         }
-        if has_header { output::results(|out| writeln!(out)) } else { Ok(()) }
+        if has_header {
+            output::results(|out| writeln!(out))?;
+        }
+        Ok(())
     }
 
-    fn screen(&mut self, terminal: &mut DefaultTerminal) -> io::Result<()> {
+    fn screen(&mut self, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
         let color = output::style(self.args.color).color;
         loop {
             let state = match (self.end_condition.is_over(), self.last_update.is_none()) {
@@ -237,7 +257,7 @@ impl WatchView<'_> {
             loop {
                 match self.updates.recv_timeout(KEY_WAIT) {
                     Ok(sums) => {
-                        self.update(sums);
+                        self.update(sums)?;
                         break;
                     }
                     Err(RecvTimeoutError::Timeout) => {}
@@ -251,10 +271,24 @@ impl WatchView<'_> {
     }
 
     /// Takes new sums. The first arrive one interval after the first packet, however late it is.
-    fn update(&mut self, sums: LiveSums) {
+    fn update(&mut self, sums: LiveSums) -> anyhow::Result<()> {
         let now = Instant::now();
         self.progress.update(sums, self.last_update.map_or(self.interval, |before| now - before));
         self.last_update = Some(now);
+        let (output, metrics) = &mut self.metrics;
+        if output.is_used() {
+            output.publish(metrics.update(&self.progress)?)?;
+        }
+        Ok(())
+    }
+
+    /// Publishes the counters of the profile.
+    fn publish_end(&mut self, profile: &Profile) -> anyhow::Result<()> {
+        let (output, metrics) = &mut self.metrics;
+        if output.is_used() {
+            output.publish(metrics.finish(&self.progress, profile)?)?;
+        }
+        Ok(())
     }
 
     /// Handles pending keys without waiting; true if the screen must be redrawn.

@@ -12,8 +12,10 @@ use crate::model::count_of;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Scotch adds all weights in its integers, which may have 32 bits.
-const MAX_SCOTCH_SUM: u64 = i32::MAX as u64;
+/// Scotch adds all weights in its integers, and Graphviz stores them in integers, of 32 bits.
+const WEIGHT_LIMIT: u64 = i32::MAX as u64;
+/// Ranks of the largest dense matrix, which has the square of them as numbers.
+pub const MAX_DENSE_RANKS: u32 = 1 << 12;
 
 /// The graph in GraphML. Nodes have the attributes `label` and, by rank, `job` and `rank`; edges have
 /// all units of the matrix.
@@ -88,8 +90,7 @@ pub fn dot(matrix: &Matrix, unit: TrafficUnit) -> String {
     for ((src, dst), cell) in &matrix.cells {
         let value = cell.value(unit);
         if value > 0 {
-            // Graphviz stores weights in 32 bits.
-            let weight = value.min(MAX_SCOTCH_SUM);
+            let weight = value.min(WEIGHT_LIMIT);
             let text = if unit.is_bytes() { bytes(value) } else { value.to_string() };
             _ = writeln!(out, "  n{src} -> n{dst} [label=\"{text}\", weight={weight}];");
         }
@@ -146,9 +147,13 @@ impl RankGraph {
         self.ranks
     }
 
-    /// A line per sender with the values of all receivers, separated by spaces.
+    /// A line per sender with the values of all receivers, separated by spaces; `None` beyond
+    /// [`MAX_DENSE_RANKS`].
     #[must_use]
-    pub fn dense(&self) -> String {
+    pub fn dense(&self) -> Option<String> {
+        if self.ranks > MAX_DENSE_RANKS {
+            return None;
+        }
         let mut out = String::new();
         for src in 0..self.ranks {
             for dst in 0..self.ranks {
@@ -157,7 +162,7 @@ impl RankGraph {
             }
             out.push('\n');
         }
-        out
+        Some(out)
     }
 
     /// A Scotch source graph: vertex = rank, weight of an edge = the values of both directions
@@ -174,7 +179,7 @@ impl RankGraph {
         let arcs = neighbors.values().map(BTreeMap::len).sum::<usize>() as u64;
         let sum: u128 = neighbors.values().flat_map(BTreeMap::values).map(|value| u128::from(*value)).sum();
         // Rounding up adds less than 1 per arc.
-        let room = u128::from(MAX_SCOTCH_SUM.saturating_sub(arcs).max(1));
+        let room = u128::from(WEIGHT_LIMIT.saturating_sub(arcs).max(1));
         let scale = u64::try_from(sum.div_ceil(room).max(1)).unwrap_or(u64::MAX);
         let mut out = format!("0\n{} {arcs}\n0 010\n", self.ranks);
         for rank in 0..self.ranks {
@@ -227,8 +232,18 @@ mod tests {
     #[test]
     fn a_dense_matrix_has_a_row_per_rank() {
         let graph = RankGraph::of(&matrix(7), TrafficUnit::MpiBytes);
-        assert_eq!(graph.dense(), "0 10 0 0\n5 1 0 0\n0 0 0 0\n7 0 0 0\n");
+        assert_eq!(graph.dense().unwrap(), "0 10 0 0\n5 1 0 0\n0 0 0 0\n7 0 0 0\n");
         assert_eq!(graph.notes(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_dense_matrix_has_a_bound() {
+        for (highest, is_written) in [(MAX_DENSE_RANKS - 1, true), (MAX_DENSE_RANKS, false)] {
+            let mut cells = MatrixCells::default();
+            cells.cell(Label::only(0), Label::only(highest)).mpi_bytes = Some(1);
+            let graph = RankGraph::of(&cells.into_matrix(GroupBy::Rank, Selection::All), TrafficUnit::MpiBytes);
+            assert_eq!(graph.dense().is_some(), is_written, "{highest}");
+        }
     }
 
     /// Edges of both directions are one, loops are none, and a rank without traffic has no neighbor.
@@ -244,7 +259,7 @@ mod tests {
             let (text, scale) = RankGraph::of(&matrix(large), TrafficUnit::MpiBytes).scotch();
             let weights = text.lines().skip(3).flat_map(|line| line.split(' ').skip(1).step_by(2));
             let sum: u64 = weights.map(|weight| weight.parse::<u64>().unwrap()).sum();
-            assert!(sum <= MAX_SCOTCH_SUM && sum > MAX_SCOTCH_SUM / 2, "{large}: {sum} at {scale}");
+            assert!(sum <= WEIGHT_LIMIT && sum > WEIGHT_LIMIT / 2, "{large}: {sum} at {scale}");
         }
     }
 

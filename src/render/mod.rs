@@ -18,6 +18,7 @@ pub mod live;
 pub mod matrix;
 pub mod matrix_note;
 pub mod messages;
+pub mod metrics;
 pub mod nccl_channels;
 pub mod otf2;
 pub mod packets;

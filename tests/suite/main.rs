@@ -40,6 +40,7 @@ mod manifest;
 mod memory;
 mod merge;
 mod messages;
+mod metrics;
 mod mpi_times;
 mod nccl;
 mod notebooks;
