@@ -2,7 +2,7 @@
 //!
 //! In: a [`Matrix`] and the unit of its edges. Out: GraphML and DOT with one directed edge per cell;
 //! a Scotch source graph, which has no directions; a dense matrix of numbers, as TreeMatch and
-//! `LibTopoMap` read it. Sources: the GraphML primer, the DOT grammar of Graphviz, and the Scotch user's
+//! LibTopoMap read it. Sources: the GraphML primer, the DOT grammar of Graphviz, and the Scotch user's
 //! guide (source graphs).
 
 use super::units::bytes;

@@ -1,4 +1,4 @@
-//! The progress of a growing capture as `OpenMetrics` text, for Prometheus.
+//! The progress of a growing capture as OpenMetrics text, for Prometheus.
 //!
 //! In: the sums at successive updates, and the profile at the end. Out: one text per update.
 //! Invariants: a counter never decreases, and the number of ports and pairs is bounded.
@@ -183,8 +183,8 @@ fn pair_traffic(profile: &Profile) -> BTreeMap<(Endpoint, Endpoint), Traffic> {
     pairs
 }
 
-/// `OpenMetrics` text in the text format of Prometheus before it, which promtool and the text file
-/// collector of `node_exporter` read: counters are described by the name of their series, units and the end
+/// OpenMetrics text in the text format of Prometheus before it, which promtool and the text file
+/// collector of node_exporter read: counters are described by the name of their series, units and the end
 /// are missing.
 #[must_use]
 pub fn prometheus_text(open_metrics: &str) -> String {
