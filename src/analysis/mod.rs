@@ -16,6 +16,7 @@ pub mod health;
 pub mod instances;
 pub mod latency;
 pub(crate) mod libraries;
+pub mod link_rates;
 pub mod live;
 pub mod matrix;
 pub mod nccl_collectives;

@@ -65,6 +65,8 @@ pub fn column_tables() -> Vec<TableDescription> {
         rates::bins_table().describe(),
         rates::peaks_table().describe(),
         rates::sizes_table(rates::SizeHeadings::default()).describe(),
+        rates::links_table().describe(),
+        rates::link_bins_table().describe(),
         phases::phases_table().describe(),
         phases::matrices_table().describe(),
         phases::operations_table().describe(),

@@ -33,6 +33,7 @@ mod hostile;
 mod joined;
 mod kernel_tunnels;
 mod latency;
+mod link_rates;
 mod links;
 mod manifest;
 #[cfg(target_os = "linux")]
