@@ -9,6 +9,7 @@ pub mod collectives;
 pub mod compare;
 pub(crate) mod coverage;
 pub mod crosscheck;
+pub mod diagnose;
 mod endpoint_label;
 #[cfg(test)]
 pub(crate) mod fixture;

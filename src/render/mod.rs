@@ -9,6 +9,7 @@ mod columns;
 pub mod compare;
 mod coverage;
 pub mod crosscheck;
+pub mod diagnose;
 pub mod figure;
 pub mod health;
 pub mod html;
@@ -60,6 +61,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         storage::operations_table().describe(),
         storage::sizes_table().describe(),
         storage_timeline::described_table().describe(),
+        diagnose::findings_table().describe(),
         paths::classes_table().describe(),
         paths::pairs_table().describe(),
         rates::bins_table().describe(),
