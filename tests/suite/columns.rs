@@ -96,6 +96,7 @@ impl Inputs {
         let inputs = match words[0] {
             "compare" => vec![self.profile(), self.profile()],
             "messages" | "inspect" => vec![sample("openib-mixed-4x1")],
+            "diagnose" => vec![runs::named("ompi-rc-loss1-ring2").sink()],
             "waits" => vec![runs::of_second_set("straggler-rank2-20ms-4x1").folder.join("sink.ib.pcap.zst")],
             // Single operations are found in captures only.
             "collectives" if words.contains(&"instances") => vec![run.sink()],
@@ -211,7 +212,7 @@ fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
 #[test]
 fn every_column_has_a_unit_and_a_meaning() {
     let tables = [described(), ibscope::profile::column_tables()].concat();
-    assert_eq!(tables.len(), 43 + 12);
+    assert_eq!(tables.len(), 44 + 12);
     for table in &tables {
         let distinct: BTreeSet<&str> = names_of(table).into_iter().collect();
         assert_eq!(distinct.len(), table.columns.len(), "{}: a column twice", table.name);

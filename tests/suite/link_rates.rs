@@ -82,15 +82,14 @@ fn incast(senders: u16, step_ns: i64) -> WireBuilder {
         .collect();
     let payload = vec![7; 4096];
     // A sink has each packet at its sender's and at its receiver's port.
-    let mut exchange =
-        |wire: &mut WireBuilder, (request, response): &mut (WireQueuePair, WireQueuePair), at_ns: i64| {
-            let before = request.clone();
-            request.send(wire.at(at_ns), &payload);
-            *request = before;
-            request.send(wire.at(at_ns + 100), &payload);
-            response.ack(wire.at(at_ns + 200), request);
-            response.ack(wire.at(at_ns + 300), request);
-        };
+    let exchange = |wire: &mut WireBuilder, (request, response): &mut (WireQueuePair, WireQueuePair), at_ns: i64| {
+        let before = request.clone();
+        request.send(wire.at(at_ns), &payload);
+        *request = before;
+        request.send(wire.at(at_ns + 100), &payload);
+        response.ack(wire.at(at_ns + 200), request);
+        response.ack(wire.at(at_ns + 300), request);
+    };
     for step in 0..(200 * MS_NS / step_ns) {
         for (index, queue) in queues.iter_mut().enumerate() {
             exchange(&mut wire, queue, START_NS + step * step_ns + index as i64 * (step_ns / i64::from(senders)));

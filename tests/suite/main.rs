@@ -18,6 +18,7 @@ mod crafted;
 #[cfg(target_os = "linux")]
 mod crosscheck;
 mod damaged_inputs;
+mod diagnose;
 mod documents;
 mod encapsulation;
 mod fabric;
@@ -50,6 +51,7 @@ mod phases;
 mod privacy;
 mod properties;
 mod python;
+mod questions;
 mod rates;
 mod recorded;
 mod release;

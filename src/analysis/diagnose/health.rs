@@ -112,25 +112,28 @@ fn place(profile: &Profile, events: &PathEvents) -> (String, u64) {
         let own = profile.connections.iter().filter(|row| row.kind == TrafficKind::Data && is_own(row.src, row.dst));
         own.map(|row| row.traffic.packets).sum::<u64>()
     };
-    if let Some(((src, dst), _)) = events.iter().find(|(_, count)| is_main(**count)) {
-        let label = format!("path {} -> {}", port(profile, *src), port(profile, *dst));
-        return (label, packets(&|a, b| (a, b) == (*src, *dst)));
-    }
-    let mut ends: BTreeMap<(Endpoint, LinkDirection), u64> = BTreeMap::new();
+    let mut ends: BTreeMap<(Endpoint, LinkDirection), (u64, usize)> = BTreeMap::new();
     let mut ports: BTreeMap<Endpoint, (u64, BTreeSet<Endpoint>)> = BTreeMap::new();
     for ((src, dst), count) in events {
-        *ends.entry((*src, LinkDirection::From)).or_default() += count;
-        *ends.entry((*dst, LinkDirection::To)).or_default() += count;
+        for end in [(*src, LinkDirection::From), (*dst, LinkDirection::To)] {
+            let entry = ends.entry(end).or_default();
+            *entry = (entry.0 + count, entry.1 + 1);
+        }
         for (own, peer) in [(src, dst), (dst, src)] {
             let entry = ports.entry(*own).or_default();
             entry.0 += count;
             entry.1.insert(*peer);
         }
     }
-    let main: Vec<_> = ends.iter().filter(|(_, count)| is_main(**count)).map(|(end, _)| *end).collect();
-    if let [(own, direction)] = main[..] {
+    // A link that several lossy paths share comes before the worst of these paths.
+    let main: Vec<_> = ends.iter().filter(|(_, (count, paths))| is_main(*count) && *paths > 1).collect();
+    if let [(&(own, direction), _)] = main[..] {
         let label = format!("link {} port {}", direction.name(), port(profile, own));
         return (label, packets(&|src, dst| if direction == LinkDirection::From { src == own } else { dst == own }));
+    }
+    if let Some(((src, dst), _)) = events.iter().find(|(_, count)| is_main(**count)) {
+        let label = format!("path {} -> {}", port(profile, *src), port(profile, *dst));
+        return (label, packets(&|a, b| (a, b) == (*src, *dst)));
     }
     let main: Vec<_> = ports.iter().filter(|(_, (count, _))| is_main(*count)).collect();
     if let [(own, (_, peers))] = main[..]

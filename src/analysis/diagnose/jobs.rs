@@ -26,12 +26,22 @@ const LEAST_WAIT: f64 = 0.3;
 
 pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     let Some(waits) = input.waits else {
+        if input.profile.jobs.is_empty() {
+            return;
+        }
         diagnosis
             .unchecked
             .push("stragglers and imbalance, because a profile has no single messages (give the captures)".to_owned());
         return;
     };
     if input.is_sampled() || input.is_incomplete() {
+        return;
+    }
+    if !input.sees_all_ports() {
+        // Without the messages of some ranks, a rank that waits for them seems to compute.
+        diagnosis
+            .unchecked
+            .push("stragglers and imbalance, because the captures do not show the traffic of all ports".to_owned());
         return;
     }
     let nodes = Nodes::of(input.profile);

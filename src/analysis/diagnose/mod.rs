@@ -13,6 +13,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
+use super::observed_ports::sees_all_ports;
 use super::waits::JobWaits;
 use crate::model::link::Speed;
 use crate::model::profile::Profile;
@@ -167,6 +168,11 @@ impl DiagnosisInput<'_> {
     /// True if packets are known to be missing in the captures.
     fn is_incomplete(&self) -> bool {
         self.profile.trust.verdict == TrustVerdict::Incomplete
+    }
+
+    /// True if the captures probably hold all traffic of the ports in them.
+    fn sees_all_ports(&self) -> bool {
+        sees_all_ports(self.profile)
     }
 
     const fn is_sampled(&self) -> bool {

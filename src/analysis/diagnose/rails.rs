@@ -18,6 +18,10 @@ const LEAST_BYTES: u64 = 1 << 16;
 
 pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     let profile = input.profile;
+    // A port that was not captured shows only a part of its traffic.
+    if !input.sees_all_ports() || input.is_sampled() {
+        return;
+    }
     let ranks = bytes_by_rank(profile);
     let jobs: BTreeSet<u32> = ranks.keys().map(|rank| rank.job).collect();
     for job in jobs {
