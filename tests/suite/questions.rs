@@ -123,7 +123,7 @@ fn runs_are_compared_drawn_and_written_as_tables() {
     let table = std::fs::File::open(place.join("job.ibp/connections.parquet")).expect("table");
     let frame = ParquetReader::new(table).finish().expect("a DataFrame");
     let column = frame.column("packets").expect("column").u64().expect("numbers");
-    let packets: u64 = column.into_iter().flatten().sum();
+    let packets: u64 = column.iter().flatten().sum();
     assert_eq!(packets, records / 2);
 }
 
@@ -136,7 +136,10 @@ fn classes_endpoints_and_collectives_are_those_of_the_runs() {
         let row = classes.iter().find(|row| row["class"] == class && row["value"] == value).expect("a class");
         row["sum"].parse().expect("number")
     };
-    assert_eq!((sum("mpi", "mpi_messages"), sum("mpi", "mpi_bytes")), (2 * 150, 2 * 5_567_640));
+    // The truth has point-to-point messages; setting up and ending MPI takes a few collective ones.
+    assert!((2 * 150..=2 * 150 + 10).contains(&sum("mpi", "mpi_messages")), "{}", sum("mpi", "mpi_messages"));
+    let bytes = 2 * 5_567_640;
+    assert!((bytes..=bytes + 100).contains(&sum("mpi", "mpi_bytes")), "{}", sum("mpi", "mpi_bytes"));
     // Read and written over NFS, and the calls and replies.
     let nfs = 7_471_104 + 2_490_368;
     assert!((nfs..nfs * 105 / 100).contains(&sum("nfs", "payload_bytes")), "{}", sum("nfs", "payload_bytes"));
