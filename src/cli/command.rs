@@ -2,8 +2,9 @@
 //! pages.
 
 use super::{
-    analyze, anonymize, capture, collectives, compare, crosscheck, health, hook, inspect, latency, manual, matrix,
-    merge, messages, otf2, paths, phases, ranks, rates, report, slurm, storage, summary, timeline, trace, waits, watch,
+    analyze, anonymize, capture, collectives, compare, crosscheck, diagnose, health, hook, inspect, latency, manual,
+    matrix, merge, messages, otf2, paths, phases, ranks, rates, report, slurm, storage, summary, timeline, trace,
+    waits, watch,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt::Write as _;
@@ -43,6 +44,8 @@ pub(super) enum CliCommand {
     Waits(waits::WaitsArgs),
     /// Show storage commands: clients, servers, bytes, latencies
     Storage(storage::StorageArgs),
+    /// Show what is wrong, ranked: fabric, jobs, capture
+    Diagnose(diagnose::DiagnoseArgs),
     /// Show retransmissions, NAKs, congestion and capture loss
     Health(health::HealthArgs),
     /// Show traffic classes, partitions and ECMP paths of the packets
@@ -101,6 +104,7 @@ impl CliCommand {
             Self::Collectives(args) => Some(&mut args.source.inputs),
             Self::Waits(args) => Some(&mut args.inputs),
             Self::Storage(args) => Some(&mut args.source.inputs),
+            Self::Diagnose(args) => Some(&mut args.source.inputs),
             Self::Health(args) => Some(&mut args.source.inputs),
             Self::Paths(args) => Some(&mut args.source.inputs),
             Self::Latency(args) => Some(&mut args.inputs),
@@ -131,6 +135,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Show",
         &[
             "summary",
+            "diagnose",
             "matrix",
             "timeline",
             "ranks",

@@ -19,6 +19,7 @@ mod common;
 mod compare;
 mod crosscheck;
 mod dataset;
+mod diagnose;
 mod graph_files;
 mod health;
 mod hook;
@@ -84,6 +85,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Collectives(args) => collectives::run(args),
         CliCommand::Waits(args) => waits::run(args),
         CliCommand::Storage(args) => storage::run(args),
+        CliCommand::Diagnose(args) => diagnose::run(args),
         CliCommand::Health(args) => health::run(args),
         CliCommand::Paths(args) => paths::run(args),
         CliCommand::Latency(args) => latency::run(args),

@@ -4,10 +4,14 @@ use super::common::arguments::{FigureArgs, SourceArgs};
 use super::common::choices::Format;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
+use super::common::job_choice::JobChoice;
 use super::common::output;
 use super::common::parse::bin_ns;
+use super::common::usage::UsageError;
 use crate::analysis::GroupBy;
+use crate::analysis::link_rates::{LINK_BIN_NS, link_rates};
 use crate::analysis::rates::{DEFAULT_WINDOW_NS, RateGrouping, grouped_rates};
+use crate::model::link::Speed;
 use crate::pipeline;
 use crate::render::{self, figure};
 use clap::{Args, ValueEnum};
@@ -17,24 +21,29 @@ use std::process::ExitCode;
 const EXAMPLES: &str = "Examples:
   ibscope rates job.ibp --by class
   ibscope rates job.ibp --by rank --window 50ms
-  ibscope rates job.ibp --view sizes --format csv";
+  ibscope rates sink.pcap --by link --link \"4x EDR\" --png links.png";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct RatesArgs {
     #[command(flatten)]
     pub(super) source: SourceArgs,
-    /// Show each pair of endpoints or ranks, or each class, separately [default: all together]
+    /// Show each pair of endpoints or ranks, each class, or each port and direction separately
+    /// [default: all together]
     #[arg(long, value_enum)]
     pub(super) by: Option<RateGroupingArg>,
+    /// Speed of the links, for their utilization (`--by link`): width and rate (`4x EDR`) or a data
+    /// rate (`100Gb/s`)
+    #[arg(long, value_name = "SPEED")]
+    pub(super) link: Option<Speed>,
     /// Width of the bins; if it is not a multiple of the profile's bin width, the counts of each
     /// profile bin are divided among the new bins in proportion to their overlap [default: 10ms, or
-    /// the profile's bin width; wider where that gives more than a million bins]
+    /// the profile's bin width; wider where that gives more than a million bins; 1ms for `--by link`]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
-    /// Table to print as csv; json has all tables
-    #[arg(long, value_enum, default_value_t = RatesView::Bins)]
-    pub(super) view: RatesView,
+    /// Table to print as csv; json has all tables [default: bins, or peaks for `--by link`]
+    #[arg(long, value_enum)]
+    pub(super) view: Option<RatesView>,
     /// Length of the peak window [default: 100ms, or the whole time if shorter]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) window: Option<i64>,
@@ -50,14 +59,18 @@ pub(super) enum RateGroupingArg {
     Rank,
     /// Classes of connections: `mpi`, `nccl`, `nfs` ...
     Class,
+    /// Links between a port and its switch, each direction separately
+    Link,
 }
 
-impl From<RateGroupingArg> for RateGrouping {
-    fn from(by: RateGroupingArg) -> Self {
-        match by {
-            RateGroupingArg::Endpoint => Self::Pairs(GroupBy::Endpoint),
-            RateGroupingArg::Rank => Self::Pairs(GroupBy::Rank),
-            RateGroupingArg::Class => Self::Class,
+impl RateGroupingArg {
+    /// The grouping of pairs and classes; `None` for links.
+    const fn grouping(self) -> Option<RateGrouping> {
+        match self {
+            Self::Endpoint => Some(RateGrouping::Pairs(GroupBy::Endpoint)),
+            Self::Rank => Some(RateGrouping::Pairs(GroupBy::Rank)),
+            Self::Class => Some(RateGrouping::Class),
+            Self::Link => None,
         }
     }
 }
@@ -83,12 +96,18 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
     input::check(&source.inputs)?;
     let files = input::files(&source.inputs, &source.reading);
     let figures = FigureFiles::open(&args.figures, &files)?;
+    if args.by == Some(RateGroupingArg::Link) {
+        return run_links(args, figures);
+    }
+    if args.link.is_some() {
+        return Err(UsageError("--link needs --by link").into());
+    }
     let is_profile = pipeline::is_profile(&source.inputs[0]);
     let needs = AnalysisNeeds { bin_ns: Some(fine_ns(args)), sizes: true, ..AnalysisNeeds::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     let bin_ns = args.bin.or((!is_profile).then_some(pipeline::DEFAULT_BIN_NS));
     let window_ns = args.window.unwrap_or(DEFAULT_WINDOW_NS);
-    let mut rates = grouped_rates(&profile, args.by.map(RateGrouping::from), bin_ns, window_ns)?;
+    let mut rates = grouped_rates(&profile, args.by.and_then(RateGroupingArg::grouping), bin_ns, window_ns)?;
     let default_bin_ns = args.bin.is_none().then_some(rates.bin_ns);
     if default_bin_ns.is_some() {
         rates = rates.widened();
@@ -100,7 +119,7 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
     figures.finish(|| Ok(figure::rates(&rates)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(render::rates::table(&rates, is_profile).as_bytes()),
-        Format::Csv => match args.view {
+        Format::Csv => match args.view.unwrap_or(RatesView::Bins) {
             RatesView::Bins => render::rates::csv(&rates, out),
             RatesView::Peaks => render::rates::peaks_csv(&rates, out),
             RatesView::Sizes => render::rates::sizes_csv(&rates, out),
@@ -108,6 +127,31 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
         Format::Json => render::rates::json(&rates, out),
     })?;
     output::notes(&render::rates::notes(&rates, args.window, default_bin_ns));
+    input::notes_on_times(&profile);
+    input::notes(&source.inputs, &source.reading, &profile);
+    Ok(input::exit_code(&source.reading, &profile.coverage))
+}
+
+/// Runs `ibscope rates --by link`.
+fn run_links(args: &RatesArgs, figures: FigureFiles) -> anyhow::Result<ExitCode> {
+    let source = &args.source;
+    if args.window.is_some() {
+        return Err(UsageError("--by link has windows of 1, 10 and 100 ms; leave out --window").into());
+    }
+    if args.view == Some(RatesView::Sizes) {
+        return Err(UsageError("--by link has no sizes; choose --view bins or peaks").into());
+    }
+    let needs = AnalysisNeeds { bin_ns: Some(args.bin.unwrap_or(LINK_BIN_NS)), ..AnalysisNeeds::default() };
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
+    let rates = link_rates(&profile, args.link.as_ref(), matches!(source.scope.job, JobChoice::Only(_)))?;
+    figures.finish(|| Ok(figure::link_rates(&rates)?))?;
+    output::results(|out| match (source.format, args.view) {
+        (Format::Table, _) => out.write_all(render::rates::links_text(&rates).as_bytes()),
+        (Format::Csv, Some(RatesView::Bins)) => render::rates::link_bins_csv(&rates, out),
+        (Format::Csv, _) => render::rates::links_csv(&rates, out),
+        (Format::Json, _) => render::rates::links_json(&rates, out),
+    })?;
+    output::notes(&render::rates::link_notes(&rates));
     input::notes_on_times(&profile);
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))

@@ -9,6 +9,7 @@ mod columns;
 pub mod compare;
 mod coverage;
 pub mod crosscheck;
+pub mod diagnose;
 pub mod figure;
 pub mod graph;
 pub mod health;
@@ -63,11 +64,14 @@ pub fn column_tables() -> Vec<TableDescription> {
         storage::operations_table().describe(),
         storage::sizes_table().describe(),
         storage_timeline::described_table().describe(),
+        diagnose::findings_table().describe(),
         paths::classes_table().describe(),
         paths::pairs_table().describe(),
         rates::bins_table().describe(),
         rates::peaks_table().describe(),
         rates::sizes_table(rates::SizeHeadings::default()).describe(),
+        rates::links_table().describe(),
+        rates::link_bins_table().describe(),
         phases::phases_table().describe(),
         phases::matrices_table().describe(),
         phases::operations_table().describe(),

@@ -96,6 +96,7 @@ impl Inputs {
         let inputs = match words[0] {
             "compare" => vec![self.profile(), self.profile()],
             "messages" | "inspect" => vec![sample("openib-mixed-4x1")],
+            "diagnose" => vec![runs::named("ompi-rc-loss1-ring2").sink()],
             "waits" => vec![runs::of_second_set("straggler-rank2-20ms-4x1").folder.join("sink.ib.pcap.zst")],
             // Single operations are found in captures only.
             "collectives" if words.contains(&"instances") => vec![run.sink()],
@@ -211,7 +212,7 @@ fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
 #[test]
 fn every_column_has_a_unit_and_a_meaning() {
     let tables = [described(), ibscope::profile::column_tables()].concat();
-    assert_eq!(tables.len(), 41 + 12);
+    assert_eq!(tables.len(), 44 + 12);
     for table in &tables {
         let distinct: BTreeSet<&str> = names_of(table).into_iter().collect();
         assert_eq!(distinct.len(), table.columns.len(), "{}: a column twice", table.name);
@@ -287,10 +288,14 @@ fn rows_of(value: &Value, found: &mut Vec<ColumnNames>) {
 
 /// Tables that have another form in JSON: bins of rates as columns, and buckets as pairs of
 /// numbers, because there may be millions of both.
-const OTHER_FORM: [&str; 2] = ["ibscope rates --view bins --format csv", "ibscope latency --view buckets --format csv"];
+const OTHER_FORM: [&str; 3] = [
+    "ibscope rates --view bins --format csv",
+    "ibscope rates --by link --view bins --format csv",
+    "ibscope latency --view buckets --format csv",
+];
 
 /// Members that rows of JSON may have in addition to the columns of csv.
-const BESIDE: [&str; 5] = ["findings", "buckets", "missing_packets", "missing_messages", "commands_apart"];
+const BESIDE: [&str; 6] = ["bins", "findings", "buckets", "missing_packets", "missing_messages", "commands_apart"];
 
 #[test]
 fn rows_of_json_have_the_columns_of_csv() {
@@ -411,5 +416,7 @@ fn variants(command: &str) -> Vec<Vec<String>> {
         });
         all = all.iter().cloned().chain(more.collect::<Vec<_>>()).collect();
     }
+    // A link has no sizes.
+    all.retain(|words: &Vec<String>| *words != ["--by", "link", "--view", "sizes"]);
     all
 }

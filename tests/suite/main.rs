@@ -18,6 +18,7 @@ mod crafted;
 #[cfg(target_os = "linux")]
 mod crosscheck;
 mod damaged_inputs;
+mod diagnose;
 mod documents;
 mod encapsulation;
 mod fabric;
@@ -34,6 +35,7 @@ mod hostile;
 mod joined;
 mod kernel_tunnels;
 mod latency;
+mod link_rates;
 mod links;
 mod manifest;
 #[cfg(target_os = "linux")]
@@ -52,6 +54,7 @@ mod phases;
 mod privacy;
 mod properties;
 mod python;
+mod questions;
 mod rates;
 mod recorded;
 mod release;

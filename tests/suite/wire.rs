@@ -149,6 +149,12 @@ impl WireQueuePair {
         Self { src, dst, dest_qp, psn: 0, mtu_bytes: MTU_BYTES, read_psn: 0, completed: 0 }
     }
 
+    /// The requester of an acknowledgement: the last request has this PSN, and so many are
+    /// complete.
+    pub(crate) fn completed_up_to(psn: u32, completed: u32) -> Self {
+        Self { psn: psn + 1, completed, ..Self::new(0, 0, 0) }
+    }
+
     /// Both directions between two queue pairs, given as LID and number.
     pub(crate) fn pair(one: (u16, u32), other: (u16, u32)) -> (Self, Self) {
         (Self::new(one.0, other.0, other.1), Self::new(other.0, one.0, one.1))

@@ -6,7 +6,8 @@
 use super::pairs::PairIndex;
 use super::windows::{MessageCategory, Window};
 use crate::analysis::endpoint_label::{Jobs, Label};
-use crate::model::{JobRank, Profile, TrafficKind};
+use crate::analysis::observed_ports::sees_all_ports;
+use crate::model::{JobRank, Profile};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,18 +34,7 @@ impl PortVisibility {
         for (ranks, endpoint) in ranks.values().zip(0..) {
             ranks.iter().for_each(|rank| places.entry(*rank).or_default().push(endpoint));
         }
-        let [once, twice] = profile.inputs.iter().fold([0, 0], |[once, twice], input| {
-            [once + input.pairs_observed_once, twice + input.pairs_observed_twice]
-        });
-        // A sink of all ports records each packet twice. Alternatively, each port has an input, and
-        // all inputs overlap in time.
-        let times = || profile.inputs.iter().map(|input| (input.coverage.first_time_ns, input.coverage.last_time_ns));
-        let latest_start = times().map(|(first, _)| first).max().flatten();
-        let first_end = times().filter_map(|(_, last)| last).min();
-        let at_once = latest_start.zip(first_end).is_some_and(|(start, end)| start <= end);
-        let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
-        let endpoints = data.flat_map(|connection| [connection.src, connection.dst]).collect::<BTreeSet<_>>().len();
-        let sees_all_ports = twice > 0 && once * 20 <= twice || at_once && profile.inputs.len() + 1 >= endpoints;
+        let sees_all_ports = sees_all_ports(profile);
         let crowded = ranks.into_values().filter(|ranks| ranks.len() > 1).flatten().collect();
         Self { places, crowded, sees_all_ports }
     }

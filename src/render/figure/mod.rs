@@ -12,6 +12,7 @@ mod cells;
 mod crosscheck;
 mod histogram;
 mod legend;
+mod links;
 mod matrix;
 mod percentiles;
 mod phases;
@@ -29,6 +30,7 @@ use super::RenderError;
 use super::latency::Subject;
 use crate::analysis::health::Retransmissions;
 use crate::analysis::latency::{LatencyKey, LatencySeries, Surface};
+use crate::analysis::link_rates::LinkRates;
 use crate::analysis::matrix::{Matrix, TrafficUnit};
 use crate::analysis::phases::Phases;
 use crate::analysis::rates::Rates;
@@ -140,6 +142,11 @@ pub fn phases(phases: &Phases) -> Result<Drawing, RenderError> {
 /// Draws the wire rate over time above the distributions of sizes.
 pub fn rates(rates: &Rates) -> Result<Drawing, RenderError> {
     Ok(Drawing(Box::new(rates::RatePanels::new(rates)?)))
+}
+
+/// Draws the rates of links over time as a heat map.
+pub fn link_rates(rates: &LinkRates) -> Result<Drawing, RenderError> {
+    Ok(Drawing(Box::new(links::LinkHeat::new(rates)?)))
 }
 
 /// The colors of the figures, for other renderings, as `#rrggbb`.

@@ -2,8 +2,11 @@
 //!
 //! In: sums per bin, peaks and size distributions. Out: text; rates are sums divided by time.
 
+mod links;
 mod views;
 
+pub use links::{link_bins_csv, link_notes, links_csv, links_json, links_text};
+pub(super) use links::{link_bins_table, links_table};
 pub(super) use views::{SizeHeadings, bins_table, peaks_table, sizes_table};
 pub use views::{csv, peaks_csv, sizes_csv};
 

@@ -1,0 +1,261 @@
+//! Findings: what is wrong with the fabric, the jobs or the capture, with the numbers behind it.
+//!
+//! In: a profile, and the waits of its jobs if captures were read. Out: findings, most severe first,
+//! and the checks that could not be made. `docs/diagnose.md` states the rule of each finding.
+//! Invariant: a finding that a loss of the capture or sampling could feign is not raised.
+
+mod health;
+mod jobs;
+mod links;
+mod paths;
+mod rails;
+mod storage;
+#[cfg(test)]
+mod tests;
+
+use super::observed_ports::sees_all_ports;
+use super::waits::JobWaits;
+use crate::model::link::Speed;
+use crate::model::profile::Profile;
+use crate::model::trust::TrustVerdict;
+
+/// The kinds of findings. At equal severity and confidence, causes come before their consequences:
+/// findings sort in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// Packets were lost on a path, and retransmitted.
+    FabricLoss,
+    /// A receiver had no receive buffer for a message.
+    ReceiverNotReady,
+    /// Many senders fill the link of one receiver.
+    Incast,
+    /// A link carries nearly its capacity.
+    SaturatedLink,
+    /// A rail of a rank carries nearly nothing.
+    IdleRail,
+    /// All queue pairs of two ports send from one UDP source port.
+    SingleSourcePort,
+    /// Packets travel in different traffic classes or partitions than others.
+    TrafficClass,
+    /// Switches or receivers report congestion.
+    Congestion,
+    /// Storage traffic slows a job at the same port.
+    StorageInterference,
+    /// One rank begins most iterations late.
+    Straggler,
+    /// Several ranks compute longer than the others.
+    Imbalance,
+    /// Most waiting is for the messages of one rank.
+    LateSender,
+    /// Packets are missing in the captures, or were sampled.
+    CaptureIncomplete,
+}
+
+impl FindingKind {
+    /// The name in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FabricLoss => "fabric_loss",
+            Self::ReceiverNotReady => "receiver_not_ready",
+            Self::Incast => "incast",
+            Self::SaturatedLink => "saturated_link",
+            Self::IdleRail => "idle_rail",
+            Self::SingleSourcePort => "single_source_port",
+            Self::TrafficClass => "traffic_class",
+            Self::Congestion => "congestion",
+            Self::StorageInterference => "storage_interference",
+            Self::Straggler => "straggler",
+            Self::Imbalance => "imbalance",
+            Self::LateSender => "late_sender",
+            Self::CaptureIncomplete => "capture_incomplete",
+        }
+    }
+}
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingSeverity {
+    /// Worth knowing.
+    Info,
+    /// Costs time, or may soon.
+    Warning,
+    /// Costs much time, or makes results wrong.
+    Critical,
+}
+
+impl FindingSeverity {
+    /// The name in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+
+    /// `Critical` if the condition holds, otherwise `Warning`.
+    const fn critical_if(is_critical: bool) -> Self {
+        if is_critical { Self::Critical } else { Self::Warning }
+    }
+}
+
+/// How sure the cause is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingConfidence {
+    /// Other causes are possible.
+    Low,
+    /// Other causes are unlikely.
+    Medium,
+    /// The packets show the cause itself.
+    High,
+}
+
+impl FindingConfidence {
+    /// The name in outputs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiagnosisFinding {
+    /// What was found.
+    pub kind: FindingKind,
+    /// How much it matters.
+    pub severity: FindingSeverity,
+    /// How sure it is.
+    pub confidence: FindingConfidence,
+    /// The port, path, rank or capture that it is about.
+    pub subject: String,
+    /// One sentence.
+    pub sentence: String,
+    /// The numbers behind it, by name; names end with their unit.
+    pub numbers: Vec<(&'static str, f64)>,
+    /// The command that shows it, without the program and the inputs.
+    pub evidence: &'static str,
+    /// What to do.
+    pub advice: &'static str,
+}
+
+/// The findings, and what could not be checked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Diagnosis {
+    /// The findings, most severe first.
+    pub findings: Vec<DiagnosisFinding>,
+    /// The checks that were not made, each with the reason, as one phrase.
+    pub unchecked: Vec<String>,
+}
+
+/// What the findings are based on.
+pub(crate) struct DiagnosisInput<'a> {
+    profile: &'a Profile,
+    /// The waits of the jobs; `None` for a profile, which has no single messages.
+    waits: Option<&'a [JobWaits]>,
+    speed: Option<&'a Speed>,
+    /// The profile holds one of several jobs only.
+    is_selected: bool,
+}
+
+impl DiagnosisInput<'_> {
+    /// True if packets are known to be missing in the captures.
+    fn is_incomplete(&self) -> bool {
+        self.profile.trust.verdict == TrustVerdict::Incomplete
+    }
+
+    /// True if the captures probably hold all traffic of the ports in them.
+    fn sees_all_ports(&self) -> bool {
+        sees_all_ports(self.profile)
+    }
+
+    const fn is_sampled(&self) -> bool {
+        self.profile.sampling.is_some()
+    }
+}
+
+/// Finds what is wrong. `waits` are those of the jobs if captures were read, `speed` is that of the
+/// links if it is known, and `is_selected` states that the profile holds one of several jobs only.
+#[must_use]
+pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Speed>, is_selected: bool) -> Diagnosis {
+    let input = DiagnosisInput { profile, waits, speed, is_selected };
+    let mut diagnosis = Diagnosis::default();
+    capture(&input, &mut diagnosis);
+    health::find(&input, &mut diagnosis);
+    links::find(&input, &mut diagnosis);
+    paths::find(&input, &mut diagnosis);
+    rails::find(&input, &mut diagnosis);
+    storage::find(&input, &mut diagnosis);
+    jobs::find(&input, &mut diagnosis);
+    // Stable, so findings of one kind keep their order.
+    diagnosis
+        .findings
+        .sort_by(|a, b| (b.severity, b.confidence).cmp(&(a.severity, a.confidence)).then_with(|| a.kind.cmp(&b.kind)));
+    diagnosis
+}
+
+/// Missing records, as a share of the packets, from which the numbers of a capture are wrong by
+/// more than they are worth.
+const CRITICAL_CAPTURE_LOSS: f64 = 0.01;
+
+/// Whether the capture can be trusted.
+fn capture(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
+    let profile = input.profile;
+    let trust = &profile.trust;
+    let coverage = &profile.coverage;
+    let packets = coverage.infiniband.max(1) as f64;
+    let finding = |severity, sentence: String, numbers| DiagnosisFinding {
+        kind: FindingKind::CaptureIncomplete,
+        severity,
+        confidence: FindingConfidence::High,
+        subject: "capture".to_owned(),
+        sentence,
+        numbers,
+        evidence: "summary",
+        advice: "Check the drop counters of the capturing program and of the mirror, and capture fewer ports per sink.",
+    };
+    if let Some(sampling) = &profile.sampling {
+        let numbers = sampling.one_in.map(|one_in| ("one_in_packets", one_in)).into_iter().collect();
+        let sentence = format!("{}: losses, waits and peaks are unknown.", sampling.describe());
+        diagnosis.findings.push(DiagnosisFinding {
+            advice: "Mirror all packets of a few ports to find losses, waits and peaks.",
+            ..finding(FindingSeverity::Info, sentence, numbers)
+        });
+        return;
+    }
+    let lost =
+        trust.lost_by_capture_packets.at_least.max(coverage.interface_drops).max(coverage.lost_mirrored_frames());
+    let undecoded = coverage.failed() as f64 / coverage.records.max(1) as f64;
+    let ends_early = profile.inputs.iter().filter(|input| input.ends_early).count();
+    if input.is_incomplete() || lost > 0 {
+        let share = lost as f64 / packets;
+        let numbers = vec![("lost_packets_at_least", lost as f64), ("lost_share_at_least", share)];
+        let sentence =
+            "The captures miss packets: counts are lower bounds, and findings that a loss could feign are left out.";
+        let severity = FindingSeverity::critical_if(share >= CRITICAL_CAPTURE_LOSS);
+        diagnosis.findings.push(finding(severity, sentence.to_owned(), numbers));
+        diagnosis.unchecked.push("loss on the fabric and stragglers, because the captures miss packets".to_owned());
+    }
+    if undecoded >= CRITICAL_CAPTURE_LOSS {
+        let numbers = vec![("undecoded_records", coverage.failed() as f64), ("undecoded_share", undecoded)];
+        let sentence = "Some records could not be decoded, so their traffic is in no number.".to_owned();
+        diagnosis.findings.push(DiagnosisFinding {
+            advice: "`ibscope inspect` shows the records; check the link type and the snap length.",
+            ..finding(FindingSeverity::Warning, sentence, numbers)
+        });
+    }
+    if ends_early > 0 {
+        let numbers = vec![("truncated_inputs", ends_early as f64)];
+        let sentence = "A capture file was not read to its end: it is truncated or damaged.".to_owned();
+        diagnosis.findings.push(DiagnosisFinding {
+            advice: "Stop the capturing program with SIGINT, and copy the file after it ended.",
+            ..finding(FindingSeverity::Warning, sentence, numbers)
+        });
+    }
+}

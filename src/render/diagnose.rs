@@ -1,0 +1,122 @@
+//! Findings as terminal text, csv and JSON.
+
+use super::table::Table;
+use super::units::{count_of, group, time, wrap};
+use crate::analysis::diagnose::{Diagnosis, DiagnosisFinding};
+use crate::model::column::ColumnUnit::{Name, Prose};
+use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// Columns of the terminal.
+const WIDTH: usize = 80;
+/// Indent of the lines below the heading of a finding.
+const INDENT: &str = "    ";
+
+/// A finding with the inputs of the command.
+pub(super) struct FindingRow<'a> {
+    finding: &'a DiagnosisFinding,
+    inputs: &'a str,
+}
+
+impl FindingRow<'_> {
+    fn evidence(&self) -> String {
+        format!("ibscope {} {}", self.finding.evidence, self.inputs)
+    }
+}
+
+/// The columns of `diagnose --format csv`.
+pub(super) fn findings_table<'a>() -> Table<FindingRow<'a>> {
+    Table::new("ibscope diagnose --format csv")
+        .column("finding", Name, "what was found", |row: &FindingRow<'_>| row.finding.kind.name())
+        .column("severity", Name, "`info`, `warning` or `critical`", |row| row.finding.severity.name())
+        .column("confidence", Name, "how sure the cause is: `low`, `medium` or `high`", |row| {
+            row.finding.confidence.name()
+        })
+        .name("subject", "the port, path, rank or capture", |row| Some(&row.finding.subject))
+        .list("numbers", Name, "the numbers behind it, as `name=value`", |row| {
+            row.finding.numbers.iter().map(|(name, value)| Cow::Owned(format!("{name}={}", plain(*value)))).collect()
+        })
+        .column("evidence", Prose, "the command that shows it", FindingRow::evidence)
+        .column("advice", Prose, "what to do", |row| row.finding.advice)
+}
+
+/// A number without a fraction if it has none.
+fn plain(value: f64) -> Value {
+    if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!((value * 1e9).round() / 1e9) }
+}
+
+fn rows<'a>(diagnosis: &'a Diagnosis, inputs: &'a str) -> impl Iterator<Item = FindingRow<'a>> {
+    diagnosis.findings.iter().map(move |finding| FindingRow { finding, inputs })
+}
+
+/// The terminal text; `inputs` are those of the command line. One line if there is no finding.
+#[must_use]
+pub fn text(diagnosis: &Diagnosis, inputs: &str) -> String {
+    if diagnosis.findings.is_empty() {
+        return "no finding: nothing that was checked is wrong\n".to_owned();
+    }
+    let mut text = format!("{}, most severe first\n", count_of(diagnosis.findings.len() as u64, "finding"));
+    for (number, row) in (1..).zip(rows(diagnosis, inputs)) {
+        let finding = row.finding;
+        let heading = format!(
+            "{number} {} {}: {} (confidence: {})",
+            finding.severity.name(),
+            finding.kind.name(),
+            finding.subject,
+            finding.confidence.name()
+        );
+        _ = writeln!(text, "\n{}", wrap(&heading, WIDTH));
+        let numbers: Vec<String> = finding.numbers.iter().map(|(name, value)| number_text(name, *value)).collect();
+        for line in [finding.sentence.clone(), numbers.join(", "), finding.advice.to_owned()] {
+            text.push_str(&indented(&line));
+        }
+        // One line, so that it can be copied.
+        _ = writeln!(text, "{INDENT}{}", row.evidence());
+    }
+    text
+}
+
+fn indented(line: &str) -> String {
+    wrap(line, WIDTH - INDENT.len()).lines().map(|line| format!("{INDENT}{line}\n")).collect()
+}
+
+/// A number for people: its name without the unit, and its value with it.
+fn number_text(name: &str, value: f64) -> String {
+    let words = |name: &str| name.replace('_', " ");
+    if let Some(name) = name.strip_suffix("_ns") {
+        return format!("{} {}", words(name), time(value));
+    }
+    if name.contains("share") || name.contains("utilization") {
+        return format!("{} {:.2} %", words(name), 100.0 * value);
+    }
+    if value.fract() == 0.0 {
+        return format!("{} {}", words(name), group(value as u64));
+    }
+    format!("{} {value:.1}", words(name))
+}
+
+/// Writes one csv row per finding.
+pub fn csv(diagnosis: &Diagnosis, inputs: &str, out: &mut dyn Write) -> io::Result<()> {
+    findings_table().csv(rows(diagnosis, inputs), out)
+}
+
+/// Writes a JSON list with one object per finding; empty without findings.
+pub fn json(diagnosis: &Diagnosis, inputs: &str, out: &mut dyn Write) -> io::Result<()> {
+    let object = |row: FindingRow<'_>| {
+        let mut object = findings_table().object(&row);
+        let numbers: Map<String, Value> =
+            row.finding.numbers.iter().map(|(name, value)| ((*name).to_owned(), plain(*value))).collect();
+        object.insert("numbers".to_owned(), Value::Object(numbers));
+        Value::Object(object)
+    };
+    let findings: Vec<Value> = rows(diagnosis, inputs).map(object).collect();
+    writeln!(out, "{:#}", Value::Array(findings))
+}
+
+/// Notes on the checks that were not made.
+#[must_use]
+pub fn notes(diagnosis: &Diagnosis) -> Vec<String> {
+    diagnosis.unchecked.iter().map(|what| format!("not checked: {what}")).collect()
+}
