@@ -19,6 +19,8 @@ gzip -9nf "$share/man/man1"/*.1
 mkdir -p "$share/doc/ibscope/docs"
 install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE src/render/figure/DEJAVU-LICENSE.txt "$share/doc/ibscope"
 install -m 644 docs/* "$share/doc/ibscope/docs"
+mkdir -p "$root/lib/systemd/system"
+install -m 644 packaging/systemd/* "$root/lib/systemd/system"
 packaging/sbom.sh "$program" >"$share/doc/ibscope/sbom.cdx.json"
 # Packages must not depend on the umask.
 find "$2" -type d -exec chmod 755 {} +

@@ -4,6 +4,7 @@
 //! waited for, never the analysis.
 
 use crate::config::{AnalysisLocation, Config};
+use crate::log::{Level, Log};
 use crate::quote;
 use crate::remote::{RemoteError, Runner};
 use crate::text::printable;
@@ -46,6 +47,15 @@ pub fn start_analysis(
         (AnalysisLocation::None, _) | (_, None) => Ok(None),
         (AnalysisLocation::Sink, Some(_)) => on_sinks(config, undone, runner),
         (AnalysisLocation::Sbatch, Some(manifest)) => in_batch(config, undone, manifest, runner),
+    }
+}
+
+/// Starts the analysis that the configuration requests, and logs the result.
+pub(crate) fn start_and_log(config: &Config, undone: &UndoReport, runner: &dyn Runner, log: &Log) {
+    match start_analysis(config, undone, runner) {
+        Ok(None) => {}
+        Ok(Some(text)) => log.write(Level::Info, &text),
+        Err(error) => log.write(Level::Error, &format!("the analysis of the captures was not started: {error}")),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::folder::Folder;
 use crate::journal::{JobLock, Journal, JournalEntry, JournalError, PlanLock, State, now_ns};
 use crate::manifest::CommandRun;
 use crate::order::{phases, sequences};
+use crate::origin;
 use crate::plan::CapturePlan;
 use crate::remote::process::RemoteProcess;
 use crate::remote::{Files, parallel};
@@ -99,9 +100,11 @@ impl PlanClaim {
         (&self.plan.others, &self.plan.problems)
     }
 
-    /// Creates the journal of a plan, and lets others plan again.
-    pub fn open(self, plan: CapturePlan) -> Result<Journal, JournalError> {
-        self.plan.create(plan, self.lock)
+    /// Creates the journal of a plan, and lets others plan again. `config` is recorded in it, so
+    /// that the run can be undone without the file of the configuration.
+    pub fn open(self, plan: CapturePlan, config: &Config) -> Result<Journal, JournalError> {
+        let origin = origin::of_run(config, self.plan.folder());
+        self.plan.create(plan, Some(origin), self.lock)
     }
 }
 

@@ -74,20 +74,40 @@ fn run(state: &State, kept: StoredJournal) -> RunStatus {
 /// Time limit of Slurm's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// True if Slurm reports the job as ended or does not know it. If Slurm does not answer, the job
-/// counts as running.
-pub fn has_ended(config: &Config, runner: &dyn Runner, job_id: u32) -> bool {
+/// A job as Slurm reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// The job waits, runs, or waits for its epilog.
+    Live,
+    /// The job has ended.
+    Ended,
+    /// Slurm does not know the job.
+    Unknown,
+    /// Slurm does not answer.
+    NoAnswer,
+}
+
+/// States of jobs that have not ended. A completing job waits for its epilog.
+const LIVE_STATES: [&str; 6] = ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED"];
+
+/// Asks Slurm for the state of a job.
+pub fn job_state(config: &Config, runner: &dyn Runner, job_id: u32) -> JobState {
     let squeue = config.tools.sbatch.parent().unwrap_or(Path::new("/usr/bin")).join("squeue");
     let argv =
         [&squeue.to_string_lossy(), "--noheader", "--format=%T", "--jobs", &job_id.to_string()].map(str::to_owned);
-    let Ok(output) = runner.run(None, &argv, ANSWER_TIMEOUT) else { return false };
+    let Ok(output) = runner.run(None, &argv, ANSWER_TIMEOUT) else { return JobState::NoAnswer };
     if !output.is_success() {
-        return String::from_utf8_lossy(&output.stderr).contains("Invalid job id");
+        let is_unknown = String::from_utf8_lossy(&output.stderr).contains("Invalid job id");
+        return if is_unknown { JobState::Unknown } else { JobState::NoAnswer };
     }
-    // A job that is not listed has ended. A completing job waits for its epilog.
+    // A job that is not listed has ended.
     let printed = String::from_utf8_lossy(&output.stdout);
-    printed
-        .lines()
-        .map(str::trim)
-        .all(|state| !["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED"].contains(&state))
+    let is_live = printed.lines().any(|state| LIVE_STATES.contains(&state.trim()));
+    if is_live { JobState::Live } else { JobState::Ended }
+}
+
+/// True if Slurm reports the job as ended or does not know it. If Slurm does not answer, the job
+/// counts as running.
+pub fn has_ended(config: &Config, runner: &dyn Runner, job_id: u32) -> bool {
+    matches!(job_state(config, runner, job_id), JobState::Ended | JobState::Unknown)
 }

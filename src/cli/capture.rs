@@ -251,7 +251,7 @@ fn code(is_well: bool) -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn undone_text(undone: &UndoReport) -> String {
+pub(super) fn undone_text(undone: &UndoReport) -> String {
     let mut text = String::new();
     let job = undone.job_id;
     for capture in &undone.captures {

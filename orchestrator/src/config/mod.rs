@@ -79,6 +79,18 @@ pub struct Config {
     /// How captures are analyzed afterwards.
     #[serde(default)]
     pub analyze: AnalyzeConfig,
+    /// The file that the configuration was read from.
+    #[serde(skip)]
+    pub source: ConfigSource,
+}
+
+/// The file of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigSource {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Content of the file.
+    pub text: String,
 }
 
 impl Config {

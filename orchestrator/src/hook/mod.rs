@@ -18,6 +18,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) use work::log_undo;
 pub use work::work;
 
 /// Whether a hook runs before or after its job.

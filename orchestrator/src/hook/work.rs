@@ -5,9 +5,12 @@ use super::{HookOutcome, HookStage};
 use crate::analysis;
 use crate::config::Config;
 use crate::job::SlurmJob;
+use crate::journal::State;
 use crate::log::{Level, Log};
+use crate::origin;
 use crate::remote::{Files, RemoteError, SshRunner};
 use crate::session;
+use crate::sweep;
 use crate::text::plural;
 use crate::undo::{self, UndoReport};
 use std::io::{self, Read, Write};
@@ -26,16 +29,30 @@ pub fn work(stage: HookStage, config: &Config, job: &SlurmJob) {
         Err(error) => return report_outcome(log_ssh_error(&error, &log)),
     };
     let deadline = Instant::now() + time_limit.saturating_sub(REPORT_MARGIN);
+    let log = &log;
     match stage {
-        HookStage::Epilog => report_outcome(epilog(config, job, &runner, &log, deadline)),
+        HookStage::Epilog => report_outcome(epilog(config, job, &runner, log, deadline)),
         HookStage::Prolog => {
-            let outcome = prolog(config, job, &runner, &log, deadline);
+            let outcome = prolog(config, job, &runner, log, deadline);
             report_outcome(outcome);
             if outcome == HookOutcome::Succeeded && is_abandoned() {
                 log.write(Level::Warning, "the prolog ended before its work was done: the capture is undone");
-                epilog(config, job, &runner, &log, Instant::now() + time_limit);
+                epilog(config, job, &runner, log, Instant::now() + time_limit);
             }
         }
+    }
+    sweep_in_background(config, log);
+}
+
+/// Undoes what earlier jobs left, once the hook no longer waits for this process.
+fn sweep_in_background(config: &Config, log: &Log) {
+    let kept = State::open(&config.run.state_dir).map(|state| origin::keep_program(&state));
+    if let Ok(Err(error)) = kept {
+        log.write(Level::Warning, &format!("no copy of the program was kept for a later undo: {error}"));
+    }
+    // Each run's own log names its faults.
+    if let Err(error) = sweep::sweep(&config.run.state_dir, Some(config)) {
+        log.write(Level::Warning, &format!("earlier runs were not swept: {error}"));
     }
 }
 
@@ -91,16 +108,12 @@ fn epilog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadli
     };
     for undone in &undone {
         log_undo(undone, log);
-        match analysis::start_analysis(config, undone, runner) {
-            Ok(None) => {}
-            Ok(Some(text)) => log.write(Level::Info, &text),
-            Err(error) => log.write(Level::Error, &format!("the analysis of the captures was not started: {error}")),
-        }
+        analysis::start_and_log(config, undone, runner, log);
     }
     if undone.iter().all(|undone| undone.left.is_empty()) { HookOutcome::Succeeded } else { HookOutcome::Failed }
 }
 
-fn log_undo(undone: &UndoReport, log: &Log) {
+pub(crate) fn log_undo(undone: &UndoReport, log: &Log) {
     for capture in &undone.captures {
         let file = capture.fetched.as_ref().map_or(&capture.file, |fetched| &fetched.file);
         let packets = capture.ended.as_ref().and_then(|ended| ended.counted);

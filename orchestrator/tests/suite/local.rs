@@ -174,7 +174,7 @@ fn the_same_job_again_undoes_the_run_before() {
     assert_eq!(claim.undone_runs[0].left, ["its captures are not fetched yet"]);
     let plan_claim = claim.lock_plan(deadline).unwrap();
     assert_eq!((plan_claim.others().0.len(), plan_claim.others().1.len()), (0, 0));
-    let journal = plan_claim.open(lab.plan(7, "b", ["s1", "s2"], false)).unwrap();
+    let journal = plan_claim.open(lab.plan(7, "b", ["s1", "s2"], false), &config).unwrap();
     run::start(&config, &runner, journal, deadline).unwrap();
     assert_eq!(lab.mirrored().len(), 4);
     let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
