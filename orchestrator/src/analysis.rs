@@ -43,6 +43,7 @@ pub fn start_analysis(
     undone: &UndoReport,
     runner: &dyn Runner,
 ) -> Result<Option<String>, StartAnalysisError> {
+    let config = &config.for_user(undone.user_id);
     match (config.analyze.after, &undone.manifest) {
         (AnalysisLocation::None, _) | (_, None) => Ok(None),
         (AnalysisLocation::Sink, Some(_)) => on_sinks(config, undone, runner),
@@ -163,7 +164,15 @@ mod tests {
         let fetched = Some(FetchedFile { file, bytes: 1, sha256: String::new() });
         let capture = StoppedCapture { node: "sink1".to_owned(), file: "/var/tmp/c.pcap".into(), ended: None, fetched };
         let manifest = Some(folder.join("manifest.json"));
-        UndoReport { job_id: 7, is_restored: true, left: Vec::new(), captures: vec![capture], manifest }
+        UndoReport {
+            job_id: 7,
+            user_id: Some(1000),
+            is_restored: true,
+            left: Vec::new(),
+            unverified_ports: 0,
+            captures: vec![capture],
+            manifest,
+        }
     }
 
     #[test]
@@ -178,12 +187,12 @@ mod tests {
         let calls = recorded.0.into_inner().unwrap();
         assert_eq!(calls.len(), 2);
         let (node, argv) = &calls[0];
-        let ends = ["/usr/local/bin/ibscope", "analyze", "/var/tmp/c.pcap", "-o", "/var/tmp/c.ibp"];
+        let ends = ["/usr/bin/ibscope", "analyze", "/var/tmp/c.pcap", "-o", "/var/tmp/c.ibp"];
         assert!(node.as_deref() == Some("sink1") && argv.ends_with(&ends.map(str::to_owned)), "{argv:?}");
         let at = |name: &str| format!("'{}'", folder.path().join(name).display());
         let capture = at("it's a sink.pcap").replace("it's", r"it'\''s");
         let line = format!(
-            "exec '/usr/local/bin/ibscope' 'analyze' {capture} '--manifest' {} '-o' {}",
+            "exec '/usr/bin/ibscope' 'analyze' {capture} '--manifest' {} '-o' {}",
             at("manifest.json"),
             at("job.ibp")
         );

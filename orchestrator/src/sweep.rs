@@ -6,7 +6,6 @@
 
 use crate::analysis;
 use crate::config::Config;
-use crate::hook::log_undo;
 use crate::job::SlurmHook;
 use crate::journal::{JournalError, RunPhase, RunRecord, State, StoredJournal, now_ns};
 use crate::log::{Level, Log};
@@ -177,7 +176,7 @@ fn undo_with(config: &Config, state: &State, stored: &StoredJournal) -> SweepOut
         Ok(None) => SweepOutcome::Busy,
         Ok(Some(report)) => {
             log.write(Level::Info, "the sweeper undoes this run, because no live job owns it");
-            log_undo(&report, &log);
+            report.log(&log);
             analysis::start_and_log(config, &report, &runner, &log);
             SweepOutcome::Undone(report)
         }
@@ -205,14 +204,22 @@ fn undo_with_other_version(state: &State, stored: &StoredJournal) -> Option<Swee
         return None;
     }
     let state_dir = state.folder().path().to_string_lossy().into_owned();
-    let argv = [program.to_string_lossy().into_owned(), "hook".to_owned(), "sweep".to_owned(), "--state-dir".to_owned(), state_dir];
+    let argv = [
+        program.to_string_lossy().into_owned(),
+        "hook".to_owned(),
+        "sweep".to_owned(),
+        "--state-dir".to_owned(),
+        state_dir,
+    ];
     let ran = LocalRunner::default().run(None, &argv, OTHER_VERSION_TIMEOUT);
     let is_done = ran.as_ref().is_ok_and(|output| output.is_success()) || !stored.path.exists();
     Some(if is_done {
         SweepOutcome::Busy
     } else {
         let what = ran.map_or_else(|error| error.to_string(), |output| crate::text::printable(&output.stderr));
-        SweepOutcome::Failed { what: format!("{}: {} could not undo it: {what}", stored.path.display(), program.display()) }
+        SweepOutcome::Failed {
+            what: format!("{}: {} could not undo it: {what}", stored.path.display(), program.display()),
+        }
     })
 }
 

@@ -7,6 +7,7 @@ use ibscope_orchestrator::hook::{self, HookOutcome, HookStage};
 use ibscope_orchestrator::install::{FindingLevel, Installation};
 use ibscope_orchestrator::job::SlurmJob;
 use ibscope_orchestrator::log::{Level, Log};
+use ibscope_orchestrator::status;
 use ibscope_orchestrator::sweep::{self, SweepOutcome, SweptRun};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -169,6 +170,10 @@ fn run_sweep(args: &SweepArgs) -> ExitCode {
                 output::eprint_line(&format!("ibscope: {error}"));
             }
         }
+    }
+    if let Some(Err(what)) = current.as_ref().ok().map(status::write_metrics) {
+        is_well = false;
+        output::eprint_line(&format!("ibscope: {what}"));
     }
     // Without runs the configuration is not needed.
     if let Some(error) = current.err().filter(|_| !text.is_empty()) {

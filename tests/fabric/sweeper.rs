@@ -27,7 +27,7 @@ struct LeftCapture {
     repair: Action,
 }
 
-const nothing: Action = |_| {};
+const fn nothing(_: &HookLab) {}
 
 /// The epilog restored the fabric.
 fn restored(lab: &HookLab) {
@@ -90,7 +90,9 @@ const FAULTS: [LeftCapture; 9] = [
         name: "a sink is dead",
         meanwhile: |lab| lab.stop_ssh_server("sink1a"),
         after: |lab| {
-            until(Duration::from_secs(40), "an epilog that ends the mirrors", || lab.mirrored().is_empty().then_some(()));
+            until(Duration::from_secs(40), "an epilog that ends the mirrors", || {
+                lab.mirrored().is_empty().then_some(())
+            });
             until(Duration::from_secs(40), "an epilog that reports what is left", || {
                 lab.log_text().contains("sink1a: no connection").then_some(())
             });
@@ -151,7 +153,7 @@ fn site() -> SiteConfig<'static> {
 
 /// The program that the hooks' scripts call.
 fn program(lab: &HookLab) -> PathBuf {
-    fs::canonicalize(lab.path().join("bin/ibscope")).unwrap_or_else(|_| lab.path().join("bin/.ibscope"))
+    fs::read_link(lab.path().join("bin/ibscope")).expect("a link")
 }
 
 /// The only open journal.
@@ -160,8 +162,13 @@ fn journal(lab: &HookLab) -> PathBuf {
     names.find(|path| path.extension().is_some_and(|extension| extension == "journal")).expect("a journal")
 }
 
-/// Sweeps with the command of the systemd unit, with the paths of the lab.
+/// Sweeps with the command of the systemd unit, with the paths of the lab. Hooks sweep too, so this
+/// waits until none runs.
 fn sweep(lab: &HookLab) -> ProgramResult {
+    until(Duration::from_mins(1), "the end of all hooks", || {
+        let is_hook = |line: &String| line.contains("hook prolog") || line.contains("hook epilog");
+        (!lab.container.processes().values().any(is_hook)).then_some(())
+    });
     let unit = fs::read_to_string(unit("ibscope-sweep.service")).expect("unit");
     let command = unit.lines().find_map(|line| line.strip_prefix("ExecStart=/bin/sh -c '")).expect("a command");
     let [config, state] = ["capture.toml", "state"].map(|name| lab.path().join(name).display().to_string());
@@ -207,16 +214,10 @@ fn a_capture_is_swept_as(user: &'static str) {
     for case in &FAULTS {
         println!("{}", case.name);
         _ = fs::remove_file(&go);
-        let id = lab.submit(
-            &["-N4", "--comment=ibscope=on"],
-            &format!("while [ ! -e {} ]; do sleep 0.1; done", go.display()),
-        );
+        let id = lab
+            .submit(&["-N4", "--comment=ibscope=on"], &format!("while [ ! -e {} ]; do sleep 0.1; done", go.display()));
         until(Duration::from_secs(60), "a captured job", || {
             (lab.mirrored().len() == 4 && lab.job(id).0 == "RUNNING").then_some(())
-        });
-        // The worker of the prolog may still copy the program.
-        until(Duration::from_secs(30), "the end of the prolog's worker", || {
-            (!lab.container.processes().values().any(|line| line.contains("hook prolog"))).then_some(())
         });
         let swept = sweep(&lab);
         assert_eq!((swept.code, swept.stdout), (0, format!("job {id}: running\n")), "{}", swept.stderr);

@@ -150,8 +150,7 @@ impl Journal {
         placed.map_err(failed("the journal cannot be renamed"))?;
         let length = file.metadata().map_err(failed("the journal cannot be read"))?.len();
         let file = JournalFile::Open(file, length);
-        let record = RunRecord::opened(entry)
-            .ok_or_else(|| broken(&path, 1, "it does not begin with the plan"))?;
+        let record = RunRecord::opened(entry).ok_or_else(|| broken(&path, 1, "it does not begin with the plan"))?;
         Ok(Self {
             path,
             plan,
@@ -313,9 +312,9 @@ fn read(path: &Path, text: &[u8]) -> Result<(RunRecord, usize, ChecksumChain), J
 
 /// The entry of a line without its line end.
 fn entry(line: &[u8], chain: &mut ChecksumChain) -> Result<JournalEntry, String> {
-    let json = chain.entry(line).ok_or(
-        "its checksum is wrong: it was changed after it was written, or lines before it are missing",
-    )?;
+    let json = chain
+        .entry(line)
+        .ok_or("its checksum is wrong: it was changed after it was written, or lines before it are missing")?;
     serde_json::from_slice(json).map_err(|error| error.to_string())
 }
 

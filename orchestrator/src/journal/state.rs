@@ -102,7 +102,9 @@ impl State {
                     return Ok(JobLock { folder: self.folder.clone(), name: None, _file: file });
                 }
                 Err(error) => {
-                    return Err(JournalError::file(&self.folder.path().join(&name), "the lock cannot be opened")(error));
+                    return Err(JournalError::file(&self.folder.path().join(&name), "the lock cannot be opened")(
+                        error,
+                    ));
                 }
             };
             wait_for(&file, &self.folder.path().join(&name), &what, deadline)?;

@@ -7,18 +7,20 @@
 
 mod collect;
 mod final_manifest;
+mod report;
 mod stop;
+
+pub use report::{StoppedCapture, UndoReport};
 
 use crate::config::Config;
 use crate::context::{self, FailureText, RunContext};
 use crate::folder::{Folder, OwnerIds};
 use crate::journal::{
-    CaptureEnd, FetchedFile, JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress,
+    JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress,
     StoredJournal, now_ns,
 };
 use crate::remote::{Files, parallel};
 use crate::step::{HostfileStep, MirrorStep, PlanStep};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -43,34 +45,6 @@ const MIRROR_PATIENCE: Duration = Duration::from_secs(2);
 const MAX_SESSIONS: usize = 9;
 /// Deadline of an undo without a hook that waits for it.
 const NO_DEADLINE: Duration = Duration::from_hours(24);
-
-/// Result of undoing a run.
-#[derive(Clone, Debug, Serialize)]
-pub struct UndoReport {
-    /// Job id.
-    pub job_id: u32,
-    /// True if no port is mirrored and no capture runs for this run.
-    pub is_restored: bool,
-    /// Work that is left, one sentence each. If there is none, the run is closed.
-    pub left: Vec<String>,
-    /// Captures of the run.
-    pub captures: Vec<StoppedCapture>,
-    /// Path of the manifest, if one was written.
-    pub manifest: Option<PathBuf>,
-}
-
-/// A capture after it was stopped.
-#[derive(Clone, Debug, Serialize)]
-pub struct StoppedCapture {
-    /// Name of the node.
-    pub node: String,
-    /// Path of the capture on the node.
-    pub file: PathBuf,
-    /// How it ended; `None` if it could not be stopped.
-    pub ended: Option<CaptureEnd>,
-    /// The file at its final place, if it was collected.
-    pub fetched: Option<FetchedFile>,
-}
 
 /// Undoes the runs of a job. Returns one report per run. Captures that cannot be hashed and fetched
 /// by the deadline stay where they are; the report lists them.
@@ -183,6 +157,8 @@ pub(crate) fn undo(
     journal: Journal,
     captures_go: FetchTiming,
 ) -> (UndoReport, JobLock) {
+    let config = context.config.for_user(journal.plan().job.user_id);
+    let context = RunContext { config: &config, ..context };
     let work = RunUndo { context, journal: &journal, record: journal.record(), journal_problems: Mutex::default() };
     work.note(&JournalEntry::Undoing { at_ns: now_ns() });
     let mut left = work.undo_all();
@@ -210,8 +186,25 @@ pub(crate) fn undo(
         .write(&closing)
         .and_then(|()| if left.is_empty() { state.move_to_closed(journal.path()) } else { Ok(()) });
     left.extend(written.err().map(|error| error.to_string()));
-    let undone = UndoReport { job_id: journal.plan().job.id, is_restored, left, captures: captures(&record), manifest };
+    let undone = UndoReport {
+        job_id: journal.plan().job.id,
+        user_id: journal.plan().job.user_id,
+        is_restored,
+        left,
+        unverified_ports: unverified_ports(&record),
+        captures: captures(&record),
+        manifest,
+    };
     (undone, journal.into_lock())
+}
+
+/// Number of ports whose mirrors were switched off without a check.
+fn unverified_ports(record: &RunRecord) -> usize {
+    let ports = record.plan.steps.iter().zip(&record.progress).map(|(step, progress)| match (step, progress) {
+        (PlanStep::Mirror(step), StepProgress::Undone(_)) if step.check_off.is_empty() => step.ports.len(),
+        _ => 0,
+    });
+    ports.sum()
 }
 
 /// The captures in a journal.
@@ -258,7 +251,14 @@ impl RunUndo<'_> {
     /// answer.
     fn undo_all(&self) -> Vec<FailureText> {
         let places = |is_kind: fn(&PlanStep) -> bool| -> Vec<usize> {
-            self.record.plan.steps.iter().enumerate().filter(|(_, step)| is_kind(step)).map(|(place, _)| place).collect()
+            self.record
+                .plan
+                .steps
+                .iter()
+                .enumerate()
+                .filter(|(_, step)| is_kind(step))
+                .map(|(place, _)| place)
+                .collect()
         };
         let undo = |places: &[usize]| -> Vec<FailureText> {
             let refused = parallel(places, self.context.parallelism(), |&place| self.undo(place).err());
@@ -280,7 +280,9 @@ impl RunUndo<'_> {
                 Ok(thread) => {
                     let _ = ended.recv_timeout(MIRROR_PATIENCE);
                     let of_captures = undo(&captures);
-                    left.extend(thread.join().unwrap_or_else(|_| vec!["mirrors may be left: a thread panicked".to_owned()]));
+                    left.extend(
+                        thread.join().unwrap_or_else(|_| vec!["mirrors may be left: a thread panicked".to_owned()]),
+                    );
                     left.extend(of_captures);
                 }
                 Err(_) => {

@@ -240,13 +240,18 @@ fn a_damaged_journal_is_undone_if_it_has_its_plan() {
     }
     refused(&summed[first + 1..], "line 1: its checksum is wrong");
     // In the format of earlier versions, without checksums.
-    let without = |text: &str| -> String {
-        text.lines().flat_map(|line| [line.split('\t').next().unwrap(), "\n"]).collect()
-    };
+    let without =
+        |text: &str| -> String { text.lines().flat_map(|line| [line.split('\t').next().unwrap(), "\n"]).collect() };
     let second = without(&summed).lines().nth(1).unwrap().to_owned();
     refused(&format!("{second}\n"), "line 1: it does not begin with the plan");
     fs::write(&path, &summed).unwrap();
     undo(&lab, "journal repaired");
+    let remove_captures = || {
+        for name in names(&lab.folder.join("captures")) {
+            fs::remove_file(lab.folder.join("captures").join(name)).unwrap();
+        }
+    };
+    remove_captures();
 
     type Change = fn(&str) -> String;
     let later: [(&str, bool, Change); 4] = [
@@ -264,8 +269,6 @@ fn a_damaged_journal_is_undone_if_it_has_its_plan() {
         undo(&lab, what);
         // The captures may have packets of the job, so they are kept.
         assert_eq!(names(&lab.folder.join("captures")), ["a-s1.log", "a-s1.pcap", "a-s2.log", "a-s2.pcap"], "{what}");
-        for name in names(&lab.folder.join("captures")) {
-            fs::remove_file(lab.folder.join("captures").join(name)).unwrap();
-        }
+        remove_captures();
     }
 }

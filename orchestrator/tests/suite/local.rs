@@ -117,9 +117,8 @@ fn a_port_that_cannot_be_mirrored_ends_the_start() {
 fn a_capture_that_dies_is_reported() {
     let lab = SinkLab::new();
     let (config, runner) = (lab.config(""), lab.runner());
-    lab.misbehave("die");
-    // It lives for half a second, longer than a start waits.
     start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    lab.misbehave("die");
     wait_until("the captures die", || lab.processes().is_empty());
     let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
     for capture in &undone[0].captures {
