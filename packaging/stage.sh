@@ -20,6 +20,8 @@ mkdir -p "$share/doc/ibscope/docs"
 install -m 644 README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE src/render/figure/DEJAVU-LICENSE.txt "$share/doc/ibscope"
 install -m 644 docs/* "$share/doc/ibscope/docs"
 install -D -m 644 packaging/grafana/ibscope.json "$share/ibscope/grafana/ibscope.json"
+mkdir -p "$root/lib/systemd/system"
+install -m 644 packaging/systemd/* "$root/lib/systemd/system"
 packaging/sbom.sh "$program" >"$share/doc/ibscope/sbom.cdx.json"
 # Packages must not depend on the umask.
 find "$2" -type d -exec chmod 755 {} +

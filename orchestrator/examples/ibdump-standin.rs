@@ -13,7 +13,7 @@
 //!   observations that pass this port. It is read repeatedly, because ports are mirrored later; the
 //!   selected packets are written at the end. Default: all observations.
 //! - `IBDUMP_STANDIN_MODE_FILE`: a file with the faults to simulate, separated by commas: `fail`
-//!   (cannot start), `die` (ends after half a second, also if the word is written later),
+//!   (cannot start), `flash` (prints that it is ready, and ends at once), `die` (ends after half a second, also if the word is written later),
 //!   `deaf-int` and `deaf-term` (ignore the signal).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints what ibdump prints")]
 
@@ -128,7 +128,20 @@ fn run() -> Result<u8, Box<dyn Error>> {
     let seen_file = std::env::var("IBDUMP_STANDIN_SEEN").ok();
     let mut seen = BTreeSet::new();
     let mut waiting = traffic.iter();
+    let mut progress = (0, 0);
     while !stop.load(Ordering::SeqCst) {
+        if is("flash") {
+            // The line appears at once, as on a terminal.
+            println!("Ready to capture (Press ^c to stop):");
+            io::stdout().flush()?;
+            thread::sleep(Duration::from_millis(100));
+            return Ok(3);
+        }
+        // ibdump rewrites a line with its counts.
+        if progress != (output.packets, output.bytes) {
+            progress = (output.packets, output.bytes);
+            print!("Captured: {:10} packets, {:11} bytes\r", progress.0, progress.1);
+        }
         if is("die") && began.elapsed() > Duration::from_millis(500) {
             return Ok(3);
         }
@@ -140,6 +153,7 @@ fn run() -> Result<u8, Box<dyn Error>> {
         thread::sleep(Duration::from_millis(3));
     }
     if seen_file.is_some() {
+        print!("Captured: {:10} packets, {:11} bytes\r", 3220, 412_160);
         observed_here(&traffic, &seen).try_for_each(|record| output.take(record))?;
     }
     output.file.flush()?;

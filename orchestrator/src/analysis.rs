@@ -4,6 +4,7 @@
 //! waited for, never the analysis.
 
 use crate::config::{AnalysisLocation, Config};
+use crate::log::{Level, Log};
 use crate::quote;
 use crate::remote::{RemoteError, Runner};
 use crate::text::printable;
@@ -42,10 +43,20 @@ pub fn start_analysis(
     undone: &UndoReport,
     runner: &dyn Runner,
 ) -> Result<Option<String>, StartAnalysisError> {
+    let config = &config.for_user(undone.user_id);
     match (config.analyze.after, &undone.manifest) {
         (AnalysisLocation::None, _) | (_, None) => Ok(None),
         (AnalysisLocation::Sink, Some(_)) => on_sinks(config, undone, runner),
         (AnalysisLocation::Sbatch, Some(manifest)) => in_batch(config, undone, manifest, runner),
+    }
+}
+
+/// Starts the analysis that the configuration requests, and logs the result.
+pub(crate) fn start_and_log(config: &Config, undone: &UndoReport, runner: &dyn Runner, log: &Log) {
+    match start_analysis(config, undone, runner) {
+        Ok(None) => {}
+        Ok(Some(text)) => log.write(Level::Info, &text),
+        Err(error) => log.write(Level::Error, &format!("the analysis of the captures was not started: {error}")),
     }
 }
 
@@ -153,7 +164,15 @@ mod tests {
         let fetched = Some(FetchedFile { file, bytes: 1, sha256: String::new() });
         let capture = StoppedCapture { node: "sink1".to_owned(), file: "/var/tmp/c.pcap".into(), ended: None, fetched };
         let manifest = Some(folder.join("manifest.json"));
-        UndoReport { job_id: 7, is_restored: true, left: Vec::new(), captures: vec![capture], manifest }
+        UndoReport {
+            job_id: 7,
+            user_id: Some(1000),
+            is_restored: true,
+            left: Vec::new(),
+            unverified_ports: 0,
+            captures: vec![capture],
+            manifest,
+        }
     }
 
     #[test]
@@ -168,12 +187,12 @@ mod tests {
         let calls = recorded.0.into_inner().unwrap();
         assert_eq!(calls.len(), 2);
         let (node, argv) = &calls[0];
-        let ends = ["/usr/local/bin/ibscope", "analyze", "/var/tmp/c.pcap", "-o", "/var/tmp/c.ibp"];
+        let ends = ["/usr/bin/ibscope", "analyze", "/var/tmp/c.pcap", "-o", "/var/tmp/c.ibp"];
         assert!(node.as_deref() == Some("sink1") && argv.ends_with(&ends.map(str::to_owned)), "{argv:?}");
         let at = |name: &str| format!("'{}'", folder.path().join(name).display());
         let capture = at("it's a sink.pcap").replace("it's", r"it'\''s");
         let line = format!(
-            "exec '/usr/local/bin/ibscope' 'analyze' {capture} '--manifest' {} '-o' {}",
+            "exec '/usr/bin/ibscope' 'analyze' {capture} '--manifest' {} '-o' {}",
             at("manifest.json"),
             at("job.ibp")
         );

@@ -143,6 +143,10 @@ impl<'a> RunContext<'a> {
                 .map_err(|_| format!("capture.owner: {owner} is not a user or group of this machine: {text}"));
             found as Result<u32, FailureText>
         };
+        // The controller may not know the users of the nodes.
+        if let (Ok(user), None) = (owner.user.parse(), &owner.group) {
+            return Ok(Some((user, None)));
+        }
         let user = number(&self.run_here(&["/usr/bin/id", "-u", "--", &owner.user])?)?;
         let Some(group) = &owner.group else { return Ok(Some((user, None))) };
         let line = self.run_here(&["/usr/bin/getent", "group", group])?;

@@ -202,7 +202,7 @@ impl Folder {
     }
 
     /// The folder as a file that can be synced, because the open handle is `O_PATH`.
-    fn handle(&self) -> io::Result<File> {
+    pub(crate) fn handle(&self) -> io::Result<File> {
         Ok(self.dir.open(".")?.into_std())
     }
 

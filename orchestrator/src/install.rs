@@ -5,6 +5,7 @@
 
 use crate::config::{Config, Owner};
 use crate::folder::{Folder, user_of};
+use crate::origin;
 use crate::quote;
 use std::collections::BTreeMap;
 use std::fs;
@@ -94,7 +95,9 @@ impl Installation {
     ) -> Result<Self, InstallError> {
         let mut options = BTreeMap::new();
         read(slurm, &mut options, 0)?;
-        let scripts = vec![script(program, path, folder, "prolog")?, script(program, path, folder, "epilog")?];
+        let state_dir = config.run.state_dir.as_path();
+        let calls = ["prolog", "epilog"].map(|hook| script(program, path, state_dir, folder, hook));
+        let scripts = calls.into_iter().collect::<Result<Vec<_>, _>>()?;
         let lines = ["PrologSlurmctld", "EpilogSlurmctld"].iter().zip(&scripts);
         let lines = lines.map(|(option, script)| format!("{option}={}", script.path.display())).collect();
         let mut findings = Vec::new();
@@ -145,14 +148,20 @@ impl Installation {
     }
 }
 
-fn script(program: &Path, config: &Path, folder: &Path, hook: &str) -> Result<Script, InstallError> {
+/// Script that calls a hook. If the program is missing, the copy in the state folder undoes the
+/// capture.
+fn script(program: &Path, config: &Path, state_dir: &Path, folder: &Path, hook: &str) -> Result<Script, InstallError> {
     let word = |path: &Path| {
         let text = path.to_str().map(str::to_owned).filter(|text| !text.chars().any(char::is_control));
         text.map(|text| quote::quote(&text)).ok_or_else(|| InstallError::Path(path.to_owned()))
     };
-    let (program, config) = (word(program)?, word(config)?);
-    let command = format!("{program} hook {hook} --config {config}");
-    let text = format!("{SCRIPT_HEADER}[ -x {program} ] || exit 0\nexec {command}\n");
+    let copies = word(&state_dir.join(origin::PROGRAM_FOLDER))?;
+    let (program, config, state_dir) = (word(program)?, word(config)?, word(state_dir)?);
+    let arguments = format!("hook {hook} --config {config} --state-dir {state_dir}");
+    let command = format!("{program} {arguments}");
+    let text = format!(
+        "{SCRIPT_HEADER}for program in {program} {copies}/ibscope-*; do\n\t[ -x \"$program\" ] && exec \"$program\" {arguments}\ndone\nexit 0\n"
+    );
     Ok(Script { path: folder.join(hook), text, command })
 }
 
@@ -438,7 +447,8 @@ mod tests {
         site.file("ibscope", "#!/bin/sh\necho \"$@\"\nexit 3\n", 0o755);
         let output = Command::new(&before.scripts[1].path).env_clear().output().unwrap();
         assert_eq!(output.status.code(), Some(3));
-        let expected = format!("hook epilog --config {}\n", site.at("capture.toml").display());
+        let [config, state] = ["capture.toml", "state"].map(|name| site.at(name).display().to_string());
+        let expected = format!("hook epilog --config {config} --state-dir {state}\n");
         assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
     }
 
@@ -557,8 +567,12 @@ mod tests {
 
     #[test]
     fn a_path_with_a_quote_stays_one_word_and_one_with_a_line_end_is_refused() {
-        let text = script(Path::new("/it's/ibscope"), Path::new("/c; rm"), Path::new("/x"), "prolog").unwrap().text;
-        assert!(text.contains(r"exec '/it'\''s/ibscope' hook prolog --config '/c; rm'"), "{text}");
-        assert!(script(Path::new("/a\nb"), Path::new("/c"), Path::new("/x"), "prolog").is_err());
+        let of = |program: &str| {
+            script(Path::new(program), Path::new("/c; rm"), Path::new("/s t"), Path::new("/x"), "prolog")
+        };
+        let text = of("/it's/ibscope").unwrap().text;
+        assert!(text.contains(r"for program in '/it'\''s/ibscope' '/s t/program'/ibscope-*; do"), "{text}");
+        assert!(text.contains(r#"exec "$program" hook prolog --config '/c; rm' --state-dir '/s t'"#), "{text}");
+        assert!(of("/a\nb").is_err());
     }
 }

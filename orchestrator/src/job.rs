@@ -69,6 +69,9 @@ pub struct SlurmJob {
     /// User name for display, without control characters.
     #[serde(default)]
     pub user: Option<String>,
+    /// Number of the user.
+    #[serde(default)]
+    pub user_id: Option<u32>,
     /// How often the job was requeued and started again with the same id.
     #[serde(default)]
     pub restart_count: u32,
@@ -108,6 +111,7 @@ impl SlurmJob {
             comment: value("SLURM_JOB_COMMENT"),
             constraints: value("SLURM_JOB_CONSTRAINTS"),
             user: value("SLURM_JOB_USER").map(|user| printable(user.as_bytes())),
+            user_id: value("SLURM_JOB_UID").or_else(|| value("SLURM_UID")).and_then(|id| id.parse().ok()),
             restart_count: value("SLURM_JOB_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0),
             hook,
             hook_node,

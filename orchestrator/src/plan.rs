@@ -35,12 +35,15 @@ pub enum PlanError {
     NoCompute(u32),
     /// No leaf has a sink.
     #[error(
-        "job {job}: no leaf has a sink, so nothing would be captured ({}); add nodes to sinks.nodes, or set sinks.from_job = true",
-        reasons.join("; ")
+        "job {job}: no leaf has a sink, so nothing would be captured ({}); add nodes to sinks.nodes{}",
+        reasons.join("; "),
+        if *from_job { "" } else { ", or set sinks.from_job = true" }
     )]
     NoSinks {
         /// Job id.
         job: u32,
+        /// True if `sinks.from_job` is set.
+        from_job: bool,
         /// Reasons, one clause per leaf.
         reasons: Vec<String>,
     },
@@ -172,6 +175,7 @@ pub fn plan(
             file: captured,
         });
     }
+    warnings.extend(mirror::unverified_warning(config));
     warnings.extend(choice.warnings);
     warnings.extend(sinks.iter().filter_map(oversubscription_warning));
     let mut steps = captures;

@@ -5,9 +5,10 @@
 use crate::config::Config;
 use crate::context::{self, FailureText, RunContext};
 use crate::folder::Folder;
-use crate::journal::{JobLock, Journal, JournalEntry, JournalError, PlanLock, State, now_ns};
+use crate::journal::{JobLock, Journal, JournalEntry, JournalError, PlanLock, State, StepProgress, now_ns};
 use crate::manifest::CommandRun;
 use crate::order::{phases, sequences};
+use crate::origin;
 use crate::plan::CapturePlan;
 use crate::remote::process::RemoteProcess;
 use crate::remote::{Files, parallel};
@@ -99,9 +100,11 @@ impl PlanClaim {
         (&self.plan.others, &self.plan.problems)
     }
 
-    /// Creates the journal of a plan, and lets others plan again.
-    pub fn open(self, plan: CapturePlan) -> Result<Journal, JournalError> {
-        self.plan.create(plan, self.lock)
+    /// Creates the journal of a plan, and lets others plan again. `config` is recorded in it, so
+    /// that the run can be undone without the file of the configuration.
+    pub fn open(self, plan: CapturePlan, config: &Config) -> Result<Journal, JournalError> {
+        let origin = origin::of_run(config, self.plan.folder());
+        self.plan.create(plan, Some(origin), self.lock)
     }
 }
 
@@ -148,6 +151,9 @@ pub fn start(
         }
     }
     if failures.is_empty() {
+        failures = ended_early(context, &journal);
+    }
+    if failures.is_empty() {
         failures.extend(journal.write(&JournalEntry::Started { at_ns: now_ns() }).err().map(|error| error.to_string()));
     }
     if !failures.is_empty() {
@@ -175,8 +181,7 @@ fn prepare(context: RunContext<'_>, journal: &Journal) -> Result<Vec<FailureText
     let failures = parallel(&steps, context.parallelism(), |&(place, step)| match step {
         PlanStep::Capture(capture) => {
             let folder = capture.folder();
-            let is_room =
-                || context.check_free_space_on(&capture.node, folder, context.config.capture.disk_limit_bytes);
+            let is_room = || context.check_free_space_on(&capture.node, folder, context.config.capture.min_free_bytes);
             let node = context.node(&capture.node);
             if let Err(what) =
                 node.and_then(|node| sink::prepare(&node, &capture.node, folder)).and_then(|()| is_room())
@@ -284,6 +289,34 @@ fn wait_ready(context: RunContext<'_>, step: &CaptureStep, process: &RemoteProce
         }
         thread::sleep(POLL_INTERVAL);
     }
+}
+
+/// Captures that have ended since they were launched: a program can fail right after it has printed
+/// that it is ready.
+fn ended_early(context: RunContext<'_>, journal: &Journal) -> Vec<FailureText> {
+    let record = journal.record();
+    let captures: Vec<(&CaptureStep, &RemoteProcess)> = journal
+        .plan()
+        .steps
+        .iter()
+        .zip(&record.progress)
+        .filter_map(|(step, progress)| match (step, progress) {
+            (PlanStep::Capture(step), StepProgress::Done(Some(process))) => Some((step, process)),
+            _ => None,
+        })
+        .collect();
+    // The mirrors were switched on in the meantime, which takes most of this time.
+    let since = Duration::from_nanos(u64::try_from(now_ns().saturating_sub(record.changed_ns)).unwrap_or(0));
+    thread::sleep(READY_AFTER.saturating_sub(since));
+    let ended = parallel(&captures, context.parallelism(), |(step, process)| {
+        let status = context.node(&step.node)?.capture_status(step, process).map_err(|error| error.to_string())?;
+        if status.alive {
+            return Ok(());
+        }
+        let name = step.backend.name();
+        Err(format!("{}: {name} ended right after its start: {}", step.node, log_tail(&status.log)))
+    });
+    ended.into_iter().filter_map(Result::err).collect()
 }
 
 fn log_tail(log: &str) -> String {

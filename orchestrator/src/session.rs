@@ -115,7 +115,7 @@ pub fn begin(
     let (others, problems) = plan_claim.others();
     let mut plan = plan::plan(config, job, &fabric, &PlanContext { started_s: now_s(), others: others.to_vec() })?;
     plan.warnings.extend(without.into_iter().chain(problems.iter().cloned()));
-    let journal = plan_claim.open(plan.clone())?;
+    let journal = plan_claim.open(plan.clone(), config)?;
     let started = run::start(config, runner, journal, deadline)?;
     Ok(SessionStart { plan, summary: started, undone_runs: earlier })
 }

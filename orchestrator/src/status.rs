@@ -1,12 +1,14 @@
 //! Lists the runs that are not closed, with their state as their journals record it.
 
 use crate::config::Config;
+use crate::folder::Folder;
 use crate::journal::{JournalError, RunPhase, State, StepProgress, StoredJournal};
 use crate::remote::Runner;
 use crate::step::PlanStep;
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// State of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -27,6 +29,69 @@ pub struct RunStatus {
     pub problems: Vec<String>,
     /// Path of the journal.
     pub journal: PathBuf,
+}
+
+impl RunStatus {
+    /// State of the run in one word.
+    pub fn state(&self) -> &'static str {
+        match self.phase {
+            None => "unreadable",
+            Some(RunPhase::Starting) if self.busy => "starting",
+            Some(RunPhase::Starting) => "aborted",
+            Some(RunPhase::Running) => "running",
+            Some(RunPhase::Undoing) if self.busy => "undoing",
+            Some(RunPhase::Undoing) => "incomplete",
+            Some(RunPhase::Closed) => "closed",
+        }
+    }
+
+    /// True if the run should be undone but is not, and no process works on it.
+    pub fn is_left(&self) -> bool {
+        ["unreadable", "aborted", "incomplete"].contains(&self.state())
+    }
+}
+
+/// States of [`RunStatus::state`] that open runs can have.
+const STATES: [&str; 6] = ["starting", "running", "undoing", "aborted", "incomplete", "unreadable"];
+
+/// The runs as metrics in the text format of Prometheus. `swept_s` is the time of the last sweep,
+/// in seconds since the epoch.
+pub fn metrics(runs: &[RunStatus], swept_s: u64) -> String {
+    let mut text = String::new();
+    let mut gauge = |name: &str, help: &str, samples: &[(String, u64)]| {
+        _ = writeln!(text, "# HELP ibscope_{name} {help}\n# TYPE ibscope_{name} gauge");
+        for (labels, value) in samples {
+            _ = writeln!(text, "ibscope_{name}{labels} {value}");
+        }
+    };
+    let number = |value: usize| [(String::new(), value as u64)];
+    let count = |state: &str| runs.iter().filter(|run| run.state() == state).count() as u64;
+    let by_state = STATES.map(|state| (format!("{{state=\"{state}\"}}"), count(state)));
+    gauge("runs", "Capture runs that are not undone, by state.", &by_state);
+    let left = runs.iter().filter(|run| run.is_left()).count();
+    gauge("runs_left", "Capture runs that should be undone but are not.", &number(left));
+    let ports = runs.iter().map(|run| run.ports).sum();
+    gauge("mirrored_ports", "Switch ports that are mirrored, or may be.", &number(ports));
+    let captures = runs.iter().map(|run| run.captures).sum();
+    gauge("captures", "Captures that run, or may run.", &number(captures));
+    gauge(
+        "sweep_timestamp_seconds",
+        "Time of the last sweep, in seconds since the epoch.",
+        &[(String::new(), swept_s)],
+    );
+    text
+}
+
+/// Writes the metrics to the file of `run.metrics`, atomically, for node_exporter to read.
+pub fn write_metrics(config: &Config) -> Result<(), String> {
+    let Some(path) = &config.run.metrics else { return Ok(()) };
+    let runs = runs(config, None).map_err(|error| error.to_string())?;
+    let swept_s = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
+    let write = || {
+        let (folder, name) = Folder::parent_of(path)?;
+        folder.replace(name, metrics(&runs, swept_s).as_bytes(), 0o644, None)
+    };
+    write().map_err(|error: std::io::Error| format!("{}: {error}; check run.metrics", path.display()))
 }
 
 /// Runs that are not closed, the oldest first; of one job or of all jobs.
@@ -63,6 +128,7 @@ fn run(state: &State, kept: StoredJournal) -> RunStatus {
                     PlanStep::Hostfile(_) => {}
                 }
             }
+            run.problems.extend(record.damage);
             run.problems.extend(record.failed.into_values());
             run.problems.extend(record.left);
             run.user = record.plan.job.user;
@@ -74,20 +140,80 @@ fn run(state: &State, kept: StoredJournal) -> RunStatus {
 /// Time limit of Slurm's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// True if Slurm reports the job as ended or does not know it. If Slurm does not answer, the job
-/// counts as running.
-pub fn has_ended(config: &Config, runner: &dyn Runner, job_id: u32) -> bool {
+/// A job as Slurm reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// The job waits, runs, or waits for its epilog.
+    Live,
+    /// The job has ended.
+    Ended,
+    /// Slurm does not know the job.
+    Unknown,
+    /// Slurm does not answer.
+    NoAnswer,
+}
+
+/// States of jobs that have not ended. A completing job waits for its epilog.
+const LIVE_STATES: [&str; 6] = ["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED"];
+
+/// Asks Slurm for the state of a job.
+pub fn job_state(config: &Config, runner: &dyn Runner, job_id: u32) -> JobState {
     let squeue = config.tools.sbatch.parent().unwrap_or(Path::new("/usr/bin")).join("squeue");
     let argv =
         [&squeue.to_string_lossy(), "--noheader", "--format=%T", "--jobs", &job_id.to_string()].map(str::to_owned);
-    let Ok(output) = runner.run(None, &argv, ANSWER_TIMEOUT) else { return false };
+    let Ok(output) = runner.run(None, &argv, ANSWER_TIMEOUT) else { return JobState::NoAnswer };
     if !output.is_success() {
-        return String::from_utf8_lossy(&output.stderr).contains("Invalid job id");
+        let is_unknown = String::from_utf8_lossy(&output.stderr).contains("Invalid job id");
+        return if is_unknown { JobState::Unknown } else { JobState::NoAnswer };
     }
-    // A job that is not listed has ended. A completing job waits for its epilog.
+    // A job that is not listed has ended.
     let printed = String::from_utf8_lossy(&output.stdout);
-    printed
-        .lines()
-        .map(str::trim)
-        .all(|state| !["PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED"].contains(&state))
+    let is_live = printed.lines().any(|state| LIVE_STATES.contains(&state.trim()));
+    if is_live { JobState::Live } else { JobState::Ended }
+}
+
+/// True if Slurm reports the job as ended or does not know it. If Slurm does not answer, the job
+/// counts as running.
+pub fn has_ended(config: &Config, runner: &dyn Runner, job_id: u32) -> bool {
+    matches!(job_state(config, runner, job_id), JobState::Ended | JobState::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_count_runs_ports_and_captures() {
+        let run = |phase, busy, ports| RunStatus {
+            job_id: 1,
+            user: None,
+            phase,
+            busy,
+            captures: 1,
+            ports,
+            problems: Vec::new(),
+            journal: PathBuf::new(),
+        };
+        let runs = [
+            run(Some(RunPhase::Running), false, 4),
+            run(Some(RunPhase::Undoing), false, 2),
+            run(Some(RunPhase::Undoing), true, 0),
+            run(None, false, 0),
+        ];
+        let text = metrics(&runs, 17);
+        for line in [
+            "ibscope_runs{state=\"running\"} 1",
+            "ibscope_runs{state=\"incomplete\"} 1",
+            "ibscope_runs{state=\"undoing\"} 1",
+            "ibscope_runs{state=\"unreadable\"} 1",
+            "ibscope_runs{state=\"aborted\"} 0",
+            "# TYPE ibscope_runs_left gauge",
+            "ibscope_runs_left 2",
+            "ibscope_mirrored_ports 6",
+            "ibscope_captures 4",
+            "ibscope_sweep_timestamp_seconds 17",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+    }
 }

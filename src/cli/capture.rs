@@ -7,7 +7,6 @@ use crate::model::{count_either, count_of};
 use clap::{Args, Subcommand, ValueEnum};
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::job::{MAX_NODES, SlurmJob};
-use ibscope_orchestrator::journal::RunPhase;
 use ibscope_orchestrator::remote::SshRunner;
 use ibscope_orchestrator::selftest::{self, CheckResult};
 use ibscope_orchestrator::session;
@@ -45,11 +44,15 @@ pub(super) enum CaptureCommand {
   ibscope capture stop --job 4711 --config test.toml")]
     Stop(StopArgs),
     /// Show the capture runs of a job whose changes are not yet undone
+    ///
+    /// The exit code is 1 if a run should be undone but is not.
     #[command(after_long_help = "Examples:
   ibscope capture status --job 4711
   ibscope capture status --job 4711 --format json")]
     Status(StatusArgs),
     /// Show all capture runs whose changes are not yet undone
+    ///
+    /// The exit code is 1 if a run should be undone but is not.
     #[command(after_long_help = "Examples:
   ibscope capture list
   ibscope capture list --format json")]
@@ -251,7 +254,7 @@ fn code(is_well: bool) -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn undone_text(undone: &UndoReport) -> String {
+pub(super) fn undone_text(undone: &UndoReport) -> String {
     let mut text = String::new();
     let job = undone.job_id;
     for capture in &undone.captures {
@@ -266,6 +269,9 @@ fn undone_text(undone: &UndoReport) -> String {
     }
     if let Some(manifest) = &undone.manifest {
         _ = writeln!(text, "job {job}: manifest {}", manifest.display());
+    }
+    if let Some(warning) = undone.unverified_text() {
+        _ = writeln!(text, "job {job}: {warning}");
     }
     _ = match (undone.left.is_empty(), undone.is_restored) {
         (true, _) => writeln!(text, "job {job}: undone"),
@@ -286,23 +292,14 @@ fn list(site: &SiteArgs, job: Option<u32>) -> anyhow::Result<ExitCode> {
         (true, Some(job)) => format!("job {job}: no run\n"),
         (false, _) => runs_text(&runs),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(code(!runs.iter().any(RunStatus::is_left)))
 }
 
 fn runs_text(runs: &[RunStatus]) -> String {
     let mut text = format!("{:>10} {:<12} {:<10} {:>8} {:>14}\n", "job", "user", "state", "captures", "mirrored ports");
     for run in runs {
-        let phase = match run.phase {
-            None => "unreadable",
-            Some(RunPhase::Starting) if run.busy => "starting",
-            Some(RunPhase::Starting) => "aborted",
-            Some(RunPhase::Running) => "running",
-            Some(RunPhase::Undoing) if run.busy => "undoing",
-            Some(RunPhase::Undoing) => "incomplete",
-            Some(RunPhase::Closed) => "closed",
-        };
         let user = run.user.as_deref().unwrap_or("-");
-        _ = writeln!(text, "{:>10} {user:<12} {phase:<10} {:>8} {:>14}", run.job_id, run.captures, run.ports);
+        _ = writeln!(text, "{:>10} {user:<12} {:<10} {:>8} {:>14}", run.job_id, run.state(), run.captures, run.ports);
         for problem in &run.problems {
             _ = writeln!(text, "{:>10} - {problem}", "");
         }

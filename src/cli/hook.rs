@@ -2,11 +2,13 @@
 
 use super::common::output;
 use clap::{Args, Subcommand};
-use ibscope_orchestrator::config::Config;
+use ibscope_orchestrator::config::{Config, ConfigError};
 use ibscope_orchestrator::hook::{self, HookOutcome, HookStage};
 use ibscope_orchestrator::install::{FindingLevel, Installation};
 use ibscope_orchestrator::job::SlurmJob;
 use ibscope_orchestrator::log::{Level, Log};
+use ibscope_orchestrator::status;
+use ibscope_orchestrator::sweep::{self, SweepOutcome, SweptRun};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -14,10 +16,14 @@ use std::process::{Command, ExitCode};
 /// Default path of the configuration.
 pub(super) const CONFIG: &str = "/etc/ibscope/capture.toml";
 
+/// Default folder of the journals, as of `run.state_dir`.
+const STATE_DIR: &str = "/var/lib/ibscope";
+
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope hook install
-  ibscope hook install --write";
+  ibscope hook install --write
+  ibscope hook sweep";
 
 #[derive(Debug, Subcommand)]
 #[command(after_long_help = EXAMPLES)]
@@ -32,6 +38,15 @@ pub(super) enum HookCommand {
   ibscope hook epilog
   ibscope hook epilog --config /etc/ibscope/test.toml")]
     Epilog(HookArgs),
+    /// Undo the captures that no live job owns; for a timer of systemd, and after a boot
+    ///
+    /// Each run is undone with the program and the configuration that its journal records. A run
+    /// that could not be undone is tried again, at first after 30 s and then after longer pauses.
+    /// The exit code is 1 if anything is left.
+    #[command(after_long_help = "Examples:
+  ibscope hook sweep
+  ibscope hook sweep --state-dir /var/lib/ibscope")]
+    Sweep(SweepArgs),
     /// Show the scripts and the lines of slurm.conf for the hooks, and check the installation
     #[command(after_long_help = "Examples:
   ibscope hook install
@@ -45,9 +60,22 @@ pub(super) struct HookArgs {
     /// Configuration of the site
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
+    /// Folder of the journals, for an epilog that cannot read the configuration
+    #[arg(long, value_name = "FOLDER", default_value = STATE_DIR)]
+    state_dir: PathBuf,
     /// Do the work of the hook (internal: the hook starts itself with this option)
     #[arg(long, hide = true)]
     work: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SweepArgs {
+    /// Configuration of the site, for runs whose journal has none
+    #[arg(long, value_name = "FILE", default_value = CONFIG)]
+    config: PathBuf,
+    /// Folder of the journals, besides run.state_dir of the configuration
+    #[arg(long, value_name = "FOLDER", default_value = STATE_DIR)]
+    state_dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -70,6 +98,7 @@ pub(super) fn run(command: &HookCommand) -> anyhow::Result<ExitCode> {
     match command {
         HookCommand::Prolog(args) => Ok(run_hook(HookStage::Prolog, args)),
         HookCommand::Epilog(args) => Ok(run_hook(HookStage::Epilog, args)),
+        HookCommand::Sweep(args) => Ok(run_sweep(args)),
         HookCommand::Install(args) => install(args),
     }
 }
@@ -79,7 +108,8 @@ pub(super) fn run(command: &HookCommand) -> anyhow::Result<ExitCode> {
 fn run_hook(stage: HookStage, args: &HookArgs) -> ExitCode {
     let vars =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let config = Config::read_trusted(&args.config);
+    let job = SlurmJob::from_environment(vars);
+    let config = config_of_hook(stage, args, job.as_ref().ok());
     let (file, syslog) = config.as_ref().map_or((None, true), |config| (config.run.log.clone(), config.run.syslog));
     let refused = |text: &str| {
         Log::open(file.as_deref(), syslog, "hook").write(Level::Error, text);
@@ -87,7 +117,7 @@ fn run_hook(stage: HookStage, args: &HookArgs) -> ExitCode {
         HookOutcome::Failed
     };
     let fail_open = config.as_ref().map_or(true, |config| config.run.fail_open);
-    let outcome = match (config, SlurmJob::from_environment(vars)) {
+    let outcome = match (config, job) {
         (Ok(config), Ok(job)) if args.work => {
             hook::work(stage, &config, &job);
             HookOutcome::Succeeded
@@ -105,6 +135,72 @@ fn run_hook(stage: HookStage, args: &HookArgs) -> ExitCode {
     if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// The configuration of a hook. If it cannot be read, an epilog uses the one in the run's journal.
+fn config_of_hook(stage: HookStage, args: &HookArgs, job: Option<&SlurmJob>) -> Result<Config, ConfigError> {
+    let error = match Config::read_trusted(&args.config) {
+        Ok(config) => return Ok(config),
+        Err(error) => error,
+    };
+    let own = job
+        .filter(|_| stage == HookStage::Epilog)
+        .and_then(|job| Some((job.id, sweep::config_of_job(&args.state_dir, job.id)?)));
+    let Some((id, own)) = own else { return Err(error) };
+    if !args.work {
+        let log = Log::open(own.run.log.as_deref(), own.run.syslog, &format!("job {id}"));
+        log.write(Level::Error, &format!("{error}; the capture is undone with the configuration that began it"));
+    }
+    Ok(own)
+}
+
+/// Sweeps the state folders. The exit code shows whether anything is left.
+fn run_sweep(args: &SweepArgs) -> ExitCode {
+    let current = Config::read_trusted(&args.config);
+    let mut folders = vec![args.state_dir.clone()];
+    folders.extend(current.as_ref().ok().map(|config| config.run.state_dir.clone()));
+    folders.dedup();
+    let (mut text, mut is_well) = (String::new(), true);
+    for folder in &folders {
+        match sweep::sweep(folder, current.as_ref().ok()) {
+            Ok(runs) => {
+                is_well &= !runs.iter().any(SweptRun::is_left);
+                text.extend(runs.iter().map(swept_text));
+            }
+            Err(error) => {
+                is_well = false;
+                output::eprint_line(&format!("ibscope: {error}"));
+            }
+        }
+    }
+    if let Some(Err(what)) = current.as_ref().ok().map(status::write_metrics) {
+        is_well = false;
+        output::eprint_line(&format!("ibscope: {what}"));
+    }
+    // Without runs the configuration is not needed.
+    if let Some(error) = current.err().filter(|_| !text.is_empty()) {
+        output::eprint_line(&format!("ibscope: {error}; runs are undone with their own configurations"));
+    }
+    if text.is_empty() && is_well {
+        text.push_str("nothing to undo\n");
+    }
+    // Standard output may be closed; the exit code still counts.
+    let _ = output::results(|out| out.write_all(text.as_bytes()));
+    if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn swept_text(run: &SweptRun) -> String {
+    let job = run.job_id;
+    match &run.outcome {
+        SweepOutcome::Undone(report) => super::capture::undone_text(report),
+        SweepOutcome::InUse => format!("job {job}: running\n"),
+        SweepOutcome::Busy => format!("job {job}: another process works on it\n"),
+        SweepOutcome::Waiting { left, next_s } => {
+            let left: String = left.iter().map(|what| format!("  - {what}\n")).collect();
+            format!("job {job}: NOT everything is undone; next attempt in {next_s} s:\n{left}")
+        }
+        SweepOutcome::Failed { what } => format!("job {job}: NOT undone: {what}\n"),
+    }
+}
+
 /// A command that starts this program again with `--work`.
 fn worker(stage: HookStage, args: &HookArgs) -> std::io::Result<Command> {
     let mut worker = Command::new(std::env::current_exe()?);
@@ -113,6 +209,7 @@ fn worker(stage: HookStage, args: &HookArgs) -> std::io::Result<Command> {
         HookStage::Epilog => "epilog",
     };
     worker.args(["hook", name, "--work", "--config"]).arg(std::path::absolute(&args.config)?);
+    worker.arg("--state-dir").arg(std::path::absolute(&args.state_dir)?);
     Ok(worker)
 }
 

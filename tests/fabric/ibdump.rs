@@ -21,6 +21,8 @@ pub(crate) use program::main;
 pub(crate) enum IbdumpFault {
     /// The adapter refuses. An empty file is left, as by ibdump.
     Start,
+    /// ibdump prints that it is ready, and ends at once.
+    Flash,
     /// ibdump ends by itself.
     Die,
     /// ibdump ignores SIGINT.
@@ -49,6 +51,7 @@ impl HookLab {
         let words = match fault {
             None => "",
             Some(IbdumpFault::Start) => "fail",
+            Some(IbdumpFault::Flash) => "flash",
             Some(IbdumpFault::Die) => "die",
             Some(IbdumpFault::DeafToInt) => "deaf-int",
             Some(IbdumpFault::Deaf) => "deaf-int,deaf-term",

@@ -32,12 +32,14 @@ mod slurm;
 mod slurm_failures;
 mod standin;
 mod start_failures;
+mod sweeper;
 mod switch;
 // The suite uses parts of this module that these tests do not use.
 #[path = "../suite/tools.rs"]
 #[allow(dead_code)]
 mod tools;
 mod topology;
+mod users;
 
 use libtest_mimic::{Arguments, Trial};
 use std::path::{Path, PathBuf};
@@ -45,7 +47,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 26] = [
+const TESTS: [(&str, Test); 30] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
@@ -82,6 +84,10 @@ const TESTS: [(&str, Test); 26] = [
         settings::captures_are_given_to_their_owner_and_analyzed_on_the_sinks,
     ),
     ("a_job_waits_for_its_capture_if_fail_open_is_false", settings::a_job_waits_for_its_capture_if_fail_open_is_false),
+    ("the_units_are_valid", sweeper::the_units_are_valid),
+    ("what_an_epilog_leaves_is_swept", sweeper::what_an_epilog_leaves_is_swept),
+    ("what_an_epilog_of_slurms_user_leaves_is_swept", sweeper::what_an_epilog_of_slurms_user_leaves_is_swept),
+    ("users_see_whether_their_job_is_captured", users::users_see_whether_their_job_is_captured),
     ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];

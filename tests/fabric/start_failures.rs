@@ -20,11 +20,18 @@ struct StartFailure {
     needs_epilog: bool,
 }
 
-const START_FAILURES: [StartFailure; 7] = [
+const START_FAILURES: [StartFailure; 8] = [
     StartFailure {
         name: "ibdump does not start",
         cause: |lab, _| lab.ibdump_fault("sink2a", Some(Ibdump::Start)),
         expected: &["sink2a", "ibdump ended right after its start", "Failed to set port sniffer1"],
+        repair: |lab, _| lab.ibdump_fault("sink2a", None),
+        needs_epilog: false,
+    },
+    StartFailure {
+        name: "ibdump ends right after it was ready",
+        cause: |lab, _| lab.ibdump_fault("sink2a", Some(Ibdump::Flash)),
+        expected: &["sink2a", "ibdump ended right after its start", "Ready to capture"],
         repair: |lab, _| lab.ibdump_fault("sink2a", None),
         needs_epilog: false,
     },
@@ -76,7 +83,7 @@ const START_FAILURES: [StartFailure; 7] = [
     StartFailure {
         name: "the disk of a sink is full",
         cause: |lab, _| {
-            lab.configure(SiteConfig { capture: "disk_limit_bytes = 1_000_000_000_000_000", ..SiteConfig::default() });
+            lab.configure(SiteConfig { capture: "min_free_bytes = 1_000_000_000_000_000", ..SiteConfig::default() });
         },
         expected: &["bytes free and needs 1000000000000000"],
         repair: |lab, _| {

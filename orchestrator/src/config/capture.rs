@@ -25,8 +25,8 @@ pub struct CaptureConfig {
     #[serde(deserialize_with = "value::path")]
     pub directory: PathBuf,
     /// Bytes that must be free in the folder before a capture starts.
-    #[serde(default)]
-    pub disk_limit_bytes: u64,
+    #[serde(default, alias = "disk_limit_bytes")]
+    pub min_free_bytes: u64,
     /// Owner of captures and manifest. Default: the user that created them.
     #[serde(default)]
     pub owner: Option<Owner>,

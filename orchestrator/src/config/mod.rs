@@ -79,6 +79,18 @@ pub struct Config {
     /// How captures are analyzed afterwards.
     #[serde(default)]
     pub analyze: AnalyzeConfig,
+    /// The file that the configuration was read from.
+    #[serde(skip)]
+    pub source: ConfigSource,
+}
+
+/// The file of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConfigSource {
+    /// Path of the file.
+    pub path: PathBuf,
+    /// Content of the file.
+    pub text: String,
 }
 
 impl Config {
@@ -93,6 +105,86 @@ impl Config {
             JobSelection::All => true,
             JobSelection::Comment => requests(&job.comment),
             JobSelection::Constraint => requests(&job.constraints),
+        }
+    }
+
+    /// A word of a job that is not captured, which its user may have meant as the word of
+    /// `run.word`.
+    pub fn mistyped_word(&self, job: &SlurmJob) -> Option<String> {
+        if self.selects(job) {
+            return None;
+        }
+        let plain = |word: &str| -> String {
+            word.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+        };
+        let wanted = plain(&self.run.word);
+        let is_close = |word: &&str| {
+            let word = plain(word);
+            word == wanted || word.len() + 2 >= wanted.len() && wanted.len() >= 6 && edit_distance(&word, &wanted) <= 1
+        };
+        let is_off =
+            |word: &str| ["off", "no", "false", "0"].iter().any(|end| word.to_ascii_lowercase().ends_with(end));
+        let text = match self.run.select {
+            JobSelection::All => return None,
+            JobSelection::Comment => job.comment.as_deref()?,
+            JobSelection::Constraint => job.constraints.as_deref()?,
+        };
+        text.split(|c: char| c.is_whitespace() || DIVIDERS.contains(&c))
+            .filter(is_close)
+            .find(|word| !is_off(word))
+            .map(str::to_owned)
+    }
+
+    /// The configuration for runs of this user: `capture.owner = "job"` becomes the user. If the
+    /// user is unknown, files belong to the user that makes them.
+    pub(crate) fn for_user(&self, user_id: Option<u32>) -> Self {
+        let mut config = self.clone();
+        if config.capture.owner.as_ref().is_some_and(Owner::is_job) {
+            config.capture.owner = user_id.map(Owner::of_user);
+        }
+        config
+    }
+}
+
+/// Number of characters to insert, remove or replace to get from one text to the other.
+fn edit_distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut costs: Vec<usize> = (0..=other.len()).collect();
+    for (row, c) in one.chars().enumerate() {
+        let mut diagonal = costs[0];
+        costs[0] = row + 1;
+        for (column, d) in other.iter().enumerate() {
+            let replaced = diagonal + usize::from(c != *d);
+            diagonal = costs[column + 1];
+            costs[column + 1] = replaced.min(diagonal + 1).min(costs[column] + 1);
+        }
+    }
+    costs[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn mistyped_words_are_found() {
+        let text = "[ssh]\nkey = \"/k\"\nknown_hosts = \"/h\"\n[mirror]\nbackend = \"none\"\n[capture]\n\
+                    backend = \"ibdump\"\ndirectory = \"/c\"\n[collect]\ndirectory = \"/r\"\n";
+        let config = Config::parse(text, Path::new("x")).unwrap();
+        let word = |comment: &str| {
+            config.mistyped_word(&SlurmJob { comment: Some(comment.to_owned()), ..SlurmJob::default() })
+        };
+        for mistyped in
+            ["IBSCOPE=ON", "ibscope=On", "ibscope:on", "ibscope_on", "ibscop=on", "ibsscope=on", "IBscope-on"]
+        {
+            assert_eq!(word(&format!("run 7 {mistyped}, urgent")).as_deref(), Some(mistyped));
+        }
+        // The right word, another word, and a request not to be captured.
+        for comment in
+            ["ibscope=on", "IBSCOPE=ON ibscope=on", "", "ibscope", "ibscope=off", "ibscope=no", "scope=on", "nothing"]
+        {
+            assert_eq!(word(comment), None, "{comment}");
         }
     }
 }

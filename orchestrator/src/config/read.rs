@@ -1,6 +1,6 @@
 //! Parses a TOML file into a [`Config`], or into an error with its line number.
 
-use super::{Config, ConfigError, check};
+use super::{Config, ConfigError, ConfigSource, check};
 use crate::folder::Folder;
 use crate::text_file;
 use std::io;
@@ -32,7 +32,9 @@ impl Config {
             let before = text.get(..at.map_or(0, |range| range.start)).unwrap_or_default();
             ConfigError::Content { path: path.to_owned(), line: before.matches('\n').count() + 1, what }
         };
-        let config: Self = toml::from_str(text).map_err(|error| fault(error.span(), with_remedy(error.message())))?;
+        let mut config: Self =
+            toml::from_str(text).map_err(|error| fault(error.span(), with_remedy(error.message())))?;
+        config.source = ConfigSource { path: path.to_owned(), text: text.to_owned() };
         check::check(&config).map_err(|wrong| fault(key_span(text, wrong.key), wrong.what))?;
         Ok(config)
     }

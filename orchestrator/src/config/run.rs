@@ -45,6 +45,9 @@ pub struct RunConfig {
     pub log: Option<PathBuf>,
     /// Log to syslog too.
     pub syslog: bool,
+    /// File for metrics, which `node_exporter` reads (`--collector.textfile.directory`).
+    #[serde(deserialize_with = "value::some_path")]
+    pub metrics: Option<PathBuf>,
     /// Time limit of a hook in seconds; must be less than Slurm's `PrologEpilogTimeout`.
     #[serde(deserialize_with = "value::seconds")]
     pub deadline_s: u32,
@@ -56,6 +59,8 @@ pub struct RunConfig {
     /// Word by which a job requests a capture.
     #[serde(deserialize_with = "value::word")]
     pub word: String,
+    /// Write into the job's `AdminComment` whether and where it is captured, and why not.
+    pub admin_comment: bool,
     /// `SLURM_CONF` for the programs that the hook starts, because hooks run without it.
     #[serde(deserialize_with = "value::some_path")]
     pub slurm_conf: Option<PathBuf>,
@@ -67,10 +72,12 @@ impl Default for RunConfig {
             state_dir: PathBuf::from("/var/lib/ibscope"),
             log: None,
             syslog: true,
+            metrics: None,
             deadline_s: 30,
             fail_open: true,
             select: JobSelection::Comment,
             word: "ibscope=on".to_owned(),
+            admin_comment: false,
             slurm_conf: None,
         }
     }

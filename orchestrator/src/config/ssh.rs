@@ -100,7 +100,7 @@ impl Default for Tools {
             ibdump: usr("bin/ibdump"),
             tcpdump: usr("bin/tcpdump"),
             mstreg: usr("bin/mstreg"),
-            ibscope: usr("local/bin/ibscope"),
+            ibscope: usr("bin/ibscope"),
             sbatch: usr("bin/sbatch"),
         }
     }

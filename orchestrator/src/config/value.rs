@@ -34,7 +34,7 @@ impl From<String> for RunLocation {
     }
 }
 
-/// Owner of a file: `user` or `user:group`, by name or number.
+/// Owner of a file: `user` or `user:group`, by name or number, or `job` for the user of the job.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Owner {
@@ -42,6 +42,21 @@ pub struct Owner {
     pub user: String,
     /// Group name or number. `None` leaves the group of the file as it is.
     pub group: Option<String>,
+}
+
+impl Owner {
+    /// `job`: the user of the job.
+    const JOB: &str = "job";
+
+    /// True for `job`.
+    pub(crate) fn is_job(&self) -> bool {
+        self.user == Self::JOB && self.group.is_none()
+    }
+
+    /// The user with this number.
+    pub(crate) fn of_user(user_id: u32) -> Self {
+        Self { user: user_id.to_string(), group: None }
+    }
 }
 
 impl fmt::Display for Owner {

@@ -6,11 +6,13 @@
 //! A worker process does the work, in a process group of its own: when a job is canceled, Slurm
 //! kills the hook with its whole process group.
 
+mod admin_comment;
 mod work;
 
 use crate::config::Config;
 use crate::job::{SlurmHook, SlurmJob};
 use crate::log::{Level, Log};
+use crate::remote::SshRunner;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -58,6 +60,14 @@ pub fn run(stage: HookStage, config: &Config, job: &SlurmJob, worker: Command) -
         return HookOutcome::Succeeded;
     }
     if stage == HookStage::Prolog && !config.selects(job) {
+        if let Some(word) = config.mistyped_word(job) {
+            let text =
+                format!("not captured: the job has {word:?}, but a capture is requested with {:?}", config.run.word);
+            log.write(Level::Warning, &text);
+            if let Ok(runner) = SshRunner::new(config) {
+                admin_comment::set(config, &runner, job.id, &text, &log);
+            }
+        }
         return HookOutcome::Succeeded;
     }
     let (what, remedy) = match wait_for_worker(worker, end) {

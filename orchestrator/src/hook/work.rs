@@ -1,15 +1,19 @@
 //! The work of a hook, in a process that survives the hook. If the hook is killed, the work of a
 //! prolog is undone, and an epilog continues to its end.
 
-use super::{HookOutcome, HookStage};
+use super::{HookOutcome, HookStage, admin_comment};
 use crate::analysis;
 use crate::config::Config;
 use crate::job::SlurmJob;
+use crate::journal::State;
 use crate::log::{Level, Log};
+use crate::origin;
 use crate::remote::{Files, RemoteError, SshRunner};
 use crate::session;
+use crate::status;
+use crate::sweep;
 use crate::text::plural;
-use crate::undo::{self, UndoReport};
+use crate::undo;
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
@@ -26,16 +30,43 @@ pub fn work(stage: HookStage, config: &Config, job: &SlurmJob) {
         Err(error) => return report_outcome(log_ssh_error(&error, &log)),
     };
     let deadline = Instant::now() + time_limit.saturating_sub(REPORT_MARGIN);
-    match stage {
-        HookStage::Epilog => report_outcome(epilog(config, job, &runner, &log, deadline)),
+    let log = &log;
+    let comment = match stage {
+        HookStage::Epilog => {
+            let (outcome, comment) = epilog(config, job, &runner, log, deadline);
+            report_outcome(outcome);
+            comment
+        }
         HookStage::Prolog => {
-            let outcome = prolog(config, job, &runner, &log, deadline);
+            let (outcome, comment) = prolog(config, job, &runner, log, deadline);
             report_outcome(outcome);
             if outcome == HookOutcome::Succeeded && is_abandoned() {
                 log.write(Level::Warning, "the prolog ended before its work was done: the capture is undone");
-                epilog(config, job, &runner, &log, Instant::now() + time_limit);
+                epilog(config, job, &runner, log, Instant::now() + time_limit).1
+            } else {
+                Some(comment)
             }
         }
+    };
+    // Slurm no longer waits for this process.
+    if let Some(text) = comment {
+        admin_comment::set(config, &runner, job.id, &text, log);
+    }
+    sweep_in_background(config, log);
+}
+
+/// Undoes what earlier jobs left, once the hook no longer waits for this process.
+fn sweep_in_background(config: &Config, log: &Log) {
+    let kept = State::open(&config.run.state_dir).map(|state| origin::keep_program(&state));
+    if let Ok(Err(error)) = kept {
+        log.write(Level::Warning, &format!("no copy of the program was kept for a later undo: {error}"));
+    }
+    // Each run's own log names its faults.
+    if let Err(error) = sweep::sweep(&config.run.state_dir, Some(config)) {
+        log.write(Level::Warning, &format!("earlier runs were not swept: {error}"));
+    }
+    if let Err(what) = status::write_metrics(config) {
+        log.write(Level::Warning, &what);
     }
 }
 
@@ -59,74 +90,59 @@ fn log_ssh_error(error: &RemoteError, log: &Log) -> HookOutcome {
     log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed)
 }
 
-fn prolog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadline: Instant) -> HookOutcome {
+/// Starts the capture. Returns a text for the user too.
+fn prolog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadline: Instant) -> (HookOutcome, String) {
     let began = Instant::now();
     match session::begin(config, job, runner, deadline) {
         Ok(begun) => {
             for undone in &begun.undone_runs {
                 log.write(Level::Warning, "an earlier run with this job id had not ended, and was undone first");
-                log_undo(undone, log);
+                undone.log(log);
             }
             begun.plan.warnings.iter().for_each(|warning| log.write(Level::Warning, warning));
             let started = &begun.summary;
-            let text = format!(
-                "capturing: {}, {} mirrored; started in {:.1} s, including {:.1} s to locate the nodes",
+            let captured = format!(
+                "capturing: {}, {} mirrored",
                 plural(started.captures, "capture"),
-                plural(started.ports, "port"),
+                plural(started.ports, "port")
+            );
+            let text = format!(
+                "{captured}; started in {:.1} s, including {:.1} s to locate the nodes",
                 began.elapsed().as_secs_f64(),
                 began.elapsed().saturating_sub(started.duration).as_secs_f64()
             );
-            log_outcome(log, Level::Info, &text, HookOutcome::Succeeded)
+            let outcome = log_outcome(log, Level::Info, &text, HookOutcome::Succeeded);
+            let result = config.collect.directory.join(begun.plan.run_name());
+            (outcome, format!("{captured}; result in {}", result.display()))
         }
-        Err(error) => log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed),
+        Err(error) => {
+            let text = error.to_string();
+            let reason = text.strip_prefix(&format!("job {}: ", job.id)).unwrap_or(&text);
+            let reason = reason.strip_prefix("not captured: ").unwrap_or(reason);
+            (log_outcome(log, Level::Error, &text, HookOutcome::Failed), format!("not captured: {reason}"))
+        }
     }
 }
 
 /// Undoes the capture of the job, whether or not the job requests one now: its comment may have
-/// changed.
-fn epilog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadline: Instant) -> HookOutcome {
+/// changed. Returns a text for the user too, if there was a capture.
+fn epilog(
+    config: &Config,
+    job: &SlurmJob,
+    runner: &dyn Files,
+    log: &Log,
+    deadline: Instant,
+) -> (HookOutcome, Option<String>) {
     let undone = match undo::job(config, job.id, runner, deadline) {
         Ok(undone) => undone,
-        Err(error) => return log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed),
+        Err(error) => return (log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed), None),
     };
     for undone in &undone {
-        log_undo(undone, log);
-        match analysis::start_analysis(config, undone, runner) {
-            Ok(None) => {}
-            Ok(Some(text)) => log.write(Level::Info, &text),
-            Err(error) => log.write(Level::Error, &format!("the analysis of the captures was not started: {error}")),
-        }
+        undone.log(log);
+        analysis::start_and_log(config, undone, runner, log);
     }
-    if undone.iter().all(|undone| undone.left.is_empty()) { HookOutcome::Succeeded } else { HookOutcome::Failed }
-}
-
-fn log_undo(undone: &UndoReport, log: &Log) {
-    for capture in &undone.captures {
-        let file = capture.fetched.as_ref().map_or(&capture.file, |fetched| &fetched.file);
-        let packets = capture.ended.as_ref().and_then(|ended| ended.counted);
-        let packets =
-            packets.map_or("an unknown number of packets".to_owned(), |counted| plural(counted.packets, "packet"));
-        log.write(Level::Info, &format!("{}: {packets} in {}", capture.node, file.display()));
-        if capture.ended.as_ref().is_some_and(|ended| ended.counted.is_none() && ended.remarks.is_empty()) {
-            let text = format!(
-                "{}: the capture program printed no packet count at its end; check its file, and whether the disk is full",
-                capture.node
-            );
-            log.write(Level::Warning, &text);
-        }
-        for remark in capture.ended.iter().flat_map(|ended| &ended.remarks) {
-            log.write(Level::Warning, &format!("{}: {remark}", capture.node));
-        }
-    }
-    if undone.left.is_empty() {
-        let manifest =
-            undone.manifest.as_ref().map_or(String::new(), |manifest| format!("; manifest {}", manifest.display()));
-        log.write(Level::Info, &format!("undone{manifest}"));
-    }
-    for left in &undone.left {
-        log.write(
-            Level::Error,
-            &format!("not undone: {left}; `ibscope capture undo --job {}` tries again", undone.job_id),
-        );
-    }
+    let comment =
+        undone.iter().rev().find_map(|undone| Some(format!("captured: {}", undone.manifest.as_ref()?.display())));
+    let is_done = undone.iter().all(|undone| undone.left.is_empty());
+    (if is_done { HookOutcome::Succeeded } else { HookOutcome::Failed }, comment)
 }

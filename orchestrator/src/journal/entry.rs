@@ -10,8 +10,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-/// Version of the format.
-pub const VERSION: u32 = 1;
+/// Version of the format that this program writes. It reads every version whose first line has a
+/// plan that it understands.
+pub const VERSION: u32 = 2;
+
+/// The program and the configuration of a run. With them the run can be undone even if either was
+/// moved, replaced or broken since.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOrigin {
+    /// Path of the configuration.
+    pub config_path: PathBuf,
+    /// Content of the configuration. It holds no secrets, only the paths of keys.
+    pub config_text: String,
+    /// Copy of the program that began the run, in the state folder; `None` if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<PathBuf>,
+}
 
 /// How a capture ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,8 +62,10 @@ pub struct FetchedFile {
 
 /// One line of a journal. Times are in nanoseconds since the epoch, by the clock of the
 /// orchestrator's machine.
+///
+/// Unknown fields are ignored, because a program of a later version may have written them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "entry", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "entry", rename_all = "snake_case")]
 pub enum JournalEntry {
     /// First entry, with the whole plan. Nothing has been done yet.
     Opened {
@@ -59,6 +75,16 @@ pub enum JournalEntry {
         at_ns: i64,
         /// The plan.
         plan: Box<CapturePlan>,
+        /// Program and configuration of the run. Journals of version 1 have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        origin: Option<Box<RunOrigin>>,
+    },
+    /// The lines after this one could not be read, so every step may have been begun.
+    Damaged {
+        /// Time of the entry.
+        at_ns: i64,
+        /// The first line that could not be read, and its fault.
+        what: String,
     },
     /// These steps are about to be done.
     Doing {
@@ -212,17 +238,24 @@ pub struct RunRecord {
     pub commands: Vec<CommandRun>,
     /// Work that the last attempt to undo the run left, one sentence for each item.
     pub left: Vec<String>,
+    /// Number of attempts to undo the run that left work.
+    pub attempts: u32,
+    /// Time at which the last of these attempts ended, in nanoseconds since the epoch.
+    pub left_ns: i64,
     /// Path of the manifest.
     pub manifest: Option<PathBuf>,
+    /// Program and configuration of the run.
+    pub origin: Option<RunOrigin>,
+    /// The first line that cannot be read, and its fault. Every step may have been begun then.
+    pub damage: Option<String>,
 }
 
 impl RunRecord {
-    /// The record after the first entry, with the format version; `None` if the entry is not the
-    /// first one.
-    pub(super) fn opened(entry: JournalEntry) -> Option<(Self, u32)> {
-        let JournalEntry::Opened { version, at_ns, plan } = entry else { return None };
+    /// The record after the first entry; `None` if the entry is not the first one.
+    pub(crate) fn opened(entry: JournalEntry) -> Option<Self> {
+        let JournalEntry::Opened { at_ns, plan, origin, .. } = entry else { return None };
         let progress = vec![StepProgress::Planned; plan.steps.len()];
-        let record = Self {
+        Some(Self {
             plan: *plan,
             opened_ns: at_ns,
             changed_ns: at_ns,
@@ -234,15 +267,22 @@ impl RunRecord {
             clocks: BTreeMap::new(),
             commands: Vec::new(),
             left: Vec::new(),
+            attempts: 0,
+            left_ns: at_ns,
             manifest: None,
-        };
-        Some((record, version))
+            origin: origin.map(|origin| *origin),
+            damage: None,
+        })
     }
 
     /// Applies the next entry. False if the entry does not match the plan.
-    pub(super) fn apply(&mut self, entry: &JournalEntry) -> bool {
+    pub(crate) fn apply(&mut self, entry: &JournalEntry) -> bool {
         match entry {
             JournalEntry::Opened { .. } => false,
+            JournalEntry::Damaged { at_ns, what } => {
+                self.damaged(*at_ns, what);
+                true
+            }
             JournalEntry::Doing { at_ns, steps } => {
                 self.changed_ns = *at_ns;
                 steps.iter().all(|&step| self.set_progress(step, StepProgress::Started, &[]))
@@ -274,8 +314,10 @@ impl RunRecord {
                 self.set_phase(RunPhase::Running)
             }
             JournalEntry::Undoing { .. } => self.set_phase(RunPhase::Undoing),
-            JournalEntry::Left { what, .. } => {
+            JournalEntry::Left { at_ns, what } => {
                 self.left.clone_from(what);
+                self.attempts += 1;
+                self.left_ns = *at_ns;
                 self.set_phase(RunPhase::Undoing)
             }
             JournalEntry::Closed { manifest, .. } => {
@@ -284,6 +326,19 @@ impl RunRecord {
                 self.set_phase(RunPhase::Closed)
             }
         }
+    }
+
+    /// Lines are missing: every step may have been begun, and captures may have packets of the job.
+    pub(super) fn damaged(&mut self, at_ns: i64, what: &str) {
+        for progress in self.progress.iter_mut().filter(|progress| **progress == StepProgress::Planned) {
+            *progress = StepProgress::Started;
+        }
+        self.changed_ns = at_ns;
+        self.has_started = true;
+        if self.phase == RunPhase::Starting {
+            self.phase = RunPhase::Running;
+        }
+        self.damage = Some(what.to_owned());
     }
 
     fn set_progress(&mut self, step: usize, progress: StepProgress, ran: &[CommandRun]) -> bool {

@@ -5,14 +5,19 @@
 //! Each line is synced to the disk before the change that it announces, and a later line records
 //! the result. A process that is killed at any point leaves a journal with at least everything that
 //! was done. An incomplete last line announces a change that was not begun, so it is dropped. A
-//! journal gets its name when its first line is on the disk: without a first line it is damaged.
+//! journal gets its name when its first line is on the disk: without a first line it cannot be undone.
+//!
+//! If a later line cannot be read, the lines before it still count, and every step that they do not
+//! report as done or undone may have been begun ([`JournalEntry::Damaged`]).
 
 mod entry;
 mod line;
 mod state;
 
 pub(crate) use entry::now_ns;
-pub use entry::{CaptureEnd, ClockExchanges, FetchedFile, JournalEntry, RunPhase, RunRecord, StepProgress, VERSION};
+pub use entry::{
+    CaptureEnd, ClockExchanges, FetchedFile, JournalEntry, RunOrigin, RunPhase, RunRecord, StepProgress, VERSION,
+};
 pub use state::{JobLock, PlanLock, State, StoredJournal};
 
 use crate::folder::Folder;
@@ -49,7 +54,7 @@ pub enum JournalError {
     },
     /// A line cannot be read.
     #[error(
-        "{}: line {line}: {what}; the journal is damaged or from another version of ibscope: undo the run by hand with the commands in it, then delete it",
+        "{}: line {line}: {what}; the journal has no readable plan: undo the run by hand with the commands in it, then delete it",
         path.display()
     )]
     Broken {
@@ -71,6 +76,9 @@ impl JournalError {
 /// Suffix of a journal's name until its first line is on the disk.
 const UNFINISHED: &str = ".part";
 
+/// Suffix of the copy of a damaged journal.
+const DAMAGED: &str = ".damaged";
+
 /// Called after each entry that was synced to the disk.
 pub type Observer = Box<dyn FnMut(&JournalEntry) + Send>;
 
@@ -86,10 +94,34 @@ pub struct Journal {
 }
 
 struct Inner {
-    file: File,
+    file: JournalFile,
     chain: ChecksumChain,
     record: RunRecord,
     observer: Option<Observer>,
+}
+
+/// The file of a journal.
+enum JournalFile {
+    /// An open file, and the bytes of its complete lines.
+    Open(File, u64),
+    /// A file that cannot be written, because its folder is read-only. A run is undone without it.
+    ReadOnly(io::ErrorKind),
+}
+
+impl JournalFile {
+    fn append(&mut self, chain: &mut ChecksumChain, entry: &JournalEntry) -> io::Result<()> {
+        let (file, length) = match self {
+            Self::Open(file, length) => (file, length),
+            Self::ReadOnly(kind) => return Err(io::Error::from(*kind)),
+        };
+        // Part of a line may be left by a write that failed, for example on a full disk.
+        if file.metadata()?.len() != *length {
+            file.set_len(*length)?;
+        }
+        chain.append(file, entry)?;
+        *length = file.metadata()?.len();
+        Ok(())
+    }
 }
 
 impl Journal {
@@ -98,21 +130,27 @@ impl Journal {
         folder: &Folder,
         name: &str,
         plan: CapturePlan,
+        origin: Option<RunOrigin>,
         opened_ns: i64,
         lock: JobLock,
     ) -> Result<Self, JournalError> {
         let path = folder.path().join(name);
         let failed = |what| JournalError::file(&path, what);
-        let entry = JournalEntry::Opened { version: VERSION, at_ns: opened_ns, plan: Box::new(plan.clone()) };
+        let entry = JournalEntry::Opened {
+            version: VERSION,
+            at_ns: opened_ns,
+            plan: Box::new(plan.clone()),
+            origin: origin.map(Box::new),
+        };
         let begun = unfinished(name);
         let (mut file, mut chain) =
             (folder.create(&begun, 0o600).map_err(failed("the journal cannot be created"))?, ChecksumChain::new());
         chain.append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
         let placed = folder.put_in_place(&file, OsStr::new(&begun), OsStr::new(name));
         placed.map_err(failed("the journal cannot be renamed"))?;
-        let record = RunRecord::opened(entry)
-            .map(|(record, _)| record)
-            .ok_or_else(|| broken(&path, 1, "it does not begin with the plan"))?;
+        let length = file.metadata().map_err(failed("the journal cannot be read"))?.len();
+        let file = JournalFile::Open(file, length);
+        let record = RunRecord::opened(entry).ok_or_else(|| broken(&path, 1, "it does not begin with the plan"))?;
         Ok(Self {
             path,
             plan,
@@ -123,14 +161,34 @@ impl Journal {
         })
     }
 
-    /// Opens an existing journal to continue it. An incomplete last line is dropped.
+    /// Opens an existing journal to continue it. An incomplete last line is dropped, and so are
+    /// lines that cannot be read, after a copy of the file was made. In a read-only folder the
+    /// journal is not written.
     fn reopen(folder: &Folder, path: &Path, lock: JobLock) -> Result<Self, JournalError> {
         let failed = |what| JournalError::file(path, what);
         let name = path.file_name().unwrap_or_default();
         let text = folder.bytes(name).map_err(failed("the journal cannot be read"))?;
-        let (record, used, chain) = read(path, &text)?;
-        let file = folder.append(name).map_err(failed("the journal cannot be opened"))?;
-        file.set_len(used as u64).map_err(failed("the journal's incomplete last line cannot be removed"))?;
+        let (record, used, mut chain) = read(path, &text)?;
+        let damage = record.damage.clone().filter(|_| used < text.len());
+        let opened = (|| {
+            if damage.is_some() {
+                let mut copy = name.to_owned();
+                copy.push(DAMAGED);
+                folder.replace(&copy, &text, 0o600, None)?;
+            }
+            let file = folder.append(name)?;
+            file.set_len(used as u64)?;
+            let mut file = JournalFile::Open(file, used as u64);
+            if let Some(what) = damage {
+                file.append(&mut chain, &JournalEntry::Damaged { at_ns: now_ns(), what })?;
+            }
+            Ok(file)
+        })();
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if is_unwritable(&error) => JournalFile::ReadOnly(error.kind()),
+            Err(error) => return Err(failed("the journal cannot be opened")(error)),
+        };
         let (plan, opened_ns) = (record.plan.clone(), record.opened_ns);
         Ok(Self {
             path: path.to_owned(),
@@ -178,14 +236,22 @@ impl Journal {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).observer = Some(observer);
     }
 
-    /// Writes an entry. The entry is on the disk when this returns.
+    /// Writes an entry. The entry is on the disk when this returns. Results of undoing count in
+    /// [`Journal::record`] even if they cannot be written.
     pub fn write(&self, entry: &JournalEntry) -> Result<(), JournalError> {
         let inner = &mut *self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner
-            .chain
-            .append(&mut inner.file, entry)
-            .map_err(JournalError::file(&self.path, "the journal cannot be written"))?;
-        inner.record.apply(entry);
+        let written = inner.file.append(&mut inner.chain, entry);
+        let is_undo = matches!(
+            entry,
+            JournalEntry::Undoing { .. }
+                | JournalEntry::Undone { .. }
+                | JournalEntry::Clock { .. }
+                | JournalEntry::Fetched { .. }
+        );
+        if written.is_ok() || is_undo {
+            inner.record.apply(entry);
+        }
+        written.map_err(JournalError::file(&self.path, "the journal cannot be written"))?;
         if let Some(observer) = &mut inner.observer {
             observer(entry);
         }
@@ -202,46 +268,60 @@ fn unfinished(name: &str) -> String {
     format!("{name}{UNFINISHED}")
 }
 
-/// The state of a run, the number of bytes in complete lines, and the checksum chain for the next
-/// line.
+/// True if a folder is read-only, full, or not writable for the current user. Errors of checks on
+/// who owns a file have no number of the operating system.
+fn is_unwritable(error: &io::Error) -> bool {
+    use io::ErrorKind::{PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    error.raw_os_error().is_some()
+        && matches!(error.kind(), ReadOnlyFilesystem | PermissionDenied | StorageFull | QuotaExceeded)
+}
+
+/// The state of a run, the number of bytes in the lines that count, and the checksum chain for the
+/// next line. Without a plan in the first line it is an error; a fault in a later line is the
+/// damage of the record.
 fn read(path: &Path, text: &[u8]) -> Result<(RunRecord, usize, ChecksumChain), JournalError> {
-    let mut record: Option<RunRecord> = None;
-    let mut used = 0;
-    let mut chain = ChecksumChain::of(text.split(|byte| *byte == b'\n').next().unwrap_or_default());
-    for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let Some(line) = line.strip_suffix(b"\n") else {
-            if line.contains(&0) {
-                return Err(broken(path, number + 1, "it contains zeros instead of an entry"));
-            }
-            // A line without its end is incomplete, even if it parses.
-            break;
-        };
-        let json = chain.entry(line).ok_or_else(|| {
-            broken(
-                path,
-                number + 1,
-                "its checksum is wrong: it was changed after it was written, or lines before it are missing",
-            )
-        })?;
-        let entry: JournalEntry =
-            serde_json::from_slice(json).map_err(|error| broken(path, number + 1, error.to_string()))?;
-        match &mut record {
-            None => match RunRecord::opened(entry) {
-                Some((opened, VERSION)) => record = Some(opened),
-                Some((_, version)) => {
-                    return Err(broken(path, 1, format!("version {version}; this program reads version {VERSION}")));
-                }
-                None => return Err(broken(path, 1, "it does not begin with the plan")),
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n');
+    let first = lines.next().and_then(|line| line.strip_suffix(b"\n"));
+    let first = first.ok_or_else(|| broken(path, 1, "it is missing or truncated"))?;
+    let mut chain = ChecksumChain::of(first);
+    let entry = entry(first, &mut chain).map_err(|what| broken(path, 1, what))?;
+    let mut record = RunRecord::opened(entry).ok_or_else(|| broken(path, 1, "it does not begin with the plan"))?;
+    let mut used = first.len() + 1;
+    for (number, line) in lines.enumerate() {
+        let mut next = chain.clone();
+        let fault = match line.strip_suffix(b"\n") {
+            // A line without its end is incomplete, even if it parses: what it announces was not
+            // begun.
+            None if !line.contains(&0) => break,
+            None => Some("it contains zeros instead of an entry".to_owned()),
+            Some(json) => match entry_after(json, &mut next, &mut record) {
+                Ok(()) => None,
+                Err(what) => Some(what),
             },
-            Some(record) => {
-                if !record.apply(&entry) {
-                    return Err(broken(path, number + 1, "it does not match the plan"));
-                }
-            }
+        };
+        if let Some(what) = fault {
+            let changed_ns = record.changed_ns;
+            record.damaged(changed_ns, &format!("{}: line {}: {what}", path.display(), number + 2));
+            break;
         }
-        used += line.len() + 1;
+        chain = next;
+        used += line.len();
     }
-    record.map(|record| (record, used, chain)).ok_or_else(|| broken(path, 1, "its first line is missing"))
+    Ok((record, used, chain))
+}
+
+/// The entry of a line without its line end.
+fn entry(line: &[u8], chain: &mut ChecksumChain) -> Result<JournalEntry, String> {
+    let json = chain
+        .entry(line)
+        .ok_or("its checksum is wrong: it was changed after it was written, or lines before it are missing")?;
+    serde_json::from_slice(json).map_err(|error| error.to_string())
+}
+
+/// Applies the entry of a line after the first one.
+fn entry_after(line: &[u8], chain: &mut ChecksumChain, record: &mut RunRecord) -> Result<(), String> {
+    let entry = entry(line, chain)?;
+    if record.apply(&entry) { Ok(()) } else { Err("it does not match the plan".to_owned()) }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! The state folder: the journals of all runs, and the locks between concurrent hooks.
 
-use super::{Journal, JournalError, RunPhase, RunRecord, UNFINISHED, now_ns, read};
+use super::{Journal, JournalError, RunOrigin, RunPhase, RunRecord, UNFINISHED, is_unwritable, now_ns, read};
 use crate::folder::Folder;
 use crate::plan::CapturePlan;
 use crate::step::PlanStep;
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,14 +21,16 @@ const MAX_CLOSED_JOURNALS: usize = 200;
 #[derive(Clone, Debug)]
 pub struct State {
     folder: Arc<Folder>,
-    closed: Arc<Folder>,
+    /// `None` if the folder is missing in a read-only state folder.
+    closed: Option<Arc<Folder>>,
 }
 
 /// A lock on a job: no other process starts or undoes its run. The operating system releases the
 /// lock of a process that dies.
 pub struct JobLock {
     folder: Arc<Folder>,
-    name: String,
+    /// Name of the lock file; `None` if the whole folder is locked.
+    name: Option<String>,
     _file: File,
 }
 
@@ -35,7 +38,9 @@ impl Drop for JobLock {
     fn drop(&mut self) {
         // Remove the file while it is locked. A process that waits for the lock notices that the
         // file is gone, and creates a new one.
-        let _ = self.folder.remove(&self.name);
+        if let Some(name) = &self.name {
+            let _ = self.folder.remove(name);
+        }
     }
 }
 
@@ -66,32 +71,64 @@ impl State {
     pub fn open(folder: &Path) -> Result<Self, JournalError> {
         let make = || {
             let state = Folder::make(folder, 0o700)?;
-            let closed = state.inside(OsStr::new("closed"), 0o700, None)?;
-            Ok(Self { folder: Arc::new(state), closed: Arc::new(closed) })
+            let closed = match state.inside(OsStr::new("closed"), 0o700, None) {
+                Ok(closed) => Some(Arc::new(closed)),
+                Err(error) if is_unwritable(&error) => None,
+                Err(error) => return Err(error),
+            };
+            Ok(Self { folder: Arc::new(state), closed })
         };
         make().map_err(JournalError::file(folder, "the state folder cannot be used"))
     }
 
-    /// Waits until no other process works on the job.
+    /// The folder itself.
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// Waits until no other process works on the job. In a read-only folder a lock file that exists
+    /// is locked, or else the folder itself.
     pub fn lock_job(&self, job_id: u32, deadline: Instant) -> Result<JobLock, JournalError> {
         let name = format!("job-{job_id}.lock");
+        let what = format!("job {job_id}");
         loop {
-            let file = wait_for(&self.folder, &name, &format!("job {job_id}"), deadline)?;
+            let file = match self.folder.append_or_create(&name, 0o600) {
+                Ok(file) => file,
+                Err(error) if is_unwritable(&error) => {
+                    let file = self.folder.read(&name).or_else(|_| self.folder.handle());
+                    let path = self.folder.path().join(&name);
+                    let file = file.map_err(JournalError::file(&path, "the lock cannot be opened"))?;
+                    wait_for(&file, &path, &what, deadline)?;
+                    return Ok(JobLock { folder: self.folder.clone(), name: None, _file: file });
+                }
+                Err(error) => {
+                    return Err(JournalError::file(&self.folder.path().join(&name), "the lock cannot be opened")(
+                        error,
+                    ));
+                }
+            };
+            wait_for(&file, &self.folder.path().join(&name), &what, deadline)?;
             let there = self.folder.read(&name).and_then(|there| there.metadata());
             // The previous holder may have removed the file that was locked here.
             if there.is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino())) {
-                return Ok(JobLock { folder: self.folder.clone(), name, _file: file });
+                return Ok(JobLock { folder: self.folder.clone(), name: Some(name), _file: file });
             }
         }
     }
 
     /// Waits until no other process plans.
     pub fn lock_plan(&self, deadline: Instant) -> Result<PlanLock, JournalError> {
-        let file = wait_for(&self.folder, "plan.lock", "the choice of sinks", deadline)?;
+        let path = self.folder.path().join("plan.lock");
+        let file = self.folder.append_or_create("plan.lock", 0o600);
+        let file = file.map_err(JournalError::file(&path, "the lock cannot be opened"))?;
+        wait_for(&file, &path, "the choice of sinks", deadline)?;
         let (mut others, mut problems) = (Vec::new(), Vec::new());
         for kept in self.journals()? {
             match kept.record {
-                Ok(record) => others.extend(record.occupying_steps().cloned()),
+                Ok(record) => {
+                    others.extend(record.occupying_steps().cloned());
+                    problems.extend(leftover(kept.job_id, &record));
+                }
                 Err(error) => problems.push(error.to_string()),
             }
         }
@@ -105,7 +142,7 @@ impl State {
 
     /// Journals of closed runs, the oldest first.
     pub fn closed_journals(&self) -> Result<Vec<StoredJournal>, JournalError> {
-        list(&self.closed)
+        self.closed.as_deref().map_or_else(|| Ok(Vec::new()), list)
     }
 
     /// Opens a journal to continue it.
@@ -117,19 +154,30 @@ impl State {
     /// beyond the limit.
     pub(crate) fn move_to_closed(&self, path: &Path) -> Result<(), JournalError> {
         let failed = || JournalError::file(path, "the journal cannot be moved to the folder of closed journals");
-        self.folder.rename_into(name_of(path), &self.closed).map_err(failed())?;
+        let Some(folder) = &self.closed else { return Err(failed()(io::ErrorKind::ReadOnlyFilesystem.into())) };
+        self.folder.rename_into(name_of(path), folder).map_err(failed())?;
         let closed = self.closed_journals()?;
         for kept in closed.iter().take(closed.len().saturating_sub(MAX_CLOSED_JOURNALS)) {
             // Another process may remove the same file.
-            let _ = self.closed.remove(name_of(&kept.path));
+            let _ = folder.remove(name_of(&kept.path));
         }
         Ok(())
     }
 }
 
 impl PlanLock {
+    /// The state folder.
+    pub(crate) fn folder(&self) -> &Folder {
+        self.state.folder()
+    }
+
     /// Creates the journal of a run, and releases the lock.
-    pub(crate) fn create(self, plan: CapturePlan, lock: JobLock) -> Result<Journal, JournalError> {
+    pub(crate) fn create(
+        self,
+        plan: CapturePlan,
+        origin: Option<RunOrigin>,
+        lock: JobLock,
+    ) -> Result<Journal, JournalError> {
         let folder = &self.state.folder;
         let names = folder.names().map_err(JournalError::file(folder.path(), "the state folder cannot be read"))?;
         for name in names.iter().filter(|name| name.to_string_lossy().ends_with(UNFINISHED)) {
@@ -139,7 +187,7 @@ impl PlanLock {
         }
         let opened_ns = now_ns();
         let name = format!("job-{}-{opened_ns}.journal", plan.job.id);
-        Journal::create(folder, &name, plan, opened_ns, lock)
+        Journal::create(folder, &name, plan, origin, opened_ns, lock)
     }
 }
 
@@ -147,13 +195,23 @@ fn name_of(path: &Path) -> &OsStr {
     path.file_name().unwrap_or_default()
 }
 
-fn wait_for(folder: &Folder, name: &str, what: &str, deadline: Instant) -> Result<File, JournalError> {
+/// A run that ended, but is not undone yet, and that occupies sinks or ports.
+fn leftover(job_id: u32, record: &RunRecord) -> Option<String> {
+    let occupied = record.occupying_steps().count();
+    (record.attempts > 0 && occupied > 0).then(|| {
+        format!(
+            "job {job_id} has ended but is not undone yet: its sinks and ports are not used for this job; `ibscope capture status --job {job_id}` \
+             shows the reason"
+        )
+    })
+}
+
+/// Waits until the file is locked.
+fn wait_for(file: &File, path: &Path, what: &str, deadline: Instant) -> Result<(), JournalError> {
     let began = Instant::now();
-    let path = &folder.path().join(name);
-    let file = folder.append_or_create(name, 0o600).map_err(JournalError::file(path, "the lock cannot be opened"))?;
     loop {
         match file.try_lock() {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok(()),
             Err(TryLockError::Error(source)) => {
                 return Err(JournalError::file(path, "the file cannot be locked")(source));
             }
@@ -178,7 +236,7 @@ fn list(folder: &Folder) -> Result<Vec<StoredJournal>, JournalError> {
     let kept = names.into_iter().filter_map(|(_, job_id, path)| match folder.bytes(name_of(&path)) {
         Ok(text) => Some(StoredJournal { job_id, record: read(&path, &text).map(|(record, ..)| record), path }),
         // The file was moved or removed in the meantime.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(source) => Some(StoredJournal {
             job_id,
             record: Err(JournalError::file(&path, "the journal cannot be read")(source)),

@@ -27,7 +27,7 @@ fn sample_journal() -> (tempfile::TempDir, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let state = State::open(folder.path()).unwrap();
     let lock = state.lock_job(7, soon()).unwrap();
-    let journal = state.lock_plan(soon()).unwrap().create(plan(), lock).unwrap();
+    let journal = state.lock_plan(soon()).unwrap().create(plan(), None, lock).unwrap();
     journal.write(&JournalEntry::Doing { at_ns: 2, steps: vec![0, 1] }).unwrap();
     journal.write(&JournalEntry::Done { at_ns: 3, step: 0, process: None, ran: Vec::new() }).unwrap();
     journal.write(&JournalEntry::Undone { at_ns: 4, step: 1, ended: None, ran: Vec::new() }).unwrap();
@@ -77,21 +77,30 @@ fn only_the_newest_closed_journals_are_kept() {
     assert!(state.journals().unwrap().is_empty());
 }
 
-/// A journal with any one bit changed is refused. If the change removes the end of the last line,
-/// that line counts as not written.
+/// With any one bit of the first line changed there is no plan. With any one bit of a later line
+/// changed, the lines before it count, and all steps may have been begun. If the change removes the
+/// end of the last line, that line counts as not written.
 #[test]
-fn a_journal_with_a_changed_bit_is_refused() {
+fn a_changed_bit_is_noticed_and_the_plan_still_counts() {
     let (_folder, text) = sample_journal();
     let all = |text: &[u8]| read(Path::new("x"), text).map(|(record, used, _)| (record, used));
+    let first = text.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let last = text.len() - text.split(|byte| *byte == b'\n').rev().nth(1).unwrap().len() - 1;
     for (place, bit) in (0..text.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
         let mut changed = text.clone();
         changed[place] ^= 1 << bit;
+        let what = format!("bit {bit} of byte {place}");
         match all(&changed) {
-            Err(error) => assert!(error.to_string().contains("undo the run by hand"), "{error}"),
-            Ok(found) => {
-                assert_eq!(place, text.len() - 1, "bit {bit} of byte {place} is not noticed");
-                assert_eq!(found, all(&text[..last]).unwrap());
+            Err(error) => {
+                assert!(place < first, "{what}: {error}");
+                assert!(error.to_string().contains("undo the run by hand"), "{error}");
+            }
+            Ok(found) if place == text.len() - 1 => assert_eq!(found, all(&text[..last]).unwrap()),
+            Ok((record, used)) => {
+                assert!(place >= first, "{what} is not noticed");
+                assert!(record.damage.is_some() && used >= first && used <= place, "{what}");
+                assert!(!record.progress.contains(&StepProgress::Planned), "{what}");
+                assert_eq!((record.plan, record.has_started), (plan(), true));
             }
         }
     }
@@ -99,7 +108,7 @@ fn a_journal_with_a_changed_bit_is_refused() {
 
 /// Missing, duplicate and reordered lines, and zeros in place of the end.
 #[test]
-fn a_journal_without_some_of_its_lines_is_refused() {
+fn a_journal_without_some_of_its_lines_is_damaged() {
     let (_folder, text) = sample_journal();
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let zeros = [&text[..text.len() - 40], &[0; 40]].concat();
@@ -107,13 +116,48 @@ fn a_journal_without_some_of_its_lines_is_refused() {
         [lines[0], lines[2], lines[3]].concat(),
         [lines[0], lines[1], lines[1], lines[2], lines[3]].concat(),
         [lines[0], lines[2], lines[1], lines[3]].concat(),
-        lines[1..].concat(),
-        lines[0][..lines[0].len() - 1].to_vec(),
-        Vec::new(),
         zeros,
     ] {
-        assert!(read(Path::new("x"), &damaged).is_err(), "{}", String::from_utf8_lossy(&damaged));
+        let (record, ..) = read(Path::new("x"), &damaged).unwrap();
+        assert!(record.damage.is_some(), "{}", String::from_utf8_lossy(&damaged));
     }
+    for headless in [lines[1..].concat(), lines[0][..lines[0].len() - 1].to_vec(), Vec::new()] {
+        assert!(read(Path::new("x"), &headless).is_err(), "{}", String::from_utf8_lossy(&headless));
+    }
+}
+
+/// A damaged journal is copied, and continued after its last good line.
+#[test]
+fn a_damaged_journal_is_continued_and_a_copy_stays() {
+    let (folder, text) = sample_journal();
+    let state = State::open(folder.path()).unwrap();
+    let path = state.journals().unwrap().remove(0).path;
+    let mut damaged = text.clone();
+    let second = text.iter().position(|byte| *byte == b'\n').unwrap() + 5;
+    damaged[second] ^= 1;
+    fs::write(&path, &damaged).unwrap();
+    drop(state.reopen(&path, state.lock_job(7, soon()).unwrap()).unwrap());
+    let record = state.journals().unwrap().remove(0).record.unwrap();
+    assert_eq!(record.progress, [StepProgress::Started, StepProgress::Started]);
+    assert!(record.damage.as_ref().is_some_and(|what| what.contains("line 2: its checksum is wrong")), "{record:?}");
+    let mut copy = path.into_os_string();
+    copy.push(".damaged");
+    assert_eq!(fs::read(copy).unwrap(), damaged);
+}
+
+/// A later version may add fields and kinds of entries: the plan still counts.
+#[test]
+fn a_journal_of_a_later_version_keeps_its_plan() {
+    let (_folder, text) = sample_journal();
+    let text = String::from_utf8(text).unwrap();
+    let mut lines: Vec<String> = text.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect();
+    lines[0] = lines[0].replacen("\"version\":2,", "\"version\":9,\"more\":[1],", 1);
+    lines[1] = "{\"entry\":\"prepared\",\"at_ns\":2}".to_owned();
+    let later: String = lines.iter().flat_map(|line| [line, "\n"]).collect();
+    assert!(later.contains("\"version\":9"));
+    let (record, ..) = read(Path::new("x"), later.as_bytes()).unwrap();
+    assert_eq!((record.plan, record.progress), (plan(), vec![StepProgress::Started; 2]));
+    assert!(record.damage.is_some_and(|what| what.contains("unknown variant `prepared`")));
 }
 
 /// A run that an earlier version began, without checksums, is undone by this version.
@@ -136,8 +180,8 @@ fn a_journal_without_checksums_is_continued_without() {
 }
 
 proptest! {
-    /// Any bytes are read or refused. The part that was read yields the same record without the
-    /// rest.
+    /// Any bytes are read or refused. The part that counts yields the same record without the rest,
+    /// except for the damage.
     #[test]
     fn any_bytes_are_read_or_refused(place in 0..10_000_usize, bytes in prop::collection::vec(any::<u8>(), 0..40), keep in any::<bool>()) {
         thread_local!(static TEXT: Vec<u8> = sample_journal().1);
@@ -146,7 +190,10 @@ proptest! {
         let end = if keep { place } else { (place + bytes.len()).min(text.len()) };
         text.splice(place..end, bytes);
         if let Ok((record, used, _)) = read(Path::new("x"), &text) {
-            let (again, all, _) = read(Path::new("x"), &text[..used]).unwrap();
+            let (mut again, all, _) = read(Path::new("x"), &text[..used]).unwrap();
+            if let Some(what) = &record.damage {
+                again.damaged(again.changed_ns, what);
+            }
             prop_assert_eq!(all, used);
             prop_assert_eq!(again, record);
         }

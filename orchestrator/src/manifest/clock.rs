@@ -46,7 +46,8 @@ impl ClockExchange {
 
 impl CaptureClock {
     /// The clock from exchanges before and after the capture; `None` without any exchange. The
-    /// quickest exchange of each side counts, and times in between are interpolated.
+    /// quickest exchange of each side counts, and times in between are interpolated. If an offset
+    /// of 0 is within the uncertainty of both, there is none.
     pub fn from_exchanges(before: &[ClockExchange], after: &[ClockExchange]) -> Option<Self> {
         let quickest = |answers: &[ClockExchange]| answers.iter().copied().min_by_key(|answer| answer.offset_ns().1);
         let ends = [quickest(before), quickest(after)];
@@ -60,6 +61,13 @@ impl CaptureClock {
         let change = late.saturating_sub(early);
         let drift_ppm = if span > 0 { change as f64 / span as f64 * 1e6 } else { 0.0 };
         let room = early_room.max(late_room);
+        // The start of a shell on the node takes most of an exchange, on one way only. If 0 is
+        // possible, synchronous clocks are more likely than an offset of just half that time.
+        if early.unsigned_abs() <= early_room && late.unsigned_abs() <= late_room {
+            let uncertainty_ns = early.unsigned_abs().saturating_add(early_room);
+            let uncertainty_ns = uncertainty_ns.max(late.unsigned_abs().saturating_add(late_room));
+            return Some(Self { at_ns: first.said_ns, offset_ns: 0, drift_ppm: 0.0, uncertainty_ns });
+        }
         if drift_ppm.abs() > MAX_DRIFT_PPM || span <= 0 {
             // The middle between the two offsets, with an uncertainty that covers both.
             let offset_ns = early.saturating_add(change / 2);
@@ -97,6 +105,25 @@ mod tests {
         }
     }
 
+    /// Identical clocks. The node answers late, because a shell starts there first: the middle of
+    /// the exchange is up to half of it away from the truth.
+    #[test]
+    fn identical_clocks_have_no_offset() {
+        let ask = |at: i64, there: i64, back: i64| ClockExchange {
+            asked_ns: at,
+            said_ns: at + there,
+            answered_ns: at + there + back,
+        };
+        for late in [1_000_000, 97_000_000, 288_000_000] {
+            let clock =
+                CaptureClock::from_exchanges(&[ask(0, late, 500_000)], &[ask(10_000_000_000, 3_000_000, 400_000)]);
+            let clock = clock.unwrap();
+            assert_eq!((clock.offset_ns, clock.drift_ppm), (0, 0.0), "{late}");
+            // The offset could still be this large.
+            assert!(clock.uncertainty_ns >= late.unsigned_abs(), "{clock:?}");
+        }
+    }
+
     #[test]
     fn exchanges_too_close_to_each_other_give_no_drift() {
         let answer = |asked_ns, said_ns, answered_ns| ClockExchange { asked_ns, said_ns, answered_ns };
@@ -104,7 +131,7 @@ mod tests {
             CaptureClock::from_exchanges(&[answer(0, 1_000, 2_000)], &[answer(10_000, 13_000, 12_000)]).unwrap();
         assert_eq!(clock, CaptureClock { at_ns: 1_000, offset_ns: 1_000, drift_ppm: 0.0, uncertainty_ns: 2_000 });
         let one = CaptureClock::from_exchanges(&[], &[answer(0, 1_500, 2_000)]).unwrap();
-        assert_eq!(one, CaptureClock { at_ns: 1_500, offset_ns: 500, drift_ppm: 0.0, uncertainty_ns: 1_000 });
+        assert_eq!(one, CaptureClock { at_ns: 1_500, offset_ns: 0, drift_ppm: 0.0, uncertainty_ns: 1_500 });
         assert_eq!(CaptureClock::from_exchanges(&[], &[]), None);
     }
 }

@@ -37,6 +37,28 @@ pub(crate) fn copies_per_packet(config: &Config) -> u8 {
     if one_way { 1 } else { 2 }
 }
 
+/// Warning if no command verifies that ports are mirrored, and that they no longer are.
+pub(crate) fn unverified_warning(config: &Config) -> Option<String> {
+    let remedy = match config.mirror.backend {
+        MirrorBackend::None => return None,
+        MirrorBackend::Mstreg if config.mirror.mstreg.read_back => return None,
+        MirrorBackend::Mstreg => "set mirror.mstreg.read_back = true",
+        MirrorBackend::Command => {
+            let command = config.mirror.command.as_ref();
+            match command.map(|command| (command.check_on.is_some(), command.check_off.is_some())) {
+                None | Some((true, true)) => return None,
+                Some((true, false)) => "set check_off in [mirror.command]",
+                Some((false, true)) => "set check_on in [mirror.command]",
+                Some((false, false)) => "set check, check_on and check_off in [mirror.command]",
+            }
+        }
+    };
+    Some(format!(
+        "MIRRORING IS NOT VERIFIED: only the exit status of the commands counts, so a port that is not mirrored, or that stays mirrored after the job, is \
+         not noticed; {remedy}"
+    ))
+}
+
 /// Number of port analyzers of a switch; `None` if the backend does not choose them.
 pub(crate) fn analyzers(config: &Config) -> Option<u8> {
     (config.mirror.backend == MirrorBackend::Mstreg).then_some(config.mirror.mstreg.analyzers)

@@ -153,7 +153,7 @@ fn choose_mirrored<'a>(
         return Err(PlanError::NoSink { job: job.id, reason: missing.swap_remove(0) });
     }
     if chosen.is_empty() {
-        return Err(PlanError::NoSinks { job: job.id, reasons: missing });
+        return Err(PlanError::NoSinks { job: job.id, from_job: config.sinks.from_job, reasons: missing });
     }
 
     let mut choice = assign_sources(config, ports, &chosen, left.clone(), others);
@@ -169,7 +169,7 @@ fn choose_mirrored<'a>(
         choice = assign_sources(config, ports, &chosen, &left - &idle, others);
     }
     if choice.groups.is_empty() {
-        return Err(PlanError::NoSinks { job: job.id, reasons: choice.warnings });
+        return Err(PlanError::NoSinks { job: job.id, from_job: config.sinks.from_job, reasons: choice.warnings });
     }
     for reason in missing {
         choice

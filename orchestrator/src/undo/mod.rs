@@ -1,5 +1,5 @@
 //! Ends a run: undoes all steps, the mirrors first and hostfiles last, then collects the captures
-//! and writes the manifest.
+//! and writes the manifest. A switch that does not answer does not keep captures running.
 //!
 //! Undoing can be repeated, also after a start that was interrupted anywhere. If two processes undo
 //! the same run, the second one finds nothing to do. A step that cannot be undone does not stop the
@@ -7,21 +7,23 @@
 
 mod collect;
 mod final_manifest;
+mod report;
 mod stop;
+
+pub use report::{StoppedCapture, UndoReport};
 
 use crate::config::Config;
 use crate::context::{self, FailureText, RunContext};
 use crate::folder::{Folder, OwnerIds};
 use crate::journal::{
-    CaptureEnd, FetchedFile, JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress,
-    now_ns,
+    JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress,
+    StoredJournal, now_ns,
 };
-use crate::order::{phases, sequences};
 use crate::remote::{Files, parallel};
 use crate::step::{HostfileStep, MirrorStep, PlanStep};
-use serde::Serialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
@@ -35,36 +37,14 @@ const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit of a file system's answer.
 const HOSTFILE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Deadline of an undo that the user starts.
+/// Captures are stopped after this time even if a switch has not answered yet. Until then they
+/// receive what the switch still mirrors.
+const MIRROR_PATIENCE: Duration = Duration::from_secs(2);
+/// Ports of a leaf that are switched off at the same time through the ssh server of one node. sshd
+/// refuses some of more than ten connections that log in at the same time (`MaxStartups`).
+const MAX_SESSIONS: usize = 9;
+/// Deadline of an undo without a hook that waits for it.
 const NO_DEADLINE: Duration = Duration::from_hours(24);
-
-/// Result of undoing a run.
-#[derive(Clone, Debug, Serialize)]
-pub struct UndoReport {
-    /// Job id.
-    pub job_id: u32,
-    /// True if no port is mirrored and no capture runs for this run.
-    pub is_restored: bool,
-    /// Work that is left, one sentence each. If there is none, the run is closed.
-    pub left: Vec<String>,
-    /// Captures of the run.
-    pub captures: Vec<StoppedCapture>,
-    /// Path of the manifest, if one was written.
-    pub manifest: Option<PathBuf>,
-}
-
-/// A capture after it was stopped.
-#[derive(Clone, Debug, Serialize)]
-pub struct StoppedCapture {
-    /// Name of the node.
-    pub node: String,
-    /// Path of the capture on the node.
-    pub file: PathBuf,
-    /// How it ended; `None` if it could not be stopped.
-    pub ended: Option<CaptureEnd>,
-    /// The file at its final place, if it was collected.
-    pub fetched: Option<FetchedFile>,
-}
 
 /// Undoes the runs of a job. Returns one report per run. Captures that cannot be hashed and fetched
 /// by the deadline stay where they are; the report lists them.
@@ -97,15 +77,40 @@ fn job_until(
 ) -> Result<Vec<UndoReport>, JournalError> {
     let state = State::open(&config.run.state_dir)?;
     let mut lock = state.lock_job(job_id, patience)?;
-    let mut all = Vec::new();
+    let (mut all, mut unreadable) = (Vec::new(), None);
     for kept in state.journals()?.into_iter().filter(|kept| kept.job_id == job_id) {
+        // A journal without a plan does not keep the other runs of the job from being undone.
+        if let Err(error) = kept.record {
+            unreadable = Some(error);
+            continue;
+        }
         let journal = state.reopen(&kept.path, lock)?;
         let undone;
         (undone, lock) =
             undo(RunContext { config, runner, deadline, command_log: None }, &state, journal, FetchTiming::Now);
         all.push(undone);
     }
-    Ok(all)
+    unreadable.map_or(Ok(all), Err)
+}
+
+/// Undoes one run in a state folder without a deadline for hashing and fetching. `None` if another
+/// process works on its job, or if the run is closed.
+pub(crate) fn stored(
+    config: &Config,
+    state: &State,
+    stored: &StoredJournal,
+    runner: &dyn Files,
+) -> Result<Option<UndoReport>, JournalError> {
+    let lock = match state.lock_job(stored.job_id, Instant::now()) {
+        Err(JournalError::Locked { .. }) => return Ok(None),
+        lock => lock?,
+    };
+    if !stored.path.exists() {
+        return Ok(None);
+    }
+    let journal = state.reopen(&stored.path, lock)?;
+    let context = RunContext { config, runner, deadline: Instant::now() + NO_DEADLINE, command_log: None };
+    Ok(Some(undo(context, state, journal, FetchTiming::Now).0))
 }
 
 /// Undoes every run that is not running, or whose job has ended according to `has_ended`, unless
@@ -152,21 +157,11 @@ pub(crate) fn undo(
     journal: Journal,
     captures_go: FetchTiming,
 ) -> (UndoReport, JobLock) {
+    let config = context.config.for_user(journal.plan().job.user_id);
+    let context = RunContext { config: &config, ..context };
     let work = RunUndo { context, journal: &journal, record: journal.record(), journal_problems: Mutex::default() };
     work.note(&JournalEntry::Undoing { at_ns: now_ns() });
-    let steps = &journal.plan().steps;
-    let mut left: Vec<FailureText> = Vec::new();
-    // Mirrors first, and files last: their file system may not answer.
-    let is_files = |phase: &&Vec<usize>| phase.iter().all(|&place| matches!(steps[place], PlanStep::Hostfile(_)));
-    let all = phases(steps);
-    let (files, others): (Vec<_>, Vec<_>) = all.iter().rev().partition(is_files);
-    for phase in others.into_iter().chain(files) {
-        let lines = sequences(steps, phase);
-        let refused = parallel(&lines, context.parallelism(), |line| {
-            line.iter().rev().filter_map(|&place| work.undo(place).err()).collect::<Vec<_>>()
-        });
-        left.extend(refused.into_iter().flatten());
-    }
+    let mut left = work.undo_all();
     let is_restored = left.is_empty();
     if captures_go == FetchTiming::Now || !work.record.has_started {
         left.extend(work.collect());
@@ -191,8 +186,25 @@ pub(crate) fn undo(
         .write(&closing)
         .and_then(|()| if left.is_empty() { state.move_to_closed(journal.path()) } else { Ok(()) });
     left.extend(written.err().map(|error| error.to_string()));
-    let undone = UndoReport { job_id: journal.plan().job.id, is_restored, left, captures: captures(&record), manifest };
+    let undone = UndoReport {
+        job_id: journal.plan().job.id,
+        user_id: journal.plan().job.user_id,
+        is_restored,
+        left,
+        unverified_ports: unverified_ports(&record),
+        captures: captures(&record),
+        manifest,
+    };
     (undone, journal.into_lock())
+}
+
+/// Number of ports whose mirrors were switched off without a check.
+fn unverified_ports(record: &RunRecord) -> usize {
+    let ports = record.plan.steps.iter().zip(&record.progress).map(|(step, progress)| match (step, progress) {
+        (PlanStep::Mirror(step), StepProgress::Undone(_)) if step.check_off.is_empty() => step.ports.len(),
+        _ => 0,
+    });
+    ports.sum()
 }
 
 /// The captures in a journal.
@@ -230,6 +242,58 @@ impl RunUndo<'_> {
                 problems.push(what);
             }
         }
+    }
+
+    /// Undoes all steps. Returns the reasons of failures.
+    ///
+    /// Steps of a kind are undone at the same time. Mirrors come first, but a switch that does not
+    /// answer does not keep the captures running. Files come last: their file system may not
+    /// answer.
+    fn undo_all(&self) -> Vec<FailureText> {
+        let places = |is_kind: fn(&PlanStep) -> bool| -> Vec<usize> {
+            self.record
+                .plan
+                .steps
+                .iter()
+                .enumerate()
+                .filter(|(_, step)| is_kind(step))
+                .map(|(place, _)| place)
+                .collect()
+        };
+        let undo = |places: &[usize]| -> Vec<FailureText> {
+            let refused = parallel(places, self.context.parallelism(), |&place| self.undo(place).err());
+            refused.into_iter().flatten().collect()
+        };
+        let mirrors = places(|step| matches!(step, PlanStep::Mirror(_)));
+        let captures = places(|step| matches!(step, PlanStep::Capture(_)));
+        let mut left = thread::scope(|scope| {
+            let (end, ended) = mpsc::channel();
+            let mirrors = &mirrors;
+            let spawned = thread::Builder::new().spawn_scoped(scope, move || {
+                let left = undo(mirrors);
+                // The receiver no longer waits after a while.
+                let _ = end.send(());
+                left
+            });
+            let mut left = Vec::new();
+            match spawned {
+                Ok(thread) => {
+                    let _ = ended.recv_timeout(MIRROR_PATIENCE);
+                    let of_captures = undo(&captures);
+                    left.extend(
+                        thread.join().unwrap_or_else(|_| vec!["mirrors may be left: a thread panicked".to_owned()]),
+                    );
+                    left.extend(of_captures);
+                }
+                Err(_) => {
+                    left.extend(undo(mirrors));
+                    left.extend(undo(&captures));
+                }
+            }
+            left
+        });
+        left.extend(undo(&places(|step| matches!(step, PlanStep::Hostfile(_)))));
+        left
     }
 
     /// Undoes a step if it was begun.
@@ -361,16 +425,33 @@ fn check_never_mirrored(context: RunContext<'_>, step: &MirrorStep) -> Result<()
     })
 }
 
-/// Runs all commands, even if one fails.
+/// Runs all commands, even if one fails: those of the ports at the same time, then the one of the
+/// analyzer that they share.
 fn mirror_off(context: RunContext<'_>, step: &MirrorStep) -> Result<(), FailureText> {
-    let refused: Vec<FailureText> = step.off.iter().filter_map(|command| context.command(command).err()).collect();
+    let of_ports = if step.analyzer.is_some() { step.off.len().saturating_sub(1) } else { step.off.len() };
+    let (ports, analyzer) = step.off.split_at(of_ports);
+    let is_remote = step.off.iter().any(|command| command.node.is_some());
+    let most = if is_remote { context.parallelism().min(MAX_SESSIONS) } else { context.parallelism() };
+    let mut refused: Vec<FailureText> =
+        parallel(ports, most, |command| context.command(command).err()).into_iter().flatten().collect();
+    refused.extend(analyzer.iter().filter_map(|command| context.command(command).err()));
     if !refused.is_empty() {
-        return Err(format!("leaf {:#018x} may still be mirrored: {}", step.leaf_guid, refused.join("; ")));
+        return Err(format!("leaf {:#018x} may still be mirrored: {}", step.leaf_guid, summary(&refused)));
     }
-    match step.check_off.iter().find_map(|check| context.check(check).err()) {
+    match parallel(&step.check_off, most, |check| context.check(check).err()).into_iter().flatten().next() {
         Some(what) => Err(format!("leaf {:#018x} is still mirrored: {what}", step.leaf_guid)),
         None => Ok(()),
     }
+}
+
+/// The first reasons, and how many more there are.
+fn summary(reasons: &[FailureText]) -> FailureText {
+    const MAX_REASONS: usize = 4;
+    let mut text = reasons.iter().take(MAX_REASONS).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if let Some(more) = reasons.len().checked_sub(MAX_REASONS).filter(|more| *more > 0) {
+        _ = write!(text, "; and {more} more");
+    }
+    text
 }
 
 /// Removes a hostfile if nobody changed its content. The removal runs in a thread of its own,

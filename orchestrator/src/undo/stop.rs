@@ -78,9 +78,17 @@ pub(super) fn stop(
         }
         thread::sleep(POLL_INTERVAL);
     };
-    ended.counted = step.backend.packet_counts(&status.log);
+    // The last line of a program that was killed is a count in the middle of the capture.
+    ended.counted = step.backend.packet_counts(&status.log).filter(|_| ended.signal != Some(Signal::Kill));
     ended.bytes = status.bytes;
+    let was_rebooted = known.is_some_and(|known| known.boot_id != found.boot_id);
     match ended.signal {
+        None if was_rebooted => {
+            let what = format!(
+                "the node was rebooted during the capture, which ended {name}: the end of its file may be missing"
+            );
+            ended.remarks.push(what);
+        }
         None if known.is_some() => ended
             .remarks
             .push(format!("{name} had ended before it was stopped: {}", crate::text::printable(status.log.as_bytes()))),
@@ -96,6 +104,12 @@ pub(super) fn stop(
             .remarks
             .push(format!("{name} ignored SIGINT and SIGTERM and was killed: the end of the capture file is missing")),
         _ => {}
+    }
+    if known.is_some() && status.bytes.is_none() {
+        ended.remarks.push(format!(
+            "the capture file {} is missing: somebody removed it during the capture",
+            step.file.display()
+        ));
     }
     if status.bytes == Some(0) {
         delete(&node, &[&step.file.to_string_lossy()])?;

@@ -22,7 +22,7 @@ fn the_sample_is_read() {
     assert_eq!((config.sinks.nodes.len(), config.sinks.from_job, config.sinks.per_leaf), (2, true, 1));
     assert_eq!((config.mirror.backend, config.capture.backend), (MirrorBackend::Command, CaptureBackend::Ibdump));
     let owner = Owner { user: "capture".to_owned(), group: Some("capture".to_owned()) };
-    assert_eq!((config.capture.owner, config.capture.disk_limit_bytes), (Some(owner), 200_000_000_000));
+    assert_eq!((config.capture.owner, config.capture.min_free_bytes), (Some(owner), 200_000_000_000));
     assert_eq!((config.run.select, config.run.fail_open, config.run.deadline_s), (JobSelection::Comment, true, 30));
     assert_eq!((config.analyze.after, config.analyze.sbatch.len()), (AnalysisLocation::Sbatch, 2));
 }

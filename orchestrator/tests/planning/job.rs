@@ -32,6 +32,7 @@ fn every_hook_passes_the_same_job() {
             comment: Some("mirror=1".to_owned()),
             constraints: None,
             user: Some("root".to_owned()),
+            user_id: Some(0),
             restart_count: 0,
             hook: Some(hook),
             hook_node: of_node.then(|| "n001".to_owned()),

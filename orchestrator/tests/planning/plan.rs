@@ -357,6 +357,7 @@ Steps (undone in this order: mirrors, captures, hostfile)
      undo: remove it
 
 Warnings
+  - MIRRORING IS NOT VERIFIED: only the exit status of the commands counts, so a port that is not mirrored, or that stays mirrored after the job, is not noticed; set check, check_on and check_off in [mirror.command]
   - not in the hostfile, because they are sinks: n005; start MPI on the 2 nodes of the hostfile
   - sink n005: 2 ports mirrored, up to 800 Gb/s onto a link of 200 Gb/s (4.0 times); mirrored packets are lost while the ports are busier than 25 % on average
 ";

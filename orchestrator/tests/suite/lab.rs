@@ -267,7 +267,7 @@ pub(crate) fn open(
     deadline: Instant,
 ) -> Result<Journal, RunError> {
     let claim = run::claim_job(config, plan.job.id, runner, deadline)?;
-    Ok(claim.lock_plan(deadline)?.open(plan)?)
+    Ok(claim.lock_plan(deadline)?.open(plan, config)?)
 }
 
 pub(crate) fn in_seconds(seconds: u64) -> Instant {

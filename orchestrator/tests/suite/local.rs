@@ -117,9 +117,8 @@ fn a_port_that_cannot_be_mirrored_ends_the_start() {
 fn a_capture_that_dies_is_reported() {
     let lab = SinkLab::new();
     let (config, runner) = (lab.config(""), lab.runner());
-    lab.misbehave("die");
-    // It lives for half a second, longer than a start waits.
     start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap();
+    lab.misbehave("die");
     wait_until("the captures die", || lab.processes().is_empty());
     let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();
     for capture in &undone[0].captures {
@@ -174,7 +173,7 @@ fn the_same_job_again_undoes_the_run_before() {
     assert_eq!(claim.undone_runs[0].left, ["its captures are not fetched yet"]);
     let plan_claim = claim.lock_plan(deadline).unwrap();
     assert_eq!((plan_claim.others().0.len(), plan_claim.others().1.len()), (0, 0));
-    let journal = plan_claim.open(lab.plan(7, "b", ["s1", "s2"], false)).unwrap();
+    let journal = plan_claim.open(lab.plan(7, "b", ["s1", "s2"], false), &config).unwrap();
     run::start(&config, &runner, journal, deadline).unwrap();
     assert_eq!(lab.mirrored().len(), 4);
     let undone = undo::job(&config, 7, &runner, in_seconds(60)).unwrap();

@@ -1,0 +1,265 @@
+//! The sweeper: undoes the runs that no live job owns, from their journals alone.
+//!
+//! The input is a state folder. Each run is undone with the configuration that its journal records,
+//! and then with the current one if that left work. A run that could not be undone is tried again
+//! later, each time after a longer pause. Nothing is deleted that was not undone.
+
+use crate::analysis;
+use crate::config::Config;
+use crate::job::SlurmHook;
+use crate::journal::{JournalError, RunPhase, RunRecord, State, StoredJournal, now_ns};
+use crate::log::{Level, Log};
+use crate::remote::{LocalRunner, Runner as _, SshRunner, parallel};
+use crate::status::{self, JobState};
+use crate::undo::{self, UndoReport};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Pause after the first attempt that left work; each further attempt doubles it.
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+/// Longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_mins(30);
+/// Runs that are undone at the same time.
+const MAX_RUNS_AT_ONCE: usize = 8;
+/// Time limit of the program that began a run of another version.
+const OTHER_VERSION_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// What the sweeper did with a run.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum SweepOutcome {
+    /// The run was undone, completely or in part.
+    Undone(UndoReport),
+    /// A live job owns the run, or somebody began it by hand.
+    InUse,
+    /// Another process works on the run.
+    Busy,
+    /// An earlier attempt left work, and the next one comes later.
+    Waiting {
+        /// Work that is left, one sentence each.
+        left: Vec<String>,
+        /// Seconds until the next attempt.
+        next_s: u64,
+    },
+    /// The run cannot be undone.
+    Failed {
+        /// Reason, and the remedy.
+        what: String,
+    },
+}
+
+/// A run and what the sweeper did with it.
+#[derive(Clone, Debug, Serialize)]
+pub struct SweptRun {
+    /// Job id.
+    pub job_id: u32,
+    /// Path of the journal.
+    pub journal: PathBuf,
+    /// What was done.
+    pub outcome: SweepOutcome,
+}
+
+impl SweptRun {
+    /// True if the run should be undone but is not.
+    pub fn is_left(&self) -> bool {
+        match &self.outcome {
+            SweepOutcome::Undone(report) => !report.left.is_empty(),
+            SweepOutcome::InUse | SweepOutcome::Busy => false,
+            SweepOutcome::Waiting { .. } | SweepOutcome::Failed { .. } => true,
+        }
+    }
+}
+
+/// Sweeps a state folder. `current` is the current configuration, if it can be read. A folder that
+/// does not exist has no runs.
+pub fn sweep(state_dir: &Path, current: Option<&Config>) -> Result<Vec<SweptRun>, JournalError> {
+    if !state_dir.exists() {
+        return Ok(Vec::new());
+    }
+    let state = State::open(state_dir)?;
+    let stored = state.journals()?;
+    Ok(parallel(&stored, MAX_RUNS_AT_ONCE, |stored| SweptRun {
+        job_id: stored.job_id,
+        journal: stored.path.clone(),
+        outcome: sweep_run(&state, stored, current),
+    }))
+}
+
+fn sweep_run(state: &State, stored: &StoredJournal, current: Option<&Config>) -> SweepOutcome {
+    let record = match &stored.record {
+        Ok(record) => record,
+        Err(error) => {
+            return match undo_with_other_version(state, stored) {
+                Some(outcome) => outcome,
+                None => SweepOutcome::Failed { what: error.to_string() },
+            };
+        }
+    };
+    let own = record.origin.as_ref().and_then(|origin| origin.config().ok());
+    let Some(config) = own.as_ref().or(current) else {
+        return SweepOutcome::Failed {
+            what: format!(
+                "{}: neither its own configuration nor the current one can be read; correct the configuration",
+                stored.path.display()
+            ),
+        };
+    };
+    if record.phase == RunPhase::Running && !is_ownerless(config, record) {
+        return SweepOutcome::InUse;
+    }
+    let next_s = pause_left(record, now_ns()).as_secs();
+    if next_s > 0 {
+        return SweepOutcome::Waiting { left: record.left.clone(), next_s };
+    }
+    let mut outcome = undo_with(config, state, stored);
+    let differs = |other: &&Config| other.source.text != config.source.text;
+    if is_incomplete(&outcome)
+        && let Some(other) = current.filter(differs)
+    {
+        outcome = undo_with(other, state, stored);
+    }
+    outcome
+}
+
+fn is_incomplete(outcome: &SweepOutcome) -> bool {
+    match outcome {
+        SweepOutcome::Undone(report) => !report.left.is_empty(),
+        SweepOutcome::Failed { .. } => true,
+        _ => false,
+    }
+}
+
+/// True if the job of a running capture has ended. A capture that somebody began by hand ends with
+/// its job, if Slurm knows it, or by hand.
+fn is_ownerless(config: &Config, record: &RunRecord) -> bool {
+    let runner = match SshRunner::new(config) {
+        Ok(runner) => status::job_state(config, &runner, record.plan.job.id),
+        // Slurm is asked on this machine, where no ssh key is needed.
+        Err(_) => status::job_state(config, &slurm_here(config), record.plan.job.id),
+    };
+    let is_of_hook = matches!(record.plan.job.hook, Some(SlurmHook::PrologSlurmctld | SlurmHook::PrologSlurmd));
+    match runner {
+        JobState::Ended => true,
+        JobState::Unknown => is_of_hook,
+        JobState::Live | JobState::NoAnswer => false,
+    }
+}
+
+fn slurm_here(config: &Config) -> LocalRunner {
+    let slurm_conf = config.run.slurm_conf.as_ref();
+    LocalRunner {
+        environment: slurm_conf
+            .map(|path| ("SLURM_CONF".to_owned(), path.to_string_lossy().into_owned()))
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// Time until the next attempt: after n attempts, the first pause doubled n - 1 times, from the end
+/// of the last one.
+fn pause_left(record: &RunRecord, now_ns: i64) -> Duration {
+    let Some(doublings) = record.attempts.checked_sub(1) else { return Duration::ZERO };
+    let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(doublings)).min(LONGEST_PAUSE);
+    // A clock that was set back must not stop the sweeper.
+    let since = u64::try_from(now_ns.saturating_sub(record.left_ns)).map_or(pause, Duration::from_nanos);
+    pause.saturating_sub(since)
+}
+
+fn undo_with(config: &Config, state: &State, stored: &StoredJournal) -> SweepOutcome {
+    let log = Log::open(config.run.log.as_deref(), config.run.syslog, &format!("job {}", stored.job_id));
+    let runner = match SshRunner::new(config) {
+        Ok(runner) => runner,
+        Err(error) => return failed(&log, error.to_string()),
+    };
+    match undo::stored(config, state, stored, &runner) {
+        Ok(None) => SweepOutcome::Busy,
+        Ok(Some(report)) => {
+            log.write(Level::Info, "the sweeper undoes this run, because no live job owns it");
+            report.log(&log);
+            analysis::start_and_log(config, &report, &runner, &log);
+            SweepOutcome::Undone(report)
+        }
+        Err(error) => failed(&log, error.to_string()),
+    }
+}
+
+fn failed(log: &Log, what: String) -> SweepOutcome {
+    log.write(Level::Error, &what);
+    SweepOutcome::Failed { what }
+}
+
+/// Lets the program that began a run sweep it, if this program cannot read the run's plan. `None`
+/// if there is no such program.
+fn undo_with_other_version(state: &State, stored: &StoredJournal) -> Option<SweepOutcome> {
+    let text = state.folder().bytes(stored.path.file_name()?).ok()?;
+    let line = text.split_inclusive(|byte| *byte == b'\n').next()?.strip_suffix(b"\n")?;
+    let json = line.split(|byte| *byte == b'\t').next()?;
+    let opened: serde_json::Value = serde_json::from_slice(json).ok()?;
+    let program = PathBuf::from(opened.get("origin")?.get("program")?.as_str()?);
+    // Only programs in the state folder, which nobody else can write.
+    let is_copy = program.parent() == Some(&state.folder().path().join(crate::origin::PROGRAM_FOLDER));
+    let is_own = std::fs::canonicalize("/proc/self/exe").is_ok_and(|own| own == program);
+    if !is_copy || is_own || !program.exists() {
+        return None;
+    }
+    let state_dir = state.folder().path().to_string_lossy().into_owned();
+    let argv = [
+        program.to_string_lossy().into_owned(),
+        "hook".to_owned(),
+        "sweep".to_owned(),
+        "--state-dir".to_owned(),
+        state_dir,
+    ];
+    let ran = LocalRunner::default().run(None, &argv, OTHER_VERSION_TIMEOUT);
+    let is_done = ran.as_ref().is_ok_and(|output| output.is_success()) || !stored.path.exists();
+    Some(if is_done {
+        SweepOutcome::Busy
+    } else {
+        let what = ran.map_or_else(|error| error.to_string(), |output| crate::text::printable(&output.stderr));
+        SweepOutcome::Failed {
+            what: format!("{}: {} could not undo it: {what}", stored.path.display(), program.display()),
+        }
+    })
+}
+
+/// Configuration of the newest open run of a job, for an epilog that cannot read the current one.
+pub fn config_of_job(state_dir: &Path, job_id: u32) -> Option<Config> {
+    let journals = State::open(state_dir).and_then(|state| state.journals()).ok()?;
+    journals
+        .into_iter()
+        .rev()
+        .filter(|stored| stored.job_id == job_id)
+        .find_map(|stored| stored.record.ok()?.origin?.config().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::SlurmJob;
+    use crate::journal::JournalEntry;
+    use crate::plan::CapturePlan;
+
+    #[test]
+    fn pauses_double_up_to_a_limit() {
+        let second_ns = 1_000_000_000;
+        let plan = CapturePlan {
+            job: SlurmJob::default(),
+            started_s: 1,
+            compute: Vec::new(),
+            sinks: Vec::new(),
+            steps: Vec::new(),
+            warnings: Vec::new(),
+            hostfile: Vec::new(),
+        };
+        let opened = JournalEntry::Opened { version: 2, at_ns: 0, plan: Box::new(plan), origin: None };
+        let mut record = RunRecord::opened(opened).unwrap();
+        assert_eq!(pause_left(&record, 0), Duration::ZERO, "nothing was tried yet");
+        for expected_s in [30, 60, 120, 240, 480, 960, 1800, 1800] {
+            record.apply(&JournalEntry::Left { at_ns: 100 * second_ns, what: Vec::new() });
+            assert_eq!(pause_left(&record, 100 * second_ns), Duration::from_secs(expected_s));
+            assert_eq!(pause_left(&record, (100 + expected_s as i64) * second_ns), Duration::ZERO);
+            assert_eq!(pause_left(&record, 99 * second_ns), Duration::ZERO, "the clock was set back");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The report of an undone run, and its lines in the log.
+
+use crate::journal::{CaptureEnd, FetchedFile};
+use crate::log::{Level, Log};
+use crate::text::plural;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Result of undoing a run.
+#[derive(Clone, Debug, Serialize)]
+pub struct UndoReport {
+    /// Job id.
+    pub job_id: u32,
+    /// Number of the job's user, if Slurm passed it.
+    pub user_id: Option<u32>,
+    /// True if no port is mirrored and no capture runs for this run.
+    pub is_restored: bool,
+    /// Work that is left, one sentence each. If there is none, the run is closed.
+    pub left: Vec<String>,
+    /// Ports whose mirrors were switched off by commands that succeeded, but that no check verified.
+    pub unverified_ports: usize,
+    /// Captures of the run.
+    pub captures: Vec<StoppedCapture>,
+    /// Path of the manifest, if one was written.
+    pub manifest: Option<PathBuf>,
+}
+
+impl UndoReport {
+    /// Warning about ports that were switched off without a check.
+    pub fn unverified_text(&self) -> Option<String> {
+        (self.unverified_ports > 0).then(|| {
+            format!(
+                "NOT VERIFIED: the commands that end the mirroring of {} succeeded, but no check shows that it ended; set check_off in \
+                 [mirror.command], or mirror.mstreg.read_back = true",
+                plural(self.unverified_ports, "port")
+            )
+        })
+    }
+
+    /// Logs the report.
+    pub(crate) fn log(&self, log: &Log) {
+        for capture in &self.captures {
+            let file = capture.fetched.as_ref().map_or(&capture.file, |fetched| &fetched.file);
+            let packets = capture.ended.as_ref().and_then(|ended| ended.counted);
+            let packets =
+                packets.map_or("an unknown number of packets".to_owned(), |counted| plural(counted.packets, "packet"));
+            log.write(Level::Info, &format!("{}: {packets} in {}", capture.node, file.display()));
+            if capture.ended.as_ref().is_some_and(|ended| ended.counted.is_none() && ended.remarks.is_empty()) {
+                let text = format!(
+                    "{}: the capture program printed no packet count at its end; check its file, and whether the disk is full",
+                    capture.node
+                );
+                log.write(Level::Warning, &text);
+            }
+            for remark in capture.ended.iter().flat_map(|ended| &ended.remarks) {
+                log.write(Level::Warning, &format!("{}: {remark}", capture.node));
+            }
+        }
+        if self.left.is_empty() {
+            let manifest =
+                self.manifest.as_ref().map_or(String::new(), |manifest| format!("; manifest {}", manifest.display()));
+            log.write(Level::Info, &format!("undone{manifest}"));
+        }
+        if let Some(text) = self.unverified_text() {
+            log.write(Level::Warning, &text);
+        }
+        for left in &self.left {
+            log.write(
+                Level::Error,
+                &format!("not undone: {left}; `ibscope capture undo --job {}` tries again", self.job_id),
+            );
+        }
+    }
+}
+
+/// A capture after it was stopped.
+#[derive(Clone, Debug, Serialize)]
+pub struct StoppedCapture {
+    /// Name of the node.
+    pub node: String,
+    /// Path of the capture on the node.
+    pub file: PathBuf,
+    /// How it ended; `None` if it could not be stopped.
+    pub ended: Option<CaptureEnd>,
+    /// The file at its final place, if it was collected.
+    pub fetched: Option<FetchedFile>,
+}
