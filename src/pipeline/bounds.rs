@@ -17,6 +17,11 @@ const MANY_BUCKETS: usize = 1 << 19;
 const MAX_BUCKETS: usize = 1 << 22;
 /// Bits of precision that can be dropped while two digits remain.
 const TWO_DIGITS: u32 = 4;
+/// Share of a bound by which sums may exceed it between two exact counts.
+const ROUGH_SHARE: f64 = 0.25;
+/// Buckets for each connection that the latency histograms may have beyond their bound in addition:
+/// a connection has a few histograms.
+const BUCKETS_PER_CONNECTION: usize = 4;
 /// Maximum number of bits of precision that are dropped. Each histogram then has few buckets.
 const MAX_COARSENESS: u32 = 6;
 
@@ -49,10 +54,22 @@ impl MemoryBounds {
 
     /// Widens bins and coarsens latencies until all sums are within the bounds.
     pub(super) fn enforce(&mut self, sums: &mut [&mut Accumulator]) {
-        self.traffic.widen(sums);
-        self.times.widen(sums);
+        self.enforce_with(BoundMargin::default(), sums);
+    }
+
+    /// As [`Self::enforce`], but sums may exceed the bounds by a margin. To count exactly means to
+    /// visit every connection, which must not happen after every round: the margin makes it rare.
+    /// The result is the same, if [`Self::enforce`] follows at the end.
+    pub(super) fn enforce_roughly(&mut self, sums: &mut [&mut Accumulator]) {
+        let connections = sums.iter().map(|sums| sums.partials().len()).sum();
+        self.enforce_with(BoundMargin { share: ROUGH_SHARE, connections }, sums);
+    }
+
+    fn enforce_with(&mut self, margin: BoundMargin, sums: &mut [&mut Accumulator]) {
+        self.traffic.widen(margin, sums);
+        self.times.widen(margin, sums);
         while self.coarseness < MAX_COARSENESS
-            && exceeds(max_buckets(self.coarseness), |counted| {
+            && exceeds(max_buckets(self.coarseness), margin.buckets(max_buckets(self.coarseness)), |counted| {
                 sums.par_iter_mut().map(|sums| sums.buckets(counted)).sum()
             })
         {
@@ -98,18 +115,37 @@ const fn max_buckets(coarseness: u32) -> usize {
     if coarseness < TWO_DIGITS { MANY_BUCKETS } else { MAX_BUCKETS }
 }
 
-/// True if there are more than `most`. Counts exactly only if the cheap estimates do not decide.
-fn exceeds(most: usize, mut count: impl FnMut(CountPrecision) -> usize) -> bool {
-    [CountPrecision::UpperBound, CountPrecision::Current, CountPrecision::Exact]
-        .into_iter()
-        .all(|counted| count(counted) > most)
+/// True if there are more than `most`. Counts exactly only if the cheap estimates do not decide, and
+/// at least `margin` more may have been added since the last exact count.
+fn exceeds(most: usize, margin: usize, mut count: impl FnMut(CountPrecision) -> usize) -> bool {
+    count(CountPrecision::UpperBound) > most.saturating_add(margin)
+        && [CountPrecision::Current, CountPrecision::Exact].into_iter().all(|counted| count(counted) > most)
+}
+
+/// Cells and buckets that sums may have beyond their bounds until they are counted exactly.
+#[derive(Clone, Copy, Default)]
+struct BoundMargin {
+    /// Share of the bound.
+    share: f64,
+    /// Connections. To visit all of them costs as much as so many additions.
+    connections: usize,
+}
+
+impl BoundMargin {
+    fn cells(self, most: usize) -> usize {
+        (most as f64 * self.share) as usize
+    }
+
+    fn buckets(self, most: usize) -> usize {
+        self.cells(most) + self.connections * BUCKETS_PER_CONNECTION
+    }
 }
 
 impl TimelineBounds {
-    fn widen(&mut self, sums: &mut [&mut Accumulator]) {
+    fn widen(&mut self, margin: BoundMargin, sums: &mut [&mut Accumulator]) {
         let which = self.which;
         while let Some(bin_ns) = self.bin_ns.filter(|bin_ns| *bin_ns < WIDEST_BIN_NS)
-            && exceeds(self.max_cells, |counted| sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum())
+            && exceeds(self.max_cells, margin.cells(self.max_cells), |counted| sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum())
         {
             self.bin_ns = Some(bin_ns.saturating_mul(2));
             self.widened = true;
@@ -192,7 +228,7 @@ mod tests {
         assert_eq!(enforced(TWO_DIGITS, &mut sums).coarseness, TWO_DIGITS);
         assert_eq!([max_buckets(TWO_DIGITS - 1), max_buckets(TWO_DIGITS)], [MANY_BUCKETS, MAX_BUCKETS]);
         for (count, is_too_many) in [(MAX_BUCKETS, false), (MAX_BUCKETS + 1, true)] {
-            assert_eq!(exceeds(max_buckets(TWO_DIGITS), |_| count), is_too_many);
+            assert_eq!(exceeds(max_buckets(TWO_DIGITS), 0, |_| count), is_too_many);
         }
         assert_eq!(enforced(MAX_COARSENESS, &mut sums).coarseness, MAX_COARSENESS);
     }
