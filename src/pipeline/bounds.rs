@@ -220,6 +220,22 @@ mod tests {
         }
     }
 
+    /// Between rounds, buckets within the margin are not counted, and those beyond it are.
+    #[test]
+    fn rough_bounds_leave_a_margin_and_exact_ones_none() {
+        let connections = MANY_BUCKETS.div_ceil(OF_CONNECTION) + 1;
+        let margin = BoundMargin { share: ROUGH_SHARE, connections }.buckets(MANY_BUCKETS);
+        assert_eq!(margin, MANY_BUCKETS / 4 + BUCKETS_PER_CONNECTION * connections);
+        for (buckets, coarseness) in [(MANY_BUCKETS + 1, 0), (MANY_BUCKETS + margin + OF_CONNECTION, 1)] {
+            let mut sums = with_buckets(buckets);
+            let mut bounds = MemoryBounds::new(&AnalysisOptions::default());
+            bounds.enforce_roughly(&mut [&mut sums]);
+            assert_eq!(bounds.coarseness, coarseness, "{buckets}");
+            bounds.enforce(&mut [&mut sums]);
+            assert_eq!(bounds.coarseness, 1);
+        }
+    }
+
     /// With fewer than two digits the larger bound applies, and the coarsest precision keeps any
     /// number.
     #[test]

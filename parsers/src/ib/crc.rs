@@ -283,6 +283,32 @@ mod tests {
         }
     }
 
+    /// All lengths around the one from which on `crc32fast` computes the sum, and all lengths of
+    /// headers with masked fields.
+    #[test]
+    fn short_and_long_packets_have_the_same_sum() {
+        fn check<const N: usize>(bytes: &[u8]) {
+            let head: &[u8; N] = bytes.first_chunk().expect("a head");
+            for rest in (0..=LONG_BYTES + 40).map(|length| &bytes[N..N + length]) {
+                for seed in [&NATIVE, &ROCE] {
+                    let mut hasher = Hasher::new_with_initial(seed.initial);
+                    hasher.update(head);
+                    hasher.update(rest);
+                    let expected = hasher.finalize();
+                    assert_eq!(finish(seed, head, rest), expected, "{N} {}", rest.len());
+                    assert!(short(!seed.initial, head, rest).is_none_or(|sum| sum == expected), "{N} {}", rest.len());
+                }
+            }
+        }
+        let bytes: std::vec::Vec<u8> = (0..400u32).map(|index| (index.wrapping_mul(0x9E37_79B1) >> 24) as u8).collect();
+        check::<{ Lrh::LEN + Bth::LEN }>(&bytes);
+        check::<{ UDP_BYTES + Bth::LEN }>(&bytes);
+        check::<{ Grh::LEN + Bth::LEN }>(&bytes);
+        check::<{ Lrh::LEN + Grh::LEN + Bth::LEN }>(&bytes);
+        check::<{ 20 + UDP_BYTES + Bth::LEN }>(&bytes);
+        check::<{ 40 + UDP_BYTES + Bth::LEN }>(&bytes);
+    }
+
     /// Flips every bit in turn: the ICRC may ignore only those under `mask` (offset and bits that
     /// routers change).
     fn check_mask(link_type: LinkType, data: &[u8], mask: &[(usize, u8)]) {
