@@ -207,7 +207,10 @@ mod tests {
     fn bitwise(low: u32, initial: u32, bytes: &[u8]) -> u32 {
         let reflected = low.reverse_bits();
         bytes.iter().fold(initial, |state, byte| {
-            (0..8).fold(state ^ u32::from(*byte), |state, _| if state & 1 == 1 { state >> 1 ^ reflected } else { state >> 1 })
+            (0..8).fold(
+                state ^ u32::from(*byte),
+                |state, _| if state & 1 == 1 { state >> 1 ^ reflected } else { state >> 1 },
+            )
         })
     }
 
@@ -229,7 +232,9 @@ mod tests {
         let bytes: Vec<u8> = (0..150).map(|_| byte()).collect();
         for low in LOWS {
             let polynomial = Polynomial::new(low);
-            for (length, head_bytes) in (4..=bytes.len()).flat_map(|length| (4..=length.min(60)).map(move |head| (length, head))) {
+            for (length, head_bytes) in
+                (4..=bytes.len()).flat_map(|length| (4..=length.min(60)).map(move |head| (length, head)))
+            {
                 for initial in [0, 0xFFFF, u32::MAX] {
                     let found = by_blocks(&polynomial, initial, &bytes[..length], head_bytes);
                     let expected = bitwise(low, initial, &bytes[..length]);

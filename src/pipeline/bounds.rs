@@ -17,11 +17,10 @@ const MANY_BUCKETS: usize = 1 << 19;
 const MAX_BUCKETS: usize = 1 << 22;
 /// Bits of precision that can be dropped while two digits remain.
 const TWO_DIGITS: u32 = 4;
-/// Share of a bound by which sums may exceed it between two exact counts.
-const ROUGH_SHARE: f64 = 0.25;
-/// Buckets for each connection that the latency histograms may have beyond their bound in addition:
-/// a connection has a few histograms.
-const BUCKETS_PER_CONNECTION: usize = 4;
+/// Buckets that the latency histograms may have beyond their bound between two exact counts, four
+/// bytes each; and those for each connection in addition, because a count visits each of them.
+const UNCOUNTED_BUCKETS: usize = 1 << 17;
+const UNCOUNTED_PER_CONNECTION: usize = 4;
 /// Maximum number of bits of precision that are dropped. Each histogram then has few buckets.
 const MAX_COARSENESS: u32 = 6;
 
@@ -54,22 +53,22 @@ impl MemoryBounds {
 
     /// Widens bins and coarsens latencies until all sums are within the bounds.
     pub(super) fn enforce(&mut self, sums: &mut [&mut Accumulator]) {
-        self.enforce_with(BoundMargin::default(), sums);
+        self.enforce_with(0, sums);
     }
 
-    /// As [`Self::enforce`], but sums may exceed the bounds by a margin. To count exactly means to
-    /// visit every connection, which must not happen after every round: the margin makes it rare.
-    /// The result is the same, if [`Self::enforce`] follows at the end.
+    /// As [`Self::enforce`], but latencies may have some more buckets than their bound. To count
+    /// buckets exactly means to visit every connection, which takes too long after every round; the
+    /// margin makes it rare. The result is the same if [`Self::enforce`] follows at the end.
     pub(super) fn enforce_roughly(&mut self, sums: &mut [&mut Accumulator]) {
-        let connections = sums.iter().map(|sums| sums.partials().len()).sum();
-        self.enforce_with(BoundMargin { share: ROUGH_SHARE, connections }, sums);
+        let connections: usize = sums.iter().map(|sums| sums.partials().len()).sum();
+        self.enforce_with(UNCOUNTED_BUCKETS + connections * UNCOUNTED_PER_CONNECTION, sums);
     }
 
-    fn enforce_with(&mut self, margin: BoundMargin, sums: &mut [&mut Accumulator]) {
-        self.traffic.widen(margin, sums);
-        self.times.widen(margin, sums);
+    fn enforce_with(&mut self, uncounted_buckets: usize, sums: &mut [&mut Accumulator]) {
+        self.traffic.widen(sums);
+        self.times.widen(sums);
         while self.coarseness < MAX_COARSENESS
-            && exceeds(max_buckets(self.coarseness), margin.buckets(max_buckets(self.coarseness)), |counted| {
+            && exceeds(max_buckets(self.coarseness), uncounted_buckets, |counted| {
                 sums.par_iter_mut().map(|sums| sums.buckets(counted)).sum()
             })
         {
@@ -116,36 +115,17 @@ const fn max_buckets(coarseness: u32) -> usize {
 }
 
 /// True if there are more than `most`. Counts exactly only if the cheap estimates do not decide, and
-/// at least `margin` more may have been added since the last exact count.
-fn exceeds(most: usize, margin: usize, mut count: impl FnMut(CountPrecision) -> usize) -> bool {
-    count(CountPrecision::UpperBound) > most.saturating_add(margin)
+/// there may be more than `uncounted` beyond `most`.
+fn exceeds(most: usize, uncounted: usize, mut count: impl FnMut(CountPrecision) -> usize) -> bool {
+    count(CountPrecision::UpperBound) > most.saturating_add(uncounted)
         && [CountPrecision::Current, CountPrecision::Exact].into_iter().all(|counted| count(counted) > most)
 }
 
-/// Cells and buckets that sums may have beyond their bounds until they are counted exactly.
-#[derive(Clone, Copy, Default)]
-struct BoundMargin {
-    /// Share of the bound.
-    share: f64,
-    /// Connections. To visit all of them costs as much as so many additions.
-    connections: usize,
-}
-
-impl BoundMargin {
-    fn cells(self, most: usize) -> usize {
-        (most as f64 * self.share) as usize
-    }
-
-    fn buckets(self, most: usize) -> usize {
-        self.cells(most) + self.connections * BUCKETS_PER_CONNECTION
-    }
-}
-
 impl TimelineBounds {
-    fn widen(&mut self, margin: BoundMargin, sums: &mut [&mut Accumulator]) {
+    fn widen(&mut self, sums: &mut [&mut Accumulator]) {
         let which = self.which;
         while let Some(bin_ns) = self.bin_ns.filter(|bin_ns| *bin_ns < WIDEST_BIN_NS)
-            && exceeds(self.max_cells, margin.cells(self.max_cells), |counted| sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum())
+            && exceeds(self.max_cells, 0, |counted| sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum())
         {
             self.bin_ns = Some(bin_ns.saturating_mul(2));
             self.widened = true;
@@ -220,17 +200,17 @@ mod tests {
         }
     }
 
-    /// Between rounds, buckets within the margin are not counted, and those beyond it are.
+    /// Between rounds, buckets beyond the bound are not counted until there may be many.
     #[test]
-    fn rough_bounds_leave_a_margin_and_exact_ones_none() {
+    fn rough_bounds_leave_some_buckets_uncounted_and_exact_ones_none() {
         let connections = MANY_BUCKETS.div_ceil(OF_CONNECTION) + 1;
-        let margin = BoundMargin { share: ROUGH_SHARE, connections }.buckets(MANY_BUCKETS);
-        assert_eq!(margin, MANY_BUCKETS / 4 + BUCKETS_PER_CONNECTION * connections);
-        for (buckets, coarseness) in [(MANY_BUCKETS + 1, 0), (MANY_BUCKETS + margin + OF_CONNECTION, 1)] {
+        let most = MANY_BUCKETS + UNCOUNTED_BUCKETS;
+        let beyond = most + UNCOUNTED_PER_CONNECTION * 2 * connections;
+        for (buckets, coarseness) in [(MANY_BUCKETS + 1, 0), (most, 0), (beyond, 1)] {
             let mut sums = with_buckets(buckets);
             let mut bounds = MemoryBounds::new(&AnalysisOptions::default());
             bounds.enforce_roughly(&mut [&mut sums]);
-            assert_eq!(bounds.coarseness, coarseness, "{buckets}");
+            assert_eq!((bounds.coarseness, sums.coarseness()), (coarseness, coarseness), "{buckets}");
             bounds.enforce(&mut [&mut sums]);
             assert_eq!(bounds.coarseness, 1);
         }
