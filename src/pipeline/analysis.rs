@@ -294,12 +294,8 @@ impl Analysis {
                 }
             });
         });
-        self.enforce_bounds();
-    }
-
-    fn enforce_bounds(&mut self) {
-        let shards = self.inputs.iter_mut().flat_map(|input| input.shards.iter_mut());
-        self.bounds.enforce(&mut shards.map(|shard| &mut shard.sums).collect::<Vec<_>>());
+        let Self { inputs, bounds, .. } = self;
+        bounds.enforce_roughly(&mut all_sums(inputs));
     }
 
     /// Ends the analysis and makes the profile. `inputs` are the captures, `notes` those of
@@ -318,9 +314,9 @@ impl Analysis {
     pub(super) fn end(mut self) -> Readout {
         let ends: Vec<Vec<Vec<ConnectionEnd>>> =
             self.inputs.par_iter_mut().map(|input| input.shards.par_iter_mut().map(Shard::finish).collect()).collect();
-        // The last messages may have added cells, and the last round may have left cells that join:
-        // the width must not depend on where rounds end.
-        self.enforce_bounds();
+        // The last messages may have added cells, and rounds leave cells that join or exceed the
+        // bounds: the width must not depend on where rounds end.
+        self.bounds.enforce(&mut all_sums(&mut self.inputs));
         let coverages: Vec<Coverage> = self.inputs.iter().map(InputState::coverage).collect();
         let mut streams: Vec<Coverage> = vec![Coverage::default(); coverages.len()];
         for (coverage, first) in coverages.iter().zip(&self.first_of_stream) {
@@ -335,6 +331,11 @@ impl Analysis {
         let inputs = self.inputs.into_iter().zip(ends).zip(coverages.into_iter().zip(streams)).map(end).collect();
         Readout { inputs, unions: Vec::new(), bounds: self.bounds }
     }
+}
+
+/// The sums of all shards of these inputs.
+fn all_sums(inputs: &mut [InputState]) -> Vec<&mut Accumulator> {
+    inputs.iter_mut().flat_map(|input| &mut input.shards).map(|shard| &mut shard.sums).collect()
 }
 
 impl InputState {

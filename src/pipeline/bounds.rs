@@ -17,6 +17,10 @@ const MANY_BUCKETS: usize = 1 << 19;
 const MAX_BUCKETS: usize = 1 << 22;
 /// Bits of precision that can be dropped while two digits remain.
 const TWO_DIGITS: u32 = 4;
+/// Buckets that the latency histograms may have beyond their bound between two exact counts, four
+/// bytes each; and those for each connection in addition, because a count visits each of them.
+const UNCOUNTED_BUCKETS: usize = 1 << 17;
+const UNCOUNTED_PER_CONNECTION: usize = 4;
 /// Maximum number of bits of precision that are dropped. Each histogram then has few buckets.
 const MAX_COARSENESS: u32 = 6;
 
@@ -49,10 +53,22 @@ impl MemoryBounds {
 
     /// Widens bins and coarsens latencies until all sums are within the bounds.
     pub(super) fn enforce(&mut self, sums: &mut [&mut Accumulator]) {
+        self.enforce_with(0, sums);
+    }
+
+    /// As [`Self::enforce`], but latencies may have some more buckets than their bound. To count
+    /// buckets exactly means to visit every connection, which takes too long after every round; the
+    /// margin makes it rare. The result is the same if [`Self::enforce`] follows at the end.
+    pub(super) fn enforce_roughly(&mut self, sums: &mut [&mut Accumulator]) {
+        let connections: usize = sums.iter().map(|sums| sums.partials().len()).sum();
+        self.enforce_with(UNCOUNTED_BUCKETS + connections * UNCOUNTED_PER_CONNECTION, sums);
+    }
+
+    fn enforce_with(&mut self, uncounted_buckets: usize, sums: &mut [&mut Accumulator]) {
         self.traffic.widen(sums);
         self.times.widen(sums);
         while self.coarseness < MAX_COARSENESS
-            && exceeds(max_buckets(self.coarseness), |counted| {
+            && exceeds(max_buckets(self.coarseness), uncounted_buckets, |counted| {
                 sums.par_iter_mut().map(|sums| sums.buckets(counted)).sum()
             })
         {
@@ -98,18 +114,18 @@ const fn max_buckets(coarseness: u32) -> usize {
     if coarseness < TWO_DIGITS { MANY_BUCKETS } else { MAX_BUCKETS }
 }
 
-/// True if there are more than `most`. Counts exactly only if the cheap estimates do not decide.
-fn exceeds(most: usize, mut count: impl FnMut(CountPrecision) -> usize) -> bool {
-    [CountPrecision::UpperBound, CountPrecision::Current, CountPrecision::Exact]
-        .into_iter()
-        .all(|counted| count(counted) > most)
+/// True if there are more than `most`. Counts exactly only if the cheap estimates do not decide, and
+/// there may be more than `uncounted` beyond `most`.
+fn exceeds(most: usize, uncounted: usize, mut count: impl FnMut(CountPrecision) -> usize) -> bool {
+    count(CountPrecision::UpperBound) > most.saturating_add(uncounted)
+        && [CountPrecision::Current, CountPrecision::Exact].into_iter().all(|counted| count(counted) > most)
 }
 
 impl TimelineBounds {
     fn widen(&mut self, sums: &mut [&mut Accumulator]) {
         let which = self.which;
         while let Some(bin_ns) = self.bin_ns.filter(|bin_ns| *bin_ns < WIDEST_BIN_NS)
-            && exceeds(self.max_cells, |counted| sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum())
+            && exceeds(self.max_cells, 0, |counted| sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum())
         {
             self.bin_ns = Some(bin_ns.saturating_mul(2));
             self.widened = true;
@@ -184,6 +200,22 @@ mod tests {
         }
     }
 
+    /// Between rounds, buckets beyond the bound are not counted until there may be many.
+    #[test]
+    fn rough_bounds_leave_some_buckets_uncounted_and_exact_ones_none() {
+        let connections = MANY_BUCKETS.div_ceil(OF_CONNECTION) + 1;
+        let most = MANY_BUCKETS + UNCOUNTED_BUCKETS;
+        let beyond = most + UNCOUNTED_PER_CONNECTION * 2 * connections;
+        for (buckets, coarseness) in [(MANY_BUCKETS + 1, 0), (most, 0), (beyond, 1)] {
+            let mut sums = with_buckets(buckets);
+            let mut bounds = MemoryBounds::new(&AnalysisOptions::default());
+            bounds.enforce_roughly(&mut [&mut sums]);
+            assert_eq!((bounds.coarseness, sums.coarseness()), (coarseness, coarseness), "{buckets}");
+            bounds.enforce(&mut [&mut sums]);
+            assert_eq!(bounds.coarseness, 1);
+        }
+    }
+
     /// With fewer than two digits the larger bound applies, and the coarsest precision keeps any
     /// number.
     #[test]
@@ -192,7 +224,7 @@ mod tests {
         assert_eq!(enforced(TWO_DIGITS, &mut sums).coarseness, TWO_DIGITS);
         assert_eq!([max_buckets(TWO_DIGITS - 1), max_buckets(TWO_DIGITS)], [MANY_BUCKETS, MAX_BUCKETS]);
         for (count, is_too_many) in [(MAX_BUCKETS, false), (MAX_BUCKETS + 1, true)] {
-            assert_eq!(exceeds(max_buckets(TWO_DIGITS), |_| count), is_too_many);
+            assert_eq!(exceeds(max_buckets(TWO_DIGITS), 0, |_| count), is_too_many);
         }
         assert_eq!(enforced(MAX_COARSENESS, &mut sums).coarseness, MAX_COARSENESS);
     }

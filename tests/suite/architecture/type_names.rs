@@ -29,7 +29,7 @@ fn definitions_are_recognized() {
 
 #[test]
 fn each_type_name_has_one_definition() {
-    let folders = ["src", "orchestrator/src", "parsers/src", "samples/src", "fuzz/src", "benches"];
+    let folders = ["src", "orchestrator/src", "parsers/src", "crc/src", "samples/src", "fuzz/src", "benches"];
     let files = folders.into_iter().flat_map(|folder| super::sources(&super::root().join(folder)));
     let is_test = |path: &Path| path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
     let mut places: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
