@@ -296,6 +296,12 @@ pub fn findings(profile: &Profile) -> Vec<PathFinding> {
 /// queue pair has one class, so the class of most packets counts.
 fn one_direction(profile: &Profile) -> Vec<(&ConnectionRow, PathProblem)> {
     type Place = (Endpoint, Endpoint, u8, Qpn);
+    // Most captures have one class only, so that no two directions can differ.
+    let mut classes = data(profile).flat_map(|row| &row.paths).map(|sums| ClassField::ALL.map(|of| of.of(sums.fields)));
+    let first = classes.next();
+    if classes.all(|class| Some(class) == first) {
+        return Vec::new();
+    }
     let place = |row: &ConnectionRow| (row.src, row.dst, row.service, row.dest_qp);
     let by_place: BTreeMap<Place, &ConnectionRow> =
         data(profile).filter(|row| is_connected(row)).map(|row| (place(row), row)).collect();
@@ -321,6 +327,9 @@ fn one_direction(profile: &Profile) -> Vec<(&ConnectionRow, PathProblem)> {
 /// Pairs of ports whose queue pairs all send from one UDP source port, each with one of its
 /// connections, their number and their packets.
 fn one_source_port(profile: &Profile) -> Vec<(&ConnectionRow, PathProblem, u64, u64)> {
+    if data(profile).flat_map(counted_paths).all(|sums| sums.fields.port().is_none()) {
+        return Vec::new();
+    }
     let mut pairs: BTreeMap<(Endpoint, Endpoint), (&ConnectionRow, SourcePorts, u64, u64)> = BTreeMap::new();
     for connection in data(profile).filter(|row| is_connected(row)) {
         let key = (connection.src, connection.dst);

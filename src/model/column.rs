@@ -175,6 +175,7 @@ macro_rules! column_values {
 
             /// The counts, in the order of [`Self::COLUMNS`].
             #[must_use]
+            #[inline]
             pub const fn values(&self) -> [u64; Self::COLUMNS.len()] {
                 [$(self.$field),*]
             }

@@ -9,15 +9,23 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Rows per page.
+/// Maximum number of rows per page.
 const PAGE: usize = 64;
+
+/// Some rows.
+#[derive(Clone, Default)]
+struct Page {
+    rows: usize,
+    bytes: Box<[u8]>,
+}
 
 /// Rows in order. A row that cannot be serialized is dropped; plain rows always can.
 #[derive(Clone)]
 pub struct PackedRows<T> {
-    /// Full pages; `open` is the last one.
-    pages: Vec<Box<[u8]>>,
+    /// All pages but the last one, which is open.
+    pages: Vec<Page>,
     open: Vec<u8>,
+    open_rows: usize,
     len: usize,
     marker: PhantomData<fn() -> T>,
 }
@@ -40,8 +48,25 @@ impl<T> PackedRows<T> {
         *self = Self::default();
     }
 
-    fn page(&self, number: usize) -> &[u8] {
-        self.pages.get(number).map_or(&self.open, |page| page)
+    /// Adds the rows of another list at the end.
+    pub fn append(&mut self, mut other: Self) {
+        self.close_page();
+        self.pages.append(&mut other.pages);
+        (self.open, self.open_rows) = (other.open, other.open_rows);
+        self.len += other.len;
+    }
+
+    fn close_page(&mut self) {
+        if self.open_rows > 0 {
+            self.pages.push(Page { rows: self.open_rows, bytes: self.open.as_slice().into() });
+            self.open.clear();
+            self.open_rows = 0;
+        }
+    }
+
+    /// The serialized rows.
+    fn bytes(&self) -> impl Iterator<Item = &u8> {
+        self.pages.iter().flat_map(|page| &page.bytes).chain(&self.open)
     }
 }
 
@@ -55,9 +80,9 @@ impl<T: Serialize> PackedRows<T> {
             return;
         }
         self.len += 1;
-        if self.len.is_multiple_of(PAGE) {
-            self.pages.push(self.open.as_slice().into());
-            self.open.clear();
+        self.open_rows += 1;
+        if self.open_rows == PAGE {
+            self.close_page();
         }
     }
 }
@@ -92,7 +117,7 @@ impl Flavor for ByteSink<'_> {
 impl<T: DeserializeOwned> PackedRows<T> {
     /// All rows in order.
     pub fn iter(&self) -> Rows<'_, T> {
-        Rows { list: self, next: 0, left: &[] }
+        Rows { list: self, next_page: 0, left: &[], left_of_page: 0, left_of_all: self.len }
     }
 }
 
@@ -100,42 +125,48 @@ impl<T: DeserializeOwned> PackedRows<T> {
 #[derive(Clone)]
 pub struct Rows<'a, T> {
     list: &'a PackedRows<T>,
-    next: usize,
+    next_page: usize,
+    /// The rest of the current page, and its number of rows.
     left: &'a [u8],
+    left_of_page: usize,
+    left_of_all: usize,
 }
 
 impl<T: DeserializeOwned> Iterator for Rows<'_, T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        if self.next >= self.list.len {
+        if self.left_of_all == 0 {
             return None;
         }
-        if self.next.is_multiple_of(PAGE) {
-            self.left = self.list.page(self.next / PAGE);
+        if self.left_of_page == 0 {
+            let list = self.list;
+            let page = list.pages.get(self.next_page).map(|page| (&*page.bytes, page.rows));
+            (self.left, self.left_of_page) = page.unwrap_or((&list.open, list.open_rows));
+            self.next_page += 1;
         }
         let (row, left) = postcard::take_from_bytes(self.left).ok()?;
         self.left = left;
-        self.next += 1;
+        self.left_of_page = self.left_of_page.saturating_sub(1);
+        self.left_of_all -= 1;
         Some(row)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.list.len.saturating_sub(self.next);
-        (left, Some(left))
+        (self.left_of_all, Some(self.left_of_all))
     }
 }
 
 impl<T> Default for PackedRows<T> {
     fn default() -> Self {
-        Self { pages: Vec::new(), open: Vec::new(), len: 0, marker: PhantomData }
+        Self { pages: Vec::new(), open: Vec::new(), open_rows: 0, len: 0, marker: PhantomData }
     }
 }
 
 /// Compares the serialized bytes, which are equal for equal rows.
 impl<T> PartialEq for PackedRows<T> {
     fn eq(&self, other: &Self) -> bool {
-        (self.len, &self.pages, &self.open) == (other.len, &other.pages, &other.open)
+        self.len == other.len && self.bytes().eq(other.bytes())
     }
 }
 
@@ -180,6 +211,12 @@ mod tests {
             prop_assert_eq!((packed.len(), packed.is_empty()), (rows.len(), rows.is_empty()));
             prop_assert!(packed.iter().eq(rows.iter().copied()));
             prop_assert_eq!(packed.iter().size_hint(), (rows.len(), Some(rows.len())));
+            let mut twice = packed.clone();
+            twice.append(packed.clone());
+            twice.extend(rows.iter().copied());
+            let thrice = || rows.iter().chain(&rows).chain(&rows).copied();
+            prop_assert!(twice.iter().eq(thrice()));
+            prop_assert_eq!((twice.len(), twice), (3 * rows.len(), thrice().collect::<PackedRows<_>>()));
             let mut fewer: PackedRows<_> = rows.iter().copied().skip(1).collect();
             prop_assert_eq!(fewer == packed, rows.is_empty());
             fewer.clear();

@@ -63,15 +63,31 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
-/// Computes the value of a column from a row.
-type Getter<R> = Box<dyn for<'r> Fn(&'r R) -> ColumnValue<'r>>;
+/// Computes the values of a column.
+trait Getter<R> {
+    fn value<'r>(&self, row: &'r R) -> ColumnValue<'r>;
+
+    /// The values of many rows: one dynamic call for all of them.
+    fn values<'r>(&self, rows: &'r [R]) -> Vec<ColumnValue<'r>>;
+}
+
+impl<R, F: for<'r> Fn(&'r R) -> ColumnValue<'r>> Getter<R> for F {
+    fn value<'r>(&self, row: &'r R) -> ColumnValue<'r> {
+        self(row)
+    }
+
+    fn values<'r>(&self, rows: &'r [R]) -> Vec<ColumnValue<'r>> {
+        rows.iter().map(self).collect()
+    }
+}
+
 /// Formats a row's value in a terminal column.
 pub(crate) type Formatter<R> = Box<dyn Fn(&R) -> String>;
 
 /// A column in csv, JSON and Parquet.
 pub(crate) struct Column<R> {
     pub(crate) description: ColumnDescription,
-    value: Getter<R>,
+    getter: Box<dyn Getter<R>>,
     /// Decimal places of fractional numbers in csv and JSON; `None` writes all digits.
     pub(crate) decimals: Option<usize>,
 }
@@ -110,7 +126,7 @@ impl<R> Table<R> {
         description: ColumnDescription,
         value: impl for<'r> Fn(&'r R) -> ColumnValue<'r> + 'static,
     ) -> Self {
-        self.columns.push(Column { description, value: Box::new(value), decimals: None });
+        self.columns.push(Column { description, getter: Box::new(value), decimals: None });
         self
     }
 
@@ -235,6 +251,11 @@ impl<R> Table<R> {
 impl<R> Column<R> {
     /// Computes the value of the column for `row`.
     pub(crate) fn value<'r>(&self, row: &'r R) -> ColumnValue<'r> {
-        (self.value)(row)
+        self.getter.value(row)
+    }
+
+    /// Computes the values of the column for `rows`.
+    pub(crate) fn values<'r>(&self, rows: &'r [R]) -> Vec<ColumnValue<'r>> {
+        self.getter.values(rows)
     }
 }

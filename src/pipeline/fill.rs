@@ -13,7 +13,11 @@ use crate::model::{
 };
 use crate::ranks::{Detection, QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, TagLayout};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
+
+/// Connections that one thread fills in at a time. Results do not depend on the number.
+const BLOCK: usize = 1 << 11;
 
 /// Fills the tables of connections, bins, latencies, sizes, streams and collective operations.
 /// Drops each connection after use: connections and tables are most of the memory of an analysis.
@@ -24,84 +28,32 @@ pub(super) fn fill(
     identified: &ResolvedRanks,
     paired: &QueuePairPartners,
 ) {
-    let detection = &identified.detection;
     // There may be a million of each, so reserve exactly.
     let count = |of: &dyn Fn(&ConnectionTotals) -> usize| connections.iter().map(|connection| of(connection)).sum();
     profile.latency_timeline.reserve_exact(count(&|connection| connection.time_bins.len()));
     profile.timeline.reserve_exact(count(&|connection| group_by_bin(&connection.bins).count()));
     profile.connections.reserve_exact(connections.len());
-    let (mut all_streams, mut all_storage) = (Vec::new(), Vec::new());
-    for (index, connection) in connections.into_iter().enumerate() {
-        let connection = *connection;
-        let key = &connection.key;
-        let mpi_sums = connection.mpi.map(|sums| *sums).unwrap_or_default();
-        let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
-        let sender = if key.is_datagram() {
-            Some((key.src_qp, "deth"))
-        } else {
-            paired.partner(receiver).map(|(end, evidence)| (end.qpn, evidence.name()))
+    (profile.streams, profile.storage) = (Some(Vec::new()), Some(Vec::new()));
+    let mut connections = connections.into_iter().enumerate();
+    loop {
+        // Few blocks at a time, so that their tables exist twice for a short time only.
+        let blocks = (0..rayon::current_num_threads()).map(|_| connections.by_ref().take(BLOCK).collect::<Vec<_>>());
+        let blocks: Vec<Vec<_>> = blocks.take_while(|block| !block.is_empty()).collect();
+        if blocks.is_empty() {
+            break;
+        }
+        let fill_block = |block: Vec<(usize, Box<ConnectionTotals>)>| {
+            let (bin_ns, latency_bin_ns) = (profile.bin_ns, profile.latency_bin_ns);
+            let mut part = Profile { bin_ns, latency_bin_ns, ..Profile::default() };
+            block.into_iter().for_each(|(index, own)| add(&mut part, (index, *own), identified, paired));
+            part
         };
-        let mut traffic = connection.traffic;
-        traffic += mpi_columns(&mut mpi_sums.sums.iter().map(|(class, sums)| (*class, *sums)), detection, key);
-        profile.connections.push(ConnectionRow {
-            src: key.src,
-            dst: key.dst,
-            kind: key.kind,
-            service: key.service,
-            dest_qp: key.dest_qp,
-            src_qp: sender.map(|(qpn, _)| qpn),
-            src_qp_evidence: sender.map(|(_, evidence)| evidence.to_owned()),
-            first_time_ns: connection.times_ns.0,
-            last_time_ns: connection.times_ns.1,
-            traffic,
-            retransmissions: connection.retransmissions,
-            stack: detection.stack(key),
-            class: identified.classes.get(index).copied().unwrap_or_default(),
-            job: identified.job_of.get(index).copied().flatten(),
-            one_sided: identified.one_sided.get(index).and_then(|flag| flag.then_some(connection.rdma)),
-            coverage: identified.coverage.get(index).copied().unwrap_or_default(),
-            sampled: identified.sampling.sampling.map(|sampling| {
-                Box::new(SampledConnection {
-                    sums: connection.sampled,
-                    weight: identified.sampling.weights.get(index).copied().flatten(),
-                    quality: sampling.quality(),
-                })
-            }),
-            paths: connection.paths,
-        });
-        let class = identified.classes.get(index).copied().unwrap_or_default();
-        // Other messages may look like commands: the class has the evidence of the whole connection.
-        let storage = connection.storage.filter(|sums| ConnectionClass::from(sums.protocol) == class);
-        all_storage.extend(storage.iter().flat_map(|sums| sums.rows(index as u32)));
-        let health = connection.health.whole();
-        let healthy = health == Health::default() && connection.retransmissions == RetransmissionSums::default();
-        if key.kind == TrafficKind::Data && !healthy {
-            profile.health.push(&HealthRow { connection: index as u32, health });
-        }
-        let operations = by_operation(&mut mpi_sums.sums.iter().map(|(class, sums)| (*class, *sums)), detection, key);
-        for (operation, sums) in operations.iter().filter(|(operation, _)| **operation != MpiOperation::PointToPoint) {
-            let MpiSums { messages, mpi_bytes } = *sums;
-            let operation = operation.name().to_owned();
-            profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
-        }
-        all_streams.extend(streams(index as u32, &mpi_sums.streams, &operations, detection.form_and_layout(key)));
-        let mut timings = timings(connection.latencies, detection.form_and_layout(key));
-        timings.retain(|timing, _| storage.is_some() || timing.interval != Interval::StorageCommand);
-        add_times(profile, index, timings, &connection.time_bins);
-        let mut sizes = connection.sizes;
-        for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
-            let of = operation(class, detection, key).map(|operation| size_category(class.form, operation));
-            of.into_iter().for_each(|of| sizes.add((of, size), sums));
-        }
-        let row = |((of, size), sums)| SizeRow { connection: index as u32, category: of, size, sums };
-        profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
-        add_timeline(profile, index, &connection.bins, detection, key);
+        let parts: Vec<Profile> = blocks.into_par_iter().map(fill_block).collect();
+        parts.into_iter().for_each(|part| append(profile, part));
     }
-    profile.streams = Some(all_streams);
-    profile.storage = Some(all_storage);
-    profile.timeline.sort_unstable_by_key(|row| (row.time_ns, row.connection));
+    profile.timeline.par_sort_unstable_by_key(|row| (row.time_ns, row.connection));
     let places = |row: &LatencyBin| (row.time_ns, row.latency, row.bucket);
-    profile.latency_timeline.sort_unstable_by_key(places);
+    profile.latency_timeline.par_sort_unstable_by_key(places);
     // Files of a rotated capture share the bin in which one file ends and the next one starts.
     profile.latency_timeline.dedup_by(|row, kept| {
         let is_same = places(row) == places(kept);
@@ -110,6 +62,100 @@ pub(super) fn fill(
         }
         is_same
     });
+}
+
+/// Adds the tables of the next connections.
+fn append(profile: &mut Profile, part: Profile) {
+    let latencies = profile.latencies.len() as u32;
+    let renumbered =
+        part.latency_timeline.into_iter().map(|row| LatencyBin { latency: latencies + row.latency, ..row });
+    profile.latency_timeline.extend(renumbered);
+    profile.connections.extend(part.connections);
+    profile.timeline.extend(part.timeline);
+    profile.collectives.extend(part.collectives);
+    profile.latencies.append(part.latencies);
+    profile.sizes.append(part.sizes);
+    profile.health.append(part.health);
+    profile.streams.get_or_insert_default().extend(part.streams.into_iter().flatten());
+    profile.storage.get_or_insert_default().extend(part.storage.into_iter().flatten());
+}
+
+/// Adds the rows of a connection to the tables.
+fn add(
+    profile: &mut Profile,
+    (index, connection): (usize, ConnectionTotals),
+    identified: &ResolvedRanks,
+    paired: &QueuePairPartners,
+) {
+    let detection = &identified.detection;
+    let key = &connection.key;
+    let mpi_sums = connection.mpi.map(|sums| *sums).unwrap_or_default();
+    let receiver = QueuePair { endpoint: key.dst, qpn: key.dest_qp };
+    let sender = if key.is_datagram() {
+        Some((key.src_qp, "deth"))
+    } else {
+        paired.partner(receiver).map(|(end, evidence)| (end.qpn, evidence.name()))
+    };
+    let mut traffic = connection.traffic;
+    traffic += mpi_columns(&mut mpi_sums.sums.iter().map(|(class, sums)| (*class, *sums)), detection, key);
+    profile.connections.push(ConnectionRow {
+        src: key.src,
+        dst: key.dst,
+        kind: key.kind,
+        service: key.service,
+        dest_qp: key.dest_qp,
+        src_qp: sender.map(|(qpn, _)| qpn),
+        src_qp_evidence: sender.map(|(_, evidence)| evidence.to_owned()),
+        first_time_ns: connection.times_ns.0,
+        last_time_ns: connection.times_ns.1,
+        traffic,
+        retransmissions: connection.retransmissions,
+        stack: detection.stack(key),
+        class: identified.classes.get(index).copied().unwrap_or_default(),
+        job: identified.job_of.get(index).copied().flatten(),
+        one_sided: identified.one_sided.get(index).and_then(|flag| flag.then_some(connection.rdma)),
+        coverage: identified.coverage.get(index).copied().unwrap_or_default(),
+        sampled: identified.sampling.sampling.map(|sampling| {
+            Box::new(SampledConnection {
+                sums: connection.sampled,
+                weight: identified.sampling.weights.get(index).copied().flatten(),
+                quality: sampling.quality(),
+            })
+        }),
+        paths: connection.paths,
+    });
+    let class = identified.classes.get(index).copied().unwrap_or_default();
+    // Other messages may look like commands: the class has the evidence of the whole connection.
+    let storage = connection.storage.filter(|sums| ConnectionClass::from(sums.protocol) == class);
+    profile.storage.get_or_insert_default().extend(storage.iter().flat_map(|sums| sums.rows(index as u32)));
+    let health = connection.health.whole();
+    let healthy = health == Health::default() && connection.retransmissions == RetransmissionSums::default();
+    if key.kind == TrafficKind::Data && !healthy {
+        profile.health.push(&HealthRow { connection: index as u32, health });
+    }
+    let operations = by_operation(&mut mpi_sums.sums.iter().map(|(class, sums)| (*class, *sums)), detection, key);
+    for (operation, sums) in operations.iter().filter(|(operation, _)| **operation != MpiOperation::PointToPoint) {
+        let MpiSums { messages, mpi_bytes } = *sums;
+        let operation = operation.name().to_owned();
+        profile.collectives.push(CollectiveRow { connection: index as u32, operation, messages, mpi_bytes });
+    }
+    profile.streams.get_or_insert_default().extend(streams(
+        index as u32,
+        &mpi_sums.streams,
+        &operations,
+        detection.form_and_layout(key),
+    ));
+    let mut timings = timings(connection.latencies, detection.form_and_layout(key));
+    timings.retain(|timing, _| storage.is_some() || timing.interval != Interval::StorageCommand);
+    add_times(profile, index, timings, &connection.time_bins);
+    let mut sizes = connection.sizes;
+    for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
+        let of = operation(class, detection, key).map(|operation| size_category(class.form, operation));
+        of.into_iter().for_each(|of| sizes.add((of, size), sums));
+    }
+    let row = |((of, size), sums)| SizeRow { connection: index as u32, category: of, size, sums };
+    profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
+    add_timeline(profile, index, &connection.bins, detection, key);
 }
 
 /// Adds the times of a connection, in all and by bin.

@@ -262,30 +262,9 @@ impl ProfileWriter {
 
     /// Writes the profile and puts it in place.
     pub fn finish(self, profile: &Profile) -> Result<(), ProfileError> {
-        let mut tables = Tables { folder: self.scratch.path(), digests: BTreeMap::new() };
-        tables.write(&tables::connections(), &profile.connections)?;
-        tables.write_groups(&paths::table(), tables::groups(paths::rows(&profile.connections)))?;
-        tables.write(&tables::timeline(), &profile.timeline)?;
-        tables.write(&tables::collectives(), &profile.collectives)?;
-        let histograms = profile.latencies.iter().map(HistogramRow::from);
-        tables.write_groups(&latencies::table(), tables::groups(histograms))?;
-        let buckets = latencies::bucket_rows(profile.latencies.iter());
-        tables.write_groups(&latencies::buckets(), tables::groups(buckets))?;
-        tables.write_groups(&sizes::table(), tables::groups(profile.sizes.iter()))?;
-        tables.write(&latencies::timeline(), &profile.latency_timeline)?;
-        tables.write_groups(&tables::health(), tables::groups(profile.health.iter()))?;
-        tables.write(&tables::cm(), &profile.cm)?;
-        if let Some(streams) = &profile.streams {
-            tables.write(&streams::table(), streams)?;
-        }
-        if let Some(storage) = &profile.storage {
-            tables.write(&storage::table(), storage)?;
-        }
-        if let Some(parts) = &profile.parts {
-            tables.put(PARTS, parts)?;
-        }
+        let digests = write_tables(profile, self.scratch.path())?;
         let path = self.scratch.path().join(DOCUMENT);
-        let mut text = serde_json::to_vec_pretty(&ProfileDocument::new(profile, tables.digests))
+        let mut text = serde_json::to_vec_pretty(&ProfileDocument::new(profile, digests))
             .map_err(|source| ProfileError::Document { path: path.clone(), source })?;
         text.push(b'\n');
         put(&path, &text, MAX_DOCUMENT_BYTES)?;
@@ -348,30 +327,61 @@ fn sync(folder: &Path) -> Result<(), ProfileError> {
     }
 }
 
-/// The tables written so far.
-struct Tables<'a> {
-    folder: &'a Path,
-    digests: BTreeMap<String, TableDigest>,
+/// A file of a profile: its name and its digest.
+type WrittenFile = (String, TableDigest);
+
+/// Writes all files of a profile but the document, several at a time.
+fn write_tables(profile: &Profile, folder: &Path) -> Result<BTreeMap<String, TableDigest>, ProfileError> {
+    let to = TableFolder(folder);
+    let mut writes: Vec<tables::Task<'_, Result<WrittenFile, ProfileError>>> = vec![
+        // The largest first, so that no thread is left alone with them.
+        Box::new(|| {
+            to.write_groups(&latencies::table(), tables::groups(profile.latencies.iter().map(HistogramRow::from)))
+        }),
+        Box::new(|| to.write(&tables::connections(), &profile.connections)),
+        Box::new(|| to.write_groups(&tables::health(), tables::groups(profile.health.iter()))),
+        Box::new(|| to.write_groups(&sizes::table(), tables::groups(profile.sizes.iter()))),
+        Box::new(|| to.write_groups(&paths::table(), tables::groups(paths::rows(&profile.connections)))),
+        Box::new(|| {
+            to.write_groups(&latencies::buckets(), tables::groups(latencies::bucket_rows(profile.latencies.iter())))
+        }),
+        Box::new(|| to.write(&tables::timeline(), &profile.timeline)),
+        Box::new(|| to.write(&latencies::timeline(), &profile.latency_timeline)),
+        Box::new(|| to.write(&tables::collectives(), &profile.collectives)),
+        Box::new(|| to.write(&tables::cm(), &profile.cm)),
+    ];
+    if let Some(streams) = &profile.streams {
+        writes.push(Box::new(|| to.write(&streams::table(), streams)));
+    }
+    if let Some(storage) = &profile.storage {
+        writes.push(Box::new(|| to.write(&storage::table(), storage)));
+    }
+    if let Some(parts) = &profile.parts {
+        writes.push(Box::new(|| to.put(PARTS, parts)));
+    }
+    tables::in_parallel(writes).into_iter().collect()
 }
 
-impl Tables<'_> {
-    fn write<R>(&mut self, table: &Table<R>, rows: &[R]) -> Result<(), ProfileError> {
+/// The folder that the files of a profile are written to.
+struct TableFolder<'a>(&'a Path);
+
+impl TableFolder<'_> {
+    fn write<R>(&self, table: &Table<R>, rows: &[R]) -> Result<WrittenFile, ProfileError> {
         self.write_groups(table, rows.chunks(tables::GROUP))
     }
 
     fn write_groups<R>(
-        &mut self,
+        &self,
         table: &Table<R>,
         groups: impl Iterator<Item = impl AsRef<[R]>>,
-    ) -> Result<(), ProfileError> {
-        let path = self.folder.join(table.name);
+    ) -> Result<WrittenFile, ProfileError> {
+        let path = self.0.join(table.name);
         self.put(table.name, &tables::bytes(&path, groups, table)?)
     }
 
-    fn put(&mut self, name: &str, bytes: &[u8]) -> Result<(), ProfileError> {
-        put(&self.folder.join(name), bytes, MAX_FILE_BYTES)?;
-        self.digests.insert(name.to_owned(), TableDigest::of(bytes));
-        Ok(())
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<WrittenFile, ProfileError> {
+        put(&self.0.join(name), bytes, MAX_FILE_BYTES)?;
+        Ok((name.to_owned(), TableDigest::of(bytes)))
     }
 }
 

@@ -14,6 +14,9 @@ pub(super) fn of_connections(table: Table<ConnectionRow>) -> Table<ConnectionRow
         field: impl Fn(PathFields) -> Option<T>,
         show: impl Fn(T) -> String,
     ) -> Option<String> {
+        if let [path] = &row.paths[..] {
+            return field(path.fields).map(show);
+        }
         let values = values_of(&row.paths, field);
         let texts: Vec<String> = values.into_iter().map(show).collect();
         (!texts.is_empty()).then(|| texts.join(";"))

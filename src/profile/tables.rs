@@ -29,6 +29,7 @@ use polars::prelude::{
     UInt32Type, UInt64Type,
 };
 use polars_core::runtime::THREAD_POOL;
+use rayon::prelude::*;
 use std::io::Cursor;
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -62,28 +63,27 @@ pub(super) fn frame<R>(table: &Table<R>, rows: &[R]) -> TableResult {
 /// A value of another type than the column's becomes null. No column produces such a value: the
 /// column's type follows from the return type of its function.
 fn series<R>(column: &TableColumn<R>, rows: &[R]) -> Series {
-    let values = || rows.iter().map(|row| column.value(row));
+    let values = column.values(rows);
     let unsigned = |value| if let ColumnValue::Unsigned(number) = value { Some(number) } else { None };
     let signed = |value| if let ColumnValue::Signed(number) = value { Some(number) } else { None };
     let name = column.description.name.into();
+    let values = values.into_iter();
     match column.description.column_type {
-        ColumnType::U32 => {
-            numbers::<UInt32Type>(name, values().map(|value| unsigned(value).map(|number| number as u32)))
-        }
-        ColumnType::U64 => numbers::<UInt64Type>(name, values().map(unsigned)),
-        ColumnType::I32 => numbers::<Int32Type>(name, values().map(|value| signed(value).map(|number| number as i32))),
-        ColumnType::I64 => numbers::<Int64Type>(name, values().map(signed)),
+        ColumnType::U32 => numbers::<UInt32Type>(name, values.map(|value| unsigned(value).map(|number| number as u32))),
+        ColumnType::U64 => numbers::<UInt64Type>(name, values.map(unsigned)),
+        ColumnType::I32 => numbers::<Int32Type>(name, values.map(|value| signed(value).map(|number| number as i32))),
+        ColumnType::I64 => numbers::<Int64Type>(name, values.map(signed)),
         ColumnType::F64 => {
             let real = |value| if let ColumnValue::Real(number) = value { Some(number) } else { None };
-            numbers::<Float64Type>(name, values().map(real))
+            numbers::<Float64Type>(name, values.map(real))
         }
         ColumnType::Bool => {
             let flag = |value| if let ColumnValue::Flag(flag) = value { Some(flag) } else { None };
-            Series::new(name, values().map(flag).collect::<Vec<_>>())
+            Series::new(name, values.map(flag).collect::<Vec<_>>())
         }
         ColumnType::Text | ColumnType::List | ColumnType::Label => {
             let text = |value| if let ColumnValue::Text(text) = value { Some(text) } else { None };
-            Series::new(name, values().map(text).collect::<Vec<_>>())
+            Series::new(name, values.map(text).collect::<Vec<_>>())
         }
     }
 }
@@ -264,6 +264,14 @@ pub(super) fn start_threads() -> Result<(), ProfileError> {
     catch_unwind(|| LazyLock::force(&THREAD_POOL)).map(drop).map_err(|_| ProfileError::Threads)
 }
 
+/// A piece of work that may run in any thread.
+pub(super) type Task<'a, T> = Box<dyn FnOnce() -> T + Send + 'a>;
+
+/// Runs tasks in the threads of polars, several at a time. Returns the results in order.
+pub(super) fn in_parallel<T: Send>(tasks: Vec<Task<'_, T>>) -> Vec<T> {
+    THREAD_POOL.install(|| tasks.into_par_iter().with_max_len(1).map(|task| task()).collect())
+}
+
 /// Rows per row group; a group takes a few MB while it is written.
 pub(super) const GROUP: usize = 1 << 14;
 
@@ -284,7 +292,8 @@ pub(super) fn bytes<R>(
     let failed = |source| ProfileError::Table { path: path.to_owned(), action: "written", source };
     let mut bytes = Vec::new();
     let empty = frame(table, &[]).map_err(failed)?;
-    let writer = ParquetWriter::new(&mut bytes).with_compression(compression()).batched(empty.schema());
+    let writer =
+        ParquetWriter::new(&mut bytes).with_compression(compression()).set_parallel(false).batched(empty.schema());
     let mut writer = writer.map_err(failed)?;
     for group in groups {
         frame(table, group.as_ref()).and_then(|group| writer.write_batch(&group)).map_err(failed)?;

@@ -14,6 +14,7 @@
 //! all its messages are alike and no job ran at the same time.
 
 use super::cm::CmExchange;
+use super::reverse::{ReverseConnections, sender};
 use super::tag_layout::{self, Family};
 use super::{IdentityEvidence, QueuePairPartners, ResolvedRanks};
 use crate::model::traffic::{ConnectionTotals, Votes, tag_layouts};
@@ -22,6 +23,8 @@ use ibscope_parsers::mpi::LibraryStack;
 use ibscope_parsers::mpi::ucx_wireup::lanes;
 use ibscope_parsers::ulp::{UpperLayer, tcp_port};
 use ibscope_parsers::{Endpoint, Qpn};
+use rayon::prelude::*;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Share of the messages that must match a protocol, in percent.
@@ -71,7 +74,7 @@ impl JobClass {
 /// The class of each connection, in connection order.
 pub(super) fn classify(
     evidence: &IdentityEvidence<'_>,
-    paired: &QueuePairPartners,
+    (paired, reverse): (&QueuePairPartners, &ReverseConnections<'_>),
     exchanges: &[CmExchange],
     jobs: &JobClasses,
     identified: &ResolvedRanks,
@@ -80,16 +83,14 @@ pub(super) fn classify(
     let stated = stated_classes(evidence, exchanges);
     let lanes = StatedLanes::new(evidence, jobs);
     let is_sampled = identified.sampling.sampling.is_some();
-    // Connections are sorted by their key.
-    let index_of = |key: ConnectionKey| connections.binary_search_by_key(&key, |connection| connection.key).ok();
     let class = |index: usize| {
         let connection = &*connections[index];
         match connection.key.kind {
             TrafficKind::Management => return ConnectionClass::Management,
             TrafficKind::Data | TrafficKind::Multicast => {}
         }
-        let back = reverse(&connection.key, paired).and_then(index_of);
-        let both: Vec<usize> = std::iter::once(index).chain(back.filter(|back| *back != index)).collect();
+        let back = reverse.index(index).filter(|back| *back != index);
+        let both: SmallVec<[usize; 2]> = std::iter::once(index).chain(back).collect();
         let ends = ends(&connection.key, paired);
         let mut found: BTreeSet<ConnectionClass> = BTreeSet::new();
         found.extend(both.iter().filter_map(|index| library_class(&connections[*index].key, *index, jobs, identified)));
@@ -115,26 +116,12 @@ pub(super) fn classify(
             only => only.unwrap_or_default(),
         }
     };
-    (0..connections.len()).map(class).collect()
-}
-
-/// The key of the opposite direction.
-fn reverse(key: &ConnectionKey, paired: &QueuePairPartners) -> Option<ConnectionKey> {
-    let sender = sender(key, paired)?;
-    let src_qp = if key.is_datagram() { key.dest_qp } else { Qpn::new(0) };
-    Some(ConnectionKey { src: key.dst, dst: sender.endpoint, dest_qp: sender.qpn, src_qp, ..*key })
-}
-
-fn sender(key: &ConnectionKey, paired: &QueuePairPartners) -> Option<QueuePair> {
-    if key.is_datagram() {
-        return Some(QueuePair { endpoint: key.src, qpn: key.src_qp });
-    }
-    paired.partner(tag_layout::receiver(key)).map(|(end, _)| end)
+    (0..connections.len()).into_par_iter().map(class).collect()
 }
 
 /// Both queue pairs, as far as they are known. A datagram queue pair may serve several programs, so
 /// it is no evidence for one connection.
-fn ends(key: &ConnectionKey, paired: &QueuePairPartners) -> Vec<QueuePair> {
+fn ends(key: &ConnectionKey, paired: &QueuePairPartners) -> SmallVec<[QueuePair; 2]> {
     std::iter::once(tag_layout::receiver(key)).chain(sender(key, paired)).collect()
 }
 

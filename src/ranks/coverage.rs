@@ -13,11 +13,10 @@
 //! is unknown.
 
 use super::tag_layout::{self, Family};
-use super::{Detection, QueuePairPartners, ResolvedRanks};
+use super::{Detection, ResolvedRanks, ReverseConnections};
 use crate::model::profile::{ConnectionRow, CoverageState, PairCoverage, Traffic};
 use crate::model::traffic::{ConnectionTotals, SequenceSpan};
 use crate::model::{ConnectionKey, ConnectionRanks, JobRank, Profile, QueuePair, RankIndex, TrafficKind};
-use ibscope_parsers::Qpn;
 use ibscope_parsers::ib::{Opcode, Service};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,49 +34,24 @@ const SAMPLED_PERCENT: u64 = 70;
 /// Share of the connections that must look sampled, in percent: bursts of losses hit only some.
 const SAMPLED_CONNECTIONS_PERCENT: usize = 80;
 
-/// The coverage of each connection, in connection order. `first_psns` are the first PSNs that
-/// connection messages state for each queue pair. With `is_window`, packets outside the window do
-/// not count as missing.
-pub(super) fn coverage(
-    connections: &[Box<ConnectionTotals>],
-    first_psns: &BTreeMap<QueuePair, u32>,
-    paired: &QueuePairPartners,
-    detection: &Detection,
-    is_window: bool,
-) -> Vec<PairCoverage> {
-    let views = views(connections, first_psns, paired, detection, is_window);
-    views.map(|view| view.coverage(detection)).collect()
-}
-
-/// The connections with the data that bear on their coverage; arguments as in [`coverage`].
+/// Views of connections, by index. `first_psns` are the first PSNs that connection messages state
+/// for each queue pair. With `is_window`, packets outside the window do not count as missing.
 pub(super) fn views<'a>(
-    connections: &'a [Box<ConnectionTotals>],
+    reverse: &ReverseConnections<'a>,
     first_psns: &BTreeMap<QueuePair, u32>,
-    paired: &QueuePairPartners,
     detection: &Detection,
     is_window: bool,
-) -> impl Iterator<Item = ConnectionView<'a>> {
-    connections.iter().map(move |own| ConnectionView {
-        own,
-        reverse: reverse_connection(connections, &own.key, paired),
-        first_psn: first_psns
-            .get(&tag_layout::receiver(&own.key))
-            .copied()
-            .or_else(|| library_first_psn(detection, &own.key)),
-        is_window,
-    })
-}
-
-/// The connection in the opposite direction.
-pub(super) fn reverse_connection<'a>(
-    connections: &'a [Box<ConnectionTotals>],
-    key: &ConnectionKey,
-    paired: &QueuePairPartners,
-) -> Option<&'a ConnectionTotals> {
-    let (sender, _) = paired.partner(tag_layout::receiver(key))?;
-    let back = ConnectionKey { src: key.dst, dst: key.src, dest_qp: sender.qpn, src_qp: Qpn::new(0), ..*key };
-    let at = connections.binary_search_by_key(&back, |own| own.key).ok()?;
-    Some(&connections[at])
+) -> impl Fn(usize) -> ConnectionView<'a> + Sync {
+    move |index| {
+        let own = &reverse.connections[index];
+        let first_psn = first_psns.get(&tag_layout::receiver(&own.key)).copied();
+        ConnectionView {
+            own,
+            reverse: reverse.connected(index),
+            first_psn: first_psn.or_else(|| library_first_psn(detection, &own.key)),
+            is_window,
+        }
+    }
 }
 
 /// UCX and NCCL set both PSNs of a connection to 0 (`uct_rc_iface_qp_connect`, `ncclIbRtrQp`).
@@ -95,7 +69,8 @@ pub(super) struct ConnectionView<'a> {
 }
 
 impl ConnectionView<'_> {
-    fn coverage(&self, detection: &Detection) -> PairCoverage {
+    /// The coverage of the connection.
+    pub(super) fn coverage(&self, detection: &Detection) -> PairCoverage {
         let key = &self.own.key;
         if key.kind != TrafficKind::Data {
             return PairCoverage::default();

@@ -31,6 +31,7 @@ mod outline;
 mod pairs;
 mod partners;
 mod processes;
+mod reverse;
 mod sampling;
 mod tag_layout;
 mod trust;
@@ -56,6 +57,8 @@ use ibscope_parsers::Endpoint;
 use jobs::{Doubts, InferredJob};
 use outline::NodePorts;
 use processes::{EndId, Processes};
+use rayon::prelude::*;
+use reverse::ReverseConnections;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Unassigned queue pairs to list at most; a damaged capture may have any number.
@@ -139,15 +142,18 @@ pub fn identify(evidence: &IdentityEvidence<'_>, paired: &QueuePairPartners) -> 
         .iter()
         .filter_map(|row| Some((aliases.actual(QueuePair { endpoint: row.src, qpn: row.qpn? }), row.starting_psn?)));
     let first_psns: BTreeMap<QueuePair, u32> = first_psns.collect();
-    identified.coverage = coverage::coverage(connections, &first_psns, paired, &identified.detection, is_window);
+    let reverse = ReverseConnections::new(connections, paired);
+    let view = coverage::views(&reverse, &first_psns, &identified.detection, is_window);
+    let coverage = |index| view(index).coverage(&identified.detection);
+    identified.coverage = (0..connections.len()).into_par_iter().map(coverage).collect();
     identified.sampling = sampling::detect(evidence);
-    identified.classes = classes::classify(evidence, paired, &exchanges, &job_classes, &identified);
+    identified.classes = classes::classify(evidence, (paired, &reverse), &exchanges, &job_classes, &identified);
     if identified.sampling.sampling.is_some() {
         coverage::mark_sampled(connections, &mut identified.coverage, evidence.sampled.is_some());
     }
-    let views = coverage::views(connections, &first_psns, paired, &identified.detection, is_window);
+    let views = (0..connections.len()).map(view);
     identified.trust = trust::judge(views, cm, identified.sampling.sampling.is_some(), evidence.records);
-    uncounted::mark_uncounted(connections, paired, is_window, &mut identified);
+    uncounted::mark_uncounted(&reverse, paired, is_window, &mut identified);
     mark_doubts(&doubts, &mut identified);
     identified
 }

@@ -13,9 +13,9 @@
 //! ```
 //! Invariant: a pair that may own an uncounted message is never called complete.
 
-use super::coverage::{mark_numbers_missing, reverse_connection};
+use super::coverage::mark_numbers_missing;
 use super::tag_layout;
-use super::{Detection, QueuePairPartners, ResolvedRanks};
+use super::{Detection, QueuePairPartners, ResolvedRanks, ReverseConnections};
 use crate::model::profile::{CoverageState, RankRow};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{JobRank, RankIndex, TrafficKind, count_of};
@@ -25,17 +25,18 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Marks the pairs in `identified` that may own uncounted messages. With `is_window`, packets
 /// outside the window do not count as missing.
 pub(super) fn mark_uncounted(
-    connections: &[Box<ConnectionTotals>],
+    reverse: &ReverseConnections<'_>,
     paired: &QueuePairPartners,
     is_window: bool,
     identified: &mut ResolvedRanks,
 ) {
+    let connections = reverse.connections;
     if identified.jobs.is_empty() {
         return;
     }
     let ranks = RankIndex::new(&identified.ranks);
     mark_numbers_missing(connections, |own| ends(own, &ranks, paired), is_window, identified);
-    let search = UncountedSearch { connections, paired, detection: &identified.detection, ranks: &ranks };
+    let search = UncountedSearch { reverse, paired, detection: &identified.detection, ranks: &ranks };
     let uncounted = search.run(&identified.job_of, &RanksAtPorts::new(&identified.ranks), is_window);
     let note = uncounted.note();
     for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
@@ -83,7 +84,7 @@ impl RanksAtPorts {
 
 /// Finds the connections with uncounted messages.
 struct UncountedSearch<'a> {
-    connections: &'a [Box<ConnectionTotals>],
+    reverse: &'a ReverseConnections<'a>,
     paired: &'a QueuePairPartners,
     detection: &'a Detection,
     ranks: &'a RankIndex,
@@ -93,14 +94,15 @@ impl UncountedSearch<'_> {
     fn run(&self, job_of: &[Option<u32>], at_ports: &RanksAtPorts, is_window: bool) -> UncountedTraffic {
         let mut found = UncountedTraffic::default();
         let mut may_be_at: [BTreeSet<Endpoint>; 2] = Default::default();
-        for (own, job) in self.connections.iter().zip(job_of) {
+        for (index, (own, job)) in self.reverse.connections.iter().zip(job_of).enumerate() {
+            let reverse = self.reverse.connected(index);
             let [sender, receiver] = ends(own, self.ranks, self.paired);
-            if !is_window && self.responds_to_uncaptured_requests(own) {
+            if !is_window && reverse.is_none() && responds(own) {
                 found.unanswerable.insert((own.key.dst, own.key.src));
                 let ports = receiver.and_then(|rank| Some((rank, at_ports.ranks.get(&own.key.src)?)));
                 found.requests.extend(ports.into_iter().flat_map(|(from, to)| to.iter().map(move |to| (from, *to))));
             }
-            if !self.is_uncounted(own, sender.is_some() && receiver.is_some()) {
+            if !self.is_uncounted((own, reverse), sender.is_some() && receiver.is_some()) {
                 continue;
             }
             let ports = (own.key.src, own.key.dst);
@@ -128,31 +130,26 @@ impl UncountedSearch<'_> {
     }
 
     /// True if messages of the connection may be missing in the counts of ranks.
-    fn is_uncounted(&self, own: &ConnectionTotals, is_known: bool) -> bool {
+    fn is_uncounted(&self, (own, reverse): (&ConnectionTotals, Option<&ConnectionTotals>), is_known: bool) -> bool {
         // Connections with data but no message starts: too little was captured to distinguish
         // MPI from storage.
-        let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0 && !self.responds_to_storage(own);
+        let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0 && !reverse.is_some_and(is_storage);
         let is_detected = self.detection.form(&own.key).is_some();
         own.key.kind == TrafficKind::Data
             && (has_envelopes(own) && !(is_detected && is_known) || is_dark && !is_known && !own.key.is_datagram())
     }
+}
 
-    /// True for the data of a storage READ, which flow opposite to requests that match no library.
-    fn responds_to_storage(&self, own: &ConnectionTotals) -> bool {
-        self.reverse(own).is_some_and(|back| back.starts() > 0 && !has_envelopes(back))
-    }
+/// True for requests that match no library: opposite to those of storage flow the data of a READ.
+fn is_storage(requests: &ConnectionTotals) -> bool {
+    requests.starts() > 0 && !has_envelopes(requests)
+}
 
-    /// True if the connection carries responses, and no connection in the opposite direction was
-    /// captured.
-    fn responds_to_uncaptured_requests(&self, own: &ConnectionTotals) -> bool {
-        let continuity = &own.continuity;
-        let responds = continuity.last_msn.is_some_and(|msn| msn > 0) || continuity.response_packets > 0;
-        own.key.kind == TrafficKind::Data && responds && self.reverse(own).is_none()
-    }
-
-    fn reverse(&self, own: &ConnectionTotals) -> Option<&ConnectionTotals> {
-        reverse_connection(self.connections, &own.key, self.paired)
-    }
+/// True if the connection carries responses.
+fn responds(own: &ConnectionTotals) -> bool {
+    let continuity = &own.continuity;
+    own.key.kind == TrafficKind::Data
+        && (continuity.last_msn.is_some_and(|msn| msn > 0) || continuity.response_packets > 0)
 }
 
 /// True if most messages match a library: storage traffic contains some that do by chance.

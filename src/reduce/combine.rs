@@ -19,6 +19,7 @@ use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PacketRole, PacketSums, RecordSeries,
     Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
 };
+use rayon::prelude::*;
 use smallvec::smallvec;
 use std::iter::Peekable;
 use std::vec::IntoIter;
@@ -212,7 +213,7 @@ impl Combiner {
         }
         let connections = &mut totals.connections;
         // Stable, because this merges the sorted shards.
-        connections.sort_by_key(|connection| connection.key);
+        connections.par_sort_by_key(|connection| connection.key);
         connections.dedup_by_key(|connection| connection.key);
         totals
     }

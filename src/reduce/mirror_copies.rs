@@ -14,6 +14,7 @@
 use super::PartialSums;
 use crate::model::{ConnectionKey, PacketRole, PacketSums};
 use ibscope_parsers::Endpoint;
+use rayon::prelude::*;
 
 /// Distinct packets that suffice to decide for a directed pair. With fewer, both directions decide
 /// together, and then the whole input.
@@ -80,7 +81,7 @@ impl MirrorCopies {
                 None => pairs.push((pair, evidence)),
             }
         }
-        pairs.sort_unstable_by_key(|(pair, _)| *pair);
+        pairs.par_sort_unstable_by_key(|(pair, _)| *pair);
         pairs.dedup_by(|(next, evidence), (pair, sum)| {
             let is_same = next == pair;
             if is_same {
@@ -100,7 +101,7 @@ impl MirrorCopies {
                 .or_else(|| all.is_observed_twice(1));
             found.unwrap_or(false)
         };
-        Self { observed_twice: pairs.iter().map(|&(pair, own)| (pair, decide(pair, own))).collect() }
+        Self { observed_twice: pairs.par_iter().map(|&(pair, own)| (pair, decide(pair, own))).collect() }
     }
 
     /// True if the input holds both mirror copies of the pair's packets.

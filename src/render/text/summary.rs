@@ -4,7 +4,7 @@ use super::{Style, lines::SummaryLines, summary_lines};
 use crate::analysis::GroupBy;
 use crate::analysis::classes::{ClassShare, class_shares};
 use crate::analysis::coverage::States;
-use crate::analysis::matrix::{Selection, matrix};
+use crate::analysis::matrix::{Matrix, Selection, matrix};
 use crate::analysis::totals::ProfileTotals;
 use crate::model::profile::{CoverageState, RankRow};
 use crate::model::sampling::EstimatedSum;
@@ -58,9 +58,10 @@ pub(crate) fn lines(profile: &Profile) -> Vec<(&'static str, String)> {
     if let Some(sentence) = mostly_collective(&totals) {
         lines.put("collectives", &sentence);
     }
-    coverage_of_pairs(&mut lines, profile);
+    let matrix = matrix(profile, GroupBy::Endpoint, Selection::All);
+    coverage_of_pairs(&mut lines, &matrix);
     summary_lines::rate(&mut lines, profile);
-    summary_lines::busiest(&mut lines, profile, totals.classes);
+    summary_lines::busiest(&mut lines, profile, matrix, totals.classes);
     summary_lines::latency_line(&mut lines, profile, totals.classes);
     summary_lines::health(&mut lines, profile);
     lines.put("trust", &trust::summary(&profile.trust));
@@ -317,8 +318,7 @@ fn jobs(lines: &mut SummaryLines, profile: &Profile) {
 }
 
 /// The coverage of the endpoint pairs; no line if all are complete.
-fn coverage_of_pairs(lines: &mut SummaryLines, profile: &Profile) {
-    let matrix = matrix(profile, GroupBy::Endpoint, Selection::All);
+fn coverage_of_pairs(lines: &mut SummaryLines, matrix: &Matrix) {
     let states = States::of(matrix.cells.values());
     if let Some(state) = states.of_all() {
         if state != CoverageState::Complete {

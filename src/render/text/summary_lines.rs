@@ -3,7 +3,7 @@
 use super::lines::SummaryLines;
 use crate::analysis::health::column_totals;
 use crate::analysis::latency::{LatencyGrouping, latencies};
-use crate::analysis::matrix::{MatrixCell, Selection, matrix};
+use crate::analysis::matrix::{Matrix, MatrixCell, Selection, matrix};
 use crate::analysis::paths::findings;
 use crate::analysis::rates::{DEFAULT_WINDOW_NS, WIRE_BYTES, rates};
 use crate::analysis::storage::{StorageTotals, storage};
@@ -37,11 +37,11 @@ pub(super) fn rate(lines: &mut SummaryLines, profile: &Profile) {
 }
 
 /// The busiest pairs: by MPI bytes between ranks, or by payload if no MPI library was detected.
-pub(super) fn busiest(lines: &mut SummaryLines, profile: &Profile, classes: ClassSet) {
+/// `endpoints` is the matrix of the endpoints.
+pub(super) fn busiest(lines: &mut SummaryLines, profile: &Profile, endpoints: Matrix, classes: ClassSet) {
     let has_ranks =
         profile.connections.iter().any(|connection| connection.stack.is_some()) && !profile.ranks.is_empty();
-    let by = if has_ranks { GroupBy::Rank } else { GroupBy::Endpoint };
-    let matrix = matrix(profile, by, Selection::All);
+    let matrix = if has_ranks { matrix(profile, GroupBy::Rank, Selection::All) } else { endpoints };
     let value = |cell: &MatrixCell| if has_ranks { cell.mpi_bytes.unwrap_or(0) } else { cell.payload_bytes };
     // The tuple order is the order of the output.
     let sent = |(src, dst, cell)| (Reverse(value(cell)), src, dst);

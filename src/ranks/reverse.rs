@@ -1,0 +1,55 @@
+//! The opposite direction of each connection.
+//!
+//! Connections, sorted by key, and the partners of their queue pairs go in. The index of each
+//! opposite direction comes out, found once for coverage, classes and trust.
+
+use super::QueuePairPartners;
+use super::tag_layout;
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{ConnectionKey, QueuePair};
+use ibscope_parsers::Qpn;
+use rayon::prelude::*;
+
+/// For each connection, the connection in the opposite direction.
+pub(super) struct ReverseConnections<'a> {
+    pub(super) connections: &'a [Box<ConnectionTotals>],
+    indices: Vec<Option<u32>>,
+}
+
+impl<'a> ReverseConnections<'a> {
+    /// Finds the opposite directions of all connections, which are sorted by key.
+    pub(super) fn new(connections: &'a [Box<ConnectionTotals>], paired: &QueuePairPartners) -> Self {
+        let reverse = |own: &Box<ConnectionTotals>| {
+            let key = reverse_key(&own.key, paired)?;
+            connections.binary_search_by_key(&key, |other| other.key).ok().map(|at| at as u32)
+        };
+        Self { connections, indices: connections.par_iter().map(reverse).collect() }
+    }
+
+    /// The index of the opposite direction.
+    pub(super) fn index(&self, connection: usize) -> Option<usize> {
+        self.indices[connection].map(|at| at as usize)
+    }
+
+    /// The opposite direction of a connected service. The datagrams of two queue pairs have nothing
+    /// to do with each other.
+    pub(super) fn connected(&self, connection: usize) -> Option<&'a ConnectionTotals> {
+        let at = self.index(connection).filter(|_| !self.connections[connection].key.is_datagram())?;
+        Some(&self.connections[at])
+    }
+}
+
+/// The key of the opposite direction.
+fn reverse_key(key: &ConnectionKey, paired: &QueuePairPartners) -> Option<ConnectionKey> {
+    let sender = sender(key, paired)?;
+    let src_qp = if key.is_datagram() { key.dest_qp } else { Qpn::new(0) };
+    Some(ConnectionKey { src: key.dst, dst: key.src, dest_qp: sender.qpn, src_qp, ..*key })
+}
+
+/// The sender's queue pair.
+pub(super) fn sender(key: &ConnectionKey, paired: &QueuePairPartners) -> Option<QueuePair> {
+    if key.is_datagram() {
+        return Some(QueuePair { endpoint: key.src, qpn: key.src_qp });
+    }
+    paired.partner(tag_layout::receiver(key)).map(|(end, _)| end)
+}
