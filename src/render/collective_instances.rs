@@ -38,7 +38,7 @@ pub(super) fn instances_table() -> Table<CollectiveInstance> {
             "`high`: one schedule matches, with all its messages; `medium`: several algorithms send the same messages, or ranks share a node; `low`: several calls could send them; `unknown`: no schedule matches, so the messages until the next pause count as one operation",
             |row| row.confidence.name(),
         )
-        .column("ranks", Count, "ranks of the communicator, as far as they are known", |row| row.ranks)
+        .column("ranks", Count, "ranks of the communicator, as far as they are known; empty if only the leaders of its nodes are known", |row| row.ranks)
         .column(
             "bytes",
             Bytes,
@@ -240,7 +240,7 @@ mod tests {
             operation,
             algorithms: algorithms.to_vec(),
             confidence: Confidence::High,
-            ranks: 4,
+            ranks: Some(4),
             bytes: Some(1023 << 10),
             start_ns: 4_321_123_000_000,
             end_ns: 4_331_123_000_000,

@@ -7,6 +7,7 @@
 //! under two stacks. In the layouts below, "P+n" is byte n of the InfiniBand payload.
 
 mod identity;
+mod mpich_context;
 pub mod mvapich2;
 pub mod mvapich2_cm;
 pub mod nccl;
@@ -22,6 +23,7 @@ pub mod ucx_wireup;
 pub mod udcm;
 
 pub use identity::{Identity, MpiOperation};
+pub use mpich_context::{MPICH_WORLD_LAST, mpich_leaders_parent};
 pub use tag::TagLayout;
 
 use crate::ib::{Opcode, Service};

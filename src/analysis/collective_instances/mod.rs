@@ -30,13 +30,16 @@ use super::theoretical_minimum::clocks_ns;
 use crate::model::nodes::Nodes;
 use crate::model::{JobRank, MessageRow, Profile, RankActivity};
 use communicators::{CommunicatorMembers, ContextCommunicators};
-use ibscope_parsers::mpi::MpiOperation;
+use ibscope_parsers::mpi::{MPICH_WORLD_LAST, MpiOperation, TagLayout, mpich_leaders_parent};
 use split::{CollectiveMessage, JobTimes, OperationMessages};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most collective messages that are kept in memory, at 64 bytes each and up to 112 bytes for the
 /// times of the ranks; later ones are counted only.
 pub const MAX_MESSAGES: usize = 1 << 24;
+
+/// Name of `MPI_COMM_WORLD` in outputs.
+const WORLD: &str = "world";
 
 /// Share of the reactions of ranks to messages that are shorter than the margin of `entry`: the
 /// skew of the last rank must be longer than usual reactions.
@@ -59,8 +62,9 @@ pub struct CollectiveInstance {
     pub algorithms: Vec<&'static str>,
     /// How certain both are.
     pub confidence: Confidence,
-    /// Number of ranks of the communicator, as far as known.
-    pub ranks: u32,
+    /// Number of ranks of the communicator, as far as known; `None` if only the leaders of its nodes
+    /// are.
+    pub ranks: Option<u32>,
     /// Bytes per rank as in the arguments of the call: the vector of an Allreduce, Reduce or Bcast,
     /// one block of other operations.
     pub bytes: Option<u64>,
@@ -93,13 +97,12 @@ impl CollectiveInstance {
     /// `Reduce_scatter` the blocks of all ranks, of other operations the bytes per rank.
     #[must_use]
     pub fn algbw_bytes_per_s(&self) -> Option<f64> {
-        let ranks = f64::from(self.ranks);
         let factor = match self.operation {
             MpiOperation::Allgather
             | MpiOperation::Alltoall
             | MpiOperation::ReduceScatterBlock
             | MpiOperation::Gather
-            | MpiOperation::Scatter => ranks,
+            | MpiOperation::Scatter => f64::from(self.ranks?),
             _ => 1.0,
         };
         let bytes = self.bytes.filter(|bytes| *bytes > 0)?;
@@ -109,7 +112,7 @@ impl CollectiveInstance {
     /// Bytes per second that a rank sends or receives at least, as nccl-tests define it.
     #[must_use]
     pub fn busbw_bytes_per_s(&self) -> Option<f64> {
-        let ranks = f64::from(self.ranks);
+        let ranks = f64::from(self.ranks?);
         let factor = match self.operation {
             MpiOperation::Allreduce => 2.0 * (ranks - 1.0) / ranks,
             MpiOperation::Bcast | MpiOperation::Reduce => 1.0,
@@ -232,7 +235,8 @@ pub(crate) fn clock_bound_ns(profile: &Profile) -> i64 {
 /// A communicator that was split into operations.
 struct SplitCommunicator {
     name: String,
-    ranks: u32,
+    ranks: Option<u32>,
+    is_of_leaders: bool,
     world_ranks: Vec<Option<u32>>,
     messages: Vec<CollectiveMessage>,
     operations: Vec<OperationMessages>,
@@ -257,15 +261,15 @@ impl SplitCommunicator {
 fn of_job(messages: &[WorldMessage], nodes: &Nodes, profile: &Profile, clock_bound_ns: i64) -> Vec<CollectiveInstance> {
     let Some(job) = messages.first().map(|message| message.job) else { return Vec::new() };
     let size = world_size(messages, profile, job);
-    let communicators = communicators(messages, size);
+    let communicators = communicators(messages, size, has_leaders(profile, job));
     let gaps_of = |communicator: &CommunicatorMembers| {
         split::gaps_ns(communicator.messages.iter().filter_map(|&index| Some(messages.get(index)?.times_ns.0)))
     };
-    let gaps_ns = communicators.iter().flat_map(|(_, communicator)| gaps_of(communicator)).collect();
+    let gaps_ns = communicators.iter().flat_map(|own| gaps_of(&own.members)).collect();
     let times = JobTimes { clock_bound_ns, gap_ns: split::usual_ns(gaps_ns) };
     let split: Vec<SplitCommunicator> = communicators
         .into_iter()
-        .map(|(name, communicator)| split_one(name, &communicator, messages, nodes, times))
+        .map(|own| split_one(own, messages, nodes, times))
         .collect();
     let mut reactions: Vec<i64> = Vec::new();
     for one in &split {
@@ -297,38 +301,64 @@ fn world_size(messages: &[WorldMessage], profile: &Profile, job: u32) -> u32 {
     of_messages.chain(of_ranks).max().map_or(0, |rank| rank.saturating_add(1))
 }
 
-/// The communicators of a job with their names.
-fn communicators(messages: &[WorldMessage], size: u32) -> Vec<(String, CommunicatorMembers)> {
+/// True if the context ids of the job's library show which communicators are those of the leaders of
+/// the nodes.
+fn has_leaders(profile: &Profile, job: u32) -> bool {
+    profile.jobs.iter().any(|row| row.job == job && row.stack.starts_with(TagLayout::Mpich.name()))
+}
+
+/// A communicator with its name.
+struct NamedCommunicator {
+    name: String,
+    members: CommunicatorMembers,
+    /// Number of its ranks; `None` if `members` are leaders of its nodes.
+    ranks: Option<u32>,
+    /// True if `members` are the leaders of its nodes.
+    is_of_leaders: bool,
+}
+
+/// The communicators of a job with their names. With `has_leaders`, messages between the leaders of
+/// the nodes are apart, under the name of the communicator whose call sent them.
+fn communicators(messages: &[WorldMessage], size: u32, has_leaders: bool) -> Vec<NamedCommunicator> {
     let mut world = CommunicatorMembers::world(size);
-    let mut contexts: BTreeMap<u32, ContextCommunicators> = BTreeMap::new();
+    let mut contexts: BTreeMap<(u32, bool), ContextCommunicators> = BTreeMap::new();
     for (index, message) in messages.iter().enumerate() {
         if message.is_world {
             world.messages.push(index);
         } else {
             let pair = (message.src, message.dst);
-            contexts.entry(message.context).or_default().add(index, pair, message.communicator_rank);
+            let parent = mpich_leaders_parent(message.context).filter(|_| has_leaders);
+            let key = (parent.unwrap_or(message.context), parent.is_some());
+            contexts.entry(key).or_default().add(index, pair, message.communicator_rank);
         }
     }
     let mut communicators = Vec::new();
     if !world.messages.is_empty() {
-        communicators.push(("world".to_owned(), world));
+        communicators.push(NamedCommunicator {
+            name: WORLD.to_owned(),
+            members: world,
+            ranks: Some(size),
+            is_of_leaders: false,
+        });
     }
-    for (context, found) in contexts {
-        for communicator in found.into_communicators() {
-            let lowest = communicator.lowest().unwrap_or_default();
-            communicators.push((format!("{context}/{lowest}"), communicator));
+    for ((context, is_of_leaders), found) in contexts {
+        for members in found.into_communicators() {
+            let is_world = is_of_leaders && context <= MPICH_WORLD_LAST;
+            let lowest = members.lowest().unwrap_or_default();
+            let known = members.world_ranks().map_or(members.known(), |ranks| ranks.len()) as u32;
+            communicators.push(NamedCommunicator {
+                name: if is_world { WORLD.to_owned() } else { format!("{context}/{lowest}") },
+                ranks: if is_world { Some(size) } else { (!is_of_leaders).then_some(known) },
+                members,
+                is_of_leaders,
+            });
         }
     }
     communicators
 }
 
-fn split_one(
-    name: String,
-    communicator: &CommunicatorMembers,
-    messages: &[WorldMessage],
-    nodes: &Nodes,
-    times: JobTimes,
-) -> SplitCommunicator {
+fn split_one(own: NamedCommunicator, messages: &[WorldMessage], nodes: &Nodes, times: JobTimes) -> SplitCommunicator {
+    let NamedCommunicator { name, members: communicator, ranks, is_of_leaders } = own;
     let known = communicator.world_ranks();
     let world_ranks = known.clone().unwrap_or_default();
     let number_of: BTreeMap<u32, u32> =
@@ -354,14 +384,32 @@ fn split_one(
         _ => false,
     };
     let operations = composites::operations(world_ranks.len() as u32, &members, &is_visible, times);
-    let ranks = if known.is_some() { world_ranks.len() } else { communicator.known() };
-    SplitCommunicator { name, ranks: ranks as u32, world_ranks, messages: members, operations }
+    SplitCommunicator { name, ranks, is_of_leaders, world_ranks, messages: members, operations }
+}
+
+/// True if the leaders of the nodes exchange as many bytes as each rank passed to the call, not the
+/// blocks of all ranks of a node.
+const fn has_same_bytes(operation: MpiOperation) -> bool {
+    matches!(
+        operation,
+        MpiOperation::Allreduce
+            | MpiOperation::Barrier
+            | MpiOperation::Bcast
+            | MpiOperation::Exscan
+            | MpiOperation::Reduce
+            | MpiOperation::Scan
+    )
 }
 
 fn instance(job: u32, one: &SplitCommunicator, operation: &OperationMessages, margin_ns: i64) -> CollectiveInstance {
     let times = operation.messages.iter().filter_map(|&index| one.messages.get(index)).map(|message| message.times_ns);
     let (start_ns, end_ns) = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or_default();
-    let last = entry::last_entry(operation, one.world_ranks.len() as u32, &one.messages, margin_ns);
+    // The leader of a node enters after the other ranks of the node, which the wire does not show.
+    let last = if one.is_of_leaders {
+        None
+    } else {
+        entry::last_entry(operation, one.world_ranks.len() as u32, &one.messages, margin_ns)
+    };
     let last_rank = last.and_then(|last| one.world_ranks.get(last.rank as usize).copied().flatten());
     CollectiveInstance {
         job,
@@ -372,7 +420,7 @@ fn instance(job: u32, one: &SplitCommunicator, operation: &OperationMessages, ma
         algorithms: operation.algorithms.clone(),
         confidence: operation.confidence,
         ranks: one.ranks,
-        bytes: operation.bytes,
+        bytes: operation.bytes.filter(|_| !one.is_of_leaders || has_same_bytes(operation.operation)),
         start_ns,
         end_ns,
         last_rank,

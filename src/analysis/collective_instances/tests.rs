@@ -9,6 +9,7 @@ use super::split::{
 };
 use super::{CollectiveCollector, CollectiveInstances};
 use crate::analysis::fixture;
+use crate::model::profile::JobRow;
 use crate::model::{MessageRow, Profile};
 use ibscope_parsers::mpi::{Identity, MpiOperation};
 
@@ -455,4 +456,35 @@ fn messages_beyond_the_bound_and_without_ranks_are_counted() {
         (without_ranks, beyond_bound)
     };
     assert_eq!((collect(4), collect(3)), ((1, 0), (1, 1)));
+}
+
+/// `MPI_COMM_WORLD` of six ranks on three nodes, whose leaders are the ranks 0, 2 and 4. Context id
+/// 5 is that of the leaders of `MPI_COMM_WORLD` in MPICH, 501 that of the leaders of 497.
+#[test]
+fn operations_between_leaders_are_those_of_their_communicator() {
+    let n = 3;
+    let found = |stack: &str| {
+        let mut collector = CollectiveCollector::default();
+        for (context, after_ns) in [(5, 0), (501, 1_000_000)] {
+            let mut programs = Programs::new(n);
+            programs.ranks[1].push(Action::Compute(500_000));
+            programs.call(|rank| library::barrier_dissemination(rank, n));
+            for message in programs.run() {
+                let identity = Identity { rank: message.src, context, tag: 1, world: false, collective: true };
+                let times_ns = (message.times_ns.0 + after_ns, message.times_ns.1 + after_ns);
+                let ranks = (Some(message.src * 2), Some(message.dst * 2));
+                collector.add(&fixture::message(identity, ranks, times_ns));
+            }
+        }
+        let jobs = vec![JobRow { stack: stack.to_owned(), ..fixture::job(1, 6, None) }];
+        let ranks = (0..6).map(|rank| fixture::rank(1, rank, 9 + rank as u16 / 2, None)).collect();
+        let profile = Profile { jobs, ranks, ..Profile::default() };
+        let of_one = |own: &super::CollectiveInstance| {
+            (own.communicator.clone(), own.operation, own.ranks, own.last_rank)
+        };
+        collector.finish(&profile).instances.iter().map(of_one).collect::<Vec<_>>()
+    };
+    let own = |name: &str, ranks, last| (name.to_owned(), MpiOperation::Barrier, ranks, last);
+    assert_eq!(found("MPICH UCX rc_verbs"), [own("world", Some(6), None), own("497/0", None, None)]);
+    assert_eq!(found("Open MPI UCX rc_verbs"), [own("5/0", Some(3), Some(2)), own("501/0", Some(3), Some(2))]);
 }

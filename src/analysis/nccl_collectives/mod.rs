@@ -183,7 +183,7 @@ impl NcclCollective {
                 None => self.operations.iter().map(|own| own.name()).collect(),
             },
             confidence,
-            ranks: self.ranks,
+            ranks: Some(self.ranks),
             bytes: self.bytes,
             start_ns: self.times_ns.0,
             end_ns: self.times_ns.1,

@@ -101,7 +101,7 @@ mod tests {
             operation: MpiOperation::Barrier,
             algorithms: Vec::new(),
             confidence: Confidence::Unknown,
-            ranks,
+            ranks: Some(ranks),
             bytes: None,
             start_ns: 105,
             end_ns: 110,
