@@ -222,8 +222,8 @@ pub struct EventOperation {
     pub operation: MpiOperation,
     /// Index of the communicator.
     pub communicator: u32,
-    /// Number of its ranks, as far as known.
-    pub ranks: u32,
+    /// Number of its ranks; `None` if it is not known.
+    pub ranks: Option<u32>,
     /// See [`CollectiveInstance::bytes`].
     pub bytes: Option<u64>,
 }
@@ -366,7 +366,7 @@ mod tests {
             operation: MpiOperation::Allreduce,
             algorithms: Vec::new(),
             confidence: Confidence::High,
-            ranks: 2,
+            ranks: Some(2),
             bytes: Some(bytes),
             start_ns: activity[0].start_ns,
             end_ns: activity[0].end_ns,

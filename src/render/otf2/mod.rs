@@ -65,7 +65,8 @@ pub fn record(event: &RankEvent) -> [u8; RECORD_BYTES] {
             // is the root of an operation is not known, nor how the blocks of the others differ.
             let is_counted =
                 matches!(own.operation, MpiOperation::Allreduce | MpiOperation::Alltoall | MpiOperation::Allgather);
-            let bytes = own.bytes.filter(|_| is_counted).map(|bytes| bytes.saturating_mul(u64::from(own.ranks)));
+            let counted = own.bytes.zip(own.ranks).filter(|_| is_counted);
+            let bytes = counted.map(|(bytes, ranks)| bytes.saturating_mul(u64::from(ranks)));
             fields.sent_bytes = bytes.unwrap_or(0);
             fields.received_bytes = fields.sent_bytes;
         }
@@ -118,7 +119,7 @@ mod tests {
         [0_u32, 3, 4, 2, 7, 0].iter().for_each(|word| expected.extend(word.to_le_bytes()));
         assert_eq!(record(&event).as_slice(), expected);
         // An Allreduce of 8 bytes by 4 ranks: Score-P counts 32 bytes sent and received by each.
-        let own = EventOperation { operation: MpiOperation::Allreduce, communicator: 1, ranks: 4, bytes: Some(8) };
+        let own = EventOperation { operation: MpiOperation::Allreduce, communicator: 1, ranks: Some(4), bytes: Some(8) };
         let event = RankEvent { time_ns: 6, rank: 0, kind: RankEventKind::CollectiveEnd(own) };
         let mut expected = Vec::new();
         [6_u64, 32, 32].iter().for_each(|number| expected.extend(number.to_le_bytes()));
