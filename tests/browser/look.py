@@ -509,13 +509,13 @@ def look(path, folder):
 
 
 def classes(path, folder):
-    """The title and note of the timeline by unit, and the sums of its series: drawn rate x width of a bin."""
+    """The title and note of the timeline by unit, and for each series the sums of its class and of all that it covers: rate x width of a bin."""
     page = Page(path)
     found = {}
     sums = """
-        return timelineChart.getOption().series.map(({name, stack, data}) => {
-            const parts = data.slice(0, -1).map(([from, rate], at) => rate * (data[at + 1][0] - from));
-            return [name, stack ?? null, Math.round(parts.reduce((sum, part) => sum + part, 0))];
+        return echarts.getInstanceByDom(document.getElementById("timeline")).getOption().series.map(({name, data}) => {
+            const sum = (at) => Math.round(data.slice(0, -1).reduce((sum, point, bin) => sum + (point[at] ?? 0) * (data[bin + 1][0] - point[0]), 0));
+            return [name, sum(2), sum(1)];
         });
     """
     for unit in ["mpi-bytes", "wire-bytes", "payload-bytes", "packets"]:

@@ -67,9 +67,15 @@ function drawTimeline() {
   const total = timeSeries(valueOfCell(), width, length);
   const name = report.sampled === null ? unitName() : `${unitName()} in the sample`;
   const classes = classSums(width, length);
-  const stacked = ([of, sums], at) => series(of, sums, { stack: "class", lineStyle: { width: 0 }, itemStyle: { color: CLASS_COLORS[at] }, areaStyle: { color: CLASS_COLORS[at], opacity: 0.8 } });
+  // Each area reaches from 0 to the sum of its class and of those before it, and covers the one before
+  // it: ECharts does not draw the steps of areas that it stacks itself.
+  const sumUpTo = (last) => total.map((_, bin) => classes.slice(0, last + 1).reduce((sum, [, own]) => sum + own[bin], 0));
+  const stacked = classes.map(([of, own], at) => {
+    const drawn = series(of, sumUpTo(at), { lineStyle: { width: 0 }, itemStyle: { color: CLASS_COLORS[at] }, areaStyle: { color: CLASS_COLORS[at], opacity: 1 } });
+    return { ...drawn, data: drawn.data.map(([from, rate], bin) => [from, rate, (own[Math.min(bin, length - 1)] ?? 0) * perBin]) };
+  });
   const whole = series(name, total, { lineStyle: { width: 1, color: color("accent") }, itemStyle: { color: color("accent") }, areaStyle: { color: color("accent"), opacity: 0.28 } });
-  const all = classes.length > 0 ? classes.map(stacked) : [whole];
+  const all = classes.length > 0 ? stacked.toReversed() : [whole];
   const again = { "wire-bytes": 2, packets: 1 }[state.unit];
   if (again && report.retransmitted.length > 0) {
     const sums = new Float64Array(length);
@@ -91,7 +97,7 @@ function drawTimeline() {
     animation: false,
     textStyle: text,
     grid: { left: PLOT.left, right: PLOT.right, top: all.length > 1 ? 30 : PLOT.top, bottom: PLOT.bottom },
-    legend: { show: all.length > 1, top: 0, left: PLOT.left - 5, textStyle: text, icon: "roundRect", itemWidth: 14, itemHeight: 8, selectedMode: false },
+    legend: { data: [...stacked, ...all.filter((one) => !stacked.includes(one))].map((one) => one.name), show: all.length > 1, top: 0, left: PLOT.left - 5, textStyle: text, icon: "roundRect", itemWidth: 14, itemHeight: 8, selectedMode: false },
     xAxis: {
       type: "value", min: binStart(0) / 1e9, max: binStart(length * width) / 1e9,
       axisLabel: { formatter: (value) => `${+value.toFixed(6)} s`, hideOverlap: true, ...text, showMinLabel: false, showMaxLabel: false },

@@ -64,8 +64,7 @@ fn the_wire_has_each_operation_of_the_trace() {
                 assert!(of_one.is_sorted_by_key(|row| row.number) && of_one.is_sorted_by_key(|row| row.start_ns));
             }
             // Two runs with two ranks per node do not show the clocks: a rank only sends to others.
-            let has_clocks =
-                !["ompi-rc-halo-2x2", "ompi-rc-mw-2x2", "scorep-ompi-rc-mw-2x2"].contains(&run.name.as_str());
+            let has_clocks = !["ompi-rc-mw-2x2", "scorep-ompi-rc-mw-2x2"].contains(&run.name.as_str());
             let timed = in_trace.iter().filter(|row| row.outside_ns.is_some() && row.entry_ns.is_some()).count();
             assert_eq!(timed, if has_clocks { in_trace.len() } else { 0 }, "{}", run.name);
             // Score-P records the calls in which the library sends operations of its own.
