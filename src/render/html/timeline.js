@@ -68,7 +68,8 @@ function drawTimeline() {
   const name = report.sampled === null ? unitName() : `${unitName()} in the sample`;
   const classes = classSums(width, length);
   // Each area reaches from 0 to the sum of its class and of those before it, and covers the one before
-  // it: ECharts does not draw the steps of areas that it stacks itself.
+  // it. ECharts leaves out corners within a pixel, so the lower edge of an area that it stacks itself
+  // would differ from the upper edge below it, and show a class without traffic.
   const sumUpTo = (last) => total.map((_, bin) => classes.slice(0, last + 1).reduce((sum, [, own]) => sum + own[bin], 0));
   const stacked = classes.map(([of, own], at) => {
     const drawn = series(of, sumUpTo(at), { lineStyle: { width: 0 }, itemStyle: { color: CLASS_COLORS[at] }, areaStyle: { color: CLASS_COLORS[at], opacity: 1 } });

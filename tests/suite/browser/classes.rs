@@ -3,7 +3,7 @@
 use super::{has_browser, look, pictures};
 use crate::runs;
 use crate::tools::{csv_rows, result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// The sums that the page draws for each class of a recorded run are those of `matrix --class`.
 #[test]
