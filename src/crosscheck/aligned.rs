@@ -245,9 +245,8 @@ impl<'a> AlignedOperations<'a> {
         aligned
     }
 
-    /// Assigns operations that a library sent on a communicator of its own, as MPICH does between
-    /// the leaders of the nodes: of the same name, between members, and within the calls, if only one
-    /// is left.
+    /// Assigns operations that a library sent on a communicator of its own, as Open MPI's han does
+    /// between the nodes: of the same name, between members, and within the calls, if only one is left.
     fn take_of_library(&mut self, sides: &AlignmentSides<'a, '_>, clocks: &RankClocks) {
         let AlignmentSides { trace, wire, .. } = *sides;
         let missing = |own: &AlignedCommunicator<'a>| -> Vec<usize> {

@@ -9,6 +9,7 @@ usage: look.py REPORT.html FOLDER                  the whole report; screenshots
        look.py --times REPORT.html FOLDER          latencies
        look.py --jobs REPORT.html FOLDER           the matrix of each job by rank
        look.py --lanes REPORT.html FOLDER          collective operations, wide and narrow
+       look.py --classes REPORT.html FOLDER        the timeline stacked by class
 
 The script judges nothing: the tests compare its output with the numbers of ibscope.
 """
@@ -507,7 +508,30 @@ def look(path, folder):
     return found
 
 
-PARTS = {"--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
+def classes(path, folder):
+    """The title and note of the timeline by unit, and for each series the sums of its class and of all that it covers: rate x width of a bin."""
+    page = Page(path)
+    found = {}
+    sums = """
+        return echarts.getInstanceByDom(document.getElementById("timeline")).getOption().series.map(({name, data}) => {
+            const sum = (at) => Math.round(data.slice(0, -1).reduce((sum, point, bin) => sum + (point[at] ?? 0) * (data[bin + 1][0] - point[0]), 0));
+            return [name, sum(2), sum(1)];
+        });
+    """
+    for unit in ["mpi-bytes", "wire-bytes", "payload-bytes", "packets"]:
+        page.choose("unit", unit)
+        found[unit] = {"title": page.text("#timeline-title"), "note": page.text("#timeline-note"), "series": page.driver.execute_script(sums)}
+    page.choose("unit", "wire-bytes")
+    folder.mkdir(parents=True, exist_ok=True)
+    for width in [1280, 390]:
+        page.resize(width)
+        for dark in [False, True]:
+            page.media(dark=dark)
+            page.picture(folder / f"classes-{width}-{'dark' if dark else 'light'}.png")
+    return page.end(found)
+
+
+PARTS = {"--classes": classes, "--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
 
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":

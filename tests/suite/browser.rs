@@ -1,6 +1,7 @@
 //! The HTML report in a browser: a person sees the numbers that the commands print.
 
 mod checked;
+mod classes;
 mod compared;
 mod jobs;
 mod lanes;

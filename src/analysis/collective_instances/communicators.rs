@@ -3,7 +3,9 @@
 //! A message states its context id and the sender's rank in the communicator. Libraries use a
 //! context id for disjoint communicators at once (`MPI_Comm_split`), and again after
 //! `MPI_Comm_free`. Ranks that exchange messages under a context id belong to one communicator, as
-//! long as no two of them have the same rank and none changes its rank.
+//! long as no two of them have the same rank and none changes its rank. Ranks of one node exchange no
+//! messages on the wire, so a communicator may show as several groups: `join_incomplete` joins groups
+//! that cannot be communicators of their own.
 
 use std::collections::BTreeMap;
 
@@ -55,6 +57,18 @@ impl CommunicatorMembers {
     /// Number of members that are known.
     pub(super) fn known(&self) -> usize {
         self.members.len()
+    }
+
+    /// Number of ranks below the highest one that are not known.
+    fn gaps(&self) -> usize {
+        self.numbered.keys().next_back().map_or(0, |rank| *rank as usize + 1) - self.numbered.len()
+    }
+
+    /// True if messages of both alternate.
+    fn overlaps(&self, other: &Self) -> bool {
+        let span = |own: &Self| Some((*own.messages.first()?, *own.messages.last()?));
+        let (Some(own), Some(other)) = (span(self), span(other)) else { return false };
+        own.0 < other.1 && other.0 < own.1
     }
 
     /// True if `other` is the same communicator or another part of it.
@@ -121,11 +135,80 @@ impl ContextCommunicators {
         self.communicators.push(part);
     }
 
-    /// The communicators, in the order of their first messages.
-    pub(super) fn into_communicators(self) -> Vec<CommunicatorMembers> {
+    /// The communicators of a job of `size` ranks, in the order of their first messages.
+    pub(super) fn into_communicators(self, size: u32) -> Vec<CommunicatorMembers> {
         let mut communicators: Vec<CommunicatorMembers> =
             self.communicators.into_iter().filter(|communicator| !communicator.messages.is_empty()).collect();
         communicators.sort_by_key(|communicator| communicator.messages.first().copied());
+        join_incomplete(&mut communicators, size);
         communicators
+    }
+}
+
+/// Joins two groups of members that communicate at the same time if one cannot be a communicator of
+/// its own: the ranks of a communicator have no gaps, a process has at most one communicator of a
+/// context id at a time, and the job has too few other processes to fill the gaps. Together, both
+/// have to be complete.
+fn join_incomplete(communicators: &mut Vec<CommunicatorMembers>, size: u32) {
+    let mut at = 0;
+    while let Some(own) = communicators.get(at) {
+        let overlapping =
+            || (0..communicators.len()).filter(|&other| other != at && own.overlaps(&communicators[other]));
+        let claimed = own.known() + overlapping().map(|other| communicators[other].known()).sum::<usize>();
+        let free = (size as usize).saturating_sub(claimed);
+        let mut completing = overlapping().filter(|&index| {
+            let other = &communicators[index];
+            let is_complete = own.numbered.len() + other.numbered.len()
+                == own.numbered.keys().chain(other.numbered.keys()).max().map_or(0, |rank| *rank as usize + 1);
+            is_complete
+                && other.numbered.keys().all(|rank| !own.numbered.contains_key(rank))
+                && other.members.keys().all(|world| !own.members.contains_key(world))
+        });
+        match (completing.next(), completing.next()) {
+            (Some(other), None) if own.gaps() > free => {
+                let (first, second) = (at.min(other), at.max(other));
+                let part = communicators.remove(second);
+                communicators[first].merge(part);
+                at = first;
+            }
+            _ => at += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Messages of two pairs at the same time, as world ranks and ranks in the communicator, and the
+    /// members of the communicators that they belong to.
+    fn members(pairs: [[(u32, u32); 2]; 2], size: u32) -> Vec<Vec<u32>> {
+        let mut context = ContextCommunicators::default();
+        let mut index = 0;
+        for _ in 0..2 {
+            for [one, other] in pairs {
+                for (src, dst) in [(one, other), (other, one)] {
+                    context.add(index, (src.0, dst.0), src.1);
+                    index += 1;
+                }
+            }
+        }
+        let found = context.into_communicators(size);
+        assert_eq!(found.iter().map(|own| own.messages.len()).sum::<usize>(), index);
+        found.iter().map(|own| own.members.keys().copied().collect()).collect()
+    }
+
+    /// Ranks 0 and 1 share a node, and ranks 2 and 3.
+    #[test]
+    fn groups_of_one_communicator_are_joined() {
+        let pairs = [[(0, 0), (2, 2)], [(1, 1), (3, 3)]];
+        assert_eq!(members(pairs, 4), [vec![0, 1, 2, 3]]);
+        // Four other processes may be the missing ranks of both groups.
+        assert_eq!(members(pairs, 8), [vec![0, 2], vec![1, 3]]);
+    }
+
+    #[test]
+    fn communicators_of_a_split_are_not_joined() {
+        assert_eq!(members([[(0, 0), (2, 1)], [(1, 0), (3, 1)]], 4), [vec![0, 2], vec![1, 3]]);
     }
 }

@@ -267,10 +267,8 @@ fn of_job(messages: &[WorldMessage], nodes: &Nodes, profile: &Profile, clock_bou
     };
     let gaps_ns = communicators.iter().flat_map(|own| gaps_of(&own.members)).collect();
     let times = JobTimes { clock_bound_ns, gap_ns: split::usual_ns(gaps_ns) };
-    let split: Vec<SplitCommunicator> = communicators
-        .into_iter()
-        .map(|own| split_one(own, messages, nodes, times))
-        .collect();
+    let split: Vec<SplitCommunicator> =
+        communicators.into_iter().map(|own| split_one(own, messages, nodes, times)).collect();
     let mut reactions: Vec<i64> = Vec::new();
     for one in &split {
         let of =
@@ -342,7 +340,9 @@ fn communicators(messages: &[WorldMessage], size: u32, has_leaders: bool) -> Vec
         });
     }
     for ((context, is_of_leaders), found) in contexts {
-        for members in found.into_communicators() {
+        // A process that is no leader cannot fill the gaps of a communicator between leaders.
+        let processes = if is_of_leaders { u32::MAX } else { size };
+        for members in found.into_communicators(processes) {
             let is_world = is_of_leaders && context <= MPICH_WORLD_LAST;
             let lowest = members.lowest().unwrap_or_default();
             let known = members.world_ranks().map_or(members.known(), |ranks| ranks.len()) as u32;

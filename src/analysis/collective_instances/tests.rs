@@ -376,7 +376,7 @@ fn a_context_is_used_by_disjoint_communicators_and_again_later() {
     for (index, (src, dst, rank)) in messages.into_iter().enumerate() {
         contexts.add(index, (src, dst), rank);
     }
-    let found = contexts.into_communicators();
+    let found = contexts.into_communicators(4);
     let members: Vec<Option<Vec<Option<u32>>>> = found.iter().map(super::CommunicatorMembers::world_ranks).collect();
     let ranks = |ranks: &[u32]| Some(ranks.iter().map(|&rank| Some(rank)).collect::<Vec<_>>());
     assert_eq!(members, [ranks(&[0, 2]), ranks(&[1, 3]), ranks(&[3, 2, 1])]);
@@ -389,11 +389,11 @@ fn a_communicator_whose_silent_members_have_no_rank_is_not_compared() {
     let mut contexts = ContextCommunicators::default();
     contexts.add(0, (4, 5), 0);
     contexts.add(1, (4, 6), 0);
-    let found = contexts.into_communicators();
+    let found = contexts.into_communicators(7);
     assert_eq!((found.len(), found[0].world_ranks(), found[0].known()), (1, None, 3));
     let mut contexts = ContextCommunicators::default();
     contexts.add(0, (4, 5), 0);
-    assert_eq!(contexts.into_communicators()[0].world_ranks(), Some(vec![Some(4), Some(5)]));
+    assert_eq!(contexts.into_communicators(7)[0].world_ranks(), Some(vec![Some(4), Some(5)]));
 }
 
 #[test]
@@ -479,9 +479,8 @@ fn operations_between_leaders_are_those_of_their_communicator() {
         let jobs = vec![JobRow { stack: stack.to_owned(), ..fixture::job(1, 6, None) }];
         let ranks = (0..6).map(|rank| fixture::rank(1, rank, 9 + rank as u16 / 2, None)).collect();
         let profile = Profile { jobs, ranks, ..Profile::default() };
-        let of_one = |own: &super::CollectiveInstance| {
-            (own.communicator.clone(), own.operation, own.ranks, own.last_rank)
-        };
+        let of_one =
+            |own: &super::CollectiveInstance| (own.communicator.clone(), own.operation, own.ranks, own.last_rank);
         collector.finish(&profile).instances.iter().map(of_one).collect::<Vec<_>>()
     };
     let own = |name: &str, ranks, last| (name.to_owned(), MpiOperation::Barrier, ranks, last);

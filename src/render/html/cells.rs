@@ -16,9 +16,9 @@
 use super::packed::{self, PackedColumns};
 use crate::analysis::{EndpointLabels, GroupBy, Label};
 use crate::model::profile::{BinRetransmissions, ConnectionRow, PairCoverage, Traffic};
-use crate::model::{Profile, TrafficKind};
+use crate::model::{ConnectionClass, Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// Largest size of the encoded cells in bytes, and the addition per end. Bins are widened until the
@@ -43,6 +43,8 @@ pub(super) struct PackedTraffic {
     pub(super) first_ns: i64,
     /// Numbers of the bins with retransmitted packets, and the sums of these packets.
     pub(super) retransmitted: Vec<(u64, BinRetransmissions)>,
+    /// Sums of each class by the number of the bin; empty if all traffic is of one class.
+    pub(super) classes: BTreeMap<(u64, ConnectionClass), Traffic>,
     /// The columns, deflated and encoded as base64.
     pub(super) base64: String,
 }
@@ -115,8 +117,17 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
         *retransmitted.entry(bin_of(start_of(row.time_ns, bin_ns), first_ns, bin_ns)).or_default() +=
             row.retransmissions;
     }
+    let mut classes: BTreeMap<(u64, ConnectionClass), Traffic> = BTreeMap::new();
+    for (row, _) in own() {
+        let class = profile.connections.get(row.connection as usize).map_or_else(Default::default, |row| row.class);
+        *classes.entry((bin_of(start_of(row.time_ns, bin_ns), first_ns, bin_ns), class)).or_default() += row.traffic;
+    }
+    if classes.keys().map(|(_, class)| class).collect::<BTreeSet<_>>().len() < 2 {
+        classes.clear();
+    }
     let base64 = packed::base64(&packed);
-    Ok(PackedTraffic { ends, bin_ns, first_ns, retransmitted: retransmitted.into_iter().collect(), base64 })
+    let retransmitted = retransmitted.into_iter().collect();
+    Ok(PackedTraffic { ends, bin_ns, first_ns, retransmitted, classes, base64 })
 }
 
 /// Start of the bin that contains a time.
@@ -255,6 +266,25 @@ mod tests {
         // The distances from the first bin are powers of two less one.
         assert_eq!(cells.retransmitted.iter().map(|(bin, _)| *bin).collect::<Vec<_>>(), [1, 7, 31, 127]);
         assert_eq!(cells.retransmitted[3].1, BinRetransmissions { packets: 8, wire_bytes: 56 });
+    }
+
+    #[test]
+    fn classes_have_the_sums_of_their_connections() {
+        let mut profile = profile();
+        assert!(pack(&profile).expect("packed").classes.is_empty(), "one class");
+        for row in &mut profile.connections {
+            row.class = if row.src == Endpoint::from_lid(Lid(1)) { ConnectionClass::Mpi } else { ConnectionClass::Nfs };
+        }
+        let cells = pack(&profile).expect("packed");
+        assert_eq!(cells.classes.len(), 9 * 2);
+        for class in [ConnectionClass::Mpi, ConnectionClass::Nfs] {
+            let own = cells.classes.iter().filter(|((_, of), _)| *of == class).map(|(_, sums)| sums.packets);
+            let rows = profile.connections.iter().filter(|row| row.class == class).map(|row| row.traffic.packets);
+            assert_eq!(own.sum::<u64>(), rows.sum::<u64>(), "{class:?}");
+        }
+        // The distances of the bins from the first one are powers of two less one; MPI has the
+        // connections 0 and 1.
+        assert_eq!(cells.classes[&(3, ConnectionClass::Mpi)].packets, (1 + 2) + (1 + 1000 + 2));
     }
 
     #[test]

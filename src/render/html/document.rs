@@ -11,9 +11,9 @@ use crate::analysis::phases::{Phase, PhaseOptions, phases};
 use crate::analysis::rates::{self, DEFAULT_WINDOW_NS, WIRE_BYTES};
 use crate::analysis::totals::ProfileTotals;
 use crate::analysis::{GroupBy, Jobs, Label};
-use crate::model::profile::CoverageState;
+use crate::model::profile::{CoverageState, Traffic};
 use crate::model::sampling::EstimatedSum;
-use crate::model::{Histogram, Interval, Nodes, Profile};
+use crate::model::{ConnectionClass, Histogram, Interval, Nodes, Profile};
 use crate::render::coverage::{meaning, symbol};
 use crate::render::matrix_note::mostly_collective;
 use crate::render::table::groups::shown;
@@ -23,7 +23,8 @@ use crate::render::units::{bytes, count_of, duration, group, span, utc};
 use crate::render::{figure, health, ranks};
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of connections with findings in the list.
 const WORST: usize = 20;
@@ -66,6 +67,7 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
         // Relative to the first packet, like `--from` and `--to`.
         "first_bin_ns": cells.first_ns.saturating_sub(origin_ns),
         "retransmitted": cells.retransmitted.iter().map(|(bin, sums)| (bin, sums.packets, sums.wire_bytes)).collect::<Vec<_>>(),
+        "classes": classes(cells),
         "phases": phases_value(profile, origin_ns),
         "latencies": latencies::document(profile, origin_ns),
         "sizes": sizes(profile),
@@ -190,6 +192,27 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
     let below = format!("{which}{decoded} of the records decoded{lost_too}");
     tiles.push(tile("Coverage", shown, below, failed || lost > 0 || incomplete > 0));
     tiles
+}
+
+/// The traffic of each class over time: a row has the number of the bin, the place of the class in
+/// `names`, wire bytes, payload bytes, packets and transport messages. Classes with most wire bytes
+/// come first.
+fn classes(cells: &PackedTraffic) -> Value {
+    let mut totals: BTreeMap<ConnectionClass, u64> = BTreeMap::new();
+    for ((_, class), sums) in &cells.classes {
+        let total = totals.entry(*class).or_default();
+        *total = total.saturating_add(sums.wire_bytes);
+    }
+    let mut names: Vec<ConnectionClass> = totals.keys().copied().collect();
+    names.sort_by_key(|class| Reverse(totals.get(class).copied()));
+    let row = |((bin, class), sums): (&(u64, ConnectionClass), &Traffic)| {
+        let place = names.iter().position(|name| name == class);
+        (*bin, place, sums.wire_bytes, sums.payload_bytes, sums.packets, sums.messages)
+    };
+    json!({
+        "names": names.iter().map(|class| class.name()).collect::<Vec<_>>(),
+        "rows": cells.classes.iter().map(row).collect::<Vec<_>>(),
+    })
 }
 
 /// The phases of the run.

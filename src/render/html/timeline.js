@@ -3,6 +3,9 @@
 const PLOT = { left: 74, right: 18, top: 14, bottom: 26 };
 const HEIGHT = 190, MAX_BARS = 600;
 
+/// Colors of the classes; that of retransmissions is not among them.
+const CLASS_COLORS = APART.filter((_, at) => at !== 5);
+
 /// A timeline needs at least two bins.
 const hasTimeline = traffic.bins > 1;
 let timelineChart = null;
@@ -27,6 +30,22 @@ function valueOfCell() {
   return (i) => mpiOf(state.selection, i, sums)[index];
 }
 
+/// Sums of each class per bin of the chart, `[name, sums]`; those with least wire bytes together if
+/// there are more classes than colors. Empty if all traffic is of one class, or if the unit counts
+/// MPI messages.
+function classSums(width, length) {
+  const { names, rows } = report.classes;
+  const ofPackets = { "wire-bytes": 2, "payload-bytes": 3, packets: 4 }[state.unit];
+  const ofMessages = state.unit === "messages" && state.by === "endpoint" && state.selection === "all" ? 5 : undefined;
+  const at = ofPackets ?? ofMessages;
+  if (at === undefined || names.length === 0) return [];
+  const shown = names.length > CLASS_COLORS.length ? CLASS_COLORS.length - 1 : names.length;
+  const classes = names.slice(0, shown).map((name) => [name, new Float64Array(length)]);
+  if (shown < names.length) classes.push([`${names.length - shown} other classes`, new Float64Array(length)]);
+  for (const row of rows) classes[Math.min(row[1], classes.length - 1)][1][Math.floor(row[0] / width)] += row[at];
+  return classes;
+}
+
 function drawTimeline() {
   $("brush").parentElement.hidden = !hasTimeline;
   $("whole").parentElement.hidden = !hasTimeline;
@@ -47,7 +66,17 @@ function drawTimeline() {
   });
   const total = timeSeries(valueOfCell(), width, length);
   const name = report.sampled === null ? unitName() : `${unitName()} in the sample`;
-  const all = [series(name, total, { lineStyle: { width: 1, color: color("accent") }, itemStyle: { color: color("accent") }, areaStyle: { color: color("accent"), opacity: 0.28 } })];
+  const classes = classSums(width, length);
+  // Each area reaches from 0 to the sum of its class and of those before it, and covers the one before
+  // it. ECharts leaves out corners within a pixel, so the lower edge of an area that it stacks itself
+  // would differ from the upper edge below it, and show a class without traffic.
+  const sumUpTo = (last) => total.map((_, bin) => classes.slice(0, last + 1).reduce((sum, [, own]) => sum + own[bin], 0));
+  const stacked = classes.map(([of, own], at) => {
+    const drawn = series(of, sumUpTo(at), { lineStyle: { width: 0 }, itemStyle: { color: CLASS_COLORS[at] }, areaStyle: { color: CLASS_COLORS[at], opacity: 1 } });
+    return { ...drawn, data: drawn.data.map(([from, rate], bin) => [from, rate, (own[Math.min(bin, length - 1)] ?? 0) * perBin]) };
+  });
+  const whole = series(name, total, { lineStyle: { width: 1, color: color("accent") }, itemStyle: { color: color("accent") }, areaStyle: { color: color("accent"), opacity: 0.28 } });
+  const all = classes.length > 0 ? stacked.toReversed() : [whole];
   const again = { "wire-bytes": 2, packets: 1 }[state.unit];
   if (again && report.retransmitted.length > 0) {
     const sums = new Float64Array(length);
@@ -63,13 +92,13 @@ function drawTimeline() {
   }
   timelineChart ??= echarts.init(box, null, { renderer: "canvas" });
   timelineChart.resize({ width: box.clientWidth, height: HEIGHT });
-  const rates = rateAxis(highestRate(all), isBytes);
+  const rates = rateAxis(highestRate([whole, ...all]), isBytes);
   const text = { color: color("muted"), fontFamily: getComputedStyle(document.body).fontFamily };
   timelineChart.setOption({
     animation: false,
     textStyle: text,
     grid: { left: PLOT.left, right: PLOT.right, top: all.length > 1 ? 30 : PLOT.top, bottom: PLOT.bottom },
-    legend: { show: all.length > 1, top: 0, left: PLOT.left - 5, textStyle: text, icon: "roundRect", itemWidth: 14, itemHeight: 8, selectedMode: false },
+    legend: { data: [...stacked, ...all.filter((one) => !stacked.includes(one))].map((one) => one.name), show: all.length > 1, top: 0, left: PLOT.left - 5, textStyle: text, icon: "roundRect", itemWidth: 14, itemHeight: 8, selectedMode: false },
     xAxis: {
       type: "value", min: binStart(0) / 1e9, max: binStart(length * width) / 1e9,
       axisLabel: { formatter: (value) => `${+value.toFixed(6)} s`, hideOverlap: true, ...text, showMinLabel: false, showMaxLabel: false },
@@ -82,12 +111,14 @@ function drawTimeline() {
     },
     series: all,
   }, true);
-  $("timeline-title").textContent = `${name[0].toUpperCase()}${name.slice(1)} over time`;
+  const byClass = classes.length > 0 ? " by class" : "";
+  $("timeline-title").textContent = `${name[0].toUpperCase()}${name.slice(1)} over time${byClass}`;
   const most = total.reduce((best, sum, at) => (sum > total[best] ? at : best), 0);
-  box.setAttribute("aria-label", `${name} over time, in bins of ${time(report.bin_ns * width)}; the maximum, ${perSecond(total[most] * perBin, isBytes)}, at ${seconds(binStart(most * width))} s. The fields from and to choose a window.`);
+  box.setAttribute("aria-label", `${name} over time, in bins of ${time(report.bin_ns * width)}${classes.length > 0 ? `, stacked by class: ${classes.map(([of]) => of).join(", ")}` : ""}; the maximum, ${perSecond(total[most] * perBin, isBytes)}, at ${seconds(binStart(most * width))} s. The fields from and to choose a window.`);
   const coarser = report.bin_ns > report.profile_bin_ns ? ` The bins of this page are ${time(report.bin_ns)} wide, the bins of the profile ${time(report.profile_bin_ns)}: for finer windows, use the command below.` : "";
   const drawnAs = width > 1 ? `, drawn ${width} at a time` : "";
-  $("timeline-note").textContent = `Drag over the timeline to choose a window: the matrix then shows only that time. Windows are whole bins of ${time(report.bin_ns)}${drawnAs}.${coarser}`;
+  const unstacked = report.classes.names.length > 0 && classes.length === 0 ? " Choose wire bytes, payload bytes or packets to see the traffic of each class." : "";
+  $("timeline-note").textContent = `Drag over the timeline to choose a window: the matrix then shows only that time. Windows are whole bins of ${time(report.bin_ns)}${drawnAs}.${coarser}${unstacked}`;
   showWindow();
 }
 

@@ -3,7 +3,7 @@
 use super::recorded::traced;
 use super::{archive, read, with_captures};
 use crate::runs;
-use crate::tools::{csv_rows, ibscope, in_parallel, result};
+use crate::tools::{CsvRow, csv_rows, ibscope, in_parallel, result};
 use ibscope::crosscheck::{OperationComparison, OperationResult, Tracer};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -64,8 +64,7 @@ fn the_wire_has_each_operation_of_the_trace() {
                 assert!(of_one.is_sorted_by_key(|row| row.number) && of_one.is_sorted_by_key(|row| row.start_ns));
             }
             // Two runs with two ranks per node do not show the clocks: a rank only sends to others.
-            let has_clocks =
-                !["ompi-rc-halo-2x2", "ompi-rc-mw-2x2", "scorep-ompi-rc-mw-2x2"].contains(&run.name.as_str());
+            let has_clocks = !["ompi-rc-mw-2x2", "scorep-ompi-rc-mw-2x2"].contains(&run.name.as_str());
             let timed = in_trace.iter().filter(|row| row.outside_ns.is_some() && row.entry_ns.is_some()).count();
             assert_eq!(timed, if has_clocks { in_trace.len() } else { 0 }, "{}", run.name);
             // Score-P records the calls in which the library sends operations of its own.
@@ -76,6 +75,40 @@ fn the_wire_has_each_operation_of_the_trace() {
             }
         }
     });
+}
+
+/// Two ranks per node. MPICH's barriers are between the leaders of the nodes, whose context id is
+/// derived from that of `MPI_COMM_WORLD`. Open MPI's Allreduces on a communicator of all ranks are on
+/// the wire between 0 and 2, and between 1 and 3.
+#[test]
+fn operations_of_several_ranks_per_node_are_on_the_communicator_of_the_call() {
+    let expected = [
+        ("mpich-rc-mixed-2x2", "barrier", "MPI_COMM_WORLD", "world"),
+        ("ompi-rc-halo-2x2", "allreduce", "MPI_COMM_4", "5/0"),
+    ];
+    for (name, operation, communicator, on_wire) in expected {
+        let run = runs::named(name);
+        let trace = read(&archive(&run).expect("archive"));
+        let found = with_captures(&trace, &[run.sink()]).operations.expect("operations");
+        let is_own = |row: &&OperationComparison| {
+            row.operation == Some(operation) && row.communicator.as_deref() == Some(communicator)
+        };
+        let rows: Vec<&OperationComparison> = found.rows.iter().filter(is_own).collect();
+        assert_eq!(rows.len(), 2, "{name}");
+        for row in rows {
+            assert_eq!(row.result, OperationResult::Equal, "{name}: {row:?}");
+            assert_eq!(row.wire_communicator.as_deref(), Some(on_wire), "{name}: {row:?}");
+        }
+    }
+    let rows = csv_rows(&result(
+        &["collectives", "--view", "instances", "--format", "csv"],
+        &[runs::named("ompi-rc-halo-2x2").sink()],
+    ));
+    let is_own = |row: &&CsvRow| row["operation"] == "allreduce" && row["communicator"].starts_with("5/");
+    let own: Vec<(&str, &str)> =
+        rows.iter().filter(is_own).map(|row| (row["ranks"].as_str(), row["bytes"].as_str())).collect();
+    // `halo` reduces one double per call.
+    assert_eq!(own, [("4", "8"), ("4", "8")]);
 }
 
 #[test]
