@@ -290,7 +290,7 @@ mod tests {
         fn check<const N: usize>(bytes: &[u8]) {
             let head: &[u8; N] = bytes.first_chunk().expect("a head");
             for rest in (0..=LONG_BYTES + 40).map(|length| &bytes[N..N + length]) {
-                for seed in [&NATIVE, &ROCE] {
+                for seed in [&super::NATIVE, &super::ROCE] {
                     let mut hasher = Hasher::new_with_initial(seed.initial);
                     hasher.update(head);
                     hasher.update(rest);
