@@ -79,7 +79,7 @@ pub fn text(diagnosis: &Diagnosis, inputs: &str) -> String {
 }
 
 fn indented(line: &str) -> String {
-    wrap(line, WIDTH - INDENT.len()).lines().map(|line| format!("{INDENT}{line}\n")).collect()
+    wrap(line, WIDTH - INDENT.len()).lines().flat_map(|line| [INDENT, line, "\n"]).collect()
 }
 
 /// A number for people: its name without the unit, and its value with it.

@@ -1,6 +1,7 @@
 //! `ibscope diagnose`: incidents that are injected into generated traffic, and recorded runs with
 //! and without a known cause. Expected findings come from what was injected or recorded.
 
+mod distorted;
 mod recorded;
 mod scene;
 

@@ -21,7 +21,10 @@ fn row<'a>(rows: &'a [CsvRow], endpoint: &str, direction: &str) -> &'a CsvRow {
 
 /// The highest sum of a window of `window_ns` that starts with any millisecond.
 fn highest(bins: &BTreeMap<i64, u64>, window_ns: i64) -> u64 {
-    bins.keys().map(|start| bins.range(*start..*start + window_ns / MS_NS).map(|(_, bytes)| bytes).sum()).max().unwrap()
+    bins.keys()
+        .map(|start| bins.range(*start..*start + window_ns / MS_NS).map(|(_, bytes)| bytes).sum())
+        .max()
+        .expect("bins")
 }
 
 /// Ethernet 14, IPv4 with its length at 16, source at 26 and destination at 30.

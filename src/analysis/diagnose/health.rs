@@ -2,8 +2,10 @@
 
 use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, FindingKind, FindingSeverity};
 use crate::analysis::health::{ConnectionHealth, LinkDirection, connections};
+use crate::model::profile::ConnectionRow;
 use crate::model::{Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::ib::Opcode;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Packets that prove a loss: a receiver reported it, or the packet arrived late by a
@@ -33,8 +35,11 @@ const MAIN_SHARE: f64 = 0.8;
 type PathEvents = BTreeMap<(Endpoint, Endpoint), u64>;
 
 pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
-    if input.profile.health.is_empty() && input.profile.connections.iter().any(|row| row.kind == TrafficKind::Data) {
-        // Every connection with requests or acknowledgements has a row.
+    // Every connected service with requests has a row; healthy datagrams have none.
+    let is_connected = |row: &ConnectionRow| Opcode(row.service << 5).service().is_connected();
+    let needs_rows = |row: &ConnectionRow| row.kind == TrafficKind::Data && is_connected(row);
+    if input.profile.health.is_empty() && input.profile.connections.iter().any(needs_rows) {
+        diagnosis.unchecked.push("losses and congestion, because the profile has no health".to_owned());
         return;
     }
     let rows: Vec<ConnectionHealth<'_>> = connections(input.profile).collect();

@@ -46,18 +46,23 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     }
     let nodes = Nodes::of(input.profile);
     for job in waits {
-        let Ok(iterations) = &job.iterations else {
+        let main_loop = job.iterations.as_ref().ok().filter(|own| is_main_loop(own));
+        let Some(iterations) = main_loop else {
+            let why = "no iterations with most of its messages were found";
+            diagnosis.unchecked.push(format!("stragglers and imbalance of job {}, because {why}", job.job));
             continue;
         };
-        if (iterations.messages as f64) < MAIN_LOOP * iterations.of_messages as f64 {
-            continue;
-        }
         let before = diagnosis.findings.len();
         diagnosis.findings.extend(stragglers(job, iterations));
         if diagnosis.findings.len() == before {
             diagnosis.findings.extend(late_sender(job, iterations).or_else(|| imbalance(job, iterations, &nodes)));
         }
     }
+}
+
+/// True if the iterations are the main loop of the job.
+fn is_main_loop(iterations: &Iterations) -> bool {
+    iterations.messages as f64 >= MAIN_LOOP * iterations.of_messages as f64
 }
 
 /// Ranks that begin most iterations late.

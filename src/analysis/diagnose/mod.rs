@@ -203,13 +203,15 @@ pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Sp
 /// Missing records, as a share of the packets, from which the numbers of a capture are wrong by
 /// more than they are worth.
 const CRITICAL_CAPTURE_LOSS: f64 = 0.01;
+/// Missing records: a capture that begins or ends in the middle of traffic may have one of the two
+/// observations of a packet.
+const FEWEST_LOST: u64 = 3;
 
 /// Whether the capture can be trusted.
 fn capture(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     let profile = input.profile;
     let trust = &profile.trust;
     let coverage = &profile.coverage;
-    let packets = coverage.infiniband.max(1) as f64;
     let finding = |severity, sentence: String, numbers| DiagnosisFinding {
         kind: FindingKind::CaptureIncomplete,
         severity,
@@ -233,8 +235,8 @@ fn capture(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         trust.lost_by_capture_packets.at_least.max(coverage.interface_drops).max(coverage.lost_mirrored_frames());
     let undecoded = coverage.failed() as f64 / coverage.records.max(1) as f64;
     let ends_early = profile.inputs.iter().filter(|input| input.ends_early).count();
-    if input.is_incomplete() || lost > 0 {
-        let share = lost as f64 / packets;
+    if lost >= FEWEST_LOST {
+        let share = lost as f64 / (coverage.infiniband + lost) as f64;
         let numbers = vec![("lost_packets_at_least", lost as f64), ("lost_share_at_least", share)];
         let sentence =
             "The captures miss packets: counts are lower bounds, and findings that a loss could feign are left out.";

@@ -19,6 +19,10 @@ const FEWEST_TIMES_IN_ALL: u64 = 50;
 const LEAST_FACTOR: f64 = 2.0;
 const CRITICAL_FACTOR: f64 = 5.0;
 
+/// Bytes of storage by port and bin.
+type StorageBytes = BTreeMap<Endpoint, BTreeMap<i64, u64>>;
+/// Bins with traffic of jobs by port.
+type JobBins = BTreeMap<Endpoint, BTreeSet<i64>>;
 /// Times by bucket, in bins with active storage and without.
 type SplitTimes = [BTreeMap<u16, u64>; 2];
 
@@ -52,21 +56,16 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
 }
 
 /// Of each port: the bytes of storage by bin, and the bins with traffic of jobs.
-fn bytes_by_port(
-    profile: &Profile,
-    bin_ns: i64,
-) -> (BTreeMap<Endpoint, BTreeMap<i64, u64>>, BTreeMap<Endpoint, BTreeSet<i64>>) {
-    let (mut storage, mut job) = (BTreeMap::new(), BTreeMap::new());
+fn bytes_by_port(profile: &Profile, bin_ns: i64) -> (StorageBytes, JobBins) {
+    let (mut storage, mut job) = (StorageBytes::new(), JobBins::new());
     for row in &profile.timeline {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
         let time_ns = row.time_ns.div_euclid(bin_ns).saturating_mul(bin_ns);
         for endpoint in [connection.src, connection.dst] {
             if connection.class.is_storage() {
-                let bins: &mut BTreeMap<i64, u64> = storage.entry(endpoint).or_default();
-                *bins.entry(time_ns).or_default() += row.traffic.wire_bytes;
+                *storage.entry(endpoint).or_default().entry(time_ns).or_default() += row.traffic.wire_bytes;
             } else if is_job(connection.class) {
-                let bins: &mut BTreeSet<i64> = job.entry(endpoint).or_default();
-                bins.insert(time_ns);
+                job.entry(endpoint).or_default().insert(time_ns);
             }
         }
     }

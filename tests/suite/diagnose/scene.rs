@@ -22,7 +22,7 @@ const TRANSIT_NS: u64 = 1_000;
 const START_NS: u64 = 1_700_000_000_000_000_000;
 /// NAK with a PSN sequence error, and RNR NAK with timer 14 (0.64 ms) in its syndrome.
 const SEQUENCE_ERROR: u8 = 0x60;
-const NOT_READY: u8 = 0x20 | 14;
+const NOT_READY: u8 = 0x20 | 0x0E;
 const RNR_WAIT_NS: u64 = 640_000;
 
 /// What goes wrong.
