@@ -82,7 +82,7 @@ pub fn metrics(runs: &[RunStatus], swept_s: u64) -> String {
     text
 }
 
-/// Writes the metrics to the file of `run.metrics`, atomically, for node_exporter to read.
+/// Writes the metrics to the file of `run.metrics`, atomically, for `node_exporter` to read.
 pub fn write_metrics(config: &Config) -> Result<(), String> {
     let Some(path) = &config.run.metrics else { return Ok(()) };
     let runs = runs(config, None).map_err(|error| error.to_string())?;

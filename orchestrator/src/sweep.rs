@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::job::SlurmHook;
 use crate::journal::{JournalError, RunPhase, RunRecord, State, StoredJournal, now_ns};
 use crate::log::{Level, Log};
-use crate::remote::{LocalRunner, Runner as _, SshRunner, parallel};
+use crate::remote::{CommandOutput, LocalRunner, Runner as _, SshRunner, parallel};
 use crate::status::{self, JobState};
 use crate::undo::{self, UndoReport};
 use serde::Serialize;
@@ -35,6 +35,11 @@ pub enum SweepOutcome {
     InUse,
     /// Another process works on the run.
     Busy,
+    /// The program that began the run undid it, because this one cannot read its plan.
+    UndoneByOtherVersion {
+        /// Path of the program.
+        program: PathBuf,
+    },
     /// An earlier attempt left work, and the next one comes later.
     Waiting {
         /// Work that is left, one sentence each.
@@ -65,7 +70,7 @@ impl SweptRun {
     pub fn is_left(&self) -> bool {
         match &self.outcome {
             SweepOutcome::Undone(report) => !report.left.is_empty(),
-            SweepOutcome::InUse | SweepOutcome::Busy => false,
+            SweepOutcome::InUse | SweepOutcome::Busy | SweepOutcome::UndoneByOtherVersion { .. } => false,
             SweepOutcome::Waiting { .. } | SweepOutcome::Failed { .. } => true,
         }
     }
@@ -212,9 +217,9 @@ fn undo_with_other_version(state: &State, stored: &StoredJournal) -> Option<Swee
         state_dir,
     ];
     let ran = LocalRunner::default().run(None, &argv, OTHER_VERSION_TIMEOUT);
-    let is_done = ran.as_ref().is_ok_and(|output| output.is_success()) || !stored.path.exists();
+    let is_done = ran.as_ref().is_ok_and(CommandOutput::is_success) || !stored.path.exists();
     Some(if is_done {
-        SweepOutcome::Busy
+        SweepOutcome::UndoneByOtherVersion { program }
     } else {
         let what = ran.map_or_else(|error| error.to_string(), |output| crate::text::printable(&output.stderr));
         SweepOutcome::Failed {

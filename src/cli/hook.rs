@@ -73,7 +73,7 @@ pub(super) struct SweepArgs {
     /// Configuration of the site, for runs whose journal has none
     #[arg(long, value_name = "FILE", default_value = CONFIG)]
     config: PathBuf,
-    /// Folder of the journals, besides run.state_dir of the configuration
+    /// Folder of the journals, besides `run.state_dir` of the configuration
     #[arg(long, value_name = "FOLDER", default_value = STATE_DIR)]
     state_dir: PathBuf,
 }
@@ -193,9 +193,13 @@ fn swept_text(run: &SweptRun) -> String {
         SweepOutcome::Undone(report) => super::capture::undone_text(report),
         SweepOutcome::InUse => format!("job {job}: running\n"),
         SweepOutcome::Busy => format!("job {job}: another process works on it\n"),
+        SweepOutcome::UndoneByOtherVersion { program } => format!("job {job}: undone by {}\n", program.display()),
         SweepOutcome::Waiting { left, next_s } => {
-            let left: String = left.iter().map(|what| format!("  - {what}\n")).collect();
-            format!("job {job}: NOT everything is undone; next attempt in {next_s} s:\n{left}")
+            let mut text = format!("job {job}: NOT everything is undone; next attempt in {next_s} s:\n");
+            for what in left {
+                _ = writeln!(text, "  - {what}");
+            }
+            text
         }
         SweepOutcome::Failed { what } => format!("job {job}: NOT undone: {what}\n"),
     }

@@ -216,7 +216,7 @@ fn a_capture_is_swept_as(user: &'static str) {
         _ = fs::remove_file(&go);
         let id = lab
             .submit(&["-N4", "--comment=ibscope=on"], &format!("while [ ! -e {} ]; do sleep 0.1; done", go.display()));
-        until(Duration::from_secs(60), "a captured job", || {
+        until(Duration::from_mins(1), "a captured job", || {
             (lab.mirrored().len() == 4 && lab.job(id).0 == "RUNNING").then_some(())
         });
         let swept = sweep(&lab);

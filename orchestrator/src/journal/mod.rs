@@ -294,10 +294,7 @@ fn read(path: &Path, text: &[u8]) -> Result<(RunRecord, usize, ChecksumChain), J
             // begun.
             None if !line.contains(&0) => break,
             None => Some("it contains zeros instead of an entry".to_owned()),
-            Some(json) => match entry_after(json, &mut next, &mut record) {
-                Ok(()) => None,
-                Err(what) => Some(what),
-            },
+            Some(json) => entry_after(json, &mut next, &mut record).err(),
         };
         if let Some(what) = fault {
             let changed_ns = record.changed_ns;

@@ -16,8 +16,7 @@ use crate::config::Config;
 use crate::context::{self, FailureText, RunContext};
 use crate::folder::{Folder, OwnerIds};
 use crate::journal::{
-    JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress,
-    StoredJournal, now_ns,
+    JobLock, Journal, JournalEntry, JournalError, RunPhase, RunRecord, State, StepProgress, StoredJournal, now_ns,
 };
 use crate::remote::{Files, parallel};
 use crate::step::{HostfileStep, MirrorStep, PlanStep};
@@ -276,19 +275,16 @@ impl RunUndo<'_> {
                 left
             });
             let mut left = Vec::new();
-            match spawned {
-                Ok(thread) => {
-                    let _ = ended.recv_timeout(MIRROR_PATIENCE);
-                    let of_captures = undo(&captures);
-                    left.extend(
-                        thread.join().unwrap_or_else(|_| vec!["mirrors may be left: a thread panicked".to_owned()]),
-                    );
-                    left.extend(of_captures);
-                }
-                Err(_) => {
-                    left.extend(undo(mirrors));
-                    left.extend(undo(&captures));
-                }
+            if let Ok(thread) = spawned {
+                let _ = ended.recv_timeout(MIRROR_PATIENCE);
+                let of_captures = undo(&captures);
+                left.extend(
+                    thread.join().unwrap_or_else(|_| vec!["mirrors may be left: a thread panicked".to_owned()]),
+                );
+                left.extend(of_captures);
+            } else {
+                left.extend(undo(mirrors));
+                left.extend(undo(&captures));
             }
             left
         });

@@ -211,6 +211,9 @@ fn with_a_journal_truncated_at_any_byte() {
     undo(&lab, "journal truncated in its last line");
 }
 
+/// A change of a journal's text.
+type Change = fn(&str) -> String;
+
 /// Without its plan, a journal is refused and stays, and nothing changes. A fault in a later line
 /// does not keep the run from being undone.
 #[test]
@@ -253,7 +256,6 @@ fn a_damaged_journal_is_undone_if_it_has_its_plan() {
     };
     remove_captures();
 
-    type Change = fn(&str) -> String;
     let later: [(&str, bool, Change); 4] = [
         ("a changed word", true, |text| text.replace("\"done\"", "\"doing\"")),
         ("an unknown entry", false, |text| text.replacen("\"doing\"", "\"did\"", 1)),
