@@ -14,7 +14,7 @@ const PAGE: usize = 64;
 
 /// Some rows.
 #[derive(Clone, Default)]
-struct Page {
+struct RowPage {
     rows: usize,
     bytes: Box<[u8]>,
 }
@@ -23,7 +23,7 @@ struct Page {
 #[derive(Clone)]
 pub struct PackedRows<T> {
     /// All pages but the last one, which is open.
-    pages: Vec<Page>,
+    pages: Vec<RowPage>,
     open: Vec<u8>,
     open_rows: usize,
     len: usize,
@@ -58,7 +58,7 @@ impl<T> PackedRows<T> {
 
     fn close_page(&mut self) {
         if self.open_rows > 0 {
-            self.pages.push(Page { rows: self.open_rows, bytes: self.open.as_slice().into() });
+            self.pages.push(RowPage { rows: self.open_rows, bytes: self.open.as_slice().into() });
             self.open.clear();
             self.open_rows = 0;
         }

@@ -4,7 +4,7 @@
 //! which never need coarsening. Most programs send few sizes, and if all sizes of a class are
 //! equal, its extremes give the size.
 
-use super::{PacketRole, SizeClass, Verb};
+use super::{PacketRole, SizeClass, VecMap, Verb};
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
@@ -213,6 +213,12 @@ impl<K: Copy + Ord> Sizes<K> {
         self.entries.iter().map(|(key, sums)| (key, sums))
     }
 
+    /// The sums in the form that is smallest in memory.
+    #[must_use]
+    pub fn into_map(self) -> VecMap<(K, SizeClass), SizeSums> {
+        self.entries.into()
+    }
+
     /// The sums, sorted by category and class.
     #[must_use]
     pub fn into_sorted(self) -> Vec<SizeEntry<K>> {
@@ -231,6 +237,7 @@ mod tests {
     fn a_class_has_its_sum_and_extremes() {
         let mut sizes = Sizes::default();
         [64, 127, 100, 128].iter().for_each(|bytes| sizes.record(PacketRole::Request, SizeCategory::Send, *bytes));
+        assert!(sizes.clone().into_map().into_iter().eq(sizes.clone().into_sorted()));
         let sorted = sizes.into_sorted();
         let expected = SizeSums { count: 3, bytes: 291, smallest_bytes: 64, largest_bytes: 127 };
         assert_eq!(sorted[0], ((SizeCategory::Send, SizeClass::of(64)), expected));

@@ -5,7 +5,7 @@ use super::paths::ConnectionPaths;
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
     ConnectionKey, MpiMessage, OperationMix, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums,
-    SizeCategory, Sizes, StorageSums, Streams, TimingKey, UpperLayerVotes, VecMap,
+    SizeCategory, SizeClass, SizeSums, Sizes, StorageSums, Streams, TimingKey, UpperLayerVotes, VecMap,
 };
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};
@@ -609,12 +609,15 @@ pub struct ConnectionTotals {
     /// Times between packets, with the detection that they require.
     pub latencies: VecMap<(Option<RequiredDetection>, TimingKey), Recorder>,
     /// Sizes of packets and messages.
-    pub sizes: Sizes<SizeCategory>,
+    pub sizes: VecMap<(SizeCategory, SizeClass), SizeSums>,
     /// Time series of response times, unsorted.
     pub time_bins: Vec<TimeBin>,
     /// Time series of these sums; entries of one bin are adjacent.
     pub bins: Vec<BinSums>,
 }
+
+/// The next larger blocks of the allocator have 896 bytes, and there may be a million of these.
+const _: () = assert!(size_of::<ConnectionTotals>() <= 768);
 
 impl ConnectionTotals {
     /// Evidence for library and rank.

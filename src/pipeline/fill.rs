@@ -151,10 +151,10 @@ fn add(
     let mut sizes = connection.sizes;
     for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
         let of = operation(class, detection, key).map(|operation| size_category(class.form, operation));
-        of.into_iter().for_each(|of| sizes.add((of, size), sums));
+        of.into_iter().for_each(|of| sizes.join((of, size), sums, |held, sums| *held += sums));
     }
     let row = |((of, size), sums)| SizeRow { connection: index as u32, category: of, size, sums };
-    profile.sizes.extend(sizes.into_sorted().into_iter().map(row));
+    profile.sizes.extend(sizes.into_iter().map(row));
     add_timeline(profile, index, &connection.bins, detection, key);
 }
 

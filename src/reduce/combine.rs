@@ -371,7 +371,7 @@ impl InputConnection {
         let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), cells);
         let times_ns = partial.times_ns;
         let [partners, echoes] = partners.map(|votes| votes.into_iter().collect());
-        let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes);
+        let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes.into_map());
         let (upper_layers, operations) = (partial.upper_layers, partial.operations);
         let times = partial.times.map(|times| *times).unwrap_or_default();
         // If the input observes both ports, a response is timed at its second observation, the port
@@ -503,7 +503,9 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     for (key, recorder) in later.latencies {
         total.latencies.or_default(key).merge(recorder);
     }
-    total.sizes.merge(later.sizes);
+    for (key, sums) in later.sizes {
+        total.sizes.join(key, sums, |held, sums| *held += sums);
+    }
     for (votes, others) in [(&mut total.partners, later.partners), (&mut total.echoes, later.echoes)] {
         for (qpn, count) in others {
             *votes.or_default(qpn) += count;
