@@ -3,7 +3,8 @@
 
 use super::common::output;
 use super::common::usage::UsageError;
-use crate::model::{count_either, count_of};
+use super::undo_report::undone_text;
+use crate::model::count_either;
 use clap::{Args, Subcommand, ValueEnum};
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::job::{MAX_NODES, SlurmJob};
@@ -11,7 +12,7 @@ use ibscope_orchestrator::remote::SshRunner;
 use ibscope_orchestrator::selftest::{self, CheckResult};
 use ibscope_orchestrator::session;
 use ibscope_orchestrator::status::{self, RunStatus};
-use ibscope_orchestrator::undo::{self, UndoReport};
+use ibscope_orchestrator::undo;
 use ibscope_parsers::tools::hostlist;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -252,36 +253,6 @@ fn stale(site: &SiteArgs) -> anyhow::Result<ExitCode> {
 
 fn code(is_well: bool) -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-pub(super) fn undone_text(undone: &UndoReport) -> String {
-    let mut text = String::new();
-    let job = undone.job_id;
-    for capture in &undone.captures {
-        let file = capture.fetched.as_ref().map_or(&capture.file, |fetched| &fetched.file);
-        let counted = capture.ended.as_ref().and_then(|ended| ended.counted);
-        let packets =
-            counted.map_or("an unknown number of packets".to_owned(), |counted| count_of(counted.packets, "packet"));
-        _ = writeln!(text, "job {job}: {}: {packets} in {}", capture.node, file.display());
-        for remark in capture.ended.iter().flat_map(|ended| &ended.remarks) {
-            _ = writeln!(text, "job {job}: {}: {remark}", capture.node);
-        }
-    }
-    if let Some(manifest) = &undone.manifest {
-        _ = writeln!(text, "job {job}: manifest {}", manifest.display());
-    }
-    if let Some(warning) = undone.unverified_text() {
-        _ = writeln!(text, "job {job}: {warning}");
-    }
-    _ = match (undone.left.is_empty(), undone.is_restored) {
-        (true, _) => writeln!(text, "job {job}: undone"),
-        (false, true) => writeln!(text, "job {job}: all captures and mirrors are stopped, but:"),
-        (false, false) => writeln!(text, "job {job}: NOT everything is undone:"),
-    };
-    for left in &undone.left {
-        _ = writeln!(text, "  - {left}");
-    }
-    text
 }
 
 fn list(site: &SiteArgs, job: Option<u32>) -> anyhow::Result<ExitCode> {

@@ -1,6 +1,7 @@
 //! `ibscope hook`: runs as prolog or epilog of Slurm, and installs itself there.
 
 use super::common::output;
+use super::undo_report::undone_text;
 use clap::{Args, Subcommand};
 use ibscope_orchestrator::config::{Config, ConfigError};
 use ibscope_orchestrator::hook::{self, HookOutcome, HookStage};
@@ -190,7 +191,7 @@ fn run_sweep(args: &SweepArgs) -> ExitCode {
 fn swept_text(run: &SweptRun) -> String {
     let job = run.job_id;
     match &run.outcome {
-        SweepOutcome::Undone(report) => super::capture::undone_text(report),
+        SweepOutcome::Undone(report) => undone_text(report),
         SweepOutcome::InUse => format!("job {job}: running\n"),
         SweepOutcome::Busy => format!("job {job}: another process works on it\n"),
         SweepOutcome::UndoneByOtherVersion { program } => format!("job {job}: undone by {}\n", program.display()),

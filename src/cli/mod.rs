@@ -42,6 +42,7 @@ mod storage;
 mod summary;
 mod timeline;
 mod trace;
+mod undo_report;
 mod waits;
 mod watch;
 

@@ -31,26 +31,20 @@ pub fn work(stage: HookStage, config: &Config, job: &SlurmJob) {
     };
     let deadline = Instant::now() + time_limit.saturating_sub(REPORT_MARGIN);
     let log = &log;
-    let comment = match stage {
-        HookStage::Epilog => {
-            let (outcome, comment) = epilog(config, job, &runner, log, deadline);
-            report_outcome(outcome);
-            comment
-        }
+    match stage {
+        HookStage::Epilog => report_outcome(epilog(config, job, &runner, log, deadline)),
         HookStage::Prolog => {
             let (outcome, comment) = prolog(config, job, &runner, log, deadline);
             report_outcome(outcome);
             if outcome == HookOutcome::Succeeded && is_abandoned() {
                 log.write(Level::Warning, "the prolog ended before its work was done: the capture is undone");
-                epilog(config, job, &runner, log, Instant::now() + time_limit).1
+                epilog(config, job, &runner, log, Instant::now() + time_limit);
             } else {
-                Some(comment)
+                // Slurm no longer waits for this process. It refuses comments on jobs that have ended,
+                // so an epilog writes none.
+                admin_comment::set(config, &runner, job.id, &comment, log);
             }
         }
-    };
-    // Slurm no longer waits for this process.
-    if let Some(text) = comment {
-        admin_comment::set(config, &runner, job.id, &text, log);
     }
     sweep_in_background(config, log);
 }
@@ -125,24 +119,15 @@ fn prolog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadli
 }
 
 /// Undoes the capture of the job, whether or not the job requests one now: its comment may have
-/// changed. Returns a text for the user too, if there was a capture.
-fn epilog(
-    config: &Config,
-    job: &SlurmJob,
-    runner: &dyn Files,
-    log: &Log,
-    deadline: Instant,
-) -> (HookOutcome, Option<String>) {
+/// changed.
+fn epilog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadline: Instant) -> HookOutcome {
     let undone = match undo::job(config, job.id, runner, deadline) {
         Ok(undone) => undone,
-        Err(error) => return (log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed), None),
+        Err(error) => return log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed),
     };
     for undone in &undone {
         undone.log(log);
         analysis::start_and_log(config, undone, runner, log);
     }
-    let comment =
-        undone.iter().rev().find_map(|undone| Some(format!("captured: {}", undone.manifest.as_ref()?.display())));
-    let is_done = undone.iter().all(|undone| undone.left.is_empty());
-    (if is_done { HookOutcome::Succeeded } else { HookOutcome::Failed }, comment)
+    if undone.iter().all(|undone| undone.left.is_empty()) { HookOutcome::Succeeded } else { HookOutcome::Failed }
 }
