@@ -21,9 +21,9 @@ fn write(inputs: &[PathBuf], output: &Path, more: &[&str]) -> ProgramResult {
 fn read(archive: &Path) -> (PairSums, PairSums, BTreeMap<(u32, String), u64>) {
     let anchor = archive.join("traces.otf2");
     let everything = Command::new("otf2-print").arg("-A").arg(&anchor).output().expect("make deps installs otf2-tools");
-    assert!(everything.status.success() && everything.stderr.is_empty(), "{anchor:?}: {everything:?}");
+    assert!(everything.status.success() && everything.stderr.is_empty(), "{}: {everything:?}", anchor.display());
     let output = Command::new("otf2-print").arg(&anchor).output().expect("otf2-print");
-    assert!(output.status.success() && output.stderr.is_empty(), "{anchor:?}");
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", anchor.display());
     let text = String::from_utf8(output.stdout).expect("text");
     let number = |line: &str, name: &str| -> u64 {
         let (_, rest) = line.split_once(name).unwrap_or_else(|| panic!("{name}: {line}"));

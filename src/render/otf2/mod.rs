@@ -111,15 +111,23 @@ mod tests {
 
     #[test]
     fn records_have_the_fields_that_the_writer_reads() {
-        let message =
-            RankMessage { times_ns: (5, 9), number: 1, src: 3, dst: 4, communicator: 2, tag: 7, bytes: 0x0102_0304_05 };
+        let message = RankMessage {
+            times_ns: (5, 9),
+            number: 1,
+            src: 3,
+            dst: 4,
+            communicator: 2,
+            tag: 7,
+            bytes: 0x0001_0203_0405,
+        };
         let event = RankEvent { time_ns: 5, rank: 3, kind: RankEventKind::Send(message) };
         let mut expected = Vec::new();
-        [5_u64, 0x0102_0304_05, 0].iter().for_each(|number| expected.extend(number.to_le_bytes()));
+        [5_u64, 0x0001_0203_0405, 0].iter().for_each(|number| expected.extend(number.to_le_bytes()));
         [0_u32, 3, 4, 2, 7, 0].iter().for_each(|word| expected.extend(word.to_le_bytes()));
         assert_eq!(record(&event).as_slice(), expected);
         // An Allreduce of 8 bytes by 4 ranks: Score-P counts 32 bytes sent and received by each.
-        let own = EventOperation { operation: MpiOperation::Allreduce, communicator: 1, ranks: Some(4), bytes: Some(8) };
+        let own =
+            EventOperation { operation: MpiOperation::Allreduce, communicator: 1, ranks: Some(4), bytes: Some(8) };
         let event = RankEvent { time_ns: 6, rank: 0, kind: RankEventKind::CollectiveEnd(own) };
         let mut expected = Vec::new();
         [6_u64, 32, 32].iter().for_each(|number| expected.extend(number.to_le_bytes()));
