@@ -135,9 +135,9 @@ impl RankMessages {
                 let operation =
                     EventOperation { operation: own.operation, communicator, ranks: own.ranks, bytes: own.bytes };
                 for (time_ns, kind) in
-                    [(begin_ns, RankEventKind::CollectiveBegin), (end_ns, RankEventKind::CollectiveEnd(operation))]
+                    [(begin_ns, JobEventKind::CollectiveBegin), (end_ns, JobEventKind::CollectiveEnd(operation))]
                 {
-                    collectives.push(RankEvent { time_ns, rank: activity.rank, kind });
+                    collectives.push(JobEvent { time_ns, rank: activity.rank, kind });
                 }
             }
         }
@@ -173,7 +173,7 @@ pub struct EventPlan {
     /// Messages and operations without events.
     pub left_out: LeftOutMessages,
     /// Events of collective operations, by time.
-    collectives: Vec<RankEvent>,
+    collectives: Vec<JobEvent>,
 }
 
 impl EventPlan {
@@ -181,8 +181,8 @@ impl EventPlan {
     pub fn events<E>(
         &mut self,
         messages: impl Iterator<Item = Result<RankMessage, E>>,
-    ) -> impl Iterator<Item = Result<RankEvent, E>> {
-        RankEvents {
+    ) -> impl Iterator<Item = Result<JobEvent, E>> {
+        JobEvents {
             messages: messages.peekable(),
             receives: BinaryHeap::new(),
             collectives: std::mem::take(&mut self.collectives).into_iter().peekable(),
@@ -193,18 +193,18 @@ impl EventPlan {
 
 /// An event of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankEvent {
+pub struct JobEvent {
     /// Nanoseconds since the epoch.
     pub time_ns: i64,
     /// World rank.
     pub rank: u32,
     /// What the rank did.
-    pub kind: RankEventKind,
+    pub kind: JobEventKind,
 }
 
 /// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RankEventKind {
+pub enum JobEventKind {
     /// The first packet of a message that the rank sent.
     Send(RankMessage),
     /// The last packet of a message to the rank.
@@ -229,16 +229,16 @@ pub struct EventOperation {
 }
 
 /// Merges messages and operations by time.
-struct RankEvents<I: Iterator> {
+struct JobEvents<I: Iterator> {
     messages: Peekable<I>,
     /// Receives of messages that were sent already.
     receives: BinaryHeap<Reverse<PendingReceive>>,
-    collectives: Peekable<IntoIter<RankEvent>>,
+    collectives: Peekable<IntoIter<JobEvent>>,
     streams: StreamTimes,
 }
 
-impl<E, I: Iterator<Item = Result<RankMessage, E>>> Iterator for RankEvents<I> {
-    type Item = Result<RankEvent, E>;
+impl<E, I: Iterator<Item = Result<RankMessage, E>>> Iterator for JobEvents<I> {
+    type Item = Result<JobEvent, E>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let send_ns = match self.messages.peek() {
@@ -251,7 +251,7 @@ impl<E, I: Iterator<Item = Result<RankMessage, E>>> Iterator for RankEvents<I> {
         let next_ns = [receive_ns, collective_ns, send_ns].into_iter().flatten().min()?;
         if receive_ns == Some(next_ns) {
             let Reverse(PendingReceive { time_ns, message }) = self.receives.pop()?;
-            return Some(Ok(RankEvent { time_ns, rank: message.dst, kind: RankEventKind::Receive(message) }));
+            return Some(Ok(JobEvent { time_ns, rank: message.dst, kind: JobEventKind::Receive(message) }));
         }
         if collective_ns == Some(next_ns) {
             return self.collectives.next().map(Ok);
@@ -262,7 +262,7 @@ impl<E, I: Iterator<Item = Result<RankMessage, E>>> Iterator for RankEvents<I> {
         };
         let time_ns = self.streams.receive_ns(&message);
         self.receives.push(Reverse(PendingReceive { time_ns, message }));
-        Some(Ok(RankEvent { time_ns: next_ns, rank: message.src, kind: RankEventKind::Send(message) }))
+        Some(Ok(JobEvent { time_ns: next_ns, rank: message.src, kind: JobEventKind::Send(message) }))
     }
 }
 
@@ -317,12 +317,12 @@ mod tests {
         RankMessage { times_ns, number, src: 0, dst: 1, communicator: 0, tag, bytes: 8 }
     }
 
-    fn times_of(events: impl Iterator<Item = Result<RankEvent, ()>>) -> Vec<(i64, u32, &'static str, u64)> {
-        let row = |event: RankEvent| match event.kind {
-            RankEventKind::Send(message) => (event.time_ns, event.rank, "send", message.number),
-            RankEventKind::Receive(message) => (event.time_ns, event.rank, "receive", message.number),
-            RankEventKind::CollectiveBegin => (event.time_ns, event.rank, "begin", 0),
-            RankEventKind::CollectiveEnd(operation) => {
+    fn times_of(events: impl Iterator<Item = Result<JobEvent, ()>>) -> Vec<(i64, u32, &'static str, u64)> {
+        let row = |event: JobEvent| match event.kind {
+            JobEventKind::Send(message) => (event.time_ns, event.rank, "send", message.number),
+            JobEventKind::Receive(message) => (event.time_ns, event.rank, "receive", message.number),
+            JobEventKind::CollectiveBegin => (event.time_ns, event.rank, "begin", 0),
+            JobEventKind::CollectiveEnd(operation) => {
                 (event.time_ns, event.rank, "end", operation.bytes.unwrap_or_default())
             }
         };

@@ -4,7 +4,7 @@
 //! In: a plan of events, and the events by time. Out: a line of JSON with the definitions, and one
 //! record of [`RECORD_BYTES`] bytes per event. `writer.py` describes both.
 
-use crate::analysis::rank_events::{EventCommunicator, EventPlan, RankEvent, RankEventKind};
+use crate::analysis::rank_events::{EventCommunicator, EventPlan, JobEvent, JobEventKind};
 use crate::model::nodes::Nodes;
 use crate::model::{JobRank, Profile};
 use ibscope_parsers::mpi::MpiOperation;
@@ -46,18 +46,18 @@ pub fn definitions(profile: &Profile, job: u32, plan: &EventPlan) -> String {
 
 /// The record of an event, little-endian.
 #[must_use]
-pub fn record(event: &RankEvent) -> [u8; RECORD_BYTES] {
+pub fn record(event: &JobEvent) -> [u8; RECORD_BYTES] {
     let mut fields = EventFields { rank: event.rank, time_ns: event.time_ns.max(0) as u64, ..EventFields::default() };
     match event.kind {
-        RankEventKind::Send(message) | RankEventKind::Receive(message) => {
-            let is_send = matches!(event.kind, RankEventKind::Send(_));
+        JobEventKind::Send(message) | JobEventKind::Receive(message) => {
+            let is_send = matches!(event.kind, JobEventKind::Send(_));
             (fields.kind, fields.peer) = if is_send { (SEND, message.dst) } else { (RECEIVE, message.src) };
             fields.communicator = message.communicator;
             fields.tag = message.tag as u32;
             fields.sent_bytes = message.bytes;
         }
-        RankEventKind::CollectiveBegin => fields.kind = COLLECTIVE_BEGIN,
-        RankEventKind::CollectiveEnd(own) => {
+        JobEventKind::CollectiveBegin => fields.kind = COLLECTIVE_BEGIN,
+        JobEventKind::CollectiveEnd(own) => {
             fields.kind = COLLECTIVE_END;
             fields.communicator = own.communicator;
             fields.operation = own.operation as u32;
@@ -120,7 +120,7 @@ mod tests {
             tag: 7,
             bytes: 0x0001_0203_0405,
         };
-        let event = RankEvent { time_ns: 5, rank: 3, kind: RankEventKind::Send(message) };
+        let event = JobEvent { time_ns: 5, rank: 3, kind: JobEventKind::Send(message) };
         let mut expected = Vec::new();
         [5_u64, 0x0001_0203_0405, 0].iter().for_each(|number| expected.extend(number.to_le_bytes()));
         [0_u32, 3, 4, 2, 7, 0].iter().for_each(|word| expected.extend(word.to_le_bytes()));
@@ -128,7 +128,7 @@ mod tests {
         // An Allreduce of 8 bytes by 4 ranks: Score-P counts 32 bytes sent and received by each.
         let own =
             EventOperation { operation: MpiOperation::Allreduce, communicator: 1, ranks: Some(4), bytes: Some(8) };
-        let event = RankEvent { time_ns: 6, rank: 0, kind: RankEventKind::CollectiveEnd(own) };
+        let event = JobEvent { time_ns: 6, rank: 0, kind: JobEventKind::CollectiveEnd(own) };
         let mut expected = Vec::new();
         [6_u64, 32, 32].iter().for_each(|number| expected.extend(number.to_le_bytes()));
         [3_u32, 0, 0, 1, 0, 3].iter().for_each(|word| expected.extend(word.to_le_bytes()));
