@@ -8,6 +8,14 @@ use std::collections::BTreeSet;
 /// A capture of some ports shows only a part of the traffic of the others.
 #[must_use]
 pub(crate) fn sees_all_ports(profile: &Profile) -> bool {
+    let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
+    let endpoints = data.flat_map(|connection| [connection.src, connection.dst]).collect::<BTreeSet<_>>().len();
+    shows_all_traffic(profile, endpoints)
+}
+
+/// Like [`sees_all_ports`], for a number of places: ports, or processes that may have several ports.
+#[must_use]
+pub(crate) fn shows_all_traffic(profile: &Profile, places: usize) -> bool {
     let [once, twice] = profile
         .inputs
         .iter()
@@ -16,7 +24,5 @@ pub(crate) fn sees_all_ports(profile: &Profile) -> bool {
     let latest_start = times().map(|(first, _)| first).max().flatten();
     let first_end = times().filter_map(|(_, last)| last).min();
     let at_once = latest_start.zip(first_end).is_some_and(|(start, end)| start <= end);
-    let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
-    let endpoints = data.flat_map(|connection| [connection.src, connection.dst]).collect::<BTreeSet<_>>().len();
-    twice > 0 && once * 20 <= twice || at_once && profile.inputs.len() + 1 >= endpoints
+    twice > 0 && once * 20 <= twice || at_once && profile.inputs.len() + 1 >= places
 }

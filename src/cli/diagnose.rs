@@ -7,7 +7,7 @@ use super::common::job_choice::JobChoice;
 use super::common::output;
 use crate::analysis::diagnose::{Diagnosis, diagnose};
 use crate::analysis::link_rates::LINK_BIN_NS;
-use crate::analysis::waits::WaitAnalysis;
+use crate::analysis::waits::{NoIterations, WaitAnalysis};
 use crate::model::Profile;
 use crate::model::link::Speed;
 use crate::model::nodes::Nodes;
@@ -71,7 +71,7 @@ fn of_captures(args: &DiagnoseArgs) -> anyhow::Result<(Profile, Diagnosis)> {
         analysis.push(&row?);
     }
     let profile = stream.profile().clone();
-    let waits = analysis.finish(profile.sampling.is_some(), &Nodes::of(&profile));
+    let waits = analysis.finish(NoIterations::of_captures(&profile), &Nodes::of(&profile));
     let diagnosis = diagnose(&profile, Some(&waits), args.link.as_ref(), is_selected(args));
     Ok((profile, diagnosis))
 }

@@ -1,7 +1,7 @@
 //! `ibscope waits`: iterations, stragglers and waits of recorded runs, compared with the times that
 //! the program logged.
 
-use crate::runs;
+use crate::runs::{self, RecordedRun};
 use crate::tools::ibscope;
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -65,6 +65,18 @@ fn a_run_without_straggler_has_none() {
         let (period, truth) = (job["period_ns"].as_f64().expect("period"), period_ns(&run.folder));
         assert!((period / truth - 1.0).abs() <= 0.05, "period {period}, logged {truth}");
         assert_eq!(job["stragglers"], serde_json::json!([]));
+    }
+}
+
+/// A port shows its own messages only. Without those of the others, a rank that waits seems to
+/// compute, so nothing is known.
+#[test]
+fn one_port_of_several_shows_no_iterations() {
+    let runs = [runs::of_second_set("straggler-rank2-20ms-4x1"), runs::named("ompi-openib-bt.S-4x1")];
+    for capture in runs.iter().flat_map(RecordedRun::every_node) {
+        let job = job(std::slice::from_ref(&capture));
+        let reason = job["unknown_because"].as_str().unwrap_or_default();
+        assert!(reason.starts_with("the captures may show some ports only"), "{}: {job}", capture.display());
     }
 }
 

@@ -14,8 +14,9 @@ mod stragglers;
 #[cfg(test)]
 mod tests;
 
+use crate::analysis::observed_ports::shows_all_traffic;
 use crate::model::nodes::Nodes;
-use crate::model::{JobRank, MessageRow};
+use crate::model::{JobRank, MessageRow, Profile};
 use ibscope_parsers::mpi::MpiOperation;
 use series::{MessageSeries, SeriesKey};
 use std::cmp::Reverse;
@@ -64,9 +65,30 @@ pub enum NoIterations {
     TooManyMessages,
     /// The mirror sampled the packets, so most messages are not in the captures.
     Sampled,
+    /// The captures may show the traffic of some ports only: a rank that waits for messages that were
+    /// not captured would seem to compute.
+    PortsMissing,
 }
 
 impl NoIterations {
+    /// Why no job of these captures can have iterations, if that is so.
+    #[must_use]
+    pub fn of_captures(profile: &Profile) -> Option<Self> {
+        if profile.sampling.is_some() {
+            return Some(Self::Sampled);
+        }
+        let nodes = Nodes::of(profile);
+        let mut jobs: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        profile.ranks.iter().for_each(|row| _ = jobs.entry(row.job).or_default().insert(row.rank));
+        let known = jobs.iter().flat_map(|(&job, ranks)| ranks.iter().map(move |&rank| JobRank { job, rank }));
+        // Ranks of one node share a place, with all of its ports. Ranks between the known ones have
+        // places that the captures do not show.
+        let places: BTreeSet<Vec<&str>> = known.map(|rank| nodes.names(rank).collect()).collect();
+        let hidden = |ranks: &BTreeSet<u32>| ranks.last().map_or(0, |last| *last as usize + 1 - ranks.len());
+        let places = places.len() + jobs.values().map(hidden).sum::<usize>();
+        (!shows_all_traffic(profile, places)).then_some(Self::PortsMissing)
+    }
+
     /// The reason, as the end of "unknown, because ...".
     #[must_use]
     pub fn because(self) -> String {
@@ -79,6 +101,10 @@ impl NoIterations {
                 format!("the captures have more than {MAX_MESSAGES} messages; select some with --from and --to")
             }
             Self::Sampled => "the mirror sampled the packets".to_owned(),
+            Self::PortsMissing => {
+                "the captures may show some ports only; give a capture of a sink of all ports, or of each port"
+                    .to_owned()
+            }
         }
     }
 }
@@ -189,14 +215,11 @@ impl WaitAnalysis {
         self.jobs.entry(job).or_default().entry(key).or_default().push(first_ns, last_ns);
     }
 
-    /// The result of each job, by number. `nodes` are those of the ranks.
+    /// The result of each job, by number. `missing` is [`NoIterations::of_captures`]; `nodes` are
+    /// those of the ranks.
     #[must_use]
-    pub fn finish(self, is_sampled: bool, nodes: &Nodes) -> Vec<JobWaits> {
-        let missing = match (is_sampled, self.skipped) {
-            (true, _) => Some(NoIterations::Sampled),
-            (false, 0) => None,
-            (false, _) => Some(NoIterations::TooManyMessages),
-        };
+    pub fn finish(self, missing: Option<NoIterations>, nodes: &Nodes) -> Vec<JobWaits> {
+        let missing = missing.or_else(|| (self.skipped > 0).then_some(NoIterations::TooManyMessages));
         let result = |(job, series): (u32, BTreeMap<SeriesKey, MessageSeries>)| {
             let ranks = series::ranks(series.keys());
             let are_shared = |a: u32, b: u32| nodes.are_shared(JobRank { job, rank: a }, JobRank { job, rank: b });
