@@ -86,6 +86,7 @@ const TESTS: [(&str, Test); 30] = [
     ("a_job_waits_for_its_capture_if_fail_open_is_false", settings::a_job_waits_for_its_capture_if_fail_open_is_false),
     ("the_units_are_valid", sweeper::the_units_are_valid),
     ("what_an_epilog_leaves_is_swept", sweeper::what_an_epilog_leaves_is_swept),
+    ("what_an_epilog_of_slurms_user_leaves_is_swept", sweeper::what_an_epilog_of_slurms_user_leaves_is_swept),
     ("users_see_whether_their_job_is_captured", users::users_see_whether_their_job_is_captured),
     ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),

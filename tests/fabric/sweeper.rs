@@ -247,3 +247,8 @@ fn a_capture_is_swept_as(user: &'static str) {
 pub(crate) fn what_an_epilog_leaves_is_swept() {
     a_capture_is_swept_as("root");
 }
+
+/// As SlurmUser=slurm.
+pub(crate) fn what_an_epilog_of_slurms_user_leaves_is_swept() {
+    a_capture_is_swept_as("slurm");
+}
