@@ -50,6 +50,20 @@ pub struct LivePair {
     pub sampled: SampledSums,
 }
 
+impl LivePair {
+    /// A pair without traffic.
+    #[must_use]
+    pub fn new(src: Endpoint, dst: Endpoint) -> Self {
+        Self {
+            src,
+            dst,
+            traffic: Traffic::default(),
+            retransmissions: RetransmissionSums::default(),
+            sampled: SampledSums::default(),
+        }
+    }
+}
+
 impl LiveSums {
     /// Sum over all pairs.
     #[must_use]

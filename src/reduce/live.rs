@@ -8,8 +8,7 @@ use super::PartialSums;
 use super::combine::{TransmissionSums, transmissions};
 use super::mirror_copies::MirrorCopies;
 use crate::model::live::{LivePair, LiveSums};
-use crate::model::profile::{RetransmissionSums, Traffic};
-use crate::model::{ConnectionKey, SampledSums, SizeCategory, Sizes, TrafficKind};
+use crate::model::{ConnectionKey, SizeCategory, Sizes, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
@@ -28,14 +27,7 @@ pub fn live_sums(connections: &[(ConnectionKey, &PartialSums)]) -> LiveSums {
             continue;
         }
         live.connections += 1;
-        let new = || LivePair {
-            src: key.src,
-            dst: key.dst,
-            traffic: Traffic::default(),
-            retransmissions: RetransmissionSums::default(),
-            sampled: SampledSums::default(),
-        };
-        let pair = pairs.entry((key.src, key.dst)).or_insert_with(new);
+        let pair = pairs.entry((key.src, key.dst)).or_insert_with(|| LivePair::new(key.src, key.dst));
         pair.traffic += traffic;
         pair.retransmissions += retransmissions;
         let sampled = partial.sampled();

@@ -76,25 +76,39 @@ impl LiveMetrics {
     /// The text cannot be written.
     pub fn update(&mut self, progress: &LiveProgress) -> Result<String, fmt::Error> {
         let live = &progress.live;
-        let unlisted = self.add_ports(live.pairs.iter().flat_map(|pair| [pair.src, pair.dst]));
-        self.add_pairs(progress.busiest_pairs(BUSIEST_PAIRS).into_iter().map(|pair| (pair.src, pair.dst)));
+        self.add_pairs(progress.busiest_pairs(BUSIEST_PAIRS).into_iter());
+        self.page(progress, (&live.coverage, live.connections), &live.pairs).finish()
+    }
+
+    /// The metrics of these sums, with the counters of all traffic, of ports and of pairs.
+    fn page(
+        &mut self,
+        progress: &LiveProgress,
+        (coverage, connections): (&Coverage, u64),
+        pairs: &[LivePair],
+    ) -> MetricsPage<'_> {
+        let unlisted = self.add_ports(pairs.iter().flat_map(|pair| [pair.src, pair.dst]));
         let mut page = MetricsPage::new(&mut self.highest);
-        page.unlisted_ports(unlisted);
-        page.coverage(&live.coverage);
-        page.gauge("connections", "Directed connections that carry data", live.connections as f64);
+        page.gauge("unlisted_ports", "Ports beyond the limit: their traffic is in the totals only", unlisted as f64);
+        page.coverage(coverage);
+        page.gauge("connections", "Directed connections that carry data", connections as f64);
         if let Some(one_in) = progress.one_in() {
             page.gauge("sampled_one_in", "The mirror passed one of this many packets; counters count those", one_in);
         }
-        let (total, retransmissions) = live.total();
-        page.traffic(&OF_ALL, &[(Labels::new(), total, retransmissions.packets())]);
-        page.traffic(&OF_LINKS, &links(progress, &self.ports));
+        let mut total = (Traffic::default(), 0);
+        for pair in pairs {
+            total.0 += pair.traffic;
+            total.1 += pair.retransmissions.packets();
+        }
+        page.traffic(&OF_ALL, &[(Labels::new(), total.0, total.1)]);
+        page.traffic(&OF_LINKS, &links(progress, pairs, &self.ports));
         let own = |pair: &LivePair| {
             let labels = [("src", progress.name(pair.src)), ("dst", progress.name(pair.dst))];
             (owned(labels), pair.traffic, pair.retransmissions.packets())
         };
-        let shown = live.pairs.iter().filter(|pair| self.pairs.contains(&(pair.src, pair.dst)));
+        let shown = pairs.iter().filter(|pair| self.pairs.contains(&(pair.src, pair.dst)));
         page.traffic(&OF_PAIRS, &shown.map(own).collect::<Vec<_>>());
-        page.finish()
+        page
     }
 
     /// Gives ports counters of their own, as long as there is room. Returns the number of the others.
@@ -111,10 +125,10 @@ impl LiveMetrics {
     }
 
     /// Gives pairs counters of their own, as long as there is room.
-    fn add_pairs(&mut self, pairs: impl Iterator<Item = (Endpoint, Endpoint)>) {
+    fn add_pairs<'p>(&mut self, pairs: impl Iterator<Item = &'p LivePair>) {
         for pair in pairs {
             if self.pairs.len() < MAX_PAIRS {
-                self.pairs.insert(pair);
+                self.pairs.insert((pair.src, pair.dst));
             }
         }
     }
@@ -124,47 +138,28 @@ impl LiveMetrics {
     /// # Errors
     /// The text cannot be written.
     pub fn finish(&mut self, progress: &LiveProgress, profile: &Profile) -> Result<String, fmt::Error> {
-        // The profile may have ports and pairs that no update had.
-        let mut pairs: Vec<_> = pair_traffic(profile).into_iter().collect();
-        pairs.sort_by_key(|(_, traffic)| std::cmp::Reverse(traffic.wire_bytes));
-        let unlisted = self.add_ports(pairs.iter().flat_map(|((src, dst), _)| [*src, *dst]));
-        self.add_pairs(pairs.into_iter().take(BUSIEST_PAIRS).map(|(pair, _)| pair));
-        let mut page = MetricsPage::new(&mut self.highest);
-        page.unlisted_ports(unlisted);
-        page.coverage(&profile.coverage);
         let data = || profile.connections.iter().filter(|row| row.kind == TrafficKind::Data);
-        page.gauge("connections", "Directed connections that carry data", data().count() as f64);
-        let mut total = (Traffic::default(), 0);
-        let mut links: BTreeMap<Labels, (Traffic, u64)> = BTreeMap::new();
-        let mut pairs: BTreeMap<Labels, (Traffic, u64)> = BTreeMap::new();
-        let mut jobs: BTreeMap<Labels, (Traffic, u64)> = BTreeMap::new();
+        let mut pairs: BTreeMap<(Endpoint, Endpoint), LivePair> = BTreeMap::new();
+        let mut jobs: BTreeMap<u32, (Traffic, u64)> = BTreeMap::new();
         for row in data() {
-            let own = (row.traffic, row.retransmissions.packets());
-            let add = |sums: &mut (Traffic, u64)| {
-                sums.0 += own.0;
-                sums.1 += own.1;
-            };
-            add(&mut total);
-            for (port, direction) in [(row.src, "sent"), (row.dst, "received")] {
-                if self.ports.contains(&port) {
-                    add(links.entry(link_labels(progress, port, direction)).or_default());
-                }
-            }
-            if self.pairs.contains(&(row.src, row.dst)) {
-                let labels = [("src", progress.name(row.src)), ("dst", progress.name(row.dst))];
-                add(pairs.entry(owned(labels)).or_default());
-            }
+            let pair = pairs.entry((row.src, row.dst)).or_insert_with(|| LivePair::new(row.src, row.dst));
+            pair.traffic += row.traffic;
+            pair.retransmissions += row.retransmissions;
             if let Some(job) = row.job {
-                add(jobs.entry(owned([("job", job.to_string())])).or_default());
+                let sums = jobs.entry(job).or_default();
+                sums.0 += row.traffic;
+                sums.1 += row.retransmissions.packets();
             }
         }
-        let rows = |sums: BTreeMap<Labels, (Traffic, u64)>| -> Vec<(Labels, Traffic, u64)> {
-            sums.into_iter().map(|(labels, (traffic, retransmitted))| (labels, traffic, retransmitted)).collect()
-        };
-        page.traffic(&OF_ALL, &[(Labels::new(), total.0, total.1)]);
-        page.traffic(&OF_LINKS, &rows(links));
-        page.traffic(&OF_PAIRS, &rows(pairs));
-        page.traffic(&OF_JOBS, &rows(jobs));
+        let pairs: Vec<LivePair> = pairs.into_values().collect();
+        // The profile may have pairs that no update had.
+        let mut busiest: Vec<&LivePair> = pairs.iter().collect();
+        busiest.sort_by_key(|pair| std::cmp::Reverse(pair.traffic.wire_bytes));
+        self.add_pairs(busiest.into_iter().take(BUSIEST_PAIRS));
+        let mut page = self.page(progress, (&profile.coverage, data().count() as u64), &pairs);
+        let of_job =
+            |(job, (traffic, packets)): (u32, (Traffic, u64))| (owned([("job", job.to_string())]), traffic, packets);
+        page.traffic(&OF_JOBS, &jobs.into_iter().map(of_job).collect::<Vec<_>>());
         let classes: Vec<_> = class_shares(profile)
             .into_iter()
             .map(|(class, share)| (owned([("class", class.name().to_owned())]), share.traffic, 0))
@@ -172,15 +167,6 @@ impl LiveMetrics {
         page.packets_and_bytes(&OF_CLASSES, &classes);
         page.finish()
     }
-}
-
-/// Traffic by sender and receiver.
-fn pair_traffic(profile: &Profile) -> BTreeMap<(Endpoint, Endpoint), Traffic> {
-    let mut pairs: BTreeMap<(Endpoint, Endpoint), Traffic> = BTreeMap::new();
-    for row in profile.connections.iter().filter(|row| row.kind == TrafficKind::Data) {
-        *pairs.entry((row.src, row.dst)).or_default() += row.traffic;
-    }
-    pairs
 }
 
 /// OpenMetrics text in the text format of Prometheus before it, which promtool and the text file
@@ -208,14 +194,10 @@ fn owned<const N: usize>(labels: [(&str, String); N]) -> Labels {
     labels.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn link_labels(progress: &LiveProgress, port: Endpoint, direction: &str) -> Labels {
-    owned([("port", progress.name(port)), ("direction", direction.to_owned())])
-}
-
 /// The traffic that each port sent and received.
-fn links(progress: &LiveProgress, ports: &BTreeSet<Endpoint>) -> Vec<(Labels, Traffic, u64)> {
+fn links(progress: &LiveProgress, pairs: &[LivePair], ports: &BTreeSet<Endpoint>) -> Vec<(Labels, Traffic, u64)> {
     let mut links: BTreeMap<(Endpoint, &str), (Traffic, u64)> = BTreeMap::new();
-    for pair in &progress.live.pairs {
+    for pair in pairs {
         for end in [(pair.src, "sent"), (pair.dst, "received")] {
             if ports.contains(&end.0) {
                 let sums = links.entry(end).or_default();
@@ -224,8 +206,9 @@ fn links(progress: &LiveProgress, ports: &BTreeSet<Endpoint>) -> Vec<(Labels, Tr
             }
         }
     }
-    let row = |((port, direction), (traffic, retransmitted))| {
-        (link_labels(progress, port, direction), traffic, retransmitted)
+    let row = |((port, direction), (traffic, retransmitted)): ((Endpoint, &str), (Traffic, u64))| {
+        let labels = [("port", progress.name(port)), ("direction", direction.to_owned())];
+        (owned(labels), traffic, retransmitted)
     };
     links.into_iter().map(row).collect()
 }
@@ -257,11 +240,6 @@ impl<'a> MetricsPage<'a> {
             let help = "Time of the last record, since 1970";
             self.registry.register_with_unit("last_record_timestamp", help, Unit::Seconds, gauge);
         }
-    }
-
-    fn unlisted_ports(&mut self, ports: usize) {
-        let help = "Ports beyond the limit: their traffic is in the totals only";
-        self.gauge("unlisted_ports", help, ports as f64);
     }
 
     /// All four counters.
