@@ -6,6 +6,12 @@ use ibscope_parsers::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Profile {
+    /// The name of an endpoint, or the endpoint itself.
+    #[must_use]
+    pub fn name_of(&self, endpoint: Endpoint) -> String {
+        self.names.get(&endpoint).cloned().unwrap_or_else(|| endpoint.to_string())
+    }
+
     /// The node of an endpoint: its name in the hosts file or manifest, which all ports of the node
     /// share. A name like `node1/mlx5_0:1`, as in manifests, is a port of `node1`. An endpoint
     /// without a name is its own node.

@@ -45,7 +45,7 @@ fn line(message: &ConnectedMessage<'_>, profile: &Profile, origin_ns: Option<i64
     let name = |rank: Option<u32>, endpoint: &Endpoint| match (rank, row.job) {
         (Some(rank), Some(job)) if profile.jobs.len() > 1 => format!("rank {job}.{rank}"),
         (Some(rank), _) => format!("rank {rank}"),
-        (None, _) => profile.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string()),
+        (None, _) => profile.name_of(*endpoint),
     };
     let (src, dst) = (name(row.src_rank, &connection.src), name(row.dst_rank, &connection.dst));
     let (first, last) = times(row);

@@ -252,9 +252,7 @@ impl<'a> TraceWriter<'a> {
         match process {
             TraceProcess::Rank(JobRank { rank, .. }) if self.profile.jobs.len() < 2 => format!("rank {rank}"),
             TraceProcess::Rank(JobRank { job, rank }) => format!("job {job} rank {rank}"),
-            TraceProcess::Endpoint(endpoint) => {
-                self.profile.names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string())
-            }
+            TraceProcess::Endpoint(endpoint) => self.profile.name_of(*endpoint),
         }
     }
 

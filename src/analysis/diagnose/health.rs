@@ -133,29 +133,24 @@ fn place(profile: &Profile, events: &PathEvents) -> (String, u64) {
     // A link that several lossy paths share comes before the worst of these paths.
     let main: Vec<_> = ends.iter().filter(|(_, (count, paths))| is_main(*count) && *paths > 1).collect();
     if let [(&(own, direction), _)] = main[..] {
-        let label = format!("link {} port {}", direction.name(), port(profile, own));
+        let label = format!("link {} port {}", direction.name(), profile.name_of(own));
         return (label, packets(&|src, dst| if direction == LinkDirection::From { src == own } else { dst == own }));
     }
     if let Some(((src, dst), _)) = events.iter().find(|(_, count)| is_main(**count)) {
-        let label = format!("path {} -> {}", port(profile, *src), port(profile, *dst));
+        let label = format!("path {} -> {}", profile.name_of(*src), profile.name_of(*dst));
         return (label, packets(&|a, b| (a, b) == (*src, *dst)));
     }
     let main: Vec<_> = ports.iter().filter(|(_, (count, _))| is_main(*count)).collect();
     if let [(own, (_, peers))] = main[..]
         && peers.len() > 1
     {
-        return (format!("link of port {}", port(profile, *own)), packets(&|src, dst| src == *own || dst == *own));
+        return (format!("link of port {}", profile.name_of(*own)), packets(&|src, dst| src == *own || dst == *own));
     }
     if let [(one, _), (other, _)] = main[..] {
-        let label = format!("path {} <-> {}", port(profile, *one), port(profile, *other));
+        let label = format!("path {} <-> {}", profile.name_of(*one), profile.name_of(*other));
         return (label, packets(&|src, dst| [src, dst] == [*one, *other] || [dst, src] == [*one, *other]));
     }
     (format!("fabric, {} paths", events.len()), packets(&|_, _| true))
-}
-
-/// The name of a port, or its address.
-pub(super) fn port(profile: &Profile, endpoint: Endpoint) -> String {
-    profile.names.get(&endpoint).cloned().unwrap_or_else(|| endpoint.to_string())
 }
 
 /// Receivers without receive buffers.
@@ -176,7 +171,7 @@ fn not_ready(profile: &Profile, rows: &[ConnectionHealth<'_>]) -> Option<Diagnos
     let requests = own.map(|row| row.health.request_packets).sum::<u64>().max(1);
     let share = naks as f64 / requests as f64;
     let subject =
-        if is_one { format!("port {}", port(profile, *receiver)) } else { format!("{} ports", receivers.len()) };
+        if is_one { format!("port {}", profile.name_of(*receiver)) } else { format!("{} ports", receivers.len()) };
     Some(DiagnosisFinding {
         kind: FindingKind::ReceiverNotReady,
         severity: FindingSeverity::critical_if(share >= CRITICAL_RNR),
@@ -213,7 +208,7 @@ fn congestion(profile: &Profile, rows: &[ConnectionHealth<'_>]) -> Option<Diagno
     }
     let (receiver, most) = toward.iter().max_by_key(|(_, count)| **count)?;
     let is_one = *most as f64 >= MAIN_SHARE * (marked + notifications) as f64;
-    let subject = if is_one { format!("toward port {}", port(profile, *receiver)) } else { "fabric".to_owned() };
+    let subject = if is_one { format!("toward port {}", profile.name_of(*receiver)) } else { "fabric".to_owned() };
     Some(DiagnosisFinding {
         kind: FindingKind::Congestion,
         severity: FindingSeverity::critical_if(share >= CRITICAL_MARKS),

@@ -1,7 +1,6 @@
 //! Findings on rails: a rank that uses fewer ports than the other ranks of its job, or hardly uses
 //! one of them.
 
-use super::health::port;
 use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, FindingKind, FindingSeverity};
 use crate::model::{JobRank, Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
@@ -77,7 +76,7 @@ fn idle(profile: &Profile, ranks: &BTreeMap<u32, &BTreeMap<Endpoint, u64>>) -> O
         return None;
     }
     let least = ports.iter().filter(|_| ports.len() == rails).min_by_key(|(_, bytes)| **bytes);
-    let place = least.map_or_else(String::new, |(endpoint, _)| format!(", port {}", port(profile, *endpoint)));
+    let place = least.map_or_else(String::new, |(endpoint, _)| format!(", port {}", profile.name_of(*endpoint)));
     let more = if idle.len() > 1 { format!(" and {} more", idle.len() - 1) } else { String::new() };
     let busiest = ports.values().copied().max().unwrap_or_default();
     Some(DiagnosisFinding {

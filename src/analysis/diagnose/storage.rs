@@ -1,7 +1,6 @@
 //! Finding on storage traffic that slows a job at the same port: the times from the requests of the
 //! job to their acknowledgements or responses are longer while storage moves data.
 
-use super::health::port;
 use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, FindingKind, FindingSeverity};
 use crate::model::{ConnectionClass, Histogram, Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
@@ -111,7 +110,7 @@ fn finding(profile: &Profile, endpoint: Endpoint, active: &BTreeSet<i64>, bin_ns
         kind: FindingKind::StorageInterference,
         severity: FindingSeverity::critical_if(typical >= CRITICAL_FACTOR),
         confidence: FindingConfidence::Medium,
-        subject: format!("port {}", port(profile, endpoint)),
+        subject: format!("port {}", profile.name_of(endpoint)),
         sentence: "The requests of a job take longer to be acknowledged while storage moves data at the same port."
             .to_owned(),
         numbers: vec![
