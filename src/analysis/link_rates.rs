@@ -10,11 +10,12 @@ use super::AnalysisError;
 use super::endpoint_label::{EndpointLabels, GroupBy, Label};
 use super::health::LinkDirection;
 use super::rates::per_second;
+use super::sliding_sums::sliding_sums;
 use crate::model::link::Speed;
 use crate::model::profile::{CoverageState, TimelineRow};
 use crate::model::{Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 /// Lengths of the windows of the peaks in nanoseconds: 1, 10 and 100 ms.
 pub const PEAK_WINDOWS_NS: [i64; 3] = [1_000_000, 10_000_000, 100_000_000];
@@ -317,28 +318,15 @@ fn length_ns(profile: &Profile, span_ns: (i64, i64)) -> i64 {
     }
 }
 
-/// The highest mean over a window of whole bins. Some window that starts with a bin with traffic is
-/// always among the highest.
+/// The highest mean over a window of whole bins.
 fn peak(bins: &[LinkBin], window_ns: i64, (bin_ns, length_ns): (i64, i64)) -> Option<LinkPeak> {
     if window_ns % bin_ns != 0 || window_ns > length_ns {
         return None;
     }
-    let mut highest: Option<(u128, i64)> = None;
-    let mut inside: VecDeque<&LinkBin> = VecDeque::new();
-    let mut sum = 0_u128;
-    // In reverse: the window that starts with a bin contains the later bins within its length.
-    for bin in bins.iter().rev() {
-        inside.push_front(bin);
-        sum += u128::from(bin.wire_bytes);
-        while let Some(last) = inside.back().filter(|last| last.time_ns.saturating_sub(bin.time_ns) >= window_ns) {
-            sum -= u128::from(last.wire_bytes);
-            inside.pop_back();
-        }
-        if highest.is_none_or(|(highest, _)| sum >= highest) {
-            highest = Some((sum, bin.time_ns));
-        }
-    }
-    highest.map(|(sum, start_ns)| LinkPeak { bytes_per_s: sum as f64 * 1e9 / window_ns as f64, start_ns })
+    let sums = sliding_sums(bins.iter().rev().map(|bin| (bin.time_ns, bin.wire_bytes)), window_ns);
+    // Of equal windows the earliest, which comes last.
+    let (start_ns, sum) = sums.max_by_key(|(_, sum)| *sum)?;
+    Some(LinkPeak { bytes_per_s: sum as f64 * 1e9 / window_ns as f64, start_ns })
 }
 
 /// Share of the time in bins that are busy; at most 1, because the first and the last bin reach

@@ -27,6 +27,7 @@ pub mod phases;
 pub mod rank_events;
 pub mod rates;
 pub(crate) mod round_numbers;
+mod sliding_sums;
 pub mod storage;
 pub mod storage_timeline;
 pub mod theoretical_minimum;

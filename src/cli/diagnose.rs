@@ -7,13 +7,13 @@ use super::common::job_choice::JobChoice;
 use super::common::output;
 use crate::analysis::diagnose::{Diagnosis, diagnose};
 use crate::analysis::link_rates::LINK_BIN_NS;
-use crate::analysis::waits::{NoIterations, WaitAnalysis};
+use crate::analysis::waits::WaitAnalysis;
 use crate::model::Profile;
 use crate::model::link::Speed;
-use crate::model::nodes::Nodes;
 use crate::pipeline;
 use crate::render;
 use clap::Args;
+use ibscope_orchestrator::quote::argv_text;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -71,7 +71,7 @@ fn of_captures(args: &DiagnoseArgs) -> anyhow::Result<(Profile, Diagnosis)> {
         analysis.push(&row?);
     }
     let profile = stream.profile().clone();
-    let waits = analysis.finish(NoIterations::of_captures(&profile), &Nodes::of(&profile));
+    let waits = analysis.finish(&profile);
     let diagnosis = diagnose(&profile, Some(&waits), args.link.as_ref(), is_selected(args));
     Ok((profile, diagnosis))
 }
@@ -82,17 +82,7 @@ const fn is_selected(args: &DiagnoseArgs) -> bool {
 
 /// The inputs as words of a command line; `...` stands for those beyond the first.
 fn repeated(inputs: &[PathBuf]) -> String {
-    let words = inputs.iter().take(REPEATED_INPUTS).map(|path| quoted(&path.to_string_lossy()));
+    let words = inputs.iter().take(REPEATED_INPUTS).map(|path| path.to_string_lossy().into_owned());
     let more = (inputs.len() > REPEATED_INPUTS).then(|| "...".to_owned());
-    words.chain(more).collect::<Vec<_>>().join(" ")
-}
-
-/// A word as a POSIX shell reads it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,=@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
+    argv_text(&words.chain(more).collect::<Vec<_>>())
 }

@@ -3,8 +3,7 @@
 use super::common::arguments::{InputArgs, ScopeArgs};
 use super::common::choices::Format;
 use super::common::{input, output};
-use crate::analysis::waits::{NoIterations, WaitAnalysis};
-use crate::model::nodes::Nodes;
+use crate::analysis::waits::WaitAnalysis;
 use crate::render;
 use clap::Args;
 use std::path::PathBuf;
@@ -41,7 +40,7 @@ pub(super) fn run(args: &WaitsArgs) -> anyhow::Result<ExitCode> {
         analysis.push(&row?);
     }
     let profile = stream.profile();
-    let jobs = analysis.finish(NoIterations::of_captures(profile), &Nodes::of(profile));
+    let jobs = analysis.finish(profile);
     output::results(|out| match args.format {
         Format::Table => out.write_all(render::waits::text(&jobs).as_bytes()),
         Format::Csv => render::waits::csv(&jobs, out),

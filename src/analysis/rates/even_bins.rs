@@ -11,7 +11,8 @@
 //! ```
 
 use super::{Peak, RateValues, VALUES};
-use std::collections::{BTreeMap, VecDeque};
+use crate::analysis::sliding_sums::sliding_sums;
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 /// Iterator over consecutive bins of one width.
@@ -66,34 +67,18 @@ impl Iterator for EvenBins<'_> {
     }
 }
 
-/// The peak window of each value. Some window that starts with a non-empty bin is always among the
-/// largest, so only those are checked. A window that would exceed the end of the span is moved
-/// back.
+/// The peak window of each value. A window that would exceed the end of the span is moved back.
 pub(super) fn peaks(fine: &BTreeMap<i64, RateValues>, window_ns: i64, span_ns: (i64, i64)) -> [Peak; VALUES.len()] {
     let latest_ns = span_ns.1.saturating_sub(window_ns).max(span_ns.0);
     std::array::from_fn(|index| {
-        let mut peak: Option<Peak> = None;
-        let mut inside: VecDeque<(i64, u64)> = VecDeque::new();
-        // Wider than the values: bytes from envelopes may be arbitrarily large.
-        let mut sum: u128 = 0;
-        // In reverse: the window that starts with a bin contains the later bins within its length.
-        for (&start_ns, values) in fine.iter().rev() {
-            inside.push_front((start_ns, values[index]));
-            sum += u128::from(values[index]);
-            while let Some((last_ns, value)) = inside.back().copied() {
-                if last_ns.saturating_sub(start_ns) < window_ns {
-                    break;
-                }
-                inside.pop_back();
-                sum -= u128::from(value);
-            }
-            let found = Peak { sum: u64::try_from(sum).unwrap_or(u64::MAX), start_ns: start_ns.min(latest_ns) };
-            // Of equal windows the earliest, which the reverse iteration reaches last.
-            if values[index] > 0 && peak.is_none_or(|peak| found.sum >= peak.sum) {
-                peak = Some(found);
-            }
-        }
-        peak.unwrap_or(Peak { sum: 0, start_ns: span_ns.0 })
+        let bins = fine.iter().rev().map(|(start_ns, values)| (*start_ns, values[index]));
+        let sums = sliding_sums(bins.clone(), window_ns).zip(bins);
+        let found = sums.filter(|(_, (_, value))| *value > 0).map(|((start_ns, sum), _)| Peak {
+            sum: u64::try_from(sum).unwrap_or(u64::MAX),
+            start_ns: start_ns.min(latest_ns),
+        });
+        // Of equal windows the earliest, which comes last.
+        found.max_by_key(|peak| peak.sum).unwrap_or(Peak { sum: 0, start_ns: span_ns.0 })
     })
 }
 

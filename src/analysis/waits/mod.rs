@@ -71,13 +71,12 @@ pub enum NoIterations {
 }
 
 impl NoIterations {
-    /// Why no job of these captures can have iterations, if that is so.
-    #[must_use]
-    pub fn of_captures(profile: &Profile) -> Option<Self> {
+    /// Why no job of these captures can have iterations, if that is so. `nodes` are those of the
+    /// ranks.
+    fn of_captures(profile: &Profile, nodes: &Nodes) -> Option<Self> {
         if profile.sampling.is_some() {
             return Some(Self::Sampled);
         }
-        let nodes = Nodes::of(profile);
         let mut jobs: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         profile.ranks.iter().for_each(|row| _ = jobs.entry(row.job).or_default().insert(row.rank));
         let known = jobs.iter().flat_map(|(&job, ranks)| ranks.iter().map(move |&rank| JobRank { job, rank }));
@@ -215,10 +214,15 @@ impl WaitAnalysis {
         self.jobs.entry(job).or_default().entry(key).or_default().push(first_ns, last_ns);
     }
 
-    /// The result of each job, by number. `missing` is [`NoIterations::of_captures`]; `nodes` are
-    /// those of the ranks.
+    /// The result of each job, by number. `profile` is that of the same captures.
     #[must_use]
-    pub fn finish(self, missing: Option<NoIterations>, nodes: &Nodes) -> Vec<JobWaits> {
+    pub fn finish(self, profile: &Profile) -> Vec<JobWaits> {
+        let nodes = Nodes::of(profile);
+        self.of_jobs(NoIterations::of_captures(profile, &nodes), &nodes)
+    }
+
+    /// The result of each job, by number; `missing` for all of them, if there is such a reason.
+    fn of_jobs(self, missing: Option<NoIterations>, nodes: &Nodes) -> Vec<JobWaits> {
         let missing = missing.or_else(|| (self.skipped > 0).then_some(NoIterations::TooManyMessages));
         let result = |(job, series): (u32, BTreeMap<SeriesKey, MessageSeries>)| {
             let ranks = series::ranks(series.keys());
