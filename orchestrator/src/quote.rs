@@ -32,7 +32,32 @@ pub fn quote(argument: &str) -> String {
     format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
+/// Formats arguments as one would type them, on one line: control characters are escaped. Only for
+/// display.
+pub fn argv_text(argv: &[String]) -> String {
+    let plain = |text: &str| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.,:=+@%".contains(&byte))
+    };
+    let shown = |text: &String| match text {
+        text if plain(text) => text.clone(),
+        text if text.contains(char::is_control) => format!("{text:?}"),
+        text => quote(text),
+    };
+    argv.iter().map(shown).collect::<Vec<_>>().join(" ")
+}
+
 /// Joins quoted arguments to a command line.
 pub fn join<'a>(argv: impl IntoIterator<Item = &'a str>) -> String {
     argv.into_iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_shown_with_quotes_where_they_matter() {
+        let argv = ["/usr/bin/a", "-p=1", "x y", "$(id)", "it's", "a\nb", ""].map(str::to_owned);
+        assert_eq!(argv_text(&argv), r#"/usr/bin/a -p=1 'x y' '$(id)' 'it'\''s' "a\nb" ''"#);
+    }
 }

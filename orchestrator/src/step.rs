@@ -3,7 +3,6 @@
 
 use crate::config::CaptureBackend;
 use crate::guid;
-use crate::quote;
 use crate::text::printable;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -18,20 +17,6 @@ pub struct StepCommand {
     pub argv: Vec<String>,
     /// Time limit in seconds.
     pub timeout_s: u32,
-}
-
-/// Formats arguments as one would type them, on one line: control characters are escaped. Only for
-/// display.
-pub(crate) fn argv_text(argv: &[String]) -> String {
-    let plain = |text: &str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-_.,:=+@%".contains(&byte))
-    };
-    let shown = |text: &String| match text {
-        text if plain(text) => text.clone(),
-        text if text.contains(char::is_control) => format!("{text:?}"),
-        text => quote::quote(text),
-    };
-    argv.iter().map(shown).collect::<Vec<_>>().join(" ")
 }
 
 /// Expected content of a command's output.
@@ -172,15 +157,4 @@ pub enum PlanStep {
     Capture(CaptureStep),
     /// Writes a hostfile.
     Hostfile(HostfileStep),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_shown_with_quotes_where_they_matter() {
-        let argv = ["/usr/bin/a", "-p=1", "x y", "$(id)", "it's", "a\nb", ""].map(str::to_owned);
-        assert_eq!(argv_text(&argv), r#"/usr/bin/a -p=1 'x y' '$(id)' 'it'\''s' "a\nb" ''"#);
-    }
 }

@@ -4,6 +4,7 @@ use super::common::arguments::{InputArgs, ScopeArgs};
 use super::common::{input, output};
 use crate::analysis::instances::{InstanceCollector, InstanceList};
 use crate::analysis::rank_events::{EventPlan, RankMessage, RankMessages};
+use crate::crosscheck::otf2::error_output;
 use crate::model::profile::JobRow;
 use crate::model::{Profile, count_either, count_of};
 use crate::pipeline::{self, MessageStream};
@@ -14,7 +15,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use ext_sort::{ExternalSorter, ExternalSorterBuilder, LimitedBufferBuilder};
 use std::fs;
-use std::io::{self, BufWriter, Read as _, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
@@ -23,8 +24,6 @@ use std::process::{Child, Command, ExitCode, Stdio};
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 /// Messages that are sorted in memory, at 48 bytes each.
 const MESSAGES_IN_MEMORY: usize = 1 << 20;
-/// Longest error message of Python that is kept.
-const MAX_COMPLAINT_BYTES: u64 = 1 << 16;
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
@@ -154,15 +153,7 @@ impl ArchiveWriter {
         records: impl Iterator<Item = io::Result<impl AsRef<[u8]>>>,
     ) -> anyhow::Result<()> {
         let stderr = self.child.stderr.take();
-        let complaint = std::thread::spawn(move || {
-            let mut text = String::new();
-            // Reads on beyond the limit, so that Python never waits.
-            if let Some(mut stderr) = stderr {
-                let _ = (&mut stderr).take(MAX_COMPLAINT_BYTES).read_to_string(&mut text);
-                let _ = io::copy(&mut stderr, &mut io::sink());
-            }
-            text
-        });
+        let complaint = std::thread::spawn(move || stderr.map(error_output).unwrap_or_default());
         let written = self.pass(definitions, records);
         let status = self.child.wait().context("Python cannot be waited for")?;
         let complaint = complaint.join().unwrap_or_default();

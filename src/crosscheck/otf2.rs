@@ -173,16 +173,21 @@ fn run_otf2_print(path: &Path) -> Result<AppTrace, TraceError> {
     }
 }
 
-/// The first error message of the program. The rest of its output is read as well, so that it does
-/// not block.
-fn complaint(mut stderr: impl Read) -> Option<String> {
+/// The first error message of the program.
+fn complaint(stderr: impl Read) -> Option<String> {
+    let text = error_output(stderr);
+    let (_, complaint) = text.lines().find_map(|line| line.split_once("error: "))?;
+    Some(printable(complaint))
+}
+
+/// The start of a program's error output. The rest is read as well, so that the program does not
+/// block.
+pub(crate) fn error_output(mut stderr: impl Read) -> String {
     let mut text = Vec::new();
     // If the output cannot be read, there is no message to report.
     let _ = stderr.by_ref().take(MAX_COMPLAINT_BYTES).read_to_end(&mut text);
     let _ = io::copy(&mut stderr, &mut io::sink());
-    let text = String::from_utf8_lossy(&text);
-    let (_, complaint) = text.lines().find_map(|line| line.split_once("error: "))?;
-    Some(printable(complaint))
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 fn lines(

@@ -22,6 +22,7 @@ use crate::job::SlurmJob;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use strsim::levenshtein;
 
 /// Reason why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +121,7 @@ impl Config {
         let wanted = plain(&self.run.word);
         let is_close = |word: &&str| {
             let word = plain(word);
-            word == wanted || word.len() + 2 >= wanted.len() && wanted.len() >= 6 && edit_distance(&word, &wanted) <= 1
+            word == wanted || word.len() + 2 >= wanted.len() && wanted.len() >= 6 && levenshtein(&word, &wanted) <= 1
         };
         let is_off =
             |word: &str| ["off", "no", "false", "0"].iter().any(|end| word.to_ascii_lowercase().ends_with(end));
@@ -144,22 +145,6 @@ impl Config {
         }
         config
     }
-}
-
-/// Number of characters to insert, remove or replace to get from one text to the other.
-fn edit_distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut costs: Vec<usize> = (0..=other.len()).collect();
-    for (row, c) in one.chars().enumerate() {
-        let mut diagonal = costs[0];
-        costs[0] = row + 1;
-        for (column, d) in other.iter().enumerate() {
-            let replaced = diagonal + usize::from(c != *d);
-            diagonal = costs[column + 1];
-            costs[column + 1] = replaced.min(diagonal + 1).min(costs[column] + 1);
-        }
-    }
-    costs[other.len()]
 }
 
 #[cfg(test)]

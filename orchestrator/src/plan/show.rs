@@ -3,7 +3,8 @@
 use super::{CapturePlan, Sink};
 use crate::fabric::NodePort;
 use crate::guid;
-use crate::step::{PlanStep, StepCommand, argv_text};
+use crate::quote::argv_text;
+use crate::step::{PlanStep, StepCommand};
 use crate::text::plural;
 use std::fmt;
 
