@@ -75,7 +75,7 @@ pub enum LowerBound {
     OneSide,
     /// Packets without a timestamp are in no bin.
     WithoutTime,
-    /// Missing packets cannot be detected.
+    /// The captures do not show whether packets are missing.
     CannotTell,
     /// Some traffic of the captures was left out: another job, or connections beyond the limit.
     LeftOut,
@@ -91,7 +91,7 @@ impl LowerBound {
             Self::OtherFrames => "frames that are not InfiniBand share the links and do not count",
             Self::OneSide => "some traffic was observed at one of its two ports only",
             Self::WithoutTime => "packets without a timestamp do not count",
-            Self::CannotTell => "missing datagrams cannot be detected",
+            Self::CannotTell => "the captures do not show whether packets are missing",
             Self::LeftOut => "some connections were left out",
             Self::Missing => "the captures miss packets",
         }
