@@ -192,6 +192,37 @@ fn the_document_has_the_columns_of_the_library() {
     assert!(text == expected, "docs/columns.md is not as the library describes its columns: IBSCOPE_BLESS=1 writes it");
 }
 
+/// The descriptions of the profile's tables as the Python package has them: an object per table, with
+/// type, unit and meaning of each column, in order.
+fn for_python(tables: &[TableDescription]) -> String {
+    let of_table = |table: &TableDescription| {
+        let column = |column: &ColumnDescription| {
+            let description = [column.column_type.name(), column.unit.name(), column.meaning];
+            format!("  {:?}: {}", column.name, serde_json::to_string(&description).expect("JSON"))
+        };
+        let columns: Vec<String> = table.columns.iter().map(column).collect();
+        let name = table.name.strip_suffix(".parquet").expect("a table of the profile");
+        format!(" {name:?}: {{\n{}\n }}", columns.join(",\n"))
+    };
+    let tables: Vec<String> = tables.iter().map(of_table).collect();
+    format!("{{\n{}\n}}\n", tables.join(",\n"))
+}
+
+/// `IBSCOPE_BLESS=1` writes the file.
+#[test]
+fn the_python_package_has_the_columns_of_the_profile() {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("notebooks/ibscope/columns.json");
+    let expected = for_python(&ibscope::profile::column_tables());
+    if std::env::var_os("IBSCOPE_BLESS").is_some() {
+        fs::write(&place, &expected).expect("file");
+        return;
+    }
+    let text = fs::read_to_string(&place).expect("file");
+    assert!(text == expected, "notebooks/ibscope/columns.json is outdated: IBSCOPE_BLESS=1 writes it");
+    let tables: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(tables["cm"]["time_ns"][1], "ns since the epoch");
+}
+
 /// The units that the suffix of a name stands for.
 fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
     use ColumnUnit::{Bytes, BytesPerSecond, Nanoseconds, OfValue, PartsPerMillion, PerSecond, Percent, Timestamp};

@@ -1,9 +1,10 @@
 //! The notebooks run on a profile of a recorded run, and show the numbers of the truth and of the
-//! program. In the repository they have no outputs.
+//! program. Their stored outputs are those of a run on the profile of `make demo`. The Python package
+//! that they use reads profiles as polars and as pandas frames.
 
 use crate::python::{run, venv};
 use crate::runs;
-use crate::tools::result;
+use crate::tools::{result, sample};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -67,17 +68,33 @@ fn profile(folder: &Path, run: &runs::RecordedRun) -> PathBuf {
     place
 }
 
+/// The printed text of each cell, and the number of figures, as stored in the repository.
+fn stored(name: &str) -> (Vec<String>, u64) {
+    let text = std::fs::read_to_string(folder().join(name)).expect("notebook");
+    let notebook: Value = serde_json::from_str(&text).expect("JSON");
+    let cells = notebook["cells"].as_array().expect("cells").iter();
+    let outputs: Vec<&Value> = cells.filter_map(|cell| cell["outputs"].as_array()).flatten().collect();
+    assert!(outputs.iter().all(|output| output["output_type"] != "error"), "{name}");
+    let printed = outputs.iter().filter(|output| output["name"] == "stdout").map(|output| {
+        // nbformat stores a text as a list of lines.
+        let lines = output["text"].as_array().expect("lines").iter();
+        lines.map(|line| line.as_str().expect("line")).collect::<String>()
+    });
+    let figures = outputs.iter().filter(|output| !output["data"]["image/png"].is_null()).count();
+    (printed.collect(), figures as u64)
+}
+
+/// `notebooks/README.md` has the command that stores the outputs.
 #[test]
-fn outputs_are_stripped() {
+fn stored_outputs_are_those_of_the_demo() {
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("openib-mixed-4x1.ibp");
+    result(&["analyze", "-o", place.to_str().expect("path")], &[sample("openib-mixed-4x1")]);
     for path in notebooks() {
-        let text = std::fs::read_to_string(&path).expect("notebook");
-        let notebook: Value = serde_json::from_str(&text).expect("JSON");
-        for cell in notebook["cells"].as_array().expect("cells") {
-            if cell["cell_type"] == "code" {
-                assert_eq!(cell["outputs"], serde_json::json!([]), "{}", path.display());
-                assert_eq!(cell["execution_count"], Value::Null, "{}", path.display());
-            }
-        }
+        let name = path.file_name().expect("name").to_str().expect("text");
+        let stored = stored(name);
+        assert!(!stored.0.is_empty() && stored.1 > 0, "{name}");
+        assert_eq!(executed(name, &place), stored, "{name}");
     }
 }
 
@@ -204,4 +221,81 @@ fn the_dataset_adds_up_to_the_truth_of_each_job() {
         }
     }
     assert_eq!(found, expected);
+}
+
+/// Rank 2 of the run computes 20 ms longer than the others.
+#[test]
+fn the_straggler_is_the_one_of_the_run() {
+    let (text, figures) = stored("07-straggler.ipynb");
+    assert_eq!(figures, 2);
+    let header = "rank,delay_ms,at_least_ms,of_period";
+    let printed = text.concat();
+    let rows = rows(&printed[printed.find(header).expect("stragglers")..], header);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!(rows[0][0], "2");
+    let delay_ms: f64 = rows[0][1].parse().expect("time");
+    assert!((delay_ms - 20.0).abs() < 2.5, "{delay_ms} ms");
+}
+
+/// Prints the sums of the package's matrix as csv, for either kind of frames, and its refusals.
+const READ: &str = r#"
+import sys
+import ibscope
+import narwhals as nw
+assert "notebooks" not in ibscope.__file__, "the package is installed"
+for frames in ["polars", "pandas"]:
+    profile = ibscope.read(sys.argv[1], frames=frames)
+    matrix = nw.from_native(profile.matrix())
+    print("src_rank,dst_rank,p2p_messages,p2p_mpi_bytes")
+    for row in matrix.select("src_rank", "dst_rank", "p2p_messages", "p2p_mpi_bytes").iter_rows():
+        print(*row, sep=",")
+    print()
+    for table in profile.tables():
+        assert list(nw.from_native(profile.table(table)).columns) == list(ibscope.columns(table)), table
+    latencies = profile.latencies()
+    print(nw.from_native(latencies)["count"].sum(), ibscope.quantile_ns(latencies, 0.5))
+for folder, frames in [(sys.argv[2], "polars"), (sys.argv[1], "arrow")]:
+    try:
+        ibscope.read(folder, frames=frames)
+    except ValueError as error:
+        print(error)
+"#;
+
+#[test]
+fn the_installed_package_reads_a_profile_as_polars_and_pandas_frames() {
+    let own = tempfile::tempdir().expect("folder");
+    let run_of = runs::named("ompi-rc-notrace-mixed-4x1");
+    let profile = profile(own.path(), &run_of);
+    let python = venv(&folder().join("requirements.txt"));
+    let site = own.path().join("site");
+    // pip builds in the folder of the source.
+    let source = own.path().join("source");
+    std::fs::create_dir_all(source.join("ibscope")).expect("folder");
+    for name in ["pyproject.toml", "ibscope/__init__.py", "ibscope/columns.json", "ibscope/README.md"] {
+        std::fs::copy(folder().join(name), source.join(name)).expect("copy");
+    }
+    let install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"];
+    run(Command::new(&python).args(install).args([&site, &source]), "requirements.txt has setuptools");
+    let mut command = Command::new(&python);
+    command.args(["-c", READ]).arg(&profile).arg(own.path()).env("PYTHONPATH", &site).current_dir(own.path());
+    let printed = run(&mut command, "see notebooks/README.md");
+    let [polars, pandas, refusals] = {
+        let header = "src_rank,dst_rank,p2p_messages,p2p_mpi_bytes";
+        let parts: Vec<&str> = printed.split(header).collect();
+        let (pandas, refusals) = parts[2].split_at(parts[1].len());
+        [format!("{header}{}", parts[1]), format!("{header}{pandas}"), refusals.to_owned()]
+    };
+    assert_eq!(polars, pandas);
+    let found: BTreeMap<(u32, u32), (u64, u64)> = rows(&polars, "src_rank,dst_rank,p2p_messages,p2p_mpi_bytes")
+        .iter()
+        .map(|row| {
+            let number = |index: usize| row[index].parse::<u64>().expect("number");
+            ((number(0) as u32, number(1) as u32), (number(2), number(3)))
+        })
+        .filter(|(_, (messages, _))| *messages > 0)
+        .collect();
+    let truth = run_of.truth("wire.csv").expect("truth");
+    assert_eq!(found, truth.into_iter().filter(|(_, (messages, _))| *messages > 0).collect());
+    assert!(refusals.contains("profile.json: no such file; `ibscope analyze"), "{refusals}");
+    assert!(refusals.contains("frames='arrow'"), "{refusals}");
 }
