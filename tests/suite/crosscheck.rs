@@ -30,7 +30,7 @@ fn archive(run: &RecordedRun) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-fn read(path: &Path) -> AppTrace {
+pub(crate) fn read(path: &Path) -> AppTrace {
     otf2::read(path).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -40,7 +40,7 @@ fn with_profile(trace: &AppTrace, profile: &Profile) -> Result<Crosscheck, Cross
 }
 
 /// Compares with captures, which show every single message.
-fn with_captures(trace: &AppTrace, captures: &[PathBuf]) -> Crosscheck {
+pub(crate) fn with_captures(trace: &AppTrace, captures: &[PathBuf]) -> Crosscheck {
     let options = pipeline::AnalysisOptions { bin_ns: None, ..pipeline::AnalysisOptions::default() };
     let with_rdma = !trace.rma.is_empty();
     let mut stream = pipeline::messages(captures, &options, with_rdma, &|_| {}).expect("messages");

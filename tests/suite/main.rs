@@ -48,6 +48,7 @@ mod nccl;
 mod notebooks;
 mod notes;
 mod otf2;
+mod paper;
 mod partial;
 mod paths;
 mod phases;
