@@ -56,23 +56,31 @@ if [ ! -e scorep.ok ]; then
 fi
 
 step programs
-mkdir -p guest/opt/paper && cp "$HERE/truth.c" guest/opt/paper/
+mkdir -p guest/opt/paper && cp "$HERE/truth.c" "$HERE/scorep_init.c" guest/opt/paper/
 rm -rf guest/src/npb && cp -r "$NPB" guest/src/npb
 cat > guest/src/npb/config/make.def << 'END'
-MPIF77 = /opt/scorep/bin/scorep --mpp=mpi --nocompiler mpif90
+MPIF77 = mpif90
 FLINK = $(MPIF77)
-FMPI_LIB = /opt/paper/libtruth.so -Wl,-rpath,/opt/paper
+# Calls go to truth.c first, which passes them to Score-P.
+FMPI_LIB = /opt/paper/libtruth.so -Wl,-rpath,/opt/paper /opt/paper/scorep_init.o -L/opt/scorep/lib -Wl,--no-as-needed \
+  -lscorep_adapter_mpi_event -lscorep_adapter_mpi_mgmt -lscorep_mpp_mpi -lscorep_constructor -lscorep_measurement \
+  -lscorep_thread_mockup -lscorep_alloc_metric -lscorep_adapter_utils -lotf2 -lcube4w -Wl,-rpath-link,/opt/scorep/lib
 FFLAGS = -O2 -std=legacy -fallow-argument-mismatch -fallow-invalid-boz -w
-FLINKFLAGS = $(FFLAGS) -Wl,--no-as-needed
+FLINKFLAGS = $(FFLAGS) -Wl,--export-dynamic
 CC = gcc
 BINDIR = ../bin
 RAND = randi8
 END
-chroot guest sh -ec 'export PATH=/opt/scorep/bin:$PATH
-  cd /opt/paper && mpicc -O2 -shared -fPIC -o libtruth.so truth.c
+chroot guest env LD_LIBRARY_PATH=/opt/scorep/lib sh -ec 'cd /opt/paper
+  mpicc -O2 -shared -fPIC -o libtruth.so truth.c
+  gcc -O1 -fPIC -c scorep_init.c
   cd /src/npb && mkdir -p bin && make -s bt CLASS=S NPROCS=9 && make -s ft CLASS=S NPROCS=8' > npb.log 2>&1
-rm -rf share/opt/* && cp -r guest/src/npb/bin/bt.S.9 guest/src/npb/bin/ft.S.8 guest/opt/paper/libtruth.so share/opt/
-cp -r guest/opt/scorep/lib share/opt/scorep-lib
+rm -rf share/opt && mkdir -p share/opt/scorep-lib
+cp guest/src/npb/bin/bt.S.9 guest/src/npb/bin/ft.S.8 guest/opt/paper/libtruth.so share/opt/
+for name in scorep_adapter_mpi_event scorep_adapter_mpi_mgmt scorep_mpp_mpi scorep_constructor scorep_measurement \
+  scorep_thread_mockup scorep_alloc_metric scorep_adapter_utils otf2 cube4w; do
+  cp -a guest/opt/scorep/lib/lib$name.so* share/opt/scorep-lib/
+done
 
 step image
 if [ ! -e root.img ]; then
