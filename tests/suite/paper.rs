@@ -37,9 +37,8 @@ impl PaperRun {
     /// The sends that the program logged.
     fn truth(&self) -> PairSums {
         let number = |field: &String| field.parse::<u64>().expect("number");
-        let sums = |row: Vec<String>| {
-            ((number(&row[0]) as u32, number(&row[1]) as u32), (number(&row[2]), number(&row[3])))
-        };
+        let sums =
+            |row: Vec<String>| ((number(&row[0]) as u32, number(&row[1]) as u32), (number(&row[2]), number(&row[3])));
         self.rows("truth.csv").into_iter().map(sums).collect()
     }
 
