@@ -11,8 +11,10 @@ pub(crate) mod coverage;
 pub mod crosscheck;
 pub mod diagnose;
 mod endpoint_label;
+pub mod fabric_map;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod goal_schedule;
 pub mod health;
 pub mod instances;
 pub mod latency;

@@ -70,19 +70,26 @@ pub struct LeftOutMessages {
     pub operations: u64,
 }
 
-/// Collects the point-to-point messages of one job.
+/// Collects the messages of one job: those of point-to-point communication or all of them.
 #[derive(Debug, Default)]
 pub struct RankMessages {
     communicators: BTreeMap<EventCommunicator, u32>,
     messages: u64,
     left_out: LeftOutMessages,
+    has_collectives: bool,
 }
 
 impl RankMessages {
-    /// The message of a row; `None` if it is part of a collective operation, or left out.
+    /// Collects messages of collective operations too.
+    #[must_use]
+    pub fn with_collectives() -> Self {
+        Self { has_collectives: true, ..Self::default() }
+    }
+
+    /// The message of a row; `None` if it is not collected, or left out.
     pub fn message(&mut self, row: &MessageRow) -> Option<RankMessage> {
         let identity = row.identity()?;
-        if identity.operation() != MpiOperation::PointToPoint {
+        if identity.operation() != MpiOperation::PointToPoint && !self.has_collectives {
             return None;
         }
         let (Some(src), Some(dst)) = (row.src_rank, row.dst_rank) else {

@@ -2,9 +2,9 @@
 //! pages.
 
 use super::{
-    analyze, anonymize, capture, collectives, compare, crosscheck, diagnose, health, hook, inspect, latency, manual,
-    matrix, merge, messages, otf2, paths, phases, ranks, rates, report, slurm, storage, summary, timeline, trace,
-    waits, watch,
+    analyze, anonymize, capture, collectives, compare, crosscheck, diagnose, goal, health, hook, inspect, latency,
+    manual, map, matrix, merge, messages, otf2, paths, phases, ranks, rates, report, slurm, storage, summary, timeline,
+    trace, waits, watch,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt::Write as _;
@@ -50,6 +50,8 @@ pub(super) enum CliCommand {
     Health(health::HealthArgs),
     /// Show traffic classes, partitions and ECMP paths of the packets
     Paths(paths::PathsArgs),
+    /// Show bytes per link of a fabric, and a better placement
+    Map(map::MapArgs),
     /// Show latencies: request to response, messages, transit
     Latency(latency::LatencyArgs),
     /// Show rates, peak rates, and sizes of messages and packets
@@ -64,6 +66,8 @@ pub(super) enum CliCommand {
     Trace(trace::TraceArgs),
     /// Write messages and collective operations as an OTF2 archive
     Otf2(otf2::Otf2Args),
+    /// Write messages as a GOAL schedule for LogGOPSim and ATLAHS
+    Goal(goal::GoalArgs),
     /// Watch a growing capture: rates, pairs, sizes, health
     Watch(watch::WatchArgs),
     /// Write a profile as one self-contained HTML page
@@ -107,12 +111,14 @@ impl CliCommand {
             Self::Diagnose(args) => Some(&mut args.source.inputs),
             Self::Health(args) => Some(&mut args.source.inputs),
             Self::Paths(args) => Some(&mut args.source.inputs),
+            Self::Map(args) => Some(&mut args.source.inputs),
             Self::Latency(args) => Some(&mut args.inputs),
             Self::Rates(args) => Some(&mut args.source.inputs),
             Self::Crosscheck(args) => Some(&mut args.inputs),
             Self::Phases(args) => Some(&mut args.source.inputs),
             Self::Trace(args) => Some(&mut args.inputs),
             Self::Otf2(args) => Some(&mut args.inputs),
+            Self::Goal(args) => Some(&mut args.inputs),
             Self::Report(args) => Some(&mut args.inputs),
             Self::Merge(_)
             | Self::Compare(_)
@@ -147,12 +153,13 @@ const GROUPS: [(&str, &[&str]); 7] = [
             "latency",
             "health",
             "paths",
+            "map",
             "phases",
             "inspect",
         ],
     ),
     ("Compare", &["compare", "crosscheck"]),
-    ("Share", &["report", "trace", "otf2", "anonymize"]),
+    ("Share", &["report", "trace", "otf2", "goal", "anonymize"]),
     ("On a cluster", &["slurm-analyze"]),
     ("Capture", &["capture", "hook"]),
     ("This program", &["completions", "manual", "help"]),

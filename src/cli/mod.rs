@@ -20,12 +20,15 @@ mod compare;
 mod crosscheck;
 mod dataset;
 mod diagnose;
+mod goal;
 mod graph_files;
 mod health;
 mod hook;
 mod inspect;
+mod job_messages;
 mod latency;
 mod manual;
+mod map;
 mod matrix;
 mod merge;
 mod messages;
@@ -89,6 +92,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Diagnose(args) => diagnose::run(args),
         CliCommand::Health(args) => health::run(args),
         CliCommand::Paths(args) => paths::run(args),
+        CliCommand::Map(args) => map::run(args),
         CliCommand::Latency(args) => latency::run(args),
         CliCommand::Rates(args) => rates::run(args),
         CliCommand::Crosscheck(args) => crosscheck::run(args),
@@ -96,6 +100,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Compare(args) => compare::run(args),
         CliCommand::Trace(args) => trace::run(args),
         CliCommand::Otf2(args) => otf2::run(args),
+        CliCommand::Goal(args) => goal::run(args),
         CliCommand::Watch(args) => watch::run(args),
         CliCommand::Report(args) => report::run(args),
         CliCommand::SlurmAnalyze(args) => slurm::analyze::run(args),

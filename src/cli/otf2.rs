@@ -2,18 +2,17 @@
 
 use super::common::arguments::{InputArgs, ScopeArgs};
 use super::common::{input, output};
+use super::job_messages::{JobCapture, SortedItems, in_time, note_left_out};
 use crate::analysis::instances::{InstanceCollector, InstanceList};
 use crate::analysis::rank_events::{EventPlan, RankMessage, RankMessages};
 use crate::crosscheck::otf2::error_output;
-use crate::model::profile::JobRow;
-use crate::model::{Profile, count_either, count_of};
-use crate::pipeline::{self, MessageStream};
+use crate::model::{Profile, count_of};
+use crate::pipeline::MessageStream;
 use crate::render::collective_instances;
 use crate::render::otf2::{WRITER, definitions, record};
 use crate::scratch::{self, Scratch};
 use anyhow::{Context as _, bail};
 use clap::Args;
-use ext_sort::{ExternalSorter, ExternalSorterBuilder, LimitedBufferBuilder};
 use std::fs;
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,8 +21,6 @@ use std::process::{Child, Command, ExitCode, Stdio};
 /// The Python of the distribution, whose packages have the OTF2 module; the first `python3` of the
 /// search path is often another one.
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
-/// Messages that are sorted in memory, at 48 bytes each.
-const MESSAGES_IN_MEMORY: usize = 1 << 20;
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
@@ -52,23 +49,13 @@ pub(super) struct Otf2Args {
 
 /// Runs `ibscope otf2`.
 pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
-    input::check(&args.inputs)?;
-    if let Some(profile) = args.inputs.iter().find(|place| pipeline::is_profile(place)) {
-        bail!("{}: a profile has no individual messages; give the captures", profile.display());
-    }
-    input::check_captures("otf2", &args.inputs)?;
+    let JobCapture { profile, job, stream } =
+        JobCapture::read("otf2", "an archive", &args.inputs, &args.reading, args.scope)?;
     let place = target(&args.output)?;
     let cannot_write = || format!("{}: cannot be written", args.output.display());
     let archive = Scratch::folder(&place).with_context(cannot_write)?;
-    let stream = input::messages_alone(&args.inputs, &args.reading, args.scope, false)?;
-    let profile = stream.profile().clone();
-    input::one_job(&profile, "the traffic of an archive")?;
-    let Some(job) = profile.jobs.first().map(|job: &JobRow| job.job) else {
-        bail!(
-            "the captures have no MPI job with known ranks, so there is no archive; `ibscope ranks` shows the reasons"
-        );
-    };
-    let (messages, instances, mut plan) = sorted(&profile, job, stream, archive.path()).with_context(cannot_write)?;
+    let (messages, instances, mut plan) =
+        collected(&profile, job, stream, archive.path()).with_context(cannot_write)?;
     let python = args.python.as_deref().unwrap_or_else(|| {
         let system = Path::new(SYSTEM_PYTHON);
         if system.exists() { system } else { Path::new("python3") }
@@ -103,31 +90,20 @@ fn target(output: &Path) -> anyhow::Result<PathBuf> {
 
 /// The messages of the job by the time of their first packet, its operations, and the plan of all
 /// events. Messages wait in files in the folder `scratch`.
-fn sorted(
+fn collected(
     profile: &Profile,
     job: u32,
     stream: MessageStream,
     scratch: &Path,
-) -> anyhow::Result<(impl Iterator<Item = Result<RankMessage, io::Error>> + use<>, InstanceList, EventPlan)> {
-    let sorter: ExternalSorter<RankMessage, io::Error> = ExternalSorterBuilder::new()
-        .with_tmp_dir(scratch)
-        .with_buffer(LimitedBufferBuilder::new(MESSAGES_IN_MEMORY, false))
-        .build()?;
+) -> anyhow::Result<(SortedItems<RankMessage>, InstanceList, EventPlan)> {
     let mut collector = InstanceCollector::default();
     let mut messages = RankMessages::default();
-    let rows = stream.filter_map(|row| match row {
-        Ok(row) => {
-            collector.add(profile, &row);
-            messages.message(&row).map(Ok)
-        }
-        Err(error) => Some(Err(error)),
-    });
-    let sorted = sorter.sort_by(rows, RankMessage::in_time)?;
+    let sorted = in_time(stream, scratch, |row| {
+        collector.add(profile, row);
+        messages.message(row)
+    })?;
     let instances = collector.finish(profile);
     let plan = messages.finish(profile, job, &instances.instances);
-    // The sorter owns the folder of the files that the merge reads.
-    let mut merge = (sorted, sorter);
-    let sorted = std::iter::from_fn(move || merge.0.next()).map(|message| message.map_err(io::Error::other));
     Ok((sorted, instances, plan))
 }
 
@@ -180,28 +156,7 @@ impl ArchiveWriter {
 }
 
 fn notes(args: &Otf2Args, profile: &Profile, plan: &EventPlan, instances: &InstanceList) {
-    let left_out = plan.left_out;
-    for (count, one, many) in [
-        (
-            left_out.without_ranks,
-            "message is left out, because the rank of its sender or receiver is not known",
-            "messages are left out, because the ranks of their senders or receivers are not known",
-        ),
-        (
-            left_out.without_length_or_time,
-            "message is left out, because packets that show its length or time were not captured",
-            "messages are left out, because packets that show their lengths or times were not captured",
-        ),
-        (
-            left_out.operations,
-            "collective operation is left out, because its kind is not known",
-            "collective operations are left out, because their kinds are not known",
-        ),
-    ] {
-        if count > 0 {
-            output::eprint_line(&format!("note: {}", count_either(count, one, many)));
-        }
-    }
+    note_left_out(plan.left_out);
     if let Some(reason) = instances.unknown_because {
         output::eprint_line(&format!("note: the archive has no collective operations: {reason}"));
     }

@@ -10,7 +10,9 @@ pub mod compare;
 mod coverage;
 pub mod crosscheck;
 pub mod diagnose;
+pub mod fabric_map;
 pub mod figure;
+pub mod goal;
 pub mod graph;
 pub mod health;
 pub mod html;
@@ -58,6 +60,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         ranks::rank_map_table().describe(),
         collectives::pairs_table().describe(),
         waits::pairs_table().describe(),
+        fabric_map::links_table().describe(),
         collective_instances::instances_table().describe(),
         nccl_channels::shares_table().describe(),
         storage::pairs_table().describe(),

@@ -582,6 +582,7 @@ fn the_table_of_bounds_has_every_bound() {
     for folder in [
         "align",
         "analysis/collective_instances",
+        "analysis/fabric_map",
         "analysis/waits",
         "analysis/nccl_collectives",
         "decode",

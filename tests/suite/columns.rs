@@ -93,11 +93,13 @@ impl Inputs {
     /// The output of a command.
     fn written(&self, words: &[&str]) -> String {
         let run = runs::named("scorep-ompi-rc-halo-4x1");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let inputs = match words[0] {
             "compare" => vec![self.profile(), self.profile()],
             "messages" | "inspect" => vec![sample("openib-mixed-4x1")],
             "diagnose" => vec![runs::named("ompi-rc-loss1-ring2").sink()],
             "waits" => vec![runs::of_second_set("straggler-rank2-20ms-4x1").folder.join("sink.ib.pcap.zst")],
+            "map" => vec![self.profile(), "--fabric".into(), root.join("samples/fabric/ibnetdiscover.txt")],
             // Single operations are found in captures only.
             "collectives" if words.contains(&"instances") => vec![run.sink()],
             "collectives" if words.contains(&"channels") => {
@@ -243,7 +245,7 @@ fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
 #[test]
 fn every_column_has_a_unit_and_a_meaning() {
     let tables = [described(), ibscope::profile::column_tables()].concat();
-    assert_eq!(tables.len(), 44 + 12);
+    assert_eq!(tables.len(), 45 + 12);
     for table in &tables {
         let distinct: BTreeSet<&str> = names_of(table).into_iter().collect();
         assert_eq!(distinct.len(), table.columns.len(), "{}: a column twice", table.name);

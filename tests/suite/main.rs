@@ -22,6 +22,7 @@ mod diagnose;
 mod documents;
 mod encapsulation;
 mod fabric;
+mod fabric_map;
 #[cfg(target_os = "linux")]
 mod faults;
 mod fields;
@@ -29,6 +30,7 @@ mod forced_algorithms;
 mod forms;
 mod framing;
 mod fuzz;
+mod goal;
 mod graphs;
 mod health;
 mod hostile;

@@ -31,6 +31,21 @@ pub struct PortLine {
     pub descriptions: String,
 }
 
+impl PortLine {
+    /// Description of the node, and that of the node at the other end of the cable. `None` if the
+    /// descriptions contain characters that leave open where one ends.
+    #[must_use]
+    pub fn names(&self) -> Option<(&str, Option<&str>)> {
+        if self.remote.is_none() {
+            let name = self.descriptions.strip_prefix('\'')?.strip_suffix('\'')?;
+            return Some((name, None));
+        }
+        let both = self.descriptions.strip_prefix("( '")?.strip_suffix("' )")?;
+        let (near, far) = both.split_once("' - '")?;
+        (!far.contains("' - '")).then_some((near, Some(far)))
+    }
+}
+
 /// A port of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FabricPort {
@@ -144,6 +159,22 @@ mod tests {
             let odd = text.replace("a1 HCA-1", name);
             let fields = |lines: &[PortLine]| -> Vec<_> { lines.iter().map(|line| (line.port, line.remote)).collect() };
             assert_eq!(fields(&parse_ports(&odd).unwrap()), fields(&lines), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_known_only_if_their_ends_are() {
+        let line = |remote, descriptions: &str| PortLine {
+            port: FabricPort { kind: NodeKind::Switch, lid: 1, number: 1, guid: 1 },
+            link: String::new(),
+            remote,
+            descriptions: descriptions.to_owned(),
+        };
+        let remote = Some(FabricPort { kind: NodeKind::Ca, lid: 2, number: 1, guid: 2 });
+        assert_eq!(line(None, "'leaf3'").names(), Some(("leaf3", None)));
+        assert_eq!(line(remote, "( 'leaf \\' - 'a1 HCA-1' )").names(), Some(("leaf \\", Some("a1 HCA-1"))));
+        for odd in ["( 'a' - 'b' - 'c' )", "( 'a' 'b' )", "'a'", ""] {
+            assert_eq!(line(remote, odd).names(), None, "{odd}");
         }
     }
 

@@ -1,11 +1,12 @@
-//! Parses the text output of fabric tools: `ibstat`, `ibtracert`, `ibnetdiscover -p`, `otf2-print`
-//! and Slurm's host lists.
+//! Parses the text output of fabric tools: `ibstat`, `ibtracert`, `ibnetdiscover -p`, `dump_fts`,
+//! `otf2-print` and Slurm's host lists.
 //!
 //! The text comes from other machines and is not trusted: no text makes a parser panic, every
 //! collection is bounded by the length of the text or by a limit of the caller, and an error names
 //! the line that could not be read. Node descriptions are free text that the tools truncate: they
 //! are kept for display, and no decision depends on them.
 
+pub mod forwarding;
 pub mod hostlist;
 pub mod ibnetdiscover;
 pub mod ibstat;
@@ -45,6 +46,8 @@ pub enum Tool {
     Ibtracert,
     /// `ibnetdiscover -p`.
     Ibnetdiscover,
+    /// `dump_fts` or `ibroute`.
+    ForwardingTables,
 }
 
 /// Why a text could not be parsed.
@@ -81,6 +84,7 @@ impl Tool {
             Self::Ibstat => "output of ibstat",
             Self::Ibtracert => "output of ibtracert",
             Self::Ibnetdiscover => "output of ibnetdiscover -p",
+            Self::ForwardingTables => "output of dump_fts or ibroute",
         }
     }
 }
@@ -226,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
     use std::string::String;
 
-    const RECORDED: [&str; 8] = [
+    const RECORDED: [&str; 9] = [
         include_str!("fixtures/ibstat_rails.txt"),
         include_str!("fixtures/ibstat_n003.txt"),
         include_str!("fixtures/ibtracert_cross_leaf.txt"),
@@ -235,6 +239,7 @@ mod tests {
         include_str!("fixtures/ibtracert_down.txt"),
         include_str!("fixtures/ibnetdiscover_p_odd_names.txt"),
         include_str!("fixtures/ibnetdiscover_p_down.txt"),
+        include_str!("fixtures/ibroute_leaf1.txt"),
     ];
 
     /// Runs every parser on `text`; an error must point into the text.
@@ -244,6 +249,7 @@ mod tests {
             ibstat::parse(text).err(),
             ibtracert::parse(text).map(|trace| trace.leaf()).err(),
             ibnetdiscover::parse_ports(text).err(),
+            forwarding::parse_tables(text).err(),
         ];
         for error in errors.into_iter().flatten() {
             assert!(error.offset <= text.len(), "{error}");
@@ -270,6 +276,7 @@ mod tests {
             assert_eq!(ibstat::parse(&warned(text)).ok(), ibstat::parse(text).ok());
             assert_eq!(ibtracert::parse(&warned(text)).ok(), ibtracert::parse(text).ok());
             assert_eq!(ibnetdiscover::parse_ports(&warned(text)).ok(), ibnetdiscover::parse_ports(text).ok());
+            assert_eq!(forwarding::parse_tables(&warned(text)).ok(), forwarding::parse_tables(text).ok());
         }
     }
 

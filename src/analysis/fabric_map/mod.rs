@@ -1,0 +1,245 @@
+//! Profile and fabric -> bytes per link.
+//!
+//! In: the pairs of ports of a [`Profile`], the cables of a subnet, and the forwarding tables of its
+//! switches if there are any. Out: the bytes of each link and direction, bytes times links, and a
+//! placement with fewer of them. Invariant: the bytes of a pair are on the links that every possible
+//! route has; links of which only some possible route has have them in their upper bound alone.
+
+mod fabric;
+mod placement;
+mod routes;
+#[cfg(test)]
+mod tests;
+
+pub use fabric::{FabricGraph, FabricListError};
+pub use placement::{MAX_PASSES, MAX_PLACED_PORTS, NoPlacement, ProcessMove, ProcessPlacement};
+pub use routes::{ForwardingTables, NoRoute};
+
+use crate::analysis::Label;
+use crate::analysis::endpoint_label::GroupBy;
+use crate::analysis::matrix::{Selection, matrix};
+use crate::model::Profile;
+use fabric::{LinkKey, key};
+use ibscope_parsers::tools::NodeKind;
+use ibscope_parsers::tools::ibnetdiscover::FabricPort;
+use ibscope_parsers::{Endpoint, Lid};
+use placement::{PlacedNode, improve};
+use routes::RouteFinder;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Traffic of pairs of ports on a link, or on all links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkTraffic {
+    /// Directed pairs of ports.
+    pub pairs: u64,
+    /// Bytes on the wire.
+    pub wire_bytes: u64,
+    /// InfiniBand payload bytes.
+    pub payload_bytes: u64,
+}
+
+impl LinkTraffic {
+    const fn add(&mut self, other: Self) {
+        self.pairs += other.pairs;
+        self.wire_bytes = self.wire_bytes.saturating_add(other.wire_bytes);
+        self.payload_bytes = self.payload_bytes.saturating_add(other.payload_bytes);
+    }
+}
+
+/// One direction of a cable and its traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkLoad {
+    /// Port that sends.
+    pub from: FabricPort,
+    /// Description of its node.
+    pub from_name: String,
+    /// Port that receives.
+    pub to: FabricPort,
+    /// Description of its node.
+    pub to_name: String,
+    /// Traffic of the pairs whose route has the link.
+    pub traffic: LinkTraffic,
+    /// Bytes on the wire of the pairs whose route may have the link, those of `traffic` included.
+    pub upper_wire_bytes: u64,
+}
+
+impl LinkLoad {
+    /// True if both ends are switches.
+    #[must_use]
+    pub fn is_between_switches(&self) -> bool {
+        self.from.kind == NodeKind::Switch && self.to.kind == NodeKind::Switch
+    }
+
+    /// True if the bytes are known.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.upper_wire_bytes == self.traffic.wire_bytes
+    }
+}
+
+/// The traffic of a profile on a fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FabricMap {
+    /// Ports of hosts, switches, and cables of the fabric.
+    pub host_ports: usize,
+    /// Number of switches.
+    pub switches: usize,
+    /// Number of cables.
+    pub cables: usize,
+    /// True if the routes are those of forwarding tables, and no assumed shortest paths.
+    pub has_tables: bool,
+    /// Ports of the fabric with traffic.
+    pub ports: usize,
+    /// Traffic of the pairs with a known number of links.
+    pub traffic: LinkTraffic,
+    /// Bytes on the wire times the number of links of their routes.
+    pub hop_bytes: u64,
+    /// Traffic of pairs that are on no link, by the reason.
+    pub left_out: BTreeMap<NoRoute, LinkTraffic>,
+    /// Links with traffic, and all links between switches: most bytes first.
+    pub links: Vec<LinkLoad>,
+    /// Another placement, or why none is known.
+    pub placement: Result<ProcessPlacement, NoPlacement>,
+}
+
+impl FabricMap {
+    /// The link between switches that carries the most bytes. `None` if there is none with traffic,
+    /// or if traffic without a known route leaves open which one it is.
+    #[must_use]
+    pub fn hottest(&self) -> Option<&LinkLoad> {
+        let mut links = self.links.iter().filter(|link| link.is_between_switches());
+        let first = links.next().filter(|link| link.traffic.wire_bytes > 0)?;
+        let room = first.traffic.wire_bytes.checked_sub(self.left_out_bytes())?;
+        links.all(|link| link.upper_wire_bytes <= room).then_some(first)
+    }
+
+    /// Bytes on the wire that are on no link, because their route is unknown.
+    #[must_use]
+    pub fn left_out_bytes(&self) -> u64 {
+        self.left_out.values().map(|traffic| traffic.wire_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// True if several shortest paths leave open which links some bytes are on.
+    #[must_use]
+    pub fn has_open_routes(&self) -> bool {
+        self.links.iter().any(|link| !link.is_known())
+    }
+}
+
+/// Puts the traffic of a profile on the links of a fabric. Management and multicast traffic is left
+/// out, as in [`matrix`]; so is traffic inside a port.
+#[must_use]
+pub fn fabric_map(profile: &Profile, fabric: &FabricGraph, tables: Option<&ForwardingTables>) -> FabricMap {
+    let mut finder = RouteFinder::new(fabric, tables);
+    let mut sums = MapSums::default();
+    for ((src, dst), traffic) in pairs(profile) {
+        sums.add(src, dst, traffic, &mut finder);
+    }
+    let nodes = nodes(profile, fabric, &finder, &sums.flows);
+    let placement = improve(&nodes, &sums.flows, &mut finder, MAX_PASSES);
+    FabricMap {
+        host_ports: fabric.host_ports(),
+        switches: fabric.switches(),
+        cables: fabric.cables(),
+        has_tables: tables.is_some(),
+        ports: nodes.iter().map(|node| node.lids.len()).sum(),
+        traffic: sums.traffic,
+        hop_bytes: sums.hop_bytes,
+        links: links(fabric, &sums),
+        left_out: sums.left_out,
+        placement,
+    }
+}
+
+/// Traffic by the LIDs of sender and receiver; `None` for an endpoint without a LID.
+type LidPair = (Option<u16>, Option<u16>);
+
+fn pairs(profile: &Profile) -> BTreeMap<LidPair, LinkTraffic> {
+    let lid = |label: &Label| match label {
+        Label::Endpoint(endpoint, _) => endpoint.lid().map(|lid| lid.0),
+        _ => None,
+    };
+    let mut pairs: BTreeMap<LidPair, LinkTraffic> = BTreeMap::new();
+    for (src, dst, cell) in matrix(profile, GroupBy::Endpoint, Selection::All).rows().filter(|(src, dst, _)| src != dst)
+    {
+        let traffic = LinkTraffic { pairs: 1, wire_bytes: cell.wire_bytes, payload_bytes: cell.payload_bytes };
+        pairs.entry((lid(src), lid(dst))).or_default().add(traffic);
+    }
+    pairs
+}
+
+/// The sums while pairs are added.
+#[derive(Default)]
+struct MapSums {
+    traffic: LinkTraffic,
+    hop_bytes: u64,
+    left_out: BTreeMap<NoRoute, LinkTraffic>,
+    /// Traffic of each link on routes.
+    certain: BTreeMap<LinkKey, LinkTraffic>,
+    /// Further bytes on the wire that each link may carry.
+    possible: BTreeMap<LinkKey, u64>,
+    /// Bytes on the wire of the pairs with routes.
+    flows: BTreeMap<(u16, u16), u64>,
+}
+
+impl MapSums {
+    fn add(&mut self, src: Option<u16>, dst: Option<u16>, traffic: LinkTraffic, finder: &mut RouteFinder<'_>) {
+        let lids = src.zip(dst).ok_or(NoRoute::NotInFabric);
+        let route = lids.and_then(|(src, dst)| Ok(((src, dst), finder.route(src, dst)?)));
+        let (lids, route) = match route {
+            Ok(found) => found,
+            Err(reason) => return self.left_out.entry(reason).or_default().add(traffic),
+        };
+        self.traffic.add(traffic);
+        self.hop_bytes = self.hop_bytes.saturating_add(traffic.wire_bytes.saturating_mul(route.length));
+        self.flows.insert(lids, traffic.wire_bytes);
+        route.certain.iter().for_each(|link| self.certain.entry(*link).or_default().add(traffic));
+        for link in route.possible {
+            let bytes = self.possible.entry(link).or_default();
+            *bytes = bytes.saturating_add(traffic.wire_bytes);
+        }
+    }
+}
+
+/// The nodes of the LIDs, with their ports, by their lowest LID. A port without a name in the hosts
+/// file is a node, with its description in the fabric.
+fn nodes(
+    profile: &Profile,
+    fabric: &FabricGraph,
+    finder: &RouteFinder<'_>,
+    flows: &BTreeMap<(u16, u16), u64>,
+) -> Vec<PlacedNode> {
+    let lids: BTreeSet<u16> = flows.keys().flat_map(|(src, dst)| [*src, *dst]).collect();
+    let mut nodes: BTreeMap<String, PlacedNode> = BTreeMap::new();
+    for lid in lids {
+        let endpoint = Endpoint::from_lid(Lid(lid));
+        let node = profile.node_of(endpoint);
+        let is_named = profile.names.contains_key(&endpoint);
+        let port = finder.port(lid).filter(|_| !is_named);
+        let name = port.map_or_else(|| node.clone(), |(guid, _)| fabric.name(guid));
+        nodes.entry(node).or_insert_with(|| PlacedNode { name, lids: Vec::new() }).lids.push(lid);
+    }
+    let mut nodes: Vec<PlacedNode> = nodes.into_values().collect();
+    nodes.sort_by(|a, b| a.lids.cmp(&b.lids));
+    nodes
+}
+
+fn links(fabric: &FabricGraph, sums: &MapSums) -> Vec<LinkLoad> {
+    let load = |(from, to): (FabricPort, FabricPort)| {
+        let traffic = sums.certain.get(&key(from)).copied().unwrap_or_default();
+        let possible = sums.possible.get(&key(from)).copied().unwrap_or_default();
+        LinkLoad {
+            from,
+            from_name: fabric.name(from.guid),
+            to,
+            to_name: fabric.name(to.guid),
+            traffic,
+            upper_wire_bytes: traffic.wire_bytes.saturating_add(possible),
+        }
+    };
+    let mut links: Vec<LinkLoad> = fabric.links().map(load).collect();
+    links.retain(|link| link.upper_wire_bytes > 0 || link.is_between_switches());
+    links.sort_by_key(|link| (Reverse(link.traffic.wire_bytes), Reverse(link.upper_wire_bytes), key(link.from)));
+    links
+}

@@ -1,0 +1,245 @@
+//! The messages of one job as a schedule of each rank: what LogGOPSim and ATLAHS simulate.
+//!
+//! In: the sends and receives of a job by time. Out: operations of ranks with their dependencies.
+//! Invariant: an operation depends only on operations that come earlier in the input, so the schedule
+//! has no circle, whatever the times are.
+//!
+//! The wire does not show computation. These rules infer it from the times of packets:
+//!
+//! - A send requires all receives of its rank that ended before its first packet, and all sends that
+//!   ended before it. It may start while an earlier send of its rank is under way.
+//! - A receive is posted after the last receive of its rank that ended before the first packet of its
+//!   message, and in the order in which the receives of its rank end. Time before a receive is
+//!   waiting, because the message ends it.
+//! - Before a send, the rank computes from the end of its last message (sent or received) to the
+//!   first packet of the send. Computation during a transfer is not seen, so the sum is a lower
+//!   bound. Nothing is known before the first message of a rank.
+
+use super::rank_events::{JobEvent, JobEventKind, RankMessage};
+use crate::model::HashMap;
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Receives that an empty computation joins, so that memory is bounded in a rank that never sends.
+pub const JOINED_RECEIVES: usize = 1 << 10;
+
+/// An operation of a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoalOperation {
+    /// World rank.
+    pub rank: u32,
+    /// Number of the operation among those of its rank, from 1.
+    pub number: u64,
+    /// What the rank does.
+    pub kind: GoalKind,
+    /// Operations of the rank that end before this one starts.
+    pub after_end: Vec<u64>,
+    /// Operation of the rank that starts before this one starts.
+    pub after_start: Option<u64>,
+}
+
+/// The kinds of operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GoalKind {
+    /// Sends a message.
+    Send(GoalMessage),
+    /// Receives a message.
+    Receive(GoalMessage),
+    /// Computes for this time.
+    Compute {
+        /// Nanoseconds.
+        ns: u64,
+    },
+}
+
+/// A message of a rank with another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GoalMessage {
+    /// The other rank.
+    pub peer: u32,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// MPI tag; negative tags of collective operations as 32-bit two's complement.
+    pub tag: u32,
+}
+
+/// Turns the events of a job into operations.
+pub struct GoalSchedule<I> {
+    events: I,
+    ranks: HashMap<u32, RankState>,
+    /// The last receive of the receiver before each message under way, by the number of the message.
+    posted_after: HashMap<u64, Option<u64>>,
+    ready: VecDeque<GoalOperation>,
+}
+
+/// What a rank did so far.
+#[derive(Default)]
+struct RankState {
+    operations: u64,
+    /// Receives since the last send.
+    received: Vec<u64>,
+    /// End and number of the sends that may be under way.
+    open_sends: Vec<(i64, u64)>,
+    last_send: Option<u64>,
+    last_receive: Option<u64>,
+    /// Last packet of the messages so far.
+    busy_until_ns: Option<i64>,
+}
+
+impl<E, I: Iterator<Item = Result<JobEvent, E>>> GoalSchedule<I> {
+    /// The schedule of these events, which are sorted by time. Events of collective operations are
+    /// ignored: their messages are events of their own.
+    pub fn new(events: I) -> Self {
+        Self { events, ranks: HashMap::default(), posted_after: HashMap::default(), ready: VecDeque::new() }
+    }
+
+    fn send(&mut self, message: &RankMessage) {
+        let last_receive = self.ranks.entry(message.dst).or_default().last_receive;
+        self.posted_after.insert(message.number, last_receive);
+        let state = self.ranks.entry(message.src).or_default();
+        let (first_ns, last_ns) = message.times_ns;
+        let mut after_end = std::mem::take(&mut state.received);
+        state.open_sends.retain(|(end_ns, number)| {
+            let is_open = *end_ns > first_ns;
+            if !is_open {
+                after_end.push(*number);
+            }
+            is_open
+        });
+        let after_start = state.last_send.filter(|last| state.open_sends.iter().any(|(_, number)| number == last));
+        let idle_ns = state.busy_until_ns.map_or(0, |until_ns| first_ns.saturating_sub(until_ns).max(0) as u64);
+        let (mut after_end, mut after_start) = (after_end, after_start);
+        if idle_ns > 0 {
+            let compute = state.next(message.src, GoalKind::Compute { ns: idle_ns }, after_end, after_start);
+            (after_end, after_start) = (vec![compute.number], None);
+            self.ready.push_back(compute);
+        }
+        let kind = GoalKind::Send(GoalMessage { peer: message.dst, bytes: message.bytes, tag: message.tag as u32 });
+        let send = state.next(message.src, kind, after_end, after_start);
+        state.open_sends.push((last_ns, send.number));
+        state.last_send = Some(send.number);
+        state.busy_until_ns = state.busy_until_ns.max(Some(last_ns));
+        self.ready.push_back(send);
+    }
+
+    fn receive(&mut self, message: &RankMessage, end_ns: i64) {
+        let posted_after = self.posted_after.remove(&message.number).flatten();
+        let state = self.ranks.entry(message.dst).or_default();
+        if state.received.len() >= JOINED_RECEIVES {
+            let all = std::mem::take(&mut state.received);
+            let join = state.next(message.dst, GoalKind::Compute { ns: 0 }, all, None);
+            state.received.push(join.number);
+            self.ready.push_back(join);
+        }
+        let after_start = state.last_receive.filter(|last| Some(*last) != posted_after);
+        let kind = GoalKind::Receive(GoalMessage { peer: message.src, bytes: message.bytes, tag: message.tag as u32 });
+        let receive = state.next(message.dst, kind, posted_after.into_iter().collect(), after_start);
+        state.received.push(receive.number);
+        state.last_receive = Some(receive.number);
+        state.busy_until_ns = state.busy_until_ns.max(Some(end_ns));
+        self.ready.push_back(receive);
+    }
+}
+
+impl RankState {
+    const fn next(
+        &mut self,
+        rank: u32,
+        kind: GoalKind,
+        after_end: Vec<u64>,
+        after_start: Option<u64>,
+    ) -> GoalOperation {
+        self.operations += 1;
+        GoalOperation { rank, number: self.operations, kind, after_end, after_start }
+    }
+}
+
+impl<E, I: Iterator<Item = Result<JobEvent, E>>> Iterator for GoalSchedule<I> {
+    type Item = Result<GoalOperation, E>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(operation) = self.ready.pop_front() {
+                return Some(Ok(operation));
+            }
+            match self.events.next()? {
+                Err(error) => return Some(Err(error)),
+                Ok(event) => match event.kind {
+                    JobEventKind::Send(message) => self.send(&message),
+                    JobEventKind::Receive(message) => self.receive(&message, event.time_ns),
+                    JobEventKind::CollectiveBegin | JobEventKind::CollectiveEnd(_) => {}
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::rank_events::EventPlan;
+
+    fn message(number: u64, pair: (u32, u32), times_ns: (i64, i64)) -> RankMessage {
+        RankMessage { times_ns, number, src: pair.0, dst: pair.1, communicator: 0, tag: -12, bytes: 8 * number }
+    }
+
+    fn schedule(messages: Vec<RankMessage>) -> Vec<GoalOperation> {
+        let mut plan = EventPlan::default();
+        GoalSchedule::new(plan.events(messages.into_iter().map(Ok::<_, ()>)))
+            .map(|own| own.expect("no error"))
+            .collect()
+    }
+
+    fn operation(rank: u32, number: u64, kind: GoalKind, after_end: &[u64], after_start: Option<u64>) -> GoalOperation {
+        GoalOperation { rank, number, kind, after_end: after_end.to_vec(), after_start }
+    }
+
+    fn with(peer: u32, bytes: u64) -> GoalMessage {
+        GoalMessage { peer, bytes, tag: 0xffff_fff4 }
+    }
+
+    /// Rank 1 receives until 20 ns and answers at 50 ns: it computes 30 ns in between. Rank 0 waits.
+    #[test]
+    fn a_rank_computes_before_it_sends_and_waits_before_it_receives() {
+        assert_eq!(
+            schedule(vec![message(1, (0, 1), (10, 20)), message(2, (1, 0), (50, 60))]),
+            [
+                operation(0, 1, GoalKind::Send(with(1, 8)), &[], None),
+                operation(1, 1, GoalKind::Receive(with(0, 8)), &[], None),
+                operation(1, 2, GoalKind::Compute { ns: 30 }, &[1], None),
+                operation(1, 3, GoalKind::Send(with(0, 16)), &[2], None),
+                operation(0, 2, GoalKind::Receive(with(1, 16)), &[], None),
+            ]
+        );
+    }
+
+    /// Two large messages cross each other: neither rank waits for its send before it receives, so a
+    /// simulation with rendezvous does not hang.
+    #[test]
+    fn exchanges_do_not_depend_on_each_other() {
+        let found =
+            schedule(vec![message(1, (0, 1), (10, 90)), message(2, (1, 0), (20, 95)), message(3, (0, 1), (30, 99))]);
+        let receives: Vec<_> = found.iter().filter(|own| matches!(own.kind, GoalKind::Receive(_))).collect();
+        assert!(receives.iter().all(|own| own.after_end.is_empty()), "{receives:?}");
+        // The second receive of rank 1 is posted after the first; the second send of rank 0 starts
+        // while the first one is under way.
+        assert_eq!(receives[2].after_start, Some(receives[0].number));
+        let second = found.iter().filter(|own| own.rank == 0 && matches!(own.kind, GoalKind::Send(_))).nth(1);
+        assert_eq!(second.map(|own| (own.after_end.as_slice(), own.after_start)), Some((&[][..], Some(1))));
+    }
+
+    /// Rank 1 only receives: its receives are joined, and its first send requires the join.
+    #[test]
+    fn receives_beyond_the_bound_are_joined() {
+        let count = JOINED_RECEIVES as u64 + 1;
+        let mut messages: Vec<RankMessage> =
+            (1..=count).map(|number| message(number, (0, 1), (number as i64, number as i64))).collect();
+        messages.push(message(count + 1, (1, 0), (count as i64, count as i64 + 9)));
+        let found = schedule(messages);
+        let join = found.iter().find(|own| own.kind == GoalKind::Compute { ns: 0 }).expect("a join");
+        assert_eq!(join.after_end.len(), JOINED_RECEIVES);
+        let send = found.iter().rfind(|own| own.rank == 1 && matches!(own.kind, GoalKind::Send(_))).expect("a send");
+        assert_eq!(send.after_end, [join.number, join.number + 1]);
+        assert!(found.iter().all(|own| own.after_end.len() <= JOINED_RECEIVES));
+    }
+}

@@ -1,0 +1,87 @@
+//! `ibscope map`: the traffic on the links of a fabric.
+
+use super::common::arguments::SourceArgs;
+use super::common::choices::Format;
+use super::common::files;
+use super::common::input::{self, AnalysisNeeds};
+use super::common::output;
+use crate::analysis::fabric_map::{FabricGraph, FabricMap, ForwardingTables, fabric_map};
+use crate::model::{Profile, TrafficKind};
+use crate::render::fabric_map as rendered;
+use anyhow::{Context as _, bail};
+use clap::Args;
+use ibscope_parsers::tools::{forwarding, ibnetdiscover};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope map job.ibp --fabric ibnetdiscover.txt --routes dump_fts.txt
+  ibscope map sink.pcap --hosts hosts.csv --fabric ibnetdiscover.txt --format csv";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(super) struct MapArgs {
+    #[command(flatten)]
+    pub(super) source: SourceArgs,
+    /// Read the cables of the subnet from FILE: output of `ibnetdiscover -p`
+    #[arg(long, value_name = "FILE")]
+    pub(super) fabric: PathBuf,
+    /// Read the forwarding tables from FILE: output of `dump_fts`, or of `ibroute` for each switch
+    /// [default: assume shortest paths]
+    #[arg(long, value_name = "FILE")]
+    pub(super) routes: Option<PathBuf>,
+}
+
+/// Runs `ibscope map`.
+pub(super) fn run(args: &MapArgs) -> anyhow::Result<ExitCode> {
+    let source = &args.source;
+    input::check(&source.inputs)?;
+    let fabric = read_fabric(&args.fabric)?;
+    let tables = args.routes.as_deref().map(read_tables).transpose()?;
+    let profile = input::profile(&source.inputs, &source.reading, source.scope, AnalysisNeeds::default())?;
+    check(&profile)?;
+    let map = fabric_map(&profile, &fabric, tables.as_ref());
+    output::results(|out| match source.format {
+        Format::Table => out.write_all(rendered::text(&map).as_bytes()),
+        Format::Csv => rendered::csv(&map, out),
+        Format::Json => rendered::json(&map, out),
+    })?;
+    notes(&map);
+    input::notes(&source.inputs, &source.reading, &profile);
+    Ok(input::exit_code(&source.reading, &profile.coverage))
+}
+
+fn read_fabric(path: &Path) -> anyhow::Result<FabricGraph> {
+    let in_file = || path.display().to_string();
+    let lines = ibnetdiscover::parse_ports(&files::read(path)?).with_context(in_file)?;
+    FabricGraph::of(&lines).with_context(in_file)
+}
+
+fn read_tables(path: &Path) -> anyhow::Result<ForwardingTables> {
+    let tables = forwarding::parse_tables(&files::read(path)?).with_context(|| path.display().to_string())?;
+    if tables.is_empty() {
+        bail!("{}: it has no forwarding table; give the output of dump_fts", path.display());
+    }
+    Ok(ForwardingTables::of(&tables))
+}
+
+/// Refuses profiles whose traffic cannot be on the links of an InfiniBand fabric, or is only a sample.
+fn check(profile: &Profile) -> anyhow::Result<()> {
+    if profile.sampling.is_some() {
+        bail!("the bytes of each link are unknown, because the mirror sampled the packets");
+    }
+    let mut data = profile.connections.iter().filter(|row| row.kind == TrafficKind::Data).peekable();
+    if data.peek().is_some() && data.all(|row| row.src.lid().is_none() && row.dst.lid().is_none()) {
+        bail!("no endpoint has a LID: `map` shows native InfiniBand traffic only, and RoCE has none");
+    }
+    Ok(())
+}
+
+fn notes(map: &FabricMap) {
+    let mut notes = rendered::left_out(map);
+    if !map.has_tables {
+        notes.push("routes are assumed to be shortest paths; --routes reads the forwarding tables".to_owned());
+    }
+    output::notes(&notes);
+}
