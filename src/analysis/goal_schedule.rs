@@ -12,8 +12,9 @@
 //!   message, and in the order in which the receives of its rank end. Time before a receive is
 //!   waiting, because the message ends it.
 //! - Before a send, the rank computes from the end of its last message (sent or received) to the
-//!   first packet of the send. Computation during a transfer is not seen, so the sum is a lower
-//!   bound. Nothing is known before the first message of a rank.
+//!   first packet of the send. This time also has the work of the library and waiting for ranks of
+//!   the same node in it; computation during a transfer is not seen. Nothing is known before the
+//!   first message of a rank.
 
 use super::rank_events::{JobEvent, JobEventKind, RankMessage};
 use crate::model::HashMap;

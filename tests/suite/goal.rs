@@ -64,9 +64,9 @@ fn statement(line: &str, operations: &mut Vec<Operation>, labels: &mut BTreeMap<
             assert!(other < own, "{line}");
             let list = &mut operations[own];
             if verb == "requires" {
-                list.after_end.push(other)
+                list.after_end.push(other);
             } else {
-                list.after_start.push(other)
+                list.after_start.push(other);
             }
             return;
         }
@@ -117,7 +117,9 @@ fn sums(ranks: &[Vec<Operation>]) -> (PairSums, PairSums) {
 /// lengths.
 fn run(ranks: &[Vec<Operation>]) {
     type Stream = (u32, u32, u32);
-    let mut open: BTreeMap<Stream, [VecDeque<(u32, usize, u64)>; 2]> = BTreeMap::new();
+    /// Rank, index and length of the sends that wait, and of the receives.
+    type Waiting = [VecDeque<(u32, usize, u64)>; 2];
+    let mut open: BTreeMap<Stream, Waiting> = BTreeMap::new();
     let mut started: Vec<Vec<bool>> = ranks.iter().map(|own| vec![false; own.len()]).collect();
     let mut ended = started.clone();
     let mut has_moved = true;
