@@ -1,21 +1,24 @@
-//! Profile -> traffic per time bin, by pair of endpoints or ranks.
+//! Profile -> traffic per time bin, by pair or by sender, of endpoints or ranks.
+//!
+//! Senders may have narrower bins than pairs, because they are fewer.
 
 use super::AnalysisError;
 use super::matrix::{CountingRule, MatrixCell, Selection};
 use crate::analysis::endpoint_label::GroupBy;
 use crate::analysis::endpoint_label::{EndpointLabels, Label};
+use crate::model::profile::{ConnectionRow, TimelineRow};
 use crate::model::{ConnectionClass, PairEstimators, Profile, TrafficKind};
 use std::collections::BTreeMap;
 
-/// Sums of one pair in one bin.
+/// Sums of one pair or sender in one bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimelineBin {
     /// Start of the bin in nanoseconds since the epoch, a multiple of the bin width.
     pub time_ns: i64,
     /// Sender.
     pub src: Label,
-    /// Receiver.
-    pub dst: Label,
+    /// Receiver; `None` for all receivers together.
+    pub dst: Option<Label>,
     /// The sums.
     pub cell: MatrixCell,
     /// For a sampled capture, the estimators of the sums.
@@ -83,12 +86,12 @@ impl ClassTimeline {
     }
 }
 
-/// The data traffic of each class in the bins of a timeline.
+/// The data traffic of each class in the bins of a timeline of senders.
 #[must_use]
 pub fn class_timeline(profile: &Profile, timeline: &Timeline) -> ClassTimeline {
     let Timeline { bin_ns, origin_ns, .. } = *timeline;
     let mut bins: BTreeMap<(i64, ConnectionClass), (u64, u64)> = BTreeMap::new();
-    for row in &profile.timeline {
+    for row in profile.sender_series().0 {
         let connection = profile.connections.get(row.connection as usize);
         let Some(connection) = connection.filter(|connection| connection.kind == TrafficKind::Data) else { continue };
         let time_ns = row.time_ns.div_euclid(bin_ns.max(1)).saturating_mul(bin_ns.max(1));
@@ -100,32 +103,61 @@ pub fn class_timeline(profile: &Profile, timeline: &Timeline) -> ClassTimeline {
     ClassTimeline { bin_ns, origin_ns, sampled, bins: bins.into_iter().map(bin).collect() }
 }
 
-/// Builds the timeline of a profile in bins of `bin_ns`, or in the bins of the profile if `bin_ns`
-/// is `None`. Fails if the profile has no timeline or `bin_ns` is no multiple of its bin width.
+/// Builds the timeline of the pairs of a profile in bins of `bin_ns`, or in the bins of the profile if
+/// `bin_ns` is `None`. Fails if the profile has no timeline or `bin_ns` is no multiple of its bin
+/// width.
 pub fn timeline(
     profile: &Profile,
     by: GroupBy,
     selection: Selection,
     bin_ns: Option<i64>,
 ) -> Result<Timeline, AnalysisError> {
-    if profile.bin_ns <= 0 {
+    summed(profile, (by, selection), (&profile.timeline, profile.bin_ns), bin_ns, |labels, connection| {
+        (labels.sender(connection), Some(labels.receiver(connection)))
+    })
+}
+
+/// As [`timeline`], for each sender with all its receivers, in the bins of the profile's senders.
+pub fn sender_timeline(
+    profile: &Profile,
+    by: GroupBy,
+    selection: Selection,
+    bin_ns: Option<i64>,
+) -> Result<Timeline, AnalysisError> {
+    // Only connections show whether they carry one-sided operations, and have estimates.
+    let series = if selection == Selection::OneSided || profile.sampling.is_some() {
+        (&profile.timeline[..], profile.bin_ns)
+    } else {
+        profile.sender_series()
+    };
+    summed(profile, (by, selection), series, bin_ns, |labels, connection| (labels.sender(connection), None))
+}
+
+fn summed(
+    profile: &Profile,
+    (by, selection): (GroupBy, Selection),
+    (rows, own_ns): (&[TimelineRow], i64),
+    bin_ns: Option<i64>,
+    ends: impl Fn(&EndpointLabels<'_>, &ConnectionRow) -> (Label, Option<Label>),
+) -> Result<Timeline, AnalysisError> {
+    if own_ns <= 0 {
         return Err(AnalysisError::NoTimeline);
     }
-    let wanted_ns = bin_ns.unwrap_or(profile.bin_ns);
-    if wanted_ns % profile.bin_ns != 0 {
-        return Err(AnalysisError::Bins { wanted_ns, profile_ns: profile.bin_ns });
+    let wanted_ns = bin_ns.unwrap_or(own_ns);
+    if wanted_ns % own_ns != 0 {
+        return Err(AnalysisError::Bins { wanted_ns, profile_ns: own_ns });
     }
     let labels = EndpointLabels::new(profile, by);
-    let mut cells: BTreeMap<(i64, Label, Label), (MatrixCell, Option<PairEstimators>)> = BTreeMap::new();
-    for row in &profile.timeline {
+    let mut cells: BTreeMap<(i64, Label, Option<Label>), (MatrixCell, Option<PairEstimators>)> = BTreeMap::new();
+    for row in rows {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
         if connection.kind != TrafficKind::Data {
             continue;
         }
         let time_ns = row.time_ns.div_euclid(wanted_ns).saturating_mul(wanted_ns);
-        let key = (time_ns, labels.sender(connection), labels.receiver(connection));
+        let (src, dst) = ends(&labels, connection);
         let rule = CountingRule::of(profile, connection, by, selection);
-        let (cell, estimators) = cells.entry(key).or_default();
+        let (cell, estimators) = cells.entry((time_ns, src, dst)).or_default();
         cell.add(rule.over_time(), &row.traffic);
         if let Some(sampling) = profile.sampling {
             let own = rule.estimators(connection, Some(&row.traffic), sampling.quality());

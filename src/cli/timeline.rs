@@ -6,7 +6,7 @@ use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use super::common::parse::bin_ns;
-use crate::analysis::timeline::{class_timeline, timeline};
+use crate::analysis::timeline::{class_timeline, sender_timeline, timeline};
 use crate::pipeline;
 use crate::render::{figure, matrix as rendered, matrix_note, text};
 use clap::{Args, ValueEnum};
@@ -62,20 +62,24 @@ pub(super) fn run(args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     )?;
     // Captures were read with these bins, or with wider ones if there were too many.
     let bin_ns = args.bin.filter(|_| pipeline::is_profile(&source.inputs[0]));
-    let timeline = timeline(&profile, counting.by.into(), selection(counting.by, counting.traffic), bin_ns)?;
+    let (by, selected) = (counting.by.into(), selection(counting.by, counting.traffic));
+    let senders = sender_timeline(&profile, by, selected, bin_ns)?;
+    // The table and the figures show no pairs, whose bins may be wider.
+    let pairs = if source.format == Format::Table { None } else { Some(timeline(&profile, by, selected, bin_ns)?) };
+    let shown = pairs.as_ref().unwrap_or(&senders);
     // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| {
         Ok(match args.stack {
-            StackArg::Sender => figure::timeline(&timeline)?,
-            StackArg::Class => figure::class_timeline(&class_timeline(&profile, &timeline))?,
+            StackArg::Sender => figure::timeline(&senders)?,
+            StackArg::Class => figure::class_timeline(&class_timeline(&profile, &senders))?,
         })
     })?;
     output::results(|out| match source.format {
-        Format::Table => out.write_all(text::timeline_table(&timeline, &output::style(args.drawing.color)).as_bytes()),
-        Format::Csv => rendered::timeline_csv(&timeline, out),
-        Format::Json => rendered::timeline_json(&timeline, out),
+        Format::Table => out.write_all(text::timeline_table(shown, &output::style(args.drawing.color)).as_bytes()),
+        Format::Csv => rendered::timeline_csv(shown, out),
+        Format::Json => rendered::timeline_json(shown, out),
     })?;
-    output::notes(matrix_note::note(&profile, timeline.by, timeline.selection).as_slice());
+    output::notes(matrix_note::note(&profile, by, selected).as_slice());
     input::notes_on_times(&profile);
     input::notes(&source.inputs, &source.reading, &profile);
     Ok(input::exit_code(&source.reading, &profile.coverage))

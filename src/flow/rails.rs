@@ -125,7 +125,8 @@ fn take_messages(connection: &mut ConnectionTotals) -> u64 {
     let Some(mpi) = &mut connection.mpi else { return 0 };
     let sums = std::mem::take(&mut mpi.sums);
     (mpi.sizes, mpi.streams) = Default::default();
-    connection.bins.retain(|bin| !matches!(bin.class, BinClass::Mpi(_)));
+    let bins = std::mem::take(&mut connection.bins);
+    *connection.bins = bins.iter().filter(|(_, sums)| !matches!(sums.class, BinClass::Mpi(_))).collect();
     connection.latencies.retain(|(claim, _)| claim.is_none());
     sums.iter().map(|(_, sums)| sums.messages).sum()
 }

@@ -18,6 +18,7 @@ pub mod mirror_sequences;
 pub mod mpi_message;
 pub mod nodes;
 pub mod packed;
+pub mod packed_bins;
 pub mod packet;
 pub mod packet_role;
 pub mod paged;
@@ -55,6 +56,7 @@ pub use mirror_sequences::{MirrorLoss, MirrorSequences, SamplerSteps, SequenceRu
 pub use mpi_message::MpiMessage;
 pub use nodes::Nodes;
 pub use packed::PackedRows;
+pub use packed_bins::PackedBins;
 pub use packet::{InspectedPacket, PacketFields, PacketFlags, PacketRecord, PacketRef, Packets};
 pub use packet_role::PacketRole;
 pub use paged::PagedVec;

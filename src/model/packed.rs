@@ -88,7 +88,7 @@ impl<T: Serialize> PackedRows<T> {
 }
 
 /// Appends bytes to a vector.
-struct ByteSink<'a>(&'a mut Vec<u8>);
+pub(super) struct ByteSink<'a>(pub(super) &'a mut Vec<u8>);
 
 impl Flavor for ByteSink<'_> {
     type Output = ();

@@ -29,6 +29,8 @@ pub struct Profile {
     pub notes: Vec<String>,
     /// Width of the timeline's bins in nanoseconds.
     pub bin_ns: i64,
+    /// Width of the bins of `senders` in nanoseconds; 0 without them.
+    pub sender_bin_ns: i64,
     /// Width of the bins of the latency time series in nanoseconds; 0 if there is no such time
     /// series.
     pub latency_bin_ns: i64,
@@ -53,6 +55,10 @@ pub struct Profile {
     pub connections: Vec<ConnectionRow>,
     /// Sums per connection and bin, sorted by time and connection.
     pub timeline: Vec<TimelineRow>,
+    /// The same sums by sender, job, class and bin, in narrower bins; empty if the bins of `timeline`
+    /// are as narrow. `connection` is the first connection of the sender. Sorted by time and
+    /// connection.
+    pub senders: Vec<TimelineRow>,
     /// Messages of collective operations, sorted by connection and operation.
     pub collectives: Vec<CollectiveRow>,
     /// MPI messages by connection, communicator and tag, sorted by these; `None` in profiles of
@@ -448,6 +454,20 @@ pub struct TimelineRow {
     pub traffic: Traffic,
     /// The retransmissions among them.
     pub retransmissions: BinRetransmissions,
+}
+
+impl Profile {
+    /// The time series with the narrowest bins that are enough for sums by sender, job and class, and
+    /// the width of its bins. The connection of a row shows no receiver.
+    #[must_use]
+    pub fn sender_series(&self) -> (&[TimelineRow], i64) {
+        if self.sender_bin_ns > 0 { (&self.senders, self.sender_bin_ns) } else { (&self.timeline, self.bin_ns) }
+    }
+
+    /// Drops the series by sender, so that [`Profile::sender_series`] is that of connections.
+    pub fn drop_senders(&mut self) {
+        (self.senders, self.sender_bin_ns) = (Vec::new(), 0);
+    }
 }
 
 /// Job number of rows without one.

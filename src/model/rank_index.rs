@@ -107,7 +107,8 @@ impl RankIndex {
     }
 
     /// The rank of this job at an endpoint: that of the queue pair, or else that of the endpoint.
-    fn rank_in(&self, job: u32, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<u32> {
+    #[must_use]
+    pub fn rank_in(&self, job: u32, endpoint: Endpoint, qpn: Option<Qpn>) -> Option<u32> {
         let named = qpn.and_then(|qpn| self.queue_pairs.get(&(endpoint, qpn)));
         // An unknown queue pair may be one that is assigned to another rank, so the rank of the
         // endpoint does not apply if the endpoint has assigned queue pairs.

@@ -108,6 +108,8 @@ impl Profile {
             kept.next()
         };
         let numbers: Vec<Option<u32>> = self.connections.iter().map(&mut number).collect();
+        // A sender may have connections of both kinds.
+        self.drop_senders();
         self.renumber(&numbers);
         self.parts = None;
         left
@@ -127,6 +129,7 @@ impl Profile {
         let mut keeps = numbers.iter().map(Option::is_some);
         self.connections.retain(|_| keeps.next().unwrap_or(false));
         self.timeline.retain_mut(|row| renumber_one(&mut row.connection, numbers));
+        self.senders.retain_mut(|row| renumber_one(&mut row.connection, numbers));
         self.collectives.retain_mut(|row| renumber_one(&mut row.connection, numbers));
         if let Some(streams) = &mut self.streams {
             streams.retain_mut(|row| renumber_one(&mut row.connection, numbers));

@@ -4,7 +4,7 @@ use super::health::{BriefHealth, HealthEvents};
 use super::paths::ConnectionPaths;
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
-    ConnectionKey, MpiMessage, OperationMix, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums,
+    ConnectionKey, MpiMessage, OperationMix, PackedBins, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums,
     SizeCategory, SizeClass, SizeSums, Sizes, StorageSums, Streams, TimingKey, UpperLayerVotes, VecMap,
 };
 use ibscope_parsers::mpi::nccl::Release;
@@ -613,7 +613,7 @@ pub struct ConnectionTotals {
     /// Time series of response times, unsorted.
     pub time_bins: Vec<TimeBin>,
     /// Time series of these sums; entries of one bin are adjacent.
-    pub bins: Vec<BinSums>,
+    pub bins: Box<PackedBins<BinSums>>,
 }
 
 /// The next larger blocks of the allocator have 896 bytes, and there may be a million of these.
@@ -767,10 +767,8 @@ pub struct SameProcess {
 }
 
 /// Sums of one kind of packets or messages of a connection in one bin.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BinSums {
-    /// Number of the bin: time divided by the bin's width.
-    pub bin: i64,
     /// The kind.
     pub class: BinClass,
     /// The sums; for MPI messages `payload_bytes` holds MPI bytes.
@@ -780,7 +778,7 @@ pub struct BinSums {
 }
 
 /// Kinds of sums in a bin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum BinClass {
     /// Packets that are not retransmissions.
     Sent,

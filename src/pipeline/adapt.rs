@@ -33,6 +33,9 @@ pub fn adapt(profile: &mut Profile, options: &AnalysisOptions) -> Result<(), Pip
     let bin_ns = profile.bin_ns;
     let overlaps = |time_ns: i64, bin_ns: i64| time_ns < to_ns && time_ns.saturating_add(bin_ns) > from_ns;
     profile.timeline.retain(|row| overlaps(row.time_ns, bin_ns));
+    // The window has whole bins of the timeline, so that totals and pairs have the same sums.
+    let is_shown = |time_ns: i64| overlaps(time_ns.div_euclid(bin_ns).saturating_mul(bin_ns), bin_ns);
+    profile.senders.retain(|row| is_shown(row.time_ns));
     // The bins of the latency time series may be wider than those of the timeline.
     let latency_bin_ns = profile.latency_bin_ns;
     profile.latency_timeline.retain(|row| overlaps(row.time_ns, latency_bin_ns));

@@ -1,5 +1,8 @@
 //! Bounds on the sums of an analysis: wider bins and coarser latency buckets if there are too many.
 //!
+//! While captures are read, the traffic has [`CELLS_PER_ROW`] times as many cells as the tables of the
+//! profile have rows, so that totals and senders keep narrow bins where pairs do not (`series.rs`).
+//!
 //! Invariant: the final width and coarseness depend on the packets alone. The number of cells at a
 //! given width only grows, so a width that was too narrow once stays too narrow.
 
@@ -8,8 +11,12 @@ use crate::model::duration;
 use crate::reduce::{Accumulator, CountPrecision, TimeSeriesKind};
 use rayon::prelude::*;
 
-/// Bins do not get wider than this: a whole capture then lies in one or two bins.
+/// Bins do not get wider than this. Before, they stop when a whole capture lies in one or two bins.
 const WIDEST_BIN_NS: i64 = 1 << 60;
+/// Cells of the traffic by row of a table of the profile, some ten bytes each once they are sealed.
+const CELLS_PER_ROW: usize = 16;
+/// Traffic cells that are kept open until all of them are sealed, about 50 bytes each.
+const OPEN_CELLS: usize = 1 << 19;
 /// Maximum number of buckets of all latency histograms together, four bytes each, as long as two
 /// significant digits remain.
 const MANY_BUCKETS: usize = 1 << 19;
@@ -36,17 +43,29 @@ pub(super) struct MemoryBounds {
 struct TimelineBounds {
     which: TimeSeriesKind,
     bin_ns: Option<i64>,
-    max_cells: usize,
+    /// Rows that the option allows, and cells in memory for each.
+    max_rows: usize,
+    cells_per_row: usize,
     widened: bool,
+    /// The number of cells when bins of the whole capture were still too many.
+    whole_cells: Option<usize>,
 }
 
 impl MemoryBounds {
     pub(super) fn new(options: &AnalysisOptions) -> Self {
-        let timeline = |which, bin_ns, max_cells| TimelineBounds { which, bin_ns, max_cells, widened: false };
+        let timeline =
+            |which, bin_ns, (max_rows, cells_per_row)| TimelineBounds {
+                which,
+                bin_ns,
+                max_rows,
+                cells_per_row,
+                widened: false,
+                whole_cells: None,
+            };
         let times_bin_ns = options.bin_ns.filter(|_| options.measures.times);
         Self {
-            traffic: timeline(TimeSeriesKind::Traffic, options.bin_ns, options.limits.max_cells),
-            times: timeline(TimeSeriesKind::Times, times_bin_ns, options.limits.max_cells / 4),
+            traffic: timeline(TimeSeriesKind::Traffic, options.bin_ns, (options.limits.max_cells, CELLS_PER_ROW)),
+            times: timeline(TimeSeriesKind::Times, times_bin_ns, (options.limits.max_cells / 4, 1)),
             coarseness: 0,
         }
     }
@@ -65,8 +84,11 @@ impl MemoryBounds {
     }
 
     fn enforce_with(&mut self, uncounted_buckets: usize, sums: &mut [&mut Accumulator]) {
-        self.traffic.widen(sums);
-        self.times.widen(sums);
+        if sums.iter().map(|sums| sums.open_cells()).sum::<usize>() > OPEN_CELLS {
+            sums.par_iter_mut().for_each(|sums| sums.seal());
+        }
+        self.traffic.widen(uncounted_buckets > 0, sums);
+        self.times.widen(uncounted_buckets > 0, sums);
         while self.coarseness < MAX_COARSENESS
             && exceeds(max_buckets(self.coarseness), uncounted_buckets, |counted| {
                 sums.par_iter_mut().map(|sums| sums.buckets(counted)).sum()
@@ -96,7 +118,6 @@ impl MemoryBounds {
     /// Notes on widened bins and coarser latencies.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        notes.extend(self.traffic.note("the timeline's bins", "it"));
         notes.extend(self.times.note("the bins of the latency time series", "them"));
         if self.coarseness > 0 {
             notes.push(format!(
@@ -121,12 +142,32 @@ fn exceeds(most: usize, uncounted: usize, mut count: impl FnMut(CountPrecision) 
         && [CountPrecision::Current, CountPrecision::Exact].into_iter().all(|counted| count(counted) > most)
 }
 
+/// True if bins of this width hold all packets in one or two bins: wider ones would not be fewer.
+fn is_one_or_two_bins(sums: &[&mut Accumulator], bin_ns: i64) -> bool {
+    let times = sums.iter().filter_map(|sums| sums.times_ns());
+    let all = times.reduce(|(first, last), (own_first, own_last)| (first.min(own_first), last.max(own_last)));
+    all.is_none_or(|(first, last)| last.div_euclid(bin_ns) - first.div_euclid(bin_ns) <= 1)
+}
+
 impl TimelineBounds {
-    fn widen(&mut self, sums: &mut [&mut Accumulator]) {
+    fn widen(&mut self, is_rough: bool, sums: &mut [&mut Accumulator]) {
         let which = self.which;
+        let count = |sums: &mut [&mut Accumulator], counted| -> usize {
+            sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum()
+        };
+        // Wider bins did not help, so look again only if the capture has become much longer.
+        let is_longer = |cells: usize, sums: &mut [&mut Accumulator]| count(sums, CountPrecision::UpperBound) / 2 > cells;
+        if is_rough && self.whole_cells.is_some_and(|cells| !is_longer(cells, sums)) {
+            return;
+        }
+        self.whole_cells = None;
         while let Some(bin_ns) = self.bin_ns.filter(|bin_ns| *bin_ns < WIDEST_BIN_NS)
-            && exceeds(self.max_cells, 0, |counted| sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum())
+            && exceeds(self.max_rows.saturating_mul(self.cells_per_row), 0, |counted| count(sums, counted))
         {
+            if is_one_or_two_bins(sums, bin_ns) {
+                self.whole_cells = Some(count(sums, CountPrecision::Current));
+                return;
+            }
             self.bin_ns = Some(bin_ns.saturating_mul(2));
             self.widened = true;
             sums.par_iter_mut().for_each(|sums| sums.widen(which));
@@ -147,11 +188,12 @@ impl TimelineBounds {
 
     fn note(&self, bins: &str, it: &str) -> Option<String> {
         let bin_ns = self.bin_ns.filter(|_| self.widened)?;
-        let cells = self.max_cells;
-        Some(if bin_ns < WIDEST_BIN_NS {
-            format!("{bins} were widened to {} to keep {it} within {cells} cells", duration(bin_ns))
+        let cells = self.max_rows;
+        let bin = duration(bin_ns);
+        Some(if self.whole_cells.is_some() {
+            format!("{bins} were widened to {bin}, the whole capture: {it} would still take more than {cells} cells")
         } else {
-            format!("{bins} were widened to the whole capture: narrower bins would take more than {cells} cells")
+            format!("{bins} were widened to {bin} to keep {it} within {cells} cells")
         })
     }
 }

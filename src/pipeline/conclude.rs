@@ -452,7 +452,8 @@ fn fill_profile(
     profile.jobs.clone_from(&identified.jobs);
     profile.ranks.clone_from(&identified.ranks);
     profile.unassigned.clone_from(&identified.unassigned);
-    fill(profile, combined.connections, identified, paired);
+    let plan = fill(profile, combined.connections, identified, paired, options.limits.max_cells);
+    profile.notes.extend(plan.note(profile, options.bin_ns, options.limits.max_cells));
     if let Some(rankmap) = &options.rankmap {
         ranks::rankmap::apply(profile, rankmap);
     }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: an MPI number counts only if the connection's detected library made it.
 
+use super::series::{self, SeriesPlan};
 use crate::model::profile::{
     BinRetransmissions, CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, RetransmissionSums, SizeRow,
     StreamEnvelope, StreamRow, TimelineRow, Traffic,
@@ -27,11 +28,16 @@ pub(super) fn fill(
     connections: Vec<Box<ConnectionTotals>>,
     identified: &ResolvedRanks,
     paired: &QueuePairPartners,
-) {
+    max_rows: usize,
+) -> SeriesPlan {
+    let plan = SeriesPlan::new(profile, &connections, (identified, paired), max_rows);
+    let first_ns = profile.bin_ns;
+    profile.bin_ns = first_ns.saturating_mul(1 << plan.connections);
+    profile.sender_bin_ns = plan.senders.map_or(0, |shift| first_ns.saturating_mul(1 << shift));
     // There may be a million of each, so reserve exactly.
     let count = |of: &dyn Fn(&ConnectionTotals) -> usize| connections.iter().map(|connection| of(connection)).sum();
     profile.latency_timeline.reserve_exact(count(&|connection| connection.time_bins.len()));
-    profile.timeline.reserve_exact(count(&|connection| group_by_bin(&connection.bins).count()));
+    profile.timeline.reserve_exact(plan.rows);
     profile.connections.reserve_exact(connections.len());
     (profile.streams, profile.storage) = (Some(Vec::new()), Some(Vec::new()));
     let mut connections = connections.into_iter().enumerate();
@@ -43,15 +49,17 @@ pub(super) fn fill(
             break;
         }
         let fill_block = |block: Vec<(usize, Box<ConnectionTotals>)>| {
-            let (bin_ns, latency_bin_ns) = (profile.bin_ns, profile.latency_bin_ns);
-            let mut part = Profile { bin_ns, latency_bin_ns, ..Profile::default() };
-            block.into_iter().for_each(|(index, own)| add(&mut part, (index, *own), identified, paired));
+            let Profile { bin_ns, sender_bin_ns, latency_bin_ns, .. } = *profile;
+            let mut part = Profile { bin_ns, sender_bin_ns, latency_bin_ns, ..Profile::default() };
+            block.into_iter().for_each(|(index, own)| add(&mut part, (index, *own), identified, paired, &plan));
+            series::join(&mut part.senders);
             part
         };
         let parts: Vec<Profile> = blocks.into_par_iter().map(fill_block).collect();
         parts.into_iter().for_each(|part| append(profile, part));
     }
     profile.timeline.par_sort_unstable_by_key(|row| (row.time_ns, row.connection));
+    series::join(&mut profile.senders);
     let places = |row: &LatencyBin| (row.time_ns, row.latency, row.bucket);
     profile.latency_timeline.par_sort_unstable_by_key(places);
     // Files of a rotated capture share the bin in which one file ends and the next one starts.
@@ -62,6 +70,7 @@ pub(super) fn fill(
         }
         is_same
     });
+    plan
 }
 
 /// Adds the tables of the next connections.
@@ -72,6 +81,7 @@ fn append(profile: &mut Profile, part: Profile) {
     profile.latency_timeline.extend(renumbered);
     profile.connections.extend(part.connections);
     profile.timeline.extend(part.timeline);
+    profile.senders.extend(part.senders);
     profile.collectives.extend(part.collectives);
     profile.latencies.append(part.latencies);
     profile.sizes.append(part.sizes);
@@ -86,6 +96,7 @@ fn add(
     (index, connection): (usize, ConnectionTotals),
     identified: &ResolvedRanks,
     paired: &QueuePairPartners,
+    plan: &SeriesPlan,
 ) {
     let detection = &identified.detection;
     let key = &connection.key;
@@ -155,7 +166,14 @@ fn add(
     }
     let row = |((of, size), sums)| SizeRow { connection: index as u32, category: of, size, sums };
     profile.sizes.extend(sizes.into_iter().map(row));
-    add_timeline(profile, index, &connection.bins, detection, key);
+    let bins: Vec<(i64, BinSums)> = connection.bins.iter().collect();
+    let rows = |(shift, bin_ns): (u32, i64), connection: u32| {
+        timeline_rows(&bins, (shift, bin_ns), connection, |sums| mpi_columns(sums, detection, key))
+    };
+    profile.timeline.extend(rows((plan.connections, profile.bin_ns), index as u32));
+    if let (Some(shift), Some(group)) = (plan.senders, plan.group_of.get(index).copied().flatten()) {
+        profile.senders.extend(rows((shift, profile.sender_bin_ns), group));
+    }
 }
 
 /// Adds the times of a connection, in all and by bin.
@@ -174,39 +192,32 @@ fn add_times(profile: &mut Profile, connection: usize, timings: BTreeMap<TimingK
     profile.latencies.extend(timings.into_iter().map(row));
 }
 
-/// Adds the traffic of a connection by bin.
-fn add_timeline(
-    profile: &mut Profile,
-    connection: usize,
-    bins: &[BinSums],
-    detection: &Detection,
-    key: &ConnectionKey,
-) {
-    for bin in group_by_bin(bins) {
+/// The traffic of a connection in bins of `bin_ns`: those of its sums, doubled `shift` times.
+fn timeline_rows(
+    bins: &[(i64, BinSums)],
+    (shift, bin_ns): (u32, i64),
+    connection: u32,
+    mpi_columns: impl Fn(&mut dyn Iterator<Item = (MpiClass, MpiSums)>) -> Traffic,
+) -> impl Iterator<Item = TimelineRow> {
+    let row = move |bin: &[(i64, BinSums)]| {
         let (mut traffic, retransmissions) = bin_traffic(bin);
-        let mut mpi = bin.iter().filter_map(|sums| match sums.class {
+        let mut mpi = bin.iter().filter_map(|(_, sums)| match sums.class {
             BinClass::Mpi(class) => {
                 Some((class, MpiSums { messages: sums.messages, mpi_bytes: sums.sums.payload_bytes }))
             }
             BinClass::Sent | BinClass::Retransmitted => None,
         });
-        traffic += mpi_columns(&mut mpi, detection, key);
-        if traffic != Traffic::default() {
-            let time_ns = bin[0].bin.saturating_mul(profile.bin_ns);
-            profile.timeline.push(TimelineRow { time_ns, connection: connection as u32, traffic, retransmissions });
-        }
-    }
-}
-
-/// The sums of a connection, grouped by bin.
-fn group_by_bin(sums: &[BinSums]) -> impl Iterator<Item = &[BinSums]> {
-    sums.chunk_by(|a, b| a.bin == b.bin)
+        traffic += mpi_columns(&mut mpi);
+        let time_ns = (bin[0].0 >> shift).saturating_mul(bin_ns);
+        (traffic != Traffic::default()).then_some(TimelineRow { time_ns, connection, traffic, retransmissions })
+    };
+    bins.chunk_by(move |(a, _), (b, _)| a >> shift == b >> shift).filter_map(row)
 }
 
 /// Traffic of a bin, and the retransmissions in it.
-fn bin_traffic(bin: &[BinSums]) -> (Traffic, BinRetransmissions) {
+fn bin_traffic(bin: &[(i64, BinSums)]) -> (Traffic, BinRetransmissions) {
     let (mut traffic, mut retransmitted) = (Traffic::default(), BinRetransmissions::default());
-    for BinSums { class: of, sums, messages, .. } in bin {
+    for (_, BinSums { class: of, sums, messages }) in bin {
         match of {
             BinClass::Sent => {
                 traffic.payload_bytes += sums.payload_bytes;

@@ -33,6 +33,7 @@ mod parts;
 mod readout;
 mod run;
 mod seam;
+mod series;
 mod spill;
 mod streams;
 mod union;

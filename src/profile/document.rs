@@ -35,6 +35,9 @@ pub(super) struct ProfileDocument {
     notes: Vec<String>,
     /// Width of the timeline's bins in nanoseconds.
     bin_ns: i64,
+    /// Width of the bins of the series of senders in nanoseconds; absent without one.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    sender_bin_ns: i64,
     /// Width of the bins of the latency time series in nanoseconds; 0 without one.
     latency_bin_ns: i64,
     /// MPI envelopes were read.
@@ -50,6 +53,11 @@ pub(super) struct ProfileDocument {
     unassigned: Vec<UnassignedRow>,
     /// Digests of the other files of the profile.
     tables: BTreeMap<String, TableDigest>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(width_ns: &i64) -> bool {
+    *width_ns == 0
 }
 
 /// Length and digest of a file.
@@ -98,6 +106,7 @@ impl ProfileDocument {
             sampling: profile.sampling,
             notes: profile.notes.clone(),
             bin_ns: profile.bin_ns,
+            sender_bin_ns: profile.sender_bin_ns,
             latency_bin_ns: profile.latency_bin_ns,
             mpi_read: profile.mpi_read,
             times_read: profile.times_read,
@@ -121,6 +130,7 @@ impl ProfileDocument {
             sampling: self.sampling.filter(Sampling::is_sound),
             notes: self.notes.iter().map(|note| printable(note)).collect(),
             bin_ns: self.bin_ns,
+            sender_bin_ns: self.sender_bin_ns,
             latency_bin_ns: self.latency_bin_ns,
             mpi_read: self.mpi_read,
             times_read: self.times_read,

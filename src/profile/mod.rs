@@ -7,6 +7,8 @@
 //!   source port. Missing in profiles from before the table existed.
 //! - `timeline.parquet`: sums per bin and connection, sorted by time, with columns for the
 //!   retransmissions among them; `connection` is a row number of the table above.
+//! - `senders.parquet`: the same sums by sender, job and class in narrower bins; missing if the bins of
+//!   the timeline are as narrow.
 //! - `collectives.parquet`: messages of collective operations per connection and operation.
 //! - `streams.parquet`: MPI messages per connection, context, sender's rank in the communicator,
 //!   tag and operation; messages beyond the bound on tags have no context and tag. Missing in
@@ -62,6 +64,7 @@ pub const VERSION: u32 = 4;
 const DOCUMENT: &str = "profile.json";
 const CONNECTIONS: &str = "connections.parquet";
 const TIMELINE: &str = "timeline.parquet";
+const SENDERS: &str = "senders.parquet";
 const COLLECTIVES: &str = "collectives.parquet";
 const LATENCIES: &str = "latencies.parquet";
 const LATENCY_BUCKETS: &str = "latency_buckets.parquet";
@@ -80,10 +83,11 @@ const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 const MAX_FILE_BYTES: u64 = 1 << 34;
 
 /// Names of all files that a profile may have.
-const FILES: [&str; 14] = [
+const FILES: [&str; 15] = [
     DOCUMENT,
     CONNECTIONS,
     TIMELINE,
+    SENDERS,
     COLLECTIVES,
     STREAMS,
     STORAGE,
@@ -221,6 +225,7 @@ pub fn column_tables() -> Vec<TableDescription> {
         tables::connections().describe(),
         paths::table().describe(),
         tables::timeline().describe(),
+        tables::senders().describe(),
         tables::collectives().describe(),
         streams::table().describe(),
         storage::table().describe(),
@@ -355,6 +360,9 @@ fn write_tables(profile: &Profile, folder: &Path) -> Result<BTreeMap<String, Tab
     }
     if let Some(storage) = &profile.storage {
         writes.push(Box::new(|| to.write(&storage::table(), storage)));
+    }
+    if profile.sender_bin_ns > 0 {
+        writes.push(Box::new(|| to.write(&tables::senders(), &profile.senders)));
     }
     if let Some(parts) = &profile.parts {
         writes.push(Box::new(|| to.put(PARTS, parts)));
@@ -522,6 +530,12 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
     }
     let (path, bytes) = table(TIMELINE)?;
     profile.timeline = tables::read_timeline(&path, bytes, profile.connections.len())?;
+    if profile.sender_bin_ns > 0 && digests.contains_key(SENDERS) {
+        let (path, bytes) = table(SENDERS)?;
+        profile.senders = tables::read_timeline(&path, bytes, profile.connections.len())?;
+    } else {
+        profile.drop_senders();
+    }
     let (path, bytes) = table(COLLECTIVES)?;
     profile.collectives = tables::read_collectives(&path, bytes, profile.connections.len())?;
     let (latencies, buckets) = (table(LATENCIES)?, table(LATENCY_BUCKETS)?);

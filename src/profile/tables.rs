@@ -199,9 +199,18 @@ fn estimates(table: Table<ConnectionRow>, sum: EstimatedSum) -> Table<Connection
 
 /// The columns of `timeline.parquet`.
 pub(super) fn timeline() -> Table<TimelineRow> {
-    Table::new("timeline.parquet")
+    time_series("timeline.parquet", CONNECTION)
+}
+
+/// The columns of `senders.parquet`.
+pub(super) fn senders() -> Table<TimelineRow> {
+    time_series("senders.parquet", "row number of the sender's first connection of this job and class in `connections.parquet`, from 0")
+}
+
+fn time_series(name: &'static str, connection: &'static str) -> Table<TimelineRow> {
+    Table::new(name)
         .column("time_ns", Timestamp, "start of the bin, a multiple of its width", |row: &TimelineRow| row.time_ns)
-        .column("connection", Number, CONNECTION, |row| row.connection)
+        .column("connection", Number, connection, |row| row.connection)
         .counts(Traffic::COLUMNS, |row| row.traffic.values())
         .counts(BinRetransmissions::COLUMNS, |row| row.retransmissions.values())
 }

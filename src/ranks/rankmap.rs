@@ -158,6 +158,8 @@ pub fn apply(profile: &mut Profile, rankmap: &[RankRow]) {
         return;
     }
     drop(inferred_ranks);
+    // A map may give ranks to the queue pairs of what was one sender.
+    profile.drop_senders();
     let before = RankIndex::of(profile);
     profile.ranks = rows;
     let after = RankIndex::of(profile);

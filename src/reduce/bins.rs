@@ -1,10 +1,12 @@
 //! The time series of one connection.
 //!
 //! In: values with a bin and a slot, roughly in the order of time. Out: one cell per bin and slot.
-//! Invariant: neither the order of values nor a wider bin changes a sum.
+//! Cells are open until they are sealed, which keeps them as serialized bytes. Invariant: neither the
+//! order of values nor a wider bin nor sealing changes a sum.
 
-use crate::model::PacketSums;
+use crate::model::{PackedBins, PacketSums};
 use crate::model::traffic::MpiClass;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
@@ -62,10 +64,13 @@ pub(super) struct BinCell<S, V> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "Vec<BinCell<S, V>>", into = "Vec<BinCell<S, V>>")]
 #[serde(bound(
-    serialize = "S: Copy + Ord + Serialize, V: Copy + AddAssign + Serialize",
-    deserialize = "S: Copy + Ord + Deserialize<'de>, V: Copy + AddAssign + Deserialize<'de>"
+    serialize = "S: BinPart + Ord, V: BinPart + AddAssign",
+    deserialize = "S: BinPart + Ord, V: BinPart + AddAssign"
 ))]
 pub(super) struct Bins<S, V> {
+    /// Cells that were added before the open ones; most connections have none.
+    sealed: Option<Box<PackedBins<(S, V)>>>,
+    /// The open cells.
     cells: Vec<BinCell<S, V>>,
     /// Cells from this index on are of one bin and sorted by slot. Earlier cells are of bins that
     /// were added before.
@@ -74,13 +79,13 @@ pub(super) struct Bins<S, V> {
 
 impl<S, V> Default for Bins<S, V> {
     fn default() -> Self {
-        Self { cells: Vec::new(), current: 0 }
+        Self { sealed: None, cells: Vec::new(), current: 0 }
     }
 }
 
 /// Serialized form of the cells: each bin is the difference to the one before, which is a small
 /// number.
-impl<S: Copy + Ord, V: Copy + AddAssign> From<Bins<S, V>> for Vec<BinCell<S, V>> {
+impl<S: BinPart + Ord, V: BinPart + AddAssign> From<Bins<S, V>> for Vec<BinCell<S, V>> {
     fn from(bins: Bins<S, V>) -> Self {
         let mut cells = bins.into_cells();
         let mut before = 0i64;
@@ -92,23 +97,50 @@ impl<S: Copy + Ord, V: Copy + AddAssign> From<Bins<S, V>> for Vec<BinCell<S, V>>
     }
 }
 
-impl<S: Copy + Ord, V: Copy + AddAssign> From<Vec<BinCell<S, V>>> for Bins<S, V> {
+impl<S: BinPart + Ord, V: BinPart + AddAssign> From<Vec<BinCell<S, V>>> for Bins<S, V> {
     fn from(mut cells: Vec<BinCell<S, V>>) -> Self {
         let mut bin = 0i64;
         for cell in &mut cells {
             bin = bin.wrapping_add(cell.bin);
             cell.bin = bin;
         }
-        let mut bins = Self { cells, current: 0 };
+        let mut bins = Self { sealed: None, cells, current: 0 };
         bins.join();
         bins
     }
 }
 
-impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
+/// A slot or value that can be sealed.
+pub(super) trait BinPart: Copy + Serialize + DeserializeOwned {}
+
+impl<T: Copy + Serialize + DeserializeOwned> BinPart for T {}
+
+impl<S: BinPart + Ord, V: BinPart + AddAssign> Bins<S, V> {
     /// The slots of all cells.
     pub(super) fn slots(&self) -> impl Iterator<Item = S> + '_ {
-        self.cells.iter().map(|cell| cell.slot)
+        let sealed = self.sealed.iter().flat_map(|sealed| sealed.iter());
+        sealed.map(|(_, (slot, _))| slot).chain(self.cells.iter().map(|cell| cell.slot))
+    }
+
+    /// Seals all cells. A later value of a sealed cell gets a cell of its own until both are joined.
+    pub(super) fn seal(&mut self) {
+        if self.cells.is_empty() {
+            return;
+        }
+        self.join_open();
+        let sealed = self.sealed.get_or_insert_default();
+        sealed.extend(self.cells.drain(..).map(|cell| (cell.bin, (cell.slot, cell.value))));
+        sealed.shrink_to_fit();
+        (self.cells, self.current) = (Vec::new(), 0);
+    }
+
+    /// Makes all cells open again.
+    fn unseal(&mut self) {
+        let Some(sealed) = self.sealed.take() else { return };
+        let mut cells = Vec::with_capacity(sealed.len() + self.cells.len());
+        cells.extend(sealed.iter().map(|(bin, (slot, value))| BinCell { bin, slot, value }));
+        cells.append(&mut self.cells);
+        self.cells = cells;
     }
 
     /// Adds to a bin; true if a new cell was needed.
@@ -142,18 +174,27 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
     /// The number of cells; with `exact`, after joining those of the same bin and slot.
     pub(super) fn cells(&mut self, exact: bool) -> usize {
         if exact {
+            let was_sealed = self.sealed.is_some();
             self.join();
+            if was_sealed {
+                self.seal();
+            }
         }
-        self.cells.len()
+        self.cells.len() + self.sealed.as_ref().map_or(0, |sealed| sealed.len())
     }
 
     /// Doubles the bin width.
     pub(super) fn widen(&mut self) {
+        let was_sealed = self.sealed.is_some();
+        self.unseal();
         for cell in &mut self.cells {
             cell.bin = cell.bin.div_euclid(2);
         }
         self.join();
         self.cells.shrink_to_fit();
+        if was_sealed {
+            self.seal();
+        }
     }
 
     /// The cells, sorted by bin and slot, one per bin and slot.
@@ -163,6 +204,12 @@ impl<S: Copy + Ord, V: Copy + AddAssign> Bins<S, V> {
     }
 
     fn join(&mut self) {
+        self.unseal();
+        self.join_open();
+    }
+
+    /// Joins open cells of the same bin and slot.
+    fn join_open(&mut self) {
         self.cells.sort_unstable_by_key(|cell| (cell.bin, cell.slot));
         self.cells.dedup_by(|cell, kept| {
             let same = (cell.bin, cell.slot) == (kept.bin, kept.slot);
@@ -252,6 +299,25 @@ mod tests {
         assert_eq!(bins.cells(true), 3);
         let packets: Vec<_> = bins.into_cells().iter().map(|cell| (cell.bin, cell.value.sums.packets)).collect();
         assert_eq!(packets, [(5, 3), (6, 1), (7, 1)]);
+    }
+
+    /// Sealed or not, cells have the same sums, also after wider bins.
+    #[test]
+    fn sealed_cells_count_like_open_ones() {
+        let (mut open, mut sealed) = (Bins::default(), Bins::default());
+        for bin in [5, 5, 6, 5, 7, 6, 9] {
+            open.add(bin, TrafficSlot::Occurrence(0), traffic(1, 1));
+            sealed.add(bin, TrafficSlot::Occurrence(0), traffic(1, 1));
+            sealed.seal();
+        }
+        assert_eq!((sealed.cells(false), sealed.cells(true)), (7, 4));
+        assert_eq!(sealed.slots().count(), 4);
+        assert_eq!(open.clone().into_cells(), sealed.clone().into_cells());
+        open.widen();
+        sealed.widen();
+        assert_eq!(open.clone().into_cells(), sealed.clone().into_cells());
+        let stored: Bins<_, _> = Vec::<BinCell<_, _>>::from(sealed).into();
+        assert_eq!(open.into_cells(), stored.into_cells());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PacketRole, PacketSums, RecordSeries,
+    ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PackedBins, PacketRole, PacketSums, RecordSeries,
     Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
 };
 use rayon::prelude::*;
@@ -459,8 +459,8 @@ fn time_bins(kinds: &[Option<TimingKey>], cells: &[BinCell<TimeSlot, Count>]) ->
     bins
 }
 
-/// Transmissions per bin, collected in place, because all connections together have many bins.
-fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) -> Vec<BinSums> {
+/// Transmissions per bin.
+fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) -> Box<PackedBins<BinSums>> {
     let transmission = |BinCell { bin, slot, value }: BinCell<TrafficSlot, TrafficSums>| {
         let TrafficSums { sums, messages } = value;
         let of = match slot {
@@ -469,9 +469,9 @@ fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) 
             TrafficSlot::Occurrence(_) => BinClass::Sent,
             TrafficSlot::Mpi(class) => BinClass::Mpi(class),
         };
-        Some(BinSums { bin, class: of, sums, messages })
+        Some((bin, BinSums { class: of, sums, messages }))
     };
-    cells.into_iter().filter_map(transmission).collect()
+    Box::new(cells.into_iter().filter_map(transmission).collect())
 }
 
 /// Adds the totals of the same connection in a later input.
@@ -513,5 +513,5 @@ fn add(total: &mut ConnectionTotals, later: ConnectionTotals) {
     }
     total.time_bins.extend(later.time_bins);
     // Consecutive files of a rotated capture share a bin: its cells stay separate here.
-    total.bins.extend(later.bins);
+    total.bins.extend(later.bins.iter());
 }

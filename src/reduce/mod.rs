@@ -257,6 +257,9 @@ pub struct Accumulator {
     /// By [`TimeSeriesKind`]: upper bound of the cells in use; `None` if unknown.
     #[serde(skip)]
     cell_limits: [Option<usize>; 2],
+    /// Upper bound of the traffic cells that are not sealed.
+    #[serde(skip)]
+    open_cells: usize,
     /// Upper bound of the buckets of times in use; `None` if unknown.
     #[serde(skip)]
     bucket_limit: Option<usize>,
@@ -286,6 +289,7 @@ impl Accumulator {
             streams_left: MAX_STREAMS,
             coarseness: 0,
             cell_limits: [Some(0); 2],
+            open_cells: 0,
             bucket_limit: Some(0),
         }
     }
@@ -335,7 +339,7 @@ impl Accumulator {
     #[expect(clippy::inline_always, reason = "the loop over the packets of one input keeps its state in registers")]
     #[inline(always)]
     pub fn packet(&mut self, packet: &PacketRecord, observation: &PacketObservation) {
-        let Self { partials, bin_indexers: indexers, keeps_sizes, cell_limits, .. } = self;
+        let Self { partials, bin_indexers: indexers, keeps_sizes, cell_limits, open_cells, .. } = self;
         // `grow` has made the sums of all connections.
         let Some(partial) = partials.get_mut(observation.connection as usize) else { return };
         let sums = PacketSums {
@@ -373,6 +377,7 @@ impl Accumulator {
             let class = occurrence_class(observation.occurrence);
             let is_new = partial.bins.add(indexer.bin(packet.time_ns), TrafficSlot::Occurrence(class as u8), value);
             increment_if(&mut cell_limits[TimeSeriesKind::Traffic as usize], is_new);
+            *open_cells += usize::from(is_new);
         }
     }
 
@@ -453,6 +458,7 @@ impl Accumulator {
             let value = TrafficSums { sums, messages: 1 };
             let is_new = partial.bins.add(indexer.bin(message.time_ns), TrafficSlot::Mpi(class), value);
             increment_if(&mut self.cell_limits[TimeSeriesKind::Traffic as usize], is_new);
+            self.open_cells += usize::from(is_new);
         }
     }
 
@@ -487,6 +493,18 @@ impl Accumulator {
         self.bucket_limit = None;
     }
 
+    /// Keeps the cells of the traffic so far in less memory.
+    pub fn seal(&mut self) {
+        self.partials.iter_mut().for_each(|partial| partial.bins.seal());
+        self.open_cells = 0;
+    }
+
+    /// Upper bound of the traffic cells that are not sealed.
+    #[must_use]
+    pub const fn open_cells(&self) -> usize {
+        self.open_cells
+    }
+
     /// Doubles the bin width of a time series.
     pub fn widen(&mut self, which: TimeSeriesKind) {
         self.bin_indexers[which as usize].iter_mut().for_each(BinIndexer::widen);
@@ -497,6 +515,13 @@ impl Accumulator {
                 TimeSeriesKind::Times => partial.times.iter_mut().for_each(|times| times.bins.widen()),
             }
         }
+    }
+
+    /// Times of the first and the last packet in nanoseconds since the epoch.
+    #[must_use]
+    pub fn times_ns(&self) -> Option<(i64, i64)> {
+        let timed = self.partials.iter().map(|partial| partial.times_ns).filter(|(first, last)| first <= last);
+        timed.reduce(|(first, last), (own_first, own_last)| (first.min(own_first), last.max(own_last)))
     }
 
     /// Bin width in nanoseconds; `None` without a time series.

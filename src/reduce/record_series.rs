@@ -39,8 +39,8 @@ pub(super) fn add(
 ) {
     let Some(whole) = observed.iter().find(|own| Some(own.point.input) == counted) else { return };
     let sent = || {
-        let packets = whole.totals.bins.iter().filter(|bin| !matches!(bin.class, BinClass::Mpi(_)));
-        packets.map(|bin| (bin.bin, bin.sums.packets))
+        let packets = whole.totals.bins.iter().filter(|(_, sums)| !matches!(sums.class, BinClass::Mpi(_)));
+        packets.map(|(bin, sums)| (bin, sums.sums.packets))
     };
     let expect = |own: &mut RecordSeries, points: u64| {
         sent().for_each(|(bin, packets)| {

@@ -47,7 +47,7 @@ impl HasCell for MatrixRow<'_> {
 
 impl HasPair for TimelineBin {
     fn pair(&self) -> Option<(&Label, &Label)> {
-        Some((&self.src, &self.dst))
+        self.dst.as_ref().map(|dst| (&self.src, dst))
     }
 }
 

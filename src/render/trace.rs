@@ -15,7 +15,7 @@ use super::collective_instances::algorithm;
 use super::units::{bytes, utc};
 use crate::analysis::collective_instances::CollectiveInstance;
 use crate::analysis::matrix::Selection;
-use crate::analysis::timeline::timeline;
+use crate::analysis::timeline::sender_timeline;
 use crate::analysis::{GroupBy, Label};
 use crate::model::message_table::times;
 use crate::model::{JobRank, MessageRow, Profile};
@@ -192,10 +192,10 @@ impl<'a> TraceWriter<'a> {
     /// Writes the send rate of each rank as counters, from the profile's timeline.
     pub fn counters(&mut self) -> Result<io::Result<()>, RenderError> {
         let profile = self.profile;
-        let timeline = timeline(profile, GroupBy::Rank, Selection::All, None)?;
+        let timeline = sender_timeline(profile, GroupBy::Rank, Selection::All, None)?;
         let by =
             if timeline.bins.iter().any(|bin| bin.src.rank().is_some()) { GroupBy::Rank } else { GroupBy::Endpoint };
-        let timeline = self::timeline(profile, by, Selection::All, None)?;
+        let timeline = sender_timeline(profile, by, Selection::All, None)?;
         let mut sent: BTreeMap<(Label, i64), u64> = BTreeMap::new();
         for bin in timeline.bins {
             *sent.entry((bin.src, bin.time_ns)).or_default() += bin.cell.wire_bytes;

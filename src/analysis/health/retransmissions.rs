@@ -40,10 +40,11 @@ impl Retransmissions {
     }
 }
 
-/// Sums retransmitted packets over time, in the bins of the profile's timeline. Fails if there is
+/// Sums retransmitted packets over time, in the bins of the profile's senders. Fails if there is
 /// none, and for a sampled capture.
 pub fn retransmissions(profile: &Profile) -> Result<Retransmissions, AnalysisError> {
-    if profile.bin_ns <= 0 {
+    let (rows, bin_ns) = profile.sender_series();
+    if bin_ns <= 0 {
         return Err(AnalysisError::NoTimeline);
     }
     if profile.sampling.is_some() {
@@ -52,7 +53,7 @@ pub fn retransmissions(profile: &Profile) -> Result<Retransmissions, AnalysisErr
     let by = if profile.ranks.is_empty() { GroupBy::Endpoint } else { GroupBy::Rank };
     let labels = EndpointLabels::new(profile, by);
     let mut sums: BTreeMap<(i64, Label), (u64, u64)> = BTreeMap::new();
-    for row in &profile.timeline {
+    for row in rows {
         let connection = profile.connections.get(row.connection as usize);
         let Some(connection) = connection.filter(|connection| connection.kind == TrafficKind::Data) else { continue };
         let (packets, retransmitted) = sums.entry((row.time_ns, labels.sender(connection))).or_default();
@@ -66,5 +67,5 @@ pub fn retransmissions(profile: &Profile) -> Result<Retransmissions, AnalysisErr
         retransmitted_packets,
     };
     let origin_ns = crate::analysis::origin_ns(profile, sums.keys().map(|(time_ns, _)| *time_ns).next());
-    Ok(Retransmissions { by, bin_ns: profile.bin_ns, origin_ns, bins: sums.into_iter().map(bin).collect() })
+    Ok(Retransmissions { by, bin_ns, origin_ns, bins: sums.into_iter().map(bin).collect() })
 }

@@ -1,7 +1,8 @@
 //! Profile -> rates over time, peak rates over a window, and sizes of packets and messages, in
 //! total and by pair.
 //!
-//! In: the timeline of a [`Profile`]. Out: [`Rates`] in bins without gaps of any width
+//! In: the timeline of a [`Profile`], or for totals and classes that of its senders, whose bins may be
+//! narrower. Out: [`Rates`] in bins without gaps of any width
 //! (`even_bins.rs`), and the window of a given length with the most traffic ([`Peak`]). Peaks come
 //! from the bins of the profile, whatever the width of the output bins.
 
@@ -275,18 +276,23 @@ pub fn grouped_rates(
     bin_ns: Option<i64>,
     window_ns: i64,
 ) -> Result<Rates, AnalysisError> {
-    let fine_ns = profile.bin_ns;
+    let pairs_by = if let Some(RateGrouping::Pairs(by)) = by { Some(by) } else { None };
+    // Only connections have receivers and estimates.
+    let (rows, fine_ns) = if pairs_by.is_some() || profile.sampling.is_some() {
+        (&profile.timeline[..], profile.bin_ns)
+    } else {
+        profile.sender_series()
+    };
     if fine_ns <= 0 {
         return Err(AnalysisError::NoTimeline);
     }
-    let pairs_by = if let Some(RateGrouping::Pairs(by)) = by { Some(by) } else { None };
     let labels = EndpointLabels::new(profile, pairs_by.unwrap_or(GroupBy::Endpoint));
     let mut total = RateSeries::default();
     let mut pairs: BTreeMap<(Label, Label), RateSeries> = BTreeMap::new();
     let mut classes: BTreeMap<ConnectionClass, RateSeries> = BTreeMap::new();
     let data =
         |index: u32| profile.connections.get(index as usize).filter(|connection| connection.kind == TrafficKind::Data);
-    for row in &profile.timeline {
+    for row in rows {
         let Some(connection) = data(row.connection) else { continue };
         let has_mpi = profile.mpi_read && connection.stack.is_some();
         let class = connection.class;

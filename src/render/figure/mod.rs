@@ -19,11 +19,13 @@ mod phases;
 mod quantiles;
 mod rates;
 mod scale;
+mod sender_heat;
 mod series;
 mod sizes;
 mod surface;
 #[cfg(test)]
 mod tests;
+mod time_heat;
 mod timeline;
 
 use super::RenderError;
@@ -119,9 +121,14 @@ pub fn crosscheck(crosscheck: &Crosscheck) -> Result<Drawing, RenderError> {
     Ok(Drawing(Box::new(crosscheck::Matrices::new(crosscheck)?)))
 }
 
-/// Draws the traffic over time.
+/// Draws the traffic over time: stacked by sender, or as a heat map of the senders if most of the
+/// traffic would be that of the others.
 pub fn timeline(timeline: &Timeline) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(timeline::TimelinePanels::traffic(timeline)?)))
+    let series = series::Series::traffic(timeline)?;
+    if series.is_mostly_others() {
+        return Ok(Drawing(Box::new(sender_heat::sender_heat(timeline)?)));
+    }
+    Ok(Drawing(Box::new(timeline::TimelinePanels::traffic(timeline, series)?)))
 }
 
 /// Draws the traffic of each class over time.
@@ -146,7 +153,7 @@ pub fn rates(rates: &Rates) -> Result<Drawing, RenderError> {
 
 /// Draws the rates of links over time as a heat map.
 pub fn link_rates(rates: &LinkRates) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(links::LinkHeat::new(rates)?)))
+    Ok(Drawing(Box::new(links::link_heat(rates)?)))
 }
 
 /// The colors of the figures, for other renderings, as `#rrggbb`.

@@ -170,6 +170,13 @@ impl Series {
         Ok(Self { start_s, bin_s: width_ns as f64 / 1e9, span_s: span_ns as f64 / 1e9, by_sender, total: of_all })
     }
 
+    /// True if more than half of all values are those of the combined others.
+    pub(super) fn is_mostly_others(&self) -> bool {
+        let sum = |values: &[f64]| values.iter().sum::<f64>();
+        let others = self.by_sender.get(MAX_SENDERS).map_or(0.0, |(_, values)| sum(values));
+        others * 2.0 > self.by_sender.iter().map(|(_, values)| sum(values)).sum()
+    }
+
     /// The largest sum of the values by sender, and the largest of `total`.
     pub(super) fn most(&self) -> (f64, f64) {
         let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);

@@ -78,7 +78,7 @@ fn has_text(svg: &str, wanted: &str) -> bool {
 
 fn bin(time_ns: i64, src: u32, wire_bytes: u64, messages: u64) -> TimelineBin {
     let cell = MatrixCell { messages, wire_bytes, packets: 1, ..MatrixCell::default() };
-    TimelineBin { time_ns, src: Label::only(src), dst: Label::only(99), cell, estimators: None }
+    TimelineBin { time_ns, src: Label::only(src), dst: None, cell, estimators: None }
 }
 
 fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {

@@ -37,7 +37,7 @@ pub(super) struct TimelinePanels {
 
 impl TimelinePanels {
     /// Lays out the traffic over time.
-    pub(super) fn traffic(timeline: &Timeline) -> Result<Self, RenderError> {
+    pub(super) fn traffic(timeline: &Timeline, series: Series) -> Result<Self, RenderError> {
         let selection = match (timeline.by, timeline.selection) {
             (GroupBy::Endpoint, Selection::All) => "messages",
             (GroupBy::Rank, Selection::All) => "MPI messages",
@@ -46,7 +46,7 @@ impl TimelinePanels {
             (_, Selection::OneSided) => "messages of one-sided operations",
         };
         let title = format!("Wire bytes by sending {}, and {selection}", sender(timeline.by));
-        Self::of_rates(title, timeline.sampled.as_deref(), Series::traffic(timeline)?, ("wire rate", "messages/s"))
+        Self::of_rates(title, timeline.sampled.as_deref(), series, ("wire rate", "messages/s"))
     }
 
     /// Lays out the traffic of each class over time.

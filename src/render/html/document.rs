@@ -146,7 +146,7 @@ fn tiles(profile: &Profile, cells: &PackedTraffic) -> Vec<Value> {
         tiles.push(tile("On the wire, estimated total", wire, format!("estimate; {}", sampling.describe()), true));
     }
     // A bin that is wider than the capture has no rate.
-    let has_rate = i64::try_from(span_ns).is_ok_and(|span_ns| profile.bin_ns <= span_ns);
+    let has_rate = i64::try_from(span_ns).is_ok_and(|span_ns| profile.sender_series().1 <= span_ns);
     if let Some(rates) = rates::rates(profile, None, None, DEFAULT_WINDOW_NS).ok().filter(|_| has_rate) {
         let peak = rates.peak(rates.total.peaks[WIRE_BYTES]);
         let mean = rates.mean(rates.total.sums[WIRE_BYTES]);
