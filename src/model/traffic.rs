@@ -4,8 +4,8 @@ use super::health::{BriefHealth, HealthEvents};
 use super::paths::ConnectionPaths;
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
-    ConnectionKey, MpiMessage, OperationMix, PackedBins, PacketRole, RdmaSums, Recorder, RequiredDetection, SampledSums,
-    SizeCategory, SizeClass, SizeSums, Sizes, StorageSums, Streams, TimingKey, UpperLayerVotes, VecMap,
+    ConnectionKey, MpiMessage, OperationMix, PackedBins, PacketRole, RdmaSums, Recorder, RequiredDetection,
+    SampledSums, SizeCategory, SizeClass, SizeSums, Sizes, StorageSums, Streams, TimingKey, UpperLayerVotes, VecMap,
 };
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 /// Bins do not get wider than this. Before, they stop when a whole capture lies in one or two bins.
 const WIDEST_BIN_NS: i64 = 1 << 60;
 /// Cells of the traffic by row of a table of the profile, some ten bytes each once they are sealed.
-const CELLS_PER_ROW: usize = 16;
+const CELLS_PER_ROW: usize = 32;
 /// Traffic cells that are kept open until all of them are sealed, about 50 bytes each.
 const OPEN_CELLS: usize = 1 << 19;
 /// Maximum number of buckets of all latency histograms together, four bytes each, as long as two
@@ -53,15 +53,14 @@ struct TimelineBounds {
 
 impl MemoryBounds {
     pub(super) fn new(options: &AnalysisOptions) -> Self {
-        let timeline =
-            |which, bin_ns, (max_rows, cells_per_row)| TimelineBounds {
-                which,
-                bin_ns,
-                max_rows,
-                cells_per_row,
-                widened: false,
-                whole_cells: None,
-            };
+        let timeline = |which, bin_ns, (max_rows, cells_per_row)| TimelineBounds {
+            which,
+            bin_ns,
+            max_rows,
+            cells_per_row,
+            widened: false,
+            whole_cells: None,
+        };
         let times_bin_ns = options.bin_ns.filter(|_| options.measures.times);
         Self {
             traffic: timeline(TimeSeriesKind::Traffic, options.bin_ns, (options.limits.max_cells, CELLS_PER_ROW)),
@@ -156,7 +155,8 @@ impl TimelineBounds {
             sums.par_iter_mut().map(|sums| sums.cells(which, counted)).sum()
         };
         // Wider bins did not help, so look again only if the capture has become much longer.
-        let is_longer = |cells: usize, sums: &mut [&mut Accumulator]| count(sums, CountPrecision::UpperBound) / 2 > cells;
+        let is_longer =
+            |cells: usize, sums: &mut [&mut Accumulator]| count(sums, CountPrecision::UpperBound) / 2 > cells;
         if is_rough && self.whole_cells.is_some_and(|cells| !is_longer(cells, sums)) {
             return;
         }

@@ -76,7 +76,10 @@ impl SeriesPlan {
             0 => String::new(),
             width_ns => format!("; totals, classes and senders have bins of {}", duration(width_ns)),
         };
-        Some(format!("the timeline's bins of pairs were widened to {} {why} {max_rows} rows{senders}", duration(bin_ns)))
+        Some(format!(
+            "the timeline's bins of pairs were widened to {} {why} {max_rows} rows{senders}",
+            duration(bin_ns)
+        ))
     }
 }
 
@@ -202,7 +205,8 @@ mod tests {
         counts.add_series(&[0, 1, 2, 3, 4, 5, 6, 7]);
         counts.add_series(&[0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!([0, 1, 2, 3, 4].map(|shift| counts.rows(shift)), [16, 8, 4, 2, 2]);
-        for (max_rows, expected) in [(16, (0, true)), (15, (1, true)), (7, (2, true)), (2, (3, true)), (1, (3, false))] {
+        for (max_rows, expected) in [(16, (0, true)), (15, (1, true)), (7, (2, true)), (2, (3, true)), (1, (3, false))]
+        {
             assert_eq!(counts.shift(max_rows), expected, "{max_rows}");
         }
     }

@@ -204,7 +204,10 @@ pub(super) fn timeline() -> Table<TimelineRow> {
 
 /// The columns of `senders.parquet`.
 pub(super) fn senders() -> Table<TimelineRow> {
-    time_series("senders.parquet", "row number of the sender's first connection of this job and class in `connections.parquet`, from 0")
+    time_series(
+        "senders.parquet",
+        "row number of the sender's first connection of this job and class in `connections.parquet`, from 0",
+    )
 }
 
 fn time_series(name: &'static str, connection: &'static str) -> Table<TimelineRow> {

@@ -4,8 +4,8 @@
 //! Cells are open until they are sealed, which keeps them as serialized bytes. Invariant: neither the
 //! order of values nor a wider bin nor sealing changes a sum.
 
-use crate::model::{PackedBins, PacketSums};
 use crate::model::traffic::MpiClass;
+use crate::model::{PackedBins, PacketSums};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;

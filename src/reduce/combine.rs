@@ -16,8 +16,8 @@ use crate::model::paths::add_path;
 use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
-    ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PackedBins, PacketRole, PacketSums, RecordSeries,
-    Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
+    ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PackedBins, PacketRole, PacketSums,
+    RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
 };
 use rayon::prelude::*;
 use smallvec::smallvec;

@@ -8,9 +8,14 @@ const SUMS = 8;
 
 /// Inflates the packed numbers of an element; `null` if the element is empty.
 async function inflate(element) {
-  const text = atob(element.textContent);
+  const text = element.textContent;
   element.remove();
-  if (text === "") return null;
+  return text === "" ? null : inflateText(text);
+}
+
+/// Inflates packed numbers.
+async function inflateText(base64) {
+  const text = atob(base64);
   const packed = new Uint8Array(text.length);
   for (let i = 0; i < text.length; i += 1) packed[i] = text.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));

@@ -3,7 +3,7 @@
 //! Times in the document are nanoseconds from the first packet.
 
 use super::cells::PackedTraffic;
-use super::{Page, ReportComparison, crosscheck, estimates, lanes, latencies};
+use super::{Page, ReportComparison, crosscheck, estimates, lanes, latencies, senders};
 use crate::analysis::collectives::{CollectiveTotals, by_operation, collectives};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
@@ -25,12 +25,13 @@ use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 /// Maximum number of connections with findings in the list.
 const WORST: usize = 20;
 
 /// Returns the document as text that is safe inside a `<script>` element.
-pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
+pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<String> {
     let Page { profile, name, comparison: compared, crosscheck, instances } = *page;
     let endpoints: BTreeSet<Endpoint> = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect();
     let endpoints: Vec<Endpoint> = endpoints.into_iter().collect();
@@ -68,6 +69,8 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
         "first_bin_ns": cells.first_ns.saturating_sub(origin_ns),
         "retransmitted": cells.retransmitted.iter().map(|(bin, sums)| (bin, sums.packets, sums.wire_bytes)).collect::<Vec<_>>(),
         "classes": classes(cells),
+        "series": senders::totals(profile, origin_ns, cells.bin_ns),
+        "senders": senders::heat(profile, origin_ns)?,
         "phases": phases_value(profile, origin_ns),
         "latencies": latencies::document(profile, origin_ns),
         "sizes": sizes(profile),
@@ -83,7 +86,7 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> String {
         "crosscheck": crosscheck.map(crosscheck::document),
     });
     // `</script>` and `<!--` would end or change the surrounding element.
-    document.to_string().replace('<', r"\u003c")
+    Ok(document.to_string().replace('<', r"\u003c"))
 }
 
 /// A row or column of the matrix by rank. Ranks on the same node share a node name.

@@ -11,6 +11,7 @@
 //! | `comparison.rs` | optional: comparison with another run |
 //! | `crosscheck.rs` | optional: comparison with a trace of the application |
 //! | `cells.rs` | the traffic by pair and bin |
+//! | `senders.rs` | totals and senders in narrower bins |
 //! | `packed.rs` | the packing of tables of numbers |
 //!
 //! The page sums cells for the window and selection that it shows, in the same way as
@@ -26,6 +27,7 @@ mod estimates;
 mod lanes;
 mod latencies;
 mod packed;
+mod senders;
 
 pub use comparison::ReportComparison;
 
@@ -48,6 +50,7 @@ const SCRIPT: &[&str] = &[
     include_str!("heat.js"),
     include_str!("matrix.js"),
     include_str!("timeline.js"),
+    include_str!("senders.js"),
     include_str!("phases.js"),
     include_str!("charts.js"),
     include_str!("latency.js"),
@@ -126,7 +129,7 @@ impl<'a> Page<'a> {
             match content {
                 PageContent::Policy => out.write_all(policy().as_bytes())?,
                 PageContent::Files(files) => files.iter().try_for_each(|file| out.write_all(file.as_bytes()))?,
-                PageContent::Document => out.write_all(document::document(self, &cells).as_bytes())?,
+                PageContent::Document => out.write_all(document::document(self, &cells)?.as_bytes())?,
                 PageContent::Cells => out.write_all(cells.base64.as_bytes())?,
                 PageContent::Comparison => {
                     let packed = self.comparison.map_or(Ok(String::new()), ReportComparison::pack)?;

@@ -6,8 +6,28 @@ const HEIGHT = 190, MAX_BARS = 600;
 /// Colors of the classes; that of retransmissions is not among them.
 const CLASS_COLORS = APART.filter((_, at) => at !== 5);
 
-/// A timeline needs at least two bins.
+/// A window needs at least two bins of the cells.
 const hasTimeline = traffic.bins > 1;
+/// Totals by class in narrower bins than those of the cells, as columns; `null` if there are none.
+const fine = report.series && {
+  ...report.series,
+  sums: Array.from({ length: SUMS }, (_, at) => report.series.rows.map((row) => row[2 + at])),
+};
+/// The bins of the chart before they are drawn several at a time.
+const charted = fine ?? { bins: traffic.bins, bin_ns: report.bin_ns, first_ns: report.first_bin_ns };
+const hasChart = charted.bins > 1;
+
+/// The bars of the chart: `width` bins each, `length` of them.
+function bars() {
+  const width = Math.max(1, Math.ceil(charted.bins / MAX_BARS));
+  return { width, length: Math.ceil(charted.bins / width), perBin: 1e9 / (charted.bin_ns * width), start: (bin) => charted.first_ns + bin * charted.bin_ns };
+}
+
+/// The same for the bins of the cells.
+function cellBars() {
+  const width = Math.max(1, Math.ceil(traffic.bins / MAX_BARS));
+  return { width, length: Math.ceil(traffic.bins / width), perBin: 1e9 / (report.bin_ns * width), start: binStart };
+}
 let timelineChart = null;
 
 /// Sums of one number of all cells per bin of the chart; a bin of the chart is `width` bins of the
@@ -20,9 +40,15 @@ function timeSeries(valueOf, width, length, isOwn = () => true) {
   return sums;
 }
 
-/// The value of a cell in the selected unit.
-function valueOfCell() {
-  const { sums } = traffic;
+/// Sums of one number of all narrow bins per bar.
+function fineSeries(valueOf, width, length) {
+  const sums = new Float64Array(length);
+  fine.rows.forEach(([bin], i) => (sums[Math.floor(bin / width)] += valueOf(i)));
+  return sums;
+}
+
+/// The value of a cell, or of a row of other sums, in the selected unit.
+function valueOfCell({ sums } = traffic) {
   const fixed = { "payload-bytes": PAYLOAD, "wire-bytes": WIRE, packets: PACKETS }[state.unit];
   if (fixed !== undefined) return (i) => sums[fixed][i];
   if (state.unit === "messages" && state.by === "endpoint" && state.selection === "all") return (i) => sums[MESSAGES][i];
@@ -34,7 +60,7 @@ function valueOfCell() {
 /// there are more classes than colors. Empty if all traffic is of one class, or if the unit counts
 /// MPI messages.
 function classSums(width, length) {
-  const { names, rows } = report.classes;
+  const { names, rows } = fine === null ? report.classes : { names: fine.classes.length > 1 ? fine.classes : [], rows: fine.rows.map((row) => [row[0], row[1], row[3], row[4], row[2], row[5]]) };
   const ofPackets = { "wire-bytes": 2, "payload-bytes": 3, packets: 4 }[state.unit];
   const ofMessages = state.unit === "messages" && state.by === "endpoint" && state.selection === "all" ? 5 : undefined;
   const at = ofPackets ?? ofMessages;
@@ -47,24 +73,27 @@ function classSums(width, length) {
 }
 
 function drawTimeline() {
-  $("brush").parentElement.hidden = !hasTimeline;
+  $("brush").parentElement.hidden = !hasChart;
+  $("brush").hidden = !hasTimeline;
   $("whole").parentElement.hidden = !hasTimeline;
-  if (!hasTimeline) {
+  const why = traffic.bins === 1 ? `the traffic of pairs is in one bin of ${time(report.bin_ns)}` : "the profile has no timeline";
+  // Narrower bins of a capture with too many pairs would only be widened again.
+  const advice = report.bin_ns > report.profile_bin_ns || fine !== null ? "analyze a part of the captures with --from and --to" : "analyze the captures again with a smaller --bin";
+  const noWindow = `A time window cannot be chosen: ${why}. For a window, ${advice}.`;
+  if (!hasChart) {
     $("timeline-title").textContent = "No timeline";
-    const why = traffic.bins === 1 ? `all traffic is in one bin of ${time(report.bin_ns)}` : "the profile has no timeline";
-    $("timeline-note").textContent = `A time window cannot be chosen: ${why}. Analyze the captures again with a smaller --bin, or a part of them with --from and --to.`;
+    $("timeline-note").textContent = noWindow;
     return;
   }
   const box = $("timeline");
   const { isBytes } = UNITS[state.unit];
-  const width = Math.max(1, Math.ceil(traffic.bins / MAX_BARS));
-  const length = Math.ceil(traffic.bins / width);
-  const perBin = 1e9 / (report.bin_ns * width);
-  const series = (name, sums, style) => ({
+  const ownBars = bars();
+  const { width, length, perBin, start } = ownBars;
+  const series = (name, sums, style, of = ownBars) => ({
     name, type: "line", step: "end", symbol: "none", animation: false, ...style,
-    data: [...Array.from(sums, (sum, at) => [binStart(at * width) / 1e9, sum * perBin]), [binStart(length * width) / 1e9, (sums[length - 1] ?? 0) * perBin]],
+    data: [...Array.from(sums, (sum, at) => [of.start(at * of.width) / 1e9, sum * of.perBin]), [of.start(of.length * of.width) / 1e9, (sums[of.length - 1] ?? 0) * of.perBin]],
   });
-  const total = timeSeries(valueOfCell(), width, length);
+  const total = fine === null ? timeSeries(valueOfCell(), width, length) : fineSeries(valueOfCell(fine), width, length);
   const name = report.sampled === null ? unitName() : `${unitName()} in the sample`;
   const classes = classSums(width, length);
   // Each area reaches from 0 to the sum of its class and of those before it, and covers the one before
@@ -78,17 +107,19 @@ function drawTimeline() {
   const whole = series(name, total, { lineStyle: { width: 1, color: color("accent") }, itemStyle: { color: color("accent") }, areaStyle: { color: color("accent"), opacity: 0.28 } });
   const all = classes.length > 0 ? stacked.toReversed() : [whole];
   const again = { "wire-bytes": 2, packets: 1 }[state.unit];
-  if (again && report.retransmitted.length > 0) {
+  const retransmitted = fine === null ? report.retransmitted : fine.rows.filter((row) => row[10] > 0).map((row) => [row[0], row[10], row[11]]);
+  if (again && retransmitted.length > 0) {
     const sums = new Float64Array(length);
-    report.retransmitted.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
+    retransmitted.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
     all.push(series("retransmitted", sums, { lineStyle: { width: 1.5, color: APART[5] }, itemStyle: { color: APART[5] }, areaStyle: { color: APART[5], opacity: 0.35 } }));
   }
   const own = view();
   if (state.pinned !== null && state.pinned < own.count) {
     const label = (at) => own.labels[at].text;
     const pair = `${label(own.rows[state.pinned])} → ${label(own.columns[state.pinned])}`;
-    const sums = timeSeries(valueOfCell(), width, length, (found) => own.cellOf[found] === state.pinned);
-    all.push(series(pair, sums, { lineStyle: { width: 2, color: APART[1] }, itemStyle: { color: APART[1] } }));
+    const of = cellBars();
+    const sums = timeSeries(valueOfCell(), of.width, of.length, (found) => own.cellOf[found] === state.pinned);
+    all.push(series(pair, sums, { lineStyle: { width: 2, color: APART[1] }, itemStyle: { color: APART[1] } }, of));
   }
   timelineChart ??= echarts.init(box, null, { renderer: "canvas" });
   timelineChart.resize({ width: box.clientWidth, height: HEIGHT });
@@ -100,7 +131,7 @@ function drawTimeline() {
     grid: { left: PLOT.left, right: PLOT.right, top: all.length > 1 ? 30 : PLOT.top, bottom: PLOT.bottom },
     legend: { data: [...stacked, ...all.filter((one) => !stacked.includes(one))].map((one) => one.name), show: all.length > 1, top: 0, left: PLOT.left - 5, textStyle: text, icon: "roundRect", itemWidth: 14, itemHeight: 8, selectedMode: false },
     xAxis: {
-      type: "value", min: binStart(0) / 1e9, max: binStart(length * width) / 1e9,
+      type: "value", min: chartEdge(0) / 1e9, max: chartEdge(1) / 1e9,
       axisLabel: { formatter: (value) => `${+value.toFixed(6)} s`, hideOverlap: true, ...text, showMinLabel: false, showMaxLabel: false },
       axisLine: { lineStyle: { color: color("line") } }, axisTick: { lineStyle: { color: color("line") } }, splitLine: { show: false },
     },
@@ -114,12 +145,23 @@ function drawTimeline() {
   const byClass = classes.length > 0 ? " by class" : "";
   $("timeline-title").textContent = `${name[0].toUpperCase()}${name.slice(1)} over time${byClass}`;
   const most = total.reduce((best, sum, at) => (sum > total[best] ? at : best), 0);
-  box.setAttribute("aria-label", `${name} over time, in bins of ${time(report.bin_ns * width)}${classes.length > 0 ? `, stacked by class: ${classes.map(([of]) => of).join(", ")}` : ""}; the maximum, ${perSecond(total[most] * perBin, isBytes)}, at ${seconds(binStart(most * width))} s. The fields from and to choose a window.`);
+  box.setAttribute("aria-label", `${name} over time, in bins of ${time(charted.bin_ns * width)}${classes.length > 0 ? `, stacked by class: ${classes.map(([of]) => of).join(", ")}` : ""}; the maximum, ${perSecond(total[most] * perBin, isBytes)}, at ${seconds(start(most * width))} s. The fields from and to choose a window.`);
   const coarser = report.bin_ns > report.profile_bin_ns ? ` The bins of this page are ${time(report.bin_ns)} wide, the bins of the profile ${time(report.profile_bin_ns)}: for finer windows, use the command below.` : "";
   const drawnAs = width > 1 ? `, drawn ${width} at a time` : "";
-  const unstacked = report.classes.names.length > 0 && classes.length === 0 ? " Choose wire bytes, payload bytes or packets to see the traffic of each class." : "";
+  const unstacked = (fine?.classes.length ?? report.classes.names.length) > 1 && classes.length === 0 ? " Choose wire bytes, payload bytes or packets to see the traffic of each class." : "";
+  if (!hasTimeline) {
+    $("timeline-note").textContent = `Bins of ${time(charted.bin_ns)}${drawnAs}. ${noWindow}${unstacked}`;
+    return;
+  }
   $("timeline-note").textContent = `Drag over the timeline to choose a window: the matrix then shows only that time. Windows are whole bins of ${time(report.bin_ns)}${drawnAs}.${coarser}${unstacked}`;
   showWindow();
+}
+
+/// The ends of the time axis in nanoseconds from the first packet: whole bins of the cells, if a
+/// window can be chosen.
+function chartEdge(end) {
+  const of = hasTimeline ? cellBars() : bars();
+  return of.start(end * of.length * of.width);
 }
 
 /// Start of a bin in the plot, in pixels of the brush.
@@ -231,15 +273,21 @@ function listenToBrush() {
 
 /// The tooltip of a bar of the timeline.
 function hoverTimeline(event, x) {
-  const width = Math.max(1, Math.ceil(traffic.bins / MAX_BARS));
-  const bar = Math.min(Math.floor(binAt(x) / width), Math.ceil(traffic.bins / width) - 1);
+  const { width, length, perBin, start } = bars();
+  const at = (binStart(binAt(x)) - charted.first_ns) / charted.bin_ns;
+  const bar = Math.min(Math.max(Math.floor(at / width), 0), length - 1);
   const [from, to] = [bar * width, (bar + 1) * width];
-  const value = valueOfCell();
   let sum = 0;
-  for (let i = firstCell(from); i < firstCell(to); i += 1) sum += value(i);
+  if (fine === null) {
+    const value = valueOfCell();
+    for (let i = firstCell(from); i < firstCell(to); i += 1) sum += value(i);
+  } else {
+    const value = valueOfCell(fine);
+    fine.rows.forEach(([bin], i) => (sum += bin >= from && bin < to ? value(i) : 0));
+  }
   const box = element("div");
-  box.append(element("strong", `${seconds(binStart(from))} s to ${seconds(binStart(to))} s`));
-  box.append(element("p", `${exact(sum)}`), element("p", perSecond((sum * 1e9) / (report.bin_ns * width), UNITS[state.unit].isBytes)));
+  box.append(element("strong", `${seconds(start(from))} s to ${seconds(start(to))} s`));
+  box.append(element("p", `${exact(sum)}`), element("p", perSecond(sum * perBin, UNITS[state.unit].isBytes)));
   tip(box, event.clientX, event.clientY);
 }
 drawn.push(drawTimeline);
