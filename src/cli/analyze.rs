@@ -34,8 +34,8 @@ pub(super) struct AnalyzeArgs {
     /// Width of the timeline bins
     #[arg(long, value_name = "DURATION", default_value = "10ms", value_parser = bin_ns)]
     pub(super) bin: i64,
-    /// Keep at most N timeline cells (48 bytes each) and N/4 latency cells; widen the bins if more
-    /// are needed
+    /// Keep at most N timeline rows (96 bytes each) and N/4 latency cells; widen the bins if more are
+    /// needed
     #[arg(long, value_name = "N", default_value_t = pipeline::DEFAULT_MAX_CELLS, value_parser = positive)]
     pub(super) max_cells: usize,
     /// Skip the detection of MPI messages: faster, but the MPI columns stay empty

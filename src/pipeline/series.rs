@@ -65,21 +65,24 @@ impl SeriesPlan {
         Self { connections, senders: (of_senders < connections).then_some(of_senders), group_of, rows, has_fitted }
     }
 
-    /// The note on wider bins; `first_ns` is the width that was asked for.
+    /// The note on wider bins and on more rows than `max_rows`; `first_ns` is the width that was asked
+    /// for.
     pub(super) fn note(&self, profile: &Profile, first_ns: Option<i64>, max_rows: usize) -> Option<String> {
         let (bin_ns, first_ns) = (profile.bin_ns, first_ns?);
-        if bin_ns <= first_ns {
-            return None;
-        }
-        let why = if self.has_fitted { "to keep them within" } else { "and still have more than" };
         let senders = match profile.sender_bin_ns {
             0 => String::new(),
             width_ns => format!("; totals, classes and senders have bins of {}", duration(width_ns)),
         };
-        Some(format!(
-            "the timeline's bins of pairs were widened to {} {why} {max_rows} rows{senders}",
-            duration(bin_ns)
-        ))
+        let bin = duration(bin_ns);
+        if !self.has_fitted {
+            return Some(format!(
+                "the timeline has {} rows, more than the {max_rows} of --max-cells: bins wider than {bin} would not have fewer{senders}",
+                self.rows
+            ));
+        }
+        (bin_ns > first_ns).then(|| {
+            format!("the timeline's bins of pairs were widened to {bin} to keep them within {max_rows} rows{senders}")
+        })
     }
 }
 

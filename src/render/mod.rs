@@ -119,11 +119,14 @@ pub enum RenderError {
     /// The analysis did not measure times.
     #[error("{}", latency::NOT_MEASURED)]
     NotMeasured,
-    /// The captures hold no retransmission.
+    /// There is traffic, but none of the unit.
     #[error(
-        "no packet was retransmitted, so there are no retransmissions to draw; `ibscope timeline` draws the traffic"
+        "there are no {unit} to draw: no message of an MPI library was detected, or none of this kind; draw the traffic with --unit wire-bytes"
     )]
-    NoRetransmissions,
+    NoneOfUnit {
+        /// Name of the unit.
+        unit: &'static str,
+    },
     /// The captures hold no traffic to draw.
     #[error("there is no traffic to draw")]
     Empty,

@@ -4,7 +4,8 @@
 use crate::align::{ClockSetting, port, set};
 use crate::runs::{self, RecordedRun, decompressed};
 use crate::tools::{HEADER_BYTES, ibscope, ibscope_fed, in_parallel, walk};
-use ibscope::model::Profile;
+use ibscope::model::profile::{TimelineRow, Traffic};
+use ibscope::model::{Profile, TrafficKind};
 use ibscope::pipeline::{
     self, AnalysisLimits, AnalysisMeasures, AnalysisOptions, ClockOptions, MergeError, ProfileWriter,
 };
@@ -215,6 +216,42 @@ fn bounds_and_options_equal_those_of_one_analysis() {
     let few = pipeline::analyze(&run.every_node(), &options[1], &|_| {}).expect("profile");
     let one = pipeline::analyze(&run.every_node()[..1], &options[1], &|_| {}).expect("profile");
     assert!(few.bin_ns > one.bin_ns && one.bin_ns > 1_000_000, "{} {}", few.bin_ns, one.bin_ns);
+}
+
+/// Senders keep narrow bins where those of pairs get wide, with the same sums. A merge has the same.
+#[test]
+fn senders_have_the_sums_of_their_pairs_in_narrower_bins() {
+    let run = runs::named("ompi-openib-mixed-2x2");
+    let few = AnalysisLimits { max_cells: 400, ..AnalysisLimits::default() };
+    let options = AnalysisOptions { limits: few, bin_ns: Some(1_000_000), ..partial() };
+    check("few rows", &alone(&run.every_node()), &options);
+    let whole = AnalysisOptions { bin_ns: options.bin_ns, ..AnalysisOptions::default() };
+    let [few, mut whole] =
+        [&options, &whole].map(|options| pipeline::analyze(&run.every_node(), options, &|_| {}).expect("profile"));
+    assert_eq!((whole.bin_ns, whole.sender_bin_ns, whole.senders.len()), (1_000_000, 0, 0));
+    assert!(
+        few.bin_ns > few.sender_bin_ns && few.sender_bin_ns >= whole.bin_ns,
+        "{} {}",
+        few.bin_ns,
+        few.sender_bin_ns
+    );
+    assert!(few.timeline.len() <= 400 && few.senders.len() <= 400, "{} {}", few.timeline.len(), few.senders.len());
+    let by_sender = |profile: &Profile, rows: &[TimelineRow], bin_ns: i64| {
+        let mut sums: BTreeMap<_, Traffic> = BTreeMap::new();
+        for row in rows {
+            let connection = &profile.connections[row.connection as usize];
+            if connection.kind == TrafficKind::Data {
+                let key = (connection.src, connection.class, connection.job, row.time_ns.div_euclid(bin_ns));
+                *sums.entry(key).or_default() += row.traffic;
+            }
+        }
+        sums
+    };
+    let width_ns = few.sender_bin_ns;
+    assert_eq!(by_sender(&few, &few.senders, width_ns), by_sender(&whole, &whole.timeline, width_ns));
+    // A window and the ranks of a map need connections again, or whole bins of both.
+    whole.drop_senders();
+    assert_eq!(whole.sender_series().1, 1_000_000);
 }
 
 /// The data for a merge do not depend on threads, and storing them changes nothing else.

@@ -45,7 +45,9 @@ impl HeatMap {
         let labels = matrix.labels.len();
         let values = matrix.cells.iter().map(|(&ends, cell)| (ends, cell.value(unit)));
         let cells = CellGrid::new(values, labels, MAX_CELLS);
-        let scale = ColorScale::new(cells.values.iter().copied()).ok_or(RenderError::Empty)?;
+        let is_silent = matrix.cells.values().all(|cell| cell.packets == 0);
+        let nothing = if is_silent { RenderError::Empty } else { RenderError::NoneOfUnit { unit: unit.name() } };
+        let scale = ColorScale::new(cells.values.iter().copied()).ok_or(nothing)?;
         let is_bytes = unit.is_bytes();
 
         let names: Vec<String> = matrix.labels.iter().map(|label| shorten(&label.name())).collect();

@@ -116,7 +116,7 @@ fn nothing_to_draw() {
     assert!(matches!(super::matrix(&empty, TrafficUnit::Packets), Err(RenderError::Empty)));
     // There are packets, but no MPI bytes.
     let silent = matrix(ranks(1), &[((0, 0), MatrixCell { packets: 3, ..MatrixCell::default() })]);
-    assert!(matches!(matrix_svg(&silent, TrafficUnit::MpiBytes), Err(RenderError::Empty)));
+    assert!(matches!(matrix_svg(&silent, TrafficUnit::MpiBytes), Err(RenderError::NoneOfUnit { unit: "MPI bytes" })));
     assert!(matrix_svg(&silent, TrafficUnit::Packets).is_ok());
     assert!(matches!(timeline_svg(&timeline(1, vec![])), Err(RenderError::Empty)));
     assert!(matches!(super::timeline(&timeline(1, vec![])), Err(RenderError::Empty)));

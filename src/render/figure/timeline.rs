@@ -82,12 +82,13 @@ impl TimelinePanels {
     pub(super) fn retransmissions(retransmissions: &Retransmissions) -> Result<Self, RenderError> {
         let series = Series::retransmissions(retransmissions)?;
         let (packets_max, share_max) = series.most();
-        if packets_max <= 0.0 {
-            return Err(RenderError::NoRetransmissions);
-        }
-        let packets = Axis::counts(packets_max, "retransmitted packets".into(), 5);
-        let share = Axis::linear(share_max, 1.0, "", "share, %".into(), 3);
-        let title = format!("Retransmitted packets by sending {}, and their share", sender(retransmissions.by));
+        let packets = Axis::counts(packets_max.max(1.0), "retransmitted packets".into(), 5);
+        let share = Axis::linear(if share_max > 0.0 { share_max } else { 1.0 }, 1.0, "", "share, %".into(), 3);
+        let title = if packets_max > 0.0 {
+            format!("Retransmitted packets by sending {}, and their share", sender(retransmissions.by))
+        } else {
+            "No packet was retransmitted".to_owned()
+        };
         Self::new(title, None, series, packets, share)
     }
 

@@ -55,7 +55,7 @@ function checkedTip(row, column) {
   box.append(element("p", why ? `${verdict}: ${why}` : verdict, { "data-verdict": verdict, "data-causes": causesOf(pair).join(";") }));
   const table = element("table");
   const head = element("tr");
-  ["", "messages", "bytes"].forEach((text) => head.append(element("th", text)));
+  ["", "messages", "bytes"].forEach((text) => head.append(element(text === "" ? "td" : "th", text)));
   table.append(head);
   const lines = [["in the trace", "trace_messages", "trace_bytes"], ["on the wire", "wire_messages", "wire_mpi_bytes"], ["the tracer's own", "tracer_messages", "tracer_bytes"], ["missing, explained", "missing_messages", "missing_bytes"], ["of these, rank not identified", "unidentified_messages", "unidentified_bytes"], ["unexplained", "excess_messages", "excess_bytes"]];
   for (const [name, messages, size] of lines) {

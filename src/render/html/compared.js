@@ -73,7 +73,7 @@ function comparedTip(row, column) {
   }
   const table = element("table");
   const head = element("tr");
-  ["", "A", "B", "B − A"].forEach((text) => head.append(element("th", text)));
+  ["", "A", "B", "B − A"].forEach((text) => head.append(element(text === "" ? "td" : "th", text)));
   table.append(head);
   for (const [unit, { name, isBytes }] of Object.entries(UNITS)) {
     const line = element("tr", null, unit === comparedState.unit ? { class: "current" } : {});

@@ -13,7 +13,8 @@ function element(name, text, attributes = {}) {
 function fill(table, caption, header, rows) {
   const head = element("thead");
   const line = element("tr");
-  header.forEach((text) => line.append(element("th", text, { scope: "col" })));
+  // A header without text names nothing.
+  header.forEach((text) => line.append(text === "" ? element("td") : element("th", text, { scope: "col" })));
   head.append(line);
   const body = element("tbody");
   for (const row of rows) {
@@ -54,7 +55,7 @@ function fillSome(table, caption, header, rows) {
 function lines(body, rows) {
   const line = ([label, text]) => {
     const tr = element("tr");
-    tr.append(element("th", label, { scope: "row" }), element("td", text));
+    tr.append(label === "" ? element("td") : element("th", label, { scope: "row" }), element("td", text));
     return tr;
   };
   body.replaceChildren(...rows.map(line));
@@ -94,6 +95,7 @@ function prepare(canvas, width, height) {
 /// Functions that draw in the colors of the style sheet; all are called again when these change.
 const drawn = [];
 function redraw() {
+  SHADES.forEach((_, index) => (SHADES[index] = shade(index / 255)));
   drawn.forEach((draw) => draw());
 }
 
@@ -113,11 +115,22 @@ function tip(content, x, y) {
 /// The color of a share from 0 to 1, as `[red, green, blue]`, in the color scale of the figures.
 const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 const STOPS = report.colors.scale.map(channels);
+/// The part of the color scale from the smallest to the largest value. Both ends have a contrast of at
+/// least 3:1 to the color of cells without traffic, and larger values more.
+const SCALE_PART = { light: [0.5, 0], dark: [0.46, 1] };
+
+/// Whether the page is dark: as the system, until the button overrides it.
+function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen === undefined ? matchMedia("(prefers-color-scheme: dark)").matches : chosen === "dark";
+}
+
 function shade(share) {
-  const position = Math.min(Math.max(share, 0), 1) * (STOPS.length - 1);
+  const [low, high] = SCALE_PART[isDark() ? "dark" : "light"];
+  const position = (low + Math.min(Math.max(share, 0), 1) * (high - low)) * (STOPS.length - 1);
   const below = Math.min(Math.floor(position), STOPS.length - 2);
   const part = position - below;
-  return STOPS[below].map((low, index) => Math.round(low + part * (STOPS[below + 1][index] - low)));
+  return STOPS[below].map((from, index) => Math.round(from + part * (STOPS[below + 1][index] - from)));
 }
 /// Colors that distinguish categories.
 const APART = report.colors.apart;

@@ -75,7 +75,6 @@ function controls() {
 function theme() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement;
-  const isDark = () => (root.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
   const showName = () => ($("theme").textContent = isDark() ? "Light" : "Dark");
   const change = () => {
     showName();

@@ -92,7 +92,7 @@ function pairTip(row, column) {
   const same = row === column;
   const head = element("tr");
   ["", `${own.labels[row].text} → ${own.labels[column].text}`, ...(same ? [] : [`${own.labels[column].text} → ${own.labels[row].text}`])]
-    .forEach((text) => head.append(element("th", text)));
+    .forEach((text) => head.append(element(text === "" ? "td" : "th", text)));
   table.append(head);
   for (const [unit, { name, isBytes }] of Object.entries(UNITS)) {
     const line = element("tr", null, unit === state.unit ? { class: "current" } : {});

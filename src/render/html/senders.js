@@ -8,11 +8,11 @@ function drawSenders() {
   const { by, bin_ns: binNs, first_ns: firstNs, columns, block, names } = report.senders;
   const rows = sent.length / columns;
   const box = $("senders-canvas");
-  const [left, right, below] = [PLOT.left, PLOT.right, PLOT.bottom];
+  const [left, right, above, below] = [PLOT.left, PLOT.right, 8, PLOT.bottom];
   const width = box.parentElement.clientWidth - 36;
   const side = width - left - right;
   const height = Math.min(Math.max(rows * 2, 160), 520);
-  const context = prepare(box, width, height + below);
+  const context = prepare(box, width, above + height + below);
   const ratio = box.width / width;
   const most = sent.reduce((a, b) => Math.max(a, b), 0);
   const least = sent.reduce((a, b) => (b > 0 ? Math.min(a, b) : a), most);
@@ -36,19 +36,19 @@ function drawSenders() {
     image.data.set(value > 0 ? SHADES[Math.round(share(value) * 255)] : none, at * 4);
     image.data[at * 4 + 3] = 255;
   });
-  context.putImageData(image, Math.round(left * ratio), 0);
+  context.putImageData(image, Math.round(left * ratio), Math.round(above * ratio));
   context.fillStyle = color("text");
   context.textBaseline = "middle";
   context.textAlign = "right";
   const every = Math.ceil((rows * 16) / height);
-  for (let row = 0; row < rows; row += every) context.fillText(names[row * block].slice(0, 10), left - 6, ((row + 0.5) * height) / rows);
+  for (let row = 0; row < rows; row += every) context.fillText(names[row * block].slice(0, 10), left - 6, above + ((row + 0.5) * height) / rows);
   context.fillStyle = color("muted");
   context.textAlign = "center";
   const spanS = (binNs * columns) / 1e9;
   const step = [1, 2, 5].flatMap((digit) => Array.from({ length: 16 }, (_, power) => digit * 10 ** (power - 9))).sort((a, b) => a - b).find((one) => (spanS / one) * 70 <= side) ?? spanS;
   for (let tick = Math.ceil(firstNs / 1e9 / step); tick * step <= firstNs / 1e9 + spanS; tick += 1) {
     const x = left + ((tick * step - firstNs / 1e9) / spanS) * side;
-    if (x > left + 10 && x < left + side - 10) context.fillText(`${+(tick * step).toFixed(9)} s`, x, height + 14);
+    if (x > left + 10 && x < left + side - 10) context.fillText(`${+(tick * step).toFixed(9)} s`, x, above + height + 14);
   }
   $("senders-title").textContent = `Wire rate by sending ${by} over time`;
   const rate = (value) => perSecond((value * 1e9) / binNs, true);
@@ -60,7 +60,7 @@ function drawSenders() {
   const hover = (event) => {
     const place = box.getBoundingClientRect();
     const column = Math.floor(((event.clientX - place.left - left) / side) * columns);
-    const row = Math.floor(((event.clientY - place.top) / height) * rows);
+    const row = Math.floor(((event.clientY - place.top - above) / height) * rows);
     if (column < 0 || column >= columns || row < 0 || row >= rows) return tip(null);
     const start = firstNs + column * binNs;
     const named = names.slice(row * block, (row + 1) * block);
