@@ -10,6 +10,7 @@ usage: look.py REPORT.html FOLDER                  the whole report; screenshots
        look.py --jobs REPORT.html FOLDER           the matrix of each job by rank
        look.py --lanes REPORT.html FOLDER          collective operations, wide and narrow
        look.py --classes REPORT.html FOLDER        the timeline stacked by class
+       look.py --state REPORT.html FOLDER          the state in the address
 
 The script judges nothing: the tests compare its output with the numbers of ibscope.
 """
@@ -531,7 +532,38 @@ def classes(path, folder):
     return page.end(found)
 
 
-PARTS = {"--classes": classes, "--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
+def state(path, folder):
+    """What the page shows before and after a reload, after a link of the navigation, and for a fragment that no page writes."""
+    page = Page(path)
+    shown = lambda: {
+        "address": page.driver.execute_script("return location.hash"),
+        "choices": {name: page.find(f"#{name}").get_attribute("value") for name in ["by", "unit", "selection", "scaling", "order", "from", "to"]},
+        "command": page.text("#command code"),
+        "title": page.text("#matrix-title"),
+    }
+
+    def load(action):
+        action()
+        WebDriverWait(page.driver, TIMEOUT_S).until(lambda driver: driver.execute_script("return document.documentElement.dataset.ready"))
+        page.wait_for_drawing()
+        return shown()
+
+    found = {"new": shown()}
+    for name, value in [("by", "endpoint"), ("unit", "packets"), ("order", "traffic"), ("scaling", "log")]:
+        page.choose(name, value)
+    page.brush(0.3, 0.6)
+    found["chosen"] = shown()
+    found["reloaded"] = load(page.driver.refresh)
+    page.driver.execute_script("document.querySelector('nav a[href=\"#sizes\"]').click()")
+    page.wait_for_drawing()
+    found["linked"] = shown()
+    address = page.driver.current_url.split("#")[0]
+    page.driver.get("about:blank")
+    found["foreign"] = load(lambda: page.driver.get(f"{address}#matrix?unit=toString&by=nobody&window=7-2&pair=99999-1&job=x"))
+    return page.end(found)
+
+
+PARTS = {"--state": state, "--classes": classes, "--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
 
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":

@@ -7,6 +7,7 @@ mod jobs;
 mod lanes;
 mod names;
 mod perfetto;
+mod state;
 mod times;
 
 use crate::python::{run, venv};

@@ -102,6 +102,7 @@ function theme() {
   });
 }
 
+readFragment();
 overview();
 sections();
 latencyTable();
@@ -111,6 +112,12 @@ drawn.push(drawGraph);
 redraw();
 navigation();
 if (hasTimeline) listenToBrush();
+scrollToSection();
+addEventListener("hashchange", () => {
+  // A link of the navigation names a section only, and the state stays. Another address has its own.
+  if (fragment().values.size === 0) writeFragment();
+  else location.reload();
+});
 let resized;
 addEventListener("resize", () => {
   clearTimeout(resized);

@@ -200,6 +200,7 @@ function update() {
   drawTop(own, unitValues);
   drawCommand();
   drawTimes();
+  writeFragment();
   const most = topCells(own, unitValues, 1)[0];
   const busiest = most === undefined ? "no traffic" : `the largest value is ${spoken(own.rows[most], own.columns[most])}`;
   heat.top.setAttribute("aria-label", `Matrix of ${unitName()}, ${own.size} senders in rows and as many receivers in columns; ${busiest}. The table beside it has the busiest pairs.`);

@@ -58,6 +58,7 @@ const SCRIPT: &[&str] = &[
     include_str!("lanes.js"),
     include_str!("compared.js"),
     include_str!("checked.js"),
+    include_str!("fragment.js"),
     include_str!("main.js"),
 ];
 
