@@ -514,7 +514,7 @@ mod tests {
             latencies: Default::default(),
             sizes: Default::default(),
             time_bins: Vec::new(),
-            bins: Vec::new(),
+            bins: Box::default(),
         }
     }
 }
