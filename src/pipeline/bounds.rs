@@ -191,7 +191,7 @@ impl TimelineBounds {
         let cells = self.max_rows;
         let bin = duration(bin_ns);
         Some(if self.whole_cells.is_some() {
-            format!("{bins} were widened to {bin}, the whole capture: {it} would still take more than {cells} cells")
+            format!("{bins} were widened to {bin}, the whole capture, and still take more than {cells} cells")
         } else {
             format!("{bins} were widened to {bin} to keep {it} within {cells} cells")
         })
