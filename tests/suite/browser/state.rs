@@ -22,7 +22,10 @@ fn a_reload_keeps_the_state_of_the_page() {
         assert_eq!(chosen["choices"][name], value);
         assert_ne!(new["choices"][name], value, "{name} was chosen");
     }
-    assert!(chosen["command"].as_str().is_some_and(|text| text.contains("--from") && text.contains("--to")), "{chosen}");
+    assert!(
+        chosen["command"].as_str().is_some_and(|text| text.contains("--from") && text.contains("--to")),
+        "{chosen}"
+    );
     assert_eq!(chosen, reloaded);
     assert_eq!(seen["linked"]["choices"], chosen["choices"]);
     let address = seen["linked"]["address"].as_str().expect("address");
