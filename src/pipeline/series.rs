@@ -95,7 +95,7 @@ fn groups(
 ) -> Vec<Option<u32>> {
     let ranks = RankIndex::of(profile);
     let mut first: BTreeMap<SenderGroup, u32> = BTreeMap::new();
-    let group = |(index, connection): (usize, &Box<ConnectionTotals>)| {
+    let group = |(index, connection): (usize, &ConnectionTotals)| {
         let key = &connection.key;
         if key.kind != TrafficKind::Data {
             return None;
@@ -115,7 +115,7 @@ fn groups(
         };
         Some(*first.entry(group).or_insert(index as u32))
     };
-    connections.iter().enumerate().map(group).collect()
+    connections.iter().map(|own| &**own).enumerate().map(group).collect()
 }
 
 /// Rows of a time series by the width of its bins.

@@ -368,7 +368,7 @@ impl InputConnection {
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
         let cells = partial.bins.into_cells();
         let bin_records = if is_compared { record_series::by_bin(&cells) } else { Vec::new() };
-        let bins = bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), cells);
+        let bins = Box::new(bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), cells));
         let times_ns = partial.times_ns;
         let [partners, echoes] = partners.map(|votes| votes.into_iter().collect());
         let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes.into_map());
@@ -460,7 +460,7 @@ fn time_bins(kinds: &[Option<TimingKey>], cells: &[BinCell<TimeSlot, Count>]) ->
 }
 
 /// Transmissions per bin.
-fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) -> Box<PackedBins<BinSums>> {
+fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) -> PackedBins<BinSums> {
     let transmission = |BinCell { bin, slot, value }: BinCell<TrafficSlot, TrafficSums>| {
         let TrafficSums { sums, messages } = value;
         let of = match slot {
@@ -471,7 +471,7 @@ fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) 
         };
         Some((bin, BinSums { class: of, sums, messages }))
     };
-    Box::new(cells.into_iter().filter_map(transmission).collect())
+    cells.into_iter().filter_map(transmission).collect()
 }
 
 /// Adds the totals of the same connection in a later input.

@@ -226,7 +226,7 @@ fn bounds_and_options_equal_those_of_one_analysis() {
 #[test]
 fn senders_have_the_sums_of_their_pairs_in_narrower_bins() {
     let run = runs::named("ompi-openib-mixed-2x2");
-    let few = AnalysisLimits { max_cells: 400, ..AnalysisLimits::default() };
+    let few = AnalysisLimits { max_cells: 50, ..AnalysisLimits::default() };
     let options = AnalysisOptions { limits: few, bin_ns: Some(1_000_000), ..partial() };
     check("few rows", &alone(&run.every_node()), &options);
     let whole = AnalysisOptions { bin_ns: options.bin_ns, ..AnalysisOptions::default() };
@@ -239,7 +239,7 @@ fn senders_have_the_sums_of_their_pairs_in_narrower_bins() {
         few.bin_ns,
         few.sender_bin_ns
     );
-    assert!(few.timeline.len() <= 400 && few.senders.len() <= 400, "{} {}", few.timeline.len(), few.senders.len());
+    assert!(few.timeline.len() <= 50 && few.senders.len() <= 50, "{} {}", few.timeline.len(), few.senders.len());
     let by_sender = |profile: &Profile, rows: &[TimelineRow], bin_ns: i64| {
         let mut sums: BTreeMap<_, Traffic> = BTreeMap::new();
         for row in rows {
