@@ -246,7 +246,7 @@ fn any_number_of_threads_writes_the_same_bytes() {
     let generated = generate(SampleFraming::Roce, Traffic::Small, 2, 6 << 20);
     let mut inputs = vec![generated.file("all.pcap", &generated.bytes)];
     inputs.extend(crate::runs::named("ompi-rc-notrace-mixed-4x1").every_node());
-    for (case, max_cells) in [("plenty", 1 << 20), ("few", 500)] {
+    for (case, max_cells) in [("plenty", 1 << 20), ("few", 60)] {
         let mut first: Option<BTreeMap<String, Vec<u8>>> = None;
         for threads in [1, 2, 3, 16] {
             let limits = AnalysisLimits { max_cells, ..AnalysisLimits::default() };
@@ -263,7 +263,6 @@ fn any_number_of_threads_writes_the_same_bytes() {
             assert_eq!((traffic, times), (widened, widened), "{case}");
             let written = files(&place);
             assert_eq!(written.len(), 13 + usize::from(profile.sender_bin_ns > 0));
-            assert_eq!(profile.sender_bin_ns > 0, widened, "{case}");
             match &first {
                 None => first = Some(written),
                 Some(first) => assert!(*first == written, "{case}: {threads} threads differ from 1"),
