@@ -4,8 +4,10 @@ use super::common::arguments::InputArgs;
 use super::common::choices::Color;
 use super::common::parse::{bin_ns, positive};
 use super::common::{files, input, output};
+use super::diagnose::repeated;
+use crate::analysis::diagnose::diagnose;
 use crate::pipeline::{self, AnalysisMeasures};
-use crate::render::text;
+use crate::render::{self, text};
 use crate::scratch::signals::{self, StopSignal};
 use clap::Args;
 use std::path::PathBuf;
@@ -102,7 +104,13 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
         writer.finish(&profile)?;
     }
     let style = output::style(args.color);
-    output::results(|out| out.write_all(text::summary(&profile, &style).as_bytes()))?;
+    let mut summary = text::summary(&profile, &style);
+    // A part of a capture shows neither all ports nor all packets.
+    if !args.partial {
+        let diagnosis = diagnose(&profile, None, None, false);
+        summary.push_str(&render::diagnose::top(&diagnosis, &repeated(&args.inputs)));
+    }
+    output::results(|out| out.write_all(summary.as_bytes()))?;
     if let Some(place) = &args.output {
         output::eprint_line(&format!("profile written to {}", place.display()));
     }

@@ -81,7 +81,7 @@ const fn is_selected(args: &DiagnoseArgs) -> bool {
 }
 
 /// The inputs as words of a command line; `...` stands for those beyond the first.
-fn repeated(inputs: &[PathBuf]) -> String {
+pub(super) fn repeated(inputs: &[PathBuf]) -> String {
     let words = inputs.iter().take(REPEATED_INPUTS).map(|path| path.to_string_lossy().into_owned());
     let more = (inputs.len() > REPEATED_INPUTS).then(|| "...".to_owned());
     argv_text(&words.chain(more).collect::<Vec<_>>())

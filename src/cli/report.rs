@@ -3,11 +3,14 @@
 use super::common::arguments::{InputArgs, ScopeArgs};
 use super::common::files::OutputFile;
 use super::common::input::{self, AnalysisNeeds};
+use super::common::job_choice::JobChoice;
 use super::common::output;
 use super::compare;
 use super::crosscheck::{EXIT_DIFFERENT, TraceComparisonArgs};
 use crate::analysis::crosscheck::agrees;
+use crate::analysis::diagnose::diagnose;
 use crate::analysis::instances::{InstanceCollector, InstanceList};
+use crate::analysis::waits::{JobWaits, WaitAnalysis};
 use crate::crosscheck::SingleMessages;
 use crate::model::Profile;
 use crate::pipeline;
@@ -75,7 +78,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         sizes: true,
         digests: true,
     };
-    let (profile, instances) = read(args, needs)?;
+    let ReportSource { profile, instances, waits } = read(args, needs)?;
     if let Some(other) = &other {
         input::one_job(&profile, "each side of a comparison")?;
         input::one_job(other, "the other side of a comparison")?;
@@ -87,11 +90,13 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         .transpose()?;
     let crosscheck = request.map(|request| request.check(&profile, &SingleMessages::default())).transpose()?;
     if let Some(page) = page {
+        let diagnosis = diagnose(&profile, waits.as_deref(), None, matches!(args.scope.job, JobChoice::Only(_)));
         let mut text = Vec::new();
         let shown = Page {
             comparison: compared.as_ref(),
             crosscheck: crosscheck.as_ref(),
             instances: instances.as_ref(),
+            diagnosis: Some(&diagnosis),
             ..Page::of(&profile, &name)
         };
         shown.write(&mut text)?;
@@ -109,21 +114,33 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 /// Most collective messages that the page divides into operations; it shows the first operations.
 const MAX_MESSAGES: usize = 1 << 20;
 
-/// Reads a profile, or analyzes captures, which also have single collective operations.
-fn read(args: &ReportArgs, needs: AnalysisNeeds) -> anyhow::Result<(Profile, Option<InstanceList>)> {
+/// A profile; if captures were read, also single collective operations and the waits of the jobs.
+struct ReportSource {
+    profile: Profile,
+    instances: Option<InstanceList>,
+    waits: Option<Vec<JobWaits>>,
+}
+
+/// Reads a profile, or analyzes captures.
+fn read(args: &ReportArgs, needs: AnalysisNeeds) -> anyhow::Result<ReportSource> {
     let ReportArgs { inputs, reading, scope, .. } = args;
     if inputs.iter().any(|place| pipeline::is_profile(place)) {
-        return Ok((input::profile(inputs, reading, *scope, needs)?, None));
+        let profile = input::profile(inputs, reading, *scope, needs)?;
+        return Ok(ReportSource { profile, instances: None, waits: None });
     }
     input::check_captures("report", inputs)?;
     let mut stream = input::profile_and_messages(inputs, reading, *scope, needs)?;
     let profile = stream.profile().clone();
     let mut collector = InstanceCollector::with_limit(MAX_MESSAGES);
+    let mut analysis = WaitAnalysis::default();
     for row in stream.by_ref() {
-        collector.add(&profile, &row?);
+        let row = row?;
+        collector.add(&profile, &row);
+        analysis.push(&row);
     }
     let instances = collector.finish(&profile);
-    Ok((profile, Some(instances)))
+    let waits = analysis.finish(&profile);
+    Ok(ReportSource { profile, instances: Some(instances), waits: Some(waits) })
 }
 
 /// Names of two runs: the file names, or the paths if both files have the same name.

@@ -78,6 +78,54 @@ pub fn text(diagnosis: &Diagnosis, inputs: &str) -> String {
     text
 }
 
+/// Findings that a summary shows.
+const TOP: usize = 3;
+/// Numbers of a finding that a summary shows.
+const TOP_NUMBERS: usize = 2;
+/// Width of the labels of a summary, with the space behind them.
+const LABEL: usize = 14;
+
+/// The first findings as lines of a summary, and the command that shows all; `inputs` are those of
+/// the command line.
+#[must_use]
+pub fn top(diagnosis: &Diagnosis, inputs: &str) -> String {
+    let command = format!("`ibscope diagnose {inputs}`");
+    let label = |label: &str, line: &str| format!("{label:<LABEL$}{line}\n");
+    if diagnosis.findings.is_empty() {
+        return label("findings", &format!("none in the profile; {command} checks more"));
+    }
+    let line = |finding: &DiagnosisFinding| {
+        let numbers = finding.numbers.iter().take(TOP_NUMBERS).map(|(name, value)| number_text(name, *value));
+        let numbers = numbers.collect::<Vec<_>>().join(", ");
+        format!("{} {}: {} ({numbers})", finding.severity.name(), finding.kind.name(), finding.subject)
+    };
+    let listed = diagnosis.findings.iter().take(TOP).map(line);
+    let all = count_of(diagnosis.findings.len() as u64, "finding");
+    let lines = listed.chain([format!("{all}; {command} shows numbers, evidence and advice")]);
+    lines.enumerate().map(|(index, line)| label(if index == 0 { "findings" } else { "" }, &line)).collect()
+}
+
+/// The findings of a report as JSON: the first ones, how many there are, and the checks that were not
+/// made.
+pub(super) fn top_json(diagnosis: &Diagnosis) -> Value {
+    let finding = |finding: &DiagnosisFinding| {
+        let numbers: Vec<String> = finding.numbers.iter().map(|(name, value)| number_text(name, *value)).collect();
+        json!({
+            "severity": finding.severity.name(),
+            "finding": finding.kind.name(),
+            "subject": finding.subject,
+            "sentence": finding.sentence,
+            "numbers": numbers.join(", "),
+            "advice": finding.advice,
+        })
+    };
+    json!({
+        "top": diagnosis.findings.iter().take(TOP).map(finding).collect::<Vec<_>>(),
+        "count": diagnosis.findings.len(),
+        "unchecked": diagnosis.unchecked,
+    })
+}
+
 fn indented(line: &str) -> String {
     wrap(line, WIDTH - INDENT.len()).lines().flat_map(|line| [INDENT, line, "\n"]).collect()
 }

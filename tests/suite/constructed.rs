@@ -112,22 +112,22 @@ impl ConstructedJob {
     }
 }
 
-const R_KEY: u32 = 0x0001_2345;
+pub(crate) const R_KEY: u32 = 0x0001_2345;
 /// Address of the user buffers.
-const BUFFER: u64 = 0x7F12_3456_0000;
+pub(crate) const BUFFER: u64 = 0x7F12_3456_0000;
 
 fn lid(process: usize) -> u16 {
     0x11 + process as u16
 }
 
 /// The queue pair of a process for its connection with another.
-fn queue_pair(process: usize, other: usize) -> u32 {
+pub(crate) fn queue_pair(process: usize, other: usize) -> u32 {
     (0x100 * (process + 1) + other) as u32
 }
 
 /// Application data: no two bytes in a row are equal, and no byte is as small as the numbers in a
 /// header.
-fn data(length_bytes: usize) -> Vec<u8> {
+pub(crate) fn data(length_bytes: usize) -> Vec<u8> {
     (0..length_bytes).map(|at| (at * 37 + 0x8B) as u8 | 0x80).collect()
 }
 
@@ -152,7 +152,7 @@ fn is_collective(number: usize) -> bool {
 
 /// A header, built field by field at offsets.
 #[derive(Clone, Default)]
-struct HeaderBuilder(Vec<u8>);
+pub(crate) struct HeaderBuilder(Vec<u8>);
 
 impl HeaderBuilder {
     fn new(length_bytes: usize) -> Self {
@@ -181,20 +181,20 @@ impl HeaderBuilder {
         self.put(at, value.to_le_bytes())
     }
 
-    fn then(self, data: &[u8]) -> Vec<u8> {
+    pub(crate) fn then(self, data: &[u8]) -> Vec<u8> {
         [&self.0[..], data].concat()
     }
 }
 
 /// MVAPICH2 2.3.7: message types, and the numbers of RTS and CTS in a build with CMA and without
 /// checkpointing.
-mod mvapich2 {
+pub(crate) mod mvapich2 {
     use super::{BUFFER, HeaderBuilder, R_KEY};
 
-    pub(super) const EAGER_SEND: u8 = 0;
-    pub(super) const EAGER_SEND_CONTIG: u8 = 1;
-    pub(super) const FAST_EAGER: u8 = 2;
-    pub(super) const FAST_EAGER_WITH_REQ: u8 = 3;
+    pub(crate) const EAGER_SEND: u8 = 0;
+    pub(crate) const EAGER_SEND_CONTIG: u8 = 1;
+    pub(crate) const FAST_EAGER: u8 = 2;
+    pub(crate) const FAST_EAGER_WITH_REQ: u8 = 3;
     const RPUT_FINISH: u8 = 4;
     const RTS: u8 = 32;
     const CTS: u8 = 33;
@@ -212,7 +212,7 @@ mod mvapich2 {
     }
 
     /// Tag i32 @24, rank i16 @28, context u16 @30, length i64 @32; the data follow at @40.
-    pub(super) fn envelope(
+    pub(crate) fn envelope(
         kind: u8,
         sequence: u16,
         (rank, tag, context): (u16, i32, u16),
@@ -228,25 +228,25 @@ mod mvapich2 {
     }
 
     /// Rendezvous: address u64 @40, keys from @48 on.
-    pub(super) fn ready_to_send(sequence: u16, identity: (u16, i32, u16), data_bytes: usize) -> Vec<u8> {
+    pub(crate) fn ready_to_send(sequence: u16, identity: (u16, i32, u16), data_bytes: usize) -> Vec<u8> {
         envelope(RTS, sequence, identity, data_bytes).u64(40, BUFFER).u32(48, R_KEY).0
     }
 
     /// Length i64 @24, address u64 @32, keys from @40 on, the requests of sender and receiver at
     /// @136 and @140.
-    pub(super) fn clear_to_send(sequence: u16, data_bytes: usize) -> Vec<u8> {
+    pub(crate) fn clear_to_send(sequence: u16, data_bytes: usize) -> Vec<u8> {
         let header = common(CTS, sequence, 144).u64(24, data_bytes as u64).u64(32, BUFFER).u32(40, R_KEY);
         header.i32(136, 0x2C00_0001).i32(140, 0x2C00_0002).0
     }
 
     /// The receiver's request @20.
-    pub(super) fn finish(sequence: u16) -> Vec<u8> {
+    pub(crate) fn finish(sequence: u16) -> Vec<u8> {
         common(RPUT_FINISH, sequence, 24).i32(20, 0x2C00_0002).0
     }
 
     /// A slot of the eager RDMA ring: flag u64, content, flag u64. The flag is the length and,
     /// every other round, bit 15.
-    pub(super) fn slot(content: &[u8], round: usize) -> Vec<u8> {
+    pub(crate) fn slot(content: &[u8], round: usize) -> Vec<u8> {
         let flag = (content.len() as u64 | (round as u64 & 1) << 15).to_le_bytes();
         [&flag, content, &flag].concat()
     }

@@ -2,6 +2,8 @@
 //! and without a known cause. Expected findings come from what was injected or recorded.
 
 mod distorted;
+mod job_scene;
+mod jobs;
 mod recorded;
 mod scene;
 
@@ -28,13 +30,23 @@ fn names(findings: &[Value]) -> Vec<&str> {
     findings.iter().map(|finding| finding["finding"].as_str().expect("finding")).collect()
 }
 
-/// Runs a scene with each seed. Returns the names and subjects of the findings.
-fn found(incidents: &[Incident]) -> Vec<Vec<(String, String)>> {
+/// Names and subjects of the findings of one capture.
+type Found = Vec<(String, String)>;
+
+/// Runs a scene with each seed.
+fn found(incidents: &[Incident]) -> Vec<Found> {
+    of_seeds(|seed| {
+        let mut scene = Scene::new(incidents, seed);
+        findings(&["--link", scene::LINK], &[scene.file()])
+    })
+}
+
+/// The findings for each seed.
+fn of_seeds(run: impl Fn(u64) -> Vec<Value> + Sync) -> Vec<Found> {
     let seeds: Vec<u64> = (1..=SEEDS).collect();
     let results = std::sync::Mutex::new(Vec::new());
     in_parallel(&seeds, |_, seed| {
-        let mut scene = Scene::new(incidents, *seed);
-        let all = findings(&["--link", scene::LINK], &[scene.file()]);
+        let all = run(*seed);
         let text = |finding: &Value, member: &str| finding[member].as_str().expect("text").to_owned();
         let own = all.iter().map(|finding| (text(finding, "finding"), text(finding, "subject"))).collect();
         results.lock().expect("results").push(own);
@@ -44,14 +56,22 @@ fn found(incidents: &[Incident]) -> Vec<Vec<(String, String)>> {
 
 /// The right cause comes first, about the right port, in at least 95 % of the scenes.
 fn comes_first(incident: Incident, finding: &str, subject: &str) {
-    let all = found(&[incident]);
-    let right =
-        |own: &&Vec<(String, String)>| own.first().is_some_and(|first| first.0 == finding && first.1 == subject);
-    let count = all.iter().filter(right).count();
-    assert!(100 * count >= RIGHT_PERCENT * all.len(), "{incident:?}: {count} of {}: {all:?}", all.len());
-    // Nothing else is found: the incident has one cause.
-    let only = all.iter().filter(|own| own.len() == 1).count();
-    assert!(100 * only >= RIGHT_PERCENT * all.len(), "{incident:?}: {all:?}");
+    assert_only(&format!("{incident:?}"), &found(&[incident]), (finding, subject));
+}
+
+/// In at least 95 % of the captures, this is the only finding: the incident has one cause.
+fn assert_only(case: &str, all: &[Found], (finding, subject): (&str, &str)) {
+    let is_right = |own: &&Found| matches!(&own[..], [only] if only.0 == finding && only.1 == subject);
+    let count = all.iter().filter(is_right).count();
+    assert!(100 * count >= RIGHT_PERCENT * all.len(), "{case}: {count} of {}: {all:?}", all.len());
+}
+
+/// In at least 95 % of the captures, these are the findings, in any order.
+fn assert_both(case: &str, all: &[Found], causes: &[&str]) {
+    let has_both =
+        |own: &&Found| own.len() == causes.len() && causes.iter().all(|cause| own.iter().any(|own| own.0 == *cause));
+    let count = all.iter().filter(has_both).count();
+    assert!(100 * count >= RIGHT_PERCENT * all.len(), "{case}: {count} of {}: {all:?}", all.len());
 }
 
 #[test]
@@ -119,11 +139,7 @@ fn two_causes_are_both_found() {
             ["receiver_not_ready", "congestion"],
         ),
     ] {
-        let all = found(&incidents);
-        let has_both = |own: &&Vec<(String, String)>| causes.iter().all(|cause| own.iter().any(|own| own.0 == *cause));
-        let count = all.iter().filter(has_both).count();
-        assert!(100 * count >= RIGHT_PERCENT * all.len(), "{incidents:?}: {count} of {}: {all:?}", all.len());
-        assert!(all.iter().all(|own| own.len() == 2), "{incidents:?}: {all:?}");
+        assert_both(&format!("{incidents:?}"), &found(&incidents), &causes);
     }
 }
 

@@ -368,14 +368,14 @@ fn assert_numbers(storage: &Storage, class: ConnectionClass, expected: [u64; 6],
 }
 
 /// SRP command (T10 SRP r16a, section 6.8) with one direct descriptor.
-fn srp_command(tag: u64, cdb: u8, is_write: bool, length_bytes: u32) -> Vec<u8> {
+pub(crate) fn srp_command(tag: u64, cdb: u8, is_write: bool, length_bytes: u32) -> Vec<u8> {
     let descriptor = [&ADDRESS.to_be_bytes()[..], &KEY.to_be_bytes(), &length_bytes.to_be_bytes()].concat();
     let formats = if is_write { 0x10 } else { 0x01 };
     bytes(64, &[(0, &[0x02]), (5, &[formats]), (8, &tag.to_be_bytes()), (32, &[cdb]), (48, &descriptor)])
 }
 
 /// SRP response (section 6.9): flags, status, and the residual counts of data out and data in.
-fn srp_response(tag: u64, flags: u8, status: u8, residuals: [u32; 2]) -> Vec<u8> {
+pub(crate) fn srp_response(tag: u64, flags: u8, status: u8, residuals: [u32; 2]) -> Vec<u8> {
     let [out, into] = residuals.map(u32::to_be_bytes);
     let parts: [(usize, &[u8]); 5] =
         [(0, &[0xC1]), (8, &tag.to_be_bytes()), (18, &[flags, status]), (20, &out), (24, &into)];

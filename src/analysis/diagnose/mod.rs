@@ -9,6 +9,9 @@ mod jobs;
 mod links;
 mod paths;
 mod rails;
+mod rendezvous;
+mod round_trips;
+mod small_messages;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -47,6 +50,12 @@ pub enum FindingKind {
     Imbalance,
     /// Most waiting is for the messages of one rank.
     LateSender,
+    /// Messages wait at one rank, which asks for their data late.
+    LateReceiver,
+    /// Messages wait at most ranks between the ready-to-send and the data.
+    RendezvousStall,
+    /// A port sends small messages at a rate that costs much of the time of its processes.
+    SmallMessages,
     /// Packets are missing in the captures, or were sampled.
     CaptureIncomplete,
 }
@@ -68,8 +77,16 @@ impl FindingKind {
             Self::Straggler => "straggler",
             Self::Imbalance => "imbalance",
             Self::LateSender => "late_sender",
+            Self::LateReceiver => "late_receiver",
+            Self::RendezvousStall => "rendezvous_stall",
+            Self::SmallMessages => "small_messages",
             Self::CaptureIncomplete => "capture_incomplete",
         }
+    }
+
+    /// True for findings on the time that ranks need between their messages.
+    const fn is_of_ranks(self) -> bool {
+        matches!(self, Self::Straggler | Self::Imbalance | Self::LateSender)
     }
 }
 
@@ -193,6 +210,8 @@ pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Sp
     rails::find(&input, &mut diagnosis);
     storage::find(&input, &mut diagnosis);
     jobs::find(&input, &mut diagnosis);
+    rendezvous::find(&input, &mut diagnosis);
+    small_messages::find(&input, &mut diagnosis);
     // Stable, so findings of one kind keep their order.
     diagnosis
         .findings

@@ -20,7 +20,7 @@ use crate::render::table::groups::shown;
 use crate::render::text::summary;
 use crate::render::units::time;
 use crate::render::units::{bytes, count_of, duration, group, span, utc};
-use crate::render::{figure, health, ranks};
+use crate::render::{diagnose, figure, health, ranks};
 use ibscope_parsers::Endpoint;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -32,7 +32,7 @@ const WORST: usize = 20;
 
 /// Returns the document as text that is safe inside a `<script>` element.
 pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<String> {
-    let Page { profile, name, comparison: compared, crosscheck, instances } = *page;
+    let Page { profile, name, comparison: compared, crosscheck, instances, diagnosis } = *page;
     let endpoints: BTreeSet<Endpoint> = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect();
     let endpoints: Vec<Endpoint> = endpoints.into_iter().collect();
     let endpoint = |endpoint: &Endpoint| {
@@ -52,6 +52,7 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<Str
         "colors": figure::colors(),
         "summary": tiles(profile, cells),
         "lines": summary::lines(profile),
+        "diagnosis": diagnosis.map(diagnose::top_json),
         "mpi_read": profile.mpi_read,
         "times_read": profile.times_read,
         "start": utc(origin_ns),

@@ -10,6 +10,27 @@ function overview() {
   lines($("lines"), report.lines);
 }
 
+/// The first findings, and the checks that were not made.
+function findings() {
+  const { diagnosis } = report;
+  $("findings").hidden = !diagnosis;
+  if (!diagnosis) return;
+  const { top, count, unchecked } = diagnosis;
+  const counted = (number, one) => `${group(number)} ${one}${number === 1 ? "" : "s"}`;
+  const shown = count > top.length ? `, the first ${top.length}` : "";
+  $("findings-title").textContent = count === 0 ? "No finding: nothing that was checked is wrong" : `${counted(count, "finding")}, most severe first${shown}`;
+  $("findings-list").replaceChildren(...top.map((finding) => {
+    const item = element("li");
+    item.append(element("strong", `${finding.severity}: ${finding.finding}, ${finding.subject}`), element("p", finding.sentence), element("p", finding.numbers), element("p", finding.advice));
+    return item;
+  }));
+  $("findings-list").hidden = count === 0;
+  $("findings-more").hidden = count === 0;
+  $("unchecked").hidden = unchecked.length === 0;
+  $("unchecked-title").textContent = `${counted(unchecked.length, "check")} not made`;
+  $("unchecked-list").replaceChildren(...unchecked.map((reason) => element("li", reason)));
+}
+
 function sections() {
   $("collectives").hidden = report.collectives.length === 0 && (report.lanes.operations ?? []).length === 0;
   $("collective-sums").hidden = report.collectives.length === 0;
@@ -104,6 +125,7 @@ function theme() {
 
 readFragment();
 overview();
+findings();
 sections();
 latencyTable();
 theme();

@@ -31,6 +31,7 @@ mod senders;
 
 pub use comparison::ReportComparison;
 
+use crate::analysis::diagnose::Diagnosis;
 use crate::analysis::instances::InstanceList;
 use crate::crosscheck::Crosscheck;
 use crate::model::Profile;
@@ -111,13 +112,15 @@ pub struct Page<'a> {
     pub crosscheck: Option<&'a Crosscheck>,
     /// Collective operations one by one; `None` if only a profile is known.
     pub instances: Option<&'a InstanceList>,
+    /// Findings, of which the first are on the first screen.
+    pub diagnosis: Option<&'a Diagnosis>,
 }
 
 impl<'a> Page<'a> {
-    /// Creates a page of a profile, without comparisons and single operations.
+    /// Creates a page of a profile, without comparisons, single operations and findings.
     #[must_use]
     pub const fn of(profile: &'a Profile, name: &'a str) -> Self {
-        Self { profile, name, comparison: None, crosscheck: None, instances: None }
+        Self { profile, name, comparison: None, crosscheck: None, instances: None, diagnosis: None }
     }
 
     /// Writes the page.

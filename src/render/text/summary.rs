@@ -16,6 +16,7 @@ use crate::render::table::groups::shown;
 use crate::render::trust;
 use crate::render::units::{bytes, count_either, count_of, group, span, utc};
 use ibscope_parsers::mpi::LibraryStack;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -25,6 +26,8 @@ const MAX_ENDPOINTS: usize = 16;
 const MAX_JOBS: usize = 16;
 /// Inputs that are listed; more are only counted.
 const MAX_INPUTS: usize = 16;
+/// Kinds of other frames that are listed; more are only counted.
+const MAX_KINDS: usize = 5;
 
 /// The summary of a profile.
 #[must_use]
@@ -94,6 +97,16 @@ fn time(lines: &mut SummaryLines, coverage: &Coverage) {
     }
 }
 
+/// The most frequent kinds with their counts, and how many more there are.
+fn most_frequent(kinds: &BTreeMap<String, u64>) -> String {
+    let mut sorted: Vec<(&String, u64)> = kinds.iter().map(|(name, count)| (name, *count)).collect();
+    sorted.sort_by_key(|(name, count)| (Reverse(*count), *name));
+    let listed = sorted.iter().take(MAX_KINDS).map(|(name, count)| format!("{} x {}", group(*count), printable(name)));
+    let more = sorted.len().checked_sub(MAX_KINDS).filter(|more| *more > 0);
+    let more = more.map(|more| count_either(more as u64, "other kind", "other kinds"));
+    listed.chain(more).collect::<Vec<_>>().join(", ")
+}
+
 fn records(lines: &mut SummaryLines, coverage: &Coverage) {
     let mut parts = vec![format!("{} InfiniBand", group(coverage.infiniband))];
     let mut also = |count: u64, one: &str, many: &str| {
@@ -108,6 +121,9 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
     let named = |kinds: &BTreeMap<String, u64>| -> Vec<String> {
         kinds.iter().map(|(name, count)| format!("{} x {name}", group(*count))).collect()
     };
+    if coverage.other() > 0 {
+        lines.put("other frames", &most_frequent(&coverage.other_frames));
+    }
     if !coverage.encapsulated.is_empty() {
         let kinds: Vec<String> =
             coverage.encapsulated.iter().map(|(name, count)| format!("{name} {}", group(*count))).collect();

@@ -1,0 +1,100 @@
+//! Incidents that are injected into generated jobs. Expected findings come from the injection.
+
+use super::job_scene::{JobIncident, capture};
+use super::{Found, assert_both, assert_only, findings, of_seeds};
+
+fn found(incidents: &[JobIncident]) -> Vec<Found> {
+    of_seeds(|seed| {
+        let (_wire, path) = capture(incidents, seed);
+        findings(&["--link", "100Gb/s"], &[path])
+    })
+}
+
+fn is_only(incident: JobIncident, finding: &str, subject: &str) {
+    assert_only(&format!("{incident:?}"), &found(&[incident]), (finding, subject));
+}
+
+fn has_none(incident: &[JobIncident]) {
+    let all = found(incident);
+    assert!(all.iter().all(Vec::is_empty), "{incident:?}: {all:?}");
+}
+
+#[test]
+fn healthy_jobs_have_no_finding() {
+    has_none(&[]);
+    has_none(&[JobIncident::Rendezvous]);
+    has_none(&[JobIncident::Rails]);
+    has_none(&[JobIncident::SmallMessages { rank: 1, percent: 80, is_storm: false }]);
+    // Storage that slows nothing.
+    has_none(&[JobIncident::Storage { rank: 1, factor: 1 }]);
+}
+
+#[test]
+fn a_straggler_is_found() {
+    for percent in [15, 30, 60] {
+        is_only(JobIncident::Straggler { rank: 2, percent }, "straggler", "job 1, rank 2");
+    }
+}
+
+/// The causes are in the application: no finding is about the network.
+#[test]
+fn an_imbalance_is_found_and_nothing_of_the_network() {
+    for percent in [70, 150] {
+        is_only(JobIncident::Imbalance { percent }, "imbalance", "job 1, ranks 0, 1, 2");
+    }
+}
+
+#[test]
+fn a_late_receiver_is_found() {
+    for percent in [20, 40, 60] {
+        is_only(JobIncident::LateReceiver { rank: 3, percent }, "late_receiver", "job 1, rank 3");
+    }
+    has_none(&[JobIncident::LateReceiver { rank: 3, percent: 5 }]);
+}
+
+#[test]
+fn a_stall_of_the_rendezvous_is_found() {
+    for percent in [20, 40, 60] {
+        is_only(JobIncident::Stall { percent }, "rendezvous_stall", "job 1");
+    }
+    has_none(&[JobIncident::Stall { percent: 5 }]);
+}
+
+#[test]
+fn a_storm_of_small_messages_is_found() {
+    for percent in [15, 40, 70] {
+        is_only(JobIncident::SmallMessages { rank: 1, percent, is_storm: true }, "small_messages", "path 18 -> 21");
+    }
+}
+
+#[test]
+fn an_idle_rail_is_found() {
+    for (every, subject) in [(4, "rank 2, port 119"), (16, "rank 2, port 119"), (0, "rank 2")] {
+        is_only(JobIncident::IdleRail { rank: 2, every }, "idle_rail", subject);
+    }
+}
+
+#[test]
+fn storage_that_slows_a_job_is_found() {
+    for factor in [3, 6, 12] {
+        is_only(JobIncident::Storage { rank: 1, factor }, "storage_interference", "port 18");
+    }
+}
+
+#[test]
+fn two_causes_of_a_job_are_both_found() {
+    let straggler = JobIncident::Straggler { rank: 4, percent: 40 };
+    let storage = JobIncident::Storage { rank: 1, factor: 6 };
+    let storm = JobIncident::SmallMessages { rank: 1, percent: 40, is_storm: true };
+    let idle = JobIncident::IdleRail { rank: 2, every: 4 };
+    let late = JobIncident::LateReceiver { rank: 3, percent: 40 };
+    for (incidents, causes) in [
+        ([straggler, storage], ["straggler", "storage_interference"]),
+        ([straggler, idle], ["straggler", "idle_rail"]),
+        ([straggler, storm], ["straggler", "small_messages"]),
+        ([late, storage], ["late_receiver", "storage_interference"]),
+        ([late, storm], ["late_receiver", "small_messages"]),
+    ] {
+        assert_both(&format!("{incidents:?}"), &found(&incidents), &causes);
+    }
+}
