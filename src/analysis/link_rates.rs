@@ -15,7 +15,7 @@ use crate::model::link::Speed;
 use crate::model::profile::{CoverageState, TimelineRow};
 use crate::model::{Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Lengths of the windows of the peaks in nanoseconds: 1, 10 and 100 ms.
 pub const PEAK_WINDOWS_NS: [i64; 3] = [1_000_000, 10_000_000, 100_000_000];
@@ -29,11 +29,13 @@ const WIDEST_BUSY_BIN_NS: i64 = PEAK_WINDOWS_NS[2];
 /// batches can compress the packets of a shorter window.
 const CAPACITY_WINDOWS: std::ops::Range<usize> = 1..PEAK_WINDOWS_NS.len();
 
-/// The capacity of the links in bytes per second.
+/// The capacity of a link in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LinkCapacity {
     /// The user gave the speed.
     Given(f64),
+    /// The manifest of the captures has the rate of the port.
+    OfPort(f64),
     /// The highest rate of any link in the captures: the links carry at least this.
     AtLeast(f64),
 }
@@ -43,7 +45,7 @@ impl LinkCapacity {
     #[must_use]
     pub const fn known(self) -> Option<f64> {
         match self {
-            Self::Given(bytes_per_s) => Some(bytes_per_s),
+            Self::Given(bytes_per_s) | Self::OfPort(bytes_per_s) => Some(bytes_per_s),
             Self::AtLeast(_) => None,
         }
     }
@@ -52,7 +54,7 @@ impl LinkCapacity {
     #[must_use]
     pub const fn bytes_per_s(self) -> f64 {
         match self {
-            Self::Given(bytes_per_s) | Self::AtLeast(bytes_per_s) => bytes_per_s,
+            Self::Given(bytes_per_s) | Self::OfPort(bytes_per_s) | Self::AtLeast(bytes_per_s) => bytes_per_s,
         }
     }
 
@@ -61,6 +63,7 @@ impl LinkCapacity {
     pub const fn source(self) -> &'static str {
         match self {
             Self::Given(_) => "given",
+            Self::OfPort(_) => "manifest",
             Self::AtLeast(_) => "at_least",
         }
     }
@@ -127,6 +130,8 @@ pub struct LinkSeries {
     pub(crate) direction: LinkDirection,
     /// Bins with traffic, by time.
     pub bins: Vec<LinkBin>,
+    /// The capacity of the link.
+    pub capacity: LinkCapacity,
     /// Bytes of all packets on the wire.
     pub wire_bytes: u64,
     /// Mean rate from the first to the last packet of the captures, in bytes per second; `None` for
@@ -152,6 +157,12 @@ impl LinkSeries {
         let peaks = self.peaks.iter().flatten().map(|peak| peak.bytes_per_s);
         peaks.chain(self.mean).fold(0.0, f64::max)
     }
+
+    /// A rate as a share of the capacity; `None` if the capacity is not known.
+    #[must_use]
+    pub fn share(&self, bytes_per_s: f64) -> Option<f64> {
+        self.capacity.known().map(|capacity| bytes_per_s / capacity)
+    }
 }
 
 /// The rates of all links.
@@ -159,14 +170,15 @@ impl LinkSeries {
 pub struct LinkRates {
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,
+    /// Width of the bins of the profile in nanoseconds. Peaks and busy shares come from these, so they
+    /// do not depend on the shown bins.
+    pub fine_ns: i64,
     /// Start of the first bin and end of the last one, in nanoseconds since the epoch.
     pub span_ns: (i64, i64),
     /// Time from the first to the last packet in nanoseconds, at least 1 bin if all have one time.
     pub length_ns: i64,
     /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
-    /// The capacity of the links.
-    pub capacity: LinkCapacity,
     /// For a sampled capture, the sentence that says so: rates and utilization are unknown.
     pub sampled: Option<String>,
     /// The links, by port and direction.
@@ -180,10 +192,10 @@ impl LinkRates {
         per_second(bin.wire_bytes, self.bin_ns)
     }
 
-    /// A rate as a share of the capacity; `None` if the capacity is not known.
+    /// True if the capacity of every link is known.
     #[must_use]
-    pub fn share(&self, bytes_per_s: f64) -> Option<f64> {
-        self.capacity.known().map(|capacity| bytes_per_s / capacity)
+    pub fn has_capacities(&self) -> bool {
+        self.links.iter().all(|link| link.capacity.known().is_some())
     }
 
     /// The reason with which all links are lower bounds, if they have one in common.
@@ -198,43 +210,60 @@ impl LinkRates {
 #[derive(Default)]
 struct LinkSums {
     bins: Vec<LinkBin>,
-    /// The last port that sent payload to the port in the last bin. The rows of a bin are sorted by
-    /// sender.
-    last_sender: Option<Endpoint>,
+    /// Starts and wire bytes of the bins of the profile, which may be narrower.
+    fine: Vec<(i64, u64)>,
+    /// The ports that sent payload to the port in the last bin.
+    senders: BTreeSet<Endpoint>,
     bound: Option<LowerBound>,
 }
 
 impl LinkSums {
-    fn add(&mut self, row: &TimelineRow, sender: Option<Endpoint>) {
-        if self.bins.last().is_none_or(|bin| bin.time_ns != row.time_ns) {
-            self.bins.push(LinkBin { time_ns: row.time_ns, ..LinkBin::default() });
-            self.last_sender = None;
+    fn add(&mut self, row: &TimelineRow, bin_ns: i64, sender: Option<Endpoint>) {
+        let wire_bytes = row.traffic.wire_bytes;
+        match self.fine.last_mut() {
+            Some((time_ns, sum)) if *time_ns == row.time_ns => *sum = sum.saturating_add(wire_bytes),
+            _ => self.fine.push((row.time_ns, wire_bytes)),
+        }
+        let time_ns = bin_start(row.time_ns, bin_ns);
+        if self.bins.last().is_none_or(|bin| bin.time_ns != time_ns) {
+            self.bins.push(LinkBin { time_ns, ..LinkBin::default() });
+            self.senders.clear();
         }
         let Some(bin) = self.bins.last_mut() else { return };
-        bin.wire_bytes = bin.wire_bytes.saturating_add(row.traffic.wire_bytes);
-        if let Some(sender) = sender.filter(|_| row.traffic.payload_bytes > 0)
-            && self.last_sender != Some(sender)
-        {
-            bin.senders += 1;
-            self.last_sender = Some(sender);
+        bin.wire_bytes = bin.wire_bytes.saturating_add(wire_bytes);
+        if let Some(sender) = sender.filter(|_| row.traffic.payload_bytes > 0) {
+            self.senders.insert(sender);
+            bin.senders = self.senders.len() as u32;
         }
     }
 }
 
-/// Computes the rates of all links in the bins of the profile. `is_selected` states that the
-/// profile holds one of several jobs only. Fails if the profile has no timeline.
-pub fn link_rates(profile: &Profile, speed: Option<&Speed>, is_selected: bool) -> Result<LinkRates, AnalysisError> {
-    let bin_ns = profile.bin_ns;
-    if bin_ns <= 0 {
+const fn bin_start(time_ns: i64, bin_ns: i64) -> i64 {
+    time_ns.div_euclid(bin_ns).saturating_mul(bin_ns)
+}
+
+/// Computes the rates of all links in bins of `bin_ns`, rounded down to whole bins of the profile, or
+/// in the bins of the profile. `speed` takes precedence over the rates of the ports in the profile.
+/// `is_selected` states that the profile holds one of several jobs only. Fails if the profile has no
+/// timeline.
+pub fn link_rates(
+    profile: &Profile,
+    speed: Option<&Speed>,
+    is_selected: bool,
+    bin_ns: Option<i64>,
+) -> Result<LinkRates, AnalysisError> {
+    let fine_ns = profile.bin_ns;
+    if fine_ns <= 0 {
         return Err(AnalysisError::NoTimeline);
     }
+    let bin_ns = bin_ns.map_or(fine_ns, |bin_ns| bin_ns.max(fine_ns) / fine_ns * fine_ns);
     let mut sums: BTreeMap<(Endpoint, LinkDirection), LinkSums> = BTreeMap::new();
     for row in &profile.timeline {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
-        sums.entry((connection.src, LinkDirection::From)).or_default().add(row, None);
+        sums.entry((connection.src, LinkDirection::From)).or_default().add(row, bin_ns, None);
         if connection.kind != TrafficKind::Multicast {
             let sender = (connection.kind == TrafficKind::Data).then_some(connection.src);
-            sums.entry((connection.dst, LinkDirection::To)).or_default().add(row, sender);
+            sums.entry((connection.dst, LinkDirection::To)).or_default().add(row, bin_ns, sender);
         }
     }
     for connection in &profile.connections {
@@ -250,38 +279,46 @@ pub fn link_rates(profile: &Profile, speed: Option<&Speed>, is_selected: bool) -
         }
     }
     let ends = profile.timeline.first().zip(profile.timeline.last());
-    let span_ns = ends.map_or((0, 0), |(first, last)| (first.time_ns, last.time_ns.saturating_add(bin_ns)));
+    let start_ns = |row: &TimelineRow| bin_start(row.time_ns, bin_ns);
+    let span_ns = ends.map_or((0, 0), |(first, last)| (start_ns(first), start_ns(last).saturating_add(bin_ns)));
     let length_ns = length_ns(profile, span_ns).max(1);
     let labels = EndpointLabels::new(profile, GroupBy::Endpoint);
     let bound = common_bound(profile, is_selected);
     let is_sampled = profile.sampling.is_some();
     let series = |((endpoint, direction), sums): ((Endpoint, LinkDirection), LinkSums)| {
         let wire_bytes = sums.bins.iter().fold(0_u64, |sum, bin| sum.saturating_add(bin.wire_bytes));
-        let peak = |window_ns| peak(&sums.bins, window_ns, (bin_ns, length_ns)).filter(|_| !is_sampled);
+        let peak = |window_ns| peak(&sums.fine, window_ns, (fine_ns, length_ns)).filter(|_| !is_sampled);
         let senders = sums.bins.iter().map(|bin| bin.senders).max();
+        let capacity = capacity_of(profile, speed, endpoint);
+        let known = capacity.known().filter(|_| !is_sampled && fine_ns <= WIDEST_BUSY_BIN_NS);
+        let busy = known.map(|capacity| busy(&sums.fine, capacity, (fine_ns, length_ns)));
         LinkSeries {
             port: labels.port(endpoint),
             direction,
+            capacity,
             wire_bytes,
             mean: (!is_sampled).then(|| per_second(wire_bytes, length_ns)),
             peaks: PEAK_WINDOWS_NS.map(peak),
-            busy: None,
+            busy,
             senders: senders.filter(|_| direction == LinkDirection::To && !is_sampled),
             lower_bound: sums.bound.max(bound),
             bins: sums.bins,
         }
     };
     let mut links: Vec<LinkSeries> = sums.into_iter().map(series).collect();
-    let capacity = speed.map_or_else(
-        || LinkCapacity::AtLeast(highest(&links)),
-        |speed| LinkCapacity::Given(speed.gbit_per_s() * 1e9 / 8.0),
-    );
-    if let Some(capacity) = capacity.known().filter(|_| !is_sampled && bin_ns <= WIDEST_BUSY_BIN_NS) {
-        links.iter_mut().for_each(|link| link.busy = Some(busy(&link.bins, capacity, (bin_ns, length_ns))));
-    }
+    let highest = highest(&links);
+    let unknown = links.iter_mut().filter(|link| link.capacity.known().is_none());
+    unknown.for_each(|link| link.capacity = LinkCapacity::AtLeast(highest));
     let origin_ns = super::origin_ns(profile, Some(span_ns.0));
     let sampled = profile.sampling.map(|sampling| sampling.describe());
-    Ok(LinkRates { bin_ns, span_ns, length_ns, origin_ns, capacity, sampled, links })
+    Ok(LinkRates { bin_ns, fine_ns, span_ns, length_ns, origin_ns, sampled, links })
+}
+
+/// The capacity of the link of a port; at least 0 if nothing is known.
+fn capacity_of(profile: &Profile, speed: Option<&Speed>, endpoint: Endpoint) -> LinkCapacity {
+    let of_port = || profile.port_rates.get(&endpoint).map(|bit_per_s| LinkCapacity::OfPort(*bit_per_s as f64 / 8.0));
+    let given = speed.map(|speed| LinkCapacity::Given(speed.gbit_per_s() * 1e9 / 8.0));
+    given.or_else(of_port).unwrap_or(LinkCapacity::AtLeast(0.0))
 }
 
 /// The highest rate that surely passed some link.
@@ -319,11 +356,11 @@ fn length_ns(profile: &Profile, span_ns: (i64, i64)) -> i64 {
 }
 
 /// The highest mean over a window of whole bins.
-fn peak(bins: &[LinkBin], window_ns: i64, (bin_ns, length_ns): (i64, i64)) -> Option<LinkPeak> {
+fn peak(bins: &[(i64, u64)], window_ns: i64, (bin_ns, length_ns): (i64, i64)) -> Option<LinkPeak> {
     if window_ns % bin_ns != 0 || window_ns > length_ns {
         return None;
     }
-    let sums = sliding_sums(bins.iter().rev().map(|bin| (bin.time_ns, bin.wire_bytes)), window_ns);
+    let sums = sliding_sums(bins.iter().rev().copied(), window_ns);
     // Of equal windows the earliest, which comes last.
     let (start_ns, sum) = sums.max_by_key(|(_, sum)| *sum)?;
     Some(LinkPeak { bytes_per_s: sum as f64 * 1e9 / window_ns as f64, start_ns })
@@ -331,7 +368,7 @@ fn peak(bins: &[LinkBin], window_ns: i64, (bin_ns, length_ns): (i64, i64)) -> Op
 
 /// Share of the time in bins that are busy; at most 1, because the first and the last bin reach
 /// beyond the traffic.
-fn busy(bins: &[LinkBin], capacity: f64, (bin_ns, length_ns): (i64, i64)) -> f64 {
-    let count = bins.iter().filter(|bin| per_second(bin.wire_bytes, bin_ns) >= BUSY_SHARE * capacity).count();
+fn busy(bins: &[(i64, u64)], capacity: f64, (bin_ns, length_ns): (i64, i64)) -> f64 {
+    let count = bins.iter().filter(|(_, bytes)| per_second(*bytes, bin_ns) >= BUSY_SHARE * capacity).count();
     (count as f64 * bin_ns as f64 / length_ns.max(bin_ns) as f64).min(1.0)
 }

@@ -85,9 +85,11 @@ pub(super) enum RatesView {
     Sizes,
 }
 
-/// Bins for reading captures are less than this many times narrower than both `--bin` and
-/// `--window`, because finer ones would be too many. Without such a common divisor, the peak window
-/// moves in steps of a bin.
+/// Steps in which the peak window moves by its own length: the peak is exact to 1 % of a steady rate,
+/// whatever the width of the shown bins.
+const WINDOW_STEPS: i64 = 100;
+/// Bins for reading captures are less than this many times narrower than both the shown bins and the
+/// steps of the window, because finer ones would be too many.
 const FINEST: i64 = 64;
 
 /// Runs `ibscope rates`.
@@ -103,10 +105,11 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
         return Err(UsageError("--link needs --by link").into());
     }
     let is_profile = pipeline::is_profile(&source.inputs[0]);
-    let needs = AnalysisNeeds { bin_ns: Some(fine_ns(args)), sizes: true, ..AnalysisNeeds::default() };
+    let window_ns = args.window.unwrap_or(DEFAULT_WINDOW_NS);
+    let fine_ns = fine_ns(args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS), (window_ns / WINDOW_STEPS).max(1));
+    let needs = AnalysisNeeds { bin_ns: Some(fine_ns), sizes: true, ..AnalysisNeeds::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     let bin_ns = args.bin.or((!is_profile).then_some(pipeline::DEFAULT_BIN_NS));
-    let window_ns = args.window.unwrap_or(DEFAULT_WINDOW_NS);
     let mut rates = grouped_rates(&profile, args.by.and_then(RateGroupingArg::grouping), bin_ns, window_ns)?;
     let default_bin_ns = args.bin.is_none().then_some(rates.bin_ns);
     if default_bin_ns.is_some() {
@@ -141,9 +144,10 @@ fn run_links(args: &RatesArgs, figures: FigureFiles) -> anyhow::Result<ExitCode>
     if args.view == Some(RatesView::Sizes) {
         return Err(UsageError("--by link has no sizes; choose --view bins or peaks").into());
     }
-    let needs = AnalysisNeeds { bin_ns: Some(args.bin.unwrap_or(LINK_BIN_NS)), ..AnalysisNeeds::default() };
+    let fine_ns = args.bin.map_or(LINK_BIN_NS, |bin_ns| fine_ns(bin_ns, LINK_BIN_NS));
+    let needs = AnalysisNeeds { bin_ns: Some(fine_ns), ..AnalysisNeeds::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
-    let rates = link_rates(&profile, args.link.as_ref(), matches!(source.scope.job, JobChoice::Only(_)))?;
+    let rates = link_rates(&profile, args.link.as_ref(), matches!(source.scope.job, JobChoice::Only(_)), args.bin)?;
     figures.finish(|| Ok(figure::link_rates(&rates)?))?;
     output::results(|out| match (source.format, args.view) {
         (Format::Table, _) => out.write_all(render::rates::links_text(&rates).as_bytes()),
@@ -157,14 +161,13 @@ fn run_links(args: &RatesArgs, figures: FigureFiles) -> anyhow::Result<ExitCode>
     Ok(input::exit_code(&source.reading, &profile.coverage))
 }
 
-/// Bin width for reading captures: the greatest common divisor of bins and window, or `--bin` if
-/// the divisor is too small.
-fn fine_ns(args: &RatesArgs) -> i64 {
-    let bin_ns = args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS);
-    let window_ns = args.window.unwrap_or(DEFAULT_WINDOW_NS);
-    let (mut fine_ns, mut rest_ns) = (bin_ns, window_ns);
+/// Bin width for reading captures: the greatest common divisor of the bins and the steps of the peak
+/// window, or the smaller of the two if the divisor is too small.
+fn fine_ns(bin_ns: i64, step_ns: i64) -> i64 {
+    let (mut fine_ns, mut rest_ns) = (bin_ns, step_ns);
     while rest_ns != 0 {
         (fine_ns, rest_ns) = (rest_ns, fine_ns % rest_ns);
     }
-    if bin_ns.min(window_ns) / fine_ns < FINEST { fine_ns } else { bin_ns }
+    let least_ns = bin_ns.min(step_ns);
+    if least_ns / fine_ns < FINEST { fine_ns } else { least_ns }
 }

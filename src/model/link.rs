@@ -44,6 +44,20 @@ const POSSIBLE_GBIT_PER_S: std::ops::RangeInclusive<f64> = 1e-3..=1e5;
 pub struct UnknownSpeed;
 
 impl Speed {
+    /// The speed of a port for which `ibstat` prints this rate in Gbit/s; `None` if the rate does not
+    /// show the data rate. Up to DDR, the printed rate includes the line code, and that of FDR is
+    /// rounded; 40 may be QDR (32 Gbit/s) or FDR10 (40 Gbit/s).
+    #[must_use]
+    pub fn of_port_rate(gbits: f64) -> Option<Self> {
+        let gbit_per_s = match (gbits * 10.0).round() as u32 {
+            25 | 50 | 100 | 200 => gbits * 0.8,
+            140 | 560 => gbits / 14.0 * 14.0625 * 64.0 / 66.0,
+            250 | 500 | 1000 | 2000 | 4000 | 8000 => gbits,
+            _ => return None,
+        };
+        Some(Self { name: String::new(), gbit_per_s })
+    }
+
     /// Data rate in Gbit/s, which is also data bits per nanosecond.
     #[must_use]
     pub const fn gbit_per_s(&self) -> f64 {
@@ -129,6 +143,20 @@ mod tests {
         }
         assert_eq!("4x EDR".parse::<Speed>().expect("speed").describe(), "4x EDR (100 Gbit/s)");
         assert_eq!("fdr".parse::<Speed>().expect("speed").describe(), "4x FDR (54.55 Gbit/s)");
+    }
+
+    /// What `ibstat` prints for four lanes, and the data rates of the specification.
+    #[test]
+    fn port_rates_have_the_data_rate_of_their_generation() {
+        for (printed, name) in
+            [(10.0, "SDR"), (20.0, "DDR"), (56.0, "FDR"), (100.0, "EDR"), (200.0, "HDR"), (400.0, "NDR")]
+        {
+            let speed = Speed::of_port_rate(printed).expect("a known rate");
+            let expected: Speed = format!("4x {name}").parse().expect("speed");
+            assert!((speed.gbit_per_s() - expected.gbit_per_s()).abs() < 1e-9, "{name}: {speed:?}");
+        }
+        // QDR or FDR10; and no rate at all.
+        assert_eq!([40.0, 0.0, 7.0, -1.0, f64::NAN].map(Speed::of_port_rate), [const { None }; 5]);
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Profile {
     pub names: BTreeMap<Endpoint, String>,
     /// GUIDs of the leaf switches of endpoints, from the manifest of the run.
     pub leaves: BTreeMap<Endpoint, String>,
+    /// Data rates of ports in bit/s, from the manifest of the captures.
+    pub port_rates: BTreeMap<Endpoint, u64>,
     /// Version of ibscope that made the analysis.
     pub ibscope: String,
     /// Jobs, sorted by number, which follows the time of their first packet.

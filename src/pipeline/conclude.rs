@@ -392,6 +392,7 @@ fn empty_profile(
         times_read: options.measures.mpi && options.measures.times,
         names: options.endpoints.names.clone(),
         leaves: options.endpoints.leaves.clone(),
+        port_rates: options.endpoints.port_rates.clone(),
         ibscope: env!("CARGO_PKG_VERSION").to_owned(),
         ..Profile::default()
     }

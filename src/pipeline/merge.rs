@@ -157,7 +157,12 @@ fn merge_endpoint_info(
     let mut slurm_jobs: BTreeMap<Endpoint, BTreeSet<String>> = BTreeMap::new();
     for (head, place) in heads.iter().zip(places) {
         let info = head.endpoint_info().map_err(|why| MergeError::InvalidParts { place: place.clone(), why })?;
-        let EndpointInfo { names, leaves, slurm_jobs: ids } = info;
+        let EndpointInfo { names, leaves, port_rates, slurm_jobs: ids } = info;
+        // Of two rates, the lower one is safe: a link is not said to be free.
+        for (endpoint, rate) in port_rates {
+            let own = endpoints.port_rates.entry(endpoint).or_insert(rate);
+            *own = rate.min(*own);
+        }
         ids.into_iter().for_each(|(endpoint, id)| _ = slurm_jobs.entry(endpoint).or_default().insert(id));
         let into = [&mut endpoints.names, &mut endpoints.leaves];
         for ((into, own), texts) in into.into_iter().zip(&own).zip([names, leaves]) {

@@ -182,6 +182,8 @@ pub struct EndpointInfo {
     pub names: BTreeMap<Endpoint, String>,
     /// Names of their leaf switches.
     pub leaves: BTreeMap<Endpoint, String>,
+    /// Their data rates in bit/s.
+    pub port_rates: BTreeMap<Endpoint, u64>,
     /// Ids of the Slurm jobs that ran on them.
     pub slurm_jobs: BTreeMap<Endpoint, String>,
 }

@@ -118,6 +118,9 @@ pub(super) struct PartsHeader {
     names: Vec<(String, String)>,
     leaves: Vec<(String, String)>,
     slurm_jobs: Vec<(String, String)>,
+    /// Data rates of endpoints in bit/s. Absent in files from before they existed.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    port_rates: Vec<(String, u64)>,
     pub(super) rankmap: Option<Vec<RankRow>>,
     /// With their coverage before any decision.
     pub(super) inputs: Vec<Input>,
@@ -134,6 +137,7 @@ impl PartsHeader {
             names: text(&options.endpoints.names),
             leaves: text(&options.endpoints.leaves),
             slurm_jobs: text(&options.endpoints.slurm_jobs),
+            port_rates: options.endpoints.port_rates.iter().map(|(own, rate)| (own.to_string(), *rate)).collect(),
             rankmap: options.rankmap.clone(),
             inputs: inputs.to_vec(),
         }
@@ -141,14 +145,16 @@ impl PartsHeader {
 
     /// Names, leaf switches and Slurm job ids of endpoints.
     pub(super) fn endpoint_info(&self) -> Result<EndpointInfo, PartsError> {
-        let endpoint = |(endpoint, text): &(String, String)| {
-            Ok((
-                endpoint.parse().map_err(|_| PartsError("an endpoint in it is malformed"))?,
-                crate::model::printable(text),
-            ))
-        };
+        let parsed = |text: &str| text.parse().map_err(|_| PartsError("an endpoint in it is malformed"));
+        let endpoint = |(endpoint, text): &(String, String)| Ok((parsed(endpoint)?, crate::model::printable(text)));
+        let rates = self.port_rates.iter().map(|(endpoint, rate)| Ok((parsed(endpoint)?, *rate)));
         let map = |texts: &[(String, String)]| texts.iter().map(endpoint).collect::<Result<_, PartsError>>();
-        Ok(EndpointInfo { names: map(&self.names)?, leaves: map(&self.leaves)?, slurm_jobs: map(&self.slurm_jobs)? })
+        Ok(EndpointInfo {
+            names: map(&self.names)?,
+            leaves: map(&self.leaves)?,
+            port_rates: rates.collect::<Result<_, PartsError>>()?,
+            slurm_jobs: map(&self.slurm_jobs)?,
+        })
     }
 }
 

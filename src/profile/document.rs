@@ -84,17 +84,24 @@ struct EndpointEntry {
     /// Its leaf switch, if a manifest has it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     leaf: Option<String>,
+    /// Data rate of its port in bit/s, if a manifest has it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    bit_per_s: Option<u64>,
 }
 
 impl ProfileDocument {
     pub(super) fn new(profile: &Profile, tables: BTreeMap<String, TableDigest>) -> Self {
         let seen = profile.connections.iter().flat_map(|connection| [connection.src, connection.dst]);
-        let endpoints: BTreeSet<Endpoint> =
-            seen.chain(profile.names.keys().copied()).chain(profile.leaves.keys().copied()).collect();
+        let endpoints: BTreeSet<Endpoint> = seen
+            .chain(profile.names.keys().copied())
+            .chain(profile.leaves.keys().copied())
+            .chain(profile.port_rates.keys().copied())
+            .collect();
         let entry = |endpoint: Endpoint| EndpointEntry {
             endpoint: endpoint.to_string(),
             name: profile.names.get(&endpoint).cloned(),
             leaf: profile.leaves.get(&endpoint).cloned(),
+            bit_per_s: profile.port_rates.get(&endpoint).copied(),
         };
         Self {
             format: FORMAT.to_owned(),
@@ -123,6 +130,8 @@ impl ProfileDocument {
         let printable_text = |entry: &EndpointEntry, text: &Option<String>| {
             Some((entry.endpoint.parse().ok()?, printable(text.as_deref()?)))
         };
+        let rate =
+            |entry: &EndpointEntry| Some((entry.endpoint.parse().ok()?, entry.bit_per_s.filter(|rate| *rate > 0)?));
         let profile = Profile {
             inputs: self.inputs.into_iter().map(printable_input).collect(),
             coverage: printable_coverage(self.coverage),
@@ -136,6 +145,7 @@ impl ProfileDocument {
             times_read: self.times_read,
             names: self.endpoints.iter().filter_map(|entry| printable_text(entry, &entry.name)).collect(),
             leaves: self.endpoints.iter().filter_map(|entry| printable_text(entry, &entry.leaf)).collect(),
+            port_rates: self.endpoints.iter().filter_map(rate).collect(),
             ibscope: printable(&self.ibscope),
             jobs: self.jobs.into_iter().map(printable_job).collect(),
             ranks: self.ranks.into_iter().map(|row| RankRow { evidence: printable(&row.evidence), ..row }).collect(),

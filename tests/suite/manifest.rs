@@ -1,6 +1,6 @@
 //! The manifest of a run in the analysis: names of endpoints, leaf switches and job ids.
 
-use crate::tools::{ibscope, result, sample, samples_folder};
+use crate::tools::{CsvRow, csv_rows, ibscope, result, sample, samples_folder};
 use std::fs;
 
 /// LIDs 17 to 20, as in the sample. In the second form node3 has 18 and 19, by an LMC of 1.
@@ -90,6 +90,54 @@ fn a_job_on_the_ports_of_a_run_has_its_id() {
         let text = result(&["matrix", "--by", "rank"], &[profile(name)]);
         assert!(text.starts_with("job 1 (Slurm 17): "), "{name}: {text}");
     }
+}
+
+/// Rates as `ibstat` prints them: EDR, and 56 for FDR, which carries 54.5 Gbit/s. One port has none.
+#[test]
+fn rates_of_ports_are_the_capacities_of_links() {
+    let capture = [sample("openib-mixed-4x1")];
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
+    let ports = [("a", "", 17, 0), ("b", "", 18, 0), ("c", "", 19, 0), ("d", "", 20, 0)];
+    let mut text = manifest(&ports);
+    for (lid, rate) in [(17, "100"), (18, "56"), (20, "100")] {
+        text = text.replace(&format!("\"lid\": {lid},"), &format!("\"lid\": {lid}, \"rate_gbits\": {rate}.0,"));
+    }
+    fs::write(place("manifest.json"), text).expect("manifest");
+    let columns = ["rates", "--by", "link", "--format", "csv"];
+    let capacities = |arguments: &[&str], input: &str| -> Vec<(String, String, f64)> {
+        let rows = csv_rows(&result(&[&columns[..], arguments].concat(), &[input]));
+        let from = rows.iter().filter(|row| row["direction"] == "from");
+        let number = |row: &CsvRow| row["capacity_bytes_per_s"].parse().expect("number");
+        from.map(|row| (row["endpoint"].clone(), row["capacity_source"].clone(), number(row))).collect()
+    };
+    let input = capture[0].to_str().expect("path");
+    let expect = |found: &[(String, String, f64)]| {
+        for (endpoint, source, bytes_per_s) in found {
+            let expected = match endpoint.as_str() {
+                "17" | "20" => ("manifest", 100e9 / 8.0),
+                "18" => ("manifest", 4.0 * 14.0625e9 * 64.0 / 66.0 / 8.0),
+                _ => ("at_least", *bytes_per_s),
+            };
+            assert!(
+                source == expected.0 && (bytes_per_s - expected.1).abs() < 1.0,
+                "{endpoint}: {source} {bytes_per_s}"
+            );
+        }
+        assert_eq!(found.len(), 4);
+    };
+    expect(&capacities(&["--manifest", &place("manifest.json")], input));
+    // The profile stores them, and a merge finds them.
+    result(&["analyze", "--partial", "-o", &place("a.ibp"), "--manifest", &place("manifest.json")], &capture);
+    result(&["merge", "-o", &place("b.ibp")], &[place("a.ibp")]);
+    for name in ["a.ibp", "b.ibp"] {
+        expect(&capacities(&[], &place(name)));
+    }
+    // --link takes precedence.
+    let given = capacities(&["--link", "1Gb/s"], &place("a.ibp"));
+    assert!(given.iter().all(|(_, source, rate)| source == "given" && *rate == 125e6), "{given:?}");
+    let shown = ibscope(["diagnose", place("a.ibp").as_str()]);
+    assert!(shown.stderr.contains("the speed of some links is not known"), "{}", shown.stderr);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! computation on their packets.
 
 use crate::runs::{self, decompressed, is_roce};
-use crate::tools::{ibscope, in_parallel, result, sample, walk};
+use crate::tools::{csv_rows, ibscope, in_parallel, result, sample, walk};
 use crate::wire::profile;
 use ibscope::analysis::rates::{DEFAULT_WINDOW_NS, RateValues, rates};
 use ibscope::analysis::{GroupBy, Label};
@@ -505,4 +505,43 @@ fn the_window_of_a_peak_shows_its_traffic() {
     let [sum, peak_sum] = peaks(&[]);
     assert_eq!(peaks(&["--from", &whole[7], "--to", &whole[8]])[0], peak_sum);
     assert!(peak_sum < sum);
+}
+
+/// Mean rates, peak rates and busy shares by row, for captures and for a profile, in bins of any
+/// width. Only a whole bin divides the time at its ends differently.
+#[test]
+fn rates_do_not_depend_on_the_width_of_the_bins() {
+    const BINS: [&str; 8] = ["1ms", "3ms", "7ms", "10ms", "25ms", "50ms", "100ms", "250ms"];
+    let folder = tempfile::tempdir().expect("folder");
+    for name in ["ompi-openib-bt.S-4x1", "ompi-rc-coll-2x2"] {
+        let sink = runs::named(name).sink();
+        let place = folder.path().join(format!("{name}.ibp"));
+        result(&["analyze", "--bin", "1ms", "-o", place.to_str().expect("path")], std::slice::from_ref(&sink));
+        let views: [(&[&str], &[&str]); 2] = [
+            (&["--view", "peaks"], &["mean_per_s", "peak_per_s"]),
+            (
+                &["--by", "link", "--link", "0.1Gb/s"],
+                &["mean_bytes_per_s", "peak_10ms_bytes_per_s", "peak_100ms_bytes_per_s", "busy_share"],
+            ),
+        ];
+        for (input, (arguments, columns)) in
+            [&sink, &place].into_iter().flat_map(|input| views.map(|view| (input, view)))
+        {
+            let numbers = |bin: &str| -> Vec<f64> {
+                let all = [&["rates", "--format", "csv", "--bin", bin][..], arguments].concat();
+                let rows = csv_rows(&result(&all, std::slice::from_ref(input)));
+                let number = |text: &String| text.parse().unwrap_or_else(|_| panic!("{name}, {bin}: {text}"));
+                rows.iter().flat_map(|row| columns.iter().map(|column| number(&row[*column]))).collect()
+            };
+            let expected = numbers(BINS[0]);
+            assert!(expected.len() >= 8 && expected.iter().any(|value| *value > 0.0), "{name}: {expected:?}");
+            for bin in &BINS[1..] {
+                let found = numbers(bin);
+                assert_eq!(found.len(), expected.len(), "{name}, {bin}");
+                for (found, expected) in found.iter().zip(&expected) {
+                    assert!((found - expected).abs() <= 0.01 * expected, "{name}, {bin}: {found}, not {expected}");
+                }
+            }
+        }
+    }
 }

@@ -82,7 +82,7 @@ pub enum ManifestError {
 }
 
 /// A port of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestPort {
     /// Host name of the node.
@@ -105,12 +105,17 @@ pub struct ManifestPort {
     pub leaf_guid: u64,
     /// Port of the leaf switch that the node is connected to.
     pub leaf_port: u8,
+    /// Rate of the port in Gbit/s, as `ibstat` prints it; absent in manifests from before it was
+    /// recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_gbits: Option<f64>,
 }
 
 impl From<&NodePort> for ManifestPort {
     fn from(port: &NodePort) -> Self {
-        let NodePort { node, ca, port, port_guid, lid, lmc, leaf_guid, leaf_port, .. } = port.clone();
-        Self { node, ca, port, port_guid, lid, lmc, leaf_guid, leaf_port }
+        let NodePort { node, ca, port, port_guid, lid, lmc, rate_gbits, leaf_guid, leaf_port, .. } = port.clone();
+        let rate_gbits = Some(rate_gbits).filter(|rate| *rate > 0.0);
+        Self { node, ca, port, port_guid, lid, lmc, leaf_guid, leaf_port, rate_gbits }
     }
 }
 

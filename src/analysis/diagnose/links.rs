@@ -22,17 +22,20 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         diagnosis.unchecked.push("saturated links and incast, because the captures are sampled".to_owned());
         return;
     }
-    if input.speed.is_none() {
-        diagnosis
-            .unchecked
-            .push("saturated links and incast, because the speed of the links is not known (--link)".to_owned());
-        return;
-    }
-    let Ok(rates) = link_rates(input.profile, input.speed, input.is_selected) else {
+    let Ok(rates) = link_rates(input.profile, input.speed, input.is_selected, None) else {
         diagnosis.unchecked.push("saturated links and incast, because the profile has no timeline".to_owned());
         return;
     };
-    if rates.links.iter().any(|link| link.busy.is_none()) {
+    let unknown = rates.links.iter().filter(|link| link.capacity.known().is_none()).count();
+    if unknown > 0 {
+        let which = if unknown < rates.links.len() { "the speed of some links" } else { "the speed of the links" };
+        let why = format!("saturated links and incast, because {which} is not known (--link)");
+        diagnosis.unchecked.push(why);
+    }
+    if unknown == rates.links.len() {
+        return;
+    }
+    if rates.links.iter().all(|link| link.busy.is_none()) {
         diagnosis.unchecked.push("saturated links and incast, because the bins are wider than 100 ms".to_owned());
         return;
     }
@@ -50,7 +53,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
 
 /// The bins of a link with at least 90 % of the capacity.
 fn busy_senders(rates: &LinkRates, link: &LinkSeries) -> Vec<u32> {
-    let is_busy = |bin: &&_| rates.share(rates.rate(bin)).is_some_and(|share| share >= BUSY_SHARE);
+    let is_busy = |bin: &&_| link.share(rates.rate(bin)).is_some_and(|share| share >= BUSY_SHARE);
     link.bins.iter().filter(is_busy).map(|bin| bin.senders).collect()
 }
 
@@ -81,7 +84,7 @@ fn finding(rates: &LinkRates, kind: FindingKind, mut links: Vec<&LinkSeries>) ->
     if links.len() > LISTED {
         subject = format!("{subject} and {} more", links.len() - LISTED);
     }
-    let mean = first.mean.and_then(|mean| rates.share(mean)).unwrap_or_default();
+    let mean = first.mean.and_then(|mean| first.share(mean)).unwrap_or_default();
     let mut numbers = vec![
         ("links", links.len() as f64),
         ("busy_share", busy(first)),

@@ -80,7 +80,8 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     for job in &profile.jobs {
         // A rank that computes longer also receives later: the cause is named already.
         let prefix = format!("job {},", job.job);
-        let is_explained = diagnosis.findings.iter().any(|own| own.kind.is_of_ranks() && own.subject.starts_with(&prefix));
+        let is_explained =
+            diagnosis.findings.iter().any(|own| own.kind.is_of_ranks() && own.subject.starts_with(&prefix));
         if !is_explained {
             let job_ns = job.last_time_ns.saturating_sub(job.first_time_ns).max(1) as f64;
             let own = receivers.iter().filter(|(rank, _)| rank.job == job.job).map(|(rank, own)| (rank.rank, own));

@@ -2,6 +2,7 @@
 //! and clocks.
 
 use crate::model::Clock;
+use crate::model::link::Speed;
 use anyhow::bail;
 use ibscope_orchestrator::manifest::{Manifest, ManifestPort};
 use ibscope_parsers::{Endpoint, Lid};
@@ -36,6 +37,13 @@ impl ManifestFile {
     pub(super) fn leaf_switches(&self) -> BTreeMap<Endpoint, String> {
         let known = self.ports().filter(|port| port.leaf_guid != 0);
         known.flat_map(|port| endpoints(port).map(|endpoint| (endpoint, format!("{:#018x}", port.leaf_guid)))).collect()
+    }
+
+    /// Data rates of the LIDs in bit/s.
+    pub(super) fn port_rates(&self) -> BTreeMap<Endpoint, u64> {
+        let known = self.ports().filter_map(|port| Some((port, Speed::of_port_rate(port.rate_gbits?)?)));
+        let rate = |speed: &Speed| (speed.gbit_per_s() * 1e9).round() as u64;
+        known.flat_map(|(port, speed)| endpoints(port).map(move |endpoint| (endpoint, rate(&speed)))).collect()
     }
 
     /// The Slurm job id, by the LIDs of the job's ports.

@@ -26,13 +26,17 @@ pub(super) fn link_heat(rates: &LinkRates) -> Result<TimeHeat, RenderError> {
     let rows = rates.links.len().div_ceil(block);
     let column_ns = group.saturating_mul(rates.bin_ns);
     let columns = usize::try_from((bins + group - 1) / group).unwrap_or_default();
-    let value = |rate: f64| rates.share(rate).map_or(rate * 8.0, |share| share * SHARE_UNIT).round().max(1.0) as u64;
+    let has_capacities = rates.has_capacities();
+    let value = |link: &LinkSeries, rate: f64| {
+        let share = link.share(rate).filter(|_| has_capacities);
+        share.map_or(rate * 8.0, |share| share * SHARE_UNIT).round().max(1.0) as u64
+    };
     let mut values = vec![0_u64; rows * columns];
     for (index, link) in rates.links.iter().enumerate() {
         for bin in link.bins.iter().filter(|bin| bin.wire_bytes > 0) {
             let column = usize::try_from((bin.time_ns - from_ns) / column_ns).unwrap_or_default();
             if let Some(cell) = values.get_mut(index / block * columns + column.min(columns - 1)) {
-                *cell = (*cell).max(value(rates.rate(bin)));
+                *cell = (*cell).max(value(link, rates.rate(bin)));
             }
         }
     }
@@ -58,7 +62,7 @@ fn label(link: &LinkSeries) -> String {
 
 /// The color bar: the utilization from 0 to at least 100 %, or the rate.
 fn bar(rates: &LinkRates, values: &[u64]) -> Result<ColorBar, RenderError> {
-    if rates.capacity.known().is_none() {
+    if !rates.has_capacities() {
         let scale = ColorScale::new(values.iter().copied()).ok_or(RenderError::Empty)?;
         let ticks = scale.ticks(false).into_iter().map(|tick| (tick, human(tick, false))).collect();
         let kind = if scale.log { "log" } else { "linear" };

@@ -34,7 +34,7 @@ impl<'a> LinkRateRow<'a> {
     }
 
     fn share(&self, rate: Option<f64>) -> Option<f64> {
-        rate.and_then(|rate| self.rates.share(rate))
+        rate.and_then(|rate| self.link.share(rate))
     }
 
     /// `exact`, `at_least` or `unknown`.
@@ -112,12 +112,12 @@ pub(in crate::render) fn links_table<'a>() -> Table<LinkRateRow<'a>> {
             "bytes of all packets on the wire, with retransmissions",
             |row: &LinkRateRow<'_>| row.link.wire_bytes,
         )
-        .column("capacity_bytes_per_s", BytesPerSecond, "capacity of the link", |row| row.rates.capacity.bytes_per_s())
+        .column("capacity_bytes_per_s", BytesPerSecond, "capacity of the link", |row| row.link.capacity.bytes_per_s())
         .column(
             "capacity_source",
             Name,
-            "`given` by `--link`, or `at_least`: the highest rate of any link, so the capacity is not known",
-            |row| row.rates.capacity.source(),
+            "`given` by `--link`, `manifest`: the rate of the port there, or `at_least`: the highest rate of any link, so the capacity is not known",
+            |row| row.link.capacity.source(),
         )
         .column(
             "mean_bytes_per_s",
@@ -125,7 +125,7 @@ pub(in crate::render) fn links_table<'a>() -> Table<LinkRateRow<'a>> {
             "mean rate from the first to the last packet of the captures; empty in a sample",
             |row| row.link.mean,
         )
-        .column("mean_utilization", Ratio, "the mean rate divided by the capacity; empty without `--link`", |row| {
+        .column("mean_utilization", Ratio, "the mean rate divided by the capacity; empty if the capacity is not known", |row| {
             row.share(row.link.mean)
         })
         .decimals(6)
@@ -143,7 +143,7 @@ pub(in crate::render) fn links_table<'a>() -> Table<LinkRateRow<'a>> {
                 "highest mean rate over a window of this length; empty where the bins are wider or the traffic is shorter",
                 move |row| row.peak(window),
             )
-            .column(utilization, Ratio, "the highest rate divided by the capacity; empty without `--link`", move |row| {
+            .column(utilization, Ratio, "the highest rate divided by the capacity; empty if the capacity is not known", move |row| {
                 row.share(row.peak(window))
             })
             .decimals(6)
@@ -153,7 +153,7 @@ pub(in crate::render) fn links_table<'a>() -> Table<LinkRateRow<'a>> {
         .column(
             "busy_share",
             Ratio,
-            "share of the time in bins with at least 90 % of the capacity, 0 to 1; empty without `--link`, and where bins are wider than 100 ms",
+            "share of the time in bins with at least 90 % of the capacity, 0 to 1; empty if the capacity is not known, and where bins are wider than 100 ms",
             |row| row.link.busy,
         )
         .decimals(6)
@@ -189,7 +189,7 @@ pub(in crate::render) fn link_bins_table<'a>() -> Table<LinkBinRow<'a>> {
             "the sum of the bin divided by its width; empty in a sample",
             |row| row.row.rates.sampled.is_none().then(|| row.row.rates.rate(&row.bin)),
         )
-        .column("utilization", Ratio, "this rate divided by the capacity; empty without `--link`", |row| {
+        .column("utilization", Ratio, "this rate divided by the capacity; empty if the capacity is not known", |row| {
             row.row.share(row.row.rates.sampled.is_none().then(|| row.row.rates.rate(&row.bin)))
         })
         .decimals(6)
@@ -216,12 +216,12 @@ pub fn links_text(rates: &LinkRates) -> String {
         "rates of links over {} from {}\n{}\n",
         span(rates.length_ns.unsigned_abs()),
         utc(rates.span_ns.0.max(rates.origin_ns)),
-        wrap(&capacity(rates.capacity), WIDTH)
+        wrap(&capacity(rates), WIDTH)
     );
     let columns = format!(
         "1 ms, 10 ms, 100 ms: the highest mean over this time, in steps of {}{}; senders: most ports that send payload to the port within {}",
-        duration(rates.bin_ns),
-        if rates.capacity.known().is_some() { "; >90 %: share of the time" } else { "" },
+        duration(rates.fine_ns),
+        if rates.links.iter().any(|link| link.busy.is_some()) { "; >90 %: share of the time" } else { "" },
         duration(rates.bin_ns)
     );
     _ = writeln!(text, "{}", wrap(&columns, WIDTH));
@@ -245,37 +245,42 @@ pub fn links_text(rates: &LinkRates) -> String {
     text
 }
 
-fn capacity(capacity: LinkCapacity) -> String {
-    match capacity {
-        LinkCapacity::Given(bytes_per_s) => {
-            format!("values are shares of the capacity of {}, given by --link", bits_per_second(bytes_per_s))
-        }
-        LinkCapacity::AtLeast(bytes_per_s) => format!(
-            "utilization unknown, because the speed of the links is not known: give it with --link; the links carry at least {}",
-            bits_per_second(bytes_per_s)
-        ),
+fn capacity(rates: &LinkRates) -> String {
+    let capacity =
+        |is_own: fn(LinkCapacity) -> bool| rates.links.iter().map(|link| link.capacity).find(|own| is_own(*own));
+    let unknown = capacity(|own| matches!(own, LinkCapacity::AtLeast(_)));
+    if let Some(given) = capacity(|own| matches!(own, LinkCapacity::Given(_))) {
+        format!("values are shares of the capacity of {}, given by --link", bits_per_second(given.bytes_per_s()))
+    } else if capacity(|own| matches!(own, LinkCapacity::OfPort(_))).is_some() {
+        let rest = if unknown.is_some() { "; bit/s where it has none" } else { "" };
+        format!("values are shares of the capacity of the port, from the manifest{rest}")
+    } else {
+        let least = bits_per_second(unknown.map_or(0.0, LinkCapacity::bytes_per_s));
+        format!(
+            "utilization unknown, because the speed of the links is not known: give it with --link; the links carry at least {least}"
+        )
     }
 }
 
-/// Notes on windows that the bins cannot show, and on rates above the given capacity.
+/// Notes on windows that the bins cannot show, and on rates above the capacity.
 #[must_use]
 pub fn link_notes(rates: &LinkRates) -> Vec<String> {
     let mut notes = Vec::new();
     let widest =
-        crate::analysis::link_rates::PEAK_WINDOWS_NS.into_iter().filter(|window_ns| *window_ns % rates.bin_ns != 0);
+        crate::analysis::link_rates::PEAK_WINDOWS_NS.into_iter().filter(|window_ns| *window_ns % rates.fine_ns != 0);
     let unknown: Vec<String> = widest.map(duration).collect();
     if !unknown.is_empty() {
         notes.push(format!(
             "peaks over {} are unknown, because the bins are {} wide; analyze the captures with a smaller --bin",
             unknown.join(" and "),
-            duration(rates.bin_ns)
+            duration(rates.fine_ns)
         ));
     }
-    let highest = rates.links.iter().map(LinkSeries::highest).fold(0.0, f64::max);
-    if let Some(share) = rates.share(highest).filter(|share| *share > 1.05) {
+    let highest = rates.links.iter().filter_map(|link| link.share(link.highest())).fold(0.0, f64::max);
+    if highest > 1.05 {
         notes.push(format!(
-            "the highest rate is {} of the given capacity: --link is too low, or the capturing program assigned timestamps in batches",
-            percent(share)
+            "the highest rate is {} of the capacity: --link or the manifest has too low a speed, or the capturing program assigned timestamps in batches",
+            percent(highest)
         ));
     }
     notes
