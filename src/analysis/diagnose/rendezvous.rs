@@ -56,6 +56,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     }
     let round_trips = RoundTrips::of(profile);
     let ranks = RankIndex::of(profile);
+    let mut without_round_trip = false;
     let mut receivers: BTreeMap<JobRank, Receives> = BTreeMap::new();
     for row in &profile.latencies {
         let interval = row.timing.interval;
@@ -65,7 +66,10 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
         let own = ranks.connection(connection);
         let (Some(job), Some(src), Some(dst)) = (own.job, own.src, own.dst) else { continue };
-        let Some(round_trip_ns) = round_trips.median_ns(connection) else { continue };
+        let Some(round_trip_ns) = round_trips.median_ns(connection) else {
+            without_round_trip = true;
+            continue;
+        };
         let receives = receivers.entry(JobRank { job, rank: dst }).or_default();
         if interval == Interval::RendezvousData {
             receives.data_ns += row.histogram.mean() * row.histogram.samples() as f64;
@@ -76,6 +80,10 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         receives.times.merge(&row.histogram);
         receives.round_trip_ns = receives.round_trip_ns.max(round_trip_ns);
         receives.senders.insert(src);
+    }
+    if without_round_trip {
+        let why = "some packets have no acknowledgement, so their round trip is not known";
+        diagnosis.unchecked.push(format!("late receivers of some connections, because {why}"));
     }
     for job in &profile.jobs {
         // A rank that computes longer also receives later: the cause is named already.
