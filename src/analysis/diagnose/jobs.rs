@@ -11,6 +11,8 @@ const MAIN_LOOP: f64 = 0.5;
 /// Delay of a straggler as a share of the period.
 const LEAST_DELAY: f64 = 0.1;
 const CRITICAL_DELAY: f64 = 0.25;
+/// Share of the ranks that begin late, above which the work is uneven.
+const MOST_STRAGGLERS: f64 = 0.25;
 /// Ranks without which there is no "most of the others".
 const FEWEST_RANKS: usize = 4;
 /// By how much the time of the busiest rank exceeds the mean, as a share of the period.
@@ -52,10 +54,12 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
             diagnosis.unchecked.push(format!("stragglers and imbalance of job {}, because {why}", job.job));
             continue;
         };
-        let before = diagnosis.findings.len();
-        diagnosis.findings.extend(stragglers(job, iterations));
-        if diagnosis.findings.len() == before {
-            diagnosis.findings.extend(late_sender(job, iterations).or_else(|| imbalance(job, iterations, &nodes)));
+        let late = stragglers(job, iterations);
+        let is_imbalance = late.len() > 1 && late.len() as f64 > MOST_STRAGGLERS * iterations.ranks.len() as f64;
+        match imbalance(job, iterations, &nodes) {
+            Some(found) if is_imbalance => diagnosis.findings.push(found),
+            found if late.is_empty() => diagnosis.findings.extend(late_sender(job, iterations).or(found)),
+            _ => diagnosis.findings.extend(late),
         }
     }
 }

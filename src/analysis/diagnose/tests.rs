@@ -84,13 +84,17 @@ fn uneven_work_is_an_imbalance_and_nothing_of_the_network() {
     assert_eq!(names(&of_jobs(&[9, 1])), [""; 0]);
 }
 
-/// Four ranks on two rails each, with these bytes on the second rail of rank 3.
-fn rails(last: u64) -> Diagnosis {
+/// Four ranks on two rails each, with 80 to 120 units on each but the second rail of rank 3, which has
+/// `last`.
+fn rails(last: u64, seed: u64) -> Diagnosis {
     let mut profile = Profile { inputs: vec![sink()], jobs: vec![fixture::job(1, 4, None)], ..Profile::default() };
+    // A linear congruential generator (Knuth).
+    let step = |state: u64| state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    let mut numbers = std::iter::successors(Some(step(seed)), |state| Some(step(*state))).map(|state| state >> 33);
     for (rank, rail) in (0..4).flat_map(|rank| [(rank, 0), (rank, 1)]) {
         let lid = 1 + rank as u16 + 10 * rail;
         profile.ranks.push(fixture::rank(1, rank, lid, None));
-        let unit = if (rank, rail) == (3, 1) { last } else { 100 };
+        let unit = if (rank, rail) == (3, 1) { last } else { 80 + numbers.next().unwrap_or_default() % 41 };
         // To a peer outside the job, so that the bytes of each port are its own.
         profile.connections.push(fixture::connection(Some(1), (lid, 7), (99, 8), unit));
     }
@@ -99,10 +103,13 @@ fn rails(last: u64) -> Diagnosis {
 
 #[test]
 fn a_rail_that_others_use_is_idle() {
-    for (last, expected) in [(100, vec![]), (60, vec![]), (2, vec!["idle_rail"]), (0, vec!["idle_rail"])] {
-        let found = rails(last);
-        assert_eq!(names(&found), expected, "{last}");
-        assert!(found.findings.iter().all(|finding| finding.subject == "rank 3, port 14"), "{:?}", found.findings);
+    // An even part of rank 3 has 40 to 61 units, and a rail below 5 % of it is idle.
+    for (last, is_idle) in [(100, false), (60, false), (10, false), (2, true), (1, true), (0, true)] {
+        for seed in 1..=20 {
+            let found = rails(last, seed);
+            assert_eq!(names(&found), if is_idle { vec!["idle_rail"] } else { vec![] }, "{last}, seed {seed}");
+            assert!(found.findings.iter().all(|finding| finding.subject == "rank 3, port 14"), "{:?}", found.findings);
+        }
     }
 }
 

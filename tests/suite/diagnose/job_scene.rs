@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 const RANKS: usize = 6;
 const ITERATIONS: usize = 60;
+/// Whether a rank answers messages or computes while they arrive shows in many iterations only.
+const STRAGGLER_ITERATIONS: usize = 150;
 /// Time that a rank computes in an iteration, and how much longer by chance.
 const COMPUTE_NS: u64 = 4_000_000;
 const JITTER_NS: u64 = 200_000;
@@ -22,13 +24,9 @@ const REACTION_NS: u64 = 10_000;
 const START_NS: u64 = 1_700_000_000_000_000_000;
 const EAGER_BYTES: usize = 1000;
 const RENDEZVOUS_BYTES: usize = 4000;
-/// Messages of the library itself on a rail that it does not use for data.
-const CONTROL_BYTES: usize = 16;
 /// Time between two messages of a storm: several follow each other within a round trip.
 const STORM_STEP_NS: u64 = 3_000;
 const SMALL_BYTES: usize = 64;
-/// Added to the LID of the first rail.
-const RAIL: u16 = 100;
 const STORAGE: u16 = 0x300;
 /// Storage moves data for one half of each of these periods.
 const STORAGE_PERIOD_NS: u64 = 40_000_000;
@@ -50,10 +48,6 @@ pub(super) enum JobIncident {
     /// The rank sends small messages to the rank at the other side of the ring, for this share of
     /// the time, one after the other (`is_storm`) or each after the answer to the last.
     SmallMessages { rank: usize, percent: u64, is_storm: bool },
-    /// All ranks use two rails.
-    Rails,
-    /// The second rail of a rank carries only a short message in every so many iterations.
-    IdleRail { rank: usize, every: usize },
     /// Storage moves data at the port of the rank, and acknowledgements there take so many times
     /// longer meanwhile.
     Storage { rank: usize, factor: u64 },
@@ -136,27 +130,11 @@ impl JobScene {
         percent.map(|percent| COMPUTE_NS * percent / 100)
     }
 
-    /// The rail and the bytes of a message; `None` if there is none.
-    fn rail(&self, iteration: usize, ends: (usize, usize)) -> Option<(u16, usize)> {
-        let idle = self.find(|incident| match *incident {
-            JobIncident::IdleRail { rank, every } => Some(Some((rank, every))),
-            JobIncident::Rails => Some(None),
-            _ => None,
-        });
-        let second = iteration % 2 == 1;
-        match idle {
-            None => Some((0, EAGER_BYTES)),
-            Some(Some((rank, every))) if second && (ends.0 == rank || ends.1 == rank) => {
-                (every > 0 && iteration % every == 1).then_some((RAIL, CONTROL_BYTES))
-            }
-            Some(_) => Some((if second { RAIL } else { 0 }, EAGER_BYTES)),
-        }
-    }
-
     /// Runs the iterations; returns their end.
     fn iterate(&mut self) -> u64 {
         let mut ready_ns = [START_NS; RANKS];
-        for iteration in 0..ITERATIONS {
+        let has_straggler = self.find(|incident| matches!(incident, JobIncident::Straggler { .. }).then_some(()));
+        for _ in 0..has_straggler.map_or(ITERATIONS, |()| STRAGGLER_ITERATIONS) {
             let sends_ns: Vec<u64> = (0..RANKS)
                 .map(|rank| ready_ns[rank] + COMPUTE_NS + self.extra_ns(rank) + self.random.below(JITTER_NS))
                 .collect();
@@ -168,7 +146,7 @@ impl JobScene {
                         // The receiver computes while it does not receive.
                         sends_ns[src] + 2 * TRANSIT_NS + REACTION_NS
                     } else {
-                        self.eager(iteration, (src, dst), sends_ns[src])
+                        self.eager((src, dst), sends_ns[src])
                     };
                     next_ns[dst] = next_ns[dst].max(arrives_ns);
                 }
@@ -184,7 +162,7 @@ impl JobScene {
         *next - 1
     }
 
-    fn add(&mut self, (src, dst): (usize, usize), rail: u16, time_ns: u64, content: JobContent) {
+    fn add(&mut self, (src, dst): (usize, usize), time_ns: u64, content: JobContent) {
         let factor = self.find(|incident| match *incident {
             JobIncident::Storage { rank, factor } if (rank == src || rank == dst) && is_storage_time(time_ns) => {
                 Some(factor)
@@ -192,17 +170,15 @@ impl JobScene {
             _ => None,
         });
         let turnaround_ns = factor.unwrap_or(1) * (TURNAROUND_NS + self.random.below(TURNAROUND_NS / 4));
-        let end = |own: usize, other: usize| (lid(own) + rail, queue_pair(own, other));
+        let end = |own: usize, other: usize| (lid(own), queue_pair(own, other));
         self.messages.push(JobMessage { time_ns, from: end(src, dst), to: end(dst, src), content, turnaround_ns });
     }
 
     /// An eager message; returns its arrival.
-    fn eager(&mut self, iteration: usize, ends: (usize, usize), time_ns: u64) -> u64 {
-        if let Some((rail, bytes)) = self.rail(iteration, ends) {
-            let sequence = self.sequence(ends);
-            let header = mvapich2::envelope(mvapich2::EAGER_SEND, sequence, (ends.0 as u16, 7, 0), bytes);
-            self.add(ends, rail, time_ns, JobContent::Send(header.then(&data(bytes))));
-        }
+    fn eager(&mut self, ends: (usize, usize), time_ns: u64) -> u64 {
+        let sequence = self.sequence(ends);
+        let header = mvapich2::envelope(mvapich2::EAGER_SEND, sequence, (ends.0 as u16, 7, 0), EAGER_BYTES);
+        self.add(ends, time_ns, JobContent::Send(header.then(&data(EAGER_BYTES))));
         time_ns + TRANSIT_NS
     }
 
@@ -210,14 +186,14 @@ impl JobScene {
     fn rendezvous(&mut self, (src, dst): (usize, usize), time_ns: u64, posted_ns: u64) {
         let sequence = self.sequence((src, dst));
         let request = mvapich2::ready_to_send(sequence, (src as u16, 7, 0), RENDEZVOUS_BYTES);
-        self.add((src, dst), 0, time_ns, JobContent::Send(request));
+        self.add((src, dst), time_ns, JobContent::Send(request));
         let granted_ns = posted_ns.max(time_ns + TRANSIT_NS) + REACTION_NS;
         let sequence = self.sequence((dst, src));
-        self.add((dst, src), 0, granted_ns, JobContent::Send(mvapich2::clear_to_send(sequence, RENDEZVOUS_BYTES)));
+        self.add((dst, src), granted_ns, JobContent::Send(mvapich2::clear_to_send(sequence, RENDEZVOUS_BYTES)));
         let data_ns = granted_ns + TRANSIT_NS + REACTION_NS;
-        self.add((src, dst), 0, data_ns, JobContent::Write(data(RENDEZVOUS_BYTES)));
+        self.add((src, dst), data_ns, JobContent::Write(data(RENDEZVOUS_BYTES)));
         let sequence = self.sequence((src, dst));
-        self.add((src, dst), 0, data_ns + 1_000, JobContent::Send(mvapich2::finish(sequence)));
+        self.add((src, dst), data_ns + 1_000, JobContent::Send(mvapich2::finish(sequence)));
     }
 
     fn small(&mut self, src: usize, percent: u64, is_storm: bool, end_ns: u64) {
@@ -226,7 +202,7 @@ impl JobScene {
         for step in 0..(end_ns - START_NS) * percent / 100 / step_ns {
             let sequence = self.sequence(ends);
             let header = mvapich2::envelope(mvapich2::EAGER_SEND, sequence, (src as u16, 9, 0), SMALL_BYTES);
-            self.add(ends, 0, START_NS + step * step_ns, JobContent::Send(header.then(&data(SMALL_BYTES))));
+            self.add(ends, START_NS + step * step_ns, JobContent::Send(header.then(&data(SMALL_BYTES))));
         }
     }
 
