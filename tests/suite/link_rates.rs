@@ -135,13 +135,12 @@ fn utilization_follows_from_the_rate_of_the_packets() {
 fn wide_bins_show_no_short_peaks() {
     let mut wire = incast(2, 80_000);
     let paths = [wire.file()];
+    let folder = tempfile::tempdir().expect("folder");
+    let place = folder.path().join("wide.ibp");
+    let place = place.to_str().expect("path");
     let of = |bin: &str| {
-        let ran = ibscope(
-            ["rates", "--by", "link", "--link", "10G", "--format", "csv", "--bin", bin]
-                .map(str::to_owned)
-                .into_iter()
-                .chain([paths[0].to_str().expect("path").to_owned()]),
-        );
+        result(&["analyze", "--bin", bin, "-o", place], &paths);
+        let ran = ibscope(["rates", "--by", "link", "--link", "10G", "--format", "csv", place]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let rows = csv_rows(&ran.stdout);
         let to = row(&rows, "1", "to").clone();

@@ -394,13 +394,13 @@ fn peaks_match_a_window_moved_over_all_packets() {
 
 #[test]
 fn a_narrow_window_is_found_in_narrow_bins() {
-    // With captures, bins are as narrow as both the bins and the window need.
+    // With captures, bins are as narrow as both the bins and a hundredth of the window need.
     let path = runs::named("ompi-rc-ring2").node(1);
     let json = |arguments: &[&str]| -> Value {
         serde_json::from_str(&result(&[&["rates", "--format", "json"], arguments].concat(), &[&path])).expect("json")
     };
     let narrow = json(&["--bin", "10ms", "--window", "4ms"]);
-    assert_eq!((&narrow["resolution_ns"], &narrow["window_ns"]), (&Value::from(2_000_000), &Value::from(4_000_000)));
+    assert_eq!((&narrow["resolution_ns"], &narrow["window_ns"]), (&Value::from(40_000), &Value::from(4_000_000)));
     assert_eq!(narrow["shared_out"], false);
     // Bins of 10 ms of a narrow analysis equal those of an analysis with bins of 10 ms.
     assert_eq!(narrow["total"]["bins"], json(&["--bin", "10ms"])["total"]["bins"]);
@@ -411,9 +411,11 @@ fn every_format_has_the_same_numbers() {
     let path = runs::named("ompi-rc-mixed-2x2").sink();
     let folder = tempfile::tempdir().expect("folder");
     let place = folder.path().join("profile.ibp");
-    result(&["analyze", "-o", place.to_str().expect("path")], &[&path]);
+    // As narrow as captures are read for a window of 100 ms.
+    result(&["analyze", "--bin", "1ms", "-o", place.to_str().expect("path")], &[&path]);
     for by in [&[][..], &["--by", "rank"], &["--by", "endpoint"]] {
-        let of = |format, input: &std::path::Path| result(&[&["rates", "--format", format], by].concat(), &[input]);
+        let all = |format| [&["rates", "--bin", "10ms", "--format", format], by].concat();
+        let of = |format, input: &std::path::Path| result(&all(format), &[input]);
         for format in ["table", "csv", "json"] {
             assert_eq!(of(format, &place), of(format, &path), "{by:?}: {format}");
         }
