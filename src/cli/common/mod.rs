@@ -8,4 +8,5 @@ pub(super) mod job_choice;
 mod manifest;
 pub(super) mod output;
 pub(super) mod parse;
+mod prose;
 pub(super) mod usage;

@@ -1,18 +1,23 @@
 //! Writes to standard output and standard error.
 
 use super::choices::Color;
+use super::prose::{ProseWriter, wrapped};
 use crate::model::printable;
 use crate::render::text::Style;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use terminal_size::Width;
 
 /// Width of tables, in columns, if that of the terminal is unknown.
 const DEFAULT_WIDTH: usize = 100;
 
 /// Prints a line for the user. Control characters, for example in file names, are escaped.
 pub(in crate::cli) fn eprint_line(text: &str) {
+    let width = terminal_size::terminal_size_of(io::stderr()).map(|(Width(width), _)| usize::from(width));
     for line in text.split('\n') {
+        let line = printable(line);
+        let line = width.map_or(line.as_str().into(), |width| wrapped(&line, width));
         // If standard error is closed, the result still counts.
-        let _ = writeln!(io::stderr(), "{}", printable(line));
+        let _ = writeln!(io::stderr(), "{line}");
     }
 }
 
@@ -23,10 +28,17 @@ pub(in crate::cli) fn notes(notes: &[String]) {
     }
 }
 
-/// Writes a result to standard output.
+/// Writes a result to standard output. A terminal gets prose wrapped at its width.
 pub(in crate::cli) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    write(&mut out)?;
+    match terminal_size::terminal_size_of(io::stdout()) {
+        None => write(&mut out)?,
+        Some((width, _)) => {
+            let mut prose = ProseWriter::new(&mut out, width);
+            write(&mut prose)?;
+            prose.flush()?;
+        }
+    }
     out.flush()
 }
 
