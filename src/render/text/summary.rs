@@ -201,6 +201,10 @@ fn records(lines: &mut SummaryLines, coverage: &Coverage) {
             ),
         ],
     );
+    checksums(lines, coverage);
+}
+
+fn checksums(lines: &mut SummaryLines, coverage: &Coverage) {
     for (name, ok, bad) in
         [("ICRC", coverage.icrc_ok, coverage.icrc_bad), ("VCRC", coverage.vcrc_ok, coverage.vcrc_bad)]
     {
