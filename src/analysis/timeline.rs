@@ -134,7 +134,7 @@ pub fn sender_timeline(
 }
 
 /// Start of a bin, sender, and receiver if pairs are counted.
-type BinKey = (i64, Label, Option<Label>);
+type TrafficBinKey = (i64, Label, Option<Label>);
 
 fn summed(
     profile: &Profile,
@@ -151,7 +151,7 @@ fn summed(
         return Err(AnalysisError::Bins { wanted_ns, profile_ns: own_ns });
     }
     let labels = EndpointLabels::new(profile, by);
-    let mut cells: BTreeMap<BinKey, (MatrixCell, Option<PairEstimators>)> = BTreeMap::new();
+    let mut cells: BTreeMap<TrafficBinKey, (MatrixCell, Option<PairEstimators>)> = BTreeMap::new();
     for row in rows {
         let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
         if connection.kind != TrafficKind::Data {

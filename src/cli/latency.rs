@@ -71,6 +71,9 @@ pub(super) struct LatencyArgs {
     /// width [default: 10ms, or the profile's bin width]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
+    /// Show all columns, even if the table is wider than the terminal
+    #[arg(long)]
+    pub(super) wide: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
     pub(super) format: LatencyFormat,
@@ -151,6 +154,7 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<ExitCode> {
     };
     let nothing = latency::empty_message(&profile, args.interval());
     let mut is_empty = false;
+    let width = output::terminal_width().filter(|_| !args.wide);
     // The parser takes positive durations only.
     let limit_ns = args.limit.unsigned_abs();
     match args.view {
@@ -167,7 +171,7 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<ExitCode> {
                 }
                 LatencyFormat::Csv if args.view == LatencyView::Buckets => latency::bucket_csv(&table, out),
                 LatencyFormat::Table => {
-                    out.write_all(latency::table(&table, limit_ns, &nothing).as_bytes())?;
+                    out.write_all(latency::table(&table, limit_ns, &nothing, width).as_bytes())?;
                     // Bars of the interval that figures show.
                     match Subject::of(&table, wanted.interval, profile.times_read) {
                         Ok(subject) if args.view == LatencyView::Histogram => {

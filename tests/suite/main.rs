@@ -67,6 +67,7 @@ mod slurm;
 mod snap_lengths;
 mod storage;
 mod synthetic;
+mod terminal;
 mod theoretical_minimum;
 mod time_series;
 mod tools;

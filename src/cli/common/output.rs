@@ -31,9 +31,9 @@ pub(in crate::cli) fn notes(notes: &[String]) {
 /// Writes a result to standard output. A terminal gets prose wrapped at its width.
 pub(in crate::cli) fn results(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    match terminal_size::terminal_size_of(io::stdout()) {
+    match terminal_width() {
         None => write(&mut out)?,
-        Some((width, _)) => {
+        Some(width) => {
             let mut prose = ProseWriter::new(&mut out, width);
             write(&mut prose)?;
             prose.flush()?;
@@ -77,6 +77,11 @@ pub(in crate::cli) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(is)
 }
 
+/// Width of the terminal that standard output is, in columns; `None` for files and pipes.
+pub(in crate::cli) fn terminal_width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(Width(width), _)| usize::from(width))
+}
+
 /// Color and width of tables on this standard output.
 pub(in crate::cli) fn style(color: Color) -> Style {
     let is_terminal = io::stdout().is_terminal();
@@ -85,10 +90,5 @@ pub(in crate::cli) fn style(color: Color) -> Style {
         Color::Never => false,
         Color::Auto => is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
     };
-    let width = if is_terminal {
-        terminal_size::terminal_size().map_or(DEFAULT_WIDTH, |(width, _)| usize::from(width.0))
-    } else {
-        DEFAULT_WIDTH
-    };
-    Style { color, width }
+    Style { color, width: terminal_width().unwrap_or(DEFAULT_WIDTH) }
 }

@@ -6,11 +6,13 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use terminal_size::Width;
 use textwrap::{Options, WordSplitter};
 
 /// Columns in which the key of a line must end, as in `input         sink.pcap: ...`.
 const MAX_KEY_COLUMNS: usize = 24;
+/// The start of a color, and its end.
+const ESCAPE: char = '\u{1b}';
+const RESET: &str = "\u{1b}[0m";
 /// Narrower terminals show long lines as they are: one word per line is harder to read.
 const MIN_WIDTH: usize = 40;
 
@@ -22,9 +24,9 @@ pub(super) struct ProseWriter<W: Write> {
 }
 
 impl<W: Write> ProseWriter<W> {
-    /// A writer for a terminal of this width.
-    pub(super) const fn new(out: W, Width(width): Width) -> Self {
-        Self { out, width: width as usize, line: Vec::new() }
+    /// A writer for a terminal of this width in columns.
+    pub(super) const fn new(out: W, width: usize) -> Self {
+        Self { out, width, line: Vec::new() }
     }
 
     fn put_line(&mut self) -> io::Result<()> {
@@ -78,13 +80,20 @@ pub(super) fn wrapped(line: &str, width: usize) -> Cow<'_, str> {
 }
 
 /// Where the text of a line of prose starts, in bytes: after its indentation, and after a key that two
-/// spaces end. `None` for rows of tables, which have several such gaps, and for lines without words.
+/// spaces or the end of its color end. `None` for rows of tables, which have several such gaps.
 fn text_column(line: &str) -> Option<usize> {
     let indent = line.len() - line.trim_start_matches(' ').len();
     let body = &line[indent..];
-    let Some(gap) = body.find("  ") else { return Some(indent) };
-    let text = gap + body[gap..].find(|letter| letter != ' ')?;
-    (indent + text <= MAX_KEY_COLUMNS && !body[text..].contains("  ")).then_some(indent + text)
+    let key = match body.strip_prefix(ESCAPE).and_then(|colored| colored.find(RESET)) {
+        Some(end) => ESCAPE.len_utf8() + end + RESET.len(),
+        None => match body.find("  ") {
+            Some(gap) => gap,
+            None => return Some(indent),
+        },
+    };
+    let text = key + body[key..].find(|letter| letter != ' ')?;
+    let columns = textwrap::core::display_width(&line[..indent + text]);
+    (columns <= MAX_KEY_COLUMNS && !body[text..].contains("  ")).then_some(indent + text)
 }
 
 #[cfg(test)]
@@ -118,13 +127,16 @@ mod tests {
     fn colors_take_no_columns() {
         let line = "\x1b[1mred\x1b[0m words of forty columns, more or so";
         assert_eq!(wrapped(line, 41), line);
+        let line = "\x1b[1mretransmitted\x1b[0m more requests than forty columns";
+        let expected = "\x1b[1mretransmitted\x1b[0m more requests than\n              forty columns";
+        assert_eq!(wrapped(line, 40), expected);
     }
 
     #[test]
     fn bytes_arrive_in_any_parts() {
         let text = "a line of prose that is longer than forty columns\nx  1  2\nthe end";
         let mut whole = Vec::new();
-        let mut writer = ProseWriter::new(&mut whole, Width(40));
+        let mut writer = ProseWriter::new(&mut whole, 40);
         for part in text.as_bytes().chunks(3) {
             writer.write_all(part).expect("write");
         }

@@ -91,7 +91,7 @@ pub(super) fn latencies_table<'a>(limit_ns: u64, has_pairs: bool) -> Table<Laten
         .decimals(1)
         .headed("deviation")
         .column("above_limit", Count, "samples that are longer than `--limit`", |row| row.times.above(row.limit_ns))
-        .shown(format!("> {}", time(limit_ns as f64)), |row| {
+        .shown(above_heading(limit_ns), |row| {
             let LatencyTableRow { times, limit_ns, .. } = row;
             format!("{:.1} %", times.above(*limit_ns) as f64 * 100.0 / times.samples().max(1) as f64)
         })
@@ -102,13 +102,27 @@ fn rows(latencies: &BTreeMap<LatencyKey, Histogram>, limit_ns: u64) -> impl Iter
     latencies.iter().map(move |(key, times)| LatencyTableRow { key, times, limit_ns })
 }
 
-/// The terminal table; `nothing` if there are no rows.
+/// The terminal table; `nothing` if there are no rows. If the table is wider than `width` columns, it
+/// leaves out the deviation, the share above the limit, the mean, the minimum and the p90, in this
+/// order, until it fits.
 #[must_use]
-pub fn table(latencies: &BTreeMap<LatencyKey, Histogram>, limit_ns: u64, nothing: &str) -> String {
+pub fn table(
+    latencies: &BTreeMap<LatencyKey, Histogram>,
+    limit_ns: u64,
+    nothing: &str,
+    width: Option<usize>,
+) -> String {
     if latencies.is_empty() {
         return nothing.to_owned();
     }
-    format!("{}\n", latencies_table(limit_ns, has_pairs(latencies)).text(rows(latencies, limit_ns)))
+    let above = above_heading(limit_ns);
+    let rows: Vec<_> = rows(latencies, limit_ns).collect();
+    let table = latencies_table(limit_ns, has_pairs(latencies));
+    format!("{}\n", table.text_within(&rows, width, &["deviation", &above, "mean", "min", "p90"]))
+}
+
+fn above_heading(limit_ns: u64) -> String {
+    format!("> {}", time(limit_ns as f64))
 }
 
 /// Writes one csv row per histogram.

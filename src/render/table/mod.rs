@@ -91,11 +91,35 @@ impl<R> Table<R> {
 
     /// The rows as a terminal table.
     pub(crate) fn text(&self, rows: impl IntoIterator<Item = impl Borrow<R>>) -> String {
-        let headings: Vec<&str> = self.shown.iter().map(|column| column.heading.as_ref()).collect();
-        let right = self.shown.iter().enumerate().filter(|(_, column)| column.is_right).map(|(index, _)| index);
-        let mut table = columns(&headings, right);
+        self.text_without(rows, &[])
+    }
+
+    /// The rows as a terminal table of at most `width` columns. Leaves out the columns with the
+    /// headings `order`, one after the other, until the table fits, and names them below it.
+    pub(crate) fn text_within(&self, rows: &[R], width: Option<usize>, order: &[&str]) -> String {
+        let fits = |text: &str| width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= width));
+        let mut left_out = 0;
+        loop {
+            let without = &order[..left_out];
+            let text = self.text_without(rows, without);
+            if !fits(&text) && left_out < order.len() {
+                left_out += 1;
+            } else if left_out == 0 {
+                return text;
+            } else {
+                return format!("{text}\nnot shown at this width: {}; --wide shows all columns", without.join(", "));
+            }
+        }
+    }
+
+    fn text_without(&self, rows: impl IntoIterator<Item = impl Borrow<R>>, headings: &[&str]) -> String {
+        let shown: Vec<&ShownColumn<R>> =
+            self.shown.iter().filter(|column| !headings.contains(&column.heading.as_ref())).collect();
+        let names: Vec<&str> = shown.iter().map(|column| column.heading.as_ref()).collect();
+        let right = shown.iter().enumerate().filter(|(_, column)| column.is_right).map(|(index, _)| index);
+        let mut table = columns(&names, right);
         for row in rows {
-            table.add_row(self.shown.iter().map(|column| self.shown_text(column, row.borrow())));
+            table.add_row(shown.iter().map(|column| self.shown_text(column, row.borrow())));
         }
         table.trim_fmt()
     }
