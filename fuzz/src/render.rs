@@ -49,7 +49,7 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
             }
         }
         let own = latencies(profile, LatencyGrouping { by: Some(by), sizes: true });
-        texts.push(latency::table(&own, 1000, "nothing"));
+        texts.push(latency::table(&own, 1000, "nothing", Some(80)));
         wrote.extend([latency::csv(&own, 1000, out), latency::json(&own, 1000, out)]);
         let wanted = LatencySeriesOptions { by: Some(by), ..LatencySeriesOptions::default() };
         if let Ok(times) = time_series(profile, &wanted) {

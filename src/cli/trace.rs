@@ -138,6 +138,12 @@ fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts, instances: &
             "note: a profile has no individual messages, so the trace has only the rate of each sender; give the captures for messages and collective operations",
         );
     }
+    let is_empty = shown + beyond + without_time == 0;
+    if is_empty && !args.transport && !pipeline::is_profile(&args.inputs[0]) {
+        output::eprint_line(
+            "note: the captures hold no MPI messages, so the trace is empty; --transport shows transport messages",
+        );
+    }
     if beyond > 0 {
         output::eprint_line(&format!(
             "note: {beyond} of {} are left out by --max-events {}; raise the limit, or select a time window with --from and --to",

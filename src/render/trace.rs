@@ -34,6 +34,9 @@ const FIRST_ENDPOINT_PID: u64 = 1 << 25;
 /// Events per message: a slice at each end, and both ends of the flow.
 const EVENTS_OF_A_MESSAGE: u64 = 4;
 
+/// Slices of single packets get this duration, because viewers do not draw slices without one.
+const SHORTEST_SLICE_NS: i64 = 1;
+
 /// The owner of a process in the trace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TraceProcess {
@@ -124,7 +127,7 @@ impl<'a> TraceWriter<'a> {
             self.counts.over_limit += 1;
             return Ok(());
         }
-        let last = last.max(first);
+        let last = last.max(first.saturating_add(SHORTEST_SLICE_NS));
         let process = |rank: Option<u32>, endpoint| match row.job.zip(rank) {
             Some((job, rank)) => TraceProcess::Rank(JobRank { job, rank }),
             None => TraceProcess::Endpoint(endpoint),
@@ -152,7 +155,8 @@ impl<'a> TraceWriter<'a> {
                 "{{\"ph\":\"X\",\"name\":{name},\"cat\":\"message\",\"ts\":{ts},\"dur\":{duration},\"pid\":{pid},\"tid\":{tid},\"args\":{args}}}"
             ))?;
             // The arrow must end inside the receiver's slice.
-            let (ts, binds) = if end == "f" { (self.micros((last - 1).max(first)), ",\"bp\":\"e\"") } else { (ts, "") };
+            let (ts, binds) =
+                if end == "f" { (self.micros(last - SHORTEST_SLICE_NS), ",\"bp\":\"e\"") } else { (ts, "") };
             self.event(format_args!(
                 "{{\"ph\":\"{end}\",\"id\":{id},\"name\":\"message\",\"cat\":\"message\",\"ts\":{ts},\"pid\":{pid},\"tid\":{tid}{binds}}}"
             ))?;
@@ -177,7 +181,7 @@ impl<'a> TraceWriter<'a> {
         let name = Value::String(own.operation.name().to_owned());
         for rank in &own.activity {
             let process = TraceProcess::Rank(JobRank { job: own.job, rank: rank.rank });
-            let times_ns = (rank.start_ns, rank.end_ns.max(rank.start_ns));
+            let times_ns = (rank.start_ns, rank.end_ns.max(rank.start_ns.saturating_add(SHORTEST_SLICE_NS)));
             let (pid, tid) = self.lane(&(process, LaneContent::Collectives), times_ns)?;
             let (ts, duration) = (self.micros(times_ns.0), micros(times_ns.1 - times_ns.0));
             self.event(format_args!(
