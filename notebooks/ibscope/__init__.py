@@ -47,7 +47,8 @@ class Profile:
         self.document = json.loads(place.read_text())
         version = self.document.get("version")
         if version != FORMAT_VERSION:
-            raise ValueError(f"{place}: version {version}, this package reads {FORMAT_VERSION}; install the other version")
+            known = f"this package reads version {FORMAT_VERSION}"
+            raise ValueError(f"{place}: format version {version}; {known}; install the package of the program's release")
 
     @property
     def origin_ns(self):

@@ -1,8 +1,8 @@
-//! The messages of one job as a schedule of each rank: what LogGOPSim and ATLAHS simulate.
+//! The messages of one job as a schedule of each rank, for the simulators LogGOPSim and ATLAHS.
 //!
 //! In: the sends and receives of a job by time. Out: operations of ranks with their dependencies.
 //! Invariant: an operation depends only on operations that come earlier in the input, so the schedule
-//! has no circle, whatever the times are.
+//! has no cycle, whatever the times are.
 //!
 //! The wire does not show computation. These rules infer it from the times of packets:
 //!
@@ -12,9 +12,9 @@
 //!   message, and in the order in which the receives of its rank end. Time before a receive is
 //!   waiting, because the message ends it.
 //! - Before a send, the rank computes from the end of its last message (sent or received) to the
-//!   first packet of the send. This time also has the work of the library and waiting for ranks of
-//!   the same node in it; computation during a transfer is not seen. Nothing is known before the
-//!   first message of a rank.
+//!   first packet of the send. This time includes the work of the library and waiting for ranks of
+//!   the same node. The schedule does not contain computation during a transfer, or before the first
+//!   message of a rank.
 
 use super::rank_events::{JobEvent, JobEventKind, RankMessage};
 use crate::model::HashMap;
@@ -31,7 +31,7 @@ pub struct GoalOperation {
     pub rank: u32,
     /// Number of the operation among those of its rank, from 1.
     pub number: u64,
-    /// What the rank does.
+    /// Kind of the operation.
     pub kind: GoalKind,
     /// Operations of the rank that end before this one starts.
     pub after_end: Vec<u64>,
@@ -73,7 +73,7 @@ pub struct GoalSchedule<I> {
     ready: VecDeque<GoalOperation>,
 }
 
-/// What a rank did so far.
+/// The operations of a rank that later ones may depend on.
 #[derive(Default)]
 struct RankState {
     operations: u64,

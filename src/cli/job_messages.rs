@@ -1,4 +1,4 @@
-//! The messages of one job by time: what `otf2` and `goal` write.
+//! The messages of one job, sorted by time, which `otf2` and `goal` write.
 
 use super::common::arguments::{InputArgs, ScopeArgs};
 use super::common::{input, output};

@@ -61,7 +61,7 @@ fn read_fabric(path: &Path) -> anyhow::Result<FabricGraph> {
 fn read_tables(path: &Path) -> anyhow::Result<ForwardingTables> {
     let tables = forwarding::parse_tables(&files::read(path)?).with_context(|| path.display().to_string())?;
     if tables.is_empty() {
-        bail!("{}: it has no forwarding table; give the output of dump_fts", path.display());
+        bail!("{}: no line begins a forwarding table; give the output of dump_fts", path.display());
     }
     Ok(ForwardingTables::of(&tables))
 }

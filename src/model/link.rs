@@ -145,7 +145,7 @@ mod tests {
         assert_eq!("fdr".parse::<Speed>().expect("speed").describe(), "4x FDR (54.55 Gbit/s)");
     }
 
-    /// What `ibstat` prints for four lanes, and the data rates of the specification.
+    /// Rates that `ibstat` prints for four lanes, and the data rates of the specification.
     #[test]
     fn port_rates_have_the_data_rate_of_their_generation() {
         for (printed, name) in

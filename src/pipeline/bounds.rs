@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 /// Bins do not get wider than this. Before, they stop when a whole capture lies in one or two bins.
 const WIDEST_BIN_NS: i64 = 1 << 60;
-/// Cells of the traffic by row of a table of the profile, some ten bytes each once they are sealed.
+/// Cells of the traffic per row of a table of the profile, about ten bytes each once they are sealed.
 const CELLS_PER_ROW: usize = 32;
 /// Traffic cells that are kept open until all of them are sealed, about 50 bytes each.
 const OPEN_CELLS: usize = 1 << 19;

@@ -158,7 +158,7 @@ fn merge_endpoint_info(
     for (head, place) in heads.iter().zip(places) {
         let info = head.endpoint_info().map_err(|why| MergeError::InvalidParts { place: place.clone(), why })?;
         let EndpointInfo { names, leaves, port_rates, slurm_jobs: ids } = info;
-        // Of two rates, the lower one is safe: a link is not said to be free.
+        // The lower of two rates is safe: no saturated link is reported as free.
         for (endpoint, rate) in port_rates {
             let own = endpoints.port_rates.entry(endpoint).or_insert(rate);
             *own = rate.min(*own);

@@ -65,8 +65,8 @@ impl SeriesPlan {
         Self { connections, senders: (of_senders < connections).then_some(of_senders), group_of, rows, has_fitted }
     }
 
-    /// The note on wider bins and on more rows than `max_rows`; `first_ns` is the width that was asked
-    /// for.
+    /// The note on wider bins and on more rows than `max_rows`; `first_ns` is the requested
+    /// width.
     pub(super) fn note(&self, profile: &Profile, first_ns: Option<i64>, max_rows: usize) -> Option<String> {
         let (bin_ns, first_ns) = (profile.bin_ns, first_ns?);
         let senders = match profile.sender_bin_ns {
@@ -152,7 +152,7 @@ impl RowCounts {
     }
 
     /// The fewest doublings after which there are at most `max_rows` rows, and whether there are. If
-    /// no width leads to so few, wider bins than those with the fewest rows help nobody.
+    /// no width leads to so few, bins wider than those with the fewest rows have no benefit.
     fn shift(&self, max_rows: usize) -> (u32, bool) {
         // Times before and after 1970 never share a bin.
         let fewest = self.rows(SHIFTS);

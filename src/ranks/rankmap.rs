@@ -158,7 +158,7 @@ pub fn apply(profile: &mut Profile, rankmap: &[RankRow]) {
         return;
     }
     drop(inferred_ranks);
-    // A map may give ranks to the queue pairs of what was one sender.
+    // A rank map may assign different ranks to queue pairs that the series counts as one sender.
     profile.drop_senders();
     let before = RankIndex::of(profile);
     profile.ranks = rows;

@@ -34,7 +34,7 @@ pub(super) fn links_table() -> Table<LinkLoad> {
         .column(
             "upper_wire_bytes",
             Bytes,
-            "the same with the pairs that several shortest paths leave open: an upper bound of the bytes on the link",
+            "upper bound: the same bytes plus those of pairs that may use the link, because several shortest paths exist",
             |row| row.upper_wire_bytes,
         )
         .shown("on the wire", on_wire)
@@ -154,9 +154,9 @@ fn saving(found: &ProcessPlacement) -> String {
 pub fn left_out(map: &FabricMap) -> Vec<String> {
     let sentence = |(reason, traffic): (&NoRoute, &LinkTraffic)| {
         format!(
-            "{} with {} on the wire are on no link: {}",
-            count_of(traffic.pairs, "pair"),
+            "{} on the wire of {} are on no link: {}",
             bytes(traffic.wire_bytes),
+            count_of(traffic.pairs, "pair"),
             reason.because()
         )
     };

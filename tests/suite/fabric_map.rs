@@ -144,5 +144,5 @@ fn captures_without_lids_and_foreign_files_are_refused() {
     let result = ibscope(["map", sample, "--fabric", &foreign]);
     assert!(result.code == 1 && result.stderr.contains("no line has a port with a cable"), "{}", result.stderr);
     let result = ibscope(["map", sample, "--fabric", &fabric, "--routes", &foreign]);
-    assert!(result.code == 1 && result.stderr.contains("it has no forwarding table"), "{}", result.stderr);
+    assert!(result.code == 1 && result.stderr.contains("no line begins a forwarding table"), "{}", result.stderr);
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Messages and bytes by sender and receiver.
 type PairSums = BTreeMap<(u32, u32), (u64, u64)>;
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Send { bytes: u64, peer: u32, tag: u32 },
@@ -18,7 +18,7 @@ enum Kind {
     Compute { ns: u64 },
 }
 
-/// An operation: what it does, and the operations of its rank that end or start before it starts.
+/// An operation: its kind, and the operations of its rank that end or start before it starts.
 struct Operation {
     kind: Kind,
     after_end: Vec<usize>,
@@ -27,7 +27,7 @@ struct Operation {
 
 /// Reads a schedule. Accepts only `num_ranks N`, then each rank once and in order, with one
 /// statement per line in the grammar of LogGOPSim's `txt2bin` (without `cpu` and `nic`); labels are
-/// defined once, and before they are used. No tag is that for any tag, 2^32 - 1.
+/// defined once, and before they are used. No tag is 2^32 - 1, which matches any tag.
 fn read(text: &str) -> Vec<Vec<Operation>> {
     let mut lines = text.lines();
     let count = lines.next().and_then(|line| line.strip_prefix("num_ranks ")).expect("num_ranks");

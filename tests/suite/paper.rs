@@ -59,7 +59,7 @@ fn sums_of(result: &Crosscheck, of: impl Fn(&ibscope::crosscheck::PairComparison
     result.pairs.iter().map(|pair| ((pair.src, pair.dst), of(pair))).filter(|(_, sums)| sums.0 > 0).collect()
 }
 
-/// Every packet at the ports of both of its nodes: in two captures, or twice in one.
+/// Every packet is observed at the ports of both of its nodes: in two captures, or twice in one.
 #[test]
 fn the_sinks_have_every_packet_of_the_job_twice() {
     for run in [BT, FT].map(PaperRun::open) {

@@ -168,7 +168,7 @@ int main(int count, char **words) {
     read_lids();
     uint32_t head[6] = {0xa1b2c3d4, 0x00040002, 0, 0, 65535, 197};
     fwrite(head, 24, 1, out);
-    /* The port shows what arrives from now on. */
+    /* The capture begins with the next frame that arrives. */
     const char *wire_path = getenv("IBDUMP_WIRE");
     if (!wire_path)
         fail("IBDUMP_WIRE");

@@ -16,7 +16,7 @@ from pathlib import Path
 ERF_BYTES = 16
 
 
-def cut(source, target, kept):
+def truncate(source, target, kept):
     """Truncates the records of a pcap file of ibdump."""
     data = source.read_bytes()
     if struct.unpack_from("<I", data)[0] != 0xA1B2C3D4 or struct.unpack_from("<I", data, 20)[0] != 197:
@@ -41,8 +41,8 @@ def main(result, out, kept=144):
     if len(captures) != 3:
         sys.exit(f"{len(captures)} captures")
     for number, capture in enumerate(captures, 1):
-        cut(capture, out / f"sink{number}.pcap.zst", int(kept))
-    (out / "SNAPLEN").write_text(f"packets cut to {kept} bytes (and 16 bytes of ERF header)\n")
+        truncate(capture, out / f"sink{number}.pcap.zst", int(kept))
+    (out / "SNAPLEN").write_text(f"packets truncated to {kept} bytes (and 16 bytes of ERF header)\n")
 
     messages, sizes = collections.Counter(), collections.Counter()
     for path in (result / "truth").glob("sends.*.csv"):

@@ -1,7 +1,9 @@
-/* What the program asks MPI to send: one line per send and one per collective call and rank.
+/* Logs the sends of the program (a line for each) and its collective calls (a line for each call and
+ * rank).
  *
- * NPB calls MPI from Fortran. These wrappers stand before Score-P's: they log the call and pass it to
- * the C function, which Score-P wraps. Both see the same run, and neither reads the other.
+ * NPB calls MPI from Fortran. Its calls reach these wrappers before those of Score-P: a wrapper logs the
+ * call and passes it to the C function, which Score-P wraps. Both see the same run, and neither reads
+ * the other.
  *
  * At MPI_Finalize, each rank writes to $TRUTH_DIR: sends.RANK.csv and colls.RANK.csv, with ranks of
  * MPI_COMM_WORLD and sizes in bytes. */

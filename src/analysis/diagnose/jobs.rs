@@ -11,7 +11,8 @@ const MAIN_LOOP: f64 = 0.5;
 /// Delay of a straggler as a share of the period.
 const LEAST_DELAY: f64 = 0.1;
 const CRITICAL_DELAY: f64 = 0.25;
-/// Share of the ranks that begin late, above which the work is uneven.
+/// Largest share of stragglers among the ranks. If more ranks are late and their work is uneven, the
+/// finding is an imbalance.
 const MOST_STRAGGLERS: f64 = 0.25;
 /// Ranks without which there is no "most of the others".
 const FEWEST_RANKS: usize = 4;

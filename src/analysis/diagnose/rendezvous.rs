@@ -10,16 +10,16 @@ use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, Find
 use crate::model::{Histogram, Interval, JobRank, RankIndex};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rendezvous to one receiver.
+/// Fewest rendezvous to a receiver that is compared.
 const FEWEST_MESSAGES: u64 = 20;
 /// A ready-to-send waits if the data follow it later than this many round trips of the transport.
 const LEAST_ROUND_TRIPS: f64 = 10.0;
-/// Waits as a share of the time of the senders.
+/// Waits as a share of the time of the senders: the least of a finding, and of a critical one.
 const LEAST_SHARE: f64 = 0.15;
 const CRITICAL_SHARE: f64 = 0.3;
-/// Share of the receivers that are late, if it is they and not the protocol.
+/// Largest share of late receivers. If more receivers are late, the finding is a stall.
 const MOST_LATE: f64 = 0.5;
-/// Receivers that a subject names.
+/// Maximum number of receivers that a subject names.
 const LISTED: usize = 4;
 
 /// The rendezvous to one rank.
@@ -86,7 +86,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         diagnosis.unchecked.push(format!("late receivers of some connections, because {why}"));
     }
     for job in &profile.jobs {
-        // A rank that computes longer also receives later: the cause is named already.
+        // A rank that computes longer also receives later, and another finding names this cause.
         let prefix = format!("job {},", job.job);
         let is_explained =
             diagnosis.findings.iter().any(|own| own.kind.is_of_ranks() && own.subject.starts_with(&prefix));

@@ -32,7 +32,7 @@ impl RoundTrips {
         let mut pairs: BTreeMap<(Endpoint, Endpoint), u64> = BTreeMap::new();
         for ((src, dst), times) in directions {
             // The longer of both directions: a capture at one port shows only the turnaround of this
-            // port for what arrives there.
+            // port for the packets that arrive there.
             let longest_ns = pairs.entry(pair(src, dst)).or_default();
             *longest_ns = times.quantile(0.5).max(*longest_ns);
         }

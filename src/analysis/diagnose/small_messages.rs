@@ -7,14 +7,14 @@ use crate::model::profile::{ConnectionRow, Traffic};
 use crate::model::{ConnectionClass, Profile, TrafficKind};
 use std::collections::BTreeMap;
 
-/// Mean bytes of the messages of a bin.
+/// Largest mean size of the messages in a bin.
 const MOST_BYTES: u64 = 256;
-/// Messages that one connection sends within a round trip.
+/// Fewest messages that one connection sends within a round trip.
 const LEAST_PER_ROUND_TRIP: f64 = 8.0;
-/// Share of the time in which a connection does so.
+/// Share of the time with such bins: the least of a finding, and of a critical one.
 const LEAST_SHARE: f64 = 0.1;
 const CRITICAL_SHARE: f64 = 0.5;
-/// Bins and messages, so that a burst is no finding.
+/// Fewest bins and messages, so that a single burst is no finding.
 const FEWEST_BINS: u64 = 10;
 const FEWEST_MESSAGES: u64 = 1000;
 /// Wider bins do not show for which share of the time messages are sent.

@@ -2,8 +2,9 @@
 //!
 //! In: the pairs of ports of a [`Profile`], the cables of a subnet, and the forwarding tables of its
 //! switches if there are any. Out: the bytes of each link and direction, bytes times links, and a
-//! placement with fewer of them. Invariant: the bytes of a pair are on the links that every possible
-//! route has; links of which only some possible route has have them in their upper bound alone.
+//! placement with fewer of them. Invariant: a link that every possible route of a pair
+//! uses carries the bytes of the pair; a link that only some of its routes use has these bytes in its
+//! upper bound only.
 
 mod fabric;
 mod placement;

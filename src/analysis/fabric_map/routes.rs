@@ -35,7 +35,7 @@ pub enum NoRoute {
     NoTable,
     /// A forwarding table on the way has no entry for the LID.
     NoEntry,
-    /// The tables lead elsewhere: to a port without a cable, to another host, or in a circle.
+    /// The tables lead elsewhere: to a port without a cable, to another host, or in a cycle.
     Astray,
 }
 
@@ -144,8 +144,8 @@ impl<'a> RouteFinder<'a> {
         Err(NoRoute::Astray)
     }
 
-    /// Goes through all shortest paths at once, one link nearer with each step. A link that all of
-    /// them share is the only one of its step.
+    /// Goes through all shortest paths at once, one link nearer to the destination with each step. A
+    /// link that all of them share is the only one of its step.
     fn shortest(&mut self, from: LinkKey, first: u64, to: LinkKey) -> Result<Route, NoRoute> {
         let fabric = self.fabric;
         let last = fabric.far(to).filter(|port| port.kind == NodeKind::Switch).ok_or(NoRoute::NotConnected)?;

@@ -9,9 +9,9 @@ use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
 use plotters::style::BLACK;
 
-/// Most rows; callers draw more as the highest of several.
+/// Maximum number of rows; if there are more, callers combine several into the highest of them.
 pub(super) const MAX_ROWS: usize = 400;
-/// Most columns; narrower ones could not be seen.
+/// Maximum number of columns; narrower ones would be invisible.
 pub(super) const MAX_COLUMNS: i64 = 600;
 /// Height of the plot for few rows, and of a row that has a label.
 const HIGHEST_ROW: i32 = 120;

@@ -1,4 +1,4 @@
-//! The address of the report holds what it shows.
+//! The address of the report holds the state of the page.
 
 use super::{has_browser, look, pictures};
 use crate::tools::{result, sample};

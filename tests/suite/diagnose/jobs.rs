@@ -43,7 +43,7 @@ fn an_imbalance_is_found_and_nothing_of_the_network() {
     }
 }
 
-/// Ranks that compute longer also receive later: the cause is named, and nothing that follows from it.
+/// Ranks that compute longer also receive later: the finding names the cause, not its consequences.
 #[test]
 fn causes_of_the_application_hide_late_receivers() {
     for (incident, finding, subject) in [

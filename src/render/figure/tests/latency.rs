@@ -169,7 +169,7 @@ fn a_figure_without_data_is_an_error() {
     assert!(matches!(figure::retransmissions(&retransmissions(&[])), Err(RenderError::Empty)));
 }
 
-/// A healthy run has a figure too, which says so.
+/// A healthy run has a figure too, whose title states that no packet was retransmitted.
 #[test]
 fn a_run_without_retransmissions_has_empty_panels() {
     for silent in [retransmissions(&[(0, 0, 100, 0)]), retransmissions(&[(0, 0, 0, 0)])] {
