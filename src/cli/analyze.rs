@@ -4,10 +4,9 @@ use super::common::arguments::InputArgs;
 use super::common::choices::Color;
 use super::common::parse::{bin_ns, positive};
 use super::common::{files, input, output};
-use super::diagnose::repeated;
-use crate::analysis::diagnose::diagnose;
+use super::diagnose::summary_with_findings;
 use crate::pipeline::{self, AnalysisMeasures};
-use crate::render::{self, text};
+use crate::render::text;
 use crate::scratch::signals::{self, StopSignal};
 use clap::Args;
 use std::path::PathBuf;
@@ -104,12 +103,12 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
         writer.finish(&profile)?;
     }
     let style = output::style(args.color);
-    let mut summary = text::summary(&profile, &style);
     // A part of a capture shows neither all ports nor all packets.
-    if !args.partial {
-        let diagnosis = diagnose(&profile, None, None, false);
-        summary.push_str(&render::diagnose::top(&diagnosis, &repeated(&args.inputs)));
-    }
+    let summary = if args.partial {
+        text::summary(&profile, &style)
+    } else {
+        summary_with_findings(&profile, &style, &args.inputs)
+    };
     output::results(|out| out.write_all(summary.as_bytes()))?;
     if let Some(place) = &args.output {
         output::eprint_line(&format!("profile written to {}", place.display()));

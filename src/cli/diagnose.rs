@@ -12,6 +12,7 @@ use crate::model::Profile;
 use crate::model::link::Speed;
 use crate::pipeline;
 use crate::render;
+use crate::render::text::{self, Style};
 use clap::Args;
 use ibscope_orchestrator::quote::argv_text;
 use std::path::PathBuf;
@@ -80,8 +81,14 @@ const fn is_selected(args: &DiagnoseArgs) -> bool {
     matches!(args.source.scope.job, JobChoice::Only(_))
 }
 
+/// The summary of a profile with its first findings; `inputs` are those to give to `diagnose`.
+pub(super) fn summary_with_findings(profile: &Profile, style: &Style, inputs: &[PathBuf]) -> String {
+    let findings = diagnose(profile, None, None, false);
+    text::summary(profile, style) + &render::diagnose::top(&findings, &repeated(inputs))
+}
+
 /// The inputs as words of a command line; `...` stands for those beyond the first.
-pub(super) fn repeated(inputs: &[PathBuf]) -> String {
+fn repeated(inputs: &[PathBuf]) -> String {
     let words = inputs.iter().take(REPEATED_INPUTS).map(|path| path.to_string_lossy().into_owned());
     let more = (inputs.len() > REPEATED_INPUTS).then(|| "...".to_owned());
     argv_text(&words.chain(more).collect::<Vec<_>>())

@@ -4,9 +4,9 @@ use super::common::choices::Color;
 use super::common::files::{self, OutputFile};
 use super::common::parse::{percent, threads};
 use super::common::{input, output};
+use super::diagnose::summary_with_findings;
 use crate::model::Clock;
 use crate::pipeline::{self, AnalysisOptions, EndpointInfo, MergeError};
-use crate::render::text;
 use anyhow::anyhow;
 use clap::Args;
 use std::path::Path;
@@ -79,7 +79,8 @@ pub(super) fn run_with(args: &MergeArgs, notes: &[String], again: &str) -> anyho
     profile.notes.extend(notes.iter().cloned());
     writer.finish(&profile)?;
     let style = output::style(args.color);
-    output::results(|out| out.write_all(text::summary(&profile, &style).as_bytes()))?;
+    let summary = summary_with_findings(&profile, &style, std::slice::from_ref(&args.output));
+    output::results(|out| out.write_all(summary.as_bytes()))?;
     output::eprint_line(&format!("profile written to {}", args.output.display()));
     if args.rankmap.is_some() {
         output::notes(&files::rankmap_notes(&profile.ranks, &profile));

@@ -2,6 +2,7 @@
 
 use super::job_scene::{JobIncident, capture};
 use super::{Found, assert_both, assert_only, findings, of_seeds};
+use crate::tools::ibscope;
 
 fn found(incidents: &[JobIncident]) -> Vec<Found> {
     of_seeds(|seed| {
@@ -93,10 +94,22 @@ fn two_causes_of_a_job_are_both_found() {
     let late = JobIncident::LateReceiver { rank: 3, percent: 40 };
     for (incidents, causes) in [
         ([straggler, storage], ["straggler", "storage_interference"]),
-        ([straggler, storm], ["straggler", "small_messages"]),
         ([late, storage], ["late_receiver", "storage_interference"]),
         ([late, storm], ["late_receiver", "small_messages"]),
     ] {
         assert_both(&format!("{incidents:?}"), &found(&incidents), &causes);
     }
+}
+
+/// The messages of the storm are most of the job, so its iterations are not the main loop: nothing is
+/// blamed on a rank, and a note says so.
+#[test]
+fn a_storm_hides_a_straggler_and_a_note_says_so() {
+    let straggler = JobIncident::Straggler { rank: 4, percent: 40 };
+    let storm = JobIncident::SmallMessages { rank: 1, percent: 40, is_storm: true };
+    let (_wire, path) = capture(&[straggler, storm], 1);
+    let ran = ibscope(["diagnose".as_ref(), path.as_os_str()]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.starts_with("1 finding, most severe first\n"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("not checked: stragglers and imbalance of job 1"), "{}", ran.stderr);
 }
