@@ -34,7 +34,7 @@ pub(super) fn links_table() -> Table<LinkLoad> {
         .column(
             "upper_wire_bytes",
             Bytes,
-            "upper bound: the same bytes plus those of pairs that may use the link, because several shortest paths exist",
+            "upper bound: the same bytes plus those of pairs that may use the link, because several shortest paths exist, or because their routes are unknown",
             |row| row.upper_wire_bytes,
         )
         .shown("on the wire", on_wire)
@@ -71,6 +71,9 @@ pub fn text(map: &FabricMap) -> String {
         count_of(map.ports as u64, "port"),
         bytes(map.traffic.wire_bytes),
     );
+    if map.left_out_bytes() > 0 {
+        _ = writeln!(text, "no route  {} more on the wire", bytes(map.left_out_bytes()));
+    }
     if map.traffic.wire_bytes > 0 {
         let mean = map.hop_bytes as f64 / map.traffic.wire_bytes as f64;
         _ = writeln!(text, "hop-bytes {}: each byte takes {mean:.2} links on average", bytes(map.hop_bytes));

@@ -61,7 +61,8 @@ pub struct LinkLoad {
     pub to_name: String,
     /// Traffic of the pairs whose route has the link.
     pub traffic: LinkTraffic,
-    /// Bytes on the wire of the pairs whose route may have the link, those of `traffic` included.
+    /// Bytes on the wire of the pairs whose route may have the link, those of `traffic` and those
+    /// without a known route included.
     pub upper_wire_bytes: u64,
 }
 
@@ -111,21 +112,25 @@ impl FabricMap {
     pub fn hottest(&self) -> Option<&LinkLoad> {
         let mut links = self.links.iter().filter(|link| link.is_between_switches());
         let first = links.next().filter(|link| link.traffic.wire_bytes > 0)?;
-        let room = first.traffic.wire_bytes.checked_sub(self.left_out_bytes())?;
-        links.all(|link| link.upper_wire_bytes <= room).then_some(first)
+        links.all(|link| link.upper_wire_bytes <= first.traffic.wire_bytes).then_some(first)
     }
 
     /// Bytes on the wire that are on no link, because their route is unknown.
     #[must_use]
     pub fn left_out_bytes(&self) -> u64 {
-        self.left_out.values().map(|traffic| traffic.wire_bytes).fold(0, u64::saturating_add)
+        left_out_bytes(&self.left_out)
     }
 
     /// True if several shortest paths leave open which links some bytes are on.
     #[must_use]
     pub fn has_open_routes(&self) -> bool {
-        self.links.iter().any(|link| !link.is_known())
+        let known_bytes = |link: &LinkLoad| link.traffic.wire_bytes.saturating_add(self.left_out_bytes());
+        self.links.iter().any(|link| link.upper_wire_bytes > known_bytes(link))
     }
+}
+
+fn left_out_bytes(left_out: &BTreeMap<NoRoute, LinkTraffic>) -> u64 {
+    left_out.values().map(|traffic| traffic.wire_bytes).fold(0, u64::saturating_add)
 }
 
 /// Puts the traffic of a profile on the links of a fabric. Management and multicast traffic is left
@@ -138,7 +143,10 @@ pub fn fabric_map(profile: &Profile, fabric: &FabricGraph, tables: Option<&Forwa
         sums.add(src, dst, traffic, &mut finder);
     }
     let nodes = nodes(profile, fabric, &finder, &sums.flows);
-    let placement = improve(&nodes, &sums.flows, &mut finder, MAX_PASSES);
+    let placement = match sums.left_out.keys().next() {
+        Some(reason) => Err(NoPlacement::Route(*reason)),
+        None => improve(&nodes, &sums.flows, &mut finder, MAX_PASSES),
+    };
     FabricMap {
         host_ports: fabric.host_ports(),
         switches: fabric.switches(),
@@ -241,6 +249,8 @@ fn links(fabric: &FabricGraph, sums: &MapSums) -> Vec<LinkLoad> {
     };
     let mut links: Vec<LinkLoad> = fabric.links().map(load).collect();
     links.retain(|link| link.upper_wire_bytes > 0 || link.is_between_switches());
+    let left_out_bytes = left_out_bytes(&sums.left_out);
+    links.iter_mut().for_each(|link| link.upper_wire_bytes = link.upper_wire_bytes.saturating_add(left_out_bytes));
     links.sort_by_key(|link| (Reverse(link.traffic.wire_bytes), Reverse(link.upper_wire_bytes), key(link.from)));
     links
 }

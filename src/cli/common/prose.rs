@@ -128,7 +128,7 @@ mod tests {
         let line = "\x1b[1mred\x1b[0m words of forty columns, more or so";
         assert_eq!(wrapped(line, 41), line);
         let line = "\x1b[1mretransmitted\x1b[0m more requests than forty columns";
-        let expected = "\x1b[1mretransmitted\x1b[0m more requests than\n              forty columns";
+        let expected = "\x1b[1mretransmitted\x1b[0m more requests than forty\n              columns";
         assert_eq!(wrapped(line, 40), expected);
     }
 
