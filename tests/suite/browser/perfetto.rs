@@ -48,7 +48,8 @@ fn perfetto_shows_every_message_at_both_ends() {
             let at = |name: &str| fields[header.iter().position(|column| *column == name).expect("column")];
             let [from, to] = ["first_time_ns", "last_time_ns"].map(|name| at(name).parse::<i64>().expect("time"));
             let [src, dst] = ["src_rank", "dst_rank"].map(|name| format!("rank {}", at(name)));
-            (src, dst, from - start_ns, to - from)
+            // A slice has at least 1 ns, because viewers do not draw slices without a duration.
+            (src, dst, from - start_ns, (to - from).max(1))
         })
         .collect();
     messages.sort();
