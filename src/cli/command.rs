@@ -104,9 +104,9 @@ impl CliCommand {
             Self::Matrix(args) => Some(&mut args.source.inputs),
             Self::Timeline(args) => Some(&mut args.source.inputs),
             Self::Ranks(args) => Some(&mut args.source.inputs),
-            Self::Messages(args) => Some(&mut args.inputs),
+            Self::Messages(args) => Some(&mut args.captures.inputs),
             Self::Collectives(args) => Some(&mut args.source.inputs),
-            Self::Waits(args) => Some(&mut args.inputs),
+            Self::Waits(args) => Some(&mut args.captures.inputs),
             Self::Storage(args) => Some(&mut args.source.inputs),
             Self::Diagnose(args) => Some(&mut args.source.inputs),
             Self::Health(args) => Some(&mut args.source.inputs),
@@ -117,8 +117,8 @@ impl CliCommand {
             Self::Crosscheck(args) => Some(&mut args.inputs),
             Self::Phases(args) => Some(&mut args.source.inputs),
             Self::Trace(args) => Some(&mut args.inputs),
-            Self::Otf2(args) => Some(&mut args.inputs),
-            Self::Goal(args) => Some(&mut args.inputs),
+            Self::Otf2(args) => Some(&mut args.captures.inputs),
+            Self::Goal(args) => Some(&mut args.captures.inputs),
             Self::Report(args) => Some(&mut args.inputs),
             Self::Merge(_)
             | Self::Compare(_)

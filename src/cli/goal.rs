@@ -1,6 +1,6 @@
 //! `ibscope goal`: the messages of captures as a GOAL schedule.
 
-use super::common::arguments::{InputArgs, ScopeArgs};
+use super::common::arguments::CaptureArgs;
 use super::common::files::{self, OutputFile};
 use super::common::{input, output};
 use super::job_messages::{JobCapture, in_time, note_left_out, sorted};
@@ -23,14 +23,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct GoalArgs {
-    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
-    /// input
-    #[arg(required = true, value_name = "CAPTURE")]
-    pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
-    pub(super) reading: InputArgs,
-    #[command(flatten)]
-    pub(super) scope: ScopeArgs,
+    pub(super) captures: CaptureArgs,
     /// Write the schedule to FILE
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: PathBuf,
@@ -40,9 +34,8 @@ pub(super) struct GoalArgs {
 pub(super) fn run(args: &GoalArgs) -> anyhow::Result<ExitCode> {
     let place = &args.output;
     let cannot_write = || format!("{}: cannot be written", place.display());
-    let JobCapture { profile, job, stream } =
-        JobCapture::read("goal", "a schedule", &args.inputs, &args.reading, args.scope)?;
-    let file = OutputFile::open_private(Some(place), &input::files(&args.inputs, &args.reading))?;
+    let JobCapture { profile, job, stream } = JobCapture::read("goal", "a schedule", &args.captures)?;
+    let file = OutputFile::open_private(Some(place), &input::files(&args.captures.inputs, &args.captures.reading))?;
     let scratch = Scratch::folder(&scratch::resolve(place).with_context(cannot_write)?).with_context(cannot_write)?;
     let mut messages = RankMessages::with_collectives();
     let by_time = in_time(stream, scratch.path(), |row| messages.message(row)).with_context(cannot_write)?;
@@ -72,8 +65,8 @@ pub(super) fn run(args: &GoalArgs) -> anyhow::Result<ExitCode> {
         place.display()
     ));
     note_left_out(plan.left_out);
-    input::notes(&args.inputs, &args.reading, &profile);
-    Ok(input::exit_code(&args.reading, &profile.coverage))
+    input::notes(&args.captures.inputs, &args.captures.reading, &profile);
+    Ok(input::exit_code(&args.captures.reading, &profile.coverage))
 }
 
 /// A time in seconds with milliseconds.

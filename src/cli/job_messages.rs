@@ -1,6 +1,6 @@
 //! The messages of one job, sorted by time, which `otf2` and `goal` write.
 
-use super::common::arguments::{InputArgs, ScopeArgs};
+use super::common::arguments::CaptureArgs;
 use super::common::{input, output};
 use crate::analysis::rank_events::{LeftOutMessages, RankMessage};
 use crate::model::profile::JobRow;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::cmp::Ordering;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Items that are sorted in memory; the others wait in files.
 const ITEMS_IN_MEMORY: usize = 1 << 20;
@@ -29,19 +29,14 @@ pub(super) struct JobCapture {
 
 impl JobCapture {
     /// Reads captures for `command`, which writes `output`, such as "an archive".
-    pub(super) fn read(
-        command: &str,
-        output: &str,
-        inputs: &[PathBuf],
-        reading: &InputArgs,
-        scope: ScopeArgs,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn read(command: &str, output: &str, captures: &CaptureArgs) -> anyhow::Result<Self> {
+        let CaptureArgs { inputs, reading, scope } = captures;
         input::check(inputs)?;
         if let Some(profile) = inputs.iter().find(|place| pipeline::is_profile(place)) {
             bail!("{}: a profile has no individual messages; give the captures", profile.display());
         }
         input::check_captures(command, inputs)?;
-        let stream = input::messages_alone(inputs, reading, scope, false)?;
+        let stream = input::messages_alone(inputs, reading, *scope, false)?;
         let profile = stream.profile().clone();
         input::one_job(&profile, &format!("the traffic of {output}"))?;
         let Some(job) = profile.jobs.first().map(|job: &JobRow| job.job) else {

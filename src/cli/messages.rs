@@ -1,6 +1,6 @@
 //! `ibscope messages`: individual messages as lines, as one Parquet file, or as part of a dataset.
 
-use super::common::arguments::{InputArgs, ScopeArgs};
+use super::common::arguments::CaptureArgs;
 use super::common::choices::Format;
 use super::common::files::{self, OutputFile};
 use super::common::usage::UsageError;
@@ -23,14 +23,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct MessagesArgs {
-    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
-    /// input
-    #[arg(required = true, value_name = "CAPTURE")]
-    pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
-    pub(super) reading: InputArgs,
-    #[command(flatten)]
-    pub(super) scope: ScopeArgs,
+    pub(super) captures: CaptureArgs,
     /// Include transport messages that belong to no MPI message: one-sided operations, credits,
     /// storage
     #[arg(long)]
@@ -53,11 +47,13 @@ pub(super) fn run(args: &MessagesArgs) -> anyhow::Result<ExitCode> {
     if args.dataset.repeats_a_key() {
         return Err(UsageError("--partition has a key twice; give each key one value").into());
     }
-    input::check_captures("messages", &args.inputs)?;
-    let table = OutputFile::open_private(args.parquet.as_ref(), &input::files(&args.inputs, &args.reading))?;
+    input::check_captures("messages", &args.captures.inputs)?;
+    let table =
+        OutputFile::open_private(args.parquet.as_ref(), &input::files(&args.captures.inputs, &args.captures.reading))?;
     let folder = args.dataset.place();
     let dataset = folder.as_deref().map(|folder| DatasetWriter::create(folder, args.dataset.file_rows)).transpose()?;
-    let mut stream = input::messages_alone(&args.inputs, &args.reading, args.scope, args.transport)?;
+    let mut stream =
+        input::messages_alone(&args.captures.inputs, &args.captures.reading, args.captures.scope, args.transport)?;
     // The profile resolves the connection of a message while the stream is read.
     let profile = stream.profile().clone();
     let (mut count, mut incomplete) = (0u64, 0u64);
@@ -93,11 +89,11 @@ pub(super) fn run(args: &MessagesArgs) -> anyhow::Result<ExitCode> {
     if let Some(place) = written {
         output::eprint_line(&format!("{} written to {place}", count_of(count, "message")));
     }
-    input::rankmap_notes(&args.reading, &profile);
-    if let Some(note) = input::empty_window(&args.reading, &profile, false) {
+    input::rankmap_notes(&args.captures.reading, &profile);
+    if let Some(note) = input::empty_window(&args.captures.reading, &profile, false) {
         output::eprint_line(note);
     } else if count == 0 && !args.transport {
-        let why = if input::detects_no_library(&args.reading, &profile) { input::SHORT_WINDOW } else { "" };
+        let why = if input::detects_no_library(&args.captures.reading, &profile) { input::SHORT_WINDOW } else { "" };
         let and = if why.is_empty() { "" } else { "; " };
         output::eprint_line(&format!(
             "note: no MPI message was detected; --transport lists the transport messages{and}{why}"
@@ -109,7 +105,7 @@ pub(super) fn run(args: &MessagesArgs) -> anyhow::Result<ExitCode> {
         ));
     }
     output::notes(&profile.notes);
-    Ok(input::exit_code(&args.reading, &profile.coverage))
+    Ok(input::exit_code(&args.captures.reading, &profile.coverage))
 }
 
 /// Writes the messages to their partition of the dataset. Returns its folder and the number of

@@ -1,6 +1,6 @@
 //! `ibscope otf2`: the messages and collective operations of captures as an OTF2 archive.
 
-use super::common::arguments::{InputArgs, ScopeArgs};
+use super::common::arguments::CaptureArgs;
 use super::common::{input, output};
 use super::job_messages::{JobCapture, SortedItems, in_time, note_left_out};
 use crate::analysis::instances::{InstanceCollector, InstanceList};
@@ -30,14 +30,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct Otf2Args {
-    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
-    /// input
-    #[arg(required = true, value_name = "CAPTURE")]
-    pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
-    pub(super) reading: InputArgs,
-    #[command(flatten)]
-    pub(super) scope: ScopeArgs,
+    pub(super) captures: CaptureArgs,
     /// Write the archive to this folder, which must not exist; its anchor file is traces.otf2
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: PathBuf,
@@ -49,8 +43,7 @@ pub(super) struct Otf2Args {
 
 /// Runs `ibscope otf2`.
 pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
-    let JobCapture { profile, job, stream } =
-        JobCapture::read("otf2", "an archive", &args.inputs, &args.reading, args.scope)?;
+    let JobCapture { profile, job, stream } = JobCapture::read("otf2", "an archive", &args.captures)?;
     let place = target(&args.output)?;
     let cannot_write = || format!("{}: cannot be written", args.output.display());
     let archive = Scratch::folder(&place).with_context(cannot_write)?;
@@ -72,7 +65,7 @@ pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
         args.output.join("traces.otf2").display()
     ));
     notes(args, &profile, &plan, &instances);
-    Ok(input::exit_code(&args.reading, &profile.coverage))
+    Ok(input::exit_code(&args.captures.reading, &profile.coverage))
 }
 
 /// The path of the archive's folder, which must not exist: a folder of the user is never replaced.
@@ -161,5 +154,5 @@ fn notes(args: &Otf2Args, profile: &Profile, plan: &EventPlan, instances: &Insta
         output::eprint_line(&format!("note: the archive has no collective operations: {reason}"));
     }
     output::notes(&collective_instances::notes(instances));
-    input::notes(&args.inputs, &args.reading, profile);
+    input::notes(&args.captures.inputs, &args.captures.reading, profile);
 }

@@ -1,12 +1,11 @@
 //! `ibscope waits`: the iterations of a job, its stragglers, and who waits for whom.
 
-use super::common::arguments::{InputArgs, ScopeArgs};
+use super::common::arguments::CaptureArgs;
 use super::common::choices::Format;
 use super::common::{input, output};
 use crate::analysis::waits::WaitAnalysis;
 use crate::render;
 use clap::Args;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Examples in the long help.
@@ -18,14 +17,8 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct WaitsArgs {
-    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
-    /// input
-    #[arg(required = true, value_name = "CAPTURE")]
-    pub(super) inputs: Vec<PathBuf>,
     #[command(flatten)]
-    pub(super) reading: InputArgs,
-    #[command(flatten)]
-    pub(super) scope: ScopeArgs,
+    pub(super) captures: CaptureArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
@@ -33,8 +26,8 @@ pub(super) struct WaitsArgs {
 
 /// Runs `ibscope waits`.
 pub(super) fn run(args: &WaitsArgs) -> anyhow::Result<ExitCode> {
-    input::check_captures("waits", &args.inputs)?;
-    let mut stream = input::messages_alone(&args.inputs, &args.reading, args.scope, false)?;
+    input::check_captures("waits", &args.captures.inputs)?;
+    let mut stream = input::messages_alone(&args.captures.inputs, &args.captures.reading, args.captures.scope, false)?;
     let mut analysis = WaitAnalysis::default();
     for row in stream.by_ref() {
         analysis.push(&row?);
@@ -46,7 +39,7 @@ pub(super) fn run(args: &WaitsArgs) -> anyhow::Result<ExitCode> {
         Format::Csv => render::waits::csv(&jobs, out),
         Format::Json => render::waits::json(&jobs, out),
     })?;
-    input::rankmap_notes(&args.reading, profile);
+    input::rankmap_notes(&args.captures.reading, profile);
     output::notes(&profile.notes);
-    Ok(input::exit_code(&args.reading, &profile.coverage))
+    Ok(input::exit_code(&args.captures.reading, &profile.coverage))
 }

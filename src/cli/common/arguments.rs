@@ -82,6 +82,19 @@ pub(in crate::cli) struct SourceArgs {
     pub(in crate::cli) format: Format,
 }
 
+/// Input of commands that read individual messages, which a profile does not have.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CaptureArgs {
+    /// Captures, or folders with captures: pcap or pcapng, plain, gzip or zstd; `-` for standard
+    /// input
+    #[arg(required = true, value_name = "CAPTURE")]
+    pub(in crate::cli) inputs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(in crate::cli) reading: InputArgs,
+    #[command(flatten)]
+    pub(in crate::cli) scope: ScopeArgs,
+}
+
 /// Options of `matrix` and `timeline`: the pairs they show and the messages they count.
 #[derive(Clone, Copy, Debug, Args)]
 pub(in crate::cli) struct CountingArgs {
