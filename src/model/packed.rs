@@ -73,10 +73,7 @@ impl<T> PackedRows<T> {
 impl<T: Serialize> PackedRows<T> {
     /// Adds a row at the end.
     pub fn push(&mut self, row: &T) {
-        let before = self.open.len();
-        let written = postcard::serialize_with_flavor(row, ByteSink(&mut self.open));
-        if written.is_err() {
-            self.open.truncate(before);
+        if !append(&mut self.open, row) {
             return;
         }
         self.len += 1;
@@ -87,8 +84,18 @@ impl<T: Serialize> PackedRows<T> {
     }
 }
 
+/// Serializes a value at the end of `bytes`; false, and nothing is added, if it cannot be serialized.
+pub(super) fn append<T: Serialize>(bytes: &mut Vec<u8>, value: &T) -> bool {
+    let before = bytes.len();
+    let is_written = postcard::serialize_with_flavor(value, ByteSink(bytes)).is_ok();
+    if !is_written {
+        bytes.truncate(before);
+    }
+    is_written
+}
+
 /// Appends bytes to a vector.
-pub(super) struct ByteSink<'a>(pub(super) &'a mut Vec<u8>);
+struct ByteSink<'a>(&'a mut Vec<u8>);
 
 impl Flavor for ByteSink<'_> {
     type Output = ();

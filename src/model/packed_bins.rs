@@ -3,7 +3,7 @@
 //! A value takes about ten bytes instead of fifty, because its bin is the difference to the bin
 //! before, and most sums are small numbers.
 
-use super::packed::ByteSink;
+use super::packed::append;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::marker::PhantomData;
@@ -52,14 +52,11 @@ impl<T> PackedBins<T> {
 impl<T: Serialize> PackedBins<T> {
     /// Adds a value at the end.
     pub fn push(&mut self, bin: i64, value: &T) {
-        let before = self.bytes.len();
         let step = bin.wrapping_sub(self.last_bin);
-        if postcard::serialize_with_flavor(&(step, value), ByteSink(&mut self.bytes)).is_err() {
-            self.bytes.truncate(before);
-            return;
+        if append(&mut self.bytes, &(step, value)) {
+            self.last_bin = bin;
+            self.len += 1;
         }
-        self.last_bin = bin;
-        self.len += 1;
     }
 }
 

@@ -62,6 +62,23 @@ fn rows(text: &str, header: &str) -> Vec<Vec<String>> {
     lines.take_while(|line| !line.is_empty()).map(|line| line.split(',').map(str::to_owned).collect()).collect()
 }
 
+/// The header of point-to-point messages by pair of ranks, in a notebook and below.
+const PAIRS: &str = "src_rank,dst_rank,p2p_messages,p2p_mpi_bytes";
+
+/// Asserts that a csv with the header [`PAIRS`] has the messages and bytes of the run's truth.
+fn assert_is_truth(csv: &str, run: &runs::RecordedRun) {
+    let found: BTreeMap<(u32, u32), (u64, u64)> = rows(csv, PAIRS)
+        .iter()
+        .map(|row| {
+            let number = |index: usize| row[index].parse::<u64>().expect("number");
+            ((number(0) as u32, number(1) as u32), (number(2), number(3)))
+        })
+        .filter(|(_, (messages, _))| *messages > 0)
+        .collect();
+    let truth = run.truth("wire.csv").expect("truth");
+    assert_eq!(found, truth.into_iter().filter(|(_, (messages, _))| *messages > 0).collect());
+}
+
 fn profile(folder: &Path, run: &runs::RecordedRun) -> PathBuf {
     let place = folder.join("job.ibp");
     result(&["analyze", "-o", place.to_str().expect("path")], &[run.sink()]);
@@ -105,16 +122,7 @@ fn the_matrix_equals_the_truth() {
     let (text, figures) = executed("01-matrix.ipynb", &profile(folder.path(), &run));
     assert_eq!(figures, 2);
     let printed: String = text.concat();
-    let found: BTreeMap<(u32, u32), (u64, u64)> = rows(&printed, "src_rank,dst_rank,p2p_messages,p2p_mpi_bytes")
-        .iter()
-        .map(|row| {
-            let number = |index: usize| row[index].parse::<u64>().expect("number");
-            ((number(0) as u32, number(1) as u32), (number(2), number(3)))
-        })
-        .filter(|(_, (messages, _))| *messages > 0)
-        .collect();
-    let truth = run.truth("wire.csv").expect("truth");
-    assert_eq!(found, truth.into_iter().filter(|(_, (messages, _))| *messages > 0).collect());
+    assert_is_truth(&printed, &run);
 }
 
 /// The notebook reads the buckets from the tables with its own arithmetic.
@@ -280,22 +288,12 @@ fn the_installed_package_reads_a_profile_as_polars_and_pandas_frames() {
     command.args(["-c", READ]).arg(&profile).arg(own.path()).env("PYTHONPATH", &site).current_dir(own.path());
     let printed = run(&mut command, "see notebooks/README.md");
     let [polars, pandas, refusals] = {
-        let header = "src_rank,dst_rank,p2p_messages,p2p_mpi_bytes";
-        let parts: Vec<&str> = printed.split(header).collect();
+        let parts: Vec<&str> = printed.split(PAIRS).collect();
         let (pandas, refusals) = parts[2].split_at(parts[1].len());
-        [format!("{header}{}", parts[1]), format!("{header}{pandas}"), refusals.to_owned()]
+        [format!("{PAIRS}{}", parts[1]), format!("{PAIRS}{pandas}"), refusals.to_owned()]
     };
     assert_eq!(polars, pandas);
-    let found: BTreeMap<(u32, u32), (u64, u64)> = rows(&polars, "src_rank,dst_rank,p2p_messages,p2p_mpi_bytes")
-        .iter()
-        .map(|row| {
-            let number = |index: usize| row[index].parse::<u64>().expect("number");
-            ((number(0) as u32, number(1) as u32), (number(2), number(3)))
-        })
-        .filter(|(_, (messages, _))| *messages > 0)
-        .collect();
-    let truth = run_of.truth("wire.csv").expect("truth");
-    assert_eq!(found, truth.into_iter().filter(|(_, (messages, _))| *messages > 0).collect());
+    assert_is_truth(&polars, &run_of);
     assert!(refusals.contains("profile.json: no such file; `ibscope analyze"), "{refusals}");
     assert!(refusals.contains("frames='arrow'"), "{refusals}");
 }

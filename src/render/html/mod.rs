@@ -112,7 +112,7 @@ pub struct Page<'a> {
     pub crosscheck: Option<&'a Crosscheck>,
     /// Collective operations one by one; `None` if only a profile is known.
     pub instances: Option<&'a InstanceList>,
-    /// Findings, of which the first are on the first screen.
+    /// Findings; the first screen shows the first ones.
     pub diagnosis: Option<&'a Diagnosis>,
 }
 
