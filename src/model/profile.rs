@@ -11,6 +11,7 @@ use ibscope_parsers::mpi::MpiOperation;
 use ibscope_parsers::ulp::UpperLayer;
 use ibscope_parsers::{Endpoint, Qpn};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// All results of an analysis. Tables are sorted; nothing depends on the number of threads or on
@@ -135,7 +136,7 @@ pub struct ConnectionRow {
     pub src_qp: Option<Qpn>,
     /// Evidence for it: `deth` (datagrams carry it), `cm`, `connection_message`, `wireup`, `echo`,
     /// `responses` or `only_connection`.
-    pub src_qp_evidence: Option<String>,
+    pub src_qp_evidence: Option<Cow<'static, str>>,
     /// Time of the first packet in nanoseconds since the epoch.
     pub first_time_ns: i64,
     /// Time of the last packet in nanoseconds since the epoch.

@@ -149,7 +149,7 @@ fn combine(
         keeps.push(keeps_vcrc);
         match readout.times_ns.filter(|_| !members.is_empty()) {
             Some(times_ns) => combiner.union(times_ns, members),
-            None => combiner.input(readout.times_ns, readout.shards.iter().flat_map(ShardReadout::sums)),
+            None => combiner.input(readout.times_ns, readout.shards.par_iter().map(ShardReadout::sums)),
         }
         for ((number, own), shard) in shards.iter_mut().enumerate().zip(readout.shards) {
             let (connections, sums) = rest.take_shard(index, number, shard);

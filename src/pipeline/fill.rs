@@ -40,23 +40,27 @@ pub(super) fn fill(
     profile.timeline.reserve_exact(plan.rows);
     profile.connections.reserve_exact(connections.len());
     (profile.streams, profile.storage) = (Some(Vec::new()), Some(Vec::new()));
+    let Profile { bin_ns, sender_bin_ns, latency_bin_ns, .. } = *profile;
+    let fill_block = |block: Vec<(usize, Box<ConnectionTotals>)>| {
+        let mut part = Profile { bin_ns, sender_bin_ns, latency_bin_ns, ..Profile::default() };
+        block.into_iter().for_each(|(index, own)| add(&mut part, (index, *own), identified, paired, &plan));
+        series::join(&mut part.senders);
+        part
+    };
     let mut connections = connections.into_iter().enumerate();
+    let mut filled: Vec<Profile> = Vec::new();
     loop {
         // Few blocks at a time, so that their tables exist twice for a short time only.
         let blocks = (0..rayon::current_num_threads()).map(|_| connections.by_ref().take(BLOCK).collect::<Vec<_>>());
         let blocks: Vec<Vec<_>> = blocks.take_while(|block| !block.is_empty()).collect();
-        if blocks.is_empty() {
+        if blocks.is_empty() && filled.is_empty() {
             break;
         }
-        let fill_block = |block: Vec<(usize, Box<ConnectionTotals>)>| {
-            let Profile { bin_ns, sender_bin_ns, latency_bin_ns, .. } = *profile;
-            let mut part = Profile { bin_ns, sender_bin_ns, latency_bin_ns, ..Profile::default() };
-            block.into_iter().for_each(|(index, own)| add(&mut part, (index, *own), identified, paired, &plan));
-            series::join(&mut part.senders);
-            part
-        };
-        let parts: Vec<Profile> = blocks.into_par_iter().map(fill_block).collect();
-        parts.into_iter().for_each(|part| append(profile, part));
+        // One thread appends blocks while the others fill the next ones.
+        (filled, ()) = rayon::join(
+            || blocks.into_par_iter().map(fill_block).collect(),
+            || filled.drain(..).for_each(|part| append(profile, part)),
+        );
     }
     profile.timeline.par_sort_unstable_by_key(|row| (row.time_ns, row.connection));
     series::join(&mut profile.senders);
@@ -116,7 +120,7 @@ fn add(
         service: key.service,
         dest_qp: key.dest_qp,
         src_qp: sender.map(|(qpn, _)| qpn),
-        src_qp_evidence: sender.map(|(_, evidence)| evidence.to_owned()),
+        src_qp_evidence: sender.map(|(_, evidence)| evidence.into()),
         first_time_ns: connection.times_ns.0,
         last_time_ns: connection.times_ns.1,
         traffic,

@@ -48,16 +48,24 @@ impl SeriesPlan {
         (identified, paired): (&ResolvedRanks, &QueuePairPartners),
         max_rows: usize,
     ) -> Self {
-        let group_of = groups(profile, connections, identified, paired);
-        let numbered: Vec<(usize, &ConnectionTotals)> = connections.iter().map(|own| &**own).enumerate().collect();
-        // Connections are sorted by sender, so each group lies within one part.
-        let parts: Vec<&[(usize, &ConnectionTotals)]> =
-            numbered.chunk_by(|(_, a), (_, b)| a.key.src == b.key.src).collect();
-        let counts: Vec<[RowCounts; 2]> = parts.into_par_iter().map(|part| count(part, &group_of)).collect();
         let [mut pairs, mut senders] = [RowCounts::default(), RowCounts::default()];
-        for [own_pairs, own_senders] in &counts {
-            pairs.add(own_pairs);
-            senders.add(own_senders);
+        let mut group_of = Vec::new();
+        if profile.bin_ns > 0 {
+            let grouping = Grouping { ranks: RankIndex::of(profile), identified, paired };
+            let numbered: Vec<(usize, &ConnectionTotals)> = connections.iter().map(|own| &**own).enumerate().collect();
+            // Connections are sorted by sender, so each group lies within one part.
+            let parts: Vec<&[(usize, &ConnectionTotals)]> =
+                numbered.chunk_by(|(_, a), (_, b)| a.key.src == b.key.src).collect();
+            let grouped = |part: &[(usize, &ConnectionTotals)]| {
+                let groups = grouping.groups(part);
+                (count(part, &groups), groups)
+            };
+            let counts: Vec<([RowCounts; 2], Vec<Option<u32>>)> = parts.into_par_iter().map(grouped).collect();
+            for ([own_pairs, own_senders], mut groups) in counts {
+                pairs.add(&own_pairs);
+                senders.add(&own_senders);
+                group_of.append(&mut groups);
+            }
         }
         let (connections, has_fitted) = pairs.shift(max_rows);
         let (of_senders, _) = senders.shift(max_rows);
@@ -86,16 +94,27 @@ impl SeriesPlan {
     }
 }
 
-/// By connection: the first connection of its group.
-fn groups(
-    profile: &Profile,
-    connections: &[Box<ConnectionTotals>],
-    identified: &ResolvedRanks,
-    paired: &QueuePairPartners,
-) -> Vec<Option<u32>> {
-    let ranks = RankIndex::of(profile);
-    let mut first: BTreeMap<SenderGroup, u32> = BTreeMap::new();
-    let group = |(index, connection): (usize, &ConnectionTotals)| {
+/// What assigns connections to the groups of senders.
+struct Grouping<'a> {
+    ranks: RankIndex,
+    identified: &'a ResolvedRanks,
+    paired: &'a QueuePairPartners,
+}
+
+impl Grouping<'_> {
+    /// By connection of one sender: the first connection of its group.
+    fn groups(&self, part: &[(usize, &ConnectionTotals)]) -> Vec<Option<u32>> {
+        let mut first: BTreeMap<SenderGroup, u32> = BTreeMap::new();
+        let group = |(index, connection): &(usize, &ConnectionTotals)| {
+            let own = self.group(*index, connection)?;
+            Some(*first.entry(own).or_insert(*index as u32))
+        };
+        part.iter().map(group).collect()
+    }
+
+    /// The group of a connection; `None` without data.
+    fn group(&self, index: usize, connection: &ConnectionTotals) -> Option<SenderGroup> {
+        let Self { ranks, identified, paired } = self;
         let key = &connection.key;
         if key.kind != TrafficKind::Data {
             return None;
@@ -106,16 +125,14 @@ fn groups(
             paired.partner(QueuePair { endpoint: key.dst, qpn: key.dest_qp }).map(|(end, _)| end.qpn)
         };
         let job = identified.job_of.get(index).copied().flatten();
-        let group = SenderGroup {
+        Some(SenderGroup {
             endpoint: key.src,
             rank: job.and_then(|job| ranks.rank_in(job, key.src, src_qp)),
             job,
             class: identified.classes.get(index).copied().unwrap_or_default(),
             has_mpi: identified.detection.stack(key).is_some(),
-        };
-        Some(*first.entry(group).or_insert(index as u32))
-    };
-    connections.iter().map(|own| &**own).enumerate().map(group).collect()
+        })
+    }
 }
 
 /// Rows of a time series by the width of its bins.
@@ -169,16 +186,17 @@ impl RowCounts {
 fn count(part: &[(usize, &ConnectionTotals)], group_of: &[Option<u32>]) -> [RowCounts; 2] {
     let [mut pairs, mut senders] = [RowCounts::default(), RowCounts::default()];
     let mut groups: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
-    for (index, connection) in part {
+    for ((_, connection), group) in part.iter().zip(group_of) {
         let mut bins: Vec<i64> = connection.bins.iter().map(|(bin, _)| bin).collect();
         bins.dedup();
         pairs.add_series(&bins);
-        if let Some(group) = group_of.get(*index).copied().flatten() {
-            let all = groups.entry(group).or_default();
-            all.append(&mut bins);
-            all.sort_unstable();
-            all.dedup();
+        if let Some(group) = group {
+            groups.entry(*group).or_default().append(&mut bins);
         }
+    }
+    for all in groups.values_mut() {
+        all.sort_unstable();
+        all.dedup();
     }
     groups.values().for_each(|bins| senders.add_series(bins));
     [pairs, senders]

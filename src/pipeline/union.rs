@@ -45,7 +45,7 @@ pub(super) fn read(
     }
     let mut overlap = InputOverlap::default();
     for input in &readout.inputs {
-        overlap.input(input.times_ns, input.shards.iter().flat_map(ShardReadout::sums));
+        overlap.input(input.times_ns, input.shards.par_iter().map(ShardReadout::sums));
     }
     let mut unions = Vec::new();
     for (members, times_ns) in overlap.groups() {

@@ -347,7 +347,7 @@ pub(super) fn read_connections(path: &Path, bytes: Vec<u8>) -> Result<Vec<Connec
             service: table.value(&service, row)? as u8,
             dest_qp: Qpn::new(table.value(&dest_qp, row)?),
             src_qp: src_qp.get(row).copied().flatten().map(Qpn::new),
-            src_qp_evidence: src_qp_evidence.get(row).copied().flatten().map(printable),
+            src_qp_evidence: src_qp_evidence.get(row).copied().flatten().map(|text| printable(text).into()),
             first_time_ns: table.value(&first, row)?,
             last_time_ns: table.value(&last, row)?,
             traffic: Traffic::from_values(table.values(&traffic, row)?),

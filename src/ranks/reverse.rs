@@ -19,11 +19,10 @@ pub(super) struct ReverseConnections<'a> {
 impl<'a> ReverseConnections<'a> {
     /// Finds the opposite directions of all connections, which are sorted by key.
     pub(super) fn new(connections: &'a [Box<ConnectionTotals>], paired: &QueuePairPartners) -> Self {
-        let reverse = |own: &ConnectionTotals| {
-            let key = reverse_key(&own.key, paired)?;
-            connections.binary_search_by_key(&key, |other| other.key).ok().map(|at| at as u32)
-        };
-        Self { connections, indices: connections.par_iter().map(|own| reverse(own)).collect() }
+        // Side by side, because a search of a million boxes waits for memory at every step.
+        let keys: Vec<ConnectionKey> = connections.iter().map(|own| own.key).collect();
+        let reverse = |key| keys.binary_search(&reverse_key(key, paired)?).ok().map(|at| at as u32);
+        Self { connections, indices: keys.par_iter().map(reverse).collect() }
     }
 
     /// The index of the opposite direction.

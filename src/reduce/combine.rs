@@ -89,14 +89,13 @@ pub struct Combiner {
 }
 
 impl Combiner {
-    /// Adds the next input: the times of its first and last record, and all its connections in any
-    /// order.
-    pub fn input<'a>(
-        &mut self,
-        times_ns: Option<(i64, i64)>,
-        connections: impl Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
-    ) {
-        let copies = MirrorCopies::detect(connections);
+    /// Adds the next input: the times of its first and last record, and all its connections in
+    /// groups, all in any order. Groups are processed in parallel.
+    pub fn input<'a, G>(&mut self, times_ns: Option<(i64, i64)>, groups: impl ParallelIterator<Item = G>)
+    where
+        G: Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
+    {
+        let copies = MirrorCopies::detect(groups);
         let (pairs_observed_once, pairs_observed_twice) = copies.count_pairs();
         self.totals.inputs.push(InputMirrorCopies {
             pairs_observed_once,
@@ -212,8 +211,8 @@ impl Combiner {
             totals.connections.extend(shard.connections);
         }
         let connections = &mut totals.connections;
-        // Stable, because this merges the sorted shards.
-        connections.par_sort_by_key(|connection| connection.key);
+        // A copy of each key, because a comparison of boxes waits for memory.
+        connections.par_sort_by_cached_key(|connection| connection.key);
         connections.dedup_by_key(|connection| connection.key);
         totals
     }

@@ -224,7 +224,7 @@ mod tests {
             (key, partial)
         });
         let mut combiner = Combiner::default();
-        combiner.input(Some((0, 1)), partials.iter().map(|(key, partial)| (key, partial)));
+        combiner.input(Some((0, 1)), rayon::iter::once(partials.iter().map(|(key, partial)| (key, partial))));
         let connections = partials.map(|(key, partial)| Box::new((ConnectionEnd::new(key), partial)));
         totals.connections = combiner.shard(vec![connections.into()]).connections;
         let untimed = totals.add_shared_message_times(vec![sample_of(0, room, one), sample_of(1, 100, other)]);

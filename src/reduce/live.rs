@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Adds up the connections of an input so far. Of the coverage, only the mirror copies are set.
 #[must_use]
 pub fn live_sums(connections: &[(ConnectionKey, &PartialSums)]) -> LiveSums {
-    let copies = MirrorCopies::detect(connections.iter().map(|(key, partial)| (key, *partial)));
+    let copies = MirrorCopies::detect(rayon::iter::once(connections.iter().map(|(key, partial)| (key, *partial))));
     let mut live = LiveSums::default();
     let mut pairs: BTreeMap<(Endpoint, Endpoint), LivePair> = BTreeMap::new();
     let mut sizes = Sizes::<SizeCategory>::default();

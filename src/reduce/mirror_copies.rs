@@ -68,27 +68,17 @@ pub(super) struct MirrorCopies {
 }
 
 impl MirrorCopies {
-    /// Decides from all connections of an input.
-    pub(super) fn detect<'a>(connections: impl Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>) -> Self {
-        let mut pairs: Vec<((Endpoint, Endpoint), CopyEvidence)> = Vec::new();
-        let mut all = CopyEvidence::default();
-        for (key, partial) in connections {
-            let evidence = evidence(partial);
-            all.add(evidence);
-            let pair = (key.src, key.dst);
-            match pairs.last_mut().filter(|(last, _)| *last == pair) {
-                Some((_, sum)) => sum.add(evidence),
-                None => pairs.push((pair, evidence)),
-            }
-        }
+    /// Decides from all connections of an input, which come in groups.
+    pub(super) fn detect<'a, G>(groups: impl ParallelIterator<Item = G>) -> Self
+    where
+        G: Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
+    {
+        let groups: Vec<Vec<PairEvidence>> = groups.map(by_pair).collect();
+        let mut pairs = groups.concat();
         pairs.par_sort_unstable_by_key(|(pair, _)| *pair);
-        pairs.dedup_by(|(next, evidence), (pair, sum)| {
-            let is_same = next == pair;
-            if is_same {
-                sum.add(*evidence);
-            }
-            is_same
-        });
+        pairs.dedup_by(join_same);
+        let mut all = CopyEvidence::default();
+        pairs.iter().for_each(|(_, own)| all.add(*own));
         let decide = |(src, dst): (Endpoint, Endpoint), own: CopyEvidence| {
             let mut both = own;
             if let Ok(back) = pairs.binary_search_by_key(&(dst, src), |(pair, _)| *pair) {
@@ -121,6 +111,27 @@ impl MirrorCopies {
         let twice = self.observed_twice.iter().filter(|(_, twice)| *twice).count() as u64;
         (self.observed_twice.len() as u64 - twice, twice)
     }
+}
+
+/// A directed pair of endpoints with the evidence of its connections.
+type PairEvidence = ((Endpoint, Endpoint), CopyEvidence);
+
+/// The pairs of some connections, sorted.
+fn by_pair<'a>(connections: impl Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>) -> Vec<PairEvidence> {
+    let mut pairs: Vec<PairEvidence> =
+        connections.map(|(key, partial)| ((key.src, key.dst), evidence(partial))).collect();
+    pairs.sort_unstable_by_key(|(pair, _)| *pair);
+    pairs.dedup_by(join_same);
+    pairs
+}
+
+/// Adds the evidence of a pair to that of the one before if both are the same pair.
+fn join_same((next, evidence): &mut PairEvidence, (pair, sum): &mut PairEvidence) -> bool {
+    let is_same = next == pair;
+    if is_same {
+        sum.add(*evidence);
+    }
+    is_same
 }
 
 fn evidence(partial: &PartialSums) -> CopyEvidence {

@@ -588,7 +588,7 @@ mod tests {
             sums.start(0, start);
         }
         let mut combiner = Combiner::default();
-        combiner.input(Some((0, 0)), sums.partials().iter().map(|sums| (&key, sums)));
+        combiner.input(Some((0, 0)), rayon::iter::once(sums.partials().iter().map(|sums| (&key, sums))));
         let connections = sums.finish().into_iter().map(|sums| Box::new((ConnectionEnd::new(key), sums)));
         let shards = vec![combiner.shard(vec![connections.collect()])];
         let totals = combiner.finish(shards);

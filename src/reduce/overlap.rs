@@ -12,6 +12,7 @@ use super::point_sums::HeldPackets;
 use super::{PartialSums, observation_points};
 use crate::model::{ConnectionEnd, ConnectionKey};
 use ibscope_parsers::Endpoint;
+use rayon::prelude::*;
 use std::collections::BTreeSet;
 
 /// The connections of all inputs, to be compared.
@@ -22,14 +23,13 @@ pub struct InputOverlap {
 }
 
 impl InputOverlap {
-    /// Adds the next input: the times of its first and last record, and all its connections in any
-    /// order.
-    pub fn input<'a>(
-        &mut self,
-        times_ns: Option<(i64, i64)>,
-        connections: impl Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
-    ) {
-        self.copies.push(MirrorCopies::detect(connections));
+    /// Adds the next input: the times of its first and last record, and all its connections in
+    /// groups, all in any order.
+    pub fn input<'a, G>(&mut self, times_ns: Option<(i64, i64)>, groups: impl ParallelIterator<Item = G>)
+    where
+        G: Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
+    {
+        self.copies.push(MirrorCopies::detect(groups));
         self.times_ns.push(times_ns);
     }
 

@@ -1,9 +1,9 @@
 //! Findings on losses, receive buffers and congestion, from the health of the connections.
 
 use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, FindingKind, FindingSeverity};
-use crate::analysis::health::{ConnectionHealth, LinkDirection, connections};
-use crate::model::profile::ConnectionRow;
-use crate::model::{Profile, TrafficKind};
+use crate::analysis::health::{LinkDirection, known_health, known_retransmissions, severity};
+use crate::model::profile::{ConnectionRow, HealthRow, RetransmissionSums};
+use crate::model::{Health, Profile, TrafficKind};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Opcode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,39 @@ const CRITICAL_MARKS: f64 = 0.1;
 /// Share of the events from which a port or a path is the one that they are about.
 const MAIN_SHARE: f64 = 0.8;
 
+/// A connection with events, and what is known of its health.
+struct EventRow<'a> {
+    connection: &'a ConnectionRow,
+    health: Health,
+    retransmissions: RetransmissionSums,
+}
+
+/// The connections with events, and sums over all connections. A capture may have a million connections
+/// without events.
+#[derive(Default)]
+struct EventRows<'a> {
+    rows: Vec<EventRow<'a>>,
+    request_packets: u64,
+    packets: u64,
+}
+
+impl<'a> EventRows<'a> {
+    fn of(profile: &'a Profile) -> Self {
+        let mut all = Self::default();
+        for row in &profile.health {
+            let Some(connection) = profile.connections.get(row.connection as usize) else { continue };
+            let health = known_health(connection, &row.health);
+            let retransmissions = known_retransmissions(connection);
+            all.request_packets += health.request_packets;
+            all.packets += connection.traffic.packets;
+            if health.episodes > 0 || severity(&health, &retransmissions) > 0 {
+                all.rows.push(EventRow { connection, health, retransmissions });
+            }
+        }
+        all
+    }
+}
+
 /// Packets by the path that they were lost on.
 type PathEvents = BTreeMap<(Endpoint, Endpoint), u64>;
 
@@ -42,7 +75,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         diagnosis.unchecked.push("losses and congestion, because the profile has no health".to_owned());
         return;
     }
-    let rows: Vec<ConnectionHealth<'_>> = connections(input.profile).collect();
+    let rows = EventRows::of(input.profile);
     if !input.is_sampled() {
         diagnosis.findings.extend(loss(input, &rows));
     }
@@ -52,16 +85,15 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
 }
 
 /// Packets that were lost on the fabric.
-fn loss(input: &DiagnosisInput<'_>, rows: &[ConnectionHealth<'_>]) -> Option<DiagnosisFinding> {
+fn loss(input: &DiagnosisInput<'_>, all: &EventRows<'_>) -> Option<DiagnosisFinding> {
     let mut events = PathEvents::new();
-    let (mut naks, mut late, mut timeouts, mut again, mut requests) = (0, 0, 0, 0, 0);
-    for row in rows {
+    let (mut naks, mut late, mut timeouts, mut again) = (0, 0, 0, 0);
+    for row in &all.rows {
         let (src, dst) = (row.connection.src, row.connection.dst);
         let own_late = row.health.late_packets.saturating_sub(row.health.reordered_packets);
         naks += row.health.nak_sequence;
         late += own_late;
         timeouts += row.health.episodes;
-        requests += row.health.request_packets;
         again += row.retransmissions.request_packets + row.retransmissions.response_packets;
         let forward = row.health.episodes + row.retransmissions.response_packets.min(own_late.max(1));
         *events.entry((src, dst)).or_default() += forward;
@@ -73,9 +105,9 @@ fn loss(input: &DiagnosisInput<'_>, rows: &[ConnectionHealth<'_>]) -> Option<Dia
     let late = if input.is_incomplete() { 0 } else { late };
     let proofs = naks + late + input.profile.trust.lost_on_fabric_packets.at_least;
     let is_proven = proofs >= FEWEST_PROOFS && again >= FEWEST_RETRANSMISSIONS;
-    let rnr: u64 = rows.iter().map(|row| row.health.rnr_naks).sum();
+    let rnr: u64 = all.rows.iter().map(|row| row.health.rnr_naks).sum();
     let has_timeouts = timeouts.saturating_sub(rnr) >= FEWEST_TIMEOUTS
-        && timeouts as f64 >= TIMEOUT_SHARE * requests as f64
+        && timeouts as f64 >= TIMEOUT_SHARE * all.request_packets as f64
         && rnr < FEWEST_RNR
         && !input.is_incomplete();
     if !is_proven && !has_timeouts {
@@ -154,10 +186,10 @@ fn place(profile: &Profile, events: &PathEvents) -> (String, u64) {
 }
 
 /// Receivers without receive buffers.
-fn not_ready(profile: &Profile, rows: &[ConnectionHealth<'_>]) -> Option<DiagnosisFinding> {
+fn not_ready(profile: &Profile, all: &EventRows<'_>) -> Option<DiagnosisFinding> {
     let mut receivers: BTreeMap<Endpoint, u64> = BTreeMap::new();
     let (mut naks, mut longest_ns) = (0, 0);
-    for row in rows.iter().filter(|row| row.health.rnr_naks > 0) {
+    for row in all.rows.iter().filter(|row| row.health.rnr_naks > 0) {
         *receivers.entry(row.connection.src).or_default() += row.health.rnr_naks;
         naks += row.health.rnr_naks;
         longest_ns = longest_ns.max(row.health.longest_rnr_timer_ns);
@@ -167,7 +199,8 @@ fn not_ready(profile: &Profile, rows: &[ConnectionHealth<'_>]) -> Option<Diagnos
     }
     let (receiver, most) = receivers.iter().max_by_key(|(_, naks)| **naks)?;
     let is_one = *most as f64 >= MAIN_SHARE * naks as f64;
-    let own = rows.iter().filter(|row| !is_one || row.connection.dst == *receiver);
+    let is_to = |row: &HealthRow| profile.connections.get(row.connection as usize).is_some_and(|own| own.dst == *receiver);
+    let own = profile.health.iter().filter(|row| !is_one || is_to(row));
     let requests = own.map(|row| row.health.request_packets).sum::<u64>().max(1);
     let share = naks as f64 / requests as f64;
     let subject =
@@ -189,10 +222,10 @@ fn not_ready(profile: &Profile, rows: &[ConnectionHealth<'_>]) -> Option<Diagnos
 }
 
 /// Marks of switches, and notifications of receivers.
-fn congestion(profile: &Profile, rows: &[ConnectionHealth<'_>]) -> Option<DiagnosisFinding> {
+fn congestion(profile: &Profile, all: &EventRows<'_>) -> Option<DiagnosisFinding> {
     let mut toward: BTreeMap<Endpoint, u64> = BTreeMap::new();
     let (mut marked, mut notifications) = (0, 0);
-    for row in rows {
+    for row in &all.rows {
         let own = row.health.ecn_ce_packets + row.health.fecn_packets;
         // A notification travels against the packets that met congestion.
         let reported = row.health.cnp_packets + row.health.becn_packets;
@@ -201,8 +234,7 @@ fn congestion(profile: &Profile, rows: &[ConnectionHealth<'_>]) -> Option<Diagno
         *toward.entry(row.connection.dst).or_default() += own;
         *toward.entry(row.connection.src).or_default() += reported;
     }
-    let packets = rows.iter().map(|row| row.connection.traffic.packets).sum::<u64>().max(1);
-    let share = marked.max(notifications) as f64 / packets as f64;
+    let share = marked.max(notifications) as f64 / all.packets.max(1) as f64;
     if marked + notifications < FEWEST_MARKS || share < MARK_SHARE {
         return None;
     }

@@ -51,7 +51,7 @@ impl Receives {
 
 pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     let profile = input.profile;
-    if input.is_sampled() || input.is_incomplete() {
+    if input.is_sampled() || input.is_incomplete() || profile.jobs.is_empty() {
         return;
     }
     let round_trips = RoundTrips::of(profile);

@@ -65,9 +65,16 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
 
 /// The storms by index of the connection.
 fn storms(profile: &Profile) -> BTreeMap<u32, Storm> {
+    // Most connections of a large capture have few messages, so no round trip is needed.
+    let has_many = |connection: &ConnectionRow| {
+        may_combine(connection) && messages(connection, &connection.traffic).0 >= FEWEST_MESSAGES
+    };
+    if !profile.connections.iter().any(has_many) {
+        return BTreeMap::new();
+    }
     let round_trips = RoundTrips::of(profile);
     let limit = |connection: &ConnectionRow| {
-        let round_trip_ns = round_trips.median_ns(connection).filter(|_| may_combine(connection))?;
+        let round_trip_ns = round_trips.median_ns(connection).filter(|_| has_many(connection))?;
         // A round trip may be longer than a bin.
         Some(LEAST_PER_ROUND_TRIP * (profile.bin_ns as f64 / round_trip_ns as f64).max(1.0))
     };

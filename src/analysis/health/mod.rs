@@ -6,7 +6,7 @@ mod mirror;
 mod pauses;
 mod retransmissions;
 
-pub(crate) use connection::{ConnectionHealth, acknowledged_requests, connections, plain_acks, slowdown};
+pub(crate) use connection::{ConnectionHealth, acknowledged_requests, connections, plain_acks, severity, slowdown};
 pub(crate) use links::{Link, LinkDirection, Links, links};
 pub(crate) use mirror::{MirrorLoad, mirror_load};
 pub(crate) use pauses::{PauseRow, longest_pause_ns, pause_rows};
@@ -21,12 +21,12 @@ pub(crate) const UNKNOWN_IN_SAMPLES: &str =
     "unknown, because a sample does not show why a packet is missing, or is there twice";
 
 /// What is known of the health of a connection.
-fn known_health(connection: &ConnectionRow, health: &Health) -> Health {
+pub(crate) fn known_health(connection: &ConnectionRow, health: &Health) -> Health {
     if connection.sampled.is_some() { health.of_samples() } else { *health }
 }
 
 /// The retransmissions of a connection; none if they are not known.
-fn known_retransmissions(connection: &ConnectionRow) -> RetransmissionSums {
+pub(crate) fn known_retransmissions(connection: &ConnectionRow) -> RetransmissionSums {
     if connection.sampled.is_some() { RetransmissionSums::default() } else { connection.retransmissions }
 }
 

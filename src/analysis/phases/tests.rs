@@ -26,7 +26,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         service: 0,
         dest_qp: qpn(dst),
         src_qp: Some(qpn(src)),
-        src_qp_evidence: Some("cm".to_owned()),
+        src_qp_evidence: Some("cm".into()),
         first_time_ns: 0,
         last_time_ns: 10 * BIN_NS,
         traffic,
