@@ -1,5 +1,5 @@
-//! ibscope analyzes captured InfiniBand and RoCE traffic of MPI jobs: who sent how much to whom,
-//! and when.
+//! ibscope analyzes captured InfiniBand and RoCE traffic of MPI jobs: how much each rank sent to
+//! each other rank, and when.
 //!
 //! A capture passes these stages. Each is a module; the table in ARCHITECTURE.md lists which
 //! modules a stage may import.

@@ -1,12 +1,12 @@
 //! Checksums of short packets by carry-less multiplication.
 //!
 //! In: the bytes that a checksum covers. Out: the checksum, or `None` if the processor has no
-//! carry-less multiplication or the bytes are fewer than [`BLOCK_BYTES`]; the caller then computes
-//! it otherwise. Libraries use carry-less multiplication for long inputs only, but most packets of
-//! an InfiniBand capture have some hundred bytes.
+//! carry-less multiplication or if there are fewer bytes than [`BLOCK_BYTES`]; the caller then
+//! computes the checksum in another way. Libraries use carry-less multiplication for long inputs
+//! only, but most packets of an InfiniBand capture have some hundred bytes.
 //!
-//! A crate of its own, because the instructions exist only on some processors: one unsafe call,
-//! after the processor was asked, enters them. All other code is safe.
+//! This is a separate crate, because the instructions exist only on some processors: after a check
+//! of the processor, one unsafe call enters the code that uses them. All other code is safe.
 //!
 //! # Method
 //!

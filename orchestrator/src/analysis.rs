@@ -1,7 +1,7 @@
 //! Starts `ibscope analyze` after the captures have ended: on each sink, or as a Slurm batch job.
 //!
-//! The input is the report of an undone run; the output is a line for the log. Only the start is
-//! waited for, never the analysis.
+//! The input is the report of an undone run; the output is a line for the log. The caller waits
+//! only for the start, never for the analysis.
 
 use crate::config::{AnalysisLocation, Config};
 use crate::log::{Level, Log};

@@ -1,4 +1,4 @@
-//! Checks of names from outside that become arguments, file names or printed text.
+//! Checks of external names that become arguments, file names or printed text.
 
 /// Maximum number of bytes of a name.
 const LONGEST: usize = 128;

@@ -1,5 +1,4 @@
-//! The order in which the steps of a plan are done: which run at the same time, and which one after
-//! the other.
+//! The order of the steps of a plan: which steps run in parallel, and which in sequence.
 
 use crate::step::PlanStep;
 use std::collections::BTreeMap;

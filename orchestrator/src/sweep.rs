@@ -1,8 +1,8 @@
 //! The sweeper: undoes the runs that no live job owns, from their journals alone.
 //!
 //! The input is a state folder. Each run is undone with the configuration that its journal records,
-//! and then with the current one if that left work. A run that could not be undone is tried again
-//! later, each time after a longer pause. Nothing is deleted that was not undone.
+//! and then with the current one if steps remain. The sweeper retries a run that could not be
+//! undone, each time after a longer interval. It deletes only runs that were undone.
 
 use crate::analysis;
 use crate::config::Config;

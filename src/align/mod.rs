@@ -1,4 +1,5 @@
-//! Finds how far the clocks of several captures are apart, from packets that two of them hold.
+//! Finds the differences between the clocks of several captures, from packets that two of them
+//! hold.
 //!
 //! In: a [`PacketSample`] of each input. Out: an [`Alignment`], with a correction per input and the
 //! transit samples.

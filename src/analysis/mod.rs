@@ -1,7 +1,7 @@
 //! Computes the numbers that outputs show.
 //!
 //! In: a [`Profile`], or a cross-check. Out: plain values. This module neither formats nor draws,
-//! and never refers to [`crate::render`].
+//! and never uses [`crate::render`].
 
 pub(crate) mod classes;
 pub mod collective_instances;

@@ -1,9 +1,9 @@
 //! Storage over time, beside the jobs of its clients.
 //!
-//! In: a [`Profile`] with its timeline. Out: per bin, client and server the data that traveled in
-//! each direction, the commands that began, and the data of MPI and NCCL at the client's port, so
-//! that a job that waits for its storage can be seen. Invariant: the bytes of all bins are those of
-//! the connections; commands are `None` where not all can be counted.
+//! In: a [`Profile`] with its timeline. Out: per bin, client and server the data in each direction,
+//! the commands that began, and the data of MPI and NCCL at the client's port, which shows a job
+//! that waits for its storage. Invariant: the bytes of all bins are those of the connections;
+//! commands are `None` where not all can be counted.
 
 use super::AnalysisError;
 use super::endpoint_label::{EndpointLabels, GroupBy, Label};

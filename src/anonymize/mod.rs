@@ -1,4 +1,4 @@
-//! Anonymizes captures: the result contains no data of people and places.
+//! Anonymizes captures: the result contains no data that identify people or places.
 //!
 //! In: a capture, and the MPI forms of its connections, which the caller finds by analyzing the
 //! capture first. Out: the rewritten capture, and a tally of dropped and cleared content.
@@ -8,8 +8,8 @@
 //!   that depend on a key (`names`).
 //! - Payload is cleared, except the bytes of MPI envelopes on connections that are known to carry
 //!   them (`payload`). Management datagrams keep the fields that are understood (`management`).
-//! - Checksums are recomputed (`record`). A checksum that was wrong is wrong afterwards.
-//! - Records and blocks that are not understood are dropped and counted (`record`, `file`).
+//! - Checksums are recomputed (`record`). A wrong checksum stays wrong.
+//! - Records and blocks of unknown kinds are dropped and counted (`record`, `file`).
 
 mod bits;
 mod file;

@@ -1,6 +1,6 @@
 //! Clears payload, except the bytes of MPI envelopes.
 //!
-//! The bytes are not listed by layout but found by search: a byte is kept if the parsers in
+//! A search finds these bytes; no layout lists them: a byte is kept if the parsers in
 //! `ibscope_parsers::mpi` give another result without it. So only bytes that identify sender,
 //! receiver, tag and length of a message are kept.
 

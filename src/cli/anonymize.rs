@@ -130,7 +130,7 @@ fn places(args: &AnonymizeArgs) -> anyhow::Result<Vec<PathBuf>> {
     args.inputs.iter().map(place).collect()
 }
 
-/// Analyzes the captures, to know which payload is an envelope. A capture without InfiniBand
+/// Analyzes the captures, to find the payload that is an envelope. A capture without InfiniBand
 /// packets has none.
 fn analyze(args: &AnonymizeArgs) -> anyhow::Result<Profile> {
     let options = AnalysisOptions {

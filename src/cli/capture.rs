@@ -142,7 +142,7 @@ pub(super) struct UndoArgs {
 pub(super) struct SelftestArgs {
     #[command(flatten)]
     site: SiteArgs,
-    /// Also check these nodes, in Slurm's notation [default: only the sinks of the configuration]
+    /// Check these nodes too, in Slurm's notation [default: only the sinks of the configuration]
     #[arg(long, value_name = "LIST")]
     nodelist: Option<String>,
 }

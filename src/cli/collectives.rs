@@ -1,5 +1,5 @@
-//! `ibscope collectives`: messages and bytes of each collective operation, or each operation by
-//! itself.
+//! `ibscope collectives`: messages and bytes of each collective operation, or one row per
+//! operation.
 
 use super::common::arguments::SourceArgs;
 use super::common::choices::{Format, GroupByArg};
@@ -26,7 +26,7 @@ pub(super) struct CollectivesArgs {
     /// Show pairs of endpoints or of ranks; csv and json have one row per pair
     #[arg(long, value_enum, default_value_t = GroupByArg::Rank)]
     pub(super) by: GroupByArg,
-    /// Show the sums of each operation, or what the messages show one by one (captures only)
+    /// Show the sums of each operation, or single operations and channels (captures only)
     #[arg(long, value_enum, default_value_t = CollectivesView::Sums)]
     pub(super) view: CollectivesView,
 }
@@ -35,9 +35,9 @@ pub(super) struct CollectivesArgs {
 pub(super) enum CollectivesView {
     /// Messages and bytes of each operation
     Sums,
-    /// A row for each operation: its algorithm, times, and the rank that entered last
+    /// One row per operation: algorithm, times, and the rank that entered last
     Instances,
-    /// How NCCL divides its data over channels and over ports
+    /// Distribution of NCCL's data over channels and ports
     Channels,
 }
 

@@ -34,17 +34,17 @@ pub(super) enum CliCommand {
     Matrix(matrix::MatrixArgs),
     /// Show the traffic over time
     Timeline(timeline::TimelineArgs),
-    /// Show which MPI rank runs where, with the evidence
+    /// Show the location of each MPI rank, with the evidence
     Ranks(ranks::RanksArgs),
     /// Show MPI messages, one per line
     Messages(messages::MessagesArgs),
     /// Show messages and bytes of each collective operation
     Collectives(collectives::CollectivesArgs),
-    /// Show iterations, stragglers, and which rank waits for which
+    /// Show iterations, stragglers, and waits between ranks
     Waits(waits::WaitsArgs),
     /// Show storage commands: clients, servers, bytes, latencies
     Storage(storage::StorageArgs),
-    /// Show what is wrong, ranked: fabric, jobs, capture
+    /// Show ranked findings: problems of fabric, jobs and capture
     Diagnose(diagnose::DiagnoseArgs),
     /// Show retransmissions, NAKs, congestion and capture loss
     Health(health::HealthArgs),
@@ -60,7 +60,7 @@ pub(super) enum CliCommand {
     Crosscheck(crosscheck::CrosscheckArgs),
     /// Show the phases of a job and their communication patterns
     Phases(phases::PhasesArgs),
-    /// Compare two profiles, and show which differences exceed chance
+    /// Compare two profiles, and mark differences beyond chance
     Compare(compare::CompareArgs),
     /// Write messages as trace events for Perfetto
     Trace(trace::TraceArgs),
@@ -83,7 +83,7 @@ pub(super) enum CliCommand {
     /// Capture the traffic of a job, and undo all fabric changes
     #[command(subcommand)]
     Capture(capture::CaptureCommand),
-    /// Run and install the prolog and epilog hooks of Slurm
+    /// Run and install the Slurm prolog and epilog hooks
     #[command(subcommand)]
     Hook(hook::HookCommand),
     /// Print the completion script of a shell
@@ -93,8 +93,8 @@ pub(super) enum CliCommand {
 }
 
 impl CliCommand {
-    /// The captures or profiles that the command reads; `None` if it reads none, or treats folders
-    /// in its own way.
+    /// The captures or profiles that the command reads; `None` if it reads none, or handles folders
+    /// itself.
     pub(super) const fn inputs_mut(&mut self) -> Option<&mut Vec<PathBuf>> {
         match self {
             Self::Analyze(args) => Some(&mut args.inputs),
@@ -239,7 +239,7 @@ mod tests {
         }
     }
 
-    /// The commands that help shows, but for `help` itself.
+    /// The commands that help shows, except `help` itself.
     fn visible(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
         command.get_subcommands().filter(|own| !own.is_hide_set() && own.get_name() != "help")
     }

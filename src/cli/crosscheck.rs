@@ -64,7 +64,7 @@ enum CrosscheckView {
     Delays,
     /// Calls of collective operations
     Calls,
-    /// Collective operations, one by one (captures only)
+    /// Single collective operations (captures only)
     Instances,
     /// One-sided operations
     OneSided,
@@ -75,9 +75,9 @@ enum CrosscheckView {
 /// How to compare a trace with the wire.
 #[derive(Debug, Args)]
 pub(super) struct TraceComparisonArgs {
-    /// Which rank runs where: output of `mpirun --display-map`, a table `rank,host`, or a hostfile
+    /// Placement of the ranks: output of `mpirun --display-map`, a table `rank,host`, or a hostfile
     /// whose slots are filled in order [default: from the trace, or from the capture if the trace
-    /// does not contain it]
+    /// has none]
     #[arg(long, value_name = "FILE", requires = "trace")]
     placement: Option<PathBuf>,
     /// Accept differences of up to PERCENT of each pair's messages and bytes in the trace; for a

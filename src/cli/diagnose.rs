@@ -1,4 +1,4 @@
-//! `ibscope diagnose`: what is wrong, ranked, with the evidence and what to do.
+//! `ibscope diagnose`: ranked findings with evidence and advice.
 
 use super::common::arguments::SourceArgs;
 use super::common::choices::Format;
@@ -32,7 +32,7 @@ const REPEATED_INPUTS: usize = 4;
 pub(super) struct DiagnoseArgs {
     #[command(flatten)]
     pub(super) source: SourceArgs,
-    /// Speed of the links, to find saturated ones: width and rate (`4x EDR`) or a data rate
+    /// Speed of the links, to find saturated links: width and rate (`4x EDR`) or a data rate
     /// (`100Gb/s`)
     #[arg(long, value_name = "SPEED")]
     pub(super) link: Option<Speed>,

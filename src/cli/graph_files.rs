@@ -1,4 +1,4 @@
-//! The files of `ibscope matrix` that have the matrix as a graph.
+//! The files in which `ibscope matrix` writes the matrix as a graph.
 
 use super::common::arguments::GraphArgs;
 use super::common::files::OutputFile;

@@ -39,11 +39,11 @@ pub(super) enum HookCommand {
   ibscope hook epilog
   ibscope hook epilog --config /etc/ibscope/test.toml")]
     Epilog(HookArgs),
-    /// Undo the captures that no live job owns; for a timer of systemd, and after a boot
+    /// Undo the captures that no live job owns; for a systemd timer, and after a boot
     ///
-    /// Each run is undone with the program and the configuration that its journal records. A run
-    /// that could not be undone is tried again, at first after 30 s and then after longer pauses.
-    /// The exit code is 1 if anything is left.
+    /// Each run is undone with the program and the configuration that its journal records. If a run
+    /// cannot be undone, the sweeper retries after 30 s, and then after longer intervals. The exit
+    /// code is 1 if a run is not undone.
     #[command(after_long_help = "Examples:
   ibscope hook sweep
   ibscope hook sweep --state-dir /var/lib/ibscope")]
@@ -153,7 +153,7 @@ fn config_of_hook(stage: HookStage, args: &HookArgs, job: Option<&SlurmJob>) -> 
     Ok(own)
 }
 
-/// Sweeps the state folders. The exit code shows whether anything is left.
+/// Sweeps the state folders. The exit code shows whether a run is not undone.
 fn run_sweep(args: &SweepArgs) -> ExitCode {
     let current = Config::read_trusted(&args.config);
     let mut folders = vec![args.state_dir.clone()];

@@ -12,7 +12,7 @@ use tiny_http::{Header, Method, Request, Response, Server};
 
 /// The path of the metrics on the socket.
 const PATH: &str = "/metrics";
-/// Media type of OpenMetrics, which clients ask for, and the whole type of the answer.
+/// Media type of OpenMetrics, which clients request, and the full type of the response.
 const OPEN_METRICS: &str = "application/openmetrics-text";
 const OPEN_METRICS_ANSWER: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Media type of the text format of Prometheus.

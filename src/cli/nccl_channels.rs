@@ -1,4 +1,4 @@
-//! `ibscope collectives --view channels`: how NCCL divides its data over channels and rails.
+//! `ibscope collectives --view channels`: the distribution of NCCL's data over channels and rails.
 
 use super::common::arguments::SourceArgs;
 use super::common::choices::Format;

@@ -76,7 +76,7 @@ fn target(output: &Path) -> anyhow::Result<PathBuf> {
         bail!("{}: it is not the name of a folder", failed());
     }
     if fs::symlink_metadata(&place).is_ok() {
-        bail!("{}: it exists; remove it, or give another name", failed());
+        bail!("{}: already exists; remove it, or give another name", failed());
     }
     Ok(place)
 }

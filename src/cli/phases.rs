@@ -41,7 +41,7 @@ pub(super) struct PhasesArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum PhasesView {
-    /// A row for each phase
+    /// One row per phase
     Phases,
     /// The matrix of each phase
     Matrices,

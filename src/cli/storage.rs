@@ -41,9 +41,9 @@ pub(super) struct StorageArgs {
 pub(super) enum StorageView {
     /// One row per class, client and server
     Pairs,
-    /// Also by operation and status
+    /// One row per class, client, server, operation and status
     Operations,
-    /// Also by size of the data, with times
+    /// One row per class, client, server and size of the data, with times
     Sizes,
     /// Over time, beside the MPI and NCCL traffic of the client
     Timeline,
@@ -54,7 +54,7 @@ pub(super) fn run(args: &StorageArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
     let is_over_time = args.view == StorageView::Timeline;
     if !is_over_time && (args.bin.is_some() || args.figures.svg.is_some() || args.figures.png.is_some()) {
-        return Err(UsageError("--bin, --svg and --png belong to --view timeline").into());
+        return Err(UsageError("--bin, --svg and --png require --view timeline").into());
     }
     input::check_no_window(&source.inputs, &source.reading, "storage commands")?;
     let figures = FigureFiles::open(&args.figures, &input::files(&source.inputs, &source.reading))?;

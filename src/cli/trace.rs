@@ -153,7 +153,7 @@ fn notes(args: &TraceArgs, profile: &Profile, written: TraceCounts, instances: &
     }
     if operations_over_limit > 0 {
         output::eprint_line(&format!(
-            "note: {operations_over_limit} of {} are left out by --max-events {}, which messages use first",
+            "note: {operations_over_limit} of {} are left out by --max-events {}, because messages have priority",
             count_of(operations + operations_over_limit, "collective operation"),
             args.max_events
         ));

@@ -1,4 +1,4 @@
-//! `ibscope waits`: the iterations of a job, its stragglers, and who waits for whom.
+//! `ibscope waits`: the iterations of a job, its stragglers, and the waits between its ranks.
 
 use super::common::arguments::CaptureArgs;
 use super::common::choices::Format;

@@ -6,9 +6,9 @@
 //! has most of its own; operations of a context belong to a communicator only if its members
 //! exchanged all their messages.
 //!
-//! Ranks without point-to-point messages have no clock yet. Their operations are aligned by name and
-//! order alone, and their clocks are fitted to the result. If clocks contradict it, the first
-//! operations on the wire are taken for those of `MPI_Init`, as many as it takes to remove the
+//! Ranks without point-to-point messages have no clock yet. Their operations are aligned by name
+//! and order alone, and their clocks are fitted to the result. If clocks contradict the result, the
+//! first operations on the wire count as those of `MPI_Init`, as many as necessary to remove the
 //! contradictions.
 
 use super::clocks::{Clocks, MatchedTimes, RankClock};

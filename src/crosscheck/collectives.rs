@@ -1,9 +1,9 @@
-//! Collective operations: the bytes that the calls in the trace promise between two ranks, and the
-//! bytes that the wire carried between them.
+//! Collective operations: the bytes that two ranks must exchange according to the calls in the
+//! trace, and the bytes that the wire carried between them.
 //!
-//! The promise follows from the operation and its arguments: the bytes of each rank for each other
-//! rank. A library moves the bytes with an algorithm of its own choice, over other ranks and in
-//! other amounts. So the two numbers may differ, and the pairs get no verdict.
+//! The expected bytes follow from the operation and its arguments: the bytes of each rank for each
+//! other rank. A library transfers them with an algorithm of its own choice, through other ranks
+//! and in other amounts. The two numbers may therefore differ, and the pairs get no verdict.
 
 use super::contexts::Contexts;
 use super::message_sums::MessageSums;

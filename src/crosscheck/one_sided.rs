@@ -1,4 +1,4 @@
-//! One-sided operations: the operations in the trace, and the data that RDMA moved.
+//! One-sided operations: the operations in the trace, and the data that RDMA transferred.
 //!
 //! READs, WRITEs and atomics have no envelope, and a library may send small operations as messages
 //! of its own. So the two are listed side by side, without a verdict.

@@ -1,4 +1,4 @@
-//! Reads connection management (CM) messages: who connects to whom, with which queue pairs.
+//! Reads connection management (CM) messages: the ports that connect, and their queue pairs.
 
 use crate::model::PacketRef;
 use crate::model::profile::CmRow;

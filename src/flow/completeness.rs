@@ -11,9 +11,9 @@
 //! missing                                 11         1 response
 //! ```
 //! Requests and responses are sets of PSN ranges from the ledgers. They are compared at the end of
-//! an input, and before a ledger forgets runs. Requests that were acknowledged after the last
-//! observed request are missing too. Missing ACKs cannot be found, nor packets before the first
-//! observed request or after the last acknowledged one.
+//! an input, and before a ledger drops runs. Requests that were acknowledged after the last
+//! observed request are missing too. Missing ACKs cannot be detected, nor missing packets before
+//! the first observed request or after the last acknowledged one.
 
 use super::health::{self, HealthTracker};
 use super::ledger::{Ledger, MAX_HOLE};

@@ -1,9 +1,9 @@
 //! Health of one connection: retransmission episodes, late packets, NAKs, congestion flags and the
 //! requests whose responses are still expected.
 //!
-//! **Go-back-N**: a sender numbers its requests upwards. A request at or below the highest PSN so
-//! far shows that the sender has stepped back. The packets from there to the next new PSN, or to
-//! the next step back, are an episode if at least one of them is a retransmission.
+//! **Go-back-N**: a sender numbers its requests in ascending order. A request at or below the
+//! highest PSN so far shows that the sender has gone back. The packets from there to the next new
+//! PSN, or to the next step back, are an episode if at least one of them is a retransmission.
 //!
 //! ```text
 //! PSN   4  5  6  7 | 5  6  7  8     episode of 3 packets; cost: from the first 5 to the second 5

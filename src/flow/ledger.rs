@@ -3,8 +3,7 @@
 //! PSNs come in long runs, so a ledger keeps runs of consecutive PSNs with equal counts. A stream
 //! that is observed once is one run. At a mirror sink, where every packet appears twice, there are
 //! two runs: PSNs observed twice, then PSNs whose mirror copy is still to come. Retransmissions,
-//! losses and restarted READ requests split and join runs; the ledger needs no advance knowledge of
-//! them:
+//! losses and restarted READ requests split and join runs:
 //!
 //! ```text
 //! seen 0 1 2 3 | 0 1 2   (mirror copies)  -> [0..3):2 [3..4):1

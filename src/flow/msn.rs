@@ -1,9 +1,9 @@
 //! Checks the message sequence numbers (MSN) of the ACKs and responses that a connection sends.
 //!
 //! A responder counts the messages that it has completed, and a message takes at least one PSN
-//! (InfiniBand Architecture 9.7.5). So from one ACK to a later one the MSN does not go backwards,
-//! and rises by at most the difference of their PSNs; over all ACKs it rises by at least the number
-//! of messages between them.
+//! (InfiniBand Architecture 9.7.5). From one ACK to a later one, the MSN therefore never decreases,
+//! and increases by at most the difference of their PSNs; over all ACKs it increases by at least
+//! the number of messages between them.
 
 /// Largest step of PSNs that is checked. A larger one may be a new connection on a reused queue
 /// pair number.

@@ -10,7 +10,7 @@
 //! B -> A, QP 5:  ACK 41    votes for 7 and 9
 //! B -> A, QP 5:  ACK 42    votes for 7 only, if 9 has sent no 42
 //! ```
-//! If a library starts every queue pair at PSN 0, single votes mean little, but their sums become
+//! If a library starts every queue pair at PSN 0, a single vote is weak evidence, but the sums are
 //! clear. `ranks` weighs them.
 
 use super::ballot::Ballot;

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! PSN   4  6  7  5  8          5 is late by a distance of 2: the highest PSN before it is 7
-//! PSN   4  6  7  5  6  7  8    5 was lost upstream of the capture: 6 and 7 come again (go-back-N)
+//! PSN   4  6  7  5  6  7  8    5 was lost upstream: 6 and 7 are sent again (go-back-N)
 //! ```
-//! A sender retransmits from the lost packet on. So late packets are reordered if no packet comes
-//! again until the next new PSN. A receiver that asks for one packet alone (selective repeat) names
-//! it in a NAK: then the packet is a retransmission.
+//! A sender retransmits all packets from the lost one on. Late packets are therefore reordered if
+//! no packet is observed again until the next new PSN. A receiver that requests a single packet
+//! (selective repeat) names it in a NAK: such a packet is a retransmission.
 //!
 //! If the capture has two observation points, packets are in order at the port of the sender, and
 //! their second observations show the order at the port of the receiver.

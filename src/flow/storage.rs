@@ -7,9 +7,9 @@
 //! server -> client  SEND {completion, id, status}
 //! ```
 //! Both directions are connections of their own. A command and its completion have the same id; an
-//! id is unique among the outstanding commands of one connection only, and `pairing` shows which
-//! connection a completion answers. Data belong to the command whose memory they name, as the data
-//! of a rendezvous belong to an MPI message.
+//! id is unique only among the outstanding commands of one connection, and `pairing` finds the
+//! connection that a completion responds to. Data belong to the command whose memory they name, as
+//! the data of a rendezvous belong to an MPI message.
 //!
 //! Invariant: commands count for the connection that carries them, and bytes count when the command
 //! completes. State exists only for connections with a command.

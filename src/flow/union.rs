@@ -9,8 +9,8 @@
 //! holds more of this PSN than the union so far. A PSN therefore has as many transmissions as the
 //! input with the most, whatever the clocks of the inputs and whichever input is read first.
 //!
-//! Invariant: where a ledger has forgotten a PSN, its packets are left out and counted: the union
-//! never counts a packet twice.
+//! Invariant: if a ledger has dropped a PSN, its packets are left out and counted: the union never
+//! counts a packet twice.
 
 use super::ledger::Ledger;
 use super::{Events, Tracker};

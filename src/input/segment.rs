@@ -1,8 +1,8 @@
 //! A segment of a plain pcap file, read and split by a worker.
 //!
-//! A worker searches for the first record of its segment by the look of record headers, and reads
-//! to the end of the last record that starts in the segment. Whether it found a true record start
-//! is known when the segment before is done: [`Feed`](super::Feed) checks that.
+//! A worker searches for the first plausible record header of its segment, and reads to the end of
+//! the last record that starts in the segment. [`Feed`](super::Feed) checks this start as soon as
+//! the previous segment is done.
 
 use ibscope_parsers::ErrorKind;
 use ibscope_parsers::frame::boundary::Probe;

@@ -1,7 +1,7 @@
 //! A plain pcap file that workers split, many segments at a time. A segment counts only if it
-//! starts exactly where the one before it ended, so the result equals that of reading in order,
-//! whatever the bytes look like. End, errors and notes of the file come from [`Capture`], which
-//! reads in order wherever a segment fails.
+//! starts exactly where the one before it ended, so the result equals that of reading in order, for
+//! any bytes. End, errors and notes of the file come from [`Capture`], which reads in order
+//! wherever a segment fails.
 
 use super::capture::{Capture, Ending};
 use super::segment::Segment;

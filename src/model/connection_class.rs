@@ -1,4 +1,4 @@
-//! The class of a connection: which kind of program the traffic belongs to.
+//! The class of a connection: the kind of program that causes its traffic.
 
 use super::Verb;
 use ibscope_parsers::ulp::{UpperLayer, UpperLayerMessage};

@@ -1,4 +1,4 @@
-//! How much of a capture was understood: part of every result.
+//! How much of a capture was decoded: part of every result.
 
 use super::{MirrorLoss, SamplerSteps, SequenceRuns, TimestampStats};
 use ibscope_parsers::frame::Statistics;

@@ -1,9 +1,9 @@
 //! Sequence numbers of mirrors: how many mirrored frames were lost between a switch and the
 //! capture.
 //!
-//! Sequence numbers of ERSPAN and GRE headers go in, as [`SequenceRuns`] of a batch; the numbers
-//! that no frame had come out of [`MirrorSequences`]. Invariant: the result depends on the frames
-//! of an input in file order, not on the batches that they come in.
+//! Sequence numbers of ERSPAN and GRE headers go in, as [`SequenceRuns`] of a batch;
+//! [`MirrorSequences`] returns the numbers that no frame had. Invariant: the result depends on the
+//! frames of an input in file order, not on the batches that they come in.
 
 use ibscope_parsers::link::{MirrorHeader, MirrorSession};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! The combinations of path fields (SL, VL, P_Key, DSCP, ECN, PCP, UDP source port) of a
 //! connection, with their packets.
 //!
-//! Invariant: the packets of all combinations of a connection are the packets of the connection,
-//! also beyond the bound on combinations.
+//! Invariant: the packets of all combinations add up to the packets of the connection, even beyond
+//! the bound on combinations.
 
 use ibscope_parsers::PathFields;
 use smallvec::SmallVec;

@@ -1,9 +1,9 @@
-//! Estimates from a sampled capture: how many packets, bytes and messages there were in total, given
-//! the ones that the mirror took.
+//! Estimates from a sampled capture: the total number of packets, bytes and messages, from those
+//! that the mirror sampled.
 //!
 //! In: sums of the sampled packets and the sampling rate. Out: estimates with 95 % intervals.
-//! Invariant: estimates never replace counts, and without a known rate, or with too few samples,
-//! there is none. `docs/method.md` derives the interval.
+//! Invariant: estimates never replace counts, and there are none without a known rate or with too
+//! few samples. `docs/method.md` derives the interval.
 
 use super::column::{ColumnUnit, column_values};
 use super::table::Table;

@@ -1,7 +1,7 @@
 //! Packets that overlapping files of one stream share.
 //!
 //! Files of a rotated capture may repeat records around the point of rotation. Invariant: a record
-//! that two files of a stream have counts once, unless the bound on remembered records is exceeded.
+//! in two files of a stream counts once, unless the bound on remembered records is exceeded.
 
 use crate::align;
 use crate::model::{HashMap, PacketRecord, PacketRef};

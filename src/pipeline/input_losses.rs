@@ -1,4 +1,4 @@
-//! Which input misses records, and when.
+//! Finds the inputs that miss records, and when.
 //!
 //! In: the record series of the inputs. Out: one [`InputLoss`] per input that misses records, and
 //! the same as a reason of the verdict. Times count from the first packet of all captures.

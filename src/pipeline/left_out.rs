@@ -18,7 +18,7 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         (
             coverage.overlap_left_out,
             "packets that were not kept for the comparison with the next file",
-            "Each of them that is also in the next file counts twice, so the coverage of all pairs is unknown",
+            "Packets that are also in the next file count twice, so the coverage of all pairs is unknown",
         ),
         (cm, "connection management messages that were counted but not stored", "Ranks in them may be unknown"),
         (
@@ -34,7 +34,7 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         (
             coverage.mirrored_frames_left_out,
             "mirrored frames of sessions over the limit",
-            "Whether frames of these sessions were lost is not known",
+            "Lost frames of these sessions are not detected",
         ),
         (
             coverage.statistics_left_out,

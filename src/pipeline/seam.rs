@@ -11,8 +11,8 @@
 //! they form the start of the later file and the end of the earlier one, or if the earlier one has
 //! all records of the later one in a row.
 //!
-//! The two mirror copies of a packet may be the same in this sense too, if the clock ticks slowly.
-//! A seam between them looks like an overlap of one record, or of a few with one time. In captures
+//! The two mirror copies of a packet may also be equal in this sense, if the clock is coarse. A
+//! seam between them looks like an overlap of one record, or of a few with one time. In captures
 //! with such copies, records of one time count as an overlap only if there are more of them than
 //! copies.
 

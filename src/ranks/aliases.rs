@@ -1,8 +1,8 @@
 //! Queue pairs whose packets carry a different address than the connection messages that name them.
 //!
 //! Connection messages state the port of a process; packets carry the address of the chosen path.
-//! With several LIDs per port (LMC) each connection may use another LID, and a second rail has its
-//! own address. Both messages of an exchange state a queue pair number and the first PSN. A
+//! With several LIDs per port (LMC) each connection may use a different LID, and a second rail has
+//! its own address. Both messages of an exchange state a queue pair number and the first PSN. A
 //! connection between two queue pairs with these numbers that starts with these PSNs is an alias of
 //! the stated one. Invariant: an alias is accepted only if the stated ports have no such queue
 //! pairs and no other connection is consistent.

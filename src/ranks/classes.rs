@@ -9,9 +9,9 @@
 //! messages    nine of ten messages match one upper-layer protocol, some of them distinctively
 //! tags        messages of UCX or libfabric whose tags no MPI library can have sent
 //! ```
-//! Invariant: a wrong class is worse than `unknown`. Evidence for two classes gives `unknown`. What
-//! has no such evidence is `mpi` if it can only be the connection setup of a job, and `verbs` if
-//! all its messages are alike and no job ran at the same time.
+//! Invariant: a wrong class is worse than `unknown`. Evidence for two classes gives `unknown`. A
+//! connection without such evidence is `mpi` if it can only be the connection setup of a job, and
+//! `verbs` if all its messages are alike and no job ran at the same time.
 
 use super::cm::CmExchange;
 use super::reverse::{ReverseConnections, sender};

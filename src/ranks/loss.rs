@@ -1,7 +1,8 @@
 //! Bounds on the packets that the capture and the fabric lost.
 //!
-//! What each connection proves goes in, the bounds of all connections come out. A record that is
-//! missing at one of two observation points was lost on the fabric between them, or by the capture:
+//! In: the evidence of each connection. Out: the bounds of all connections together. A record that
+//! is missing at one of two observation points was lost on the fabric between them, or by the
+//! capture:
 //!
 //! ```text
 //! first transmission, acknowledged    by the capture: the packet has passed both points
@@ -13,7 +14,7 @@
 //! the share of the first transmissions that it lost. Losses come in bursts, so the margins count
 //! loss events instead of packets ([`most_unseen`]).
 //!
-//! Invariant: no number counts as certain that one of the other causes explains.
+//! Invariant: a number that another cause could explain never counts as certain.
 
 use crate::model::traffic::{ObservationSums, PsnSteps};
 use crate::model::{PacketBounds, RecordCount, RecordSeries};

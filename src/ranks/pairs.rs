@@ -1,8 +1,8 @@
-//! Pairs of queue pairs: which queue pair at one end of a connection belongs to which at the other.
+//! Pairs of queue pairs: the two ends of each connection.
 //!
 //! Evidence, strongest first:
 //!
-//! 1. CM messages: a REP answers a REQ.
+//! 1. CM messages: a REP responds to a REQ.
 //! 2. Connection messages of Open MPI's `udcm` and of MVAPICH2: both sides list their queue pairs.
 //! 3. UCX wire-up messages: a reply names the endpoint of the request, and both contain queue pair
 //!    numbers.

@@ -346,7 +346,7 @@ fn with_inferred_rate(
     exact().for_each(|share| all.add(share));
     let Some(share) = all.share() else { return unknown("there are too few PSNs to infer the rate") };
     if spread.is_bursty() {
-        return unknown("packets are missing in bursts, as behind an overloaded mirror");
+        return unknown("packets are missing in bursts, as with an overloaded mirror");
     }
     if !is_periodic && !shares.values().all(|own| own.agrees(share)) {
         return unknown("pairs of ports miss different shares of their PSNs");

@@ -14,8 +14,8 @@
 //! A *response* is an ACK, a NAK or a packet with response data.
 //!
 //! Invariant: `complete` needs a proof. The bounds of a capture that is not complete are those of
-//! `loss`, which distinguishes the losses of the capture from those of the fabric: they contain what
-//! packets prove, and statistical margins for what they do not show.
+//! `loss`, which distinguishes the losses of the capture from those of the fabric: they contain the
+//! losses that packets prove, and statistical margins for losses without a trace.
 
 use super::coverage::ConnectionView;
 use super::loss::{CaptureLosses, ConnectionLoss, LossService, LossSums, PossibleLoss};
@@ -57,8 +57,8 @@ impl Gap {
                 "packets were observed at one of two ports only: lost on the fabric, or by the capture at the other port"
             }
             Self::Acks => "requests ask for ACKs that are not in the capture: coalesced by the responder, or lost",
-            Self::Start => "nothing shows that the first captured request is the first of the connection",
-            Self::End => "the last request is not answered in the capture",
+            Self::Start => "no evidence that the first captured request is the first of the connection",
+            Self::End => "the capture holds no response to the last request",
             Self::Unclear => {
                 "the PSNs of one input form no known sequence: a queue pair number was reused, gaps are of unknown size, or \
                  several inputs hold parts of the connection"

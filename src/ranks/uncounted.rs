@@ -1,8 +1,8 @@
 //! Pairs of ranks whose counts may be too low, because messages have no rank or were not captured.
 //!
 //! Connections and their ranks go in; the coverage of pairs that may own uncounted messages becomes
-//! incomplete or unknown. Left is a connection with uncounted messages, right are the pairs of ranks
-//! that may own them:
+//! incomplete or unknown. On the left is a connection with uncounted messages, on the right are the
+//! pairs of ranks that may own them:
 //!
 //! ```text
 //! both ports have ranks        any two ranks at these ports
@@ -204,7 +204,7 @@ impl UncountedTraffic {
             more => format!(", and between {} of ports", count_of(more as u64, "more pair")),
         };
         Some(format!(
-            "requests from {from} to {to} were answered but not captured{more}, so no count includes their data; capture both directions of all ports"
+            "requests from {from} to {to} have responses but were not captured{more}, so no count includes their data; capture both directions of all ports"
         ))
     }
 }

@@ -4,7 +4,7 @@
 //! the transmissions of the inputs that count, without mirror copies. Invariant: sums can be added
 //! in any order.
 //!
-//! When a packet is observed for the second time, nothing shows whether it is a mirror copy or a
+//! The second observation of a packet alone does not show whether it is a mirror copy or a
 //! retransmission. [`Accumulator`] therefore keeps sums by *occurrence*: first, second, later odd,
 //! later even. `mirror_copies` decides per pair of endpoints how many observation points an input
 //! holds, and so which occurrences are transmissions. `observation_points` chooses, per connection,

@@ -128,7 +128,7 @@ fn failures_leave_nothing_behind() {
     fs::create_dir(&existing).expect("folder");
     let result = write(&[run.sink()], &existing, &[]);
     assert_eq!(result.code, 1, "{}", result.stderr);
-    assert!(result.stderr.contains("existing: cannot be written: it exists; remove it"), "{}", result.stderr);
+    assert!(result.stderr.contains("existing: cannot be written: already exists; remove it"), "{}", result.stderr);
     let python = place.join("python");
     fs::write(&python, "#!/bin/sh\nexec /usr/bin/python3 -I -S \"$@\"\n").expect("script");
     fs::set_permissions(&python, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");

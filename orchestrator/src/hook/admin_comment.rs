@@ -1,4 +1,4 @@
-//! Tells the user of a job whether the job is captured, in the job's `AdminComment`.
+//! Reports in the job's `AdminComment` whether the job is captured.
 
 use crate::config::Config;
 use crate::log::{Level, Log};

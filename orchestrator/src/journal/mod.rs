@@ -1,11 +1,12 @@
-//! The journal of a run: every change is written down before it is made, so that it can be undone
-//! whatever happens in between.
+//! The journal of a run: every change is recorded before it is made, so that it can be undone even
+//! after a crash.
 //!
 //! Each run has one file in the state folder, with a JSON object and a checksum per line (`line`).
 //! Each line is synced to the disk before the change that it announces, and a later line records
-//! the result. A process that is killed at any point leaves a journal with at least everything that
-//! was done. An incomplete last line announces a change that was not begun, so it is dropped. A
-//! journal gets its name when its first line is on the disk: without a first line it cannot be undone.
+//! the result. A process that is killed at any point leaves a journal that contains at least every
+//! change that was made. An incomplete last line announces a change that was not begun, so it is
+//! dropped. A journal gets its name when its first line is on the disk: without a first line it
+//! cannot be undone.
 //!
 //! If a later line cannot be read, the lines before it still count, and every step that they do not
 //! report as done or undone may have been begun ([`JournalEntry::Damaged`]).

@@ -1,5 +1,5 @@
 //! Ends a run: undoes all steps, the mirrors first and hostfiles last, then collects the captures
-//! and writes the manifest. A switch that does not answer does not keep captures running.
+//! and writes the manifest. Captures are stopped even if a switch does not respond.
 //!
 //! Undoing can be repeated, also after a start that was interrupted anywhere. If two processes undo
 //! the same run, the second one finds nothing to do. A step that cannot be undone does not stop the

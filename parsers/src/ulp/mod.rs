@@ -1,11 +1,11 @@
-//! Upper-layer protocols that are no MPI library: storage, IP over InfiniBand, RDS.
+//! Upper-layer protocols other than MPI libraries: storage, IP over InfiniBand, RDS.
 //!
-//! In: the first packet of a SEND or datagram, or a CM message. Out: the protocol whose messages
-//! look like this. As for MPI libraries, a single match proves little: callers count the matches
-//! per connection. A match is *distinctive* if a random payload has it with a probability below
-//! one in a million; others only do not contradict the protocol. Messages are recognized here;
-//! [`storage`] decodes the commands of storage protocols. In the layouts of the submodules, "P+n" is
-//! byte n of the InfiniBand payload.
+//! In: the first packet of a SEND or datagram, or a CM message. Out: the protocol whose format the
+//! message matches. As for MPI libraries, a single match proves little: callers count the matches
+//! per connection. A match is *distinctive* if a random payload has it with a probability below one
+//! in a million; others only do not contradict the protocol. Messages are recognized here;
+//! [`storage`] decodes the commands of storage protocols. In the layouts of the submodules, "P+n"
+//! is byte n of the InfiniBand payload.
 
 pub mod ipoib;
 pub mod iser;

@@ -1,11 +1,11 @@
 //! The communicators of a job, recognized from their messages.
 //!
-//! A message states its context id and the sender's rank in the communicator. Libraries use a
-//! context id for disjoint communicators at once (`MPI_Comm_split`), and again after
+//! A message states its context id and the sender's rank in the communicator. Libraries use one
+//! context id for several disjoint communicators (`MPI_Comm_split`), and reuse it after
 //! `MPI_Comm_free`. Ranks that exchange messages under a context id belong to one communicator, as
-//! long as no two of them have the same rank and none changes its rank. Ranks of one node exchange no
-//! messages on the wire, so a communicator may show as several groups: `join_incomplete` joins groups
-//! that cannot be communicators of their own.
+//! long as no two of them have the same rank and none changes its rank. Ranks of one node exchange
+//! no messages on the wire, so a communicator may show as several groups: `join_incomplete` joins
+//! groups that cannot be communicators of their own.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,9 @@
 //! Operations that libraries implement by calling two others.
 //!
-//! In: the messages of one communicator. Out: its operations, of which those are joined that one call
-//! may have sent. The wire does not show whether the library or the
-//! program called both, so the confidence of a joined operation is low. Sources: Open MPI's
-//! `coll_base_allreduce.c` (nonoverlapping, basic linear), `coll_base_allgather.c` (basic linear)
-//! and `coll_base_barrier.c` (double ring).
+//! In: the messages of one communicator. Out: its operations; those that one call may have sent are
+//! joined. The wire does not show whether the library or the program called both, so the confidence
+//! of a joined operation is low. Sources: Open MPI's `coll_base_allreduce.c` (nonoverlapping, basic
+//! linear), `coll_base_allgather.c` (basic linear) and `coll_base_barrier.c` (double ring).
 
 use super::split::{self, CollectiveMessage, Confidence, JobTimes, OperationMessages, ScheduleStep, SplitOperations};
 use ibscope_parsers::mpi::MpiOperation;

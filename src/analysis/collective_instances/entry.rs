@@ -1,8 +1,9 @@
-//! The rank that entered an operation last, as far as the wire shows it.
+//! Finds the rank that entered an operation last, if the wire shows it.
 //!
 //! A rank entered an operation before it sent its first message. If that message depends on no
 //! other, or follows the last message that it depends on after a pause, its time is that of the
-//! entry. Otherwise the rank may have waited inside the operation, and entered at any time before.
+//! entry. Otherwise the rank may have waited inside the operation, and may have entered at any
+//! earlier time.
 
 use super::split::{CollectiveMessage, OperationMessages, ScheduleStep};
 

@@ -1,5 +1,5 @@
-//! What a rank does in an operation, as the sources of the libraries define it. Written rank by rank,
-//! independently of the schedules.
+//! The sends and receives of a rank in an operation, as the sources of the libraries define them.
+//! Written rank by rank, independently of the schedules.
 
 use super::simulator::Action::{self, Receive, Send};
 use ibscope_parsers::mpi::MpiOperation;

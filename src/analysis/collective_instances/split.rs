@@ -8,7 +8,8 @@
 //! matches.
 //!
 //! A schedule matches if it contains the earliest message, all its messages between nodes are on
-//! the wire with consistent lengths, and no rank sends before it received what it depends on.
+//! the wire with consistent lengths, and no rank sends a message before it received those that this
+//! message depends on.
 
 use super::algorithms::{ALGORITHMS, Algorithm, BlockSizes, segmented_ring};
 use super::schedule::{BlockRange, Schedule, Transfer};

@@ -1,8 +1,8 @@
-//! Findings: what is wrong with the fabric, the jobs or the capture, with the numbers behind it.
+//! Findings: problems of the fabric, the jobs or the capture, with their numbers.
 //!
-//! In: a profile, and the waits of its jobs if captures were read. Out: findings, most severe first,
-//! and the checks that could not be made. `docs/diagnose.md` states the rule of each finding.
-//! Invariant: a finding that a loss of the capture or sampling could feign is not raised.
+//! In: a profile, and the waits of its jobs if captures were read. Out: findings, most severe
+//! first, and the checks that could not be made. `docs/diagnose.md` states the rule of each
+//! finding. Invariant: no finding is raised that capture loss or sampling could simulate.
 
 mod health;
 mod jobs;

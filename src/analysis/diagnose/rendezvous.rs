@@ -1,9 +1,9 @@
 //! Findings on the rendezvous of a job: messages whose ready-to-send waits for the receiver.
 //!
-//! The transport of the receiver acknowledges a ready-to-send when it arrives. The receiver's process
-//! asks for the data, by a READ or a clear-to-send, when it has posted the receive and the library
-//! runs. The time between the two is a wait of the message. Eager messages have no such time: their
-//! data leave the wire before the receiver takes them.
+//! The transport of the receiver acknowledges a ready-to-send when it arrives. The receiver's
+//! process requests the data, by a READ or a clear-to-send, as soon as it has posted the receive
+//! and runs the library. The message waits between the two. Eager messages have no such time: the
+//! receiver's port accepts their data before the process receives them.
 
 use super::round_trips::RoundTrips;
 use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, FindingKind, FindingSeverity};

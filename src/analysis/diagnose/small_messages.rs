@@ -1,5 +1,5 @@
-//! Finding on storms of small messages: a process sends many small messages to one peer within a
-//! round trip, which could travel as one.
+//! Finding on storms of small messages: a process sends many small messages to one peer within one
+//! round trip, although one message could carry them all.
 
 use super::round_trips::RoundTrips;
 use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, FindingKind, FindingSeverity};

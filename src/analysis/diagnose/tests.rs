@@ -1,4 +1,4 @@
-//! Findings on hand-made profiles: what the wire captures of the other tests do not have.
+//! Findings on hand-made profiles, for problems that no capture of the other tests has.
 
 use super::*;
 use crate::analysis::fixture;

@@ -1,10 +1,10 @@
 //! Profile and fabric -> bytes per link.
 //!
-//! In: the pairs of ports of a [`Profile`], the cables of a subnet, and the forwarding tables of its
-//! switches if there are any. Out: the bytes of each link and direction, bytes times links, and a
-//! placement with fewer of them. Invariant: a link that every possible route of a pair
-//! uses carries the bytes of the pair; a link that only some of its routes use has these bytes in its
-//! upper bound only.
+//! In: the pairs of ports of a [`Profile`], the cables of a subnet, and the forwarding tables of
+//! its switches if there are any. Out: the bytes of each link and direction, the sum of bytes times
+//! links, and a placement with a smaller sum. Invariant: a link that every possible route of a pair
+//! uses carries the bytes of the pair; a link that only some of its routes use has these bytes in
+//! its upper bound only.
 
 mod fabric;
 mod placement;

@@ -9,8 +9,8 @@
 //! order    a rank forwards a chunk only after it received it
 //! data     a broadcast or gather forwards the same data; a reduction does not
 //! ```
-//! All channels together are compared, because no message names its channel: the messages that
-//! arrived, as a set, with those that were sent on.
+//! All channels are compared together, because no message names its channel: the set of messages
+//! that arrived with the set of messages that were forwarded.
 //!
 //! `ncclSend` and `ncclRecv` may send anything. They are excluded by number or length, or if at
 //! least [`MIN_ORDERED`] messages were sent only after those that a collective operation would wait

@@ -6,11 +6,12 @@
 //! ```
 //! A process posts the receives of an operation only after all data of the one before it arrived on
 //! the same connection (`proxy.cc`: operations of a connection follow each other; `net.cc`:
-//! `recvProxyProgress`). So a new operation can begin only where no receive is posted: a *segment*
-//! ends there. Segments of several connections whose times overlap are one operation. A rank posts
-//! all receives of an operation when it enters, so a segment that it posts after it finished
-//! another one is part of a later operation. A late rank may leave a connection without receives
-//! within an operation, so segments are joined if only together they are an operation.
+//! `recvProxyProgress`). A new operation can therefore begin only while no receive is posted: a
+//! *segment* ends there. Segments of several connections that overlap in time are one operation. A
+//! rank posts all receives of an operation when it enters, so a segment that it posts after it
+//! finished another one is part of a later operation. A late rank may leave a connection without
+//! receives within an operation, so segments are joined if only the joined segments form an
+//! operation.
 
 use super::NcclCollective;
 use super::classify::{self, Flow};

@@ -7,9 +7,9 @@
 //! and corner neighbors; a grid with another numbering is `unknown`. A name must fit all but a few
 //! pairs, and no other name may fit almost as well.
 //!
-//! A name is not given if unobserved traffic could contradict it. Ranks of one node communicate
-//! unobserved, so names that depend on their silence are not given. One port may see only a star or
-//! a tree of a larger pattern, so these names require a capture of all ports. Fewer than six nodes
+//! A pattern gets no name that unobserved traffic could contradict. The traffic between ranks of
+//! one node is unobserved, so no name may depend on its absence. One port may see only a star or a
+//! tree of a larger pattern, so these names require a capture of all ports. Fewer than six nodes
 //! are pairs or `unknown`.
 
 use super::graph::Graph;

@@ -8,10 +8,10 @@
 //! library was detected, its connections are also checked on their own, because storage and IP
 //! traffic continues when a job ends.
 //!
-//! Connections that are used once each, one after the other, produce turnovers all the time. Those
-//! belong to the pattern, as recurring pauses do: a turnover counts only if its silence is at least
-//! twice as long as that of every other turnover near it. If an adapter reuses a queue pair number
-//! during the capture, the turnover is not detected.
+//! Connections that are used once each, one after the other, produce turnovers all the time. These
+//! turnovers belong to the pattern, as recurring pauses do: a turnover counts only if its pause is
+//! at least twice as long as that of every other turnover near it. If an adapter reuses a queue
+//! pair number during the capture, the turnover is not detected.
 
 use crate::model::{Profile, TrafficKind};
 use std::collections::BTreeSet;

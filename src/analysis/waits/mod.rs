@@ -1,10 +1,10 @@
 //! Iterations of a job, and the ranks that others wait for.
 //!
 //! In: the MPI messages of captures. Out: for each job, the iterations that its messages repeat,
-//! the time that each rank spends before it sends and while it waits, who waits for whom, and the
-//! stragglers. Every duration is a difference of two capture times of one rank, so a constant offset
-//! between the clocks of two captures cancels out; only the order in which ranks begin an iteration
-//! compares clocks.
+//! the time that each rank spends before it sends and while it waits, the waits between ranks, and
+//! the stragglers. Every duration is a difference of two capture times of one rank, so a constant
+//! offset between the clocks of two captures cancels out; only the order in which ranks begin an
+//! iteration compares clocks.
 
 mod iterations;
 mod rank_times;

@@ -3,7 +3,7 @@
 //! A rank is observed when it sends and when a message arrives. The time between two such events
 //! belongs to the second: before a message that the rank sends, it computes; before a message that
 //! arrives after its own, it waits for the sender. Messages that arrive before the rank sends
-//! anything in an iteration are early, unless the rank answers them ([`is_answer`]).
+//! anything in an iteration are early, unless the rank responds to them ([`is_answer`]).
 
 use super::iterations::{LoopSeries, MainLoop};
 use super::{PairWaits, RankTimes};

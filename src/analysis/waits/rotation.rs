@@ -2,8 +2,8 @@
 //!
 //! The numbers of messages show how many iterations there are, not where one begins: a loop of
 //! computation, exchange and barrier has the same messages as a loop of barrier, computation and
-//! exchange. A straggler shows at the first message after its computation, so this message has to be
-//! the first of the iteration.
+//! exchange. A straggler is visible at the first message after its computation, so this message has
+//! to be the first of the iteration.
 
 use super::iterations::{LoopSeries, LoopStep, MainLoop, median};
 use super::series::SeriesRole;

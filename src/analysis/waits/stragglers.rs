@@ -1,8 +1,9 @@
 //! Finds the ranks that begin most iterations late because of their own time.
 //!
-//! A rank is late in an iteration by the smaller of two delays: how much later than the others it
-//! begins, and how much more time of its own it needs before. The first alone also delays ranks that
-//! wait for a straggler; the second alone also ranks that finished the iteration before early.
+//! The delay of a rank in an iteration is the smaller of two delays: how much later than the others
+//! it begins, and how much more time of its own it needs before. The first delay alone would
+//! include ranks that wait for a straggler; the second alone would include ranks that finished the
+//! previous iteration early.
 //!
 //! Inside a node, ranks wait for each other without a message on the wire. If some of them do not
 //! send in the step that begins an iteration, as in hierarchical collective operations, the delay of

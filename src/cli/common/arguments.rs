@@ -147,7 +147,7 @@ pub(in crate::cli) struct DrawingArgs {
     pub(in crate::cli) figures: FigureArgs,
 }
 
-/// Files for graphs of a matrix.
+/// Files for the matrix as a graph.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct GraphArgs {
     /// Write the matrix as a directed graph in GraphML into FILE, with all units

@@ -1,4 +1,4 @@
-//! The error for a command line that clap accepts but that makes no sense.
+//! The error for a command line that clap accepts but that contradicts itself.
 
 /// Arguments that contradict each other or are impossible. The exit code is 2.
 #[derive(Debug, thiserror::Error)]

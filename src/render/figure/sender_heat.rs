@@ -1,6 +1,6 @@
 //! The rates of many senders as a heat map: row = sender, column = time.
 //!
-//! Stacked areas show few senders; of a thousand, most would be one area of others.
+//! Stacked areas show only a few senders; most of a thousand senders would share one area.
 
 use super::axes::seconds;
 use super::bar::ColorBar;

@@ -2,7 +2,7 @@
 //!
 //! The page shows them for the whole run, and never adds them up: the interval of a sum is not the
 //! sum of the intervals. Invariant: there are at most [`MAX_PAIRS`] pairs of each kind, those with
-//! the most packets, and the page says how many have none.
+//! the most packets, and the page reports how many have none.
 
 use crate::analysis::matrix::{Matrix, Selection, matrix};
 use crate::analysis::{GroupBy, Label};

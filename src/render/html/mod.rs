@@ -16,8 +16,8 @@
 //!
 //! The page sums cells for the window and selection that it shows, in the same way as
 //! [`matrix`](mod@crate::analysis::matrix), so its numbers are those of `ibscope matrix --from
-//! --to`. Text from outside occurs in the JSON only, where `<` is always escaped, and the page puts
-//! it into text nodes only.
+//! --to`. External text occurs only in the JSON, where `<` is always escaped, and the page inserts
+//! it only into text nodes.
 
 mod cells;
 mod comparison;
