@@ -101,8 +101,8 @@ impl<'a> RunContext<'a> {
         RunContext { command_log: Some(ran), ..self }
     }
 
-    /// Asks a node for its time, up to three times if it answers quickly: a short round trip has
-    /// the smallest uncertainty. A node that does not answer has no exchange.
+    /// Asks a node for its time, up to three times if it responds quickly: a short round trip has
+    /// the smallest uncertainty. A node that does not respond has no exchange.
     pub(crate) fn clock_exchanges(&self, node: &str) -> Vec<ClockExchange> {
         let (began, mut exchanges) = (Instant::now(), Vec::new());
         while exchanges.len() < MAX_CLOCK_EXCHANGES && (exchanges.is_empty() || began.elapsed() < CLOCK_BUDGET) {

@@ -8,7 +8,7 @@ use ibscope_parsers::tools::hostlist;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of nodes of a job. A longer list is taken for a mistake.
+/// Maximum number of nodes of a job. A longer list counts as a mistake.
 pub const MAX_NODES: usize = 1 << 16;
 
 /// Reason why a job cannot be read.

@@ -57,11 +57,11 @@ pub fn preview(config: &Config, job: &SlurmJob, runner: &dyn Files) -> Result<Ca
     Ok(plan)
 }
 
-/// Time limit of a sink's answer.
+/// Time limit for the response of a sink.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Finds the job's nodes and the sinks in the fabric. Sinks that do not answer are skipped with a
-/// warning each, because other sinks may answer.
+/// Finds the job's nodes and the sinks in the fabric. Sinks that do not respond are skipped with a
+/// warning each, because other sinks may respond.
 fn explore(config: &Config, job: &SlurmJob, runner: &dyn Files) -> Result<(Fabric, Vec<String>), FabricError> {
     let mut nodes = plan::nodes_needed(config, job);
     let error = match discover(config, &nodes, runner) {

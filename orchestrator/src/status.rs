@@ -137,7 +137,7 @@ fn run(state: &State, kept: StoredJournal) -> RunStatus {
     run
 }
 
-/// Time limit of Slurm's answer.
+/// Time limit for Slurm's response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A job as Slurm reports it.
@@ -172,7 +172,7 @@ pub fn job_state(config: &Config, runner: &dyn Runner, job_id: u32) -> JobState 
     if is_live { JobState::Live } else { JobState::Ended }
 }
 
-/// True if Slurm reports the job as ended or does not know it. If Slurm does not answer, the job
+/// True if Slurm reports the job as ended or does not know it. If Slurm does not respond, the job
 /// counts as running.
 pub fn has_ended(config: &Config, runner: &dyn Runner, job_id: u32) -> bool {
     matches!(job_state(config, runner, job_id), JobState::Ended | JobState::Unknown)

@@ -54,7 +54,7 @@ pub enum SweepOutcome {
     },
 }
 
-/// A run and what the sweeper did with it.
+/// A run and the result of its sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct SweptRun {
     /// Job id.

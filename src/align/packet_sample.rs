@@ -1,7 +1,7 @@
 //! Samples the packets of an input by a hash of their headers.
 //!
 //! In: the packets of one input. Out: a bounded sample, sorted by hash. Invariant: two inputs that
-//! hold the same packets sample the same packets, whatever the order of their packets.
+//! hold the same packets sample the same packets, regardless of their order.
 
 use crate::model::{Clock, ConnectionKey, HashMap, PacketRecord, PacketRef, Sample, TrafficKind};
 use ibscope_parsers::Endpoint;

@@ -1,8 +1,8 @@
 //! The messages of one job as a schedule of each rank, for the simulators LogGOPSim and ATLAHS.
 //!
 //! In: the sends and receives of a job by time. Out: operations of ranks with their dependencies.
-//! Invariant: an operation depends only on operations that come earlier in the input, so the schedule
-//! has no cycle, whatever the times are.
+//! Invariant: an operation depends only on operations that come earlier in the input, so the
+//! schedule has no cycle for any times.
 //!
 //! The wire does not show computation. These rules infer it from the times of packets:
 //!
@@ -199,7 +199,8 @@ mod tests {
         GoalMessage { peer, bytes, tag: 0xffff_fff4 }
     }
 
-    /// Rank 1 receives until 20 ns and answers at 50 ns: it computes 30 ns in between. Rank 0 waits.
+    /// Rank 1 receives until 20 ns and responds at 50 ns: it computes 30 ns in between. Rank 0
+    /// waits.
     #[test]
     fn a_rank_computes_before_it_sends_and_waits_before_it_receives() {
         assert_eq!(

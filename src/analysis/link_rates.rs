@@ -179,7 +179,7 @@ pub struct LinkRates {
     pub length_ns: i64,
     /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
-    /// For a sampled capture, the sentence that says so: rates and utilization are unknown.
+    /// For a sampled capture, the sentence on sampling: rates and utilization are unknown.
     pub sampled: Option<String>,
     /// The links, by port and direction.
     pub links: Vec<LinkSeries>,

@@ -241,7 +241,7 @@ pub struct Matrix {
     pub cells: BTreeMap<(u32, u32), MatrixCell>,
     /// For a sampled capture, the estimators of each cell; `None` if it is not sampled.
     pub estimators: Option<BTreeMap<(u32, u32), PairEstimators>>,
-    /// For a sampled capture, the sentence that says so.
+    /// For a sampled capture, the sentence on sampling.
     pub sampled: Option<Arc<str>>,
     /// The jobs of the profile; empty by endpoint. The matrices of single jobs share `jobs` and
     /// `nodes`.

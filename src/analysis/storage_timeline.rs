@@ -38,7 +38,7 @@ pub struct StorageTimeline {
     pub bin_ns: i64,
     /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
-    /// For a sampled capture, the sentence that says so.
+    /// For a sampled capture, the sentence on sampling.
     pub sampled: Option<String>,
     /// Bins sorted by time, class, client, server.
     pub bins: Vec<StorageBin>,

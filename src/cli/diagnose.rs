@@ -87,7 +87,7 @@ pub(super) fn summary_with_findings(profile: &Profile, style: &Style, inputs: &[
     text::summary(profile, style) + &render::diagnose::top(&findings, &repeated(inputs))
 }
 
-/// The inputs as words of a command line; `...` stands for those beyond the first.
+/// The inputs as words of a command line; `...` replaces those beyond the first.
 fn repeated(inputs: &[PathBuf]) -> String {
     let words = inputs.iter().take(REPEATED_INPUTS).map(|path| path.to_string_lossy().into_owned());
     let more = (inputs.len() > REPEATED_INPUTS).then(|| "...".to_owned());

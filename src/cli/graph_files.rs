@@ -31,7 +31,7 @@ impl GraphFiles {
         })
     }
 
-    /// Writes the requested files. Returns notes on what the graphs do not contain.
+    /// Writes the requested files. Returns notes on content that is missing from the graphs.
     pub(super) fn finish(self, profile: &Profile, matrix: &Matrix, unit: TrafficUnit) -> anyhow::Result<Vec<String>> {
         if let Some(file) = self.graphml {
             file.finish(graph::graphml(matrix).as_bytes())?;

@@ -85,8 +85,8 @@ pub(super) enum RatesView {
     Sizes,
 }
 
-/// Steps in which the peak window moves by its own length: the peak is exact to 1 % of a steady rate,
-/// whatever the width of the shown bins.
+/// Steps in which the peak window moves by its own length: the peak is exact to 1 % of a steady
+/// rate, regardless of the width of the shown bins.
 const WINDOW_STEPS: i64 = 100;
 /// Bins for reading captures are less than this many times narrower than both the shown bins and the
 /// steps of the window, because finer ones would be too many.

@@ -70,7 +70,7 @@ impl Inspected {
         self.content(frame, &record, &path, content);
     }
 
-    /// Adds what a record holds.
+    /// Adds the content of a record.
     fn content(
         &mut self,
         frame: u64,

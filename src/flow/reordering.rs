@@ -74,8 +74,8 @@ impl Reordering {
         self.requested = number;
     }
 
-    /// The reordered packets, at the end of the input: what is still late was not retransmitted.
-    /// `None` without late packets.
+    /// The reordered packets, at the end of the input: packets that are still late were not
+    /// retransmitted. `None` without late packets.
     pub(super) fn end(&mut self) -> Option<[Reordered; 2]> {
         self.conclude(0);
         self.conclude(1);

@@ -443,7 +443,7 @@ mod tests {
             assert_eq!(timings.len(), 0);
             tracker.pairing.request(&keys[0], 0, 10);
             tracker.pairing.response(&keys[1], 1, 10);
-            // Much later, a new request is measured, whatever waited before.
+            // Much later, a new request is measured, regardless of earlier pending requests.
             tracker.time_response(1, &packet(ACK, 10, 90_000), 1, &mut timings);
             assert_eq!(timings.iter().map(|timing| timing.ns).collect::<Vec<_>>(), expected);
             tracker.timers[0].request(&packet(SEND_ONLY, 11, 100_000), Verb::Send, 8);

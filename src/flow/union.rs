@@ -7,7 +7,7 @@
 //! ```
 //! Each input counts the transmissions of a PSN that it holds. A transmission is new if its input
 //! holds more of this PSN than the union so far. A PSN therefore has as many transmissions as the
-//! input with the most, whatever the clocks of the inputs and whichever input is read first.
+//! input with the most, regardless of the clocks of the inputs and of their order.
 //!
 //! Invariant: if a ledger has dropped a PSN, its packets are left out and counted: the union never
 //! counts a packet twice.

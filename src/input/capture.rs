@@ -38,7 +38,7 @@ pub struct Capture {
     end: SourceEnd,
     note: Option<String>,
     finished: bool,
-    /// Emits batches of whatever is available, because more data may take long to arrive.
+    /// Emits batches of the available bytes, because more data may take long to arrive.
     emits_at_once: bool,
     options: SourceOptions,
     /// Reading was stopped before the end of the input.

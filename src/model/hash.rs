@@ -27,7 +27,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// The lower half of these addresses is the constant that foldhash multiplies by, so that the
-    /// product is zero whatever the upper half is.
+    /// product is zero for any upper half.
     #[test]
     fn keys_that_collide_under_a_constant_hash_do_not_collide_under_a_seed() {
         let address = |high: u64| (u128::from(high) << 64 | 0xC0AC_29B7_C97C_50DD).to_be_bytes();

@@ -45,8 +45,8 @@ health! {
     /// READ requests and atomics among them, first transmissions: they are answered with data, not
     /// with an ACK.
     data_requests = "data_requests": sum Count,
-    /// ACKs and NAKs, with duplicates; fewer than the requests that they answer where the responder
-    /// coalesces ACKs.
+    /// ACKs and NAKs, with duplicates; fewer than the requests that they acknowledge if the
+    /// responder coalesces ACKs.
     acknowledge_packets = "acknowledge_packets": sum Count,
     /// Go-back-N episodes: the sender stepped back in its PSNs and retransmitted at least one
     /// request. An episode ends with the next new PSN, or with the next step back.

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The `room` items with the smallest hashes, whatever the order in which the items arrive; more
-/// until the next pruning. If two samples of the same items use the same hash, both contain all
-/// items below the lower one of their limits.
+/// The `room` items with the smallest hashes, regardless of the order in which the items arrive;
+/// more until the next pruning. If two samples of the same items use the same hash, both contain
+/// all items below the lower one of their limits.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample<T> {
     room: usize,

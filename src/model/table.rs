@@ -176,8 +176,8 @@ impl<R> Table<R> {
         self.known_counts(columns, values, |_, _| true)
     }
 
-    /// Adds one column for each count of a struct; `is_known` tells by row and column name whether
-    /// there is a value.
+    /// Adds one column for each count of a struct; `is_known` decides by row and column name
+    /// whether there is a value.
     pub(crate) fn known_counts<const N: usize>(
         mut self,
         columns: [ColumnDescription; N],

@@ -1,8 +1,8 @@
 //! Detects coarse timestamps: consecutive records with equal times.
 //!
 //! A capture that timestamps packets when it polls for them gives one timestamp to all that arrived
-//! together, whatever the resolution of its clock. The records of an input are counted in parts
-//! that can be joined: the result does not depend on how the input was split.
+//! together, regardless of the resolution of its clock. The records of an input are counted in
+//! parts that can be joined: the result does not depend on how the input was split.
 
 /// Consecutive records with one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -60,7 +60,7 @@ pub(super) fn conclude(
 
     notes.extend(notes_of(&combined, &rest, &coverage, &bounds, options));
     notes.extend(identified.sampling.notes.iter().cloned());
-    // The user's rank map answers the questions that these notes raise.
+    // The user's rank map resolves the doubts that these notes report.
     notes.extend(identified.notes.iter().filter(|_| options.rankmap.is_none()).cloned());
 
     let spills = rest.spills.into_iter().map(|(input, keys, spill)| (rows(&combined, input, &keys), spill)).collect();

@@ -1,5 +1,5 @@
-//! Notes on everything that is missing from the numbers: what a bound on memory left out, frames
-//! that may hold RoCE and were not read, and frames that a mirror lost.
+//! Notes on everything that is missing from the numbers: data beyond a bound on memory, frames that
+//! may hold RoCE and were not read, and frames that a mirror lost.
 
 use super::AnalysisOptions;
 use crate::model::{Coverage, count_of};

@@ -113,7 +113,7 @@ pub(super) fn run(
     })
 }
 
-/// Adds what is known only after the last byte of an input.
+/// Adds the results that are known only after the last byte of an input.
 fn add_ending(input: &mut Input, ending: &Ending) {
     input.length_bytes = ending.digests.length_bytes;
     input.xxh3_128.clone_from(&ending.digests.xxh3_128);

@@ -92,9 +92,7 @@ fn datagram_note(counts: &DatagramCounts) -> String {
     }
     if unnumbered_datagrams > 0 {
         let of = count_of(unnumbered_datagrams, "datagram");
-        note = format!(
-            "{note}; {of} from agents beyond the limit: lost datagrams of these agents are not detected"
-        );
+        note = format!("{note}; {of} from agents beyond the limit: lost datagrams of these agents are not detected");
     }
     note
 }

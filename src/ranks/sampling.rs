@@ -146,7 +146,7 @@ impl PsnShare {
         is_rare && (self.ports(one_in) == Some(2) || !self.comes_twice() && self.ports_by_share(one_in) == Some(2))
     }
 
-    /// The number of ports whose share the PSNs have, whatever number of READs there is.
+    /// The number of ports whose share the PSNs have, for any number of READs.
     fn ports_by_share(&self, one_in: f64) -> Option<u32> {
         let likely = |own: &Self| {
             let ratio = own.likelihood(share_of(one_in, 2)) - own.likelihood(share_of(one_in, 1));

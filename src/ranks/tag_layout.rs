@@ -81,7 +81,7 @@ pub(super) fn receiver(key: &ConnectionKey) -> QueuePair {
 }
 
 /// Connections whose messages match one library, and whose opposite direction, if known, matches it
-/// too. `is_stated` tells whether connection messages of UCX list a queue pair.
+/// too. `is_stated` decides whether connection messages of UCX list a queue pair.
 pub(super) fn library_connections<'a>(
     connections: &'a [Box<ConnectionTotals>],
     paired: &QueuePairPartners,

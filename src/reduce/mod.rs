@@ -58,7 +58,7 @@ const fn occurrence_class(occurrence: u32) -> usize {
     }
 }
 
-/// Which occurrence classes are transmissions, and which of them are retransmissions.
+/// The occurrence classes that are transmissions, and those that are retransmissions.
 struct TransmissionRule {
     transmission: [bool; OCCURRENCES],
     retransmission: [bool; OCCURRENCES],
@@ -345,7 +345,7 @@ impl Accumulator {
         let sums = PacketSums {
             packets: 1,
             wire_bytes: u64::from(packet.wire_bytes),
-            // A CNP has no payload, whatever bytes a malformed one carries.
+            // A CNP has no payload, even if a malformed one carries bytes.
             payload_bytes: if observation.role == PacketRole::Other { 0 } else { u64::from(packet.payload_bytes) },
         };
         let value = TrafficSums { sums, messages: u64::from(observation.counts_message) };

@@ -4,7 +4,7 @@
 //! In: the connections of each input. Out: groups of inputs that overlap in time, and the pairs of
 //! each group. Two inputs hold the same packets of a connection if they have the same PSNs and as
 //! many transmissions of each. Invariant: inputs that follow each other in time are in different
-//! groups, because their packets are different ones whatever their PSNs.
+//! groups, because their packets differ even if their PSNs are equal.
 
 use super::combine;
 use super::mirror_copies::MirrorCopies;

@@ -227,7 +227,7 @@ impl<'a> TraceWriter<'a> {
         let process = match src {
             Label::Rank(rank, _) => TraceProcess::Rank(*rank),
             Label::Endpoint(endpoint, _) => TraceProcess::Endpoint(*endpoint),
-            // The label stands for several endpoints, so it has no process.
+            // The label denotes several endpoints, so it has no process.
             Label::Unknown(..) | Label::NoJob => return Ok(()),
         };
         let pid = self.process(&process)?;

@@ -3,7 +3,7 @@
 //!
 //! In: the target path that the user named. Out: a complete result at that path, or nothing.
 //!
-//! Invariant: whatever ends the command (an error, a panic, SIGINT, SIGTERM or SIGHUP) removes its
+//! Invariant: a command that ends by an error, a panic, SIGINT, SIGTERM or SIGHUP removes its
 //! scratch files. Only SIGKILL and a crash leave `NAME.part-XXXXXX` behind. Every result that needs
 //! a scratch file therefore gets it here, and [`Scratch::commit`] does every rename into place.
 

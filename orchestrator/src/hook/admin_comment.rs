@@ -7,7 +7,7 @@ use crate::text::printable;
 use std::path::Path;
 use std::time::Duration;
 
-/// Time limit of Slurm's answer.
+/// Time limit for Slurm's response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest text, in characters.
 const MAX_CHARACTERS: usize = 400;

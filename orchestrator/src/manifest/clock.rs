@@ -29,7 +29,7 @@ pub struct ClockExchange {
     pub asked_ns: i64,
     /// Time that the node answered.
     pub said_ns: i64,
-    /// Time at which the answer arrived, by the reference clock.
+    /// Time at which the response arrived, by the reference clock.
     pub answered_ns: i64,
 }
 

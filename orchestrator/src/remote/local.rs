@@ -16,8 +16,8 @@ pub const HERE: &str = "here";
 /// Seconds between the end of a command's time limit and SIGKILL.
 pub(super) const GRACE_S: u64 = 2;
 
-/// Runs everything on the orchestrator's machine, whatever node is named. The environment has only
-/// a fixed `PATH` and the given variables.
+/// Runs everything on the orchestrator's machine, for any node name. The environment has only a
+/// fixed `PATH` and the given variables.
 #[derive(Clone, Debug, Default)]
 pub struct LocalRunner {
     /// Environment variables besides `PATH`.

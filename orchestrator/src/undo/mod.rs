@@ -34,7 +34,7 @@ const COMMAND_START_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time within which every command ends after its time limit.
 const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Time limit of a file system's answer.
+/// Time limit for the response of a file system.
 const HOSTFILE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Captures are stopped after this time even if a switch has not answered yet. Until then they
 /// receive what the switch still mirrors.
@@ -451,7 +451,7 @@ fn summary(reasons: &[FailureText]) -> FailureText {
 }
 
 /// Removes a hostfile if nobody changed its content. The removal runs in a thread of its own,
-/// because a file system may not answer.
+/// because a file system may not respond.
 fn remove_hostfile(context: RunContext<'_>, step: &HostfileStep) -> Result<(), FailureText> {
     let failed = |what: &str| format!("the hostfile {} cannot be removed: {what}", step.path.display());
     let time_limit = context.remaining(HOSTFILE_TIMEOUT)?;

@@ -88,7 +88,7 @@ pub struct Record<'a> {
     pub interface: u32,
     /// The captured bytes.
     pub data: &'a [u8],
-    /// Length of the packet before truncation; at least `data.len()`, whatever the file claims.
+    /// Length of the packet before truncation; at least `data.len()`, even if the file claims less.
     pub original_bytes: u32,
 }
 

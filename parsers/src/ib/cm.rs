@@ -117,7 +117,7 @@ impl CmReq<'_> {
     }
 }
 
-/// MRA: the sender received a message and will answer it later.
+/// MRA: the sender received a message and will respond later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CmMra<'a> {
     /// The sender's id of the connection.

@@ -5,8 +5,8 @@ use crate::{Layer, ParseError};
 
 /// The first of the offsets at which an Ethernet frame with a known protocol begins.
 ///
-/// The version of an
-/// IP packet must agree with the `EtherType`, so other bytes are rarely taken for a frame.
+/// The version of an IP packet must agree with the `EtherType`, so other bytes rarely count as a
+/// frame.
 pub(super) fn first_frame(data: &[u8], offsets: &[usize], layer: Layer) -> Result<Option<usize>, ParseError> {
     for at in offsets {
         if is_frame(data, *at, layer)? {

@@ -166,7 +166,7 @@ impl<'a> Header<'a> {
     fn part(&self, message_bytes: Option<u32>, footer_bytes: u32) -> Option<MpiMessagePart> {
         match self.kind {
             MATCH | RNDV | RGET => self.start(message_bytes, footer_bytes).map(MpiMessagePart::Start),
-            // Recorded: MPI_Ssend sends a RNDV with all its data; this ACK answers it, too.
+            // Recorded: MPI_Ssend sends a RNDV with all its data; this ACK responds to it, too.
             ACK => Some(self.long(12).map_or(MpiMessagePart::Control, |request| MpiMessagePart::Grant {
                 message: MpiMessageId::SenderRequest(request),
                 receiver_id: self.long(20).map(MpiMessageId::ReceiverRequest),

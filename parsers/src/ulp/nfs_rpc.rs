@@ -261,7 +261,7 @@ fn compound(mut words: XdrWords<'_>, wrapping: Wrapping, chunks: &Chunks) -> Com
     }
     let mut listed = CompoundOperations::default();
     let is_whole = listed.walk(words, chunks).is_some();
-    // What comes behind the captured part may be what the COMPOUND is for.
+    // The operation that names the COMPOUND may follow the captured part.
     let minor = listed.minor.filter(|_| is_whole);
     let Some(operation) = listed.main.or(minor) else {
         return CommandTransfer { wrapping, ..CommandTransfer::of_unknown_length(StorageOperation::Unknown) };

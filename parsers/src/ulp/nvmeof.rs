@@ -39,7 +39,7 @@ const FABRICS: u8 = 0x7F;
 const OPCODE_LAST: u8 = 0x24;
 /// Length of the data of an Identify command.
 const IDENTIFY_BYTES: u64 = 4096;
-/// Namespaces are numbered from 1; the number above the last one stands for all of them.
+/// Namespaces are numbered from 1; the number above the last one denotes all of them.
 const LAST_NAMESPACE: u32 = 0xFFFF_FFFE;
 const SMALLEST_BLOCK_BYTES: u64 = 512;
 /// End of the data pointer in a command.
@@ -56,7 +56,7 @@ pub(super) fn message(payload: &Payload<'_>) -> Option<MatchStrength> {
     (is_usual && is_command(payload)).then_some(MatchStrength::Distinctive)
 }
 
-/// True for the shape of a command, whatever its operation code.
+/// True for the shape of a command, with any operation code.
 fn is_command(payload: &Payload<'_>) -> bool {
     let Payload { captured, packet_bytes, message_bytes } = *payload;
     let (Some([_, flags]), Some([sgl])) = (bytes(captured, 0), bytes(captured, 39)) else { return false };

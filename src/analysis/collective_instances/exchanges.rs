@@ -2,8 +2,8 @@
 //!
 //! Sources: Open MPI's `coll_base_allreduce.c`, `coll_base_allgather.c`, `coll_base_alltoall.c`,
 //! `coll_base_barrier.c`, `coll_base_reduce_scatter.c`, `coll_base_scan.c`; MPICH's files of the
-//! same operations in `src/mpi/coll`. Where both libraries schedule the same messages, one function
-//! stands for both.
+//! same operations in `src/mpi/coll`. If both libraries schedule the same messages, one function
+//! serves both.
 
 use super::schedule::Schedule;
 
@@ -198,7 +198,7 @@ pub(super) fn rabenseifner_reduce(n: u32, root: u32, fold: Fold) -> Schedule {
     schedule.sorted()
 }
 
-/// Number of blocks of the ranks before remaining rank `index`: a rank that stands for a pair owns
+/// Number of blocks of the ranks before remaining rank `index`: a rank that represents a pair owns
 /// two.
 fn blocks_before(index: u32, pairs: u32) -> u32 {
     index + index.min(pairs)

@@ -270,7 +270,7 @@ pub fn pairs(profiles: [&Profile; 2], by: GroupBy, selection: Selection) -> Vec<
     let name = |endpoint: &Endpoint| profiles.iter().find_map(|profile| profile.names.get(endpoint).cloned());
     let label = |label: &Label| match label {
         Label::Endpoint(endpoint, _) => Label::Endpoint(*endpoint, name(endpoint)),
-        // Single jobs are compared whatever their job numbers.
+        // Single jobs are compared even if their numbers differ.
         Label::Rank(JobRank { rank, .. }, Jobs::One) => Label::only(*rank),
         Label::Unknown(_, Jobs::One) => Label::Unknown(1, Jobs::One),
         other => other.clone(),

@@ -45,7 +45,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     let is_local = full_receivers as f64 <= (MOST_FULL_LINKS * receivers as f64).max(1.0);
     let (incast, saturated): (Vec<&LinkSeries>, Vec<&LinkSeries>) =
         full.into_iter().partition(|link| is_local && is_incast(&rates, link));
-    // The sender of an incast fills no link, so what is left is another problem.
+    // The sender of an incast fills no link, so any other full link is a problem of its own.
     for (kind, links) in [(FindingKind::Incast, incast), (FindingKind::SaturatedLink, saturated)] {
         diagnosis.findings.extend(finding(&rates, kind, links));
     }

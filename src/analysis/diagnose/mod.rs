@@ -197,7 +197,7 @@ impl DiagnosisInput<'_> {
     }
 }
 
-/// Finds what is wrong. `waits` are those of the jobs if captures were read, `speed` is that of the
+/// Finds the problems. `waits` are those of the jobs if captures were read, `speed` is that of the
 /// links if it is known, and `is_selected` states that the profile holds one of several jobs only.
 #[must_use]
 pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Speed>, is_selected: bool) -> Diagnosis {

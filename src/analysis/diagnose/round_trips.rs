@@ -1,5 +1,5 @@
 //! Round trips of the transport: the time after which a packet that the network delivers is
-//! acknowledged, whatever the processes do.
+//! acknowledged, regardless of the processes.
 
 use crate::model::profile::ConnectionRow;
 use crate::model::{Histogram, Interval, Profile, TrafficKind, Verb};

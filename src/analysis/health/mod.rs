@@ -35,7 +35,7 @@ pub(crate) fn is_known(column: &str, is_sampled: bool) -> bool {
     !is_sampled || Health::OF_SINGLE_PACKETS.contains(&column)
 }
 
-/// Sums over all connections. In a sampled capture, what is not [known](is_known) is 0.
+/// Sums over all connections. In a sampled capture, sums that are not [known](is_known) are 0.
 pub(crate) fn totals(profile: &Profile) -> (Health, RetransmissionSums) {
     let (mut health, mut sums) = (Health::default(), RetransmissionSums::default());
     for row in &profile.health {

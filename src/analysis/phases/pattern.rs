@@ -2,7 +2,7 @@
 //!
 //! Only significant pairs count: pairs whose two directions together carry at least a tenth of the
 //! average pair (weighted by traffic). Pair, ring, tree, master-worker and all-to-all are
-//! recognized by the structure of the graph, whatever the numbering of its nodes. Grids are
+//! recognized by the structure of the graph, regardless of the numbering of its nodes. Grids are
 //! recognized in rank order (endpoint order if there are no ranks), with and without wrap-around
 //! and corner neighbors; a grid with another numbering is `unknown`. A name must fit all but a few
 //! pairs, and no other name may fit almost as well.

@@ -1,10 +1,10 @@
 //! Profile -> rates over time, peak rates over a window, and sizes of packets and messages, in
 //! total and by pair.
 //!
-//! In: the timeline of a [`Profile`], or for totals and classes that of its senders, whose bins may be
-//! narrower. Out: [`Rates`] in bins without gaps of any width
-//! (`even_bins.rs`), and the window of a given length with the most traffic ([`Peak`]). Peaks come
-//! from the bins of the profile, whatever the width of the output bins.
+//! In: the timeline of a [`Profile`], or for totals and classes that of its senders, whose bins may
+//! be narrower. Out: [`Rates`] in bins without gaps of any width (`even_bins.rs`), and the window
+//! of a given length with the most traffic ([`Peak`]). Peaks come from the bins of the profile,
+//! regardless of the width of the output bins.
 
 mod even_bins;
 
@@ -110,7 +110,7 @@ pub struct Rates {
     pub origin_ns: i64,
     /// True if the analysis looked for MPI messages.
     pub mpi_read: bool,
-    /// For a sampled capture, the sentence that says so.
+    /// For a sampled capture, the sentence on sampling.
     pub sampled: Option<String>,
     /// All pairs together.
     pub total: RateSeries,

@@ -9,7 +9,7 @@ use super::iterations::{LoopSeries, MainLoop};
 use super::{PairWaits, RankTimes};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A rank answers the messages of others if it begins nearly all iterations after such a message.
+/// A rank responds to others if it begins nearly all iterations after one of their messages.
 const ANSWERED_SHARE: f64 = 0.9;
 
 /// The times of all ranks.
@@ -23,7 +23,7 @@ pub(super) struct LoopTimes {
     /// Ranks that begin their iterations with the same step of the program: only their beginnings
     /// are compared.
     pub(super) comparable: BTreeSet<u32>,
-    /// Ranks that may answer messages of others when they begin an iteration.
+    /// Ranks that may respond to messages of others when they begin an iteration.
     pub(super) may_answer: BTreeSet<u32>,
 }
 
@@ -192,7 +192,7 @@ fn entries(
     entries
 }
 
-/// Whether the first message of a rank in an iteration answers a message of another rank.
+/// Whether the first message of a rank in an iteration responds to a message of another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Yes,
@@ -242,11 +242,11 @@ struct EarlyArrival {
     others_begin_ns: Option<f64>,
 }
 
-/// Decides whether a rank answers messages, or computes while they arrive. A message that arrives
-/// later by some time delays its answer by this time, and a computation not at all. So the slope of
-/// the regression of the rank's beginnings on the arrivals is near 1 for answers and near 0 for
-/// computations. The slope decides if its standard error is at most a quarter, and if it differs
-/// from one half by two standard errors.
+/// Decides whether a rank responds to messages, or computes while they arrive. A message that
+/// arrives later by some time delays its response by this time, but does not delay a computation.
+/// The slope of the regression of the rank's start times on the arrivals is therefore near 1 for
+/// responses and near 0 for computations. The slope decides if its standard error is at most a
+/// quarter, and if it differs from one half by two standard errors.
 ///
 /// Both times also vary together if all ranks leave the iteration before late, at a barrier inside
 /// the nodes for example. An answer therefore needs the same slope between arrivals and beginnings

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 /// The lower bound of a straggler's delay is at least this share of the period.
 const DELAY_SHARE: f64 = 0.05;
 
-/// If it is unclear whether a rank answers messages, at most this share of the ranks begins as late.
-/// In a pipeline, where each rank answers the one before, half of the ranks do.
+/// If it is unclear whether a rank responds to messages, at most this share of the ranks begins as
+/// late. In a pipeline, where each rank responds to the previous one, half of the ranks do.
 const LATE_SHARE: f64 = 0.25;
 
 /// How late a rank begins each iteration, in nanoseconds.

@@ -93,7 +93,7 @@ enum ReadAccess {
     All,
     /// The owner only; for an existing file, its permissions.
     Owner,
-    /// The owner only, whatever the permissions of an existing file.
+    /// The owner only, even if an existing file has other permissions.
     OwnerAlways,
 }
 
@@ -173,7 +173,7 @@ impl OutputFile {
         &self.place
     }
 
-    /// True if both outputs have the same target, whatever their names.
+    /// True if both outputs have the same target, even under different names.
     pub(in crate::cli) fn is_same_as(&self, other: &Self) -> bool {
         let folder_and_name = |output: &Self| {
             let (_, target) = output.rename.as_ref()?;
@@ -235,7 +235,7 @@ impl FigureFiles {
 /// Describes why a file could not be written, by the error of the operating system.
 ///
 /// The Parquet writer wraps that error in text of its own, which is misleading. The result has no
-/// cause, so that a FIFO without a reader is not taken for a closed standard output.
+/// cause, so that a FIFO without a reader does not count as a closed standard output.
 pub(in crate::cli) fn write_error(place: &Path, error: &dyn std::error::Error) -> anyhow::Error {
     let text = error.to_string();
     match text.rsplit_once("IO error: ") {

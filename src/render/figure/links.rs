@@ -1,7 +1,7 @@
 //! The rates of links as a heat map: row = port and direction, column = time.
 //!
 //! Where rows or bins are more than can be drawn, a cell shows the highest of its bins, and the
-//! second title line says so.
+//! second title line reports this.
 
 use super::axes::{seconds, time as format_time};
 use super::bar::ColorBar;

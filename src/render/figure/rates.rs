@@ -48,7 +48,7 @@ pub(super) struct RatePanels {
     /// bytes per second.
     peak: ([f64; 2], f64),
     peak_text: String,
-    /// For a sampled capture, the sentence that says so.
+    /// For a sampled capture, the sentence on sampling.
     sampled: Option<String>,
     upper: Panel,
     time: Axis,

@@ -48,7 +48,7 @@ pub(super) fn describe(profile: &Profile, speed: Option<&Speed>) -> Vec<Descript
     lines
 }
 
-/// A label, and what it labels; without a label, the line continues the one before.
+/// A label and its text; without a label, the line continues the previous one.
 type DescriptionLine = (&'static str, String);
 
 fn describe_retransmissions(health: &Health, retransmissions: &RetransmissionSums) -> Vec<DescriptionLine> {
@@ -143,7 +143,7 @@ fn describe_checksums(coverage: &Coverage) -> impl Iterator<Item = DescriptionLi
     shown.map(|(label, ok, bad)| (label, format!("{} of {} checked", group(bad), group(ok + bad))))
 }
 
-/// The load of the sink's link, and what it means.
+/// The load of the sink's link, and its meaning.
 fn describe_mirror(profile: &Profile, speed: &Speed) -> Option<DescriptionLine> {
     let load = mirror_load(profile, speed)?;
     let meaning = if load.is_full() {

@@ -86,7 +86,7 @@ enum PageContent {
 }
 
 /// The content security policy: the page loads nothing, and the browser runs only the page's own
-/// scripts and styles, whatever text from outside the page shows.
+/// scripts and styles, regardless of external text on the page.
 fn policy() -> String {
     let hash = |files: &[&str]| {
         let mut hash = Sha256::new();

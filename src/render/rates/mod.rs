@@ -223,7 +223,7 @@ struct RatesDocument<'a> {
     from_ns: i64,
     pairs: Vec<SeriesDocument<'a>>,
     resolution_ns: i64,
-    /// For a sampled capture, the sentence that says so.
+    /// For a sampled capture, the sentence on sampling.
     sampled: Option<&'a str>,
     schema: &'static str,
     shared_out: bool,

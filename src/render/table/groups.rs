@@ -135,7 +135,7 @@ fn estimates_of<R: HasEstimates>(table: Table<R>, sum: EstimatedSum) -> Table<R>
     sum.interval(table, move |row| estimate(row, sum).known())
 }
 
-/// The estimate of a row that stands for one sum, in columns of this name.
+/// The estimate of a row that contains one sum, in columns of this name.
 pub(crate) fn estimate_of_value<R>(
     table: Table<R>,
     [name, low, high]: [&'static str; 3],
