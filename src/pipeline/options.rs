@@ -195,8 +195,9 @@ pub struct ClockOptions {
     pub align: bool,
     /// Known clocks by capture path: the correction, and its uncertainty in nanoseconds.
     pub known: BTreeMap<PathBuf, (Clock, u64)>,
-    /// Clocks that [`merge`](super::merge()) found and will find again, as `known`. Unlike `known`,
-    /// `merge` does not compare them. Captures without an entry need no correction.
+    /// Clocks that [`merge`](super::merge()) found and will find again, as `known`. Unlike the
+    /// clocks in `known`, `merge` does not compare them. Captures without an entry need no
+    /// correction.
     pub found: Option<BTreeMap<PathBuf, (Clock, u64)>>,
 }
 
