@@ -30,7 +30,7 @@ pub(crate) fn messages_table<'a>() -> Table<ConnectedMessage<'a>> {
         .column(
             "src_rank",
             Number,
-            "rank of the sender in `MPI_COMM_WORLD`, whatever communicator the message was sent over; empty where it is not known",
+            "rank of the sender in `MPI_COMM_WORLD`, for any communicator of the message; empty where it is not known",
             |of| of.row.src_rank,
         )
         .column("dst_rank", Number, "rank of the receiver in `MPI_COMM_WORLD`; empty where it is not known", |of| {

@@ -168,7 +168,7 @@ pub struct ConnectionRow {
 pub struct PairCoverage {
     /// Coverage class.
     pub state: CoverageState,
-    /// Packets missing in the capture, as far as sequence numbers show them.
+    /// Packets missing in the capture, according to the sequence numbers.
     pub missing_packets: u64,
     /// MPI messages with a known start and an unknown length; no other count includes them.
     pub missing_messages: u64,

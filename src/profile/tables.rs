@@ -144,10 +144,10 @@ pub(super) fn connections() -> Table<ConnectionRow> {
         .column(
             "coverage",
             Name,
-            "how much of the connection's messages the capture holds: `complete`, `incomplete`, `sampled` or `unknown`, as in the matrix; `unknown` in profiles that were written before this column existed",
+            "whether the capture holds all messages of the connection: `complete`, `incomplete`, `sampled` or `unknown`, as in the matrix; `unknown` in profiles that were written before this column existed",
             |row| row.coverage.state.name(),
         )
-        .column("missing_packets", Count, "packets that were sent and are not in the capture, as far as sequence numbers show", |row| {
+        .column("missing_packets", Count, "packets that were sent and are not in the capture, according to the sequence numbers", |row| {
             row.coverage.missing_packets
         })
         .column("missing_messages", Count, "MPI messages that began and whose length is unknown; no other column counts them", |row| {

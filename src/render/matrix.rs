@@ -97,7 +97,7 @@ pub(super) fn covered_table<'a>() -> Table<MatrixRow<'a>> {
     Table::new("ibscope matrix --format csv").with(groups::cell).column(
         "coverage",
         Name,
-        "how much of the pair's messages the capture holds, by its worst connection: `complete`, `incomplete` (counts are lower bounds), `sampled` (counts are those of the sample) or `unknown`",
+        "whether the capture holds all messages of the pair, by its worst connection: `complete`, `incomplete` (counts are lower bounds), `sampled` (counts are those of the sample) or `unknown`",
         |row: &MatrixRow<'_>| row.cell.coverage.state.name(),
     )
 }
@@ -121,7 +121,7 @@ fn missing_table<'a>(matrix: &Matrix) -> Table<MatrixRow<'a>> {
         .column(
             "missing_packets",
             Count,
-            "packets of the pair that were sent and are not in the capture, as far as sequence numbers show",
+            "packets of the pair that were sent and are not in the capture, according to the sequence numbers",
             |row: &MatrixRow<'_>| row.cell.coverage.missing_packets,
         )
         .column(

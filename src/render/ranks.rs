@@ -176,7 +176,7 @@ pub(super) fn rank_map_table<'a>() -> Table<RankMapRow<'a>> {
         .column("rank", Number, "rank in the `MPI_COMM_WORLD` of its job; empty where it is not known", |row: &RankMapRow<'_>| {
             row.rank().map(|row| row.rank)
         })
-        .name("endpoint", "where the rank runs", |row| Some(row.endpoint()))
+        .name("endpoint", "endpoint of the rank", |row| Some(row.endpoint()))
         .column("qpn", Number, "the queue pair, if the rank was assigned to that queue pair only", RankMapRow::qpn)
         .name(
             "evidence",

@@ -206,7 +206,7 @@ pub(in crate::render) fn unidentified_table() -> Table<UnidentifiedMessages> {
         .column(
             "explained_messages",
             Count,
-            "how many of these messages explain messages that are missing from pairs",
+            "number of these messages that explain messages missing from pairs",
             |row| row.explaining.messages,
         )
         .headed("explaining")

@@ -105,7 +105,7 @@ pub(super) fn connections_table<'a>() -> Table<ConnectionHealth<'a>> {
         .column(
             "cnp_slowdown",
             Ratio,
-            "`cnp_gap_after_ns` divided by `cnp_gap_before_ns`: how many times as far apart requests came after a congestion notification",
+            "`cnp_gap_after_ns` divided by `cnp_gap_before_ns`: factor by which requests were farther apart after a congestion notification",
             |row| slowdown(&row.health).map(three_digits),
         )
         .column("job", Number, "number of the job; empty where the connection belongs to none", |row| row.ranks.0.job())

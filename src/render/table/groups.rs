@@ -80,7 +80,7 @@ pub(crate) fn cell<R: HasCell>(table: Table<R>) -> Table<R> {
         .column(
             "mpi_bytes",
             Bytes,
-            "MPI length of the chosen messages, sender to receiver, also where an RDMA READ moved the data; empty where no MPI library was detected",
+            "MPI length of the chosen messages, sender to receiver, even if an RDMA READ transferred the data; empty where no MPI library was detected",
             |row: &R| row.cell().mpi_bytes,
         )
         .shown("MPI bytes", |row| row.cell().mpi_bytes.map_or_else(|| "-".to_owned(), group))
