@@ -42,7 +42,8 @@ macro_rules! health {
 health! {
     /// Request packets of connected services, with retransmissions.
     request_packets = "request_packets": sum Count,
-    /// READ requests and atomics among them, first transmissions: their responses are data, not ACKs.
+    /// READ requests and atomics among them, first transmissions: their responses are data, not
+    /// ACKs.
     data_requests = "data_requests": sum Count,
     /// ACKs and NAKs, with duplicates; fewer than the requests that they acknowledge if the
     /// responder coalesces ACKs.
