@@ -148,7 +148,7 @@ impl RankMessages {
                 }
             }
         }
-        // Stable: the begin of an operation stays behind the end of the one before.
+        // Stable: the begin of an operation stays after the end of the previous one.
         collectives.sort_by_key(|event| event.time_ns);
         let ranks = profile.ranks.iter().filter(|row| row.job == job).map(|row| row.rank + 1).max().unwrap_or(0);
         let mut communicators: Vec<(EventCommunicator, u32)> = self.communicators.into_iter().collect();

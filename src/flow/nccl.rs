@@ -464,7 +464,7 @@ impl Nccl {
         };
         let queues = among.iter().filter_map(|number| Some((*number, self.queues.get(number)?)));
         let is_last = message.immediate.is_some();
-        // Empty shares do not count: they may point behind the message, where others start.
+        // Empty shares do not count: they may point after the message, where others start.
         let mut placed = queues.clone().filter(|_| reth.dma_len > 0);
         let found = placed.find_map(|(number, queue)| Some((number, queue.position(&reth, from, is_last)?)));
         let mut with_key = queues.filter(|(_, queue)| queue.known_keys.contains(&reth.r_key));

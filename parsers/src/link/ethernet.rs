@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(ethernet(&endless), Ok(LinkContent::Other(NotInfiniband::TooDeep)));
     }
 
-    /// Hardware timestamps and checksums behind the packet do not count, the padding of a short
+    /// Hardware timestamps and checksums after the packet do not count, the padding of a short
     /// frame does if it is there.
     #[test]
     fn only_padding_counts_behind_the_packet() {

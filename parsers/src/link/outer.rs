@@ -67,7 +67,7 @@ pub(super) fn other(frame: &[u8]) -> NotInfiniband {
 }
 
 /// Asserts that `frame`, which ends with `inner`, yields the packet of `inner` in this tunnel, also
-/// with bytes behind it and truncated after the inner headers.
+/// with bytes after it and truncated after the inner headers.
 pub(super) fn assert_tunnel(frame: &[u8], inner: &[u8], kind: TunnelKind) {
     let (plain, none) = packet(inner);
     assert_eq!(none, None);

@@ -81,7 +81,7 @@ fn lid(input: &str) -> ParseResult<'_, u16> {
         .parse(input)
 }
 
-/// ` : (Channel Adapter portguid 0x1070fd0300000061`. The description behind it is free text.
+/// ` : (Channel Adapter portguid 0x1070fd0300000061`. The description after it is free text.
 fn destination(input: &str) -> Result<(&str, u64), nom::Err<LineError<'_>>> {
     preceded((take_until(" portguid "), tag(" portguid ")), guid).parse(input)
 }

@@ -1,5 +1,5 @@
-//! iSER: iSCSI extensions for RDMA (RFC 7145; Linux `include/scsi/iser.h`), and the iSCSI PDU
-//! behind its header (RFC 7143). All fields are big-endian.
+//! iSER: iSCSI extensions for RDMA (RFC 7145; Linux `include/scsi/iser.h`), and the iSCSI PDU after
+//! its header (RFC 7143). All fields are big-endian.
 //!
 //! ```text
 //! P+0 0001 | WSV RSV 0 0   P+1 0 [3]   P+4 write STag u32, base u64   P+16 read STag u32, base u64

@@ -24,7 +24,7 @@ const HEADER_BYTES: usize = 28;
 const FORMAT: u32 = 0xF6AB_0E18;
 const FORMAT_VERSION: u8 = 1;
 
-/// Matches a transport header, and the RPC header behind it if there are no chunks.
+/// Matches a transport header, and the RPC header after it if there are no chunks.
 pub(super) fn message(payload: &Payload<'_>) -> Option<MatchStrength> {
     let captured = payload.captured;
     let word = |at: usize| bytes(captured, at).map(u32::from_be_bytes);

@@ -203,7 +203,7 @@ fn call(id: u64, mut words: XdrWords<'_>, chunks: Chunks) -> StorageMessage {
     StorageMessage::Command(ClientCommand { id, transfer, memory, reply, queue: QueueEvidence::None })
 }
 
-/// Program, version and procedure of a call; leaves `words` behind them.
+/// Program, version and procedure of a call; leaves `words` after them.
 fn program(words: &mut XdrWords<'_>) -> Option<(u32, (u32, u32))> {
     (words.next()? == RPC_VERSION).then_some(())?;
     Some((words.next()?, (words.next()?, words.next()?)))
@@ -266,8 +266,8 @@ fn compound(mut words: XdrWords<'_>, wrapping: Wrapping, chunks: &Chunks) -> Com
     let Some(operation) = listed.main.or(minor) else {
         return CommandTransfer { wrapping, ..CommandTransfer::of_unknown_length(StorageOperation::Unknown) };
     };
-    // An operation behind the last readable one may transfer data too. Without chunks it seldom does;
-    // the target of a symbolic link may be in a chunk.
+    // An operation after the last readable one may transfer data too. Without chunks it seldom
+    // does; the target of a symbolic link may be in a chunk.
     let is_other = listed.transfers.is_empty() && (chunks.memory.is_empty() || operation == READLINK);
     let none = if is_whole || is_other { Some(0) } else { None };
     let is_in = |kinds: &[u32]| listed.transfers.iter().any(|transfer| kinds.contains(transfer));
@@ -454,7 +454,7 @@ fn results(mut words: XdrWords<'_>, transfer: &CommandTransfer, lists: &Chunks) 
     Some(completion)
 }
 
-/// The count behind optional attributes.
+/// The count after optional attributes.
 fn count_of_v3(words: &mut XdrWords<'_>, attributes: &[usize]) -> Option<u64> {
     for length in attributes {
         if words.next()? != 0 {

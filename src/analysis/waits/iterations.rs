@@ -234,7 +234,7 @@ pub(super) fn median(mut values: Vec<i64>) -> i64 {
 pub(super) fn medians_of_others(values: &[i64]) -> Vec<i64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
-    // Without the value itself, the values behind it move forward by one place.
+    // Without the value itself, the values after it move forward by one place.
     let middle = sorted.len().saturating_sub(2) / 2;
     let other = |value: &i64| {
         let at = if *value > sorted[middle] { middle } else { middle + 1 };
