@@ -294,7 +294,7 @@ impl StoragePairSums {
         note(
             self.truncated,
             format!(
-                "commands, bytes and errors are unknown, because the snap length cut {} before the command",
+                "commands, bytes and errors are unknown, because the snap length truncated {} before the command",
                 count_of(self.truncated, "message")
             ),
         );

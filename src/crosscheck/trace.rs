@@ -73,7 +73,7 @@ impl Tracer {
     pub(super) const fn how_to_record_messages(&self) -> &'static str {
         match self {
             Self::ScoreP(_) => {
-                "Score-P: is p2p among SCOREP_MPI_ENABLE_GROUPS, and does no filter exclude MPI_Send and the like?"
+                "Score-P: is p2p among SCOREP_MPI_ENABLE_GROUPS, and does no filter exclude MPI_Send and similar calls?"
             }
             Self::Eztrace => "eztrace: was its module for the MPI library loaded (`eztrace -t openmpi` or `-t mpich`)?",
             Self::Other(_) | Self::Table => "Does the tracer record MPI_Send and the like?",

@@ -29,17 +29,17 @@ impl FindingRow<'_> {
 /// The columns of `diagnose --format csv`.
 pub(super) fn findings_table<'a>() -> Table<FindingRow<'a>> {
     Table::new("ibscope diagnose --format csv")
-        .column("finding", Name, "what was found", |row: &FindingRow<'_>| row.finding.kind.name())
+        .column("finding", Name, "kind of the finding", |row: &FindingRow<'_>| row.finding.kind.name())
         .column("severity", Name, "`info`, `warning` or `critical`", |row| row.finding.severity.name())
-        .column("confidence", Name, "how sure the cause is: `low`, `medium` or `high`", |row| {
+        .column("confidence", Name, "confidence in the cause: `low`, `medium` or `high`", |row| {
             row.finding.confidence.name()
         })
         .name("subject", "the port, path, rank or capture", |row| Some(&row.finding.subject))
-        .list("numbers", Name, "the numbers behind it, as `name=value`", |row| {
+        .list("numbers", Name, "numbers of the finding, as `name=value`", |row| {
             row.finding.numbers.iter().map(|(name, value)| Cow::Owned(format!("{name}={}", plain(*value)))).collect()
         })
         .column("evidence", Prose, "the command that shows it", FindingRow::evidence)
-        .column("advice", Prose, "what to do", |row| row.finding.advice)
+        .column("advice", Prose, "recommended action", |row| row.finding.advice)
 }
 
 /// A number without a fraction if it has none.

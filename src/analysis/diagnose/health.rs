@@ -210,7 +210,7 @@ fn not_ready(profile: &Profile, all: &EventRows<'_>) -> Option<DiagnosisFinding>
         severity: FindingSeverity::critical_if(share >= CRITICAL_RNR),
         confidence: FindingConfidence::High,
         subject,
-        sentence: "The receiver had no receive buffer, so senders had to wait and send again.".to_owned(),
+        sentence: "The receiver had no receive buffer, so senders had to wait and retransmit.".to_owned(),
         numbers: vec![
             ("rnr_naks", naks as f64),
             ("share_of_requests", share),
@@ -246,7 +246,7 @@ fn congestion(profile: &Profile, all: &EventRows<'_>) -> Option<DiagnosisFinding
         severity: FindingSeverity::critical_if(share >= CRITICAL_MARKS),
         confidence: FindingConfidence::High,
         subject,
-        sentence: "Packets met congestion on their way: switches marked them, or receivers asked senders to slow down."
+        sentence: "Packets encountered congestion: switches marked them, or receivers asked senders to slow down."
             .to_owned(),
         numbers: vec![
             ("marked_packets", marked as f64),

@@ -154,7 +154,7 @@ pub struct DiagnosisFinding {
     pub subject: String,
     /// One sentence.
     pub sentence: String,
-    /// The numbers behind it, by name; names end with their unit.
+    /// The numbers of the finding, by name; names end with their unit.
     pub numbers: Vec<(&'static str, f64)>,
     /// The command that shows it, without the program and the inputs.
     pub evidence: &'static str,
@@ -257,15 +257,14 @@ fn capture(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     if lost >= FEWEST_LOST {
         let share = lost as f64 / (coverage.infiniband + lost) as f64;
         let numbers = vec![("lost_packets_at_least", lost as f64), ("lost_share_at_least", share)];
-        let sentence =
-            "The captures miss packets: counts are lower bounds, and findings that a loss could feign are left out.";
+        let sentence = "The captures miss packets: counts are lower bounds, and findings that missing packets could simulate are left out.";
         let severity = FindingSeverity::critical_if(share >= CRITICAL_CAPTURE_LOSS);
         diagnosis.findings.push(finding(severity, sentence.to_owned(), numbers));
         diagnosis.unchecked.push("loss on the fabric and stragglers, because the captures miss packets".to_owned());
     }
     if undecoded >= CRITICAL_CAPTURE_LOSS {
         let numbers = vec![("undecoded_records", coverage.failed() as f64), ("undecoded_share", undecoded)];
-        let sentence = "Some records could not be decoded, so their traffic is in no number.".to_owned();
+        let sentence = "Some records could not be decoded, so no number includes their traffic.".to_owned();
         diagnosis.findings.push(DiagnosisFinding {
             advice: "`ibscope inspect` shows the records; check the link type and the snap length.",
             ..finding(FindingSeverity::Warning, sentence, numbers)

@@ -33,7 +33,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     }));
     let partitions = of(|problem| matches!(problem, PathProblem::UnexpectedPartition { .. }));
     diagnosis.findings.extend(summed(partitions, |pairs, first| DiagnosisFinding {
-        sentence: "Connections use another partition than nearly all packets.".to_owned(),
+        sentence: "Connections use a partition other than that of nearly all packets.".to_owned(),
         severity: FindingSeverity::Info,
         advice: "Check the partition key of these processes.",
         ..base(pairs, first)

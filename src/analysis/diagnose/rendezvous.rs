@@ -132,7 +132,7 @@ fn finding(job: u32, job_ns: f64, receivers: &BTreeMap<u32, &Receives>) -> Optio
         return Some(base(
             FindingKind::RendezvousStall,
             format!("job {job}"),
-            "Large messages arrive, but most receivers ask for their data much later than the network needs.",
+            "Large messages arrive, but most receivers request their data much later than the network needs.",
             "Let the library progress while ranks compute (a progress thread, MPI_Test), post receives earlier, or raise the limit of eager messages.",
         ));
     }
@@ -143,7 +143,7 @@ fn finding(job: u32, job_ns: f64, receivers: &BTreeMap<u32, &Receives>) -> Optio
     Some(base(
         FindingKind::LateReceiver,
         format!("job {job}, {ranks} {}{more}", names.join(", ")),
-        "Large messages to this rank arrive, but it asks for their data much later than the network needs.",
+        "Large messages to this rank arrive, but it requests their data much later than the network needs.",
         "Post the receives earlier on this rank, or let it call MPI more often while it computes.",
     ))
 }
