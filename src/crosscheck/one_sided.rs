@@ -51,7 +51,7 @@ impl OneSidedResult {
             Self::Equal => "equal",
             Self::Fewer => "fewer bytes by RDMA: the rest was sent as messages of the library, or was not captured",
             Self::NotIdentified => "fewer bytes by RDMA: the rest may be on queue pairs whose rank is not identified",
-            Self::More => "more bytes by RDMA: some of them are the library's own",
+            Self::More => "more bytes by RDMA: some of them belong to the library itself",
             Self::SameNode => super::verdict::NOT_ON_WIRE,
             Self::NotCompared => "not compared: a profile contains no individual operations; give the captures",
         }

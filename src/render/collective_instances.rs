@@ -57,7 +57,7 @@ pub(super) fn instances_table() -> Table<CollectiveInstance> {
         .column(
             "skew_ns",
             Nanoseconds,
-            "time from the entry of the rank before it to the entry of `last_rank`; empty if the wire does not show the former",
+            "time from the entry of the next-to-last rank to the entry of `last_rank`; empty if the wire does not show the next-to-last entry",
             |row| row.skew_ns,
         )
         .column(

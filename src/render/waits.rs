@@ -77,7 +77,7 @@ fn percent(part: u64, whole: u64) -> String {
 #[must_use]
 pub fn text(jobs: &[JobWaits]) -> String {
     if jobs.is_empty() {
-        return "no MPI message with ranks was detected, so nobody is known to wait\n".to_owned();
+        return "no MPI message with ranks was detected, so waits are unknown\n".to_owned();
     }
     let texts: Vec<String> = jobs.iter().map(of_job).collect();
     texts.join("\n")

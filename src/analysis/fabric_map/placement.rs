@@ -1,9 +1,9 @@
 //! A placement of the processes on the same nodes that sends fewer bytes over links.
 //!
-//! In: bytes between ports and the links between all pairs of them. Out: exchanges of whole nodes.
-//! Processes of one node stay together. The search exchanges two nodes with equally many ports if
-//! this reduces the sum of bytes times links, pair by pair in the order of the nodes, until no
-//! exchange helps. The result is a local minimum: a better placement may exist.
+//! In: bytes between ports and the links between all pairs of them. Out: swaps of whole nodes.
+//! Processes of one node stay together. The search swaps two nodes with equally many ports if this
+//! reduces the sum of bytes times links, pair by pair in the order of the nodes, until no swap
+//! helps. The result is a local minimum: a better placement may exist.
 
 use super::routes::{NoRoute, RouteFinder};
 use std::collections::BTreeMap;

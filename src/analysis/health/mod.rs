@@ -18,7 +18,7 @@ use crate::model::{Health, Profile};
 
 /// Why a sampled capture has no retransmissions, reordered or lost packets in its health.
 pub(crate) const UNKNOWN_IN_SAMPLES: &str =
-    "unknown, because a sample does not show why a packet is missing, or is there twice";
+    "unknown, because a sample does not show why a packet is missing or appears twice";
 
 /// What is known of the health of a connection.
 pub(crate) fn known_health(connection: &ConnectionRow, health: &Health) -> Health {
