@@ -32,8 +32,8 @@ const MAX_READS_OF_UNKNOWN_LENGTH: usize = 64;
 /// First responses that wait to be compared with the requests.
 const MAX_FIRST_RESPONSES: usize = 512;
 
-/// Second observations after which all requests are taken to be observed twice, if they are more
-/// than half of the first observations.
+/// After this number of second observations, all requests count as observed twice, if the second
+/// observations are more than half of the first ones.
 const ENOUGH_COPIES: u32 = 64;
 
 /// No number yet.
@@ -57,7 +57,7 @@ pub(super) struct HealthTracker {
     mirror_copies: u32,
     /// The next new request ends an episode or belongs to a running measurement.
     is_awaiting_request: bool,
-    /// Requests are observed twice, so only the case of two observation points is counted further.
+    /// Requests are observed twice, so only the case of two observation points is still counted.
     observed_twice: bool,
     /// Requests for data and their responses.
     pub(super) data: Option<Box<DataRequests>>,
@@ -73,8 +73,7 @@ pub(super) struct HealthTracker {
     pub(super) asking_requests: u32,
 }
 
-/// Requests for data, their responses, and how far requests and responses have been compared
-/// already.
+/// Requests for data, their responses, and the progress of their comparison.
 #[derive(Debug)]
 pub(super) struct DataRequests {
     /// The connection that responds to this one.
@@ -87,7 +86,7 @@ pub(super) struct DataRequests {
     pub(super) explained: u64,
     /// PSNs that need a response: sorted, disjoint ranges.
     pub(super) expected_responses: Vec<(i64, i64)>,
-    /// PSNs of the first response of each request, as far as later comparisons need them.
+    /// PSNs of the first response of each request that later comparisons need.
     pub(super) first_responses: Vec<i64>,
     /// PSN and length in bytes of READ requests that were observed before the path MTU was known.
     pub(super) reads_of_unknown_length: Vec<(i64, u32)>,
@@ -248,14 +247,15 @@ impl HealthTracker {
         self.anomalies().reordering[of].later(number, (occurrence, span), high);
     }
 
-    /// Notes that the receiver asked for this request: if it comes now, it is a retransmission.
+    /// Records that the receiver asked for this request: from now on, the request is a
+    /// retransmission.
     #[cold]
     pub(super) fn note_request_by_nak(&mut self, number: i64) {
         self.anomalies().reordering[0].note_nak(number);
     }
 
-    /// Takes a request that is no READ and no atomic and whose PSN was observed before. The PSNs of
-    /// the latest READ are not free for other requests.
+    /// Takes a request, other than a READ or atomic, whose PSN was observed before. Other requests
+    /// may not use the PSNs of the latest READ.
     #[cold]
     pub(super) fn later_request(&mut self, number: i64, occurrence: u32) {
         let latest = self.data.as_ref().and_then(|data| data.expected_responses.last().copied());

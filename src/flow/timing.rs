@@ -44,7 +44,7 @@ pub(super) struct ConnectionTimer {
     /// Entries that `completed` and each list of first observations may have.
     room: u16,
     last_start_ns: Option<i64>,
-    /// Times that the second observation of a packet ends.
+    /// Times that end with the second observation of a packet.
     arrivals: Option<Box<Arrivals>>,
 }
 
@@ -66,7 +66,7 @@ fn make_room<T>(list: &mut VecDeque<T>) {
     }
 }
 
-/// How often packets are observed, judged by the first ones.
+/// How often packets are observed, estimated from the first packets.
 #[derive(Debug, Default)]
 pub(super) struct ObservationCounts {
     first_observations: u32,
@@ -193,7 +193,7 @@ impl Tracker {
         }
     }
 
-    /// Takes the first observation of a request that starts a message, or ends one and asks for an
+    /// Takes the first observation of a request that starts a message, or ends one and asks for a
     /// response. `bytes` is the length of the message as far as known.
     pub(super) fn time_request(&mut self, id: u32, packet: &PacketRecord, bytes: u64, timings: &mut Vec<Timing>) {
         if !self.times || packet.time_ns == PacketRecord::NO_TIME {

@@ -21,7 +21,7 @@ use crate::model::{PacketBounds, RecordCount, RecordSeries};
 
 /// Probability that a number of losses without a trace exceeds its bound.
 const TAIL: f64 = 1e-4;
-/// The same, for a cause by which no packet was seen to be lost.
+/// The same, for a cause that no observed loss has.
 const CHANCE: f64 = 0.03;
 /// Number of events above which [`quantile`] uses a normal distribution.
 const MANY_EVENTS: f64 = 600.0;
@@ -33,7 +33,8 @@ const ENOUGH_PACKETS: u64 = 100;
 pub(super) struct ConnectionLoss<'a> {
     pub(super) observations: Option<&'a ObservationSums>,
     pub(super) service: LossService,
-    /// Packets that no point has: at least, and at most (`None`: unlimited).
+    /// Lower and upper bound of the packets that are missing at all points (upper `None`:
+    /// unlimited).
     pub(super) never: u64,
     pub(super) possible: Option<PossibleLoss>,
     /// Requests that the receiver reported as missing.
@@ -47,24 +48,24 @@ pub(super) struct ConnectionLoss<'a> {
     pub(super) steps: PsnSteps,
 }
 
-/// How losses of a connection show.
+/// How the packets of a connection reveal losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LossService {
     Reliable,
     /// Datagrams that the library numbers.
     Numbered,
-    /// Other packets, which nothing acknowledges.
+    /// Other packets, which are not acknowledged.
     Unreliable,
 }
 
-/// Packets of a connection that possibly no observation point has.
+/// Packets of a connection that may be missing at all observation points.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PossibleLoss {
     /// Missing PSNs.
     pub(super) packets: u64,
     /// ACKs that were asked for.
     pub(super) acks: u64,
-    /// Ends of the connection, 0 to 2, beyond which nothing shows more packets or their absence.
+    /// Ends of the connection, 0 to 2, beyond which packets may be missing without evidence.
     pub(super) open_ends: u64,
 }
 
@@ -73,11 +74,11 @@ impl PossibleLoss {
     pub(super) const NONE: Self = Self { packets: 0, acks: 0, open_ends: 0 };
 }
 
-/// Packets that no observation point has, of connections whose points are in one input, or in
-/// several: an input that loses records may miss both copies.
+/// Packets that are missing at all observation points, of connections whose points are in one input
+/// or in several. An input that loses records may miss both copies.
 #[derive(Debug, Default)]
 struct NeverCaptured {
-    /// Packets that certainly no point has, and with one count per point.
+    /// Packets that are certainly missing at all points, and the same counted once per point.
     packets: u64,
     records: u64,
     possible: PossibleLoss,
@@ -129,7 +130,7 @@ impl CaptureLosses {
         self.worst[0].burst.max(self.worst[1].burst)
     }
 
-    /// Packets that two inputs lose at once: not more than either loses.
+    /// Packets that two inputs lose together: not more than either loses.
     const fn common_burst(&self) -> f64 {
         self.worst[0].burst.min(self.worst[1].burst)
     }
@@ -139,10 +140,10 @@ impl CaptureLosses {
         self.worst[1].count.missing() == 0
     }
 
-    /// The most packets that all points of connections miss without a trace, by the losses of the
-    /// inputs, and by the `never` packets that certainly no point has. As many as `exposed` observed
-    /// packets, and `open_ends` bursts at the ends of connections, leave no trace where they are
-    /// missing.
+    /// Upper bound of the packets that are missing at all points without a trace, from the losses
+    /// of the inputs and from the `never` packets that are certainly missing at all points. The
+    /// loss of packets like the `exposed` observed ones leaves no trace, nor does that of
+    /// `open_ends` bursts at the ends of connections.
     fn unseen(&self, never: f64, (exposed, open_ends): (f64, f64), is_one_input: bool) -> u64 {
         let [worst, second] = self.worst;
         let ratio =
@@ -166,8 +167,8 @@ fn share(count: RecordCount) -> f64 {
 }
 
 impl NeverCaptured {
-    /// Packets that no point has, at most. `records_share` is the share of the records that the
-    /// capture lost.
+    /// Upper bound of the packets that are missing at all points. `records_share` is the share of
+    /// the records that the capture lost.
     fn at_most(&self, records_share: f64, retransmits: bool, losses: &CaptureLosses) -> u64 {
         let PossibleLoss { packets, acks, open_ends } = self.possible;
         if self.packets == 0 && records_share == 0.0 && self.data >= ENOUGH_PACKETS {
@@ -177,7 +178,7 @@ impl NeverCaptured {
         }
         let gap = self.steps.gap_packets();
         let burst = gap.max(if self.is_one_input { losses.burst() } else { losses.common_burst() });
-        // What the numbered packets of these connections show, and what those of the inputs show.
+        // From the numbered packets of these connections, and from those of the inputs.
         let unseen = |exposed: u64| {
             let (exposed, ends) = (exposed as f64, open_ends as f64);
             let own = most_unseen(self.packets as f64, (exposed + ends * burst) / self.data.max(1) as f64, burst, TAIL);
@@ -298,7 +299,7 @@ impl LossSums {
             self.acks_doubtful += acks.missing();
             return;
         }
-        // A request that was answered has arrived. Nothing shows that a response has.
+        // A request with a response has arrived. There is no such evidence for a response.
         let responses = if own.sends_responses { data.later_packets } else { 0 };
         let unanswered = own.unanswered.saturating_add(responses);
         let doubtful = data.first_missing.min(unanswered);
@@ -312,8 +313,8 @@ impl LossSums {
         }
     }
 
-    /// Packets that the capture lost, packets that it has from no point, packets that the fabric
-    /// lost.
+    /// Packets that the capture lost, packets that are missing at all points, packets that the
+    /// fabric lost.
     pub(super) fn bounds(&self) -> [PacketBounds; 3] {
         let of_capture = self.first_certain + self.never_records();
         let certain = self.certain_on_fabric();
@@ -422,7 +423,7 @@ impl LossSums {
             missing.min(most_unseen(lost_data, packets as f64 / reliable as f64, self.losses.burst(), TAIL))
         };
         let without = most(self.datagrams, self.datagram_packets);
-        // A library sends a numbered datagram again that was lost.
+        // A library retransmits a lost datagram that it numbers.
         let numbered =
             if self.retransmits_datagrams { self.numbered_datagrams } else { self.numbered_datagrams.min(3) };
         [without, numbered]
@@ -436,8 +437,8 @@ impl LossSums {
         self.never.iter().map(|never| never.packets).sum()
     }
 
-    /// Retransmissions that do not show, at most: each point has the record of one of the two
-    /// transmissions, which looks like one transmission at both.
+    /// Upper bound of the hidden retransmissions: each point has the record of one of the two
+    /// transmissions, which looks like one transmission observed at both points.
     fn hidden(&self) -> u64 {
         if !self.retransmits || self.later_records == 0 && self.lost_share() == 0.0 {
             return 0;
@@ -464,8 +465,8 @@ impl LossSums {
     }
 }
 
-/// The most losses that leave no trace, by what others show: `seen` losses left a trace, and the
-/// packets whose loss leaves none are `ratio` times as many as those whose loss leaves one.
+/// Upper bound of the losses without a trace, from those with a trace: `seen` losses left a trace,
+/// and the packets whose loss leaves none are `ratio` times as many as those whose loss leaves one.
 ///
 /// A loss event takes `burst` packets and hits any of them. The number of events without a trace
 /// before the next one with a trace therefore has a negative binomial distribution; the quantile
@@ -477,7 +478,8 @@ fn most_unseen(seen: f64, ratio: f64, burst: f64, tail: f64) -> u64 {
     quantile(events * (1.0 + ratio).ln(), step, (events * ratio, spread), (burst, tail))
 }
 
-/// The most losses if this many are expected, in bursts: a Poisson distribution of the events.
+/// Upper bound of the losses if this many are expected, in bursts: a Poisson distribution of the
+/// events.
 fn most_of(expected: f64, burst: f64) -> u64 {
     let events = expected / burst;
     quantile(events, |event| events / event, (events, events), (burst, TAIL))
