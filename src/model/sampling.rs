@@ -12,9 +12,9 @@ use std::ops::AddAssign;
 
 /// Samples that an estimate needs.
 pub const MIN_SAMPLES: u64 = 30;
-/// An estimate of bytes needs samples whose squared sizes add up to this many times the squared size
-/// of the largest packet of the capture. With less, such packets may be in the total although, by
-/// chance, no sample holds one.
+/// An estimate of bytes needs samples whose squared sizes add up to this many times the squared
+/// size of the largest packet of the capture. Below this sum, the total may contain such packets
+/// although, by chance, no sample does.
 const MIN_LARGEST: f64 = 1.5;
 /// 97.5 % quantile of the normal distribution.
 const Z: f64 = 1.959_963_985;
@@ -136,7 +136,7 @@ impl SamplingWeight {
         if self.ports == Self::ONE_OR_TWO { Some(Self { ports: 1, ..self }) } else { None }
     }
 
-    /// Number of ports, the larger one if it is not known.
+    /// Number of ports; the larger candidate if the number is not known.
     const fn most_ports(self) -> u32 {
         if self.ports == 1 { 1 } else { 2 }
     }
@@ -175,7 +175,7 @@ pub struct SampledConnection {
     pub quality: EstimateQuality,
 }
 
-/// A sum over all packets, as its samples show it. Sums of several connections add up.
+/// An estimated sum over all packets. Sums of several connections can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimator {
     /// Samples that contribute to the sum.
@@ -290,7 +290,7 @@ impl Estimator {
     }
 }
 
-/// What all estimates of a capture have in common.
+/// The parameters that all estimates of a capture share.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EstimateQuality {
     rate_variance: f64,
@@ -302,7 +302,7 @@ pub struct EstimateQuality {
 impl Eq for EstimateQuality {}
 
 impl EstimateQuality {
-    /// Takes the packets of another connection into account: the largest packets are the largest
+    /// Includes the packets of another connection: the size of the largest packets is the largest
     /// mean size of a connection's packets, weighted by their sizes.
     pub fn extend(&mut self, sums: &SampledSums) {
         let mean = |squares: u64, sum: u64| if sum > 0 { squares as f64 / sum as f64 } else { 0.0 };
@@ -592,8 +592,8 @@ mod tests {
         assert_eq!(result(0, None), Estimate::Unknown);
     }
 
-    /// Small packets only, where other connections of the capture send large ones: large packets may
-    /// be in the total and in no sample.
+    /// Small packets only, while other connections of the capture send large ones: the total may
+    /// contain large packets that no sample has.
     #[test]
     fn bytes_need_samples_that_outweigh_the_largest_packets() {
         let of = |large: u64| {

@@ -18,22 +18,24 @@ use crate::model::{Continuity, Sampling, SamplingWeight, TrafficKind, count_of};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
-/// Standard deviations between an observed share and an expected one that are no chance: fewer than
-/// one in a million.
+/// Standard deviations between an observed and an expected share that chance cannot explain: the
+/// probability is below one in a million.
 const BEYOND_CHANCE: f64 = 5.0;
 /// Logarithm of the likelihood ratio that decides between one port and two: 400 to one.
 const DECISIVE: f64 = 6.0;
-/// Standard deviations below the expected packets observed at two ports that show samples that are
-/// not random: a wrong conclusion only makes intervals wider.
+/// Samples are not random if the number of packets observed at two ports is this many standard
+/// deviations below the expected number. A wrong conclusion only makes intervals wider.
 const BEYOND_COMMON: f64 = 4.0;
-/// Distances between PSNs that show whether the sample is random.
+/// Number of PSNs, or of distances between them, that a decision on the sample needs.
 const MIN_STEPS: u64 = 60;
 /// Share of the variance of a random sample's distances below which a sample is periodic.
 const PERIODIC_SHARE: f64 = 0.2;
-/// Packets, and the share of them that appear twice, which show that they all do.
+/// Number of packets, and share of them that appear twice, from which all packets count as
+/// appearing twice.
 const MIN_TWICE: f64 = 8.0;
 const TWICE_SHARE: f64 = 0.6;
-/// Expected packets observed at two ports whose absence shows that there is one port.
+/// Number of packets expected at two ports from which far fewer observed ones show that there is
+/// one port.
 const EXPECTED_TWICE: f64 = 10.0;
 
 /// A sampling rate that does not come from the PSNs.
@@ -67,7 +69,7 @@ struct PsnShare {
     seen: f64,
     /// PSNs of the spans without the first ones.
     sent: f64,
-    /// Packets with PSNs, and how many of these observations had a PSN that was observed before.
+    /// Packets with PSNs, and the number of them whose PSN was observed before.
     psns: f64,
     repeated: f64,
     /// The most READs among the requests: a READ takes the PSNs of its responses, so that `seen` and
@@ -169,7 +171,7 @@ impl PsnShare {
             _ => None,
         };
         match (self.ports_by_share(one_in).filter(|ports| self.agrees(share_of(one_in, *ports))), by_repetition) {
-            // Samplers at a regular distance may take one of two adjacent copies only.
+            // Periodic samplers may take only one of two adjacent copies.
             (Some(2) | None, Some(1)) => None,
             // A library that retransmits without a loss looks like a second port.
             (Some(share), Some(repetition)) if share != repetition && self.has_responses => None,
@@ -229,7 +231,7 @@ struct Spread {
     /// Sum over the connections: distances, and their squares relative to the mean distance.
     steps: f64,
     relative_variance: f64,
-    /// A connection has far too equal distances.
+    /// The distances of a connection are far too regular.
     is_regular: bool,
 }
 
@@ -286,7 +288,7 @@ fn with_stated_rate(
     let common = ports.values().min().filter(|least| ports.values().max() == Some(least)).copied();
     let ports_of = |pair: &PortPair| ports.get(pair).copied().or(common);
     let agrees = |(pair, share): (&PortPair, &PsnShare)| match ports_of(pair) {
-        // Regular sampling may favor or miss a connection.
+        // Periodic sampling may favor or miss a connection.
         _ if is_periodic => true,
         Some(ports) => share.agrees(share_of(one_in, ports)),
         None => share.agrees(share_of(one_in, 1)) || share.agrees(share_of(one_in, 2)),

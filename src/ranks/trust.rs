@@ -126,7 +126,7 @@ pub(super) fn judge<'a>(
         trust.verdict = TrustVerdict::Incomplete;
     } else if trust.reasons.is_empty() && trust.reliable_connections > 0 {
         trust.verdict = TrustVerdict::Complete;
-        // A proof leaves nothing to chance.
+        // The proof replaces the statistical margins.
         trust.lost_by_capture_packets = PacketBounds::NONE;
         trust.never_captured_packets = PacketBounds::NONE;
     }

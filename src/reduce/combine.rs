@@ -169,8 +169,8 @@ impl Combiner {
     }
 
     /// Gives the union of some inputs, if there is one, the times between packets of those of its
-    /// members that would count: times between packets of different inputs mean nothing. Returns
-    /// the members, which do not count.
+    /// members that would count: times between packets of different inputs are not comparable.
+    /// Returns the members, which do not count.
     fn unite(&self, observed: &mut [ObservedConnection]) -> Vec<usize> {
         let mut replaced = Vec::new();
         for union in 0..observed.len() {
