@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Time limit for a question to a node.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a node is asked for its time.
+/// Number of times that a node is asked for its time.
 const MAX_CLOCK_EXCHANGES: usize = 3;
 /// No further clock exchange starts after this time.
 const CLOCK_BUDGET: Duration = Duration::from_millis(60);

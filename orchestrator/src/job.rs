@@ -72,7 +72,7 @@ pub struct SlurmJob {
     /// Number of the user.
     #[serde(default)]
     pub user_id: Option<u32>,
-    /// How often the job was requeued and started again with the same id.
+    /// Number of times that the job was requeued and started again with the same id.
     #[serde(default)]
     pub restart_count: u32,
     /// Hook that passed the job, if any.

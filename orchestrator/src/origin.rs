@@ -1,5 +1,5 @@
-//! What a run needs to be undone, kept in its journal and in the state folder: the configuration,
-//! and a copy of the program.
+//! The data that are needed to undo a run, kept in its journal and in the state folder: the
+//! configuration, and a copy of the program.
 //!
 //! The copy is made by [`keep_program`] after a hook has reported its outcome, because it takes
 //! time.

@@ -25,7 +25,7 @@ const MAX_RUNS_AT_ONCE: usize = 8;
 /// Time limit of the program that began a run of another version.
 const OTHER_VERSION_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// What the sweeper did with a run.
+/// Result of the sweep of a run.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum SweepOutcome {
@@ -61,7 +61,7 @@ pub struct SweptRun {
     pub job_id: u32,
     /// Path of the journal.
     pub journal: PathBuf,
-    /// What was done.
+    /// The result.
     pub outcome: SweepOutcome,
 }
 

@@ -17,7 +17,7 @@ pub struct ParseError {
     pub kind: ErrorKind,
 }
 
-/// Why a parse failed.
+/// Reason why a parse failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The input ends before the layer does.

@@ -31,7 +31,7 @@ const ETHERNET: u32 = 1;
 const IPV4: u32 = 11;
 const IPV6: u32 = 12;
 
-/// What a sample says about itself.
+/// Header of a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SampleHeader {
     /// The source that numbers its samples: the agent and its interface, or the group of psample.
@@ -64,7 +64,7 @@ pub struct SampledFrame<'a> {
     pub data: &'a [u8],
     /// Length of the frame, without the bytes that the switch removed, such as the checksum.
     pub original_bytes: u32,
-    /// What the sample says about itself.
+    /// Header of the sample.
     pub header: SampleHeader,
 }
 

@@ -152,7 +152,7 @@ impl fmt::Display for MirrorSession {
     }
 }
 
-/// What a mirror's header says about a frame.
+/// The properties of a frame in a mirror's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MirrorHeader {
     /// The session that numbers the frame.

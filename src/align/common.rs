@@ -52,7 +52,7 @@ impl CommonPacket {
     }
 }
 
-/// How often two inputs observe each packet of a pair of endpoints.
+/// Number of observations by two inputs of each packet of a pair of endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PairView {
     /// Each input observes each packet once. True: packets from the smaller to the larger endpoint
@@ -182,8 +182,8 @@ impl CommonPackets {
     }
 }
 
-/// How often an input observes each packet of a pair of endpoints: twice if most packets appear an
-/// even number of times, else once.
+/// Number of observations by an input of each packet of a pair of endpoints: two if most packets
+/// appear an even number of times, otherwise one.
 fn observations_per_packet(sample: &FinishedSample) -> BTreeMap<UnorderedPair, usize> {
     let mut counts: BTreeMap<UnorderedPair, [usize; 2]> = BTreeMap::new();
     for same in sample.below(u64::MAX) {

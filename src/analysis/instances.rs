@@ -20,7 +20,7 @@ pub struct InstanceCollector {
 pub struct InstanceList {
     /// The operations by job and start; none if they are unknown.
     pub instances: Vec<CollectiveInstance>,
-    /// Why the operations are unknown, as the end of "unknown, because ...".
+    /// Reason why the operations are unknown, as the end of "unknown, because ...".
     pub unknown_because: Option<&'static str>,
     /// Collective messages of MPI without job or ranks.
     pub without_ranks: u64,

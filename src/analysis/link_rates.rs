@@ -69,7 +69,7 @@ impl LinkCapacity {
     }
 }
 
-/// Why the rates of a link may be lower than the real ones; the strongest reason last.
+/// Reasons why the rates of a link may be lower than the real ones; the strongest one last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LowerBound {
     /// Other frames share the link.
@@ -146,7 +146,7 @@ pub struct LinkSeries {
     /// Most ports that sent payload to this port within one bin; `None` for the direction from the
     /// port, and for a sample.
     pub senders: Option<u32>,
-    /// Why the rates are lower bounds; `None` if they are exact.
+    /// Reason why the rates are lower bounds; `None` if they are exact.
     pub lower_bound: Option<LowerBound>,
 }
 

@@ -10,7 +10,7 @@ use crate::model::{ClassSet, ConnectionClass, HashMap, Nodes, PairEstimators, Pr
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Which MPI messages a matrix counts.
+/// The MPI messages that a matrix counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// Point-to-point messages.
@@ -53,7 +53,7 @@ impl Selection {
     }
 }
 
-/// Which value of a cell a table or figure shows.
+/// The value of a cell that a table or figure shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrafficUnit {
     /// Number of messages.
@@ -157,7 +157,7 @@ impl MatrixCell {
     }
 }
 
-/// Which part of a connection's traffic a cell counts.
+/// The part of a connection's traffic that a cell counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CountingRule {
     by: GroupBy,
@@ -232,7 +232,7 @@ fn share(part: &Traffic, whole: &Traffic) -> SampledShare {
 pub struct Matrix {
     /// Whether rows and columns are endpoints or ranks.
     pub by: GroupBy,
-    /// Which MPI messages the cells count.
+    /// The MPI messages that the cells count.
     pub selection: Selection,
     /// Rows and columns, sorted by job, then numerically; `unknown` last.
     pub labels: Vec<Label>,

@@ -168,7 +168,7 @@ impl RankMessages {
     }
 }
 
-/// What is known before the first event.
+/// The definitions, which are known before the first event.
 #[derive(Debug, Default)]
 pub struct EventPlan {
     /// Number of ranks of the job: the highest known rank and one.
@@ -205,7 +205,7 @@ pub struct JobEvent {
     pub time_ns: i64,
     /// World rank.
     pub rank: u32,
-    /// What the rank did.
+    /// The action of the rank.
     pub kind: JobEventKind,
 }
 

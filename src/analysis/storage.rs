@@ -51,7 +51,7 @@ pub struct StorageTotals {
 pub struct OperationKey {
     /// Client and server.
     pub pair: StoragePair,
-    /// What the commands are.
+    /// Kind of the commands.
     pub kind: StorageRowKind,
     /// The operation.
     pub operation: String,

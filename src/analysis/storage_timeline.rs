@@ -135,7 +135,7 @@ fn are_measured(profile: &Profile) -> bool {
         && (!times.contains(&true) || profile.latency_timeline.iter().any(|bin| is_of_command(bin.latency)))
 }
 
-/// Which connections carry the storage traffic, and that of the jobs of its clients.
+/// The connections with the storage traffic, and with that of the jobs of its clients.
 struct StorageRoles<'a> {
     /// By number of the connection.
     connections: BTreeMap<u32, (&'a StoragePair, StorageDirection)>,

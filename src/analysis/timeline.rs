@@ -30,7 +30,7 @@ pub struct TimelineBin {
 pub struct Timeline {
     /// Whether sender and receiver are endpoints or ranks.
     pub by: GroupBy,
-    /// Which MPI messages the cells count.
+    /// The MPI messages that the cells count.
     pub selection: Selection,
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,

@@ -72,7 +72,7 @@ enum CrosscheckView {
     Unidentified,
 }
 
-/// How to compare a trace with the wire.
+/// Options for the comparison of a trace with the wire.
 #[derive(Debug, Args)]
 pub(super) struct TraceComparisonArgs {
     /// Placement of the ranks: output of `mpirun --display-map`, a table `rank,host`, or a hostfile

@@ -1,4 +1,5 @@
-//! Where `ibscope watch` publishes its metrics: a socket that Prometheus scrapes, and a text file.
+//! The outlets for the metrics of `ibscope watch`: a socket that Prometheus scrapes, and a text
+//! file.
 
 use super::common::files::OutputFile;
 use super::common::output;

@@ -105,7 +105,7 @@ fn class(ns: i64) -> (i64, i64) {
     if ns < 0 { (1 - to_ns, 1 - from_ns) } else { (from_ns, to_ns) }
 }
 
-/// Which messages of a stream are missing on the wire if it has fewer than the trace.
+/// The messages of a stream that are missing on the wire if it has fewer than the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MissingEnd {
     /// The last ones: the capture ended early.

@@ -24,7 +24,7 @@ pub struct OneSidedPair {
     pub result: OneSidedResult,
 }
 
-/// How the bytes of one-sided operations in the trace compare with RDMA on the wire.
+/// Comparison of the bytes of one-sided operations in the trace with RDMA on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OneSidedResult {

@@ -79,7 +79,7 @@ const MAX_WIREUPS: usize = 1 << 16;
 /// takes half a kibibyte, and there are 32 trackers.
 const NEAR_CONNECTIONS: usize = 64;
 
-/// How deeply packets are analyzed.
+/// Depth of the analysis of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
     /// Packets and transport messages only.

@@ -172,7 +172,7 @@ impl QueueRanks {
     }
 }
 
-/// Where in a receive a WRITE starts.
+/// Position in a receive at which a WRITE starts.
 #[derive(Clone, Copy, Debug)]
 struct ReceivePosition {
     index: u64,

@@ -30,7 +30,7 @@ const MAX_COMPARED_QUEUES: usize = 1 << 10;
 /// A path: the sender's port and the receiver's queue pair.
 type NcclPath = (Endpoint, QueuePair);
 
-/// Which shares of messages a path carries.
+/// Shares of messages that a path carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PathRole {
     First,

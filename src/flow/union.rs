@@ -48,7 +48,7 @@ pub struct UnionInput {
     pub is_observed_twice: bool,
 }
 
-/// What a packet is in the union.
+/// Role of a packet in the union.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnionPacket {
     Known,

@@ -68,7 +68,7 @@ impl SourceEnd {
 pub struct Ending {
     /// Length and digests of the bytes read.
     pub digests: Digests,
-    /// Why it ended early: starts with `truncated_input`, `corrupt_input`, `read_error`,
+    /// Reason why it ended early: starts with `truncated_input`, `corrupt_input`, `read_error`,
     /// `limited_input` or `interrupted` and gives the offset. `None` if it did not.
     pub note: Option<String>,
     /// Reading was stopped before the end of the input.

@@ -28,7 +28,7 @@ pub(super) fn describe(head: &[u8], framing: &Framing, compression: &str) -> Str
     format!("{container}, {links}, {compression}")
 }
 
-/// Why captures of this link type cannot be analyzed; `None` if they can.
+/// Reason why captures of this link type cannot be analyzed; `None` if they can.
 pub(super) fn unusable(link_type: LinkType) -> Option<&'static str> {
     match link_type {
         LinkType::ETHERNET

@@ -16,7 +16,7 @@ pub struct LiveSums {
     pub pairs: Vec<LivePair>,
     /// Sizes of packets and transport messages, sorted by category and class.
     pub sizes: Vec<((SizeCategory, SizeClass), SizeSums)>,
-    /// What estimates of a sampled input have in common.
+    /// Parameters that all estimates of a sampled input share.
     pub quality: EstimateQuality,
     /// The datagrams of an sFlow socket.
     pub sflow: Option<DatagramCounts>,

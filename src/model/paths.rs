@@ -42,7 +42,7 @@ impl AddAssign for PathSums {
 /// The combinations of a connection, in the order of their first packets; usually one.
 pub type ConnectionPaths = SmallVec<[PathSums; 1]>;
 
-/// Where the packets of a combination count.
+/// The row in which the packets of a combination count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathPlace {
     /// In the entry with this index.
@@ -87,7 +87,7 @@ pub struct PathFilter {
     pub pcp: Vec<u8>,
 }
 
-/// What a filter by path fields left.
+/// The connections that pass a filter by path fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilteredPaths {
     /// Connections that were kept.

@@ -154,7 +154,7 @@ pub struct ConnectionRow {
     /// One-sided MPI operations: WRITEs and READs between processes of a job that belong to no
     /// message with an envelope; `None` if there are none.
     pub one_sided: Option<RdmaSums>,
-    /// How many of the connection's packets and messages the capture contains.
+    /// Share of the connection's packets and messages in the capture.
     pub coverage: PairCoverage,
     /// The samples, if the capture is sampled; boxed, because most captures are not.
     pub sampled: Option<Box<SampledConnection>>,
@@ -162,7 +162,7 @@ pub struct ConnectionRow {
     pub paths: ConnectionPaths,
 }
 
-/// How many of a pair's packets and messages the capture contains: shown with every count of the
+/// Coverage of a pair's packets and messages by the capture: shown with every count of the
 /// pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PairCoverage {
@@ -515,7 +515,7 @@ pub struct UnassignedRow {
     pub endpoint: String,
     /// The queue pair.
     pub qpn: u32,
-    /// Why its rank is unknown, and how to find it.
+    /// Reason why its rank is unknown, and the remedy.
     pub reason: String,
 }
 

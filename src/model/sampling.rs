@@ -23,7 +23,7 @@ const Z: f64 = 1.959_963_985;
 /// traffic.
 const PERIODIC_FACTOR: f64 = 2.0;
 
-/// How the sampling rate is known.
+/// Source of the sampling rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RateSource {
@@ -53,7 +53,7 @@ pub struct Sampling {
     /// An observation point takes one of this many packets; `None` if the rate is not known, so
     /// that there are no estimates.
     pub one_in: Option<f64>,
-    /// How the rate is known.
+    /// Source of the rate.
     pub source: RateSource,
     /// Squared relative standard error of an inferred rate; 0 for a rate that is given or stated.
     pub rate_variance: f64,
@@ -110,7 +110,7 @@ impl AddAssign for SampledSums {
     }
 }
 
-/// How many transmissions of a connection one observation represents.
+/// Number of transmissions of a connection that one observation represents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingWeight {
     /// An observation point takes one of this many packets.
@@ -171,7 +171,7 @@ pub struct SampledConnection {
     pub sums: SampledSums,
     /// The weight; `None` if the rate, or the number of observation points, is not known.
     pub weight: Option<SamplingWeight>,
-    /// What all estimates of the capture have in common.
+    /// The parameters that all estimates of the capture share.
     pub quality: EstimateQuality,
 }
 
@@ -341,7 +341,7 @@ impl Sampling {
         format!("sampled {rate}; counts are of the sample")
     }
 
-    /// What all estimates of the capture have in common.
+    /// The parameters that all estimates of the capture share.
     #[must_use]
     pub const fn quality(&self) -> EstimateQuality {
         let Self { rate_variance, is_periodic, largest_bytes, .. } = *self;
@@ -373,7 +373,7 @@ pub struct PairEstimators {
     pub wire_bytes: Estimator,
     /// Packets.
     pub packets: Estimator,
-    /// What all estimates of the capture have in common.
+    /// The parameters that all estimates of the capture share.
     pub quality: EstimateQuality,
 }
 

@@ -64,7 +64,7 @@ pub struct StorageSums {
     pub most_outstanding: u64,
     /// Commands that were dropped because too many were outstanding; their results are not known.
     pub dropped: u64,
-    /// What the commands show about the kind of the queue (`NVMe`).
+    /// Evidence of the commands for the kind of the queue (`NVMe`).
     pub queue: QueueVotes,
 }
 
@@ -158,7 +158,7 @@ pub(crate) const STORAGE_KIND: &str = "`read`, `write` or `other` (no file or bl
 /// The meaning of the column `result`.
 pub(crate) const STORAGE_RESULT: &str = "`success`, `error`, `unknown` (status not captured) or `no_completion`";
 
-/// What the commands or messages of a row are.
+/// Kind of the commands or messages of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StorageRowKind {
     /// Commands that read file or block data.
@@ -275,7 +275,7 @@ impl From<StorageStatus> for StorageResult {
 pub struct StorageRow {
     /// Index into [`super::Profile::connections`]: the connection that carries the commands.
     pub connection: u32,
-    /// What they are.
+    /// Their kind.
     pub kind: StorageRowKind,
     /// Name of the operation; empty for messages that belong to no command.
     pub operation: String,

@@ -97,7 +97,7 @@ pub(super) fn unread_frames(coverage: &Coverage) -> impl Iterator<Item = (&str, 
     coverage.undecoded.iter().filter_map(|(name, count)| Some((name.as_str(), *count, remedy(name)?)))
 }
 
-/// What to do about frames of this name, if they may hold RoCE.
+/// Remedy for frames of this name, if they may hold RoCE.
 fn remedy(name: &str) -> Option<&'static str> {
     let is = |what: NotInfiniband| name.starts_with(&what.to_string());
     if is(NotInfiniband::Fragment) {

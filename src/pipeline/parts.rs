@@ -161,7 +161,7 @@ impl PartsHeader {
 /// Data of an input without its shards.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct InputExtras {
-    /// How its file ended, if that needs a note.
+    /// The end of its file, if that needs a note.
     pub(super) note: Option<String>,
     /// The clock that corrected its times.
     pub(super) clock: Option<Clock>,

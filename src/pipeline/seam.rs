@@ -28,7 +28,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Records of the later file that are compared; a usual overlap has hundreds. Each takes 20 bytes.
 const MAX_RECORDS: usize = 1 << 21;
 
-/// How the later of two files starts.
+/// The start of the later of two files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seam {
     /// With new records.

@@ -12,7 +12,7 @@ use crate::model::{LiveSums, Profile, count_of};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long packets may wait for a fuller batch before they are counted.
+/// Maximum time that packets wait for a fuller batch before they are counted.
 const BATCH_TIMEOUT: Duration = Duration::from_millis(50);
 /// Showing the sums takes at most one part in this many of the time.
 const TIME_SHARE_DIVISOR: u32 = 10;

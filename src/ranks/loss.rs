@@ -48,7 +48,7 @@ pub(super) struct ConnectionLoss<'a> {
     pub(super) steps: PsnSteps,
 }
 
-/// How the packets of a connection reveal losses.
+/// Evidence of losses in the packets of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LossService {
     Reliable,
@@ -96,7 +96,7 @@ struct NeverCaptured {
     is_one_input: bool,
 }
 
-/// How an input loses records, from its time series.
+/// Losses of records of an input, from its time series.
 #[derive(Clone, Copy, Debug)]
 struct RecordLosses {
     count: RecordCount,
@@ -110,7 +110,7 @@ impl Default for RecordLosses {
     }
 }
 
-/// How the inputs lose records.
+/// Losses of records of the inputs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CaptureLosses {
     /// The two inputs that miss the largest shares of their records, the worse one first.

@@ -245,7 +245,7 @@ fn jobs_and_ranks(
     (identified, doubts, job_classes)
 }
 
-/// What the jobs show about the classes of connections. `blocked` are ports with messages of
+/// Evidence of the jobs for the classes of connections. `blocked` are ports with messages of
 /// unknown processes.
 fn job_classes(jobs: &[InferredJob<'_>], processes: &mut Processes, blocked: &BTreeSet<Endpoint>) -> JobClasses {
     let mut classes = JobClasses { foreign_ports: blocked.clone(), ..JobClasses::default() };

@@ -44,7 +44,7 @@ pub struct StatedRate {
     /// An observation point takes one of this many packets; `None` if the samples have several
     /// rates.
     pub one_in: Option<f64>,
-    /// Where the rate comes from.
+    /// Source of the rate.
     pub source: RateSource,
     /// The sampler takes packets at a regular distance.
     pub is_periodic: bool,

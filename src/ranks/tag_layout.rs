@@ -121,7 +121,7 @@ fn enveloped(fit: &LibraryConnection<'_>) -> u64 {
     fit.connection.votes().enveloped[fit.form as usize]
 }
 
-/// What the connections of a port say about UCX. Few messages of another protocol can look like
+/// Evidence of the connections of a port for UCX. Few messages of another protocol can look like
 /// messages of UCX, which one byte identifies: of a thousand short connections of a storage protocol,
 /// one does. At the port of a rank, many do.
 #[derive(Default)]

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 /// MSNs have 24 bits.
 const MASK: u64 = 0xFF_FFFF;
 
-/// Why a connection is not proven complete; the first that applies counts.
+/// Reasons why a connection is not proven complete; the first that applies counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Gap {
     Packets,
@@ -203,7 +203,7 @@ fn is_unclear(own: &ConnectionTotals) -> bool {
 }
 
 impl<'a> ConnectionView<'a> {
-    /// What is known of the losses of the connection.
+    /// Evidence of the losses of the connection.
     fn loss(&self) -> ConnectionLoss<'a> {
         let own = self.own;
         let health = own.health.whole();

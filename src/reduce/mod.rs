@@ -252,7 +252,7 @@ pub struct Accumulator {
     keeps_sizes: bool,
     /// Streams of messages that still fit in the bound.
     streams_left: usize,
-    /// How often times were made coarser.
+    /// Number of times that latencies were made coarser.
     coarseness: u32,
     /// By [`TimeSeriesKind`]: upper bound of the cells in use; `None` if unknown.
     #[serde(skip)]
@@ -265,7 +265,7 @@ pub struct Accumulator {
     bucket_limit: Option<usize>,
 }
 
-/// How precisely cells and buckets are counted. Only the upper bound needs no walk over all
+/// Precision of the counts of cells and buckets. Only the upper bound needs no walk over all
 /// connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountPrecision {
@@ -530,7 +530,7 @@ impl Accumulator {
         self.bin_indexers[which as usize].map(BinIndexer::bin_ns)
     }
 
-    /// How often times were made coarser.
+    /// Number of times that latencies were made coarser.
     #[must_use]
     pub const fn coarseness(&self) -> u32 {
         self.coarseness

@@ -18,7 +18,7 @@ use super::{OCCURRENCES, PartialSums};
 use crate::model::traffic::ObservationSums;
 use crate::model::{Continuity, PacketRole, PsnDigest};
 
-/// What an input holds of a connection, to be compared with another input.
+/// The packets of a connection in an input, for the comparison with another input.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldPackets {
     /// The PSNs of the packets, and those of all further observations.
@@ -93,7 +93,7 @@ pub(super) struct AbsentPoints {
     pub(super) input_times_ns: (i64, i64),
 }
 
-/// What the points of a connection hold, where it has more than one. `counted` is the input that
+/// The packets at the points of a connection, if it has more than one. `counted` is the input that
 /// counts; `None` if several do.
 pub(super) fn compare(
     observed: &[(ObservationPoint, PointRecords)],

@@ -87,7 +87,7 @@ const MAX_WIDTH: usize = 80;
 /// Longest name of an algorithm in a shortened table, in characters.
 const SHORT_NAME: usize = 12;
 
-/// How much of the rows a terminal table shows. Each level leaves out more than the one before it.
+/// Columns and text that a terminal table shows. Each level leaves out more than the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TableDetail {
     Full,
@@ -207,7 +207,7 @@ fn left_out(count: u64, noun: &str, why: &str) -> Option<String> {
     (count > 0).then(|| format!("{} left out: {why}", count_of(count, noun)))
 }
 
-/// Why messages beyond the limit are left out.
+/// Reason why messages beyond the limit are left out.
 const TOO_MANY: &str = "there are too many; choose a window with --from and --to";
 
 /// Writes one csv row per operation.

@@ -111,7 +111,7 @@ fn hottest(map: &FabricMap) -> String {
     )
 }
 
-/// Why the hottest link is unknown, if traffic may be on a link between switches.
+/// Reason why the hottest link is unknown, if traffic may be on a link between switches.
 fn unknown_hottest(map: &FabricMap) -> Option<&'static str> {
     if map.has_open_routes() {
         Some("several shortest paths exist; give --routes")

@@ -193,7 +193,7 @@ impl RankGraph {
         (out, scale)
     }
 
-    /// What the graph does not contain, in sentences.
+    /// Content that is missing from the graph, in sentences.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();

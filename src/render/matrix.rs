@@ -16,7 +16,7 @@ use std::io::{self, Write};
 /// Version of both JSON documents of this module.
 const VERSION: u32 = 2;
 
-/// Why a sampled capture has no estimate of MPI bytes.
+/// Reason why a sampled capture has no estimate of MPI bytes.
 pub(super) const UNKNOWN_MPI_BYTES: &str = "unknown, because the sample shows the length of a message only if it contains the packet with the length, and the probability of that depends on the length and on the protocol";
 
 /// A pair with traffic.

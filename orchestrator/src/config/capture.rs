@@ -14,7 +14,7 @@ pub enum CaptureBackend {
     Tcpdump,
 }
 
-/// How sinks capture.
+/// Capturing on the sinks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureConfig {

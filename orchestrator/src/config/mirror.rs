@@ -45,14 +45,14 @@ pub enum MirrorBackend {
     Mstreg,
 }
 
-/// How ports are mirrored.
+/// Mirroring of the ports.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MirrorConfig {
     /// Program that switches mirroring.
     pub backend: MirrorBackend,
-    /// Where the commands run: `here`, `sink` (the sink that receives the packets) or the name of a
-    /// node.
+    /// Machine on which the commands run: `here`, `sink` (the sink that receives the packets) or
+    /// the name of a node.
     #[serde(default)]
     pub run_on: RunLocation,
     /// Time limit of a command, in seconds.

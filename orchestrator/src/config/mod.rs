@@ -50,11 +50,11 @@ pub enum ConfigError {
 /// Characters that separate the words of a job comment or a constraint.
 const DIVIDERS: [char; 9] = [',', ';', '&', '|', '*', '(', ')', '[', ']'];
 
-/// How captures are made at a site.
+/// The configuration of captures at a site.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// How nodes are reached.
+    /// Access to the nodes.
     pub ssh: SshConfig,
     /// Settings of single nodes, by node name.
     #[serde(default, deserialize_with = "value::nodes")]
@@ -62,22 +62,22 @@ pub struct Config {
     /// Paths of programs.
     #[serde(default)]
     pub tools: Tools,
-    /// How the fabric is explored.
+    /// Exploration of the fabric.
     #[serde(default)]
     pub fabric: FabricOptions,
     /// Nodes that receive mirrored packets.
     #[serde(default)]
     pub sinks: Sinks,
-    /// How ports are mirrored.
+    /// Mirroring of the ports.
     pub mirror: MirrorConfig,
-    /// How sinks capture.
+    /// Capturing on the sinks.
     pub capture: CaptureConfig,
-    /// Where captures are collected.
+    /// Destination of the captures.
     pub collect: CollectConfig,
-    /// How the hooks behave.
+    /// Behavior of the hooks.
     #[serde(default)]
     pub run: RunConfig,
-    /// How captures are analyzed afterwards.
+    /// Analysis after the captures.
     #[serde(default)]
     pub analyze: AnalyzeConfig,
     /// The file that the configuration was read from.

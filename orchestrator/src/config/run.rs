@@ -5,7 +5,7 @@ use super::value;
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Where captures are collected.
+/// Destination of the captures.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectConfig {
@@ -20,7 +20,7 @@ pub struct CollectConfig {
     pub delete_fetched: bool,
 }
 
-/// Which jobs are captured.
+/// The jobs that are captured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobSelection {
@@ -33,7 +33,7 @@ pub enum JobSelection {
     All,
 }
 
-/// How the hooks behave.
+/// Behavior of the hooks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunConfig {
@@ -54,7 +54,7 @@ pub struct RunConfig {
     /// If a capture cannot be started: true lets the job run; false makes the hook fail, and Slurm
     /// requeues the job.
     pub fail_open: bool,
-    /// Which jobs are captured.
+    /// The jobs that are captured.
     pub select: JobSelection,
     /// Word by which a job requests a capture.
     #[serde(deserialize_with = "value::word")]
@@ -83,7 +83,7 @@ impl Default for RunConfig {
     }
 }
 
-/// Where the captures are analyzed.
+/// Machine on which the captures are analyzed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AnalysisLocation {
@@ -96,11 +96,11 @@ pub enum AnalysisLocation {
     Sbatch,
 }
 
-/// How captures are analyzed afterwards.
+/// Analysis after the captures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AnalyzeConfig {
-    /// Where the captures are analyzed.
+    /// Machine on which the captures are analyzed.
     pub after: AnalysisLocation,
     /// Further arguments of sbatch, for example `["--partition=post"]`.
     #[serde(deserialize_with = "value::arguments")]

@@ -6,7 +6,7 @@ use super::value;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// How nodes are reached.
+/// Access to the nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SshConfig {
@@ -106,14 +106,15 @@ impl Default for Tools {
     }
 }
 
-/// How the fabric is explored.
+/// Exploration of the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FabricOptions {
     /// Number of nodes of each job, from the first, for which `ibstat` and `ibtracert` run even if
     /// the ports are known; the results are compared with those of `ibnetdiscover`.
     pub check_nodes: usize,
-    /// Where `ibnetdiscover` runs: `here`, `first` (the job's first node) or the name of a node.
+    /// Machine on which `ibnetdiscover` runs: `here`, `first` (the job's first node) or the name of
+    /// a node.
     pub run_on: RunLocation,
     /// Time limit of ibstat, ibtracert and ibnetdiscover, in seconds.
     #[serde(deserialize_with = "value::seconds")]

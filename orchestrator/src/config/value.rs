@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::path::{Component, Path, PathBuf};
 
-/// Where a command runs.
+/// Machine on which a command runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub enum RunLocation {

@@ -27,7 +27,7 @@ pub struct RunOrigin {
     pub program: Option<PathBuf>,
 }
 
-/// How a capture ended.
+/// End of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureEnd {
@@ -143,7 +143,7 @@ pub enum JournalEntry {
         at_ns: i64,
         /// Index of the step in the plan.
         step: usize,
-        /// How the capture ended.
+        /// End of the capture.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<CaptureEnd>,
         /// Commands that were run for the step.

@@ -119,7 +119,7 @@ impl From<&NodePort> for ManifestPort {
     }
 }
 
-/// How a capture ended.
+/// End of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManifestCaptureEnd {
@@ -155,7 +155,7 @@ pub struct ManifestCapture {
     /// SHA-256 of the file, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// How the capture ended.
+    /// End of the capture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<ManifestCaptureEnd>,
     /// Clock of the capture's timestamps, if known.

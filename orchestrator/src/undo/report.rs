@@ -80,7 +80,7 @@ pub struct StoppedCapture {
     pub node: String,
     /// Path of the capture on the node.
     pub file: PathBuf,
-    /// How it ended; `None` if it could not be stopped.
+    /// End of the capture; `None` if it could not be stopped.
     pub ended: Option<CaptureEnd>,
     /// The file at its final place, if it was collected.
     pub fetched: Option<FetchedFile>,

@@ -161,8 +161,8 @@ fn optional_fields(data: &[u8], mut at: usize, flags: u8) -> Result<GreHeader, P
     Ok(GreHeader { key, sequence, end: at })
 }
 
-/// Where the frame of a mirror begins: at the first of these offsets that has a frame, otherwise at
-/// the first one.
+/// Start of the frame of a mirror: the first of these offsets that has a frame, otherwise the first
+/// one.
 ///
 /// ERSPAN type I and the protocol 0x8949 have no field that shows what precedes the frame. Mellanox
 /// Spectrum switches send 22 bytes, and some switches with other chips 12 bytes. Source: the

@@ -58,7 +58,7 @@ pub(super) fn packet(frame: &[u8]) -> (Location, Option<TunnelKind>) {
     }
 }
 
-/// What an Ethernet frame holds if it is no InfiniBand packet.
+/// Content of an Ethernet frame that is no InfiniBand packet.
 pub(super) fn other(frame: &[u8]) -> NotInfiniband {
     match read(frame).0 {
         Ok(LinkContent::Other(what)) => what,

@@ -99,7 +99,7 @@ impl IpPacket {
     }
 }
 
-/// Where a frame begins and ends. The frame's length on the wire comes from its headers, because
+/// Start and end of a frame. The frame's length on the wire comes from its headers, because
 /// padding, checksums and hardware timestamps (Arista, Metamako, Cisco Nexus 3550) may follow its
 /// packet, and because a mirror may have truncated it.
 #[derive(Clone, Copy)]

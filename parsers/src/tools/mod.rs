@@ -50,7 +50,7 @@ pub enum Tool {
     ForwardingTables,
 }
 
-/// Why a text could not be parsed.
+/// Reason why a text could not be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolErrorKind {
     /// Syntax error; the text names the expected element.

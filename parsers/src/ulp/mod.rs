@@ -60,7 +60,7 @@ pub struct UpperLayerMessage {
     pub is_distinctive: bool,
 }
 
-/// How well a payload matches a protocol.
+/// Degree to which a payload matches a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MatchStrength {
     /// It does not contradict the protocol.

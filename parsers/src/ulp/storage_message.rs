@@ -44,7 +44,7 @@ pub struct ClientMemory {
     pub length_bytes: u32,
 }
 
-/// How the parameters of an RPC are wrapped (`RPCSEC_GSS`, RFC 2203).
+/// Protection of the parameters of an RPC (`RPCSEC_GSS`, RFC 2203).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wrapping {
     /// Not wrapped.
@@ -66,7 +66,7 @@ pub struct CommandTransfer {
     pub read_bytes: Option<u64>,
     /// Bytes from the client to the server, likewise.
     pub written_bytes: Option<u64>,
-    /// How the parameters of an RPC are wrapped (`RPCSEC_GSS`).
+    /// Protection of the parameters of an RPC (`RPCSEC_GSS`).
     pub(super) wrapping: Wrapping,
     /// The call holds one READ or WRITE and nothing else that transfers data.
     pub(super) is_single: bool,

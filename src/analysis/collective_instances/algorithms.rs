@@ -5,7 +5,7 @@ use super::schedule::Schedule;
 use super::trees::{self, TreeLoad, TreeShape};
 use ibscope_parsers::mpi::MpiOperation;
 
-/// How the lengths of the messages of an operation are related.
+/// Relation between the lengths of the messages of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockSizes {
     /// All blocks have the same length.

@@ -60,7 +60,7 @@ pub struct CollectiveInstance {
     pub operation: MpiOperation,
     /// Names of the algorithms that send these messages; empty if unknown.
     pub algorithms: Vec<&'static str>,
-    /// How certain both are.
+    /// Confidence in both.
     pub confidence: Confidence,
     /// Number of ranks of the communicator, as far as known; `None` if only the leaders of its nodes
     /// are.

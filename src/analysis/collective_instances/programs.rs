@@ -4,7 +4,7 @@
 use super::simulator::Action::{self, Receive, Send};
 use ibscope_parsers::mpi::MpiOperation;
 
-/// What one rank does.
+/// The actions of one rank.
 pub(super) type Program = Vec<Action>;
 
 /// A send and a receive at once.

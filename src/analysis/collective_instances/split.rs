@@ -52,7 +52,7 @@ pub(super) struct CollectiveMessage {
     pub is_first: bool,
 }
 
-/// How certain the operation and the algorithm are.
+/// Confidence in the operation and the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
     /// No schedule matches: messages are missing, or the algorithm is unknown.
@@ -90,7 +90,7 @@ pub(super) struct OperationMessages {
     pub operation: MpiOperation,
     /// Names of the algorithms that send these messages; empty if none matches.
     pub algorithms: Vec<&'static str>,
-    /// How certain both are.
+    /// Confidence in both.
     pub confidence: Confidence,
     /// Bytes of the vector, or of one block (`BlockSizes::Equal`), if the messages show them.
     pub bytes: Option<u64>,

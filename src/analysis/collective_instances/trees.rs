@@ -108,7 +108,7 @@ fn tree(shape: TreeShape, n: u32) -> Tree {
     tree
 }
 
-/// What a message between a node and its parent carries.
+/// Content of a message between a node and its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeLoad {
     /// The whole vector.

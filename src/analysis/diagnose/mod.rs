@@ -90,7 +90,7 @@ impl FindingKind {
     }
 }
 
-/// How much a finding matters.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingSeverity {
     /// Worth knowing.
@@ -118,7 +118,7 @@ impl FindingSeverity {
     }
 }
 
-/// How sure the cause is.
+/// Confidence in the cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingConfidence {
     /// Other causes are possible.
@@ -144,11 +144,11 @@ impl FindingConfidence {
 /// One finding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiagnosisFinding {
-    /// What was found.
+    /// Kind of the finding.
     pub kind: FindingKind,
-    /// How much it matters.
+    /// Severity.
     pub severity: FindingSeverity,
-    /// How sure it is.
+    /// Confidence in the cause.
     pub confidence: FindingConfidence,
     /// The port, path, rank or capture that it is about.
     pub subject: String,
@@ -158,7 +158,7 @@ pub struct DiagnosisFinding {
     pub numbers: Vec<(&'static str, f64)>,
     /// The command that shows it, without the program and the inputs.
     pub evidence: &'static str,
-    /// What to do.
+    /// Recommended action.
     pub advice: &'static str,
 }
 
@@ -171,7 +171,7 @@ pub struct Diagnosis {
     pub unchecked: Vec<String>,
 }
 
-/// What the findings are based on.
+/// Input of the findings.
 pub(crate) struct DiagnosisInput<'a> {
     profile: &'a Profile,
     /// The waits of the jobs; `None` for a profile, which has no single messages.

@@ -24,7 +24,7 @@ pub struct FabricGraph {
     indices: HashMap<u64, NodeIndex>,
 }
 
-/// Why a list of ports describes no fabric.
+/// Reason why a list of ports describes no fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FabricListError {
     /// Two lines connect one port differently, as in a file of two sweeps.

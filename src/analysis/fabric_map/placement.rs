@@ -43,7 +43,7 @@ pub struct ProcessMove {
     pub to_node: String,
 }
 
-/// Why no other placement is known.
+/// Reason why no other placement is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPlacement {
     /// More than [`MAX_PLACED_PORTS`] ports.

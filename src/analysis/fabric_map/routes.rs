@@ -24,7 +24,7 @@ pub(super) struct Route {
     pub(super) length: u64,
 }
 
-/// Why no route is known.
+/// Reason why no route is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoRoute {
     /// A LID that no host of the fabric has.

@@ -16,11 +16,11 @@ use crate::model::column::ColumnDescription;
 use crate::model::profile::{ConnectionRow, RetransmissionSums};
 use crate::model::{Health, Profile};
 
-/// Why a sampled capture has no retransmissions, reordered or lost packets in its health.
+/// Reason why a sampled capture has no retransmissions, reordered or lost packets in its health.
 pub(crate) const UNKNOWN_IN_SAMPLES: &str =
     "unknown, because a sample does not show why a packet is missing or appears twice";
 
-/// What is known of the health of a connection.
+/// The known parts of the health of a connection.
 pub(crate) fn known_health(connection: &ConnectionRow, health: &Health) -> Health {
     if connection.sampled.is_some() { health.of_samples() } else { *health }
 }

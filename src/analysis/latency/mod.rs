@@ -48,7 +48,7 @@ pub struct LatencyKey {
     pub pair: Option<(Label, Label)>,
 }
 
-/// Which times get separate histograms.
+/// The times that get separate histograms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyGrouping {
     /// One histogram per pair of ranks or endpoints; `None` for all pairs together.

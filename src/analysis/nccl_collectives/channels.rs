@@ -1,4 +1,4 @@
-//! How NCCL divides the data between two ranks over its channels and over ports (rails).
+//! The distribution of NCCL's data between two ranks over its channels and over ports (rails).
 //!
 //! In: messages whose receives were captured, and the connections of a profile. Out: a row per
 //! connection of NCCL, which is one direction of one channel, and per pair of ports, with its bytes
@@ -19,7 +19,7 @@ const CTS_BYTES_LIMIT: u64 = 512;
 /// A job, and two of its ranks: sender and receiver.
 pub(super) type Ranks = (u32, u32, u32);
 
-/// What a row of [`NcclPathShare`] is.
+/// Kind of a row of [`NcclPathShare`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NcclDataPath {
     /// A connection of NCCL: one direction of one channel.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A pair is significant if it carries at least this share of the average.
 const MIN_PAIR_SHARE: f64 = 0.1;
 
-/// Which communication the captures can observe, for all phases.
+/// The communication that the captures can observe, for all phases.
 pub(super) struct PortVisibility {
     /// Endpoints of each rank, as sorted numbers.
     places: BTreeMap<JobRank, Vec<u32>>,

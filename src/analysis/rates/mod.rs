@@ -39,7 +39,7 @@ pub(crate) const MPI_BYTES: usize = 5;
 /// Sums in the order of [`VALUES`].
 pub type RateValues = [u64; VALUES.len()];
 
-/// What `rates` shows separately.
+/// The grouping of `rates`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateGrouping {
     /// Pairs of endpoints or ranks.
@@ -92,7 +92,7 @@ pub struct RateSeries {
 /// Rates over time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// What is shown separately; `None` for the total only.
+    /// The grouping; `None` for the total only.
     pub by: Option<RateGrouping>,
     /// Width of a bin in nanoseconds.
     pub bin_ns: i64,

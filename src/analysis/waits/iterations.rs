@@ -27,7 +27,7 @@ const EXACT_WEIGHT: usize = 3;
 /// The series of the main loop.
 #[derive(Debug)]
 pub(super) struct MainLoop {
-    /// How often its messages repeat.
+    /// Number of repetitions of its messages.
     pub(super) repetitions: usize,
     /// Number of whole iterations: one less than `repetitions` if an iteration begins in the middle
     /// of the messages that repeat.

@@ -54,7 +54,7 @@ impl JobWaits {
     }
 }
 
-/// Why the iterations of a job are unknown.
+/// Reason why the iterations of a job are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoIterations {
     /// Too few messages repeat.
@@ -71,8 +71,8 @@ pub enum NoIterations {
 }
 
 impl NoIterations {
-    /// Why no job of these captures can have iterations, if that is so. `nodes` are those of the
-    /// ranks.
+    /// Reason why no job of these captures can have iterations, if there is one. `nodes` are those
+    /// of the ranks.
     fn of_captures(profile: &Profile, nodes: &Nodes) -> Option<Self> {
         if profile.sampling.is_some() {
             return Some(Self::Sampled);
@@ -126,7 +126,7 @@ pub struct Iterations {
     pub jitter_ns: u64,
     /// The times of each rank, by rank.
     pub ranks: Vec<RankTimes>,
-    /// Who waits for whom: longest sum first.
+    /// Waits between ranks: longest sum first.
     pub waits: Vec<PairWaits>,
     /// Number of ranks that begin their iterations with the same step, and are compared.
     pub compared: usize,

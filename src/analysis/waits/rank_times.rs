@@ -1,4 +1,4 @@
-//! How each rank spends the iterations, and which messages it waits for.
+//! The time of each rank in the iterations, and the messages that it waits for.
 //!
 //! A rank is observed when it sends and when a message arrives. The time between two such events
 //! belongs to the second: before a message that the rank sends, it computes; before a message that

@@ -22,7 +22,7 @@ const DELAY_SHARE: f64 = 0.05;
 /// late. In a pipeline, where each rank responds to the previous one, half of the ranks do.
 const LATE_SHARE: f64 = 0.25;
 
-/// How late a rank begins each iteration, in nanoseconds.
+/// Delay with which a rank begins each iteration, in nanoseconds.
 #[derive(Default)]
 struct IterationDelays {
     /// The smaller of the two delays against the other ranks.

@@ -267,7 +267,7 @@ fn operations_one_by_one(text: &mut String, crosscheck: &Crosscheck) {
     }
 }
 
-/// How many collective operations of the trace are on the wire, and how many only the wire has.
+/// Number of collective operations of the trace on the wire, and of those only on the wire.
 fn operation_counts(found: &OperationsComparison) -> String {
     let count = |result: OperationResult| found.rows.iter().filter(|row| row.result == result).count() as u64;
     let [equal, elsewhere, other_times, unknown, only_in_trace, in_handle_call, outside, only_on_wire] =

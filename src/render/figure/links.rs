@@ -1,6 +1,6 @@
 //! The rates of links as a heat map: row = port and direction, column = time.
 //!
-//! Where rows or bins are more than can be drawn, a cell shows the highest of its bins, and the
+//! If there are more rows or bins than can be drawn, a cell shows the highest of its bins, and the
 //! second title line reports this.
 
 use super::axes::{seconds, time as format_time};

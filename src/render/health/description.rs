@@ -178,7 +178,7 @@ fn describe_losses(health: &Health) -> [DescriptionLine; 1] {
     )]
 }
 
-/// What the interfaces and the other inputs tell of lost packets.
+/// Evidence of the interfaces and of other inputs for lost packets.
 fn describe_losses_of_inputs(profile: &Profile) -> Vec<DescriptionLine> {
     let mut lines = Vec::new();
     let drops = profile.coverage.interface_drops;
