@@ -69,6 +69,10 @@ pub struct Coverage {
     /// Connections with too many runs of sequence numbers: older retransmissions were not
     /// detected.
     pub window_overflows: u64,
+    /// Connections whose packets repeat as at more than two observation points, or at a second one for a
+    /// part of the time: each packet counts once, and their retransmissions are unknown.
+    #[serde(default)]
+    pub unclear_copies: u64,
     /// MPI messages with a known start and an unknown end.
     pub mpi_incomplete: u64,
     /// MPI messages with a captured rank, but without tag or length (snap length): in no MPI
@@ -253,6 +257,7 @@ impl Coverage {
         self.interface_drops += other.interface_drops;
         self.mirror_copies += other.mirror_copies;
         self.window_overflows += other.window_overflows;
+        self.unclear_copies += other.unclear_copies;
         self.mpi_incomplete += other.mpi_incomplete;
         self.mpi_truncated += other.mpi_truncated;
         self.messages_with_gaps += other.messages_with_gaps;

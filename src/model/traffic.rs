@@ -385,6 +385,10 @@ pub struct Continuity {
     pub is_in_other_inputs: bool,
     /// The ledgers overflowed.
     pub has_overflowed: bool,
+    /// Packets repeat as neither one nor two observation points explain, and not all equally often. Set
+    /// when the inputs are combined.
+    #[serde(skip)]
+    pub has_unclear_copies: bool,
     /// The PSNs of all packets, each once, by role. Only with several inputs, which it compares.
     pub packets: PsnDigest,
     /// The PSNs of all further observations. Likewise.
@@ -480,6 +484,7 @@ impl Continuity {
         self.is_observed_twice &= later.is_observed_twice;
         self.is_in_other_inputs |= later.is_in_other_inputs;
         self.has_overflowed |= later.has_overflowed;
+        self.has_unclear_copies |= later.has_unclear_copies;
         self.psn_steps.join(later.psn_steps);
         self.packets.join(later.packets);
         self.later_packets.join(later.later_packets);

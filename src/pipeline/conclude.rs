@@ -192,6 +192,7 @@ fn sum_coverage(inputs: &mut [Input], combined: &CombinedTotals) -> Coverage {
         coverage.merge(&input.coverage);
     }
     coverage.window_overflows = combined.window_overflows;
+    coverage.unclear_copies = combined.unclear_copies;
     coverage
 }
 

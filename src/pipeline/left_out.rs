@@ -44,7 +44,12 @@ pub(super) fn notes(coverage: &Coverage, cm: u64, options: &AnalysisOptions) -> 
         (
             coverage.window_overflows,
             "connections with more PSN gaps than are tracked",
-            "Late retransmissions may count as new packets",
+            "Late retransmissions may count as new packets, so the coverage of these connections is unknown",
+        ),
+        (
+            coverage.unclear_copies,
+            "connections whose packets repeat as at more than two observation points, or at a second one for a part of the time",
+            "Each packet counts once, and their retransmissions are unknown; capture each port once, all the time",
         ),
         (
             coverage.messages_evicted,

@@ -14,6 +14,7 @@
 
 use super::tag_layout::{self, Family};
 use super::{Detection, ResolvedRanks, ReverseConnections};
+use crate::model::Continuity;
 use crate::model::profile::{ConnectionRow, CoverageState, PairCoverage, Traffic};
 use crate::model::traffic::{ConnectionTotals, SequenceSpan};
 use crate::model::{ConnectionKey, ConnectionRanks, JobRank, Profile, QueuePair, RankIndex, TrafficKind};
@@ -79,7 +80,9 @@ impl ConnectionView<'_> {
         let open = open.map_or(0, |missing| missing.mpi_incomplete + missing.mpi_truncated);
         let (state, missing_packets, missing_messages) = match Opcode(key.service << 5).service() {
             // A datagram is never retransmitted under the same number.
-            Service::Ud if self.own.continuity.restarted => (CoverageState::Unknown, 0, 0),
+            Service::Ud if self.own.continuity.restarted || self.own.continuity.has_unclear_copies => {
+                (CoverageState::Unknown, 0, 0)
+            }
             Service::Ud => self.datagram_coverage(),
             Service::Rc | Service::Xrc | Service::Uc | Service::Rd => self.connected_coverage(),
             _ => (CoverageState::Complete, 0, 0),
@@ -99,7 +102,8 @@ impl ConnectionView<'_> {
         let missing_packets = continuity.missing_requests + responses + before.unwrap_or(0);
         let is_silent = continuity.request_packets == 0;
         let is_proven = is_silent || self.is_window || before.is_some() || messages.is_some();
-        let state = if continuity.restarted || continuity.uncertain || !is_proven {
+        let Continuity { restarted, uncertain, has_overflowed, has_unclear_copies, .. } = *continuity;
+        let state = if restarted || uncertain || has_overflowed || has_unclear_copies || !is_proven {
             CoverageState::Unknown
         } else {
             CoverageState::Complete

@@ -60,8 +60,8 @@ impl Gap {
             Self::Start => "no evidence that the first captured request is the first of the connection",
             Self::End => "the capture holds no response to the last request",
             Self::Unclear => {
-                "the PSNs of one input form no known sequence: a queue pair number was reused, gaps are of unknown size, or \
-                 several inputs hold parts of the connection"
+                "the PSNs of one input form no known sequence: a queue pair number was reused, gaps are of unknown size or too \
+                 many, the number of observation points is unclear, or several inputs hold parts of the connection"
             }
             Self::Unreliable => "no packet is acknowledged, so missing packets cannot be detected",
             Self::Notifications => {
@@ -182,8 +182,7 @@ fn is_reliable(key: &ConnectionKey) -> bool {
 /// were acknowledged, and responses before later ones.
 fn certain_loss(own: &ConnectionTotals) -> u64 {
     let health = own.health.whole();
-    let Continuity { uncertain, restarted, is_in_other_inputs, .. } = own.continuity;
-    if !is_reliable(&own.key) || uncertain || restarted || is_in_other_inputs {
+    if !is_reliable(&own.key) || is_ambiguous(own) || own.continuity.is_in_other_inputs {
         return 0;
     }
     // A response that was lost on the fabric is retransmitted; at the end of a capture it may still
@@ -197,9 +196,14 @@ fn has_retransmissions(own: &ConnectionTotals, health: &Health) -> bool {
 }
 
 /// True if the PSNs of one input form no known sequence.
+const fn is_ambiguous(own: &ConnectionTotals) -> bool {
+    let Continuity { uncertain, restarted, has_overflowed, has_unclear_copies, .. } = own.continuity;
+    uncertain || restarted || has_overflowed || has_unclear_copies
+}
+
+/// True if the PSNs of the inputs form no known sequence.
 fn is_unclear(own: &ConnectionTotals) -> bool {
-    let Continuity { uncertain, restarted, has_overflowed, .. } = own.continuity;
-    uncertain || restarted || has_overflowed || own.inputs.len() > 1
+    is_ambiguous(own) || own.inputs.len() > 1
 }
 
 impl<'a> ConnectionView<'a> {

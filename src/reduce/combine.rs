@@ -6,7 +6,7 @@
 
 use super::bins::{BinCell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::health;
-use super::mirror_copies::MirrorCopies;
+use super::mirror_copies::{MirrorCopies, PointCount};
 use super::observation_points::{self, ObservationPoint};
 use super::paths;
 use super::point_sums::{self, AbsentPoints, HeldPackets, PointRecords};
@@ -54,6 +54,9 @@ pub struct CombinedTotals {
     pub without_union: u64,
     /// Connections whose PSN window overflowed, in the inputs that count.
     pub window_overflows: u64,
+    /// Connections of which neither one nor two observation points explain how often packets repeat,
+    /// in the inputs that count.
+    pub unclear_copies: u64,
     /// Per input: the records that its observation points should have and do have, of connections
     /// with several points.
     pub records: Vec<RecordSeries>,
@@ -136,15 +139,15 @@ impl Combiner {
                 let Some(sums) = input.next_if(|next| next.0.key == key) else { continue };
                 is_observed[index] = true;
                 let (end, partial) = *sums;
-                let twice = copies[index].is_observed_twice(&key);
-                let is_compared = copies.len() > 1 || twice;
-                let one = InputConnection::new(index as u32, end, partial, (twice, is_compared));
+                let points = copies[index].of(&key);
+                let is_compared = copies.len() > 1 || points.is_two();
+                let one = InputConnection::new(index as u32, end, partial, (points, is_compared));
                 totals.inputs[index].mirror_copies += one.mirror_copies;
                 let point = ObservationPoint {
                     input: index,
                     input_times_ns: self.times_ns[index],
                     packets: one.totals.traffic.packets,
-                    observed_twice: twice,
+                    observed_twice: points.is_two(),
                     first_time_ns: one.totals.times_ns.0,
                     is_union: !self.members[index].is_empty(),
                 };
@@ -208,6 +211,7 @@ impl Combiner {
             totals.left_out += shard.left_out;
             totals.without_union += shard.without_union;
             totals.window_overflows += shard.window_overflows;
+            totals.unclear_copies += shard.unclear_copies;
             totals.connections.extend(shard.connections);
         }
         let connections = &mut totals.connections;
@@ -265,6 +269,7 @@ impl CombinedTotals {
             let one = observed.iter_mut().find(|(point, _)| point.input == input).and_then(|(_, one)| one.take());
             let Some(one) = one else { continue };
             self.window_overflows += u64::from(one.overflowed);
+            self.unclear_copies += u64::from(one.totals.continuity.has_unclear_copies);
             match &mut total {
                 None => total = Some(one.totals),
                 Some(total) => add(total, *one.totals),
@@ -328,11 +333,11 @@ pub(super) struct TransmissionSums {
     pub(super) mirror_copies: u64,
 }
 
-/// Packets, bytes and transport messages of a connection; `twice` if the input observes
-/// each of its packets twice.
-pub(super) fn transmissions(key: &ConnectionKey, partial: &PartialSums, twice: bool) -> TransmissionSums {
-    let numbered = TransmissionRule::new(twice, !key.is_datagram());
-    let unnumbered = TransmissionRule::new(twice, false);
+/// Packets, bytes and transport messages of a connection; `points` are the observation points of its
+/// pair in the input.
+pub(super) fn transmissions(key: &ConnectionKey, partial: &PartialSums, points: PointCount) -> TransmissionSums {
+    let numbered = TransmissionRule::new(points, !key.is_datagram());
+    let unnumbered = TransmissionRule::unnumbered(points);
     let mut traffic = Traffic::default();
     let mut retransmissions = RetransmissionSums::default();
     let mut mirror_copies = 0;
@@ -356,18 +361,20 @@ pub(super) fn transmissions(key: &ConnectionKey, partial: &PartialSums, twice: b
 
 impl InputConnection {
     /// `is_compared` is true if the connection may have several observation points.
-    fn new(input: u32, end: ConnectionEnd, partial: PartialSums, (twice, is_compared): (bool, bool)) -> Self {
+    fn new(input: u32, end: ConnectionEnd, partial: PartialSums, (points, is_compared): (PointCount, bool)) -> Self {
+        let twice = points.is_two();
         let ConnectionEnd { key, missing, continuity, overflowed, partners, health, storage } = end;
-        let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, twice);
+        let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(&key, &partial, points);
         let sampled = SampledSums { open_mpi_messages: missing.mpi_incomplete, ..partial.sampled() };
         let [repeated_requests, repeated_responses] =
             [PacketRole::Request, PacketRole::Response].map(|role| partial.later_packets(role));
-        let paths = paths::of_connection(&key, &partial, twice);
+        let has_unclear_copies = points == PointCount::Unclear && !partial.repeats_evenly();
+        let paths = paths::of_connection(&key, &partial, points);
         let records = PointRecords::new(&partial, HeldPackets::new(&continuity, (traffic.packets, twice)));
-        let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), twice).into();
+        let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), points).into();
         let cells = partial.bins.into_cells();
         let bin_records = if is_compared { record_series::by_bin(&cells) } else { Vec::new() };
-        let bins = Box::new(bins(&TransmissionRule::new(twice, key.can_be_retransmitted()), cells));
+        let bins = Box::new(bins(&TransmissionRule::new(points, key.can_be_retransmitted()), cells));
         let times_ns = partial.times_ns;
         let [partners, echoes] = partners.map(|votes| votes.into_iter().collect());
         let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes.into_map());
@@ -392,6 +399,7 @@ impl InputConnection {
             response_packets: partial.first[PacketRole::Response as usize].packets,
             is_observed_twice: twice,
             has_overflowed: overflowed,
+            has_unclear_copies,
             ..continuity
         };
         // Boxed, because it is large and moved several times.

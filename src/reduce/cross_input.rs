@@ -131,7 +131,7 @@ impl CombinedTotals {
             limits.insert(input, limit);
             for (hash, transit) in messages {
                 let Some(key) = keys.get(transit.connection as usize) else { continue };
-                if self.mirror_copies.get(input).is_some_and(|copies| !copies.is_observed_twice(key)) {
+                if self.mirror_copies.get(input).is_some_and(|copies| !copies.of(key).is_two()) {
                     let of = (transit.required_detection, transit.key);
                     let (_, found) = observations.entry((*key, transit.psn, of)).or_insert((hash, Vec::new()));
                     found.push((input, transit.times_ns));

@@ -3,9 +3,10 @@
 //! In: events and packet sums of one connection in one input, and whether the input holds every
 //! packet twice. Out: its [`Health`]. Invariant: a mirror copy never counts as an event of its own.
 
+use super::mirror_copies::PointCount;
 use super::{OCCURRENCES, PartialSums};
 use crate::model::Health;
-use crate::model::health::HealthEvents;
+use crate::model::health::{Episodes, HealthEvents};
 use crate::model::{ConnectionKey, PacketRole, PacketSums};
 
 /// Transmissions of one request that show that a connection makes no progress. Adapters usually
@@ -17,8 +18,9 @@ pub(super) fn of_connection(
     key: &ConnectionKey,
     partial: &PartialSums,
     observed: &HealthEvents,
-    twice: bool,
+    points: PointCount,
 ) -> Health {
+    let twice = points.is_two();
     // Mirror copies of NAKs and RNR NAKs double their number; an odd one has lost its copy.
     let events = |observations: u64| if twice { observations.div_ceil(2) } else { observations };
     // FECN, BECN or CE is set between the two observation points, or before the first. The
@@ -26,14 +28,21 @@ pub(super) fn of_connection(
     let flagged = |[odd, even]: [u64; 2]| if twice { odd.max(even) } else { odd + even };
     let sent = |role: PacketRole| {
         let [first, second, odd, even] = partial.sums(role as usize).map(|sums: PacketSums| sums.packets);
-        if twice { first + odd } else { first + second + odd + even }
+        match points {
+            PointCount::One => first + second + odd + even,
+            PointCount::Two => first + odd,
+            PointCount::Unclear if role == PacketRole::Other => first + second + odd + even,
+            PointCount::Unclear => first,
+        }
     };
     let [fecn_packets, becn_packets, ecn_ce_packets, icrc_bad_packets, vcrc_bad_packets] =
         observed.flagged.map(flagged);
     let [nak_sequence, nak_invalid_request, nak_remote_access, nak_remote_operational, nak_invalid_rd, nak_reserved] =
         observed.naks.map(events);
-    let episodes = observed.episodes[usize::from(twice)];
-    let reordered = observed.reordered[usize::from(twice)];
+    // Copies look like steps back of the sender.
+    let is_known = points != PointCount::Unclear;
+    let episodes = if is_known { observed.episodes[usize::from(twice)] } else { Episodes::default() };
+    let reordered = if is_known { observed.reordered[usize::from(twice)] } else { Default::default() };
     let stalled_transmissions = events(observed.stalled_observations);
     let datagram = key.is_datagram();
     let cnp_packets = sent(PacketRole::Other);

@@ -20,8 +20,7 @@ pub fn live_sums(connections: &[(ConnectionKey, &PartialSums)]) -> LiveSums {
     let mut pairs: BTreeMap<(Endpoint, Endpoint), LivePair> = BTreeMap::new();
     let mut sizes = Sizes::<SizeCategory>::default();
     for (key, partial) in connections {
-        let TransmissionSums { traffic, retransmissions, mirror_copies } =
-            transmissions(key, partial, copies.is_observed_twice(key));
+        let TransmissionSums { traffic, retransmissions, mirror_copies } = transmissions(key, partial, copies.of(key));
         live.coverage.mirror_copies += mirror_copies;
         if key.kind != TrafficKind::Data {
             continue;

@@ -9,6 +9,10 @@
 //! Then the kinds of packets decide: a go-back-N retransmits requests or responses, but not the
 //! ACKs, and a capture loses all kinds alike.
 //!
+//! The kinds of packets also show captures that fit neither number: with three or more points, or a
+//! second point for a part of the time, ACKs and datagrams repeat as often as requests and responses.
+//! Such pairs are [`PointCount::Unclear`]: of each packet only the first observation counts.
+//!
 //! Invariant: all connections of a directed pair have the same number of observation points.
 
 use super::PartialSums;
@@ -26,11 +30,64 @@ const UNCLEAR_PERCENT: std::ops::Range<u64> = 33..76;
 /// If at least so many percent of the packets of each kind have an even count, they have two points.
 const EVEN_PERCENT: u64 = 25;
 
+/// Share of the ACKs or datagrams that repeat, in percent, from which their number of points is unclear:
+/// losses of the fabric repeat fewer.
+const UNCLEAR_REPEATED_PERCENT: u64 = 2;
+
+/// Observation points of a directed pair of endpoints in one input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PointCount {
+    /// Later observations of a packet are retransmissions.
+    #[default]
+    One,
+    /// Every second observation is a mirror copy.
+    Two,
+    /// Neither explains the observations.
+    Unclear,
+}
+
+impl PointCount {
+    /// True if the input holds both mirror copies of each packet.
+    pub(super) const fn is_two(self) -> bool {
+        matches!(self, Self::Two)
+    }
+}
+
+/// Packets that were observed: each once, those observed at least twice, and later odd observations.
+#[derive(Clone, Copy, Debug, Default)]
+struct Repeats {
+    distinct: u64,
+    second: u64,
+    odd: u64,
+}
+
+impl Repeats {
+    fn add(&mut self, other: Self) {
+        self.distinct += other.distinct;
+        self.second += other.second;
+        self.odd += other.odd;
+    }
+
+    /// Transmissions beyond the first of each packet, with one or two points.
+    const fn repeated(self, is_observed_twice: bool) -> u64 {
+        if is_observed_twice { self.odd } else { self.second }
+    }
+
+    /// True if so many of them repeat that no loss explains it.
+    const fn is_frequent(self, is_observed_twice: bool) -> bool {
+        self.distinct >= ENOUGH && self.repeated(is_observed_twice) * 100 >= self.distinct * UNCLEAR_REPEATED_PERCENT
+    }
+}
+
 /// Distinct packets by role, and how many of them were observed an odd number of times.
 #[derive(Clone, Copy, Debug, Default)]
 struct CopyEvidence {
     distinct: [u64; 3],
     odd: [u64; 3],
+    /// Requests and responses of connected services, ACKs, and datagrams.
+    data: Repeats,
+    acks: Repeats,
+    datagrams: Repeats,
 }
 
 impl CopyEvidence {
@@ -39,6 +96,30 @@ impl CopyEvidence {
             self.distinct[role] += other.distinct[role];
             self.odd[role] += other.odd[role];
         }
+        self.data.add(other.data);
+        self.acks.add(other.acks);
+        self.datagrams.add(other.datagrams);
+    }
+
+    /// True if neither one nor two points explain how often packets repeat: ACKs repeat about as often
+    /// as the data, or datagrams repeat, which the transport never retransmits. `None` without enough
+    /// packets.
+    fn is_unclear(self, twice: bool) -> Option<bool> {
+        let Self { data, acks, datagrams, .. } = self;
+        if datagrams.is_frequent(twice) {
+            return Some(true);
+        }
+        if data.distinct < ENOUGH || acks.distinct < ENOUGH {
+            return None;
+        }
+        let [of_acks, of_data] = [acks, data].map(|of| of.repeated(twice) as f64 / of.distinct as f64);
+        // An ACK that is lost makes one request and one ACK repeat. Lost requests repeat alone.
+        Some(acks.is_frequent(twice) && data.is_frequent(twice) && of_acks >= 0.6 * of_data)
+    }
+
+    /// True if a packet repeats that could be another copy.
+    const fn repeats(self, twice: bool) -> bool {
+        self.data.repeated(twice) + self.acks.repeated(twice) + self.datagrams.repeated(twice) > 0
     }
 
     /// True for two observation points; `None` with fewer than `enough` distinct packets.
@@ -60,11 +141,11 @@ impl CopyEvidence {
     }
 }
 
-/// For every directed pair of one input, sorted, whether it was observed twice. There may be as
-/// many pairs as connections.
+/// For every directed pair of one input, sorted, its observation points. There may be as many pairs as
+/// connections.
 #[derive(Debug, Default)]
 pub(super) struct MirrorCopies {
-    observed_twice: Vec<((Endpoint, Endpoint), bool)>,
+    pairs: Vec<((Endpoint, Endpoint), PointCount)>,
 }
 
 impl MirrorCopies {
@@ -73,7 +154,7 @@ impl MirrorCopies {
     where
         G: Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
     {
-        let groups: Vec<Vec<PairEvidence>> = groups.map(by_pair).collect();
+        let groups: Vec<Vec<CopiesOfPair>> = groups.map(by_pair).collect();
         let mut pairs = groups.concat();
         pairs.par_sort_unstable_by_key(|(pair, _)| *pair);
         pairs.dedup_by(join_same);
@@ -89,44 +170,54 @@ impl MirrorCopies {
                 .or_else(|| own.is_observed_twice(ENOUGH))
                 .or_else(|| both.is_observed_twice(ENOUGH))
                 .or_else(|| all.is_observed_twice(1));
-            found.unwrap_or(false)
+            let twice = found.unwrap_or(false);
+            // A pair with few packets follows the whole input.
+            let of_all = || both.repeats(twice) && all.is_unclear(twice).unwrap_or(false);
+            match both.is_unclear(twice).unwrap_or_else(of_all) {
+                true => PointCount::Unclear,
+                false if twice => PointCount::Two,
+                false => PointCount::One,
+            }
         };
-        Self { observed_twice: pairs.par_iter().map(|&(pair, own)| (pair, decide(pair, own))).collect() }
+        Self { pairs: pairs.par_iter().map(|&(pair, own)| (pair, decide(pair, own))).collect() }
     }
 
-    /// True if the input holds both mirror copies of the pair's packets.
-    pub(super) fn is_observed_twice(&self, key: &ConnectionKey) -> bool {
-        let found = self.observed_twice.binary_search_by_key(&(key.src, key.dst), |(pair, _)| *pair);
-        found.is_ok_and(|at| self.observed_twice[at].1)
+    fn find(&self, key: &ConnectionKey) -> Option<PointCount> {
+        let found = self.pairs.binary_search_by_key(&(key.src, key.dst), |(pair, _)| *pair);
+        found.ok().map(|at| self.pairs[at].1)
     }
 
-    /// Number of points at which the input observes the pair's packets.
+    /// The points of the pair of a connection; one if the input has none of its packets.
+    pub(super) fn of(&self, key: &ConnectionKey) -> PointCount {
+        self.find(key).unwrap_or_default()
+    }
+
+    /// Number of points at which the input observes the pair's packets, as far as it is known.
     pub(super) fn points(&self, key: &ConnectionKey) -> u64 {
-        let found = self.observed_twice.binary_search_by_key(&(key.src, key.dst), |(pair, _)| *pair);
-        found.map_or(0, |at| 1 + u64::from(self.observed_twice[at].1))
+        self.find(key).map_or(0, |points| 1 + u64::from(points.is_two()))
     }
 
     /// Number of pairs observed once and twice.
     pub(super) fn count_pairs(&self) -> (u64, u64) {
-        let twice = self.observed_twice.iter().filter(|(_, twice)| *twice).count() as u64;
-        (self.observed_twice.len() as u64 - twice, twice)
+        let twice = self.pairs.iter().filter(|(_, points)| points.is_two()).count() as u64;
+        (self.pairs.len() as u64 - twice, twice)
     }
 }
 
 /// A directed pair of endpoints with the evidence of its connections.
-type PairEvidence = ((Endpoint, Endpoint), CopyEvidence);
+type CopiesOfPair = ((Endpoint, Endpoint), CopyEvidence);
 
 /// The pairs of some connections, sorted.
-fn by_pair<'a>(connections: impl Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>) -> Vec<PairEvidence> {
-    let mut pairs: Vec<PairEvidence> =
-        connections.map(|(key, partial)| ((key.src, key.dst), evidence(partial))).collect();
+fn by_pair<'a>(connections: impl Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>) -> Vec<CopiesOfPair> {
+    let mut pairs: Vec<CopiesOfPair> =
+        connections.map(|(key, partial)| ((key.src, key.dst), evidence(key, partial))).collect();
     pairs.sort_unstable_by_key(|(pair, _)| *pair);
     pairs.dedup_by(join_same);
     pairs
 }
 
 /// Adds the evidence of a pair to that of the one before if both are the same pair.
-fn join_same((next, evidence): &mut PairEvidence, (pair, sum): &mut PairEvidence) -> bool {
+fn join_same((next, evidence): &mut CopiesOfPair, (pair, sum): &mut CopiesOfPair) -> bool {
     let is_same = next == pair;
     if is_same {
         sum.add(*evidence);
@@ -134,13 +225,19 @@ fn join_same((next, evidence): &mut PairEvidence, (pair, sum): &mut PairEvidence
     is_same
 }
 
-fn evidence(partial: &PartialSums) -> CopyEvidence {
+fn evidence(key: &ConnectionKey, partial: &PartialSums) -> CopyEvidence {
     let mut evidence = CopyEvidence::default();
     // Packets without a PSN cannot be distinguished, so they are no evidence.
     for role in [PacketRole::Request, PacketRole::Response, PacketRole::Acknowledge] {
         let [first, second, odd, even] = partial.sums(role as usize).map(|sums: PacketSums| sums.packets);
         evidence.distinct[role as usize] += first;
         evidence.odd[role as usize] += (first + odd).saturating_sub(second + even);
+        let of = match role {
+            _ if key.is_datagram() => &mut evidence.datagrams,
+            PacketRole::Acknowledge => &mut evidence.acks,
+            _ => &mut evidence.data,
+        };
+        of.add(Repeats { distinct: first, second, odd });
     }
     evidence
 }
@@ -150,7 +247,40 @@ mod tests {
     use super::*;
 
     fn evidence(requests: (u64, u64), acks: (u64, u64)) -> CopyEvidence {
-        CopyEvidence { distinct: [requests.0, 0, acks.0], odd: [requests.1, 0, acks.1] }
+        CopyEvidence { distinct: [requests.0, 0, acks.0], odd: [requests.1, 0, acks.1], ..CopyEvidence::default() }
+    }
+
+    fn repeats(distinct: u64, second: u64, odd: u64) -> Repeats {
+        Repeats { distinct, second, odd }
+    }
+
+    /// Three points, four points, and a second point for a tenth of the time.
+    #[test]
+    fn more_than_two_points_or_a_second_one_for_a_part_of_the_time_are_unclear() {
+        for (twice, second, odd) in [(false, 100, 100), (true, 100, 100), (false, 10, 0)] {
+            let copies =
+                CopyEvidence { data: repeats(100, second, odd), acks: repeats(100, second, odd), ..Default::default() };
+            assert_eq!(copies.is_unclear(twice), Some(true), "{second}");
+            let datagrams = CopyEvidence { datagrams: repeats(100, second, odd), ..Default::default() };
+            assert_eq!(datagrams.is_unclear(twice), Some(true), "{second}");
+        }
+    }
+
+    /// Requests are lost and repeat; an ACK that is lost makes a request and an ACK repeat.
+    #[test]
+    fn retransmissions_are_clear() {
+        for (data, acks) in [((1000, 400), (1000, 0)), ((1000, 100), (1000, 50)), ((1000, 20), (1000, 20))] {
+            let lossy = CopyEvidence {
+                data: repeats(data.0, data.1, 0),
+                acks: repeats(acks.0, acks.1, 0),
+                ..Default::default()
+            };
+            assert_eq!(lossy.is_unclear(false), Some(false), "{data:?}");
+        }
+        // Two points.
+        let twice = CopyEvidence { data: repeats(100, 100, 5), acks: repeats(100, 98, 0), ..Default::default() };
+        assert_eq!(twice.is_unclear(true), Some(false));
+        assert_eq!(CopyEvidence { data: repeats(100, 50, 0), ..Default::default() }.is_unclear(false), None);
     }
 
     /// A capture of two points loses 30 % of its records at random. Of the packets that it holds, it

@@ -38,6 +38,7 @@ use crate::model::{
 };
 use bins::{BinIndexer, Bins, Count, TimeSlot, TrafficSlot, TrafficSums};
 use ibscope_parsers::PathFields;
+use mirror_copies::PointCount;
 use paths::PathTally;
 use serde::{Deserialize, Serialize};
 
@@ -65,12 +66,21 @@ struct TransmissionRule {
 }
 
 impl TransmissionRule {
-    fn new(twice: bool, can_retransmit: bool) -> Self {
-        // With two observation points, every second observation is the mirror copy of the one
-        // before.
-        let transmission = if twice { [true, false, true, false] } else { [true; OCCURRENCES] };
-        let retransmission = [false, !twice && can_retransmit, can_retransmit, !twice && can_retransmit];
-        Self { transmission, retransmission }
+    fn new(points: PointCount, can_retransmit: bool) -> Self {
+        let (transmission, retransmission) = match points {
+            PointCount::One => ([true; OCCURRENCES], [false, true, true, true]),
+            // Every second observation is the mirror copy of the one before.
+            PointCount::Two => ([true, false, true, false], [false, false, true, false]),
+            // Which later observations are retransmissions is not known.
+            PointCount::Unclear => ([true, false, false, false], [false; OCCURRENCES]),
+        };
+        Self { transmission, retransmission: retransmission.map(|is_later| is_later && can_retransmit) }
+    }
+
+    /// The rule for packets without a PSN. All of them count if the number of points is not known: they
+    /// are numbered by their order only.
+    fn unnumbered(points: PointCount) -> Self {
+        Self::new(if points.is_two() { PointCount::Two } else { PointCount::One }, false)
     }
 }
 
@@ -204,6 +214,20 @@ impl PartialSums {
         let [second, odd, even] =
             self.later_observations.as_ref().map_or_else(Default::default, |later| later.messages);
         [self.first_messages, second, odd, even]
+    }
+
+    /// True if all packets with a PSN were observed equally often, at least three times, as at that many
+    /// observation points without a retransmission.
+    fn repeats_evenly(&self) -> bool {
+        let numbered = [PacketRole::Request, PacketRole::Response, PacketRole::Acknowledge];
+        let counts = numbered.map(|role| self.sums(role as usize).map(|sums| sums.packets));
+        let all: [u64; OCCURRENCES] = std::array::from_fn(|class| counts.iter().map(|of| of[class]).sum());
+        let points = all.iter().sum::<u64>() / all[0].max(1);
+        let is_even = |[first, second, odd, even]: [u64; OCCURRENCES]| {
+            // Observations 3, 5, ... and 4, 6, ... of each packet.
+            second == first && odd == first * (points - 1).div_euclid(2) && even == first * (points / 2 - 1)
+        };
+        points > 2 && counts.into_iter().all(is_even)
     }
 
     /// Second and later observations of the packets of a role.

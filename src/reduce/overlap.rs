@@ -36,7 +36,7 @@ impl InputOverlap {
     /// True if the input holds both mirror copies of a connection's packets.
     #[must_use]
     pub fn is_observed_twice(&self, input: usize, key: &ConnectionKey) -> bool {
-        self.copies.get(input).is_some_and(|copies| copies.is_observed_twice(key))
+        self.copies.get(input).is_some_and(|copies| copies.of(key).is_two())
     }
 
     /// Groups of at least two inputs that overlap in time, directly or through others, with the
@@ -71,9 +71,9 @@ impl InputOverlap {
         let mut held: Vec<(ConnectionKey, HeldPackets)> = Vec::new();
         for (input, connections) in inputs {
             for (end, partial) in connections {
-                let twice = self.is_observed_twice(input, &end.key);
-                let packets = combine::transmissions(&end.key, partial, twice).traffic.packets;
-                held.push((end.key, HeldPackets::new(&end.continuity, (packets, twice))));
+                let points = self.copies.get(input).map(|copies| copies.of(&end.key)).unwrap_or_default();
+                let packets = combine::transmissions(&end.key, partial, points).traffic.packets;
+                held.push((end.key, HeldPackets::new(&end.continuity, (packets, points.is_two()))));
             }
         }
         held.sort_unstable_by_key(|(key, _)| *key);

@@ -4,6 +4,7 @@
 //! only the packets of further combinations are counted one by one; those of the first are the
 //! rest.
 
+use super::mirror_copies::PointCount;
 use super::{OCCURRENCES, PartialSums, TransmissionRule, occurrence_class};
 use crate::model::paths::{ConnectionPaths, PathPlace, PathSums, add_path};
 use crate::model::{ConnectionKey, PacketObservation, PacketRecord, PacketRole};
@@ -72,7 +73,7 @@ impl PathTally {
 
 /// The combinations of a connection in one input, without mirror copies; `twice` if the input
 /// observes each of its packets twice.
-pub(super) fn of_connection(key: &ConnectionKey, partial: &PartialSums, twice: bool) -> ConnectionPaths {
+pub(super) fn of_connection(key: &ConnectionKey, partial: &PartialSums, points: PointCount) -> ConnectionPaths {
     let PathTally { first, others } = &partial.paths;
     let mut rest = PathCounts::default();
     for (role, class, sums) in partial.classified() {
@@ -93,15 +94,15 @@ pub(super) fn of_connection(key: &ConnectionKey, partial: &PartialSums, twice: b
     for entry in std::iter::once(&first).chain(others) {
         // Packets of a file that an earlier file of the stream has too are not counted here.
         if entry.counts.iter().flatten().any(|count| count.packets > 0) {
-            add_path(&mut paths, sums(key, entry, twice));
+            add_path(&mut paths, sums(key, entry, points));
         }
     }
     paths
 }
 
 /// The transmissions of one combination.
-fn sums(key: &ConnectionKey, entry: &PathEntry, twice: bool) -> PathSums {
-    let rules = [TransmissionRule::new(twice, !key.is_datagram()), TransmissionRule::new(twice, false)];
+fn sums(key: &ConnectionKey, entry: &PathEntry, points: PointCount) -> PathSums {
+    let rules = [TransmissionRule::new(points, !key.is_datagram()), TransmissionRule::unnumbered(points)];
     let mut sums = PathSums { fields: entry.fields, ..PathSums::default() };
     let mut copies = 0;
     for (rule, counts) in rules.iter().zip(&entry.counts) {

@@ -3,7 +3,7 @@
 use super::{Diagnosis, DiagnosisFinding, DiagnosisInput, FindingConfidence, FindingKind, FindingSeverity};
 use crate::analysis::health::{LinkDirection, known_health, known_retransmissions, severity};
 use crate::model::profile::{ConnectionRow, HealthRow, RetransmissionSums};
-use crate::model::{Health, Profile, TrafficKind};
+use crate::model::{Health, Profile, TrafficKind, count_of};
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::ib::Opcode;
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +74,13 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     if input.profile.health.is_empty() && input.profile.connections.iter().any(needs_rows) {
         diagnosis.unchecked.push("losses and congestion, because the profile has no health".to_owned());
         return;
+    }
+    let unclear = input.profile.coverage.unclear_copies;
+    if unclear > 0 {
+        diagnosis.unchecked.push(format!(
+            "losses of {}, because their packets repeat as at more than two observation points, or at a second one for a part of the time",
+            count_of(unclear, "connection")
+        ));
     }
     let rows = EventRows::of(input.profile);
     if !input.is_sampled() {
@@ -199,7 +206,8 @@ fn not_ready(profile: &Profile, all: &EventRows<'_>) -> Option<DiagnosisFinding>
     }
     let (receiver, most) = receivers.iter().max_by_key(|(_, naks)| **naks)?;
     let is_one = *most as f64 >= MAIN_SHARE * naks as f64;
-    let is_to = |row: &HealthRow| profile.connections.get(row.connection as usize).is_some_and(|own| own.dst == *receiver);
+    let is_to =
+        |row: &HealthRow| profile.connections.get(row.connection as usize).is_some_and(|own| own.dst == *receiver);
     let own = profile.health.iter().filter(|row| !is_one || is_to(row));
     let requests = own.map(|row| row.health.request_packets).sum::<u64>().max(1);
     let share = naks as f64 / requests as f64;
