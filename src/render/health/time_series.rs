@@ -11,7 +11,7 @@ use std::collections::btree_map::Entry;
 use std::io::{self, Write};
 
 /// Longest bar, in characters.
-const BAR: usize = 40;
+const BAR: usize = 24;
 /// Maximum number of bins in the terminal table, those with the most retransmissions.
 const MAX_BINS: usize = 40;
 
