@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_profile_without_path_fields_says_so() {
         assert_eq!(table(&two_jobs()), NO_PATHS);
-        assert_eq!(pairs(&two_jobs()), NO_PATHS);
+        assert_eq!(pairs(&two_jobs(), None), NO_PATHS);
         assert!(sentences(&two_jobs()).is_empty());
     }
 }

@@ -59,7 +59,7 @@ fn latency_leaves_out_columns_on_a_narrow_terminal() {
 }
 
 /// Every command with a table on captures, and the views with tables of their own.
-const TABLES: [&str; 37] = [
+const TABLES: [&str; 36] = [
     "summary",
     "matrix",
     "matrix --by rank",
@@ -73,7 +73,6 @@ const TABLES: [&str; 37] = [
     "waits",
     "storage",
     "storage --view timeline",
-    "nccl-channels",
     "diagnose",
     "paths",
     "paths --by pair",

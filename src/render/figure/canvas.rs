@@ -4,6 +4,7 @@
 //! A [`Figure`] draws itself on a [`Canvas`] without knowing the format. Both formats have the
 //! same width of [`WIDTH`] units.
 
+use super::scale::HIDDEN;
 use crate::render::RenderError;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::coord::Shift;
@@ -30,6 +31,8 @@ pub(super) const MARGIN: i32 = 24;
 pub(super) const TICK_LENGTH: i32 = 14;
 /// Line width of axes and frames.
 pub(super) const LINE: u32 = 3;
+/// Distance of the lines of a hatched area along its edges.
+const HATCH: i32 = 20;
 /// Resolution written into a PNG: the figure is about 15 cm wide by default.
 const PIXELS_PER_METER: u32 = 11_811;
 
@@ -145,6 +148,19 @@ impl<DB: DrawingBackend> Canvas<DB> {
     /// Draws a line through points.
     pub(super) fn line(&self, points: &[(i32, i32)], color: RGBColor, width: u32) -> Result<(), RenderError> {
         self.area.draw(&PathElement::new(points, color.stroke_width(width))).map_err(failed)
+    }
+
+    /// Fills a rectangle that shows nothing, because its traffic cannot be seen: gray with white lines.
+    pub(super) fn hatch(&self, area: Area) -> Result<(), RenderError> {
+        self.fill(area, HIDDEN)?;
+        let (across, down) = (area.right - area.left, area.bottom - area.top);
+        // The lines meet a corner, so that small cells have one too.
+        let first = (across + down) / 2 % HATCH;
+        for at in (first..across + down).step_by(HATCH as usize) {
+            let ends = [(at - at.min(down), at.min(down)), (at.min(across), at - at.min(across))];
+            self.line(&ends.map(|(x, y)| (area.left + x, area.top + y)), WHITE, LINE)?;
+        }
+        Ok(())
     }
 
     /// Draws a filled polygon.

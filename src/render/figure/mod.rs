@@ -30,6 +30,7 @@ mod timeline;
 
 use super::RenderError;
 use super::latency::Subject;
+use super::scale::{DARK_PART, LIGHT_PART};
 use crate::analysis::health::Retransmissions;
 use crate::analysis::latency::{LatencyKey, LatencySeries, Surface};
 use crate::analysis::link_rates::LinkRates;
@@ -161,10 +162,19 @@ pub fn link_rates(rates: &LinkRates) -> Result<Drawing, RenderError> {
 pub(super) struct Colors {
     /// The color scale from low to high, in equal steps.
     scale: Vec<String>,
+    /// The parts of this scale that values have in the light and in the dark theme.
+    parts: Parts,
     /// Colors that distinguish categories.
     apart: Vec<String>,
     /// Name and color of each outcome of a cross-check.
     outcomes: Vec<(&'static str, String)>,
+}
+
+/// From the color of the smallest value to that of the largest, 0 to 1 on the scale.
+#[derive(serde::Serialize)]
+struct Parts {
+    light: (f64, f64),
+    dark: (f64, f64),
 }
 
 /// Returns the colors that all renderings share.
@@ -172,5 +182,10 @@ pub(super) fn colors() -> Colors {
     let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
     let scale = super::scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue)));
     let outcomes = crosscheck::OUTCOMES.map(|(outcome, color)| (outcome.name(), hex(color)));
-    Colors { scale: scale.to_vec(), apart: scale::OKABE_ITO.map(hex).to_vec(), outcomes: outcomes.to_vec() }
+    Colors {
+        scale: scale.to_vec(),
+        parts: Parts { light: LIGHT_PART, dark: DARK_PART },
+        apart: scale::OKABE_ITO.map(hex).to_vec(),
+        outcomes: outcomes.to_vec(),
+    }
 }

@@ -7,6 +7,7 @@ use super::series::Series;
 use super::*;
 use crate::analysis::GroupBy;
 use crate::analysis::Label;
+use crate::analysis::fixture;
 use crate::analysis::matrix::{MatrixCell, Selection};
 use crate::analysis::timeline::TimelineBin;
 use crate::model::profile::{
@@ -151,11 +152,12 @@ fn long_names_are_shortened() {
 }
 
 #[test]
-fn many_labels_are_summed_in_blocks_and_thinned() {
-    // 1200 labels: 3 per cell, 400 cells per row. The largest cell sums the first 3 x 3 labels.
-    let cells: Vec<_> = (0..3).flat_map(|row| (0..3).map(move |column| ((row, column), bytes(1 << 20)))).collect();
+fn many_labels_are_combined_in_blocks_and_thinned() {
+    // 1200 labels: 3 per cell, 400 cells per row. The largest cell shows the largest of the first 3 x 3
+    // labels.
+    let cells: Vec<_> = (0..3).flat_map(|row| (0..3).map(move |column| ((row, column), bytes(9 << 20)))).collect();
     let svg = matrix_svg(&matrix(ranks(1200), &cells), TrafficUnit::MpiBytes).unwrap();
-    assert!(has_text(&svg, "each cell adds up 3 × 3 ranks"));
+    assert!(has_text(&svg, "each cell shows the largest of 3 × 3 ranks"));
     // 9 MiB / 6 = 1.5 MiB, so ticks are 2 MiB apart and the last is 8 MiB.
     assert!(has_text(&svg, "8 MiB") && !has_text(&svg, "10 MiB"));
     // Labels at the left do not overlap: they are at least their height apart.
@@ -164,6 +166,25 @@ fn many_labels_are_summed_in_blocks_and_thinned() {
     let heights: Vec<i32> = texts.iter().filter(|text| text.0 == x).map(|&(_, y, _)| y).collect();
     assert!(heights.len() >= 5);
     assert!(heights.windows(2).all(|pair| pair[1] - pair[0] >= canvas::TICK));
+}
+
+/// Cells of two ranks on one node are hatched and labelled; others without traffic are not.
+#[test]
+fn cells_that_are_not_on_this_wire_are_hatched() {
+    let mut profile = fixture::two_jobs();
+    profile.keep_job(1).unwrap();
+    let svg = |profile: &Profile| {
+        let matrix = crate::analysis::matrix::matrix(profile, GroupBy::Rank, Selection::P2p);
+        matrix_svg(&matrix, TrafficUnit::Packets).unwrap()
+    };
+    let hidden = |svg: &str| svg.matches("fill=\"#ACACAC\"").count();
+    let separate = svg(&profile);
+    assert_eq!((hidden(&separate), has_text(&separate, "this wire")), (0, false));
+    // Rank 2 shares LID 9 with rank 0: two cells, and one in the legend.
+    profile.ranks.extend([fixture::rank(1, 2, 9, Some(30)), fixture::rank(1, 3, 12, Some(31))]);
+    profile.connections.push(fixture::connection(Some(1), (9, 30), (12, 31), 1));
+    let shared = svg(&profile);
+    assert_eq!((hidden(&shared), has_text(&shared, "this wire")), (3, true));
 }
 
 #[test]
