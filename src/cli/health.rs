@@ -65,7 +65,7 @@ pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let series = is_over_time.then(|| retransmissions(&profile)).transpose()?;
     output::results(|out| match (source.format, args.by) {
         (format, HealthBy::Time) => series.iter().try_for_each(|series| match format {
-            Format::Table => out.write_all(health::time_series_table(series).as_bytes()),
+            Format::Table => out.write_all(health::time_series_table(series, args.width.columns()).as_bytes()),
             Format::Csv => health::time_series_csv(series, out),
             Format::Json => health::time_series_json(series, out),
         }),

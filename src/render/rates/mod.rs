@@ -29,8 +29,9 @@ use views::{PairRates, RateSizeRow, estimates_table, estimators, peaks_table_of,
 
 /// Number of pairs in the terminal table.
 const TOP_PAIRS: usize = 10;
-/// Longest bar of a distribution, in characters.
-const BAR: usize = 12;
+/// Longest bar of a distribution, in characters, and the width of the columns before the bars.
+const BAR: usize = 40;
+const BEFORE_BARS: usize = 68;
 /// With fewer bins than this, peaks are unreliable; a note warns of this.
 const FEW_BINS: i64 = 10;
 
@@ -62,7 +63,7 @@ pub fn table(rates: &Rates, is_profile: bool, width: Option<usize>) -> String {
     if rates.by.is_some() {
         text.push_str(&groups(rates, width));
     }
-    text.push_str(&distributions(rates));
+    text.push_str(&distributions(rates, width));
     text
 }
 
@@ -121,7 +122,8 @@ fn groups(rates: &Rates, width: Option<usize>) -> String {
     format!("\n{}\n", rows_within(&header, &right, &lines, (width, &[4, 8, 7, 6])))
 }
 
-fn distributions(rates: &Rates) -> String {
+fn distributions(rates: &Rates, width: Option<usize>) -> String {
+    let longest = width.map_or(BAR, |width| width.saturating_sub(BEFORE_BARS).clamp(1, BAR));
     let sizes = &rates.total.sizes;
     if sizes.is_empty() {
         return "\nA profile has sizes for its whole time only: give the captures to see those of a time window.\n"
@@ -147,7 +149,7 @@ fn distributions(rates: &Rates) -> String {
             continue;
         }
         let most = rows.iter().map(RateSizeRow::count).max().unwrap_or(1).max(1);
-        let table = sizes_table(headings).shown_left("", move |row| bar(row.count(), most));
+        let table = sizes_table(headings).shown_left("", move |row| bar(row.count(), most, longest));
         let _ = writeln!(text, "\n{}", table.text(rows));
     }
     if !rates.mpi_read {
@@ -156,9 +158,9 @@ fn distributions(rates: &Rates) -> String {
     text
 }
 
-/// A bar as long as the count; `most` has the longest bar, and a rare size still gets a bar.
-fn bar(count: u64, most: u64) -> String {
-    let length = (count as f64 / most as f64 * BAR as f64).round() as usize;
+/// A bar as long as the count; `most` has a bar of `longest` characters, and a rare size still gets a bar.
+fn bar(count: u64, most: u64, longest: usize) -> String {
+    let length = (count as f64 / most as f64 * longest as f64).round() as usize;
     "█".repeat(length.max(1))
 }
 
