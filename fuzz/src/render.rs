@@ -32,7 +32,7 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
             let matrix = matrix(profile, by, selection);
             texts.push(text::matrix_table(&matrix, TrafficUnit::WireBytes, &style));
             wrote.extend([matrices::matrix_csv(&matrix, out), matrices::matrix_json(&matrix, out)]);
-            drawings.push(figure::matrix(&matrix, TrafficUnit::WireBytes));
+            drawings.push(figure::matrix(&matrix, TrafficUnit::WireBytes, None));
         }
         let collectives = collectives_of(profile, by);
         texts.push(collectives::table(&collectives, profile.mpi_read));

@@ -191,4 +191,7 @@ pub(in crate::cli) struct FigureArgs {
     /// Draw the figure as PNG into FILE
     #[arg(help_heading = "Figure options", long, value_name = "FILE")]
     pub(in crate::cli) png: Option<PathBuf>,
+    /// Write TEXT above the figure, for example the name of the run
+    #[arg(help_heading = "Figure options", long, value_name = "TEXT")]
+    pub(in crate::cli) title: Option<String>,
 }

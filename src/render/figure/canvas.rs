@@ -50,11 +50,11 @@ pub(super) trait Figure {
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError>;
 
     /// Returns the figure as an SVG document.
-    fn svg(&self) -> Result<String, RenderError> {
-        let size = (WIDTH.unsigned_abs(), self.height().unsigned_abs());
+    fn svg(&self, heading: Option<&str>) -> Result<String, RenderError> {
+        let size = (WIDTH.unsigned_abs(), (self.height() + heading_height(heading)).unsigned_abs());
         let mut svg = String::new();
         // Browsers center text on half the height of an `x`; digits and capitals are higher.
-        Canvas::new(SVGBackend::with_string(&mut svg, size), (0.0, 0.07))?.finish(self)?;
+        Canvas::new(SVGBackend::with_string(&mut svg, size), (0.0, 0.07))?.finish(self, heading)?;
         // Fine units keep small cells exact; shown at half of its size, the drawing fits on a
         // screen. Crisp edges avoid seams between cells.
         let (wide, half) = (
@@ -67,12 +67,12 @@ pub(super) trait Figure {
     }
 
     /// Returns the figure as the bytes of a PNG file.
-    fn png(&self) -> Result<Vec<u8>, RenderError> {
-        let size = (WIDTH.unsigned_abs(), self.height().unsigned_abs());
+    fn png(&self, heading: Option<&str>) -> Result<Vec<u8>, RenderError> {
+        let size = (WIDTH.unsigned_abs(), (self.height() + heading_height(heading)).unsigned_abs());
         let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
         // The bitmap backend puts letters in the upper part of their box and omits the gap before
         // the first letter.
-        Canvas::new(BitMapBackend::with_buffer(&mut pixels, size), (0.05, 0.18))?.finish(self)?;
+        Canvas::new(BitMapBackend::with_buffer(&mut pixels, size), (0.05, 0.18))?.finish(self, heading)?;
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, size.0, size.1);
         encoder.set_color(png::ColorType::Rgb);
@@ -128,8 +128,12 @@ impl<DB: DrawingBackend> Canvas<DB> {
         Ok(Self { area, shift })
     }
 
-    fn finish<F: Figure + ?Sized>(self, figure: &F) -> Result<(), RenderError> {
-        figure.draw(&self)?;
+    fn finish<F: Figure + ?Sized>(self, figure: &F, heading: Option<&str>) -> Result<(), RenderError> {
+        if let Some(heading) = heading {
+            self.title(heading)?;
+        }
+        let below = Self { area: self.area.margin(heading_height(heading), 0, 0, 0), shift: self.shift };
+        figure.draw(&below)?;
         self.area.present().map_err(failed)
     }
 
@@ -202,6 +206,11 @@ impl<DB: DrawingBackend> Canvas<DB> {
         let text: String = text.chars().map(|c| if is_drawable(c) { c } else { '?' }).collect();
         self.area.draw(&Text::new(text, position, style)).map_err(failed)
     }
+}
+
+/// Height of the line above a figure.
+fn heading_height(heading: Option<&str>) -> i32 {
+    heading.map_or(0, |_| MARGIN + TITLE)
 }
 
 /// Width of a text in pixels.

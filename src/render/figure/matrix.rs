@@ -14,6 +14,7 @@ use crate::analysis::GroupBy;
 use crate::analysis::matrix::{CellValue, Matrix, Selection, TrafficUnit};
 use crate::analysis::round_numbers::steps;
 use crate::render::RenderError;
+use crate::render::units::count_of;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, WHITE};
 
@@ -43,13 +44,16 @@ pub(super) struct HeatMap {
 }
 
 impl HeatMap {
-    pub(super) fn new(matrix: &Matrix, unit: TrafficUnit) -> Result<Self, RenderError> {
+    /// Lays out the matrix. With `most`, the color scale is linear from 0 to this value, so figures of
+    /// several runs have the same.
+    pub(super) fn new(matrix: &Matrix, unit: TrafficUnit, most: Option<u64>) -> Result<Self, RenderError> {
         let labels = matrix.labels.len();
         let values = matrix.cells.iter().map(|(&ends, cell)| (ends, cell.value(unit)));
         let cells = CellGrid::new(values, labels, MAX_CELLS);
         let is_silent = matrix.cells.values().all(|cell| cell.packets == 0);
         let nothing = if is_silent { RenderError::Empty } else { RenderError::NoneOfUnit { unit: unit.name() } };
-        let scale = ColorScale::new(cells.values.iter().copied()).ok_or(nothing)?;
+        let own = ColorScale::new(cells.values.iter().copied()).ok_or(nothing)?;
+        let scale = most.map_or(own, |max| ColorScale { max, log: false, ..own });
         let is_bytes = unit.is_bytes();
 
         let names: Vec<String> = matrix.labels.iter().map(|label| shorten(&label.name())).collect();
@@ -72,6 +76,10 @@ impl HeatMap {
         if cells.block > 1 {
             let what = if matrix.by == GroupBy::Rank { "ranks" } else { "endpoints" };
             titles.push(format!("each cell shows the largest of {0} × {0} {what}", cells.block));
+        }
+        let beyond = cells.values.iter().filter(|value| **value > scale.max).count();
+        if beyond > 0 {
+            titles.push(format!("{} above the scale, in the color of its end", count_of(beyond as u64, "cell")));
         }
         titles.extend(matrix.sampled.as_deref().map(str::to_owned));
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
