@@ -159,7 +159,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.fill(area, HIDDEN)?;
         let (across, down) = (area.right - area.left, area.bottom - area.top);
         // The lines meet a corner, so that small cells have one too.
-        let first = (across + down) / 2 % HATCH;
+        let first = i32::midpoint(across, down) % HATCH;
         for at in (first..across + down).step_by(HATCH as usize) {
             let ends = [(at - at.min(down), at.min(down)), (at.min(across), at - at.min(across))];
             self.line(&ends.map(|(x, y)| (area.left + x, area.top + y)), WHITE, LINE)?;
