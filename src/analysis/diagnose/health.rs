@@ -199,7 +199,8 @@ fn not_ready(profile: &Profile, all: &EventRows<'_>) -> Option<DiagnosisFinding>
     }
     let (receiver, most) = receivers.iter().max_by_key(|(_, naks)| **naks)?;
     let is_one = *most as f64 >= MAIN_SHARE * naks as f64;
-    let is_to = |row: &HealthRow| profile.connections.get(row.connection as usize).is_some_and(|own| own.dst == *receiver);
+    let is_to =
+        |row: &HealthRow| profile.connections.get(row.connection as usize).is_some_and(|own| own.dst == *receiver);
     let own = profile.health.iter().filter(|row| !is_one || is_to(row));
     let requests = own.map(|row| row.health.request_packets).sum::<u64>().max(1);
     let share = naks as f64 / requests as f64;
