@@ -28,7 +28,7 @@ pub(crate) fn analyze_and_render(paths: &[PathBuf], figures: bool) -> Option<Pro
     let totals = stream.profile().clone();
     assert_eq!(totals.connections.len(), profile.connections.len());
     let out = &mut io::sink();
-    let mut lines = MessageLines::begin(LineFormat::Csv, &totals, out).expect("written to nowhere");
+    let mut lines = MessageLines::begin(LineFormat::Csv, &totals, Some(80), out).expect("written to nowhere");
     for row in stream {
         lines.message(&row.expect("a message"), &totals).expect("written to nowhere");
     }

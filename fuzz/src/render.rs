@@ -24,14 +24,15 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
     let out = &mut io::sink();
     let style = text::Style { color: true, width: 100 };
     let mut wrote = vec![summary::csv(profile, out), summary::json(profile, out)];
-    let mut texts = vec![text::summary(profile, &style), ranks::ranks_table(profile), health::table(profile, None)];
+    let mut texts =
+        vec![text::summary(profile, &style), ranks::ranks_table(profile, Some(80)), health::table(profile, None)];
     let mut drawings = Vec::new();
     for by in [GroupBy::Endpoint, GroupBy::Rank] {
         for selection in [Selection::All, Selection::P2p, Selection::Collective] {
             let matrix = matrix(profile, by, selection);
             texts.push(text::matrix_table(&matrix, TrafficUnit::WireBytes, &style));
             wrote.extend([matrices::matrix_csv(&matrix, out), matrices::matrix_json(&matrix, out)]);
-            drawings.push(figure::matrix(&matrix, TrafficUnit::WireBytes));
+            drawings.push(figure::matrix(&matrix, TrafficUnit::WireBytes, None));
         }
         let collectives = collectives_of(profile, by);
         texts.push(collectives::table(&collectives, profile.mpi_read));
@@ -42,7 +43,7 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
             drawings.push(figure::timeline(&timeline));
         }
         if let Ok(rates) = rates_of(profile, Some(by), None, 50_000_000) {
-            texts.push(rates::table(&rates, true));
+            texts.push(rates::table(&rates, true, Some(80)));
             if rates.count() <= MAX_BINS && rates.check_rows().is_ok() {
                 wrote.extend([rates::csv(&rates, out), rates::json(&rates, out)]);
                 drawings.push(figure::rates(&rates));
@@ -53,11 +54,11 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
         wrote.extend([latency::csv(&own, 1000, out), latency::json(&own, 1000, out)]);
         let wanted = LatencySeriesOptions { by: Some(by), ..LatencySeriesOptions::default() };
         if let Ok(times) = time_series(profile, &wanted) {
-            texts.push(latency::time_series_table(&times, "nothing"));
+            texts.push(latency::time_series_table(&times, "nothing", Some(80)));
             wrote.extend([latency::time_series_csv(&times, out), latency::time_series_json(&times, out)]);
         }
         if let Ok(surface) = surface(profile, &wanted) {
-            texts.push(latency::surface_table(&surface, "nothing"));
+            texts.push(latency::surface_table(&surface, "nothing", Some(80)));
             wrote.extend([latency::surface_csv(&surface, out), latency::surface_json(&surface, out)]);
         }
         let comparison = compare([profile, profile], ["one".to_owned(), "other".to_owned()], Some(by));
@@ -67,12 +68,12 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
         }
     }
     let phases = phases_of(profile, &PhaseOptions::default());
-    texts.push(phases::table(&phases));
+    texts.push(phases::table(&phases, Some(80)));
     wrote.extend([phases::csv(&phases, out), phases::json(&phases, out)]);
     drawings.push(figure::phases(&phases));
     wrote.extend([ranks::ranks_csv(profile, out), ranks::ranks_json(profile, out)]);
     wrote.extend([health::csv(profile, out), health::json(profile, None, out), health::links_csv(profile, out)]);
-    texts.extend([health::links_table(profile), health::pauses_table(&profile.coverage, None)]);
+    texts.extend([health::links_table(profile, Some(80)), health::pauses_table(&profile.coverage, None)]);
     wrote.push(html::Page::of(profile, "<script>").write(out));
     assert!(wrote.iter().all(Result::is_ok));
     assert!(texts.iter().all(|text| !text.contains('\u{7}')));

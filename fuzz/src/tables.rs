@@ -49,7 +49,7 @@ pub fn run(bytes: &[u8]) {
 fn adapted(options: &AnalysisOptions) {
     let mut profile = sample_profiles::PLAIN.clone();
     if pipeline::adapt(&mut profile, options).is_ok() {
-        let _ = ibscope::render::ranks::ranks_table(&profile);
+        let _ = ibscope::render::ranks::ranks_table(&profile, Some(80));
         let matrix = ibscope::analysis::matrix::matrix;
         let _ = matrix(&profile, ibscope::analysis::GroupBy::Rank, ibscope::analysis::matrix::Selection::All).total();
     }

@@ -1,6 +1,6 @@
 //! `ibscope health`: retransmissions, NAKs, congestion and loss.
 
-use super::common::arguments::{FigureArgs, SourceArgs};
+use super::common::arguments::{FigureArgs, SourceArgs, WidthArgs};
 use super::common::choices::Format;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
@@ -31,6 +31,8 @@ pub(super) struct HealthArgs {
     /// or a data rate (`100Gb/s`)
     #[arg(long, value_name = "SPEED")]
     pub(super) link: Option<Speed>,
+    #[command(flatten)]
+    pub(super) width: WidthArgs,
     #[command(flatten)]
     pub(super) figures: FigureArgs,
 }
@@ -63,12 +65,14 @@ pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let series = is_over_time.then(|| retransmissions(&profile)).transpose()?;
     output::results(|out| match (source.format, args.by) {
         (format, HealthBy::Time) => series.iter().try_for_each(|series| match format {
-            Format::Table => out.write_all(health::time_series_table(series).as_bytes()),
+            Format::Table => out.write_all(health::time_series_table(series, args.width.columns()).as_bytes()),
             Format::Csv => health::time_series_csv(series, out),
             Format::Json => health::time_series_json(series, out),
         }),
         (Format::Table, HealthBy::Connection) => out.write_all(health::table(&profile, speed).as_bytes()),
-        (Format::Table, HealthBy::Link) => out.write_all(health::links_table(&profile).as_bytes()),
+        (Format::Table, HealthBy::Link) => {
+            out.write_all(health::links_table(&profile, args.width.columns()).as_bytes())
+        }
         (Format::Csv, HealthBy::Connection) => health::csv(&profile, out),
         (Format::Csv, HealthBy::Link) => health::links_csv(&profile, out),
         (Format::Table, HealthBy::Pause) => out.write_all(health::pauses_table(&profile.coverage, speed).as_bytes()),

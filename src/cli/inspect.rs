@@ -1,6 +1,6 @@
 //! `ibscope inspect`: packets, one per line.
 
-use super::common::arguments::InputArgs;
+use super::common::arguments::{InputArgs, WidthArgs};
 use super::common::choices::Format;
 use super::common::{input, output};
 use crate::pipeline;
@@ -26,6 +26,8 @@ pub(super) struct InspectArgs {
     /// Output format; json is one object per line
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
+    #[command(flatten)]
+    pub(super) width: WidthArgs,
 }
 
 /// Runs `ibscope inspect`.
@@ -35,7 +37,7 @@ pub(super) fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let form = LineFormat::from(args.format);
     let mut shown = Ok(Default::default());
     output::results(|out| {
-        let mut lines = PacketLines::begin(form, &options.endpoints.names, out)?;
+        let mut lines = PacketLines::begin(form, &options.endpoints.names, args.width.columns(), out)?;
         let mut written = Ok(());
         shown = pipeline::inspect(&args.inputs, &options, &mut |packet, origin_ns| {
             written = lines.packet(packet, origin_ns);

@@ -1,6 +1,6 @@
 //! `ibscope latency`: times between packets, as tables, series and figures.
 
-use super::common::arguments::{FigureArgs, InputArgs, ScopeArgs};
+use super::common::arguments::{FigureArgs, InputArgs, ScopeArgs, WidthArgs};
 use super::common::choices::GroupByArg;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
@@ -71,9 +71,8 @@ pub(super) struct LatencyArgs {
     /// width [default: 10ms, or the profile's bin width]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
-    /// Show all columns, even if the table is wider than the terminal
-    #[arg(long)]
-    pub(super) wide: bool,
+    #[command(flatten)]
+    pub(super) width: WidthArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = LatencyFormat::Table)]
     pub(super) format: LatencyFormat,
@@ -154,7 +153,7 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<ExitCode> {
     };
     let nothing = latency::empty_message(&profile, args.interval());
     let mut is_empty = false;
-    let width = output::terminal_width().filter(|_| !args.wide);
+    let width = args.width.columns();
     // The parser takes positive durations only.
     let limit_ns = args.limit.unsigned_abs();
     match args.view {
@@ -191,7 +190,7 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<ExitCode> {
                 LatencyFormat::Csv => latency::surface_csv(&surface, out),
                 LatencyFormat::Json => latency::surface_json(&surface, out),
                 LatencyFormat::Table | LatencyFormat::Collie => {
-                    out.write_all(latency::surface_table(&surface, &nothing).as_bytes())
+                    out.write_all(latency::surface_table(&surface, &nothing, width).as_bytes())
                 }
             })?;
         }
@@ -201,7 +200,7 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<ExitCode> {
                 LatencyFormat::Csv => latency::time_series_csv(&times, out),
                 LatencyFormat::Json => latency::time_series_json(&times, out),
                 LatencyFormat::Table | LatencyFormat::Collie => {
-                    out.write_all(latency::time_series_table(&times, &nothing).as_bytes())
+                    out.write_all(latency::time_series_table(&times, &nothing, width).as_bytes())
                 }
             })?;
         }
@@ -262,7 +261,9 @@ fn with_minimum(
     };
     output::results(|out| match args.format {
         LatencyFormat::Table => {
-            out.write_all(render::theoretical_minimum::table(table, &path, &profile.coverage, nothing).as_bytes())
+            let width = args.width.columns();
+            let text = render::theoretical_minimum::table(table, &path, &profile.coverage, nothing, width);
+            out.write_all(text.as_bytes())
         }
         LatencyFormat::Csv => render::theoretical_minimum::csv(table, &path, &profile.coverage, out),
         LatencyFormat::Json | LatencyFormat::Collie => {

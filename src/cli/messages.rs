@@ -1,6 +1,6 @@
 //! `ibscope messages`: individual messages as lines, as one Parquet file, or as part of a dataset.
 
-use super::common::arguments::CaptureArgs;
+use super::common::arguments::{CaptureArgs, WidthArgs};
 use super::common::choices::Format;
 use super::common::files::{self, OutputFile};
 use super::common::usage::UsageError;
@@ -32,6 +32,8 @@ pub(super) struct MessagesArgs {
     /// Output format; json is one object per line
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(super) format: Format,
+    #[command(flatten)]
+    pub(super) width: WidthArgs,
     /// Write the messages to FILE as a Parquet table, instead of to standard output
     #[arg(long, value_name = "FILE", conflicts_with = "format")]
     pub(super) parquet: Option<PathBuf>,
@@ -78,7 +80,7 @@ pub(super) fn run(args: &MessagesArgs) -> anyhow::Result<ExitCode> {
         Some(place.display().to_string())
     } else {
         output::results(|out| {
-            let mut lines = MessageLines::begin(args.format.into(), &profile, out)?;
+            let mut lines = MessageLines::begin(args.format.into(), &profile, args.width.columns(), out)?;
             for row in counted {
                 lines.message(&row?, &profile)?;
             }

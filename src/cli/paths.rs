@@ -1,6 +1,6 @@
 //! `ibscope paths`: traffic classes, partitions and ECMP paths.
 
-use super::common::arguments::SourceArgs;
+use super::common::arguments::{SourceArgs, WidthArgs};
 use super::common::choices::Format;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
@@ -23,6 +23,8 @@ pub(super) struct PathsArgs {
     /// both
     #[arg(long, value_enum, default_value_t = PathsBy::Qos)]
     pub(super) by: PathsBy,
+    #[command(flatten)]
+    pub(super) width: WidthArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,7 +42,7 @@ pub(super) fn run(args: &PathsArgs) -> anyhow::Result<ExitCode> {
     let profile = input::profile(&source.inputs, &source.reading, source.scope, AnalysisNeeds::default())?;
     output::results(|out| match (source.format, args.by) {
         (Format::Table, PathsBy::Qos) => out.write_all(paths::table(&profile).as_bytes()),
-        (Format::Table, PathsBy::Pair) => out.write_all(paths::pairs(&profile).as_bytes()),
+        (Format::Table, PathsBy::Pair) => out.write_all(paths::pairs(&profile, args.width.columns()).as_bytes()),
         (Format::Csv, PathsBy::Qos) => paths::csv(&profile, out),
         (Format::Csv, PathsBy::Pair) => paths::pairs_csv(&profile, out),
         (Format::Json, _) => paths::json(&profile, out),

@@ -1,6 +1,6 @@
 //! `ibscope phases`: splits the time of a job at change points of its communication pattern.
 
-use super::common::arguments::{FigureArgs, SourceArgs};
+use super::common::arguments::{FigureArgs, SourceArgs, WidthArgs};
 use super::common::choices::{Format, GroupByArg};
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
@@ -36,6 +36,8 @@ pub(super) struct PhasesArgs {
     #[arg(long, value_enum, default_value_t = PhasesView::Phases)]
     pub(super) view: PhasesView,
     #[command(flatten)]
+    pub(super) width: WidthArgs,
+    #[command(flatten)]
     pub(super) figures: FigureArgs,
 }
 
@@ -69,7 +71,7 @@ pub(super) fn run(args: &PhasesArgs) -> anyhow::Result<ExitCode> {
     // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::phases(&phases)?))?;
     output::results(|out| match source.format {
-        Format::Table => out.write_all(phases::table(&phases).as_bytes()),
+        Format::Table => out.write_all(phases::table(&phases, args.width.columns()).as_bytes()),
         Format::Csv => match args.view {
             PhasesView::Phases => phases::csv(&phases, out),
             PhasesView::Matrices => phases::matrices_csv(&phases, out),

@@ -1,6 +1,6 @@
 //! `ibscope ranks`: the rank of each queue pair, with the evidence.
 
-use super::common::arguments::SourceArgs;
+use super::common::arguments::{SourceArgs, WidthArgs};
 use super::common::choices::Format;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
@@ -19,6 +19,8 @@ const EXAMPLES: &str = "Examples:
 pub(super) struct RanksArgs {
     #[command(flatten)]
     pub(super) source: SourceArgs,
+    #[command(flatten)]
+    pub(super) width: WidthArgs,
 }
 
 /// Runs `ibscope ranks`.
@@ -26,7 +28,7 @@ pub(super) fn run(args: &RanksArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
     let profile = input::profile(&source.inputs, &source.reading, source.scope, AnalysisNeeds::default())?;
     output::results(|out| match source.format {
-        Format::Table => out.write_all(ranks::ranks_table(&profile).as_bytes()),
+        Format::Table => out.write_all(ranks::ranks_table(&profile, args.width.columns()).as_bytes()),
         Format::Csv => ranks::ranks_csv(&profile, out),
         Format::Json => ranks::ranks_json(&profile, out),
     })?;

@@ -1,6 +1,6 @@
 //! `ibscope rates`: rates, peak rates and sizes.
 
-use super::common::arguments::{FigureArgs, SourceArgs};
+use super::common::arguments::{FigureArgs, SourceArgs, WidthArgs};
 use super::common::choices::Format;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
@@ -47,6 +47,8 @@ pub(super) struct RatesArgs {
     /// Length of the peak window [default: 100ms, or the whole time if shorter]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) window: Option<i64>,
+    #[command(flatten)]
+    pub(super) width: WidthArgs,
     #[command(flatten)]
     pub(super) figures: FigureArgs,
 }
@@ -121,7 +123,7 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
     // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| Ok(figure::rates(&rates)?))?;
     output::results(|out| match source.format {
-        Format::Table => out.write_all(render::rates::table(&rates, is_profile).as_bytes()),
+        Format::Table => out.write_all(render::rates::table(&rates, is_profile, args.width.columns()).as_bytes()),
         Format::Csv => match args.view.unwrap_or(RatesView::Bins) {
             RatesView::Bins => render::rates::csv(&rates, out),
             RatesView::Peaks => render::rates::peaks_csv(&rates, out),
@@ -150,7 +152,7 @@ fn run_links(args: &RatesArgs, figures: FigureFiles) -> anyhow::Result<ExitCode>
     let rates = link_rates(&profile, args.link.as_ref(), matches!(source.scope.job, JobChoice::Only(_)), args.bin)?;
     figures.finish(|| Ok(figure::link_rates(&rates)?))?;
     output::results(|out| match (source.format, args.view) {
-        (Format::Table, _) => out.write_all(render::rates::links_text(&rates).as_bytes()),
+        (Format::Table, _) => out.write_all(render::rates::links_text(&rates, args.width.columns()).as_bytes()),
         (Format::Csv, Some(RatesView::Bins)) => render::rates::link_bins_csv(&rates, out),
         (Format::Csv, _) => render::rates::links_csv(&rates, out),
         (Format::Json, _) => render::rates::links_json(&rates, out),

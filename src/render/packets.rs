@@ -1,7 +1,7 @@
 //! Single packets as terminal lines, csv and JSON lines.
 
 pub use super::table::LineFormat;
-use super::table::{RowWriter, Table};
+use super::table::{LineColumn, LineLayout, RowWriter, Table};
 use crate::model::InspectedPacket;
 use crate::model::column::ColumnUnit::{Bytes, Name, Number, Timestamp};
 use ibscope_parsers::Endpoint;
@@ -40,19 +40,35 @@ pub struct PacketLines<'a> {
 }
 
 impl<'a> PacketLines<'a> {
-    /// Writes the header.
-    pub fn begin(form: LineFormat, names: &'a BTreeMap<Endpoint, String>, out: &'a mut dyn Write) -> io::Result<Self> {
-        let header = format!(
-            "{:>7} {:>13} {:>15} {:>15}  {:<30} {:>8} {:>8} {:>6} {:>7}  ICRC",
-            "frame", "time [s]", "source", "destination", "opcode", "dest QP", "PSN", "wire B", "payload"
-        );
-        Ok(Self { names, rows: RowWriter::begin(form, packets_table(), &header, out)? })
+    /// Writes the header. The terminal form has lines of at most `width` columns: it leaves out the
+    /// ICRC, the length on the wire, the frame, the queue pair, the payload and the PSN, in this order,
+    /// until they fit.
+    pub fn begin(
+        form: LineFormat,
+        names: &'a BTreeMap<Endpoint, String>,
+        width: Option<usize>,
+        out: &'a mut dyn Write,
+    ) -> io::Result<Self> {
+        let columns = [
+            LineColumn::right("frame", 7),
+            LineColumn::right("time [s]", 13),
+            LineColumn::right("source", 15),
+            LineColumn::right("destination", 15),
+            LineColumn::left("opcode", 30),
+            LineColumn::right("dest QP", 8),
+            LineColumn::right("PSN", 8),
+            LineColumn::right("wire B", 6),
+            LineColumn::right("payload", 7),
+            LineColumn::left("ICRC", 9),
+        ];
+        let layout = LineLayout::new(&columns, width, &["ICRC", "wire B", "frame", "dest QP", "payload", "PSN"]);
+        Ok(Self { names, rows: RowWriter::begin(form, packets_table(), layout, out)? })
     }
 
     /// Writes one packet; its time counts from `origin_ns`.
     pub fn packet(&mut self, packet: &InspectedPacket, origin_ns: Option<i64>) -> io::Result<()> {
         let names = self.names;
-        self.rows.write(packet, || line(packet, names, origin_ns))
+        self.rows.write(packet, || cells(packet, names, origin_ns))
     }
 
     /// Writes the buffered rest.
@@ -61,16 +77,21 @@ impl<'a> PacketLines<'a> {
     }
 }
 
-/// The terminal line of a packet.
-fn line(packet: &InspectedPacket, names: &BTreeMap<Endpoint, String>, origin_ns: Option<i64>) -> String {
-    let InspectedPacket { frame, wire_bytes, payload_bytes, .. } = packet;
-    let (dest_qp, psn, icrc) = (packet.dest_qp.value(), packet.psn.value(), packet.icrc.name());
+/// The cells of a packet in the terminal form.
+fn cells(packet: &InspectedPacket, names: &BTreeMap<Endpoint, String>, origin_ns: Option<i64>) -> Vec<String> {
     let name = |endpoint: &Endpoint| names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string());
-    let (src, dst, opcode) = (name(&packet.src), name(&packet.dst), packet.opcode.to_string());
-    let time = since_start(packet.time_ns, origin_ns);
-    format!(
-        "{frame:>7} {time:>13} {src:>15} {dst:>15}  {opcode:<30} {dest_qp:>#8x} {psn:>8} {wire_bytes:>6} {payload_bytes:>7}  {icrc}"
-    )
+    vec![
+        packet.frame.to_string(),
+        since_start(packet.time_ns, origin_ns),
+        name(&packet.src),
+        name(&packet.dst),
+        packet.opcode.to_string(),
+        format!("{:#x}", packet.dest_qp.value()),
+        packet.psn.value().to_string(),
+        packet.wire_bytes.to_string(),
+        packet.payload_bytes.to_string(),
+        packet.icrc.name().to_owned(),
+    ]
 }
 
 /// Formats seconds since `origin_ns`; `-` without a time.

@@ -203,15 +203,21 @@ pub fn table(profile: &Profile) -> String {
     format!("{common}{}\n{}", classes_table_of(&varying).text(rows), findings_text(profile))
 }
 
-/// The terminal table by pair of ports, and the findings.
+/// The terminal table by pair of ports, and the findings. If the table is wider than `width` columns,
+/// it leaves out the connections, the packets with ECN-CE and the source ports, in this order, until it
+/// fits.
 #[must_use]
-pub fn pairs(profile: &Profile) -> String {
+pub fn pairs(profile: &Profile, width: Option<usize>) -> String {
     let rows = by_pair(profile);
     if rows.is_empty() {
         return NO_PATHS.to_owned();
     }
     let (varying, common) = common_fields(&rows);
-    format!("{common}{}\n{}", pairs_table_of(&varying).text(rows), findings_text(profile))
+    format!(
+        "{common}{}\n{}",
+        pairs_table_of(&varying).text_within(&rows, width, &["connec-\ntions", "ECN-\nCE", "source\nports"]),
+        findings_text(profile)
+    )
 }
 
 fn findings_text(profile: &Profile) -> String {
@@ -306,7 +312,7 @@ mod tests {
     #[test]
     fn a_profile_without_path_fields_says_so() {
         assert_eq!(table(&two_jobs()), NO_PATHS);
-        assert_eq!(pairs(&two_jobs()), NO_PATHS);
+        assert_eq!(pairs(&two_jobs(), None), NO_PATHS);
         assert!(sentences(&two_jobs()).is_empty());
     }
 }

@@ -4,7 +4,7 @@ use crate::analysis::Label;
 use crate::analysis::matrix::MatrixCell;
 use crate::analysis::phases::{Phase, PhaseCollective, Phases};
 use crate::model::column::ColumnUnit::{Bytes, BytesPerSecond, Count, Flag, Name, Number, Ratio, Timestamp};
-use crate::render::columns::columns;
+use crate::render::columns::rows_within;
 use crate::render::table::groups::{self, HasCell, HasPair};
 use crate::render::table::{Table, write_document};
 use crate::render::units::{bytes, duration, group, seconds_since};
@@ -120,9 +120,11 @@ fn operations(phases: &Phases) -> impl Iterator<Item = PhaseOperationRow<'_>> {
     })
 }
 
-/// The terminal table: one line per phase, and one per pause between phases.
+/// The terminal table: one line per phase, and one per pause between phases. If the table is wider
+/// than `width` columns, it leaves out the messages by operation, the end, the rate and the number of
+/// collective messages, in this order, until it fits.
 #[must_use]
-pub fn table(phases: &Phases) -> String {
+pub fn table(phases: &Phases, width: Option<usize>) -> String {
     if phases.phases.is_empty() {
         return "phases: no traffic\n".to_owned();
     }
@@ -139,12 +141,12 @@ pub fn table(phases: &Phases) -> String {
         "collective",
         "collective messages (at least)",
     ];
-    let mut table = columns(&header, [0, 1, 2, 3, 4, 5, 6, 8, 9]);
+    let mut rows = Vec::new();
     let mut before_ns = None;
     for (number, phase) in (1..).zip(&phases.phases) {
         if let Some(before_ns) = before_ns.filter(|ns| *ns < phase.from_ns) {
             let lasted = duration(phase.from_ns.saturating_sub(before_ns));
-            table.add_row([String::new(), String::new(), String::new(), lasted, "pause".to_owned()]);
+            rows.push(vec![String::new(), String::new(), String::new(), lasted, "pause".to_owned()]);
         }
         before_ns = Some(phase.to_ns);
         let certain = phase.collectives.iter().filter(|seen| seen.at_least > 0);
@@ -155,7 +157,7 @@ pub fn table(phases: &Phases) -> String {
         } else {
             String::new()
         };
-        table.add_row([
+        rows.push(vec![
             number.to_string(),
             seconds_since(phases.origin_ns, phase.from_ns),
             seconds_since(phases.origin_ns, phase.to_ns),
@@ -169,7 +171,7 @@ pub fn table(phases: &Phases) -> String {
             collectives.join(", "),
         ]);
     }
-    format!("{}\n", table.trim_fmt())
+    format!("{}\n", rows_within(&header, &[0, 1, 2, 3, 4, 5, 6, 8, 9], &rows, (width, &[10, 2, 6, 9])))
 }
 
 /// Notes on windows that are wider than requested.

@@ -6,7 +6,7 @@ use crate::model::Profile;
 use crate::model::column::ColumnUnit::{Count, Flag, Number, Prose};
 use crate::model::column::{ColumnDescription, ColumnType};
 use crate::model::profile::{RankRow, UnassignedRow};
-use crate::render::columns::columns;
+use crate::render::columns::rows_within;
 use crate::render::units::count_of;
 use ibscope_parsers::Endpoint;
 use ibscope_parsers::mpi::LibraryStack;
@@ -25,9 +25,10 @@ const MAX_ENDPOINTS: usize = 8;
 type QueuePairsByEndpoint<'a> = BTreeMap<(&'a str, Option<u32>), Vec<u32>>;
 
 /// The terminal table: one line per rank and endpoint, one table per job, then the queue pairs
-/// without a rank, grouped by reason.
+/// without a rank, grouped by reason. A table that is wider than `width` columns leaves out the library,
+/// the queue pairs, the node and the evidence, in this order, until it fits.
 #[must_use]
-pub fn ranks_table(profile: &Profile) -> String {
+pub fn ranks_table(profile: &Profile, width: Option<usize>) -> String {
     if profile.ranks.is_empty() && !profile.mpi_read {
         return super::NOT_ANALYZED.to_owned();
     }
@@ -42,9 +43,10 @@ pub fn ranks_table(profile: &Profile) -> String {
     for rows in profile.ranks.chunk_by(|a, b| a.job == b.job) {
         let job = rows.first().and_then(|row| profile.jobs.iter().find(|job| job.job == row.job));
         let heading = job.filter(|_| profile.jobs.len() > 1).map(|job| format!("{}\n", job.describe()));
-        let mut table = columns(&COLUMNS, []);
-        lines_of(profile, rows, &libraries, |row| row.rank.to_string()).for_each(|line| _ = table.add_row(line));
-        parts.push(format!("{}{}\n", heading.unwrap_or_default(), table.trim_fmt()));
+        let lines: Vec<Vec<String>> =
+            lines_of(profile, rows, &libraries, |row| row.rank.to_string()).map(Vec::from).collect();
+        let table = rows_within(&COLUMNS, &[], &lines, (width, &[4, 3, 1, 5]));
+        parts.push(format!("{}{table}\n", heading.unwrap_or_default()));
     }
     if !profile.unassigned.is_empty() {
         parts.push(unassigned(profile));
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_table_has_a_heading_for_each_job_and_queue_pairs_by_reason() {
-        let table = ranks_table(&two_jobs());
+        let table = ranks_table(&two_jobs(), None);
         let expected = "\
 job 1: Open MPI UCX rc_verbs, 2 ranks
  rank  node  endpoint  queue pairs  library                evidence           confidence

@@ -14,6 +14,17 @@ pub(crate) const VIRIDIS: [Rgb; 9] = [
     (253, 231, 37),
 ];
 
+/// The part of the color map for values, from the smallest to the largest, on light and on dark
+/// backgrounds. Larger values have more contrast with [`NONE_LIGHT`] or [`NONE_DARK`], and the smallest
+/// has at least 3:1, which WCAG 2.1 requires of graphics.
+pub(crate) const LIGHT_PART: (f64, f64) = (0.5, 0.0);
+pub(crate) const DARK_PART: (f64, f64) = (0.46, 1.0);
+
+/// Cells without traffic on light and on dark backgrounds, as in the style sheet of the report.
+pub(crate) const NONE_LIGHT: Rgb = (236, 236, 234);
+#[cfg(test)]
+pub(crate) const NONE_DARK: Rgb = (38, 43, 48);
+
 /// Red, green and blue.
 pub(crate) type Rgb = (u8, u8, u8);
 
@@ -58,6 +69,12 @@ pub(crate) fn viridis(share: f64) -> Rgb {
     (mix(r0, r1), mix(g0, g1), mix(b0, b1))
 }
 
+/// The color of a value at a position from 0 to 1, on a light background.
+pub(crate) fn shade(share: f64) -> Rgb {
+    let (low, high) = LIGHT_PART;
+    viridis(low + share.clamp(0.0, 1.0) * (high - low))
+}
+
 /// True if black text has more contrast on this color than white text.
 pub(crate) fn is_light((red, green, blue): Rgb) -> bool {
     let [red, green, blue] = [red, green, blue].map(|part| (f64::from(part) / 255.0).powf(2.2));
@@ -97,6 +114,37 @@ mod tests {
         // Halfway between the first two colors: (68 + 71) / 2, (1 + 44) / 2, (84 + 122) / 2.
         assert_eq!(viridis(1.0 / 16.0), (70, 23, 103));
         assert!(!is_light(viridis(0.0)) && is_light(viridis(1.0)));
+    }
+
+    /// Relative luminance as WCAG 2.1 defines it.
+    fn luminance((red, green, blue): Rgb) -> f64 {
+        let [red, green, blue] = [red, green, blue].map(|part| {
+            let part = f64::from(part) / 255.0;
+            if part <= 0.03928 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+        });
+        0.2126 * red + 0.7152 * green + 0.0722 * blue
+    }
+
+    fn contrast(a: Rgb, b: Rgb) -> f64 {
+        let (a, b) = (luminance(a) + 0.05, luminance(b) + 0.05);
+        a.max(b) / a.min(b)
+    }
+
+    /// WCAG 2.1, 1.4.11: parts of graphics have a contrast of 3:1 with the colors beside them.
+    #[test]
+    fn values_have_contrast_with_cells_without_traffic() {
+        assert!((contrast((0, 0, 0), (255, 255, 255)) - 21.0).abs() < 1e-9);
+        for ((low, high), none) in [(LIGHT_PART, NONE_LIGHT), (DARK_PART, NONE_DARK)] {
+            let contrasts: Vec<f64> =
+                (0..=100).map(|step| contrast(viridis(low + f64::from(step) / 100.0 * (high - low)), none)).collect();
+            assert!(contrasts[0] >= 3.0 && contrasts[100] >= 3.0, "{contrasts:?}");
+            assert!(contrasts.windows(2).all(|pair| pair[1] >= pair[0]), "larger values have more: {contrasts:?}");
+        }
+        assert!(contrast(viridis(1.0), NONE_LIGHT) < 1.5, "the whole map does not suffice on a light background");
+        let style = include_str!("html/style.css");
+        let colors: Vec<&str> = style.split("--none: ").skip(1).map(|rest| &rest[..7]).collect();
+        let hex = |(red, green, blue): Rgb| format!("#{red:02x}{green:02x}{blue:02x}");
+        assert_eq!(colors, [hex(NONE_LIGHT), hex(NONE_DARK), hex(NONE_DARK)]);
     }
 
     #[test]

@@ -92,18 +92,24 @@ fn rows<'a>(
 }
 
 /// The terminal table, with the assumptions about the path and the accuracy of the timestamps;
-/// `nothing` if there are no rows.
+/// `nothing` if there are no rows. If the table is wider than `width` columns, it leaves out the error,
+/// the deviation, the samples, the minimum and the median, in this order, until it fits.
 #[must_use]
 pub fn table(
     latencies: &BTreeMap<LatencyKey, Histogram>,
     path: &FabricPath,
     coverage: &Coverage,
     nothing: &str,
+    width: Option<usize>,
 ) -> String {
     if latencies.is_empty() {
         return nothing.to_owned();
     }
-    let table = columns(has_pairs(latencies)).text(rows(latencies, path, coverage));
+    let table = columns(has_pairs(latencies)).text_within(
+        &rows(latencies, path, coverage).collect::<Vec<_>>(),
+        width,
+        &["error", "deviation", "samples", "minimum", "median"],
+    );
     let share = coverage.same_time as f64 * 100.0 / timestamped_records(coverage).max(1) as f64;
     let timestamps = match coverage.same_time {
         0 => "no record has the same timestamp as the one before".to_owned(),

@@ -8,6 +8,9 @@ pub(crate) use crate::model::{count_either, count_of, duration};
 /// Binary multiples of bytes, for tables and figures.
 pub(crate) const BYTES: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
+/// A value that is not 0, but would be shown as 0.
+pub(crate) const TOO_LITTLE: &str = "<0.1";
+
 /// The unit of all values of a table, chosen by the largest value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
@@ -35,7 +38,7 @@ impl Scale {
         } else if scaled >= 0.1 {
             format!("{scaled:.1}")
         } else {
-            "<0.1".to_owned()
+            TOO_LITTLE.to_owned()
         }
     }
 

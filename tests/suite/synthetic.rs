@@ -232,6 +232,39 @@ fn connections_beyond_the_limit_are_counted_in_a_note() {
     }
 }
 
+/// 1024 endpoints, each of which sends to all others: cells of pairs need wide bins, but totals and
+/// senders keep at least 200 bins, with all packets.
+#[test]
+fn a_timeline_of_1024_endpoints_has_200_bins() {
+    const BIN_NS: i64 = 200_000;
+    let options = ibscope_samples::SampleOptions {
+        framing: SampleFraming::Native,
+        kind: Traffic::Small,
+        bytes: 32 << 20,
+        lids: 1024,
+        mirror: 1,
+        seed: 7,
+        ..ibscope_samples::SampleOptions::default()
+    };
+    let mut bytes = Vec::new();
+    let totals = ibscope_samples::generate(&options, &mut bytes).expect("generate");
+    let generated = GeneratedSample { folder: tempfile::tempdir().expect("folder"), bytes, totals };
+    let input = generated.file("wide.pcap", &generated.bytes);
+    // Below the default limit: the generated 0.1 s have fewer cells than seconds of a real job.
+    let limits = AnalysisLimits { max_cells: 150_000, ..AnalysisLimits::default() };
+    let measures = AnalysisMeasures { mpi: false, icrc: false, ..AnalysisMeasures::default() };
+    let options = AnalysisOptions { measures, limits, bin_ns: Some(BIN_NS), ..AnalysisOptions::default() };
+    let profile = analyze(&[input], &options, &|_| {}).expect("analysis");
+    let endpoints: HashSet<_> = profile.connections.iter().flat_map(|row| [row.src, row.dst]).collect();
+    assert_eq!(endpoints.len(), 1024);
+    let (senders, bin_ns) = profile.sender_series();
+    assert!(bin_ns < profile.bin_ns, "pairs have bins of {} ns, senders of {bin_ns} ns", profile.bin_ns);
+    let bins: HashSet<i64> = senders.iter().map(|row| row.time_ns).collect();
+    assert!(bins.len() >= 200, "{} bins of {bin_ns} ns", bins.len());
+    let packets: u64 = senders.iter().map(|row| row.traffic.packets).sum();
+    assert_eq!(packets, generated.records().len() as u64);
+}
+
 /// Every file of a profile's folder.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let file = |entry: std::io::Result<std::fs::DirEntry>| {

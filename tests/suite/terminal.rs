@@ -50,10 +50,90 @@ fn latency_leaves_out_columns_on_a_narrow_terminal() {
     let text = shown.join(" ");
     let (_, left_out) = text.split_once("not shown at this width: ").expect("a line");
     let (names, _) = left_out.split_once("; --wide shows all").expect("the option");
-    assert!("deviation, > 10.0 µs, mean, min, p90, max".starts_with(names), "{names}");
+    assert!("deviation, > 10.0 µs, mean, min, p90, max, samples".starts_with(names), "{names}");
     let headings = |lines: &[String]| words(lines.first().map(String::as_str)).join(" ");
     assert!(headings(&shown).contains("median") && !headings(&shown).contains("deviation"), "{shown:#?}");
     let wide = on_terminal(&["latency", "--wide", place]);
     let file = result(&["latency"], &[Path::new(place)]);
     assert_eq!(words(wide.iter().map(String::as_str)), words(file.lines()));
+}
+
+/// Every command with a table on captures, and the views with tables of their own.
+const TABLES: [&str; 36] = [
+    "summary",
+    "matrix",
+    "matrix --by rank",
+    "matrix --unit wire-bytes",
+    "timeline",
+    "timeline --by rank",
+    "timeline --stack class",
+    "ranks",
+    "collectives",
+    "collectives --view instances",
+    "waits",
+    "storage",
+    "storage --view timeline",
+    "diagnose",
+    "paths",
+    "paths --by pair",
+    "rates",
+    "rates --by endpoint",
+    "rates --by rank",
+    "rates --by class",
+    "rates --by link",
+    "phases",
+    "latency",
+    "latency --by rank",
+    "latency --view buckets",
+    "latency --view surface",
+    "latency --view surface --by rank",
+    "latency --view timeline --by rank",
+    "latency --link 100Gb/s",
+    "latency --link 100Gb/s --by rank",
+    "health",
+    "health --by link",
+    "health --by time",
+    "health --by pause",
+    "messages --transport",
+    "inspect",
+];
+
+/// Runs whose tables are wide: losses, four nodes as LIDs and addresses, two ranks per node, storage.
+const RUNS: [&str; 3] = ["ompi-rc-loss1-ring2", "ompi-openib-bt.S-4x1", "ompi-rc-halo-2x2"];
+
+/// No line of a table is longer than the terminal, whatever the command.
+#[test]
+fn tables_fit_a_terminal_of_80_columns() {
+    let mut long = Vec::new();
+    for run in RUNS {
+        let sink = runs::named(run).sink();
+        let place = sink.to_str().expect("path");
+        for table in TABLES {
+            let arguments: Vec<&str> = table.split(' ').chain([place]).collect();
+            let shown = on_terminal(&arguments);
+            assert!(!shown.is_empty(), "{run}: {table} writes nothing");
+            // Names of files stay whole.
+            let too_long = |line: &&String| !fits(line) && !line.contains(place);
+            long.extend(shown.iter().filter(too_long).take(1).map(|line| format!("{run}: {table}: {line}")));
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
+}
+
+/// Each table that leaves out columns names the option, and with it is that of a file.
+#[test]
+fn wide_shows_all_columns() {
+    let sink = runs::named("ompi-rc-loss1-ring2").sink();
+    let place = sink.to_str().expect("path");
+    let tables =
+        ["messages", "inspect", "phases", "health --by link", "rates --by link", "ranks", "latency --view surface"];
+    for table in tables {
+        let arguments: Vec<&str> = table.split(' ').chain([place]).collect();
+        assert!(on_terminal(&arguments).join(" ").contains("; --wide shows all"), "{table}");
+        let wide = on_terminal(&[arguments.as_slice(), &["--wide"]].concat());
+        let (file, _) = arguments.split_at(arguments.len() - 1);
+        let file = result(file, &[Path::new(place)]);
+        assert!(!file.contains("--wide"), "{table}");
+        assert_eq!(words(wide.iter().map(String::as_str)), words(file.lines()), "{table}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::choices::{Color, Format, GroupByArg, TrafficArg};
 use super::job_choice::JobChoice;
+use super::output::terminal_width;
 use super::parse::{bytes, job, moment, p_key, percent, positive, sampling_rate, threads};
 use crate::model::paths::PathFilter;
 use crate::pipeline::{self, TimePoint};
@@ -166,6 +167,21 @@ pub(in crate::cli) struct GraphArgs {
     pub(in crate::cli) dense: Option<PathBuf>,
 }
 
+/// Option of commands with tables that may be wider than a terminal.
+#[derive(Clone, Copy, Debug, Args)]
+pub(in crate::cli) struct WidthArgs {
+    /// Show all columns, even if the table is wider than the terminal
+    #[arg(long)]
+    wide: bool,
+}
+
+impl WidthArgs {
+    /// Maximum width of tables, in columns; `None` without a maximum.
+    pub(in crate::cli) fn columns(self) -> Option<usize> {
+        terminal_width().filter(|_| !self.wide)
+    }
+}
+
 /// Files for figures.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct FigureArgs {
@@ -175,4 +191,7 @@ pub(in crate::cli) struct FigureArgs {
     /// Draw the figure as PNG into FILE
     #[arg(help_heading = "Figure options", long, value_name = "FILE")]
     pub(in crate::cli) png: Option<PathBuf>,
+    /// Write TEXT above the figure, for example the name of the run
+    #[arg(help_heading = "Figure options", long, value_name = "TEXT")]
+    pub(in crate::cli) title: Option<String>,
 }

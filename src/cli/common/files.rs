@@ -201,6 +201,7 @@ impl OutputFile {
 pub(in crate::cli) struct FigureFiles {
     svg: Option<OutputFile>,
     png: Option<OutputFile>,
+    title: Option<String>,
 }
 
 impl FigureFiles {
@@ -211,7 +212,10 @@ impl FigureFiles {
             return Err(UsageError("--svg and --png name the same file; give each its own").into());
         }
         let svg = OutputFile::open(figures.svg.as_ref(), inputs)?;
-        Ok(Self { svg, png: OutputFile::open(figures.png.as_ref(), inputs)? })
+        if figures.title.is_some() && figures.svg.is_none() && figures.png.is_none() {
+            return Err(UsageError("--title needs a figure; add --svg FILE or --png FILE").into());
+        }
+        Ok(Self { svg, png: OutputFile::open(figures.png.as_ref(), inputs)?, title: figures.title.clone() })
     }
 
     /// True if a figure was requested.
@@ -224,7 +228,7 @@ impl FigureFiles {
         if !self.are_wanted() {
             return Ok(());
         }
-        let figure = draw()?;
+        let figure = draw()?.headed(self.title);
         if let Some(svg) = self.svg {
             svg.finish(figure.svg()?.as_bytes())?;
         }

@@ -3,7 +3,7 @@
 //! Cells take their colors from the bar, so cells and bar always agree.
 
 use super::canvas::{Area, Canvas, LINE, MARGIN, TEXT, TICK, TICK_LENGTH, TextAnchor, WIDTH, widest};
-use super::scale::{ColorScale, NONE, viridis};
+use super::scale::{ColorScale, NONE, shade};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, RGBColor};
@@ -11,6 +11,8 @@ use plotters::style::{BLACK, RGBColor};
 const BAR: i32 = 60;
 /// Number of colors of the bar, and so of the cells.
 const COLORS: u32 = 128;
+/// The lines of the label of cells whose traffic cannot be seen.
+const NOT_ON_THIS_WIRE: [&str; 2] = ["not on", "this wire"];
 /// Distance from a tick to its label.
 const GAP: i32 = 8;
 
@@ -21,6 +23,8 @@ pub(super) struct ColorBar {
     ticks: Vec<(u64, String)>,
     /// Whether the bar also shows the color of cells without a value.
     has_none: bool,
+    /// Whether the bar also shows the hatching of cells whose traffic is not on this wire.
+    has_hidden: bool,
     names_width: i32,
 }
 
@@ -33,7 +37,13 @@ impl ColorBar {
     ) -> Result<Self, RenderError> {
         let names = ticks.iter().map(|(_, text)| text.as_str()).chain(has_none.then_some("none"));
         let names_width = widest(names, TICK)?;
-        Ok(Self { title, scale, ticks, has_none, names_width })
+        Ok(Self { title, scale, ticks, has_none, has_hidden: false, names_width })
+    }
+
+    /// Also explains the hatching of cells whose traffic is not on this wire.
+    pub(super) fn with_hidden(self) -> Result<Self, RenderError> {
+        let names_width = self.names_width.max(widest(NOT_ON_THIS_WIRE, TICK)?);
+        Ok(Self { has_hidden: true, names_width, ..self })
     }
 
     /// Width of the bar with its texts and the gap to the plot, in pixels.
@@ -44,20 +54,20 @@ impl ColorBar {
     /// The color of a value above 0.
     pub(super) fn color(&self, value: u64) -> RGBColor {
         let steps = f64::from(COLORS - 1);
-        viridis((self.scale.share(value) * steps).round() / steps)
+        shade((self.scale.share(value) * steps).round() / steps)
     }
 
     /// Draws the bar beside the plot.
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, plot: Area) -> Result<(), RenderError> {
         let left = plot.right + 2 * MARGIN;
-        let below = if self.has_none { 2 * TICK } else { 0 };
+        let below = i32::from(self.has_none) * 2 * TICK + i32::from(self.has_hidden) * 3 * TICK;
         let bar = Area { left, right: left + BAR, top: plot.top, bottom: plot.bottom - below };
         let length = bar.bottom - bar.top;
         let y = |share: f64| bar.bottom - (share * f64::from(length)).round() as i32;
         // Each rectangle reaches down to the end of the bar, so that no seams are visible.
         for index in (0..COLORS).rev() {
             let top = y(f64::from(index + 1) / f64::from(COLORS));
-            canvas.fill(Area { top, ..bar }, viridis(f64::from(index) / f64::from(COLORS - 1)))?;
+            canvas.fill(Area { top, ..bar }, shade(f64::from(index) / f64::from(COLORS - 1)))?;
         }
         canvas.frame(bar)?;
         for (tick, text) in &self.ticks {
@@ -76,6 +86,16 @@ impl ColorBar {
                 TICK,
                 BLACK,
             )?;
+        }
+        if self.has_hidden {
+            let bottom = plot.bottom - i32::from(self.has_none) * 2 * TICK - TICK / 2;
+            let hidden = Area { top: bottom - BAR, bottom, ..bar };
+            canvas.hatch(hidden)?;
+            canvas.frame(hidden)?;
+            for (line, text) in (0..).zip(NOT_ON_THIS_WIRE) {
+                let y = hidden.bottom - BAR / 2 + (2 * line - 1) * TICK * 11 / 20;
+                canvas.text(text, (bar.right + TICK_LENGTH + GAP, y), TextAnchor::Left, TICK, BLACK)?;
+            }
         }
         let x = WIDTH - MARGIN - TEXT / 2;
         canvas.text(&self.title, (x, bar.top + length / 2), TextAnchor::UpMiddle, TEXT, BLACK)

@@ -4,6 +4,7 @@
 //! A [`Figure`] draws itself on a [`Canvas`] without knowing the format. Both formats have the
 //! same width of [`WIDTH`] units.
 
+use super::scale::HIDDEN;
 use crate::render::RenderError;
 use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
 use plotters::coord::Shift;
@@ -30,6 +31,8 @@ pub(super) const MARGIN: i32 = 24;
 pub(super) const TICK_LENGTH: i32 = 14;
 /// Line width of axes and frames.
 pub(super) const LINE: u32 = 3;
+/// Distance of the lines of a hatched area along its edges.
+const HATCH: i32 = 20;
 /// Resolution written into a PNG: the figure is about 15 cm wide by default.
 const PIXELS_PER_METER: u32 = 11_811;
 
@@ -47,11 +50,11 @@ pub(super) trait Figure {
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError>;
 
     /// Returns the figure as an SVG document.
-    fn svg(&self) -> Result<String, RenderError> {
-        let size = (WIDTH.unsigned_abs(), self.height().unsigned_abs());
+    fn svg(&self, heading: Option<&str>) -> Result<String, RenderError> {
+        let size = (WIDTH.unsigned_abs(), (self.height() + heading_height(heading)).unsigned_abs());
         let mut svg = String::new();
         // Browsers center text on half the height of an `x`; digits and capitals are higher.
-        Canvas::new(SVGBackend::with_string(&mut svg, size), (0.0, 0.07))?.finish(self)?;
+        Canvas::new(SVGBackend::with_string(&mut svg, size), (0.0, 0.07))?.finish(self, heading)?;
         // Fine units keep small cells exact; shown at half of its size, the drawing fits on a
         // screen. Crisp edges avoid seams between cells.
         let (wide, half) = (
@@ -64,12 +67,12 @@ pub(super) trait Figure {
     }
 
     /// Returns the figure as the bytes of a PNG file.
-    fn png(&self) -> Result<Vec<u8>, RenderError> {
-        let size = (WIDTH.unsigned_abs(), self.height().unsigned_abs());
+    fn png(&self, heading: Option<&str>) -> Result<Vec<u8>, RenderError> {
+        let size = (WIDTH.unsigned_abs(), (self.height() + heading_height(heading)).unsigned_abs());
         let mut pixels = vec![0; size.0 as usize * size.1 as usize * 3];
         // The bitmap backend puts letters in the upper part of their box and omits the gap before
         // the first letter.
-        Canvas::new(BitMapBackend::with_buffer(&mut pixels, size), (0.05, 0.18))?.finish(self)?;
+        Canvas::new(BitMapBackend::with_buffer(&mut pixels, size), (0.05, 0.18))?.finish(self, heading)?;
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, size.0, size.1);
         encoder.set_color(png::ColorType::Rgb);
@@ -125,8 +128,12 @@ impl<DB: DrawingBackend> Canvas<DB> {
         Ok(Self { area, shift })
     }
 
-    fn finish<F: Figure + ?Sized>(self, figure: &F) -> Result<(), RenderError> {
-        figure.draw(&self)?;
+    fn finish<F: Figure + ?Sized>(self, figure: &F, heading: Option<&str>) -> Result<(), RenderError> {
+        if let Some(heading) = heading {
+            self.title(heading)?;
+        }
+        let below = Self { area: self.area.margin(heading_height(heading), 0, 0, 0), shift: self.shift };
+        figure.draw(&below)?;
         self.area.present().map_err(failed)
     }
 
@@ -145,6 +152,19 @@ impl<DB: DrawingBackend> Canvas<DB> {
     /// Draws a line through points.
     pub(super) fn line(&self, points: &[(i32, i32)], color: RGBColor, width: u32) -> Result<(), RenderError> {
         self.area.draw(&PathElement::new(points, color.stroke_width(width))).map_err(failed)
+    }
+
+    /// Fills a rectangle that shows nothing, because its traffic cannot be seen: gray with white lines.
+    pub(super) fn hatch(&self, area: Area) -> Result<(), RenderError> {
+        self.fill(area, HIDDEN)?;
+        let (across, down) = (area.right - area.left, area.bottom - area.top);
+        // The lines meet a corner, so that small cells have one too.
+        let first = i32::midpoint(across, down) % HATCH;
+        for at in (first..across + down).step_by(HATCH as usize) {
+            let ends = [(at - at.min(down), at.min(down)), (at.min(across), at - at.min(across))];
+            self.line(&ends.map(|(x, y)| (area.left + x, area.top + y)), WHITE, LINE)?;
+        }
+        Ok(())
     }
 
     /// Draws a filled polygon.
@@ -186,6 +206,11 @@ impl<DB: DrawingBackend> Canvas<DB> {
         let text: String = text.chars().map(|c| if is_drawable(c) { c } else { '?' }).collect();
         self.area.draw(&Text::new(text, position, style)).map_err(failed)
     }
+}
+
+/// Height of the line above a figure.
+fn heading_height(heading: Option<&str>) -> i32 {
+    heading.map_or(0, |_| MARGIN + TITLE)
 }
 
 /// Width of a text in pixels.

@@ -1,7 +1,7 @@
 //! The cells of a matrix as rectangles in a square.
 //!
-//! Input is a sparse matrix and the largest number of rows that can be drawn. A larger matrix is
-//! summed in square blocks, so the sum over all cells never changes.
+//! Input is a sparse matrix and the largest number of rows that can be drawn. A cell of a larger matrix
+//! shows the largest value of a square block, as in the report: the color scale stays that of pairs.
 
 use super::bar::ColorBar;
 use super::canvas::{Area, Canvas, LINE, pixels};
@@ -13,7 +13,7 @@ use plotters::style::{RGBColor, WHITE};
 /// Least side of a cell, in pixels, with white lines between cells.
 const LEAST_WITH_LINES: i32 = 24;
 
-/// A dense matrix of sums by row and column.
+/// A dense matrix of values by row and column.
 pub(super) struct CellGrid {
     /// Rows (and columns) of the original matrix.
     labels: usize,
@@ -21,7 +21,7 @@ pub(super) struct CellGrid {
     pub(super) block: usize,
     /// Rows (and columns) of the grid.
     pub(super) count: usize,
-    /// Sums row by row; 0 means no traffic.
+    /// Largest values row by row; 0 means no traffic.
     pub(super) values: Vec<u64>,
 }
 
@@ -33,8 +33,8 @@ impl CellGrid {
         let mut values = vec![0_u64; count * count];
         for ((row, column), value) in cells {
             let (row, column) = (row as usize / block, column as usize / block);
-            if let Some(sum) = values.get_mut(row * count + column) {
-                *sum = sum.saturating_add(value);
+            if let Some(largest) = values.get_mut(row * count + column) {
+                *largest = value.max(*largest);
             }
         }
         Self { labels, block, count, values }

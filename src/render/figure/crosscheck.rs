@@ -5,7 +5,7 @@
 
 use super::canvas::{Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TextAnchor, WIDTH, pixels, widest, width};
 use super::legend::{Legend, Swatch};
-use super::scale::{ColorScale, NONE, human, is_light, viridis};
+use super::scale::{ColorScale, NONE, human, is_light, shade};
 use crate::analysis::round_numbers::steps;
 use crate::crosscheck::{Crosscheck, CrosscheckOutcome, PairComparison};
 use crate::render::RenderError;
@@ -128,7 +128,7 @@ impl Matrices {
 
     fn color(&self, value: u64) -> RGBColor {
         let steps = f64::from(COLORS - 1);
-        if value == 0 { NONE } else { viridis((self.scale.share(value) * steps).round() / steps) }
+        if value == 0 { NONE } else { shade((self.scale.share(value) * steps).round() / steps) }
     }
 
     /// Draws the cells with their texts; all texts of a panel have the same size.
@@ -207,7 +207,7 @@ impl Matrices {
         for index in 0..COLORS {
             // Each rectangle reaches to the end of the bar, so that no seams are visible.
             let from = Area { left: x(f64::from(index) / f64::from(COLORS)), ..bar };
-            canvas.fill(from, viridis(f64::from(index) / f64::from(COLORS - 1)))?;
+            canvas.fill(from, shade(f64::from(index) / f64::from(COLORS - 1)))?;
         }
         canvas.frame(bar)?;
         let mut free = 0;

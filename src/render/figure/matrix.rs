@@ -1,7 +1,7 @@
 //! The matrix as a heat map: row = sender, column = receiver.
 //!
-//! More than [`MAX_CELLS`] rows are summed in blocks, and the second title line gives the size of
-//! a block.
+//! Of more than [`MAX_CELLS`] rows, a cell shows the largest value of a block, and the second title line
+//! gives the size of a block. Cells of two ranks on one node are hatched.
 
 use super::bar::ColorBar;
 use super::canvas::{
@@ -11,13 +11,14 @@ use super::canvas::{
 use super::cells::{CellGrid, color};
 use super::scale::{ColorScale, human, is_light};
 use crate::analysis::GroupBy;
-use crate::analysis::matrix::{Matrix, Selection, TrafficUnit};
+use crate::analysis::matrix::{CellValue, Matrix, Selection, TrafficUnit};
 use crate::analysis::round_numbers::steps;
 use crate::render::RenderError;
+use crate::render::units::count_of;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, WHITE};
 
-/// Maximum number of rows; more are summed in blocks, since finer cells could not be printed.
+/// Maximum number of rows; more are combined in blocks, since finer cells could not be printed.
 const MAX_CELLS: usize = 512;
 /// Maximum number of rows whose cells are large enough to show their value.
 const MAX_NUMBERS: usize = 10;
@@ -32,6 +33,8 @@ pub(super) struct HeatMap {
     /// Shortened names, one per label.
     names: Vec<String>,
     cells: CellGrid,
+    /// Cells whose traffic is not on this wire, because both ranks are on one node.
+    hidden: Vec<(usize, usize)>,
     plot: Area,
     /// Every n-th label is shown: n at the left, n below.
     every: (usize, usize),
@@ -41,13 +44,16 @@ pub(super) struct HeatMap {
 }
 
 impl HeatMap {
-    pub(super) fn new(matrix: &Matrix, unit: TrafficUnit) -> Result<Self, RenderError> {
+    /// Lays out the matrix. With `most`, the color scale is linear from 0 to this value, so figures of
+    /// several runs have the same.
+    pub(super) fn new(matrix: &Matrix, unit: TrafficUnit, most: Option<u64>) -> Result<Self, RenderError> {
         let labels = matrix.labels.len();
         let values = matrix.cells.iter().map(|(&ends, cell)| (ends, cell.value(unit)));
         let cells = CellGrid::new(values, labels, MAX_CELLS);
         let is_silent = matrix.cells.values().all(|cell| cell.packets == 0);
         let nothing = if is_silent { RenderError::Empty } else { RenderError::NoneOfUnit { unit: unit.name() } };
-        let scale = ColorScale::new(cells.values.iter().copied()).ok_or(nothing)?;
+        let own = ColorScale::new(cells.values.iter().copied()).ok_or(nothing)?;
+        let scale = most.map_or(own, |max| ColorScale { max, log: false, ..own });
         let is_bytes = unit.is_bytes();
 
         let names: Vec<String> = matrix.labels.iter().map(|label| shorten(&label.name())).collect();
@@ -57,11 +63,23 @@ impl HeatMap {
         let ticks: Vec<(u64, String)> =
             scale.ticks(is_bytes).into_iter().map(|tick| (tick, human(tick, is_bytes))).collect();
         let bar = ColorBar::new(format!("{}{of_sample} ({scale_name} scale)", unit.name()), scale, ticks, true)?;
+        // A block of several pairs is not hatched: its other pairs may be on the wire.
+        let pairs = if cells.block == 1 { matrix.pairs_on_one_node() } else { Vec::new() };
+        let hidden: Vec<(usize, usize)> = pairs
+            .into_iter()
+            .filter(|ends| matrix.cell_value(*ends, unit) == CellValue::OneNode)
+            .map(|(row, column)| (row as usize, column as usize))
+            .collect();
+        let bar = if hidden.is_empty() { bar } else { bar.with_hidden()? };
 
         let mut titles = vec![title(matrix, unit)];
         if cells.block > 1 {
             let what = if matrix.by == GroupBy::Rank { "ranks" } else { "endpoints" };
-            titles.push(format!("each cell adds up {0} × {0} {what}", cells.block));
+            titles.push(format!("each cell shows the largest of {0} × {0} {what}", cells.block));
+        }
+        let beyond = cells.values.iter().filter(|value| **value > scale.max).count();
+        if beyond > 0 {
+            titles.push(format!("{} above the scale, in the color of its end", count_of(beyond as u64, "cell")));
         }
         titles.extend(matrix.sampled.as_deref().map(str::to_owned));
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
@@ -82,7 +100,7 @@ impl HeatMap {
         let below = if upright { name_width } else { TICK };
         let height = plot.bottom + TICK_LENGTH + 8 + below + MARGIN / 2 + TEXT + MARGIN;
         let every = (upwards, if upright { upwards } else { across });
-        Ok(Self { is_bytes, titles, bar, names, cells, plot, every, upright, height })
+        Ok(Self { is_bytes, titles, bar, names, cells, hidden, plot, every, upright, height })
     }
 
     fn side(&self) -> i32 {
@@ -170,6 +188,9 @@ impl Figure for HeatMap {
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         self.cells.draw(canvas, self.plot, &self.bar)?;
+        for (row, column) in &self.hidden {
+            canvas.hatch(self.cells.area(self.plot, *row, (*column, column + 1)))?;
+        }
         canvas.frame(self.plot)?;
         if self.cells.count <= MAX_NUMBERS {
             self.draw_numbers(canvas)?;

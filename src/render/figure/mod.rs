@@ -30,6 +30,7 @@ mod timeline;
 
 use super::RenderError;
 use super::latency::Subject;
+use super::scale::{DARK_PART, LIGHT_PART};
 use crate::analysis::health::Retransmissions;
 use crate::analysis::latency::{LatencyKey, LatencySeries, Surface};
 use crate::analysis::link_rates::LinkRates;
@@ -45,33 +46,47 @@ use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
 /// A figure that is laid out and ready to be written as SVG or PNG.
-pub struct Drawing(Box<dyn Formats>);
+pub struct Drawing {
+    figure: Box<dyn Formats>,
+    /// The line above the figure that the user chose.
+    heading: Option<String>,
+}
 
 impl Drawing {
+    fn of(figure: impl Figure + 'static) -> Self {
+        Self { figure: Box::new(figure), heading: None }
+    }
+
+    /// The drawing with a line above it. Its own title stays, because that says what the figure shows.
+    #[must_use]
+    pub fn headed(self, heading: Option<String>) -> Self {
+        Self { heading, ..self }
+    }
+
     /// Returns the figure as an SVG document.
     pub fn svg(&self) -> Result<String, RenderError> {
-        self.0.as_svg()
+        self.figure.as_svg(self.heading.as_deref())
     }
 
     /// Returns the figure as the bytes of a PNG file.
     pub fn png(&self) -> Result<Vec<u8>, RenderError> {
-        self.0.as_png()
+        self.figure.as_png(self.heading.as_deref())
     }
 }
 
 /// The output formats of a figure, without its type.
 trait Formats {
-    fn as_svg(&self) -> Result<String, RenderError>;
-    fn as_png(&self) -> Result<Vec<u8>, RenderError>;
+    fn as_svg(&self, heading: Option<&str>) -> Result<String, RenderError>;
+    fn as_png(&self, heading: Option<&str>) -> Result<Vec<u8>, RenderError>;
 }
 
 impl<F: Figure> Formats for F {
-    fn as_svg(&self) -> Result<String, RenderError> {
-        self.svg()
+    fn as_svg(&self, heading: Option<&str>) -> Result<String, RenderError> {
+        self.svg(heading)
     }
 
-    fn as_png(&self) -> Result<Vec<u8>, RenderError> {
-        self.png()
+    fn as_png(&self, heading: Option<&str>) -> Result<Vec<u8>, RenderError> {
+        self.png(heading)
     }
 }
 
@@ -82,7 +97,7 @@ pub fn latency_histogram(
 ) -> Result<Drawing, RenderError> {
     let mut sum = Histogram::default();
     latencies.iter().filter(|(key, _)| key.interval == subject.interval).for_each(|(_, times)| sum.merge(times));
-    Ok(Drawing(Box::new(histogram::Bars::new(subject, &sum)?)))
+    Ok(Drawing::of(histogram::Bars::new(subject, &sum)?))
 }
 
 /// Draws median latencies by message size, over all pairs and verbs.
@@ -93,32 +108,33 @@ pub fn latency_sizes(subject: &Subject, latencies: &BTreeMap<LatencyKey, Histogr
             by_size.entry(bytes).or_default().merge(times);
         }
     }
-    Ok(Drawing(Box::new(sizes::SizeBoxes::new(subject, &by_size)?)))
+    Ok(Drawing::of(sizes::SizeBoxes::new(subject, &by_size)?))
 }
 
 /// Draws median latencies by message size and message rate.
 pub fn latency_surface(subject: &Subject, surface: &Surface) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(surface::Heat::new(subject, surface)?)))
+    Ok(Drawing::of(surface::Heat::new(subject, surface)?))
 }
 
 /// Draws latency percentiles over time.
 pub fn latency_over_time(subject: &Subject, times: &LatencySeries) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(percentiles::Percentiles::new(subject, times)?)))
+    Ok(Drawing::of(percentiles::Percentiles::new(subject, times)?))
 }
 
 /// Draws retransmitted packets over time.
 pub fn retransmissions(retransmissions: &Retransmissions) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(timeline::TimelinePanels::retransmissions(retransmissions)?)))
+    Ok(Drawing::of(timeline::TimelinePanels::retransmissions(retransmissions)?))
 }
 
-/// Draws the matrix as a heat map.
-pub fn matrix(matrix: &Matrix, unit: TrafficUnit) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(matrix::HeatMap::new(matrix, unit)?)))
+/// Draws the matrix as a heat map. With `most`, the color scale is linear from 0 to this value, whatever
+/// the values of the matrix.
+pub fn matrix(matrix: &Matrix, unit: TrafficUnit, most: Option<u64>) -> Result<Drawing, RenderError> {
+    Ok(Drawing::of(matrix::HeatMap::new(matrix, unit, most)?))
 }
 
 /// Draws an application trace and the captured traffic side by side.
 pub fn crosscheck(crosscheck: &Crosscheck) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(crosscheck::Matrices::new(crosscheck)?)))
+    Ok(Drawing::of(crosscheck::Matrices::new(crosscheck)?))
 }
 
 /// Draws the traffic over time: stacked by sender, or as a heat map of the senders if most of the
@@ -126,34 +142,34 @@ pub fn crosscheck(crosscheck: &Crosscheck) -> Result<Drawing, RenderError> {
 pub fn timeline(timeline: &Timeline) -> Result<Drawing, RenderError> {
     let series = series::Series::traffic(timeline)?;
     if series.is_mostly_others() {
-        return Ok(Drawing(Box::new(sender_heat::sender_heat(timeline)?)));
+        return Ok(Drawing::of(sender_heat::sender_heat(timeline)?));
     }
-    Ok(Drawing(Box::new(timeline::TimelinePanels::traffic(timeline, series)?)))
+    Ok(Drawing::of(timeline::TimelinePanels::traffic(timeline, series)?))
 }
 
 /// Draws the traffic of each class over time.
 pub fn class_timeline(timeline: &ClassTimeline) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(timeline::TimelinePanels::classes(timeline)?)))
+    Ok(Drawing::of(timeline::TimelinePanels::classes(timeline)?))
 }
 
 /// Draws the storage traffic over time, beside that of the jobs of its clients.
 pub fn storage_timeline(timeline: &StorageTimeline) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(timeline::TimelinePanels::storage(timeline)?)))
+    Ok(Drawing::of(timeline::TimelinePanels::storage(timeline)?))
 }
 
 /// Draws the matrix of each phase below a time axis with all phases.
 pub fn phases(phases: &Phases) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(phases::PhasesFigure::new(phases)?)))
+    Ok(Drawing::of(phases::PhasesFigure::new(phases)?))
 }
 
 /// Draws the wire rate over time above the distributions of sizes.
 pub fn rates(rates: &Rates) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(rates::RatePanels::new(rates)?)))
+    Ok(Drawing::of(rates::RatePanels::new(rates)?))
 }
 
 /// Draws the rates of links over time as a heat map.
 pub fn link_rates(rates: &LinkRates) -> Result<Drawing, RenderError> {
-    Ok(Drawing(Box::new(links::link_heat(rates)?)))
+    Ok(Drawing::of(links::link_heat(rates)?))
 }
 
 /// The colors of the figures, for other renderings, as `#rrggbb`.
@@ -161,10 +177,19 @@ pub fn link_rates(rates: &LinkRates) -> Result<Drawing, RenderError> {
 pub(super) struct Colors {
     /// The color scale from low to high, in equal steps.
     scale: Vec<String>,
+    /// The parts of this scale that values have in the light and in the dark theme.
+    parts: ScaleParts,
     /// Colors that distinguish categories.
     apart: Vec<String>,
     /// Name and color of each outcome of a cross-check.
     outcomes: Vec<(&'static str, String)>,
+}
+
+/// From the color of the smallest value to that of the largest, 0 to 1 on the scale.
+#[derive(serde::Serialize)]
+struct ScaleParts {
+    light: (f64, f64),
+    dark: (f64, f64),
 }
 
 /// Returns the colors that all renderings share.
@@ -172,5 +197,10 @@ pub(super) fn colors() -> Colors {
     let hex = |RGBColor(red, green, blue): RGBColor| format!("#{red:02x}{green:02x}{blue:02x}");
     let scale = super::scale::VIRIDIS.map(|(red, green, blue)| hex(RGBColor(red, green, blue)));
     let outcomes = crosscheck::OUTCOMES.map(|(outcome, color)| (outcome.name(), hex(color)));
-    Colors { scale: scale.to_vec(), apart: scale::OKABE_ITO.map(hex).to_vec(), outcomes: outcomes.to_vec() }
+    Colors {
+        scale: scale.to_vec(),
+        parts: ScaleParts { light: LIGHT_PART, dark: DARK_PART },
+        apart: scale::OKABE_ITO.map(hex).to_vec(),
+        outcomes: outcomes.to_vec(),
+    }
 }

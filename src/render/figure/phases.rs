@@ -98,6 +98,10 @@ impl PhasesFigure {
             let share = by_sum.iter().map(|(sum, _)| *sum as f64).sum::<f64>() * 100.0 / all as f64;
             titles.push(format!("{} of {} phases, with {share:.0} % of the bytes", chosen.len(), phases.phases.len()));
         }
+        let block = cells.first().map_or(1, |(_, cells)| cells.block);
+        if block > 1 {
+            titles.push(format!("each cell shows the largest of {block} × {block} {by}s"));
+        }
         let names: Vec<String> = labels.iter().map(|label| shorten(&label.name())).collect();
         let name_width = widest(names.iter().map(String::as_str), TICK)?;
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + GAP;

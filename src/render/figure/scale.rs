@@ -9,7 +9,10 @@ use crate::render::units::{BYTES, Scale};
 use plotters::style::RGBColor;
 
 /// Color of cells without traffic.
-pub(super) const NONE: RGBColor = RGBColor(222, 222, 222);
+pub(super) const NONE: RGBColor = RGBColor(scale::NONE_LIGHT.0, scale::NONE_LIGHT.1, scale::NONE_LIGHT.2);
+
+/// Color of cells whose traffic is not on this wire, between white lines.
+pub(super) const HIDDEN: RGBColor = RGBColor(172, 172, 172);
 
 /// Okabe and Ito's palette without black: distinguishable with any kind of color vision.
 pub(super) const OKABE_ITO: [RGBColor; 7] = [
@@ -68,9 +71,9 @@ pub(super) fn step(span: f64, most: u32) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// The Viridis color at a position from 0 to 1.
-pub(super) fn viridis(share: f64) -> RGBColor {
-    let (red, green, blue) = scale::viridis(share);
+/// The color of a value at a position from 0 to 1.
+pub(super) fn shade(share: f64) -> RGBColor {
+    let (red, green, blue) = scale::shade(share);
     RGBColor(red, green, blue)
 }
 

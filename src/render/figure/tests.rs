@@ -7,6 +7,7 @@ use super::series::Series;
 use super::*;
 use crate::analysis::GroupBy;
 use crate::analysis::Label;
+use crate::analysis::fixture;
 use crate::analysis::matrix::{MatrixCell, Selection};
 use crate::analysis::timeline::TimelineBin;
 use crate::model::profile::{
@@ -47,7 +48,7 @@ fn matrix(labels: Vec<Label>, cells: &[((u32, u32), MatrixCell)]) -> Matrix {
 }
 
 fn matrix_svg(matrix: &Matrix, unit: TrafficUnit) -> Result<String, RenderError> {
-    super::matrix(matrix, unit)?.svg()
+    super::matrix(matrix, unit, None)?.svg()
 }
 
 fn timeline_svg(timeline: &Timeline) -> Result<String, RenderError> {
@@ -113,7 +114,7 @@ fn a_cell_shows_its_value_in_its_row_and_column() {
 fn nothing_to_draw() {
     let empty = matrix(vec![], &[]);
     assert!(matches!(matrix_svg(&empty, TrafficUnit::Packets), Err(RenderError::Empty)));
-    assert!(matches!(super::matrix(&empty, TrafficUnit::Packets), Err(RenderError::Empty)));
+    assert!(matches!(super::matrix(&empty, TrafficUnit::Packets, None), Err(RenderError::Empty)));
     // There are packets, but no MPI bytes.
     let silent = matrix(ranks(1), &[((0, 0), MatrixCell { packets: 3, ..MatrixCell::default() })]);
     assert!(matches!(matrix_svg(&silent, TrafficUnit::MpiBytes), Err(RenderError::NoneOfUnit { unit: "MPI bytes" })));
@@ -151,11 +152,12 @@ fn long_names_are_shortened() {
 }
 
 #[test]
-fn many_labels_are_summed_in_blocks_and_thinned() {
-    // 1200 labels: 3 per cell, 400 cells per row. The largest cell sums the first 3 x 3 labels.
-    let cells: Vec<_> = (0..3).flat_map(|row| (0..3).map(move |column| ((row, column), bytes(1 << 20)))).collect();
+fn many_labels_are_combined_in_blocks_and_thinned() {
+    // 1200 labels: 3 per cell, 400 cells per row. The largest cell shows the largest of the first 3 x 3
+    // labels.
+    let cells: Vec<_> = (0..3).flat_map(|row| (0..3).map(move |column| ((row, column), bytes(9 << 20)))).collect();
     let svg = matrix_svg(&matrix(ranks(1200), &cells), TrafficUnit::MpiBytes).unwrap();
-    assert!(has_text(&svg, "each cell adds up 3 × 3 ranks"));
+    assert!(has_text(&svg, "each cell shows the largest of 3 × 3 ranks"));
     // 9 MiB / 6 = 1.5 MiB, so ticks are 2 MiB apart and the last is 8 MiB.
     assert!(has_text(&svg, "8 MiB") && !has_text(&svg, "10 MiB"));
     // Labels at the left do not overlap: they are at least their height apart.
@@ -164,6 +166,59 @@ fn many_labels_are_summed_in_blocks_and_thinned() {
     let heights: Vec<i32> = texts.iter().filter(|text| text.0 == x).map(|&(_, y, _)| y).collect();
     assert!(heights.len() >= 5);
     assert!(heights.windows(2).all(|pair| pair[1] - pair[0] >= canvas::TICK));
+}
+
+/// Cells of two ranks on one node are hatched and labelled; others without traffic are not.
+#[test]
+fn cells_that_are_not_on_this_wire_are_hatched() {
+    let mut profile = fixture::two_jobs();
+    profile.keep_job(1).unwrap();
+    let svg = |profile: &Profile| {
+        let matrix = crate::analysis::matrix::matrix(profile, GroupBy::Rank, Selection::P2p);
+        matrix_svg(&matrix, TrafficUnit::Packets).unwrap()
+    };
+    let hidden = |svg: &str| svg.matches("fill=\"#ACACAC\"").count();
+    let separate = svg(&profile);
+    assert_eq!((hidden(&separate), has_text(&separate, "this wire")), (0, false));
+    // Rank 2 shares LID 9 with rank 0: two cells, and one in the legend.
+    profile.ranks.extend([fixture::rank(1, 2, 9, Some(30)), fixture::rank(1, 3, 12, Some(31))]);
+    profile.connections.push(fixture::connection(Some(1), (9, 30), (12, 31), 1));
+    let shared = svg(&profile);
+    assert_eq!((hidden(&shared), has_text(&shared, "this wire")), (3, true));
+}
+
+/// Two runs with the same `--vmax` have the same ticks and colors, whatever their values.
+#[test]
+fn runs_can_share_a_scale() {
+    let svg = |largest: u64| {
+        let matrix = matrix(ranks(2), &[((0, 1), bytes(largest)), ((1, 0), bytes(3 << 20))]);
+        super::matrix(&matrix, TrafficUnit::MpiBytes, Some(6 << 20)).unwrap().svg().unwrap()
+    };
+    let [small, large] = [svg(1 << 10), svg(9 << 20)];
+    // 3 of 6 MiB: the color of the middle, whether other values are 1 KiB or 9 MiB.
+    let (red, green, blue) = crate::render::scale::shade((0.5_f64 * 127.0).round() / 127.0);
+    let middle = format!("fill=\"#{red:02X}{green:02X}{blue:02X}\"");
+    // A cell and a step of the color bar.
+    assert_eq!([&small, &large].map(|svg| svg.matches(&middle).count()), [2, 2]);
+    assert!([&small, &large].iter().all(|svg| has_text(svg, "6 MiB") && !has_text(svg, "8 MiB")));
+    let beyond = "1 cell above the scale, in the color of its end";
+    assert_eq!([&small, &large].map(|svg| has_text(svg, beyond)), [false, true]);
+}
+
+/// The line above a figure moves all of it down, and its own title stays.
+#[test]
+fn a_heading_is_above_the_figure() {
+    let matrix = matrix(ranks(2), &[((0, 1), bytes(1))]);
+    let svg = |heading: Option<&str>| {
+        let drawing = super::matrix(&matrix, TrafficUnit::MpiBytes, None).unwrap();
+        drawing.headed(heading.map(str::to_owned)).svg().unwrap()
+    };
+    let (plain, headed) = (texts(&svg(None)), texts(&svg(Some("run <1>"))));
+    assert_eq!(headed[0].2, "run &lt;1&gt;");
+    let down = headed[1].1 - plain[0].1;
+    assert!(down > 0);
+    let moved: Vec<_> = plain.into_iter().map(|(x, y, text)| (x, y + down, text)).collect();
+    assert_eq!(headed[1..], moved);
 }
 
 #[test]
@@ -225,7 +280,7 @@ fn pngs_have_the_proportions_of_the_svgs() {
     let pairs = [
         (
             matrix_svg(&matrix, TrafficUnit::MpiBytes).unwrap(),
-            super::matrix(&matrix, TrafficUnit::MpiBytes).unwrap().png().unwrap(),
+            super::matrix(&matrix, TrafficUnit::MpiBytes, None).unwrap().png().unwrap(),
         ),
         (timeline_svg(&timeline).unwrap(), super::timeline(&timeline).unwrap().png().unwrap()),
     ];

@@ -57,13 +57,16 @@ fn findings(row: &LinkRow<'_>) -> Vec<String> {
     findings
 }
 
-/// The terminal table: the worst links first, then their findings.
+/// Columns that a narrow terminal leaves out, in this order.
+const LEFT_OUT: [&str; 7] = ["bytes retransmitted", "on the wire", "VCRC", "ICRC", "FECN, ECN", "CNP", "RNR"];
+
+/// The terminal table of at most `width` columns: the worst links first, then their findings.
 #[must_use]
-pub fn table(profile: &Profile) -> String {
+pub fn table(profile: &Profile, width: Option<usize>) -> String {
     let links = links(profile);
     let mut rows: Vec<LinkRow<'_>> = rows(profile, &links).collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.link.severity()));
-    let mut lines = vec![columns().text(rows.iter().take(MAX_ROWS))];
+    let mut lines = vec![columns().text_within(&rows[..rows.len().min(MAX_ROWS)], width, &LEFT_OUT)];
     if rows.len() > MAX_ROWS {
         lines.push(format!(
             "the worst {MAX_ROWS} of {} link directions; --format csv or json lists all",

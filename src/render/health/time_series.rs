@@ -12,12 +12,14 @@ use std::io::{self, Write};
 
 /// Longest bar, in characters.
 const BAR: usize = 40;
+/// Width of the columns before the bars.
+const BEFORE_BARS: usize = 52;
 /// Maximum number of bins in the terminal table, those with the most retransmissions.
 const MAX_BINS: usize = 40;
 
 /// The terminal table: the bins with retransmissions, in time order.
 #[must_use]
-pub fn time_series_table(series: &Retransmissions) -> String {
+pub fn time_series_table(series: &Retransmissions, width: Option<usize>) -> String {
     let mut rows = all_senders(series);
     rows.retain(|row| row.retransmitted_packets > 0);
     if rows.is_empty() {
@@ -28,7 +30,8 @@ pub fn time_series_table(series: &Retransmissions) -> String {
     rows.truncate(MAX_BINS);
     rows.sort_by_key(|row| row.time_ns);
     let largest = rows.iter().map(|row| row.retransmitted_packets).max().unwrap_or(1).max(1);
-    let table = columns().shown_left("", move |row| row.bar(largest));
+    let longest = width.map_or(BAR, |width| width.saturating_sub(BEFORE_BARS).clamp(1, BAR));
+    let table = columns().shown_left("", move |row| row.bar(largest, longest));
     let which = match all {
         all if all > MAX_BINS => {
             let (all, width) = (group(all as u64), duration(series.bin_ns));
@@ -57,8 +60,8 @@ impl RetransmissionRow<'_> {
     }
 
     /// A bar as long as the retransmissions; `largest` of them have the longest bar.
-    fn bar(&self, largest: u64) -> String {
-        let length = (self.retransmitted_packets as f64 / largest as f64 * BAR as f64).round() as usize;
+    fn bar(&self, largest: u64, longest: usize) -> String {
+        let length = (self.retransmitted_packets as f64 / largest as f64 * longest as f64).round() as usize;
         "█".repeat(length.max(1))
     }
 }

@@ -42,11 +42,19 @@ function diverge(share) {
   return none.map((low, index) => Math.round(low + Math.abs(share) * (end[index] - low)));
 }
 
-/// The color scale of differences; even the smallest difference has a color other than 0.
-function divergingOf(values) {
-  const { min, max, log } = scaleOf(values.map(Math.abs), comparedState.scaling);
-  const size = (value) => (log ? 0.15 + 0.85 * (max > min ? Math.log(value / min) / Math.log(max / min) : 1) : value / max);
-  return { min, max, log, share: (value) => (value === 0 ? 0 : Math.sign(value) * size(Math.abs(value))) };
+/// Relative changes below this are neutral: they have the color of equal values.
+const NEUTRAL = 0.05;
+
+/// The relative change from A to B, -1 (only in A) to 1 (only in B): the difference divided by the
+/// larger value.
+function relativeChange(a, b) {
+  const largest = Math.max(a, b);
+  return largest === 0 ? 0 : (b - a) / largest;
+}
+
+/// The share of the color of a relative change: 0 within the neutral band, and a visible color beyond.
+function changeShare(change) {
+  return Math.abs(change) <= NEUTRAL ? 0 : Math.sign(change) * (0.2 + 0.8 * Math.abs(change));
 }
 
 const comparedMaps = ["map-a", "map-b", "map-difference"].map((id) => new HeatMap($(id), {
@@ -132,7 +140,6 @@ function drawComparedMaps() {
   const [a, b] = [0, 1].map((side) => sideOf(own, side, unit));
   const less = b.map((value, pair) => value - a[pair]);
   const scale = scaleOf([a, b].map((values) => scaleOf(values, "linear")).flatMap(({ min, max }) => (max > 0 ? [min, max] : [])), comparedState.scaling);
-  const difference = divergingOf(less);
   const shared = {
     size: own.labels.length,
     labels: own.labels.map(({ name }) => ({ text: name })),
@@ -151,33 +158,31 @@ function drawComparedMaps() {
   const shades = Array.from({ length: 257 }, (_, at) => diverge((at - 128) / 128));
   comparedMaps[2].show({
     ...shared,
-    colorOf: (pair) => shades[Math.round(difference.share(less[pair]) * 128) + 128],
+    colorOf: (pair) => shades[Math.round(changeShare(relativeChange(a[pair], b[pair])) * 128) + 128],
     weightOf: (pair) => Math.abs(less[pair]),
     textOf: (pair) => signedText(less[pair], show),
   });
   const width = Math.min(300, comparedMaps[0].canvas.parentElement.clientWidth - 44);
   drawLegend($("legend-a"), width, scale, isBytes);
-  drawDiverging($("legend-difference"), width, difference, show);
+  drawDiverging($("legend-difference"), width);
   const names = ["A", "B", "B − A"];
   comparedMaps.forEach((map, at) => map.top.setAttribute("aria-label", `Matrix of ${UNITS[unit].name}, ${names[at]}; the table below has the pairs that differ most.`));
 }
 
-/// Draws the color bar of the differences.
-function drawDiverging(canvas, width, { max, share }, show) {
-  const context = prepare(canvas, width + 40, max > 0 ? 40 : 0);
-  if (max === 0) return;
+/// Draws the color bar of relative changes.
+function drawDiverging(canvas, width) {
+  const context = prepare(canvas, width + 40, 40);
   for (let x = 0; x < width; x += 1) {
-    const [red, green, blue] = diverge((x / width) * 2 - 1);
+    const [red, green, blue] = diverge(changeShare((x / width) * 2 - 1));
     context.fillStyle = `rgb(${red},${green},${blue})`;
     context.fillRect(x + 20, 4, 1.5, 12);
   }
   context.fillStyle = color("muted");
   context.textBaseline = "top";
-  const x = (value) => 20 + ((share(value) + 1) / 2) * width;
-  const ends = [[-max, "left", 20], ...(width > 200 ? [[0, "center", x(0)]] : []), [max, "right", width + 20]];
-  for (const [value, align, at] of ends) {
+  const texts = [["only in A", "left", 20], ...(width > 200 ? [[`within ${NEUTRAL * 100} %`, "center", 20 + width / 2]] : []), ["only in B", "right", width + 20]];
+  for (const [text, align, at] of texts) {
     context.textAlign = align;
-    context.fillText(value === 0 ? "equal" : signedText(value, show), at, 20);
+    context.fillText(text, at, 20);
   }
 }
 

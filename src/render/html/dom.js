@@ -115,9 +115,6 @@ function tip(content, x, y) {
 /// The color of a share from 0 to 1, as `[red, green, blue]`, in the color scale of the figures.
 const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 const STOPS = report.colors.scale.map(channels);
-/// The part of the color scale from the smallest to the largest value. Both ends have a contrast of at
-/// least 3:1 to the color of cells without traffic, and larger values more.
-const SCALE_PART = { light: [0.5, 0], dark: [0.46, 1] };
 
 /// Whether the page is dark: as the system, until the button overrides it.
 function isDark() {
@@ -126,7 +123,7 @@ function isDark() {
 }
 
 function shade(share) {
-  const [low, high] = SCALE_PART[isDark() ? "dark" : "light"];
+  const [low, high] = report.colors.parts[isDark() ? "dark" : "light"];
   const position = (low + Math.min(Math.max(share, 0), 1) * (high - low)) * (STOPS.length - 1);
   const below = Math.min(Math.floor(position), STOPS.length - 2);
   const part = position - below;

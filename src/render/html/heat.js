@@ -1,7 +1,7 @@
 // The heat map: a canvas of cells with totals at its margins, and a second canvas above it for the
 // cursor. Zooms in units of labels.
 
-const MARGIN = 56, GAP = 6, AXIS_TITLE = 20, MAX_CELL = 124;
+const MARGIN = 56, GAP = 6, AXIS_TITLE = 20, MAX_CELL = 124, HATCH = 6;
 
 class HeatMap {
   /// `box` contains two canvases, for the cells and for the cursor. `events`: `over(row, column, x,
@@ -67,14 +67,17 @@ class HeatMap {
       this.drawCells(context, cell);
     }
     else this.drawPixels(context, ratio);
+    // As in the figures, a pixel of several pairs shows the largest of them.
+    const per = Math.ceil(span / (side * ratio));
+    this.combined = per > 1 ? ` (each pixel: the largest of ${per} × ${per})` : "";
     this.drawGroups(context, cell, x0, y0);
     if (this.totals > 0) this.drawTotals(context, cell);
     this.drawLabels(context, cell);
     this.drawCursor();
   }
 
-  /// Draws pairs of ranks on one node, whose messages are not on the wire: gray, with a line where
-  /// there is room. Captured traffic of such pairs is drawn over it.
+  /// Draws pairs of ranks on one node, whose messages are not on this wire: gray, hatched where there is
+  /// room. Captured traffic of such pairs is drawn over it.
   drawNodes(context, cell) {
     const { left, top, side } = this.box;
     const [x0, y0, span] = this.range;
@@ -97,9 +100,12 @@ class HeatMap {
           context.fillStyle = color("same-node");
           context.fillRect(ax, ay, Math.max(Math.floor(left + (x + 1) * cell) - ax - gap, 1), Math.max(Math.floor(top + (y + 1) * cell) - ay - gap, 1));
           if (cell < 12) continue;
+          const side = cell - gap;
           context.beginPath();
-          context.moveTo(ax, ay + cell - gap);
-          context.lineTo(ax + cell - gap, ay);
+          for (let at = side % HATCH; at < 2 * side; at += HATCH) {
+            context.moveTo(ax + Math.max(at - side, 0), ay + Math.min(at, side));
+            context.lineTo(ax + Math.min(at, side), ay + Math.max(at - side, 0));
+          }
           context.stroke();
         }
       }
@@ -248,7 +254,7 @@ class HeatMap {
     }
     context.fillStyle = color("muted");
     context.textAlign = "center";
-    context.fillText(`receiving ${what}`, left + side / 2, 9);
+    context.fillText(`receiving ${what}${this.combined}`, left + side / 2, 9);
     context.save();
     context.translate(9, top + side / 2);
     context.rotate(-Math.PI / 2);

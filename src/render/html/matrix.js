@@ -131,7 +131,7 @@ function pairTip(row, column) {
   return box;
 }
 
-const ONE_NODE = "not on the wire (same node)";
+const ONE_NODE = "not on this wire (same node)";
 
 /// The coverage of a pair in words.
 function covered({ state, packets, messages }) {
@@ -219,7 +219,7 @@ function drawCoverage(own, unitValues) {
   }
   if (texts.length > 0 && state.window) texts.push("Coverage applies to the whole capture.");
   const isHidden = (row, column) => !(unitValues[own.cell(row, column)] > 0);
-  if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Gray with a line: not on the wire, since both ranks are on one node.");
+  if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Hatched: not on this wire, since both ranks are on one node.");
   $("matrix-coverage").hidden = texts.length === 0;
   $("matrix-coverage").replaceChildren(...texts.map((text) => element("span", text)));
 }

@@ -103,8 +103,8 @@ fn rows(latencies: &BTreeMap<LatencyKey, Histogram>, limit_ns: u64) -> impl Iter
 }
 
 /// The terminal table; `nothing` if there are no rows. If the table is wider than `width` columns, it
-/// leaves out the deviation, the share above the limit, the mean, the minimum, the p90 and the maximum,
-/// in this order, until it fits.
+/// leaves out the deviation, the share above the limit, the mean, the minimum, the p90, the maximum and
+/// the samples, in this order, until it fits.
 #[must_use]
 pub fn table(
     latencies: &BTreeMap<LatencyKey, Histogram>,
@@ -118,7 +118,7 @@ pub fn table(
     let above = above_heading(limit_ns);
     let rows: Vec<_> = rows(latencies, limit_ns).collect();
     let table = latencies_table(limit_ns, has_pairs(latencies));
-    format!("{}\n", table.text_within(&rows, width, &["deviation", &above, "mean", "min", "p90", "max"]))
+    format!("{}\n", table.text_within(&rows, width, &["deviation", &above, "mean", "min", "p90", "max", "samples"]))
 }
 
 fn above_heading(limit_ns: u64) -> String {

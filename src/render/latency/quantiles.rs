@@ -10,6 +10,9 @@ pub(super) trait HasTimes {
     fn times(&self) -> &Histogram;
 }
 
+/// Columns that a narrow terminal leaves out, in this order.
+pub(super) const LEFT_OUT: [&str; 3] = ["p10", "p90", "samples"];
+
 /// Adds `samples`, `p10_ns`, `median_ns`, `p90_ns` and `p99_ns`.
 pub(super) fn quantiles<R: HasTimes>(table: Table<R>) -> Table<R> {
     table

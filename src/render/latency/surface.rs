@@ -1,6 +1,6 @@
 //! Times by message size and message rate as terminal table, csv and JSON.
 
-use super::quantiles::{HasTimes, quantiles};
+use super::quantiles::{self, HasTimes, quantiles};
 use crate::analysis::Label;
 use crate::analysis::latency::{CellKey, Surface};
 use crate::model::Histogram;
@@ -56,14 +56,16 @@ fn rows(surface: &Surface) -> impl Iterator<Item = SurfaceRow<'_>> {
     surface.cells.iter().map(|(key, times)| SurfaceRow { key, times })
 }
 
-/// The terminal table; `nothing` if there are no rows.
+/// The terminal table; `nothing` if there are no rows. If the table is wider than `width` columns, it
+/// leaves out the p10, the p90 and the samples, in this order, until it fits.
 #[must_use]
-pub fn surface_table(surface: &Surface, nothing: &str) -> String {
+pub fn surface_table(surface: &Surface, nothing: &str, width: Option<usize>) -> String {
     if surface.cells.is_empty() {
         return nothing.to_owned();
     }
     let has_pairs = surface.cells.keys().any(|key| key.pair.is_some());
-    format!("{}\n", columns_of_surface(has_pairs).text(rows(surface)))
+    let rows: Vec<_> = rows(surface).collect();
+    format!("{}\n", columns_of_surface(has_pairs).text_within(&rows, width, &quantiles::LEFT_OUT))
 }
 
 /// Writes one csv row per size class and rate class.

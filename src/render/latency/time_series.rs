@@ -1,6 +1,6 @@
 //! Quantiles of times per bin as terminal table, csv and JSON.
 
-use super::quantiles::{HasTimes, quantiles};
+use super::quantiles::{self, HasTimes, quantiles};
 use crate::analysis::Label;
 use crate::analysis::latency::{BinKey, LatencySeries};
 use crate::model::Histogram;
@@ -62,9 +62,10 @@ fn rows(series: &LatencySeries) -> impl Iterator<Item = TimeSeriesRow<'_>> {
 }
 
 /// The terminal table, which combines bins so that all lines fit on a screen; `nothing` if there
-/// are no rows.
+/// are no rows. If the table is wider than `width` columns, it leaves out columns as
+/// [`surface_table`](super::surface_table) does.
 #[must_use]
-pub fn time_series_table(series: &LatencySeries, nothing: &str) -> String {
+pub fn time_series_table(series: &LatencySeries, nothing: &str, width: Option<usize>) -> String {
     let times = || series.bins.keys().map(|key| i128::from(key.time_ns));
     let Some((first_ns, last_ns)) = times().min().zip(times().max()) else { return nothing.to_owned() };
     let has_pairs = series.bins.keys().any(|key| key.pair.is_some());
@@ -90,7 +91,7 @@ pub fn time_series_table(series: &LatencySeries, nothing: &str) -> String {
         "quantiles per {} from {}; time in s from the first packet\n{}\n",
         duration(whole(width_ns)),
         utc(whole(first_ns)),
-        columns_of_time_series(has_pairs).text(rows)
+        columns_of_time_series(has_pairs).text_within(&rows.collect::<Vec<_>>(), width, &quantiles::LEFT_OUT)
     )
 }
 

@@ -206,9 +206,10 @@ fn bins(rates: &LinkRates) -> impl Iterator<Item = LinkBinRow<'_>> {
     LinkRateRow::all(rates).flat_map(|row| row.link.bins.iter().map(move |bin| LinkBinRow { row, bin: *bin }))
 }
 
-/// The terminal text.
+/// The terminal text. If the table is wider than `width` columns, it leaves out the peaks over 100 and
+/// 10 ms and the busy share, in this order, until it fits.
 #[must_use]
-pub fn links_text(rates: &LinkRates) -> String {
+pub fn links_text(rates: &LinkRates, width: Option<usize>) -> String {
     if rates.links.is_empty() {
         return "rates of links: no traffic\n".to_owned();
     }
@@ -238,7 +239,7 @@ pub fn links_text(rates: &LinkRates) -> String {
     rows.sort_by_key(|row| Reverse((row.link.highest() * 8.0) as u64));
     let more = rows.len().saturating_sub(LISTED_LINKS);
     rows.truncate(LISTED_LINKS);
-    _ = writeln!(text, "\n{}", links_table().text(rows));
+    _ = writeln!(text, "\n{}", links_table().text_within(&rows, width, &["100 ms", "10 ms", ">90 %"]));
     if more > 0 {
         _ = writeln!(text, "{} more; csv and json have all", group(more as u64));
     }

@@ -16,7 +16,7 @@ use crate::analysis::rates::{
 };
 use crate::analysis::{GroupBy, Label};
 use crate::model::sampling::{EstimatedSum, EstimatedValue};
-use crate::render::columns::columns;
+use crate::render::columns::rows_within;
 use crate::render::table;
 use crate::render::units::{Scale, duration, per_second, span, utc};
 use serde::{Serialize, Serializer};
@@ -29,15 +29,17 @@ use views::{PairRates, RateSizeRow, estimates_table, estimators, peaks_table_of,
 
 /// Number of pairs in the terminal table.
 const TOP_PAIRS: usize = 10;
-/// Longest bar of a distribution, in characters.
+/// Longest bar of a distribution, in characters, and the width of the columns before the bars.
 const BAR: usize = 40;
+const BEFORE_BARS: usize = 68;
 /// With fewer bins than this, peaks are unreliable; a note warns of this.
 const FEW_BINS: i64 = 10;
 
 /// The terminal output: rates, peaks, pairs and size distributions. `is_profile` chooses the advice
-/// for bins that are too wide.
+/// for bins that are too wide. If the table of pairs is wider than `width` columns, it leaves out the
+/// time of the peak, the packets and their peak, and the peak of the messages, in this order, until it fits.
 #[must_use]
-pub fn table(rates: &Rates, is_profile: bool) -> String {
+pub fn table(rates: &Rates, is_profile: bool, width: Option<usize>) -> String {
     let span_ns = rates.span_ns.1.saturating_sub(rates.span_ns.0);
     if span_ns == 0 {
         return "rates: no traffic\n".to_owned();
@@ -59,9 +61,9 @@ pub fn table(rates: &Rates, is_profile: bool) -> String {
         );
     }
     if rates.by.is_some() {
-        text.push_str(&groups(rates));
+        text.push_str(&groups(rates, width));
     }
-    text.push_str(&distributions(rates));
+    text.push_str(&distributions(rates, width));
     text
 }
 
@@ -78,7 +80,7 @@ fn total(rates: &Rates) -> String {
 }
 
 /// The busiest pairs, or the classes.
-fn groups(rates: &Rates) -> String {
+fn groups(rates: &Rates, width: Option<usize>) -> String {
     let pairs = rates.pairs.iter().map(|((src, dst), series)| (format!("{} → {}", src.name(), dst.name()), series));
     let classes = rates.classes.iter().map(|(class, series)| (class.name().to_owned(), series));
     let mut rows: Vec<(String, &RateSeries)> = pairs.chain(classes).collect();
@@ -103,7 +105,7 @@ fn groups(rates: &Rates) -> String {
     let scale = Scale::for_table(TrafficUnit::WireBytes, largest as u64);
     let wire = format!("wire {}/s", scale.unit());
     let header = [title.as_str(), "share", &wire, "peak", "from [s]", "messages/s", "peak", "packets/s", "peak"];
-    let mut table = columns(&header, 1..header.len());
+    let mut lines = Vec::new();
     let count = |rate: f64| per_second(rate).trim_end_matches(" /s").to_owned();
     for (name, series) in rows {
         let peak = series.peaks[WIRE_BYTES];
@@ -114,12 +116,14 @@ fn groups(rates: &Rates) -> String {
         for index in [MESSAGES, PACKETS] {
             row.extend([rates.mean(series.sums[index]), rates.peak(series.peaks[index])].map(count));
         }
-        table.add_row(row);
+        lines.push(row);
     }
-    format!("\n{}\n", table.trim_fmt())
+    let right: Vec<usize> = (1..header.len()).collect();
+    format!("\n{}\n", rows_within(&header, &right, &lines, (width, &[4, 8, 7, 6])))
 }
 
-fn distributions(rates: &Rates) -> String {
+fn distributions(rates: &Rates, width: Option<usize>) -> String {
+    let longest = width.map_or(BAR, |width| width.saturating_sub(BEFORE_BARS).clamp(1, BAR));
     let sizes = &rates.total.sizes;
     if sizes.is_empty() {
         return "\nA profile has sizes for its whole time only: give the captures to see those of a time window.\n"
@@ -145,7 +149,7 @@ fn distributions(rates: &Rates) -> String {
             continue;
         }
         let most = rows.iter().map(RateSizeRow::count).max().unwrap_or(1).max(1);
-        let table = sizes_table(headings).shown_left("", move |row| bar(row.count(), most));
+        let table = sizes_table(headings).shown_left("", move |row| bar(row.count(), most, longest));
         let _ = writeln!(text, "\n{}", table.text(rows));
     }
     if !rates.mpi_read {
@@ -154,9 +158,9 @@ fn distributions(rates: &Rates) -> String {
     text
 }
 
-/// A bar as long as the count; `most` has the longest bar, and a rare size still gets a bar.
-fn bar(count: u64, most: u64) -> String {
-    let length = (count as f64 / most as f64 * BAR as f64).round() as usize;
+/// A bar as long as the count; `most` has a bar of `longest` characters, and a rare size still gets a bar.
+fn bar(count: u64, most: u64, longest: usize) -> String {
+    let length = (count as f64 / most as f64 * longest as f64).round() as usize;
     "█".repeat(length.max(1))
 }
 

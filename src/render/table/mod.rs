@@ -13,12 +13,12 @@ mod value;
 pub(crate) use crate::model::table::{ColumnValue, Table};
 pub(crate) use document::write_document;
 pub use lines::LineFormat;
-pub(crate) use lines::RowWriter;
+pub(crate) use lines::{LineColumn, LineLayout, RowWriter};
 
 use crate::analysis::Label;
 use crate::model::column::{ColumnDescription, ColumnType, ColumnUnit};
 use crate::model::table::{Column, ShownColumn, ShownText};
-use crate::render::columns::columns;
+use crate::render::columns::{columns, within};
 use serde_json::{Map, Value as Json};
 use std::borrow::Borrow;
 use std::io::{self, Write};
@@ -97,19 +97,7 @@ impl<R> Table<R> {
     /// The rows as a terminal table of at most `width` columns. Leaves out the columns with the
     /// headings `order`, one after the other, until the table fits, and names them below it.
     pub(crate) fn text_within(&self, rows: &[R], width: Option<usize>, order: &[&str]) -> String {
-        let fits = |text: &str| width.is_none_or(|width| text.lines().all(|line| line.chars().count() <= width));
-        let mut left_out = 0;
-        loop {
-            let without = &order[..left_out];
-            let text = self.text_without(rows, without);
-            if !fits(&text) && left_out < order.len() {
-                left_out += 1;
-            } else if left_out == 0 {
-                return text;
-            } else {
-                return format!("{text}\nnot shown at this width: {}; --wide shows all columns", without.join(", "));
-            }
-        }
+        within(width, order, |left_out| self.text_without(rows, &order[..left_out]))
     }
 
     fn text_without(&self, rows: impl IntoIterator<Item = impl Borrow<R>>, headings: &[&str]) -> String {

@@ -9,7 +9,7 @@ use crate::model::profile::{CoverageState, JobRow};
 use crate::render::coverage::{missing, sentences, symbol};
 use crate::render::matrix::{self, UNKNOWN_MPI_BYTES, busiest};
 use crate::render::scale::ColorScale;
-use crate::render::units::{Scale, bytes, count_of, group, wrap};
+use crate::render::units::{Scale, TOO_LITTLE, bytes, count_of, group, wrap};
 use std::fmt::Write as _;
 
 /// Maximum number of rows that are shown as numbers; larger matrices are heat maps.
@@ -55,7 +55,7 @@ pub fn matrix_table(matrix: &Matrix, unit: TrafficUnit, style: &Style) -> String
         );
         let _ = writeln!(text, "\n{}", wrap(&sentence, style.width));
     }
-    footer(&mut text, &jobs, &states, style);
+    footer(&mut text, (&jobs, unit), &states, style);
     text
 }
 
@@ -115,29 +115,43 @@ fn numbers(text: &mut String, matrix: &Matrix, unit: TrafficUnit, style: &Style,
     let all = total(&mut matrix.cells.values());
     let mut width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("total".len());
     width = width.max(all.chars().count()) + 2;
-    let _ = write!(text, "{:>width$} ", "");
-    for name in names.iter().map(String::as_str).chain(["total"]) {
-        let _ = write!(text, "{name:>width$}");
-    }
-    text.push('\n');
     let colors = ColorScale::new(values.iter().copied()).filter(|_| style.color);
-    for (row, name) in (0..).zip(&names) {
-        let _ = write!(text, "{name:>width$} ");
-        for column in 0..count {
-            let padded = format!("{:>width$}", cell((row, column)));
-            let value = matrix.cells.get(&(row, column)).map(|cell| cell.value(unit));
-            match value.filter(|value| *value > 0).zip(colors) {
-                Some((value, colors)) => text.push_str(&paint(&colors, value, &padded)),
-                None => text.push_str(&padded),
-            }
+    // A matrix that is wider than the terminal is folded: some receivers after the others.
+    let columns: Vec<Option<u32>> = (0..count).map(Some).chain([None]).collect();
+    let per_line = (style.width.saturating_sub(width + 1) / width).max(1);
+    for (part, columns) in columns.chunks(per_line).enumerate() {
+        if part > 0 {
+            text.push('\n');
         }
-        let _ = writeln!(text, "{:>width$}", row_total(row));
+        let _ = write!(text, "{:>width$} ", "");
+        for column in columns {
+            let name = column.and_then(|column| names.get(column as usize)).map_or("total", String::as_str);
+            let _ = write!(text, "{name:>width$}");
+        }
+        text.push('\n');
+        for (row, name) in (0..).zip(&names) {
+            let _ = write!(text, "{name:>width$} ");
+            for column in columns {
+                let Some(column) = *column else {
+                    let _ = write!(text, "{:>width$}", row_total(row));
+                    continue;
+                };
+                let padded = format!("{:>width$}", cell((row, column)));
+                let value = matrix.cells.get(&(row, column)).map(|cell| cell.value(unit));
+                match value.filter(|value| *value > 0).zip(colors) {
+                    Some((value, colors)) => text.push_str(&paint(&colors, value, &padded)),
+                    None => text.push_str(&padded),
+                }
+            }
+            text.push('\n');
+        }
+        let _ = write!(text, "{:>width$} ", "total");
+        for column in columns {
+            let sum = column.map_or_else(|| all.clone(), &column_total);
+            let _ = write!(text, "{sum:>width$}");
+        }
+        text.push('\n');
     }
-    let _ = write!(text, "{:>width$} ", "total");
-    for column in 0..count {
-        let _ = write!(text, "{:>width$}", column_total(column));
-    }
-    let _ = writeln!(text, "{all:>width$}");
 }
 
 /// The cell of two ranks on one node.
@@ -156,8 +170,32 @@ fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
     }
 }
 
+/// The meaning of the cells without a plain number, of the matrices that have such cells.
+fn symbols<'a>(matrices: impl Iterator<Item = &'a Matrix>, unit: TrafficUnit) -> Option<String> {
+    let (mut nothing, mut none, mut little) = (false, false, None);
+    for matrix in matrices {
+        let count = matrix.labels.len() as u32;
+        let scale = Scale::for_table(unit, matrix.cells.values().map(|cell| cell.value(unit)).max().unwrap_or(0));
+        for ends in (0..count).flat_map(|row| (0..count).map(move |column| (row, column))) {
+            match matrix.cell_value(ends, unit) {
+                CellValue::Nothing => nothing = true,
+                CellValue::Value(0) => none = true,
+                CellValue::Value(value) if scale.show(value) == TOO_LITTLE => little = Some(scale.unit()),
+                CellValue::Value(_) | CellValue::OneNode => {}
+            }
+        }
+    }
+    let parts = [
+        nothing.then(|| "· no traffic".to_owned()),
+        none.then(|| "0 traffic of other kinds only".to_owned()),
+        little.map(|name| format!("{TOO_LITTLE} less than 0.1 {name}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("Cells: {}.", parts.join("; ")))
+}
+
 /// Appends the meaning of the numbers, and the packets that are missing from them.
-fn footer(text: &mut String, jobs: &[(Option<u32>, Matrix)], states: &States, style: &Style) {
+fn footer(text: &mut String, (jobs, unit): (&[(Option<u32>, Matrix)], TrafficUnit), states: &States, style: &Style) {
     let mut lines = Vec::new();
     let Some((_, first)) = jobs.first() else { return };
     if first.by == GroupBy::Rank {
@@ -175,6 +213,7 @@ fn footer(text: &mut String, jobs: &[(Option<u32>, Matrix)], states: &States, st
     }
     // A heat map has a legend of its own.
     let has_numbers = |part: &Matrix| part.labels.len() <= MAX_NUMBERED;
+    lines.extend(symbols(jobs.iter().map(|(_, part)| part).filter(|part| has_numbers(part)), unit));
     if jobs.iter().any(|(_, part)| has_numbers(part) && !part.pairs_on_one_node().is_empty()) {
         lines.push(format!("{ONE_NODE} not on the wire: the two ranks are on the same node."));
     }

@@ -240,6 +240,7 @@ endpoint` shows its senders and receivers
 
 Messages and MPI bytes count the selected traffic (p2p); payload, wire bytes and
 packets count all traffic of the pair.
+Cells: · no traffic.
 unknown: processes without a rank; `ibscope ranks` lists the reasons, and
 --rankmap assigns ranks.
 ≥ incomplete: packets or messages are missing, so the numbers are lower bounds
@@ -268,6 +269,7 @@ MPI bytes (point-to-point) by rank in KiB, row = sender, column = receiver
 
 Messages and MPI bytes count the selected traffic (p2p); payload, wire bytes and
 packets count all traffic of the pair.
+Cells: · no traffic.
 ";
     assert_eq!(table, expected, "{table}");
 }

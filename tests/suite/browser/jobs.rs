@@ -103,7 +103,7 @@ fn ranks_on_one_node_are_not_on_the_wire() {
     let seen = look(&["--jobs".as_ref(), &page, folder.path()]);
     let only = &seen["jobs"][""];
     let cells = only["cells"].as_array().expect("cells");
-    let is_on_one_node = |tip: &&Value| tip["texts"].to_string().contains("not on the wire (same node)");
+    let is_on_one_node = |tip: &&Value| tip["texts"].to_string().contains("not on this wire (same node)");
     let pairs: Vec<&str> = cells.iter().filter(is_on_one_node).filter_map(|tip| tip["title"].as_str()).collect();
     // Two ranks per node, according to the host file.
     assert_eq!(pairs, ["rank 0 → rank 1", "rank 1 → rank 0", "rank 2 → rank 3", "rank 3 → rank 2"]);

@@ -10,7 +10,7 @@ use crate::model::profile::{
 };
 use crate::model::{Histogram, Profile, Recorder, TrafficKind};
 use crate::render::figure;
-use crate::render::figure::scale::viridis;
+use crate::render::figure::scale::shade;
 use crate::render::latency::Subject;
 use ibscope_parsers::Qpn;
 use plotters::style::RGBColor;
@@ -115,7 +115,7 @@ fn cells_of_a_matrix_have_the_colors_of_their_values() {
     let matrix = matrix(ranks(2), &[((0, 1), bytes(127)), ((1, 0), bytes(64)), ((1, 1), bytes(2))]);
     let svg = matrix_svg(&matrix, TrafficUnit::MpiBytes).unwrap();
     let squares = |value: u32| {
-        let all = rects(&svg, &hex(viridis(f64::from(value) / 127.0)));
+        let all = rects(&svg, &hex(shade(f64::from(value) / 127.0)));
         all.into_iter()
             .find(|rect| {
                 (rect.right - rect.left - (rect.bottom - rect.top)).abs() < 1.5 && rect.right - rect.left > 200.0
@@ -293,7 +293,7 @@ fn each_phase_has_its_matrix_and_its_time() {
     }
     // 127 000 B from 1 to 2, then 64 000 B back: the colors of 127 and 64 of 127.
     let cell = |value: u32| {
-        let all = rects(&svg, &hex(viridis(f64::from(value) / 127.0)));
+        let all = rects(&svg, &hex(shade(f64::from(value) / 127.0)));
         all.into_iter().find(|rect| rect.right - rect.left > 150.0).unwrap()
     };
     let (there, back) = (cell(127), cell(64));
