@@ -3,7 +3,7 @@
 //! The input is the report of an undone run; the output is a line for the log. The caller waits
 //! only for the start, never for the analysis.
 
-use crate::config::{AnalysisLocation, Config};
+use crate::config::{AnalysisLocation, Config, NOT_CAPTURED};
 use crate::log::{Level, Log};
 use crate::quote;
 use crate::remote::{RemoteError, Runner};
@@ -101,6 +101,8 @@ fn in_batch(
         argv.extend(owner.group.iter().map(|group| format!("--gid={group}")));
     }
     argv.extend(config.analyze.sbatch.iter().cloned());
+    // A site that captures all jobs must not capture this one.
+    argv.push(format!("--comment={NOT_CAPTURED}"));
     // The call is passed inline: the owner of the folder could replace a script file before it is
     // read.
     argv.push(format!("--wrap=exec {}", quote::join(words.iter().map(String::as_str))));

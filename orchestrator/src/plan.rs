@@ -7,7 +7,7 @@
 mod choose;
 mod show;
 
-use crate::capture;
+use crate::capture::{self, CaptureLimits};
 use crate::config::{Config, MirrorBackend, TemplateError};
 use crate::fabric::{Fabric, NodePort};
 use crate::guid;
@@ -205,6 +205,7 @@ fn capture(config: &Config, run: &str, sink: &NodePort) -> (PathBuf, CaptureStep
         file: file.clone(),
         log: config.capture.directory.join(format!("{base}.log")),
         backend: config.capture.backend,
+        limits: CaptureLimits::of(config),
     };
     (file, step)
 }

@@ -1,6 +1,7 @@
 //! The steps of a plan, each with the commands or data to do it and to undo it. A step is written
 //! to the journal before it is done.
 
+use crate::capture::CaptureLimits;
 use crate::config::CaptureBackend;
 use crate::guid;
 use crate::text::printable;
@@ -122,6 +123,9 @@ pub struct CaptureStep {
     pub log: PathBuf,
     /// Capture program, which determines how its log is read.
     pub backend: CaptureBackend,
+    /// Limits at which the node stops the capture.
+    #[serde(default, skip_serializing_if = "CaptureLimits::is_none")]
+    pub limits: CaptureLimits,
 }
 
 impl CaptureStep {

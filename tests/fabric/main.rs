@@ -23,6 +23,7 @@ mod jobs;
 mod lab;
 mod large;
 mod late_failures;
+mod limits;
 mod mstreg;
 mod races;
 mod settings;
@@ -47,7 +48,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 30] = [
+const TESTS: [(&str, Test); 32] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
@@ -88,6 +89,8 @@ const TESTS: [(&str, Test); 30] = [
     ("what_an_epilog_leaves_is_swept", sweeper::what_an_epilog_leaves_is_swept),
     ("what_an_epilog_of_slurms_user_leaves_is_swept", sweeper::what_an_epilog_of_slurms_user_leaves_is_swept),
     ("users_see_whether_their_job_is_captured", users::users_see_whether_their_job_is_captured),
+    ("captures_are_limited_and_deleted_in_time", limits::captures_are_limited_and_deleted_in_time),
+    ("a_burst_of_jobs_is_captured_and_lists_limit_who", limits::a_burst_of_jobs_is_captured_and_lists_limit_who),
     ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];

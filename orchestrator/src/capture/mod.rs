@@ -24,6 +24,50 @@ pub struct PacketCounts {
     pub dropped: Option<u64>,
 }
 
+/// Limits of a capture, which its node enforces. A capture is stopped within about a second after
+/// it reached a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureLimits {
+    /// Size of the file in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// Duration in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_s: Option<u64>,
+}
+
+impl CaptureLimits {
+    /// True if there is no limit.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The limits of the configuration.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self { max_bytes: config.capture.max_bytes, max_s: config.capture.max_s }
+    }
+}
+
+/// A limit that ended a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CaptureLimit {
+    /// `capture.max_bytes`
+    MaxBytes,
+    /// `capture.max_s`
+    MaxS,
+}
+
+impl CaptureLimit {
+    /// Name of the key in the section `[capture]`.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::MaxBytes => "max_bytes",
+            Self::MaxS => "max_s",
+        }
+    }
+}
+
 impl CaptureBackend {
     /// True if the program's output (standard output and standard error) shows that it is
     /// capturing.

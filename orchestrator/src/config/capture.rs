@@ -25,8 +25,21 @@ pub struct CaptureConfig {
     #[serde(deserialize_with = "value::path")]
     pub directory: PathBuf,
     /// Bytes that must be free in the folder before a capture starts.
-    #[serde(default, alias = "disk_limit_bytes")]
+    #[serde(default)]
     pub min_free_bytes: u64,
+    /// A capture ends when its file has this many bytes.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub max_bytes: Option<u64>,
+    /// A capture ends after this many seconds.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub max_s: Option<u64>,
+    /// Bytes that all captures in the folder of a sink may use. Captures of ended jobs are deleted,
+    /// the oldest first, so that there is room for one of `max_bytes`.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub disk_limit_bytes: Option<u64>,
+    /// Captures that stay on the sinks are deleted this many days after they were started.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub keep_days: Option<u64>,
     /// Owner of captures and manifest. Default: the user that created them.
     #[serde(default)]
     pub owner: Option<Owner>,

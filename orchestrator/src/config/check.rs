@@ -110,6 +110,13 @@ fn capture(config: &Config) -> Result<(), ConfigFault> {
             "these options are not used; set capture.backend = \"ibdump\" or remove them",
         );
     }
+    let room = config.capture.max_bytes;
+    if config.capture.disk_limit_bytes.is_some_and(|limit| room.is_none_or(|room| room > limit)) {
+        return config_fault(
+            &["capture", "disk_limit_bytes"],
+            "one capture alone could exceed it; set capture.max_bytes to at most this number",
+        );
+    }
     if config.collect.delete_fetched && !config.collect.fetch {
         return config_fault(
             &["collect", "delete_fetched"],

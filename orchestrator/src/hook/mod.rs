@@ -63,11 +63,14 @@ pub fn run(stage: HookStage, config: &Config, job: &SlurmJob, worker: Command) -
         if let Some(word) = config.mistyped_word(job) {
             let text =
                 format!("not captured: the job has {word:?}, but a capture is requested with {:?}", config.run.word);
-            log.write(Level::Warning, &text);
-            if let Ok(runner) = SshRunner::new(config) {
-                admin_comment::set(config, &runner, job.id, &text, &log);
-            }
+            refuse(config, job, &text, &log);
         }
+        return HookOutcome::Succeeded;
+    }
+    if stage == HookStage::Prolog
+        && let Some(text) = config.refusal(job)
+    {
+        refuse(config, job, &text, &log);
         return HookOutcome::Succeeded;
     }
     let (what, remedy) = match wait_for_worker(worker, end) {
@@ -86,6 +89,14 @@ pub fn run(stage: HookStage, config: &Config, job: &SlurmJob, worker: Command) -
     };
     log.write(Level::Error, &format!("{what}; {remedy}"));
     HookOutcome::Failed
+}
+
+/// Reports why a job is not captured, to the log and to the user.
+fn refuse(config: &Config, job: &SlurmJob, text: &str, log: &Log) {
+    log.write(Level::Warning, text);
+    if let Ok(runner) = SshRunner::new(config) {
+        admin_comment::set(config, &runner, job.id, text, log);
+    }
 }
 
 /// Starts the worker and waits until `end` for its outcome; `None` if it has not come by then. The

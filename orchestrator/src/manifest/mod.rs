@@ -7,7 +7,7 @@ mod make;
 pub use clock::{CaptureClock, ClockExchange};
 pub use make::FILE_NAME;
 
-use crate::capture::PacketCounts;
+use crate::capture::{CaptureLimit, PacketCounts};
 use crate::fabric::NodePort;
 use crate::guid;
 use crate::name::{self, NameError};
@@ -133,6 +133,9 @@ pub struct ManifestCaptureEnd {
     /// Packet counts that the program printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<PacketCounts>,
+    /// Limit at which the capture was stopped: the packets after it are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<CaptureLimit>,
 }
 
 /// A capture of the run.

@@ -4,7 +4,9 @@
 use crate::context::{FailureText, RunContext};
 use crate::journal::CaptureEnd;
 use crate::remote::RemoteError;
-use crate::remote::process::{CaptureProcesses, LaunchCancellation, RemoteNode, RemoteProcess, Signal, exit_status};
+use crate::remote::process::{
+    CaptureProcesses, LaunchCancellation, RemoteNode, RemoteProcess, Signal, exit_status, reached_limit,
+};
 use crate::sink;
 use crate::step::CaptureStep;
 use std::thread;
@@ -81,7 +83,12 @@ pub(super) fn stop(
     // The last line of a program that was killed is a count in the middle of the capture.
     ended.counted = step.backend.packet_counts(&status.log).filter(|_| ended.signal != Some(Signal::Kill));
     ended.bytes = status.bytes;
+    ended.limit = reached_limit(&status.log);
     let was_rebooted = known.is_some_and(|known| known.boot_id != found.boot_id);
+    if let Some(limit) = ended.limit {
+        let key = limit.key();
+        ended.remarks.push(format!("{name} was stopped at the limit capture.{key}: later packets are missing"));
+    }
     match ended.signal {
         None if was_rebooted => {
             let what = format!(
@@ -89,7 +96,7 @@ pub(super) fn stop(
             );
             ended.remarks.push(what);
         }
-        None if known.is_some() => ended
+        None if known.is_some() && ended.limit.is_none() => ended
             .remarks
             .push(format!("{name} had ended before it was stopped: {}", crate::text::printable(status.log.as_bytes()))),
         Some(Signal::Int) => {
