@@ -126,6 +126,9 @@ pub struct CaptureStep {
     /// Limits at which the node stops the capture.
     #[serde(default, skip_serializing_if = "CaptureLimits::is_none")]
     pub limits: CaptureLimits,
+    /// True if `file` is an archive with a partial profile, which is written at the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_profile: bool,
 }
 
 impl CaptureStep {

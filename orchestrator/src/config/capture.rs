@@ -14,12 +14,48 @@ pub enum CaptureBackend {
     Tcpdump,
 }
 
+/// Data that a capture keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaptureMode {
+    /// All packets, in a file.
+    #[default]
+    Packets,
+    /// Only a profile: the sink analyzes the packets while they arrive, and stores none of them.
+    Profile,
+}
+
+/// Limits of the analysis on a sink, for `mode = "profile"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProfileOptions {
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Cores.
+    #[serde(deserialize_with = "value::at_least_one")]
+    pub cpus: u32,
+    /// Bytes of packets that may wait for the analysis.
+    pub queue_bytes: u64,
+}
+
+impl Default for ProfileOptions {
+    fn default() -> Self {
+        Self { memory_bytes: 4 << 30, cpus: 1, queue_bytes: 64 << 20 }
+    }
+}
+
 /// Capturing on the sinks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureConfig {
     /// Capture program.
     pub backend: CaptureBackend,
+    /// What a capture keeps.
+    #[serde(default)]
+    pub mode: CaptureMode,
+    /// Limits of the analysis for `mode = "profile"`.
+    #[serde(default)]
+    pub profile: ProfileOptions,
     /// Folder on the sinks. Each sink writes a file of its own in it, named after job, start time
     /// and node.
     #[serde(deserialize_with = "value::path")]

@@ -11,7 +11,7 @@ mod ssh;
 mod template;
 mod value;
 
-pub use capture::{CaptureBackend, CaptureConfig, Ibdump, Tcpdump};
+pub use capture::{CaptureBackend, CaptureConfig, CaptureMode, Ibdump, ProfileOptions, Tcpdump};
 pub use mirror::{Directions, MirrorBackend, MirrorCommand, MirrorConfig, Mstreg, Sinks};
 pub use run::{AnalysisLocation, AnalyzeConfig, CollectConfig, JobSelection, RunConfig};
 pub use ssh::{FabricOptions, JumpHost, NodeConfig, SshConfig, Tools};

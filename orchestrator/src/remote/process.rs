@@ -309,6 +309,7 @@ mod tests {
             log: PathBuf::from("/c/7.log"),
             backend: CaptureBackend::Ibdump,
             limits: CaptureLimits::default(),
+            is_profile: false,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Stops a capture: SIGINT, time to complete the file, then SIGTERM, and SIGKILL as the last
 //! resort.
 
+use crate::capture::ProfileCounts;
 use crate::context::{FailureText, RunContext};
 use crate::journal::CaptureEnd;
 use crate::remote::RemoteError;
@@ -18,6 +19,9 @@ const LAUNCH_TIMEOUT: Duration = Duration::from_secs(5);
 const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit after SIGKILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit until the analysis on a sink has written its profile. After it, the analysis leaves out
+/// the records that it has not read.
+const PROFILE_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stops a capture whose process is known, or which may have been launched. A capture that has
@@ -64,7 +68,9 @@ pub(super) fn stop(
     if has_captured && !processes.is_empty() {
         thread::sleep(context.remaining(step.backend.buffering_delay())?);
     }
-    ended.signal = terminate(context, &step.node, &processes)?;
+    let stop_s = Duration::from_secs(u64::from(context.config.capture.stop_s));
+    let patience = if step.is_profile { stop_s.max(PROFILE_TIMEOUT) } else { stop_s };
+    ended.signal = terminate(context, &step.node, &processes, patience)?;
     is_trusted?;
     let process = known.or(processes.first()).cloned().unwrap_or(RemoteProcess {
         pid: 0,
@@ -84,6 +90,15 @@ pub(super) fn stop(
     ended.counted = step.backend.packet_counts(&status.log).filter(|_| ended.signal != Some(Signal::Kill));
     ended.bytes = status.bytes;
     ended.limit = reached_limit(&status.log);
+    ended.profile = ProfileCounts::of_log(&status.log);
+    if let Some(ProfileCounts { packets, dropped_packets, dropped_bytes, .. }) =
+        ended.profile.as_ref().filter(|counts| counts.dropped_packets > 0)
+    {
+        let all = packets + dropped_packets;
+        ended.remarks.push(format!(
+            "the analysis could not keep up: {dropped_packets} of {all} packets ({dropped_bytes} bytes) are missing in the profile"
+        ));
+    }
     let was_rebooted = known.is_some_and(|known| known.boot_id != found.boot_id);
     if let Some(limit) = ended.limit {
         let key = limit.key();
@@ -146,8 +161,12 @@ fn wait_for_launch(context: RunContext<'_>, step: &CaptureStep) -> Result<Captur
 }
 
 /// Signals processes until they have ended. Returns the last signal that was needed.
-fn terminate(context: RunContext<'_>, node: &str, processes: &[RemoteProcess]) -> Result<Option<Signal>, FailureText> {
-    let time_limit = Duration::from_secs(u64::from(context.config.capture.stop_s));
+fn terminate(
+    context: RunContext<'_>,
+    node: &str,
+    processes: &[RemoteProcess],
+    time_limit: Duration,
+) -> Result<Option<Signal>, FailureText> {
     let mut needed = None;
     let mut running = Vec::new();
     for process in processes {

@@ -42,6 +42,7 @@ fn a_written_manifest_reads_back() {
         status: Some(0),
         counted: Some(counted),
         limit: None,
+        profile: None,
     });
     capture.clock = Some(CaptureClock { at_ns: 5, offset_ns: -7, drift_ppm: 0.25, uncertainty_ns: 90 });
     let argv = vec!["/m".to_owned(), "a b".to_owned()];
