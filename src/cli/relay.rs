@@ -7,6 +7,7 @@
 
 mod records;
 
+use super::common::output;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use ibscope_orchestrator::capture::ProfileCounts;
@@ -94,7 +95,7 @@ fn relay(args: &RelayArgs, folder: &Path, signals: &RelaySignals) -> anyhow::Res
         dropped_bytes: all.bytes - analyzed.bytes,
         limited_by,
     };
-    eprintln!("{}{}", ProfileCounts::PREFIX, serde_json::to_string(&counts)?);
+    output::eprint_line(&format!("{}{}", ProfileCounts::PREFIX, serde_json::to_string(&counts)?));
     if !profile.exists() {
         drop(archive);
         bail!("the analysis wrote no profile: it ended with {status}");
@@ -125,7 +126,7 @@ fn pass_on(
         drop(both_ends);
         let (all, read) = reader.join().map_err(|_| anyhow::anyhow!("the thread that reads packets panicked"))?;
         if let Err(error) = read {
-            eprintln!("ibscope: {error}");
+            output::eprint_line(&format!("ibscope: {error}"));
         }
         let analyzed = writer.join().map_err(|_| anyhow::anyhow!("the thread that passes packets on panicked"))?;
         Ok((all, analyzed, captured))

@@ -1,9 +1,10 @@
 //! Limits of captures: their duration, how long and how much of them is kept, who is captured, and
 //! bursts of jobs that need more sinks than there are.
 
+use crate::analysis::files;
 use crate::cases::{LONGEST, hook, lab, starts};
 use crate::container::until;
-use crate::jobs::{SAMPLE, clean, install, manifest_of};
+use crate::jobs::{SAMPLE, clean, folder_of, install, manifest_of};
 use crate::lab::HookLab;
 use crate::site::SiteConfig;
 use crate::slurm::Hooks;
@@ -52,6 +53,15 @@ pub(crate) fn captures_are_limited_and_deleted_in_time() {
                 .any(|found| found.as_str().is_some_and(|found| found.starts_with(&note)))
         );
     }
+    let run = folder_of(&lab, 740);
+    let manifest = run.join("manifest.json").display().to_string();
+    let profile = lab.path().join("job.ibp");
+    tools::result(&["analyze", "--manifest", &manifest, "-o", profile.to_str().expect("path")], &files(&run));
+    let text = fs::read_to_string(profile.join("profile.json")).expect("profile");
+    assert!(
+        text.contains("sink1a: the capture ended at its limit, capture.max_s: later packets are missing"),
+        "{text}"
+    );
     assert_eq!(sweep(&lab).code, 0);
     for folder in ["captures", "runs"] {
         assert_eq!(names(&lab, folder, OLD), [""; 0], "{folder}: {}", lab.log_text());

@@ -25,6 +25,7 @@ mod large;
 mod late_failures;
 mod limits;
 mod mstreg;
+mod node_hooks;
 mod profile_only;
 mod races;
 mod settings;
@@ -61,7 +62,7 @@ const TESTS: [(&str, Test); 33] = [
         "slurm_cancels_and_kills_prologs_and_the_fabric_is_restored",
         slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored,
     ),
-    ("hooks_of_nodes_act_on_the_first_one_only", failures::hooks_of_nodes_act_on_the_first_one_only),
+    ("hooks_of_nodes_mirror_no_ports", node_hooks::hooks_of_nodes_mirror_no_ports),
     ("hostile_names_are_refused_or_passed_literally", hostile::hostile_names_are_refused_or_passed_literally),
     ("items_that_users_prepare_are_refused", hostile::items_that_users_prepare_are_refused),
     (

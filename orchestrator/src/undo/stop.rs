@@ -89,21 +89,8 @@ pub(super) fn stop(
     // The last line of a program that was killed is a count in the middle of the capture.
     ended.counted = step.backend.packet_counts(&status.log).filter(|_| ended.signal != Some(Signal::Kill));
     ended.bytes = status.bytes;
-    ended.limit = reached_limit(&status.log);
-    ended.profile = ProfileCounts::of_log(&status.log);
-    if let Some(ProfileCounts { packets, dropped_packets, dropped_bytes, .. }) =
-        ended.profile.as_ref().filter(|counts| counts.dropped_packets > 0)
-    {
-        let all = packets + dropped_packets;
-        ended.remarks.push(format!(
-            "the analysis could not keep up: {dropped_packets} of {all} packets ({dropped_bytes} bytes) are missing in the profile"
-        ));
-    }
+    note_of_log(&mut ended, name, &status.log);
     let was_rebooted = known.is_some_and(|known| known.boot_id != found.boot_id);
-    if let Some(limit) = ended.limit {
-        let key = limit.key();
-        ended.remarks.push(format!("{name} was stopped at the limit capture.{key}: later packets are missing"));
-    }
     match ended.signal {
         None if was_rebooted => {
             let what = format!(
@@ -142,6 +129,25 @@ pub(super) fn stop(
         ended.remarks.push(format!("the capture file was empty and was deleted{why}"));
     }
     Ok(ended)
+}
+
+/// Takes the limit and the counts of an analysis from the log of a capture, and remarks on the packets
+/// that are missing.
+fn note_of_log(ended: &mut CaptureEnd, name: &str, log: &str) {
+    ended.limit = reached_limit(log);
+    ended.profile = ProfileCounts::of_log(log);
+    if let Some(limit) = ended.limit {
+        let key = limit.key();
+        ended.remarks.push(format!("{name} was stopped at the limit capture.{key}: later packets are missing"));
+    }
+    if let Some(ProfileCounts { packets, dropped_packets, dropped_bytes, .. }) =
+        ended.profile.as_ref().filter(|counts| counts.dropped_packets > 0)
+    {
+        let all = packets + dropped_packets;
+        ended.remarks.push(format!(
+            "the analysis could not keep up: {dropped_packets} of {all} packets ({dropped_bytes} bytes) are missing in the profile"
+        ));
+    }
 }
 
 /// Waits until no launch is in progress, and returns the capture's processes.

@@ -53,25 +53,20 @@ impl ManifestFile {
         ports.flat_map(endpoints).map(|endpoint| (endpoint, self.manifest.job_id.to_string())).collect()
     }
 
-    /// Notes on the packets that are missing in the profiles of sinks.
-    pub(in crate::cli) fn notes_on_profiles(&self) -> Vec<String> {
-        let note = |capture: &ManifestCapture| {
-            let ended = capture.ended.as_ref()?;
-            let (dropped, limit) = (ended.profile.as_ref().map_or(0, |counts| counts.dropped_packets), ended.limit);
-            let mut text = format!("{}:", capture.sink);
-            if dropped > 0 {
-                text += &format!(
-                    " the analysis beside the capture could not keep up, so {} missing;",
-                    count_either(dropped, "packet is", "packets are")
-                );
-            }
-            if let Some(limit) = limit {
-                text +=
-                    &format!(" the capture ended at its limit, capture.{}: later packets are missing;", limit.key());
-            }
-            text.strip_suffix(';').map(str::to_owned)
+    /// Notes on the packets that are missing in the captures and profiles of sinks.
+    pub(in crate::cli) fn notes_on_missing_packets(&self) -> Vec<String> {
+        let notes = |capture: &ManifestCapture| {
+            let (sink, ended) = (&capture.sink, capture.ended.clone().unwrap_or_default());
+            let dropped = ended.profile.map_or(0, |counts| counts.dropped_packets);
+            let missing = count_either(dropped, "packet is", "packets are");
+            let slow = (dropped > 0)
+                .then(|| format!("{sink}: the analysis beside the capture could not keep up, so {missing} missing"));
+            let limited = ended.limit.map(|limit| {
+                format!("{sink}: the capture ended at its limit, capture.{}: later packets are missing", limit.key())
+            });
+            slow.into_iter().chain(limited)
         };
-        self.manifest.captures.iter().filter_map(note).collect()
+        self.manifest.captures.iter().flat_map(notes).collect()
     }
 
     /// Everything that the manifest has on endpoints.

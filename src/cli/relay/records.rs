@@ -159,7 +159,6 @@ pub(super) fn write(source: &RecordSource, mut reader: impl Write) -> RecordTota
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::sync_channel;
 
     const PACKET_BYTES: usize = 100;
     const RECORD_BYTES: usize = RECORD_HEADER_BYTES + PACKET_BYTES;
