@@ -24,6 +24,7 @@ mod lab;
 mod large;
 mod late_failures;
 mod limits;
+mod monitoring;
 mod mstreg;
 mod node_hooks;
 mod profile_only;
@@ -50,7 +51,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 33] = [
+const TESTS: [(&str, Test); 35] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
@@ -93,6 +94,14 @@ const TESTS: [(&str, Test); 33] = [
     ("users_see_whether_their_job_is_captured", users::users_see_whether_their_job_is_captured),
     ("captures_are_limited_and_deleted_in_time", limits::captures_are_limited_and_deleted_in_time),
     ("a_burst_of_jobs_is_captured_and_lists_limit_who", limits::a_burst_of_jobs_is_captured_and_lists_limit_who),
+    (
+        "a_run_that_is_left_is_shown_and_analyzed_once_it_is_undone",
+        monitoring::a_run_that_is_left_is_shown_and_analyzed_once_it_is_undone,
+    ),
+    (
+        "the_log_is_rotated_and_the_state_folder_is_created",
+        monitoring::the_log_is_rotated_and_the_state_folder_is_created,
+    ),
     ("sinks_keep_profiles_only", profile_only::sinks_keep_profiles_only),
     ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
