@@ -17,6 +17,7 @@ mod cases;
 mod cluster;
 mod container;
 mod failures;
+mod first_steps;
 mod hostile;
 mod ibdump;
 mod jobs;
@@ -51,7 +52,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 35] = [
+const TESTS: [(&str, Test); 36] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
@@ -102,6 +103,7 @@ const TESTS: [(&str, Test); 35] = [
         "the_log_is_rotated_and_the_state_folder_is_created",
         monitoring::the_log_is_rotated_and_the_state_folder_is_created,
     ),
+    ("six_steps_lead_to_the_first_captured_job", first_steps::six_steps_lead_to_the_first_captured_job),
     ("sinks_keep_profiles_only", profile_only::sinks_keep_profiles_only),
     ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
