@@ -183,7 +183,7 @@ mod tests {
 
     impl Read for Trickle<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            let length = self.0.len().min(7);
+            let length = self.0.len().min(buffer.len()).min(7);
             buffer[..length].copy_from_slice(&self.0[..length]);
             self.0 = &self.0[length..];
             Ok(length)
