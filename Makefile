@@ -29,7 +29,7 @@ METRICS_PACKAGES := prometheus
 BROWSER_PACKAGES := chromium chromium-driver python3-venv poppler-utils
 # libFuzzer is C++.
 FUZZ_PACKAGES := g++
-FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay
+FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay logrotate
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # Installs the missing packages. RUNLEVEL=1 keeps Debian from starting their services: tests start

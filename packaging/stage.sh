@@ -22,6 +22,8 @@ install -m 644 docs/* "$share/doc/ibscope/docs"
 install -D -m 644 packaging/grafana/ibscope.json "$share/ibscope/grafana/ibscope.json"
 mkdir -p "$root/lib/systemd/system"
 install -m 644 packaging/systemd/* "$root/lib/systemd/system"
+install -D -m 644 packaging/logrotate/ibscope "$share/ibscope/logrotate/ibscope"
+install -D -m 644 packaging/tmpfiles/ibscope.conf "$root/lib/tmpfiles.d/ibscope.conf"
 packaging/sbom.sh "$program" >"$share/doc/ibscope/sbom.cdx.json"
 # Packages must not depend on the umask.
 find "$2" -type d -exec chmod 755 {} +

@@ -3,7 +3,7 @@
 //! The input is the report of an undone run; the output is a line for the log. The caller waits
 //! only for the start, never for the analysis.
 
-use crate::config::{AnalysisLocation, Config};
+use crate::config::{AnalysisLocation, CaptureMode, Config, NOT_CAPTURED};
 use crate::log::{Level, Log};
 use crate::quote;
 use crate::remote::{RemoteError, Runner};
@@ -17,6 +17,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Shell script that starts its arguments detached from the ssh connection.
 const DETACHED_SCRIPT: &str = r#": ibscope-analyze; umask 077; exec setsid -f "$@" >/dev/null 2>&1 </dev/null"#;
+
+/// Shell script that runs its arguments, so that others cannot read the files that they create.
+const PRIVATE_SCRIPT: &str = r#": ibscope-merge; umask 077; exec "$@""#;
 
 /// Reason why an analysis was not started.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,13 @@ pub fn start_analysis(
     runner: &dyn Runner,
 ) -> Result<Option<String>, StartAnalysisError> {
     let config = &config.for_user(undone.user_id);
+    // A run that is not closed is undone again, and analyzed then.
+    if !undone.left.is_empty() {
+        return Ok(None);
+    }
+    if let (CaptureMode::Profile, Some(manifest)) = (config.capture.mode, &undone.manifest) {
+        return merge_profiles(config, undone, manifest, runner);
+    }
     match (config.analyze.after, &undone.manifest) {
         (AnalysisLocation::None, _) | (_, None) => Ok(None),
         (AnalysisLocation::Sink, Some(_)) => on_sinks(config, undone, runner),
@@ -56,7 +66,7 @@ pub(crate) fn start_and_log(config: &Config, undone: &UndoReport, runner: &dyn R
     match start_analysis(config, undone, runner) {
         Ok(None) => {}
         Ok(Some(text)) => log.write(Level::Info, &text),
-        Err(error) => log.write(Level::Error, &format!("the analysis of the captures was not started: {error}")),
+        Err(error) => log.write(Level::Error, &format!("the captures are not analyzed: {error}")),
     }
 }
 
@@ -74,6 +84,37 @@ fn on_sinks(config: &Config, undone: &UndoReport, runner: &dyn Runner) -> Result
         nodes.push(capture.node.as_str());
     }
     Ok((!nodes.is_empty()).then(|| format!("analysis started on {}", nodes.join(", "))))
+}
+
+/// Merges the partial profiles of the sinks, as the owner of the run: the folder belongs to the owner,
+/// who could put a link there.
+fn merge_profiles(
+    config: &Config,
+    undone: &UndoReport,
+    manifest: &Path,
+    runner: &dyn Runner,
+) -> Result<Option<String>, StartAnalysisError> {
+    let text = |path: &Path| path.to_string_lossy().into_owned();
+    let profiles: Vec<String> =
+        undone.captures.iter().filter_map(|capture| Some(text(&capture.fetched.as_ref()?.file))).collect();
+    if profiles.is_empty() {
+        return Ok(None);
+    }
+    let merged = text(&manifest.with_file_name("job.ibp"));
+    let mut argv = ["/bin/sh", "-c", PRIVATE_SCRIPT, "sh"].map(str::to_owned).to_vec();
+    if let Some(owner) = &config.capture.owner {
+        let group = match &owner.group {
+            Some(group) => group.clone(),
+            None => require_success(runner, None, &["/usr/bin/id", "-g", "--", &owner.user].map(str::to_owned))?,
+        };
+        argv.extend(["/usr/bin/setpriv".to_owned(), format!("--reuid={}", owner.user)]);
+        argv.extend([format!("--regid={}", group.trim()), "--clear-groups".to_owned(), "--".to_owned()]);
+    }
+    argv.extend([text(&config.tools.ibscope), "merge".to_owned()]);
+    argv.extend(profiles);
+    argv.extend(["--manifest".to_owned(), text(manifest), "-o".to_owned(), merged.clone()]);
+    require_success(runner, None, &argv)?;
+    Ok(Some(format!("profiles merged into {merged}")))
 }
 
 fn in_batch(
@@ -101,6 +142,8 @@ fn in_batch(
         argv.extend(owner.group.iter().map(|group| format!("--gid={group}")));
     }
     argv.extend(config.analyze.sbatch.iter().cloned());
+    // A site that captures all jobs must not capture this one.
+    argv.push(format!("--comment={NOT_CAPTURED}"));
     // The call is passed inline: the owner of the folder could replace a script file before it is
     // read.
     argv.push(format!("--wrap=exec {}", quote::join(words.iter().map(String::as_str))));

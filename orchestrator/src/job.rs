@@ -72,6 +72,9 @@ pub struct SlurmJob {
     /// Number of the user.
     #[serde(default)]
     pub user_id: Option<u32>,
+    /// Partition of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
     /// Number of times that the job was requeued and started again with the same id.
     #[serde(default)]
     pub restart_count: u32,
@@ -112,6 +115,7 @@ impl SlurmJob {
             constraints: value("SLURM_JOB_CONSTRAINTS"),
             user: value("SLURM_JOB_USER").map(|user| printable(user.as_bytes())),
             user_id: value("SLURM_JOB_UID").or_else(|| value("SLURM_UID")).and_then(|id| id.parse().ok()),
+            partition: value("SLURM_JOB_PARTITION").map(|partition| printable(partition.as_bytes())),
             restart_count: value("SLURM_JOB_RESTART_COUNT").and_then(|count| count.parse().ok()).unwrap_or(0),
             hook,
             hook_node,

@@ -26,6 +26,7 @@ pub mod origin;
 pub mod plan;
 pub mod quote;
 pub mod remote;
+mod retention;
 pub mod run;
 pub mod selftest;
 pub mod session;

@@ -7,8 +7,8 @@
 mod choose;
 mod show;
 
-use crate::capture;
-use crate::config::{Config, MirrorBackend, TemplateError};
+use crate::capture::{self, CaptureLimits};
+use crate::config::{CaptureMode, Config, MirrorBackend, TemplateError};
 use crate::fabric::{Fabric, NodePort};
 use crate::guid;
 use crate::job::SlurmJob;
@@ -198,13 +198,22 @@ pub fn plan(
 /// The capture on a sink: the path of its file, and the step.
 fn capture(config: &Config, run: &str, sink: &NodePort) -> (PathBuf, CaptureStep) {
     let base = format!("{run}-{}-{}-{}", sink.node, sink.ca, sink.port);
-    let file = config.capture.directory.join(format!("{base}.pcap"));
+    let at = |extension: &str| config.capture.directory.join(format!("{base}.{extension}"));
+    let is_profile = config.capture.mode == CaptureMode::Profile;
+    let (file, argv) = if is_profile {
+        let archive = at("ibp.tar");
+        (archive.clone(), capture::profile_argv(config, &sink.ca, sink.port, &archive))
+    } else {
+        (at("pcap"), capture::argv(config, &sink.ca, sink.port, &at("pcap")))
+    };
     let step = CaptureStep {
         node: sink.node.clone(),
-        argv: capture::argv(config, &sink.ca, sink.port, &file),
+        argv,
         file: file.clone(),
-        log: config.capture.directory.join(format!("{base}.log")),
+        log: at("log"),
         backend: config.capture.backend,
+        limits: CaptureLimits::of(config),
+        is_profile,
     };
     (file, step)
 }

@@ -10,8 +10,9 @@ use crate::manifest::CommandRun;
 use crate::order::{phases, sequences};
 use crate::origin;
 use crate::plan::CapturePlan;
-use crate::remote::process::RemoteProcess;
+use crate::remote::process::{RemoteProcess, reached_limit};
 use crate::remote::{Files, parallel};
+use crate::retention;
 use crate::sink;
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, PlanStep};
 use crate::undo::{self, FetchTiming, UndoReport};
@@ -100,6 +101,11 @@ impl PlanClaim {
         (&self.plan.others, &self.plan.problems)
     }
 
+    /// Lets others plan again, without a plan of this run.
+    pub fn release(self) -> JobClaim {
+        JobClaim { state: self.plan.release(), lock: self.lock, undone_runs: Vec::new() }
+    }
+
     /// Creates the journal of a plan, and lets others plan again. `config` is recorded in it, so
     /// that the run can be undone without the file of the configuration.
     pub fn open(self, plan: CapturePlan, config: &Config) -> Result<Journal, JournalError> {
@@ -181,7 +187,10 @@ fn prepare(context: RunContext<'_>, journal: &Journal) -> Result<Vec<FailureText
     let failures = parallel(&steps, context.parallelism(), |&(place, step)| match step {
         PlanStep::Capture(capture) => {
             let folder = capture.folder();
-            let is_room = || context.check_free_space_on(&capture.node, folder, context.config.capture.min_free_bytes);
+            let is_room = || {
+                retention::make_room(context, &capture.node, folder)?;
+                context.check_free_space_on(&capture.node, folder, context.config.capture.min_free_bytes)
+            };
             let node = context.node(&capture.node);
             if let Err(what) =
                 node.and_then(|node| sink::prepare(&node, &capture.node, folder)).and_then(|()| is_room())
@@ -273,7 +282,7 @@ fn wait_ready(context: RunContext<'_>, step: &CaptureStep, process: &RemoteProce
     let time_limit = context.remaining(Duration::from_secs(u64::from(context.config.capture.ready_s)))?;
     loop {
         let status = context.node(&step.node)?.capture_status(step, process).map_err(|error| error.to_string())?;
-        if !status.alive {
+        if !status.alive && reached_limit(&status.log).is_none() {
             return Err(format!("{}: {name} ended right after its start: {}", step.node, log_tail(&status.log)));
         }
         if status.bytes.is_some() && (step.backend.is_ready(&status.log) || began.elapsed() >= READY_AFTER) {
@@ -310,7 +319,7 @@ fn ended_early(context: RunContext<'_>, journal: &Journal) -> Vec<FailureText> {
     thread::sleep(READY_AFTER.saturating_sub(since));
     let ended = parallel(&captures, context.parallelism(), |(step, process)| {
         let status = context.node(&step.node)?.capture_status(step, process).map_err(|error| error.to_string())?;
-        if status.alive {
+        if status.alive || reached_limit(&status.log).is_some() {
             return Ok(());
         }
         let name = step.backend.name();

@@ -7,9 +7,10 @@ use crate::job::SlurmJob;
 use crate::journal::{JournalError, State};
 use crate::plan::{self, CapturePlan, PlanContext, PlanError};
 use crate::remote::{Files, parallel};
-use crate::run::{self, RunError, StartSummary};
+use crate::run::{self, JobClaim, PlanClaim, RunError, StartSummary};
 use crate::undo::UndoReport;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Reason why a capture does not run.
@@ -21,6 +22,14 @@ pub enum SessionError {
     /// There is no plan for the job.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// Other runs used the sinks for as long as the job could wait.
+    #[error("{error}; waited {waited_s:.1} s for them (sinks.wait_s)")]
+    Busy {
+        /// Time in seconds.
+        waited_s: f64,
+        /// Reason why there was no plan at the end.
+        error: PlanError,
+    },
     /// The state folder cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -57,6 +66,12 @@ pub fn preview(config: &Config, job: &SlurmJob, runner: &dyn Files) -> Result<Ca
     Ok(plan)
 }
 
+/// Time that is left for the start after a wait for sinks.
+const START_RESERVE: Duration = Duration::from_secs(10);
+/// A shorter wait is not worth a warning.
+const SHOWN_WAIT: Duration = Duration::from_millis(500);
+/// Pause between two attempts to find a free sink.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time limit for the response of a sink.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -111,13 +126,46 @@ pub fn begin(
     // Explore the fabric before the lock on planning is taken, so that jobs that start at the same
     // time wait only while another one chooses sinks.
     let (fabric, without) = explore(config, job, runner)?;
-    let plan_claim = claim.lock_plan(deadline)?;
-    let (others, problems) = plan_claim.others();
-    let mut plan = plan::plan(config, job, &fabric, &PlanContext { started_s: now_s(), others: others.to_vec() })?;
-    plan.warnings.extend(without.into_iter().chain(problems.iter().cloned()));
+    let (mut plan, plan_claim) = claim_sinks(config, job, &fabric, claim, deadline)?;
+    plan.warnings.extend(without.into_iter().chain(plan_claim.others().1.iter().cloned()));
     let journal = plan_claim.open(plan.clone(), config)?;
     let started = run::start(config, runner, journal, deadline)?;
     Ok(SessionStart { plan, summary: started, undone_runs: earlier })
+}
+
+/// Plans under the lock on planning. As long as `sinks.wait_s` permits, waits for sinks that other
+/// runs use. The claim holds the lock, so that nobody else chooses the same sinks.
+fn claim_sinks(
+    config: &Config,
+    job: &SlurmJob,
+    fabric: &Fabric,
+    mut claim: JobClaim,
+    deadline: Instant,
+) -> Result<(CapturePlan, PlanClaim), SessionError> {
+    let began = Instant::now();
+    let latest = began + Duration::from_secs(u64::from(config.sinks.wait_s));
+    let latest = latest.min(deadline.checked_sub(START_RESERVE).unwrap_or(began));
+    // Leaves with a sink if there were no other runs.
+    let free = plan::plan(config, job, fabric, &PlanContext { started_s: now_s(), others: Vec::new() })?;
+    let leaves = |plan: &CapturePlan| plan.sinks.iter().map(|sink| sink.leaf_guid).collect::<BTreeSet<u64>>().len();
+    loop {
+        let plan_claim = claim.lock_plan(deadline)?;
+        let context = PlanContext { started_s: now_s(), others: plan_claim.others().0.to_vec() };
+        let planned = plan::plan(config, job, fabric, &context);
+        let is_short = planned.as_ref().map_or(true, |plan| leaves(plan) < leaves(&free));
+        let waited_s = began.elapsed().as_secs_f64();
+        if !is_short || Instant::now() >= latest {
+            let waited = waited_s >= SHOWN_WAIT.as_secs_f64();
+            let mut plan =
+                planned.map_err(|error| if waited { SessionError::Busy { waited_s, error } } else { error.into() })?;
+            if waited {
+                plan.warnings.push(format!("waited {waited_s:.1} s for sinks of other runs (sinks.wait_s)"));
+            }
+            return Ok((plan, plan_claim));
+        }
+        claim = plan_claim.release();
+        thread::sleep(POLL_INTERVAL);
+    }
 }
 
 fn now_s() -> u64 {

@@ -1,6 +1,7 @@
 //! The steps of a plan, each with the commands or data to do it and to undo it. A step is written
 //! to the journal before it is done.
 
+use crate::capture::CaptureLimits;
 use crate::config::CaptureBackend;
 use crate::guid;
 use crate::text::printable;
@@ -122,6 +123,12 @@ pub struct CaptureStep {
     pub log: PathBuf,
     /// Capture program, which determines how its log is read.
     pub backend: CaptureBackend,
+    /// Limits at which the node stops the capture.
+    #[serde(default, skip_serializing_if = "CaptureLimits::is_none")]
+    pub limits: CaptureLimits,
+    /// True if `file` is an archive with a partial profile, which is written at the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_profile: bool,
 }
 
 impl CaptureStep {

@@ -10,6 +10,7 @@ use crate::job::SlurmHook;
 use crate::journal::{JournalError, RunPhase, RunRecord, State, StoredJournal, now_ns};
 use crate::log::{Level, Log};
 use crate::remote::{CommandOutput, LocalRunner, Runner as _, SshRunner, parallel};
+use crate::retention;
 use crate::status::{self, JobState};
 use crate::undo::{self, UndoReport};
 use serde::Serialize;
@@ -226,6 +227,18 @@ fn undo_with_other_version(state: &State, stored: &StoredJournal) -> Option<Swee
             what: format!("{}: {} could not undo it: {what}", stored.path.display(), program.display()),
         }
     })
+}
+
+/// Deletes captures and runs beyond the limits of the configuration, and logs each deletion. Returns
+/// the faults, one sentence each.
+pub fn retain(config: &Config) -> Vec<String> {
+    let log = Log::open(config.run.log.as_deref(), config.run.syslog, "retention");
+    let kept = SshRunner::new(config)
+        .map_err(|error| vec![error.to_string()])
+        .and_then(|runner| retention::retain(config, &runner, &log));
+    let faults = kept.err().unwrap_or_default();
+    faults.iter().for_each(|fault| log.write(Level::Warning, fault));
+    faults
 }
 
 /// Configuration of the newest open run of a job, for an epilog that cannot read the current one.

@@ -2,6 +2,7 @@
 
 use super::common::arguments::InputArgs;
 use super::common::choices::Color;
+use super::common::manifest::ManifestFile;
 use super::common::parse::{bin_ns, positive};
 use super::common::{files, input, output};
 use super::diagnose::summary_with_findings;
@@ -91,13 +92,15 @@ pub(super) fn run_until(args: &AnalyzeArgs, stop: Option<&StopSignal>) -> anyhow
     };
     options.digests.sha256 = args.sha256;
     options.stop = stop.map(|stop| Arc::clone(&stop.flag));
-    let profile = match (input::analyze(&args.inputs, &options), stop) {
+    let mut profile = match (input::analyze(&args.inputs, &options), stop) {
         (Err(error), Some(stop)) if matches!(error.downcast_ref(), Some(pipeline::PipelineError::Interrupted)) => {
             output::eprint_line(&format!("ibscope: {error}"));
             return Ok(stop.exit_code());
         }
         (profile, _) => profile?,
     };
+    let known = ManifestFile::read(args.reading.manifest.as_deref())?;
+    profile.notes.extend(known.iter().flat_map(ManifestFile::notes_on_missing_packets));
     let is_cut = profile.inputs.iter().any(|input| input.interrupted);
     if let Some(writer) = writer {
         writer.finish(&profile)?;

@@ -6,13 +6,14 @@ use super::common::usage::UsageError;
 use super::undo_report::undone_text;
 use crate::model::count_either;
 use clap::{Args, Subcommand, ValueEnum};
+use ibscope_orchestrator::analysis::start_analysis;
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::job::{MAX_NODES, SlurmJob};
 use ibscope_orchestrator::remote::SshRunner;
 use ibscope_orchestrator::selftest::{self, CheckResult};
 use ibscope_orchestrator::session;
 use ibscope_orchestrator::status::{self, RunStatus};
-use ibscope_orchestrator::undo;
+use ibscope_orchestrator::undo::{self, UndoReport};
 use ibscope_parsers::tools::hostlist;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -63,6 +64,10 @@ pub(super) enum CaptureCommand {
   ibscope capture undo --job 4711
   ibscope capture undo --all-stale")]
     Undo(UndoArgs),
+    /// Run a capture program and analyze its packets while they arrive (internal: for profile-only
+    /// captures)
+    #[command(hide = true)]
+    Relay(super::relay::RelayArgs),
     /// Check everything that a capture needs: configuration, ssh, programs, folders, fabric
     #[command(after_long_help = "Examples:
   ibscope capture selftest
@@ -158,6 +163,7 @@ pub(super) fn run(command: &CaptureCommand) -> anyhow::Result<ExitCode> {
             Some(job) => stop(&args.site, job),
             None => stale(&args.site),
         },
+        CaptureCommand::Relay(args) => super::relay::run(args),
         CaptureCommand::Selftest(args) => selftest(args),
     }
 }
@@ -219,12 +225,22 @@ fn start(args: &JobArgs) -> anyhow::Result<ExitCode> {
 
 fn stop(site: &SiteArgs, job: u32) -> anyhow::Result<ExitCode> {
     let config = Config::read(&site.config)?;
-    let undone = undo::job_without_deadline(&config, job, &SshRunner::new(&config)?, deadline(&config))?;
+    let runner = SshRunner::new(&config)?;
+    let undone = undo::job_without_deadline(&config, job, &runner, deadline(&config))?;
+    undone.iter().for_each(|undone| analyze(&config, undone, &runner));
     show(site, &undone, || match undone[..] {
         [] => format!("job {job}: nothing to undo\n"),
         _ => undone.iter().map(undone_text).collect(),
     })?;
     Ok(code(undone.iter().all(|undone| undone.left.is_empty())))
+}
+
+/// Starts the analysis of a run that is undone, as an epilog does.
+fn analyze(config: &Config, undone: &UndoReport, runner: &SshRunner) {
+    match start_analysis(config, undone, runner) {
+        Ok(text) => output::notes(&text.into_iter().collect::<Vec<_>>()),
+        Err(error) => output::eprint_line(&format!("ibscope: the captures are not analyzed: {error}")),
+    }
 }
 
 fn stale(site: &SiteArgs) -> anyhow::Result<ExitCode> {
@@ -235,6 +251,7 @@ fn stale(site: &SiteArgs) -> anyhow::Result<ExitCode> {
     for one in all {
         match one {
             Ok(one) => {
+                analyze(&config, &one, &runner);
                 is_well &= one.left.is_empty();
                 undone.push(one);
             }

@@ -172,6 +172,10 @@ fn run_sweep(args: &SweepArgs) -> ExitCode {
             }
         }
     }
+    for what in current.as_ref().ok().map(sweep::retain).unwrap_or_default() {
+        is_well = false;
+        output::eprint_line(&format!("ibscope: {what}"));
+    }
     if let Some(Err(what)) = current.as_ref().ok().map(status::write_metrics) {
         is_well = false;
         output::eprint_line(&format!("ibscope: {what}"));

@@ -1,7 +1,9 @@
 //! `ibscope merge`: partial profiles -> the profile of all captures.
 
+use super::common::archives;
 use super::common::choices::Color;
 use super::common::files::{self, OutputFile};
+use super::common::manifest::ManifestFile;
 use super::common::parse::{percent, threads};
 use super::common::{input, output};
 use super::diagnose::summary_with_findings;
@@ -21,7 +23,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(super) struct MergeArgs {
-    /// Profiles that `analyze --partial` or `merge` wrote
+    /// Profiles that `analyze --partial` or `merge` wrote, also as archives NAME.ibp.tar
     #[arg(required = true, value_name = "PROFILE")]
     pub(super) profiles: Vec<PathBuf>,
     /// Write the merged profile to this folder, usually NAME.ibp; replaces an existing profile
@@ -33,6 +35,9 @@ pub(super) struct MergeArgs {
     /// Read more names of endpoints: csv `endpoint,name`
     #[arg(long, value_name = "FILE")]
     pub(super) hosts: Option<PathBuf>,
+    /// Read the manifest of a captured run: names of endpoints, and notes on missing packets
+    #[arg(long, value_name = "FILE")]
+    pub(super) manifest: Option<PathBuf>,
     /// Read all ranks from FILE instead of from the messages: csv `rank,endpoint[,qpn]`
     #[arg(long, value_name = "FILE")]
     pub(super) rankmap: Option<PathBuf>,
@@ -51,8 +56,18 @@ pub(super) struct MergeArgs {
 impl MergeArgs {
     /// The arguments of a `slurm-merge` job.
     pub(super) const fn of(profiles: Vec<PathBuf>, output: PathBuf, clocks: PathBuf) -> Self {
-        let (hosts, rankmap, threads, min_coverage) = (None, None, 0, 0.0);
-        Self { profiles, output, clocks: Some(clocks), hosts, rankmap, threads, min_coverage, color: Color::Never }
+        let (hosts, manifest, rankmap, threads, min_coverage) = (None, None, None, 0, 0.0);
+        Self {
+            profiles,
+            output,
+            clocks: Some(clocks),
+            hosts,
+            manifest,
+            rankmap,
+            threads,
+            min_coverage,
+            color: Color::Never,
+        }
     }
 }
 
@@ -63,20 +78,26 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
 /// Like [`run`]. `notes` are added to the profile; `again` is the next step if clocks must be
 /// corrected.
 pub(super) fn run_with(args: &MergeArgs, notes: &[String], again: &str) -> anyhow::Result<ExitCode> {
-    let files = args.profiles.iter().chain(&args.hosts).chain(&args.rankmap);
+    let files = args.profiles.iter().chain(&args.hosts).chain(&args.manifest).chain(&args.rankmap);
     let files: Vec<&Path> = files.map(AsRef::as_ref).collect();
     let writer = pipeline::ProfileWriter::create(&args.output, &files)?;
+    let known = ManifestFile::read(args.manifest.as_deref())?;
+    // Names in --hosts override those of the manifest.
+    let mut endpoints = known.as_ref().map_or(Ok(EndpointInfo::default()), ManifestFile::endpoint_info)?;
+    endpoints.names.append(&mut files::hosts(args.hosts.as_deref())?);
     let options = AnalysisOptions {
         threads: args.threads,
-        endpoints: EndpointInfo { names: files::hosts(args.hosts.as_deref())?, ..EndpointInfo::default() },
+        endpoints,
         rankmap: files::rankmap(args.rankmap.as_deref())?,
         ..AnalysisOptions::default()
     };
-    let mut profile = match pipeline::merge(&args.profiles, &options) {
+    let unpacked = archives::unpack(&args.profiles)?;
+    let mut profile = match pipeline::merge(unpacked.paths(), &options) {
         Err(MergeError::UnalignedClocks { clocks }) => return Err(explained(&clocks, args, &files, again)?),
         merged => merged?,
     };
     profile.notes.extend(notes.iter().cloned());
+    profile.notes.extend(known.iter().flat_map(ManifestFile::notes_on_missing_packets));
     writer.finish(&profile)?;
     let style = output::style(args.color);
     let summary = summary_with_findings(&profile, &style, std::slice::from_ref(&args.output));

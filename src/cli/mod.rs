@@ -39,6 +39,7 @@ mod paths;
 mod phases;
 mod ranks;
 mod rates;
+mod relay;
 mod report;
 mod slurm;
 mod storage;

@@ -44,6 +44,12 @@ pub(crate) fn check_private(file: &Path, owner: (u32, u32)) {
     assert_eq!(found, (0o600, owner.0, owner.1), "{}", file.display());
 }
 
+/// Checks that only root can enter a folder.
+pub(crate) fn check_private_folder(folder: &Path) {
+    let metadata = fs::metadata(folder).expect("folder");
+    assert_eq!((metadata.permissions().mode() & 0o777, metadata.uid()), (0o700, 0), "{}", folder.display());
+}
+
 /// Checks that the profile of a whole job has the numbers that the recorded program counted.
 pub(crate) fn check_counts(profile: &Path) {
     let truth = fs::read_to_string(tools::samples_folder().join(format!("{SAMPLE}.truth.csv"))).expect("truth");

@@ -2,8 +2,9 @@
 //! every node, tcpdump.
 
 use crate::analysis::{by_rank, check_run, files};
-use crate::cases::{hook, lab, starts};
-use crate::jobs::{clean, expected, only_folder};
+use crate::cases::{LONGEST, hook, lab, starts};
+use crate::container::until;
+use crate::jobs::{clean, expected, manifest_of, only_folder};
 use crate::lab::{HookLab, NODES};
 use crate::site::SiteConfig;
 use crate::switch::SwitchFault;
@@ -141,4 +142,34 @@ pub(crate) fn tcpdump_captures_roce() {
     let truth = fs::read_to_string(folder.join("wire.csv")).expect("truth");
     let truth: Vec<&str> = truth.lines().skip(1).collect();
     assert_eq!(by_rank(&profile), truth);
+    a_capture_ends_at_its_size(&lab, &frames);
+}
+
+/// A capture ends soon after its file has the size of `capture.max_bytes`, and the manifest says so.
+fn a_capture_ends_at_its_size(lab: &HookLab, frames: &str) {
+    const MAX_BYTES: u64 = 20_000;
+    lab.configure(SiteConfig {
+        backend: "none",
+        program: "tcpdump",
+        capture: "max_bytes = 20_000\n[capture.tcpdump]\ninterface = \"ve0\"\nfilter = \"udp port 4791\"",
+        ..SiteConfig::PLAIN
+    });
+    assert_eq!(lab.hook("prolog", 721, "n001").code, 0);
+    lab.container.succeeds(["tcpreplay", "--quiet", "--pps=700", "--intf1=ve1", frames]);
+    until(LONGEST, "a capture that is stopped", || lab.captures_running().is_empty().then_some(()));
+    assert_eq!(lab.hook("epilog", 721, "n001").code, 0);
+    clean(lab);
+    let manifest = manifest_of(lab, 721);
+    let capture = &manifest["captures"][0];
+    let all_bytes = fs::metadata(frames).expect("frames").len();
+    let bytes = capture["bytes"].as_u64().expect("bytes");
+    assert!((MAX_BYTES..all_bytes).contains(&bytes), "{bytes} of {all_bytes}");
+    assert_eq!(
+        (&capture["ended"]["limit"], &capture["ended"]["status"]),
+        (&"max_bytes".into(), &0.into()),
+        "{manifest}"
+    );
+    let note = "n001: tcpdump was stopped at the limit capture.max_bytes: later packets are missing";
+    assert!(manifest["notes"].as_array().expect("notes").contains(&note.into()), "{manifest}");
+    assert!(lab.log_text().contains(&format!("job 721: warning: {note}")), "{}", lab.log_text());
 }

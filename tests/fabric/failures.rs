@@ -120,18 +120,3 @@ pub(crate) fn two_jobs_at_once_on_one_leaf_have_a_sink_each() {
     both("epilog");
     clean(&lab);
 }
-
-/// As Prolog and Epilog of slurmd, only the hook on the first node does anything.
-pub(crate) fn hooks_of_nodes_act_on_the_first_one_only() {
-    let lab = lab(SiteConfig::default());
-    for node in ["n002", "n003", "n004"] {
-        assert_eq!(lab.node_hook("prolog", 500, NODELIST, node).code, 0);
-    }
-    assert_eq!((lab.mirrored().len(), lab.captures_running().len()), (0, 0));
-    assert_eq!(lab.node_hook("prolog", 500, NODELIST, "n001").code, 0);
-    assert_eq!(lab.mirrored().len(), 4, "{}", lab.log_text());
-    assert_eq!(lab.node_hook("epilog", 500, NODELIST, "n002").code, 0);
-    assert_eq!(lab.mirrored().len(), 4, "{}", lab.log_text());
-    assert_eq!(lab.node_hook("epilog", 500, NODELIST, "n001").code, 0);
-    clean(&lab);
-}

@@ -175,6 +175,21 @@ pub(crate) fn clean(lab: &HookLab) {
     assert_eq!(hosts, 0, "hostfiles");
 }
 
+/// Folder of the run of a job.
+pub(crate) fn folder_of(lab: &HookLab, job: u32) -> PathBuf {
+    let mut folders = fs::read_dir(lab.path().join("runs")).expect("runs").map(|entry| entry.expect("entry").path());
+    let prefix = format!("ibscope-{job}-");
+    let is_of_job =
+        |folder: &PathBuf| folder.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&prefix));
+    folders.find(is_of_job).unwrap_or_else(|| panic!("job {job} has no run: {}", lab.log_text()))
+}
+
+/// Manifest of the run of a job.
+pub(crate) fn manifest_of(lab: &HookLab, job: u32) -> serde_json::Value {
+    let text = fs::read_to_string(folder_of(lab, job).join("manifest.json")).expect("manifest");
+    serde_json::from_str(&text).expect("json")
+}
+
 pub(crate) fn only_folder(folder: &Path) -> PathBuf {
     let folders: Vec<PathBuf> = fs::read_dir(folder).expect("runs").map(|entry| entry.expect("entry").path()).collect();
     assert_eq!(folders.len(), 1, "{folders:?}");

@@ -17,13 +17,18 @@ mod cases;
 mod cluster;
 mod container;
 mod failures;
+mod first_steps;
 mod hostile;
 mod ibdump;
 mod jobs;
 mod lab;
 mod large;
 mod late_failures;
+mod limits;
+mod monitoring;
 mod mstreg;
+mod node_hooks;
+mod profile_only;
 mod races;
 mod settings;
 mod simulated;
@@ -47,7 +52,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 30] = [
+const TESTS: [(&str, Test); 36] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
@@ -59,7 +64,7 @@ const TESTS: [(&str, Test); 30] = [
         "slurm_cancels_and_kills_prologs_and_the_fabric_is_restored",
         slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored,
     ),
-    ("hooks_of_nodes_act_on_the_first_one_only", failures::hooks_of_nodes_act_on_the_first_one_only),
+    ("hooks_of_nodes_mirror_no_ports", node_hooks::hooks_of_nodes_mirror_no_ports),
     ("hostile_names_are_refused_or_passed_literally", hostile::hostile_names_are_refused_or_passed_literally),
     ("items_that_users_prepare_are_refused", hostile::items_that_users_prepare_are_refused),
     (
@@ -88,6 +93,18 @@ const TESTS: [(&str, Test); 30] = [
     ("what_an_epilog_leaves_is_swept", sweeper::what_an_epilog_leaves_is_swept),
     ("what_an_epilog_of_slurms_user_leaves_is_swept", sweeper::what_an_epilog_of_slurms_user_leaves_is_swept),
     ("users_see_whether_their_job_is_captured", users::users_see_whether_their_job_is_captured),
+    ("captures_are_limited_and_deleted_in_time", limits::captures_are_limited_and_deleted_in_time),
+    ("a_burst_of_jobs_is_captured_and_lists_limit_who", limits::a_burst_of_jobs_is_captured_and_lists_limit_who),
+    (
+        "a_run_that_is_left_is_shown_and_analyzed_once_it_is_undone",
+        monitoring::a_run_that_is_left_is_shown_and_analyzed_once_it_is_undone,
+    ),
+    (
+        "the_log_is_rotated_and_the_state_folder_is_created",
+        monitoring::the_log_is_rotated_and_the_state_folder_is_created,
+    ),
+    ("six_steps_lead_to_the_first_captured_job", first_steps::six_steps_lead_to_the_first_captured_job),
+    ("sinks_keep_profiles_only", profile_only::sinks_keep_profiles_only),
     ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];

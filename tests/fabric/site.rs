@@ -170,18 +170,6 @@ deadline_s = {DEADLINE_S}
         self.ibscope(&environment(which, job, nodes), &["hook", which, "--config", &path])
     }
 
-    /// Calls a hook as the slurmd of a node does.
-    pub(crate) fn node_hook(&self, which: &str, job: u32, nodes: &str, node: &str) -> ProgramResult {
-        let path = self.path().join("capture.toml").display().to_string();
-        let mut environment = environment(which, job, nodes);
-        environment
-            .retain(|line| !line.starts_with("SLURM_JOB_NODELIST=") && !line.starts_with("SLURM_SCRIPT_CONTEXT="));
-        environment.push(format!("SLURM_NODELIST={nodes}"));
-        environment.push(format!("SLURM_SCRIPT_CONTEXT={which}_slurmd"));
-        environment.push(format!("SLURMD_NODENAME={node}"));
-        self.ibscope(&environment, &["hook", which, "--config", &path])
-    }
-
     /// Content of the hooks' log.
     pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(self.path().join("log/ibscope")).unwrap_or_default()

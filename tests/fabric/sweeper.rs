@@ -164,7 +164,7 @@ fn journal(lab: &HookLab) -> PathBuf {
 
 /// Sweeps with the command of the systemd unit, with the paths of the lab. Hooks sweep too, so this
 /// waits until none runs.
-fn sweep(lab: &HookLab) -> ProgramResult {
+pub(crate) fn sweep(lab: &HookLab) -> ProgramResult {
     until(Duration::from_mins(1), "the end of all hooks", || {
         let is_hook = |line: &String| line.contains("hook prolog") || line.contains("hook epilog");
         (!lab.container.processes().values().any(is_hook)).then_some(())

@@ -1,6 +1,6 @@
 //! What the user of a job sees: the job's `AdminComment`, and files that only this user can read.
 
-use crate::analysis::check_run;
+use crate::analysis::{check_counts, check_run};
 use crate::container::until;
 use crate::ibdump::IbdumpFault;
 use crate::jobs::{SAMPLE, clean, install, only_folder};
@@ -8,6 +8,8 @@ use crate::lab::HookLab;
 use crate::site::SiteConfig;
 use crate::slurm::Hooks;
 use crate::tools;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::Duration;
 
 /// User 1 of Debian.
@@ -37,10 +39,16 @@ impl HookLab {
 pub(crate) fn users_see_whether_their_job_is_captured() {
     let lab = HookLab::start();
     lab.traffic(&tools::sample(SAMPLE));
-    let run = format!("admin_comment = true\nslurm_conf = \"{}/slurm/slurm.conf\"", lab.path().display());
+    let run = format!(
+        "admin_comment = true\nslurm_conf = \"{}/slurm/slurm.conf\"\n[analyze]\nafter = \"sbatch\"\n\
+         sbatch = [\"--output=/dev/null\", \"--chdir=/\"]",
+        lab.path().display()
+    );
     let config = lab.configure(SiteConfig { run: &run, capture: "owner = \"job\"", ..SiteConfig::PLAIN });
     let lines = install(&lab, config.to_str().expect("path"));
     lab.slurm(Hooks { lines: &lines, timeout_s: 70 });
+    // As the documents advise, so that users reach their own runs.
+    fs::set_permissions(lab.path().join("runs"), fs::Permissions::from_mode(0o711)).expect("permissions");
     let user = format!("--uid={USER}");
     let submit = |comment: &str, script: &str| {
         let comment = format!("--comment={comment}");
@@ -58,6 +66,11 @@ pub(crate) fn users_see_whether_their_job_is_captured() {
     let folder = only_folder(&lab.path().join("runs"));
     assert!(lab.admin_comment(id).ends_with(&folder.display().to_string()), "{}", lab.admin_comment(id));
     check_run(&lab, &folder, 2, (USER_ID, 0));
+    // The batch job runs as the user, and so the profile is the user's.
+    let profile = folder.join("job.ibp/profile.json");
+    until(Duration::from_secs(40), "the profile", || profile.exists().then_some(()));
+    assert_eq!(fs::metadata(&profile).expect("profile").uid(), USER_ID);
+    check_counts(&folder.join("job.ibp"));
 
     for (mistyped, is_said) in [("IBSCOPE=ON", true), ("ibscope:on", true), ("nothing", false)] {
         let id = submit(mistyped, "true");

@@ -6,7 +6,7 @@ mod tcpdump;
 
 pub use crate::config::CaptureBackend;
 
-use crate::config::Config;
+use crate::config::{Config, ProfileOptions};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
@@ -22,6 +22,76 @@ pub struct PacketCounts {
     /// Packets that the program lost, if it reports them. ibdump never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
+}
+
+/// Limits of a capture, which its node enforces. A capture is stopped within about a second after
+/// it reached a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureLimits {
+    /// Size of the file in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// Duration in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_s: Option<u64>,
+}
+
+impl CaptureLimits {
+    /// True if there is no limit.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The limits of the configuration.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self { max_bytes: config.capture.max_bytes, max_s: config.capture.max_s }
+    }
+}
+
+/// Records that were analyzed while they were captured.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProfileCounts {
+    /// Packets that the analysis received.
+    pub packets: u64,
+    /// Bytes of these packets.
+    pub bytes: u64,
+    /// Packets that the analysis could not keep up with. They are not in the profile.
+    pub dropped_packets: u64,
+    /// Bytes of these packets.
+    pub dropped_bytes: u64,
+    /// How memory and CPU of the analysis were limited.
+    pub limited_by: String,
+}
+
+impl ProfileCounts {
+    /// Prefix of the counts, as JSON, in the log of a capture.
+    pub const PREFIX: &str = "ibscope: profile ";
+
+    /// Counts in the log of a capture.
+    pub(crate) fn of_log(log: &str) -> Option<Self> {
+        serde_json::from_str(log.lines().rev().find_map(|line| line.strip_prefix(Self::PREFIX))?).ok()
+    }
+}
+
+/// A limit that ended a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CaptureLimit {
+    /// `capture.max_bytes`
+    MaxBytes,
+    /// `capture.max_s`
+    MaxS,
+}
+
+impl CaptureLimit {
+    /// Name of the key in the section `[capture]`.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::MaxBytes => "max_bytes",
+            Self::MaxS => "max_s",
+        }
+    }
 }
 
 impl CaptureBackend {
@@ -71,6 +141,23 @@ impl CaptureBackend {
             Self::Tcpdump => "tcpdump",
         }
     }
+}
+
+/// Command line that captures one port of an adapter and analyzes the packets at once. The partial
+/// profile is written to an archive.
+pub(crate) fn profile_argv(config: &Config, adapter: &str, port: u8, archive: &Path) -> Vec<String> {
+    let ProfileOptions { memory_bytes, cpus, queue_bytes } = config.capture.profile;
+    // In a folder that the relay creates and removes.
+    let packets = archive.with_extension("").with_extension("relay").join("packets");
+    let mut words = vec![text(&config.tools.ibscope)];
+    words.extend(["capture", "relay", "--packets"].map(str::to_owned));
+    words.extend([text(&packets), "--profile".to_owned(), text(archive)]);
+    words.extend(option("--queue-bytes", Some(queue_bytes)));
+    words.extend(option("--memory-bytes", Some(memory_bytes)));
+    words.extend(option("--cpus", Some(cpus)));
+    words.push("--".to_owned());
+    words.extend(argv(config, adapter, port, &packets));
+    words
 }
 
 /// Command line that captures one port of an adapter into a file.

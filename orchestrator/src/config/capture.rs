@@ -14,19 +14,68 @@ pub enum CaptureBackend {
     Tcpdump,
 }
 
+/// Data that a capture keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CaptureMode {
+    /// All packets, in a file.
+    #[default]
+    Packets,
+    /// Only a profile: the sink analyzes the packets while they arrive, and stores none of them.
+    Profile,
+}
+
+/// Limits of the analysis on a sink, for `mode = "profile"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProfileOptions {
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Cores.
+    #[serde(deserialize_with = "value::at_least_one")]
+    pub cpus: u32,
+    /// Bytes of packets that may wait for the analysis.
+    pub queue_bytes: u64,
+}
+
+impl Default for ProfileOptions {
+    fn default() -> Self {
+        Self { memory_bytes: 4 << 30, cpus: 1, queue_bytes: 64 << 20 }
+    }
+}
+
 /// Capturing on the sinks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaptureConfig {
     /// Capture program.
     pub backend: CaptureBackend,
+    /// What a capture keeps.
+    #[serde(default)]
+    pub mode: CaptureMode,
+    /// Limits of the analysis for `mode = "profile"`.
+    #[serde(default)]
+    pub profile: ProfileOptions,
     /// Folder on the sinks. Each sink writes a file of its own in it, named after job, start time
     /// and node.
     #[serde(deserialize_with = "value::path")]
     pub directory: PathBuf,
     /// Bytes that must be free in the folder before a capture starts.
-    #[serde(default, alias = "disk_limit_bytes")]
+    #[serde(default)]
     pub min_free_bytes: u64,
+    /// A capture ends when its file has this many bytes.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub max_bytes: Option<u64>,
+    /// A capture ends after this many seconds.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub max_s: Option<u64>,
+    /// Bytes that all captures in the folder of a sink may use. Captures of ended jobs are deleted,
+    /// the oldest first, so that there is room for one of `max_bytes`.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub disk_limit_bytes: Option<u64>,
+    /// Captures that stay on the sinks are deleted this many days after they were started.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub keep_days: Option<u64>,
     /// Owner of captures and manifest. Default: the user that created them.
     #[serde(default)]
     pub owner: Option<Owner>,

@@ -1,7 +1,9 @@
 //! Checks that involve several keys: which keys require each other, and which exclude each other.
 
 use super::fault::ConfigFault;
-use super::{AnalysisLocation, CaptureBackend, Config, Ibdump, MirrorBackend, Mstreg, RunLocation, Tcpdump};
+use super::{
+    AnalysisLocation, CaptureBackend, CaptureMode, Config, Ibdump, MirrorBackend, Mstreg, RunLocation, Tcpdump,
+};
 use crate::name;
 
 /// Returns the first fault.
@@ -108,6 +110,27 @@ fn capture(config: &Config) -> Result<(), ConfigFault> {
         return config_fault(
             &["capture", "ibdump"],
             "these options are not used; set capture.backend = \"ibdump\" or remove them",
+        );
+    }
+    if config.capture.mode == CaptureMode::Profile {
+        if !config.collect.fetch {
+            return config_fault(
+                &["capture", "mode"],
+                "the profiles of the sinks are merged in the folder of the run; set collect.fetch = true",
+            );
+        }
+        if config.analyze.after != AnalysisLocation::None {
+            return config_fault(
+                &["analyze", "after"],
+                "with capture.mode = \"profile\" packets are analyzed while they are captured; remove this key",
+            );
+        }
+    }
+    let room = config.capture.max_bytes;
+    if config.capture.disk_limit_bytes.is_some_and(|limit| room.is_none_or(|room| room > limit)) {
+        return config_fault(
+            &["capture", "disk_limit_bytes"],
+            "one capture alone could exceed it; set capture.max_bytes to at most this number",
         );
     }
     if config.collect.delete_fetched && !config.collect.fetch {

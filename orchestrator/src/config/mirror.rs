@@ -21,6 +21,8 @@ pub struct Sinks {
     pub per_leaf: u32,
     /// If a leaf has no sink: true makes the start fail; false skips its ports, with a warning.
     pub required: bool,
+    /// A job waits at most this many seconds for a sink that another run uses.
+    pub wait_s: u32,
     /// Folder for the hostfile of the nodes that remain, `ibscope-JOB.hosts`; best on a file system
     /// that the compute nodes share.
     #[serde(deserialize_with = "value::some_path")]
@@ -29,7 +31,7 @@ pub struct Sinks {
 
 impl Default for Sinks {
     fn default() -> Self {
-        Self { nodes: Vec::new(), from_job: false, per_leaf: 1, required: false, hostfile_directory: None }
+        Self { nodes: Vec::new(), from_job: false, per_leaf: 1, required: false, wait_s: 5, hostfile_directory: None }
     }
 }
 

@@ -11,7 +11,7 @@ mod ssh;
 mod template;
 mod value;
 
-pub use capture::{CaptureBackend, CaptureConfig, Ibdump, Tcpdump};
+pub use capture::{CaptureBackend, CaptureConfig, CaptureMode, Ibdump, ProfileOptions, Tcpdump};
 pub use mirror::{Directions, MirrorBackend, MirrorCommand, MirrorConfig, Mstreg, Sinks};
 pub use run::{AnalysisLocation, AnalyzeConfig, CollectConfig, JobSelection, RunConfig};
 pub use ssh::{FabricOptions, JumpHost, NodeConfig, SshConfig, Tools};
@@ -94,19 +94,38 @@ pub struct ConfigSource {
     pub text: String,
 }
 
+/// Word of a comment with which a job is not captured, whatever `run.select` says. The jobs that
+/// analyze captures have it.
+pub const NOT_CAPTURED: &str = "ibscope=off";
+
+/// True if a comment or a constraint has the word.
+fn has_word(text: Option<&String>, wanted: &str) -> bool {
+    text.is_some_and(|text| text.split(|c: char| c.is_whitespace() || DIVIDERS.contains(&c)).any(|word| word == wanted))
+}
+
 impl Config {
     /// True if the job requests a capture by the rule of `run.select`.
     pub fn selects(&self, job: &SlurmJob) -> bool {
-        let requests = |text: &Option<String>| {
-            text.iter()
-                .flat_map(|text| text.split(|c: char| c.is_whitespace() || DIVIDERS.contains(&c)))
-                .any(|word| word == self.run.word)
-        };
         match self.run.select {
-            JobSelection::All => true,
-            JobSelection::Comment => requests(&job.comment),
-            JobSelection::Constraint => requests(&job.constraints),
+            JobSelection::All => !has_word(job.comment.as_ref(), NOT_CAPTURED),
+            JobSelection::Comment => has_word(job.comment.as_ref(), &self.run.word),
+            JobSelection::Constraint => has_word(job.constraints.as_ref(), &self.run.word),
         }
+    }
+
+    /// Reason why the site does not capture this job, although it requests a capture.
+    pub fn refusal(&self, job: &SlurmJob) -> Option<String> {
+        let RunConfig { users, partitions, .. } = &self.run;
+        let is_user = |allowed: &String| {
+            job.user.as_ref() == Some(allowed) || allowed.parse().is_ok_and(|id| job.user_id == Some(id))
+        };
+        if !users.is_empty() && !users.iter().any(is_user) {
+            let user = job.user.as_deref().unwrap_or("unknown");
+            return Some(format!("not captured: the user {user} is not one of run.users"));
+        }
+        let partition = job.partition.as_deref().unwrap_or("unknown");
+        (!partitions.is_empty() && !partitions.iter().any(|allowed| allowed == partition))
+            .then(|| format!("not captured: the partition {partition} is not one of run.partitions"))
     }
 
     /// A word of a job that is not captured, which its user may have meant as the word of

@@ -18,6 +18,12 @@ pub struct CollectConfig {
     /// Delete a capture on its sink after it was fetched completely.
     #[serde(default)]
     pub delete_fetched: bool,
+    /// Folders of runs are deleted this many days after their start.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub keep_days: Option<u64>,
+    /// Bytes that all folders of runs may use. The oldest are deleted first.
+    #[serde(default, deserialize_with = "value::some_limit")]
+    pub disk_limit_bytes: Option<u64>,
 }
 
 /// The jobs that are captured.
@@ -59,6 +65,11 @@ pub struct RunConfig {
     /// Word by which a job requests a capture.
     #[serde(deserialize_with = "value::word")]
     pub word: String,
+    /// Users whose jobs may be captured, by name or number. Empty: all users.
+    #[serde(deserialize_with = "value::users")]
+    pub users: Vec<String>,
+    /// Partitions whose jobs may be captured. Empty: all partitions.
+    pub partitions: Vec<String>,
     /// Write into the job's `AdminComment` whether and where it is captured, and why not.
     pub admin_comment: bool,
     /// `SLURM_CONF` for the programs that the hook starts, because hooks run without it.
@@ -77,6 +88,8 @@ impl Default for RunConfig {
             fail_open: true,
             select: JobSelection::Comment,
             word: "ibscope=on".to_owned(),
+            users: Vec::new(),
+            partitions: Vec::new(),
             admin_comment: false,
             slurm_conf: None,
         }

@@ -150,6 +150,18 @@ pub(super) fn some_port<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
     port(deserializer).map(Some)
 }
 
+pub(super) fn users<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    checked(deserializer, |users: &Vec<String>| users.iter().try_for_each(|user| account(user)))
+}
+
+pub(super) fn some_limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let limit = checked(deserializer, |limit: &u64| match limit {
+        0 => Err("0 would keep nothing; remove the key for no limit"),
+        _ => Ok(()),
+    });
+    limit.map(Some)
+}
+
 pub(super) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     checked(deserializer, |seconds: &u32| match seconds {
         1..=86_400 => Ok(()),

@@ -9,7 +9,7 @@
 mod admin_comment;
 mod work;
 
-use crate::config::Config;
+use crate::config::{Config, MirrorBackend};
 use crate::job::{SlurmHook, SlurmJob};
 use crate::log::{Level, Log};
 use crate::remote::SshRunner;
@@ -63,11 +63,19 @@ pub fn run(stage: HookStage, config: &Config, job: &SlurmJob, worker: Command) -
         if let Some(word) = config.mistyped_word(job) {
             let text =
                 format!("not captured: the job has {word:?}, but a capture is requested with {:?}", config.run.word);
-            log.write(Level::Warning, &text);
-            if let Ok(runner) = SshRunner::new(config) {
-                admin_comment::set(config, &runner, job.id, &text, &log);
-            }
+            refuse(config, job, &text, &log);
         }
+        return HookOutcome::Succeeded;
+    }
+    if let Some(text) = node_hook_fault(stage, config, job) {
+        // Exit status 1 would drain the node of every job.
+        log.write(Level::Error, text);
+        return HookOutcome::Succeeded;
+    }
+    if stage == HookStage::Prolog
+        && let Some(text) = config.refusal(job)
+    {
+        refuse(config, job, &text, &log);
         return HookOutcome::Succeeded;
     }
     let (what, remedy) = match wait_for_worker(worker, end) {
@@ -86,6 +94,14 @@ pub fn run(stage: HookStage, config: &Config, job: &SlurmJob, worker: Command) -
     };
     log.write(Level::Error, &format!("{what}; {remedy}"));
     HookOutcome::Failed
+}
+
+/// Reports why a job is not captured, to the log and to the user.
+fn refuse(config: &Config, job: &SlurmJob, text: &str, log: &Log) {
+    log.write(Level::Warning, text);
+    if let Ok(runner) = SshRunner::new(config) {
+        admin_comment::set(config, &runner, job.id, text, log);
+    }
 }
 
 /// Starts the worker and waits until `end` for its outcome; `None` if it has not come by then. The
@@ -121,6 +137,16 @@ fn wait_for_worker(mut worker: Command, end: Instant) -> io::Result<Option<HookO
             Err(io::Error::other("the thread that reads the worker's outcome ended"))
         }
     }
+}
+
+/// Reason why a hook of a node does not start a capture: each node has a state folder of its own, so
+/// the hooks of two nodes could choose the same sink, or the same analyzer of a switch.
+fn node_hook_fault(stage: HookStage, config: &Config, job: &SlurmJob) -> Option<&'static str> {
+    let is_shared = config.mirror.backend != MirrorBackend::None;
+    (stage == HookStage::Prolog && job.hook == Some(SlurmHook::PrologSlurmd) && is_shared).then_some(
+        "not captured: as Prolog of the nodes, ibscope mirrors no ports, because nodes do not know which sinks the hooks of \
+         others use; use PrologSlurmctld, or mirror.backend = \"none\"",
+    )
 }
 
 /// Reason why this call does nothing. Slurm calls the hooks of slurmd on every node of a job; only

@@ -59,6 +59,7 @@ fn sweep_in_background(config: &Config, log: &Log) {
     if let Err(error) = sweep::sweep(&config.run.state_dir, Some(config)) {
         log.write(Level::Warning, &format!("earlier runs were not swept: {error}"));
     }
+    sweep::retain(config);
     if let Err(what) = status::write_metrics(config) {
         log.write(Level::Warning, &what);
     }

@@ -1,6 +1,6 @@
 //! The entries of a journal, and the state of a run that results from them.
 
-use crate::capture::PacketCounts;
+use crate::capture::{CaptureLimit, PacketCounts, ProfileCounts};
 use crate::manifest::{ClockExchange, CommandRun};
 use crate::plan::CapturePlan;
 use crate::remote::process::{RemoteProcess, Signal};
@@ -43,6 +43,12 @@ pub struct CaptureEnd {
     /// Size of the capture file; `None` if there is no file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// Limit at which the capture was stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<CaptureLimit>,
+    /// Counts of an analysis that ran beside the capture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileCounts>,
     /// Faults of the capture, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,

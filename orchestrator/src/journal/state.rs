@@ -171,6 +171,11 @@ impl PlanLock {
         self.state.folder()
     }
 
+    /// Releases the lock.
+    pub(crate) fn release(self) -> State {
+        self.state
+    }
+
     /// Creates the journal of a run, and releases the lock.
     pub(crate) fn create(
         self,

@@ -7,7 +7,7 @@ mod make;
 pub use clock::{CaptureClock, ClockExchange};
 pub use make::FILE_NAME;
 
-use crate::capture::PacketCounts;
+use crate::capture::{CaptureLimit, PacketCounts, ProfileCounts};
 use crate::fabric::NodePort;
 use crate::guid;
 use crate::name::{self, NameError};
@@ -133,6 +133,13 @@ pub struct ManifestCaptureEnd {
     /// Packet counts that the program printed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted: Option<PacketCounts>,
+    /// Limit at which the capture was stopped: the packets after it are missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<CaptureLimit>,
+    /// Counts of an analysis that ran beside the capture. The file is an archive with a partial
+    /// profile then, and no packets were stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileCounts>,
 }
 
 /// A capture of the run.

@@ -7,6 +7,7 @@
 
 use super::local::HERE;
 use super::{RemoteError, Runner, script};
+use crate::capture::CaptureLimit;
 use crate::step::CaptureStep;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -119,7 +120,10 @@ impl RemoteNode<'_> {
     /// be ready yet: see [`RemoteNode::capture_status`].
     pub fn launch(&self, step: &CaptureStep) -> Result<RemoteProcess, RemoteError> {
         let log = text(&step.log);
+        let file = text(&step.file);
+        let [max_bytes, max_s] = [step.limits.max_bytes, step.limits.max_s].map(|limit| limit.unwrap_or(0).to_string());
         let mut arguments = vec![script::SUPERVISE, script::EXEC_PROGRAM, log.as_str()];
+        arguments.extend([script::WATCH, &file, &max_bytes, &max_s]);
         arguments.extend(step.argv.iter().map(String::as_str));
         let printed = self.script(script::LAUNCH, &arguments, Duration::ZERO).map_err(|error| match error {
             RemoteError::Command { what, .. } if what.starts_with("status 90") => self.failed(format!(
@@ -213,6 +217,11 @@ impl RemoteNode<'_> {
         self.script(script::MAKE_FOLDER, &[&text(folder)], Duration::ZERO).map(drop)
     }
 
+    /// Captures in a folder: see [`script::LIST_CAPTURES`].
+    pub(crate) fn list_captures(&self, folder: &Path) -> Result<String, RemoteError> {
+        self.script(script::LIST_CAPTURES, &[&text(folder)], Duration::ZERO)
+    }
+
     /// SHA-256 of the first bytes of a file, in hex.
     pub(crate) fn hash(&self, file: &Path, bytes: u64) -> Result<String, RemoteError> {
         let printed = self.script(script::HASH, &[&text(file), &bytes.to_string()], Duration::ZERO)?;
@@ -223,6 +232,13 @@ impl RemoteNode<'_> {
 /// Exit status of a capture, which its supervisor appends to the log.
 pub fn exit_status(log: &str) -> Option<i32> {
     log.lines().rev().find_map(|line| line.strip_prefix(script::EXIT_STATUS))?.trim().parse().ok()
+}
+
+/// The limit at which a capture was stopped, which its watcher appends to the log.
+pub fn reached_limit(log: &str) -> Option<CaptureLimit> {
+    let line = log.lines().rev().find_map(|line| line.strip_prefix(script::STOPPED))?;
+    let key = line.split(' ').next()?;
+    [CaptureLimit::MaxBytes, CaptureLimit::MaxS].into_iter().find(|limit| limit.key() == key)
 }
 
 fn text(path: &Path) -> String {
@@ -281,6 +297,7 @@ fn matches_argv(arguments: &[&str], argv: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::CaptureLimits;
     use crate::config::CaptureBackend;
     use std::path::PathBuf;
 
@@ -291,6 +308,8 @@ mod tests {
             file: PathBuf::from("/c/7.pcap"),
             log: PathBuf::from("/c/7.log"),
             backend: CaptureBackend::Ibdump,
+            limits: CaptureLimits::default(),
+            is_profile: false,
         }
     }
 
@@ -322,6 +341,15 @@ mod tests {
             super::capture_processes("boot-1\n", &step()),
             CaptureProcesses { boot_id: "boot-1".to_owned(), ..CaptureProcesses::default() }
         );
+    }
+
+    #[test]
+    fn the_log_names_the_limit_that_was_reached() {
+        assert_eq!(reached_limit("a\nibscope: stopped at max_s 3\n\nb\n"), Some(CaptureLimit::MaxS));
+        assert_eq!(reached_limit("ibscope: stopped at max_bytes 4096\n"), Some(CaptureLimit::MaxBytes));
+        for log in ["", "max_s 3\n", "ibscope: stopped at nothing\n", "ibscope: exit status 0\n"] {
+            assert_eq!(reached_limit(log), None, "{log}");
+        }
     }
 
     #[test]

@@ -32,10 +32,14 @@ pub(super) const SUPERVISE: &str = concat!(
     r#": ibscope-launch; trap : INT TERM HUP; b=$1; shift; /bin/sh -c "$b" sh "$@"; s=$?; "#,
     r#"printf '\nibscope: exit status %s\n' "$s""#
 );
-/// Prints its process, then executes the program in it.
+/// `$1` [`WATCH`], `$2` file, `$3` and `$4` limits of bytes and seconds or 0, then the program and its
+/// arguments: prints its process, then executes the program in it. If there is a limit, a detached
+/// watcher enforces it.
 pub(super) const EXEC_PROGRAM: &str = concat!(
-    r#": ibscope-launch; read -r b </proc/sys/kernel/random/boot_id; read -r l <"/proc/$$/stat"; "#,
-    r#"printf '%s %s\n' "$b" "$l" >&3; exec "$@" 3>&-"#
+    r#": ibscope-launch; w=$1; f=$2; z=$3; m=$4; shift 4; "#,
+    r#"read -r b </proc/sys/kernel/random/boot_id; read -r l <"/proc/$$/stat"; "#,
+    r#"printf '%s %s\n' "$b" "$l" >&3; [ "$z$m" = 00 ] || ( exec 3>&-; set -- ${l##*) }; "#,
+    r#"exec setsid -f /bin/sh -c "$w" sh "$$" "${20}" "$f" "$z" "$m" ); exec "$@" 3>&-"#
 );
 /// Prefix of the exit status in a log.
 pub(super) const EXIT_STATUS: &str = "ibscope: exit status ";
@@ -55,6 +59,21 @@ macro_rules! alive {
         )
     };
 }
+
+/// Prefix of the line with the limit in a log.
+pub(super) const STOPPED: &str = "ibscope: stopped at ";
+/// `$1` pid, `$2` start time, `$3` file, `$4` and `$5` limits of bytes and seconds or 0: stops the
+/// process when its file or its age reaches a limit, and prints which one. Ends with the process.
+/// Time is that of the kernel, which no clock correction changes.
+pub(super) const WATCH: &str = concat!(
+    r#": ibscope-watch; p=$1; s=$2; f=$3; z=$4; m=$5; u() { read -r n n2 </proc/uptime; n=${n%.*}; }; u; e=$n; "#,
+    alive!(),
+    r#"while alive; do w=; u; [ "$m" -gt 0 ] && [ $((n-e)) -ge "$m" ] && w="max_s $m"; "#,
+    r#"[ "$z" -gt 0 ] && [ "$(stat -c %s -- "$f" 2>/dev/null || echo 0)" -ge "$z" ] && w="max_bytes $z"; "#,
+    r#"[ -n "$w" ] || { sleep 0.2; continue; }; printf '\nibscope: stopped at %s\n' "$w"; "#,
+    r#"for g in INT TERM KILL; do kill -s "$g" "$p" || exit 0; i=0; "#,
+    r#"while [ "$i" -lt 100 ]; do alive || exit 0; sleep 0.05; i=$((i+1)); done; done; exit 0; done"#
+);
 
 /// `$1` pid, `$2` start time, `$3` file, `$4` log: prints `alive` or `gone`, the file's size or
 /// `-`, and then the end of the log.
@@ -96,6 +115,16 @@ pub(super) const STAT_FOLDERS: &str = concat!(
     r#"stat -c '%u %f %n' -- "$@" 2>/dev/null; exit 0"#
 );
 
+/// `$1` folder: prints a line `bytes used name` for each capture, log and profile of a run in it.
+/// `used` is 1 if a process has the file as an argument, otherwise 0; the processes that look for
+/// files and delete them do not count.
+pub(super) const LIST_CAPTURES: &str = concat!(
+    r#": ibscope-list; cd -- "$1" 2>/dev/null || exit 0; for f in ibscope-*; do [ -e "$f" ] || continue; b=$(du -sb -- "$f"); u=0; "#,
+    r#"for q in $(grep -lzFx -e "$1/$f" /proc/[0-9]*/cmdline 2>/dev/null); do "#,
+    r#"case $(tr '\0' '\n' <"$q" 2>/dev/null | head -n 1) in ''|grep|*/rm|timeout|*/timeout|*/sh|sh) ;; *) u=1;; esac; done; "#,
+    r#"printf '%s %s %s\n' "${b%%[!0-9]*}" "$u" "$f"; done; exit 0"#
+);
+
 /// `$1` folder: creates it for the current user only, unless another process has just created it.
 /// Its parent must exist.
 pub(super) const MAKE_FOLDER: &str = r#": ibscope-make; umask 077; mkdir -- "$1" 2>/dev/null || [ -d "$1" ]"#;
@@ -107,7 +136,7 @@ mod tests {
     #[test]
     fn scripts_are_identified_by_their_first_words() {
         let launching = [LAUNCH, SUPERVISE, EXEC_PROGRAM];
-        for script in [RUN, CANCEL_LAUNCH, STATUS, SIGNAL, FIND, HASH].iter().chain(&launching) {
+        for script in [RUN, CANCEL_LAUNCH, STATUS, SIGNAL, FIND, HASH, WATCH, LIST_CAPTURES].iter().chain(&launching) {
             assert!(script.starts_with(SCRIPT_PREFIX) && !script.contains('\n'), "{script}");
             assert_eq!(script.starts_with(LAUNCH_PREFIX), launching.contains(script), "{script}");
         }

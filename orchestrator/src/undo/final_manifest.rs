@@ -41,6 +41,8 @@ fn capture_end(ended: &CaptureEnd) -> manifest::ManifestCaptureEnd {
         signal: ended.signal.map(|signal| Signal::name(signal).to_owned()),
         status: ended.exit_status,
         counted: ended.counted,
+        limit: ended.limit,
+        profile: ended.profile.clone(),
     }
 }
 

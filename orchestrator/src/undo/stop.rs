@@ -1,10 +1,13 @@
 //! Stops a capture: SIGINT, time to complete the file, then SIGTERM, and SIGKILL as the last
 //! resort.
 
+use crate::capture::ProfileCounts;
 use crate::context::{FailureText, RunContext};
 use crate::journal::CaptureEnd;
 use crate::remote::RemoteError;
-use crate::remote::process::{CaptureProcesses, LaunchCancellation, RemoteNode, RemoteProcess, Signal, exit_status};
+use crate::remote::process::{
+    CaptureProcesses, LaunchCancellation, RemoteNode, RemoteProcess, Signal, exit_status, reached_limit,
+};
 use crate::sink;
 use crate::step::CaptureStep;
 use std::thread;
@@ -16,6 +19,9 @@ const LAUNCH_TIMEOUT: Duration = Duration::from_secs(5);
 const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit after SIGKILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit until the analysis on a sink has written its profile. After it, the analysis leaves out
+/// the records that it has not read.
+const PROFILE_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stops a capture whose process is known, or which may have been launched. A capture that has
@@ -62,7 +68,9 @@ pub(super) fn stop(
     if has_captured && !processes.is_empty() {
         thread::sleep(context.remaining(step.backend.buffering_delay())?);
     }
-    ended.signal = terminate(context, &step.node, &processes)?;
+    let stop_s = Duration::from_secs(u64::from(context.config.capture.stop_s));
+    let patience = if step.is_profile { stop_s.max(PROFILE_TIMEOUT) } else { stop_s };
+    ended.signal = terminate(context, &step.node, &processes, patience)?;
     is_trusted?;
     let process = known.or(processes.first()).cloned().unwrap_or(RemoteProcess {
         pid: 0,
@@ -81,6 +89,7 @@ pub(super) fn stop(
     // The last line of a program that was killed is a count in the middle of the capture.
     ended.counted = step.backend.packet_counts(&status.log).filter(|_| ended.signal != Some(Signal::Kill));
     ended.bytes = status.bytes;
+    note_of_log(&mut ended, name, &status.log);
     let was_rebooted = known.is_some_and(|known| known.boot_id != found.boot_id);
     match ended.signal {
         None if was_rebooted => {
@@ -89,7 +98,7 @@ pub(super) fn stop(
             );
             ended.remarks.push(what);
         }
-        None if known.is_some() => ended
+        None if known.is_some() && ended.limit.is_none() => ended
             .remarks
             .push(format!("{name} had ended before it was stopped: {}", crate::text::printable(status.log.as_bytes()))),
         Some(Signal::Int) => {
@@ -122,6 +131,25 @@ pub(super) fn stop(
     Ok(ended)
 }
 
+/// Takes the limit and the counts of an analysis from the log of a capture, and remarks on the packets
+/// that are missing.
+fn note_of_log(ended: &mut CaptureEnd, name: &str, log: &str) {
+    ended.limit = reached_limit(log);
+    ended.profile = ProfileCounts::of_log(log);
+    if let Some(limit) = ended.limit {
+        let key = limit.key();
+        ended.remarks.push(format!("{name} was stopped at the limit capture.{key}: later packets are missing"));
+    }
+    if let Some(ProfileCounts { packets, dropped_packets, dropped_bytes, .. }) =
+        ended.profile.as_ref().filter(|counts| counts.dropped_packets > 0)
+    {
+        let all = packets + dropped_packets;
+        ended.remarks.push(format!(
+            "the analysis could not keep up: {dropped_packets} of {all} packets ({dropped_bytes} bytes) are missing in the profile"
+        ));
+    }
+}
+
 /// Waits until no launch is in progress, and returns the capture's processes.
 fn wait_for_launch(context: RunContext<'_>, step: &CaptureStep) -> Result<CaptureProcesses, FailureText> {
     let began = Instant::now();
@@ -139,8 +167,12 @@ fn wait_for_launch(context: RunContext<'_>, step: &CaptureStep) -> Result<Captur
 }
 
 /// Signals processes until they have ended. Returns the last signal that was needed.
-fn terminate(context: RunContext<'_>, node: &str, processes: &[RemoteProcess]) -> Result<Option<Signal>, FailureText> {
-    let time_limit = Duration::from_secs(u64::from(context.config.capture.stop_s));
+fn terminate(
+    context: RunContext<'_>,
+    node: &str,
+    processes: &[RemoteProcess],
+    time_limit: Duration,
+) -> Result<Option<Signal>, FailureText> {
     let mut needed = None;
     let mut running = Vec::new();
     for process in processes {

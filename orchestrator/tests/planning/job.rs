@@ -33,6 +33,7 @@ fn every_hook_passes_the_same_job() {
             constraints: None,
             user: Some("root".to_owned()),
             user_id: Some(0),
+            partition: Some("ib".to_owned()),
             restart_count: 0,
             hook: Some(hook),
             hook_node: of_node.then(|| "n001".to_owned()),

@@ -37,8 +37,13 @@ fn a_written_manifest_reads_back() {
     capture.sha256 = Some("00".repeat(32));
     capture.bytes = Some(24);
     let counted = PacketCounts { packets: 3, bytes: Some(900), dropped: None };
-    capture.ended =
-        Some(ManifestCaptureEnd { signal: Some("INT".to_owned()), status: Some(0), counted: Some(counted) });
+    capture.ended = Some(ManifestCaptureEnd {
+        signal: Some("INT".to_owned()),
+        status: Some(0),
+        counted: Some(counted),
+        limit: None,
+        profile: None,
+    });
     capture.clock = Some(CaptureClock { at_ns: 5, offset_ns: -7, drift_ppm: 0.25, uncertainty_ns: 90 });
     let argv = vec!["/m".to_owned(), "a b".to_owned()];
     manifest.commands.push(CommandRun {

@@ -1,7 +1,7 @@
 //! Shared parts of the tests: a folder with everything that a run touches, hand-made plans, and
 //! checks of the final state.
 
-use ibscope_orchestrator::capture::CaptureBackend;
+use ibscope_orchestrator::capture::{CaptureBackend, CaptureLimits};
 use ibscope_orchestrator::config::Config;
 use ibscope_orchestrator::fabric::NodePort;
 use ibscope_orchestrator::job::SlurmJob;
@@ -148,6 +148,8 @@ impl SinkLab {
             log: file.with_extension("log"),
             file,
             backend: CaptureBackend::Ibdump,
+            limits: CaptureLimits::default(),
+            is_profile: false,
         }
     }
 

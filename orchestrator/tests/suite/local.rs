@@ -152,7 +152,7 @@ fn a_capture_that_ignores_a_signal_gets_the_next_one() {
 #[test]
 fn a_sink_without_free_space_is_found_before_anything_is_changed() {
     let lab = SinkLab::new();
-    let (config, runner) = (lab.config("disk_limit_bytes = 1_000_000_000_000_000_000"), lab.runner());
+    let (config, runner) = (lab.config("min_free_bytes = 1_000_000_000_000_000_000"), lab.runner());
     let error = start(&config, &runner, lab.plan(7, "a", ["s1", "s2"], false), LONG).unwrap_err().to_string();
     assert!(error.contains("s1: ") && error.contains("bytes free and needs 1000000000000000000"), "{error}");
     lab.assert_restored("after too little space");

@@ -107,11 +107,8 @@ pub(in crate::cli) fn options_of(
     }
     let known = ManifestFile::read(reading.manifest.as_deref())?;
     // Names in --hosts override those of the manifest.
-    let mut names = known.as_ref().map_or(Ok(BTreeMap::new()), ManifestFile::names)?;
-    let leaves = known.as_ref().map(ManifestFile::leaf_switches).unwrap_or_default();
-    let port_rates = known.as_ref().map(ManifestFile::port_rates).unwrap_or_default();
-    names.append(&mut files::hosts(reading.hosts.as_deref())?);
-    let slurm_jobs = known.as_ref().map(ManifestFile::slurm_jobs).unwrap_or_default();
+    let mut endpoints = known.as_ref().map_or(Ok(EndpointInfo::default()), ManifestFile::endpoint_info)?;
+    endpoints.names.append(&mut files::hosts(reading.hosts.as_deref())?);
     Ok(AnalysisOptions {
         threads: reading.threads,
         limits: AnalysisLimits {
@@ -123,7 +120,7 @@ pub(in crate::cli) fn options_of(
         rankmap: files::rankmap(reading.rankmap.as_deref())?,
         streams: files::streams(reading.streams.as_deref(), inputs)?,
         sampled: reading.sampled,
-        endpoints: EndpointInfo { names, leaves, port_rates, slurm_jobs },
+        endpoints,
         clocks: ClockOptions {
             align: !reading.no_align,
             known: known

@@ -1,10 +1,11 @@
 //! Reads the manifest of a captured run for the analysis: names of endpoints, leaf switches, jobs
 //! and clocks.
 
-use crate::model::Clock;
 use crate::model::link::Speed;
+use crate::model::{Clock, count_either};
+use crate::pipeline::EndpointInfo;
 use anyhow::bail;
-use ibscope_orchestrator::manifest::{Manifest, ManifestPort};
+use ibscope_orchestrator::manifest::{Manifest, ManifestCapture, ManifestPort};
 use ibscope_parsers::{Endpoint, Lid};
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,35 +22,57 @@ fn endpoints(port: &ManifestPort) -> impl Iterator<Item = Endpoint> + use<> {
 }
 
 /// A manifest and its path.
-pub(super) struct ManifestFile {
+pub(in crate::cli) struct ManifestFile {
     path: PathBuf,
     manifest: Manifest,
 }
 
 impl ManifestFile {
     /// Reads the manifest at `path`, if given.
-    pub(super) fn read(path: Option<&Path>) -> anyhow::Result<Option<Self>> {
+    pub(in crate::cli) fn read(path: Option<&Path>) -> anyhow::Result<Option<Self>> {
         let Some(path) = path else { return Ok(None) };
         Ok(Some(Self { path: path.to_owned(), manifest: Manifest::read(path)? }))
     }
 
     /// Leaf switches of the LIDs, by their GUID.
-    pub(super) fn leaf_switches(&self) -> BTreeMap<Endpoint, String> {
+    fn leaf_switches(&self) -> BTreeMap<Endpoint, String> {
         let known = self.ports().filter(|port| port.leaf_guid != 0);
         known.flat_map(|port| endpoints(port).map(|endpoint| (endpoint, format!("{:#018x}", port.leaf_guid)))).collect()
     }
 
     /// Data rates of the LIDs in bit/s.
-    pub(super) fn port_rates(&self) -> BTreeMap<Endpoint, u64> {
+    fn port_rates(&self) -> BTreeMap<Endpoint, u64> {
         let known = self.ports().filter_map(|port| Some((port, Speed::of_port_rate(port.rate_gbits?)?)));
         let rate = |speed: &Speed| (speed.gbit_per_s() * 1e9).round() as u64;
         known.flat_map(|(port, speed)| endpoints(port).map(move |endpoint| (endpoint, rate(&speed)))).collect()
     }
 
     /// The Slurm job id, by the LIDs of the job's ports.
-    pub(super) fn slurm_jobs(&self) -> BTreeMap<Endpoint, String> {
+    fn slurm_jobs(&self) -> BTreeMap<Endpoint, String> {
         let ports = self.manifest.ports.iter().filter(|port| port.lid != 0);
         ports.flat_map(endpoints).map(|endpoint| (endpoint, self.manifest.job_id.to_string())).collect()
+    }
+
+    /// Notes on the packets that are missing in the captures and profiles of sinks.
+    pub(in crate::cli) fn notes_on_missing_packets(&self) -> Vec<String> {
+        let notes = |capture: &ManifestCapture| {
+            let (sink, ended) = (&capture.sink, capture.ended.clone().unwrap_or_default());
+            let dropped = ended.profile.map_or(0, |counts| counts.dropped_packets);
+            let missing = count_either(dropped, "packet is", "packets are");
+            let slow = (dropped > 0)
+                .then(|| format!("{sink}: the analysis beside the capture could not keep up, so {missing} missing"));
+            let limited = ended.limit.map(|limit| {
+                format!("{sink}: the capture ended at its limit, capture.{}: later packets are missing", limit.key())
+            });
+            slow.into_iter().chain(limited)
+        };
+        self.manifest.captures.iter().flat_map(notes).collect()
+    }
+
+    /// Everything that the manifest has on endpoints.
+    pub(in crate::cli) fn endpoint_info(&self) -> anyhow::Result<EndpointInfo> {
+        let (leaves, port_rates, slurm_jobs) = (self.leaf_switches(), self.port_rates(), self.slurm_jobs());
+        Ok(EndpointInfo { names: self.names()?, leaves, port_rates, slurm_jobs })
     }
 
     /// The ports that have a LID.
@@ -58,7 +81,7 @@ impl ManifestFile {
     }
 
     /// Names of the LIDs: the node, and the adapter and port if the node has several ports.
-    pub(super) fn names(&self) -> anyhow::Result<BTreeMap<Endpoint, String>> {
+    fn names(&self) -> anyhow::Result<BTreeMap<Endpoint, String>> {
         let ports: Vec<&ManifestPort> = self.ports().collect();
         let mut guids: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
         for port in &ports {

@@ -7,6 +7,7 @@ use crate::cli::common::usage::UsageError;
 use crate::model::count_of;
 use anyhow::{Context as _, bail};
 use clap::Args;
+use ibscope_orchestrator::config::NOT_CAPTURED;
 use ibscope_orchestrator::quote;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -156,6 +157,8 @@ impl Scripts<'_> {
         let fixed = [
             format!("--job-name=ibscope-{name}"),
             format!("--chdir=\"{here}\""),
+            // A site that captures all jobs must not capture this one.
+            format!("--comment={NOT_CAPTURED}"),
             // The next run overwrites the log.
             format!("--output=\"{folder}/{log}.log\""),
         ];

@@ -1,0 +1,186 @@
+//! `ibscope capture relay`: runs a capture program on a sink and analyzes its packets while they
+//! arrive. No packet is written to a file. The result is a partial profile in a tar archive.
+//!
+//! The capture program writes into a FIFO. The relay reads it, so that the program never waits, and
+//! passes the records on to `ibscope analyze --partial`, which runs under a limit of memory and
+//! CPU. Records that the analysis cannot keep up with are dropped and counted.
+
+mod records;
+
+use super::common::output;
+use anyhow::{Context as _, bail};
+use clap::Args;
+use ibscope_orchestrator::capture::ProfileCounts;
+use records::RecordTotals;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A capture program that does not end within this time after a signal gets the next signal.
+const PATIENCE: Duration = Duration::from_secs(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+#[derive(Debug, Args)]
+pub(super) struct RelayArgs {
+    /// FIFO that the capture program writes to; its folder is created for this run
+    #[arg(long, value_name = "FIFO")]
+    packets: PathBuf,
+    /// Archive with the partial profile, named NAME.ibp.tar
+    #[arg(long, value_name = "FILE")]
+    profile: PathBuf,
+    /// Hold at most this many bytes of records for the analysis
+    #[arg(long, value_name = "BYTES")]
+    queue_bytes: u64,
+    /// Limit of the memory of the analysis
+    #[arg(long, value_name = "BYTES")]
+    memory_bytes: u64,
+    /// Cores of the analysis
+    #[arg(long, value_name = "N")]
+    cpus: u32,
+    /// The capture program and its arguments
+    #[arg(last = true, required = true)]
+    capture: Vec<String>,
+}
+
+/// Signals that the relay received.
+struct RelaySignals {
+    /// End the capture, and complete the profile.
+    stop: Arc<AtomicBool>,
+    /// End the analysis too, with a profile of the records so far.
+    hurry: Arc<AtomicBool>,
+}
+
+pub(super) fn run(args: &RelayArgs) -> anyhow::Result<ExitCode> {
+    let signals = RelaySignals { stop: Arc::default(), hurry: Arc::default() };
+    for (signal, flag) in [(SIGINT, &signals.stop), (SIGHUP, &signals.stop), (SIGTERM, &signals.hurry)] {
+        signal_hook::flag::register(signal, Arc::clone(flag))?;
+    }
+    let folder = args.packets.parent().context("the FIFO has no folder")?;
+    fs::create_dir(folder).with_context(|| folder.display().to_string())?;
+    let ran = relay(args, folder, &signals);
+    // The profile is in its archive by now.
+    fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+    ran
+}
+
+fn relay(args: &RelayArgs, folder: &Path, signals: &RelaySignals) -> anyhow::Result<ExitCode> {
+    run_tool(Command::new("/usr/bin/mkfifo").args(["-m", "600", "--"]).arg(&args.packets))?;
+    // Open at both ends: neither the relay nor the capture program waits for the other to open it.
+    let both_ends = OpenOptions::new().read(true).write(true).open(&args.packets)?;
+    let from = File::open(&args.packets)?;
+    let base = args.profile.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let base = base.strip_suffix(".ibp.tar").context("the profile must be named NAME.ibp.tar")?;
+    // The profile names its input by this path.
+    let input = folder.join(format!("{base}.pcap"));
+    symlink("/dev/stdin", &input)?;
+    let profile = folder.join(format!("{base}.ibp"));
+    let (mut analysis, limited_by) = start_analysis(args, &input, &profile)?;
+    let to = analysis.stdin.take().context("the analysis has no input")?;
+    let mut archive = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.profile)?;
+    // The capture ends if the relay is killed.
+    let mut capture =
+        Command::new("/usr/bin/setpriv").args(["--pdeathsig", "INT", "--"]).args(&args.capture).spawn()?;
+    let (all, analyzed, captured) = pass_on(args, (from, both_ends, to), &mut capture, signals)?;
+    let status = wait(&mut analysis, || signals.hurry.load(Ordering::SeqCst))?;
+    let counts = ProfileCounts {
+        packets: analyzed.packets,
+        bytes: analyzed.bytes,
+        dropped_packets: all.packets - analyzed.packets,
+        dropped_bytes: all.bytes - analyzed.bytes,
+        limited_by,
+    };
+    output::eprint_line(&format!("{}{}", ProfileCounts::PREFIX, serde_json::to_string(&counts)?));
+    if !profile.exists() {
+        drop(archive);
+        bail!("the analysis wrote no profile: it ended with {status}");
+    }
+    let mut tar = tar::Builder::new(&mut archive);
+    tar.append_dir_all(format!("{base}.ibp"), &profile)?;
+    tar.finish()?;
+    drop(tar);
+    archive.sync_all()?;
+    Ok(ExitCode::from(captured.code().map_or(1, |code| code as u8)))
+}
+
+/// Passes records on until the capture has ended. Returns those of the stream, those that the
+/// analysis took, and how the capture ended.
+fn pass_on(
+    args: &RelayArgs,
+    (from, both_ends, to): (File, File, ChildStdin),
+    capture: &mut Child,
+    signals: &RelaySignals,
+) -> anyhow::Result<(RecordTotals, RecordTotals, ExitStatus)> {
+    let (queue, source) = records::queue(usize::try_from(args.queue_bytes).unwrap_or(usize::MAX));
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || records::read(from, &queue));
+        let writer = scope.spawn(move || records::write(&source, to));
+        let is_stopped = || signals.stop.load(Ordering::SeqCst) || signals.hurry.load(Ordering::SeqCst);
+        let captured = wait(capture, is_stopped)?;
+        // The reader reads the rest, and then the end.
+        drop(both_ends);
+        let (all, read) = reader.join().map_err(|_| anyhow::anyhow!("the thread that reads packets panicked"))?;
+        if let Err(error) = read {
+            output::eprint_line(&format!("ibscope: {error}"));
+        }
+        let analyzed = writer.join().map_err(|_| anyhow::anyhow!("the thread that passes packets on panicked"))?;
+        Ok((all, analyzed, captured))
+    })
+}
+
+/// Waits for a program. Once it shall stop, it gets SIGINT, SIGTERM and SIGKILL, each after a while.
+fn wait(program: &mut Child, shall_stop: impl Fn() -> bool) -> anyhow::Result<ExitStatus> {
+    let mut left = ["INT", "TERM", "KILL"].into_iter();
+    let mut last: Option<Instant> = None;
+    loop {
+        if let Some(status) = program.try_wait()? {
+            return Ok(status);
+        }
+        if shall_stop()
+            && last.is_none_or(|last| last.elapsed() >= PATIENCE)
+            && let Some(signal) = left.next()
+        {
+            last = Some(Instant::now());
+            let id = program.id().to_string();
+            let script = "kill -s \"$1\" \"$2\"";
+            // A program that has just ended is not signaled.
+            let _ = Command::new("/bin/sh").args(["-c", script, "sh", signal, &id]).stderr(Stdio::null()).status();
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Starts the analysis under its limits, and names them.
+fn start_analysis(args: &RelayArgs, input: &Path, profile: &Path) -> anyhow::Result<(Child, String)> {
+    let (memory, cpus) = (args.memory_bytes, args.cpus);
+    let program = std::env::current_exe()?;
+    // systemd runs services only if it is process 1 (sd_booted(3)).
+    let has_systemd = Path::new("/run/systemd/system").is_dir() && Path::new("/usr/bin/systemd-run").exists();
+    let (mut command, limited_by) = if has_systemd {
+        let mut command = Command::new("/usr/bin/systemd-run");
+        command.args(["--scope", "--quiet", "--collect", "-p", &format!("MemoryMax={memory}")]);
+        command.args(["-p", "MemorySwapMax=0", "-p", &format!("CPUQuota={}%", u64::from(cpus) * 100), "--"]);
+        (command, format!("systemd-run: {memory} bytes of memory, {cpus} CPUs"))
+    } else {
+        let mut command = Command::new("/usr/bin/prlimit");
+        command.args([&format!("--data={memory}"), "--", "/usr/bin/nice", "-n", "19"]);
+        (command, format!("prlimit and nice: {memory} bytes of data, {cpus} threads, no limit of CPU time"))
+    };
+    command.arg(program).args(["analyze", "--partial", "--threads", &cpus.to_string()]).arg(input);
+    command.arg("-o").arg(profile).stdin(Stdio::piped()).stdout(Stdio::null());
+    let child = command.spawn().context("the analysis cannot be started")?;
+    Ok((child, limited_by))
+}
+
+fn run_tool(command: &mut Command) -> anyhow::Result<()> {
+    let status = command.status().with_context(|| format!("{command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
