@@ -6,7 +6,7 @@
 use super::mirror_copies::PointCount;
 use super::{OCCURRENCES, PartialSums};
 use crate::model::Health;
-use crate::model::health::{Episodes, HealthEvents};
+use crate::model::health::{Episodes, HealthEvents, Reordered};
 use crate::model::{ConnectionKey, PacketRole, PacketSums};
 
 /// Transmissions of one request that show that a connection makes no progress. Adapters usually
@@ -42,7 +42,7 @@ pub(super) fn of_connection(
     // Copies look like steps back of the sender.
     let is_known = points != PointCount::Unclear;
     let episodes = if is_known { observed.episodes[usize::from(twice)] } else { Episodes::default() };
-    let reordered = if is_known { observed.reordered[usize::from(twice)] } else { Default::default() };
+    let reordered = if is_known { observed.reordered[usize::from(twice)] } else { Reordered::default() };
     let stalled_transmissions = events(observed.stalled_observations);
     let datagram = key.is_datagram();
     let cnp_packets = sent(PacketRole::Other);

@@ -38,6 +38,7 @@ use crate::model::{
 };
 use bins::{BinIndexer, Bins, Count, TimeSlot, TrafficSlot, TrafficSums};
 use ibscope_parsers::PathFields;
+use ibscope_parsers::ib::Service;
 use mirror_copies::PointCount;
 use paths::PathTally;
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,8 @@ pub struct PartialSums {
     squares: SizeSquares,
     /// Smallest and largest packet time; `(MAX, MIN)` without one.
     times_ns: (i64, i64),
+    /// Time of the last first observation of an ACK or a datagram.
+    last_new_ns: i64,
     /// First packets of messages that match no library.
     unknown_starts: u64,
     upper_layers: Option<Box<UpperLayerVotes>>,
@@ -143,7 +146,13 @@ impl SizeSquares {
 struct LaterSums {
     sums: [[PacketSums; OCCURRENCES - 1]; PacketRole::COUNT],
     messages: [u64; OCCURRENCES - 1],
+    /// ACKs and datagrams among them that follow a first observation of one within [`QUICK_NS`].
+    quick_packets: [[u64; OCCURRENCES - 1]; PacketRole::COUNT],
 }
+
+/// Copies of a packet are observed within this time, in nanoseconds. Adapters wait much longer for an
+/// ACK before they retransmit: 67 ms with the usual local ACK timeout, 4.096 us x 2^14.
+const QUICK_NS: i64 = 1_000_000;
 
 /// Recorders that a connection allocates at a time: it has few, and there may be many connections.
 const RECORDER_GROWTH: usize = 3;
@@ -165,6 +174,7 @@ impl Default for PartialSums {
             later_observations: None,
             squares: SizeSquares::default(),
             times_ns: (i64::MAX, i64::MIN),
+            last_new_ns: PacketRecord::NO_TIME,
             unknown_starts: 0,
             upper_layers: None,
             operations: OperationMix::default(),
@@ -181,9 +191,12 @@ impl Default for PartialSums {
 impl PartialSums {
     /// Adds a packet that was observed before.
     #[inline(never)]
-    fn add_later(&mut self, observation: &PacketObservation, value: &TrafficSums) {
+    fn add_later(&mut self, observation: &PacketObservation, value: &TrafficSums, time_ns: i64) {
         let Some(class) = occurrence_class(observation.occurrence).checked_sub(1) else { return };
+        let has_times = ![time_ns, self.last_new_ns].contains(&PacketRecord::NO_TIME);
+        let is_quick = has_times && time_ns.saturating_sub(self.last_new_ns) <= QUICK_NS;
         let later = self.later_observations.get_or_insert_default();
+        later.quick_packets[observation.role as usize][class] += u64::from(is_quick);
         later.sums[observation.role as usize][class] += value.sums;
         later.messages[class] += value.messages;
     }
@@ -207,6 +220,12 @@ impl PartialSums {
     /// Sums of all packet roles.
     fn all_sums(&self) -> [[PacketSums; OCCURRENCES]; PacketRole::COUNT] {
         std::array::from_fn(|role| self.sums(role))
+    }
+
+    /// Second, later odd and later even observations of ACKs or datagrams that follow a first one within
+    /// [`QUICK_NS`].
+    fn quick_packets(&self, role: PacketRole) -> [u64; OCCURRENCES - 1] {
+        self.later_observations.as_ref().map_or_else(Default::default, |later| later.quick_packets[role as usize])
     }
 
     /// Transport messages by occurrence class.
@@ -383,7 +402,7 @@ impl Accumulator {
                 partial.rdma += RdmaSums { messages, payload_bytes: sums.payload_bytes };
             }
         } else {
-            partial.add_later(observation, &value);
+            partial.add_later(observation, &value, packet.time_ns);
         }
         if *keeps_sizes
             && observation.occurrence == 1
@@ -394,6 +413,11 @@ impl Accumulator {
         }
         if packet.time_ns == PacketRecord::NO_TIME {
             return;
+        }
+        if observation.occurrence <= 1
+            && (observation.role == PacketRole::Acknowledge || packet.opcode().service() == Service::Ud)
+        {
+            partial.last_new_ns = packet.time_ns;
         }
         let (first_ns, last_ns) = partial.times_ns;
         partial.times_ns = (first_ns.min(packet.time_ns), last_ns.max(packet.time_ns));
