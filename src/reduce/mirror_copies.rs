@@ -19,6 +19,7 @@
 use super::PartialSums;
 use crate::model::{ConnectionKey, PacketRole, PacketSums};
 use ibscope_parsers::Endpoint;
+use ibscope_parsers::ib::{Opcode, Service};
 use rayon::prelude::*;
 
 /// Distinct packets that suffice to decide for a directed pair. With fewer, both directions decide
@@ -87,7 +88,7 @@ struct CopyEvidence {
     odd: [u64; 3],
     /// Requests and responses of connected services.
     data: Repeats,
-    /// ACKs, and datagrams; of repeated ones those that repeat at once. After a timeout, the sender
+    /// ACKs, and packets of unacknowledged services (datagrams, UC); of repeated ones those that repeat at once. After a timeout, the sender
     /// retransmits a request and the receiver its ACK.
     acks: Repeats,
     datagrams: Repeats,
@@ -230,6 +231,7 @@ fn join_same((next, evidence): &mut CopiesOfPair, (pair, sum): &mut CopiesOfPair
 
 fn evidence(key: &ConnectionKey, partial: &PartialSums) -> CopyEvidence {
     let mut evidence = CopyEvidence::default();
+    let is_unacknowledged = matches!(Opcode(key.service << 5).service(), Service::Ud | Service::Uc);
     // Packets without a PSN cannot be distinguished, so they are no evidence.
     for role in [PacketRole::Request, PacketRole::Response, PacketRole::Acknowledge] {
         let [first, second, odd, even] = partial.sums(role as usize).map(|sums: PacketSums| sums.packets);
@@ -238,7 +240,7 @@ fn evidence(key: &ConnectionKey, partial: &PartialSums) -> CopyEvidence {
         let [quick_second, quick_odd, _] = partial.quick_packets(role);
         let quick = Repeats { distinct: first, second: quick_second, odd: quick_odd };
         match role {
-            _ if key.is_datagram() => evidence.datagrams.add(quick),
+            _ if is_unacknowledged => evidence.datagrams.add(quick),
             PacketRole::Acknowledge => evidence.acks.add(quick),
             _ => evidence.data.add(Repeats { distinct: first, second, odd }),
         }

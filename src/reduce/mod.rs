@@ -109,7 +109,7 @@ pub struct PartialSums {
     squares: SizeSquares,
     /// Smallest and largest packet time; `(MAX, MIN)` without one.
     times_ns: (i64, i64),
-    /// Time of the last first observation of an ACK or a datagram.
+    /// Time of the last first observation of an ACK, or of a packet of an unacknowledged service.
     last_new_ns: i64,
     /// First packets of messages that match no library.
     unknown_starts: u64,
@@ -146,7 +146,7 @@ impl SizeSquares {
 struct LaterSums {
     sums: [[PacketSums; OCCURRENCES - 1]; PacketRole::COUNT],
     messages: [u64; OCCURRENCES - 1],
-    /// ACKs and datagrams among them that follow a first observation of one within [`QUICK_NS`].
+    /// ACKs and packets of unacknowledged services among them that follow a first observation of one within [`QUICK_NS`].
     quick_packets: [[u64; OCCURRENCES - 1]; PacketRole::COUNT],
 }
 
@@ -415,7 +415,8 @@ impl Accumulator {
             return;
         }
         if observation.occurrence <= 1
-            && (observation.role == PacketRole::Acknowledge || packet.opcode().service() == Service::Ud)
+            && (observation.role == PacketRole::Acknowledge
+                || matches!(packet.opcode().service(), Service::Ud | Service::Uc))
         {
             partial.last_new_ns = packet.time_ns;
         }

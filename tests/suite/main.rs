@@ -49,6 +49,7 @@ mod mpi_times;
 mod nccl;
 mod notebooks;
 mod notes;
+mod observation_points;
 mod otf2;
 mod paper;
 mod partial;

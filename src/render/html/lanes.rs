@@ -135,7 +135,7 @@ mod tests {
         let sampled = InstanceList { unknown_because: Some("the mirror sampled"), ..InstanceList::default() };
         assert_eq!(
             because(Some(&sampled)).as_deref(),
-            Some("Single operations are unknown, because the mirror sampled the packets.")
+            Some("Single operations are unknown, because the mirror sampled.")
         );
         assert_eq!(because(Some(&InstanceList::default())), None);
     }

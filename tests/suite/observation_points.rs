@@ -1,0 +1,97 @@
+//! Captures whose packets passed more observation points than two, or a second one for a part of the
+//! time. The truth is the same capture with one observation point.
+
+use crate::runs::{self, RecordedRun};
+use crate::tools::in_parallel;
+use crate::wire::profile;
+use ibscope::model::profile::{ConnectionRow, CoverageState};
+use ibscope::model::{Profile, TrafficKind};
+use ibscope_samples::hard::{Recording, combine, partial};
+
+/// Time from one observation point to the next, in nanoseconds.
+const HOP_NS: i64 = 2000;
+/// Packets of a pair of ports, from which on its ACKs show the number of points.
+const MANY_PACKETS: u64 = 200;
+
+/// The capture of the first node, and its profile; `None` if it has retransmissions.
+fn one_point(run: &RecordedRun) -> Option<(Recording, Profile)> {
+    let path = run.node(1);
+    let truth = profile(std::slice::from_ref(&path));
+    let retransmitted: u64 = truth.connections.iter().map(|row| row.retransmissions.packets()).sum();
+    let is_one_point = truth.inputs.iter().all(|input| input.pairs_observed_twice == 0);
+    // Without ACKs, nothing shows whether requests and responses are copies.
+    let has_acks = !run.name.starts_with("perf-atomic") && !run.name.starts_with("perf-read");
+    (retransmitted == 0 && is_one_point && has_acks).then(|| (Recording::read(&path).expect("recording"), truth))
+}
+
+fn profile_of(recording: &Recording) -> Profile {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("sink.pcap");
+    recording.write(&path).expect("written");
+    profile(&[path])
+}
+
+fn data(profile: &Profile) -> impl Iterator<Item = &ConnectionRow> {
+    profile.connections.iter().filter(|row| row.kind == TrafficKind::Data)
+}
+
+fn named<'a>(profile: &'a Profile, own: &ConnectionRow) -> &'a ConnectionRow {
+    let key = |row: &ConnectionRow| (row.src, row.dst, row.service, row.dest_qp, row.src_qp);
+    data(profile).find(|row| key(row) == key(own)).expect("the same connection")
+}
+
+#[test]
+fn packets_at_three_or_four_points_count_once() {
+    let checked = std::sync::atomic::AtomicUsize::new(0);
+    in_parallel(&runs::all(), |_, run| {
+        let Some((recording, truth)) = one_point(run) else { return };
+        for points in [3, 4] {
+            let all: Vec<Recording> = (0..points).map(|hop| combine::shift(&recording, hop * HOP_NS)).collect();
+            let found = profile_of(&combine::merge(&all));
+            let mut short = 0;
+            for own in data(&truth) {
+                let same = named(&found, own);
+                let case = format!("{}, {points} points, {} to {}", run.name, own.src, own.dst);
+                // Without ACKs nothing shows the points of a few packets.
+                let is_decided = same.traffic.packets == own.traffic.packets || own.traffic.packets < MANY_PACKETS;
+                short += u64::from(same.traffic.packets != own.traffic.packets);
+                assert!(is_decided, "{case}: {} of {}", same.traffic.packets, own.traffic.packets);
+                assert!(
+                    same.retransmissions.packets() == 0 || same.coverage.state != CoverageState::Complete,
+                    "{case}"
+                );
+            }
+            assert!(short * 4 <= data(&truth).count() as u64, "{}: {short} connections", run.name);
+            checked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    assert!(checked.into_inner() >= 20);
+}
+
+/// The second mirror is switched on late, or off early.
+#[test]
+fn a_second_point_for_a_part_of_the_time_leaves_no_complete_pair_with_too_many_packets() {
+    let checked = std::sync::atomic::AtomicUsize::new(0);
+    in_parallel(&runs::all(), |_, run| {
+        let Some((recording, truth)) = one_point(run) else { return };
+        let records = recording.records.len();
+        for part in [0..records * 3 / 10, records * 7 / 10..records, 0..records * 6 / 10] {
+            let second = combine::shift(&partial::window(&recording, part.clone()), HOP_NS);
+            let found = profile_of(&combine::merge(&[recording.clone(), second]));
+            for own in data(&truth).filter(|own| own.traffic.packets >= MANY_PACKETS) {
+                let same = named(&found, own);
+                assert!(
+                    same.traffic.packets <= own.traffic.packets || same.coverage.state != CoverageState::Complete,
+                    "{}, {part:?}, {} to {}: {} of {}",
+                    run.name,
+                    own.src,
+                    own.dst,
+                    same.traffic.packets,
+                    own.traffic.packets
+                );
+                checked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+    });
+    assert!(checked.into_inner() >= 20);
+}
