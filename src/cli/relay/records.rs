@@ -1,6 +1,7 @@
 //! Passes the records of a pcap stream on to a reader that may be too slow. What the reader cannot
 //! keep up with is dropped as whole records, and counted.
 
+use ibscope_parsers::frame::Framing;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,8 +10,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// Bytes of the header of a pcap file, and of a record's header (draft-ietf-opsawg-pcap).
 const FILE_HEADER_BYTES: usize = 24;
 const RECORD_HEADER_BYTES: usize = 16;
-/// Longest record that is taken for one. ibscope reads no longer ones either.
-const MAX_RECORD_BYTES: usize = 64 << 20;
 const READ_BYTES: usize = 256 << 10;
 
 /// Whole records, in the order of the stream.
@@ -136,7 +135,8 @@ fn packet_length(bytes: &[u8], is_little_endian: bool) -> io::Result<Option<usiz
         return Ok(None);
     };
     let length = if is_little_endian { u32::from_le_bytes(word) } else { u32::from_be_bytes(word) } as usize;
-    if length > MAX_RECORD_BYTES {
+    // The analysis reads no longer records either.
+    if length > Framing::MAX_RECORD_BYTES {
         return Err(io::Error::other(format!("a record of {length} bytes: the stream of packets is damaged")));
     }
     Ok(Some(length))
