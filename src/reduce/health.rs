@@ -1,7 +1,7 @@
 //! Computes the health of a connection from the events that the flow stage counted.
 //!
-//! In: events and packet sums of one connection in one input, and whether the input holds every
-//! packet twice. Out: its [`Health`]. Invariant: a mirror copy never counts as an event of its own.
+//! In: events and packet sums of one connection in one input, and the observation points of its pair
+//! there. Out: its [`Health`]. Invariant: a mirror copy never counts as an event of its own.
 
 use super::mirror_copies::PointCount;
 use super::{OCCURRENCES, PartialSums};

@@ -146,7 +146,8 @@ impl SizeSquares {
 struct LaterSums {
     sums: [[PacketSums; OCCURRENCES - 1]; PacketRole::COUNT],
     messages: [u64; OCCURRENCES - 1],
-    /// ACKs and packets of unacknowledged services among them that follow a first observation of one within [`QUICK_NS`].
+    /// ACKs and packets of unacknowledged services among them that follow a first observation of one
+    /// within [`QUICK_NS`].
     quick_packets: [[u64; OCCURRENCES - 1]; PacketRole::COUNT],
 }
 
@@ -222,8 +223,8 @@ impl PartialSums {
         std::array::from_fn(|role| self.sums(role))
     }
 
-    /// Second, later odd and later even observations of ACKs or datagrams that follow a first one within
-    /// [`QUICK_NS`].
+    /// Second, later odd and later even observations of ACKs, or of packets of unacknowledged services,
+    /// that follow a first one within [`QUICK_NS`].
     fn quick_packets(&self, role: PacketRole) -> [u64; OCCURRENCES - 1] {
         self.later_observations.as_ref().map_or_else(Default::default, |later| later.quick_packets[role as usize])
     }
@@ -244,7 +245,7 @@ impl PartialSums {
         let points = all.iter().sum::<u64>() / all[0].max(1);
         let is_even = |[first, second, odd, even]: [u64; OCCURRENCES]| {
             // Observations 3, 5, ... and 4, 6, ... of each packet.
-            second == first && odd == first * (points - 1).div_euclid(2) && even == first * (points / 2 - 1)
+            second == first && odd == first * ((points - 1) / 2) && even == first * (points / 2 - 1)
         };
         points > 2 && counts.into_iter().all(is_even)
     }

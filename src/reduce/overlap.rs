@@ -7,7 +7,7 @@
 //! groups, because their packets differ even if their PSNs are equal.
 
 use super::combine;
-use super::mirror_copies::MirrorCopies;
+use super::mirror_copies::{MirrorCopies, PointCount};
 use super::point_sums::HeldPackets;
 use super::{PartialSums, observation_points};
 use crate::model::{ConnectionEnd, ConnectionKey};
@@ -36,7 +36,12 @@ impl InputOverlap {
     /// True if the input holds both mirror copies of a connection's packets.
     #[must_use]
     pub fn is_observed_twice(&self, input: usize, key: &ConnectionKey) -> bool {
-        self.copies.get(input).is_some_and(|copies| copies.of(key).is_two())
+        self.points(input, key).is_two()
+    }
+
+    /// The points of the pair of a connection in an input.
+    fn points(&self, input: usize, key: &ConnectionKey) -> PointCount {
+        self.copies.get(input).map(|copies| copies.of(key)).unwrap_or_default()
     }
 
     /// Groups of at least two inputs that overlap in time, directly or through others, with the
@@ -71,7 +76,7 @@ impl InputOverlap {
         let mut held: Vec<(ConnectionKey, HeldPackets)> = Vec::new();
         for (input, connections) in inputs {
             for (end, partial) in connections {
-                let points = self.copies.get(input).map(|copies| copies.of(&end.key)).unwrap_or_default();
+                let points = self.points(input, &end.key);
                 let packets = combine::transmissions(&end.key, partial, points).traffic.packets;
                 held.push((end.key, HeldPackets::new(&end.continuity, (packets, points.is_two()))));
             }

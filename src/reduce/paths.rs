@@ -71,8 +71,8 @@ impl PathTally {
     }
 }
 
-/// The combinations of a connection in one input, without mirror copies; `twice` if the input
-/// observes each of its packets twice.
+/// The combinations of a connection in one input, without mirror copies; `points` are the observation
+/// points of its pair in the input.
 pub(super) fn of_connection(key: &ConnectionKey, partial: &PartialSums, points: PointCount) -> ConnectionPaths {
     let PathTally { first, others } = &partial.paths;
     let mut rest = PathCounts::default();

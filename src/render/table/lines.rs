@@ -127,7 +127,8 @@ impl<'a, R> RowWriter<'a, R> {
         }
     }
 
-    /// Names the columns that do not fit, and writes the buffered rest. Without this call, an error of the last write is lost.
+    /// Names the columns that do not fit, and writes the buffered rest. Without this call, an error of
+    /// the last write is lost.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self.out {
             RowOutput::Csv(csv) => csv.finish(),
