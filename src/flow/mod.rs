@@ -59,7 +59,7 @@ use hashbrown::HashTable;
 use health::HealthTracker;
 use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::{Endpoint, Psn};
-use ledger::Ledger;
+use ledger::{Ledger, LedgerEntry};
 use messages::MessageTracker;
 use nccl::Nccl;
 use pairing::ConnectionPairing;
@@ -147,6 +147,8 @@ struct Connection {
     guesses: bool,
     /// The first request was observed again after [`RESTART_NS`].
     restarted: bool,
+    /// The last acknowledge packet rejects the request with its PSN.
+    ends_with_nak: bool,
     /// Unwrapped PSN of the first request.
     first: Option<i32>,
     /// Time of the first request.
@@ -168,6 +170,11 @@ const NAK_SEQUENCE: u32 = 0b011_00000;
 /// timeout (2^31 at most) can exceed this limit.
 const RESTART_NS: i64 = 1_000_000_000;
 
+/// The PSN of an unwrapped number.
+const fn psn(number: i64) -> u32 {
+    number as u32 & MSN_MASK
+}
+
 impl Connection {
     fn new(key: ConnectionKey, others: usize) -> Self {
         Self {
@@ -177,6 +184,7 @@ impl Connection {
             last_msn: NO_MSN,
             guesses: false,
             restarted: false,
+            ends_with_nak: false,
             first: None,
             first_time_ns: PacketRecord::NO_TIME,
             packets: PsnDigest::default(),
@@ -193,6 +201,24 @@ impl Connection {
         if self.last_msn == NO_MSN || (msn.wrapping_sub(self.last_msn) & MSN_MASK) < (MSN_MASK >> 1) {
             self.last_msn = msn;
         }
+    }
+
+    /// Notes whether the last acknowledge packet is a NAK.
+    #[inline]
+    fn note_nak_at_end(&mut self, entry: LedgerEntry, aeth: u32) {
+        if self.ledgers[PacketRole::Acknowledge as usize].high() == Some(entry.number) {
+            let is_nak = aeth >> 29 != 0;
+            self.ends_with_nak = is_nak && (entry.occurrence == 1 || self.ends_with_nak);
+        }
+    }
+
+    /// PSNs of the last acknowledged request and of the last response.
+    fn last_responses(&self) -> [Option<u32>; 2] {
+        let [_, responses, acks] = &self.ledgers;
+        // A NAK carries the PSN of the packet that is missing or rejected; all packets before it
+        // have arrived.
+        let acknowledged = acks.high().map(|number| number - i64::from(self.ends_with_nak));
+        [acknowledged, responses.high()].map(|number| number.map(psn))
     }
 
     /// Notes a request whose PSN was observed before. The first request of the connection, observed
@@ -381,6 +407,12 @@ impl Tracker {
                         connection.expected_responses = connection.expected_responses.saturating_add(span);
                     }
                 }
+                PacketRole::Acknowledge => {
+                    connection.note_nak_at_end(entry, packet.extension);
+                    if entry.occurrence == 1 {
+                        connection.acknowledged(packet.extension);
+                    }
+                }
                 _ if entry.occurrence == 1 && !opcode.is_middle() => connection.acknowledged(packet.extension),
                 _ => {}
             }
@@ -545,22 +577,19 @@ impl Tracker {
         let envelopes = self.message_states.get(id as usize).map(|following| &following.envelopes);
         let datagrams = envelopes.and_then(Envelopes::missing_datagrams);
         let health = self.health.get(id as usize);
-        let psn = |number: i64| number as u32 & MSN_MASK;
-        let high = health.and_then(HealthTracker::high).map(psn);
-        let last_responses = health.map_or([None; 2], HealthTracker::acknowledged).map(|number| number.map(psn));
         let [ack_requests, acks] = health.map(|health| [health.ack_requests, health.acks]).unwrap_or_default();
         let [naks_observed_once, naks_unobserved] = health.map(HealthTracker::naks_by_observations).unwrap_or_default();
         Continuity {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
             uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets
                 || numbered && connection.ledgers[0].jumps(),
-            first_psn: connection.first.filter(|_| numbered).map(|number| number as u32 & MSN_MASK),
+            first_psn: connection.first.filter(|_| numbered).map(|number| psn(number.into())),
             expected_responses: u64::from(connection.expected_responses),
             last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),
             restarted: connection.restarted,
             missing_datagrams: datagrams,
-            last_request: high.filter(|_| numbered),
-            last_responses,
+            last_request: connection.ledgers[0].high().map(psn).filter(|_| numbered),
+            last_responses: connection.last_responses(),
             ack_requests,
             asking_requests: health.map_or(0, |health| health.asking_requests.into()),
             acks,

@@ -28,6 +28,7 @@ mod jobs;
 mod loss;
 mod nccl;
 mod outline;
+mod pair_numbers;
 mod pairs;
 mod partners;
 mod processes;

@@ -13,13 +13,15 @@
 //! Invariant: votes pair two queue pairs only if each is the other's clear favorite. Paired queue
 //! pairs drop out of the vote, and the rest vote again. If whole connections are missing, the two
 //! directions of different connections may look alike, because UCX begins all of them with the same
-//! PSN. So queue pairs whose numbers of messages contradict each other stay without a partner.
+//! PSN. So queue pairs whose numbers do not fit each other stay without a partner
+//! ([`PairNumbers`]).
 
+use super::pair_numbers::PairNumbers;
 use super::partners::{PairEvidence, QueuePairPartners};
 use super::{IdentityEvidence, aliases, tag_layout};
 use crate::model::profile::CmRow;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{Continuity, HashMap, MpiConnectionMessage, QueuePair, TrafficKind, VecMap, WorkerWireup};
+use crate::model::{HashMap, MpiConnectionMessage, QueuePair, TrafficKind, VecMap, WorkerWireup};
 use ibscope_parsers::{Endpoint, Qpn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,54 +38,15 @@ pub fn pair(evidence: &IdentityEvidence<'_>) -> QueuePairPartners {
     by_wireup(&mut stated, wireups, named);
     let mut pairs = stated.pairs;
     let is_favorite: fn(u64, u64) -> bool = if is_lossy(connections) { beyond_chance } else { twice_as_many };
-    let counts = MessageCounts::new(connections, evidence.is_window);
-    by_votes(&mut pairs, connections, (is_favorite, &counts), PairEvidence::Echo, |connection| &connection.echoes);
-    by_votes(&mut pairs, connections, (is_favorite, &counts), PairEvidence::Responses, |connection| {
+    let numbers = PairNumbers::new(connections, evidence.is_window);
+    by_votes(&mut pairs, connections, (is_favorite, &numbers), PairEvidence::Echo, |connection| &connection.echoes);
+    by_votes(&mut pairs, connections, (is_favorite, &numbers), PairEvidence::Responses, |connection| {
         &connection.partners
     });
     if !is_lossy(connections) {
-        by_only_connection(&mut pairs, connections, &counts);
+        by_only_connection(&mut pairs, connections, &numbers);
     }
     pairs
-}
-
-/// Numbers of messages of the connections that were captured from their first message on, and the
-/// numbers of messages that responses acknowledge, by the queue pair that receives them.
-struct MessageCounts {
-    sent: HashMap<QueuePair, (Endpoint, u64)>,
-    acknowledged: HashMap<QueuePair, (Endpoint, u32)>,
-}
-
-impl MessageCounts {
-    /// Without counts for a window, which begins in the middle of connections.
-    fn new(connections: &[Box<ConnectionTotals>], is_window: bool) -> Self {
-        let mut counts = Self { sent: HashMap::default(), acknowledged: HashMap::default() };
-        if is_window {
-            return counts;
-        }
-        for own in connections.iter().filter(|own| own.key.kind == TrafficKind::Data && !own.key.is_datagram()) {
-            let Continuity { first_psn, missing_requests, last_msn, .. } = own.continuity;
-            let receiver = tag_layout::receiver(&own.key);
-            // PSN 0 is the first one of UCX and NCCL. Others begin at any PSN.
-            if first_psn == Some(0) && missing_requests == 0 && !own.continuity.uncertain && !own.continuity.restarted {
-                counts.sent.insert(receiver, (own.key.src, own.traffic.messages));
-            }
-            if let Some(msn) = last_msn.filter(|msn| *msn > 0) {
-                counts.acknowledged.insert(receiver, (own.key.src, msn));
-            }
-        }
-        counts
-    }
-
-    /// True if one end acknowledges more messages than the other one sent.
-    fn contradict(&self, a: QueuePair, b: QueuePair) -> bool {
-        let one_way = |from: QueuePair, to: QueuePair| {
-            let sent = self.sent.get(&to).filter(|(src, _)| *src == from.endpoint);
-            let acknowledged = self.acknowledged.get(&from).filter(|(src, _)| *src == to.endpoint);
-            sent.zip(acknowledged).is_some_and(|((_, sent), (_, msn))| u64::from(*msn) > *sent)
-        };
-        one_way(a, b) || one_way(b, a)
-    }
 }
 
 /// Ports that send to each queue pair, sorted. There may be a million.
@@ -224,7 +187,7 @@ fn by_wireup(stated: &mut StatedPairs, wireups: &[WorkerWireup], named: &[Vec<Qu
 
 /// Without captured acknowledgements, a single connection in each direction between two ports is
 /// one connection.
-fn by_only_connection(pairs: &mut QueuePairPartners, connections: &[Box<ConnectionTotals>], counts: &MessageCounts) {
+fn by_only_connection(pairs: &mut QueuePairPartners, connections: &[Box<ConnectionTotals>], numbers: &PairNumbers) {
     // Sorted like the connections; `None` if there are several.
     let mut receivers: Vec<((Endpoint, Endpoint, u8), Option<Qpn>)> = Vec::new();
     for key in connections.iter().map(|connection| &connection.key) {
@@ -242,7 +205,7 @@ fn by_only_connection(pairs: &mut QueuePairPartners, connections: &[Box<Connecti
     };
     for &((src, dst, service), _) in receivers.iter().filter(|((src, dst, _), _)| src < dst) {
         if let (Some(there), Some(back)) = (only(src, dst, service), only(dst, src, service))
-            && !counts.contradict(there, back)
+            && numbers.admit(there, back)
         {
             pairs.pair(there, back, PairEvidence::OnlyConnection);
         }
@@ -259,7 +222,7 @@ fn favorite(candidates: &VecMap<QueuePair, u64>, is_favorite: fn(u64, u64) -> bo
 fn by_votes(
     pairs: &mut QueuePairPartners,
     connections: &[Box<ConnectionTotals>],
-    (is_favorite, counts): (fn(u64, u64) -> bool, &MessageCounts),
+    (is_favorite, numbers): (fn(u64, u64) -> bool, &PairNumbers),
     evidence: PairEvidence,
     cast: impl Fn(&ConnectionTotals) -> &VecMap<Qpn, u64>,
 ) {
@@ -275,9 +238,9 @@ fn by_votes(
             *votes.entry(sender).or_default().or_default(receiver) += count;
         }
     }
-    let mut contradicted: BTreeSet<QueuePair> = BTreeSet::new();
+    let mut rejected: BTreeSet<QueuePair> = BTreeSet::new();
     loop {
-        let is_open = |end: &QueuePair| !pairs.partners.contains_key(end) && !contradicted.contains(end);
+        let is_open = |end: &QueuePair| !pairs.partners.contains_key(end) && !rejected.contains(end);
         votes.retain(|end, _| is_open(end));
         for candidates in votes.values_mut() {
             candidates.retain(is_open);
@@ -293,10 +256,10 @@ fn by_votes(
             return;
         }
         for (end, other) in mutual {
-            if counts.contradict(end, other) {
-                contradicted.extend([end, other]);
-            } else {
+            if numbers.admit(end, other) {
                 pairs.pair(end, other, evidence);
+            } else {
+                rejected.extend([end, other]);
             }
         }
     }

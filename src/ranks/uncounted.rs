@@ -10,6 +10,7 @@
 //! one port has ranks           any pair with a rank at that port
 //! no port has ranks            pairs at ports with neighboring LIDs: one port may have several LIDs
 //! requests were not captured   any pair with a rank at the port that responded
+//! connection messages alone    the pair that they connect
 //! ```
 //! Invariant: a pair that may own an uncounted message is never called complete.
 
@@ -39,13 +40,48 @@ pub(super) fn mark_uncounted(
     let search = UncountedSearch { reverse, paired, detection: &identified.detection, ranks: &ranks };
     let uncounted = search.run(&identified.job_of, &RanksAtPorts::new(&identified.ranks), is_window);
     let note = uncounted.note();
+    let connected = ConnectedRanks::new(connections, |own| ends(own, &ranks, paired));
     for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
+        let ends = ends(own, &ranks, paired);
         if job.is_some() {
-            let state = uncounted.state(own, ends(own, &ranks, paired));
+            let state = uncounted.state(own, ends);
             coverage.state = coverage.state.max(state.unwrap_or(coverage.state));
+        }
+        if connected.misses(own, ends) {
+            coverage.state = coverage.state.max(CoverageState::Unknown);
         }
     }
     identified.notes.extend(note);
+}
+
+/// Pairs of ranks with a captured connection of a connected service, and their jobs.
+#[derive(Default)]
+struct ConnectedRanks {
+    ranks: BTreeSet<(JobRank, JobRank)>,
+    jobs: BTreeSet<u32>,
+}
+
+impl ConnectedRanks {
+    fn new(connections: &[Box<ConnectionTotals>], ends: impl Fn(&ConnectionTotals) -> [Option<JobRank>; 2]) -> Self {
+        let mut found = Self::default();
+        for own in connections.iter().filter(|own| own.key.kind == TrafficKind::Data && !own.key.is_datagram()) {
+            let ends = ends(own);
+            found.jobs.extend(ends.iter().flatten().map(|end| end.job));
+            if let [Some(src), Some(dst)] = ends {
+                found.ranks.insert((src, dst));
+            }
+        }
+        found
+    }
+
+    /// True if datagrams between two ranks connect them and the connection is not in the capture.
+    fn misses(&self, own: &ConnectionTotals, ends: [Option<JobRank>; 2]) -> bool {
+        let [Some(src), Some(dst)] = ends else { return false };
+        own.key.is_datagram()
+            && !has_envelopes(own)
+            && self.jobs.contains(&src.job)
+            && !self.ranks.contains(&(src, dst))
+    }
 }
 
 /// The ranks of a connection's sender and receiver.

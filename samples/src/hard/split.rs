@@ -56,6 +56,21 @@ pub fn by_leaf(sink: &Recording, leaves: usize, leaf_of: impl Fn(Endpoint) -> us
     sinks
 }
 
+/// Distributes each direction of every connection to one of `files` recordings, as a network
+/// adapter with several receive queues or an equal-cost path to several collectors does.
+#[must_use]
+pub fn by_connection(recording: &Recording, files: usize, random: &mut Random) -> Vec<Recording> {
+    let mut file_of = std::collections::HashMap::new();
+    let mut parts = vec![recording.empty_like(); files];
+    for record in &recording.records {
+        let Some(frame) = PacketFrame::read(recording.link_type, record) else { continue };
+        let drawn = || random.below(files as u64) as usize;
+        let file = *file_of.entry((frame.src, frame.dst, frame.dest_qp)).or_insert_with(drawn);
+        parts[file].records.push(record.clone());
+    }
+    parts
+}
+
 /// Shuffles a list.
 pub fn shuffle<T>(list: &mut [T], random: &mut Random) {
     for last in (1..list.len()).rev() {

@@ -5,6 +5,7 @@ use crate::scene::{Scene, SceneJobs, cast, cast_in};
 use ibscope_samples::Random;
 use ibscope_samples::hard::frame::PacketFrame;
 use ibscope_samples::hard::partial::{self, SamplingScheme, SamplingUnit};
+use ibscope_samples::hard::{RecordedPacket, Recording};
 use std::collections::BTreeSet;
 
 /// Every run as it was recorded, in both forms.
@@ -174,4 +175,32 @@ pub(super) fn snap_length(library: &Library, random: &mut Random, _: usize) -> S
     // Truncated messages of the connection manager and of the library may not show the type of a
     // message.
     Scene { files, complete: false, ..cast.scene(format!("{about}, {bytes} bytes")) }
+}
+
+/// Drops some connections, one or both directions, in one file.
+pub(super) fn connections_missing(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |_| true);
+    let one_in = 2 + random.below(4);
+    let mut is_missing = std::collections::HashMap::new();
+    let mut keeps = |file: &Recording, record: &RecordedPacket| {
+        let frame = PacketFrame::read(file.link_type, record);
+        let drawn = |frame: PacketFrame| {
+            let direction = (frame.src, frame.dst, frame.dest_qp);
+            *is_missing.entry(direction).or_insert_with(|| random.below(one_in) == 0)
+        };
+        !frame.is_some_and(drawn)
+    };
+    let files = cast.files.iter().map(|file| partial::keep(file, |_, record| keeps(file, record))).collect();
+    Scene { files, complete: false, ..cast.scene(format!("{about}, 1 in {one_in} directions of connections missing")) }
+}
+
+/// A capture filter that passes small or large frames only.
+pub(super) fn frames_by_size(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, about) = cast(library, random, |_| true);
+    let bytes = [64, 100, 150, 200, 500, 1500][random.below(6) as usize];
+    let is_small = random.below(2) == 0;
+    let keeps = |record: &RecordedPacket| (record.original_bytes < bytes) == is_small;
+    let files = cast.files.iter().map(|file| partial::keep(file, |_, record| keeps(record))).collect();
+    let size = if is_small { "below" } else { "from" };
+    Scene { files, complete: false, ..cast.scene(format!("{about}, frames {size} {bytes} bytes")) }
 }

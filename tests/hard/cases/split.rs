@@ -125,6 +125,30 @@ pub(super) fn one_lossy(library: &Library, random: &mut Random, _: usize) -> Sce
     Scene { files, complete, ..cast.scene(about) }
 }
 
+/// Each direction of every connection in one of several files.
+fn by_connection(library: &Library, random: &mut Random) -> (SceneJobs, Vec<Recording>, String) {
+    let (cast, about) = cast(library, random, |_| true);
+    let parts = [2, 4, 8][random.below(3) as usize];
+    let files = not_empty(split::by_connection(&one_file(&cast), parts, random));
+    (cast, files, format!("{about}, split by connection into {parts}"))
+}
+
+pub(super) fn connections(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, files, about) = by_connection(library, random);
+    Scene { files, ..cast.scene(about) }
+}
+
+/// Likewise, and one of the files is missing.
+pub(super) fn connections_missing(library: &Library, random: &mut Random, _: usize) -> Scene {
+    let (cast, mut files, about) = by_connection(library, random);
+    let missing = random.below(files.len() as u64) as usize;
+    let is_partial = files.len() > 1;
+    if is_partial {
+        files.remove(missing);
+    }
+    Scene { files, complete: !is_partial, ..cast.scene(format!("{about}, file {missing} missing")) }
+}
+
 /// The ports of a run one after the other in one file.
 pub(super) fn concatenated(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (cast, about) = cast_in(library, random, RecordingSetup::Nodes, |_| true);

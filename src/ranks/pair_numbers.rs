@@ -1,0 +1,161 @@
+//! Whether the numbers of two queue pairs fit: those of the requests to one and of the responses to
+//! the other.
+//!
+//! ```text
+//! A -> B, QP 7:  requests with PSNs 0 to 41, 12 messages
+//! B -> A, QP 5:  responses up to PSN 41, MSN 12        agree
+//! B -> A, QP 6:  responses up to PSN 60                contradict: no request has PSN 60
+//! B -> A, QP 8:  responses up to PSN 30                open: is 31 the first one without a response?
+//! ```
+//! Connections and their [`Continuity`] go in. Two queue pairs are compared in both senses. If whole
+//! connections are missing in the capture, responses may find requests with their PSNs on a wrong
+//! connection, because libraries begin all connections with the same PSN. Invariant: two queue
+//! pairs are admitted only if the numbers agree in one sense at least and contradict in none, or if
+//! the capture ended before the responses came.
+
+use super::tag_layout;
+use crate::model::traffic::ConnectionTotals;
+use crate::model::{Continuity, HashMap, QueuePair, TrafficKind};
+use ibscope_parsers::Endpoint;
+
+/// PSNs have 24 bits and wrap: a number that is ahead by more than half the range is behind.
+const MASK: u32 = 0xFF_FFFF;
+const HALF: u32 = 1 << 23;
+/// Time before the end of the captures, in nanoseconds, in which requests may be without a response:
+/// some round trips through a congested fabric.
+const IN_FLIGHT_NS: i64 = 2_000_000;
+/// Mean distances between captured packets that the last ones may be apart if packets are missing.
+/// Chance exceeds it once in 3000 times (e^-8).
+const DISTANCES: u64 = 8;
+
+/// The numbers of all connected queue pairs.
+pub(super) struct PairNumbers {
+    /// By receiver and sending port.
+    connections: HashMap<(QueuePair, Endpoint), ConnectionNumbers>,
+    /// Time of the last packet, in nanoseconds since the epoch.
+    last_time_ns: i64,
+    /// No connection misses a request.
+    is_gapless: bool,
+}
+
+/// The numbers of the packets to one queue pair.
+struct ConnectionNumbers {
+    /// Request messages, if the first packet is the first one of the connection and none is missing.
+    sent_messages: Option<u64>,
+    /// The connection's PSNs form one sequence.
+    is_certain: bool,
+    last_request: Option<u32>,
+    last_response: Option<u32>,
+    /// The capture holds ACKs.
+    has_acks: bool,
+    /// Messages of the other direction that the responses acknowledge.
+    acknowledged_messages: u64,
+    /// Responses with data that the requests expect, and those that the capture holds.
+    expected_responses: u64,
+    responses: u64,
+    /// Mean distance between captured requests, in PSNs.
+    distance: u64,
+    last_time_ns: i64,
+}
+
+/// The comparison of requests and responses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NumberFit {
+    Agree,
+    /// There is nothing to compare.
+    Silent,
+    /// The last requests have no response, or there are no requests for the responses.
+    Open,
+    Contradict,
+}
+
+impl PairNumbers {
+    /// In a window (`is_window`), the numbers of messages do not count: connections began before it.
+    pub(super) fn new(connections: &[Box<ConnectionTotals>], is_window: bool) -> Self {
+        let data = || connections.iter().filter(|own| own.key.kind == TrafficKind::Data && !own.key.is_datagram());
+        let of = |own: &ConnectionTotals| {
+            ((tag_layout::receiver(&own.key), own.key.src), ConnectionNumbers::new(own, is_window))
+        };
+        Self {
+            connections: data().map(|own| of(own)).collect(),
+            last_time_ns: data().map(|own| own.times_ns.1).max().unwrap_or(i64::MIN),
+            is_gapless: data().all(|own| own.continuity.missing_requests == 0),
+        }
+    }
+
+    /// True if two queue pairs may be the two ends of one connection.
+    pub(super) fn admit(&self, a: QueuePair, b: QueuePair) -> bool {
+        let (Some(to_a), Some(to_b)) = (self.connections.get(&(a, b.endpoint)), self.connections.get(&(b, a.endpoint)))
+        else {
+            return true;
+        };
+        let fits = [to_a.fit(to_b, self.is_gapless), to_b.fit(to_a, self.is_gapless)];
+        if fits.contains(&NumberFit::Contradict) {
+            return false;
+        }
+        let last_time_ns = to_a.last_time_ns.min(to_b.last_time_ns);
+        fits.contains(&NumberFit::Agree)
+            || !fits.contains(&NumberFit::Open)
+            || self.last_time_ns.saturating_sub(last_time_ns) <= IN_FLIGHT_NS
+    }
+}
+
+impl ConnectionNumbers {
+    fn new(own: &ConnectionTotals, is_window: bool) -> Self {
+        let continuity = &own.continuity;
+        let Continuity { first_psn, missing_requests, uncertain, restarted, .. } = *continuity;
+        let is_certain = !uncertain && !restarted;
+        // PSN 0 is the first one of UCX and NCCL. Others begin at any PSN.
+        let is_whole = !is_window && is_certain && missing_requests == 0 && first_psn == Some(0);
+        let [acknowledged, responded] = continuity.last_responses;
+        let requests = continuity.request_packets.max(1);
+        Self {
+            sent_messages: is_whole.then_some(own.traffic.messages),
+            is_certain,
+            last_request: continuity.last_request,
+            last_response: later(acknowledged, responded),
+            has_acks: acknowledged.is_some(),
+            acknowledged_messages: continuity.last_msn.map_or(0, u64::from),
+            expected_responses: continuity.expected_responses,
+            responses: continuity.response_packets,
+            distance: (requests + missing_requests).div_ceil(requests),
+            last_time_ns: own.times_ns.1,
+        }
+    }
+
+    /// Compares these requests with the responses of the other direction.
+    fn fit(&self, responses: &Self, is_gapless: bool) -> NumberFit {
+        if !self.is_certain {
+            return NumberFit::Silent;
+        }
+        let Some(last_response) = responses.last_response else {
+            return if self.expected_responses > 0 { NumberFit::Open } else { NumberFit::Silent };
+        };
+        let has_more =
+            |sent: u64| responses.acknowledged_messages > sent || responses.responses > self.expected_responses;
+        if self.sent_messages.is_some_and(has_more) {
+            return NumberFit::Contradict;
+        }
+        let Some(last_request) = self.last_request else { return NumberFit::Open };
+        let tolerance = if is_gapless { 0 } else { DISTANCES * self.distance };
+        let [ahead, behind] = [last_response.wrapping_sub(last_request), last_request.wrapping_sub(last_response)];
+        if u64::from(ahead & MASK).min(u64::from(behind & MASK)) <= tolerance {
+            NumberFit::Agree
+        } else if ahead & MASK < HALF {
+            NumberFit::Contradict
+        } else if responses.has_acks {
+            NumberFit::Open
+        } else {
+            // The last READ response says nothing of the requests after it.
+            NumberFit::Silent
+        }
+    }
+}
+
+/// The later one of two PSNs.
+fn later(a: Option<u32>, b: Option<u32>) -> Option<u32> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if b.wrapping_sub(a) & MASK < HALF { b } else { a }),
+        (a, b) => a.or(b),
+    }
+}
