@@ -5,7 +5,8 @@
 //! its own address. Both messages of an exchange state a queue pair number and the first PSN. A
 //! connection between two queue pairs with these numbers that starts with these PSNs is an alias of
 //! the stated one. Invariant: an alias is accepted only if the stated ports have no such queue
-//! pairs and no other connection is consistent.
+//! pairs, no other connection is consistent, and the two ports exchange no packets, as ports of one
+//! node.
 
 use super::cm::CmExchange;
 use super::{IdentityEvidence, QueuePairPartners, tag_layout};
@@ -60,7 +61,7 @@ pub(super) fn find_aliases(
         return QueuePairAliases::default();
     }
     let first_psns = first_psns(evidence.connections);
-    let mut connected = connections_by_qpns(&first_psns, paired);
+    let mut connected = connections_by_qpns(&first_psns, paired, &own_queue_pairs(evidence));
     named.extend(by_wireup(evidence.wireups, |a, b| connected.contains_key(&sorted_qpns(a, b))));
     named.retain(|ends| {
         let is_shown = ends.iter().all(|(end, _)| first_psns.contains_key(end));
@@ -70,10 +71,19 @@ pub(super) fn find_aliases(
         }
         !is_shown
     });
+    let data = evidence.connections.iter().filter(|own| own.key.kind == TrafficKind::Data);
+    let talking: BTreeSet<(Endpoint, Endpoint)> = data.map(|own| (own.key.src, own.key.dst)).collect();
+    // Ports of one node do not exchange packets.
+    let may_be_one_node = |a, b| !talking.contains(&(a, b)) && !talking.contains(&(b, a));
     let mut found = AliasCandidates::default();
     let mut open = Vec::new();
     for ends in &named {
-        match consistent_connections(ends, &connected, &first_psns) {
+        let mut ways = consistent_connections(ends, &connected, &first_psns);
+        ways.retain(|way| {
+            let mut ports = way.iter().zip(ends).map(|(actual, (name, _))| (actual.endpoint, name.endpoint));
+            ports.all(|(actual, name)| actual == name || may_be_one_node(actual, name))
+        });
+        match ways {
             ways if ways.is_empty() => {}
             ways if ways.len() == 1 => found.add(ends, ways[0]),
             ways => open.push((ends, ways)),
@@ -220,12 +230,27 @@ fn first_psns(connections: &[Box<ConnectionTotals>]) -> FirstPsns {
     connected.map(|own| (tag_layout::receiver(&own.key), own.continuity.first_psn)).collect()
 }
 
-fn connections_by_qpns(first_psns: &FirstPsns, paired: &QueuePairPartners) -> ConnectionsByQpns {
+/// Queue pairs that a wire-up message from their own port lists, with the port that sends to them.
+/// Processes that start alike on several nodes have queue pairs of the same numbers. So these are no
+/// aliases, even if the message of the other end was not captured.
+fn own_queue_pairs(evidence: &IdentityEvidence<'_>) -> BTreeSet<(QueuePair, Endpoint)> {
+    let messages = evidence.wireups.iter().zip(evidence.named_queue_pairs);
+    messages.flat_map(|(wireup, own)| own.iter().map(|own| (*own, wireup.dst))).collect()
+}
+
+/// The connections without those between `own` queue pairs and their ports.
+fn connections_by_qpns(
+    first_psns: &FirstPsns,
+    paired: &QueuePairPartners,
+    own: &BTreeSet<(QueuePair, Endpoint)>,
+) -> ConnectionsByQpns {
     let mut connected = ConnectionsByQpns::default();
     for &end in first_psns.keys() {
         // A connection with packets in both directions counts once.
         if let Some((other, _)) =
             paired.partner(end).filter(|(other, _)| end < *other || !first_psns.contains_key(other))
+            && !own.contains(&(end, other.endpoint))
+            && !own.contains(&(other, end.endpoint))
         {
             connected.entry(sorted_qpns(end, other)).or_default().push(sorted([end, other]));
         }
