@@ -126,9 +126,21 @@ impl ConnectionView<'_> {
         let seen = self.own.traffic.messages;
         let ahead = u64::from(msn).wrapping_sub(seen) & MASK;
         let behind = seen.wrapping_sub(u64::from(msn)) & MASK;
-        // An adapter that does not count, or a second connection under the same numbers, proves
-        // nothing.
-        (ahead < HALF || behind <= PACKETS_IN_FLIGHT).then_some(if ahead < HALF { ahead } else { 0 })
+        if (1..HALF).contains(&ahead) {
+            return Some(ahead);
+        }
+        // Messages after the last acknowledgement are behind it. They hide as many messages that
+        // are missing before, unless all packets after it are such messages. An adapter that does
+        // not count, or a second connection under the same numbers, proves nothing.
+        (behind <= PACKETS_IN_FLIGHT && self.unanswered_psns() <= behind).then_some(0)
+    }
+
+    /// PSNs of requests after the last response; all if there is none.
+    pub(super) fn unanswered_psns(&self) -> u64 {
+        let Some(last) = self.own.continuity.last_request else { return 0 };
+        let responses = self.reverse.map(|reverse| reverse.continuity.last_responses).unwrap_or_default();
+        let behind = responses.into_iter().flatten().map(|psn| u64::from(last.wrapping_sub(psn)) & MASK);
+        behind.map(|psns| if psns < HALF { psns } else { 0 }).min().unwrap_or(u64::MAX)
     }
 
     fn datagram_coverage(&self) -> (CoverageState, u64, u64) {

@@ -237,14 +237,6 @@ impl<'a> ConnectionView<'a> {
         }
     }
 
-    /// PSNs of requests after the last response; all if there is none.
-    fn unanswered_psns(&self) -> u64 {
-        let Some(last) = self.own.continuity.last_request else { return 0 };
-        let responses = self.reverse.map(|reverse| reverse.continuity.last_responses).unwrap_or_default();
-        let behind = responses.into_iter().flatten().map(|psn| u64::from(last.wrapping_sub(psn)) & MASK);
-        behind.map(|psns| if psns < MASK / 2 { psns } else { 0 }).min().unwrap_or(u64::MAX)
-    }
-
     /// Packets of a reliable connection that possibly no observation point has; `None` if any
     /// number may be missing.
     fn possible_loss(&self) -> Option<PossibleLoss> {
