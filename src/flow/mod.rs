@@ -416,7 +416,10 @@ impl Tracker {
                 _ if entry.occurrence == 1 && !opcode.is_middle() => connection.acknowledged(packet.extension),
                 _ => {}
             }
-            (entry.number, entry.occurrence)
+            // A later connection's packets are no first observations, even beyond the PSNs of the
+            // first one: the results of the two must not add up. The two observation points of a
+            // packet stay odd and even.
+            (entry.number, if connection.restarted { entry.occurrence + 2 } else { entry.occurrence })
         } else {
             connection.others = connection.others.saturating_add(1);
             (0, connection.others)

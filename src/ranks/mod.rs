@@ -200,17 +200,23 @@ fn jobs_and_ranks(
         ..ResolvedRanks::default()
     };
     let stated: BTreeSet<QueuePair> = evidence.wireups.iter().flat_map(aliases::listed_queue_pairs).collect();
-    let fitting = tag_layout::library_connections(connections, paired, |end| stated.contains(&end));
+    let mut fitting = tag_layout::library_connections(connections, paired, |end| stated.contains(&end));
+    let reused = processes::reused_queue_pairs(evidence);
+    fitting.retain(|fit| {
+        let ends = [reverse::sender(&fit.connection.key, paired), Some(tag_layout::receiver(&fit.connection.key))];
+        !ends.into_iter().flatten().any(|end| reused.contains(&end))
+    });
     if fitting.is_empty() {
         return (identified, BTreeMap::new(), JobClasses::default());
     }
-    let mut processes = processes::named_processes(evidence, exchanges, aliases);
+    let mut processes = processes::named_processes(evidence, exchanges, aliases, &reused);
     let (known, unread) = component::components(fitting, evidence, exchanges, paired, &mut processes);
     let (ranked, silent): (Vec<_>, Vec<_>) = known.into_iter().partition(|own| !own.ranks.is_empty());
     let mut formed = jobs::form(ranked, &NodePorts::new(evidence.names), &mut processes);
     formed.jobs.sort_by_key(InferredJob::times_ns);
     let unclaimed = jobs::attach(&mut formed.jobs, silent, unread, &mut processes);
-    let mut reasons: BTreeMap<QueuePair, String> = BTreeMap::new();
+    let several = "several processes used the number of the queue pair, one after the other or in two subnets; analyze one job at a time, e.g. with --window";
+    let mut reasons: BTreeMap<QueuePair, String> = reused.into_iter().map(|end| (end, several.to_owned())).collect();
     let mut ranks = RanksByQueuePair::new();
     for (number, job) in (1..).zip(&formed.jobs) {
         identified.detection.add(&job.components);

@@ -164,12 +164,26 @@ impl Processes {
     }
 }
 
+/// Queue pairs that several UCX workers name as their own: a later process got the number of an
+/// ended one, or two subnets have equal addresses. Worker ids are random 64-bit numbers.
+pub(super) fn reused_queue_pairs(evidence: &IdentityEvidence<'_>) -> BTreeSet<QueuePair> {
+    let mut owners: BTreeMap<QueuePair, BTreeSet<u64>> = BTreeMap::new();
+    for (wireup, ends) in evidence.wireups.iter().zip(evidence.named_queue_pairs) {
+        let datagram = wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn });
+        for end in ends.iter().copied().chain(datagram) {
+            owners.entry(end).or_default().insert(wireup.worker);
+        }
+    }
+    owners.into_iter().filter(|(_, workers)| workers.len() > 1).map(|(end, _)| end).collect()
+}
+
 /// The queue pairs of UCX workers. Worker ids are random 64-bit numbers, so one id at two ports is
 /// one process. A worker that opens the same endpoint at two ports is an exception: its messages
 /// were duplicated.
 fn workers(
     evidence: &IdentityEvidence<'_>,
     aliases: &QueuePairAliases,
+    reused: &BTreeSet<QueuePair>,
 ) -> BTreeMap<(u64, Option<Endpoint>), Vec<QueuePair>> {
     let mut ports: BTreeMap<(u64, u64), BTreeSet<Endpoint>> = BTreeMap::new();
     for wireup in evidence.wireups {
@@ -195,6 +209,7 @@ fn workers(
             listed_queue_pairs(wireup).filter_map(|listed| aliases.alias(listed).or_else(|| at_other_ports(listed))),
         );
     }
+    workers.values_mut().for_each(|own| own.retain(|end| !reused.contains(end)));
     workers
 }
 
@@ -225,14 +240,15 @@ fn use_periods(connections: &[Box<ConnectionTotals>]) -> UsePeriods {
     in_use
 }
 
-/// The processes that connection messages name.
+/// The processes that connection messages name. `reused` are queue pairs of several processes.
 pub(super) fn named_processes(
     evidence: &IdentityEvidence<'_>,
     exchanges: &[CmExchange],
     aliases: &QueuePairAliases,
+    reused: &BTreeSet<QueuePair>,
 ) -> Processes {
     let mut processes = Processes::default();
-    workers(evidence, aliases).into_values().for_each(|own| processes.join_named(own));
+    workers(evidence, aliases, reused).into_values().for_each(|own| processes.join_named(own));
     let copied = duplicated_jobs(exchanges);
     let mut ranks: BTreeMap<(u32, u32, Option<Endpoint>), Vec<QueuePair>> = BTreeMap::new();
     for message in evidence.connection_messages {

@@ -11,6 +11,7 @@
 //! no port has ranks            pairs at ports with neighboring LIDs: one port may have several LIDs
 //! requests were not captured   any pair with a rank at the port that responded
 //! connection messages alone    the pair that they connect
+//! a second connection          any two ranks at its ports
 //! ```
 //! Invariant: a pair that may own an uncounted message is never called complete.
 
@@ -133,6 +134,10 @@ impl UncountedSearch<'_> {
         for (index, (own, job)) in self.reverse.connections.iter().zip(job_of).enumerate() {
             let reverse = self.reverse.connected(index);
             let [sender, receiver] = ends(own, self.ranks, self.paired);
+            if own.continuity.restarted {
+                // The messages of the second connection are not counted.
+                found.maybe_between.insert((own.key.src, own.key.dst));
+            }
             if !is_window && reverse.is_none() && responds(own) {
                 found.unanswerable.insert((own.key.dst, own.key.src));
                 let ports = receiver.and_then(|rank| Some((rank, at_ports.ranks.get(&own.key.src)?)));
