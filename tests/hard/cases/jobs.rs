@@ -106,6 +106,24 @@ pub(super) fn anywhere(library: &Library, random: &mut Random, _: usize) -> Scen
     all.scene(format!("{about} on nodes that may overlap"))
 }
 
+/// A later job gets queue pair numbers of a job that has ended.
+pub(super) fn queue_pairs_reused(library: &Library, random: &mut Random, _: usize) -> Scene {
+    loop {
+        let (first, about) = cast(library, random, one_rail);
+        let shares = |run: &LibraryRun| run.owners(first.form).keys().any(|end| first.owners.contains_key(end));
+        let is_other = |run: &LibraryRun| one_rail(run) && !about.starts_with(&run.name) && shares(run);
+        if !library.jobs.iter().any(|run| is_other(run)) {
+            continue;
+        }
+        let (other, other_about) = cast_in(library, random, first.form, is_other);
+        let pause_ns = 2_000_000_000 + random.below(100_000_000_000);
+        let other = other.starting_at(first.span_ns().1 + pause_ns);
+        // Messages of two processes with one queue pair number have no rank.
+        let scene = first.clone().with(other).scene(format!("{about}, {pause_ns} ns before {other_about}"));
+        return Scene { complete: false, ..scene };
+    }
+}
+
 /// One job after the other on the same nodes: another program of the same user.
 pub(super) fn queue(library: &Library, random: &mut Random, _: usize) -> Scene {
     let (first, about) = cast(library, random, one_job);

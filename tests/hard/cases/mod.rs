@@ -86,6 +86,7 @@ pub(crate) const ALL: &[CaseClass] = &[
     CaseClass::new("job-beside-its-copy", 300, jobs::copies),
     CaseClass::new("jobs-in-sequence", 500, jobs::sequence),
     CaseClass::open("jobs-in-a-queue", 400, jobs::queue),
+    CaseClass::open("queue-pairs-reused", 300, jobs::queue_pairs_reused),
     CaseClass::open("jobs-anywhere", 500, jobs::anywhere),
     CaseClass::new("mpich-beside-open-mpi", 500, jobs::two_libraries),
     CaseClass::open("same-run-twice", 200, jobs::twice),
