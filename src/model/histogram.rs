@@ -257,8 +257,8 @@ impl Histogram {
 
     /// The stored form.
     #[must_use]
-    pub fn parts(&self) -> HistogramParts {
-        let Self { kept_bits, buckets, samples, extremes, sum, sum_of_squares } = self.clone();
+    pub fn into_parts(self) -> HistogramParts {
+        let Self { kept_bits, buckets, samples, extremes, sum, sum_of_squares } = self;
         HistogramParts { kept_bits, buckets, samples, extremes, sum, sum_of_squares }
     }
 
@@ -282,7 +282,7 @@ impl From<HistogramParts> for Histogram {
 
 impl From<Histogram> for HistogramParts {
     fn from(histogram: Histogram) -> Self {
-        histogram.parts()
+        histogram.into_parts()
     }
 }
 
@@ -406,7 +406,7 @@ mod tests {
             let mut sum = Histogram::default();
             parts.into_iter().rev().for_each(|part| sum.merge(&part.finish()));
             prop_assert_eq!(&sum, &whole);
-            prop_assert_eq!(Histogram::from_parts(whole.parts()), whole);
+            prop_assert_eq!(Histogram::from_parts(whole.clone().into_parts()), whole);
         }
 
         /// Counts too large for their 16-bit field add up as well.

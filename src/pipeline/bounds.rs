@@ -30,6 +30,8 @@ const UNCOUNTED_BUCKETS: usize = 1 << 17;
 const UNCOUNTED_PER_CONNECTION: usize = 4;
 /// Maximum number of bits of precision that are dropped. Each histogram then has few buckets.
 const MAX_COARSENESS: u32 = 6;
+/// Numbers of bits that can be dropped, none included.
+const COARSENESS_LEVELS: usize = MAX_COARSENESS as usize + 1;
 
 /// The bounds of the time series and of the latency histograms.
 pub(super) struct MemoryBounds {
@@ -88,13 +90,23 @@ impl MemoryBounds {
         }
         self.traffic.widen(uncounted_buckets > 0, sums);
         self.times.widen(uncounted_buckets > 0, sums);
-        while self.coarseness < MAX_COARSENESS
-            && exceeds(max_buckets(self.coarseness), uncounted_buckets, |counted| {
-                sums.par_iter_mut().map(|sums| sums.buckets(counted)).sum()
-            })
-        {
-            self.coarseness += 1;
-            sums.par_iter_mut().for_each(|sums| sums.coarsen());
+        let most = max_buckets(self.coarseness).saturating_add(uncounted_buckets);
+        if self.coarseness < MAX_COARSENESS && sums.par_iter_mut().map(|sums| sums.buckets()).sum::<usize>() > most {
+            self.coarsen(sums);
+        }
+    }
+
+    /// Coarsens latencies until they have no more buckets than they may have.
+    fn coarsen(&mut self, sums: &mut [&mut Accumulator]) {
+        // One visit of each connection counts the buckets at every coarseness.
+        let counts = sums.par_iter_mut().map(|sums| sums.buckets_if_coarser::<COARSENESS_LEVELS>());
+        let counts = counts.reduce(|| [0; COARSENESS_LEVELS], |a, b| std::array::from_fn(|level| a[level] + b[level]));
+        let before = self.coarseness;
+        let fits = |bits: &u32| counts[*bits as usize] <= max_buckets(before + bits);
+        let bits = (0..MAX_COARSENESS - before).find(fits).unwrap_or(MAX_COARSENESS - before);
+        if bits > 0 {
+            self.coarseness += bits;
+            sums.par_iter_mut().for_each(|sums| sums.coarsen(bits));
         }
     }
 
@@ -105,7 +117,7 @@ impl MemoryBounds {
         self.times.level(sums);
         self.coarseness = sums.iter().map(|sums| sums.coarseness()).max().unwrap_or(0);
         let coarseness = self.coarseness;
-        sums.par_iter_mut().for_each(|sums| (sums.coarseness()..coarseness).for_each(|_| sums.coarsen()));
+        sums.par_iter_mut().for_each(|sums| sums.coarsen(coarseness - sums.coarseness()));
         self.enforce(sums);
     }
 
@@ -134,11 +146,10 @@ const fn max_buckets(coarseness: u32) -> usize {
     if coarseness < TWO_DIGITS { MANY_BUCKETS } else { MAX_BUCKETS }
 }
 
-/// True if there are more than `most`. Counts exactly only if the cheap estimates do not decide, and
-/// there may be more than `uncounted` beyond `most`.
-fn exceeds(most: usize, uncounted: usize, mut count: impl FnMut(CountPrecision) -> usize) -> bool {
-    count(CountPrecision::UpperBound) > most.saturating_add(uncounted)
-        && [CountPrecision::Current, CountPrecision::Exact].into_iter().all(|counted| count(counted) > most)
+/// True if there are more than `most`. Counts exactly only if the cheap estimates do not decide.
+fn exceeds(most: usize, mut count: impl FnMut(CountPrecision) -> usize) -> bool {
+    let precisions = [CountPrecision::UpperBound, CountPrecision::Current, CountPrecision::Exact];
+    precisions.into_iter().all(|counted| count(counted) > most)
 }
 
 /// True if bins of this width hold all packets in one or two bins: wider ones would not be fewer.
@@ -162,7 +173,7 @@ impl TimelineBounds {
         }
         self.whole_cells = None;
         while let Some(bin_ns) = self.bin_ns.filter(|bin_ns| *bin_ns < WIDEST_BIN_NS)
-            && exceeds(self.max_rows.saturating_mul(self.cells_per_row), 0, |counted| count(sums, counted))
+            && exceeds(self.max_rows.saturating_mul(self.cells_per_row), |counted| count(sums, counted))
         {
             if is_one_or_two_bins(sums, bin_ns) {
                 self.whole_cells = Some(count(sums, CountPrecision::Current));
@@ -238,7 +249,7 @@ mod tests {
             // is alone in its connection.
             let of_connection = [2048, 1024 + 512][coarseness as usize];
             let expected = MANY_BUCKETS / OF_CONNECTION * of_connection + (buckets - MANY_BUCKETS);
-            assert_eq!(sums.buckets(CountPrecision::Exact), expected);
+            assert_eq!(sums.buckets_if_coarser(), [expected]);
         }
     }
 
@@ -266,7 +277,7 @@ mod tests {
         assert_eq!(enforced(TWO_DIGITS, &mut sums).coarseness, TWO_DIGITS);
         assert_eq!([max_buckets(TWO_DIGITS - 1), max_buckets(TWO_DIGITS)], [MANY_BUCKETS, MAX_BUCKETS]);
         for (count, is_too_many) in [(MAX_BUCKETS, false), (MAX_BUCKETS + 1, true)] {
-            assert_eq!(exceeds(max_buckets(TWO_DIGITS), 0, |_| count), is_too_many);
+            assert_eq!(exceeds(max_buckets(TWO_DIGITS), |_| count), is_too_many);
         }
         assert_eq!(enforced(MAX_COARSENESS, &mut sums).coarseness, MAX_COARSENESS);
     }

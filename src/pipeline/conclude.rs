@@ -19,7 +19,7 @@ use crate::model::{
     RecordSeries, SamplerSteps, Trust, TrustVerdict, WorkerWireup, count_either, printable,
 };
 use crate::ranks::{self, Detection, IdentityEvidence, QueuePairPartners, ResolvedRanks, StatedRate};
-use crate::reduce::{Accumulator, CombinedTotals, Combiner, ConnectionSums, TrackerSample, UntimedMessages};
+use crate::reduce::{Accumulator, CombinedTotals, Combiner, ShardConnections, TrackerSample, UntimedMessages};
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,8 +157,9 @@ fn combine(
         }
     }
     let shard = |inputs: Vec<(bool, Vec<ConnectionEnd>, Accumulator)>| {
-        combiner
-            .shard(inputs.into_iter().map(|(keeps_vcrc, ends, sums)| connection_sums(keeps_vcrc, ends, sums)).collect())
+        combiner.shard(
+            inputs.into_iter().map(|(keeps_vcrc, ends, sums)| shard_connections(keeps_vcrc, ends, sums)).collect(),
+        )
     };
     let shards = shards.into_par_iter().map(shard).collect();
     let mut combined = combiner.finish(shards);
@@ -171,14 +172,12 @@ fn combine(
 }
 
 /// The connections of a shard with their sums.
-fn connection_sums(keeps_vcrc: bool, ends: Vec<ConnectionEnd>, sums: Accumulator) -> Vec<ConnectionSums> {
-    let with_sums = ends.into_iter().zip(sums.finish()).map(|(mut end, sums)| {
-        if !keeps_vcrc {
-            end.health.iter_mut().for_each(|health| health.reset_flag(PacketFlags::VCRC_BAD));
-        }
-        Box::new((end, sums))
-    });
-    with_sums.collect()
+fn shard_connections(keeps_vcrc: bool, mut ends: Vec<ConnectionEnd>, sums: Accumulator) -> ShardConnections {
+    if !keeps_vcrc {
+        let health = ends.iter_mut().filter_map(|end| end.health.as_mut());
+        health.for_each(|health| health.reset_flag(PacketFlags::VCRC_BAD));
+    }
+    (ends, sums.finish())
 }
 
 /// Step 2: the coverage of each input and of all.

@@ -161,7 +161,7 @@ fn add(
         detection.form_and_layout(key),
     ));
     let mut timings = timings(connection.latencies, detection.form_and_layout(key));
-    timings.retain(|timing, _| storage.is_some() || timing.interval != Interval::StorageCommand);
+    timings.retain(|timing| storage.is_some() || timing.interval != Interval::StorageCommand);
     add_times(profile, index, timings, &connection.time_bins);
     let mut sizes = connection.sizes;
     for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
@@ -181,10 +181,10 @@ fn add(
 }
 
 /// Adds the times of a connection, in all and by bin.
-fn add_times(profile: &mut Profile, connection: usize, timings: BTreeMap<TimingKey, Histogram>, time_bins: &[TimeBin]) {
+fn add_times(profile: &mut Profile, connection: usize, timings: VecMap<TimingKey, Histogram>, time_bins: &[TimeBin]) {
     for bin in time_bins {
         // Every latency of a bin is also in the totals if its library was detected.
-        let Some(row) = timings.keys().position(|key| *key == bin.key) else { continue };
+        let Some(row) = timings.iter().position(|(key, _)| *key == bin.key) else { continue };
         profile.latency_timeline.push(LatencyBin {
             time_ns: bin.bin.saturating_mul(profile.latency_bin_ns),
             latency: (profile.latencies.len() + row) as u32,
@@ -271,12 +271,11 @@ fn streams(
 fn timings(
     measured: VecMap<(Option<RequiredDetection>, TimingKey), Recorder>,
     reading: Option<(LibraryStack, TagLayout)>,
-) -> BTreeMap<TimingKey, Histogram> {
-    let mut timings: BTreeMap<TimingKey, Histogram> = BTreeMap::new();
+) -> VecMap<TimingKey, Histogram> {
+    let mut timings: VecMap<TimingKey, Histogram> = VecMap::new();
     for ((claim, key), recorder) in measured {
         if claim.is_none_or(|claim| reading.is_some_and(|reading| claim.is_met_by(reading))) {
-            let histogram = recorder.finish();
-            timings.entry(key).and_modify(|timing| timing.merge(&histogram)).or_insert(histogram);
+            timings.join(key, recorder.finish(), |held, timing| held.merge(&timing));
         }
     }
     timings

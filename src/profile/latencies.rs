@@ -22,7 +22,7 @@ pub(super) struct HistogramRow {
 
 impl From<LatencyRow> for HistogramRow {
     fn from(row: LatencyRow) -> Self {
-        let parts = row.histogram.parts();
+        let parts = row.histogram.clone().into_parts();
         Self { row, parts }
     }
 }
@@ -63,7 +63,7 @@ pub(super) fn table() -> Table<HistogramRow> {
 /// Buckets with their counts, each with the row of its histogram.
 pub(super) fn bucket_rows(rows: impl Iterator<Item = LatencyRow>) -> impl Iterator<Item = (u32, u32, u32)> {
     let of_row = |(latency, row): (u32, LatencyRow)| {
-        let buckets = row.histogram.parts().buckets;
+        let buckets = row.histogram.into_parts().buckets;
         buckets.into_iter().map(move |(bucket, count)| (latency, bucket, count))
     };
     (0..).zip(rows).flat_map(of_row)

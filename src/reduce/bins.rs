@@ -115,6 +115,9 @@ pub(super) trait BinPart: Copy + Serialize + DeserializeOwned {}
 
 impl<T: Copy + Serialize + DeserializeOwned> BinPart for T {}
 
+/// Cells that a short list grows by: most connections have a few, and each growth may move them.
+const FEW_CELLS: usize = 2;
+
 impl<S: BinPart + Ord, V: BinPart + AddAssign> Bins<S, V> {
     /// The slots of all cells.
     pub(super) fn slots(&self) -> impl Iterator<Item = S> + '_ {
@@ -163,7 +166,7 @@ impl<S: BinPart + Ord, V: BinPart + AddAssign> Bins<S, V> {
                 // All connections together have half a million cells, so the capacity is not
                 // doubled.
                 if self.cells.len() == self.cells.capacity() {
-                    self.cells.reserve_exact(self.cells.len() / 4 + 1);
+                    self.cells.reserve_exact(self.cells.len() / 4 + FEW_CELLS);
                 }
                 self.cells.insert(self.current + at, BinCell { bin, slot, value });
                 true

@@ -17,7 +17,7 @@ use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, TimeBin};
 use crate::model::{
     ConnectionEnd, ConnectionKey, Continuity, MissingMessages, ObservedPorts, PackedBins, PacketRole, PacketSums,
-    RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
+    PagedVec, RecordSeries, Recorder, RequiredDetection, SampledSums, TimingKey, TrafficKind, VecMap,
 };
 use rayon::prelude::*;
 use smallvec::smallvec;
@@ -33,8 +33,8 @@ pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 /// remaining differences of the clocks are shorter.
 const BEYOND_NS: i64 = 10_000_000;
 
-/// A connection in one input. Each has its own allocation, so that combining frees them one by one.
-pub type ConnectionSums = Box<(ConnectionEnd, PartialSums)>;
+/// The connections of a shard in one input, and their sums in the same order.
+pub type ShardConnections = (Vec<ConnectionEnd>, PagedVec<PartialSums>);
 
 /// One count per packet, for all inputs.
 #[derive(Debug, Default)]
@@ -124,21 +124,20 @@ impl Combiner {
     /// Combines one shard. `inputs` holds its connections in each input, in the order of the
     /// inputs.
     #[must_use]
-    pub fn shard(&self, inputs: Vec<Vec<ConnectionSums>>) -> CombinedTotals {
+    pub fn shard(&self, inputs: Vec<ShardConnections>) -> CombinedTotals {
         let copies = &self.totals.mirror_copies;
         let mut totals = CombinedTotals {
             inputs: vec![InputMirrorCopies::default(); copies.len()],
             records: vec![RecordSeries::default(); copies.len()],
             ..Default::default()
         };
-        let mut inputs: Vec<_> = inputs.into_iter().map(by_key).collect();
-        while let Some(key) = inputs.iter_mut().filter_map(|input| input.peek().map(|sums| sums.0.key)).min() {
+        let mut inputs: Vec<_> = inputs.into_iter().map(SortedConnections::new).collect();
+        while let Some(key) = inputs.iter_mut().filter_map(SortedConnections::next_key).min() {
             let mut observed: Vec<ObservedConnection> = Vec::new();
             let mut is_observed = vec![false; copies.len()];
             for (index, input) in inputs.iter_mut().enumerate() {
-                let Some(sums) = input.next_if(|next| next.0.key == key) else { continue };
+                let Some((end, partial)) = input.next_if(&key) else { continue };
                 is_observed[index] = true;
-                let (end, partial) = *sums;
                 let points = copies[index].of(&key);
                 let is_compared = copies.len() > 1 || points.is_two();
                 let one = InputConnection::new(index as u32, end, partial, (points, is_compared));
@@ -222,11 +221,34 @@ impl Combiner {
     }
 }
 
-/// The connections of a shard, sorted, each key once: a damaged partial profile may repeat a key.
-fn by_key(mut connections: Vec<ConnectionSums>) -> Peekable<IntoIter<ConnectionSums>> {
-    connections.sort_unstable_by_key(|sums| sums.0.key);
-    connections.dedup_by_key(|sums| sums.0.key);
-    connections.into_iter().peekable()
+/// Takes the connections of a shard in the order of their keys.
+struct SortedConnections {
+    /// Keys and positions, each key once.
+    order: Peekable<IntoIter<(ConnectionKey, u32)>>,
+    ends: Vec<ConnectionEnd>,
+    sums: PagedVec<PartialSums>,
+}
+
+impl SortedConnections {
+    fn new((ends, sums): ShardConnections) -> Self {
+        let mut order: Vec<(ConnectionKey, u32)> = ends.iter().map(|end| end.key).zip(0..sums.len() as u32).collect();
+        order.sort_unstable();
+        // A damaged partial profile may repeat a key.
+        order.dedup_by_key(|(key, _)| *key);
+        Self { order: order.into_iter().peekable(), ends, sums }
+    }
+
+    fn next_key(&mut self) -> Option<ConnectionKey> {
+        self.order.peek().map(|(key, _)| *key)
+    }
+
+    /// The next connection, if it has this key.
+    fn next_if(&mut self, key: &ConnectionKey) -> Option<(ConnectionEnd, PartialSums)> {
+        let (_, position) = self.order.next_if(|(next, _)| next == key)?;
+        let end = self.ends.get_mut(position as usize)?;
+        let sums = self.sums.get_mut(position as usize)?;
+        Some((std::mem::replace(end, ConnectionEnd::new(*key)), std::mem::take(sums)))
+    }
 }
 
 impl CombinedTotals {

@@ -225,8 +225,9 @@ mod tests {
         });
         let mut combiner = Combiner::default();
         combiner.input(Some((0, 1)), rayon::iter::once(partials.iter().map(|(key, partial)| (key, partial))));
-        let connections = partials.map(|(key, partial)| Box::new((ConnectionEnd::new(key), partial)));
-        totals.connections = combiner.shard(vec![connections.into()]).connections;
+        let (ends, sums): (Vec<_>, Vec<_>) =
+            partials.map(|(key, partial)| (ConnectionEnd::new(key), partial)).into_iter().unzip();
+        totals.connections = combiner.shard(vec![(ends, sums.into_iter().collect())]).connections;
         let untimed = totals.add_shared_message_times(vec![sample_of(0, room, one), sample_of(1, 100, other)]);
         let timing = TimingKey { interval: Interval::MpiMessage, verb: Verb::Send, size: SizeClass::of(8) };
         let times = totals.connections.iter().flat_map(|totals| totals.latencies.iter());

@@ -23,7 +23,7 @@ mod paths;
 mod point_sums;
 mod record_series;
 
-pub use combine::{CombinedTotals, Combiner, ConnectionSums};
+pub use combine::{CombinedTotals, Combiner, ShardConnections};
 pub use cross_input::{TrackerSample, TransitSample, UntimedMessages};
 pub use live::live_sums;
 pub use overlap::InputOverlap;
@@ -526,20 +526,26 @@ impl Accumulator {
         *most.insert(self.partials.iter_mut().map(cells).sum())
     }
 
-    /// Number of buckets of times.
-    pub fn buckets(&mut self, precision: CountPrecision) -> usize {
-        if let (CountPrecision::UpperBound, Some(most)) = (precision, self.bucket_limit) {
-            return most;
-        }
-        let buckets = |recorder: &mut Recorder| recorder.buckets(precision == CountPrecision::Exact);
-        let held = self.partials.iter_mut().flat_map(PartialSums::recorders).map(buckets).sum();
-        *self.bucket_limit.insert(held)
+    /// Upper bound of the number of buckets of times.
+    pub fn buckets(&mut self) -> usize {
+        let recorders = self.partials.iter().flat_map(|partial| &partial.times).flat_map(|times| &times.recorders);
+        *self.bucket_limit.get_or_insert_with(|| recorders.map(|(_, recorder)| recorder.buckets()).sum())
     }
 
-    /// Drops one more bit of every time, past and future.
-    pub fn coarsen(&mut self) {
-        self.coarseness += 1;
-        self.partials.iter_mut().flat_map(PartialSums::recorders).for_each(Recorder::coarsen);
+    /// Number of buckets of times now, then after one bit less of every time, and so on.
+    pub fn buckets_if_coarser<const LEVELS: usize>(&mut self) -> [usize; LEVELS] {
+        let mut counts = [0; LEVELS];
+        let recorders = self.partials.iter_mut().flat_map(PartialSums::recorders);
+        recorders.for_each(|recorder| recorder.add_buckets(&mut counts));
+        self.bucket_limit = counts.first().copied();
+        counts
+    }
+
+    /// Drops that many more bits of every time, past and future.
+    pub fn coarsen(&mut self, bits: u32) {
+        self.coarseness += bits;
+        let recorders = self.partials.iter_mut().flat_map(PartialSums::recorders);
+        recorders.for_each(|recorder| (0..bits).for_each(|_| recorder.coarsen()));
         self.bucket_limit = None;
     }
 
@@ -639,8 +645,7 @@ mod tests {
         }
         let mut combiner = Combiner::default();
         combiner.input(Some((0, 0)), rayon::iter::once(sums.partials().iter().map(|sums| (&key, sums))));
-        let connections = sums.finish().into_iter().map(|sums| Box::new((ConnectionEnd::new(key), sums)));
-        let shards = vec![combiner.shard(vec![connections.collect()])];
+        let shards = vec![combiner.shard(vec![(vec![ConnectionEnd::new(key)], sums.finish())])];
         let totals = combiner.finish(shards);
         let connection = &totals.connections[0];
         assert_eq!((connection.starts(), connection.votes().bare[LibraryStack::UcxUd as usize]), (2, 1));

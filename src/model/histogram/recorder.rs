@@ -101,6 +101,11 @@ impl From<Recorder> for Histogram {
     }
 }
 
+/// The bucket of a bucket's values with one bit less; `from` is the number of bits kept so far.
+const fn coarser_bucket(found: u16, from: u32) -> u16 {
+    bucket(middle(found as u32, from), from - 1) as u16
+}
+
 /// Extremes of no values.
 const NO_EXTREMES: (u64, u64) = (u64::MAX, 0);
 
@@ -150,20 +155,41 @@ impl Recorder {
         self.state = RecorderState::Counts(Box::new(counts));
     }
 
-    /// Number of buckets; without `exact` it may be a few too many.
-    pub fn buckets(&mut self, exact: bool) -> usize {
-        let kept_bits = u32::from(self.kept_bits);
-        match &mut self.state {
-            RecorderState::Values(values) if exact => {
-                values.sort_unstable();
-                values.chunk_by(|a, b| bucket(u64::from(*a), kept_bits) == bucket(u64::from(*b), kept_bits)).count()
-            }
+    /// Upper bound of the number of buckets.
+    #[must_use]
+    pub const fn buckets(&self) -> usize {
+        match &self.state {
             RecorderState::Values(values) => values.len(),
-            RecorderState::Counts(counts) => {
-                if exact {
-                    counts.sort_in();
+            RecorderState::Counts(counts) => counts.buckets.len(),
+        }
+    }
+
+    /// Adds the number of buckets that the recorder has now, then after one bit less of each value,
+    /// and so on.
+    pub fn add_buckets(&mut self, counts: &mut [usize]) {
+        let finest = u32::from(self.kept_bits);
+        match &mut self.state {
+            RecorderState::Values(values) => {
+                values.sort_unstable();
+                let mut kept_bits = finest;
+                for count in counts {
+                    let same = |a: &u32, b: &u32| bucket(u64::from(*a), kept_bits) == bucket(u64::from(*b), kept_bits);
+                    *count += values.chunk_by(same).count();
+                    kept_bits = (kept_bits - 1).max(MIN_BITS);
                 }
-                counts.buckets.len()
+            }
+            RecorderState::Counts(recorded) => {
+                recorded.sort_in();
+                let mut buckets: Vec<u16> = recorded.buckets.iter().map(|counted| counted.bucket).collect();
+                let mut kept_bits = finest;
+                for count in counts {
+                    *count += buckets.len();
+                    if kept_bits > MIN_BITS {
+                        buckets.iter_mut().for_each(|found| *found = coarser_bucket(*found, kept_bits));
+                        buckets.dedup();
+                        kept_bits -= 1;
+                    }
+                }
             }
         }
     }
@@ -185,12 +211,7 @@ impl Recorder {
         let kept_bits = u32::from(self.kept_bits);
         let mut counts = match self.state {
             RecorderState::Counts(counts) => *counts,
-            RecorderState::Values(values) => {
-                let mut counts = HistogramCounts::default();
-                counts.buckets.reserve_exact(values.len());
-                values.into_iter().for_each(|value| counts.record(u64::from(value), kept_bits));
-                counts
-            }
+            RecorderState::Values(values) => return histogram_of(values, kept_bits),
         };
         counts.sort_in();
         let HistogramCounts { buckets: counted, overflow: mut beyond, samples, extremes, sum, sum_of_squares, .. } =
@@ -202,6 +223,29 @@ impl Recorder {
         let buckets = counted.into_iter().map(of_bucket).collect();
         let extremes = (samples > 0).then_some(extremes);
         Histogram { kept_bits, buckets, samples, extremes, sum, sum_of_squares }
+    }
+}
+
+/// The histogram of a few values.
+fn histogram_of(mut values: Vec<u32>, kept_bits: u32) -> Histogram {
+    values.sort_unstable();
+    let wide = || values.iter().map(|value| u128::from(*value));
+    let mut buckets: Vec<(u32, u32)> = Vec::with_capacity(values.len());
+    for value in &values {
+        let found = bucket(u64::from(*value), kept_bits);
+        match buckets.last_mut() {
+            Some((last, count)) if *last == found => *count += 1,
+            _ => buckets.push((found, 1)),
+        }
+    }
+    Histogram {
+        kept_bits,
+        buckets,
+        samples: values.len() as u64,
+        extremes: values.first().zip(values.last()).map(|(first, last)| (u64::from(*first), u64::from(*last))),
+        sum: wide().sum(),
+        // At most 32 squares of 64 bits each.
+        sum_of_squares: wide().map(|value| value * value).sum(),
     }
 }
 
@@ -286,14 +330,13 @@ impl HistogramCounts {
     /// Keeps one bit less of each value; `from` is the number kept so far.
     fn coarsen(&mut self, from: u32) {
         self.sort_in();
-        let coarser = |found: u16| bucket(middle(u32::from(found), from), from - 1) as u16;
         for counted in &mut self.buckets {
-            counted.bucket = coarser(counted.bucket);
+            counted.bucket = coarser_bucket(counted.bucket, from);
         }
         if let Some(finer) = self.overflow.take() {
             let mut beyond = Box::<VecMap<u16, u32>>::default();
             for (found, count) in *finer {
-                let sum = beyond.or_default(coarser(found));
+                let sum = beyond.or_default(coarser_bucket(found, from));
                 *sum = sum.saturating_add(count);
             }
             self.overflow = Some(beyond);
@@ -314,6 +357,12 @@ mod tests {
         recorder
     }
 
+    fn exact_buckets<const LEVELS: usize>(recorder: &mut Recorder) -> [usize; LEVELS] {
+        let mut counts = [0; LEVELS];
+        recorder.add_buckets(&mut counts);
+        counts
+    }
+
     /// Adds each value twice, in descending order: the recorder stores values, searches buckets, or
     /// collects buckets.
     #[test]
@@ -325,7 +374,7 @@ mod tests {
             let mut recorder = of(&values);
             assert_eq!(matches!(recorder.state, RecorderState::Values(_)), count <= MAX_VALUES);
             values.iter().for_each(|value| recorder.record(*value));
-            assert_eq!(recorder.buckets(true), count);
+            assert_eq!(exact_buckets(&mut recorder), [count]);
             let Histogram { buckets, samples, extremes, sum, .. } = recorder.finish();
             assert_eq!(buckets, (0..count as u32).map(|value| (value, 2)).collect::<Vec<_>>());
             assert_eq!((samples, extremes), (2 * count as u64, Some((0, count as u64 - 1))));
@@ -352,8 +401,12 @@ mod tests {
             let mut buckets: Vec<u32> = values.iter().map(|value| bucket(*value, kept_bits)).collect();
             buckets.sort_unstable();
             let expected: Vec<(u32, u32)> = buckets.chunk_by(|a, b| a == b).map(|all| (all[0], all.len() as u32)).collect();
-            prop_assert!(recorder.buckets(false) >= expected.len());
-            prop_assert_eq!(recorder.buckets(true), expected.len());
+            prop_assert!(recorder.buckets() >= expected.len());
+            let mut coarser = recorder.clone();
+            for counted in exact_buckets::<{ 2 + (KEPT_BITS - MIN_BITS) as usize }>(&mut recorder) {
+                prop_assert_eq!(counted, coarser.clone().finish().buckets.len());
+                coarser.coarsen();
+            }
             let wide = || values.iter().map(|value| u128::from(*value));
             prop_assert_eq!(recorder.finish(), Histogram {
                 kept_bits,
