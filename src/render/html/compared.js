@@ -131,6 +131,18 @@ function comparedControls() {
 
 const rateName = (name) => ({ wire_bytes: "bytes on the wire", payload_bytes: "payload bytes", mpi_messages: "MPI messages", mpi_bytes: "MPI bytes" }[name] ?? name);
 
+/// The color scale of both runs.
+function comparedScale() {
+  const sides = [0, 1].map((side) => scaleOf(sideOf(comparedView(), side, comparedState.unit), "linear"));
+  return scaleOf(sides.flatMap(({ min, max }) => (max > 0 ? [min, max] : [])), comparedState.scaling);
+}
+
+const comparedWidth = () => Math.min(300, comparedMaps[0].canvas.parentElement.clientWidth - 44);
+
+function drawComparedLegend(canvas) {
+  drawLegend(canvas, comparedWidth(), comparedScale(), UNITS[comparedState.unit].isBytes);
+}
+
 function drawComparedMaps() {
   const own = comparedView();
   own.cells ??= new Map(Array.from(own.rows, (row, pair) => [row * own.labels.length + own.columns[pair], pair]));
@@ -139,7 +151,7 @@ function drawComparedMaps() {
   const show = (value) => (isBytes ? bytes(value) : count(value));
   const [a, b] = [0, 1].map((side) => sideOf(own, side, unit));
   const less = b.map((value, pair) => value - a[pair]);
-  const scale = scaleOf([a, b].map((values) => scaleOf(values, "linear")).flatMap(({ min, max }) => (max > 0 ? [min, max] : [])), comparedState.scaling);
+  const scale = comparedScale();
   const shared = {
     size: own.labels.length,
     labels: own.labels.map(({ name }) => ({ text: name })),
@@ -162,9 +174,8 @@ function drawComparedMaps() {
     weightOf: (pair) => Math.abs(less[pair]),
     textOf: (pair) => signedText(less[pair], show),
   });
-  const width = Math.min(300, comparedMaps[0].canvas.parentElement.clientWidth - 44);
-  drawLegend($("legend-a"), width, scale, isBytes);
-  drawDiverging($("legend-difference"), width);
+  drawComparedLegend($("legend-a"));
+  drawDiverging($("legend-difference"), comparedWidth());
   const names = ["A", "B", "B − A"];
   comparedMaps.forEach((map, at) => map.top.setAttribute("aria-label", `Matrix of ${UNITS[unit].name}, ${names[at]}; the table below has the pairs that differ most.`));
 }
@@ -206,13 +217,13 @@ function drawComparedPairs() {
   const name = (label) => own.labels[label].name;
   const percent = (from, to) => (from > 0 ? `${to >= from ? "+" : "−"}${digits((Math.abs(to - from) * 100) / from)} %` : "new in B");
   const rows = top.map(([pair]) => [
-    `${name(own.rows[pair])} → ${name(own.columns[pair])}`, show(a[pair]), show(b[pair]), signedText(b[pair] - a[pair], show), percent(a[pair], b[pair]),
+    `${name(own.rows[pair])} → ${name(own.columns[pair])}`, number(a[pair], show), number(b[pair], show), number(b[pair] - a[pair], (less) => signedText(less, show)), percent(a[pair], b[pair]),
   ]);
   const what = own.by === "rank" ? "ranks" : "nodes";
   $("compared-pairs-title").textContent = own.differ === 0
     ? `All ${group(own.pairs)} pairs of ${what} sent equal amounts in both runs`
     : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what} differ${rows.length > 0 ? "; largest differences" : `, but not in their ${UNITS[unit].name}`}`;
-  fill($("compared-pairs"), "Pairs with the largest differences", [what, "A", "B", "B − A", ""], rows);
+  fillList($("compared-pairs"), "Pairs with the largest differences", [what, "A", "B", "B − A", ""], rows);
   $("compared-pairs").hidden = rows.length === 0;
 }
 
@@ -312,18 +323,16 @@ function comparedValues() {
   const line = (row) => {
     const [a, b] = row.values;
     const { interval = "", verb = "", from_bytes: from = "" } = row.key ?? {};
-    const tr = element("tr", null, { "data-of": [row.section, interval, verb, from ?? "", row.value].join(","), "data-a": a ?? "", "data-b": b ?? "", "data-verdict": row.verdict });
     const [shownA, shownB, difference, relation] = row.texts;
-    [text(row), shownA, shownB, difference, relation, row.verdict].forEach((cell) => tr.append(element("td", cell)));
-    tr.lastChild.className = row.verdict === "beyond chance" ? "beyond" : "";
-    return tr;
+    const of = (value, shownText) => (value === null ? shownText : { value, text: shownText });
+    const verdict = element("span", row.verdict, { class: row.verdict === "beyond chance" ? "beyond" : "" });
+    const cells = [text(row), of(a, shownA), of(b, shownB), of(a === null || b === null ? null : b - a, difference), relation, verdict];
+    const attributes = { "data-of": [row.section, interval, verb, from ?? "", row.value].join(","), "data-a": a ?? "", "data-b": b ?? "", "data-verdict": row.verdict };
+    return Object.assign(cells, { attributes });
   };
   const differ = compared.rows.filter(({ verdict }) => ["beyond chance", "differs", "one only"].includes(verdict));
   const table = $("compared-values");
-  const show = (rows) => {
-    fill(table, "Values of both runs", ["", "A", "B", "B − A", "", "verdict"], []);
-    table.tBodies[0].append(...rows.map(line));
-  };
+  const show = (rows) => fillList(table, "Values of both runs", ["value", "A", "B", "B − A", "relation", "verdict"], rows.map(line));
   const most = Math.min(differ.length, MAX_COMPARED);
   show(differ.slice(0, most));
   const title = (shownRows) => ($("compared-values-title").textContent = differ.length === 0 ? "No value differs, apart from values that cannot be judged from one value per run" : `Differing values: ${group(shownRows)} of ${group(differ.length)}, differences beyond chance first`);
@@ -358,5 +367,24 @@ function comparedOverview() {
   comparedValues();
 }
 
-if (compared) comparedOverview();
 drawn.push(drawCompared);
+if (compared) {
+  comparedOverview();
+  const [byPairs] = compared.pairs;
+  const all = ofPage("compared");
+  exportable($("compared-values").closest(".card"), "compared", () => "Values of both runs", all);
+  exportChart($("compared-times-card"), "compared-times", "compared-times", () => $("compared-times-title").textContent, { ...all, note: () => $("compared-times-note").textContent });
+  exportable(comparedMaps[0].canvas.closest(".card"), "compared-pairs", () => `${sentence(UNITS[comparedState.unit].name)} between ${comparedState.by === "rank" ? "ranks" : "nodes"} in both runs`, {
+    command: () => [all.command(), ...(comparedState.by === byPairs.by ? [] : ["--by", comparedState.by])].join(" "),
+    csv: () => all.csv(),
+    hasCsv: () => comparedState.by === byPairs.by && all.hasCsv(),
+    drawing: () => [
+      comparedMaps.map((map, at) => ({ ...canvasPart((canvas) => map.paint(canvas)), name: ["A", "B", "B − A"][at] })),
+      [canvasPart((canvas) => drawComparedLegend(canvas)), canvasPart((canvas) => drawDiverging(canvas, comparedWidth()))],
+    ],
+    note: () => `A is ${compared.names[0]}, B is ${compared.names[1]}.`,
+  });
+  const ratesCard = $("compared-rates").parentElement;
+  exportChart(ratesCard, "compared-rates", "rates-of-a", () => $("compared-rates-title").textContent, { ...ofPage("rates_a"), label: "of A" });
+  exportable(ratesCard, "rates-of-b", () => "", { ...ofPage("rates_b"), label: "of B" });
+}

@@ -14,7 +14,7 @@ use crate::analysis::compare::{
     self as analysis, ComparedSeries, Comparison, ComparisonVerdict, LatencyComparison, PairTraffic, ValueComparison,
 };
 use crate::analysis::matrix::{MatrixCell, Selection};
-use crate::analysis::rates::VALUES;
+use crate::analysis::rates::{DEFAULT_WINDOW_NS, Rates, VALUES, grouped_rates};
 use crate::analysis::{GroupBy, Label};
 use crate::model::Profile;
 use crate::render::RenderError;
@@ -22,7 +22,7 @@ use crate::render::compare;
 use crate::render::latency::key_json;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 
 /// Selections in the order of the packed columns.
 const SELECTIONS: [Selection; 3] = [Selection::P2p, Selection::Collective, Selection::All];
@@ -32,6 +32,8 @@ const SELECTIONS: [Selection; 3] = [Selection::P2p, Selection::Collective, Selec
 pub struct ReportComparison {
     comparison: Comparison,
     series: [ComparedSeries; 2],
+    /// The rates of both runs in the bins of `series`.
+    rates: [Option<Rates>; 2],
     /// Pairs by grouping; the arrays are in the order of [`SELECTIONS`].
     pairs: Vec<(GroupBy, [Vec<PairTraffic>; 3])>,
 }
@@ -45,12 +47,28 @@ impl ReportComparison {
             if comparison.by == GroupBy::Rank { &[GroupBy::Rank, GroupBy::Endpoint] } else { &[GroupBy::Endpoint] };
         let of = |by: &GroupBy| (*by, SELECTIONS.map(|selection| analysis::pairs(profiles, *by, selection)));
         let pairs = by.iter().map(of).collect();
-        Ok(Self { comparison, series, pairs })
+        let rates =
+            profiles.map(|profile| grouped_rates(profile, None, Some(series[0].bin_ns), DEFAULT_WINDOW_NS).ok());
+        Ok(Self { comparison, series, rates, pairs })
+    }
+
+    /// Writes the csv of `compare`.
+    pub(super) fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        compare::csv(&self.comparison, out)
+    }
+
+    /// The rates of both runs, each with its name among the exports and its inputs.
+    pub(super) fn rates<'a>(
+        &'a self,
+        inputs: [&'a str; 2],
+    ) -> impl Iterator<Item = (&'static str, &'a str, &'a Rates)> {
+        let named = ["rates_a", "rates_b"].into_iter().zip(inputs).zip(&self.rates);
+        named.filter_map(|((name, inputs), rates)| Some((name, inputs, rates.as_ref()?)))
     }
 
     /// Returns the comparison part of the document, without the pairs.
     pub(super) fn document(&self) -> Value {
-        let Self { comparison, series, pairs } = self;
+        let Self { comparison, series, pairs, .. } = self;
         let differ = |(by, [.., all]): &(GroupBy, [Vec<PairTraffic>; 3])| {
             let differs =
                 |pair: &&PairTraffic| pair.values().iter().any(|pairing| pairing.verdict != ComparisonVerdict::Equal);

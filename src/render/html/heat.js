@@ -53,12 +53,19 @@ class HeatMap {
 
   draw() {
     const { left, top, side, width, height } = this.layout();
-    const context = prepare(this.canvas, width, height);
     prepare(this.top, width, height);
-    const [x0, y0, span] = this.range;
     // Publish the position of the cells for programs that inspect the page, such as tests.
-    this.top.dataset.plot = [left, top, side, x0, y0, span].join(" ");
-    const ratio = this.canvas.width / width;
+    this.top.dataset.plot = [left, top, side, ...this.range].join(" ");
+    this.paint(this.canvas);
+    this.drawCursor();
+  }
+
+  /// Draws all but the cursor on a canvas.
+  paint(canvas) {
+    const { left, top, side, width, height } = this.box;
+    const context = prepare(canvas, width, height);
+    const [x0, y0, span] = this.range;
+    const ratio = canvas.width / width;
     context.fillStyle = color("none");
     context.fillRect(left, top, side, side);
     const cell = side / span;
@@ -73,7 +80,6 @@ class HeatMap {
     this.drawGroups(context, cell, x0, y0);
     if (this.totals > 0) this.drawTotals(context, cell);
     this.drawLabels(context, cell);
-    this.drawCursor();
   }
 
   /// Draws pairs of ranks on one node, whose messages are not on this wire: gray, hatched where there is

@@ -3,7 +3,7 @@
 //!
 //! Durations are in nanoseconds.
 
-use crate::analysis::GroupBy;
+use super::exports::sender_grouping;
 use crate::analysis::latency::{self, LatencyGrouping, LatencyKey, LatencySeriesOptions};
 use crate::model::{Histogram, Profile, histogram};
 use crate::render::latency::key_json;
@@ -53,7 +53,7 @@ fn row((key, times): (&LatencyKey, &Histogram)) -> Map<String, Value> {
 /// Histograms by pair, of ranks if any rank is known: per interval and verb the pairs with most
 /// samples.
 fn pairs(profile: &Profile) -> Vec<Map<String, Value>> {
-    let by = if profile.ranks.is_empty() { GroupBy::Endpoint } else { GroupBy::Rank };
+    let by = sender_grouping(profile);
     let all = latency::latencies(profile, LatencyGrouping { by: Some(by), sizes: false });
     let mut own: Vec<(&LatencyKey, &Histogram)> = all.iter().collect();
     own.sort_by_key(|(key, times)| (key.interval, key.verb, std::cmp::Reverse(times.samples())));

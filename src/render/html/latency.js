@@ -89,10 +89,6 @@ function edge(bucket) {
   return (bucket - shift * 8) * 2 ** shift;
 }
 
-function sentence(text) {
-  return text[0].toUpperCase() + text.slice(1);
-}
-
 function drawBySize(rows) {
   const log = (ns) => Math.log10(Math.max(ns, 1));
   const low = Math.floor(Math.min(...rows.map((row) => log(row.p10_ns))));
@@ -118,10 +114,10 @@ function drawBySize(rows) {
 function latencyTable() {
   const header = ["interval", "of", "size", "samples", "min", "10 %", "median", "90 %", "99 %", "max"];
   const rows = report.latencies.rows.map((row) => [
-    INTERVALS[row.interval] ?? row.interval, row.verb || "–", row.from_bytes === null ? "all" : sizeClass(row.from_bytes), group(row.samples),
-    ...[row.min_ns, row.p10_ns, row.median_ns, row.p90_ns, row.p99_ns, row.max_ns].map(time),
+    INTERVALS[row.interval] ?? row.interval, row.verb || "–", number(row.from_bytes ?? -1, () => (row.from_bytes === null ? "all" : sizeClass(row.from_bytes))), number(row.samples),
+    ...[row.min_ns, row.p10_ns, row.median_ns, row.p90_ns, row.p99_ns, row.max_ns].map((ns) => number(ns, time)),
   ]);
-  fill($("latency-table"), "Times by interval, verb and size", header, rows);
+  fillList($("latency-table"), "Times by interval, verb and size", header, rows);
 }
 
 /// Draws the interval's percentiles over time, with the window selected on the timeline.
@@ -164,3 +160,18 @@ function drawTimes() {
   $("times-note").textContent = `Percentiles of each bin of ${time(width)}${coarser}; a time belongs to the bin in which it begins, as in latency --view timeline. The window selected on the timeline is marked.`;
 }
 drawn.push(drawLatency);
+
+if (report.exports.latencies !== undefined) {
+  const ofInterval = () => latencyState.interval;
+  const [buckets, ofPairs] = ["buckets", "pair_buckets"].map((name) => ofPage(name, ofInterval));
+  const chosen = () => (latencyState.pair === ALL ? buckets : ofPairs);
+  exportChart($("histogram").parentElement, "histogram", "histogram", () => $("histogram-title").textContent, {
+    command: () => chosen().command(),
+    csv: () => chosen().csv(),
+    hasCsv: () => chosen().hasCsv(),
+    note: () => $("histogram").getAttribute("aria-label"),
+  });
+  exportChart($("by-size").parentElement, "by-size", "latency-by-size", () => $("by-size-title").textContent, ofPage("latencies", ofInterval));
+  exportChart($("times-card"), "times", "percentiles", () => $("times-title").textContent, { ...ofPage("percentiles", ofInterval), note: () => $("times-note").textContent });
+  exportable($("latency-table").closest("details"), "latencies", () => "Latencies", ofPage("latencies"));
+}

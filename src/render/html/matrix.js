@@ -282,19 +282,53 @@ function drawTop(own, unitValues) {
     const share = (unitValues[cell] * 100) / total;
     return [`${from} → ${to}`, `${own.mark(cell)}${short(unitValues[cell])}`, share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 9.95 ? 0 : 1)} %`];
   });
-  const hasEstimates = report.sampled !== null && state.window === null;
-  if (hasEstimates) top.forEach((cell, at) => rows[at].push(estimateText(own.estimates(own.rows[cell], own.columns[cell], state.selection)[state.unit], UNITS[state.unit].isBytes)));
+  const withEstimates = report.sampled !== null && state.window === null;
+  if (withEstimates) top.forEach((cell, at) => rows[at].push(estimateText(own.estimates(own.rows[cell], own.columns[cell], state.selection)[state.unit], UNITS[state.unit].isBytes)));
   const sampled = report.sampled === null ? "" : " in the sample";
-  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", `${UNITS[state.unit].name}${sampled}`, "share", ...(hasEstimates ? ["estimated total, 95 % interval"] : [])], rows);
+  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", `${UNITS[state.unit].name}${sampled}`, "share", ...(withEstimates ? ["estimated total, 95 % interval"] : [])], rows);
   $("top").hidden = top.length === 0;
 }
 
+/// The command that prints the numbers of the matrix.
+function matrixCommand() {
+  const job = state.by === "rank" && state.job !== null ? ["--job", state.job] : [];
+  return commandOf("matrix", "--by", state.by, "--traffic", state.selection, "--unit", state.unit, ...job, ...windowWords(state.window));
+}
+
+const ESTIMATED = [["messages", "messages"], ["payload_bytes", "payload-bytes"], ["wire_bytes", "wire-bytes"], ["packets", "packets"]];
+
+/// The csv of `ibscope matrix`: the pairs of the view in this window.
+function matrixCsv(own, by, selection, sums) {
+  const cells = Array.from({ length: own.count }, (_, cell) => cell).filter((cell) => sums.sums[PACKETS][cell] > 0);
+  cells.sort((a, b) => own.rows[a] - own.rows[b] || own.columns[a] - own.columns[b]);
+  const name = (at) => (by === "rank" ? own.labels[at].csv : report.endpoints[own.keys[at]].id);
+  const estimated = report.sampled === null ? [] : ESTIMATED;
+  const row = (cell) => {
+    const found = values(by, selection, sums, cell);
+    const estimates = estimated.length === 0 ? {} : own.estimates(own.rows[cell], own.columns[cell], selection);
+    return [
+      name(own.rows[cell]), name(own.columns[cell]), found.messages, found["mpi-bytes"], found["payload-bytes"], found["wire-bytes"], found.packets,
+      own.labels[own.rows[cell]].job, report.coverage[sums.coverage[cell]].name, report.class_names.filter((_, bit) => (sums.classes[cell] >> bit) & 1).join(";"),
+      ...estimated.flatMap(([, unit]) => (Array.isArray(estimates[unit]) ? estimates[unit] : [unit in estimates ? estimates[unit] : "too few", "", ""])),
+    ];
+  };
+  const names = ["src", "dst", "messages", "mpi_bytes", "payload_bytes", "wire_bytes", "packets", "job", "coverage", "class", ...estimated.flatMap(([column]) => [`${column}_estimate`, `${column}_low`, `${column}_high`])];
+  return [names, ...cells.map(row)].map((fields) => `${fields.map(field).join(",")}\n`).join("");
+}
+
+/// Whether the page has the estimates of all pairs, which the csv of a sampled capture has.
+const hasEstimates = (by, window) => report.sampled === null || (window === null && report.estimates[by].left_out === 0);
+
 /// Shows the command that prints the same numbers.
 function drawCommand() {
-  const name = /^[\w.@%+=:,\/-]+$/.test(report.name) ? report.name : `'${report.name.replaceAll("'", "'\\''")}'`;
-  const parts = ["ibscope matrix", name, `--by ${state.by}`, `--traffic ${state.selection}`, `--unit ${state.unit}`];
-  if (state.by === "rank" && state.job !== null) parts.push(`--job ${state.job}`);
-  if (state.window) parts.push(`--from ${seconds(binStart(state.window[0]))}`, `--to ${seconds(binStart(state.window[1]))}`);
-  $("command").replaceChildren(element("span", state.window ? `${seconds(binStart(state.window[0]))} s to ${seconds(binStart(state.window[1]))} s of the capture. ` : "The whole capture. "), element("code", parts.join(" ")));
+  $("command").replaceChildren(element("span", state.window ? `${seconds(binStart(state.window[0]))} s to ${seconds(binStart(state.window[1]))} s of the capture. ` : "The whole capture. "), element("code", matrixCommand()));
 }
 drawn.push(() => update());
+
+exportable(document.querySelector(".card.matrix"), "matrix", () => `${sentence(unitName())} between ${state.by === "rank" ? "ranks" : "nodes"}`, {
+  command: matrixCommand,
+  csv: () => matrixCsv(shown.view, state.by, state.selection, shown.sums),
+  hasCsv: () => hasEstimates(state.by, state.window),
+  drawing: () => [[canvasPart((canvas) => heat.paint(canvas))], [canvasPart((canvas) => drawLegend(canvas, Math.min(360, heat.box.side), scaleOf(shown.values), UNITS[state.unit].isBytes))]],
+  note: () => [$("command").firstChild.textContent, ...[...$("matrix-coverage").children].map((line) => line.textContent)].join(" "),
+});

@@ -124,8 +124,8 @@ function drawTimeline() {
   timelineChart ??= echarts.init(box, null, { renderer: "canvas" });
   timelineChart.resize({ width: box.clientWidth, height: HEIGHT });
   const rates = rateAxis(highestRate([whole, ...all]), isBytes);
-  const text = { color: color("muted"), fontFamily: getComputedStyle(document.body).fontFamily };
-  timelineChart.setOption({
+  const text = { color: color("muted"), fontFamily: fontFamily() };
+  const option = {
     animation: false,
     textStyle: text,
     grid: { left: PLOT.left, right: PLOT.right, top: all.length > 1 ? 30 : PLOT.top, bottom: PLOT.bottom },
@@ -141,7 +141,9 @@ function drawTimeline() {
       splitLine: { lineStyle: { color: color("grid") } },
     },
     series: all,
-  }, true);
+  };
+  timelineChart.setOption(option, true);
+  chartDrawings.timeline = { width: box.clientWidth, height: HEIGHT, option };
   const byClass = classes.length > 0 ? " by class" : "";
   $("timeline-title").textContent = `${name[0].toUpperCase()}${name.slice(1)} over time${byClass}`;
   const most = total.reduce((best, sum, at) => (sum > total[best] ? at : best), 0);
@@ -291,3 +293,8 @@ function hoverTimeline(event, x) {
   tip(box, event.clientX, event.clientY);
 }
 drawn.push(drawTimeline);
+
+exportChart($("timeline-card"), "timeline", "timeline", () => $("timeline-title").textContent, {
+  ...ofPage("rates"),
+  note: () => `Rates in bins of ${time(charted.bin_ns * bars().width)}.`,
+});
