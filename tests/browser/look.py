@@ -11,7 +11,8 @@ usage: look.py REPORT.html FOLDER                  the whole report; screenshots
        look.py --lanes REPORT.html FOLDER          collective operations, wide and narrow
        look.py --classes REPORT.html FOLDER        the timeline stacked by class
        look.py --state REPORT.html FOLDER          the state in the address
-       look.py --exports REPORT.html FOLDER        the exports of every view, before and after choices
+       look.py --exports REPORT.html FOLDER all    the exports of every view, before and after choices
+       look.py --exports REPORT.html FOLDER csv    the same without drawings
        look.py --tables REPORT.html FOLDER         sorting and filtering a table
 
 The script judges nothing: the tests compare its output with the numbers of ibscope.
@@ -565,8 +566,11 @@ def state(path, folder):
     return page.end(found)
 
 
-def exports(path, folder):
-    """Every export of every view that is shown: by its buttons, into files, and from the clipboard."""
+def exports(path, folder, kinds):
+    """Every export of every view that is shown: by its buttons, into files, and from the clipboard.
+
+    `kinds` is `all`, or `csv` for the tables and commands without the drawings.
+    """
     page = Page(path)
     folder.mkdir(parents=True, exist_ok=True)
     driver = page.driver
@@ -608,6 +612,8 @@ def exports(path, folder):
             driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", bar)
             for button in bar.find_elements(By.TAG_NAME, "button"):
                 kind = button.get_attribute("data-export")
+                if kinds == "csv" and kind in ["png", "svg"]:
+                    continue
                 if not button.is_enabled():
                     own[kind] = None
                 elif kind == "copy":
@@ -631,9 +637,6 @@ def exports(path, folder):
         last = page.find("#interval").find_elements(By.TAG_NAME, "option")[-1].get_attribute("value")
         page.choose("interval", last)
     found["chosen"] = all_views("chosen")
-    # People look at the pictures of the dark page.
-    page.media(dark=True)
-    all_views("dark")
     return page.end(found)
 
 
@@ -675,7 +678,7 @@ if __name__ == "__main__":
     elif sys.argv[1] == "--names":
         result = names(sys.argv[2])
     elif sys.argv[1] in PARTS:
-        result = PARTS[sys.argv[1]](sys.argv[2], pathlib.Path(sys.argv[3]))
+        result = PARTS[sys.argv[1]](sys.argv[2], pathlib.Path(sys.argv[3]), *sys.argv[4:])
     else:
         result = look(sys.argv[1], pathlib.Path(sys.argv[2]))
     json.dump(result, sys.stdout, indent=1)

@@ -25,18 +25,17 @@ pub(in crate::cli) fn source(inputs: &[PathBuf], reading: &InputArgs, scope: Sco
     let most = Some(reading.max_connections).filter(|most| *most != pipeline::DEFAULT_MAX_CONNECTIONS);
     add("--max-connections", most.map(|most| most.to_string()));
     add("--max-decompressed", reading.max_decompressed.map(|bytes| bytes.to_string()));
-    if let JobChoice::Only(job) = scope.job {
-        add("--job", Some(job.to_string()));
-    }
     options.extend(no_align.then(|| "--no-align".to_owned()));
-    options.extend(scope.strict.then(|| "--strict".to_owned()));
+    let job = if let JobChoice::Only(job) = scope.job { Some(["--job".to_owned(), job.to_string()]) } else { None };
+    let strict = scope.strict.then(|| "--strict".to_owned());
+    let bound = |name: &str, value: Option<TimePoint>| value.map(|value| [name.to_owned(), moment(value)]);
+    let window = [bound("--from", *from), bound("--to", *to)];
     ReportSource {
         inputs: words(inputs.iter().map(|input| path(input)).collect()),
         options: words(options),
-        from: from.map(moment),
-        to: to.map(moment),
+        scope: words(job.into_iter().flatten().chain(strict).collect()),
+        window: words(window.into_iter().flatten().flatten().collect()),
         is_profile: inputs.iter().any(|input| pipeline::is_profile(input)),
-        has_job: matches!(scope.job, JobChoice::Only(_)),
         ..ReportSource::default()
     }
 }
@@ -79,8 +78,8 @@ mod tests {
     #[test]
     fn options_that_change_numbers_are_repeated_as_words_of_a_shell() {
         let given = of(&["a b.pcap", "c.pcap", "--hosts", "it's", "--threads", "2", "--strict", "--job", "2"]);
-        assert_eq!((given.inputs.as_str(), given.is_profile, given.has_job), ("'a b.pcap' c.pcap", false, true));
-        assert_eq!(given.options, r"--hosts 'it'\''s' --job 2 --strict");
+        assert_eq!((given.inputs.as_str(), given.is_profile), ("'a b.pcap' c.pcap", false));
+        assert_eq!((given.options.as_str(), given.scope.as_str()), (r"--hosts 'it'\''s'", "--job 2 --strict"));
         assert_eq!(of(&["a.pcap", "--min-coverage", "5"]).options, "");
     }
 
@@ -91,6 +90,6 @@ mod tests {
             assert_eq!(parse::moment(&moment(given)), Ok(given), "{text}");
         }
         let given = of(&["a.pcap", "--from", "1.5"]);
-        assert_eq!((given.from.as_deref(), given.to), (Some("1.500000000"), None));
+        assert_eq!(given.window, "--from 1.500000000");
     }
 }

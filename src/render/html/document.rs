@@ -63,8 +63,6 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<Str
         "mpi_read": profile.mpi_read,
         "times_read": profile.times_read,
         "start": utc(origin_ns),
-        // A string, because a number would be rounded.
-        "start_ns": origin_ns.to_string(),
         "span_ns": last_ns.saturating_sub(origin_ns),
         "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>(),
         "labels": labels.iter().map(|label| rank(label, &nodes)).collect::<Vec<_>>(),

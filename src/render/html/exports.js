@@ -3,26 +3,22 @@
 
 /// Words of a command line with the inputs of this page.
 function commandOf(name, ...words) {
-  const { inputs, options } = report.source;
-  return ["ibscope", name, inputs, options, ...words].filter((word) => word !== "").join(" ");
+  const { inputs, options, scope } = report.source;
+  return spaced(["ibscope", name, inputs, options, scope, ...words]);
 }
 
-/// A time of the page as `--from` and `--to` take it. If the page itself has only a window of the
-/// captures, seconds may count from another packet.
-function moment(ns) {
-  if (report.source.from === null && report.source.to === null) return seconds(ns);
-  const all = BigInt(report.start_ns) + BigInt(Math.round(ns));
-  const whole = new Date(Number(all / 1000000000n) * 1000).toISOString().slice(0, 19);
-  return `${whole}.${String(all % 1000000000n).padStart(9, "0")}Z`;
+/// A command for the selected window. With captures, a command that reads only a window detects ranks
+/// and classes in that window alone: the numbers of the page are those of the profile.
+function commandOfWindow(name, window, ...words) {
+  const { inputs, options, scope, window: given, is_profile: isProfile } = report.source;
+  if (window === null) return commandOf(name, ...words, given);
+  const times = ["--from", seconds(binStart(window[0])), "--to", seconds(binStart(window[1]))];
+  if (isProfile) return commandOf(name, ...words, ...times);
+  const analyze = ["ibscope analyze", inputs, options, given, "-o report.ibp"];
+  return `${spaced(analyze)} && ${spaced(["ibscope", name, "report.ibp", scope, ...words, ...times])}`;
 }
 
-/// The options of the selected window. Its first and last bin may reach beyond the window of the page.
-function windowWords(window) {
-  const { from, to } = report.source;
-  const start = window === null || (window[0] === 0 && from !== null) ? from : moment(binStart(window[0]));
-  const end = window === null || (window[1] === traffic.bins && to !== null) ? to : moment(binStart(window[1]));
-  return [...(start === null ? [] : ["--from", start]), ...(end === null ? [] : ["--to", end])];
-}
+const spaced = (words) => words.filter((word) => word !== "").join(" ");
 
 /// A field of csv.
 function field(value) {

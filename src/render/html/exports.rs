@@ -8,7 +8,7 @@
 
 use super::{Page, packed};
 use crate::analysis::collectives::collectives;
-use crate::analysis::latency::{self as latencies, LatencyGrouping, LatencySeriesOptions};
+use crate::analysis::latency::{self as latencies, DEFAULT_LIMIT_NS, LatencyGrouping, LatencySeriesOptions};
 use crate::analysis::matrix::Selection;
 use crate::analysis::phases::{PhaseOptions, phases};
 use crate::analysis::rates::{DEFAULT_WINDOW_NS, RateGrouping, grouped_rates};
@@ -27,24 +27,20 @@ use std::io::{self, Write};
 /// Maximum length of an output before it is deflated, and of all deflated outputs of a page.
 const MAX_CSV_BYTES: u64 = 8 << 20;
 const MAX_PAGE_BYTES: usize = 768 << 10;
-/// The default of `latency --limit`, in nanoseconds.
-const LIMIT_NS: u64 = 10_000;
 
 /// The command line that read the data of a page, in words of a shell.
 #[derive(Clone, Debug, Default)]
 pub struct ReportSource {
     /// The inputs.
     pub inputs: String,
-    /// Options that change numbers, without those of the time window.
+    /// Options that change how the inputs are read, without those of the time window.
     pub options: String,
-    /// The value of `--from`.
-    pub from: Option<String>,
-    /// The value of `--to`.
-    pub to: Option<String>,
+    /// Options that choose and change ranks: `--job`, `--strict`.
+    pub scope: String,
+    /// `--from` and `--to`.
+    pub window: String,
     /// True for a profile, false for captures.
     pub is_profile: bool,
-    /// True if `--job` is among the options.
-    pub has_job: bool,
     /// The path of the compared profile.
     pub compared: Option<String>,
     /// The trace, and the options of its comparison.
@@ -54,16 +50,13 @@ pub struct ReportSource {
 impl ReportSource {
     /// A command of these inputs.
     fn command(&self, name: &str, view: &str) -> String {
-        let window = [("--from", &self.from), ("--to", &self.to)];
-        let of = |(option, value): (&str, &Option<String>)| value.as_ref().map(|value| format!("{option} {value}"));
-        let [from, to] = window.map(|bound| of(bound).unwrap_or_default());
-        line(&[name, &self.inputs, &self.options, view, &from, &to])
+        line(&[name, &self.inputs, &self.options, &self.scope, view, &self.window])
     }
 
     /// The source as the page needs it to write commands of its own.
     pub(super) fn document(&self) -> Value {
-        let Self { inputs, options, from, to, has_job, .. } = self;
-        json!({ "inputs": inputs, "options": options, "from": from, "to": to, "has_job": has_job })
+        let Self { inputs, options, scope, window, is_profile, .. } = self;
+        json!({ "inputs": inputs, "options": options, "scope": scope, "window": window, "is_profile": is_profile })
     }
 }
 
@@ -104,7 +97,8 @@ pub(super) fn document(page: &Page<'_>, bins: ExportBins) -> io::Result<Value> {
         }
     }
     if let (Some(checked), Some([trace, options])) = (page.crosscheck, &source.trace) {
-        let command = |view| line(&["crosscheck", &source.inputs, trace, &source.options, options, view]);
+        let command =
+            |view| line(&["crosscheck", &source.inputs, trace, &source.options, &source.scope, options, view]);
         // With captures, the command compares single messages too, which the page does not have.
         let of_profile = |write: CrosscheckWriter| {
             move |out: &mut dyn Write| if source.is_profile { write(checked, out) } else { absent() }
@@ -171,7 +165,7 @@ fn of_latencies(page: &Page<'_>, bins: ExportBins, exports: &mut Exports) -> io:
     }
     let of = |by, sizes| latencies::latencies(profile, LatencyGrouping { by, sizes });
     let by_size = of(None, true);
-    exports.add("latencies", source.command("latency", ""), &|out| latency::csv(&by_size, LIMIT_NS, out))?;
+    exports.add("latencies", source.command("latency", ""), &|out| latency::csv(&by_size, DEFAULT_LIMIT_NS, out))?;
     let whole = of(None, false);
     let view = "--view buckets --all-sizes";
     exports.add("buckets", source.command("latency", view), &|out| latency::bucket_csv(&whole, out))?;
@@ -244,8 +238,12 @@ mod tests {
 
     fn added(exports: &mut Exports, name: &str, length: usize) -> Value {
         // Bytes that cannot be deflated to less than half of their length.
-        let bytes: Vec<u8> =
-            (0..length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect();
+        let mut state = 1_u64;
+        let mut byte = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 56) as u8
+        };
+        let bytes: Vec<u8> = (0..length).map(|_| byte()).collect();
         exports.add(name, "ibscope".to_owned(), &|out| out.write_all(&bytes)).expect("added");
         exports.exports[name]["csv"].clone()
     }
@@ -270,7 +268,7 @@ mod tests {
         let source = ReportSource {
             inputs: "a.pcap".to_owned(),
             options: "--hosts h.csv".to_owned(),
-            to: Some("2.5".to_owned()),
+            window: "--to 2.5".to_owned(),
             ..ReportSource::default()
         };
         assert_eq!(

@@ -114,7 +114,7 @@ function drawGraph() {
 }
 
 exportable($("graph-body").closest(".card"), "graph", () => "Communication graph", {
-  command: () => commandOf("matrix", "--by", "endpoint", "--traffic", "all", "--unit", "payload-bytes", ...windowWords(null)),
+  command: () => commandOfWindow("matrix", null, "--by", "endpoint", "--traffic", "all", "--unit", "payload-bytes"),
   csv: () => {
     const own = (views["endpoint null"] ??= new View("endpoint", null));
     return matrixCsv(own, "endpoint", "all", own.sum(null));

@@ -292,7 +292,7 @@ function drawTop(own, unitValues) {
 /// The command that prints the numbers of the matrix.
 function matrixCommand() {
   const job = state.by === "rank" && state.job !== null ? ["--job", state.job] : [];
-  return commandOf("matrix", "--by", state.by, "--traffic", state.selection, "--unit", state.unit, ...job, ...windowWords(state.window));
+  return commandOfWindow("matrix", state.window, "--by", state.by, "--traffic", state.selection, "--unit", state.unit, ...job);
 }
 
 const ESTIMATED = [["messages", "messages"], ["payload_bytes", "payload-bytes"], ["wire_bytes", "wire-bytes"], ["packets", "packets"]];

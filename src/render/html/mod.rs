@@ -109,10 +109,9 @@ fn policy() -> String {
 static NO_SOURCE: ReportSource = ReportSource {
     inputs: String::new(),
     options: String::new(),
-    from: None,
-    to: None,
+    scope: String::new(),
+    window: String::new(),
     is_profile: true,
-    has_job: false,
     compared: None,
     trace: None,
 };

@@ -3,7 +3,7 @@
 
 use super::{has_browser, look, pictures};
 use crate::runs;
-use crate::tools::{ibscope, result, sample};
+use crate::tools::{self, ProgramResult, result, sample};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,23 +13,26 @@ fn place(path: &Path) -> &str {
     path.to_str().expect("path")
 }
 
-/// The words of a command line without quotes.
-fn words(command: &str) -> Vec<&str> {
-    let words: Vec<&str> = command.split(' ').collect();
-    assert_eq!(words[0], "ibscope", "{command}");
-    words[1..].to_vec()
+/// The output of a command line without quotes: the last of one or two commands, run in a folder.
+fn output(line: &str, folder: &Path) -> String {
+    let run = |command: &str| {
+        let words: Vec<&str> = command.split(' ').collect();
+        assert_eq!(words[0], "ibscope", "{line}");
+        let ran = ProgramResult::from(tools::command(&words[1..]).current_dir(folder).output().expect("started"));
+        assert!([0, 4].contains(&ran.code), "{command}: {}", ran.stderr);
+        ran.stdout
+    };
+    line.split(" && ").map(run).last().expect("a command")
 }
 
 /// Compares the csv of all views of a page with the output of their commands. Returns the names of the
 /// views with a csv.
-fn checked(views: &Value) -> BTreeSet<&str> {
+fn checked<'a>(views: &'a Value, folder: &Path) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     for (view, exports) in views.as_object().expect("views") {
         if let Some(csv) = exports["csv"].as_str() {
             let command = exports["copy"].as_str().expect("command");
-            let ran = ibscope(words(command));
-            assert!([0, 4].contains(&ran.code), "{command}: {}", ran.stderr);
-            assert_eq!(csv, ran.stdout, "{view}: {command}");
+            assert_eq!(csv, output(command, folder), "{view}: {command}");
             assert!(csv.lines().count() > 1 || view == "findings", "{view}: {command} has rows");
             found.insert(view.as_str());
         }
@@ -43,9 +46,9 @@ fn checked(views: &Value) -> BTreeSet<&str> {
     found
 }
 
-/// The exports of a page before and after choices of the user.
-fn exports_of(page: &Path, name: &str) -> Value {
-    let seen = look(&["--exports".as_ref(), page, &pictures().join(name)]);
+/// The exports of a page before and after choices of the user; `csv` leaves out the drawings.
+fn exports_of(page: &Path, name: &str, kinds: &str) -> Value {
+    let seen = look(&["--exports".as_ref(), page, &pictures().join(name), kinds.as_ref()]);
     assert_eq!(seen["complaints"], json!([]), "the console is silent");
     seen
 }
@@ -59,7 +62,7 @@ fn exports_of_a_profile_are_the_output_of_the_commands() {
     let [profile, page] = ["job.ibp", "report.html"].map(|name| folder.path().join(name));
     result(&["analyze", "-o", place(&profile)], &[sample("openib-mixed-4x1")]);
     result(&["report", "-o", place(&page)], &[&profile]);
-    let seen = exports_of(&page, "exports");
+    let seen = exports_of(&page, "exports", "all");
     let all = [
         "findings",
         "timeline",
@@ -75,8 +78,8 @@ fn exports_of_a_profile_are_the_output_of_the_commands() {
         "health",
         "ranks",
     ];
-    assert_eq!(checked(&seen["new"]), all.into_iter().collect());
-    let chosen = checked(&seen["chosen"]);
+    assert_eq!(checked(&seen["new"], folder.path()), all.into_iter().collect());
+    let chosen = checked(&seen["chosen"], folder.path());
     assert!(["timeline", "matrix", "histogram"].iter().all(|view| chosen.contains(view)), "{chosen:?}");
     // The files follow the choices.
     for view in ["matrix", "histogram"] {
@@ -110,9 +113,9 @@ fn exports_of_captures_are_the_output_of_the_commands() {
     ] {
         let options = [&["report", "-o", place(&page), "--hosts", place(&hosts)], window].concat();
         result(&options, &[&capture]);
-        let seen = exports_of(&page, "exports-captures");
+        let seen = exports_of(&page, "exports-captures", "csv");
         for state in ["new", "chosen"] {
-            let found = checked(&seen[state]);
+            let found = checked(&seen[state], folder.path());
             let some = ["timeline", "matrix", "graph", "histogram", "sizes", "health"];
             assert!(some.iter().all(|view| found.contains(view)), "{found:?}");
             assert!(!found.contains("findings"), "the command reads captures in narrower bins");
@@ -142,16 +145,16 @@ fn exports_of_many_senders_another_run_and_a_trace_are_the_output_of_the_command
     fs::write(&capture, bytes).expect("capture");
     result(&["analyze", "--bin", "1ms", "-o", place(&profile)], &[&capture]);
     result(&["report", "-o", place(&page)], &[&profile]);
-    let seen = exports_of(&page, "exports-senders");
-    assert!(checked(&seen["new"]).contains("senders"), "{}", seen["new"]);
+    let seen = exports_of(&page, "exports-senders", "all");
+    assert!(checked(&seen["new"], folder.path()).contains("senders"), "{}", seen["new"]);
 
     let run = runs::named("scorep-ompi-rc-halo-4x1");
     let trace = run.folder.join("trace/traces.otf2");
     result(&["analyze", "-o", place(&profile)], &[run.sink()]);
     result(&["analyze", "-o", place(&other)], &[runs::named("ompi-rc-notrace-mixed-4x1").sink()]);
     result(&["report", "-o", place(&page), "--compare", place(&other), "--trace", place(&trace)], &[&profile]);
-    let seen = exports_of(&page, "exports-compared");
-    let found = checked(&seen["new"]);
+    let seen = exports_of(&page, "exports-compared", "all");
+    let found = checked(&seen["new"], folder.path());
     let compared = ["compared", "compared-pairs", "compared-times", "rates-of-a", "rates-of-b"];
     let of_trace = ["crosscheck", "crosscheck-pairs", "delays", "clocks"];
     assert!(compared.iter().chain(&of_trace).all(|view| found.contains(view)), "{found:?}");
