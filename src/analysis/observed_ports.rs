@@ -13,6 +13,13 @@ pub(crate) fn sees_all_ports(profile: &Profile) -> bool {
     shows_all_traffic(profile, endpoints)
 }
 
+/// True if a pair without packets in the captures may have sent some: the captures do not show the
+/// traffic of all ports. False for a profile that names no input.
+#[must_use]
+pub(crate) fn shows_some_ports(profile: &Profile) -> bool {
+    !profile.inputs.is_empty() && !sees_all_ports(profile)
+}
+
 /// Like [`sees_all_ports`], for a number of places: ports, or processes that may have several ports.
 #[must_use]
 pub(crate) fn shows_all_traffic(profile: &Profile, places: usize) -> bool {

@@ -19,7 +19,7 @@ function chart(id, height, label, option) {
     axisLabel: { ...text, ...own.axisLabel },
     axisLine: { lineStyle: { color: color("line") } },
     axisTick: { lineStyle: { color: color("line") }, alignWithLabel: false },
-    splitLine: { show: own.type !== "category", lineStyle: { color: color("grid") } },
+    splitLine: { show: own.splitLine ?? own.type !== "category", lineStyle: { color: color("grid") } },
   });
   const full = {
     animation: false,

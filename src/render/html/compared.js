@@ -137,6 +137,17 @@ function comparedScale() {
   return scaleOf(sides.flatMap(({ min, max }) => (max > 0 ? [min, max] : [])), comparedState.scaling);
 }
 
+/// Whether the value of a pair in a run is known: it was captured, or the captures show all ports.
+function isComparedSeen(own, side, pair) {
+  return !compared.partial[side] || own.sides[side].packets[pair] > 0;
+}
+
+/// What hatched cells are.
+function hiddenText(partial) {
+  const some = partial.length > 0 ? ` The captures of ${partial.join(" and ")} show some ports only, so a pair without captured packets may have sent messages, and its difference is not known.` : "";
+  return `Hatched: not on this wire.${some}`;
+}
+
 const comparedWidth = () => Math.min(300, comparedMaps[0].canvas.parentElement.clientWidth - 44);
 
 function drawComparedLegend(canvas) {
@@ -161,19 +172,31 @@ function drawComparedMaps() {
     groups: null,
     what: own.by === "rank" ? "rank" : "node",
   };
+  const isSeen = (side) => (pair) => own.sides[side].packets[pair] > 0;
   [a, b].forEach((values, side) => comparedMaps[side].show({
     ...shared,
+    nodes: own.nodes[side],
+    isPartial: compared.partial[side],
+    isSeen: isSeen(side),
     colorOf: (pair) => (values[pair] === 0 ? null : SHADES[Math.round(scale.share(values[pair]) * 255)]),
     weightOf: (pair) => values[pair],
     textOf: (pair) => show(values[pair]),
   }));
   const shades = Array.from({ length: 257 }, (_, at) => diverge((at - 128) / 128));
+  // A difference is known where both runs were captured.
+  const isKnown = (pair) => [0, 1].every((side) => isComparedSeen(own, side, pair));
   comparedMaps[2].show({
     ...shared,
-    colorOf: (pair) => shades[Math.round(changeShare(relativeChange(a[pair], b[pair])) * 128) + 128],
+    nodes: own.nodes.flat(),
+    isPartial: compared.partial.includes(true),
+    isSeen: isKnown,
+    colorOf: (pair) => (!isKnown(pair) ? null : shades[Math.round(changeShare(relativeChange(a[pair], b[pair])) * 128) + 128]),
     weightOf: (pair) => Math.abs(less[pair]),
     textOf: (pair) => signedText(less[pair], show),
   });
+  const partial = ["A", "B"].filter((_, side) => compared.partial[side]);
+  $("maps-hidden").hidden = partial.length === 0 && own.nodes.flat().length === 0;
+  $("maps-hidden").textContent = hiddenText(partial);
   drawComparedLegend($("legend-a"));
   drawDiverging($("legend-difference"), comparedWidth());
   const names = ["A", "B", "B − A"];
@@ -216,9 +239,15 @@ function drawComparedPairs() {
   }
   const name = (label) => own.labels[label].name;
   const percent = (from, to) => (from > 0 ? `${to >= from ? "+" : "−"}${digits((Math.abs(to - from) * 100) / from)} %` : "new in B");
-  const rows = top.map(([pair]) => [
-    `${name(own.rows[pair])} → ${name(own.columns[pair])}`, number(a[pair], show), number(b[pair], show), number(b[pair] - a[pair], (less) => signedText(less, show)), percent(a[pair], b[pair]),
-  ]);
+  // A run whose captures show some ports only may not show a pair at all.
+  const shownValue = (side, pair) => (isComparedSeen(own, side, pair) ? number((side === 0 ? a : b)[pair], show) : "not captured");
+  const rows = top.map(([pair]) => {
+    const isKnown = [0, 1].every((side) => isComparedSeen(own, side, pair));
+    return [
+      `${name(own.rows[pair])} → ${name(own.columns[pair])}`, shownValue(0, pair), shownValue(1, pair),
+      isKnown ? number(b[pair] - a[pair], (less) => signedText(less, show)) : "not known", isKnown ? percent(a[pair], b[pair]) : "–",
+    ];
+  });
   const what = own.by === "rank" ? "ranks" : "nodes";
   $("compared-pairs-title").textContent = own.differ === 0
     ? `All ${group(own.pairs)} pairs of ${what} sent equal amounts in both runs`
@@ -382,7 +411,7 @@ if (compared) {
       comparedMaps.map((map, at) => ({ ...canvasPart((canvas) => map.paint(canvas)), name: ["A", "B", "B − A"][at] })),
       [canvasPart((canvas) => drawComparedLegend(canvas)), canvasPart((canvas) => drawDiverging(canvas, comparedWidth()))],
     ],
-    note: () => `A is ${compared.names[0]}, B is ${compared.names[1]}.`,
+    note: () => [`A is ${compared.names[0]}, B is ${compared.names[1]}.`, $("maps-hidden").hidden ? "" : $("maps-hidden").textContent].join(" "),
   });
   const ratesCard = $("compared-rates").parentElement;
   exportChart(ratesCard, "compared-rates", "rates-of-a", () => $("compared-rates-title").textContent, { ...ofPage("rates_a"), label: "of A" });

@@ -123,7 +123,8 @@ function pairTip(row, column) {
       box.append(all);
     });
   }
-  if (there === null && own.isOnOneNode(row, column)) box.append(element("p", ONE_NODE));
+  const hidden = there === null ? whyHidden(own, row, column) : null;
+  if (hidden !== null) box.append(element("p", hidden));
   [[row, column], [column, row]].slice(0, same ? 1 : 2).forEach(([from, to]) => {
     const cell = own.cell(from, to);
     if (cell !== undefined && own.coverage[cell].state > 0) box.append(element("p", `${own.labels[from].text} → ${own.labels[to].text}: coverage ${covered(own.coverage[cell])}`));
@@ -132,6 +133,13 @@ function pairTip(row, column) {
 }
 
 const ONE_NODE = "not on this wire (same node)";
+const NOT_CAPTURED = "no packet captured; the captures show some ports only";
+
+/// Why the traffic of a pair without packets may not be zero; `null` if it is.
+function whyHidden(own, row, column) {
+  if (own.isOnOneNode(row, column)) return ONE_NODE;
+  return report.is_partial && row !== column ? NOT_CAPTURED : null;
+}
 
 /// The coverage of a pair in words.
 function covered({ state, packets, messages }) {
@@ -144,7 +152,7 @@ function spoken(row, column) {
   const cell = own.cell(row, column);
   const value = cell === undefined ? 0 : shownValues[cell];
   const coverage = cell === undefined || own.coverage[cell].state === 0 ? "" : `; coverage ${covered(own.coverage[cell])}`;
-  const text = value === 0 && own.isOnOneNode(row, column) ? ONE_NODE : exact(value);
+  const text = (value === 0 && (cell === undefined || own.isOnOneNode(row, column)) ? whyHidden(own, row, column) : null) ?? exact(value);
   return `${own.labels[row].full} to ${own.labels[column].full}: ${text}${coverage}`;
 }
 
@@ -189,6 +197,8 @@ function update() {
     textOf: (i) => `${own.mark(i)}${UNITS[state.unit].isBytes ? bytes(unitValues[i]) : count(unitValues[i])}`,
     markOf: (i) => own.mark(i),
     nodes: own.nodes,
+    isPartial: report.is_partial,
+    isSeen: (i) => !own.isOnOneNode(own.rows[i], own.columns[i]),
     groups: state.order === "node" && crowded ? own.ports : null,
     what: state.by === "rank" ? "rank" : "node",
   });
@@ -220,6 +230,8 @@ function drawCoverage(own, unitValues) {
   if (texts.length > 0 && state.window) texts.push("Coverage applies to the whole capture.");
   const isHidden = (row, column) => !(unitValues[own.cell(row, column)] > 0);
   if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Hatched: not on this wire, since both ranks are on one node.");
+  if (report.is_partial && own.cells.size + own.size < own.size ** 2) texts.push("Hatched: no packet captured. The captures show some ports only, so these pairs may have sent messages.");
+  if (own.marked) texts.push("A corner marks the pairs with one of these symbols.");
   $("matrix-coverage").hidden = texts.length === 0;
   $("matrix-coverage").replaceChildren(...texts.map((text) => element("span", text)));
 }
