@@ -44,7 +44,7 @@ impl RoundBars {
         let edges_ns = choices.find(fits).unwrap_or_else(|| edges(times, PREFERRED[3]));
         let mut counts = vec![0; edges_ns.len() - 1];
         for (value, count) in times.values() {
-            let bar = edges_ns.partition_point(|edge| *edge <= value).saturating_sub(1);
+            let bar = edges_ns.partition_point(|edge| *edge <= value).saturating_sub(1).min(edges_ns.len() - 2);
             if let Some(sum) = counts.get_mut(bar) {
                 *sum += count;
             }
@@ -70,8 +70,9 @@ fn edges(times: &Histogram, hundredths: &[u64]) -> Vec<u64> {
     let powers = (0..20).map(|power| 10_u128.pow(power));
     let round = powers.flat_map(|one| hundredths.iter().map(move |number| u128::from(*number) * one / 100));
     let mut edges: Vec<u64> = round.filter(|edge| *edge > 0).filter_map(|edge| u64::try_from(edge).ok()).collect();
+    edges.push(u64::MAX);
     edges.dedup();
-    let first = edges.partition_point(|edge| *edge <= least).saturating_sub(1);
+    let first = edges.partition_point(|edge| *edge <= least).saturating_sub(1).min(edges.len() - 2);
     let end = (edges.partition_point(|edge| *edge <= most) + 1).clamp(first + 2, edges.len());
     let zero = (values().next() == Some(0)).then_some(0);
     zero.into_iter().chain(edges[first..end].iter().copied()).collect()
@@ -133,12 +134,12 @@ mod tests {
 
     #[test]
     fn bars_have_round_edges_and_show_the_largest_time() {
-        // Two times in five decades: 26 bars of five in each.
+        // Five decades: 51 bars with ten in each, because 101 would be too many.
         let bars = RoundBars::new(&of(&[1_000, 1_500, 99_000_000]));
         assert_eq!((bars.edges_ns[0], bars.edges_ns.last()), (1_000, Some(&100_000_000)));
-        assert_eq!((bars.counts[0], bars.counts.last(), bars.counts.iter().sum()), (2, Some(&1), 3_u64));
+        assert_eq!((bars.counts[0], bars.counts.last(), bars.counts.iter().sum()), (1, Some(&1), 3_u64));
         assert_eq!(bars.edges_ns.len(), bars.counts.len() + 1);
-        assert_eq!(bars.edges_ns[..4], [1_000, 1_250, 1_600, 2_000].map(|edge: u64| edge)[..]);
+        assert_eq!(bars.edges_ns[..4], [1_000, 1_250, 1_600, 2_000]);
     }
 
     #[test]
