@@ -4,7 +4,7 @@
 //! exchanged at least one packet. Management and multicast traffic is never in a matrix.
 
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
-use crate::analysis::observed_ports::shows_some_ports;
+use crate::analysis::observed_ports::may_miss_ports;
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
 use crate::model::sampling::{EstimateQuality, Estimator, SampledShare};
 use crate::model::{ClassSet, ConnectionClass, HashMap, Nodes, PairEstimators, Profile, RdmaSums, TrafficKind};
@@ -249,7 +249,7 @@ pub struct Matrix {
     pub jobs: Arc<[JobRow]>,
     /// The nodes of the ranks; empty by endpoint.
     pub nodes: Arc<Nodes>,
-    /// True if the captures show some ports only, so a pair without packets in them may have sent some.
+    /// True if the captures may not show all ports, so a pair without packets in them may have sent some.
     pub is_partial: bool,
 }
 
@@ -354,7 +354,7 @@ pub enum CellValue {
     Value(u64),
     /// Both ranks are on one node and the value is 0: their messages are not on the wire.
     OneNode,
-    /// The captures show some ports only, and no packet of the pair: the pair may have sent some.
+    /// The captures may not show all ports, and have no packet of the pair: the pair may have sent some.
     NotCaptured,
 }
 
@@ -417,7 +417,7 @@ pub fn matrix(profile: &Profile, by: GroupBy, selection: Selection) -> Matrix {
         estimators.iter().map(|((src, dst), estimators)| ((index(src), index(dst)), *estimators)).collect()
     });
     let sampled = profile.sampling.map(|sampling| sampling.describe().into());
-    let matrix = Matrix { estimators, sampled, is_partial: shows_some_ports(profile), ..matrix };
+    let matrix = Matrix { estimators, sampled, is_partial: may_miss_ports(profile), ..matrix };
     match by {
         GroupBy::Endpoint => matrix,
         GroupBy::Rank => Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix },

@@ -16,7 +16,7 @@ pub(crate) fn sees_all_ports(profile: &Profile) -> bool {
 /// True if a pair without packets in the captures may have sent some: the captures do not show the
 /// traffic of all ports. False for a profile that names no input.
 #[must_use]
-pub(crate) fn shows_some_ports(profile: &Profile) -> bool {
+pub(crate) fn may_miss_ports(profile: &Profile) -> bool {
     !profile.inputs.is_empty() && !sees_all_ports(profile)
 }
 

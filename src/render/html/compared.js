@@ -144,7 +144,7 @@ function isComparedSeen(own, side, pair) {
 
 /// What hatched cells are.
 function hiddenText(partial) {
-  const some = partial.length > 0 ? ` The captures of ${partial.join(" and ")} show some ports only, so a pair without captured packets may have sent messages, and its difference is not known.` : "";
+  const some = partial.length > 0 ? ` The captures of ${partial.join(" and ")} may not show all ports, so a pair without captured packets may have sent messages, and its difference is not known.` : "";
   return `Hatched: not on this wire.${some}`;
 }
 

@@ -14,7 +14,7 @@ use crate::analysis::compare::{
     self as analysis, ComparedSeries, Comparison, ComparisonVerdict, LatencyComparison, PairTraffic, ValueComparison,
 };
 use crate::analysis::matrix::{MatrixCell, Selection};
-use crate::analysis::observed_ports::shows_some_ports;
+use crate::analysis::observed_ports::may_miss_ports;
 use crate::analysis::rates::{DEFAULT_WINDOW_NS, Rates, VALUES, grouped_rates};
 use crate::analysis::{GroupBy, Label};
 use crate::model::{JobRank, Nodes, Profile};
@@ -52,7 +52,7 @@ impl ReportComparison {
         let pairs = by.iter().map(of).collect();
         let rates =
             profiles.map(|profile| grouped_rates(profile, None, Some(series[0].bin_ns), DEFAULT_WINDOW_NS).ok());
-        let hidden = profiles.map(|profile| (shows_some_ports(profile), rank_nodes(profile)));
+        let hidden = profiles.map(|profile| (may_miss_ports(profile), rank_nodes(profile)));
         Ok(Self { comparison, series, rates, hidden, pairs })
     }
 

@@ -8,7 +8,7 @@ use super::{Page, ReportComparison, crosscheck, estimates, lanes, latencies, sen
 use crate::analysis::collectives::{CollectiveTotals, by_operation, collectives};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
-use crate::analysis::observed_ports::shows_some_ports;
+use crate::analysis::observed_ports::may_miss_ports;
 use crate::analysis::phases::{Phase, PhaseOptions, phases};
 use crate::analysis::rates::{self, DEFAULT_WINDOW_NS, WIRE_BYTES};
 use crate::analysis::totals::ProfileTotals;
@@ -69,7 +69,7 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<Str
         "labels": labels.iter().map(|label| rank(label, &nodes)).collect::<Vec<_>>(),
         "jobs": profile.jobs.iter().map(|job| json!({ "job": job.job, "text": job.describe() })).collect::<Vec<_>>(),
         "coverage": CoverageState::ALL.map(|state| json!({ "name": state.name(), "symbol": symbol(state), "meaning": meaning(state) })),
-        "is_partial": shows_some_ports(profile),
+        "is_partial": may_miss_ports(profile),
         "class_names": ConnectionClass::ALL.map(ConnectionClass::name),
         "ends": cells.ends.iter().map(end).collect::<Vec<_>>(),
         "sampled": profile.sampling.map(|sampling| sampling.describe()),

@@ -150,7 +150,7 @@ fn legend(
     } else {
         text.extend(SHADES);
     }
-    let blank = if is_partial { "no traffic in the captures, which show some ports only" } else { "no traffic" };
+    let blank = if is_partial { "no packet captured, and the captures may not show all ports" } else { "no traffic" };
     let _ = writeln!(text, " to {}; blank: {blank}", scale.with_unit(colors.max));
     if has_one_node {
         let cell = if style.color { format!("\x1b[48;5;{GRAY}m \x1b[0m gray") } else { ONE_NODE.to_string() };

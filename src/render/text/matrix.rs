@@ -192,7 +192,7 @@ fn symbols<'a>(matrices: impl Iterator<Item = &'a Matrix>, unit: TrafficUnit) ->
     let parts = [
         nothing.then(|| "· no traffic".to_owned()),
         none.then(|| "0 traffic of other kinds only".to_owned()),
-        not_captured.then(|| format!("{NOT_CAPTURED} no packet captured, and the captures show some ports only")),
+        not_captured.then(|| format!("{NOT_CAPTURED} no packet captured, and the captures may not show all ports")),
         little.map(|name| format!("{TOO_LITTLE} less than 0.1 {name}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
