@@ -77,7 +77,7 @@ pub(super) fn run(args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     let senders = sender_timeline(&profile, by, selected, bin_ns)?;
     // The table and the figures show no pairs, whose bins may be wider.
     let has_pairs = source.format != Format::Table && args.view == TimelineView::Pairs;
-    let pairs = if !has_pairs { None } else { Some(timeline(&profile, by, selected, bin_ns)?) };
+    let pairs = has_pairs.then(|| timeline(&profile, by, selected, bin_ns)).transpose()?;
     let shown = pairs.as_ref().unwrap_or(&senders);
     // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| {

@@ -21,7 +21,7 @@ const LABEL_LINE: i32 = TICK + 14;
 /// The laid-out histogram.
 pub(super) struct Bars {
     title: String,
-    bars: RoundBars,
+    drawn: RoundBars,
     median_ns: u64,
     /// The line of text below the title.
     notes: String,
@@ -52,7 +52,7 @@ impl Bars {
         ]
         .join(", ");
         let median_ns = times.quantile(0.5);
-        Ok(Self { title: title(subject), bars, median_ns, notes, panel: Panel { area, y }, x })
+        Ok(Self { title: title(subject), drawn: bars, median_ns, notes, panel: Panel { area, y }, x })
     }
 }
 
@@ -66,12 +66,12 @@ impl Figure for Bars {
         self.panel.draw_grid(canvas)?;
         let Area { top, bottom, right, .. } = self.panel.area;
         let x = |bar: usize| self.panel.x(&self.x, bar as f64);
-        for (bar, count) in self.bars.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        for (bar, count) in self.drawn.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             // A bar with few samples is still visible: at least one line high.
             let height = self.panel.y(*count as f64).min(bottom - LINE.cast_signed());
             canvas.fill(Area { left: x(bar), top: height, right: x(bar + 1), bottom }, OKABE_ITO[0])?;
         }
-        let median = self.panel.x(&self.x, self.bars.position(self.median_ns));
+        let median = self.panel.x(&self.x, self.drawn.position(self.median_ns));
         canvas.line(&[(median, top), (median, bottom)], MEDIAN, 3 * LINE)?;
         self.panel.draw_frame(canvas, &self.x)?;
         self.panel.draw_x_axis(canvas, &self.x)?;

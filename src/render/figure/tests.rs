@@ -215,9 +215,9 @@ fn incomplete_pairs_have_a_corner() {
         let cells = [((0, 1), of(states[0])), ((1, 0), of(states[1]))];
         matrix_svg(&matrix(ranks(2), &cells), TrafficUnit::MpiBytes).unwrap()
     };
-    use CoverageState::{Complete, Incomplete};
     let corners = |svg: &str| svg.matches("<polygon").count();
-    let [whole, mixed, incomplete] = [[Complete; 2], [Complete, Incomplete], [Incomplete; 2]].map(svg);
+    let (complete, incomplete) = (CoverageState::Complete, CoverageState::Incomplete);
+    let [whole, mixed, incomplete] = [[complete; 2], [complete, incomplete], [incomplete; 2]].map(svg);
     assert_eq!([&whole, &mixed, &incomplete].map(|svg| corners(svg)), [0, 1, 0]);
     assert!(has_text(&mixed, "a corner marks pairs with missing packets, or whose coverage is unknown"));
     assert!(texts(&incomplete).iter().any(|(_, _, text)| text.starts_with("coverage of all pairs is incomplete")));

@@ -85,15 +85,15 @@ pub(super) fn document(page: &Page<'_>, bins: ExportBins) -> io::Result<Value> {
     if let Some(found) = page.instances.filter(|found| found.unknown_because.is_none()) {
         let is_whole = found.beyond_bound == 0 && found.nccl_beyond_bound == 0;
         let command = source.command("collectives", "--view instances");
-        exports.add("instances", command, &|out| {
+        exports.add("instances", &command, &|out| {
             if is_whole { collective_instances::csv(found, out) } else { absent() }
         })?;
     }
     if let (Some(comparison), Some(other)) = (page.comparison, &source.compared) {
-        exports.add("compared", line(&["compare", &source.inputs, other]), &|out| comparison.csv(out))?;
+        exports.add("compared", &line(&["compare", &source.inputs, other]), &|out| comparison.csv(out))?;
         for (name, inputs, found) in comparison.rates([&source.inputs, other]) {
             let view = format!("--bin {}", exact(found.bin_ns));
-            exports.add(name, line(&["rates", inputs, &view]), &|out| rates::csv(found, out))?;
+            exports.add(name, &line(&["rates", inputs, &view]), &|out| rates::csv(found, out))?;
         }
     }
     if let (Some(checked), Some([trace, options])) = (page.crosscheck, &source.trace) {
@@ -103,14 +103,14 @@ pub(super) fn document(page: &Page<'_>, bins: ExportBins) -> io::Result<Value> {
         let of_profile = |write: CrosscheckWriter| {
             move |out: &mut dyn Write| if source.is_profile { write(checked, out) } else { absent() }
         };
-        exports.add("crosscheck", command(""), &of_profile(crosscheck::csv))?;
-        exports.add("delays", command("--view delays"), &of_profile(crosscheck::delays_csv))?;
-        exports.add("clocks", command("--view clocks"), &of_profile(crosscheck::clocks_csv))?;
-        exports.add("calls", command("--view calls"), &of_profile(crosscheck::calls_csv))?;
+        exports.add("crosscheck", &command(""), &of_profile(crosscheck::csv))?;
+        exports.add("delays", &command("--view delays"), &of_profile(crosscheck::delays_csv))?;
+        exports.add("clocks", &command("--view clocks"), &of_profile(crosscheck::clocks_csv))?;
+        exports.add("calls", &command("--view calls"), &of_profile(crosscheck::calls_csv))?;
     }
     if let Some(diagnosis) = page.diagnosis {
         // The command reads captures in narrower bins than the page.
-        exports.add("findings", source.command("diagnose", ""), &|out| {
+        exports.add("findings", &source.command("diagnose", ""), &|out| {
             if source.is_profile { diagnose::csv(diagnosis, &source.inputs, out) } else { absent() }
         })?;
     }
@@ -129,28 +129,28 @@ pub(super) struct ExportBins {
 fn of_profile(page: &Page<'_>, bins: ExportBins, exports: &mut Exports) -> io::Result<()> {
     let Page { profile, source, .. } = *page;
     let by_class = grouped_rates(profile, Some(RateGrouping::Class), None, DEFAULT_WINDOW_NS).ok();
-    exports.add("rates", source.command("rates", "--by class"), &|out| match &by_class {
+    exports.add("rates", &source.command("rates", "--by class"), &|out| match &by_class {
         Some(found) if found.check_rows().is_ok() => rates::csv(found, out),
         _ => absent(),
     })?;
     let all = grouped_rates(profile, None, None, DEFAULT_WINDOW_NS).ok();
-    exports.add("sizes", source.command("rates", "--view sizes"), &|out| {
+    exports.add("sizes", &source.command("rates", "--view sizes"), &|out| {
         all.as_ref().map_or_else(absent, |found| rates::sizes_csv(found, out))
     })?;
     if let Some(bin_ns) = bins.senders_ns {
         let by = sender_grouping(profile);
         let view = format!("--by {} --traffic all --view senders --bin {}", by.name(), exact(bin_ns));
         let senders = sender_timeline(profile, by, Selection::All, Some(bin_ns));
-        exports.add("senders", source.command("timeline", &view), &written(senders, matrix::timeline_csv))?;
+        exports.add("senders", &source.command("timeline", &view), &written(senders, matrix::timeline_csv))?;
     }
     let found = phases(profile, &PhaseOptions::default());
-    exports.add("phases", source.command("phases", ""), &|out| rendered::csv(&found, out))?;
+    exports.add("phases", &source.command("phases", ""), &|out| rendered::csv(&found, out))?;
     let table = collectives(profile, GroupBy::Rank);
-    exports.add("collectives", source.command("collectives", "--by rank"), &|out| {
+    exports.add("collectives", &source.command("collectives", "--by rank"), &|out| {
         crate::render::collectives::csv(&table, out)
     })?;
-    exports.add("health", source.command("health", ""), &|out| health::csv(profile, out))?;
-    exports.add("ranks", source.command("ranks", ""), &|out| ranks::ranks_csv(profile, out))
+    exports.add("health", &source.command("health", ""), &|out| health::csv(profile, out))?;
+    exports.add("ranks", &source.command("ranks", ""), &|out| ranks::ranks_csv(profile, out))
 }
 
 /// Ranks if there are any, otherwise endpoints.
@@ -165,19 +165,19 @@ fn of_latencies(page: &Page<'_>, bins: ExportBins, exports: &mut Exports) -> io:
     }
     let of = |by, sizes| latencies::latencies(profile, LatencyGrouping { by, sizes });
     let by_size = of(None, true);
-    exports.add("latencies", source.command("latency", ""), &|out| latency::csv(&by_size, DEFAULT_LIMIT_NS, out))?;
+    exports.add("latencies", &source.command("latency", ""), &|out| latency::csv(&by_size, DEFAULT_LIMIT_NS, out))?;
     let whole = of(None, false);
     let view = "--view buckets --all-sizes";
-    exports.add("buckets", source.command("latency", view), &|out| latency::bucket_csv(&whole, out))?;
+    exports.add("buckets", &source.command("latency", view), &|out| latency::bucket_csv(&whole, out))?;
     let by = sender_grouping(profile);
     let pairs = of(Some(by), false);
     let view = format!("{view} --by {}", by.name());
-    exports.add("pair_buckets", source.command("latency", &view), &|out| latency::bucket_csv(&pairs, out))?;
+    exports.add("pair_buckets", &source.command("latency", &view), &|out| latency::bucket_csv(&pairs, out))?;
     let Some(bin_ns) = bins.latencies_ns else { return Ok(()) };
     let options = LatencySeriesOptions { bin_ns: Some(bin_ns), ..LatencySeriesOptions::default() };
     let series = latencies::time_series(profile, &options);
     let view = format!("--view timeline --bin {}", exact(bin_ns));
-    exports.add("percentiles", source.command("latency", &view), &written(series, latency::time_series_csv))
+    exports.add("percentiles", &source.command("latency", &view), &written(series, latency::time_series_csv))
 }
 
 /// The writer of a result; nothing is written if there is none.
@@ -201,7 +201,7 @@ struct Exports {
 
 impl Exports {
     /// Adds a command and what `write` writes, unless the page becomes too large or `write` fails.
-    fn add(&mut self, name: &str, command: String, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    fn add(&mut self, name: &str, command: &str, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let mut out =
             BoundedWriter { out: DeflateEncoder::new(Vec::new(), Compression::new(7)), left_bytes: MAX_CSV_BYTES };
         let csv = match write(&mut out) {
@@ -244,7 +244,7 @@ mod tests {
             (state >> 56) as u8
         };
         let bytes: Vec<u8> = (0..length).map(|_| byte()).collect();
-        exports.add(name, "ibscope".to_owned(), &|out| out.write_all(&bytes)).expect("added");
+        exports.add(name, "ibscope", &|out| out.write_all(&bytes)).expect("added");
         exports.exports[name]["csv"].clone()
     }
 

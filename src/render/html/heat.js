@@ -90,9 +90,7 @@ class HeatMap {
     context.fillStyle = color("none");
     context.fillRect(left, top, side, side);
     const cell = side / span;
-    // Whether the whole map has lines where packets may be missing; in pixels it is gray.
-    this.isHatched = cell * ratio >= 1;
-    if (this.data.isPartial && this.isHatched) this.drawPartial(context, cell);
+    if (this.data.isPartial && cell * ratio >= 1) this.drawPartial(context, cell);
     if (cell * ratio >= 1) {
       this.drawNodes(context, cell);
       this.drawCells(context, cell);

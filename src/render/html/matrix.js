@@ -230,7 +230,7 @@ function drawCoverage(own, unitValues) {
   if (texts.length > 0 && state.window) texts.push("Coverage applies to the whole capture.");
   const isHidden = (row, column) => !(unitValues[own.cell(row, column)] > 0);
   if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Hatched: not on this wire, since both ranks are on one node.");
-  if (report.is_partial && own.cells.size + own.size < own.size ** 2) texts.push(`${heat.isHatched ? "Hatched" : "Gray"}: no packet captured. The captures may not show all ports, so these pairs may have sent messages.`);
+  if (report.is_partial && own.cells.size + own.size < own.size ** 2) texts.push("Hatched, or gray where cells are small: no packet captured. The captures may not show all ports, so these pairs may have sent messages.");
   if (own.marked) texts.push("A corner marks the pairs with one of these symbols.");
   $("matrix-coverage").hidden = texts.length === 0;
   $("matrix-coverage").replaceChildren(...texts.map((text) => element("span", text)));
