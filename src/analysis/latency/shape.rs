@@ -17,7 +17,7 @@ const PREFERRED: [&[u64]; 4] = [
     &[100],
 ];
 /// Maximum number of bars of equal ratio; more would be too narrow.
-const MAX_ROUND_BARS: usize = 60;
+const ROUND_BARS: usize = 60;
 
 /// Samples by time, as bars between round times of nearly equal ratio, from the smallest to the largest
 /// time.
@@ -38,7 +38,7 @@ impl RoundBars {
         let fits = |edges: &Vec<u64>| {
             let above = edges.partition_point(|edge| *edge <= median_ns);
             let width_ns = edges.get(above).zip(edges.get(above.wrapping_sub(1))).map_or(0, |(end, start)| end - start);
-            edges.len() <= MAX_ROUND_BARS + 1 && width_ns >= finest_ns
+            edges.len() <= ROUND_BARS + 1 && width_ns >= finest_ns
         };
         let mut choices = PREFERRED.iter().map(|numbers| edges(times, numbers));
         let edges_ns = choices.find(fits).unwrap_or_else(|| edges(times, PREFERRED[3]));
