@@ -328,10 +328,12 @@ function drawComparedTimes() {
   const beyond = medians.filter(({ verdict }) => verdict === "beyond chance").length;
   $("compared-times-title").textContent = `Times: ${beyond === 0 ? "no median differs" : `${group(beyond)} of ${group(medians.length)} medians differ`} beyond chance`;
   const label = (at) => (Number.isInteger(at) && rows[at] ? `${rows[at].verdict === "beyond chance" ? "* " : ""}${short(rows[at].key)}` : "");
+  // The names take at most half of a narrow page.
+  const names = Math.min(270, $("compared-times").clientWidth / 2);
   chart("compared-times", 70 + 30 * rows.length, `Medians in A and B: ${rows.map((row) => `${timeName(row.key)} ${row.texts[0]} and ${row.texts[1]}, ${row.verdict}`).join("; ")}`, {
-    left: 290,
+    left: names + 20,
     x: { type: "value", min: low, max: Math.max(top, low + 1), interval: 1, name: "time", nameGap: 28, axisLabel: { formatter: (power) => time(10 ** power) } },
-    y: { type: "value", min: -1, max: rows.length, interval: 1, inverse: true, axisLabel: { formatter: label, width: 270, overflow: "truncate" } },
+    y: { type: "value", min: -1, max: rows.length, interval: 1, inverse: true, axisLabel: { formatter: label, width: names, overflow: "truncate" } },
     legend,
     trigger: "item",
     tip: ({ data: [, at] }) => {
