@@ -4,6 +4,7 @@
 //! exchanged at least one packet. Management and multicast traffic is never in a matrix.
 
 use crate::analysis::endpoint_label::{EndpointLabels, GroupBy, Label};
+use crate::analysis::observed_ports::may_miss_ports;
 use crate::model::profile::{ConnectionRow, JobRow, PairCoverage, Traffic};
 use crate::model::sampling::{EstimateQuality, Estimator, SampledShare};
 use crate::model::{ClassSet, ConnectionClass, HashMap, Nodes, PairEstimators, Profile, RdmaSums, TrafficKind};
@@ -248,6 +249,8 @@ pub struct Matrix {
     pub jobs: Arc<[JobRow]>,
     /// The nodes of the ranks; empty by endpoint.
     pub nodes: Arc<Nodes>,
+    /// True if the captures may not show all ports, so a pair without packets in them may have sent some.
+    pub is_partial: bool,
 }
 
 impl Matrix {
@@ -258,6 +261,7 @@ impl Matrix {
             Some(value) if value > 0 => CellValue::Value(value),
             _ if self.is_on_one_node(ends) => CellValue::OneNode,
             Some(value) => CellValue::Value(value),
+            None if self.is_partial && ends.0 != ends.1 => CellValue::NotCaptured,
             None => CellValue::Nothing,
         }
     }
@@ -308,8 +312,8 @@ impl Matrix {
             let job = labels.first().and_then(Label::job);
             let labels = labels.iter().map(Label::of_one_job).collect();
             let (jobs, nodes, sampled) = (Arc::clone(&self.jobs), Arc::clone(&self.nodes), self.sampled.clone());
-            let Self { by, selection, .. } = *self;
-            parts.push((job, Self { by, selection, labels, cells, estimators, sampled, jobs, nodes }));
+            let Self { by, selection, is_partial, .. } = *self;
+            parts.push((job, Self { by, selection, labels, cells, estimators, sampled, jobs, nodes, is_partial }));
             first = end;
         }
         parts
@@ -350,6 +354,8 @@ pub enum CellValue {
     Value(u64),
     /// Both ranks are on one node and the value is 0: their messages are not on the wire.
     OneNode,
+    /// The captures may not show all ports, and have no packet of the pair: the pair may have sent some.
+    NotCaptured,
 }
 
 /// The cells of a matrix while they are added up, by the numbers of their labels: comparing the
@@ -389,6 +395,7 @@ impl MatrixCells {
             sampled: None,
             jobs: Arc::default(),
             nodes: Arc::default(),
+            is_partial: false,
         }
     }
 }
@@ -410,7 +417,7 @@ pub fn matrix(profile: &Profile, by: GroupBy, selection: Selection) -> Matrix {
         estimators.iter().map(|((src, dst), estimators)| ((index(src), index(dst)), *estimators)).collect()
     });
     let sampled = profile.sampling.map(|sampling| sampling.describe().into());
-    let matrix = Matrix { estimators, sampled, ..matrix };
+    let matrix = Matrix { estimators, sampled, is_partial: may_miss_ports(profile), ..matrix };
     match by {
         GroupBy::Endpoint => matrix,
         GroupBy::Rank => Matrix { jobs: profile.jobs.as_slice().into(), nodes: Arc::new(Nodes::of(profile)), ..matrix },

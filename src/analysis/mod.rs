@@ -23,7 +23,7 @@ pub mod link_rates;
 pub mod live;
 pub mod matrix;
 pub mod nccl_collectives;
-mod observed_ports;
+pub(crate) mod observed_ports;
 pub mod paths;
 pub mod phases;
 pub mod rank_events;

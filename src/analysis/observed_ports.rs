@@ -13,6 +13,32 @@ pub(crate) fn sees_all_ports(profile: &Profile) -> bool {
     shows_all_traffic(profile, endpoints)
 }
 
+/// True if a pair without packets in the captures may have sent some: the captures do not show the
+/// traffic of all ports. False for a profile that names no input.
+#[must_use]
+pub(crate) fn may_miss_ports(profile: &Profile) -> bool {
+    !profile.inputs.is_empty() && !sees_all_ports(profile) && !shows_both_ports_of_each_pair(profile)
+}
+
+/// True if several inputs at the same time contain the packets of nearly each pair twice in all: at the
+/// sender's and at the receiver's port. More often than twice is no proof: the profile may have lost
+/// pairs to a filter.
+fn shows_both_ports_of_each_pair(profile: &Profile) -> bool {
+    let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
+    let pairs = data.map(|connection| (connection.src, connection.dst)).collect::<BTreeSet<_>>().len() as u64;
+    let observed = profile.inputs.iter().map(|input| input.pairs_observed_once + 2 * input.pairs_observed_twice);
+    let observed: u64 = observed.sum();
+    are_at_once(profile) && observed <= 2 * pairs && observed * 20 >= pairs * 38
+}
+
+/// True if all inputs overlap in time.
+fn are_at_once(profile: &Profile) -> bool {
+    let times = || profile.inputs.iter().map(|input| (input.coverage.first_time_ns, input.coverage.last_time_ns));
+    let latest_start = times().map(|(first, _)| first).max().flatten();
+    let first_end = times().filter_map(|(_, last)| last).min();
+    latest_start.zip(first_end).is_some_and(|(start, end)| start <= end)
+}
+
 /// Like [`sees_all_ports`], for a number of places: ports, or processes that may have several ports.
 #[must_use]
 pub(crate) fn shows_all_traffic(profile: &Profile, places: usize) -> bool {
@@ -20,9 +46,46 @@ pub(crate) fn shows_all_traffic(profile: &Profile, places: usize) -> bool {
         .inputs
         .iter()
         .fold([0, 0], |[once, twice], input| [once + input.pairs_observed_once, twice + input.pairs_observed_twice]);
-    let times = || profile.inputs.iter().map(|input| (input.coverage.first_time_ns, input.coverage.last_time_ns));
-    let latest_start = times().map(|(first, _)| first).max().flatten();
-    let first_end = times().filter_map(|(_, last)| last).min();
-    let at_once = latest_start.zip(first_end).is_some_and(|(start, end)| start <= end);
-    twice > 0 && once * 20 <= twice || at_once && profile.inputs.len() + 1 >= places
+    twice > 0 && once * 20 <= twice || are_at_once(profile) && profile.inputs.len() + 1 >= places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::fixture::connection;
+    use crate::model::Coverage;
+    use crate::model::profile::Input;
+
+    /// Captures of six pairs of four ports, with the pairs that each has once and twice, and its times.
+    fn of(inputs: &[(u64, u64, [i64; 2])]) -> Profile {
+        let pairs = [(1, 2), (2, 1), (1, 3), (3, 1), (3, 4), (4, 3)];
+        let connections = pairs.map(|(src, dst)| connection(None, (src, 7), (dst, 7), 1)).into();
+        let input = |&(pairs_observed_once, pairs_observed_twice, [first, last]): &(u64, u64, [i64; 2])| Input {
+            name: String::new(),
+            length_bytes: 1,
+            xxh3_128: String::new(),
+            sha256: None,
+            format: String::new(),
+            pairs_observed_once,
+            pairs_observed_twice,
+            clock: None,
+            interrupted: false,
+            ends_early: false,
+            coverage: Coverage { first_time_ns: Some(first), last_time_ns: Some(last), ..Coverage::default() },
+        };
+        Profile { connections, inputs: inputs.iter().map(input).collect(), ..Profile::default() }
+    }
+
+    #[test]
+    fn two_sinks_that_show_each_pair_at_both_ports_miss_none() {
+        // The pairs 1, 2 and 3, 4 at one sink each, and 1, 3 at both.
+        assert!(!may_miss_ports(&of(&[(2, 2, [0, 9]), (2, 2, [1, 8])])));
+        // The same counts one after the other: files of one capture, which shows some ports.
+        assert!(may_miss_ports(&of(&[(2, 2, [0, 9]), (2, 2, [10, 19])])));
+        // One sink of two.
+        assert!(may_miss_ports(&of(&[(6, 0, [0, 9])])));
+        // All pairs at both ports of one sink.
+        assert!(!may_miss_ports(&of(&[(0, 6, [0, 9])])));
+        assert!(!may_miss_ports(&of(&[])), "a profile without inputs");
+    }
 }

@@ -6,6 +6,7 @@ use super::common::files::{self, FigureFiles};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
 use super::common::parse::percent;
+use super::common::repeated;
 use super::common::usage::UsageError;
 use crate::analysis::crosscheck::agrees;
 use crate::analysis::instances::InstanceCollector;
@@ -17,6 +18,7 @@ use crate::render::collective_instances as rendered_instances;
 use crate::render::crosscheck as rendered;
 use crate::render::figure;
 use clap::{Args, ValueEnum};
+use ibscope_orchestrator::quote::argv_text;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -100,6 +102,15 @@ impl TraceComparisonArgs {
     /// The placement file, which is read in addition to the trace.
     pub(super) fn files(&self) -> Option<&Path> {
         self.placement.as_deref()
+    }
+
+    /// The options as words of a command line.
+    pub(super) fn words(&self) -> String {
+        let Self { placement, tolerance, collectives_only } = self;
+        let placement = placement.iter().flat_map(|file| ["--placement".to_owned(), repeated::path(file)]);
+        let tolerance = (*tolerance > 0.0).then(|| ["--tolerance".to_owned(), tolerance.to_string()]);
+        let only = collectives_only.then(|| "--collectives-only".to_owned());
+        argv_text(&placement.chain(tolerance.into_iter().flatten()).chain(only).collect::<Vec<_>>())
     }
 
     /// Reads the trace and the placement of its ranks.

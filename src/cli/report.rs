@@ -5,6 +5,7 @@ use super::common::files::OutputFile;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::job_choice::JobChoice;
 use super::common::output;
+use super::common::repeated;
 use super::compare;
 use super::crosscheck::{EXIT_DIFFERENT, TraceComparisonArgs};
 use crate::analysis::crosscheck::agrees;
@@ -14,9 +15,10 @@ use crate::analysis::waits::{JobWaits, WaitAnalysis};
 use crate::crosscheck::SingleMessages;
 use crate::model::Profile;
 use crate::pipeline;
-use crate::render::html::{Page, ReportComparison};
+use crate::render::html::{Page, ReportComparison, ReportSource};
 use anyhow::bail;
 use clap::Args;
+use ibscope_orchestrator::quote::argv_text;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -78,7 +80,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         sizes: true,
         digests: true,
     };
-    let ReportSource { profile, instances, waits } = read(args, needs)?;
+    let ReportData { profile, instances, waits } = read(args, needs)?;
     if let Some(other) = &other {
         input::one_job(&profile, "each side of a comparison")?;
         input::one_job(other, "the other side of a comparison")?;
@@ -92,7 +94,13 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some(page) = page {
         let diagnosis = diagnose(&profile, waits.as_deref(), None, matches!(args.scope.job, JobChoice::Only(_)));
         let mut text = Vec::new();
+        let source = ReportSource {
+            compared: compare.as_deref().map(|other| argv_text(&[repeated::path(other)])),
+            trace: trace.as_deref().map(|trace| [argv_text(&[repeated::path(trace)]), against.words()]),
+            ..repeated::source(inputs, reading, args.scope)
+        };
         let shown = Page {
+            source: &source,
             comparison: compared.as_ref(),
             crosscheck: crosscheck.as_ref(),
             instances: instances.as_ref(),
@@ -115,18 +123,18 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 const MAX_MESSAGES: usize = 1 << 20;
 
 /// A profile; if captures were read, also single collective operations and the waits of the jobs.
-struct ReportSource {
+struct ReportData {
     profile: Profile,
     instances: Option<InstanceList>,
     waits: Option<Vec<JobWaits>>,
 }
 
 /// Reads a profile, or analyzes captures.
-fn read(args: &ReportArgs, needs: AnalysisNeeds) -> anyhow::Result<ReportSource> {
+fn read(args: &ReportArgs, needs: AnalysisNeeds) -> anyhow::Result<ReportData> {
     let ReportArgs { inputs, reading, scope, .. } = args;
     if inputs.iter().any(|place| pipeline::is_profile(place)) {
         let profile = input::profile(inputs, reading, *scope, needs)?;
-        return Ok(ReportSource { profile, instances: None, waits: None });
+        return Ok(ReportData { profile, instances: None, waits: None });
     }
     input::check_captures("report", inputs)?;
     let mut stream = input::profile_and_messages(inputs, reading, *scope, needs)?;
@@ -140,7 +148,7 @@ fn read(args: &ReportArgs, needs: AnalysisNeeds) -> anyhow::Result<ReportSource>
     }
     let instances = collector.finish(&profile);
     let waits = analysis.finish(&profile);
-    Ok(ReportSource { profile, instances: Some(instances), waits: Some(waits) })
+    Ok(ReportData { profile, instances: Some(instances), waits: Some(waits) })
 }
 
 /// Names of two runs: the file names, or the paths if both files have the same name.

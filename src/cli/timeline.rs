@@ -31,9 +31,20 @@ pub(super) struct TimelineArgs {
     /// the profile's bin width]
     #[arg(long, value_name = "DURATION", value_parser = bin_ns)]
     pub(super) bin: Option<i64>,
+    /// Rows of csv and json
+    #[arg(long, value_enum, default_value_t = TimelineView::Pairs)]
+    pub(super) view: TimelineView,
     /// Parts that the figure stacks
     #[arg(help_heading = "Figure options", long, value_enum, default_value_t = StackArg::Sender)]
     pub(super) stack: StackArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum TimelineView {
+    /// Pairs of sender and receiver
+    Pairs,
+    /// Senders, each with all its receivers; their bins are narrower than those of many pairs
+    Senders,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,7 +76,8 @@ pub(super) fn run(args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     let (by, selected) = (counting.by.into(), selection(counting.by, counting.traffic));
     let senders = sender_timeline(&profile, by, selected, bin_ns)?;
     // The table and the figures show no pairs, whose bins may be wider.
-    let pairs = if source.format == Format::Table { None } else { Some(timeline(&profile, by, selected, bin_ns)?) };
+    let has_pairs = source.format != Format::Table && args.view == TimelineView::Pairs;
+    let pairs = has_pairs.then(|| timeline(&profile, by, selected, bin_ns)).transpose()?;
     let shown = pairs.as_ref().unwrap_or(&senders);
     // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| {

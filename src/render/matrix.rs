@@ -49,6 +49,10 @@ impl HasPair for TimelineBin {
     fn pair(&self) -> Option<(&Label, &Label)> {
         self.dst.as_ref().map(|dst| (&self.src, dst))
     }
+
+    fn sender(&self) -> Option<&Label> {
+        Some(&self.src)
+    }
 }
 
 impl HasEstimates for TimelineBin {
@@ -206,7 +210,7 @@ mod tests {
     use crate::analysis::GroupBy;
     use crate::analysis::fixture::two_jobs;
     use crate::analysis::matrix::{Selection, matrix};
-    use crate::analysis::timeline::timeline;
+    use crate::analysis::timeline::{sender_timeline, timeline};
     use serde_json::Value as Json;
 
     fn matrix_of(by: GroupBy, selection: Selection) -> String {
@@ -245,6 +249,19 @@ mod tests {
                         0,1,0,6,6000,9000,12000,30,2,unknown\n\
                         0,unknown,0,8,8000,12000,16000,40,2,unknown\n\
                         0,unknown,unknown,0,,15000,20000,50,,unknown\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn bins_of_senders_have_no_receiver() {
+        let mut out = Vec::new();
+        timeline_csv(&sender_timeline(&two_jobs(), GroupBy::Rank, Selection::P2p, None).unwrap(), &mut out).unwrap();
+        let expected = "time_ns,src,dst,messages,mpi_bytes,payload_bytes,wire_bytes,packets,job,class\n\
+                        0,0,,2,2000,3000,4000,10,1,unknown\n\
+                        0,0,,4,4000,6000,8000,20,2,unknown\n\
+                        0,1,,6,6000,9000,12000,30,2,unknown\n\
+                        0,unknown,,8,8000,12000,16000,40,2,unknown\n\
+                        0,unknown,,0,,15000,20000,50,,unknown\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -11,6 +11,9 @@ usage: look.py REPORT.html FOLDER                  the whole report; screenshots
        look.py --lanes REPORT.html FOLDER          collective operations, wide and narrow
        look.py --classes REPORT.html FOLDER        the timeline stacked by class
        look.py --state REPORT.html FOLDER          the state in the address
+       look.py --exports REPORT.html FOLDER all    the exports of every view, before and after choices
+       look.py --exports REPORT.html FOLDER csv    the same without drawings
+       look.py --tables REPORT.html FOLDER         sorting and filtering a table
 
 The script judges nothing: the tests compare its output with the numbers of ibscope.
 """
@@ -563,7 +566,111 @@ def state(path, folder):
     return page.end(found)
 
 
-PARTS = {"--state": state, "--classes": classes, "--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
+def exports(path, folder, kinds):
+    """Every export of every view that is shown: by its buttons, into files, and from the clipboard.
+
+    `kinds` is `all`, or `csv` for the tables and commands without the drawings.
+    """
+    page = Page(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    driver = page.driver
+    driver.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
+    driver.execute_script("document.querySelectorAll('details').forEach((details) => (details.open = true))")
+    colors = """
+        const done = arguments[1];
+        const image = new Image();
+        image.onload = () => {
+          const canvas = document.createElement("canvas");
+          [canvas.width, canvas.height] = [image.width, image.height];
+          const context = canvas.getContext("2d");
+          context.drawImage(image, 0, 0);
+          const {data} = context.getImageData(0, 0, image.width, image.height);
+          const colors = new Set();
+          for (let at = 0; at < data.length; at += 4) colors.add((data[at] << 16) | (data[at + 1] << 8) | data[at + 2]);
+          done([image.width, image.height, colors.size]);
+        };
+        image.src = `data:image/png;base64,${arguments[0]}`;
+    """
+
+    def saved(place, button):
+        """Clicks a button and returns the file that it saves."""
+        place.mkdir(parents=True, exist_ok=True)
+        for old in place.iterdir():
+            old.unlink()
+        driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(place.resolve())})
+        button.click()
+        wait = WebDriverWait(driver, TIMEOUT_S, poll_frequency=0.05)
+        wait.until(lambda _: [file for file in place.iterdir() if not file.name.endswith(".crdownload")])
+        return next(place.iterdir())
+
+    def all_views(name):
+        found = {}
+        for bar in driver.find_elements(By.CSS_SELECTOR, ".export"):
+            if not bar.is_displayed():
+                continue
+            view, own = bar.get_attribute("data-view"), {}
+            driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", bar)
+            for button in bar.find_elements(By.TAG_NAME, "button"):
+                kind = button.get_attribute("data-export")
+                if kinds == "csv" and kind in ["png", "svg"]:
+                    continue
+                if not button.is_enabled():
+                    own[kind] = None
+                elif kind == "copy":
+                    button.click()
+                    WebDriverWait(driver, TIMEOUT_S).until(lambda _: bar.find_element(By.CSS_SELECTOR, "[role=status]").text == "copied")
+                    own[kind] = driver.execute_async_script("const done = arguments[0]; navigator.clipboard.readText().then(done)")
+                else:
+                    file = saved(folder / f"{name}-{kind}" / view, button)
+                    own[kind] = driver.execute_async_script(colors, base64.b64encode(file.read_bytes()).decode()) if kind == "png" else file.read_text()
+            found[view] = own
+        return found
+
+    found = {"new": all_views("new")}
+    if page.find("#brush").is_displayed():
+        page.brush(0.35, 0.6)
+    page.choose("by", "endpoint")
+    page.choose("unit", "packets")
+    pairs = page.find("#times-pair").find_elements(By.TAG_NAME, "option")
+    if page.find("#times-pair").is_displayed() and len(pairs) > 1:
+        page.choose("times-pair", pairs[1].get_attribute("value"))
+        last = page.find("#interval").find_elements(By.TAG_NAME, "option")[-1].get_attribute("value")
+        page.choose("interval", last)
+    found["chosen"] = all_views("chosen")
+    return page.end(found)
+
+
+def tables(path, folder):
+    """The rows of the table of latencies by state: new, sorted by samples, filtered, reloaded."""
+    page = Page(path)
+    rows = lambda: page.driver.execute_script("return [...document.querySelectorAll('#latency-table tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+    page.click("#latency details summary")
+    found = {"new": rows()}
+    heading = "#latency-table th:nth-child(4) button"
+    page.click(heading)
+    found["up"] = rows()
+    page.click(heading)
+    found["down"] = rows()
+    page.find("#latency details input").send_keys("ack of:send")
+    page.wait_for_drawing()
+    found["filtered"] = rows()
+    found["count"] = page.text("#latency details .filter span")
+    found["address"] = page.driver.execute_script("return location.hash")
+    page.driver.refresh()
+    WebDriverWait(page.driver, TIMEOUT_S).until(lambda driver: driver.execute_script("return document.documentElement.dataset.ready"))
+    found["reloaded"] = rows()
+    page.click("#latency details summary")
+    page.click(heading)
+    field = page.find("#latency details input")
+    field.send_keys(Keys.CONTROL + "a")
+    field.send_keys(Keys.DELETE)
+    page.wait_for_drawing()
+    found["again"] = rows()
+    found["last address"] = page.driver.execute_script("return location.hash")
+    return page.end(found)
+
+
+PARTS = {"--exports": exports, "--tables": tables, "--state": state, "--classes": classes, "--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
 
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":
@@ -571,7 +678,7 @@ if __name__ == "__main__":
     elif sys.argv[1] == "--names":
         result = names(sys.argv[2])
     elif sys.argv[1] in PARTS:
-        result = PARTS[sys.argv[1]](sys.argv[2], pathlib.Path(sys.argv[3]))
+        result = PARTS[sys.argv[1]](sys.argv[2], pathlib.Path(sys.argv[3]), *sys.argv[4:])
     else:
         result = look(sys.argv[1], pathlib.Path(sys.argv[2]))
     json.dump(result, sys.stdout, indent=1)

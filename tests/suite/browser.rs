@@ -3,11 +3,13 @@
 mod checked;
 mod classes;
 mod compared;
+mod exports;
 mod jobs;
 mod lanes;
 mod names;
 mod perfetto;
 mod state;
+mod tables;
 mod times;
 
 use crate::python::{run, venv};

@@ -8,7 +8,7 @@
 mod shape;
 mod time_series;
 
-pub(crate) use shape::BarHistogram;
+pub(crate) use shape::{BarHistogram, RoundBars};
 pub use time_series::{BinKey, CellKey, LatencySeries, LatencySeriesOptions, Surface, surface, time_series};
 
 use super::endpoint_label::{EndpointLabels, GroupBy, Label};

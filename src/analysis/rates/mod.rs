@@ -108,6 +108,8 @@ pub struct Rates {
     pub traffic_ns: (i64, i64),
     /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
+    /// Time of the last packet of the captures: a bin that reaches beyond it is captured in part only.
+    pub captured_until_ns: i64,
     /// True if the analysis looked for MPI messages.
     pub mpi_read: bool,
     /// For a sampled capture, the sentence on sampling.
@@ -326,6 +328,7 @@ pub fn grouped_rates(
     }
     let bin_ns = bin_ns.unwrap_or(fine_ns);
     let origin_ns = super::origin_ns(profile, Some(span_ns.0));
+    let captured_until_ns = profile.coverage.last_time_ns.unwrap_or(span_ns.1);
     let mpi_read = profile.mpi_read;
     let sampled = profile.sampling.map(|sampling| sampling.describe());
     Ok(Rates {
@@ -336,6 +339,7 @@ pub fn grouped_rates(
         span_ns,
         traffic_ns,
         origin_ns,
+        captured_until_ns,
         mpi_read,
         sampled,
         total,

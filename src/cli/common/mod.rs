@@ -10,4 +10,5 @@ pub(super) mod manifest;
 pub(super) mod output;
 pub(super) mod parse;
 mod prose;
+pub(super) mod repeated;
 pub(super) mod usage;

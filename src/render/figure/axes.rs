@@ -109,6 +109,30 @@ impl Axis {
         Ok(Self { from: f64::from(first), to: f64::from(last + 1), log: false, title, ticks })
     }
 
+    /// Axis of bars between round times, each 1 wide. Labels as many of the edges that are 1, 2 or 5
+    /// times a power of ten as fit into `room` pixels.
+    pub(super) fn round_bars(edges_ns: &[u64], title: String, room: i32) -> Result<Self, RenderError> {
+        let bars = edges_ns.len().saturating_sub(1).max(1) as f64;
+        let mut ticks = Vec::new();
+        for digits in [&[1, 2, 5][..], &[1, 5], &[1]] {
+            let is_round = |ns: u64| {
+                ns.checked_ilog10().is_none_or(|power| digits.iter().any(|digit| digit * 10_u64.pow(power) == ns))
+            };
+            let round = edges_ns.iter().enumerate().filter(|(_, ns)| is_round(**ns));
+            ticks = round.map(|(at, ns)| (at as f64, time(*ns as f64))).collect();
+            let apart = ticks.windows(2).map(|pair: &[(f64, String)]| pair[1].0 - pair[0].0).fold(bars, f64::min);
+            if f64::from(widest(ticks.iter().map(|(_, text)| text.as_str()), TICK)? + 30)
+                <= apart * f64::from(room) / bars
+            {
+                break;
+            }
+        }
+        if ticks.is_empty() {
+            ticks = edges_ns.iter().enumerate().map(|(at, ns)| (at as f64, time(*ns as f64))).collect();
+        }
+        Ok(Self { from: 0.0, to: bars, log: false, title, ticks })
+    }
+
     /// Position of a value between the ends, from 0 to 1.
     pub(super) fn share(&self, value: f64) -> f64 {
         let share = if self.log {

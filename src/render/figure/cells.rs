@@ -56,14 +56,13 @@ impl CellGrid {
         }
     }
 
-    /// Draws the cells into a square.
+    /// Draws the cells with a value into a square, and lines between all cells.
     pub(super) fn draw<DB: DrawingBackend>(
         &self,
         canvas: &Canvas<DB>,
         square: Area,
         bar: &ColorBar,
     ) -> Result<(), RenderError> {
-        canvas.fill(square, NONE)?;
         for (row, values) in self.values.chunks(self.count.max(1)).enumerate() {
             let mut start = 0;
             // Neighbors of the same color become one rectangle, which keeps files small.

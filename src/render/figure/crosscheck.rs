@@ -1,7 +1,8 @@
 //! Figure of a cross-check: the matrices of the trace and of the wire in the same color scale, and
 //! a third matrix with the outcome and the difference of each pair of ranks.
 //!
-//! More than [`MAX_CELLS`] ranks are summed in blocks; a block has the worst outcome of its pairs.
+//! Of more than [`MAX_CELLS`] ranks, a cell shows the largest pair of a block, as the matrix does, and
+//! the worst outcome of its pairs.
 
 use super::canvas::{Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TextAnchor, WIDTH, pixels, widest, width};
 use super::legend::{Legend, Swatch};
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// Distance between two matrices.
 const GAP: i32 = 48;
-/// Maximum number of rows of a matrix; more are summed in blocks.
+/// Maximum number of rows of a matrix; more are combined in blocks.
 const MAX_CELLS: usize = 128;
 /// Maximum number of rows with white lines between cells.
 const MAX_LINES: usize = 32;
@@ -64,7 +65,7 @@ pub(super) struct Matrices {
     legend: Legend,
     scale: ColorScale,
     ranks: usize,
-    /// Cells per row; less than `ranks` where ranks are summed in blocks.
+    /// Cells per row; less than `ranks` where ranks are combined in blocks.
     count: usize,
     cells: Vec<OutcomeCell>,
     /// Width of the row labels.
@@ -79,16 +80,16 @@ impl Matrices {
             crosscheck.pairs.iter().map(|pair| pair.src.max(pair.dst) as usize + 1).max().ok_or(RenderError::Empty)?;
         let block = ranks.div_ceil(MAX_CELLS).max(1);
         let count = ranks.div_ceil(block);
-        let mut sums: BTreeMap<usize, OutcomeCell> = BTreeMap::new();
+        let mut blocks: BTreeMap<usize, OutcomeCell> = BTreeMap::new();
         for pair in &crosscheck.pairs {
             let PairComparison { src, dst, trace, wire, .. } = pair;
-            let cell = sums.entry(*src as usize / block * count + *dst as usize / block).or_default();
-            cell.trace = cell.trace.saturating_add(trace.bytes);
-            cell.wire = cell.wire.saturating_add(wire.bytes);
+            let cell = blocks.entry(*src as usize / block * count + *dst as usize / block).or_default();
+            cell.trace = cell.trace.max(trace.bytes);
+            cell.wire = cell.wire.max(wire.bytes);
             cell.outcome = cell.outcome.max(Some(pair.outcome()));
         }
         let cells: Vec<OutcomeCell> =
-            (0..count * count).map(|index| sums.get(&index).copied().unwrap_or_default()).collect();
+            (0..count * count).map(|index| blocks.get(&index).copied().unwrap_or_default()).collect();
         let values = cells.iter().flat_map(|cell| [cell.trace, cell.wire]);
         // If no message has bytes, every cell has the color of "no messages".
         let scale = ColorScale::new(values).unwrap_or(ColorScale { min: 1, max: 1, log: false });
@@ -104,7 +105,7 @@ impl Matrices {
         let per_cell = side / pixels(count);
         let side = if per_cell >= 4 { per_cell * pixels(count) } else { side };
         let title = if block > 1 {
-            format!("MPI bytes (point-to-point) by rank; each cell adds up {block} × {block} ranks")
+            format!("MPI bytes (point-to-point) by rank; each cell shows the largest of {block} × {block} ranks")
         } else {
             "MPI bytes (point-to-point) by rank".to_owned()
         };

@@ -9,11 +9,14 @@ use super::canvas::{
     width,
 };
 use super::cells::{CellGrid, color};
-use super::scale::{ColorScale, human, is_light};
+use super::scale::{ColorScale, NONE, human, is_light};
 use crate::analysis::GroupBy;
+use crate::analysis::coverage::States;
 use crate::analysis::matrix::{CellValue, Matrix, Selection, TrafficUnit};
 use crate::analysis::round_numbers::steps;
+use crate::model::profile::CoverageState;
 use crate::render::RenderError;
+use crate::render::coverage::meaning;
 use crate::render::units::count_of;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, WHITE};
@@ -22,6 +25,8 @@ use plotters::style::{BLACK, WHITE};
 const MAX_CELLS: usize = 512;
 /// Maximum number of rows whose cells are large enough to show their value.
 const MAX_NUMBERS: usize = 10;
+/// Longest side of the corner of a cell, in pixels.
+const CORNER: i32 = 44;
 /// Smallest readable font size of a number.
 const SMALLEST_NUMBER: i32 = 26;
 
@@ -35,6 +40,12 @@ pub(super) struct HeatMap {
     cells: CellGrid,
     /// Cells whose traffic is not on this wire, because both ranks are on one node.
     hidden: Vec<(usize, usize)>,
+    /// Cells with a corner, because the captures do not hold all traffic of the pair.
+    marked: Vec<(usize, usize)>,
+    /// Whether cells without traffic may have some that was not captured.
+    is_partial: bool,
+    /// Cells whose value is 0 although the captures show packets of the pair.
+    zeros: Vec<(usize, usize)>,
     plot: Area,
     /// Every n-th label is shown: n at the left, n below.
     every: (usize, usize),
@@ -70,7 +81,13 @@ impl HeatMap {
             .filter(|ends| matrix.cell_value(*ends, unit) == CellValue::OneNode)
             .map(|(row, column)| (row as usize, column as usize))
             .collect();
-        let bar = if hidden.is_empty() { bar } else { bar.with_hidden()? };
+        let is_zero = |ends: &&(u32, u32)| cells.block == 1 && matrix.cell_value(**ends, unit) == CellValue::Value(0);
+        let zeros = matrix.cells.keys().filter(is_zero).map(|ends| (ends.0 as usize, ends.1 as usize)).collect();
+        let (is_partial, count) = (matrix.is_partial, cells.count);
+        let is_not_captured =
+            |(index, value): (usize, &u64)| is_partial && *value == 0 && (count == 1 || index % (count + 1) != 0);
+        let is_hatched = !hidden.is_empty() || cells.values.iter().enumerate().any(is_not_captured);
+        let bar = if is_hatched { bar.with_hidden()? } else { bar };
 
         let mut titles = vec![title(matrix, unit)];
         if cells.block > 1 {
@@ -82,6 +99,8 @@ impl HeatMap {
             titles.push(format!("{} above the scale, in the color of its end", count_of(beyond as u64, "cell")));
         }
         titles.extend(matrix.sampled.as_deref().map(str::to_owned));
+        let marked = marked(matrix).filter(|_| cells.block == 1).collect::<Vec<_>>();
+        titles.extend(coverage_line(matrix, !marked.is_empty()));
         let left = MARGIN + TEXT + MARGIN / 2 + name_width + TICK_LENGTH + 8;
         let right = WIDTH - bar.width();
         let top = MARGIN + pixels(titles.len()) * (TITLE + 16) + MARGIN / 2;
@@ -100,7 +119,45 @@ impl HeatMap {
         let below = if upright { name_width } else { TICK };
         let height = plot.bottom + TICK_LENGTH + 8 + below + MARGIN / 2 + TEXT + MARGIN;
         let every = (upwards, if upright { upwards } else { across });
-        Ok(Self { is_bytes, titles, bar, names, cells, hidden, plot, every, upright, height })
+        Ok(Self {
+            is_bytes,
+            titles,
+            bar,
+            names,
+            cells,
+            hidden,
+            marked,
+            is_partial,
+            zeros,
+            plot,
+            every,
+            upright,
+            height,
+        })
+    }
+
+    /// Fills the plot: as without traffic, or hatched except for the diagonal if other cells may have
+    /// traffic that was not captured.
+    fn draw_background<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        if !self.is_partial {
+            return canvas.fill(self.plot, NONE);
+        }
+        canvas.hatch(self.plot)?;
+        let diagonal = (0..self.cells.count).filter(|_| self.cells.block == 1).map(|at| (at, at));
+        let cell = |(row, column): (usize, usize)| self.cells.area(self.plot, row, (column, column + 1));
+        diagonal.chain(self.zeros.iter().copied()).map(cell).try_for_each(|cell| canvas.fill(cell, NONE))
+    }
+
+    /// Draws a corner in each cell whose number is a lower bound or uncertain.
+    fn draw_corners<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        for (row, column) in &self.marked {
+            let Area { top, right, left, .. } = self.cells.area(self.plot, *row, (*column, column + 1));
+            let side = ((right - left) / 4).clamp(3, CORNER);
+            let value = self.cells.values.get(row * self.cells.count + column).copied().unwrap_or_default();
+            let ink = if is_light(color(&self.bar, value)) { BLACK } else { WHITE };
+            canvas.polygon(&[(right - side, top), (right, top), (right, top + side)], ink)?;
+        }
+        Ok(())
     }
 
     fn side(&self) -> i32 {
@@ -187,16 +244,38 @@ impl Figure for HeatMap {
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
+        self.draw_background(canvas)?;
         self.cells.draw(canvas, self.plot, &self.bar)?;
         for (row, column) in &self.hidden {
             canvas.hatch(self.cells.area(self.plot, *row, (*column, column + 1)))?;
         }
+        self.draw_corners(canvas)?;
         canvas.frame(self.plot)?;
         if self.cells.count <= MAX_NUMBERS {
             self.draw_numbers(canvas)?;
         }
         self.draw_axes(canvas)?;
         self.bar.draw(canvas, self.plot)
+    }
+}
+
+/// The cells whose pair is not captured completely, if other pairs are: row and column.
+fn marked(matrix: &Matrix) -> impl Iterator<Item = (usize, usize)> {
+    let are_mixed = States::of(matrix.cells.values()).are_mixed();
+    let cells =
+        matrix.cells.iter().filter(move |(_, cell)| are_mixed && cell.coverage.state != CoverageState::Complete);
+    cells.map(|((row, column), _)| (*row as usize, *column as usize))
+}
+
+/// The title line on the coverage of the pairs, unless all are complete.
+fn coverage_line(matrix: &Matrix, has_corners: bool) -> Option<String> {
+    let all = States::of(matrix.cells.values()).of_all();
+    match all.filter(|state| ![CoverageState::Complete, CoverageState::Sampled].contains(state)) {
+        Some(state) => Some(format!("coverage of all pairs is {}", meaning(state))),
+        None if has_corners => {
+            Some("a corner marks pairs with missing packets, or whose coverage is unknown".to_owned())
+        }
+        None => None,
     }
 }
 

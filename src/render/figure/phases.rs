@@ -189,6 +189,7 @@ impl PhasesFigure {
             let size = (TICK * (square.right - square.left) / width(line, TICK)?.max(1)).min(TICK);
             canvas.text(line, (middle, square.top - up * HEADER / 4), TextAnchor::Middle, size, BLACK)?;
         }
+        canvas.fill(*square, NONE)?;
         cells.draw(canvas, *square, &self.bar)?;
         canvas.frame(*square)?;
         let side = square.right - square.left;

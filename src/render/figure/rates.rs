@@ -23,6 +23,8 @@ const MAX_BINS: i128 = 750;
 const RATE: RGBColor = RGBColor(85, 85, 85);
 /// Color of the window of the peak, drawn behind everything else.
 const WINDOW: RGBColor = RGBColor(250, 219, 150);
+/// Color of the bins in which the captures begin or end, drawn behind everything else.
+const EDGE: RGBColor = RGBColor(214, 214, 214);
 /// Colors of the shares of the count and of the bytes.
 const SHARES: [RGBColor; 2] = [OKABE_ITO[0], OKABE_ITO[1]];
 
@@ -48,6 +50,8 @@ pub(super) struct RatePanels {
     /// bytes per second.
     peak: ([f64; 2], f64),
     peak_text: String,
+    /// Start and end of the bins in which the captures begin or end, in seconds from the first packet.
+    edges_s: Vec<[f64; 2]>,
     /// For a sampled capture, the sentence on sampling.
     sampled: Option<String>,
     upper: Panel,
@@ -78,6 +82,12 @@ impl RatePanels {
         let peak = rates.total.peaks[WIRE_BYTES];
         let from_s = seconds(rates.origin_ns, peak.start_ns);
         let start_s = seconds(rates.origin_ns, first_ns);
+        let (end_s, group_s) = (start_s + span_s, bin_s * group as f64);
+        let captured_s = seconds(rates.origin_ns, rates.captured_until_ns);
+        let last_s = start_s + (wire.len() - 1) as f64 * group_s;
+        let first = (start_s < 0.0).then_some([start_s, (start_s + group_s).min(end_s)]);
+        let last = (end_s > captured_s).then_some([last_s, end_s]);
+        let edges_s = first.into_iter().chain(last).collect();
         let window_s = rates.window_ns as f64 / 1e9;
         let peak_rate = rates.peak(peak);
         let peak_text = format!("peak over {}: {}", format_time(rates.window_ns as f64), human_rate(peak_rate));
@@ -136,6 +146,7 @@ impl RatePanels {
             bins_s: (start_s, bin_s * group as f64),
             peak: ([from_s, from_s + window_s], peak_rate),
             peak_text,
+            edges_s,
             sampled: rates.sampled.clone(),
             upper,
             time,
@@ -164,6 +175,10 @@ impl RatePanels {
         let (from, to) = (self.upper.x(&self.time, from), self.upper.x(&self.time, to));
         // Keep a very narrow window visible.
         let to = to.max(from + 4).min(right);
+        for [start, end] in &self.edges_s {
+            let [left, right] = [start, end].map(|time| self.upper.x(&self.time, *time));
+            canvas.fill(Area { left, top, right: right.max(left + 4), bottom }, EDGE)?;
+        }
         canvas.fill(Area { left: from, top, right: to, bottom }, WINDOW)?;
         self.upper.draw_grid(canvas)?;
         canvas.polygon(&self.outline(), RATE)?;
@@ -172,7 +187,10 @@ impl RatePanels {
         self.upper.draw_frame(canvas, &self.time)?;
         self.upper.draw_x_axis(canvas, &self.time)?;
         let header = top - HEADER / 2;
-        key(canvas, (left, header), WINDOW, &self.peak_text)?;
+        let next = key(canvas, (left, header), WINDOW, &self.peak_text)?;
+        if !self.edges_s.is_empty() {
+            key(canvas, (next, header), EDGE, "bin of which the captures show a part")?;
+        }
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::analysis::fixture;
 use crate::analysis::matrix::{MatrixCell, Selection};
 use crate::analysis::timeline::TimelineBin;
 use crate::model::profile::{
-    BinRetransmissions, ConnectionRow, PairCoverage, RetransmissionSums, SizeRow, TimelineRow, Traffic,
+    BinRetransmissions, ConnectionRow, CoverageState, PairCoverage, RetransmissionSums, SizeRow, TimelineRow, Traffic,
 };
 use crate::model::{Profile, SizeCategory, SizeClass, SizeSums, TrafficKind};
 use ibscope_parsers::Qpn;
@@ -44,6 +44,7 @@ fn matrix(labels: Vec<Label>, cells: &[((u32, u32), MatrixCell)]) -> Matrix {
         nodes: Arc::default(),
         estimators: None,
         sampled: None,
+        is_partial: false,
     }
 }
 
@@ -185,6 +186,41 @@ fn cells_that_are_not_on_this_wire_are_hatched() {
     profile.connections.push(fixture::connection(Some(1), (9, 30), (12, 31), 1));
     let shared = svg(&profile);
     assert_eq!((hidden(&shared), has_text(&shared, "this wire")), (3, true));
+}
+
+/// In a capture of some ports, all cells without packets are hatched except for the diagonal.
+#[test]
+fn pairs_that_the_captures_may_not_show_are_hatched() {
+    let whole = matrix(ranks(3), &[((0, 1), bytes(5)), ((1, 0), bytes(7))]);
+    let partial = Matrix { is_partial: true, ..whole.clone() };
+    let svg = |matrix: &Matrix| matrix_svg(matrix, TrafficUnit::MpiBytes).unwrap();
+    let hatched = |svg: &str| svg.matches("fill=\"#ACACAC\"").count();
+    assert_eq!((hatched(&svg(&whole)), has_text(&svg(&whole), "this wire")), (0, false));
+    // The background and the legend.
+    assert_eq!((hatched(&svg(&partial)), has_text(&svg(&partial), "this wire")), (2, true));
+    // The background of cells without traffic; the diagonal; the legend.
+    let none = |svg: &str| svg.matches("fill=\"#ECECEA\"").count();
+    assert_eq!((none(&svg(&whole)), none(&svg(&partial))), (2, 4));
+}
+
+/// Pairs whose numbers are lower bounds have a corner, unless all pairs are alike.
+#[test]
+fn incomplete_pairs_have_a_corner() {
+    let of = |state: CoverageState| {
+        let mut cell = bytes(5);
+        cell.coverage.state = state;
+        cell
+    };
+    let svg = |states: [CoverageState; 2]| {
+        let cells = [((0, 1), of(states[0])), ((1, 0), of(states[1]))];
+        matrix_svg(&matrix(ranks(2), &cells), TrafficUnit::MpiBytes).unwrap()
+    };
+    let corners = |svg: &str| svg.matches("<polygon").count();
+    let (complete, incomplete) = (CoverageState::Complete, CoverageState::Incomplete);
+    let [whole, mixed, incomplete] = [[complete; 2], [complete, incomplete], [incomplete; 2]].map(svg);
+    assert_eq!([&whole, &mixed, &incomplete].map(|svg| corners(svg)), [0, 1, 0]);
+    assert!(has_text(&mixed, "a corner marks pairs with missing packets, or whose coverage is unknown"));
+    assert!(texts(&incomplete).iter().any(|(_, _, text)| text.starts_with("coverage of all pairs is incomplete")));
 }
 
 /// Two runs with the same `--vmax` have the same ticks and colors, whatever their values.

@@ -2,12 +2,13 @@
 //!
 //! A pair is a sending and a receiving end. An end is a port with the rank there, if known, so both
 //! matrices (by rank and by endpoint) are sums of the same numbers. Connections with and without a
-//! detected library are separate pairs, since MPI bytes of the latter are unknown, not 0.
+//! detected library are separate pairs, since MPI bytes of the latter are unknown, not 0, and so are
+//! connections of different classes or coverage, since a time window may have only one of them.
 //!
 //! ```text
 //! number of pairs, number of cells
-//! per pair: sender, receiver, has MPI, coverage (its number), missing packets, missing messages,
-//!           8 sums
+//! per pair: sender, receiver, has MPI, class and coverage (their numbers), missing packets, missing
+//!           messages, 8 sums
 //! per cell: bin (difference to the cell before), pair (difference to the cell before; in a new
 //!           bin, the number itself), 8 sums
 //! ```
@@ -49,8 +50,11 @@ pub(super) struct PackedTraffic {
     pub(super) base64: String,
 }
 
-/// Sums and coverage of each pair, by the indices of its ends and whether a library was detected.
-type PairSums = BTreeMap<[u32; 3], (Traffic, PairCoverage)>;
+/// The indices of the ends of a pair, whether a library was detected, and the numbers of its class and
+/// of its coverage.
+type PairKey = [u32; 5];
+/// Sums and coverage of each pair.
+type PairSums = BTreeMap<PairKey, (Traffic, PairCoverage)>;
 
 /// Start of a bin in nanoseconds since the epoch, number of a pair, and sums of the pair in the
 /// bin.
@@ -73,9 +77,10 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
     let mut pairs: PairSums = BTreeMap::new();
     let key = |row: &ConnectionRow| {
         let [src, dst] = ends_of(row);
-        [number(&src), number(&dst), u32::from(profile.mpi_read && row.stack.is_some())]
+        let has_mpi = u32::from(profile.mpi_read && row.stack.is_some());
+        [number(&src), number(&dst), has_mpi, row.class as u32, row.coverage.state as u32]
     };
-    let keys: Vec<Option<[u32; 3]>> = profile.connections.iter().map(|row| is_shown(row).then(|| key(row))).collect();
+    let keys: Vec<Option<PairKey>> = profile.connections.iter().map(|row| is_shown(row).then(|| key(row))).collect();
     for (row, key) in profile.connections.iter().zip(&keys) {
         if let Some(key) = key {
             let (traffic, coverage) = pairs.entry(*key).or_default();
@@ -83,7 +88,7 @@ fn pack_within(profile: &Profile, most_bytes: impl Fn(usize) -> usize) -> io::Re
             coverage.merge(&row.coverage);
         }
     }
-    let place: BTreeMap<[u32; 3], u32> = pairs.keys().copied().zip(0..).collect();
+    let place: BTreeMap<PairKey, u32> = pairs.keys().copied().zip(0..).collect();
     let pair_of = |connection: u32| keys.get(connection as usize).copied().flatten().and_then(|key| place.get(&key));
     let rows = profile.timeline.iter().filter(|_| profile.bin_ns > 0);
     let own = || rows.clone().filter_map(|row| Some((row, *pair_of(row.connection)?)));
@@ -156,10 +161,9 @@ fn join(cells: &mut Vec<PackedCell>) {
 fn deflate(pairs: &PairSums, cells: &[PackedCell], bin_ns: i64) -> io::Result<Vec<u8>> {
     let mut columns = PackedColumns::default();
     columns.put([pairs.len() as u64, cells.len() as u64].into_iter())?;
-    for index in 0..3 {
+    for index in 0..5 {
         columns.put(pairs.keys().map(|key| u64::from(key[index])))?;
     }
-    columns.put(pairs.values().map(|(_, coverage)| coverage.state as u64))?;
     columns.put(pairs.values().map(|(_, coverage)| coverage.missing_packets))?;
     columns.put(pairs.values().map(|(_, coverage)| coverage.missing_messages))?;
     sums(&mut columns, &pairs.values().map(|(traffic, _)| traffic))?;
@@ -251,7 +255,7 @@ mod tests {
         assert_eq!((cells.bin_ns, cells.first_ns, cells.ends.len()), (BIN_NS, -40, 4));
         let numbers = numbers_of(&cells.base64);
         let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
-        assert_eq!((pairs, count, numbers.len()), (8, 72, 2 + 8 * 14 + 72 * 10));
+        assert_eq!((pairs, count, numbers.len()), (8, 72, 2 + 8 * 15 + 72 * 10));
         let column = |index: usize| &numbers[2 + index * pairs..][..pairs];
         let matrix = matrix(&profile, GroupBy::Endpoint, Selection::P2p);
         for pair in 0..pairs {
@@ -259,9 +263,10 @@ mod tests {
             let cell = &matrix.cells[&key];
             assert_eq!(column(2)[pair] == 1, cell.mpi_bytes.is_some());
             let PairCoverage { state, missing_packets, .. } = cell.coverage;
-            assert_eq!((column(3)[pair], column(4)[pair], column(5)[pair]), (state as u64, missing_packets, 0));
-            assert_eq!((column(6)[pair], column(7)[pair]), (cell.packets, cell.wire_bytes));
-            assert_eq!(column(10)[pair], cell.messages);
+            assert_eq!(column(3)[pair], ConnectionClass::default() as u64);
+            assert_eq!((column(4)[pair], column(5)[pair], column(6)[pair]), (state as u64, missing_packets, 0));
+            assert_eq!((column(7)[pair], column(8)[pair]), (cell.packets, cell.wire_bytes));
+            assert_eq!(column(11)[pair], cell.messages);
         }
         // The distances from the first bin are powers of two less one.
         assert_eq!(cells.retransmitted.iter().map(|(bin, _)| *bin).collect::<Vec<_>>(), [1, 7, 31, 127]);
@@ -293,7 +298,7 @@ mod tests {
         let of = |cells: &PackedTraffic| {
             let numbers = numbers_of(&cells.base64);
             let (pairs, count) = (numbers[0] as usize, numbers[1] as usize);
-            let packets = &numbers[2 + pairs * 14 + count * 2..][..count];
+            let packets = &numbers[2 + pairs * 15 + count * 2..][..count];
             (count, packets.iter().sum::<u64>(), bytes_of(&cells.base64).len())
         };
         let fine = pack(&profile).expect("packed");

@@ -1,6 +1,8 @@
 // The charts of the page, drawn by ECharts, and the size distributions.
 
 const charts = {};
+/// Width, height and options of each chart, to draw it into a file.
+const chartDrawings = {};
 
 /// Draws an ECharts chart in a box, with the options that all charts share.
 function chart(id, height, label, option) {
@@ -8,7 +10,7 @@ function chart(id, height, label, option) {
   charts[id] ??= echarts.init(box, null, { renderer: "canvas" });
   charts[id].resize({ width: box.clientWidth, height });
   box.setAttribute("aria-label", label);
-  const text = { color: color("muted"), fontFamily: getComputedStyle(document.body).fontFamily };
+  const text = { color: color("muted"), fontFamily: fontFamily() };
   const axis = (own) => ({
     ...own,
     nameTextStyle: text,
@@ -17,9 +19,9 @@ function chart(id, height, label, option) {
     axisLabel: { ...text, ...own.axisLabel },
     axisLine: { lineStyle: { color: color("line") } },
     axisTick: { lineStyle: { color: color("line") }, alignWithLabel: false },
-    splitLine: { show: own.type !== "category", lineStyle: { color: color("grid") } },
+    splitLine: { show: own.splitLine ?? own.type !== "category", lineStyle: { color: color("grid") } },
   });
-  charts[id].setOption({
+  const full = {
     animation: false,
     textStyle: text,
     grid: { left: option.left ?? 70, right: 16, top: option.legend ? 34 : 22, bottom: 46 },
@@ -33,7 +35,14 @@ function chart(id, height, label, option) {
     xAxis: axis(option.x),
     yAxis: axis(option.y),
     series: option.series,
-  }, true);
+  };
+  charts[id].setOption(full, true);
+  chartDrawings[id] = { width: box.clientWidth, height, option: full };
+}
+
+/// Adds the exports of a chart below a card.
+function exportChart(card, id, name, title, of) {
+  exportable(card, name, title, { ...of, drawing: () => [[chartPart(chartDrawings[id])]], note: of.note ?? (() => "") });
 }
 
 /// The vertical axis of rates of at most `highest`. The ticks of byte rates are at multiples of a
@@ -89,7 +98,9 @@ function drawSizes() {
       { name: "of their bytes", type: "bar", barMaxWidth: 34, itemStyle: { color: APART[1] }, data: share("bytes") },
     ],
   });
-  const table = rows.map((row) => [row.of, sizeClass(row.from_bytes), group(row.count), bytes(row.bytes), bytes(row.smallest_bytes), bytes(row.largest_bytes)]);
-  fill($("size-table"), DISTRIBUTIONS[distribution], ["of", "size", "number", "bytes", "smallest", "largest"], table);
+  const table = rows.map((row) => [row.of, number(row.from_bytes, sizeClass), number(row.count), number(row.bytes, bytes), number(row.smallest_bytes, bytes), number(row.largest_bytes, bytes)]);
+  fillList($("size-table"), DISTRIBUTIONS[distribution], ["of", "size", "number", "bytes", "smallest", "largest"], table);
 }
 drawn.push(drawSizes);
+
+exportChart($("size-chart").parentElement, "size-chart", "sizes", () => `Sizes of ${DISTRIBUTIONS[distribution]}`, ofPage("sizes"));

@@ -171,12 +171,13 @@ function checkedOverview() {
   $("checked-notes").replaceChildren(...checked.notes.map((note) => element("li", note)));
   const own = checkedPairs;
   const order = Array.from({ length: own.count }, (_, pair) => pair).sort((a, b) => own.outcome[b] - own.outcome[a] || a - b);
+  const signed = (less) => number(less, (value) => signedText(value, group));
   const cells = (pair) => [
-    `${own.src[pair]} → ${own.dst[pair]}`, group(own.trace_messages[pair]), group(own.wire_messages[pair]), signedText(own.wire_messages[pair] - own.trace_messages[pair], group),
-    group(own.trace_bytes[pair]), group(own.wire_mpi_bytes[pair]), signedText(own.wire_mpi_bytes[pair] - own.trace_bytes[pair], group), bytes(own.wire_bytes[pair]),
+    `${own.src[pair]} → ${own.dst[pair]}`, number(own.trace_messages[pair]), number(own.wire_messages[pair]), signed(own.wire_messages[pair] - own.trace_messages[pair]),
+    number(own.trace_bytes[pair]), number(own.wire_mpi_bytes[pair]), signed(own.wire_mpi_bytes[pair] - own.trace_bytes[pair]), number(own.wire_bytes[pair], bytes),
     verdictOf(pair), causesOf(pair).join(", "),
   ];
-  fillSome($("checked-pairs"), "Pairs of ranks in the trace and on the wire", ["ranks", "messages", "on the wire", "differ", "bytes", "on the wire", "differ", "all traffic", "verdict", "because"], order.slice(0, MAX_CHECKED).map(cells));
+  fillList($("checked-pairs"), "Pairs of ranks in the trace and on the wire", ["ranks", "messages", "on the wire", "differ", "bytes", "on the wire", "differ", "all traffic", "verdict", "because"], order.slice(0, MAX_CHECKED).map(cells));
   $("checked-pairs-card").hidden = own.count === 0;
   $("checked-more").hidden = own.count <= MAX_CHECKED;
   $("checked-more").textContent = `${group(own.count - MAX_CHECKED)} more pairs, which agree at least as well as these, are in the csv of ibscope crosscheck.`;
@@ -184,21 +185,35 @@ function checkedOverview() {
   $("checked-differences").hidden = checked.differences.length === 0;
   $("checked-differences").replaceChildren(...[...checked.differences, ...more].map((text) => element("li", text)));
   const operations = Object.entries(checked.operations).map(([name, row]) => [
-    name, group(row.calls), group(row.pairs), bytes(row.expected_bytes), group(row.wire_pairs), group(row.wire.messages), bytes(row.wire.bytes), row.tracer.messages > 0 ? bytes(row.tracer.bytes) : "–",
+    name, number(row.calls), number(row.pairs), number(row.expected_bytes, bytes), number(row.wire_pairs), number(row.wire.messages), number(row.wire.bytes, bytes), row.tracer.messages > 0 ? number(row.tracer.bytes, bytes) : "–",
   ]);
   $("checked-collectives").hidden = operations.length === 0;
-  fill($("checked-operations"), "Collective operations in the trace and on the wire", ["collective", "calls", "pairs", "expected", "pairs on the wire", "messages", "on the wire", "the tracer's"], operations);
+  fillList($("checked-operations"), "Collective operations in the trace and on the wire", ["collective", "calls", "pairs", "expected", "pairs on the wire", "messages", "on the wire", "the tracer's"], operations);
   const collectives = checked.collectives.map(([operation, src, dst, expected, messages, size, ownMessages, ownBytes]) => [
-    operation, `${src} → ${dst}`, group(expected), group(messages - ownMessages), group(size - ownBytes),
+    operation, `${src} → ${dst}`, number(expected), number(messages - ownMessages), number(size - ownBytes),
   ]);
   $("checked-collective-details").hidden = collectives.length === 0;
-  fillSome($("checked-collective-pairs"), "Collective operations by pair", ["collective", "ranks", "expected bytes", "messages", "bytes on the wire"], collectives);
+  fillList($("checked-collective-pairs"), "Collective operations by pair", ["collective", "ranks", "expected bytes", "messages", "bytes on the wire"], collectives);
   const clock = ({ rank, offset_ns: offset, drift_ppm: drift, uncertainty_ns: known, is_uneven: uneven, sent, received }) => [
-    String(rank), new Date(offset / 1e6).toISOString().replace("T", " "), `${drift >= 0 ? "+" : "−"}${Math.abs(drift).toFixed(1)}`, known === null ? "one side only" : `${uneven ? "uneven, " : ""}${time(known)}`, group(sent), group(received),
+    number(rank), new Date(offset / 1e6).toISOString().replace("T", " "), `${drift >= 0 ? "+" : "−"}${Math.abs(drift).toFixed(1)}`, known === null ? "one side only" : `${uneven ? "uneven, " : ""}${time(known)}`, number(sent), number(received),
   ];
   $("clocks-details").hidden = checked.clocks.length === 0;
-  fillSome($("checked-clocks"), "Clocks of the ranks compared with the clock of the capture", ["clock of rank", "starts at (UTC)", "drift [ppm]", "known to", "messages sent", "received"], checked.clocks.map(clock));
+  fillList($("checked-clocks"), "Clocks of the ranks compared with the clock of the capture", ["clock of rank", "starts at (UTC)", "drift [ppm]", "known to", "messages sent", "received"], checked.clocks.map(clock));
 }
 
-if (checked) checkedOverview();
 drawn.push(drawChecked);
+if (checked) {
+  checkedOverview();
+  const pairs = ofPage("crosscheck");
+  exportable(checkedMaps[0].canvas.closest(".card"), "crosscheck", () => "Trace and wire", {
+    ...pairs,
+    drawing: () => [
+      checkedMaps.map((map, at) => ({ ...canvasPart((canvas) => map.paint(canvas)), name: ["Trace", "Wire", "Wire − trace"][at] })),
+      [swatchPart([...$("legend-verdict").children].map((item) => [item.style.getPropertyValue("--swatch"), item.textContent]))],
+    ],
+  });
+  exportable($("checked-pairs-card"), "crosscheck-pairs", () => "Pairs of ranks", pairs);
+  if (checked.send_to_wire) exportChart($("delays-card"), "delays", "delays", () => "From the send call to the wire", ofPage("delays"));
+  exportable($("checked-collectives"), "calls", () => "Collective operations in the trace", ofPage("calls"));
+  exportable($("clocks-details"), "clocks", () => "Clocks of the ranks", ofPage("clocks"));
+}

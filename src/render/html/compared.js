@@ -131,6 +131,29 @@ function comparedControls() {
 
 const rateName = (name) => ({ wire_bytes: "bytes on the wire", payload_bytes: "payload bytes", mpi_messages: "MPI messages", mpi_bytes: "MPI bytes" }[name] ?? name);
 
+/// The color scale of both runs.
+function comparedScale() {
+  const sides = [0, 1].map((side) => scaleOf(sideOf(comparedView(), side, comparedState.unit), "linear"));
+  return scaleOf(sides.flatMap(({ min, max }) => (max > 0 ? [min, max] : [])), comparedState.scaling);
+}
+
+/// Whether the value of a pair in a run is known: it was captured, or the captures show all ports.
+function isComparedSeen(own, side, pair) {
+  return !compared.partial[side] || own.sides[side].packets[pair] > 0;
+}
+
+/// What hatched cells are.
+function hiddenText(partial) {
+  const some = partial.length > 0 ? ` The captures of ${partial.join(" and ")} may not show all ports, so a pair without captured packets may have sent messages, and its difference is not known.` : "";
+  return `Hatched: not on this wire.${some}`;
+}
+
+const comparedWidth = () => Math.min(300, comparedMaps[0].canvas.parentElement.clientWidth - 44);
+
+function drawComparedLegend(canvas) {
+  drawLegend(canvas, comparedWidth(), comparedScale(), UNITS[comparedState.unit].isBytes);
+}
+
 function drawComparedMaps() {
   const own = comparedView();
   own.cells ??= new Map(Array.from(own.rows, (row, pair) => [row * own.labels.length + own.columns[pair], pair]));
@@ -139,7 +162,7 @@ function drawComparedMaps() {
   const show = (value) => (isBytes ? bytes(value) : count(value));
   const [a, b] = [0, 1].map((side) => sideOf(own, side, unit));
   const less = b.map((value, pair) => value - a[pair]);
-  const scale = scaleOf([a, b].map((values) => scaleOf(values, "linear")).flatMap(({ min, max }) => (max > 0 ? [min, max] : [])), comparedState.scaling);
+  const scale = comparedScale();
   const shared = {
     size: own.labels.length,
     labels: own.labels.map(({ name }) => ({ text: name })),
@@ -149,22 +172,33 @@ function drawComparedMaps() {
     groups: null,
     what: own.by === "rank" ? "rank" : "node",
   };
+  const isSeen = (side) => (pair) => own.sides[side].packets[pair] > 0;
   [a, b].forEach((values, side) => comparedMaps[side].show({
     ...shared,
+    nodes: own.nodes[side],
+    isPartial: compared.partial[side],
+    isSeen: isSeen(side),
     colorOf: (pair) => (values[pair] === 0 ? null : SHADES[Math.round(scale.share(values[pair]) * 255)]),
     weightOf: (pair) => values[pair],
     textOf: (pair) => show(values[pair]),
   }));
   const shades = Array.from({ length: 257 }, (_, at) => diverge((at - 128) / 128));
+  // A difference is known where both runs were captured.
+  const isKnown = (pair) => [0, 1].every((side) => isComparedSeen(own, side, pair));
   comparedMaps[2].show({
     ...shared,
-    colorOf: (pair) => shades[Math.round(changeShare(relativeChange(a[pair], b[pair])) * 128) + 128],
+    nodes: own.nodes.flat(),
+    isPartial: compared.partial.includes(true),
+    isSeen: isKnown,
+    colorOf: (pair) => (!isKnown(pair) ? null : shades[Math.round(changeShare(relativeChange(a[pair], b[pair])) * 128) + 128]),
     weightOf: (pair) => Math.abs(less[pair]),
     textOf: (pair) => signedText(less[pair], show),
   });
-  const width = Math.min(300, comparedMaps[0].canvas.parentElement.clientWidth - 44);
-  drawLegend($("legend-a"), width, scale, isBytes);
-  drawDiverging($("legend-difference"), width);
+  const partial = ["A", "B"].filter((_, side) => compared.partial[side]);
+  $("maps-hidden").hidden = partial.length === 0 && own.nodes.flat().length === 0;
+  $("maps-hidden").textContent = hiddenText(partial);
+  drawComparedLegend($("legend-a"));
+  drawDiverging($("legend-difference"), comparedWidth());
   const names = ["A", "B", "B − A"];
   comparedMaps.forEach((map, at) => map.top.setAttribute("aria-label", `Matrix of ${UNITS[unit].name}, ${names[at]}; the table below has the pairs that differ most.`));
 }
@@ -205,14 +239,20 @@ function drawComparedPairs() {
   }
   const name = (label) => own.labels[label].name;
   const percent = (from, to) => (from > 0 ? `${to >= from ? "+" : "−"}${digits((Math.abs(to - from) * 100) / from)} %` : "new in B");
-  const rows = top.map(([pair]) => [
-    `${name(own.rows[pair])} → ${name(own.columns[pair])}`, show(a[pair]), show(b[pair]), signedText(b[pair] - a[pair], show), percent(a[pair], b[pair]),
-  ]);
+  // A run whose captures show some ports only may not show a pair at all.
+  const shownValue = (side, pair) => (isComparedSeen(own, side, pair) ? number((side === 0 ? a : b)[pair], show) : "not captured");
+  const rows = top.map(([pair]) => {
+    const isKnown = [0, 1].every((side) => isComparedSeen(own, side, pair));
+    return [
+      `${name(own.rows[pair])} → ${name(own.columns[pair])}`, shownValue(0, pair), shownValue(1, pair),
+      isKnown ? number(b[pair] - a[pair], (less) => signedText(less, show)) : "not known", isKnown ? percent(a[pair], b[pair]) : "–",
+    ];
+  });
   const what = own.by === "rank" ? "ranks" : "nodes";
   $("compared-pairs-title").textContent = own.differ === 0
     ? `All ${group(own.pairs)} pairs of ${what} sent equal amounts in both runs`
     : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what} differ${rows.length > 0 ? "; largest differences" : `, but not in their ${UNITS[unit].name}`}`;
-  fill($("compared-pairs"), "Pairs with the largest differences", [what, "A", "B", "B − A", ""], rows);
+  fillList($("compared-pairs"), "Pairs with the largest differences", [what, "A", "B", "B − A", ""], rows);
   $("compared-pairs").hidden = rows.length === 0;
 }
 
@@ -288,10 +328,12 @@ function drawComparedTimes() {
   const beyond = medians.filter(({ verdict }) => verdict === "beyond chance").length;
   $("compared-times-title").textContent = `Times: ${beyond === 0 ? "no median differs" : `${group(beyond)} of ${group(medians.length)} medians differ`} beyond chance`;
   const label = (at) => (Number.isInteger(at) && rows[at] ? `${rows[at].verdict === "beyond chance" ? "* " : ""}${short(rows[at].key)}` : "");
+  // The names take at most half of a narrow page.
+  const names = Math.min(270, $("compared-times").clientWidth / 2);
   chart("compared-times", 70 + 30 * rows.length, `Medians in A and B: ${rows.map((row) => `${timeName(row.key)} ${row.texts[0]} and ${row.texts[1]}, ${row.verdict}`).join("; ")}`, {
-    left: 290,
+    left: names + 20,
     x: { type: "value", min: low, max: Math.max(top, low + 1), interval: 1, name: "time", nameGap: 28, axisLabel: { formatter: (power) => time(10 ** power) } },
-    y: { type: "value", min: -1, max: rows.length, interval: 1, inverse: true, axisLabel: { formatter: label, width: 270, overflow: "truncate" } },
+    y: { type: "value", min: -1, max: rows.length, interval: 1, inverse: true, axisLabel: { formatter: label, width: names, overflow: "truncate" } },
     legend,
     trigger: "item",
     tip: ({ data: [, at] }) => {
@@ -312,18 +354,16 @@ function comparedValues() {
   const line = (row) => {
     const [a, b] = row.values;
     const { interval = "", verb = "", from_bytes: from = "" } = row.key ?? {};
-    const tr = element("tr", null, { "data-of": [row.section, interval, verb, from ?? "", row.value].join(","), "data-a": a ?? "", "data-b": b ?? "", "data-verdict": row.verdict });
     const [shownA, shownB, difference, relation] = row.texts;
-    [text(row), shownA, shownB, difference, relation, row.verdict].forEach((cell) => tr.append(element("td", cell)));
-    tr.lastChild.className = row.verdict === "beyond chance" ? "beyond" : "";
-    return tr;
+    const of = (value, shownText) => (value === null ? shownText : { value, text: shownText });
+    const verdict = element("span", row.verdict, { class: row.verdict === "beyond chance" ? "beyond" : "" });
+    const cells = [text(row), of(a, shownA), of(b, shownB), of(a === null || b === null ? null : b - a, difference), relation, verdict];
+    const attributes = { "data-of": [row.section, interval, verb, from ?? "", row.value].join(","), "data-a": a ?? "", "data-b": b ?? "", "data-verdict": row.verdict };
+    return Object.assign(cells, { attributes });
   };
   const differ = compared.rows.filter(({ verdict }) => ["beyond chance", "differs", "one only"].includes(verdict));
   const table = $("compared-values");
-  const show = (rows) => {
-    fill(table, "Values of both runs", ["", "A", "B", "B − A", "", "verdict"], []);
-    table.tBodies[0].append(...rows.map(line));
-  };
+  const show = (rows) => fillList(table, "Values of both runs", ["value", "A", "B", "B − A", "relation", "verdict"], rows.map(line));
   const most = Math.min(differ.length, MAX_COMPARED);
   show(differ.slice(0, most));
   const title = (shownRows) => ($("compared-values-title").textContent = differ.length === 0 ? "No value differs, apart from values that cannot be judged from one value per run" : `Differing values: ${group(shownRows)} of ${group(differ.length)}, differences beyond chance first`);
@@ -358,5 +398,24 @@ function comparedOverview() {
   comparedValues();
 }
 
-if (compared) comparedOverview();
 drawn.push(drawCompared);
+if (compared) {
+  comparedOverview();
+  const [byPairs] = compared.pairs;
+  const all = ofPage("compared");
+  exportable($("compared-values").closest(".card"), "compared", () => "Values of both runs", all);
+  exportChart($("compared-times-card"), "compared-times", "compared-times", () => $("compared-times-title").textContent, { ...all, note: () => $("compared-times-note").textContent });
+  exportable(comparedMaps[0].canvas.closest(".card"), "compared-pairs", () => `${sentence(UNITS[comparedState.unit].name)} between ${comparedState.by === "rank" ? "ranks" : "nodes"} in both runs`, {
+    command: () => [all.command(), ...(comparedState.by === byPairs.by ? [] : ["--by", comparedState.by])].join(" "),
+    csv: () => all.csv(),
+    hasCsv: () => comparedState.by === byPairs.by && all.hasCsv(),
+    drawing: () => [
+      comparedMaps.map((map, at) => ({ ...canvasPart((canvas) => map.paint(canvas)), name: ["A", "B", "B − A"][at] })),
+      [canvasPart((canvas) => drawComparedLegend(canvas)), canvasPart((canvas) => drawDiverging(canvas, comparedWidth()))],
+    ],
+    note: () => [`A is ${compared.names[0]}, B is ${compared.names[1]}.`, $("maps-hidden").hidden ? "" : $("maps-hidden").textContent].join(" "),
+  });
+  const ratesCard = $("compared-rates").parentElement;
+  exportChart(ratesCard, "compared-rates", "rates-of-a", () => $("compared-rates-title").textContent, { ...ofPage("rates_a"), label: "of A" });
+  exportable(ratesCard, "rates-of-b", () => "", { ...ofPage("rates_b"), label: "of B" });
+}

@@ -14,15 +14,16 @@ use crate::analysis::compare::{
     self as analysis, ComparedSeries, Comparison, ComparisonVerdict, LatencyComparison, PairTraffic, ValueComparison,
 };
 use crate::analysis::matrix::{MatrixCell, Selection};
-use crate::analysis::rates::VALUES;
+use crate::analysis::observed_ports::may_miss_ports;
+use crate::analysis::rates::{DEFAULT_WINDOW_NS, Rates, VALUES, grouped_rates};
 use crate::analysis::{GroupBy, Label};
-use crate::model::Profile;
+use crate::model::{JobRank, Nodes, Profile};
 use crate::render::RenderError;
 use crate::render::compare;
 use crate::render::latency::key_json;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
 
 /// Selections in the order of the packed columns.
 const SELECTIONS: [Selection; 3] = [Selection::P2p, Selection::Collective, Selection::All];
@@ -32,6 +33,10 @@ const SELECTIONS: [Selection; 3] = [Selection::P2p, Selection::Collective, Selec
 pub struct ReportComparison {
     comparison: Comparison,
     series: [ComparedSeries; 2],
+    /// The rates of both runs in the bins of `series`.
+    rates: [Option<Rates>; 2],
+    /// For each run, whether pairs without packets may have sent some, and the nodes of its ranks.
+    hidden: [(bool, RankNodes); 2],
     /// Pairs by grouping; the arrays are in the order of [`SELECTIONS`].
     pairs: Vec<(GroupBy, [Vec<PairTraffic>; 3])>,
 }
@@ -45,22 +50,42 @@ impl ReportComparison {
             if comparison.by == GroupBy::Rank { &[GroupBy::Rank, GroupBy::Endpoint] } else { &[GroupBy::Endpoint] };
         let of = |by: &GroupBy| (*by, SELECTIONS.map(|selection| analysis::pairs(profiles, *by, selection)));
         let pairs = by.iter().map(of).collect();
-        Ok(Self { comparison, series, pairs })
+        let rates =
+            profiles.map(|profile| grouped_rates(profile, None, Some(series[0].bin_ns), DEFAULT_WINDOW_NS).ok());
+        let hidden = profiles.map(|profile| (may_miss_ports(profile), rank_nodes(profile)));
+        Ok(Self { comparison, series, rates, hidden, pairs })
+    }
+
+    /// Writes the csv of `compare`.
+    pub(super) fn csv(&self, out: &mut dyn Write) -> io::Result<()> {
+        compare::csv(&self.comparison, out)
+    }
+
+    /// The rates of both runs, each with its name among the exports and its inputs.
+    pub(super) fn rates<'a>(
+        &'a self,
+        inputs: [&'a str; 2],
+    ) -> impl Iterator<Item = (&'static str, &'a str, &'a Rates)> {
+        let named = ["rates_a", "rates_b"].into_iter().zip(inputs).zip(&self.rates);
+        named.filter_map(|((name, inputs), rates)| Some((name, inputs, rates.as_ref()?)))
     }
 
     /// Returns the comparison part of the document, without the pairs.
     pub(super) fn document(&self) -> Value {
-        let Self { comparison, series, pairs } = self;
+        let Self { comparison, series, hidden, pairs, .. } = self;
         let differ = |(by, [.., all]): &(GroupBy, [Vec<PairTraffic>; 3])| {
             let differs =
                 |pair: &&PairTraffic| pair.values().iter().any(|pairing| pairing.verdict != ComparisonVerdict::Equal);
-            let labels: Vec<Value> = labels(all).into_iter().map(label).collect();
-            json!({ "by": by.name(), "labels": labels, "pairs": all.len(), "differ": all.iter().filter(differs).count() })
+            let own = labels(all);
+            let nodes = hidden.each_ref().map(|(_, nodes)| on_one_node(&own, nodes));
+            let labels: Vec<Value> = own.into_iter().map(label).collect();
+            json!({ "by": by.name(), "labels": labels, "nodes": nodes, "pairs": all.len(), "differ": all.iter().filter(differs).count() })
         };
         json!({
             "names": comparison.names,
             "placement": compare::placement(&comparison.placements),
             "rows": rows(comparison),
+            "partial": hidden.each_ref().map(|(is_partial, _)| is_partial),
             "rates": VALUES,
             "bin_ns": series[0].bin_ns,
             "series": series.each_ref().map(|run| json!({ "first_ns": run.first_ns, "has_mpi": run.has_mpi, "bins": run.bins })),
@@ -98,6 +123,26 @@ impl ReportComparison {
         }
         Ok(packed::base64(&columns.finish()?))
     }
+}
+
+/// The nodes of each rank.
+type RankNodes = BTreeMap<u32, Vec<String>>;
+
+/// The nodes of the ranks of a profile with one job.
+fn rank_nodes(profile: &Profile) -> RankNodes {
+    let nodes = Nodes::of(profile);
+    let of = |rank: JobRank| (rank.rank, nodes.names(rank).map(str::to_owned).collect());
+    profile.ranks.iter().map(|row| of(JobRank { job: row.job, rank: row.rank })).collect()
+}
+
+/// The places of the labels of ranks that share a node.
+fn on_one_node(labels: &[&Label], nodes: &RankNodes) -> Vec<Vec<usize>> {
+    let mut at: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, label) in labels.iter().enumerate() {
+        let own = label.rank().and_then(|rank| nodes.get(&rank));
+        own.into_iter().flatten().for_each(|node| at.entry(node).or_default().push(place));
+    }
+    at.into_values().filter(|ranks| ranks.len() > 1).collect()
 }
 
 /// All senders and receivers of either run, sorted.

@@ -65,6 +65,7 @@ function unpack(data) {
     src: columns.column(Uint32Array, pairs),
     dst: columns.column(Uint32Array, pairs),
     mpi: columns.column(Uint8Array, pairs),
+    class: columns.column(Uint8Array, pairs),
     coverage: columns.column(Uint8Array, pairs),
     missingPackets: columns.column(Float64Array, pairs),
     missingMessages: columns.column(Float64Array, pairs),
@@ -204,11 +205,13 @@ class View {
     return { messages: { p2p, collective, all }[selection], "mpi-bytes": null, "payload-bytes": payload, "wire-bytes": wire, packets };
   }
 
-  /// Sums of each cell over the bins of a window (`null`: over the whole run), and whether an MPI
-  /// library was detected in it.
+  /// Sums of each cell over the bins of a window (`null`: over the whole run), whether an MPI library
+  /// was detected in it, its worst coverage, and a bit for each of its classes.
   sum(window) {
     const sums = Array.from({ length: SUMS }, () => new Float64Array(this.count));
     const mpi = new Uint8Array(this.count);
+    const coverage = new Uint8Array(this.count);
+    const classes = new Uint16Array(this.count);
     const add = (from, to, pairOf, values) => {
       for (let i = from; i < to; i += 1) {
         const pair = pairOf(i);
@@ -216,12 +219,14 @@ class View {
         const cell = this.cellOf[pair];
         if (cell === NOT_SHOWN) continue;
         mpi[cell] |= traffic.mpi[pair];
+        coverage[cell] = Math.max(coverage[cell], traffic.coverage[pair]);
+        classes[cell] |= 1 << traffic.class[pair];
         for (let k = 0; k < SUMS; k += 1) sums[k][cell] += values[k][i];
       }
     };
     if (window === null) add(0, traffic.pairs, (i) => i, traffic.totals);
     else add(firstCell(window[0]), firstCell(window[1]), (i) => traffic.pair[i], traffic.sums);
-    return { sums, mpi };
+    return { sums, mpi, coverage, classes };
   }
 }
 

@@ -3,10 +3,12 @@
 //! Times in the document are nanoseconds from the first packet.
 
 use super::cells::PackedTraffic;
+use super::exports::{self, ExportBins};
 use super::{Page, ReportComparison, crosscheck, estimates, lanes, latencies, senders};
 use crate::analysis::collectives::{CollectiveTotals, by_operation, collectives};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
+use crate::analysis::observed_ports::may_miss_ports;
 use crate::analysis::phases::{Phase, PhaseOptions, phases};
 use crate::analysis::rates::{self, DEFAULT_WINDOW_NS, WIRE_BYTES};
 use crate::analysis::totals::ProfileTotals;
@@ -16,6 +18,7 @@ use crate::model::sampling::EstimatedSum;
 use crate::model::{ConnectionClass, Histogram, Interval, Nodes, Profile};
 use crate::render::coverage::{meaning, symbol};
 use crate::render::matrix_note::mostly_collective;
+use crate::render::table::ColumnValue;
 use crate::render::table::groups::shown;
 use crate::render::text::summary;
 use crate::render::units::time;
@@ -32,7 +35,7 @@ const WORST: usize = 20;
 
 /// Returns the document as text that is safe inside a `<script>` element.
 pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<String> {
-    let Page { profile, name, comparison: compared, crosscheck, instances, diagnosis } = *page;
+    let Page { profile, name, source, comparison: compared, crosscheck, instances, diagnosis } = *page;
     let endpoints: BTreeSet<Endpoint> = cells.ends.iter().map(|(endpoint, _)| *endpoint).collect();
     let endpoints: Vec<Endpoint> = endpoints.into_iter().collect();
     let endpoint = |endpoint: &Endpoint| {
@@ -47,8 +50,13 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<Str
     };
     let nodes = Nodes::of(profile);
     let (origin_ns, last_ns) = times_ns(profile, cells);
+    let (senders, latencies) = (senders::heat(profile, origin_ns)?, latencies::document(profile, origin_ns));
+    let bins =
+        ExportBins { senders_ns: senders["bin_ns"].as_i64(), latencies_ns: latencies["over_time"]["bin_ns"].as_i64() };
     let document = json!({
         "name": name,
+        "source": source.document(),
+        "exports": exports::document(page, bins)?,
         "colors": figure::colors(),
         "summary": tiles(profile, cells),
         "lines": summary::lines(profile),
@@ -61,6 +69,8 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<Str
         "labels": labels.iter().map(|label| rank(label, &nodes)).collect::<Vec<_>>(),
         "jobs": profile.jobs.iter().map(|job| json!({ "job": job.job, "text": job.describe() })).collect::<Vec<_>>(),
         "coverage": CoverageState::ALL.map(|state| json!({ "name": state.name(), "symbol": symbol(state), "meaning": meaning(state) })),
+        "is_partial": may_miss_ports(profile),
+        "class_names": ConnectionClass::ALL.map(ConnectionClass::name),
         "ends": cells.ends.iter().map(end).collect::<Vec<_>>(),
         "sampled": profile.sampling.map(|sampling| sampling.describe()),
         "estimates": estimates::document(profile, &endpoints, &labels),
@@ -71,9 +81,9 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<Str
         "retransmitted": cells.retransmitted.iter().map(|(bin, sums)| (bin, sums.packets, sums.wire_bytes)).collect::<Vec<_>>(),
         "classes": classes(cells),
         "series": senders::totals(profile, origin_ns, cells.bin_ns),
-        "senders": senders::heat(profile, origin_ns)?,
+        "senders": senders,
         "phases": phases_value(profile, origin_ns),
-        "latencies": latencies::document(profile, origin_ns),
+        "latencies": latencies,
         "sizes": sizes(profile),
         "collectives": operations(profile),
         "lanes": lanes::document(instances, profile, origin_ns),
@@ -98,7 +108,8 @@ fn rank(label: &Label, nodes: &Nodes) -> Value {
         _ => [label.to_string(), if label.is_no_job() { "traffic of no job" } else { "unknown rank" }.to_owned()],
     };
     let nodes: Vec<&str> = label.process().map(|rank| nodes.names(rank).collect()).unwrap_or_default();
-    json!({ "text": text, "full": full, "job": label.job(), "rank": label.rank(), "nodes": nodes })
+    let csv = ColumnValue::from(label).json(None);
+    json!({ "text": text, "full": full, "csv": csv, "job": label.job(), "rank": label.rank(), "nodes": nodes })
 }
 
 /// Times of the first packet, from which all times count, and of the last packet, in nanoseconds
@@ -270,7 +281,7 @@ fn inputs(profile: &Profile) -> Vec<Value> {
     let input = inputs.map(|input| {
         let times = [input.coverage.first_time_ns, input.coverage.last_time_ns].map(|time_ns| time_ns.map(utc));
         json!({
-            "name": input.name, "length": bytes(input.length_bytes), "format": input.format, "xxh3_128": input.xxh3_128,
+            "name": input.name, "bytes": input.length_bytes, "format": input.format, "xxh3_128": input.xxh3_128,
             "sha256": input.sha256, "records": input.coverage.records,
             "times": times, "clock": input.clock,
         })

@@ -36,21 +36,6 @@ function tile({ label, value, below, warn }) {
   return box;
 }
 
-const MAX_ROWS = 200;
-
-/// Fills a table like `fill`, but shows only the first rows of many, with a button for the others:
-/// the layout of thousands of rows takes a second.
-function fillSome(table, caption, header, rows) {
-  fill(table, caption, header, rows.slice(0, MAX_ROWS));
-  if (rows.length <= MAX_ROWS) return;
-  const more = element("button", `Show all ${group(rows.length)} rows`, { type: "button", class: "more" });
-  more.addEventListener("click", () => {
-    more.remove();
-    fill(table, caption, header, rows);
-  });
-  table.after(more);
-}
-
 /// Fills a table body with lines of a label and a text.
 function lines(body, rows) {
   const line = ([label, text]) => {
@@ -73,10 +58,15 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
+/// The font of the page. Charts write it into SVG between double quotes.
+function fontFamily() {
+  return getComputedStyle(document.body).fontFamily.replaceAll('"', "'");
+}
+
 /// The drawing context of a canvas. It is kept in main memory, so that it can be printed too.
 function pen(canvas) {
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  context.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  context.font = `12px ${fontFamily()}`;
   return context;
 }
 

@@ -67,3 +67,8 @@ function sizeClass(from) {
   // Rounded to three digits, the last size of the class would equal the next class.
   return from < 1024 ? `${from} – ${from * 2 - 1} B` : `${bytes(from)} to < ${bytes(from * 2)}`;
 }
+
+/// A text with a capital letter.
+function sentence(text) {
+  return text[0].toUpperCase() + text.slice(1);
+}

@@ -1,5 +1,5 @@
 // The fragment of the address holds the state, so that a reload or a link shows the same view:
-// `#matrix?unit=packets&window=3-7`. A value is left out where it is that of a new page.
+// `#matrix?unit=packets&window=3-7&table=rank-table.0.d.node1`. A value is left out where it is that of a new page.
 
 const initial = { ...state };
 /// The values of the state that are words, and whether a word is possible.
@@ -31,6 +31,7 @@ function readFragment() {
   const isWindow = Number.isInteger(from) && Number.isInteger(to) && from >= 0 && from < to && to <= traffic.bins;
   state.window = values.has("window") && hasTimeline && isWindow ? [from, to] : null;
   const own = view();
+  readTables(values.getAll("table"));
   const [row, column] = numbers("pair");
   state.pinned = (values.has("pair") && row < own.size && column < own.size ? own.cell(row, column) : null) ?? null;
 }
@@ -42,6 +43,7 @@ function writeFragment() {
   if (state.job !== initial.job) values.set("job", state.job);
   if (state.window !== null) values.set("window", state.window.join("-"));
   if (state.pinned !== null) values.set("pair", `${view().rows[state.pinned]}-${view().columns[state.pinned]}`);
+  tableWords().forEach((word) => values.append("table", word));
   const text = values.toString();
   const { section } = fragment();
   const next = text === "" ? (section === "" ? "" : `#${section}`) : `#${section}?${text}`;

@@ -113,6 +113,17 @@ function drawGraph() {
   $("graph-note").textContent = `The width of an edge grows with the square root of the payload in both directions, over the whole capture.${known ? " Arcs are leaf switches, named by the manifest of the run." : ""}${what}`;
 }
 
+exportable($("graph-body").closest(".card"), "graph", () => "Communication graph", {
+  command: () => commandOfWindow("matrix", null, "--by", "endpoint", "--traffic", "all", "--unit", "payload-bytes"),
+  csv: () => {
+    const own = (views["endpoint null"] ??= new View("endpoint", null));
+    return matrixCsv(own, "endpoint", "all", own.sum(null));
+  },
+  hasCsv: () => hasEstimates("endpoint", null),
+  drawing: () => [[elementPart($("graph-body").firstChild)]],
+  note: () => $("graph-note").textContent,
+});
+
 /// Draws an arc around the ports of each leaf, with the name of the leaf.
 function drawLeaves(picture, nodes, angles, leafOf, leaves, point, radius, turn) {
   let start = 0;

@@ -3,6 +3,27 @@
 
 const MARGIN = 56, GAP = 6, AXIS_TITLE = 20, MAX_CELL = 124, HATCH = 6;
 
+/// Fills a square with the color and the lines of traffic that is not on this wire; small ones without
+/// lines.
+function hatch(context, left, top, side) {
+  context.fillStyle = color("same-node");
+  context.fillRect(left, top, side, side);
+  if (side < 11) return;
+  context.strokeStyle = color("page");
+  context.lineWidth = 1;
+  context.beginPath();
+  for (let at = side % HATCH; at < 2 * side; at += HATCH) {
+    context.moveTo(left + Math.max(at - side, 0), top + Math.min(at, side));
+    context.lineTo(left + Math.min(at, side), top + Math.max(at - side, 0));
+  }
+  context.stroke();
+}
+
+/// Draws the corner of a cell whose number is a lower bound or uncertain, from its upper right point.
+function corner(context, right, top, side) {
+  for (let line = 0; line < side; line += 1) context.fillRect(right - side + line, top + line, side - line, 1);
+}
+
 class HeatMap {
   /// `box` contains two canvases, for the cells and for the cursor. `events`: `over(row, column, x,
   /// y)`, `out()`, `pick(row, column)`. `totals` enables the totals at the margins.
@@ -19,9 +40,9 @@ class HeatMap {
   }
 
   /// Replaces the cells. `data` has `size`, `labels`, `order` (the label at each place), `groups`,
-  /// `nodes` (labels on the same node), `what`; `rows` and `columns` of the cells; and functions of
-  /// a cell: `colorOf` (`null`: no traffic), `textOf`, `markOf` (mark in the corner of cells
-  /// without text) and `weightOf` (the cell with the largest weight represents a pixel). With
+  /// `nodes` (labels on the same node), `isPartial` (pairs without packets may have sent some), `isSeen` (of a cell: the captures show packets), `what`; `rows` and `columns` of the cells; and functions of
+  /// a cell: `colorOf` (`null`: no traffic), `textOf`, `markOf` (not empty for cells with a
+  /// corner) and `weightOf` (the cell with the largest weight represents a pixel). With
   /// totals: `values`.
   show(data) {
     const kept = this.data && this.data.size === data.size;
@@ -53,15 +74,23 @@ class HeatMap {
 
   draw() {
     const { left, top, side, width, height } = this.layout();
-    const context = prepare(this.canvas, width, height);
     prepare(this.top, width, height);
-    const [x0, y0, span] = this.range;
     // Publish the position of the cells for programs that inspect the page, such as tests.
-    this.top.dataset.plot = [left, top, side, x0, y0, span].join(" ");
-    const ratio = this.canvas.width / width;
+    this.top.dataset.plot = [left, top, side, ...this.range].join(" ");
+    this.paint(this.canvas);
+    this.drawCursor();
+  }
+
+  /// Draws all but the cursor on a canvas.
+  paint(canvas) {
+    const { left, top, side, width, height } = this.box;
+    const context = prepare(canvas, width, height);
+    const [x0, y0, span] = this.range;
+    const ratio = canvas.width / width;
     context.fillStyle = color("none");
     context.fillRect(left, top, side, side);
     const cell = side / span;
+    if (this.data.isPartial && cell * ratio >= 1) this.drawPartial(context, cell);
     if (cell * ratio >= 1) {
       this.drawNodes(context, cell);
       this.drawCells(context, cell);
@@ -73,7 +102,22 @@ class HeatMap {
     this.drawGroups(context, cell, x0, y0);
     if (this.totals > 0) this.drawTotals(context, cell);
     this.drawLabels(context, cell);
-    this.drawCursor();
+  }
+
+  /// Hatches all cells but those of the diagonal. Cells with traffic are drawn over it.
+  drawPartial(context, cell) {
+    const { left, top, side } = this.box;
+    const [x0, y0, span] = this.range;
+    hatch(context, left, top, side);
+    context.fillStyle = color("none");
+    for (let at = Math.floor(Math.max(x0, y0, 0)); at < Math.min(x0, y0) + span; at += 1) {
+      const [from, to] = [at, at + 1].map((place) => [x0, y0].map((start) => Math.floor(Math.min(Math.max(place - start, 0), span) * cell)));
+      context.fillRect(left + from[0], top + from[1], to[0] - from[0], to[1] - from[1]);
+    }
+    if (cell < 10) return;
+    context.fillStyle = color("card");
+    for (let at = Math.ceil(x0); at < x0 + span; at += 1) context.fillRect(Math.floor(left + (at - x0) * cell) - 1, top, 1, side);
+    for (let at = Math.ceil(y0); at < y0 + span; at += 1) context.fillRect(left, Math.floor(top + (at - y0) * cell) - 1, side, 1);
   }
 
   /// Draws pairs of ranks on one node, whose messages are not on this wire: gray, hatched where there is
@@ -86,8 +130,6 @@ class HeatMap {
     context.beginPath();
     context.rect(left, top, side, side);
     context.clip();
-    context.strokeStyle = color("page");
-    context.lineWidth = 1;
     for (const ranks of this.data.nodes ?? []) {
       for (const row of ranks) {
         const y = this.place[row] - y0;
@@ -96,17 +138,7 @@ class HeatMap {
           const x = this.place[column] - x0;
           if (row === column || (!inside(x) && !inside(x + 1))) continue;
           const [ax, ay] = [Math.floor(left + x * cell), Math.floor(top + y * cell)];
-          const gap = cell >= 10 ? 1 : 0;
-          context.fillStyle = color("same-node");
-          context.fillRect(ax, ay, Math.max(Math.floor(left + (x + 1) * cell) - ax - gap, 1), Math.max(Math.floor(top + (y + 1) * cell) - ay - gap, 1));
-          if (cell < 12) continue;
-          const side = cell - gap;
-          context.beginPath();
-          for (let at = side % HATCH; at < 2 * side; at += HATCH) {
-            context.moveTo(ax + Math.max(at - side, 0), ay + Math.min(at, side));
-            context.lineTo(ax + Math.min(at, side), ay + Math.max(at - side, 0));
-          }
-          context.stroke();
+          hatch(context, ax, ay, cell >= 10 ? cell - 1 : Math.max(Math.ceil(cell), 1));
         }
       }
     }
@@ -115,7 +147,7 @@ class HeatMap {
 
   /// Draws each cell as a rectangle, with its value where there is room.
   drawCells(context, cell) {
-    const { rows, columns, colorOf, textOf, markOf } = this.data;
+    const { rows, columns, colorOf, textOf, markOf, isPartial, isSeen } = this.data;
     const { left, top } = this.box;
     const [x0, y0, span] = this.range;
     const gap = cell >= 10 ? 1 : 0;
@@ -127,18 +159,19 @@ class HeatMap {
       const y = this.place[rows[i]] - y0;
       if (x < 0 || y < 0 || x >= span || y >= span) continue;
       const shade = colorOf(i);
-      if (shade === null) continue;
-      const [red, green, blue] = shade;
+      const mark = markOf?.(i) ?? "";
+      // Without traffic, but with packets in the captures.
+      const isZero = shade === null && isPartial && isSeen(i);
+      if (shade === null && mark === "" && !isZero) continue;
+      const [red, green, blue] = shade ?? channels(color("none"));
       context.fillStyle = `rgb(${red},${green},${blue})`;
       const [ax, ay] = [Math.floor(left + x * cell), Math.floor(top + y * cell)];
       const [bx, by] = [Math.floor(left + (x + 1) * cell), Math.floor(top + (y + 1) * cell)];
       context.fillRect(ax, ay, Math.max(bx - ax - gap, 1), Math.max(by - ay - gap, 1));
-      const mark = texts ? "" : markOf?.(i) ?? "";
-      if (texts || (mark !== "" && cell >= 14)) {
-        const light = 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2 > 0.179;
-        context.fillStyle = light ? "#000" : "#fff";
-        this.drawText(context, texts ? textOf(i) : mark, cell - 3, (ax + bx) / 2, (ay + by) / 2);
-      }
+      const light = 0.2126 * (red / 255) ** 2.2 + 0.7152 * (green / 255) ** 2.2 + 0.0722 * (blue / 255) ** 2.2 > 0.179;
+      context.fillStyle = light ? "#000" : "#fff";
+      if (texts && shade !== null) this.drawText(context, textOf(i), cell - 3, (ax + bx) / 2, (ay + by) / 2);
+      if (mark !== "" && cell >= 5) corner(context, bx - gap, ay, Math.min(Math.max(cell / 4, 3), 12));
     }
   }
 
@@ -169,9 +202,9 @@ class HeatMap {
       best[at] = i;
     }
     const image = context.createImageData(pixels, pixels);
-    const none = channels(color("none"));
+    const [none, nothing] = ["none", this.data.isPartial ? "same-node" : "none"].map((name) => channels(color(name)));
     for (let at = 0; at < best.length; at += 1) {
-      image.data.set((best[at] < 0 ? null : colorOf(best[at])) ?? none, at * 4);
+      image.data.set(best[at] < 0 ? nothing : (colorOf(best[at]) ?? none), at * 4);
       image.data[at * 4 + 3] = 255;
     }
     context.putImageData(image, Math.round(left * ratio), Math.round(top * ratio));

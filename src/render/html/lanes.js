@@ -125,10 +125,8 @@ function drawLanes() {
   );
   laneNote(chosen, hidden);
   const last = (row) => (row.last_rank === null ? "–" : `${row.last_rank}${row.skew_ns === null ? "" : ` +${time(row.skew_ns)}`}`);
-  const more = $("lanes-table").nextElementSibling;
-  if (more?.classList.contains("more")) more.remove();
-  fillSome($("lanes-table"), "Collective operations of the window", ["communicator", "number", "operation", "algorithm", "confidence", "bytes", "start [s]", "duration", "entered last"], chosen.map((row) => [
-    row.communicator, group(row.number), row.name, row.algorithm, row.confidence, row.bytes === null ? "–" : bytes(row.bytes), seconds(row.start_ns), time(row.duration_ns), last(row),
+  fillList($("lanes-table"), "Collective operations of the window", ["communicator", "number", "operation", "algorithm", "confidence", "bytes", "start [s]", "duration", "entered last"], chosen.map((row) => [
+    row.communicator, number(row.number), row.name, row.algorithm, row.confidence, number(row.bytes, bytes), number(row.start_ns, seconds), number(row.duration_ns, time), last(row),
   ]));
 }
 
@@ -147,3 +145,14 @@ function laneNote(chosen, hidden) {
 }
 
 drawn.push(drawLanes);
+
+if (report.exports.instances !== undefined) {
+  exportable($("lanes-card"), "operations", () => "Collective operations", {
+    ...ofPage("instances"),
+    drawing: () => [
+      [elementPart($("lanes").firstChild)],
+      [swatchPart([...$("lanes-legend").children].map((item) => [item.style.getPropertyValue("--swatch") || color("muted"), item.textContent]))],
+    ],
+    note: () => $("lanes-note").textContent,
+  });
+}

@@ -3,9 +3,9 @@
 //!
 //! Durations are in nanoseconds.
 
-use crate::analysis::GroupBy;
-use crate::analysis::latency::{self, LatencyGrouping, LatencyKey, LatencySeriesOptions};
-use crate::model::{Histogram, Profile, histogram};
+use super::exports::sender_grouping;
+use crate::analysis::latency::{self, LatencyGrouping, LatencyKey, LatencySeriesOptions, RoundBars};
+use crate::model::{Histogram, Profile};
 use crate::render::latency::key_json;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -24,17 +24,13 @@ pub(super) fn document(profile: &Profile, origin_ns: i64) -> Value {
     json!({
         "rows": rows.map(row).collect::<Vec<_>>(),
         "pairs": pairs(profile),
-        "clock_ns": profile.coverage.clock_ns,
         "over_time": over_time(profile, origin_ns),
     })
 }
 
-/// One histogram: its key, its quantiles, and its counts in buckets of an eighth of a power of two.
+/// One histogram: its key, its quantiles, and unless it is of one size, the bars of the figure.
 fn row((key, times): (&LatencyKey, &Histogram)) -> Map<String, Value> {
-    let mut buckets: BTreeMap<u16, u64> = BTreeMap::new();
-    for (value, count) in times.values() {
-        *buckets.entry(histogram::coarse_bucket(value)).or_default() += count;
-    }
+    let bars = key.from_bytes.is_none().then(|| RoundBars::new(times));
     let mut row = key_json(key);
     let values = [
         ("samples", json!(times.samples())),
@@ -44,7 +40,7 @@ fn row((key, times): (&LatencyKey, &Histogram)) -> Map<String, Value> {
         ("p90_ns", json!(times.quantile(0.9))),
         ("p99_ns", json!(times.quantile(0.99))),
         ("max_ns", json!(times.max())),
-        ("buckets", json!(buckets.into_iter().collect::<Vec<_>>())),
+        ("bars", json!(bars.map(|RoundBars { edges_ns, counts }| json!({ "edges_ns": edges_ns, "counts": counts })))),
     ];
     row.extend(values.map(|(name, value)| (name.to_owned(), value)));
     row
@@ -53,7 +49,7 @@ fn row((key, times): (&LatencyKey, &Histogram)) -> Map<String, Value> {
 /// Histograms by pair, of ranks if any rank is known: per interval and verb the pairs with most
 /// samples.
 fn pairs(profile: &Profile) -> Vec<Map<String, Value>> {
-    let by = if profile.ranks.is_empty() { GroupBy::Endpoint } else { GroupBy::Rank };
+    let by = sender_grouping(profile);
     let all = latency::latencies(profile, LatencyGrouping { by: Some(by), sizes: false });
     let mut own: Vec<(&LatencyKey, &Histogram)> = all.iter().collect();
     own.sort_by_key(|(key, times)| (key.interval, key.verb, std::cmp::Reverse(times.samples())));

@@ -43,54 +43,38 @@ function drawLatency() {
   drawTimes();
 }
 
+/// Whether an edge is 1, 2 or 5 times a power of ten, and has a label.
+function isRound(ns) {
+  return ns === 0 || /^[125]0*$/.test(String(ns));
+}
+
 function drawHistogram(whole) {
-  const buckets = new Map(whole.buckets.map(([bucket, number]) => [bucket, { from: edge(bucket), to: edge(bucket + 1), number }]));
-  const numbers = [...buckets.keys()];
-  // Bars are at least as wide as a clock tick, so that the clock's resolution leaves no bar empty.
-  const middle = [...buckets.values()].find(({ to }) => to > whole.median_ns) ?? [...buckets.values()].at(-1);
-  const tick = Math.max(report.latencies.clock_ns, 1);
-  const per = [1, 2, 4, 8].find((wide) => (middle.to - middle.from) * wide >= tick) ?? 8;
-  const bars = new Map();
-  for (const [bucket, { from, to, number }] of buckets) {
-    const at = Math.floor(bucket / per);
-    const bar = bars.get(at) ?? { from, to, number: 0 };
-    bar.to = to;
-    bar.number += number;
-    bars.set(at, bar);
-  }
-  const [first, last] = [Math.floor(numbers[0] / per), Math.floor(numbers.at(-1) / per)];
-  const at = Array.from({ length: last - first + 1 }, (_, index) => first + index);
-  const start = (bar) => bars.get(bar)?.from ?? edge(bar * per);
-  const median = at.findIndex((bar) => start(bar + 1) > whole.median_ns);
+  const { edges_ns: edges, counts } = whole.bars;
+  const bar = counts.findIndex((_, at) => edges[at + 1] > whole.median_ns);
+  const start = Math.max(edges[bar], 1);
+  // Bars are 1 wide, and their edges have whole numbers; within a bar, the place of the median.
+  const median = bar + Math.min(Math.max(Math.log(Math.max(whole.median_ns, 1) / start) / Math.log(edges[bar + 1] / start), 0), 1);
   const who = whole.names ? `, ${whole.names.join(" → ")}` : "";
+  const few = edges.filter(isRound).length < 2;
   $("histogram-title").textContent = `${sentence(INTERVALS[whole.interval] ?? whole.interval)}${whole.verb ? `, ${whole.verb}` : ""}${who}: ${group(whole.samples)} samples`;
   chart("histogram", 300, `Histogram of ${whole.samples} times: median ${time(whole.median_ns)}, 90 % within ${time(whole.p90_ns)}, 99 % within ${time(whole.p99_ns)}, at most ${time(whole.max_ns)}`, {
-    x: { type: "category", data: at.map((bar) => time(start(bar))), name: "time, from; bars of equal ratio", boundaryGap: true, axisLabel: { hideOverlap: true, align: "center" } },
+    x: {
+      type: "value", min: 0, max: counts.length, interval: 1, name: "time; bars of about equal ratio", nameGap: 30, splitLine: false,
+      axisLabel: { formatter: (at) => (few || isRound(edges[at]) ? time(edges[at]) : ""), hideOverlap: true, interval: 0 },
+    },
     y: { type: "value", name: "samples", axisLabel: { formatter: count }, minInterval: 1 },
-    tip: ([{ dataIndex }]) => {
-      const bar = bars.get(at[dataIndex]);
-      const share = ((bar?.number ?? 0) * 100) / whole.samples;
-      return `${time(start(at[dataIndex]))} to ${time(start(at[dataIndex] + 1))}<br>${group(bar?.number ?? 0)} samples, ${share.toFixed(share < 0.1 ? 3 : 1)} %`;
+    tip: ([{ dataIndex: at }]) => {
+      const share = (counts[at] * 100) / whole.samples;
+      return `${time(edges[at])} to ${time(edges[at + 1])}<br>${group(counts[at])} samples, ${share.toFixed(share < 0.1 ? 3 : 1)} %`;
     },
     series: [{
-      type: "bar", barCategoryGap: at.length > 60 ? "0%" : "8%", itemStyle: { color: APART[0] }, data: at.map((bar) => bars.get(bar)?.number ?? 0),
+      type: "bar", barWidth: counts.length > 60 ? "100%" : "92%", barMinHeight: 1, itemStyle: { color: APART[0] }, data: counts.map((number, at) => [at + 0.5, number === 0 ? null : number]),
       markLine: {
         symbol: "none", silent: true, animation: false, lineStyle: { color: APART[5], width: 2, type: "solid" },
         label: { formatter: `median ${time(whole.median_ns)}`, color: color("text"), position: "end", distance: 4 }, data: [{ xAxis: median }],
       },
     }],
   });
-}
-
-/// Lower bound of a bucket; a bucket is an eighth of a power of two.
-function edge(bucket) {
-  if (bucket < 16) return bucket;
-  const shift = Math.floor(bucket / 8) - 1;
-  return (bucket - shift * 8) * 2 ** shift;
-}
-
-function sentence(text) {
-  return text[0].toUpperCase() + text.slice(1);
 }
 
 function drawBySize(rows) {
@@ -118,10 +102,10 @@ function drawBySize(rows) {
 function latencyTable() {
   const header = ["interval", "of", "size", "samples", "min", "10 %", "median", "90 %", "99 %", "max"];
   const rows = report.latencies.rows.map((row) => [
-    INTERVALS[row.interval] ?? row.interval, row.verb || "–", row.from_bytes === null ? "all" : sizeClass(row.from_bytes), group(row.samples),
-    ...[row.min_ns, row.p10_ns, row.median_ns, row.p90_ns, row.p99_ns, row.max_ns].map(time),
+    INTERVALS[row.interval] ?? row.interval, row.verb || "–", number(row.from_bytes ?? -1, () => (row.from_bytes === null ? "all" : sizeClass(row.from_bytes))), number(row.samples),
+    ...[row.min_ns, row.p10_ns, row.median_ns, row.p90_ns, row.p99_ns, row.max_ns].map((ns) => number(ns, time)),
   ]);
-  fill($("latency-table"), "Times by interval, verb and size", header, rows);
+  fillList($("latency-table"), "Times by interval, verb and size", header, rows);
 }
 
 /// Draws the interval's percentiles over time, with the window selected on the timeline.
@@ -164,3 +148,18 @@ function drawTimes() {
   $("times-note").textContent = `Percentiles of each bin of ${time(width)}${coarser}; a time belongs to the bin in which it begins, as in latency --view timeline. The window selected on the timeline is marked.`;
 }
 drawn.push(drawLatency);
+
+if (report.exports.latencies !== undefined) {
+  const ofInterval = () => latencyState.interval;
+  const [buckets, ofPairs] = ["buckets", "pair_buckets"].map((name) => ofPage(name, ofInterval));
+  const chosen = () => (latencyState.pair === ALL ? buckets : ofPairs);
+  exportChart($("histogram").parentElement, "histogram", "histogram", () => $("histogram-title").textContent, {
+    command: () => chosen().command(),
+    csv: () => chosen().csv(),
+    hasCsv: () => chosen().hasCsv(),
+    note: () => $("histogram").getAttribute("aria-label"),
+  });
+  exportChart($("by-size").parentElement, "by-size", "latency-by-size", () => $("by-size-title").textContent, ofPage("latencies", ofInterval));
+  exportChart($("times-card"), "times", "percentiles", () => $("times-title").textContent, { ...ofPage("percentiles", ofInterval), note: () => $("times-note").textContent });
+  exportable($("latency-table").closest("details"), "latencies", () => "Latencies", ofPage("latencies"));
+}

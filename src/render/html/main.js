@@ -35,8 +35,8 @@ function sections() {
   $("collectives").hidden = report.collectives.length === 0 && (report.lanes.operations ?? []).length === 0;
   $("collective-sums").hidden = report.collectives.length === 0;
   const named = report.collectives.some((row) => row.job !== null);
-  const rows = report.collectives.map((row) => [...(named ? [row.job ?? "no job"] : []), row.operation, group(row.pairs), group(row.messages), bytes(row.mpi_bytes), bytes(row.messages > 0 ? row.mpi_bytes / row.messages : 0)]);
-  fill($("collective-table"), "Messages of collective operations on the wire", [...(named ? ["job"] : []), "operation", "pairs", "messages", "MPI bytes", "bytes per message"], rows);
+  const rows = report.collectives.map((row) => [...(named ? [row.job ?? "no job"] : []), row.operation, number(row.pairs), number(row.messages), number(row.mpi_bytes, bytes), number(row.messages > 0 ? row.mpi_bytes / row.messages : 0, bytes)]);
+  fillList($("collective-table"), "Messages of collective operations on the wire", [...(named ? ["job"] : []), "operation", "pairs", "messages", "MPI bytes", "bytes per message"], rows);
   const { totals, worst, connections } = report.health;
   lines($("health-totals"), totals);
   $("worst-title").textContent = worst.length === 0 ? "No connection has findings" : `The worst ${worst.length} of ${group(connections)} connections with findings`;
@@ -49,13 +49,21 @@ function sections() {
     return item;
   }));
   $("ranks").hidden = report.ranks.length === 0;
-  fillSome($("rank-table"), "Node of each rank, and the evidence", report.rank_columns, report.ranks);
+  fillList($("rank-table"), "Node of each rank, and the evidence", report.rank_columns, report.ranks);
   lines($("made-lines"), report.made);
   const input = (row) => {
     const clock = row.clock ? JSON.stringify(row.clock) : null;
-    return [row.name, row.length, row.format, group(row.records), row.times[0], row.times[1], row.xxh3_128, clock];
+    return [row.name, number(row.bytes, bytes), row.format, number(row.records), row.times[0], row.times[1], row.xxh3_128, clock];
   };
-  fillSome($("inputs"), "Captures", ["capture", "length", "format", "records", "first", "last", "XXH3-128", "clock"], report.inputs.map(input));
+  fillList($("inputs"), "Captures", ["capture", "length", "format", "records", "first", "last", "XXH3-128", "clock"], report.inputs.map(input));
+}
+
+/// The exports of views that no other part of the script draws.
+function exports() {
+  exportable($("findings"), "findings", () => "Findings", ofPage("findings"));
+  exportable($("collective-sums"), "collectives", () => "Messages of collective operations", ofPage("collectives"));
+  exportable($("worst-card"), "health", () => "Health", ofPage("health"));
+  exportable($("rank-table").closest(".card"), "ranks", () => "Ranks", ofPage("ranks"));
 }
 
 function navigation() {
@@ -130,6 +138,7 @@ sections();
 latencyTable();
 theme();
 controls();
+exports();
 drawn.push(drawGraph);
 redraw();
 navigation();

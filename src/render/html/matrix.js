@@ -123,7 +123,8 @@ function pairTip(row, column) {
       box.append(all);
     });
   }
-  if (there === null && own.isOnOneNode(row, column)) box.append(element("p", ONE_NODE));
+  const hidden = there === null ? whyHidden(own, row, column) : null;
+  if (hidden !== null) box.append(element("p", hidden));
   [[row, column], [column, row]].slice(0, same ? 1 : 2).forEach(([from, to]) => {
     const cell = own.cell(from, to);
     if (cell !== undefined && own.coverage[cell].state > 0) box.append(element("p", `${own.labels[from].text} → ${own.labels[to].text}: coverage ${covered(own.coverage[cell])}`));
@@ -132,6 +133,13 @@ function pairTip(row, column) {
 }
 
 const ONE_NODE = "not on this wire (same node)";
+const NOT_CAPTURED = "no packet captured; the captures may not show all ports";
+
+/// Why the traffic of a pair without packets may not be zero; `null` if it is.
+function whyHidden(own, row, column) {
+  if (own.isOnOneNode(row, column)) return ONE_NODE;
+  return report.is_partial && row !== column ? NOT_CAPTURED : null;
+}
 
 /// The coverage of a pair in words.
 function covered({ state, packets, messages }) {
@@ -144,7 +152,7 @@ function spoken(row, column) {
   const cell = own.cell(row, column);
   const value = cell === undefined ? 0 : shownValues[cell];
   const coverage = cell === undefined || own.coverage[cell].state === 0 ? "" : `; coverage ${covered(own.coverage[cell])}`;
-  const text = value === 0 && own.isOnOneNode(row, column) ? ONE_NODE : exact(value);
+  const text = (value === 0 && (cell === undefined || own.isOnOneNode(row, column)) ? whyHidden(own, row, column) : null) ?? exact(value);
   return `${own.labels[row].full} to ${own.labels[column].full}: ${text}${coverage}`;
 }
 
@@ -189,6 +197,8 @@ function update() {
     textOf: (i) => `${own.mark(i)}${UNITS[state.unit].isBytes ? bytes(unitValues[i]) : count(unitValues[i])}`,
     markOf: (i) => own.mark(i),
     nodes: own.nodes,
+    isPartial: report.is_partial,
+    isSeen: (i) => !own.isOnOneNode(own.rows[i], own.columns[i]),
     groups: state.order === "node" && crowded ? own.ports : null,
     what: state.by === "rank" ? "rank" : "node",
   });
@@ -220,6 +230,8 @@ function drawCoverage(own, unitValues) {
   if (texts.length > 0 && state.window) texts.push("Coverage applies to the whole capture.");
   const isHidden = (row, column) => !(unitValues[own.cell(row, column)] > 0);
   if (own.nodes.some((ranks) => ranks.some((row) => ranks.some((column) => row !== column && isHidden(row, column))))) texts.push("Hatched: not on this wire, since both ranks are on one node.");
+  if (report.is_partial && own.cells.size + own.size < own.size ** 2) texts.push("Hatched, or gray where cells are small: no packet captured. The captures may not show all ports, so these pairs may have sent messages.");
+  if (own.marked) texts.push("A corner marks the pairs with one of these symbols.");
   $("matrix-coverage").hidden = texts.length === 0;
   $("matrix-coverage").replaceChildren(...texts.map((text) => element("span", text)));
 }
@@ -282,19 +294,53 @@ function drawTop(own, unitValues) {
     const share = (unitValues[cell] * 100) / total;
     return [`${from} → ${to}`, `${own.mark(cell)}${short(unitValues[cell])}`, share < 0.1 ? "< 0.1 %" : `${share.toFixed(share >= 9.95 ? 0 : 1)} %`];
   });
-  const hasEstimates = report.sampled !== null && state.window === null;
-  if (hasEstimates) top.forEach((cell, at) => rows[at].push(estimateText(own.estimates(own.rows[cell], own.columns[cell], state.selection)[state.unit], UNITS[state.unit].isBytes)));
+  const withEstimates = report.sampled !== null && state.window === null;
+  if (withEstimates) top.forEach((cell, at) => rows[at].push(estimateText(own.estimates(own.rows[cell], own.columns[cell], state.selection)[state.unit], UNITS[state.unit].isBytes)));
   const sampled = report.sampled === null ? "" : " in the sample";
-  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", `${UNITS[state.unit].name}${sampled}`, "share", ...(hasEstimates ? ["estimated total, 95 % interval"] : [])], rows);
+  fill($("top"), "Busiest pairs", [state.by === "rank" ? "ranks" : "nodes", `${UNITS[state.unit].name}${sampled}`, "share", ...(withEstimates ? ["estimated total, 95 % interval"] : [])], rows);
   $("top").hidden = top.length === 0;
 }
 
+/// The command that prints the numbers of the matrix.
+function matrixCommand() {
+  const job = state.by === "rank" && state.job !== null ? ["--job", state.job] : [];
+  return commandOfWindow("matrix", state.window, "--by", state.by, "--traffic", state.selection, "--unit", state.unit, ...job);
+}
+
+const ESTIMATED = [["messages", "messages"], ["payload_bytes", "payload-bytes"], ["wire_bytes", "wire-bytes"], ["packets", "packets"]];
+
+/// The csv of `ibscope matrix`: the pairs of the view in this window.
+function matrixCsv(own, by, selection, sums) {
+  const cells = Array.from({ length: own.count }, (_, cell) => cell).filter((cell) => sums.sums[PACKETS][cell] > 0);
+  cells.sort((a, b) => own.rows[a] - own.rows[b] || own.columns[a] - own.columns[b]);
+  const name = (at) => (by === "rank" ? own.labels[at].csv : report.endpoints[own.keys[at]].id);
+  const estimated = report.sampled === null ? [] : ESTIMATED;
+  const row = (cell) => {
+    const found = values(by, selection, sums, cell);
+    const estimates = estimated.length === 0 ? {} : own.estimates(own.rows[cell], own.columns[cell], selection);
+    return [
+      name(own.rows[cell]), name(own.columns[cell]), found.messages, found["mpi-bytes"], found["payload-bytes"], found["wire-bytes"], found.packets,
+      own.labels[own.rows[cell]].job, report.coverage[sums.coverage[cell]].name, report.class_names.filter((_, bit) => (sums.classes[cell] >> bit) & 1).join(";"),
+      ...estimated.flatMap(([, unit]) => (Array.isArray(estimates[unit]) ? estimates[unit] : [unit in estimates ? estimates[unit] : "too few", "", ""])),
+    ];
+  };
+  const names = ["src", "dst", "messages", "mpi_bytes", "payload_bytes", "wire_bytes", "packets", "job", "coverage", "class", ...estimated.flatMap(([column]) => [`${column}_estimate`, `${column}_low`, `${column}_high`])];
+  return [names, ...cells.map(row)].map((fields) => `${fields.map(field).join(",")}\n`).join("");
+}
+
+/// Whether the page has the estimates of all pairs, which the csv of a sampled capture has.
+const hasEstimates = (by, window) => report.sampled === null || (window === null && report.estimates[by].left_out === 0);
+
 /// Shows the command that prints the same numbers.
 function drawCommand() {
-  const name = /^[\w.@%+=:,\/-]+$/.test(report.name) ? report.name : `'${report.name.replaceAll("'", "'\\''")}'`;
-  const parts = ["ibscope matrix", name, `--by ${state.by}`, `--traffic ${state.selection}`, `--unit ${state.unit}`];
-  if (state.by === "rank" && state.job !== null) parts.push(`--job ${state.job}`);
-  if (state.window) parts.push(`--from ${seconds(binStart(state.window[0]))}`, `--to ${seconds(binStart(state.window[1]))}`);
-  $("command").replaceChildren(element("span", state.window ? `${seconds(binStart(state.window[0]))} s to ${seconds(binStart(state.window[1]))} s of the capture. ` : "The whole capture. "), element("code", parts.join(" ")));
+  $("command").replaceChildren(element("span", state.window ? `${seconds(binStart(state.window[0]))} s to ${seconds(binStart(state.window[1]))} s of the capture. ` : "The whole capture. "), element("code", matrixCommand()));
 }
 drawn.push(() => update());
+
+exportable(document.querySelector(".card.matrix"), "matrix", () => `${sentence(unitName())} between ${state.by === "rank" ? "ranks" : "nodes"}`, {
+  command: matrixCommand,
+  csv: () => matrixCsv(shown.view, state.by, state.selection, shown.sums),
+  hasCsv: () => hasEstimates(state.by, state.window),
+  drawing: () => [[canvasPart((canvas) => heat.paint(canvas))], [canvasPart((canvas) => drawLegend(canvas, Math.min(360, heat.box.side), scaleOf(shown.values), UNITS[state.unit].isBytes))]],
+  note: () => [$("command").firstChild.textContent, ...[...$("matrix-coverage").children].map((line) => line.textContent)].join(" "),
+});

@@ -10,6 +10,7 @@
 //! | `estimates.rs` | the estimates of a sampled capture |
 //! | `comparison.rs` | optional: comparison with another run |
 //! | `crosscheck.rs` | optional: comparison with a trace of the application |
+//! | `exports.rs` | the csv of the commands, to save it from the page |
 //! | `cells.rs` | the traffic by pair and bin |
 //! | `senders.rs` | totals and senders in narrower bins |
 //! | `packed.rs` | the packing of tables of numbers |
@@ -24,12 +25,14 @@ mod comparison;
 mod crosscheck;
 mod document;
 mod estimates;
+mod exports;
 mod lanes;
 mod latencies;
 mod packed;
 mod senders;
 
 pub use comparison::ReportComparison;
+pub use exports::ReportSource;
 
 use crate::analysis::diagnose::Diagnosis;
 use crate::analysis::instances::InstanceList;
@@ -48,6 +51,9 @@ const SCRIPT: &[&str] = &[
     include_str!("format.js"),
     include_str!("data.js"),
     include_str!("dom.js"),
+    include_str!("tables.js"),
+    include_str!("svg.js"),
+    include_str!("exports.js"),
     include_str!("heat.js"),
     include_str!("matrix.js"),
     include_str!("timeline.js"),
@@ -99,6 +105,17 @@ fn policy() -> String {
     )
 }
 
+/// The source of a page whose data were not read by a command.
+static NO_SOURCE: ReportSource = ReportSource {
+    inputs: String::new(),
+    options: String::new(),
+    scope: String::new(),
+    window: String::new(),
+    is_profile: true,
+    compared: None,
+    trace: None,
+};
+
 /// The input of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
@@ -106,6 +123,8 @@ pub struct Page<'a> {
     pub profile: &'a Profile,
     /// Name of the run in the title.
     pub name: &'a str,
+    /// The command line that read the data, for the commands that the page shows.
+    pub source: &'a ReportSource,
     /// Comparison with another run.
     pub comparison: Option<&'a ReportComparison>,
     /// Comparison with a trace of the application.
@@ -120,7 +139,7 @@ impl<'a> Page<'a> {
     /// Creates a page of a profile, without comparisons, single operations and findings.
     #[must_use]
     pub const fn of(profile: &'a Profile, name: &'a str) -> Self {
-        Self { profile, name, comparison: None, crosscheck: None, instances: None, diagnosis: None }
+        Self { profile, name, source: &NO_SOURCE, comparison: None, crosscheck: None, instances: None, diagnosis: None }
     }
 
     /// Writes the page.

@@ -36,9 +36,11 @@ function drawPhases() {
       $("traffic").scrollIntoView();
     });
     const collectives = phase.collectives.map(([operation, least]) => `${group(least)} ${operation}`).join(", ");
-    return [button, seconds(phase.from_ns), time(phase.to_ns - phase.from_ns), patternOf(phase), group(phase.messages), bytes(phase.bytes), perSecond(phase.wire_rate, true), collectives];
+    return [button, number(phase.from_ns, seconds), number(phase.to_ns - phase.from_ns, time), patternOf(phase), number(phase.messages), number(phase.bytes, bytes), number(phase.wire_rate, (rate) => perSecond(rate, true)), collectives];
   });
-  fill($("phase-table"), "Phases of the job", ["phase", "from [s]", "duration", "pattern", "messages", phases[0].of_mpi ? "MPI bytes" : "payload", "wire rate", "collectives, at least"], rows);
+  fillList($("phase-table"), "Phases of the job", ["phase", "from [s]", "duration", "pattern", "messages", phases[0].of_mpi ? "MPI bytes" : "payload", "wire rate", "collectives, at least"], rows);
   $("phase-note").textContent = `A new phase begins where the matrices of successive windows of ${time(window)} change; phases begin at least that far apart. A pattern is named if only one is consistent with the traffic, and is unknown otherwise. Select a number to show that phase in the matrix.`;
 }
 drawn.push(drawPhases);
+
+exportable($("phase-table").closest(".card"), "phases", () => "Phases of the job", ofPage("phases"));

@@ -4,12 +4,15 @@ const sent = report.senders && new Columns(await inflateText(report.senders.valu
 
 function drawSenders() {
   $("senders-card").hidden = sent === null;
-  if (sent === null) return;
+  if (sent !== null) paintSenders($("senders-canvas"), $("senders-legend"));
+}
+
+/// Draws the heat map and its legend on canvases.
+function paintSenders(box, legend) {
   const { by, bin_ns: binNs, first_ns: firstNs, columns, block, names } = report.senders;
   const rows = sent.length / columns;
-  const box = $("senders-canvas");
   const [left, right, above, below] = [PLOT.left, PLOT.right, 8, PLOT.bottom];
-  const width = box.parentElement.clientWidth - 36;
+  const width = $("senders-card").clientWidth - 36;
   const side = width - left - right;
   const height = Math.min(Math.max(rows * 2, 160), 520);
   const context = prepare(box, width, above + height + below);
@@ -54,9 +57,9 @@ function drawSenders() {
   const rate = (value) => perSecond((value * 1e9) / binNs, true);
   const several = block > 1 ? ` A row shows the highest of ${block} senders.` : "";
   const pixels = rows > down || columns > across ? " A pixel shows the highest of its cells." : "";
-  box.setAttribute("aria-label", `Wire rate of ${names.length} senders over time, in bins of ${time(binNs)}; the maximum is ${rate(most)}.`);
+  $("senders-canvas").setAttribute("aria-label", `Wire rate of ${names.length} senders over time, in bins of ${time(binNs)}; the maximum is ${rate(most)}.`);
   $("senders-note").textContent = `A column is a bin of ${time(binNs)}; a cell shows the mean rate in it.${several}${pixels}`;
-  drawSendersLegend(isLog ? "logarithmic" : "linear", rate(isLog ? least : 0), rate(most));
+  drawSendersLegend(legend, isLog ? "logarithmic" : "linear", rate(isLog ? least : 0), rate(most));
   const hover = (event) => {
     const place = box.getBoundingClientRect();
     const column = Math.floor(((event.clientX - place.left - left) / side) * columns);
@@ -74,9 +77,8 @@ function drawSenders() {
 }
 
 /// The color bar below the heat map.
-function drawSendersLegend(kind, low, high) {
-  const box = $("senders-legend");
-  const width = Math.min(box.parentElement.clientWidth - 36, 420);
+function drawSendersLegend(box, kind, low, high) {
+  const width = Math.min($("senders-card").clientWidth - 36, 420);
   const context = prepare(box, width, 34);
   for (let x = 0; x < width; x += 1) {
     context.fillStyle = `rgb(${SHADES[Math.round((x / (width - 1)) * 255)].join(",")})`;
@@ -92,3 +94,13 @@ function drawSendersLegend(kind, low, high) {
   context.fillText(kind, width / 2, 25);
 }
 drawn.push(drawSenders);
+
+exportable($("senders-card"), "senders", () => $("senders-title").textContent, {
+  ...ofPage("senders"),
+  drawing: () => {
+    const [map, legend] = [new SvgCanvas(), new SvgCanvas()];
+    paintSenders(map, legend);
+    return [[map.part()], [legend.part()]];
+  },
+  note: () => $("senders-note").textContent,
+});

@@ -1,10 +1,11 @@
 //! The traffic of the page in the bins of the profile's senders, which may be narrower than those of
 //! pairs: totals by class, and the wire bytes of each sender as a heat map.
 
+use super::exports::sender_grouping;
 use super::packed::{self, PackedColumns};
+use crate::analysis::Label;
 use crate::analysis::matrix::Selection;
 use crate::analysis::timeline::{Timeline, sender_timeline};
-use crate::analysis::{GroupBy, Label};
 use crate::model::profile::{BinRetransmissions, Traffic};
 use crate::model::{ConnectionClass, Profile, TrafficKind};
 use serde_json::{Value, json};
@@ -76,7 +77,7 @@ pub(super) fn totals(profile: &Profile, origin_ns: i64, cells_ns: i64) -> Value 
 /// The heat map of many senders: ranks if there are any, otherwise endpoints; `null` for few senders
 /// and without bins.
 pub(super) fn heat(profile: &Profile, origin_ns: i64) -> io::Result<Value> {
-    let by = if profile.ranks.is_empty() { GroupBy::Endpoint } else { GroupBy::Rank };
+    let by = sender_grouping(profile);
     let Ok(timeline) = sender_timeline(profile, by, Selection::All, None) else { return Ok(Value::Null) };
     let Some((start_ns, end_ns)) = timeline.span_ns() else { return Ok(Value::Null) };
     let senders: Vec<&Label> = timeline.bins.iter().map(|bin| &bin.src).collect::<BTreeSet<_>>().into_iter().collect();
@@ -135,6 +136,7 @@ const fn start_of(time_ns: i64, bin_ns: i64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::GroupBy;
     use crate::analysis::matrix::MatrixCell;
     use crate::analysis::timeline::TimelineBin;
 

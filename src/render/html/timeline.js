@@ -113,6 +113,8 @@ function drawTimeline() {
     retransmitted.forEach((row) => (sums[Math.floor(row[0] / width)] += row[again]));
     all.push(series("retransmitted", sums, { lineStyle: { width: 1.5, color: APART[5] }, itemStyle: { color: APART[5] }, areaStyle: { color: APART[5], opacity: 0.35 } }));
   }
+  const edges = partialEdges(ownBars);
+  all[0].markArea = { silent: true, animation: false, itemStyle: { color: color("even"), opacity: 0.8 }, data: edges.map((ends) => ends.map((ns) => ({ xAxis: ns / 1e9 }))) };
   const own = view();
   if (state.pinned !== null && state.pinned < own.count) {
     const label = (at) => own.labels[at].text;
@@ -124,8 +126,8 @@ function drawTimeline() {
   timelineChart ??= echarts.init(box, null, { renderer: "canvas" });
   timelineChart.resize({ width: box.clientWidth, height: HEIGHT });
   const rates = rateAxis(highestRate([whole, ...all]), isBytes);
-  const text = { color: color("muted"), fontFamily: getComputedStyle(document.body).fontFamily };
-  timelineChart.setOption({
+  const text = { color: color("muted"), fontFamily: fontFamily() };
+  const option = {
     animation: false,
     textStyle: text,
     grid: { left: PLOT.left, right: PLOT.right, top: all.length > 1 ? 30 : PLOT.top, bottom: PLOT.bottom },
@@ -141,7 +143,9 @@ function drawTimeline() {
       splitLine: { lineStyle: { color: color("grid") } },
     },
     series: all,
-  }, true);
+  };
+  timelineChart.setOption(option, true);
+  chartDrawings.timeline = { width: box.clientWidth, height: HEIGHT, option };
   const byClass = classes.length > 0 ? " by class" : "";
   $("timeline-title").textContent = `${name[0].toUpperCase()}${name.slice(1)} over time${byClass}`;
   const most = total.reduce((best, sum, at) => (sum > total[best] ? at : best), 0);
@@ -149,12 +153,19 @@ function drawTimeline() {
   const coarser = report.bin_ns > report.profile_bin_ns ? ` The bins of this page are ${time(report.bin_ns)} wide, the bins of the profile ${time(report.profile_bin_ns)}: for finer windows, use the command below.` : "";
   const drawnAs = width > 1 ? `, drawn ${width} at a time` : "";
   const unstacked = (fine?.classes.length ?? report.classes.names.length) > 1 && classes.length === 0 ? " Choose wire bytes, payload bytes or packets to see the traffic of each class." : "";
+  const partial = edges.length > 0 ? " Gray: the captures begin or end within the bin, so they show a part of it only." : "";
   if (!hasTimeline) {
-    $("timeline-note").textContent = `Bins of ${time(charted.bin_ns)}${drawnAs}. ${noWindow}${unstacked}`;
+    $("timeline-note").textContent = `Bins of ${time(charted.bin_ns)}${drawnAs}.${partial} ${noWindow}${unstacked}`;
     return;
   }
-  $("timeline-note").textContent = `Drag over the timeline to choose a window: the matrix then shows only that time. Windows are whole bins of ${time(report.bin_ns)}${drawnAs}.${coarser}${unstacked}`;
+  $("timeline-note").textContent = `Drag over the timeline to choose a window: the matrix then shows only that time. Windows are whole bins of ${time(report.bin_ns)}${drawnAs}.${partial}${coarser}${unstacked}`;
   showWindow();
+}
+
+/// The ends of the bars in which the captures begin or end, in nanoseconds from the first packet.
+function partialEdges({ width, length, start }) {
+  const last = [start((length - 1) * width), start(length * width)];
+  return [...(start(0) < 0 ? [[start(0), start(width)]] : []), ...(last[1] > report.span_ns ? [last] : [])];
 }
 
 /// The ends of the time axis in nanoseconds from the first packet: whole bins of the cells, if a
@@ -291,3 +302,8 @@ function hoverTimeline(event, x) {
   tip(box, event.clientX, event.clientY);
 }
 drawn.push(drawTimeline);
+
+exportChart($("timeline-card"), "timeline", "timeline", () => $("timeline-title").textContent, {
+  ...ofPage("rates"),
+  note: () => `Rates in bins of ${time(charted.bin_ns * bars().width)}.`,
+});

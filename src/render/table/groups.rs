@@ -22,6 +22,11 @@ pub(crate) const FROM_BYTES: &str =
 pub(crate) trait HasPair {
     /// Sender and receiver; `None` where the row combines all pairs.
     fn pair(&self) -> Option<(&Label, &Label)>;
+
+    /// The sender, which a row of all receivers of a sender has too.
+    fn sender(&self) -> Option<&Label> {
+        self.pair().map(|(src, _)| src)
+    }
 }
 
 /// A row that holds the traffic of a pair.
@@ -35,7 +40,7 @@ pub(crate) fn pair<R: HasPair>(table: Table<R>) -> Table<R> {
         .label(
             "src",
             "sender: rank in the `MPI_COMM_WORLD` of the row's job, `unknown`, or endpoint; empty in rows that combine all pairs",
-            |row: &R| row.pair().map(|(src, _)| src),
+            |row: &R| row.sender(),
         )
         .label("dst", "receiver, in the form of `src`", |row: &R| row.pair().map(|(_, dst)| dst))
 }
@@ -60,7 +65,7 @@ pub(crate) fn job<R: HasPair>(table: Table<R>) -> Table<R> {
         "job",
         Number,
         "number of the job, from 1 (`ibscope ranks` lists the jobs); empty by endpoint, for traffic of no job, and in rows that combine all pairs",
-        |row: &R| row.pair().and_then(|(src, _)| src.job()),
+        |row: &R| row.sender().and_then(Label::job),
     )
 }
 

@@ -68,7 +68,7 @@ pub(super) fn heat(text: &mut String, matrix: &Matrix, unit: TrafficUnit, style:
         text.push('\n');
     }
     let has_one_node = sums.contains(&BlockSum::OneNode);
-    legend(text, &colors, unit, style, margin, has_one_node);
+    legend(text, &colors, (unit, matrix.is_partial), style, margin, has_one_node);
 }
 
 /// The line of column names above the map, as many as fit.
@@ -130,7 +130,14 @@ fn shade(colors: &ColorScale, sum: BlockSum) -> char {
     }
 }
 
-fn legend(text: &mut String, colors: &ColorScale, unit: TrafficUnit, style: &Style, margin: usize, has_one_node: bool) {
+fn legend(
+    text: &mut String,
+    colors: &ColorScale,
+    (unit, is_partial): (TrafficUnit, bool),
+    style: &Style,
+    margin: usize,
+    has_one_node: bool,
+) {
     let scale = Scale::for_table(unit, colors.max);
     // A linear scale starts at 0, a logarithmic one at the smallest value.
     let (kind, from) = if colors.log { ("logarithmic", colors.min) } else { ("linear", 0) };
@@ -143,7 +150,8 @@ fn legend(text: &mut String, colors: &ColorScale, unit: TrafficUnit, style: &Sty
     } else {
         text.extend(SHADES);
     }
-    let _ = writeln!(text, " to {}; blank: no traffic", scale.with_unit(colors.max));
+    let blank = if is_partial { "no packet captured, and the captures may not show all ports" } else { "no traffic" };
+    let _ = writeln!(text, " to {}; blank: {blank}", scale.with_unit(colors.max));
     if has_one_node {
         let cell = if style.color { format!("\x1b[48;5;{GRAY}m \x1b[0m gray") } else { ONE_NODE.to_string() };
         let _ = writeln!(text, "{:>margin$} {cell}: not on the wire, because both ranks are on the same node", "");

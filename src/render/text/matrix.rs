@@ -99,6 +99,7 @@ fn numbers(text: &mut String, matrix: &Matrix, unit: TrafficUnit, style: &Style,
     let cell = |ends: (u32, u32)| match matrix.cell_value(ends, unit) {
         CellValue::Nothing => "·".to_owned(),
         CellValue::OneNode => ONE_NODE.to_owned(),
+        CellValue::NotCaptured => NOT_CAPTURED.to_owned(),
         CellValue::Value(value) => {
             let state = matrix.cells.get(&ends).map_or_else(CoverageState::default, |cell| cell.coverage.state);
             format!("{}{}", mark(state), scale.show(value))
@@ -156,6 +157,8 @@ fn numbers(text: &mut String, matrix: &Matrix, unit: TrafficUnit, style: &Style,
 
 /// The cell of two ranks on one node.
 pub(super) const ONE_NODE: &str = "=";
+/// The cell of a pair that the captures may not show.
+const NOT_CAPTURED: &str = "?";
 
 fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
     let count = matrix.rows().count();
@@ -172,7 +175,7 @@ fn pairs(text: &mut String, matrix: &Matrix, marks: bool) {
 
 /// The meaning of the cells without a plain number, of the matrices that have such cells.
 fn symbols<'a>(matrices: impl Iterator<Item = &'a Matrix>, unit: TrafficUnit) -> Option<String> {
-    let (mut nothing, mut none, mut little) = (false, false, None);
+    let (mut nothing, mut none, mut not_captured, mut little) = (false, false, false, None);
     for matrix in matrices {
         let count = matrix.labels.len() as u32;
         let scale = Scale::for_table(unit, matrix.cells.values().map(|cell| cell.value(unit)).max().unwrap_or(0));
@@ -181,6 +184,7 @@ fn symbols<'a>(matrices: impl Iterator<Item = &'a Matrix>, unit: TrafficUnit) ->
                 CellValue::Nothing => nothing = true,
                 CellValue::Value(0) => none = true,
                 CellValue::Value(value) if scale.show(value) == TOO_LITTLE => little = Some(scale.unit()),
+                CellValue::NotCaptured => not_captured = true,
                 CellValue::Value(_) | CellValue::OneNode => {}
             }
         }
@@ -188,6 +192,7 @@ fn symbols<'a>(matrices: impl Iterator<Item = &'a Matrix>, unit: TrafficUnit) ->
     let parts = [
         nothing.then(|| "· no traffic".to_owned()),
         none.then(|| "0 traffic of other kinds only".to_owned()),
+        not_captured.then(|| format!("{NOT_CAPTURED} no packet captured, and the captures may not show all ports")),
         little.map(|name| format!("{TOO_LITTLE} less than 0.1 {name}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();

@@ -109,3 +109,35 @@ fn ranks_on_one_node_are_not_on_the_wire() {
     assert_eq!(pairs, ["rank 0 → rank 1", "rank 1 → rank 0", "rank 2 → rank 3", "rank 3 → rank 2"]);
     assert!(only["coverage"].to_string().contains("both ranks are on one node"), "{only}");
 }
+
+/// A capture of one of four ports shows no packet of the pairs of the other three, and does not show
+/// that there were none. The sink shows all ports.
+#[test]
+fn pairs_that_a_capture_may_not_show_are_marked() {
+    if !has_browser() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("folder");
+    let page = folder.path().join("report.html");
+    let run = runs::named("ompi-openib-notrace-mixed-4x1");
+    // Rank 1 runs on node2.
+    let others: Vec<String> = [0, 2, 3]
+        .into_iter()
+        .flat_map(|src| [0, 2, 3].map(|dst| (src, dst)))
+        .filter(|(src, dst)| src != dst)
+        .map(|(src, dst)| format!("rank {src} → rank {dst}"))
+        .collect();
+    for (capture, expected) in [(run.folder.join("node2.pcap.zst"), others), (run.sink(), Vec::new())] {
+        result(&["report", "-o", page.to_str().expect("path")], &[&capture]);
+        let seen = look(&["--jobs".as_ref(), &page, folder.path()]);
+        let only = &seen["jobs"][""];
+        let cells = only["cells"].as_array().expect("cells");
+        let is_marked = |tip: &&Value| tip["texts"].to_string().contains("the captures may not show all ports");
+        let pairs: Vec<&str> = cells.iter().filter(is_marked).filter_map(|tip| tip["title"].as_str()).collect();
+        assert_eq!(pairs, expected);
+        assert_eq!(only["coverage"].to_string().contains("no packet captured"), !expected.is_empty(), "{only}");
+        let text = result(&["matrix", "--by", "rank"], &[&capture]);
+        let rows = text.lines().skip(2).take(4);
+        assert_eq!(rows.map(|row| row.matches('?').count()).sum::<usize>(), expected.len(), "{text}");
+    }
+}
