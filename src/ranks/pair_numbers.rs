@@ -29,9 +29,11 @@ const IN_FLIGHT_NS: i64 = 2_000_000;
 const DISTANCES: u64 = 8;
 
 /// The numbers of all connected queue pairs.
-pub(super) struct PairNumbers {
-    /// By receiver and sending port.
-    connections: HashMap<(QueuePair, Endpoint), ConnectionNumbers>,
+pub(super) struct PairNumbers<'a> {
+    connections: &'a [Box<ConnectionTotals>],
+    /// The connection by receiver and sending port.
+    indices: HashMap<(QueuePair, Endpoint), u32>,
+    is_window: bool,
     /// Time of the last packet, in nanoseconds since the epoch.
     last_time_ns: i64,
     /// No connection misses a request.
@@ -69,27 +71,30 @@ enum NumberFit {
     Contradict,
 }
 
-impl PairNumbers {
+impl<'a> PairNumbers<'a> {
     /// In a window (`is_window`), the numbers of messages do not count: connections began before it.
-    pub(super) fn new(connections: &[Box<ConnectionTotals>], is_window: bool) -> Self {
-        let data = || connections.iter().filter(|own| own.key.kind == TrafficKind::Data && !own.key.is_datagram());
-        let of = |own: &ConnectionTotals| {
-            ((tag_layout::receiver(&own.key), own.key.src), ConnectionNumbers::new(own, is_window))
-        };
-        Self {
-            connections: data().map(|own| of(own)).collect(),
-            last_time_ns: data().map(|own| own.times_ns.1).max().unwrap_or(i64::MIN),
-            is_gapless: data().all(|own| own.continuity.missing_requests == 0),
+    pub(super) fn new(connections: &'a [Box<ConnectionTotals>], is_window: bool) -> Self {
+        let data = (0..).zip(connections).filter(|(_, own)| own.key.kind == TrafficKind::Data);
+        let mut numbers =
+            Self { connections, indices: HashMap::default(), is_window, last_time_ns: i64::MIN, is_gapless: true };
+        for (index, own) in data.filter(|(_, own)| !own.key.is_datagram()) {
+            numbers.indices.insert((tag_layout::receiver(&own.key), own.key.src), index);
+            numbers.last_time_ns = numbers.last_time_ns.max(own.times_ns.1);
+            numbers.is_gapless &= own.continuity.missing_requests == 0;
         }
+        numbers
+    }
+
+    /// The numbers of the packets from a port to a queue pair.
+    fn of(&self, to: QueuePair, from: Endpoint) -> Option<ConnectionNumbers> {
+        let index = self.indices.get(&(to, from))?;
+        Some(ConnectionNumbers::new(&self.connections[*index as usize], self.is_window))
     }
 
     /// True if two queue pairs may be the two ends of one connection.
     pub(super) fn admit(&self, a: QueuePair, b: QueuePair) -> bool {
-        let (Some(to_a), Some(to_b)) = (self.connections.get(&(a, b.endpoint)), self.connections.get(&(b, a.endpoint)))
-        else {
-            return true;
-        };
-        let fits = [to_a.fit(to_b, self.is_gapless), to_b.fit(to_a, self.is_gapless)];
+        let (Some(to_a), Some(to_b)) = (self.of(a, b.endpoint), self.of(b, a.endpoint)) else { return true };
+        let fits = [to_a.fit(&to_b, self.is_gapless), to_b.fit(&to_a, self.is_gapless)];
         if fits.contains(&NumberFit::Contradict) {
             return false;
         }

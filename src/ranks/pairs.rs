@@ -187,7 +187,7 @@ fn by_wireup(stated: &mut StatedPairs, wireups: &[WorkerWireup], named: &[Vec<Qu
 
 /// Without captured acknowledgements, a single connection in each direction between two ports is
 /// one connection.
-fn by_only_connection(pairs: &mut QueuePairPartners, connections: &[Box<ConnectionTotals>], numbers: &PairNumbers) {
+fn by_only_connection(pairs: &mut QueuePairPartners, connections: &[Box<ConnectionTotals>], numbers: &PairNumbers<'_>) {
     // Sorted like the connections; `None` if there are several.
     let mut receivers: Vec<((Endpoint, Endpoint, u8), Option<Qpn>)> = Vec::new();
     for key in connections.iter().map(|connection| &connection.key) {
@@ -222,7 +222,7 @@ fn favorite(candidates: &VecMap<QueuePair, u64>, is_favorite: fn(u64, u64) -> bo
 fn by_votes(
     pairs: &mut QueuePairPartners,
     connections: &[Box<ConnectionTotals>],
-    (is_favorite, numbers): (fn(u64, u64) -> bool, &PairNumbers),
+    (is_favorite, numbers): (fn(u64, u64) -> bool, &PairNumbers<'_>),
     evidence: PairEvidence,
     cast: impl Fn(&ConnectionTotals) -> &VecMap<Qpn, u64>,
 ) {
