@@ -358,6 +358,7 @@ fn job_rows(jobs: &[InferredJob<'_>], ranks: &RanksByQueuePair) -> Vec<JobRow> {
             first_time_ns,
             last_time_ns,
             slurm_job_id: None,
+            may_be_part: job.doubts.may_be_part,
         }
     };
     (1..).zip(jobs).map(row).collect()
