@@ -98,6 +98,13 @@ pub fn clear_contradicted_ranks(rows: &mut [CmRow]) {
     cm::clear_contradicted_ranks(rows);
 }
 
+/// Clears the losses of connections that follow from the responses of other ones. A tracker matches
+/// requests and responses of one input. If an input holds only one direction of a connection,
+/// responses to other requests with the same PSNs can look like those to its requests.
+pub fn clear_foreign_losses(connections: &mut [Box<ConnectionTotals>], paired: &QueuePairPartners) {
+    reverse::clear_foreign_losses(connections, paired);
+}
+
 /// Jobs, ranks and unassigned queue pairs.
 #[derive(Clone, Debug, Default)]
 pub struct ResolvedRanks {
