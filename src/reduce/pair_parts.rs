@@ -170,3 +170,57 @@ fn common<'a>(
 ) -> impl Iterator<Item = &'a HeldConnection> + Clone {
     own.iter().filter(|held| others.binary_search_by_key(&held.key, |other| other.key).is_ok())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::{Lid, Qpn};
+
+    const TIMES_NS: (i64, i64) = (0, 1000);
+
+    fn key(dest_qp: u32) -> ConnectionKey {
+        let [src, dst] = [1, 2].map(|lid| Endpoint::from_lid(Lid(lid)));
+        ConnectionKey { src, dst, kind: TrafficKind::Data, service: 0, dest_qp: Qpn::new(dest_qp), src_qp: Qpn::new(0) }
+    }
+
+    /// Inputs with these connections: queue pair and number of packets.
+    fn parts(inputs: &[&[(u32, u64)]]) -> PairParts {
+        let held =
+            |(qpn, packets): &(u32, u64)| HeldConnection { key: key(*qpn), packets: *packets, times_ns: TIMES_NS };
+        let inputs = inputs.iter().map(|input| input.iter().map(held).collect()).collect();
+        PairParts { inputs, pair: None, relations: BTreeMap::new() }
+    }
+
+    /// The inputs that lost this queue pair's packets, if that is clear.
+    fn lost(inputs: &[&[(u32, u64)]], qpn: u32) -> Option<Vec<usize>> {
+        let mut parts = parts(inputs);
+        let holds = |input: usize| parts.inputs[input].iter().any(|held| held.key == key(qpn));
+        let (holders, absent): (Vec<usize>, Vec<usize>) = (0..inputs.len()).partition(|input| holds(*input));
+        let holders: Vec<(usize, (i64, i64))> = holders.into_iter().map(|input| (input, TIMES_NS)).collect();
+        let absent = absent.into_iter().map(|input| AbsentPoints { input, points: 1, input_times_ns: TIMES_NS });
+        let absence = parts.absence(&key(qpn), absent, (&holders, TIMES_NS));
+        (!absence.is_unclear).then(|| absence.lost.iter().map(|own| own.input).collect())
+    }
+
+    /// The drawing in the header of the module.
+    #[test]
+    fn parts_of_one_point_lose_nothing_and_another_point_does() {
+        let inputs: [&[(u32, u64)]; 3] = [&[(1, 20), (3, 20)], &[(2, 20), (4, 20)], &[(1, 20), (2, 20), (3, 20)]];
+        assert_eq!([1, 2, 3].map(|qpn| lost(&inputs, qpn)), [const { Some(Vec::new()) }; 3]);
+        assert_eq!(lost(&inputs, 4), Some(vec![2]));
+        assert_eq!(lost(&[inputs[2], inputs[0]], 2), Some(vec![1]));
+    }
+
+    #[test]
+    fn a_connection_of_too_few_packets_shows_nothing() {
+        let of = |packets| lost(&[&[(1, packets)], &[(2, ENOUGH_PACKETS)]], 1);
+        assert_eq!(of(ENOUGH_PACKETS), Some(Vec::new()));
+        assert_eq!(of(ENOUGH_PACKETS - 1), None);
+    }
+
+    /// Two parts of one point without the connection: one of them lost its packets.
+    #[test]
+    fn of_two_parts_only_one_lost_a_connection() {
+        assert_eq!(lost(&[&[(1, 20)], &[(2, 20)], &[(1, 20), (2, 20), (3, 20)]], 3), None);
+    }
+}
