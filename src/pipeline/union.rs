@@ -1,5 +1,5 @@
 //! The union of inputs that overlap in time: a second reading of the captures, for the pairs of
-//! endpoints of which several inputs hold different packets.
+//! endpoints of which several inputs hold different packets, or different connections of NCCL.
 //!
 //! ```text
 //! inputs -> queues, one per stream -> merged by time -> UnionLedgers -> Tracker -> sums
@@ -70,7 +70,8 @@ fn divided_pairs<'a>(
     shard: impl Fn(&usize) -> &'a ShardReadout,
 ) -> impl Iterator<Item = (Endpoint, Endpoint)> {
     let queues = members.iter().flat_map(|input| &shard(input).cts_queues);
-    let of_nccl: BTreeSet<(Endpoint, Endpoint)> = queues.map(|queue| port_pair(queue.from, queue.to.endpoint)).collect();
+    let of_nccl: BTreeSet<(Endpoint, Endpoint)> =
+        queues.map(|queue| port_pair(queue.from, queue.to.endpoint)).collect();
     // By pair: the inputs that hold packets of it, and by connection the number of these inputs.
     let mut pairs: BTreeMap<(Endpoint, Endpoint), (BTreeSet<usize>, BTreeMap<ConnectionKey, usize>)> = BTreeMap::new();
     for input in members.iter().filter(|_| !of_nccl.is_empty()) {

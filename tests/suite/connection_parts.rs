@@ -4,8 +4,9 @@
 use crate::runs::{self, RecordedRun};
 use crate::tools::in_parallel;
 use crate::wire::profile;
-use ibscope::model::Profile;
-use ibscope::pipeline::{AnalysisOptions, analyze, merge};
+use ibscope::model::profile::CoverageState;
+use ibscope::model::{Profile, RankIndex};
+use ibscope::pipeline::{AnalysisOptions, ProfileWriter, analyze, merge};
 use ibscope_parsers::Endpoint;
 use ibscope_samples::Random;
 use ibscope_samples::hard::frame::PacketFrame;
@@ -152,27 +153,82 @@ fn a_whole_connection_that_one_mirror_lost_is_found() {
     assert!(checked.into_inner() >= 10, "too few runs have several connections");
 }
 
+/// The merge of a partial profile of each recording.
+fn merged(recordings: &[Recording]) -> Profile {
+    let folder = tempfile::tempdir().expect("folder");
+    let options = AnalysisOptions { keep_parts: true, ..AnalysisOptions::default() };
+    let single = |capture: &PathBuf| {
+        let place = capture.with_extension("ibp");
+        let profile = analyze(std::slice::from_ref(capture), &options, &|_| {}).expect("profile");
+        ProfileWriter::create(&place, &[]).expect("place").finish(&profile).expect("written");
+        place
+    };
+    let places: Vec<PathBuf> = written(folder.path(), recordings).iter().map(single).collect();
+    merge(&places, &AnalysisOptions::default()).expect("merged")
+}
+
 #[test]
 fn merged_profiles_of_parts_give_the_same_verdict() {
     for name in ["mpich-rc-mixed-2x2", "ompi-rc-mixed-2x2", "ompi-openib-ring2"] {
         let sink = Recording::read(&runs::named(name).sink()).expect("recording");
-        let folder = tempfile::tempdir().expect("folder");
-        let captures = written(folder.path(), &by_connection(&sink, 3, 9));
-        let options = AnalysisOptions { keep_parts: true, ..AnalysisOptions::default() };
-        let single = |capture: &PathBuf| {
-            let place = capture.with_extension("ibp");
-            let profile = analyze(std::slice::from_ref(capture), &options, &|_| {}).expect("profile");
-            ibscope::pipeline::ProfileWriter::create(&place, &[]).expect("place").finish(&profile).expect("written")
-        };
-        let places: Vec<PathBuf> = captures
-            .iter()
-            .map(|capture| {
-                single(capture);
-                capture.with_extension("ibp")
-            })
-            .collect();
-        let merged = merge(&places, &AnalysisOptions::default()).expect("merged");
+        let parts = by_connection(&sink, 3, 9);
+        let merged = merged(&parts);
         assert_eq!(lost_at_least(&merged), 0, "{name}: {:?}", merged.trust);
-        assert_eq!(merged.trust, analyze(&captures, &options, &|_| {}).expect("profile").trust, "{name}");
+        assert_eq!(merged.trust, profile_of(&parts).trust, "{name}");
+    }
+}
+
+/// The runs of NCCL.
+const NCCL: [&str; 4] =
+    ["nccl-ring-2x1", "nccl-ring-qps2split-2x1", "nccl2.18-ring-2x1", "nccl2.30-ring-multirail-2x1"];
+
+/// Messages and bytes by sender and receiver, and whether a pair is complete.
+fn sums_by_rank(profile: &Profile) -> BTreeMap<(u32, u32), (u64, u64, bool)> {
+    let ranks = RankIndex::of(profile);
+    let mut sums: BTreeMap<(u32, u32), (u64, u64, bool)> = BTreeMap::new();
+    for row in &profile.connections {
+        let own = ranks.connection(row);
+        let Some(pair) = own.src.zip(own.dst) else { continue };
+        let (messages, bytes, is_complete) = sums.entry(pair).or_insert((0, 0, true));
+        *messages += row.traffic.p2p_messages + row.traffic.collective_messages;
+        *bytes += row.traffic.p2p_mpi_bytes + row.traffic.collective_mpi_bytes;
+        *is_complete &= row.coverage.state == CoverageState::Complete;
+    }
+    sums
+}
+
+/// The data of NCCL and the elements that name its ranks are in different files.
+#[test]
+fn messages_of_nccl_are_found_across_files() {
+    in_parallel(&NCCL, |_, name| {
+        let run = runs::of_second_set(name);
+        let truth = run.truth("wire.csv").expect("truth");
+        let sink = Recording::read(&run.sink()).expect("recording");
+        for (files, seed) in [(2, 1), (2, 2), (4, 3), (8, 4)] {
+            let found = sums_by_rank(&profile_of(&by_connection(&sink, files, seed)));
+            let found = found.into_iter().map(|(pair, (messages, bytes, _))| (pair, (messages, bytes)));
+            assert_eq!(found.collect::<BTreeMap<_, _>>(), truth, "{name}, {files} files, seed {seed}");
+        }
+    });
+}
+
+/// Partial profiles are not read again: what is missing is marked, and nothing is said to be missing
+/// in the captures.
+#[test]
+fn merged_parts_of_nccl_are_marked() {
+    for name in NCCL {
+        let run = runs::of_second_set(name);
+        let truth = run.truth("wire.csv").expect("truth");
+        let sink = Recording::read(&run.sink()).expect("recording");
+        for (files, seed) in [(2, 1), (4, 3)] {
+            let found = merged(&by_connection(&sink, files, seed));
+            for (pair, (messages, bytes, is_complete)) in sums_by_rank(&found) {
+                let expected = truth.get(&pair).copied().unwrap_or_default();
+                let is_right =
+                    (messages, bytes) == expected || !is_complete && messages <= expected.0 && bytes <= expected.1;
+                assert!(is_right, "{name}, {pair:?}: {messages} messages, {bytes} bytes of {expected:?}");
+            }
+            assert!(!found.notes.iter().any(|note| note.contains("were not captured")), "{name}: {:?}", found.notes);
+        }
     }
 }
