@@ -72,21 +72,25 @@ fn divided_pairs<'a>(
     let queues = members.iter().flat_map(|input| &shard(input).cts_queues);
     let of_nccl: BTreeSet<(Endpoint, Endpoint)> =
         queues.map(|queue| port_pair(queue.from, queue.to.endpoint)).collect();
-    // By pair: the inputs that hold packets of it, and by connection the number of these inputs.
-    let mut pairs: BTreeMap<(Endpoint, Endpoint), (BTreeSet<usize>, BTreeMap<ConnectionKey, usize>)> = BTreeMap::new();
+    let mut pairs: BTreeMap<(Endpoint, Endpoint), HeldPair> = BTreeMap::new();
     for input in members.iter().filter(|_| !of_nccl.is_empty()) {
         for key in shard(input).connections.iter().map(|end| end.key) {
             if of_nccl.contains(&key.port_pair()) {
-                let (inputs, connections) = pairs.entry(key.port_pair()).or_default();
-                inputs.insert(*input);
-                *connections.entry(key).or_default() += 1;
+                let held = pairs.entry(key.port_pair()).or_default();
+                held.inputs.insert(*input);
+                *held.connections.entry(key).or_default() += 1;
             }
         }
     }
-    let is_divided = |(inputs, connections): &(BTreeSet<usize>, BTreeMap<ConnectionKey, usize>)| {
-        connections.values().any(|count| *count != inputs.len())
-    };
+    let is_divided = |held: &HeldPair| held.connections.values().any(|count| *count != held.inputs.len());
     pairs.into_iter().filter(move |(_, held)| is_divided(held)).map(|(pair, _)| pair)
+}
+
+/// The inputs with packets of a pair of ports, and by connection the number of these inputs.
+#[derive(Default)]
+struct HeldPair {
+    inputs: BTreeSet<usize>,
+    connections: BTreeMap<ConnectionKey, usize>,
 }
 
 fn port_pair(one: Endpoint, other: Endpoint) -> (Endpoint, Endpoint) {

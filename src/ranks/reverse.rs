@@ -45,11 +45,12 @@ pub(super) fn clear_foreign_losses(connections: &mut [Box<ConnectionTotals>], pa
         return;
     }
     let reverse = ReverseConnections::new(connections, paired);
-    let is_foreign = |(index, own): (usize, &Box<ConnectionTotals>)| {
+    let is_foreign = |index: usize| {
+        let own = &reverse.connections[index];
         let shares_input = |back: &ConnectionTotals| back.inputs.iter().any(|input| own.inputs.contains(input));
         has_loss(own) && !reverse.connected(index).is_some_and(shares_input)
     };
-    let foreign: Vec<bool> = connections.par_iter().enumerate().map(is_foreign).collect();
+    let foreign: Vec<bool> = (0..reverse.connections.len()).into_par_iter().map(is_foreign).collect();
     for (own, _) in connections.iter_mut().zip(foreign).filter(|(_, is_foreign)| *is_foreign) {
         own.health.change(|health| {
             let (lost_requests, lost_responses, lost_at_least, lost_at_most) = (0, 0, 0, 0);

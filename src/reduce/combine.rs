@@ -8,7 +8,7 @@ use super::bins::{BinCell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::health;
 use super::mirror_copies::{MirrorCopies, PointCount};
 use super::observation_points::{self, ObservationPoint};
-use super::pair_parts::{Absence, PairParts};
+use super::pair_parts::{Absence, HoldingInput, PairParts};
 use super::paths;
 use super::point_sums::{self, AbsentPoints, HeldPackets, PointRecords};
 use super::record_series::{self, InputRecords};
@@ -160,7 +160,7 @@ impl Combiner {
     /// The inputs that observe packets between the two ports, but none of this connection.
     fn absence(&self, key: &ConnectionKey, observed: &[ObservedConnection], parts: &mut PairParts) -> Absence {
         let own = || observed.iter().filter(|(point, _)| !point.is_union);
-        let holders: Vec<(usize, (i64, i64))> = own().map(|(point, _)| (point.input, point.input_times_ns)).collect();
+        let holders: Vec<HoldingInput> = own().map(|(point, _)| (point.input, point.input_times_ns)).collect();
         let times = own().filter_map(|(_, one)| Some(one.as_ref()?.totals.times_ns));
         let times_ns = times.fold((i64::MAX, i64::MIN), |all, own| (all.0.min(own.0), all.1.max(own.1)));
         let inputs = self.totals.mirror_copies.iter().zip(&self.times_ns).enumerate();
@@ -284,9 +284,10 @@ impl CombinedTotals {
         self.without_union += u64::from(is_data && replaced.is_empty() && point_sums::differ(&records));
         let lost_on_fabric = lost_on_fabric(&observed);
         let counted = chosen.first().copied().filter(|_| chosen.len() == 1);
-        let observations = match absence.is_unclear {
-            true => Some(Box::default()),
-            false => point_sums::compare(&records, &absence.lost, counted),
+        let observations = if absence.is_unclear {
+            Some(Box::default())
+        } else {
+            point_sums::compare(&records, &absence.lost, counted)
         };
         if observations.as_ref().is_some_and(|sums| sums.points > 0) && is_data {
             let held = observed.iter().filter_map(|(point, one)| Some(one.as_ref()?.input_records(*point)));

@@ -26,6 +26,9 @@ use std::collections::BTreeMap;
 /// on.
 const ENOUGH_PACKETS: u64 = 16;
 
+/// An input that holds a connection, and the times of its first and last record.
+pub(super) type HoldingInput = (usize, (i64, i64));
+
 /// A connection in one input.
 #[derive(Clone, Copy, Debug)]
 struct HeldConnection {
@@ -96,7 +99,7 @@ impl PairParts {
         &mut self,
         key: &ConnectionKey,
         absent: impl Iterator<Item = AbsentPoints>,
-        (holders, times_ns): (&[(usize, (i64, i64))], (i64, i64)),
+        (holders, times_ns): (&[HoldingInput], (i64, i64)),
     ) -> Absence {
         let mut absence = Absence::default();
         for own in absent.filter(|own| overlap(own.input_times_ns, times_ns)) {
