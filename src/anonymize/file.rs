@@ -29,6 +29,7 @@ impl Anonymizer {
     /// tally of this capture only.
     pub fn file(&mut self, path: &Path, place: &Path, out: &mut dyn Write) -> Result<AnonymizeTally, AnonymizeError> {
         self.tally = AnonymizeTally::default();
+        self.writes.clear();
         let failed = |source: io::Error| AnonymizeError::Output { path: place.to_owned(), source };
         let captures = input::open(&[path.to_owned()], &SourceOptions::default())?;
         let mut bytes = Vec::new();

@@ -7,13 +7,14 @@
 //! - Headers keep the fields that analyses read (`headers`). Addresses are replaced by pseudonyms
 //!   that depend on a key (`names`).
 //! - Payload is cleared, except the bytes of MPI envelopes on connections that are known to carry
-//!   them (`payload`). Management datagrams keep the fields that are understood (`management`).
+//!   them (`payload`), and the lengths of several messages of NCCL (`lengths`). Management datagrams keep the fields that are understood (`management`).
 //! - Checksums are recomputed (`record`). A wrong checksum stays wrong.
 //! - Records and blocks of unknown kinds are dropped and counted (`record`, `file`).
 
 mod bits;
 mod file;
 mod headers;
+mod lengths;
 mod management;
 mod names;
 mod payload;
@@ -25,6 +26,7 @@ use crate::input::InputError;
 use crate::model::ConnectionKey;
 use ibscope_parsers::mpi::LibraryStack;
 use ibscope_parsers::{Endpoint, Qpn};
+use lengths::NcclWrites;
 use names::Pseudonyms;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -80,13 +82,14 @@ pub struct Anonymizer {
     names: Pseudonyms,
     known: ConnectionForms,
     tally: AnonymizeTally,
+    writes: NcclWrites,
 }
 
 impl Anonymizer {
     /// Creates an anonymizer for captures with these connections.
     #[must_use]
     pub fn new(key: &AnonymizeKey, known: ConnectionForms) -> Self {
-        Self { names: Pseudonyms::new(key), known, tally: AnonymizeTally::default() }
+        Self { names: Pseudonyms::new(key), known, tally: AnonymizeTally::default(), writes: NcclWrites::default() }
     }
 
     /// The pseudonym of an endpoint.

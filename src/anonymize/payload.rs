@@ -9,9 +9,10 @@ use ibscope_parsers::Qpn;
 use ibscope_parsers::mpi::{
     self, Carrier, Envelope, LibraryStack, MpiHeader, MpiMessagePart, Payload, mvapich2_cm, nccl, ucx_wireup, udcm,
 };
+use ibscope_parsers::ulp;
 use std::collections::HashSet;
 
-/// Fill values of cleared payload: 0xFF where zeros would parse as an envelope.
+/// Fill values of cleared payload: 0xFF where zeros would parse as an envelope, or as another protocol.
 const FILLS: [u8; 2] = [0, 0xFF];
 /// Range of the worker id in a worker address, after the byte of flags.
 const WORKER_ID: std::ops::Range<usize> = 1..9;
@@ -62,6 +63,13 @@ impl FirstPacketPayload {
     fn heads(&self, payload: &[u8], form: LibraryStack) -> [Option<MpiHeader>; 2] {
         let payload = Payload { captured: payload, packet_bytes: self.packet_bytes, message_bytes: self.message_bytes };
         [None, Some(form)].map(|usual| mpi::recognize(self.carrier, &payload, usual))
+    }
+
+    /// True if the payload clearly looks like a message of another protocol than MPI.
+    fn seems_another_protocol(&self, payload: &[u8]) -> bool {
+        let payload = Payload { captured: payload, packet_bytes: self.packet_bytes, message_bytes: self.message_bytes };
+        let is_datagram = matches!(self.carrier, Carrier::Datagram(_));
+        ulp::recognize(is_datagram, &payload).is_some_and(|found| found.is_distinctive)
     }
 
     fn parse(&self, payload: &[u8], form: LibraryStack) -> ParsedPayload {
@@ -140,8 +148,16 @@ pub(super) fn rewrite(
         return false;
     }
     let old = payload.to_vec();
-    let whole = 0..payload.len();
-    reduce(payload, whole, &|payload| first.parse(payload, form) == parsed);
+    let was_another = first.seems_another_protocol(&old);
+    let fills = if wireup(&old, form).is_some() { &FILLS[..1] } else { &FILLS[..] };
+    for fill in fills {
+        payload.copy_from_slice(&old);
+        reduce(payload, (0..old.len(), *fill), &|payload| first.parse(payload, form) == parsed);
+        // An envelope and zeros can look like a command of storage.
+        if was_another || !first.seems_another_protocol(payload) {
+            break;
+        }
+    }
     if let Some(message) = wireup(&old, form) {
         let start = old.len() - message.address.len();
         // Of the addresses, keep only the entries of the sender's queue pairs and the ports of
@@ -182,14 +198,14 @@ pub(super) fn clear(payload: &mut [u8], first: Option<(&FirstPacketPayload, Libr
     }
 }
 
-/// Clears all of `range` that does not change the result of `is_same`, by recursive bisection.
-fn reduce(payload: &mut [u8], range: std::ops::Range<usize>, is_same: &impl Fn(&[u8]) -> bool) {
+/// Fills all of `range` that does not change the result of `is_same`, by recursive bisection.
+fn reduce(payload: &mut [u8], (range, fill): (std::ops::Range<usize>, u8), is_same: &impl Fn(&[u8]) -> bool) {
     let Some(part) = payload.get_mut(range.clone()) else { return };
-    if part.iter().all(|byte| *byte == 0) {
+    if part.iter().all(|byte| *byte == fill) {
         return;
     }
     let old = part.to_vec();
-    part.fill(0);
+    part.fill(fill);
     if is_same(payload) {
         return;
     }
@@ -197,8 +213,8 @@ fn reduce(payload: &mut [u8], range: std::ops::Range<usize>, is_same: &impl Fn(&
     if range.len() > 1 {
         let middle = range.start + range.len() / 2;
         // Later bytes first: data follows its envelope.
-        reduce(payload, middle..range.end, is_same);
-        reduce(payload, range.start..middle, is_same);
+        reduce(payload, (middle..range.end, fill), is_same);
+        reduce(payload, (range.start..middle, fill), is_same);
     }
 }
 

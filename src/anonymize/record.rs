@@ -93,7 +93,7 @@ impl Anonymizer {
         }
         let was = Checksums::of(data, location);
         let (payload_offset, payload_bytes, ext) = (packet.payload_offset, packet.payload_bytes, packet.ext);
-        let dest_qp = packet.bth.dest_qp;
+        let (dest_qp, psn) = (packet.bth.dest_qp, packet.bth.psn);
         let src_qp = ext.deth.map_or(0, |deth| deth.src_qp.value());
         let key = ConnectionKey::of((location.src, location.dst), opcode, dest_qp, src_qp);
         let form = self.known.forms.get(&key).copied();
@@ -115,7 +115,10 @@ impl Anonymizer {
             let none = HashSet::new();
             let between = self.known.between.get(&(location.src, location.dst)).unwrap_or(&none);
             let envelope_form = form.or_else(|| first.as_ref()?.connection_message_form(payload, between));
+            let is_nccl = form == Some(LibraryStack::Nccl);
+            let is_list = is_nccl && self.writes.is_list(&key, (opcode, psn), ext.reth, payload);
             match (first, envelope_form) {
+                _ if is_list => {}
                 (Some(first), Some(form)) => {
                     let nobody = HashSet::new();
                     let own = self.known.queue_pairs.get(&location.src).unwrap_or(&nobody);

@@ -43,7 +43,7 @@ pub(super) fn conclude(
 ) -> Result<AnalysisResult, PipelineError> {
     let Readout { inputs: readouts, unions, bounds } = readout;
     notes.extend(inputs.iter_mut().zip(&readouts).filter_map(|(input, readout)| count_records(input, readout)));
-    let (combined, mut rest) = combine(readouts, unions, transits);
+    let (mut combined, mut rest) = combine(readouts, unions, transits);
 
     let mut coverage = sum_coverage(&mut inputs, &combined);
     // One input of a merge may have no InfiniBand packet.
@@ -54,7 +54,7 @@ pub(super) fn conclude(
     let (stated, note) = stated_rate(&coverage, options);
     notes.extend(note);
     let has_unread_frames = left_out::unread_frames(&coverage).next().is_some();
-    let (mut identified, paired) = identify(&combined, &mut rest, options, (stated, has_unread_frames));
+    let (mut identified, paired) = identify(&mut combined, &mut rest, options, (stated, has_unread_frames));
     mark_coverage_unknown(&mut identified, &coverage);
     count_missing(&mut coverage, &combined, &identified.detection, rest.messages_evicted);
 
@@ -270,7 +270,7 @@ fn sampler(steps: &SamplerSteps, stated: f64) -> (Option<f64>, bool) {
 
 /// Step 3: libraries, jobs and ranks.
 fn identify(
-    combined: &CombinedTotals,
+    combined: &mut CombinedTotals,
     rest: &mut ShardExtras,
     options: &AnalysisOptions,
     (sampled, has_unread_frames): (Option<StatedRate>, bool),
@@ -281,8 +281,9 @@ fn identify(
     rest.cm.sort_by_key(|row| row.time_ns);
     ranks::clear_contradicted_ranks(&mut rest.cm);
     let named = ranks::named_queue_pairs(&combined.connections, &rest.wireups);
-    let evidence = IdentityEvidence {
-        connections: &combined.connections,
+    let CombinedTotals { connections, records, .. } = combined;
+    let others = IdentityEvidence {
+        connections: &[],
         cm: &rest.cm,
         wireups: &rest.wireups,
         named_queue_pairs: &named,
@@ -291,11 +292,12 @@ fn identify(
         names: &options.endpoints.names,
         nccl: &rest.nccl,
         sampled,
-        records: &combined.records,
+        records,
         has_unread_frames,
     };
-    let paired = ranks::pair(&evidence);
-    (ranks::identify(&evidence, &paired), paired)
+    let paired = ranks::pair(&IdentityEvidence { connections, ..others });
+    ranks::clear_foreign_losses(connections, &paired);
+    (ranks::identify(&IdentityEvidence { connections, ..others }, &paired), paired)
 }
 
 /// Marks the coverage of all pairs as unknown if packets were left out: their pairs are unknown.

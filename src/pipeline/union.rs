@@ -1,5 +1,5 @@
 //! The union of inputs that overlap in time: a second reading of the captures, for the pairs of
-//! endpoints of which several inputs hold different packets.
+//! endpoints of which several inputs hold different packets, or different connections of NCCL.
 //!
 //! ```text
 //! inputs -> queues, one per stream -> merged by time -> UnionLedgers -> Tracker -> sums
@@ -24,7 +24,7 @@ use crate::model::{Batch, ConnectionKey, Coverage, HashMap, PacketRecord, Packet
 use crate::reduce::InputOverlap;
 use ibscope_parsers::Endpoint;
 use rayon::prelude::*;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -63,6 +63,40 @@ pub(super) fn read(
     Ok(unions)
 }
 
+/// The pairs of ports of NCCL whose connections are distributed over these inputs: the data of a
+/// message may be in another input than the clear-to-send element that names its rank.
+fn divided_pairs<'a>(
+    members: &[usize],
+    shard: impl Fn(&usize) -> &'a ShardReadout,
+) -> impl Iterator<Item = (Endpoint, Endpoint)> {
+    let queues = members.iter().flat_map(|input| &shard(input).cts_queues);
+    let of_nccl: BTreeSet<(Endpoint, Endpoint)> =
+        queues.map(|queue| port_pair(queue.from, queue.to.endpoint)).collect();
+    let mut pairs: BTreeMap<(Endpoint, Endpoint), HeldPair> = BTreeMap::new();
+    for input in members.iter().filter(|_| !of_nccl.is_empty()) {
+        for key in shard(input).connections.iter().map(|end| end.key) {
+            if of_nccl.contains(&key.port_pair()) {
+                let held = pairs.entry(key.port_pair()).or_default();
+                held.inputs.insert(*input);
+                *held.connections.entry(key).or_default() += 1;
+            }
+        }
+    }
+    let is_divided = |held: &HeldPair| held.connections.values().any(|count| *count != held.inputs.len());
+    pairs.into_iter().filter(move |(_, held)| is_divided(held)).map(|(pair, _)| pair)
+}
+
+/// The inputs with packets of a pair of ports, and by connection the number of these inputs.
+#[derive(Default)]
+struct HeldPair {
+    inputs: BTreeSet<usize>,
+    connections: BTreeMap<ConnectionKey, usize>,
+}
+
+fn port_pair(one: Endpoint, other: Endpoint) -> (Endpoint, Endpoint) {
+    (one.min(other), one.max(other))
+}
+
 /// The connections between the pairs that are read again.
 struct TrackedPairs<'a> {
     members: &'a [usize],
@@ -81,7 +115,8 @@ impl<'a> TrackedPairs<'a> {
                 let shard = own(input);
                 (*input, shard.connections.iter().zip(shard.sums.partials().iter()).collect())
             });
-            let pairs: BTreeSet<(Endpoint, Endpoint)> = overlap.differing_pairs(views);
+            let mut pairs: BTreeSet<(Endpoint, Endpoint)> = overlap.differing_pairs(views);
+            pairs.extend(divided_pairs(members, own));
             let all = members.iter().flat_map(|input| own(input).connections.iter().map(|end| end.key));
             let is_tracked = |key: &ConnectionKey| pairs.contains(&key.port_pair());
             let mut keys: Vec<ConnectionKey> =

@@ -61,6 +61,7 @@ use processes::{EndId, Processes};
 use rayon::prelude::*;
 use reverse::ReverseConnections;
 use std::collections::{BTreeMap, BTreeSet};
+use tag_layout::LibraryConnection;
 
 /// Unassigned queue pairs to list at most; a damaged capture may have any number.
 const MAX_UNASSIGNED: usize = 1 << 16;
@@ -96,6 +97,13 @@ pub struct IdentityEvidence<'a> {
 /// Removes the ranks from CM messages whose exchange contradicts them.
 pub fn clear_contradicted_ranks(rows: &mut [CmRow]) {
     cm::clear_contradicted_ranks(rows);
+}
+
+/// Clears the losses of connections that follow from the responses of other ones. A tracker matches
+/// requests and responses of one input. If an input holds only one direction of a connection,
+/// responses to other requests with the same PSNs can look like those to its requests.
+pub fn clear_foreign_losses(connections: &mut [Box<ConnectionTotals>], paired: &QueuePairPartners) {
+    reverse::clear_foreign_losses(connections, paired);
 }
 
 /// Jobs, ranks and unassigned queue pairs.
@@ -202,10 +210,7 @@ fn jobs_and_ranks(
     let stated: BTreeSet<QueuePair> = evidence.wireups.iter().flat_map(aliases::listed_queue_pairs).collect();
     let mut fitting = tag_layout::library_connections(connections, paired, |end| stated.contains(&end));
     let reused = processes::reused_queue_pairs(evidence);
-    fitting.retain(|fit| {
-        let ends = [reverse::sender(&fit.connection.key, paired), Some(tag_layout::receiver(&fit.connection.key))];
-        !ends.into_iter().flatten().any(|end| reused.contains(&end))
-    });
+    drop_ambiguous(&mut fitting, &reused, paired);
     if fitting.is_empty() {
         return (identified, BTreeMap::new(), JobClasses::default());
     }
@@ -250,6 +255,18 @@ fn jobs_and_ranks(
     let doubts = (1..).zip(&formed.jobs).map(|(number, job)| (number, job.doubts));
     let doubts = doubts.filter(|(_, doubts)| *doubts != Doubts::default()).collect();
     (identified, doubts, job_classes)
+}
+
+/// Drops connections whose messages belong to several processes: those of `reused` queue pairs, and
+/// those that began anew, unless most did, as if a whole run is in the captures twice.
+fn drop_ambiguous(fitting: &mut Vec<LibraryConnection<'_>>, reused: &BTreeSet<QueuePair>, paired: &QueuePairPartners) {
+    let restarted = |fit: &LibraryConnection<'_>| fit.connection.continuity.restarted;
+    let are_most_restarted = fitting.iter().filter(|fit| restarted(fit)).count() * 2 >= fitting.len();
+    fitting.retain(|fit| {
+        let key = &fit.connection.key;
+        let ends = [reverse::sender(key, paired), Some(tag_layout::receiver(key))];
+        (are_most_restarted || !restarted(fit)) && !ends.into_iter().flatten().any(|end| reused.contains(&end))
+    });
 }
 
 /// Evidence of the jobs for the classes of connections. `blocked` are ports with messages of
@@ -358,6 +375,7 @@ fn job_rows(jobs: &[InferredJob<'_>], ranks: &RanksByQueuePair) -> Vec<JobRow> {
             first_time_ns,
             last_time_ns,
             slurm_job_id: None,
+            may_be_part: job.doubts.may_be_part,
         }
     };
     (1..).zip(jobs).map(row).collect()

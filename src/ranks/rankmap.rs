@@ -241,10 +241,12 @@ fn renew_jobs(profile: &mut Profile) {
     for (job, _) in ranks {
         jobs.entry(job).and_modify(|row| row.ranks += 1);
     }
+    let has_several = jobs.len() > 1;
     for old in &profile.jobs {
         let keep = |row: &mut JobRow| {
             row.stack.clone_from(&old.stack);
             row.slurm_job_id.clone_from(&old.slurm_job_id);
+            row.may_be_part = old.may_be_part && has_several;
         };
         jobs.entry(old.job).and_modify(keep);
     }
@@ -344,6 +346,7 @@ mod tests {
             first_time_ns: 5,
             last_time_ns: 6,
             slurm_job_id: None,
+            may_be_part: false,
         };
         let mut profile = Profile {
             jobs: vec![job(1), job(2)],

@@ -6,7 +6,7 @@
 use super::QueuePairPartners;
 use super::tag_layout;
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{ConnectionKey, QueuePair};
+use crate::model::{ConnectionKey, Health, QueuePair};
 use ibscope_parsers::Qpn;
 use rayon::prelude::*;
 
@@ -35,6 +35,27 @@ impl<'a> ReverseConnections<'a> {
     pub(super) fn connected(&self, connection: usize) -> Option<&'a ConnectionTotals> {
         let at = self.index(connection).filter(|_| !self.connections[connection].key.is_datagram())?;
         Some(&self.connections[at])
+    }
+}
+
+/// Clears the losses of connections whose opposite direction is not known, or in no common input.
+pub(super) fn clear_foreign_losses(connections: &mut [Box<ConnectionTotals>], paired: &QueuePairPartners) {
+    let has_loss = |own: &ConnectionTotals| own.health.whole().lost_at_most > 0;
+    if !connections.iter().any(|own| has_loss(own)) {
+        return;
+    }
+    let reverse = ReverseConnections::new(connections, paired);
+    let is_foreign = |index: usize| {
+        let own = &reverse.connections[index];
+        let shares_input = |back: &ConnectionTotals| back.inputs.iter().any(|input| own.inputs.contains(input));
+        has_loss(own) && !reverse.connected(index).is_some_and(shares_input)
+    };
+    let foreign: Vec<bool> = (0..reverse.connections.len()).into_par_iter().map(is_foreign).collect();
+    for (own, _) in connections.iter_mut().zip(foreign).filter(|(_, is_foreign)| *is_foreign) {
+        own.health.change(|health| {
+            let (lost_requests, lost_responses, lost_at_least, lost_at_most) = (0, 0, 0, 0);
+            *health = Health { lost_requests, lost_responses, lost_at_least, lost_at_most, ..*health };
+        });
     }
 }
 

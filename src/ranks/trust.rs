@@ -61,7 +61,8 @@ impl Gap {
             Self::End => "the capture holds no response to the last request",
             Self::Unclear => {
                 "the PSNs of one input form no known sequence: a queue pair number was reused, gaps are of unknown size or too \
-                 many, the number of observation points is unclear, or several inputs hold parts of the connection"
+                 many, the number of observation points is unclear, or several inputs hold parts of the connection, or of the \
+                 connections between its ports"
             }
             Self::Unreliable => "no packet is acknowledged, so missing packets cannot be detected",
             Self::Notifications => {
@@ -203,7 +204,8 @@ const fn is_ambiguous(own: &ConnectionTotals) -> bool {
 
 /// True if the PSNs of the inputs form no known sequence.
 fn is_unclear(own: &ConnectionTotals) -> bool {
-    is_ambiguous(own) || own.inputs.len() > 1
+    let has_unclear_points = own.observations.as_deref().is_some_and(|sums| sums.points == 0);
+    is_ambiguous(own) || own.inputs.len() > 1 || has_unclear_points
 }
 
 impl<'a> ConnectionView<'a> {

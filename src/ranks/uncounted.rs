@@ -40,7 +40,6 @@ pub(super) fn mark_uncounted(
     mark_numbers_missing(connections, |own| ends(own, &ranks, paired), is_window, identified);
     let search = UncountedSearch { reverse, paired, detection: &identified.detection, ranks: &ranks };
     let uncounted = search.run(&identified.job_of, &RanksAtPorts::new(&identified.ranks), is_window);
-    let note = uncounted.note();
     let connected = ConnectedRanks::new(connections, |own| ends(own, &ranks, paired));
     for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
         let ends = ends(own, &ranks, paired);
@@ -52,7 +51,7 @@ pub(super) fn mark_uncounted(
             coverage.state = coverage.state.max(CoverageState::Unknown);
         }
     }
-    identified.notes.extend(note);
+    identified.notes.extend(uncounted.notes());
 }
 
 /// Pairs of ranks with a captured connection of a connected service, and their jobs.
@@ -131,6 +130,7 @@ impl UncountedSearch<'_> {
     fn run(&self, job_of: &[Option<u32>], at_ports: &RanksAtPorts, is_window: bool) -> UncountedTraffic {
         let mut found = UncountedTraffic::default();
         let mut may_be_at: [BTreeSet<Endpoint>; 2] = Default::default();
+        let unpaired = UnpairedConnections::new(self.reverse);
         for (index, (own, job)) in self.reverse.connections.iter().zip(job_of).enumerate() {
             let reverse = self.reverse.connected(index);
             let [sender, receiver] = ends(own, self.ranks, self.paired);
@@ -138,8 +138,13 @@ impl UncountedSearch<'_> {
                 // The messages of the second connection are not counted.
                 found.maybe_between.insert((own.key.src, own.key.dst));
             }
-            if !is_window && reverse.is_none() && responds(own) {
-                found.unanswerable.insert((own.key.dst, own.key.src));
+            let ports = (own.key.dst, own.key.src);
+            let is_unpaired = !is_window && reverse.is_none() && responds(own);
+            if is_unpaired && unpaired.may_hold_requests(ports) {
+                found.unpaired.insert(ports);
+                found.maybe_between.insert(ports);
+            } else if is_unpaired {
+                found.unanswerable.insert(ports);
                 let ports = receiver.and_then(|rank| Some((rank, at_ports.ranks.get(&own.key.src)?)));
                 found.requests.extend(ports.into_iter().flat_map(|(from, to)| to.iter().map(move |to| (from, *to))));
             }
@@ -181,6 +186,47 @@ impl UncountedSearch<'_> {
     }
 }
 
+/// Connections whose opposite direction is not known, by the source and destination ports of their
+/// requests.
+#[derive(Default)]
+struct UnpairedConnections {
+    requests: BTreeMap<(Endpoint, Endpoint), usize>,
+    responses: BTreeMap<(Endpoint, Endpoint), usize>,
+    /// Pairs of ports, in both directions, with connections in different inputs.
+    divided: BTreeSet<(Endpoint, Endpoint)>,
+}
+
+impl UnpairedConnections {
+    fn new(reverse: &ReverseConnections<'_>) -> Self {
+        let mut found = Self::default();
+        let mut first_inputs = BTreeMap::new();
+        let data = reverse.connections.iter().enumerate().filter(|(_, own)| own.key.kind == TrafficKind::Data);
+        for (index, own) in data.filter(|(_, own)| !own.key.is_datagram()) {
+            let (src, dst) = (own.key.src, own.key.dst);
+            let first = first_inputs.entry(own.key.port_pair()).or_insert(own);
+            if !own.inputs.iter().any(|input| first.inputs.contains(input)) {
+                found.divided.extend([(src, dst), (dst, src)]);
+            }
+            let is_unpaired = reverse.connected(index).is_none();
+            if own.continuity.request_packets > 0 {
+                *found.requests.entry((src, dst)).or_default() += usize::from(is_unpaired);
+            }
+            if is_unpaired && responds(own) {
+                *found.responses.entry((dst, src)).or_default() += 1;
+            }
+        }
+        found
+    }
+
+    /// True if the requests to all responses between these ports may be captured: as many connections
+    /// have requests without known responses, or inputs hold different connections, so that a pairing
+    /// may be wrong.
+    fn may_hold_requests(&self, ports: (Endpoint, Endpoint)) -> bool {
+        let [requests, responses] = [&self.requests, &self.responses].map(|of| of.get(&ports).copied());
+        requests >= responses || requests.is_some() && self.divided.contains(&ports)
+    }
+}
+
 /// True for requests that match no library: opposite to those of storage flow the data of a READ.
 fn is_storage(requests: &ConnectionTotals) -> bool {
     requests.starts() > 0 && !has_envelopes(requests)
@@ -216,6 +262,8 @@ struct UncountedTraffic {
     requests: BTreeSet<(JobRank, JobRank)>,
     /// Source and destination ports of those requests.
     unanswerable: BTreeSet<(Endpoint, Endpoint)>,
+    /// The same of requests that were captured, but whose responses are not known.
+    unpaired: BTreeSet<(Endpoint, Endpoint)>,
 }
 
 impl UncountedTraffic {
@@ -238,15 +286,27 @@ impl UncountedTraffic {
         may_miss.then_some(CoverageState::Unknown)
     }
 
-    fn note(&self) -> Option<String> {
-        let (from, to) = self.unanswerable.first()?;
-        let more = match self.unanswerable.len() - 1 {
-            0 => String::new(),
-            more => format!(", and between {} of ports", count_of(more as u64, "more pair")),
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let name = |ports: &BTreeSet<(Endpoint, Endpoint)>| {
+            let (from, to) = *ports.first()?;
+            let more = match ports.len() - 1 {
+                0 => String::new(),
+                more => format!(", and between {} of ports", count_of(more as u64, "more pair")),
+            };
+            Some((format!("requests from {from} to {to}"), more))
         };
-        Some(format!(
-            "requests from {from} to {to} have responses but were not captured{more}, so no count includes their data; capture both directions of all ports"
-        ))
+        let unanswerable = name(&self.unanswerable).map(|(requests, more)| {
+            format!(
+                "{requests} have responses but were not captured{more}, so no count includes their data; capture both directions of all ports"
+            )
+        });
+        let unpaired = name(&self.unpaired).map(|(requests, more)| {
+            format!(
+                "{requests} and their responses were not assigned to each other{more}, so messages between their ranks may be unknown; \
+                 if several captures hold parts of the traffic, analyze them as files in one run"
+            )
+        });
+        unanswerable.into_iter().chain(unpaired)
     }
 }
 

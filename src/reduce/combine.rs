@@ -8,6 +8,7 @@ use super::bins::{BinCell, Count, TimeSlot, TrafficSlot, TrafficSums};
 use super::health;
 use super::mirror_copies::{MirrorCopies, PointCount};
 use super::observation_points::{self, ObservationPoint};
+use super::pair_parts::{Absence, HoldingInput, PairParts};
 use super::paths;
 use super::point_sums::{self, AbsentPoints, HeldPackets, PointRecords};
 use super::record_series::{self, InputRecords};
@@ -21,8 +22,6 @@ use crate::model::{
 };
 use rayon::prelude::*;
 use smallvec::smallvec;
-use std::iter::Peekable;
-use std::vec::IntoIter;
 
 /// Largest plausible difference between the clocks of two captures of the same packets, in
 /// nanoseconds. Messages farther apart are different ones.
@@ -132,12 +131,11 @@ impl Combiner {
             ..Default::default()
         };
         let mut inputs: Vec<_> = inputs.into_iter().map(SortedConnections::new).collect();
-        while let Some(key) = inputs.iter_mut().filter_map(SortedConnections::next_key).min() {
+        let mut parts = PairParts::new(inputs.iter().map(SortedConnections::sums));
+        while let Some(key) = inputs.iter().filter_map(SortedConnections::next_key).min() {
             let mut observed: Vec<ObservedConnection> = Vec::new();
-            let mut is_observed = vec![false; copies.len()];
             for (index, input) in inputs.iter_mut().enumerate() {
                 let Some((end, partial)) = input.next_if(&key) else { continue };
-                is_observed[index] = true;
                 let points = copies[index].of(&key);
                 let is_compared = copies.len() > 1 || points.is_two();
                 let one = InputConnection::new(index as u32, end, partial, (points, is_compared));
@@ -153,21 +151,27 @@ impl Combiner {
                 observed.push((point, Some(one)));
             }
             let replaced = self.unite(&mut observed);
-            totals.add_connection(&key, observed, (&replaced, self.absent(&key, &is_observed)));
+            let absence = self.absence(&key, &observed, &mut parts);
+            totals.add_connection(&key, observed, (&replaced, &absence));
         }
         totals
     }
 
     /// The inputs that observe packets between the two ports, but none of this connection.
-    fn absent(&self, key: &ConnectionKey, is_observed: &[bool]) -> Vec<AbsentPoints> {
-        let inputs = self.totals.mirror_copies.iter().zip(&self.times_ns).zip(is_observed).enumerate();
-        let absent = inputs.filter(|(_, (_, is_observed))| !**is_observed);
-        let points = absent.map(|(input, ((copies, times_ns), _))| AbsentPoints {
+    fn absence(&self, key: &ConnectionKey, observed: &[ObservedConnection], parts: &mut PairParts) -> Absence {
+        let own = || observed.iter().filter(|(point, _)| !point.is_union);
+        let holders: Vec<HoldingInput> = own().map(|(point, _)| (point.input, point.input_times_ns)).collect();
+        let times = own().filter_map(|(_, one)| Some(one.as_ref()?.totals.times_ns));
+        let times_ns = times.fold((i64::MAX, i64::MIN), |all, own| (all.0.min(own.0), all.1.max(own.1)));
+        let inputs = self.totals.mirror_copies.iter().zip(&self.times_ns).enumerate();
+        let points = inputs.map(|(input, (copies, times_ns))| AbsentPoints {
             input,
             points: copies.points(key),
             input_times_ns: *times_ns,
         });
-        points.filter(|absent| absent.points > 0).collect()
+        let is_held = |input: usize| holders.iter().any(|(holder, _)| *holder == input);
+        let absent = points.filter(|own| own.points > 0 && !is_held(own.input));
+        parts.absence(key, absent, (&holders, times_ns))
     }
 
     /// Gives the union of some inputs, if there is one, the times between packets of those of its
@@ -224,7 +228,9 @@ impl Combiner {
 /// Takes the connections of a shard in the order of their keys.
 struct SortedConnections {
     /// Keys and positions, each key once.
-    order: Peekable<IntoIter<(ConnectionKey, u32)>>,
+    order: Vec<(ConnectionKey, u32)>,
+    /// Number of connections that were taken.
+    taken: usize,
     ends: Vec<ConnectionEnd>,
     sums: PagedVec<PartialSums>,
 }
@@ -235,16 +241,22 @@ impl SortedConnections {
         order.sort_unstable();
         // A damaged partial profile may repeat a key.
         order.dedup_by_key(|(key, _)| *key);
-        Self { order: order.into_iter().peekable(), ends, sums }
+        Self { order, taken: 0, ends, sums }
     }
 
-    fn next_key(&mut self) -> Option<ConnectionKey> {
-        self.order.peek().map(|(key, _)| *key)
+    /// The sums of all connections, before the first one is taken.
+    fn sums(&self) -> impl Iterator<Item = (&ConnectionKey, &PartialSums)> {
+        self.order.iter().filter_map(|(key, position)| Some((key, self.sums.get(*position as usize)?)))
+    }
+
+    fn next_key(&self) -> Option<ConnectionKey> {
+        self.order.get(self.taken).map(|(key, _)| *key)
     }
 
     /// The next connection, if it has this key.
     fn next_if(&mut self, key: &ConnectionKey) -> Option<(ConnectionEnd, PartialSums)> {
-        let (_, position) = self.order.next_if(|(next, _)| next == key)?;
+        let (_, position) = *self.order.get(self.taken).filter(|(next, _)| next == key)?;
+        self.taken += 1;
         let end = self.ends.get_mut(position as usize)?;
         let sums = self.sums.get_mut(position as usize)?;
         Some((std::mem::replace(end, ConnectionEnd::new(*key)), std::mem::take(sums)))
@@ -253,13 +265,13 @@ impl SortedConnections {
 
 impl CombinedTotals {
     /// Adds a connection: chooses which of the inputs that observed it count, and adds up their
-    /// sums. Inputs in `replaced` do not count, because their union does; those in `absent` have no
+    /// sums. Inputs in `replaced` do not count, because their union does; those in `absence` have no
     /// packet of it.
     fn add_connection(
         &mut self,
         key: &ConnectionKey,
         mut observed: Vec<ObservedConnection>,
-        (replaced, absent): (&[usize], Vec<AbsentPoints>),
+        (replaced, absence): (&[usize], &Absence),
     ) {
         let times: Vec<(usize, (i64, i64))> =
             observed.iter().filter_map(|(point, one)| Some((point.input, one.as_ref()?.totals.times_ns))).collect();
@@ -272,10 +284,14 @@ impl CombinedTotals {
         self.without_union += u64::from(is_data && replaced.is_empty() && point_sums::differ(&records));
         let lost_on_fabric = lost_on_fabric(&observed);
         let counted = chosen.first().copied().filter(|_| chosen.len() == 1);
-        let observations = point_sums::compare(&records, &absent, counted);
+        let observations = if absence.is_unclear {
+            Some(Box::default())
+        } else {
+            point_sums::compare(&records, &absence.lost, counted)
+        };
         if observations.as_ref().is_some_and(|sums| sums.points > 0) && is_data {
             let held = observed.iter().filter_map(|(point, one)| Some(one.as_ref()?.input_records(*point)));
-            record_series::add(&mut self.records, &held.collect::<Vec<_>>(), &absent, counted);
+            record_series::add(&mut self.records, &held.collect::<Vec<_>>(), &absence.lost, counted);
         }
         let missing = observation_points::missing_packets(&views, &chosen);
         let counted = times.iter().filter(|(input, _)| chosen.contains(input));

@@ -19,6 +19,7 @@ mod live;
 mod mirror_copies;
 mod observation_points;
 mod overlap;
+mod pair_parts;
 mod paths;
 mod point_sums;
 mod record_series;

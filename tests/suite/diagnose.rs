@@ -6,6 +6,7 @@ mod job_scene;
 mod jobs;
 mod recorded;
 mod scene;
+mod split_jobs;
 
 use crate::tools::{ibscope, in_parallel};
 use scene::{Incident, Scene};

@@ -13,6 +13,7 @@ mod columns;
 mod compare;
 mod compat;
 mod concatenated;
+mod connection_parts;
 mod constructed;
 mod crafted;
 #[cfg(target_os = "linux")]

@@ -58,6 +58,19 @@ pub(crate) fn of_any_set(name: &str) -> RecordedRun {
     all().into_iter().find(|run| run.name == name).unwrap_or_else(|| of_second_set(name))
 }
 
+/// All recorded runs of the three sets.
+pub(crate) fn of_all_sets() -> Vec<RecordedRun> {
+    let folder = |set: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(set);
+    let names = |set: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(folder(set)).expect("runs").map(|entry| entry.expect("entry").path());
+        let runs = entries.filter(|path| path.is_dir());
+        runs.map(|path| path.file_name().expect("name").to_string_lossy().into_owned()).collect()
+    };
+    let later = names("runs2").into_iter().map(|name| of_second_set(&name));
+    let last = names("runs3").into_iter().map(|name| of_third_set(&name));
+    all().into_iter().chain(later).chain(last).collect()
+}
+
 fn at(folder: PathBuf) -> RecordedRun {
     RecordedRun {
         name: folder.file_name().expect("name").to_string_lossy().into_owned(),

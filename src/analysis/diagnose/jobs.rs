@@ -48,7 +48,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         return;
     }
     let nodes = Nodes::of(input.profile);
-    for job in waits {
+    for job in waits.iter().filter(|job| !input.is_part(job.job)) {
         let main_loop = job.iterations.as_ref().ok().filter(|own| is_main_loop(own));
         let Some(iterations) = main_loop else {
             let why = "no iterations with most of its messages were found";

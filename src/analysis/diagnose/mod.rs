@@ -195,6 +195,12 @@ impl DiagnosisInput<'_> {
     const fn is_sampled(&self) -> bool {
         self.profile.sampling.is_some()
     }
+
+    /// True if the traffic of the job may be a part of that of a larger job. Then its ranks seem to
+    /// wait or compute while they exchange messages that count for the other part.
+    fn is_part(&self, job: u32) -> bool {
+        self.profile.jobs.iter().any(|row| row.job == job && row.may_be_part)
+    }
 }
 
 /// Finds the problems. `waits` are those of the jobs if captures were read, `speed` is that of the
@@ -207,6 +213,7 @@ pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Sp
     health::find(&input, &mut diagnosis);
     links::find(&input, &mut diagnosis);
     paths::find(&input, &mut diagnosis);
+    parts(&input, &mut diagnosis);
     rails::find(&input, &mut diagnosis);
     storage::find(&input, &mut diagnosis);
     jobs::find(&input, &mut diagnosis);
@@ -217,6 +224,16 @@ pub fn diagnose(profile: &Profile, waits: Option<&[JobWaits]>, speed: Option<&Sp
         .findings
         .sort_by(|a, b| (b.severity, b.confidence).cmp(&(a.severity, a.confidence)).then_with(|| a.kind.cmp(&b.kind)));
     diagnosis
+}
+
+/// Names the jobs whose ranks and rails cannot be compared, because they may be parts of one job.
+fn parts(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
+    for job in input.profile.jobs.iter().filter(|job| job.may_be_part) {
+        diagnosis.unchecked.push(format!(
+            "idle rails, stragglers, imbalance and late receivers of job {}, because it may be a part of a job on several ports",
+            job.job
+        ));
+    }
 }
 
 /// Missing records, as a share of the packets, from which the numbers of a capture are wrong by

@@ -23,7 +23,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     }
     let ranks = bytes_by_rank(profile);
     let jobs: BTreeSet<u32> = ranks.keys().map(|rank| rank.job).collect();
-    for job in jobs {
+    for job in jobs.into_iter().filter(|job| !input.is_part(*job)) {
         let own: BTreeMap<u32, &BTreeMap<Endpoint, u64>> = ranks
             .iter()
             .filter(|(rank, ports)| rank.job == job && ports.values().sum::<u64>() >= LEAST_BYTES)

@@ -85,7 +85,7 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
         let why = "some packets have no acknowledgement, so their round trip is not known";
         diagnosis.unchecked.push(format!("late receivers of some connections, because {why}"));
     }
-    for job in &profile.jobs {
+    for job in profile.jobs.iter().filter(|job| !job.may_be_part) {
         // A rank that computes longer also receives later, and another finding names this cause.
         let prefix = format!("job {},", job.job);
         let is_explained =

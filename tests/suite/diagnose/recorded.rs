@@ -1,7 +1,7 @@
 //! Recorded runs: healthy ones have no finding, and those with a known cause have this one.
 
 use super::{findings, names};
-use crate::runs::{self, RecordedRun};
+use crate::runs;
 use crate::tools::in_parallel;
 
 /// Runs in which something was made to go wrong: the name, the finding and its subject.
@@ -16,24 +16,16 @@ const CAUSES: [(&str, &str, &str); 7] = [
     ("cg-rank2-5ms-2x2", "late_sender", "job 1, rank 2"),
 ];
 
-/// All recorded runs of the three sets.
-fn every_run() -> Vec<RecordedRun> {
-    let folder = |set: &str| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(set);
-    let names = |set: &str| -> Vec<String> {
-        let entries = std::fs::read_dir(folder(set)).expect("runs").map(|entry| entry.expect("entry").path());
-        let runs = entries.filter(|path| path.is_dir());
-        runs.map(|path| path.file_name().expect("name").to_string_lossy().into_owned()).collect()
-    };
-    let later = names("runs2").into_iter().map(|name| runs::of_second_set(&name));
-    let last = names("runs3").into_iter().map(|name| runs::of_third_set(&name));
-    runs::all().into_iter().chain(later).chain(last).collect()
+/// True if nothing was made to go wrong in the run of this name.
+pub(super) fn is_healthy(name: &str) -> bool {
+    CAUSES.iter().all(|(run, ..)| *run != name)
 }
 
 /// With all ports, with the sink, and with each port alone, where nothing may be blamed on what
 /// other ports did.
 #[test]
 fn healthy_runs_have_no_finding() {
-    let runs = every_run();
+    let runs = runs::of_all_sets();
     assert!(runs.len() > 70, "{}", runs.len());
     in_parallel(&runs, |_, run| {
         let cause = CAUSES.iter().find(|(name, ..)| *name == run.name);
@@ -51,7 +43,7 @@ fn healthy_runs_have_no_finding() {
 
 #[test]
 fn the_cause_of_a_run_comes_first() {
-    let runs = every_run();
+    let runs = runs::of_all_sets();
     for (name, finding, subject) in CAUSES {
         let run = runs.iter().find(|run| run.name == name).expect("a recorded run");
         let all = findings(&[], &run.every_node());

@@ -1,0 +1,148 @@
+//! Recognizes lists of lengths in the payload of NCCL.
+//!
+//! A sender of NCCL that sends several messages together writes their data, then their lengths, with
+//! immediate data ([`nccl::lengths`]):
+//!
+//! ```text
+//! PSN 179  WRITE   100 bytes          data
+//! PSN 180  WRITE  2000 bytes          data
+//! PSN 182  WRITE with immediate data  lengths 100, 2000: kept
+//! ```
+//! A single message has no WRITE before the one with immediate data, or an empty one with immediate
+//! data. So the payload of a WRITE with immediate data is a list of lengths only if it has one length
+//! per WRITE since the one with immediate data before it, and none of these WRITEs is longer than its
+//! message. Invariant: in doubt, the payload is data.
+
+use crate::model::ConnectionKey;
+use ibscope_parsers::Psn;
+use ibscope_parsers::ib::{Opcode, Operation, Reth};
+use ibscope_parsers::mpi::nccl;
+use std::collections::{HashMap, VecDeque};
+
+/// WRITEs of a connection that are remembered: those of a list, and of the mirror copies of the one
+/// before.
+const KEPT_WRITES: usize = 32;
+/// Half of the PSNs: of two PSNs that are closer, one is later.
+const HALF: u32 = 1 << 23;
+
+/// A WRITE, or the last packet of one with immediate data.
+#[derive(Clone, Copy, Debug)]
+struct WriteStart {
+    psn: Psn,
+    length_bytes: u32,
+    has_immediate: bool,
+}
+
+impl WriteStart {
+    /// Number of PSNs from this WRITE to `psn`; `None` if it is not before `psn`.
+    fn distance(&self, psn: Psn) -> Option<u32> {
+        let distance = Psn::new(psn.value().wrapping_sub(self.psn.value())).value();
+        (1..HALF).contains(&distance).then_some(distance)
+    }
+}
+
+/// The last WRITEs of the connections of NCCL.
+#[derive(Debug, Default)]
+pub(super) struct NcclWrites {
+    by_connection: HashMap<ConnectionKey, VecDeque<WriteStart>>,
+}
+
+impl NcclWrites {
+    /// Forgets all WRITEs, before the next capture.
+    pub(super) fn clear(&mut self) {
+        self.by_connection.clear();
+    }
+
+    /// Takes a packet. Returns true if its payload is a list of lengths.
+    pub(super) fn is_list(
+        &mut self,
+        key: &ConnectionKey,
+        (opcode, psn): (Opcode, Psn),
+        reth: Option<Reth>,
+        payload: &[u8],
+    ) -> bool {
+        let has_immediate = match opcode.operation() {
+            Some(Operation::RdmaWriteFirst | Operation::RdmaWriteOnly) => false,
+            Some(Operation::RdmaWriteLastImmediate | Operation::RdmaWriteOnlyImmediate) => true,
+            _ => return false,
+        };
+        let length_bytes = reth.map_or(0, |reth| reth.dma_len);
+        let writes = self.by_connection.entry(*key).or_default();
+        let is_list = has_immediate && is_list(writes, psn, length_bytes, payload);
+        // Mirror copies and retransmissions have the same PSN.
+        if writes.iter().all(|write| write.psn != psn) {
+            writes.push_back(WriteStart { psn, length_bytes, has_immediate });
+            if writes.len() > KEPT_WRITES {
+                writes.pop_front();
+            }
+        }
+        is_list
+    }
+}
+
+fn is_list(writes: &VecDeque<WriteStart>, psn: Psn, length_bytes: u32, payload: &[u8]) -> bool {
+    let Some(lengths) = nccl::lengths(payload, length_bytes) else { return false };
+    let mut before: Vec<(u32, &WriteStart)> =
+        writes.iter().filter_map(|write| Some((write.distance(psn)?, write))).collect();
+    before.sort_unstable_by_key(|(distance, _)| *distance);
+    let shares = before.iter().map(|(_, write)| write).take_while(|write| !write.has_immediate);
+    let mut shares: Vec<u32> = shares.map(|write| write.length_bytes).collect();
+    shares.reverse();
+    let lengths: Vec<u32> = lengths.collect();
+    shares.len() == lengths.len() && shares.iter().zip(&lengths).all(|(share, length)| share <= length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::TrafficKind;
+    use ibscope_parsers::{Endpoint, Lid, Qpn};
+
+    const WRITE_ONLY: Opcode = Opcode(0x0A);
+    const WRITE_ONLY_IMMEDIATE: Opcode = Opcode(0x0B);
+
+    fn key() -> ConnectionKey {
+        let [src, dst] = [1, 2].map(|lid| Endpoint::from_lid(Lid(lid)));
+        ConnectionKey { src, dst, kind: TrafficKind::Data, service: 0, dest_qp: Qpn::new(7), src_qp: Qpn::new(0) }
+    }
+
+    /// Sends WRITEs of these lengths from PSN 0xFFFFFE on, each twice, and then a WRITE with immediate
+    /// data and this payload.
+    fn is_kept(writes: &[u32], payload: &[u8]) -> bool {
+        let mut state = NcclWrites::default();
+        let mut psns = (0xFF_FFFE..).map(Psn::new);
+        let reth = |dma_len: u32| Some(Reth { va: 0, r_key: 0, dma_len });
+        let mut send = |opcode: Opcode, length: u32, payload: &[u8]| {
+            let psn = psns.next().expect("a PSN");
+            let copies = [(); 2].map(|()| state.is_list(&key(), (opcode, psn), reth(length), payload));
+            assert_eq!(copies[0], copies[1]);
+            copies[0]
+        };
+        send(WRITE_ONLY_IMMEDIATE, 0, &[]);
+        for length in writes {
+            assert!(!send(WRITE_ONLY, *length, &[]));
+        }
+        send(WRITE_ONLY_IMMEDIATE, payload.len() as u32, payload)
+    }
+
+    fn list(lengths: &[u32]) -> Vec<u8> {
+        lengths.iter().flat_map(|length| length.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn lengths_of_several_messages_are_a_list() {
+        assert!(is_kept(&[100, 1000, 0], &list(&[100, 2000, 0])));
+        assert!(is_kept(&[8; 8], &list(&[8; 8])));
+    }
+
+    #[test]
+    fn data_is_no_list() {
+        // A single message, and a number of lengths that differs from that of the WRITEs.
+        assert!(!is_kept(&[], b"data"));
+        assert!(!is_kept(&[], b"data of a user 1"));
+        assert!(!is_kept(&[100], b"data"));
+        assert!(!is_kept(&[100, 100, 100], &list(&[100, 100])));
+        // A WRITE that is longer than its message.
+        assert!(!is_kept(&[100, 3000], &list(&[100, 2000])));
+    }
+}

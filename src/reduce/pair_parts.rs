@@ -1,0 +1,229 @@
+//! Decides which inputs lost all packets of a connection, and which hold another part of the
+//! connections of its ports.
+//!
+//! The receive queues of an adapter, the links of an aggregation and the collectors of a mirror may
+//! each have a file. A hash assigns every connection to one of them:
+//!
+//! ```text
+//! connection    1    2    3    4
+//! file a        x         x         parts of one observation point: a did not lose 2 and 4
+//! file b             x         x
+//! file c        x    x    x         another observation point: it lost 4
+//! ```
+//! Points that observe the same ports have most connections in common, and losses leave some packets
+//! of each. Parts of one point have none in common. In: the connections of the inputs in one shard,
+//! which has both directions of a pair of ports. Out: an [`Absence`] per connection. Invariant: with
+//! too few packets to distinguish parts from losses, the absence is unclear.
+
+use super::PartialSums;
+use super::observation_points::overlap;
+use super::point_sums::AbsentPoints;
+use crate::model::{ConnectionKey, TrafficKind};
+use ibscope_parsers::Endpoint;
+use std::collections::BTreeMap;
+
+/// Packets of a connection whose loss as a whole is implausible, while the capture of its input goes
+/// on.
+const ENOUGH_PACKETS: u64 = 16;
+
+/// An input that holds a connection, and the times of its first and last record.
+pub(super) type HoldingInput = (usize, (i64, i64));
+
+/// A connection in one input.
+#[derive(Clone, Copy, Debug)]
+struct HeldConnection {
+    key: ConnectionKey,
+    /// Distinct packets.
+    packets: u64,
+    times_ns: (i64, i64),
+}
+
+impl HeldConnection {
+    /// True if its service has a connection, so that a hash assigns all its packets to one file. The
+    /// packets of a datagram's queue pair may have different paths.
+    fn is_connected(&self) -> bool {
+        self.key.kind == TrafficKind::Data && self.key.can_be_retransmitted()
+    }
+}
+
+/// What two inputs hold of a directed pair of endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InputRelation {
+    /// Both hold packets of one connection: they are different observation points.
+    SamePackets,
+    /// Parts of one observation point.
+    Parts,
+    /// Too few packets to decide.
+    Unclear,
+}
+
+/// The inputs without packets of a connection that observe packets between its ports.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Absence {
+    /// Inputs that lost all packets of the connection.
+    pub(super) lost: Vec<AbsentPoints>,
+    /// An input may have lost the packets, or hold another part of the connections.
+    pub(super) is_unclear: bool,
+}
+
+/// The connections of all inputs in one shard.
+#[derive(Debug)]
+pub(super) struct PairParts {
+    /// By input: its connections, sorted by key. Empty with a single input.
+    inputs: Vec<Vec<HeldConnection>>,
+    /// Of the pair that was asked for last: the relations of its inputs.
+    pair: Option<(Endpoint, Endpoint)>,
+    relations: BTreeMap<(usize, usize), InputRelation>,
+}
+
+impl PairParts {
+    /// `inputs` are the connections of each input, sorted by key.
+    pub(super) fn new<'a, I>(inputs: impl ExactSizeIterator<Item = I>) -> Self
+    where
+        I: Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
+    {
+        let held = |(key, partial): (&ConnectionKey, &PartialSums)| HeldConnection {
+            key: *key,
+            packets: partial.first.iter().map(|sums| sums.packets).sum(),
+            times_ns: partial.times_ns,
+        };
+        let is_compared = inputs.len() > 1;
+        let inputs = inputs.map(|input| if is_compared { input.map(held).collect() } else { Vec::new() }).collect();
+        Self { inputs, pair: None, relations: BTreeMap::new() }
+    }
+
+    /// Decides about the inputs `absent`, which have no packet of the connection. `holders` are the
+    /// inputs that have, with the times of their first and last record; `times_ns` are those of the
+    /// connection.
+    pub(super) fn absence(
+        &mut self,
+        key: &ConnectionKey,
+        absent: impl Iterator<Item = AbsentPoints>,
+        (holders, times_ns): (&[HoldingInput], (i64, i64)),
+    ) -> Absence {
+        let mut absence = Absence::default();
+        for own in absent.filter(|own| overlap(own.input_times_ns, times_ns)) {
+            let holders = holders.iter().filter(|(_, times_ns)| overlap(*times_ns, own.input_times_ns));
+            let relations: Vec<InputRelation> =
+                holders.map(|(holder, _)| self.relation(key, own.input, *holder)).collect();
+            if relations.contains(&InputRelation::Parts) {
+                continue;
+            }
+            absence.is_unclear |= relations.contains(&InputRelation::Unclear);
+            // Of several parts of one point, only one can have lost the connection.
+            absence.is_unclear |= absence.lost.iter().any(|other| {
+                overlap(other.input_times_ns, own.input_times_ns)
+                    && self.relation(key, own.input, other.input) != InputRelation::SamePackets
+            });
+            absence.lost.push(own);
+        }
+        absence
+    }
+
+    fn relation(&mut self, key: &ConnectionKey, one: usize, other: usize) -> InputRelation {
+        let pair = (key.src, key.dst);
+        if self.pair != Some(pair) {
+            self.pair = Some(pair);
+            self.relations.clear();
+        }
+        let inputs = (one.min(other), one.max(other));
+        let known = self.relations.get(&inputs).copied();
+        let relation = known.unwrap_or_else(|| self.compare(pair, inputs));
+        self.relations.insert(inputs, relation);
+        relation
+    }
+
+    fn compare(&self, (src, dst): (Endpoint, Endpoint), (one, other): (usize, usize)) -> InputRelation {
+        let [own, others] = [one, other].map(|input| self.between(input, src, dst));
+        let [back, others_back] = [one, other].map(|input| self.between(input, dst, src));
+        let is_connected = |held: &HeldConnection| held.is_connected();
+        let [mut shared, mut shared_back] = [common(own, others), common(back, others_back)];
+        if shared.clone().any(is_connected) {
+            return InputRelation::SamePackets;
+        }
+        if shared.next().is_some() {
+            let have_connected = [own, others].iter().all(|input| input.iter().any(is_connected));
+            return if have_connected { InputRelation::Unclear } else { InputRelation::SamePackets };
+        }
+        let shows = |held: &&HeldConnection| held.is_connected() && held.packets >= ENOUGH_PACKETS;
+        let mut active = own.iter().chain(back).filter(shows);
+        let coincides = |held: &HeldConnection| {
+            others.iter().chain(others_back).filter(shows).any(|other| overlap(held.times_ns, other.times_ns))
+        };
+        if !shared_back.any(is_connected) && active.any(coincides) {
+            InputRelation::Parts
+        } else {
+            InputRelation::Unclear
+        }
+    }
+
+    /// The connections of an input from one endpoint to another.
+    fn between(&self, input: usize, src: Endpoint, dst: Endpoint) -> &[HeldConnection] {
+        let all = self.inputs.get(input).map(Vec::as_slice).unwrap_or_default();
+        let start = all.partition_point(|held| (held.key.src, held.key.dst) < (src, dst));
+        let own = &all[start..];
+        &own[..own.partition_point(|held| (held.key.src, held.key.dst) == (src, dst))]
+    }
+}
+
+/// The connections of one input that another one holds too.
+fn common<'a>(
+    own: &'a [HeldConnection],
+    others: &'a [HeldConnection],
+) -> impl Iterator<Item = &'a HeldConnection> + Clone {
+    own.iter().filter(|held| others.binary_search_by_key(&held.key, |other| other.key).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ibscope_parsers::{Lid, Qpn};
+
+    const TIMES_NS: (i64, i64) = (0, 1000);
+
+    fn key(dest_qp: u32) -> ConnectionKey {
+        let [src, dst] = [1, 2].map(|lid| Endpoint::from_lid(Lid(lid)));
+        ConnectionKey { src, dst, kind: TrafficKind::Data, service: 0, dest_qp: Qpn::new(dest_qp), src_qp: Qpn::new(0) }
+    }
+
+    /// Inputs with these connections: queue pair and number of packets.
+    fn parts(inputs: &[&[(u32, u64)]]) -> PairParts {
+        let held =
+            |(qpn, packets): &(u32, u64)| HeldConnection { key: key(*qpn), packets: *packets, times_ns: TIMES_NS };
+        let inputs = inputs.iter().map(|input| input.iter().map(held).collect()).collect();
+        PairParts { inputs, pair: None, relations: BTreeMap::new() }
+    }
+
+    /// The inputs that lost this queue pair's packets, if that is clear.
+    fn lost(inputs: &[&[(u32, u64)]], qpn: u32) -> Option<Vec<usize>> {
+        let mut parts = parts(inputs);
+        let holds = |input: usize| parts.inputs[input].iter().any(|held| held.key == key(qpn));
+        let (holders, absent): (Vec<usize>, Vec<usize>) = (0..inputs.len()).partition(|input| holds(*input));
+        let holders: Vec<(usize, (i64, i64))> = holders.into_iter().map(|input| (input, TIMES_NS)).collect();
+        let absent = absent.into_iter().map(|input| AbsentPoints { input, points: 1, input_times_ns: TIMES_NS });
+        let absence = parts.absence(&key(qpn), absent, (&holders, TIMES_NS));
+        (!absence.is_unclear).then(|| absence.lost.iter().map(|own| own.input).collect())
+    }
+
+    /// The drawing in the header of the module.
+    #[test]
+    fn parts_of_one_point_lose_nothing_and_another_point_does() {
+        let inputs: [&[(u32, u64)]; 3] = [&[(1, 20), (3, 20)], &[(2, 20), (4, 20)], &[(1, 20), (2, 20), (3, 20)]];
+        assert_eq!([1, 2, 3].map(|qpn| lost(&inputs, qpn)), [const { Some(Vec::new()) }; 3]);
+        assert_eq!(lost(&inputs, 4), Some(vec![2]));
+        assert_eq!(lost(&[inputs[2], inputs[0]], 2), Some(vec![1]));
+    }
+
+    #[test]
+    fn a_connection_of_too_few_packets_shows_nothing() {
+        let of = |packets| lost(&[&[(1, packets)], &[(2, ENOUGH_PACKETS)]], 1);
+        assert_eq!(of(ENOUGH_PACKETS), Some(Vec::new()));
+        assert_eq!(of(ENOUGH_PACKETS - 1), None);
+    }
+
+    /// Two parts of one point without the connection: one of them lost its packets.
+    #[test]
+    fn of_two_parts_only_one_lost_a_connection() {
+        assert_eq!(lost(&[&[(1, 20)], &[(2, 20)], &[(1, 20), (2, 20), (3, 20)]], 3), None);
+    }
+}
