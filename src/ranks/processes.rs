@@ -270,10 +270,12 @@ pub(super) fn named_processes(
     ranks.into_values().for_each(|own| processes.join_named(own));
     let in_use = if evidence.nccl.same.is_empty() { UsePeriods::default() } else { use_periods(evidence.connections) };
     for pair in &evidence.nccl.same {
-        // A later process may have its memory at the addresses of one that has ended.
+        // A later process may have its memory at the addresses of one that has ended, and a process
+        // of UCX the number of its queue pair.
         let times = in_use.get(&pair.a).zip(in_use.get(&pair.b));
-        if times.is_none_or(|(a, b)| a.0 <= b.1 && b.0 <= a.1) {
-            let ends = [processes.end(pair.a), processes.end(pair.b)];
+        let ends = [processes.end(pair.a), processes.end(pair.b)];
+        let is_named = ends.iter().any(|end| processes.named[*end as usize]);
+        if !is_named && times.is_none_or(|(a, b)| a.0 <= b.1 && b.0 <= a.1) {
             processes.join(&ends);
         }
     }
