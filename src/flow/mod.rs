@@ -586,6 +586,7 @@ impl Tracker {
             missing_requests: missing_requests.saturating_sub(self.explained(id, missing_requests)),
             uncertain: connection.guesses && missing_requests > 0 && self.depth == Depth::Packets
                 || numbered && connection.ledgers[0].jumps(),
+            guessed_reads: connection.guesses,
             first_psn: connection.first.filter(|_| numbered).map(|number| psn(number.into())),
             expected_responses: u64::from(connection.expected_responses),
             last_msn: Some(connection.last_msn).filter(|msn| *msn != NO_MSN),

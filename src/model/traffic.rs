@@ -336,6 +336,9 @@ pub struct Continuity {
     /// jump too far, or an input that does not count contains packets before or after those that
     /// do.
     pub uncertain: bool,
+    /// READ requests were observed before the path MTU was known, so `expected_responses` is too
+    /// low.
+    pub guessed_reads: bool,
     /// PSN of the first request.
     pub first_psn: Option<u32>,
     /// Request packets, without retransmissions.
@@ -463,6 +466,7 @@ impl Continuity {
     pub fn add(&mut self, later: &Self) {
         self.missing_requests += later.missing_requests;
         self.uncertain |= later.uncertain;
+        self.guessed_reads |= later.guessed_reads;
         self.first_psn = self.first_psn.or(later.first_psn);
         self.request_packets += later.request_packets;
         self.repeated_requests += later.repeated_requests;

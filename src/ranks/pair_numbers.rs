@@ -52,8 +52,9 @@ struct ConnectionNumbers {
     has_acks: bool,
     /// Messages of the other direction that the responses acknowledge.
     acknowledged_messages: u64,
-    /// Responses with data that the requests expect, and those that the capture holds.
-    expected_responses: u64,
+    /// Responses with data that the requests expect, if the path MTU is known.
+    expected_responses: Option<u64>,
+    /// Responses with data in the capture.
     responses: u64,
     /// Mean distance between captured requests, in PSNs.
     distance: u64,
@@ -121,7 +122,7 @@ impl ConnectionNumbers {
             last_response: later(acknowledged, responded),
             has_acks: acknowledged.is_some(),
             acknowledged_messages: continuity.last_msn.map_or(0, u64::from),
-            expected_responses: continuity.expected_responses,
+            expected_responses: (!continuity.guessed_reads).then_some(continuity.expected_responses),
             responses: continuity.response_packets,
             distance: (requests + missing_requests).div_ceil(requests),
             last_time_ns: own.times_ns.1,
@@ -134,12 +135,14 @@ impl ConnectionNumbers {
             return NumberFit::Silent;
         }
         let Some(last_response) = responses.last_response else {
-            return if self.expected_responses > 0 { NumberFit::Open } else { NumberFit::Silent };
+            let expects_responses = self.expected_responses.is_some_and(|expected| expected > 0);
+            return if expects_responses { NumberFit::Open } else { NumberFit::Silent };
         };
-        let has_more =
-            |sent: u64| responses.acknowledged_messages > sent || responses.responses > self.expected_responses;
-        if self.sent_messages.is_some_and(has_more) {
-            return NumberFit::Contradict;
+        if let Some(sent) = self.sent_messages {
+            let has_more_responses = self.expected_responses.is_some_and(|expected| responses.responses > expected);
+            if responses.acknowledged_messages > sent || has_more_responses {
+                return NumberFit::Contradict;
+            }
         }
         let Some(last_request) = self.last_request else { return NumberFit::Open };
         let tolerance = if is_gapless { 0 } else { DISTANCES * self.distance };
