@@ -151,6 +151,9 @@ struct Connection {
     ends_with_nak: bool,
     /// Unwrapped PSN of the first request.
     first: Option<i32>,
+    /// PSN of the last request that asks for a response; the last PSN of its responses for a READ.
+    /// [`NO_PSN`] before the first.
+    last_asking: u32,
     /// Time of the first request.
     first_time_ns: i64,
     /// The PSNs of each role, each once, if digests are asked for.
@@ -163,6 +166,8 @@ struct Connection {
 /// No ACK was observed yet: message sequence numbers have 24 bits.
 const NO_MSN: u32 = u32::MAX;
 const MSN_MASK: u32 = 0xFF_FFFF;
+/// No request asked for a response: PSNs have 24 bits.
+const NO_PSN: u32 = u32::MAX;
 /// AETH syndrome of a NAK with code 0, PSN sequence error.
 const NAK_SEQUENCE: u32 = 0b011_00000;
 /// A first request that is observed again after this time belongs to a new connection. The usual
@@ -186,6 +191,7 @@ impl Connection {
             restarted: false,
             ends_with_nak: false,
             first: None,
+            last_asking: NO_PSN,
             first_time_ns: PacketRecord::NO_TIME,
             packets: PsnDigest::default(),
             later_packets: PsnDigest::default(),
@@ -200,6 +206,15 @@ impl Connection {
         let msn = aeth & MSN_MASK;
         if self.last_msn == NO_MSN || (msn.wrapping_sub(self.last_msn) & MSN_MASK) < (MSN_MASK >> 1) {
             self.last_msn = msn;
+        }
+    }
+
+    /// Notes a request that asks for a response, which has this number last.
+    #[inline]
+    fn note_asking(&mut self, number: i64) {
+        // A packet that was overtaken is not the last one.
+        if self.ledgers[PacketRole::Request as usize].high() <= Some(number) {
+            self.last_asking = psn(number);
         }
     }
 
@@ -403,8 +418,12 @@ impl Tracker {
                         connection.first = i32::try_from(entry.number).ok();
                         connection.first_time_ns = packet.time_ns;
                     }
-                    if opcode.is_read_request() || opcode.is_atomic() {
+                    let is_read_or_atomic = opcode.is_read_request() || opcode.is_atomic();
+                    if is_read_or_atomic {
                         connection.expected_responses = connection.expected_responses.saturating_add(span);
+                    }
+                    if is_read_or_atomic || packet.ack_requested() {
+                        connection.note_asking(entry.number + i64::from(span.max(1)) - 1);
                     }
                 }
                 PacketRole::Acknowledge => {
@@ -593,6 +612,7 @@ impl Tracker {
             restarted: connection.restarted,
             missing_datagrams: datagrams,
             last_request: connection.ledgers[0].high().map(psn).filter(|_| numbered),
+            last_asking: Some(connection.last_asking).filter(|psn| numbered && *psn != NO_PSN),
             last_responses: connection.last_responses(),
             ack_requests,
             asking_requests: health.map_or(0, |health| health.asking_requests.into()),

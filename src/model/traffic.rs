@@ -365,6 +365,8 @@ pub struct Continuity {
     pub datagrams_before: u64,
     /// PSN of the last request; the last PSN of its responses for a READ.
     pub last_request: Option<u32>,
+    /// The same of the last request that asks for a response.
+    pub last_asking: Option<u32>,
     /// PSNs of the last ACK and the last response of this connection.
     pub last_responses: [Option<u32>; 2],
     /// Requests that ask for an ACK.
@@ -476,6 +478,7 @@ impl Continuity {
         self.last_msn = later.last_msn.or(self.last_msn);
         self.restarted |= later.restarted;
         self.last_request = later.last_request.or(self.last_request);
+        self.last_asking = later.last_asking.or(self.last_asking);
         for (own, later) in self.last_responses.iter_mut().zip(later.last_responses) {
             *own = later.or(*own);
         }

@@ -2,10 +2,10 @@
 //! the other.
 //!
 //! ```text
-//! A -> B, QP 7:  requests with PSNs 0 to 41, 12 messages
+//! A -> B, QP 7:  requests with PSNs 0 to 41, 12 messages, the last one asks for an ACK
 //! B -> A, QP 5:  responses up to PSN 41, MSN 12        agree
 //! B -> A, QP 6:  responses up to PSN 60                contradict: no request has PSN 60
-//! B -> A, QP 8:  responses up to PSN 30                open: is 31 the first one without a response?
+//! B -> A, QP 8:  responses up to PSN 30                open: were the last ones in flight?
 //! ```
 //! Connections and their [`Continuity`] go in. Two queue pairs are compared in both senses. If whole
 //! connections are missing in the capture, responses may find requests with their PSNs on a wrong
@@ -24,6 +24,11 @@ const HALF: u32 = 1 << 23;
 /// Time before the end of the captures, in nanoseconds, in which requests may be without a response:
 /// some round trips through a congested fabric.
 const IN_FLIGHT_NS: i64 = 2_000_000;
+/// The same for the only connection of two ports, in a capture that misses no connection: an
+/// application over Soft-RoCE may wait as long for an ACK. Chance has little to choose from.
+const ONLY_IN_FLIGHT_NS: i64 = 100_000_000;
+/// Requests without a response at most, in PSNs, for that time.
+const ONLY_IN_FLIGHT_PSNS: u64 = 16;
 /// Mean distances between captured packets that the last ones may be apart if packets are missing.
 /// Chance exceeds it once in 3000 times (e^-8).
 const DISTANCES: u64 = 8;
@@ -38,6 +43,10 @@ pub(super) struct PairNumbers<'a> {
     last_time_ns: i64,
     /// No connection misses a request.
     is_gapless: bool,
+    /// Directed pairs of ports, sorted, with the number of their connections.
+    port_pairs: Vec<((Endpoint, Endpoint), u32)>,
+    /// All pairs of ports have as many connections in one direction as in the other.
+    is_balanced: bool,
 }
 
 /// The numbers of the packets to one queue pair.
@@ -47,6 +56,8 @@ struct ConnectionNumbers {
     /// The connection's PSNs form one sequence.
     is_certain: bool,
     last_request: Option<u32>,
+    /// The last request that asks for a response.
+    last_asking: Option<u32>,
     last_response: Option<u32>,
     /// The capture holds ACKs.
     has_acks: bool,
@@ -67,8 +78,11 @@ enum NumberFit {
     Agree,
     /// There is nothing to compare.
     Silent,
-    /// The last requests have no response, or there are no requests for the responses.
-    Open,
+    /// The last requests that ask for a response have none. They take `psns` PSNs, `u64::MAX` if there
+    /// are no requests for the responses.
+    Open {
+        psns: u64,
+    },
     Contradict,
 }
 
@@ -76,14 +90,34 @@ impl<'a> PairNumbers<'a> {
     /// In a window (`is_window`), the numbers of messages do not count: connections began before it.
     pub(super) fn new(connections: &'a [Box<ConnectionTotals>], is_window: bool) -> Self {
         let data = (0..).zip(connections).filter(|(_, own)| own.key.kind == TrafficKind::Data);
-        let mut numbers =
-            Self { connections, indices: HashMap::default(), is_window, last_time_ns: i64::MIN, is_gapless: true };
+        let mut numbers = Self {
+            connections,
+            indices: HashMap::default(),
+            is_window,
+            last_time_ns: i64::MIN,
+            is_gapless: true,
+            port_pairs: Vec::new(),
+            is_balanced: true,
+        };
         for (index, own) in data.filter(|(_, own)| !own.key.is_datagram()) {
             numbers.indices.insert((tag_layout::receiver(&own.key), own.key.src), index);
             numbers.last_time_ns = numbers.last_time_ns.max(own.times_ns.1);
             numbers.is_gapless &= own.continuity.missing_requests == 0;
+            // The connections are sorted by key.
+            let ports = (own.key.src, own.key.dst);
+            match numbers.port_pairs.last_mut().filter(|(last, _)| *last == ports) {
+                Some((_, count)) => *count += 1,
+                None => numbers.port_pairs.push((ports, 1)),
+            }
         }
+        numbers.is_balanced =
+            numbers.port_pairs.iter().all(|((src, dst), count)| numbers.connections_between(*dst, *src) == *count);
         numbers
+    }
+
+    fn connections_between(&self, src: Endpoint, dst: Endpoint) -> u32 {
+        let found = self.port_pairs.binary_search_by_key(&(src, dst), |(ports, _)| *ports);
+        found.map_or(0, |at| self.port_pairs[at].1)
     }
 
     /// The numbers of the packets from a port to a queue pair.
@@ -99,10 +133,11 @@ impl<'a> PairNumbers<'a> {
         if fits.contains(&NumberFit::Contradict) {
             return false;
         }
-        let last_time_ns = to_a.last_time_ns.min(to_b.last_time_ns);
-        fits.contains(&NumberFit::Agree)
-            || !fits.contains(&NumberFit::Open)
-            || self.last_time_ns.saturating_sub(last_time_ns) <= IN_FLIGHT_NS
+        let open = fits.iter().filter_map(|fit| if let NumberFit::Open { psns } = fit { Some(*psns) } else { None });
+        let Some(unanswered_psns) = open.max().filter(|_| !fits.contains(&NumberFit::Agree)) else { return true };
+        let idle_ns = self.last_time_ns.saturating_sub(to_a.last_time_ns.min(to_b.last_time_ns));
+        let is_only = || self.is_balanced && self.connections_between(a.endpoint, b.endpoint) == 1;
+        idle_ns <= IN_FLIGHT_NS || idle_ns <= ONLY_IN_FLIGHT_NS && unanswered_psns <= ONLY_IN_FLIGHT_PSNS && is_only()
     }
 }
 
@@ -119,6 +154,7 @@ impl ConnectionNumbers {
             sent_messages: is_whole.then_some(own.traffic.messages),
             is_certain,
             last_request: continuity.last_request,
+            last_asking: continuity.last_asking,
             last_response: later(acknowledged, responded),
             has_acks: acknowledged.is_some(),
             acknowledged_messages: continuity.last_msn.map_or(0, u64::from),
@@ -136,7 +172,7 @@ impl ConnectionNumbers {
         }
         let Some(last_response) = responses.last_response else {
             let expects_responses = self.expected_responses.is_some_and(|expected| expected > 0);
-            return if expects_responses { NumberFit::Open } else { NumberFit::Silent };
+            return if expects_responses { NumberFit::Open { psns: u64::MAX } } else { NumberFit::Silent };
         };
         if let Some(sent) = self.sent_messages {
             let has_more_responses = self.expected_responses.is_some_and(|expected| responses.responses > expected);
@@ -144,20 +180,25 @@ impl ConnectionNumbers {
                 return NumberFit::Contradict;
             }
         }
-        let Some(last_request) = self.last_request else { return NumberFit::Open };
+        let Some(last_request) = self.last_request else { return NumberFit::Open { psns: u64::MAX } };
         let tolerance = if is_gapless { 0 } else { DISTANCES * self.distance };
-        let [ahead, behind] = [last_response.wrapping_sub(last_request), last_request.wrapping_sub(last_response)];
-        if u64::from(ahead & MASK).min(u64::from(behind & MASK)) <= tolerance {
-            NumberFit::Agree
-        } else if ahead & MASK < HALF {
-            NumberFit::Contradict
-        } else if responses.has_acks {
-            NumberFit::Open
-        } else {
-            // The last READ response says nothing of the requests after it.
-            NumberFit::Silent
+        if ahead_of(last_request, last_response) > tolerance {
+            return NumberFit::Contradict;
+        }
+        match self.last_asking.map(|last| ahead_of(last_response, last)) {
+            Some(psns) if psns <= tolerance => NumberFit::Agree,
+            Some(psns) if responses.has_acks => NumberFit::Open { psns },
+            // Responses to READs say nothing of the requests after them, and an adapter need not ask
+            // for every ACK.
+            Some(_) | None => NumberFit::Silent,
         }
     }
+}
+
+/// How far a PSN is ahead of another one; 0 if it is not.
+const fn ahead_of(other: u32, psn: u32) -> u64 {
+    let ahead = psn.wrapping_sub(other) & MASK;
+    if ahead < HALF { ahead as u64 } else { 0 }
 }
 
 /// The later one of two PSNs.
