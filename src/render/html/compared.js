@@ -406,9 +406,11 @@ if (compared) {
   exportable($("compared-values").closest(".card"), "compared", () => "Values of both runs", all);
   exportChart($("compared-times-card"), "compared-times", "compared-times", () => $("compared-times-title").textContent, { ...all, note: () => $("compared-times-note").textContent });
   exportable(comparedMaps[0].canvas.closest(".card"), "compared-pairs", () => `${sentence(UNITS[comparedState.unit].name)} between ${comparedState.by === "rank" ? "ranks" : "nodes"} in both runs`, {
-    command: () => [all.command(), ...(comparedState.by === byPairs.by ? [] : ["--by", comparedState.by])].join(" "),
-    csv: () => all.csv(),
-    hasCsv: () => comparedState.by === byPairs.by && all.hasCsv(),
+    ...(all.command && {
+      command: () => [all.command(), ...(comparedState.by === byPairs.by ? [] : ["--by", comparedState.by])].join(" "),
+      csv: () => all.csv(),
+      hasCsv: () => comparedState.by === byPairs.by && all.hasCsv(),
+    }),
     drawing: () => [
       comparedMaps.map((map, at) => ({ ...canvasPart((canvas) => map.paint(canvas)), name: ["A", "B", "B − A"][at] })),
       [canvasPart((canvas) => drawComparedLegend(canvas)), canvasPart((canvas) => drawDiverging(canvas, comparedWidth()))],
