@@ -128,14 +128,9 @@ fn is_of_library(
         .filter(|form| Family::of(*form) == family)
         .map(|form| votes.enveloped[form as usize] + votes.bare[form as usize])
         .sum();
+    let is_consistent = own > 0 && own == connection.starts();
     let is_named = |end: QueuePair| processes.find(end).is_some_and(|end| processes.is_named(end));
-    if family == Family::Ucx && ends.map(is_named) == [true; 2] {
-        return true;
-    }
-    // UCX sets the first PSN to 0. A connection that began before the capture may belong to a
-    // process of the port that has sent no envelope since.
-    let began_before = family == Family::Ucx && connection.continuity.first_psn.is_some_and(|psn| psn != 0);
-    own > 0 && own == connection.starts() && !began_before
+    is_consistent || family == Family::Ucx && ends.map(is_named) == [true; 2]
 }
 
 /// True if no message of the connection carries an envelope.

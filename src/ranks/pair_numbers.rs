@@ -24,11 +24,9 @@ const HALF: u32 = 1 << 23;
 /// Time before the end of the captures, in nanoseconds, in which requests may be without a response:
 /// some round trips through a congested fabric.
 const IN_FLIGHT_NS: i64 = 2_000_000;
-/// The same for the only connection of two ports, in a capture that misses no connection: an
-/// application over Soft-RoCE may wait as long for an ACK. Chance has little to choose from.
-const ONLY_IN_FLIGHT_NS: i64 = 100_000_000;
-/// Requests without a response at most, in PSNs, for that time.
-const ONLY_IN_FLIGHT_PSNS: u64 = 16;
+/// Requests without a response at most, in PSNs, of the only connection of two ports, in a capture that
+/// misses no connection: chance has nothing else to choose from.
+const ONLY_UNANSWERED_PSNS: u64 = 16;
 /// Mean distances between captured packets that the last ones may be apart if packets are missing.
 /// Chance exceeds it once in 3000 times (e^-8).
 const DISTANCES: u64 = 8;
@@ -137,17 +135,19 @@ impl<'a> PairNumbers<'a> {
         let Some(unanswered_psns) = open.max().filter(|_| !fits.contains(&NumberFit::Agree)) else { return true };
         let idle_ns = self.last_time_ns.saturating_sub(to_a.last_time_ns.min(to_b.last_time_ns));
         let is_only = || self.is_balanced && self.connections_between(a.endpoint, b.endpoint) == 1;
-        idle_ns <= IN_FLIGHT_NS || idle_ns <= ONLY_IN_FLIGHT_NS && unanswered_psns <= ONLY_IN_FLIGHT_PSNS && is_only()
+        let are_few = unanswered_psns <= ONLY_UNANSWERED_PSNS || !self.is_gapless;
+        idle_ns <= IN_FLIGHT_NS || are_few && is_only()
     }
 }
 
 impl ConnectionNumbers {
     fn new(own: &ConnectionTotals, is_window: bool) -> Self {
         let continuity = &own.continuity;
-        let Continuity { first_psn, missing_requests, uncertain, restarted, .. } = *continuity;
+        let Continuity { first_psn, missing_requests, uncertain, guessed_reads, restarted, .. } = *continuity;
         let is_certain = !uncertain && !restarted;
         // PSN 0 is the first one of UCX and NCCL. Others begin at any PSN.
-        let is_whole = !is_window && is_certain && missing_requests == 0 && first_psn == Some(0);
+        let is_gapless = is_certain && !guessed_reads && missing_requests == 0;
+        let is_whole = !is_window && is_gapless && first_psn == Some(0);
         let [acknowledged, responded] = continuity.last_responses;
         let requests = continuity.request_packets.max(1);
         Self {
@@ -182,8 +182,10 @@ impl ConnectionNumbers {
         }
         let Some(last_request) = self.last_request else { return NumberFit::Open { psns: u64::MAX } };
         let tolerance = if is_gapless { 0 } else { DISTANCES * self.distance };
-        if ahead_of(last_request, last_response) > tolerance {
-            return NumberFit::Contradict;
+        let ahead = ahead_of(last_request, last_response);
+        if ahead > tolerance {
+            // If requests are missing, the last READ may be, which takes any number of PSNs.
+            return if is_gapless { NumberFit::Contradict } else { NumberFit::Open { psns: ahead } };
         }
         match self.last_asking.map(|last| ahead_of(last_response, last)) {
             Some(psns) if psns <= tolerance => NumberFit::Agree,
