@@ -388,6 +388,10 @@ pub struct Continuity {
     /// Inputs that do not count observed the connection too: they may hold packets that the others
     /// miss.
     pub is_in_other_inputs: bool,
+    /// Inputs that hold packets of the connection, by bit; the last bit stands for all further inputs.
+    /// Set when the inputs are combined.
+    #[serde(skip)]
+    pub held_by: u64,
     /// The ledgers overflowed.
     pub has_overflowed: bool,
     /// Packets repeat as neither one nor two observation points explain, and not all equally often. Set
