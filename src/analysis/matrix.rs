@@ -249,7 +249,8 @@ pub struct Matrix {
     pub jobs: Arc<[JobRow]>,
     /// The nodes of the ranks; empty by endpoint.
     pub nodes: Arc<Nodes>,
-    /// True if the captures may not show all ports, so a pair without packets in them may have sent some.
+    /// True if the captures may not show all ports, so a pair without captured packets may have
+    /// sent some.
     pub is_partial: bool,
 }
 
@@ -354,7 +355,8 @@ pub enum CellValue {
     Value(u64),
     /// Both ranks are on one node and the value is 0: their messages are not on the wire.
     OneNode,
-    /// The captures may not show all ports, and have no packet of the pair: the pair may have sent some.
+    /// No packet of the pair was captured, and the captures may not show all ports: the pair may
+    /// have sent some.
     NotCaptured,
 }
 

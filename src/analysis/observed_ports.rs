@@ -13,16 +13,16 @@ pub(crate) fn sees_all_ports(profile: &Profile) -> bool {
     shows_all_traffic(profile, endpoints)
 }
 
-/// True if a pair without packets in the captures may have sent some: the captures do not show the
-/// traffic of all ports. False for a profile that names no input.
+/// True if the captures may not show the traffic of all ports, so a pair without captured packets
+/// may have sent some. False for a profile that names no input.
 #[must_use]
 pub(crate) fn may_miss_ports(profile: &Profile) -> bool {
     !profile.inputs.is_empty() && !sees_all_ports(profile) && !shows_both_ports_of_each_pair(profile)
 }
 
-/// True if several inputs at the same time contain the packets of nearly each pair twice in all: at the
-/// sender's and at the receiver's port. More often than twice is no proof: the profile may have lost
-/// pairs to a filter.
+/// True if inputs that overlap in time together contain nearly every pair twice: at the sender's
+/// and at the receiver's port. More than twice proves nothing, because a filter may have removed
+/// pairs from the profile.
 fn shows_both_ports_of_each_pair(profile: &Profile) -> bool {
     let data = profile.connections.iter().filter(|connection| connection.kind == TrafficKind::Data);
     let pairs = data.map(|connection| (connection.src, connection.dst)).collect::<BTreeSet<_>>().len() as u64;
@@ -56,7 +56,8 @@ mod tests {
     use crate::model::Coverage;
     use crate::model::profile::Input;
 
-    /// Captures of six pairs of four ports, with the pairs that each has once and twice, and its times.
+    /// A profile with six pairs of four ports. For each input: the number of pairs observed once
+    /// and observed twice, and its times in nanoseconds.
     fn of(inputs: &[(u64, u64, [i64; 2])]) -> Profile {
         let pairs = [(1, 2), (2, 1), (1, 3), (3, 1), (3, 4), (4, 3)];
         let connections = pairs.map(|(src, dst)| connection(None, (src, 7), (dst, 7), 1)).into();

@@ -1,17 +1,18 @@
 //! Recognizes lists of lengths in the payload of NCCL.
 //!
-//! A sender of NCCL that sends several messages together writes their data, then their lengths, with
-//! immediate data ([`nccl::lengths`]):
+//! If NCCL sends several messages together, the sender WRITEs their data first, and then their
+//! lengths with immediate data ([`nccl::lengths`]):
 //!
 //! ```text
 //! PSN 179  WRITE   100 bytes          data
 //! PSN 180  WRITE  2000 bytes          data
 //! PSN 182  WRITE with immediate data  lengths 100, 2000: kept
 //! ```
-//! A single message has no WRITE before the one with immediate data, or an empty one with immediate
-//! data. So the payload of a WRITE with immediate data is a list of lengths only if it has one length
-//! per WRITE since the one with immediate data before it, and none of these WRITEs is longer than its
-//! message. Invariant: in doubt, the payload is data.
+//! A single message has no such list: its WRITE with immediate data is the only WRITE, or is empty.
+//! A payload is therefore a list of lengths only if it has one length for each WRITE since the
+//! previous WRITE with immediate data, and none of these WRITEs is longer than its message. In: the
+//! packets of the connections of NCCL, in file order. Out: whether the payload of a packet is a
+//! list. Invariant: in doubt, the payload is data and is cleared.
 
 use crate::model::ConnectionKey;
 use ibscope_parsers::Psn;
@@ -19,10 +20,10 @@ use ibscope_parsers::ib::{Opcode, Operation, Reth};
 use ibscope_parsers::mpi::nccl;
 use std::collections::{HashMap, VecDeque};
 
-/// WRITEs of a connection that are remembered: those of a list, and of the mirror copies of the one
-/// before.
+/// Number of WRITEs that are kept per connection: the WRITEs of one list, and those of the previous
+/// list whose mirror copies may still follow.
 const KEPT_WRITES: usize = 32;
-/// Half of the PSNs: of two PSNs that are closer, one is later.
+/// Half of the PSN range. If two PSNs are closer than that, their order is known.
 const HALF: u32 = 1 << 23;
 
 /// A WRITE, or the last packet of one with immediate data.
@@ -34,14 +35,14 @@ struct WriteStart {
 }
 
 impl WriteStart {
-    /// Number of PSNs from this WRITE to `psn`; `None` if it is not before `psn`.
+    /// Number of PSNs from this WRITE to `psn`; `None` if this WRITE is not before `psn`.
     fn distance(&self, psn: Psn) -> Option<u32> {
         let distance = Psn::new(psn.value().wrapping_sub(self.psn.value())).value();
         (1..HALF).contains(&distance).then_some(distance)
     }
 }
 
-/// The last WRITEs of the connections of NCCL.
+/// The last WRITEs of each NCCL connection.
 #[derive(Debug, Default)]
 pub(super) struct NcclWrites {
     by_connection: HashMap<ConnectionKey, VecDeque<WriteStart>>,
@@ -53,7 +54,7 @@ impl NcclWrites {
         self.by_connection.clear();
     }
 
-    /// Takes a packet. Returns true if its payload is a list of lengths.
+    /// Tracks a packet. Returns true if the payload of the packet is a list of lengths.
     pub(super) fn is_list(
         &mut self,
         key: &ConnectionKey,
@@ -106,8 +107,8 @@ mod tests {
         ConnectionKey { src, dst, kind: TrafficKind::Data, service: 0, dest_qp: Qpn::new(7), src_qp: Qpn::new(0) }
     }
 
-    /// Sends WRITEs of these lengths from PSN 0xFFFFFE on, each twice, and then a WRITE with immediate
-    /// data and this payload.
+    /// Sends WRITEs of these lengths from PSN 0xFFFFFE on, each as two mirror copies, and then a
+    /// WRITE with immediate data and this payload. Returns true if the payload is a list.
     fn is_kept(writes: &[u32], payload: &[u8]) -> bool {
         let mut state = NcclWrites::default();
         let mut psns = (0xFF_FFFE..).map(Psn::new);

@@ -7,7 +7,8 @@
 //! - Headers keep the fields that analyses read (`headers`). Addresses are replaced by pseudonyms
 //!   that depend on a key (`names`).
 //! - Payload is cleared, except the bytes of MPI envelopes on connections that are known to carry
-//!   them (`payload`), and the lengths of several messages of NCCL (`lengths`). Management datagrams keep the fields that are understood (`management`).
+//!   them (`payload`), and the lengths of messages that NCCL sends together (`lengths`). Management
+//!   datagrams keep the fields that are understood (`management`).
 //! - Checksums are recomputed (`record`). A wrong checksum stays wrong.
 //! - Records and blocks of unknown kinds are dropped and counted (`record`, `file`).
 

@@ -12,7 +12,8 @@ use ibscope_parsers::mpi::{
 use ibscope_parsers::ulp;
 use std::collections::HashSet;
 
-/// Fill values of cleared payload: 0xFF where zeros would parse as an envelope, or as another protocol.
+/// Fill values of cleared payload: 0xFF where zeros would parse as an envelope or as another
+/// protocol.
 const FILLS: [u8; 2] = [0, 0xFF];
 /// Range of the worker id in a worker address, after the byte of flags.
 const WORKER_ID: std::ops::Range<usize> = 1..9;
@@ -153,7 +154,7 @@ pub(super) fn rewrite(
     for fill in fills {
         payload.copy_from_slice(&old);
         reduce(payload, (0..old.len(), *fill), &|payload| first.parse(payload, form) == parsed);
-        // An envelope and zeros can look like a command of storage.
+        // An envelope that is followed by zeros can look like a storage command.
         if was_another || !first.seems_another_protocol(payload) {
             break;
         }
@@ -198,7 +199,8 @@ pub(super) fn clear(payload: &mut [u8], first: Option<(&FirstPacketPayload, Libr
     }
 }
 
-/// Fills all of `range` that does not change the result of `is_same`, by recursive bisection.
+/// Fills every byte of `range` that can be filled without a change of `is_same`, by recursive
+/// bisection.
 fn reduce(payload: &mut [u8], (range, fill): (std::ops::Range<usize>, u8), is_same: &impl Fn(&[u8]) -> bool) {
     let Some(part) = payload.get_mut(range.clone()) else { return };
     if part.iter().all(|byte| *byte == fill) {

@@ -147,12 +147,12 @@ struct Connection {
     guesses: bool,
     /// The first request was observed again after [`RESTART_NS`].
     restarted: bool,
-    /// The last acknowledge packet rejects the request with its PSN.
+    /// True if the last acknowledge packet is a NAK or an RNR NAK.
     ends_with_nak: bool,
     /// Unwrapped PSN of the first request.
     first: Option<i32>,
-    /// PSN of the last request that asks for a response; the last PSN of its responses for a READ.
-    /// [`NO_PSN`] before the first.
+    /// PSN of the last request that asks for a response; for a READ, the last PSN of its responses.
+    /// [`NO_PSN`] until the first such request.
     last_asking: u32,
     /// Time of the first request.
     first_time_ns: i64,
@@ -166,7 +166,7 @@ struct Connection {
 /// No ACK was observed yet: message sequence numbers have 24 bits.
 const NO_MSN: u32 = u32::MAX;
 const MSN_MASK: u32 = 0xFF_FFFF;
-/// No request asked for a response: PSNs have 24 bits.
+/// Marks that no request has asked for a response. PSNs have 24 bits, so no PSN has this value.
 const NO_PSN: u32 = u32::MAX;
 /// AETH syndrome of a NAK with code 0, PSN sequence error.
 const NAK_SEQUENCE: u32 = 0b011_00000;
@@ -209,10 +209,11 @@ impl Connection {
         }
     }
 
-    /// Notes a request that asks for a response, which has this number last.
+    /// Notes a request that asks for a response; `number` is the last PSN of the response,
+    /// unwrapped.
     #[inline]
     fn note_asking(&mut self, number: i64) {
-        // A packet that was overtaken is not the last one.
+        // A packet that arrives after a later one is not the last request.
         if self.ledgers[PacketRole::Request as usize].high() <= Some(number) {
             self.last_asking = psn(number);
         }
@@ -435,9 +436,9 @@ impl Tracker {
                 _ if entry.occurrence == 1 && !opcode.is_middle() => connection.acknowledged(packet.extension),
                 _ => {}
             }
-            // A later connection's packets are no first observations, even beyond the PSNs of the
-            // first one: the results of the two must not add up. The two observation points of a
-            // packet stay odd and even.
+            // The packets of a second connection never count as first observations, even beyond the
+            // PSNs of the first connection, so that the results of both do not add up. Adding 2
+            // keeps the occurrences of the two observation points odd and even.
             (entry.number, if connection.restarted { entry.occurrence + 2 } else { entry.occurrence })
         } else {
             connection.others = connection.others.saturating_add(1);

@@ -230,7 +230,8 @@ pub struct JobRow {
     /// Slurm's job id, if a manifest gives it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub slurm_job_id: Option<String>,
-    /// Another job has the same ranks at other ports at the same time: it may be a part of one job.
+    /// True if another job has the same ranks at other ports at the same time, so both may be parts
+    /// of one job.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub may_be_part: bool,
 }

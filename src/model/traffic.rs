@@ -336,8 +336,8 @@ pub struct Continuity {
     /// jump too far, or an input that does not count contains packets before or after those that
     /// do.
     pub uncertain: bool,
-    /// READ requests were observed before the path MTU was known, so `expected_responses` is too
-    /// low.
+    /// True if READ requests were observed before the path MTU was known, so `expected_responses`
+    /// is too low.
     pub guessed_reads: bool,
     /// PSN of the first request.
     pub first_psn: Option<u32>,
@@ -365,7 +365,7 @@ pub struct Continuity {
     pub datagrams_before: u64,
     /// PSN of the last request; the last PSN of its responses for a READ.
     pub last_request: Option<u32>,
-    /// The same of the last request that asks for a response.
+    /// PSN of the last request that asks for a response; for a READ, the last PSN of its responses.
     pub last_asking: Option<u32>,
     /// PSNs of the last ACK and the last response of this connection.
     pub last_responses: [Option<u32>; 2],

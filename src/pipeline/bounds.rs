@@ -30,7 +30,7 @@ const UNCOUNTED_BUCKETS: usize = 1 << 17;
 const UNCOUNTED_PER_CONNECTION: usize = 4;
 /// Maximum number of bits of precision that are dropped. Each histogram then has few buckets.
 const MAX_COARSENESS: u32 = 6;
-/// Numbers of bits that can be dropped, none included.
+/// Number of possible coarseness levels, including 0 bits.
 const COARSENESS_LEVELS: usize = MAX_COARSENESS as usize + 1;
 
 /// The bounds of the time series and of the latency histograms.
@@ -96,7 +96,7 @@ impl MemoryBounds {
         }
     }
 
-    /// Coarsens latencies until they have no more buckets than they may have.
+    /// Coarsens latencies until their number of buckets is within the bound.
     fn coarsen(&mut self, sums: &mut [&mut Accumulator]) {
         // One visit of each connection counts the buckets at every coarseness.
         let counts = sums.par_iter_mut().map(|sums| sums.buckets_if_coarser::<COARSENESS_LEVELS>());

@@ -63,8 +63,9 @@ pub(super) fn read(
     Ok(unions)
 }
 
-/// The pairs of ports of NCCL whose connections are distributed over these inputs: the data of a
-/// message may be in another input than the clear-to-send element that names its rank.
+/// The pairs of ports that use NCCL and whose connections are distributed over these inputs. The
+/// data of a message may be in one input, and the clear-to-send element that names its rank in
+/// another.
 fn divided_pairs<'a>(
     members: &[usize],
     shard: impl Fn(&usize) -> &'a ShardReadout,
@@ -86,7 +87,8 @@ fn divided_pairs<'a>(
     pairs.into_iter().filter(move |(_, held)| is_divided(held)).map(|(pair, _)| pair)
 }
 
-/// The inputs with packets of a pair of ports, and by connection the number of these inputs.
+/// The inputs with packets of a pair of ports, and for each connection the number of inputs that
+/// hold its packets.
 #[derive(Default)]
 struct HeldPair {
     inputs: BTreeSet<usize>,

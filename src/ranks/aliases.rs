@@ -37,7 +37,8 @@ impl QueuePairAliases {
 /// Architecture, 7.11.1).
 const LMC_LIMIT: u32 = 7;
 
-/// Maximum of connections with the same two queue pair numbers; with more, none is compared.
+/// Maximum number of connections with the same two queue pair numbers; if exceeded, none is
+/// compared.
 const MAX_ALIKE: usize = 1 << 10;
 
 /// Two queue pairs that an exchange states as the ends of a connection, each with the PSN that it
@@ -124,9 +125,9 @@ impl AliasCandidates {
         }
     }
 
-    /// Chooses between several connections: the only one whose ports are known to belong to the
-    /// stated ports. If all are one connection in both orientations, chooses the orientation whose
-    /// LIDs differ in fewer low bits, as LIDs of one port do.
+    /// Chooses the only connection whose ports are known to belong to the stated ports. If the
+    /// candidates are one connection in both orientations, chooses the orientation whose LIDs
+    /// differ in fewer low bits, because LIDs of one port differ only in their low bits.
     fn choose(&self, ends: &StatedEnds, ways: &[[QueuePair; 2]]) -> Option<[QueuePair; 2]> {
         let is_known = |way: &&[QueuePair; 2]| {
             let mut pairs = way.iter().zip(ends);
@@ -193,8 +194,9 @@ pub(super) fn listed_queue_pairs(wireup: &WorkerWireup) -> impl Iterator<Item = 
     })
 }
 
-/// Maximum of lanes of a UCX endpoint (`UCP_MAX_LANES` is 16), with room for those from before it
-/// was connected. A longer list comes from several endpoints with one id, and is ignored.
+/// Maximum number of lanes of a UCX endpoint: `UCP_MAX_LANES` (16), plus the lanes from before the
+/// endpoint was connected. A longer list comes from several endpoints with the same id, and is
+/// ignored.
 const MAX_LANES: usize = 32;
 
 /// The connections that UCX requests and replies state: every lane of one endpoint with every lane
@@ -230,15 +232,17 @@ fn first_psns(connections: &[Box<ConnectionTotals>]) -> FirstPsns {
     connected.map(|own| (tag_layout::receiver(&own.key), own.continuity.first_psn)).collect()
 }
 
-/// Queue pairs that a wire-up message from their own port lists, with the port that sends to them.
-/// Processes that start alike on several nodes have queue pairs of the same numbers. So these are no
-/// aliases, even if the message of the other end was not captured.
+/// Queue pairs that a wire-up message from their own port lists, each with the port that receives
+/// the message. These queue pairs are no aliases, even if the message of the other end was not
+/// captured: processes that start in the same way on several nodes have the same queue pair
+/// numbers.
 fn own_queue_pairs(evidence: &IdentityEvidence<'_>) -> BTreeSet<(QueuePair, Endpoint)> {
     let messages = evidence.wireups.iter().zip(evidence.named_queue_pairs);
     messages.flat_map(|(wireup, own)| own.iter().map(|own| (*own, wireup.dst))).collect()
 }
 
-/// The connections without those between `own` queue pairs and their ports.
+/// Groups the connections by their queue pair numbers; skips the connections between a queue pair
+/// and a port in `own`.
 fn connections_by_qpns(
     first_psns: &FirstPsns,
     paired: &QueuePairPartners,

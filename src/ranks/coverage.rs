@@ -135,7 +135,7 @@ impl ConnectionView<'_> {
         (behind <= PACKETS_IN_FLIGHT && self.unanswered_psns() <= behind).then_some(0)
     }
 
-    /// PSNs of requests after the last response; all if there is none.
+    /// Number of PSNs of requests after the last response; `u64::MAX` if there is no response.
     pub(super) fn unanswered_psns(&self) -> u64 {
         let Some(last) = self.own.continuity.last_request else { return 0 };
         let responses = self.reverse.map(|reverse| reverse.continuity.last_responses).unwrap_or_default();

@@ -99,9 +99,9 @@ pub fn clear_contradicted_ranks(rows: &mut [CmRow]) {
     cm::clear_contradicted_ranks(rows);
 }
 
-/// Clears the losses of connections that follow from the responses of other ones. A tracker matches
-/// requests and responses of one input. If an input holds only one direction of a connection,
-/// responses to other requests with the same PSNs can look like those to its requests.
+/// Clears losses that were inferred from the responses of another connection. A tracker matches
+/// requests and responses of one input. If an input holds only one direction of a connection, the
+/// tracker may match its requests with responses of another connection that have the same PSNs.
 pub fn clear_foreign_losses(connections: &mut [Box<ConnectionTotals>], paired: &QueuePairPartners) {
     reverse::clear_foreign_losses(connections, paired);
 }
@@ -258,7 +258,8 @@ fn jobs_and_ranks(
 }
 
 /// Drops connections whose messages belong to several processes: those of `reused` queue pairs, and
-/// those that began anew, unless most did, as if a whole run is in the captures twice.
+/// those that were restarted. Keeps restarted connections if at least half of all were restarted,
+/// because the captures then probably hold a whole run twice.
 fn drop_ambiguous(fitting: &mut Vec<LibraryConnection<'_>>, reused: &BTreeSet<QueuePair>, paired: &QueuePairPartners) {
     let restarted = |fit: &LibraryConnection<'_>| fit.connection.continuity.restarted;
     let are_most_restarted = fitting.iter().filter(|fit| restarted(fit)).count() * 2 >= fitting.len();

@@ -1,5 +1,5 @@
-//! Whether the numbers of two queue pairs fit: those of the requests to one and of the responses to
-//! the other.
+//! Checks whether two queue pairs can be the two ends of one connection: compares the PSNs and
+//! message counts of the requests to one with those of the responses to the other.
 //!
 //! ```text
 //! A -> B, QP 7:  requests with PSNs 0 to 41, 12 messages, the last one asks for an ACK
@@ -7,85 +7,92 @@
 //! B -> A, QP 6:  responses up to PSN 60                contradict: no request has PSN 60
 //! B -> A, QP 8:  responses up to PSN 30                open: were the last ones in flight?
 //! ```
-//! Connections and their [`Continuity`] go in. Two queue pairs are compared in both senses. If whole
-//! connections are missing in the capture, responses may find requests with their PSNs on a wrong
-//! connection, because libraries begin all connections with the same PSN. Invariant: two queue
-//! pairs are admitted only if the numbers agree in one sense at least and contradict in none, or if
-//! the capture ended before the responses came.
+//! In: the connections and their [`Continuity`]. Out: whether two queue pairs may be paired. The
+//! comparison runs in both directions. If whole connections are missing in the capture, responses
+//! may match the requests of a wrong connection, because libraries start all connections at the
+//! same PSN. Invariant: two queue pairs are admitted only if the numbers agree in at least one
+//! direction and contradict in none, or if the capture ended before the responses came.
 
 use super::tag_layout;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Continuity, HashMap, QueuePair, TrafficKind};
 use ibscope_parsers::Endpoint;
 
-/// PSNs have 24 bits and wrap: a number that is ahead by more than half the range is behind.
+/// PSNs have 24 bits and wrap around: a PSN that is ahead by half of the range or more is behind.
 const MASK: u32 = 0xFF_FFFF;
 const HALF: u32 = 1 << 23;
-/// Time before the end of the captures, in nanoseconds, in which requests may be without a response:
-/// some round trips through a congested fabric.
+/// Time before the end of the captures, in nanoseconds, in which requests may still wait for a
+/// response: several round trips through a congested fabric.
 const IN_FLIGHT_NS: i64 = 2_000_000;
-/// Requests without a response at most, in PSNs, of the only connection of two ports, in a capture that
-/// misses no connection: chance has nothing else to choose from.
+/// Maximum number of unanswered requests, in PSNs, of the only connection of two ports in a capture
+/// that misses no connection. A wrong pairing is unlikely, because there is no other candidate.
 const ONLY_UNANSWERED_PSNS: u64 = 16;
-/// Mean distances between captured packets that the last ones may be apart if packets are missing.
-/// Chance exceeds it once in 3000 times (e^-8).
+/// If packets are missing, the last request and the last response may differ by this many mean
+/// distances between captured packets. Random losses exceed this number once in 3000 times (e^-8).
 const DISTANCES: u64 = 8;
 
 /// The numbers of all connected queue pairs.
 pub(super) struct PairNumbers<'a> {
     connections: &'a [Box<ConnectionTotals>],
-    /// The connection by receiver and sending port.
+    /// Positions in `connections`, by receiving queue pair and sending port.
     indices: HashMap<(QueuePair, Endpoint), u32>,
     is_window: bool,
     /// Time of the last packet, in nanoseconds since the epoch.
     last_time_ns: i64,
-    /// No connection misses a request.
+    /// True if no connection misses a request.
     is_gapless: bool,
-    /// Directed pairs of ports, sorted, with the number of their connections.
+    /// Number of connections of each directed pair of ports, sorted by pair.
     port_pairs: Vec<((Endpoint, Endpoint), u32)>,
-    /// All pairs of ports have as many connections in one direction as in the other.
+    /// True if each pair of ports has as many connections in one direction as in the other.
     is_balanced: bool,
 }
 
 /// The numbers of the packets to one queue pair.
 struct ConnectionNumbers {
-    /// Request messages, if the first packet is the first one of the connection and none is missing.
+    /// Number of request messages; `None` unless the capture holds all requests from the first one
+    /// of the connection on.
     sent_messages: Option<u64>,
-    /// The connection's PSNs form one sequence.
+    /// True if the connection's PSNs form one sequence.
     is_certain: bool,
+    /// PSN of the last request.
     last_request: Option<u32>,
-    /// The last request that asks for a response.
+    /// PSN of the last request that asks for a response.
     last_asking: Option<u32>,
+    /// PSN of the last ACK or response, whichever is later.
     last_response: Option<u32>,
-    /// The capture holds ACKs.
+    /// True if the capture holds ACKs.
     has_acks: bool,
-    /// Messages of the other direction that the responses acknowledge.
+    /// Number of messages of the other direction that the responses acknowledge.
     acknowledged_messages: u64,
-    /// Responses with data that the requests expect, if the path MTU is known.
+    /// Number of READ responses and atomic acknowledgements that the requests expect; `None` if a
+    /// READ was observed before the path MTU was known.
     expected_responses: Option<u64>,
-    /// Responses with data in the capture.
+    /// Number of READ responses and atomic acknowledgements in the capture.
     responses: u64,
     /// Mean distance between captured requests, in PSNs.
     distance: u64,
+    /// Time of the last packet, in nanoseconds since the epoch.
     last_time_ns: i64,
 }
 
-/// The comparison of requests and responses.
+/// Result of the comparison of requests with responses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NumberFit {
+    /// The last request that asks for a response has it.
     Agree,
     /// There is nothing to compare.
     Silent,
-    /// The last requests that ask for a response have none. They take `psns` PSNs, `u64::MAX` if there
-    /// are no requests for the responses.
-    Open {
-        psns: u64,
-    },
+    /// The last requests that ask for a response have none, or the responses are ahead of requests
+    /// of which some are missing. `psns` is the distance in PSNs, `u64::MAX` if one side has no
+    /// packets to compare.
+    Open { psns: u64 },
+    /// Responses are ahead of requests that are all captured, or acknowledge more than was sent.
     Contradict,
 }
 
 impl<'a> PairNumbers<'a> {
-    /// In a window (`is_window`), the numbers of messages do not count: connections began before it.
+    /// With `is_window` (a time window), message counts are not compared, because connections may
+    /// have started before the window.
     pub(super) fn new(connections: &'a [Box<ConnectionTotals>], is_window: bool) -> Self {
         let data = (0..).zip(connections).filter(|(_, own)| own.key.kind == TrafficKind::Data);
         let mut numbers = Self {
@@ -145,7 +152,7 @@ impl ConnectionNumbers {
         let continuity = &own.continuity;
         let Continuity { first_psn, missing_requests, uncertain, guessed_reads, restarted, .. } = *continuity;
         let is_certain = !uncertain && !restarted;
-        // PSN 0 is the first one of UCX and NCCL. Others begin at any PSN.
+        // UCX and NCCL start at PSN 0. Other libraries start at any PSN.
         let is_gapless = is_certain && !guessed_reads && missing_requests == 0;
         let is_whole = !is_window && is_gapless && first_psn == Some(0);
         let [acknowledged, responded] = continuity.last_responses;
@@ -184,26 +191,27 @@ impl ConnectionNumbers {
         let tolerance = if is_gapless { 0 } else { DISTANCES * self.distance };
         let ahead = ahead_of(last_request, last_response);
         if ahead > tolerance {
-            // If requests are missing, the last READ may be, which takes any number of PSNs.
+            // If requests are missing, the last READ may be among them, and a READ takes any number of
+            // PSNs.
             return if is_gapless { NumberFit::Contradict } else { NumberFit::Open { psns: ahead } };
         }
         match self.last_asking.map(|last| ahead_of(last_response, last)) {
             Some(psns) if psns <= tolerance => NumberFit::Agree,
             Some(psns) if responses.has_acks => NumberFit::Open { psns },
-            // Responses to READs say nothing of the requests after them, and an adapter need not ask
-            // for every ACK.
+            // Responses to READs show nothing about the requests after them, and an adapter need
+            // not ask for every ACK.
             Some(_) | None => NumberFit::Silent,
         }
     }
 }
 
-/// How far a PSN is ahead of another one; 0 if it is not.
+/// Number of PSNs by which `psn` is ahead of `other`; 0 if `psn` is not ahead.
 const fn ahead_of(other: u32, psn: u32) -> u64 {
     let ahead = psn.wrapping_sub(other) & MASK;
     if ahead < HALF { ahead as u64 } else { 0 }
 }
 
-/// The later one of two PSNs.
+/// The later of two PSNs, with wraparound.
 fn later(a: Option<u32>, b: Option<u32>) -> Option<u32> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if b.wrapping_sub(a) & MASK < HALF { b } else { a }),

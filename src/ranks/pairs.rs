@@ -11,10 +11,9 @@
 //! 6. A single connection in each direction between two ports.
 //!
 //! Invariant: votes pair two queue pairs only if each is the other's clear favorite. Paired queue
-//! pairs drop out of the vote, and the rest vote again. If whole connections are missing, the two
-//! directions of different connections may look alike, because UCX begins all of them with the same
-//! PSN. So queue pairs whose numbers do not fit each other stay without a partner
-//! ([`PairNumbers`]).
+//! pairs drop out of the vote, and the rest vote again. If whole connections are missing,
+//! directions of two different connections may match, because UCX starts all of them at the same
+//! PSN. So queue pairs with inconsistent numbers stay without a partner ([`PairNumbers`]).
 
 use super::pair_numbers::PairNumbers;
 use super::partners::{PairEvidence, QueuePairPartners};

@@ -164,8 +164,9 @@ impl Processes {
     }
 }
 
-/// Queue pairs that several UCX workers name as their own: a later process got the number of an
-/// ended one, or two subnets have equal addresses. Worker ids are random 64-bit numbers.
+/// Queue pairs that several UCX workers name as their own: a later process reuses the number of a
+/// process that has ended, or two subnets have equal addresses. Worker ids are random 64-bit
+/// numbers, so two ids are two workers.
 pub(super) fn reused_queue_pairs(evidence: &IdentityEvidence<'_>) -> BTreeSet<QueuePair> {
     let mut owners: BTreeMap<QueuePair, BTreeSet<u64>> = BTreeMap::new();
     for (wireup, ends) in evidence.wireups.iter().zip(evidence.named_queue_pairs) {
@@ -177,9 +178,9 @@ pub(super) fn reused_queue_pairs(evidence: &IdentityEvidence<'_>) -> BTreeSet<Qu
     owners.into_iter().filter(|(_, workers)| workers.len() > 1).map(|(end, _)| end).collect()
 }
 
-/// The queue pairs of UCX workers. Worker ids are random 64-bit numbers, so one id at two ports is
-/// one process. A worker that opens the same endpoint at two ports is an exception: its messages
-/// were duplicated.
+/// The queue pairs of each UCX worker, except those in `reused`. Worker ids are random 64-bit
+/// numbers, so one id at two ports is one process. Exception: if a worker opens the same endpoint
+/// at two ports, its messages were duplicated, and each port counts as a worker of its own.
 fn workers(
     evidence: &IdentityEvidence<'_>,
     aliases: &QueuePairAliases,
@@ -227,7 +228,7 @@ fn duplicated_jobs(exchanges: &[CmExchange]) -> BTreeSet<u32> {
     ports.into_iter().filter(|(_, ports)| ports.len() > 1).map(|((job, ..), _)| job).collect()
 }
 
-/// Times of the first and the last packet to each queue pair in nanoseconds since the epoch.
+/// Times of the first and the last packet to each queue pair, in nanoseconds since the epoch.
 type UsePeriods = HashMap<QueuePair, (i64, i64)>;
 
 fn use_periods(connections: &[Box<ConnectionTotals>]) -> UsePeriods {
@@ -240,7 +241,8 @@ fn use_periods(connections: &[Box<ConnectionTotals>]) -> UsePeriods {
     in_use
 }
 
-/// The processes that connection messages name. `reused` are queue pairs of several processes.
+/// The processes that connection messages name. `reused` are the queue pairs that several processes
+/// use ([`reused_queue_pairs`]).
 pub(super) fn named_processes(
     evidence: &IdentityEvidence<'_>,
     exchanges: &[CmExchange],
@@ -270,8 +272,8 @@ pub(super) fn named_processes(
     ranks.into_values().for_each(|own| processes.join_named(own));
     let in_use = if evidence.nccl.same.is_empty() { UsePeriods::default() } else { use_periods(evidence.connections) };
     for pair in &evidence.nccl.same {
-        // A later process may have its memory at the addresses of one that has ended, and a process
-        // of UCX the number of its queue pair.
+        // A later process may map its memory at the addresses of a process that has ended, and a
+        // UCX process may reuse its queue pair number.
         let times = in_use.get(&pair.a).zip(in_use.get(&pair.b));
         let ends = [processes.end(pair.a), processes.end(pair.b)];
         let is_named = ends.iter().any(|end| processes.named[*end as usize]);

@@ -38,7 +38,8 @@ impl<'a> ReverseConnections<'a> {
     }
 }
 
-/// Clears the losses of connections whose opposite direction is not known, or in no common input.
+/// Clears the losses of each connection whose opposite direction is unknown, or shares no input
+/// with the connection.
 pub(super) fn clear_foreign_losses(connections: &mut [Box<ConnectionTotals>], paired: &QueuePairPartners) {
     let has_loss = |own: &ConnectionTotals| own.health.whole().lost_at_most > 0;
     if !connections.iter().any(|own| has_loss(own)) {

@@ -1,8 +1,9 @@
-//! Pairs of ranks whose counts may be too low, because messages have no rank or were not captured.
+//! Marks pairs of ranks whose counts may be too low, because messages have no rank or were not
+//! captured.
 //!
-//! Connections and their ranks go in; the coverage of pairs that may own uncounted messages becomes
-//! incomplete or unknown. On the left is a connection with uncounted messages, on the right are the
-//! pairs of ranks that may own them:
+//! In: the connections and their ranks. Out: the coverage of each pair that may own uncounted
+//! messages becomes incomplete or unknown. The left column is a connection with uncounted messages,
+//! the right column is the pairs of ranks that may own these messages:
 //!
 //! ```text
 //! both ports have ranks        any two ranks at these ports
@@ -54,7 +55,7 @@ pub(super) fn mark_uncounted(
     identified.notes.extend(uncounted.notes());
 }
 
-/// Pairs of ranks with a captured connection of a connected service, and their jobs.
+/// Pairs of ranks with a captured connection of a connected service, and the jobs of these ranks.
 #[derive(Default)]
 struct ConnectedRanks {
     ranks: BTreeSet<(JobRank, JobRank)>,
@@ -74,7 +75,8 @@ impl ConnectedRanks {
         found
     }
 
-    /// True if datagrams between two ranks connect them and the connection is not in the capture.
+    /// True if only connection messages (datagrams) between two ranks were captured, and not the
+    /// connection that they set up.
     fn misses(&self, own: &ConnectionTotals, ends: [Option<JobRank>; 2]) -> bool {
         let [Some(src), Some(dst)] = ends else { return false };
         own.key.is_datagram()
@@ -177,7 +179,7 @@ impl UncountedSearch<'_> {
 
     /// True if messages of the connection may be missing in the counts of ranks.
     fn is_uncounted(&self, (own, reverse): (&ConnectionTotals, Option<&ConnectionTotals>), is_known: bool) -> bool {
-        // Connections with data but no message starts: too little was captured to distinguish
+        // If a connection has data but no message starts, too little was captured to distinguish
         // MPI from storage.
         let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0 && !reverse.is_some_and(is_storage);
         let is_detected = self.detection.form(&own.key).is_some();
@@ -186,13 +188,13 @@ impl UncountedSearch<'_> {
     }
 }
 
-/// Connections whose opposite direction is not known, by the source and destination ports of their
-/// requests.
+/// Numbers of connections whose opposite direction is unknown, by the source and destination port
+/// of their requests.
 #[derive(Default)]
 struct UnpairedConnections {
     requests: BTreeMap<(Endpoint, Endpoint), usize>,
     responses: BTreeMap<(Endpoint, Endpoint), usize>,
-    /// Pairs of ports, in both directions, with connections in different inputs.
+    /// Pairs of ports, in both directions, whose connections are in different inputs.
     divided: BTreeSet<(Endpoint, Endpoint)>,
 }
 
@@ -218,16 +220,17 @@ impl UnpairedConnections {
         found
     }
 
-    /// True if the requests to all responses between these ports may be captured: as many connections
-    /// have requests without known responses, or inputs hold different connections, so that a pairing
-    /// may be wrong.
+    /// True if the capture may hold the requests that all these responses answer. Either at least
+    /// as many connections have requests without known responses, or the inputs hold different
+    /// connections, so a pairing may be wrong.
     fn may_hold_requests(&self, ports: (Endpoint, Endpoint)) -> bool {
         let [requests, responses] = [&self.requests, &self.responses].map(|of| of.get(&ports).copied());
         requests >= responses || requests.is_some() && self.divided.contains(&ports)
     }
 }
 
-/// True for requests that match no library: opposite to those of storage flow the data of a READ.
+/// True for requests that match no library. Storage sends the data of a READ in the opposite
+/// direction of such requests.
 fn is_storage(requests: &ConnectionTotals) -> bool {
     requests.starts() > 0 && !has_envelopes(requests)
 }
@@ -239,7 +242,8 @@ fn responds(own: &ConnectionTotals) -> bool {
         && (continuity.last_msn.is_some_and(|msn| msn > 0) || continuity.response_packets > 0)
 }
 
-/// True if most messages match a library: storage traffic contains some that do by chance.
+/// True if at least half of the messages match a library. In storage traffic, a few match by
+/// chance.
 fn has_envelopes(own: &ConnectionTotals) -> bool {
     let enveloped = own.votes().enveloped.iter().sum::<u64>();
     enveloped > 0 && enveloped * 2 >= own.starts()
@@ -248,21 +252,23 @@ fn has_envelopes(own: &ConnectionTotals) -> bool {
 /// Ports and ranks that may own uncounted messages.
 #[derive(Default)]
 struct UncountedTraffic {
-    /// Ports of messages that belong to ranks there.
+    /// Pairs of ports with uncounted messages of ranks at these ports.
     between: BTreeSet<(Endpoint, Endpoint)>,
-    /// Ports of messages that may belong to ranks there, or to a program outside the job.
+    /// Pairs of ports with uncounted messages of ranks at these ports, or of a program outside the
+    /// job.
     maybe_between: BTreeSet<(Endpoint, Endpoint)>,
     /// Senders and receivers of messages whose other rank is unknown.
     of_rank: [BTreeSet<JobRank>; 2],
     /// Senders and receivers that may own messages at one of their ports.
     maybe_of_rank: [BTreeSet<JobRank>; 2],
-    /// Blocks of LIDs between which messages without any rank were sent.
+    /// First LIDs of the blocks that exchanged messages without any rank.
     neighbors: BTreeSet<[Endpoint; 2]>,
-    /// Ranks that sent requests which were not captured, and each rank that may be the receiver.
+    /// Ranks whose requests were not captured, each with every rank that may be the receiver.
     requests: BTreeSet<(JobRank, JobRank)>,
-    /// Source and destination ports of those requests.
+    /// Source and destination ports of requests that were not captured.
     unanswerable: BTreeSet<(Endpoint, Endpoint)>,
-    /// The same of requests that were captured, but whose responses are not known.
+    /// Source and destination ports of requests that may be captured, but were not paired with
+    /// their responses.
     unpaired: BTreeSet<(Endpoint, Endpoint)>,
 }
 
@@ -310,12 +316,12 @@ impl UncountedTraffic {
     }
 }
 
-/// LIDs that one port may have: the subnet manager assigns `2^LMC` of them, the first a multiple of
-/// that (IBTA volume 1, 3.5.10). Fabrics use an LMC of up to 3.
+/// Maximum number of LIDs per port that is assumed. The subnet manager assigns `2^LMC` LIDs to a
+/// port, the first a multiple of `2^LMC` (IBTA volume 1, 3.5.10). Fabrics use an LMC of at most 3.
 const LIDS_OF_PORT: u16 = 8;
 
-/// The first LIDs of the blocks of LIDs that may be the sender's and the receiver's port; other
-/// endpoints unchanged.
+/// The first LIDs of the blocks that contain the sender's and the receiver's LID; endpoints without
+/// a LID stay unchanged.
 fn first_of_ports(own: &ConnectionTotals) -> [Endpoint; 2] {
     let first = |lid: Lid| Endpoint::from_lid(Lid(lid.0 / LIDS_OF_PORT * LIDS_OF_PORT));
     [own.key.src, own.key.dst].map(|port| port.lid().map_or(port, first))

@@ -115,7 +115,8 @@ pub(super) trait BinPart: Copy + Serialize + DeserializeOwned {}
 
 impl<T: Copy + Serialize + DeserializeOwned> BinPart for T {}
 
-/// Cells that a short list grows by: most connections have a few, and each growth may move them.
+/// Number of cells by which a short list grows. Most connections have only a few cells, and each
+/// growth may move all of them.
 const FEW_CELLS: usize = 2;
 
 impl<S: BinPart + Ord, V: BinPart + AddAssign> Bins<S, V> {

@@ -32,7 +32,7 @@ pub(super) const SAME_TIME_NS: i64 = 5_000_000_000;
 /// remaining differences of the clocks are shorter.
 const BEYOND_NS: i64 = 10_000_000;
 
-/// The connections of a shard in one input, and their sums in the same order.
+/// The connections of one shard of one input, and their sums in the same order.
 pub type ShardConnections = (Vec<ConnectionEnd>, PagedVec<PartialSums>);
 
 /// One count per packet, for all inputs.
@@ -244,7 +244,7 @@ impl SortedConnections {
         Self { order, taken: 0, ends, sums }
     }
 
-    /// The sums of all connections, before the first one is taken.
+    /// The sums of all connections. Call before the first one is taken.
     fn sums(&self) -> impl Iterator<Item = (&ConnectionKey, &PartialSums)> {
         self.order.iter().filter_map(|(key, position)| Some((key, self.sums.get(*position as usize)?)))
     }

@@ -533,7 +533,8 @@ impl Accumulator {
         *self.bucket_limit.get_or_insert_with(|| recorders.map(|(_, recorder)| recorder.buckets()).sum())
     }
 
-    /// Number of buckets of times now, then after one bit less of every time, and so on.
+    /// Number of buckets of times: now, with one bit less of every time, with two bits less, and so
+    /// on.
     pub fn buckets_if_coarser<const LEVELS: usize>(&mut self) -> [usize; LEVELS] {
         let mut counts = [0; LEVELS];
         let recorders = self.partials.iter_mut().flat_map(PartialSums::recorders);
@@ -542,7 +543,7 @@ impl Accumulator {
         counts
     }
 
-    /// Drops that many more bits of every time, past and future.
+    /// Drops `bits` more bits of every time, past and future.
     pub fn coarsen(&mut self, bits: u32) {
         self.coarseness += bits;
         let recorders = self.partials.iter_mut().flat_map(PartialSums::recorders);

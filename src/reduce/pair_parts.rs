@@ -1,8 +1,8 @@
-//! Decides which inputs lost all packets of a connection, and which hold another part of the
-//! connections of its ports.
+//! If an input has no packet of a connection, decides whether the input lost all of them, or holds
+//! other connections of the same ports.
 //!
-//! The receive queues of an adapter, the links of an aggregation and the collectors of a mirror may
-//! each have a file. A hash assigns every connection to one of them:
+//! Each receive queue of an adapter, each link of an aggregation and each collector of a mirror may
+//! write a file of its own. A hash assigns every connection to one of these files:
 //!
 //! ```text
 //! connection    1    2    3    4
@@ -10,10 +10,11 @@
 //! file b             x         x
 //! file c        x    x    x         another observation point: it lost 4
 //! ```
-//! Points that observe the same ports have most connections in common, and losses leave some packets
-//! of each. Parts of one point have none in common. In: the connections of the inputs in one shard,
-//! which has both directions of a pair of ports. Out: an [`Absence`] per connection. Invariant: with
-//! too few packets to distinguish parts from losses, the absence is unclear.
+//! Two observation points of the same ports have most connections in common, because random losses
+//! leave some packets of each connection. Two parts of one observation point have no connection in
+//! common. In: the connections of all inputs in one shard, which holds both directions of a pair of
+//! ports. Out: an [`Absence`] per connection. Invariant: if there are too few packets to
+//! distinguish parts from losses, the absence is unclear.
 
 use super::PartialSums;
 use super::observation_points::overlap;
@@ -22,11 +23,12 @@ use crate::model::{ConnectionKey, TrafficKind};
 use ibscope_parsers::Endpoint;
 use std::collections::BTreeMap;
 
-/// Packets of a connection whose loss as a whole is implausible, while the capture of its input goes
-/// on.
+/// Number of packets from which a connection cannot plausibly have lost all of them while its input
+/// goes on capturing.
 const ENOUGH_PACKETS: u64 = 16;
 
-/// An input that holds a connection, and the times of its first and last record.
+/// An input that holds a connection, and the times of the first and last record of the input, in
+/// nanoseconds since the epoch.
 pub(super) type HoldingInput = (usize, (i64, i64));
 
 /// A connection in one input.
@@ -35,49 +37,53 @@ struct HeldConnection {
     key: ConnectionKey,
     /// Distinct packets.
     packets: u64,
+    /// Times of the first and last packet, in nanoseconds since the epoch.
     times_ns: (i64, i64),
 }
 
 impl HeldConnection {
-    /// True if its service has a connection, so that a hash assigns all its packets to one file. The
-    /// packets of a datagram's queue pair may have different paths.
+    /// True for a connected service: a hash assigns all its packets to one file. The packets of a
+    /// datagram queue pair may take different paths.
     fn is_connected(&self) -> bool {
         self.key.kind == TrafficKind::Data && self.key.can_be_retransmitted()
     }
 }
 
-/// What two inputs hold of a directed pair of endpoints.
+/// How the packets of two inputs between a directed pair of endpoints are related.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InputRelation {
-    /// Both hold packets of one connection: they are different observation points.
+    /// Both inputs hold packets of the same connection: two observation points.
     SamePackets,
-    /// Parts of one observation point.
+    /// The inputs hold different connections: parts of one observation point.
     Parts,
     /// Too few packets to decide.
     Unclear,
 }
 
-/// The inputs without packets of a connection that observe packets between its ports.
+/// For one connection: the inputs that observe packets between its ports, but hold no packet of the
+/// connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Absence {
     /// Inputs that lost all packets of the connection.
     pub(super) lost: Vec<AbsentPoints>,
-    /// An input may have lost the packets, or hold another part of the connections.
+    /// True if at least one input may have lost the packets, or may hold another part of the
+    /// connections.
     pub(super) is_unclear: bool,
 }
 
 /// The connections of all inputs in one shard.
 #[derive(Debug)]
 pub(super) struct PairParts {
-    /// By input: its connections, sorted by key. Empty with a single input.
+    /// The connections of each input, sorted by key; empty if there is only one input.
     inputs: Vec<Vec<HeldConnection>>,
-    /// Of the pair that was asked for last: the relations of its inputs.
+    /// The pair of endpoints of the last query.
     pair: Option<(Endpoint, Endpoint)>,
+    /// Relations of the inputs for `pair`, by the lower and the higher input.
     relations: BTreeMap<(usize, usize), InputRelation>,
 }
 
 impl PairParts {
-    /// `inputs` are the connections of each input, sorted by key.
+    /// Takes the connections of each input, sorted by key.
     pub(super) fn new<'a, I>(inputs: impl ExactSizeIterator<Item = I>) -> Self
     where
         I: Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
@@ -92,9 +98,9 @@ impl PairParts {
         Self { inputs, pair: None, relations: BTreeMap::new() }
     }
 
-    /// Decides about the inputs `absent`, which have no packet of the connection. `holders` are the
-    /// inputs that have, with the times of their first and last record; `times_ns` are those of the
-    /// connection.
+    /// Decides for each input in `absent`, which has no packet of the connection, whether the input
+    /// lost all of them. `holders` are the inputs with packets of the connection; `times_ns` are
+    /// the times of the first and last packet of the connection, in nanoseconds since the epoch.
     pub(super) fn absence(
         &mut self,
         key: &ConnectionKey,
@@ -110,7 +116,7 @@ impl PairParts {
                 continue;
             }
             absence.is_unclear |= relations.contains(&InputRelation::Unclear);
-            // Of several parts of one point, only one can have lost the connection.
+            // Only one of several parts of one observation point can have lost the connection.
             absence.is_unclear |= absence.lost.iter().any(|other| {
                 overlap(other.input_times_ns, own.input_times_ns)
                     && self.relation(key, own.input, other.input) != InputRelation::SamePackets
@@ -166,7 +172,7 @@ impl PairParts {
     }
 }
 
-/// The connections of one input that another one holds too.
+/// The connections in `own` that are also in `others`.
 fn common<'a>(
     own: &'a [HeldConnection],
     others: &'a [HeldConnection],
@@ -186,7 +192,7 @@ mod tests {
         ConnectionKey { src, dst, kind: TrafficKind::Data, service: 0, dest_qp: Qpn::new(dest_qp), src_qp: Qpn::new(0) }
     }
 
-    /// Inputs with these connections: queue pair and number of packets.
+    /// Inputs with these connections, each given by queue pair and number of packets.
     fn parts(inputs: &[&[(u32, u64)]]) -> PairParts {
         let held =
             |(qpn, packets): &(u32, u64)| HeldConnection { key: key(*qpn), packets: *packets, times_ns: TIMES_NS };
@@ -194,7 +200,7 @@ mod tests {
         PairParts { inputs, pair: None, relations: BTreeMap::new() }
     }
 
-    /// The inputs that lost this queue pair's packets, if that is clear.
+    /// The inputs that lost all packets to this queue pair; `None` if unclear.
     fn lost(inputs: &[&[(u32, u64)]], qpn: u32) -> Option<Vec<usize>> {
         let mut parts = parts(inputs);
         let holds = |input: usize| parts.inputs[input].iter().any(|held| held.key == key(qpn));
@@ -205,7 +211,7 @@ mod tests {
         (!absence.is_unclear).then(|| absence.lost.iter().map(|own| own.input).collect())
     }
 
-    /// The drawing in the header of the module.
+    /// The drawing in the module header.
     #[test]
     fn parts_of_one_point_lose_nothing_and_another_point_does() {
         let inputs: [&[(u32, u64)]; 3] = [&[(1, 20), (3, 20)], &[(2, 20), (4, 20)], &[(1, 20), (2, 20), (3, 20)]];
@@ -221,7 +227,8 @@ mod tests {
         assert_eq!(of(ENOUGH_PACKETS - 1), None);
     }
 
-    /// Two parts of one point without the connection: one of them lost its packets.
+    /// The connection is missing in two parts of one observation point: one of them lost its
+    /// packets.
     #[test]
     fn of_two_parts_only_one_lost_a_connection() {
         assert_eq!(lost(&[&[(1, 20)], &[(2, 20)], &[(1, 20), (2, 20), (3, 20)]], 3), None);

@@ -196,8 +196,8 @@ impl DiagnosisInput<'_> {
         self.profile.sampling.is_some()
     }
 
-    /// True if the traffic of the job may be a part of that of a larger job. Then its ranks seem to
-    /// wait or compute while they exchange messages that count for the other part.
+    /// True if the job may be a part of a larger job. Then its ranks seem to wait or compute while
+    /// they exchange messages that count for the other part.
     fn is_part(&self, job: u32) -> bool {
         self.profile.jobs.iter().any(|row| row.job == job && row.may_be_part)
     }

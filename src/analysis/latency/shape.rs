@@ -1,9 +1,9 @@
-//! Bar charts of a distribution of times: bars of equal ratio for figures and the report, which show
-//! all times, and bars of equal width for terminals.
+//! Bar charts of a distribution of times. Figures and the report use bars of nearly equal ratio,
+//! which show all times. Terminals use bars of equal width.
 //!
 //! The axis of bars of equal width goes from 0 to twice the 90th percentile, rounded up to a round
-//! number: a few outliers do not squeeze the rest, and two captures of the same application have the
-//! same axis.
+//! number. So a few outliers do not squeeze the rest, and two captures of the same application
+//! usually have the same axis.
 
 use crate::analysis::round_numbers::round_up;
 use crate::model::Histogram;
@@ -19,19 +19,19 @@ const PREFERRED: [&[u64]; 4] = [
 /// Maximum number of bars of equal ratio; more would be too narrow.
 const ROUND_BARS: usize = 60;
 
-/// Samples by time, as bars between round times of nearly equal ratio, from the smallest to the largest
-/// time.
+/// Samples by time: bars of nearly equal ratio between round times, from the smallest to the
+/// largest time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RoundBars {
-    /// Edges of the bars in nanoseconds, ascending, one more than bars. The first is 0 if times of 0
-    /// were measured.
+    /// Edges of the bars in nanoseconds, ascending; one more than there are bars. The first edge is
+    /// 0 if times of 0 were measured.
     pub(crate) edges_ns: Vec<u64>,
-    /// Samples of each bar: from its edge to below the next.
+    /// Number of samples per bar, from its lower edge (included) to its upper edge (excluded).
     pub(crate) counts: Vec<u64>,
 }
 
 impl RoundBars {
-    /// Builds the bars, as fine as the resolution of the times allows where the median is.
+    /// Builds the finest bars that the resolution of the times allows at the median.
     pub(crate) fn new(times: &Histogram) -> Self {
         let finest_ns = finest(times, u64::MAX);
         let median_ns = times.quantile(0.5);
@@ -52,8 +52,8 @@ impl RoundBars {
         Self { edges_ns, counts }
     }
 
-    /// The position of a time in bars from the first edge: a whole number at an edge, and in the ratio
-    /// of the times within a bar.
+    /// Position of a time on an axis of bars that are 1 wide: an integer at an edge, logarithmic
+    /// within a bar.
     pub(crate) fn position(&self, ns: u64) -> f64 {
         let above = self.edges_ns.partition_point(|edge| *edge <= ns).clamp(1, self.counts.len());
         let [start, end, ns] = [self.edges_ns[above - 1], self.edges_ns[above], ns].map(|ns| ns.max(1) as f64);
@@ -62,8 +62,8 @@ impl RoundBars {
     }
 }
 
-/// The edges of bars from the largest edge that no time is below to the smallest one that is above all
-/// times.
+/// The edges of the bars in nanoseconds, from the largest edge that is not above any time to the
+/// smallest edge that is above all times.
 fn edges(times: &Histogram, hundredths: &[u64]) -> Vec<u64> {
     let values = || times.values().map(|(value, _)| value);
     let (least, most) = (values().find(|value| *value > 0).unwrap_or(1), values().last().unwrap_or(1));
@@ -144,7 +144,8 @@ mod tests {
 
     #[test]
     fn bars_are_not_finer_than_the_clock() {
-        // Whole microseconds: at 4 µs, bars of the preferred numbers 4, 4.5, 5 would be empty in turn.
+        // Times in whole microseconds: with the edges 4, 4.5 and 5 µs, every second bar would be
+        // empty.
         let times: Vec<u64> = (1..=9).flat_map(|us| vec![us * 1_000; 10]).collect();
         let bars = RoundBars::new(&of(&times));
         let above = bars.edges_ns.partition_point(|edge| *edge <= 5_000);

@@ -108,7 +108,8 @@ pub struct Rates {
     pub traffic_ns: (i64, i64),
     /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
-    /// Time of the last packet of the captures: a bin that reaches beyond it is captured in part only.
+    /// Time of the last packet of the captures, in nanoseconds since the epoch. A bin that ends
+    /// later is only partly captured.
     pub captured_until_ns: i64,
     /// True if the analysis looked for MPI messages.
     pub mpi_read: bool,

@@ -1,5 +1,6 @@
-//! The inputs of a command, and the options with which it reads them, as words of a command line: a
-//! report shows the commands that print its numbers.
+//! Builds the words of a command line from the inputs and the input options of a command, because a
+//! report shows the commands that print its numbers. Invariant: the words reproduce every option
+//! that changes a number.
 
 use super::arguments::{InputArgs, ScopeArgs};
 use super::job_choice::JobChoice;
@@ -8,8 +9,8 @@ use crate::render::html::ReportSource;
 use ibscope_orchestrator::quote::argv_text;
 use std::path::{Path, PathBuf};
 
-/// The inputs and options of a command. Leaves out options that change no number: threads, and the
-/// exit code for a low coverage.
+/// The inputs and options of a command. Leaves out the options that change no number: `--threads`
+/// and `--min-coverage`.
 pub(in crate::cli) fn source(inputs: &[PathBuf], reading: &InputArgs, scope: ScopeArgs) -> ReportSource {
     let InputArgs { hosts, rankmap, from, to, manifest, no_align, streams, sampled, .. } = reading;
     let words = |words: Vec<String>| argv_text(&words);
@@ -40,12 +41,12 @@ pub(in crate::cli) fn source(inputs: &[PathBuf], reading: &InputArgs, scope: Sco
     }
 }
 
-/// A path as a word.
+/// A path as a word of a command line, not yet quoted.
 pub(in crate::cli) fn path(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// A time as `--from` and `--to` take it.
+/// A time in the form that `--from` and `--to` accept.
 fn moment(moment: TimePoint) -> String {
     match moment {
         TimePoint::SinceStart(ns) => format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000),

@@ -101,7 +101,7 @@ impl From<Recorder> for Histogram {
     }
 }
 
-/// The bucket of a bucket's values with one bit less; `from` is the number of bits kept so far.
+/// The bucket that holds the values of bucket `found` when one bit less than `from` is kept.
 const fn coarser_bucket(found: u16, from: u32) -> u16 {
     bucket(middle(found as u32, from), from - 1) as u16
 }
@@ -164,8 +164,8 @@ impl Recorder {
         }
     }
 
-    /// Adds the number of buckets that the recorder has now, then after one bit less of each value,
-    /// and so on.
+    /// Adds to `counts[n]` the number of buckets that the recorder has after `n` more bits of each
+    /// value are dropped.
     pub fn add_buckets(&mut self, counts: &mut [usize]) {
         let finest = u32::from(self.kept_bits);
         match &mut self.state {

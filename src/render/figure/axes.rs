@@ -109,8 +109,8 @@ impl Axis {
         Ok(Self { from: f64::from(first), to: f64::from(last + 1), log: false, title, ticks })
     }
 
-    /// Axis of bars between round times, each 1 wide. Labels as many of the edges that are 1, 2 or 5
-    /// times a power of ten as fit into `room` pixels.
+    /// Axis of bars between round times, each bar 1 wide. Labels the edges that are 1, 2 or 5 times
+    /// a power of ten; fewer of them if the labels do not fit into `room` pixels.
     pub(super) fn round_bars(edges_ns: &[u64], title: String, room: i32) -> Result<Self, RenderError> {
         let bars = edges_ns.len().saturating_sub(1).max(1) as f64;
         let mut ticks = Vec::new();

@@ -1,8 +1,8 @@
 //! Figure of a cross-check: the matrices of the trace and of the wire in the same color scale, and
 //! a third matrix with the outcome and the difference of each pair of ranks.
 //!
-//! Of more than [`MAX_CELLS`] ranks, a cell shows the largest pair of a block, as the matrix does, and
-//! the worst outcome of its pairs.
+//! With more than [`MAX_CELLS`] ranks, a cell shows the largest value of a block of pairs, as in
+//! the matrix, and the worst outcome of these pairs.
 
 use super::canvas::{Area, Canvas, Figure, LINE, MARGIN, TEXT, TICK, TextAnchor, WIDTH, pixels, widest, width};
 use super::legend::{Legend, Swatch};

@@ -1,6 +1,6 @@
-//! Histogram of latencies: bars between round times of nearly equal ratio, from the smallest to the
-//! largest time. The line below the title has the number of samples and the percentiles that the
-//! report shows too.
+//! Histogram of latencies: bars of nearly equal ratio between round times, from the smallest to the
+//! largest time. The line below the title has the number of samples and the percentiles, the same
+//! as in the report.
 
 use super::axes::{Axis, Panel, X_AXIS_HEIGHT, time, title};
 use super::canvas::{Area, Canvas, Figure, LINE, MARGIN, TICK, TITLE, TextAnchor, WIDTH, width};

@@ -42,7 +42,7 @@ pub(super) struct HeatMap {
     hidden: Vec<(usize, usize)>,
     /// Cells with a corner, because the captures do not hold all traffic of the pair.
     marked: Vec<(usize, usize)>,
-    /// Whether cells without traffic may have some that was not captured.
+    /// True if cells without traffic may have traffic that was not captured.
     is_partial: bool,
     /// Cells whose value is 0 although the captures show packets of the pair.
     zeros: Vec<(usize, usize)>,
@@ -136,8 +136,8 @@ impl HeatMap {
         })
     }
 
-    /// Fills the plot: as without traffic, or hatched except for the diagonal if other cells may have
-    /// traffic that was not captured.
+    /// Fills the plot with the color of no traffic. If cells may have traffic that was not
+    /// captured, hatches all cells except the diagonal and the cells whose value is 0.
     fn draw_background<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         if !self.is_partial {
             return canvas.fill(self.plot, NONE);
@@ -259,7 +259,8 @@ impl Figure for HeatMap {
     }
 }
 
-/// The cells whose pair is not captured completely, if other pairs are: row and column.
+/// Row and column of each pair whose coverage is not complete, if the coverage of the pairs
+/// differs.
 fn marked(matrix: &Matrix) -> impl Iterator<Item = (usize, usize)> {
     let are_mixed = States::of(matrix.cells.values()).are_mixed();
     let cells =

@@ -2,8 +2,9 @@
 //!
 //! A pair is a sending and a receiving end. An end is a port with the rank there, if known, so both
 //! matrices (by rank and by endpoint) are sums of the same numbers. Connections with and without a
-//! detected library are separate pairs, since MPI bytes of the latter are unknown, not 0, and so are
-//! connections of different classes or coverage, since a time window may have only one of them.
+//! detected library are separate pairs, because MPI bytes of the latter are unknown, not 0.
+//! Connections of different classes or coverage are separate pairs too, because a time window may
+//! have only one of them.
 //!
 //! ```text
 //! number of pairs, number of cells

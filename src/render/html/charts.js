@@ -1,7 +1,7 @@
 // The charts of the page, drawn by ECharts, and the size distributions.
 
 const charts = {};
-/// Width, height and options of each chart, to draw it into a file.
+/// Width, height and options of each chart, to draw the chart into a file.
 const chartDrawings = {};
 
 /// Draws an ECharts chart in a box, with the options that all charts share.

@@ -142,7 +142,7 @@ function isComparedSeen(own, side, pair) {
   return !compared.partial[side] || own.sides[side].packets[pair] > 0;
 }
 
-/// What hatched cells are.
+/// Text that explains hatched cells; `partial` are the runs that may not show all ports.
 function hiddenText(partial) {
   const some = partial.length > 0 ? ` The captures of ${partial.join(" and ")} may not show all ports, so a pair without captured packets may have sent messages, and its difference is not known.` : "";
   return `Hatched: not on this wire.${some}`;
@@ -183,7 +183,7 @@ function drawComparedMaps() {
     textOf: (pair) => show(values[pair]),
   }));
   const shades = Array.from({ length: 257 }, (_, at) => diverge((at - 128) / 128));
-  // A difference is known where both runs were captured.
+  // A difference is known only if both runs show the pair.
   const isKnown = (pair) => [0, 1].every((side) => isComparedSeen(own, side, pair));
   comparedMaps[2].show({
     ...shared,
@@ -239,7 +239,7 @@ function drawComparedPairs() {
   }
   const name = (label) => own.labels[label].name;
   const percent = (from, to) => (from > 0 ? `${to >= from ? "+" : "−"}${digits((Math.abs(to - from) * 100) / from)} %` : "new in B");
-  // A run whose captures show some ports only may not show a pair at all.
+  // A run whose captures show only some ports may not show a pair at all.
   const shownValue = (side, pair) => (isComparedSeen(own, side, pair) ? number((side === 0 ? a : b)[pair], show) : "not captured");
   const rows = top.map(([pair]) => {
     const isKnown = [0, 1].every((side) => isComparedSeen(own, side, pair));
@@ -328,7 +328,7 @@ function drawComparedTimes() {
   const beyond = medians.filter(({ verdict }) => verdict === "beyond chance").length;
   $("compared-times-title").textContent = `Times: ${beyond === 0 ? "no median differs" : `${group(beyond)} of ${group(medians.length)} medians differ`} beyond chance`;
   const label = (at) => (Number.isInteger(at) && rows[at] ? `${rows[at].verdict === "beyond chance" ? "* " : ""}${short(rows[at].key)}` : "");
-  // The names take at most half of a narrow page.
+  // On a narrow page, the names take at most half of the width.
   const names = Math.min(270, $("compared-times").clientWidth / 2);
   chart("compared-times", 70 + 30 * rows.length, `Medians in A and B: ${rows.map((row) => `${timeName(row.key)} ${row.texts[0]} and ${row.texts[1]}, ${row.verdict}`).join("; ")}`, {
     left: names + 20,

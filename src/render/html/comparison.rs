@@ -35,7 +35,8 @@ pub struct ReportComparison {
     series: [ComparedSeries; 2],
     /// The rates of both runs in the bins of `series`.
     rates: [Option<Rates>; 2],
-    /// For each run, whether pairs without packets may have sent some, and the nodes of its ranks.
+    /// For each run: whether pairs without captured packets may have sent some, and the nodes of
+    /// the ranks.
     hidden: [(bool, RankNodes); 2],
     /// Pairs by grouping; the arrays are in the order of [`SELECTIONS`].
     pairs: Vec<(GroupBy, [Vec<PairTraffic>; 3])>,
@@ -61,7 +62,7 @@ impl ReportComparison {
         compare::csv(&self.comparison, out)
     }
 
-    /// The rates of both runs, each with its name among the exports and its inputs.
+    /// The rates of both runs, each with the name of its export and its inputs.
     pub(super) fn rates<'a>(
         &'a self,
         inputs: [&'a str; 2],
@@ -135,7 +136,7 @@ fn rank_nodes(profile: &Profile) -> RankNodes {
     profile.ranks.iter().map(|row| of(JobRank { job: row.job, rank: row.rank })).collect()
 }
 
-/// The places of the labels of ranks that share a node.
+/// For each node with several ranks: the positions of the labels of these ranks.
 fn on_one_node(labels: &[&Label], nodes: &RankNodes) -> Vec<Vec<usize>> {
     let mut at: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (place, label) in labels.iter().enumerate() {

@@ -58,7 +58,8 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/// The font of the page. Charts write it into SVG between double quotes.
+/// The font of the page, without double quotes, because charts write it between double quotes into
+/// SVG.
 function fontFamily() {
   return getComputedStyle(document.body).fontFamily.replaceAll('"', "'");
 }

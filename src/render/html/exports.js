@@ -1,14 +1,15 @@
-// Exports of a view: the csv of the command that makes the same numbers, that command for the
-// clipboard, and the drawing as SVG or PNG.
+// Exports of a view: the csv of the command that prints the same numbers, the command itself for
+// the clipboard, and the drawing as SVG or PNG.
 
-/// Words of a command line with the inputs of this page.
+/// The command line of `ibscope name` with the inputs and options of this page.
 function commandOf(name, ...words) {
   const { inputs, options, scope } = report.source;
   return spaced(["ibscope", name, inputs, options, scope, ...words]);
 }
 
-/// A command for the selected window. With captures, a command that reads only a window detects ranks
-/// and classes in that window alone: the numbers of the page are those of the profile.
+/// A command for the selected window. With captures, a command that reads only a window would
+/// detect ranks and classes in that window alone, so the line first makes a profile, as the page
+/// does.
 function commandOfWindow(name, window, ...words) {
   const { inputs, options, scope, window: given, is_profile: isProfile } = report.source;
   if (window === null) return commandOf(name, ...words, given);
@@ -20,14 +21,14 @@ function commandOfWindow(name, window, ...words) {
 
 const spaced = (words) => words.filter((word) => word !== "").join(" ");
 
-/// A field of csv.
+/// A csv field, quoted if necessary.
 function field(value) {
   const text = value === null || value === undefined ? "" : String(value);
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/// The output of a command that is in the page; `null` if it is left out. `column` and `value` keep
-/// the rows that have this value in the first column, as an option of the command does.
+/// The output of a command, from the page. With `value`, keeps only the rows that have this value
+/// in the first column, as `--interval` of the command does.
 async function exportedCsv(name, value) {
   const text = new TextDecoder().decode(await inflateText(report.exports[name].csv));
   if (value === undefined) return text;
@@ -35,7 +36,8 @@ async function exportedCsv(name, value) {
   return [header, ...rows.filter((row) => row.startsWith(`${value},`)), ""].join("\n");
 }
 
-/// A view whose csv is in the page. `more` returns the option for the rows of one interval.
+/// The `command`, `csv` and `hasCsv` of a view whose output is in the page. `interval` returns the
+/// value of `--interval`, if the view shows one interval.
 function ofPage(name, interval) {
   if (report.exports[name] === undefined) return {};
   return {
@@ -53,7 +55,8 @@ function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-/// Copies a text. Browsers without a clipboard for local files copy the selection.
+/// Copies a text to the clipboard. Browsers without a clipboard API for local files copy a
+/// selection.
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const area = element("textarea", text);
@@ -65,9 +68,9 @@ async function copy(text) {
 
 const TOO_LARGE = "The output is not in this page: run the command.";
 
-/// Adds the exports of a view below its card. `name` is part of the file names; `of` has `command`
-/// (without the format), `csv` and `hasCsv`, and `drawing`, the rows of parts of `figureSvg`, all of
-/// them functions; `note` and `label` are texts.
+/// Adds the export buttons of a view below its card. `name` is part of the file names. The members
+/// of `of` are optional: the functions `command` (without the format), `csv`, `hasCsv`, `drawing`
+/// (the rows of `figureSvg`) and `note` (the text below the drawing), and the text `label`.
 function exportable(card, name, title, of) {
   const file = `${report.name.replace(/\.(ibp|pcap|pcapng)(\.\w+)?$/, "")}-${name}`;
   const bar = element("div", null, { class: "export", role: "group", "aria-label": `Export: ${name}`, "data-view": name });

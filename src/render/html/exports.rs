@@ -1,10 +1,11 @@
-//! The csv of the commands whose numbers a page shows: for each view of the page, the command and its
-//! output, deflated.
+//! The csv of the commands whose numbers a page shows: for each view of the page, the command and
+//! its output, deflated.
 //!
-//! The functions that write the output are those of the commands, so a file that a person saves from
-//! the page is the output of the command. The matrix depends on the choices of the page, which writes
-//! its csv itself (`matrix.js`). Invariant: the outputs of a page take at most [`MAX_PAGE_BYTES`]; the
-//! page shows the command alone where an output is left out.
+//! In: the data of the page and the command line that read them. Out: one JSON object. The
+//! functions of the commands write the outputs, so a file that is saved from the page equals the
+//! output of the command. The csv of the matrix depends on the choices of the user, so the page
+//! writes it (`matrix.js`). Invariant: the outputs of a page take at most [`MAX_PAGE_BYTES`]. If an
+//! output is left out, the page offers only its command.
 
 use super::{Page, packed};
 use crate::analysis::collectives::collectives;
@@ -24,16 +25,17 @@ use flate2::write::DeflateEncoder;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Maximum length of an output before it is deflated, and of all deflated outputs of a page.
+/// Maximum length of one output before it is deflated.
 const MAX_CSV_BYTES: u64 = 8 << 20;
+/// Maximum length of all deflated outputs of a page together.
 const MAX_PAGE_BYTES: usize = 768 << 10;
 
-/// The command line that read the data of a page, in words of a shell.
+/// The command line that read the data of a page, quoted for a shell.
 #[derive(Clone, Debug, Default)]
 pub struct ReportSource {
     /// The inputs.
     pub inputs: String,
-    /// Options that change how the inputs are read, without those of the time window.
+    /// Options that change how the inputs are read, except for the time window.
     pub options: String,
     /// Options that choose and change ranks: `--job`, `--strict`.
     pub scope: String,
@@ -48,25 +50,26 @@ pub struct ReportSource {
 }
 
 impl ReportSource {
-    /// A command of these inputs.
+    /// The command line of `ibscope name` with these inputs and options; `view` has further
+    /// options.
     fn command(&self, name: &str, view: &str) -> String {
         line(&[name, &self.inputs, &self.options, &self.scope, view, &self.window])
     }
 
-    /// The source as the page needs it to write commands of its own.
+    /// The parts of which the scripts of the page build commands.
     pub(super) fn document(&self) -> Value {
         let Self { inputs, options, scope, window, is_profile, .. } = self;
         json!({ "inputs": inputs, "options": options, "scope": scope, "window": window, "is_profile": is_profile })
     }
 }
 
-/// A command line of the words that are not empty.
+/// A command line from all words that are not empty.
 fn line(words: &[&str]) -> String {
     let words: Vec<&str> = words.iter().copied().filter(|word| !word.is_empty()).collect();
     format!("ibscope {}", words.join(" "))
 }
 
-/// A duration as `--bin` takes it, without rounding.
+/// A duration in the form that `--bin` accepts, without rounding.
 fn exact(ns: i64) -> String {
     let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
     let (unit_ns, unit) = units.into_iter().find(|(unit_ns, _)| ns % unit_ns == 0).unwrap_or((1, "ns"));
@@ -99,7 +102,7 @@ pub(super) fn document(page: &Page<'_>, bins: ExportBins) -> io::Result<Value> {
     if let (Some(checked), Some([trace, options])) = (page.crosscheck, &source.trace) {
         let command =
             |view| line(&["crosscheck", &source.inputs, trace, &source.options, &source.scope, options, view]);
-        // With captures, the command compares single messages too, which the page does not have.
+        // With captures, the command also compares single messages, which the page does not have.
         let of_profile = |write: CrosscheckWriter| {
             move |out: &mut dyn Write| if source.is_profile { write(checked, out) } else { absent() }
         };
@@ -109,7 +112,7 @@ pub(super) fn document(page: &Page<'_>, bins: ExportBins) -> io::Result<Value> {
         exports.add("calls", &command("--view calls"), &of_profile(crosscheck::calls_csv))?;
     }
     if let Some(diagnosis) = page.diagnosis {
-        // The command reads captures in narrower bins than the page.
+        // With captures, the command uses narrower bins than the page.
         exports.add("findings", &source.command("diagnose", ""), &|out| {
             if source.is_profile { diagnose::csv(diagnosis, &source.inputs, out) } else { absent() }
         })?;
@@ -120,9 +123,9 @@ pub(super) fn document(page: &Page<'_>, bins: ExportBins) -> io::Result<Value> {
 /// The widths of the bins that a page shows, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExportBins {
-    /// Those of the senders over time; `None` if the page does not show them.
+    /// Bins of the senders over time; `None` if the page does not show them.
     pub(super) senders_ns: Option<i64>,
-    /// Those of the percentiles over time.
+    /// Bins of the percentiles over time; `None` if the page does not show them.
     pub(super) latencies_ns: Option<i64>,
 }
 
@@ -180,7 +183,7 @@ fn of_latencies(page: &Page<'_>, bins: ExportBins, exports: &mut Exports) -> io:
     exports.add("percentiles", &source.command("latency", &view), &written(series, latency::time_series_csv))
 }
 
-/// The writer of a result; nothing is written if there is none.
+/// A function that writes a result; leaves the output out if the analysis failed.
 fn written<T>(
     found: Result<T, AnalysisError>,
     write: impl Fn(&T, &mut dyn Write) -> io::Result<()>,
@@ -188,19 +191,20 @@ fn written<T>(
     move |out| found.as_ref().map_or_else(|_| absent(), |found| write(found, out))
 }
 
-/// The error that leaves an output out.
+/// Returns the error for which [`Exports::add`] leaves an output out.
 fn absent() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The exports of a page, and the bytes that are left for more.
+/// The exports of a page, and the number of bytes that further outputs may take.
 struct Exports {
     exports: Map<String, Value>,
     left_bytes: usize,
 }
 
 impl Exports {
-    /// Adds a command and what `write` writes, unless the page becomes too large or `write` fails.
+    /// Adds a command and the output of `write`. Leaves the output out if the page would become too
+    /// large, or if `write` returns the error of [`absent`]. Returns other errors.
     fn add(&mut self, name: &str, command: &str, write: &dyn Fn(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         let mut out =
             BoundedWriter { out: DeflateEncoder::new(Vec::new(), Compression::new(7)), left_bytes: MAX_CSV_BYTES };

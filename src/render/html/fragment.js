@@ -1,5 +1,6 @@
 // The fragment of the address holds the state, so that a reload or a link shows the same view:
-// `#matrix?unit=packets&window=3-7&table=rank-table.0.d.node1`. A value is left out where it is that of a new page.
+// `#matrix?unit=packets&window=3-7&table=rank-table.0.d.node1`. Values that equal those of a new
+// page are left out.
 
 const initial = { ...state };
 /// The values of the state that are words, and whether a word is possible.

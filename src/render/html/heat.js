@@ -3,8 +3,8 @@
 
 const MARGIN = 56, GAP = 6, AXIS_TITLE = 20, MAX_CELL = 124, HATCH = 6;
 
-/// Fills a square with the color and the lines of traffic that is not on this wire; small ones without
-/// lines.
+/// Fills a square with the color and the hatching of traffic that is not on this wire. Squares
+/// below 11 pixels have no hatching.
 function hatch(context, left, top, side) {
   context.fillStyle = color("same-node");
   context.fillRect(left, top, side, side);
@@ -40,10 +40,11 @@ class HeatMap {
   }
 
   /// Replaces the cells. `data` has `size`, `labels`, `order` (the label at each place), `groups`,
-  /// `nodes` (labels on the same node), `isPartial` (pairs without packets may have sent some), `isSeen` (of a cell: the captures show packets), `what`; `rows` and `columns` of the cells; and functions of
-  /// a cell: `colorOf` (`null`: no traffic), `textOf`, `markOf` (not empty for cells with a
-  /// corner) and `weightOf` (the cell with the largest weight represents a pixel). With
-  /// totals: `values`.
+  /// `nodes` (labels on the same node), `isPartial` (pairs without packets may have sent some),
+  /// `what`; `rows` and `columns` of the cells; and functions of a cell: `isSeen` (the captures
+  /// show packets), `colorOf` (`null`: no traffic), `textOf`, `markOf` (not empty for cells with a
+  /// corner) and `weightOf` (the cell with the largest weight represents a pixel). With totals:
+  /// `values`.
   show(data) {
     const kept = this.data && this.data.size === data.size;
     this.data = data;
@@ -81,7 +82,7 @@ class HeatMap {
     this.drawCursor();
   }
 
-  /// Draws all but the cursor on a canvas.
+  /// Draws everything except the cursor on a canvas.
   paint(canvas) {
     const { left, top, side, width, height } = this.box;
     const context = prepare(canvas, width, height);
@@ -104,7 +105,7 @@ class HeatMap {
     this.drawLabels(context, cell);
   }
 
-  /// Hatches all cells but those of the diagonal. Cells with traffic are drawn over it.
+  /// Hatches all cells except the diagonal. Cells with traffic are drawn over the hatching.
   drawPartial(context, cell) {
     const { left, top, side } = this.box;
     const [x0, y0, span] = this.range;
@@ -160,7 +161,7 @@ class HeatMap {
       if (x < 0 || y < 0 || x >= span || y >= span) continue;
       const shade = colorOf(i);
       const mark = markOf?.(i) ?? "";
-      // Without traffic, but with packets in the captures.
+      // The value is 0, but the captures show packets of the pair.
       const isZero = shade === null && isPartial && isSeen(i);
       if (shade === null && mark === "" && !isZero) continue;
       const [red, green, blue] = shade ?? channels(color("none"));

@@ -28,7 +28,7 @@ pub(super) fn document(profile: &Profile, origin_ns: i64) -> Value {
     })
 }
 
-/// One histogram: its key, its quantiles, and unless it is of one size, the bars of the figure.
+/// One histogram: its key and its quantiles; if it combines all sizes, also the bars of the figure.
 fn row((key, times): (&LatencyKey, &Histogram)) -> Map<String, Value> {
     let bars = key.from_bytes.is_none().then(|| RoundBars::new(times));
     let mut row = key_json(key);

@@ -43,7 +43,7 @@ function drawLatency() {
   drawTimes();
 }
 
-/// Whether an edge is 1, 2 or 5 times a power of ten, and has a label.
+/// Whether an edge has a label: 0, or 1, 2 or 5 times a power of ten.
 function isRound(ns) {
   return ns === 0 || /^[125]0*$/.test(String(ns));
 }
@@ -52,7 +52,8 @@ function drawHistogram(whole) {
   const { edges_ns: edges, counts } = whole.bars;
   const bar = counts.findIndex((_, at) => edges[at + 1] > whole.median_ns);
   const start = Math.max(edges[bar], 1);
-  // Bars are 1 wide, and their edges have whole numbers; within a bar, the place of the median.
+  // Bars are 1 wide, with edges at integers. The position of the median within its bar is
+  // logarithmic.
   const median = bar + Math.min(Math.max(Math.log(Math.max(whole.median_ns, 1) / start) / Math.log(edges[bar + 1] / start), 0), 1);
   const who = whole.names ? `, ${whole.names.join(" → ")}` : "";
   const few = edges.filter(isRound).length < 2;

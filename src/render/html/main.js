@@ -58,7 +58,7 @@ function sections() {
   fillList($("inputs"), "Captures", ["capture", "length", "format", "records", "first", "last", "XXH3-128", "clock"], report.inputs.map(input));
 }
 
-/// The exports of views that no other part of the script draws.
+/// Adds the exports of views that no other file of the script draws.
 function exports() {
   exportable($("findings"), "findings", () => "Findings", ofPage("findings"));
   exportable($("collective-sums"), "collectives", () => "Messages of collective operations", ofPage("collectives"));

@@ -135,7 +135,7 @@ function pairTip(row, column) {
 const ONE_NODE = "not on this wire (same node)";
 const NOT_CAPTURED = "no packet captured; the captures may not show all ports";
 
-/// Why the traffic of a pair without packets may not be zero; `null` if it is.
+/// The reason why the traffic of a pair without packets may not be zero; `null` if it is zero.
 function whyHidden(own, row, column) {
   if (own.isOnOneNode(row, column)) return ONE_NODE;
   return report.is_partial && row !== column ? NOT_CAPTURED : null;

@@ -105,7 +105,7 @@ fn policy() -> String {
     )
 }
 
-/// The source of a page whose data were not read by a command.
+/// The source of a page whose data no command has read.
 static NO_SOURCE: ReportSource = ReportSource {
     inputs: String::new(),
     options: String::new(),

@@ -1,7 +1,7 @@
-// Drawings as SVG, for files: a canvas that writes SVG, charts, and elements with their styles.
+// Writes drawings as SVG files: from canvases, from charts, and from SVG elements of the page.
 
-/// A canvas and its context in one, which writes what is drawn as SVG. It has the parts of both that
-/// this page uses; pixels become an embedded picture.
+/// A canvas and its context in one object, which records drawing calls as SVG. The class has only
+/// the members of both that this page uses. Image data become an embedded picture.
 class SvgCanvas {
   constructor() {
     this.style = {};
@@ -15,7 +15,7 @@ class SvgCanvas {
   clear() {
     this.parts = [];
     this.path = [];
-    /// Groups that are open since each `save`.
+    /// Number of groups that were opened since each `save`.
     this.open = [0];
     this.saved = [];
     Object.assign(this, { fillStyle: "#000", strokeStyle: "#000", lineWidth: 1, textAlign: "left", textBaseline: "alphabetic" });
@@ -25,7 +25,7 @@ class SvgCanvas {
     return this;
   }
 
-  /// The ratio of pixels to units; drawing starts anew.
+  /// Sets the ratio of pixels to units, and clears the drawing.
   setTransform(ratio) {
     this.ratio = ratio;
     this.clear();
@@ -92,7 +92,7 @@ class SvgCanvas {
 
   fillText(text, x, y) {
     const anchor = { left: "start", center: "middle", right: "end" }[this.textAlign];
-    // Not all programs know the baselines of SVG.
+    // Some SVG viewers ignore `dominant-baseline`.
     const down = { top: 10, middle: 4, alphabetic: 0 }[this.textBaseline];
     this.parts.push(`<text x="${+x.toFixed(2)}" y="${+(y + down).toFixed(2)}" text-anchor="${anchor}" fill="${this.fillStyle}">${escapeXml(text)}</text>`);
   }
@@ -121,7 +121,7 @@ function escapeXml(text) {
   return String(text).replace(/[&<>"]/g, (character) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[character]);
 }
 
-/// What `draw` draws on a canvas, as a part of a figure.
+/// The drawing of `draw`, as a part of a figure.
 function canvasPart(draw) {
   const canvas = new SvgCanvas();
   draw(canvas);
@@ -139,7 +139,7 @@ function chartPart({ width, height, option }) {
 
 const STYLES = ["fill", "stroke", "stroke-width", "stroke-opacity", "stroke-dasharray", "opacity", "font-size"];
 
-/// An SVG element of the page with the styles that it has there, as a part of a figure.
+/// An SVG element of the page with its computed styles, as a part of a figure.
 function elementPart(picture) {
   const { width, height } = picture.viewBox.baseVal;
   const copy = picture.cloneNode(true);
@@ -154,7 +154,7 @@ function elementPart(picture) {
   return { width, height, content: new XMLSerializer().serializeToString(copy) };
 }
 
-/// A swatch with its text, as `[color, text]`, as a part of a figure.
+/// A row of color swatches with their texts, as a part of a figure. A swatch is `[color, text]`.
 function swatchPart(swatches) {
   return canvasPart((canvas) => {
     const context = prepare(canvas, 900, 22);
@@ -171,8 +171,8 @@ function swatchPart(swatches) {
 
 const FIGURE_PAD = 18, FIGURE_GAP = 10, NOTE_LINE = 16;
 
-/// A figure: a title, the rows of its parts, and a note below them. A part has `width`, `height`,
-/// `content`, and `name`, a title of its own.
+/// The SVG of a figure: a title, rows of parts, and a note below them. A part has `width`,
+/// `height`, `content` (SVG), and optionally `name`, its own title.
 function figureSvg(title, rows, note) {
   const widthOf = (row) => row.reduce((sum, { width }) => sum + width + FIGURE_GAP, -FIGURE_GAP);
   const width = Math.max(360, ...rows.map(widthOf)) + 2 * FIGURE_PAD;
@@ -201,7 +201,7 @@ function figureSvg(title, rows, note) {
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="${escapeXml(fontFamily())}"><rect width="${width}" height="${height}" fill="${color("card")}"/>${texts.join("")}${drawings.join("")}</svg>`;
 }
 
-/// The lines of a text of at most `most` characters, broken between words.
+/// Wraps a text between words into lines of at most `most` characters.
 function wrap(text, most) {
   const found = [];
   for (const word of text.split(/ +/)) {

@@ -1,7 +1,8 @@
-// Tables: sorting by a column, and a field that filters the rows. The state is part of the fragment.
+// Tables: sort by a column, and filter rows. The fragment of the address keeps the state.
 
-/// From this number of rows on, a table has a field to filter them.
+/// Minimum number of rows of a table with a filter field.
 const MIN_FILTERED = 8;
+/// Number of rows that a table shows at first.
 const MAX_ROWS = 200;
 
 /// The state of the tables by id: `column`, `down`, `filter`.
@@ -15,7 +16,7 @@ function number(value, show = group) {
 
 const cellText = (cell) => (cell === null || cell === undefined ? "–" : cell instanceof Node ? cell.textContent : typeof cell === "object" ? cell.text : String(cell));
 
-/// Numbers in order of value, before texts in order of their numbers and letters.
+/// Compares two cells: numbers by value, then texts, with the numbers in them compared by value.
 function compareCells(a, b) {
   const [x, y] = [a, b].map((cell) => cell?.value);
   if (x !== undefined && y !== undefined) return x - y;
@@ -23,7 +24,8 @@ function compareCells(a, b) {
   return cellText(a).localeCompare(cellText(b), "en", { numeric: true });
 }
 
-/// Whether a row has all words of a filter; `name:word` looks in the columns of that name only.
+/// Whether a row contains all words of a filter. `name:word` searches only the columns whose
+/// heading begins with `name`.
 function hasWords(row, header, filter) {
   const texts = row.map((cell) => cellText(cell).toLowerCase());
   return filter.toLowerCase().split(/\s+/).filter((word) => word !== "").every((word) => {
@@ -33,9 +35,9 @@ function hasWords(row, header, filter) {
   });
 }
 
-/// Fills a table whose rows a person can sort, filter and search. Cells are texts, elements, or
-/// numbers as `number` makes them; a row may have `attributes`. Shows only the first of many rows: the
-/// layout of thousands takes a second.
+/// Fills a table that a person can sort and filter. Cells are texts, elements, or results of
+/// `number`; a row may have `attributes`. Shows only the first `MAX_ROWS` rows, with a button for
+/// the others, because the layout of thousands of rows takes a second.
 function fillList(table, caption, header, rows) {
   const state = tableState(table.id);
   let all = false;
@@ -69,7 +71,7 @@ function fillList(table, caption, header, rows) {
   draw();
 }
 
-/// Makes a heading sort the rows: up, down, and back to the first order.
+/// Makes a heading a button that sorts the rows: ascending, descending, original order.
 function heading(cell, at, state, draw) {
   if (cell.textContent === "") return;
   const isSorted = state.column === at;
@@ -85,7 +87,7 @@ function heading(cell, at, state, draw) {
   cell.replaceChildren(button);
 }
 
-/// The field above a table and the button below it, made once.
+/// The filter field above a table and the button below it. Creates both on the first call.
 function tableParts(table, caption) {
   const box = table.parentElement.classList.contains("scroll") ? table.parentElement : table;
   if (box.previousElementSibling?.dataset.of !== table.id) {
@@ -99,13 +101,13 @@ function tableParts(table, caption) {
   return { field: label.firstChild, found: label.lastChild, more: box.nextElementSibling };
 }
 
-/// The states of tables that are not as in a new page: `id.column.d.filter`.
+/// The table states that differ from those of a new page, as `id.column.d.filter`.
 function tableWords() {
   const changed = Object.entries(tableStates).filter(([, { column, filter }]) => column !== null || filter !== "");
   return changed.map(([id, { column, down, filter }]) => `${id}.${column ?? ""}.${down ? "d" : ""}.${filter}`);
 }
 
-/// Takes the states from the fragment. Ids are those of tables of the page.
+/// Restores the table states from the fragment. Skips ids that are not tables of this page.
 function readTables(words) {
   for (const word of words) {
     const [, id, column, down, filter] = /^([a-z-]+)\.(\d*)\.(d?)\.(.*)$/.exec(word) ?? [];

@@ -162,7 +162,8 @@ function drawTimeline() {
   showWindow();
 }
 
-/// The ends of the bars in which the captures begin or end, in nanoseconds from the first packet.
+/// Start and end of each bar in which the captures begin or end, in nanoseconds from the first
+/// packet.
 function partialEdges({ width, length, start }) {
   const last = [start((length - 1) * width), start(length * width)];
   return [...(start(0) < 0 ? [[start(0), start(width)]] : []), ...(last[1] > report.span_ns ? [last] : [])];

@@ -23,7 +23,7 @@ pub(crate) trait HasPair {
     /// Sender and receiver; `None` where the row combines all pairs.
     fn pair(&self) -> Option<(&Label, &Label)>;
 
-    /// The sender, which a row of all receivers of a sender has too.
+    /// The sender. A row that combines all receivers of a sender has a sender but no pair.
     fn sender(&self) -> Option<&Label> {
         self.pair().map(|(src, _)| src)
     }
