@@ -220,7 +220,7 @@ fn jobs_and_ranks(
     let mut formed = jobs::form(ranked, &NodePorts::new(evidence.names), &mut processes);
     formed.jobs.sort_by_key(InferredJob::times_ns);
     let unclaimed = jobs::attach(&mut formed.jobs, silent, unread, &mut processes);
-    let several = "several processes used the number of the queue pair, one after the other or in two subnets; analyze one job at a time, e.g. with --window";
+    let several = "several processes used the number of the queue pair, one after the other or in two subnets; analyze one job at a time, e.g. with --from and --to";
     let mut reasons: BTreeMap<QueuePair, String> = reused.into_iter().map(|end| (end, several.to_owned())).collect();
     let mut ranks = RanksByQueuePair::new();
     for (number, job) in (1..).zip(&formed.jobs) {
