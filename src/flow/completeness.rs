@@ -98,7 +98,7 @@ impl Tracker {
             return;
         };
         let acknowledged = responder.and_then(|responder| {
-            let numbers = self.health[responder as usize].acknowledged().into_iter().flatten();
+            let numbers = self.connections[responder as usize].responded().into_iter().flatten();
             numbers.map(|number| number + shift(number, high)).max()
         });
         // If nothing responds: the packets that were sent last.
@@ -169,10 +169,10 @@ impl Tracker {
         let mut starts: Vec<i64> = Vec::new();
         if let Some(responder) = responder {
             let health = &self.health[responder as usize];
-            let ledgers = &self.connections[responder as usize].ledgers;
-            let acknowledged = health.acknowledged().into_iter().flatten();
-            limit = acknowledged.map(|number| number + shift(number, high) + 1).max().unwrap_or(limit).min(upto);
-            let ledger = &ledgers[PacketRole::Response as usize];
+            let connection = &self.connections[responder as usize];
+            let responded = connection.responded().into_iter().flatten();
+            limit = responded.map(|number| number + shift(number, high) + 1).max().unwrap_or(limit).min(upto);
+            let ledger = &connection.ledgers[PacketRole::Response as usize];
             let by = ledger.high().map_or(0, |number| shift(number, high));
             starts.extend(health.first_responses().iter().map(|number| number + by));
             starts.sort_unstable();

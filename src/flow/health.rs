@@ -47,9 +47,6 @@ pub(super) struct HealthTracker {
     high: i64,
     /// Highest PSN of a response.
     high_response: i64,
-    /// Highest request PSN of the other direction that this connection acknowledged, unwrapped by
-    /// its ACK ledger.
-    acknowledged: i64,
     /// PSNs and times of the first transmissions of requests, in two rings one after the other: the
     /// latest [`RECENT_PACKETS`], and every 32nd of the older ones.
     sent_ns: Vec<SentTime>,
@@ -162,7 +159,6 @@ impl Default for HealthTracker {
         Self {
             high: NONE_YET,
             high_response: NONE_YET,
-            acknowledged: NONE_YET,
             sent_ns: Vec::new(),
             sent: 0,
             mirror_copies: 0,
@@ -361,9 +357,6 @@ impl HealthTracker {
         if occurrence == 1 && !is_nak {
             self.acks.add(number as u32 & 0xFF_FFFF);
         }
-        // A NAK carries the PSN of the packet that is missing or rejected; all packets before it
-        // have arrived.
-        self.acknowledged = self.acknowledged.max(number - i64::from(is_nak));
         if is_nak {
             self.nak(Aeth { syndrome: (aeth >> 24) as u8, msn: aeth & 0xFF_FFFF });
         }
@@ -427,12 +420,6 @@ impl HealthTracker {
     /// Highest request PSN, if any.
     pub(super) fn high(&self) -> Option<i64> {
         (self.high != NONE_YET).then_some(self.high)
-    }
-
-    /// Highest PSNs that this direction acknowledged by ACK and by response, each unwrapped by its
-    /// own ledger.
-    pub(super) fn acknowledged(&self) -> [Option<i64>; 2] {
-        [self.acknowledged, self.high_response].map(|number| (number != NONE_YET).then_some(number))
     }
 
     fn remember(&mut self, number: i64, time_ns: i64) {

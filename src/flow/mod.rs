@@ -228,13 +228,14 @@ impl Connection {
         }
     }
 
-    /// PSNs of the last acknowledged request and of the last response.
-    fn last_responses(&self) -> [Option<u32>; 2] {
+    /// Highest PSNs that this direction acknowledged by ACK and by response, each unwrapped by its own
+    /// ledger.
+    fn responded(&self) -> [Option<i64>; 2] {
         let [_, responses, acks] = &self.ledgers;
         // A NAK carries the PSN of the packet that is missing or rejected; all packets before it
         // have arrived.
         let acknowledged = acks.high().map(|number| number - i64::from(self.ends_with_nak));
-        [acknowledged, responses.high()].map(|number| number.map(psn))
+        [acknowledged, responses.high()]
     }
 
     /// Notes a request whose PSN was observed before. The first request of the connection, observed
@@ -614,7 +615,7 @@ impl Tracker {
             missing_datagrams: datagrams,
             last_request: connection.ledgers[0].high().map(psn).filter(|_| numbered),
             last_asking: Some(connection.last_asking).filter(|psn| numbered && *psn != NO_PSN),
-            last_responses: connection.last_responses(),
+            last_responses: connection.responded().map(|number| number.map(psn)),
             ack_requests,
             asking_requests: health.map_or(0, |health| health.asking_requests.into()),
             acks,

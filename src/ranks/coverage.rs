@@ -18,6 +18,7 @@ use crate::model::Continuity;
 use crate::model::profile::{ConnectionRow, CoverageState, PairCoverage, Traffic};
 use crate::model::traffic::{ConnectionTotals, SequenceSpan};
 use crate::model::{ConnectionKey, ConnectionRanks, JobRank, Profile, QueuePair, RankIndex, TrafficKind};
+use ibscope_parsers::Psn;
 use ibscope_parsers::ib::{Opcode, Service};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -139,8 +140,8 @@ impl ConnectionView<'_> {
     pub(super) fn unanswered_psns(&self) -> u64 {
         let Some(last) = self.own.continuity.last_request else { return 0 };
         let responses = self.reverse.map(|reverse| reverse.continuity.last_responses).unwrap_or_default();
-        let behind = responses.into_iter().flatten().map(|psn| u64::from(last.wrapping_sub(psn)) & MASK);
-        behind.map(|psns| if psns < HALF { psns } else { 0 }).min().unwrap_or(u64::MAX)
+        let behind = responses.into_iter().flatten().map(|psn| Psn::new(last).since(Psn::new(psn)));
+        behind.map(|psns| u64::try_from(psns).unwrap_or(0)).min().unwrap_or(u64::MAX)
     }
 
     fn datagram_coverage(&self) -> (CoverageState, u64, u64) {

@@ -16,11 +16,9 @@
 use super::tag_layout;
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{Continuity, HashMap, QueuePair, TrafficKind};
-use ibscope_parsers::Endpoint;
+use ibscope_parsers::{Endpoint, Psn};
+use std::cell::OnceCell;
 
-/// PSNs have 24 bits and wrap around: a PSN that is ahead by half of the range or more is behind.
-const MASK: u32 = 0xFF_FFFF;
-const HALF: u32 = 1 << 23;
 /// Time before the end of the captures, in nanoseconds, in which requests may still wait for a
 /// response: several round trips through a congested fabric.
 const IN_FLIGHT_NS: i64 = 2_000_000;
@@ -41,8 +39,14 @@ pub(super) struct PairNumbers<'a> {
     last_time_ns: i64,
     /// True if no connection misses a request.
     is_gapless: bool,
+    /// Counted only if the numbers of two queue pairs are open.
+    port_pairs: OnceCell<PortPairs>,
+}
+
+/// The connections between ports.
+struct PortPairs {
     /// Number of connections of each directed pair of ports, sorted by pair.
-    port_pairs: Vec<((Endpoint, Endpoint), u32)>,
+    connections: Vec<((Endpoint, Endpoint), u32)>,
     /// True if each pair of ports has as many connections in one direction as in the other.
     is_balanced: bool,
 }
@@ -94,35 +98,20 @@ impl<'a> PairNumbers<'a> {
     /// With `is_window` (a time window), message counts are not compared, because connections may
     /// have started before the window.
     pub(super) fn new(connections: &'a [Box<ConnectionTotals>], is_window: bool) -> Self {
-        let data = (0..).zip(connections).filter(|(_, own)| own.key.kind == TrafficKind::Data);
         let mut numbers = Self {
             connections,
             indices: HashMap::default(),
             is_window,
             last_time_ns: i64::MIN,
             is_gapless: true,
-            port_pairs: Vec::new(),
-            is_balanced: true,
+            port_pairs: OnceCell::new(),
         };
-        for (index, own) in data.filter(|(_, own)| !own.key.is_datagram()) {
+        for (index, own) in (0..).zip(connections).filter(|(_, own)| is_connected(own)) {
             numbers.indices.insert((tag_layout::receiver(&own.key), own.key.src), index);
             numbers.last_time_ns = numbers.last_time_ns.max(own.times_ns.1);
             numbers.is_gapless &= own.continuity.missing_requests == 0;
-            // The connections are sorted by key.
-            let ports = (own.key.src, own.key.dst);
-            match numbers.port_pairs.last_mut().filter(|(last, _)| *last == ports) {
-                Some((_, count)) => *count += 1,
-                None => numbers.port_pairs.push((ports, 1)),
-            }
         }
-        numbers.is_balanced =
-            numbers.port_pairs.iter().all(|((src, dst), count)| numbers.connections_between(*dst, *src) == *count);
         numbers
-    }
-
-    fn connections_between(&self, src: Endpoint, dst: Endpoint) -> u32 {
-        let found = self.port_pairs.binary_search_by_key(&(src, dst), |(ports, _)| *ports);
-        found.map_or(0, |at| self.port_pairs[at].1)
     }
 
     /// The numbers of the packets from a port to a queue pair.
@@ -141,9 +130,40 @@ impl<'a> PairNumbers<'a> {
         let open = fits.iter().filter_map(|fit| if let NumberFit::Open { psns } = fit { Some(*psns) } else { None });
         let Some(unanswered_psns) = open.max().filter(|_| !fits.contains(&NumberFit::Agree)) else { return true };
         let idle_ns = self.last_time_ns.saturating_sub(to_a.last_time_ns.min(to_b.last_time_ns));
-        let is_only = || self.is_balanced && self.connections_between(a.endpoint, b.endpoint) == 1;
+        let is_only = || {
+            let ports = self.port_pairs.get_or_init(|| PortPairs::new(self.connections));
+            ports.is_balanced && ports.connections_between(a.endpoint, b.endpoint) == 1
+        };
         let are_few = unanswered_psns <= ONLY_UNANSWERED_PSNS || !self.is_gapless;
         idle_ns <= IN_FLIGHT_NS || are_few && is_only()
+    }
+}
+
+/// True for data of a connected service.
+fn is_connected(own: &ConnectionTotals) -> bool {
+    own.key.kind == TrafficKind::Data && !own.key.is_datagram()
+}
+
+impl PortPairs {
+    /// `all` is sorted by key.
+    fn new(all: &[Box<ConnectionTotals>]) -> Self {
+        let mut connections: Vec<((Endpoint, Endpoint), u32)> = Vec::new();
+        for own in all.iter().filter(|own| is_connected(own)) {
+            let ports = (own.key.src, own.key.dst);
+            match connections.last_mut().filter(|(last, _)| *last == ports) {
+                Some((_, count)) => *count += 1,
+                None => connections.push((ports, 1)),
+            }
+        }
+        let mut found = Self { connections, is_balanced: true };
+        found.is_balanced =
+            found.connections.iter().all(|((src, dst), count)| found.connections_between(*dst, *src) == *count);
+        found
+    }
+
+    fn connections_between(&self, src: Endpoint, dst: Endpoint) -> u32 {
+        let found = self.connections.binary_search_by_key(&(src, dst), |(ports, _)| *ports);
+        found.map_or(0, |at| self.connections[at].1)
     }
 }
 
@@ -206,15 +226,14 @@ impl ConnectionNumbers {
 }
 
 /// Number of PSNs by which `psn` is ahead of `other`; 0 if `psn` is not ahead.
-const fn ahead_of(other: u32, psn: u32) -> u64 {
-    let ahead = psn.wrapping_sub(other) & MASK;
-    if ahead < HALF { ahead as u64 } else { 0 }
+fn ahead_of(other: u32, psn: u32) -> u64 {
+    u64::try_from(Psn::new(psn).since(Psn::new(other))).unwrap_or(0)
 }
 
 /// The later of two PSNs, with wraparound.
 fn later(a: Option<u32>, b: Option<u32>) -> Option<u32> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(if b.wrapping_sub(a) & MASK < HALF { b } else { a }),
+        (Some(a), Some(b)) => Some(if Psn::new(b).since(Psn::new(a)) >= 0 { b } else { a }),
         (a, b) => a.or(b),
     }
 }
