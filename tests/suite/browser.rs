@@ -61,6 +61,19 @@ fn drive(script: &str, arguments: &[&Path]) -> Value {
     serde_json::from_str(&run(&mut command, "the page could not be looked at")).expect("json")
 }
 
+/// A path as an argument.
+fn place(path: &Path) -> &str {
+    path.to_str().expect("path")
+}
+
+/// The report of a sample with four ranks; it is in this folder.
+fn report_of_sample(folder: &Path) -> PathBuf {
+    let [profile, page] = ["job.ibp", "report.html"].map(|name| folder.join(name));
+    result(&["analyze", "-o", place(&profile)], &[sample("openib-mixed-4x1")]);
+    result(&["report", "-o", place(&page)], &[&profile]);
+    page
+}
+
 /// Folder for screenshots, for people to look at.
 fn pictures() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("browser")

@@ -1,12 +1,11 @@
 //! A trace of the application in the report: a person sees the numbers that `ibscope crosscheck`
 //! prints.
 
-use super::{has_browser, look, pictures};
+use super::{has_browser, look, pictures, place};
 use crate::runs;
 use crate::tools::{ibscope, result};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// Columns of the csv, in the order of the tooltip's rows: messages and bytes.
 const ROWS: [[&str; 2]; 6] = [
@@ -25,10 +24,6 @@ fn rows(csv: &str) -> Vec<BTreeMap<&str, &str>> {
     lines.map(|line| header.iter().copied().zip(line.split(',')).collect()).collect()
 }
 
-fn place(path: &Path) -> String {
-    path.to_str().expect("path").to_owned()
-}
-
 #[test]
 fn the_report_shows_the_numbers_of_crosscheck() {
     if !has_browser() {
@@ -38,9 +33,9 @@ fn the_report_shows_the_numbers_of_crosscheck() {
     let trace = run.folder.join("trace/traces.otf2");
     let folder = tempfile::tempdir().expect("folder");
     let profile = folder.path().join("job.ibp");
-    result(&["analyze", "-o", &place(&profile)], &[run.sink()]);
+    result(&["analyze", "-o", place(&profile)], &[run.sink()]);
     let page = folder.path().join("checked.html");
-    result(&["report", "-o", &place(&page), "--trace", &place(&trace)], &[&profile]);
+    result(&["report", "-o", place(&page), "--trace", place(&trace)], &[&profile]);
     let seen = look(&["--checked".as_ref(), &page, &pictures()]);
     assert_eq!(seen["complaints"], json!([]), "the console is silent");
     assert!(seen["overflow"].as_i64().expect("pixels") <= 0);
@@ -115,12 +110,12 @@ fn a_trace_that_differs_is_noted() {
     let folder = tempfile::tempdir().expect("folder");
     let (profile, page, table) =
         (folder.path().join("job.ibp"), folder.path().join("page.html"), folder.path().join("table.csv"));
-    result(&["analyze", "-o", &place(&profile)], &[run.sink()]);
+    result(&["analyze", "-o", place(&profile)], &[run.sink()]);
     // More messages than there can be.
     std::fs::write(&table, "src,dst,messages,bytes\n0,1,1000000,1000000\n").expect("table");
-    let ran = ibscope(["report", &place(&profile), "-o", &place(&page), "--trace", &place(&table)]);
+    let ran = ibscope(["report", place(&profile), "-o", place(&page), "--trace", place(&table)]);
     assert_eq!((ran.code, ran.stdout.as_str()), (4, ""), "{}", ran.stderr);
     assert!(ran.stderr.contains("differ") && page.exists(), "{}", ran.stderr);
-    let ran = ibscope(["report", &place(&profile), "-o", &place(&page), "--tolerance", "5"]);
+    let ran = ibscope(["report", place(&profile), "-o", place(&page), "--tolerance", "5"]);
     assert_eq!(ran.code, 2, "a tolerance of what? {}", ran.stderr);
 }

@@ -1,17 +1,13 @@
 //! The exports of the report: each csv is the output of the command that the page copies, and each
 //! drawing is a picture.
 
-use super::{has_browser, look, pictures};
+use super::{has_browser, look, pictures, place, report_of_sample};
 use crate::runs;
-use crate::tools::{self, ProgramResult, result, sample};
+use crate::tools::{self, ProgramResult, result};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-
-fn place(path: &Path) -> &str {
-    path.to_str().expect("path")
-}
 
 /// The output of a command line without quotes: the last of one or two commands, run in a folder.
 fn output(line: &str, folder: &Path) -> String {
@@ -59,9 +55,7 @@ fn exports_of_a_profile_are_the_output_of_the_commands() {
         return;
     }
     let folder = tempfile::tempdir().expect("folder");
-    let [profile, page] = ["job.ibp", "report.html"].map(|name| folder.path().join(name));
-    result(&["analyze", "-o", place(&profile)], &[sample("openib-mixed-4x1")]);
-    result(&["report", "-o", place(&page)], &[&profile]);
+    let page = report_of_sample(folder.path());
     let seen = exports_of(&page, "exports", "all");
     let all = [
         "findings",

@@ -1,17 +1,13 @@
 //! Names from outside in a page: of nodes, files, another run, a trace. Each would run as a script
 //! if it were markup.
 
-use super::{EVIL, EVIL_FILE, has_browser, look};
+use super::{EVIL, EVIL_FILE, has_browser, look, place};
 use crate::crosscheck::Description;
 use crate::runs;
 use crate::tools::{ibscope, result, sample};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
-
-fn place(path: &Path) -> &str {
-    path.to_str().expect("path")
-}
 
 /// The browser's view of a page, in which no foreign script may have run.
 fn seen(page: &Path) -> Value {

@@ -1,7 +1,6 @@
 //! The address of the report holds the state of the page.
 
-use super::{has_browser, look, pictures};
-use crate::tools::{result, sample};
+use super::{has_browser, look, pictures, report_of_sample};
 use std::path::Path;
 
 #[test]
@@ -10,10 +9,7 @@ fn a_reload_keeps_the_state_of_the_page() {
         return;
     }
     let folder = tempfile::tempdir().expect("folder");
-    let [profile, page] = ["job.ibp", "report.html"].map(|name| folder.path().join(name));
-    let place = |path: &Path| path.to_str().expect("path").to_owned();
-    result(&["analyze", "-o", &place(&profile)], &[sample("openib-mixed-4x1")]);
-    result(&["report", "-o", &place(&page)], &[&profile]);
+    let page = report_of_sample(folder.path());
     let seen = look(&[Path::new("--state"), &page, &pictures()]);
     assert_eq!(seen["complaints"], serde_json::json!([]));
     assert_eq!(seen["new"]["address"], "", "a new page has no fragment");

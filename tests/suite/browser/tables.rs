@@ -1,9 +1,7 @@
 //! Tables of the report: a person sorts and filters their rows, and the address keeps both.
 
-use super::{has_browser, look, pictures};
-use crate::tools::{result, sample};
+use super::{has_browser, look, pictures, report_of_sample};
 use serde_json::json;
-use std::path::Path;
 
 #[test]
 fn tables_are_sorted_and_filtered() {
@@ -11,10 +9,7 @@ fn tables_are_sorted_and_filtered() {
         return;
     }
     let folder = tempfile::tempdir().expect("folder");
-    let [profile, page] = ["job.ibp", "report.html"].map(|name| folder.path().join(name));
-    let place = |path: &Path| path.to_str().expect("path").to_owned();
-    result(&["analyze", "-o", &place(&profile)], &[sample("openib-mixed-4x1")]);
-    result(&["report", "-o", &place(&page)], &[&profile]);
+    let page = report_of_sample(folder.path());
     let seen = look(&["--tables".as_ref(), &page, &pictures()]);
     assert_eq!(seen["complaints"], json!([]), "the console is silent");
     let rows = |state: &str| -> Vec<Vec<String>> { serde_json::from_value(seen[state].clone()).expect("rows") };
