@@ -388,10 +388,9 @@ pub struct Continuity {
     /// Inputs that do not count observed the connection too: they may hold packets that the others
     /// miss.
     pub is_in_other_inputs: bool,
-    /// Inputs that hold packets of the connection, by bit; the last bit stands for all further inputs.
-    /// Set when the inputs are combined.
+    /// Inputs that hold packets of the connection. Set when the inputs are combined.
     #[serde(skip)]
-    pub held_by: u64,
+    pub held_by: InputSet,
     /// The ledgers overflowed.
     pub has_overflowed: bool,
     /// Packets repeat as neither one nor two observation points explain, and not all equally often. Set
@@ -404,6 +403,27 @@ pub struct Continuity {
     pub later_packets: PsnDigest,
     /// Distances between the PSNs of requests.
     pub psn_steps: PsnSteps,
+}
+
+/// A set of inputs. All inputs from the 64th on count as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InputSet(u64);
+
+impl InputSet {
+    const fn bit(input: u32) -> u64 {
+        1 << if input < u64::BITS { input } else { u64::BITS - 1 }
+    }
+
+    /// Adds an input.
+    pub const fn insert(&mut self, input: u32) {
+        self.0 |= Self::bit(input);
+    }
+
+    /// True if the set contains the input, or possibly, from the 64th on.
+    #[must_use]
+    pub const fn may_contain(self, input: u32) -> bool {
+        self.0 & Self::bit(input) != 0
+    }
 }
 
 /// Distances from each observed PSN to the next observed one. Over the last runs of PSNs only, so

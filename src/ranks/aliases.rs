@@ -15,6 +15,7 @@ use crate::model::{HashMap, QueuePair, TrafficKind, WorkerWireup};
 use ibscope_parsers::mpi::ucx_wireup::{UcxLane, lanes};
 use ibscope_parsers::{Endpoint, Qpn};
 use smallvec::SmallVec;
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Queue pairs in packets, by the queue pairs that connection messages state.
@@ -72,10 +73,12 @@ pub(super) fn find_aliases(
         }
         !is_shown
     });
-    let data = evidence.connections.iter().filter(|own| own.key.kind == TrafficKind::Data);
-    let talking: BTreeSet<(Endpoint, Endpoint)> = data.map(|own| (own.key.src, own.key.dst)).collect();
+    let ports_with_traffic: LazyCell<BTreeSet<(Endpoint, Endpoint)>, _> = LazyCell::new(|| {
+        let data = evidence.connections.iter().filter(|own| own.key.kind == TrafficKind::Data);
+        data.map(|own| own.key.port_pair()).collect()
+    });
     // Ports of one node do not exchange packets.
-    let may_be_one_node = |a, b| !talking.contains(&(a, b)) && !talking.contains(&(b, a));
+    let may_be_one_node = |a: Endpoint, b: Endpoint| !ports_with_traffic.contains(&(a.min(b), a.max(b)));
     let mut found = AliasCandidates::default();
     let mut open = Vec::new();
     for ends in &named {

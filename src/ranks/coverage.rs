@@ -162,19 +162,22 @@ impl ConnectionView<'_> {
 /// `ob1` increments the sequence number before it sends (`mca_pml_ob1_send`).
 const FIRST_NUMBER: i64 = 1;
 
+/// The ranks of a connection's sender and receiver.
+pub(super) type RanksOfEnds = [Option<JobRank>; 2];
+
 /// Marks pairs of ranks with gaps in `ob1`'s sequence numbers. `ob1` numbers the messages between
 /// two processes across all queue pairs and ports.
 pub(super) fn mark_numbers_missing(
     connections: &[Box<ConnectionTotals>],
-    ends: impl Fn(&ConnectionTotals) -> [Option<JobRank>; 2],
+    ends: &[RanksOfEnds],
     is_window: bool,
     identified: &mut ResolvedRanks,
 ) {
     let mut streams: BTreeMap<(JobRank, JobRank, u32), Vec<SequenceSpan>> = BTreeMap::new();
     let mut members: BTreeMap<(JobRank, JobRank), Vec<usize>> = BTreeMap::new();
     let mut unknown: BTreeSet<(JobRank, JobRank)> = BTreeSet::new();
-    for (at, own) in connections.iter().enumerate() {
-        let [Some(src), Some(dst)] = ends(own) else { continue };
+    for (at, (own, ends)) in connections.iter().zip(ends).enumerate() {
+        let [Some(src), Some(dst)] = *ends else { continue };
         members.entry((src, dst)).or_default().push(at);
         if own.votes().misses_sequence_numbers() {
             unknown.insert((src, dst));

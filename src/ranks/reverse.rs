@@ -49,9 +49,8 @@ pub(super) fn clear_foreign_losses(connections: &mut [Box<ConnectionTotals>], pa
     let is_foreign = |index: usize| {
         let own: &ConnectionTotals = &reverse.connections[index];
         // The opposite direction may count from another input that holds both.
-        let shares_input = |back: &ConnectionTotals| {
-            own.inputs.iter().any(|input| back.continuity.held_by & 1 << (*input).min(63) != 0)
-        };
+        let shares_input =
+            |back: &ConnectionTotals| own.inputs.iter().any(|input| back.continuity.held_by.may_contain(*input));
         has_loss(own) && !reverse.connected(index).is_some_and(shares_input)
     };
     let foreign: Vec<bool> = (0..reverse.connections.len()).into_par_iter().map(is_foreign).collect();

@@ -16,13 +16,15 @@
 //! ```
 //! Invariant: a pair that may own an uncounted message is never called complete.
 
-use super::coverage::mark_numbers_missing;
+use super::coverage::{RanksOfEnds, mark_numbers_missing};
 use super::tag_layout;
 use super::{Detection, QueuePairPartners, ResolvedRanks, ReverseConnections};
 use crate::model::profile::{CoverageState, RankRow};
 use crate::model::traffic::ConnectionTotals;
 use crate::model::{JobRank, RankIndex, TrafficKind, count_of};
 use ibscope_parsers::{Endpoint, Lid};
+use rayon::prelude::*;
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Marks the pairs in `identified` that may own uncounted messages. With `is_window`, packets
@@ -38,12 +40,13 @@ pub(super) fn mark_uncounted(
         return;
     }
     let ranks = RankIndex::new(&identified.ranks);
-    mark_numbers_missing(connections, |own| ends(own, &ranks, paired), is_window, identified);
-    let search = UncountedSearch { reverse, paired, detection: &identified.detection, ranks: &ranks };
+    let ends: Vec<RanksOfEnds> = connections.par_iter().map(|own| ranks_of_ends(own, &ranks, paired)).collect();
+    mark_numbers_missing(connections, &ends, is_window, identified);
+    let search = UncountedSearch { reverse, detection: &identified.detection, ends: &ends };
     let uncounted = search.run(&identified.job_of, &RanksAtPorts::new(&identified.ranks), is_window);
-    let connected = ConnectedRanks::new(connections, |own| ends(own, &ranks, paired));
-    for ((own, coverage), job) in connections.iter().zip(&mut identified.coverage).zip(&identified.job_of) {
-        let ends = ends(own, &ranks, paired);
+    let connected = ConnectedRanks::new(connections, &ends);
+    let rows = connections.iter().zip(ends).zip(&mut identified.coverage).zip(&identified.job_of);
+    for (((own, ends), coverage), job) in rows {
         if job.is_some() {
             let state = uncounted.state(own, ends);
             coverage.state = coverage.state.max(state.unwrap_or(coverage.state));
@@ -63,12 +66,12 @@ struct ConnectedRanks {
 }
 
 impl ConnectedRanks {
-    fn new(connections: &[Box<ConnectionTotals>], ends: impl Fn(&ConnectionTotals) -> [Option<JobRank>; 2]) -> Self {
+    fn new(connections: &[Box<ConnectionTotals>], ends: &[RanksOfEnds]) -> Self {
         let mut found = Self::default();
-        for own in connections.iter().filter(|own| own.key.kind == TrafficKind::Data && !own.key.is_datagram()) {
-            let ends = ends(own);
+        let is_connected = |own: &ConnectionTotals| own.key.kind == TrafficKind::Data && !own.key.is_datagram();
+        for (_, ends) in connections.iter().zip(ends).filter(|(own, _)| is_connected(own)) {
             found.jobs.extend(ends.iter().flatten().map(|end| end.job));
-            if let [Some(src), Some(dst)] = ends {
+            if let [Some(src), Some(dst)] = *ends {
                 found.ranks.insert((src, dst));
             }
         }
@@ -77,7 +80,7 @@ impl ConnectedRanks {
 
     /// True if only connection messages (datagrams) between two ranks were captured, and not the
     /// connection that they set up.
-    fn misses(&self, own: &ConnectionTotals, ends: [Option<JobRank>; 2]) -> bool {
+    fn misses(&self, own: &ConnectionTotals, ends: RanksOfEnds) -> bool {
         let [Some(src), Some(dst)] = ends else { return false };
         own.key.is_datagram()
             && !has_envelopes(own)
@@ -86,8 +89,7 @@ impl ConnectedRanks {
     }
 }
 
-/// The ranks of a connection's sender and receiver.
-fn ends(own: &ConnectionTotals, ranks: &RankIndex, paired: &QueuePairPartners) -> [Option<JobRank>; 2] {
+fn ranks_of_ends(own: &ConnectionTotals, ranks: &RankIndex, paired: &QueuePairPartners) -> RanksOfEnds {
     let receiver = tag_layout::receiver(&own.key);
     let sender =
         if own.key.is_datagram() { Some(own.key.src_qp) } else { paired.partner(receiver).map(|(end, _)| end.qpn) };
@@ -123,19 +125,19 @@ impl RanksAtPorts {
 /// Finds the connections with uncounted messages.
 struct UncountedSearch<'a> {
     reverse: &'a ReverseConnections<'a>,
-    paired: &'a QueuePairPartners,
     detection: &'a Detection,
-    ranks: &'a RankIndex,
+    /// By connection.
+    ends: &'a [RanksOfEnds],
 }
 
 impl UncountedSearch<'_> {
     fn run(&self, job_of: &[Option<u32>], at_ports: &RanksAtPorts, is_window: bool) -> UncountedTraffic {
         let mut found = UncountedTraffic::default();
         let mut may_be_at: [BTreeSet<Endpoint>; 2] = Default::default();
-        let unpaired = UnpairedConnections::new(self.reverse);
+        let unpaired = LazyCell::new(|| UnpairedConnections::new(self.reverse));
         for (index, (own, job)) in self.reverse.connections.iter().zip(job_of).enumerate() {
             let reverse = self.reverse.connected(index);
-            let [sender, receiver] = ends(own, self.ranks, self.paired);
+            let [sender, receiver] = self.ends[index];
             if own.continuity.restarted {
                 // The messages of the second connection are not counted.
                 found.maybe_between.insert((own.key.src, own.key.dst));
@@ -274,7 +276,7 @@ struct UncountedTraffic {
 
 impl UncountedTraffic {
     /// The state of a connection of a job with these ranks; `None` if nothing indicates missing messages.
-    fn state(&self, own: &ConnectionTotals, ends: [Option<JobRank>; 2]) -> Option<CoverageState> {
+    fn state(&self, own: &ConnectionTotals, ends: RanksOfEnds) -> Option<CoverageState> {
         let ports = (own.key.src, own.key.dst);
         let is_of = |ranks: &[BTreeSet<JobRank>; 2]| {
             ends.iter().zip(ranks).any(|(end, ranks)| end.is_some_and(|end| ranks.contains(&end)))

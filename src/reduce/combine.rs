@@ -321,7 +321,7 @@ impl CombinedTotals {
             total.observations = observations;
             let others = times.iter().filter(|(input, _)| !replaced.contains(input)).count();
             total.continuity.is_in_other_inputs = others > total.inputs.len();
-            total.continuity.held_by = times.iter().fold(0, |held, (input, _)| held | 1 << (*input).min(63));
+            times.iter().for_each(|(input, _)| total.continuity.held_by.insert(*input as u32));
         }
         if let Some(total) = total.as_mut().filter(|_| key.kind == TrafficKind::Data) {
             for (input, packets) in missing {

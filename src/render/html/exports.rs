@@ -56,7 +56,7 @@ impl ReportSource {
         line(&[name, &self.inputs, &self.options, &self.scope, view, &self.window])
     }
 
-    /// The parts of which the scripts of the page build commands.
+    /// Arguments from which the scripts of the page build commands.
     pub(super) fn document(&self) -> Value {
         let Self { inputs, options, scope, window, is_profile, .. } = self;
         json!({ "inputs": inputs, "options": options, "scope": scope, "window": window, "is_profile": is_profile })
