@@ -152,9 +152,8 @@ impl Folder {
     /// Replaces a file atomically: readers see the old content or the new one. The file is given to
     /// `owner`.
     pub fn replace(&self, name: &OsStr, bytes: &[u8], mode: u32, owner: Option<OwnerIds>) -> io::Result<()> {
-        let mut scratch = OsString::from(".");
-        scratch.push(name);
-        scratch.push(format!(".part-{}", std::process::id()));
+        let mut scratch = scratch_prefix(name);
+        scratch.push(std::process::id().to_string());
         // A process with the same number may have been killed at this point.
         self.remove(&scratch)?;
         let written = (|| {
@@ -168,6 +167,14 @@ impl Folder {
             let _ = self.remove(&scratch);
         }
         written
+    }
+
+    /// Removes what processes that were killed while they replaced a file left of it. No process may
+    /// be replacing it now.
+    pub(crate) fn remove_scratch(&self, name: &OsStr) -> io::Result<()> {
+        let prefix = scratch_prefix(name);
+        let is_scratch = |found: &OsString| found.as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
+        self.names()?.iter().filter(|found| is_scratch(found)).try_for_each(|found| self.remove(found))
     }
 
     /// Renames a written file to its final name. The content is on the disk before the name is, and
@@ -220,6 +227,15 @@ impl Folder {
 /// Gives an open file to its owner.
 pub fn set_owner(file: &File, owner: Option<OwnerIds>) -> io::Result<()> {
     owner.map_or(Ok(()), |(user, group)| fchown(file, Some(user), group))
+}
+
+/// Start of the names under which processes write the new content of a file; the process number
+/// follows.
+fn scratch_prefix(name: &OsStr) -> OsString {
+    let mut prefix = OsString::from(".");
+    prefix.push(name);
+    prefix.push(".part-");
+    prefix
 }
 
 /// Number of the current user.

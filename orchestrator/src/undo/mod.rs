@@ -450,8 +450,9 @@ fn summary(reasons: &[FailureText]) -> FailureText {
     text
 }
 
-/// Removes a hostfile if nobody changed its content. The removal runs in a thread of its own,
-/// because a file system may not respond.
+/// Removes a hostfile if nobody changed its content, and what a process that was killed while it
+/// wrote the hostfile left. The removal runs in a thread of its own, because a file system may not
+/// respond.
 fn remove_hostfile(context: RunContext<'_>, step: &HostfileStep) -> Result<(), FailureText> {
     let failed = |what: &str| format!("the hostfile {} cannot be removed: {what}", step.path.display());
     let time_limit = context.remaining(HOSTFILE_TIMEOUT)?;
@@ -460,6 +461,7 @@ fn remove_hostfile(context: RunContext<'_>, step: &HostfileStep) -> Result<(), F
     let spawned = thread::Builder::new().spawn(move || {
         let remove = || {
             let (folder, name) = Folder::parent_of(&step.path)?;
+            folder.remove_scratch(name)?;
             match folder.bytes(name) {
                 Ok(text) if text == step.text().as_bytes() => folder.remove(name),
                 Ok(_) => Ok(()),

@@ -117,6 +117,18 @@ fn at_any_moment_of_the_end() {
     }
 }
 
+/// A process that is killed while it writes the hostfile leaves the content under another name.
+#[test]
+fn in_the_middle_of_the_hostfile() {
+    let lab = SinkLab::new();
+    let mut child = spawn(&lab, &format!("start {}", LINES - 2));
+    assert!(!child.wait().unwrap().success());
+    let hostfile = lab.hostfile(7);
+    let name = hostfile.file_name().unwrap().to_string_lossy();
+    fs::write(hostfile.with_file_name(format!(".{name}.part-{}", child.id())), "n1\n").unwrap();
+    undo(&lab, "killed in the middle of the hostfile");
+}
+
 /// A launch whose outcome is unknown: whoever undoes it either finds the process, or keeps it from
 /// starting.
 #[test]
