@@ -1,6 +1,6 @@
 //! Anonymizes captures: the result contains no data that identify people or places.
 //!
-//! In: a capture, and the MPI forms of its connections, which the caller finds by analyzing the
+//! In: a capture, and the library stacks of its connections, which the caller finds by analyzing the
 //! capture first. Out: the rewritten capture, and a tally of dropped and cleared content.
 //!
 //! - Records keep their order, times and lengths.
@@ -35,10 +35,10 @@ use std::path::PathBuf;
 
 /// Facts about the connections of a capture that its analysis found.
 #[derive(Clone, Debug, Default)]
-pub struct ConnectionForms {
-    /// Connections that carry MPI envelopes, and the form of these.
-    pub forms: HashMap<ConnectionKey, LibraryStack>,
-    /// Forms of the connections between two endpoints, in either direction.
+pub struct ConnectionStacks {
+    /// Connections that carry MPI envelopes, and the stack of these.
+    pub stacks: HashMap<ConnectionKey, LibraryStack>,
+    /// Stacks of the connections between two endpoints, in either direction.
     pub between: HashMap<(Endpoint, Endpoint), HashSet<LibraryStack>>,
     /// Queue pairs of each endpoint.
     pub queue_pairs: HashMap<Endpoint, HashSet<Qpn>>,
@@ -81,7 +81,7 @@ pub enum AnonymizeError {
 /// Anonymizes captures with one key. An address has the same pseudonym in all of them.
 pub struct Anonymizer {
     names: Pseudonyms,
-    known: ConnectionForms,
+    known: ConnectionStacks,
     tally: AnonymizeTally,
     writes: NcclWrites,
 }
@@ -89,7 +89,7 @@ pub struct Anonymizer {
 impl Anonymizer {
     /// Creates an anonymizer for captures with these connections.
     #[must_use]
-    pub fn new(key: &AnonymizeKey, known: ConnectionForms) -> Self {
+    pub fn new(key: &AnonymizeKey, known: ConnectionStacks) -> Self {
         Self { names: Pseudonyms::new(key), known, tally: AnonymizeTally::default(), writes: NcclWrites::default() }
     }
 

@@ -26,44 +26,43 @@ pub(super) struct FirstPacketPayload {
     pub(super) message_bytes: Option<u32>,
 }
 
-/// True for two forms of one library, whose processes may send connection messages in one form and
-/// MPI messages in the other.
+/// True for two stacks of one library, whose processes may send connection messages over one stack
+/// and MPI messages over the other.
 fn is_akin(one: LibraryStack, other: LibraryStack) -> bool {
-    let is_ucx = |form| matches!(form, LibraryStack::UcxVerbs | LibraryStack::UcxMlx5 | LibraryStack::UcxUd);
+    let is_ucx = |stack| matches!(stack, LibraryStack::UcxVerbs | LibraryStack::UcxMlx5 | LibraryStack::UcxUd);
     one == other || is_ucx(one) && is_ucx(other)
 }
 
 /// The result of parsing a payload.
 #[derive(Debug, PartialEq)]
 struct ParsedPayload {
-    /// The envelope or control message, parsed without and with a known form of the connection.
+    /// The envelope or control message, parsed without and with the known stack of the connection.
     heads: [Option<MpiHeader>; 2],
     several: Vec<Envelope>,
     connection_message: Vec<u64>,
 }
 
 impl FirstPacketPayload {
-    /// The form of a connection message on a connection without other messages. `detected` are the
-    /// forms that were detected between the two endpoints.
-    pub(super) fn connection_message_form(
+    /// The stack of a connection message on a connection without other messages. `detected` are the
+    /// stacks that were detected between the two endpoints.
+    pub(super) fn connection_message_stack(
         &self,
         payload: &[u8],
         detected: &HashSet<LibraryStack>,
     ) -> Option<LibraryStack> {
         let payload_of =
             Payload { captured: payload, packet_bytes: self.packet_bytes, message_bytes: self.message_bytes };
-        let MpiHeader { stack: form, part: MpiMessagePart::Control, .. } =
-            mpi::recognize(self.carrier, &payload_of, None)?
+        let MpiHeader { stack, part: MpiMessagePart::Control, .. } = mpi::recognize(self.carrier, &payload_of, None)?
         else {
             return None;
         };
-        let is_known = detected.iter().any(|other| is_akin(form, *other));
-        (is_known && !self.connection_message(payload, form).is_empty()).then_some(form)
+        let is_known = detected.iter().any(|other| is_akin(stack, *other));
+        (is_known && !self.connection_message(payload, stack).is_empty()).then_some(stack)
     }
 
-    fn heads(&self, payload: &[u8], form: LibraryStack) -> [Option<MpiHeader>; 2] {
+    fn heads(&self, payload: &[u8], stack: LibraryStack) -> [Option<MpiHeader>; 2] {
         let payload = Payload { captured: payload, packet_bytes: self.packet_bytes, message_bytes: self.message_bytes };
-        [None, Some(form)].map(|usual| mpi::recognize(self.carrier, &payload, usual))
+        [None, Some(stack)].map(|usual| mpi::recognize(self.carrier, &payload, usual))
     }
 
     /// True if the payload clearly looks like a message of another protocol than MPI.
@@ -73,16 +72,16 @@ impl FirstPacketPayload {
         ulp::recognize(is_datagram, &payload).is_some_and(|found| found.is_distinctive)
     }
 
-    fn parse(&self, payload: &[u8], form: LibraryStack) -> ParsedPayload {
-        let heads = self.heads(payload, form);
+    fn parse(&self, payload: &[u8], stack: LibraryStack) -> ParsedPayload {
+        let heads = self.heads(payload, stack);
         let several = match heads[1] {
             Some(MpiHeader { part: MpiMessagePart::Coalesced, .. }) => {
-                mpi::coalesced_envelopes(form, payload, self.packet_bytes).collect()
+                mpi::coalesced_envelopes(stack, payload, self.packet_bytes).collect()
             }
             _ => Vec::new(),
         };
         let connection_message = match heads[1] {
-            Some(MpiHeader { part: MpiMessagePart::Control, .. }) => self.connection_message(payload, form),
+            Some(MpiHeader { part: MpiMessagePart::Control, .. }) => self.connection_message(payload, stack),
             _ => Vec::new(),
         };
         ParsedPayload { heads, several, connection_message }
@@ -90,14 +89,14 @@ impl FirstPacketPayload {
 
     /// The content of a control message that identifies the processes at both ends, as numbers.
     /// Their addresses are not part of it.
-    fn connection_message(&self, payload: &[u8], form: LibraryStack) -> Vec<u64> {
+    fn connection_message(&self, payload: &[u8], stack: LibraryStack) -> Vec<u64> {
         let mut numbers = Vec::new();
-        if let Some(message) = wireup(payload, form) {
+        if let Some(message) = wireup(payload, stack) {
             numbers.extend([u64::from(message.kind), u64::from(message.connection), message.address.len() as u64]);
             numbers.extend([message.sender_endpoint, message.receiver_endpoint, message.worker.unwrap_or(0)]);
         }
         let Carrier::Datagram(_) = self.carrier else {
-            if let (LibraryStack::Nccl, Carrier::Write(dma_bytes)) = (form, self.carrier) {
+            if let (LibraryStack::Nccl, Carrier::Write(dma_bytes)) = (stack, self.carrier) {
                 // A hash per element represents all fields of the element.
                 let elements =
                     nccl::cts(payload, dma_bytes).into_iter().flat_map(|cts| cts.elements().collect::<Vec<_>>());
@@ -105,7 +104,7 @@ impl FirstPacketPayload {
             }
             return numbers;
         };
-        if let Some(message) = udcm::datagram(payload, self.packet_bytes).filter(|_| form == LibraryStack::Ob1) {
+        if let Some(message) = udcm::datagram(payload, self.packet_bytes).filter(|_| stack == LibraryStack::Ob1) {
             numbers.extend([
                 message.kind as u64,
                 message.layout as u64,
@@ -114,7 +113,7 @@ impl FirstPacketPayload {
             numbers.extend(message.queues().flat_map(|queue| [queue.qpn.value(), queue.psn.value()]).map(u64::from));
         }
         if let Some(message) =
-            mvapich2_cm::datagram(payload, self.packet_bytes).filter(|_| form == LibraryStack::Mvapich2)
+            mvapich2_cm::datagram(payload, self.packet_bytes).filter(|_| stack == LibraryStack::Mvapich2)
         {
             let ranks = [message.request, message.server_rank, message.client_rank, u32::from(message.kind)];
             numbers.extend(ranks.map(u64::from));
@@ -124,8 +123,8 @@ impl FirstPacketPayload {
     }
 }
 
-fn wireup(payload: &[u8], form: LibraryStack) -> Option<ucx_wireup::UcxWireup<'_>> {
-    match form {
+fn wireup(payload: &[u8], stack: LibraryStack) -> Option<ucx_wireup::UcxWireup<'_>> {
+    match stack {
         LibraryStack::UcxVerbs => ucx_wireup::wireup(payload, 0),
         LibraryStack::UcxMlx5 => ucx_wireup::wireup(payload, 1),
         LibraryStack::UcxUd => ucx_wireup::wireup_datagram(payload),
@@ -133,33 +132,33 @@ fn wireup(payload: &[u8], form: LibraryStack) -> Option<ucx_wireup::UcxWireup<'_
     }
 }
 
-/// Clears the payload of the first packet of a message, except its envelopes. `form` is the form of
-/// the connection, `own` the queue pairs of the sender. Returns true if further envelopes may
+/// Clears the payload of the first packet of a message, except its envelopes. `stack` is the
+/// stack of the connection, `own` the queue pairs of the sender. Returns true if further envelopes may
 /// follow in other packets.
 pub(super) fn rewrite(
     payload: &mut [u8],
     first: &FirstPacketPayload,
-    form: LibraryStack,
+    stack: LibraryStack,
     own: &HashSet<Qpn>,
     names: &mut Pseudonyms,
 ) -> bool {
-    let parsed = first.parse(payload, form);
-    if parsed.heads[1].is_none_or(|head| head.stack != form) {
-        clear(payload, Some((first, form)));
+    let parsed = first.parse(payload, stack);
+    if parsed.heads[1].is_none_or(|head| head.stack != stack) {
+        clear(payload, Some((first, stack)));
         return false;
     }
     let old = payload.to_vec();
     let was_another = first.seems_another_protocol(&old);
-    let fills = if wireup(&old, form).is_some() { &FILLS[..1] } else { &FILLS[..] };
+    let fills = if wireup(&old, stack).is_some() { &FILLS[..1] } else { &FILLS[..] };
     for fill in fills {
         payload.copy_from_slice(&old);
-        reduce(payload, (0..old.len(), *fill), &|payload| first.parse(payload, form) == parsed);
+        reduce(payload, (0..old.len(), *fill), &|payload| first.parse(payload, stack) == parsed);
         // An envelope that is followed by zeros can look like a storage command.
         if was_another || !first.seems_another_protocol(payload) {
             break;
         }
     }
-    if let Some(message) = wireup(&old, form) {
+    if let Some(message) = wireup(&old, stack) {
         let start = old.len() - message.address.len();
         // Of the addresses, keep only the entries of the sender's queue pairs and the ports of
         // their devices.
@@ -187,13 +186,13 @@ pub(super) fn rewrite(
     matches!(parsed.heads[1], Some(MpiHeader { part: MpiMessagePart::Coalesced, .. })) && first.message_bytes.is_none()
 }
 
-/// Clears a payload. `first` is the first packet of a message, with the form of its connection.
+/// Clears a payload. `first` is the first packet of a message, with the stack of its connection.
 pub(super) fn clear(payload: &mut [u8], first: Option<(&FirstPacketPayload, LibraryStack)>) {
-    let Some((first, form)) = first else { return payload.fill(0) };
-    let was_read = first.heads(payload, form).iter().any(Option::is_some);
+    let Some((first, stack)) = first else { return payload.fill(0) };
+    let was_read = first.heads(payload, stack).iter().any(Option::is_some);
     for fill in FILLS {
         payload.fill(fill);
-        if was_read || first.heads(payload, form).iter().all(Option::is_none) {
+        if was_read || first.heads(payload, stack).iter().all(Option::is_none) {
             return;
         }
     }
@@ -250,16 +249,16 @@ mod tests {
     fn other_payload_is_cleared_and_does_not_become_an_envelope() {
         let mut names = Pseudonyms::new(&AnonymizeKey::of("a"));
         for length in [1usize, 4, 5, 8, 16, 40, 64, 100, 1024] {
-            for form in LibraryStack::ALL {
+            for stack in LibraryStack::ALL {
                 let mut payload: Vec<u8> = b"no envelope at all ".iter().copied().cycle().take(length).collect();
                 let bytes = length as u32;
                 let first =
                     FirstPacketPayload { carrier: Carrier::Send, packet_bytes: bytes, message_bytes: Some(bytes) };
-                let was = first.heads(&payload, form);
-                rewrite(&mut payload, &first, form, &HashSet::new(), &mut names);
-                assert!(payload.windows(4).all(|window| window != b"elop"), "{form:?} {length}");
+                let was = first.heads(&payload, stack);
+                rewrite(&mut payload, &first, stack, &HashSet::new(), &mut names);
+                assert!(payload.windows(4).all(|window| window != b"elop"), "{stack:?} {length}");
                 if was == [None, None] {
-                    assert_eq!(first.heads(&payload, form), [None, None], "{form:?} {length}");
+                    assert_eq!(first.heads(&payload, stack), [None, None], "{stack:?} {length}");
                 }
             }
         }

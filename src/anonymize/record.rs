@@ -96,7 +96,7 @@ impl Anonymizer {
         let (dest_qp, psn) = (packet.bth.dest_qp, packet.bth.psn);
         let src_qp = ext.deth.map_or(0, |deth| deth.src_qp.value());
         let key = ConnectionKey::of((location.src, location.dst), opcode, dest_qp, src_qp);
-        let form = self.known.forms.get(&key).copied();
+        let stack = self.known.stacks.get(&key).copied();
 
         let payload_end = payload_offset.saturating_add(payload_bytes);
         let payload = part(data, payload_offset..payload_end);
@@ -114,15 +114,15 @@ impl Anonymizer {
                 });
             let none = HashSet::new();
             let between = self.known.between.get(&(location.src, location.dst)).unwrap_or(&none);
-            let envelope_form = form.or_else(|| first.as_ref()?.connection_message_form(payload, between));
-            let is_nccl = form == Some(LibraryStack::Nccl);
+            let envelope_stack = stack.or_else(|| first.as_ref()?.connection_message_stack(payload, between));
+            let is_nccl = stack == Some(LibraryStack::Nccl);
             let is_list = is_nccl && self.writes.is_list(&key, (opcode, psn), ext.reth, payload);
-            match (first, envelope_form) {
+            match (first, envelope_stack) {
                 _ if is_list => {}
-                (Some(first), Some(form)) => {
+                (Some(first), Some(stack)) => {
                     let nobody = HashSet::new();
                     let own = self.known.queue_pairs.get(&location.src).unwrap_or(&nobody);
-                    let has_more = payload::rewrite(payload, &first, form, own, &mut self.names);
+                    let has_more = payload::rewrite(payload, &first, stack, own, &mut self.names);
                     self.tally.cleared_envelopes += u64::from(has_more);
                 }
                 (Some(first), None) => payload::clear(payload, Some((&first, LibraryStack::Ob1))),
@@ -136,7 +136,7 @@ impl Anonymizer {
         let behind = end + if location.encapsulation == Encapsulation::Native { VCRC_BYTES } else { 0 };
         clear(data, behind..usize::MAX);
         headers::network(data, location);
-        headers::transport(data, payload_offset, opcode, form == Some(LibraryStack::Nccl), &mut self.names);
+        headers::transport(data, payload_offset, opcode, stack == Some(LibraryStack::Nccl), &mut self.names);
         self.addresses(data, link_type, location);
         was.restore(data, location);
         Ok(())

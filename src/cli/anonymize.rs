@@ -4,7 +4,7 @@ use super::common::files::{self, OutputFile};
 use super::common::parse::threads;
 use super::common::usage::UsageError;
 use super::common::{input, output};
-use crate::anonymize::{AnonymizeKey, AnonymizeTally, Anonymizer, ConnectionForms};
+use crate::anonymize::{AnonymizeKey, AnonymizeTally, Anonymizer, ConnectionStacks};
 use crate::model::{Profile, count_either, count_of};
 use crate::pipeline::{AnalysisMeasures, AnalysisOptions, ClockOptions, DigestChoice};
 use anyhow::{Context as _, bail};
@@ -73,7 +73,7 @@ pub(super) fn run(args: &AnonymizeArgs) -> anyhow::Result<ExitCode> {
         None => AnonymizeKey::random().context("/dev/urandom: cannot be read; give --key")?,
     };
     let profile = analyze(args)?;
-    let mut anonymizer = Anonymizer::new(&key, connection_forms(&profile));
+    let mut anonymizer = Anonymizer::new(&key, connection_stacks(&profile));
     let mut code = ExitCode::SUCCESS;
     for ((path, place), file) in args.inputs.iter().zip(&places).zip(outputs.into_iter().flatten()) {
         let mut tally = AnonymizeTally::default();
@@ -151,16 +151,16 @@ fn analyze(args: &AnonymizeArgs) -> anyhow::Result<Profile> {
 }
 
 /// The parts of the analysis that the anonymizer needs.
-fn connection_forms(profile: &Profile) -> ConnectionForms {
-    let mut known = ConnectionForms::default();
+fn connection_stacks(profile: &Profile) -> ConnectionStacks {
+    let mut known = ConnectionStacks::default();
     for row in &profile.connections {
         known.queue_pairs.entry(row.dst).or_default().insert(row.dest_qp);
         known.queue_pairs.entry(row.src).or_default().extend(row.src_qp);
-        let form = |stack: &String| LibraryStack::ALL.into_iter().find(|form| stack.ends_with(form.name()));
-        if let Some(form) = row.stack.as_ref().and_then(form) {
-            known.forms.insert(row.key(), form);
+        let stack = |name: &String| LibraryStack::ALL.into_iter().find(|stack| name.ends_with(stack.name()));
+        if let Some(stack) = row.stack.as_ref().and_then(stack) {
+            known.stacks.insert(row.key(), stack);
             for ends in [(row.src, row.dst), (row.dst, row.src)] {
-                known.between.entry(ends).or_default().insert(form);
+                known.between.entry(ends).or_default().insert(stack);
             }
         }
     }

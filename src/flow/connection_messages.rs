@@ -11,8 +11,8 @@ const MAX_ADDRESS_BYTES: usize = 1 << 10;
 
 /// Reads the wire-up message at the start of a packet that was recognized as UCX's; `None` if there
 /// is none.
-pub(super) fn wireup(form: LibraryStack, packet: PacketRef<'_>, payload: &[u8]) -> Option<WorkerWireup> {
-    let (message, datagram_qp) = match form {
+pub(super) fn wireup(stack: LibraryStack, packet: PacketRef<'_>, payload: &[u8]) -> Option<WorkerWireup> {
+    let (message, datagram_qp) = match stack {
         LibraryStack::UcxVerbs => (ucx_wireup::wireup(payload, 0)?, None),
         LibraryStack::UcxMlx5 => (ucx_wireup::wireup(payload, 1)?, None),
         LibraryStack::UcxUd => (ucx_wireup::wireup_datagram(payload)?, Some(Qpn::new(packet.extension))),
@@ -32,12 +32,12 @@ pub(super) fn wireup(form: LibraryStack, packet: PacketRef<'_>, payload: &[u8]) 
 /// Reads the connection message of a datagram that was recognized as Open MPI's or MVAPICH2's;
 /// `None` if it is another message.
 pub(super) fn connection_message(
-    form: LibraryStack,
+    stack: LibraryStack,
     packet: PacketRef<'_>,
     payload: &[u8],
 ) -> Option<MpiConnectionMessage> {
     let message_bytes = u32::from(packet.payload_bytes);
-    let (number, job, world_rank, queue_pairs) = match form {
+    let (number, job, world_rank, queue_pairs) = match stack {
         LibraryStack::Ob1 => {
             let message =
                 udcm::datagram(payload, message_bytes).filter(|message| message.kind == udcm::UdcmKind::Connect)?;
@@ -56,7 +56,7 @@ pub(super) fn connection_message(
     };
     let from = QueuePair { endpoint: packet.key.src, qpn: Qpn::new(packet.extension) };
     let to = QueuePair { endpoint: packet.key.dst, qpn: packet.key.dest_qp };
-    Some(MpiConnectionMessage { form, from, to, number, world_rank, job, queue_pairs })
+    Some(MpiConnectionMessage { stack, from, to, number, world_rank, job, queue_pairs })
 }
 
 #[cfg(test)]

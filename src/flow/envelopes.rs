@@ -25,7 +25,7 @@ const MISSES_LIMIT: u8 = 64;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Envelopes {
     /// Library stack that most messages showed, and its lead in messages.
-    usual_form: Option<(LibraryStack, u32)>,
+    usual_stack: Option<(LibraryStack, u32)>,
     /// Messages in a row, up to [`MISSES_LIMIT`], that matched no upper-layer protocol; `None` before
     /// the first that was compared.
     misses: Option<u8>,
@@ -70,7 +70,7 @@ impl Envelopes {
         let Some(carrier) = Carrier::from_opcode(opcode, q_key, packet.extension) else {
             return if is_datagram { FirstPacket::Unknown(None) } else { FirstPacket::Data };
         };
-        let usual = self.usual_form.map(|(form, _)| form);
+        let usual = self.usual_stack.map(|(stack, _)| stack);
         let packet_bytes = u32::from(packet.payload_bytes);
         let payload = Payload {
             captured: packet.payload(batch_bytes),
@@ -79,7 +79,7 @@ impl Envelopes {
         };
         // The command of a storage protocol may look like a message of an MPI library. The first
         // messages of a connection show it.
-        let is_new = self.usual_form.is_none_or(|(_, lead)| lead < UpperLayerVotes::COMPARED_MESSAGES);
+        let is_new = self.usual_stack.is_none_or(|(_, lead)| lead < UpperLayerVotes::COMPARED_MESSAGES);
         let head = mpi::recognize(carrier, &payload, usual);
         let is_open = match (self.misses, &head) {
             (Some(misses), None) => misses < MISSES_LIMIT,
@@ -98,9 +98,9 @@ impl Envelopes {
         if self.is_retransmitted(&head) {
             return FirstPacket::Retransmitted;
         }
-        self.usual_form = match self.usual_form {
-            Some((form, lead)) if form == head.stack => Some((form, lead.saturating_add(1))),
-            Some((form, lead)) if lead > 0 => Some((form, lead - 1)),
+        self.usual_stack = match self.usual_stack {
+            Some((stack, lead)) if stack == head.stack => Some((stack, lead.saturating_add(1))),
+            Some((stack, lead)) if lead > 0 => Some((stack, lead - 1)),
             _ => Some((head.stack, 0)),
         };
         if let MpiMessagePart::Start(start) = head.part
@@ -115,7 +115,7 @@ impl Envelopes {
 
     /// True if the library of this connection puts several messages into one transport message.
     pub(super) fn may_hold_several(&self) -> bool {
-        matches!(self.usual_form, Some((LibraryStack::Ob1 | LibraryStack::Mvapich2, _)))
+        matches!(self.usual_stack, Some((LibraryStack::Ob1 | LibraryStack::Mvapich2, _)))
     }
 
     /// Envelope of a message that leaves out its own.

@@ -114,7 +114,7 @@ impl MessageTracker {
         if self.rendezvous.is_some()
             && message.complete
             && message.times_ns.0 != PacketRecord::NO_TIME
-            && let (Some((form, matching, _)), Some(bytes)) = (message.mpi, message.length_bytes)
+            && let (Some((stack, matching, _)), Some(bytes)) = (message.mpi, message.length_bytes)
         {
             let key =
                 TimingKey { interval: Interval::MpiMessage, verb: message.transfer_verb, size: SizeClass::of(bytes) };
@@ -123,7 +123,7 @@ impl MessageTracker {
                 connection,
                 from_ns,
                 key,
-                required_detection: Some(RequiredDetection::of(form, matching)),
+                required_detection: Some(RequiredDetection::of(stack, matching)),
             });
         }
         if self.emits {
@@ -181,13 +181,11 @@ impl MessageTracker {
             {
                 self.transport_only(connection, message);
             }
-            Some(MpiHeader { stack: form, part: MpiMessagePart::Start(start), .. }) => {
-                self.start(pair, connection, message, form, &start);
+            Some(MpiHeader { stack, part: MpiMessagePart::Start(start), .. }) => {
+                self.start(pair, connection, message, stack, &start);
             }
-            Some(MpiHeader {
-                stack: form, part: MpiMessagePart::Coalesced | MpiMessagePart::Cached { .. }, ..
-            }) => {
-                self.several(connection, message, form, several);
+            Some(MpiHeader { stack, part: MpiMessagePart::Coalesced | MpiMessagePart::Cached { .. }, .. }) => {
+                self.several(connection, message, stack, several);
             }
             Some(MpiHeader { part: MpiMessagePart::Data { message: of, header_bytes }, .. }) => {
                 let data_bytes = message.payload_bytes.saturating_sub(u64::from(header_bytes));
@@ -228,7 +226,7 @@ impl MessageTracker {
     /// from here on: these data may be complete before the transport message is, if a packet of the
     /// latter was lost.
     pub(super) fn begin(&mut self, pair: EndpointPair, connection: u32, message: &Transport) {
-        let Some(MpiHeader { stack: form, part: MpiMessagePart::Start(start), .. }) = message.head else { return };
+        let Some(MpiHeader { stack, part: MpiMessagePart::Start(start), .. }) = message.head else { return };
         let (Some(name), Length::Explicit(length_bytes)) = (start.id, start.envelope.length) else { return };
         if self.open.len() >= self.most_open
             && let Some((&oldest, _)) = self.open.first_key_value()
@@ -239,7 +237,7 @@ impl MessageTracker {
         let id = self.next;
         self.next += 1;
         let mut raw = raw(connection, message);
-        raw.mpi = Some((form, start.envelope.matching, start.protocol));
+        raw.mpi = Some((stack, start.envelope.matching, start.protocol));
         (raw.length_bytes, raw.wire_bytes, raw.packets, raw.complete) = (Some(length_bytes), 0, 0, false);
         let (names, memory) = (Vec::new(), Vec::new());
         self.open.insert(
@@ -259,7 +257,7 @@ impl MessageTracker {
             self.open_memory(address, bytes, id);
         }
         if let Some(rendezvous) = self.rendezvous.as_mut().filter(|_| start.protocol == Protocol::Rendezvous) {
-            let claim = RequiredDetection::of(form, start.envelope.matching);
+            let claim = RequiredDetection::of(stack, start.envelope.matching);
             rendezvous.begin(id, pair, (connection, message.times_ns.0), claim, start.done_id);
         }
     }
@@ -270,7 +268,7 @@ impl MessageTracker {
         pair: EndpointPair,
         connection: u32,
         message: &Transport,
-        form: LibraryStack,
+        stack: LibraryStack,
         start: &MpiMessageStart,
     ) {
         let length_bytes = match start.envelope.length {
@@ -292,19 +290,19 @@ impl MessageTracker {
             }
             return;
         }
-        raw.mpi = Some((form, start.envelope.matching, start.protocol));
+        raw.mpi = Some((stack, start.envelope.matching, start.protocol));
         raw.length_bytes = length_bytes;
         raw.complete &= length_bytes.is_some_and(|length_bytes| inline_bytes >= length_bytes);
         self.emit(raw);
     }
 
-    fn several(&mut self, connection: u32, message: &Transport, form: LibraryStack, envelopes: &[Envelope]) {
+    fn several(&mut self, connection: u32, message: &Transport, stack: LibraryStack, envelopes: &[Envelope]) {
         let whole = raw(connection, message);
         for (index, envelope) in envelopes.iter().enumerate() {
             // All messages share the same packets, which count for the first one.
             let shared = index > 0;
             self.emit(RawMessage {
-                mpi: Some((form, envelope.matching, Protocol::Eager)),
+                mpi: Some((stack, envelope.matching, Protocol::Eager)),
                 length_bytes: Some(envelope.length.in_message(message.payload_bytes)),
                 wire_bytes: if shared { 0 } else { whole.wire_bytes },
                 packets: if shared { 0 } else { whole.packets },

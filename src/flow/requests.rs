@@ -267,15 +267,16 @@ impl Tracker {
         head: &MpiHeader,
         events: &mut Events,
     ) {
-        let form = head.stack;
+        let stack = head.stack;
         let pair = packet.pair();
-        let start = |envelope| (id, StartEvent::Recognized(form, envelope));
+        let start = |envelope| (id, StartEvent::Recognized(stack, envelope));
         match head.part {
             MpiMessagePart::Start(begun) => {
                 events.starts.push(start(Some(begun.envelope)));
                 match begun.envelope.length {
                     Length::Explicit(mpi_bytes) => {
-                        let message = MpiMessage { form, envelope: begun.envelope, mpi_bytes, time_ns: packet.time_ns };
+                        let message =
+                            MpiMessage { stack, envelope: begun.envelope, mpi_bytes, time_ns: packet.time_ns };
                         events.mpi.push((id, message));
                     }
                     Length::NotCaptured => self.message_states[id as usize].missing().mpi_truncated += 1,
@@ -295,11 +296,11 @@ impl Tracker {
             MpiMessagePart::Data { .. } => events.starts.push(start(None)),
             MpiMessagePart::Control => {
                 events.starts.push(start(None));
-                if let Some(wireup) = connection_messages::wireup(form, packet, payload) {
+                if let Some(wireup) = connection_messages::wireup(stack, packet, payload) {
                     self.connection_messages_left_out += push_bounded(&mut self.wireups, wireup);
                 }
                 if packet.opcode().service() == Service::Ud
-                    && let Some(message) = connection_messages::connection_message(form, packet, payload)
+                    && let Some(message) = connection_messages::connection_message(stack, packet, payload)
                 {
                     self.connection_messages_left_out += push_bounded(&mut self.connection_messages, message);
                 }
@@ -322,21 +323,21 @@ impl Tracker {
         let following = &mut self.message_states[id as usize];
         let mut envelopes: Vec<Envelope> = Vec::new();
         match message.head {
-            Some(MpiHeader { stack: form, part: MpiMessagePart::Start(start), .. })
+            Some(MpiHeader { stack, part: MpiMessagePart::Start(start), .. })
                 if matches!(start.envelope.length, Length::AfterHeaders(_)) =>
             {
                 if let Some(message_bytes) = message.message_bytes {
                     let mpi_bytes = start.envelope.length.in_message(message_bytes);
                     let time_ns = message.times_ns.0;
-                    events.mpi.push((id, MpiMessage { form, envelope: start.envelope, mpi_bytes, time_ns }));
+                    events.mpi.push((id, MpiMessage { stack, envelope: start.envelope, mpi_bytes, time_ns }));
                 } else {
                     following.missing().mpi_incomplete += 1;
                 }
             }
-            Some(MpiHeader { stack: form, part: MpiMessagePart::Coalesced, .. }) => {
+            Some(MpiHeader { stack, part: MpiMessagePart::Coalesced, .. }) => {
                 let message_bytes = message.message_bytes.and_then(|bytes| u32::try_from(bytes).ok());
                 envelopes
-                    .extend(message_bytes.into_iter().flat_map(|bytes| mpi::coalesced_envelopes(form, body, bytes)));
+                    .extend(message_bytes.into_iter().flat_map(|bytes| mpi::coalesced_envelopes(stack, body, bytes)));
                 // Envelopes beyond the captured part cannot be counted; at least one is missing.
                 let is_truncated = message.complete && message_bytes.is_some_and(|bytes| body.len() < bytes as usize);
                 if is_truncated {
@@ -350,20 +351,19 @@ impl Tracker {
             }
             _ => {}
         }
-        if let Some(MpiHeader {
-            stack: form, part: MpiMessagePart::Coalesced | MpiMessagePart::Cached { .. }, ..
-        }) = message.head
+        if let Some(MpiHeader { stack, part: MpiMessagePart::Coalesced | MpiMessagePart::Cached { .. }, .. }) =
+            message.head
         {
             if envelopes.is_empty() {
                 // The packets with the envelopes are missing, or the capture began after them.
-                events.starts.push((id, StartEvent::Recognized(form, None)));
+                events.starts.push((id, StartEvent::Recognized(stack, None)));
                 following.missing().mpi_incomplete += 1;
             }
             for envelope in &envelopes {
-                events.starts.push((id, StartEvent::Recognized(form, Some(*envelope))));
+                events.starts.push((id, StartEvent::Recognized(stack, Some(*envelope))));
                 let mpi_bytes = envelope.length.in_message(0);
                 let time_ns = message.times_ns.0;
-                events.mpi.push((id, MpiMessage { form, envelope: *envelope, mpi_bytes, time_ns }));
+                events.mpi.push((id, MpiMessage { stack, envelope: *envelope, mpi_bytes, time_ns }));
             }
         }
         if self.tracks_messages() {
@@ -416,7 +416,7 @@ impl Tracker {
             }
             let Some(envelope) = envelope else { continue };
             let (mpi_bytes, time_ns) = (written.length_bytes, written.times_ns.0);
-            events.mpi.push((id, MpiMessage { form: LibraryStack::Nccl, envelope, mpi_bytes, time_ns }));
+            events.mpi.push((id, MpiMessage { stack: LibraryStack::Nccl, envelope, mpi_bytes, time_ns }));
         }
         for (id, rank) in outcome.unknown {
             let envelope = rank.map(|rank| nccl::envelope(rank, Length::NotCaptured));

@@ -6,7 +6,7 @@ use ibscope_parsers::mpi::{Envelope, LibraryStack};
 #[derive(Clone, Copy, Debug)]
 pub struct MpiMessage {
     /// Library stack that sent it.
-    pub form: LibraryStack,
+    pub stack: LibraryStack,
     /// Sender, tag and length field.
     pub envelope: Envelope,
     /// MPI length in bytes.

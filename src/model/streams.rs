@@ -53,7 +53,7 @@ impl Streams {
             mpi_bytes: message.mpi_bytes,
             times_ns: time_ns.map(|time_ns| (time_ns, time_ns)),
         };
-        let key = (message.form, merge_nonblocking_tags(message.envelope.matching));
+        let key = (message.stack, merge_nonblocking_tags(message.envelope.matching));
         if let Some(stream) = self.0.get_mut(&key) {
             stream.merge(sums);
         } else if *room > 0 && self.0.len() < MAX_STREAMS_PER_CONNECTION {
@@ -71,7 +71,7 @@ impl Streams {
 
     /// All streams.
     pub fn iter(&self) -> impl Iterator<Item = (LibraryStack, MatchFields, StreamSums)> + '_ {
-        self.0.iter().map(|(&(form, matching), &sums)| (form, matching, sums))
+        self.0.iter().map(|(&(stack, matching), &sums)| (stack, matching, sums))
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
         // Open MPI: rank 3 on context 5.
         let matching = MatchFields::UcxTag((tag << 40 | 3 << 20 | 5).cast_unsigned());
         let envelope = Envelope { matching, length: Length::Explicit(bytes), sequence: None };
-        MpiMessage { form: LibraryStack::UcxVerbs, envelope, mpi_bytes: bytes, time_ns }
+        MpiMessage { stack: LibraryStack::UcxVerbs, envelope, mpi_bytes: bytes, time_ns }
     }
 
     #[test]

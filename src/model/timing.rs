@@ -213,7 +213,7 @@ pub struct TimingKey {
 /// with a tag layout under which the message belongs to the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequiredDetection {
-    form: LibraryStack,
+    stack: LibraryStack,
     /// Layouts under which the message belongs to the application, one bit each.
     layouts: u8,
 }
@@ -221,16 +221,16 @@ pub struct RequiredDetection {
 impl RequiredDetection {
     /// The requirement of a message.
     #[must_use]
-    pub fn of(form: LibraryStack, matching: MatchFields) -> Self {
+    pub fn of(stack: LibraryStack, matching: MatchFields) -> Self {
         let reads = |layout: &TagLayout| matching.identity(*layout).is_some();
         let layouts = TagLayout::ALL.into_iter().filter(reads).fold(0, |bits, layout| bits | 1 << layout as u8);
-        Self { form, layouts }
+        Self { stack, layouts }
     }
 
     /// True if the detected stack and layout meet the requirement.
     #[must_use]
-    pub fn is_met_by(self, (form, layout): (LibraryStack, TagLayout)) -> bool {
-        self.form == form && self.layouts & 1 << layout as u8 != 0
+    pub fn is_met_by(self, (stack, layout): (LibraryStack, TagLayout)) -> bool {
+        self.stack == stack && self.layouts & 1 << layout as u8 != 0
     }
 }
 

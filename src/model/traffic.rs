@@ -48,15 +48,15 @@ pub enum StartEvent {
 /// Tag layouts that the envelopes of a stack may have; only stacks with UCX-style tags have
 /// several.
 #[must_use]
-pub const fn tag_layouts(form: LibraryStack) -> &'static [TagLayout] {
-    if form.carries_tags() { &TagLayout::ALL } else { &[TagLayout::ALL[0]] }
+pub const fn tag_layouts(stack: LibraryStack) -> &'static [TagLayout] {
+    if stack.carries_tags() { &TagLayout::ALL } else { &[TagLayout::ALL[0]] }
 }
 
 /// A class of MPI messages, by the properties that are interpreted later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MpiClass {
     /// Library stack of the messages.
-    pub form: LibraryStack,
+    pub stack: LibraryStack,
     /// Operation by tag layout, in the order of [`TagLayout::ALL`]; `None` if under that layout the
     /// messages do not belong to the application.
     pub operation: [Option<MpiOperation>; TagLayout::ALL.len()],
@@ -68,7 +68,7 @@ impl MpiClass {
     pub fn of(message: &MpiMessage) -> Self {
         let operation = TagLayout::ALL
             .map(|layout| message.envelope.matching.identity(layout).map(|identity| identity.operation()));
-        Self { form: message.form, operation }
+        Self { stack: message.stack, operation }
     }
 }
 
@@ -210,14 +210,14 @@ impl Votes {
     const PLAUSIBLE_TAGS: i32 = 1 << 20;
 
     /// Counts the first packet of a library's message.
-    pub fn start(&mut self, form: LibraryStack, envelope: Option<Envelope>) {
+    pub fn start(&mut self, stack: LibraryStack, envelope: Option<Envelope>) {
         let Some(envelope) = envelope else {
-            self.bare[form as usize] += 1;
+            self.bare[stack as usize] += 1;
             return;
         };
-        self.enveloped[form as usize] += 1;
-        for &layout in tag_layouts(form) {
-            self.envelope(form, layout, &envelope);
+        self.enveloped[stack as usize] += 1;
+        for &layout in tag_layouts(stack) {
+            self.envelope(stack, layout, &envelope);
         }
         if let (Some(sequence), MatchFields::Named(identity)) = (envelope.sequence, envelope.matching) {
             self.number(identity.context, SequenceSpan::one(sequence.into()));
@@ -240,20 +240,20 @@ impl Votes {
         }
     }
 
-    fn envelope(&mut self, form: LibraryStack, layout: TagLayout, envelope: &Envelope) {
+    fn envelope(&mut self, stack: LibraryStack, layout: TagLayout, envelope: &Envelope) {
         let Some(identity) = envelope.matching.identity(layout) else { return };
         let at = layout as usize;
         self.implausible[at] +=
             u64::from(identity.rank >= Self::PLAUSIBLE_RANKS || identity.tag >= Self::PLAUSIBLE_TAGS);
         self.highest_rank[at] = self.highest_rank[at].max(identity.rank);
-        self.vote((form, layout, Communicator::of(&identity, layout), identity.rank), 1);
+        self.vote((stack, layout, Communicator::of(&identity, layout), identity.rank), 1);
     }
 
     /// Adds the votes of another part of the connection.
     pub fn merge(&mut self, other: &Self) {
-        for form in 0..self.enveloped.len() {
-            self.enveloped[form] += other.enveloped[form];
-            self.bare[form] += other.bare[form];
+        for stack in 0..self.enveloped.len() {
+            self.enveloped[stack] += other.enveloped[stack];
+            self.bare[stack] += other.bare[stack];
         }
         for (key, count) in other.ranks.iter() {
             self.vote(*key, *count);
@@ -269,15 +269,15 @@ impl Votes {
     }
 
     /// Envelopes by communicator and rank, for one stack and layout.
-    pub fn of(&self, form: LibraryStack, layout: TagLayout) -> impl Iterator<Item = (Communicator, u32, u64)> + '_ {
+    pub fn of(&self, stack: LibraryStack, layout: TagLayout) -> impl Iterator<Item = (Communicator, u32, u64)> + '_ {
         self.ranks
-            .range((form, layout, Communicator::World, 0)..=(form, layout, Communicator::Context(u32::MAX), u32::MAX))
+            .range((stack, layout, Communicator::World, 0)..=(stack, layout, Communicator::Context(u32::MAX), u32::MAX))
             .map(|(&(_, _, communicator, rank), &count)| (communicator, rank, count))
     }
 
     /// Envelopes on `MPI_COMM_WORLD` by rank, for one stack and layout.
-    pub fn world(&self, form: LibraryStack, layout: TagLayout) -> impl Iterator<Item = (u32, u64)> + '_ {
-        self.of(form, layout)
+    pub fn world(&self, stack: LibraryStack, layout: TagLayout) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.of(stack, layout)
             .take_while(|(communicator, ..)| *communicator == Communicator::World)
             .map(|(_, rank, count)| (rank, count))
     }
@@ -289,9 +289,9 @@ impl Votes {
         }
         // A wrong tag layout gives any number of ranks and contexts, which must not displace those
         // of the right one.
-        let (form, layout, communicator, _) = key;
+        let (stack, layout, communicator, _) = key;
         let is_world = communicator == Communicator::World;
-        let held = self.of(form, layout).filter(|(other, ..)| (*other == Communicator::World) == is_world).count();
+        let held = self.of(stack, layout).filter(|(other, ..)| (*other == Communicator::World) == is_world).count();
         if held < Self::MAX_RANKS {
             *self.ranks.or_default(key) = count;
         } else if is_world {
@@ -723,7 +723,7 @@ pub struct WorkerWireup {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MpiConnectionMessage {
     /// The library.
-    pub form: LibraryStack,
+    pub stack: LibraryStack,
     /// Datagram queue pair of the sender.
     pub from: QueuePair,
     /// Datagram queue pair of the receiver.

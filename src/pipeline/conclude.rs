@@ -316,7 +316,7 @@ fn count_missing(coverage: &mut Coverage, combined: &CombinedTotals, detection: 
         coverage.messages_without_start += missing.without_start;
         coverage.messages_evicted += missing.evicted;
         // A connection whose library is not detected has no MPI messages to lose.
-        if detection.form(&connection.key).is_some() {
+        if detection.stack(&connection.key).is_some() {
             coverage.mpi_incomplete += missing.mpi_incomplete;
             coverage.mpi_truncated += missing.mpi_truncated;
         }

@@ -125,7 +125,7 @@ fn add(
         last_time_ns: connection.times_ns.1,
         traffic,
         retransmissions: connection.retransmissions,
-        stack: detection.stack(key),
+        stack: detection.stack_name(key),
         class: identified.classes.get(index).copied().unwrap_or_default(),
         job: identified.job_of.get(index).copied().flatten(),
         one_sided: identified.one_sided.get(index).and_then(|flag| flag.then_some(connection.rdma)),
@@ -158,14 +158,14 @@ fn add(
         index as u32,
         &mpi_sums.streams,
         &operations,
-        detection.form_and_layout(key),
+        detection.stack_and_layout(key),
     ));
-    let mut timings = timings(connection.latencies, detection.form_and_layout(key));
+    let mut timings = timings(connection.latencies, detection.stack_and_layout(key));
     timings.retain(|timing| storage.is_some() || timing.interval != Interval::StorageCommand);
     add_times(profile, index, timings, &connection.time_bins);
     let mut sizes = connection.sizes;
     for ((class, size), sums) in mpi_sums.sizes.into_sorted() {
-        let of = operation(class, detection, key).map(|operation| size_category(class.form, operation));
+        let of = operation(class, detection, key).map(|operation| size_category(class.stack, operation));
         of.into_iter().for_each(|of| sizes.join((of, size), sums, |held, sums| *held += sums));
     }
     let row = |((of, size), sums)| SizeRow { connection: index as u32, category: of, size, sums };
@@ -248,7 +248,7 @@ fn streams(
     let Some((detected, layout)) = reading else { return Vec::new() };
     let mut streams: BTreeMap<(StreamEnvelope, MpiOperation), StreamSums> = BTreeMap::new();
     let mut left = operations.clone();
-    for (_, matching, sums) in envelopes.iter().filter(|(form, ..)| *form == detected) {
+    for (_, matching, sums) in envelopes.iter().filter(|(stack, ..)| *stack == detected) {
         let Some(identity) = matching.identity(layout) else { continue };
         let Identity { rank, context, tag, world, .. } = identity;
         let key = (StreamEnvelope { context, world, rank, tag }, identity.operation());
@@ -317,12 +317,12 @@ fn by_operation(
 
 /// The operation of a message class, if the class is of the connection's detected library.
 fn operation(class: MpiClass, detection: &Detection, key: &ConnectionKey) -> Option<MpiOperation> {
-    let (form, layout) = detection.form_and_layout(key)?;
-    class.operation[layout as usize].filter(|_| class.form == form)
+    let (stack, layout) = detection.stack_and_layout(key)?;
+    class.operation[layout as usize].filter(|_| class.stack == stack)
 }
 
-const fn size_category(form: LibraryStack, operation: MpiOperation) -> SizeCategory {
-    match (form, operation) {
+const fn size_category(stack: LibraryStack, operation: MpiOperation) -> SizeCategory {
+    match (stack, operation) {
         (LibraryStack::Nccl, _) => SizeCategory::Nccl,
         (_, MpiOperation::PointToPoint) => SizeCategory::PointToPoint,
         _ => SizeCategory::Collective,

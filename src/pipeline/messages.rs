@@ -103,12 +103,12 @@ impl MessageStream {
     fn row(&self, index: usize, raw: RawMessage) -> Option<MessageRow> {
         let connection = self.sources[index].connections.get(raw.connection as usize).copied().flatten()?;
         let row = self.profile.connections.get(connection as usize)?;
-        let mpi = raw.mpi.and_then(|(form, matching, protocol)| {
-            let (detected, layout) = self.detection.form_and_layout(&row.key())?;
+        let mpi = raw.mpi.and_then(|(stack, matching, protocol)| {
+            let (detected, layout) = self.detection.stack_and_layout(&row.key())?;
             // Each connection that carries a part of an NCCL message yields the message, which
             // counts on one of them only.
-            let counts = form != LibraryStack::Nccl || row.traffic.p2p_messages > 0;
-            let identity = matching.identity(layout).filter(|_| detected == form && counts)?;
+            let counts = stack != LibraryStack::Nccl || row.traffic.p2p_messages > 0;
+            let identity = matching.identity(layout).filter(|_| detected == stack && counts)?;
             Some((identity, protocol))
         });
         let ConnectionRanks { job, src, dst } = self.ranks.connection(row);

@@ -148,16 +148,16 @@ fn matching(kind: u8, [a, b]: [u64; 2]) -> MatchFields {
 }
 
 fn store(message: &RawMessage) -> [u8; STORED_BYTES] {
-    let (kind, form, protocol, words) = match message.mpi {
+    let (kind, stack, protocol, words) = match message.mpi {
         None => (NO_MPI, 0, 0, [0; 2]),
-        Some((form, matching, protocol)) => {
+        Some((stack, matching, protocol)) => {
             let (kind, words) = matching_words(matching);
-            (kind, form as u8, protocol as u8, words)
+            (kind, stack as u8, protocol as u8, words)
         }
     };
     let tags = [
         kind,
-        form,
+        stack,
         protocol,
         message.transfer_verb as u8,
         u8::from(message.complete),
@@ -196,14 +196,14 @@ fn store(message: &RawMessage) -> [u8; STORED_BYTES] {
 fn restore(stored: [u8; STORED_BYTES]) -> RawMessage {
     let (chunks, _) = stored.as_chunks::<8>();
     let word = |index: usize| chunks.get(index).map_or(0, |&chunk| u64::from_le_bytes(chunk));
-    let [kind, form, protocol, moved, complete, has_length, has_receive, has_hash] = word(0).to_le_bytes();
-    let form = LibraryStack::ALL.get(usize::from(form)).copied();
+    let [kind, stack, protocol, moved, complete, has_length, has_receive, has_hash] = word(0).to_le_bytes();
+    let stack = LibraryStack::ALL.get(usize::from(stack)).copied();
     let protocol = Protocol::ALL.get(usize::from(protocol)).copied();
-    let mpi = form.zip(protocol).filter(|_| kind != NO_MPI);
+    let mpi = stack.zip(protocol).filter(|_| kind != NO_MPI);
     RawMessage {
         connection: (word(1) >> 32) as u32,
         psn: word(1) as u32,
-        mpi: mpi.map(|(form, protocol)| (form, matching(kind, [word(2), word(3)]), protocol)),
+        mpi: mpi.map(|(stack, protocol)| (stack, matching(kind, [word(2), word(3)]), protocol)),
         transfer_verb: Verb::ALL.get(usize::from(moved)).copied().unwrap_or(Verb::Send),
         length_bytes: (has_length != 0).then_some(word(4)),
         wire_bytes: word(5),

@@ -157,8 +157,8 @@ fn library_class(
     jobs: &JobClasses,
     identified: &ResolvedRanks,
 ) -> Option<ConnectionClass> {
-    if let Some(form) = identified.detection.form(key) {
-        return Some(if form == LibraryStack::Nccl { ConnectionClass::Nccl } else { ConnectionClass::Mpi });
+    if let Some(stack) = identified.detection.stack(key) {
+        return Some(if stack == LibraryStack::Nccl { ConnectionClass::Nccl } else { ConnectionClass::Mpi });
     }
     let job = identified.job_of.get(index).copied().flatten()?;
     jobs.jobs.get(&job).map(JobClass::class)
@@ -184,13 +184,13 @@ fn library_of_no_mpi<'a>(directions: impl Iterator<Item = &'a ConnectionTotals>)
     let classes: Vec<Option<ConnectionClass>> = directions
         .filter(|connection| connection.starts() > 0)
         .map(|connection| {
-            let form = tag_layout::consistent_form(connection)?;
-            let class = match Family::of(form) {
+            let stack = tag_layout::consistent_stack(connection)?;
+            let class = match Family::of(stack) {
                 Family::Ucx => ConnectionClass::Ucx,
                 Family::Rxm => ConnectionClass::Libfabric,
                 Family::Ob1 | Family::Mvapich2 | Family::Nccl => return None,
             };
-            contradicts_mpi(connection.votes(), form).then_some(class)
+            contradicts_mpi(connection.votes(), stack).then_some(class)
         })
         .collect();
     classes.first().copied().flatten().filter(|first| classes.iter().all(|class| *class == Some(*first)))
@@ -198,9 +198,9 @@ fn library_of_no_mpi<'a>(directions: impl Iterator<Item = &'a ConnectionTotals>)
 
 /// True if no tag layout of an MPI library explains the tags of a connection: its sender would have
 /// several ranks in `MPI_COMM_WORLD`, or ranks and tags beyond any real one.
-fn contradicts_mpi(votes: &Votes, form: LibraryStack) -> bool {
-    tag_layouts(form).iter().all(|&layout| {
-        let several = votes.world(form, layout).filter(|(_, count)| *count >= MIN_IMPOSSIBLE).count() > 1;
+fn contradicts_mpi(votes: &Votes, stack: LibraryStack) -> bool {
+    tag_layouts(stack).iter().all(|&layout| {
+        let several = votes.world(stack, layout).filter(|(_, count)| *count >= MIN_IMPOSSIBLE).count() > 1;
         let at = layout as usize;
         several || votes.implausible[at] >= MIN_IMPOSSIBLE || votes.uncounted_ranks[at] >= MIN_IMPOSSIBLE
     })
@@ -290,8 +290,8 @@ fn is_bare_ucx<'a>(mut directions: impl Iterator<Item = &'a ConnectionTotals> + 
 
 /// Messages of UCX without a tag.
 fn bare_ucx(connection: &ConnectionTotals) -> u64 {
-    let forms = LibraryStack::ALL.into_iter().filter(|form| Family::of(*form) == Family::Ucx);
-    forms.map(|form| connection.votes().bare[form as usize]).sum()
+    let stacks = LibraryStack::ALL.into_iter().filter(|stack| Family::of(*stack) == Family::Ucx);
+    stacks.map(|stack| connection.votes().bare[stack as usize]).sum()
 }
 
 /// True if all messages have one operation and one size, and no message is that of a library or

@@ -138,7 +138,7 @@ impl Component<'_> {
         let mut classes = self
             .connections
             .iter()
-            .filter_map(|(fit, _)| fit.connection.mpi.as_ref())
+            .filter_map(|(found, _)| found.connection.mpi.as_ref())
             .flat_map(|seen| seen.sums.iter().filter_map(|(class, _)| class.operation[self.layout as usize]));
         classes.any(|operation| !matches!(operation, MpiOperation::PointToPoint | MpiOperation::Collective))
     }
@@ -160,16 +160,16 @@ pub(super) fn components<'a>(
         sets.join(processes.process(*from), processes.process(*to));
     }
     let mut groups: BTreeMap<(EndId, Family), ComponentConnections<'a>> = BTreeMap::new();
-    for (fit, (from, to)) in with_ends {
+    for (found, (from, to)) in with_ends {
         let group = sets.find(processes.process(from));
-        groups.entry((group, Family::of(fit.form))).or_default().push((fit, (from, to)));
+        groups.entry((group, Family::of(found.stack))).or_default().push((found, (from, to)));
     }
     let stated = stated_ranks(evidence, exchanges, processes);
     let (mut known, mut unread) = (Vec::new(), Vec::new());
     for ((_, family), connections) in groups {
         let sides: Vec<_> = connections
             .iter()
-            .map(|(fit, (from, to))| (*fit, (processes.process(*from), processes.process(*to))))
+            .map(|(found, (from, to))| (*found, (processes.process(*from), processes.process(*to))))
             .collect();
         match tag_layout::layout(&sides) {
             LayoutChoice::Clear(layout) => known.push(component(family, layout, connections, &stated, processes)),
@@ -208,7 +208,7 @@ fn layout_around(
     family: Family,
     connections: &[(LibraryConnection<'_>, (EndId, EndId))],
 ) -> Option<TagLayout> {
-    let keys = connections.iter().map(|(fit, _)| &fit.connection.key);
+    let keys = connections.iter().map(|(found, _)| &found.connection.key);
     let ports: BTreeSet<Endpoint> = keys.flat_map(|key| [key.src, key.dst]).collect();
     let around = ports.iter().filter_map(|port| layouts_at.get(&(family, *port)));
     let layouts: BTreeSet<TagLayout> = around.flatten().copied().collect();
@@ -224,8 +224,8 @@ fn ends<'a>(
 ) -> ComponentConnections<'a> {
     let mut of_nccl = nccl::NcclEnds::default();
     let mut with_ends = Vec::new();
-    for fit in connections {
-        let key = &fit.connection.key;
+    for found in connections {
+        let key = &found.connection.key;
         let receiver = tag_layout::receiver(key);
         let to = processes.end(receiver);
         let sender = if key.is_datagram() {
@@ -237,12 +237,12 @@ fn ends<'a>(
             Some(sender) => processes.end(sender),
             None => processes.unknown_sender(),
         };
-        if Family::of(fit.form) == Family::Nccl {
-            let times_ns = fit.connection.times_ns;
+        if Family::of(found.stack) == Family::Nccl {
+            let times_ns = found.connection.times_ns;
             of_nccl.add(key.src, times_ns, from);
             of_nccl.add(key.dst, times_ns, to);
         }
-        with_ends.push((fit, (from, to)));
+        with_ends.push((found, (from, to)));
     }
     of_nccl.join(evidence.nccl, processes);
     with_ends
@@ -295,17 +295,17 @@ fn component<'a>(
     let mut ports: BTreeMap<EndId, BTreeSet<Endpoint>> = BTreeMap::new();
     let mut times_ns = (i64::MAX, i64::MIN);
     let mut fills_elements = false;
-    for (fit, (from, to)) in &connections {
-        let (key, times) = (&fit.connection.key, fit.connection.times_ns);
+    for (found, (from, to)) in &connections {
+        let (key, times) = (&found.connection.key, found.connection.times_ns);
         times_ns = (times_ns.0.min(times.0), times_ns.1.max(times.1));
         let (from, to) = (processes.process(*from), processes.process(*to));
         ports.entry(from).or_default().insert(key.src);
         ports.entry(to).or_default().insert(key.dst);
-        fills_elements |= family == Family::Nccl && fills_an_element(fit.connection);
+        fills_elements |= family == Family::Nccl && fills_an_element(found.connection);
         // A receiver that never sends is a process as well.
         votes.entry(to).or_default();
         let sender = votes.entry(from).or_default();
-        for (communicator, rank, count) in fit.connection.votes().of(fit.form, layout) {
+        for (communicator, rank, count) in found.connection.votes().of(found.stack, layout) {
             match communicator {
                 Communicator::World => *sender.envelopes.entry(rank).or_default() += count,
                 Communicator::Context(context) => {

@@ -58,7 +58,7 @@ pub(super) fn views<'a>(
 
 /// UCX and NCCL set both PSNs of a connection to 0 (`uct_rc_iface_qp_connect`, `ncclIbRtrQp`).
 fn library_first_psn(detection: &Detection, key: &ConnectionKey) -> Option<u32> {
-    let family = Family::of(detection.form(key)?);
+    let family = Family::of(detection.stack(key)?);
     matches!(family, Family::Ucx | Family::Nccl).then_some(0)
 }
 
@@ -77,7 +77,7 @@ impl ConnectionView<'_> {
         if key.kind != TrafficKind::Data {
             return PairCoverage::default();
         }
-        let open = self.own.missing.as_deref().filter(|_| detection.form(key).is_some());
+        let open = self.own.missing.as_deref().filter(|_| detection.stack(key).is_some());
         let open = open.map_or(0, |missing| missing.mpi_incomplete + missing.mpi_truncated);
         let (state, missing_packets, missing_messages) = match Opcode(key.service << 5).service() {
             // A datagram is never retransmitted under the same number.

@@ -10,47 +10,48 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Detected libraries by connection.
 #[derive(Clone, Debug, Default)]
 pub struct Detection {
-    forms_and_layouts: BTreeMap<ConnectionKey, (LibraryStack, TagLayout)>,
+    stacks_and_layouts: BTreeMap<ConnectionKey, (LibraryStack, TagLayout)>,
 }
 
 impl Detection {
     pub(super) fn add(&mut self, components: &[Component<'_>]) {
         for own in components {
             // Datagrams without envelopes are connection messages, not MPI messages.
-            let has_messages = |fit: &LibraryConnection<'_>| {
-                let enveloped = fit.connection.votes().enveloped.iter().sum::<u64>();
-                !fit.connection.key.is_datagram() || enveloped > 0
+            let has_messages = |found: &LibraryConnection<'_>| {
+                let enveloped = found.connection.votes().enveloped.iter().sum::<u64>();
+                !found.connection.key.is_datagram() || enveloped > 0
             };
-            let readings = own.connections.iter().filter(|(fit, _)| has_messages(fit));
-            self.forms_and_layouts.extend(readings.map(|(fit, _)| (fit.connection.key, (fit.form, own.layout))));
+            let readings = own.connections.iter().filter(|(found, _)| has_messages(found));
+            self.stacks_and_layouts
+                .extend(readings.map(|(found, _)| (found.connection.key, (found.stack, own.layout))));
         }
     }
 
     /// The detected library of a connection.
     #[must_use]
-    pub fn form(&self, key: &ConnectionKey) -> Option<LibraryStack> {
-        self.forms_and_layouts.get(key).map(|(form, _)| *form)
+    pub fn stack(&self, key: &ConnectionKey) -> Option<LibraryStack> {
+        self.stacks_and_layouts.get(key).map(|(stack, _)| *stack)
     }
 
     /// The detected library, and the layout of its tags.
     #[must_use]
-    pub fn form_and_layout(&self, key: &ConnectionKey) -> Option<(LibraryStack, TagLayout)> {
-        self.forms_and_layouts.get(key).copied()
+    pub fn stack_and_layout(&self, key: &ConnectionKey) -> Option<(LibraryStack, TagLayout)> {
+        self.stacks_and_layouts.get(key).copied()
     }
 
     /// The library's name for outputs.
     #[must_use]
-    pub fn stack(&self, key: &ConnectionKey) -> Option<String> {
-        self.form_and_layout(key).map(|(form, layout)| name(form, layout))
+    pub fn stack_name(&self, key: &ConnectionKey) -> Option<String> {
+        self.stack_and_layout(key).map(|(stack, layout)| name(stack, layout))
     }
 }
 
-fn name(form: LibraryStack, layout: TagLayout) -> String {
-    match form {
-        LibraryStack::Ob1 => format!("{} {}", TagLayout::OpenMpi.name(), form.name()),
-        LibraryStack::Mvapich2 | LibraryStack::Nccl => form.name().to_owned(),
+fn name(stack: LibraryStack, layout: TagLayout) -> String {
+    match stack {
+        LibraryStack::Ob1 => format!("{} {}", TagLayout::OpenMpi.name(), stack.name()),
+        LibraryStack::Mvapich2 | LibraryStack::Nccl => stack.name().to_owned(),
         LibraryStack::UcxVerbs | LibraryStack::UcxMlx5 | LibraryStack::UcxUd | LibraryStack::Rxm => {
-            format!("{} {}", layout.name(), form.name())
+            format!("{} {}", layout.name(), stack.name())
         }
     }
 }
@@ -60,6 +61,6 @@ pub(super) fn name_of(job: &InferredJob<'_>) -> String {
     let mut detection = Detection::default();
     detection.add(&job.components);
     let names: BTreeSet<String> =
-        detection.forms_and_layouts.values().map(|(form, layout)| name(*form, *layout)).collect();
+        detection.stacks_and_layouts.values().map(|(stack, layout)| name(*stack, *layout)).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }

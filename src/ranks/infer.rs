@@ -89,7 +89,7 @@ fn ports_of_one_rank(
     // Conflicting votes may have left a rank out, so every sender of envelopes must have a rank.
     let has_unranked_sender = |job: &InferredJob<'_>| {
         let mut with_envelopes =
-            job.components.iter().flat_map(|own| &own.connections).filter(|(fit, _)| !is_bare(fit.connection));
+            job.components.iter().flat_map(|own| &own.connections).filter(|(found, _)| !is_bare(found.connection));
         with_envelopes.any(|(_, (from, _))| processes.queue_pair(*from).is_some_and(|own| !ranks.contains_key(&own)))
     };
     let mut known: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
@@ -125,8 +125,8 @@ fn is_of_library(
     let votes = connection.votes();
     let own: u64 = ibscope_parsers::mpi::LibraryStack::ALL
         .into_iter()
-        .filter(|form| Family::of(*form) == family)
-        .map(|form| votes.enveloped[form as usize] + votes.bare[form as usize])
+        .filter(|stack| Family::of(*stack) == family)
+        .map(|stack| votes.enveloped[stack as usize] + votes.bare[stack as usize])
         .sum();
     let is_consistent = own > 0 && own == connection.starts();
     let is_named = |end: QueuePair| processes.find(end).is_some_and(|end| processes.is_named(end));

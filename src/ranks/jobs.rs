@@ -343,9 +343,9 @@ pub(super) fn attach<'a>(
         }
     }
     for connections in unread {
-        let keys = connections.iter().map(|(fit, _)| &fit.connection.key);
+        let keys = connections.iter().map(|(found, _)| &found.connection.key);
         let ports = keys.flat_map(|key| [key.src, key.dst]).collect();
-        let family = connections.first().map(|(fit, _)| Family::of(fit.form));
+        let family = connections.first().map(|(found, _)| Family::of(found.stack));
         let taker = only(&ports, &|place| place.spans(family, &ports));
         match (taker, taker.ok().and_then(|at| places[at].key)) {
             (Ok(at), Some((family, layout))) => {

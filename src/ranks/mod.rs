@@ -208,14 +208,14 @@ fn jobs_and_ranks(
         ..ResolvedRanks::default()
     };
     let stated: BTreeSet<QueuePair> = evidence.wireups.iter().flat_map(aliases::listed_queue_pairs).collect();
-    let mut fitting = tag_layout::library_connections(connections, paired, |end| stated.contains(&end));
+    let mut candidates = tag_layout::library_connections(connections, paired, |end| stated.contains(&end));
     let reused = processes::reused_queue_pairs(evidence);
-    drop_ambiguous(&mut fitting, &reused, paired);
-    if fitting.is_empty() {
+    remove_ambiguous(&mut candidates, &reused, paired);
+    if candidates.is_empty() {
         return (identified, BTreeMap::new(), JobClasses::default());
     }
     let mut processes = processes::named_processes(evidence, exchanges, aliases, &reused);
-    let (known, unread) = component::components(fitting, evidence, exchanges, paired, &mut processes);
+    let (known, unread) = component::components(candidates, evidence, exchanges, paired, &mut processes);
     let (ranked, silent): (Vec<_>, Vec<_>) = known.into_iter().partition(|own| !own.ranks.is_empty());
     let mut formed = jobs::form(ranked, &NodePorts::new(evidence.names), &mut processes);
     formed.jobs.sort_by_key(InferredJob::times_ns);
@@ -226,7 +226,7 @@ fn jobs_and_ranks(
     for (number, job) in (1..).zip(&formed.jobs) {
         identified.detection.add(&job.components);
         for own in &job.components {
-            own.connections.iter().for_each(|(fit, _)| identified.job_of[fit.index] = Some(number));
+            own.connections.iter().for_each(|(found, _)| identified.job_of[found.index] = Some(number));
         }
         let found = ranks_of(job, evidence.names, &mut processes, &mut identified.notes);
         for (queue_pair, rank) in found {
@@ -257,16 +257,20 @@ fn jobs_and_ranks(
     (identified, doubts, job_classes)
 }
 
-/// Drops connections whose messages belong to several processes: those of `reused` queue pairs, and
+/// Removes connections whose messages belong to several processes: those of `reused` queue pairs, and
 /// those that were restarted. Keeps restarted connections if at least half of all were restarted,
 /// because the captures then probably hold a whole run twice.
-fn drop_ambiguous(fitting: &mut Vec<LibraryConnection<'_>>, reused: &BTreeSet<QueuePair>, paired: &QueuePairPartners) {
-    let restarted = |fit: &LibraryConnection<'_>| fit.connection.continuity.restarted;
-    let are_most_restarted = fitting.iter().filter(|fit| restarted(fit)).count() * 2 >= fitting.len();
-    fitting.retain(|fit| {
-        let key = &fit.connection.key;
+fn remove_ambiguous(
+    candidates: &mut Vec<LibraryConnection<'_>>,
+    reused: &BTreeSet<QueuePair>,
+    paired: &QueuePairPartners,
+) {
+    let restarted = |found: &LibraryConnection<'_>| found.connection.continuity.restarted;
+    let are_most_restarted = candidates.iter().filter(|found| restarted(found)).count() * 2 >= candidates.len();
+    candidates.retain(|found| {
+        let key = &found.connection.key;
         let ends = [reverse::sender(key, paired), Some(tag_layout::receiver(key))];
-        (are_most_restarted || !restarted(fit)) && !ends.into_iter().flatten().any(|end| reused.contains(&end))
+        (are_most_restarted || !restarted(found)) && !ends.into_iter().flatten().any(|end| reused.contains(&end))
     });
 }
 
@@ -411,7 +415,7 @@ fn unassigned(
         let both = [Some(receiver), paired.partner(receiver).map(|(end, _)| end)];
         for end in both.into_iter().flatten() {
             jobs.extend(job.map(|job| (end, job)));
-            if identified.detection.form(&connection.key).is_some() {
+            if identified.detection.stack(&connection.key).is_some() {
                 mpi.insert(end);
             }
         }

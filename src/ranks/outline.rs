@@ -65,11 +65,11 @@ impl Outline {
         }
         let mut links = BTreeMap::new();
         // Queue pairs that two processes opened but do not use carry no envelopes.
-        let has_envelopes = |fit: &LibraryConnection<'_>| fit.connection.votes().enveloped.iter().sum::<u64>() > 0;
-        for (fit, (from, to)) in component.connections.iter().filter(|(fit, _)| has_envelopes(fit)) {
+        let has_envelopes = |found: &LibraryConnection<'_>| found.connection.votes().enveloped.iter().sum::<u64>() > 0;
+        for (found, (from, to)) in component.connections.iter().filter(|(found, _)| has_envelopes(found)) {
             let rank = |end: EndId, processes: &mut Processes| Some(component.ranks.get(&processes.process(end))?.rank);
             if let (Some(from), Some(to)) = (rank(*from, processes), rank(*to, processes)) {
-                add_times(&mut links, (from.min(to), from.max(to)), fit.connection.times_ns);
+                add_times(&mut links, (from.min(to), from.max(to)), found.connection.times_ns);
             }
         }
         let of_process =

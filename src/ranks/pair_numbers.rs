@@ -81,17 +81,17 @@ struct ConnectionNumbers {
 
 /// Result of the comparison of requests with responses.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum NumberFit {
+enum NumberRelation {
     /// The last request that asks for a response has it.
-    Agree,
+    Consistent,
     /// There is nothing to compare.
-    Silent,
+    NotComparable,
     /// The last requests that ask for a response have none, or the responses are ahead of requests
     /// of which some are missing. `psns` is the distance in PSNs, `u64::MAX` if one side has no
     /// packets to compare.
-    Open { psns: u64 },
+    Unanswered { psns: u64 },
     /// Responses are ahead of requests that are all captured, or acknowledge more than was sent.
-    Contradict,
+    Inconsistent,
 }
 
 impl<'a> PairNumbers<'a> {
@@ -123,12 +123,16 @@ impl<'a> PairNumbers<'a> {
     /// True if two queue pairs may be the two ends of one connection.
     pub(super) fn admit(&self, a: QueuePair, b: QueuePair) -> bool {
         let (Some(to_a), Some(to_b)) = (self.of(a, b.endpoint), self.of(b, a.endpoint)) else { return true };
-        let fits = [to_a.fit(&to_b, self.is_gapless), to_b.fit(&to_a, self.is_gapless)];
-        if fits.contains(&NumberFit::Contradict) {
+        let relations = [to_a.relation(&to_b, self.is_gapless), to_b.relation(&to_a, self.is_gapless)];
+        if relations.contains(&NumberRelation::Inconsistent) {
             return false;
         }
-        let open = fits.iter().filter_map(|fit| if let NumberFit::Open { psns } = fit { Some(*psns) } else { None });
-        let Some(unanswered_psns) = open.max().filter(|_| !fits.contains(&NumberFit::Agree)) else { return true };
+        let open = relations
+            .iter()
+            .filter_map(|relation| if let NumberRelation::Unanswered { psns } = relation { Some(*psns) } else { None });
+        let Some(unanswered_psns) = open.max().filter(|_| !relations.contains(&NumberRelation::Consistent)) else {
+            return true;
+        };
         let idle_ns = self.last_time_ns.saturating_sub(to_a.last_time_ns.min(to_b.last_time_ns));
         let is_only = || {
             let ports = self.port_pairs.get_or_init(|| PortPairs::new(self.connections));
@@ -193,34 +197,38 @@ impl ConnectionNumbers {
     }
 
     /// Compares these requests with the responses of the other direction.
-    fn fit(&self, responses: &Self, is_gapless: bool) -> NumberFit {
+    fn relation(&self, responses: &Self, is_gapless: bool) -> NumberRelation {
         if !self.is_certain {
-            return NumberFit::Silent;
+            return NumberRelation::NotComparable;
         }
         let Some(last_response) = responses.last_response else {
             let expects_responses = self.expected_responses.is_some_and(|expected| expected > 0);
-            return if expects_responses { NumberFit::Open { psns: u64::MAX } } else { NumberFit::Silent };
+            return if expects_responses {
+                NumberRelation::Unanswered { psns: u64::MAX }
+            } else {
+                NumberRelation::NotComparable
+            };
         };
         if let Some(sent) = self.sent_messages {
             let has_more_responses = self.expected_responses.is_some_and(|expected| responses.responses > expected);
             if responses.acknowledged_messages > sent || has_more_responses {
-                return NumberFit::Contradict;
+                return NumberRelation::Inconsistent;
             }
         }
-        let Some(last_request) = self.last_request else { return NumberFit::Open { psns: u64::MAX } };
+        let Some(last_request) = self.last_request else { return NumberRelation::Unanswered { psns: u64::MAX } };
         let tolerance = if is_gapless { 0 } else { DISTANCES * self.distance };
         let ahead = ahead_of(last_request, last_response);
         if ahead > tolerance {
             // If requests are missing, the last READ may be among them, and a READ takes any number of
             // PSNs.
-            return if is_gapless { NumberFit::Contradict } else { NumberFit::Open { psns: ahead } };
+            return if is_gapless { NumberRelation::Inconsistent } else { NumberRelation::Unanswered { psns: ahead } };
         }
         match self.last_asking.map(|last| ahead_of(last_response, last)) {
-            Some(psns) if psns <= tolerance => NumberFit::Agree,
-            Some(psns) if responses.has_acks => NumberFit::Open { psns },
+            Some(psns) if psns <= tolerance => NumberRelation::Consistent,
+            Some(psns) if responses.has_acks => NumberRelation::Unanswered { psns },
             // Responses to READs show nothing about the requests after them, and an adapter need
             // not ask for every ACK.
-            Some(_) | None => NumberFit::Silent,
+            Some(_) | None => NumberRelation::NotComparable,
         }
     }
 }

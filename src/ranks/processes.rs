@@ -190,7 +190,7 @@ fn workers(
     for wireup in evidence.wireups {
         ports.entry((wireup.worker, wireup.sender_endpoint)).or_default().insert(wireup.src);
     }
-    let copied: BTreeSet<u64> =
+    let duplicated: BTreeSet<u64> =
         ports.iter().filter(|(_, ports)| ports.len() > 1).map(|((worker, _), _)| *worker).collect();
     let mut workers: BTreeMap<(u64, Option<Endpoint>), Vec<QueuePair>> = BTreeMap::new();
     let other_ports = |wireup: &WorkerWireup| listed_queue_pairs(wireup).any(|listed| listed.endpoint != wireup.src);
@@ -200,7 +200,7 @@ fn workers(
         BTreeSet::new()
     };
     for (wireup, ends) in evidence.wireups.iter().zip(evidence.named_queue_pairs) {
-        let port = copied.contains(&wireup.worker).then_some(wireup.src);
+        let port = duplicated.contains(&wireup.worker).then_some(wireup.src);
         let own = workers.entry((wireup.worker, port)).or_default();
         own.extend(wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn }));
         own.extend(ends);
@@ -251,7 +251,7 @@ pub(super) fn named_processes(
 ) -> Processes {
     let mut processes = Processes::default();
     workers(evidence, aliases, reused).into_values().for_each(|own| processes.join_named(own));
-    let copied = duplicated_jobs(exchanges);
+    let duplicated = duplicated_jobs(exchanges);
     let mut ranks: BTreeMap<(u32, u32, Option<Endpoint>), Vec<QueuePair>> = BTreeMap::new();
     for message in evidence.connection_messages {
         let own = message.queue_pairs.iter().map(|&qpn| QueuePair { endpoint: message.from.endpoint, qpn });
@@ -264,7 +264,7 @@ pub(super) fn named_processes(
     for exchange in exchanges {
         if let Some(stated) = exchange.stated_ranks {
             for (rank, end) in [(stated.requester, exchange.requester), (stated.replier, exchange.replier)] {
-                let port = copied.contains(&stated.job).then_some(end.endpoint);
+                let port = duplicated.contains(&stated.job).then_some(end.endpoint);
                 ranks.entry((stated.job, rank, port)).or_default().push(end);
             }
         }

@@ -44,7 +44,7 @@ pub(super) struct LibraryConnection<'a> {
     /// Index in the list of all connections.
     pub(super) index: usize,
     pub(super) connection: &'a ConnectionTotals,
-    pub(super) form: LibraryStack,
+    pub(super) stack: LibraryStack,
 }
 
 /// Libraries that one job may use at the same time: UCX connects over datagrams, and may stay
@@ -59,8 +59,8 @@ pub(super) enum Family {
 }
 
 impl Family {
-    pub(super) const fn of(form: LibraryStack) -> Self {
-        match form {
+    pub(super) const fn of(stack: LibraryStack) -> Self {
+        match stack {
             LibraryStack::Ob1 => Self::Ob1,
             LibraryStack::UcxVerbs | LibraryStack::UcxMlx5 | LibraryStack::UcxUd => Self::Ucx,
             LibraryStack::Rxm => Self::Rxm,
@@ -88,37 +88,37 @@ pub(super) fn library_connections<'a>(
     is_stated: impl Fn(QueuePair) -> bool,
 ) -> Vec<LibraryConnection<'a>> {
     let all = connections.iter().enumerate();
-    let fit: Vec<LibraryConnection<'_>> = all
-        .filter_map(|(index, own)| Some(LibraryConnection { index, connection: own, form: consistent_form(own)? }))
+    let found: Vec<LibraryConnection<'_>> = all
+        .filter_map(|(index, own)| Some(LibraryConnection { index, connection: own, stack: consistent_stack(own)? }))
         .collect();
-    if fit.is_empty() {
-        return fit;
+    if found.is_empty() {
+        return found;
     }
     let own: BTreeMap<QueuePair, Option<LibraryStack>> = connections
         .iter()
         .filter(|connection| !connection.key.is_datagram() && connection.starts() >= MIN_MESSAGE_STARTS)
-        .map(|connection| (receiver(&connection.key), consistent_form(connection)))
+        .map(|connection| (receiver(&connection.key), consistent_stack(connection)))
         .collect();
-    let is_consistent = |fit: &LibraryConnection<'_>| {
-        let partner = paired.partner(receiver(&fit.connection.key)).map(|(end, _)| end);
-        partner.and_then(|end| own.get(&end)).is_none_or(|back| *back == Some(fit.form))
+    let is_consistent = |found: &LibraryConnection<'_>| {
+        let partner = paired.partner(receiver(&found.connection.key)).map(|(end, _)| end);
+        partner.and_then(|end| own.get(&end)).is_none_or(|back| *back == Some(found.stack))
     };
-    let fit: Vec<LibraryConnection<'_>> = fit.into_iter().filter(is_consistent).collect();
-    let ports = PortEvidence::by_port(connections, &fit);
-    let is_likely = |fit: &LibraryConnection<'_>| {
-        let key = &fit.connection.key;
+    let found: Vec<LibraryConnection<'_>> = found.into_iter().filter(is_consistent).collect();
+    let ports = PortEvidence::by_port(connections, &found);
+    let is_likely = |found: &LibraryConnection<'_>| {
+        let key = &found.connection.key;
         let sender = || paired.partner(receiver(key)).map(|(end, _)| end);
-        Family::of(fit.form) != Family::Ucx
-            || enveloped(fit) >= MIN_UCX_MESSAGES
+        Family::of(found.stack) != Family::Ucx
+            || enveloped(found) >= MIN_UCX_MESSAGES
             || key.is_datagram()
             || std::iter::once(receiver(key)).chain(sender()).any(&is_stated)
             || [key.src, key.dst].iter().all(|port| ports.get(port).is_some_and(PortEvidence::shows_ucx))
     };
-    fit.into_iter().filter(is_likely).collect()
+    found.into_iter().filter(is_likely).collect()
 }
 
-fn enveloped(fit: &LibraryConnection<'_>) -> u64 {
-    fit.connection.votes().enveloped[fit.form as usize]
+fn enveloped(found: &LibraryConnection<'_>) -> u64 {
+    found.connection.votes().enveloped[found.stack as usize]
 }
 
 /// Evidence of the connections of a port for UCX. Few messages of another protocol can look like
@@ -136,9 +136,9 @@ struct PortEvidence {
 
 impl PortEvidence {
     /// The ports of connections that seem to be UCX's.
-    fn by_port(connections: &[Box<ConnectionTotals>], fit: &[LibraryConnection<'_>]) -> BTreeMap<Endpoint, Self> {
+    fn by_port(connections: &[Box<ConnectionTotals>], found: &[LibraryConnection<'_>]) -> BTreeMap<Endpoint, Self> {
         let mut ports: BTreeMap<Endpoint, Self> = BTreeMap::new();
-        for own in fit.iter().filter(|fit| Family::of(fit.form) == Family::Ucx) {
+        for own in found.iter().filter(|found| Family::of(found.stack) == Family::Ucx) {
             for port in [own.connection.key.src, own.connection.key.dst] {
                 let evidence = ports.entry(port).or_default();
                 evidence.ucx_connections += 1;
@@ -159,28 +159,28 @@ impl PortEvidence {
 }
 
 /// The library that nearly all messages match.
-pub(super) fn consistent_form(connection: &ConnectionTotals) -> Option<LibraryStack> {
-    matching_form(connection).filter(|form| !is_overruled(*form, connection))
+pub(super) fn consistent_stack(connection: &ConnectionTotals) -> Option<LibraryStack> {
+    matching_stack(connection).filter(|stack| !is_overruled(*stack, connection))
 }
 
-fn matching_form(connection: &ConnectionTotals) -> Option<LibraryStack> {
+fn matching_stack(connection: &ConnectionTotals) -> Option<LibraryStack> {
     let (votes, starts) = (connection.votes(), connection.starts());
-    LibraryStack::ALL.into_iter().find(|&form| {
-        let matching = votes.enveloped[form as usize] + votes.bare[form as usize];
+    LibraryStack::ALL.into_iter().find(|&stack| {
+        let matching = votes.enveloped[stack as usize] + votes.bare[stack as usize];
         matching > 0 && matching * 100 >= starts * CONSISTENT_PERCENT
     })
 }
 
 /// True if the messages match UCX, and the compared ones another protocol distinctively.
 pub(super) fn is_another_protocol(connection: &ConnectionTotals) -> bool {
-    matching_form(connection).is_some_and(|form| is_overruled(form, connection))
+    matching_stack(connection).is_some_and(|stack| is_overruled(stack, connection))
 }
 
 /// True for UCX if the compared messages match another protocol distinctively. One byte identifies a
 /// message of UCX, so the commands of storage protocols look like them.
-fn is_overruled(form: LibraryStack, connection: &ConnectionTotals) -> bool {
+fn is_overruled(stack: LibraryStack, connection: &ConnectionTotals) -> bool {
     let is_most = |matching: &u64| matching * 100 >= compared(connection) * CONSISTENT_PERCENT;
-    Family::of(form) == Family::Ucx
+    Family::of(stack) == Family::Ucx
         && connection.upper_layers.as_ref().is_some_and(|votes| votes.distinctive.iter().any(is_most))
 }
 
@@ -203,9 +203,9 @@ pub(super) enum LayoutChoice {
 
 /// Chooses the tag layout of these connections.
 pub(super) fn layout(connections: &[(LibraryConnection<'_>, ProcessPair)]) -> LayoutChoice {
-    let tagged: Vec<_> = connections.iter().filter(|(matching, _)| matching.form.carries_tags()).collect();
+    let tagged: Vec<_> = connections.iter().filter(|(matching, _)| matching.stack.carries_tags()).collect();
     if tagged.is_empty() {
-        let only = connections.first().map(|(matching, _)| tag_layouts(matching.form)[0]);
+        let only = connections.first().map(|(matching, _)| tag_layouts(matching.stack)[0]);
         return only.map_or(LayoutChoice::Open(Vec::new()), LayoutChoice::Clear);
     }
     let mut bits: Vec<(u64, TagLayout)> =
@@ -225,9 +225,9 @@ fn description_bits(connections: &[&(LibraryConnection<'_>, ProcessPair)], layou
     let mut communicators: BTreeSet<Communicator> = BTreeSet::new();
     let mut ranks: BTreeMap<(u32, Communicator), BTreeSet<u32>> = BTreeMap::new();
     let mut bits = if layout == TagLayout::OpenMpi2 { OUTDATED_BITS } else { 0 };
-    for (LibraryConnection { connection, form, .. }, (sender, _)) in connections {
+    for (LibraryConnection { connection, stack, .. }, (sender, _)) in connections {
         let votes = connection.votes();
-        for (communicator, rank, _) in votes.of(*form, layout) {
+        for (communicator, rank, _) in votes.of(*stack, layout) {
             communicators.insert(communicator);
             ranks.entry((*sender, communicator)).or_default().insert(rank);
         }
@@ -276,12 +276,12 @@ mod tests {
     }
 
     fn read(sides: &[(&ConnectionTotals, ProcessPair)]) -> LayoutChoice {
-        let fit = |(connection, sides): &(&'static ConnectionTotals, ProcessPair)| {
-            (LibraryConnection { index: 0, connection, form: LibraryStack::UcxVerbs }, *sides)
+        let found = |(connection, sides): &(&'static ConnectionTotals, ProcessPair)| {
+            (LibraryConnection { index: 0, connection, stack: LibraryStack::UcxVerbs }, *sides)
         };
         let leaked: Vec<(&'static ConnectionTotals, ProcessPair)> =
             sides.iter().map(|(own, sides)| (&*Box::leak(Box::new((*own).clone())), *sides)).collect();
-        layout(&leaked.iter().map(fit).collect::<Vec<_>>())
+        layout(&leaked.iter().map(found).collect::<Vec<_>>())
     }
 
     fn open_mpi(rank: u64, tag: u64) -> u64 {

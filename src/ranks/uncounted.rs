@@ -183,10 +183,11 @@ impl UncountedSearch<'_> {
     fn is_uncounted(&self, (own, reverse): (&ConnectionTotals, Option<&ConnectionTotals>), is_known: bool) -> bool {
         // If a connection has data but no message starts, too little was captured to distinguish
         // MPI from storage.
-        let is_dark = own.starts() == 0 && own.traffic.payload_bytes > 0 && !reverse.is_some_and(is_storage);
-        let is_detected = self.detection.form(&own.key).is_some();
+        let has_only_middles = own.starts() == 0 && own.traffic.payload_bytes > 0 && !reverse.is_some_and(is_storage);
+        let is_detected = self.detection.stack(&own.key).is_some();
         own.key.kind == TrafficKind::Data
-            && (has_envelopes(own) && !(is_detected && is_known) || is_dark && !is_known && !own.key.is_datagram())
+            && (has_envelopes(own) && !(is_detected && is_known)
+                || has_only_middles && !is_known && !own.key.is_datagram())
     }
 }
 

@@ -117,7 +117,7 @@ impl<T: Copy + Serialize + DeserializeOwned> BinPart for T {}
 
 /// Number of cells by which a short list grows. Most connections have only a few cells, and each
 /// growth may move all of them.
-const FEW_CELLS: usize = 2;
+const SPARE_CELLS: usize = 2;
 
 impl<S: BinPart + Ord, V: BinPart + AddAssign> Bins<S, V> {
     /// The slots of all cells.
@@ -167,7 +167,7 @@ impl<S: BinPart + Ord, V: BinPart + AddAssign> Bins<S, V> {
                 // All connections together have half a million cells, so the capacity is not
                 // doubled.
                 if self.cells.len() == self.cells.capacity() {
-                    self.cells.reserve_exact(self.cells.len() / 4 + FEW_CELLS);
+                    self.cells.reserve_exact(self.cells.len() / 4 + SPARE_CELLS);
                 }
                 self.cells.insert(self.current + at, BinCell { bin, slot, value });
                 true

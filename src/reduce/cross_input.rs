@@ -34,9 +34,9 @@ impl TransitSample {
     /// Samples a message if it is a complete MPI message.
     #[must_use]
     pub fn of(message: &RawMessage) -> Option<Self> {
-        let (form, matching, _) = message.mpi.filter(|_| message.complete && message.transfer_verb != Verb::Atomic)?;
+        let (stack, matching, _) = message.mpi.filter(|_| message.complete && message.transfer_verb != Verb::Atomic)?;
         let size = SizeClass::of(message.length_bytes?);
-        if form == LibraryStack::Nccl && message.length_bytes? > message.wire_bytes {
+        if stack == LibraryStack::Nccl && message.length_bytes? > message.wire_bytes {
             // Other connections carry the rest of it.
             return None;
         }
@@ -44,7 +44,7 @@ impl TransitSample {
             connection: message.connection,
             psn: message.psn,
             key: TimingKey { interval: Interval::MpiMessage, verb: message.transfer_verb, size },
-            required_detection: RequiredDetection::of(form, matching),
+            required_detection: RequiredDetection::of(stack, matching),
             times_ns: message.times_ns,
         })
     }

@@ -436,7 +436,7 @@ impl Accumulator {
     pub fn start(&mut self, connection: u32, start: StartEvent) {
         let Some(partial) = self.partials.get_mut(connection as usize) else { return };
         match start {
-            StartEvent::Recognized(form, envelope) => partial.mpi.get_or_insert_default().votes.start(form, envelope),
+            StartEvent::Recognized(stack, envelope) => partial.mpi.get_or_insert_default().votes.start(stack, envelope),
             StartEvent::AlsoMatches(message) => partial.upper_layers.get_or_insert_default().add(message),
             // A retransmission by the library is no new evidence.
             StartEvent::Retransmitted => {}
@@ -664,7 +664,7 @@ mod tests {
             for message in 0..connections * TAGS {
                 let matching = MatchFields::UcxTag(((message % TAGS) as u64) << 40);
                 let envelope = Envelope { matching, length: Length::Explicit(8), sequence: None };
-                let message_of = MpiMessage { form: LibraryStack::UcxVerbs, envelope, mpi_bytes: 8, time_ns: 0 };
+                let message_of = MpiMessage { stack: LibraryStack::UcxVerbs, envelope, mpi_bytes: 8, time_ns: 0 };
                 sums.message((message / TAGS) as u32, &message_of);
             }
             let seen: Vec<_> = sums.partials().iter().filter_map(|partial| partial.mpi.as_ref()).collect();

@@ -9,7 +9,7 @@ mod packets;
 
 use crate::tools::{HEADER_BYTES, RawRecord, link_type, random, walk};
 use crate::{anonymize, runs};
-use ibscope::anonymize::{AnonymizeKey, Anonymizer, ConnectionForms};
+use ibscope::anonymize::{AnonymizeKey, Anonymizer, ConnectionStacks};
 use ibscope_parsers::frame::LinkType;
 use ibscope_parsers::ib::{CrcVerdict, crc};
 use ibscope_parsers::link::{LinkContent, locate};
@@ -196,7 +196,7 @@ fn anonymized(folder: &Path, file: &[u8]) -> Vec<u8> {
     let path = folder.join("fields.pcap");
     fs::write(&path, file).expect("written");
     let mut new = Vec::new();
-    let mut anonymizer = Anonymizer::new(&AnonymizeKey::of("fields"), ConnectionForms::default());
+    let mut anonymizer = Anonymizer::new(&AnonymizeKey::of("fields"), ConnectionStacks::default());
     anonymizer.file(&path, Path::new("result"), &mut new).expect("anonymized");
     new
 }
