@@ -33,7 +33,7 @@ pub(super) type HoldingInput = (usize, (i64, i64));
 
 /// A connection in one input.
 #[derive(Clone, Copy, Debug)]
-struct InputConnection {
+struct PairConnection {
     key: ConnectionKey,
     /// Distinct packets.
     packets: u64,
@@ -41,7 +41,7 @@ struct InputConnection {
     times_ns: (i64, i64),
 }
 
-impl InputConnection {
+impl PairConnection {
     /// True for a connected service: a hash assigns all its packets to one file. The packets of a
     /// datagram queue pair may take different paths.
     fn is_connected(&self) -> bool {
@@ -75,7 +75,7 @@ pub(super) struct Absence {
 #[derive(Debug)]
 pub(super) struct PairParts {
     /// The connections of each input, sorted by key; empty if there is only one input.
-    inputs: Vec<Vec<InputConnection>>,
+    inputs: Vec<Vec<PairConnection>>,
     /// The pair of endpoints of the last query.
     pair: Option<(Endpoint, Endpoint)>,
     /// Relations of the inputs for `pair`, by the lower and the higher input.
@@ -88,7 +88,7 @@ impl PairParts {
     where
         I: Iterator<Item = (&'a ConnectionKey, &'a PartialSums)>,
     {
-        let connection = |(key, partial): (&ConnectionKey, &PartialSums)| InputConnection {
+        let connection = |(key, partial): (&ConnectionKey, &PartialSums)| PairConnection {
             key: *key,
             packets: partial.first.iter().map(|sums| sums.packets).sum(),
             times_ns: partial.times_ns,
@@ -143,7 +143,7 @@ impl PairParts {
     fn compare(&self, (src, dst): (Endpoint, Endpoint), (one, other): (usize, usize)) -> InputRelation {
         let [own, others] = [one, other].map(|input| self.between(input, src, dst));
         let [back, others_back] = [one, other].map(|input| self.between(input, dst, src));
-        let is_connected = |held: &InputConnection| held.is_connected();
+        let is_connected = |held: &PairConnection| held.is_connected();
         let [mut shared, mut shared_back] = [common(own, others), common(back, others_back)];
         if shared.clone().any(is_connected) {
             return InputRelation::SamePackets;
@@ -152,9 +152,9 @@ impl PairParts {
             let have_connected = [own, others].iter().all(|input| input.iter().any(is_connected));
             return if have_connected { InputRelation::Unclear } else { InputRelation::SamePackets };
         }
-        let shows = |held: &&InputConnection| held.is_connected() && held.packets >= ENOUGH_PACKETS;
+        let shows = |held: &&PairConnection| held.is_connected() && held.packets >= ENOUGH_PACKETS;
         let mut active = own.iter().chain(back).filter(shows);
-        let coincides = |held: &InputConnection| {
+        let coincides = |held: &PairConnection| {
             others.iter().chain(others_back).filter(shows).any(|other| overlap(held.times_ns, other.times_ns))
         };
         if !shared_back.any(is_connected) && active.any(coincides) {
@@ -165,7 +165,7 @@ impl PairParts {
     }
 
     /// The connections of an input from one endpoint to another.
-    fn between(&self, input: usize, src: Endpoint, dst: Endpoint) -> &[InputConnection] {
+    fn between(&self, input: usize, src: Endpoint, dst: Endpoint) -> &[PairConnection] {
         let all = self.inputs.get(input).map(Vec::as_slice).unwrap_or_default();
         let start = all.partition_point(|held| (held.key.src, held.key.dst) < (src, dst));
         let own = &all[start..];
@@ -175,9 +175,9 @@ impl PairParts {
 
 /// The connections in `own` that are also in `others`.
 fn common<'a>(
-    own: &'a [InputConnection],
-    others: &'a [InputConnection],
-) -> impl Iterator<Item = &'a InputConnection> + Clone {
+    own: &'a [PairConnection],
+    others: &'a [PairConnection],
+) -> impl Iterator<Item = &'a PairConnection> + Clone {
     own.iter().filter(|held| others.binary_search_by_key(&held.key, |other| other.key).is_ok())
 }
 
@@ -196,7 +196,7 @@ mod tests {
     /// Inputs with these connections, each given by queue pair and number of packets.
     fn parts(inputs: &[&[(u32, u64)]]) -> PairParts {
         let held =
-            |(qpn, packets): &(u32, u64)| InputConnection { key: key(*qpn), packets: *packets, times_ns: TIMES_NS };
+            |(qpn, packets): &(u32, u64)| PairConnection { key: key(*qpn), packets: *packets, times_ns: TIMES_NS };
         let inputs = inputs.iter().map(|input| input.iter().map(held).collect()).collect();
         PairParts { inputs, pair: None, relations: BTreeMap::new() }
     }
