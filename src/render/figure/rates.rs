@@ -4,20 +4,18 @@
 //! A distribution without data has no panel.
 
 use super::axes::{Axis, Panel, X_AXIS_HEIGHT, class_name, class_of, over_time, seconds, time as format_time};
-use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, TextAnchor, WIDTH, titled, widest, width};
+use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, WIDTH, titled, widest};
+use super::legend::{HEADER, key};
 use super::scale::{OKABE_ITO, byte_unit, human_rate};
 use crate::analysis::rates::{Rates, WIRE_BYTES};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
-use plotters::style::{BLACK, RGBColor};
+use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
 const UPPER: i32 = 560;
 const LOWER: i32 = 330;
-/// Height of the legend line above a panel.
-const HEADER: i32 = TICK + 30;
 const MIN_CLASSES: u32 = 6;
-const SWATCH: i32 = 40;
 /// Maximum number of bins of the upper panel; bins narrower than two pixels would flicker.
 const MAX_BINS: i128 = 750;
 const RATE: RGBColor = RGBColor(85, 85, 85);
@@ -213,18 +211,6 @@ fn shares(rates: &Rates, distribution: &str) -> ClassShares {
         }
     }
     shares
-}
-
-/// Draws a legend entry, a colored square with its text; returns where the next may begin.
-fn key<DB: DrawingBackend>(
-    canvas: &Canvas<DB>,
-    (x, y): (i32, i32),
-    color: RGBColor,
-    text: &str,
-) -> Result<i32, RenderError> {
-    canvas.fill(Area { left: x, top: y - SWATCH / 2, right: x + SWATCH, bottom: y + SWATCH / 2 }, color)?;
-    canvas.text(text, (x + SWATCH + 14, y), TextAnchor::Left, TICK, BLACK)?;
-    Ok(x + SWATCH + 14 + width(text, TICK)? + 50)
 }
 
 impl Distribution {

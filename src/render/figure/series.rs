@@ -5,11 +5,12 @@
 
 use super::axes::seconds;
 use crate::analysis::Label;
-use crate::analysis::health::Retransmissions;
+use crate::analysis::health::{HealthBin, HealthSeries};
 use crate::analysis::storage_timeline::{StorageBin, StorageTimeline};
 use crate::analysis::timeline::{ClassTimeline, Timeline};
 use crate::model::{ConnectionClass, Histogram};
 use crate::render::RenderError;
+use crate::render::health::CONGESTION_NAMES;
 use crate::render::units::count_of;
 use std::collections::BTreeMap;
 
@@ -106,25 +107,39 @@ impl Series {
     }
 
     /// Retransmitted packets by sender, and their share of all packets in percent.
-    pub(super) fn retransmissions(retransmissions: &Retransmissions) -> Result<Self, RenderError> {
-        let items = retransmissions.bins.iter().map(|bin| StackedSample {
+    pub(super) fn retransmissions(health: &HealthSeries) -> Result<Self, RenderError> {
+        let items = health.bins.iter().map(|bin| StackedSample {
             time_ns: bin.time_ns,
             of: &bin.src,
-            own: bin.retransmitted_packets,
-            common: bin.packets,
+            own: bin.sums.retransmitted_packets,
+            common: bin.sums.packets,
         });
-        let mut series = Self::sums(
-            (retransmissions.origin_ns, retransmissions.span_ns()),
-            (retransmissions.bin_ns, MAX_BROAD_BINS),
-            items,
-            Label::name,
-        )?;
+        let (times_ns, bins) = ((health.origin_ns, health.span_ns()), (health.bin_ns, MAX_BROAD_BINS));
+        let mut series = Self::sums(times_ns, bins, items, Label::name)?;
         let stacked = series.stacked();
         for (index, packets) in series.total.iter_mut().enumerate() {
             let retransmitted = stacked.last().and_then(|all| all.get(index)).copied().unwrap_or_default();
             *packets = if *packets > 0.0 { retransmitted * 100.0 / *packets } else { 0.0 };
         }
         Ok(series)
+    }
+
+    /// Packets that show congestion, loss or a slow receiver, by kind, in the bins of the
+    /// retransmissions.
+    pub(super) fn congestion(health: &HealthSeries) -> Result<Self, RenderError> {
+        let of_bin = |bin: &HealthBin| {
+            let counts = bin.sums.congestion.values();
+            let time_ns = bin.time_ns;
+            std::array::from_fn::<_, { CONGESTION_NAMES.len() }, _>(|of| StackedSample {
+                time_ns,
+                of,
+                own: counts[of],
+                common: 0,
+            })
+        };
+        let items: Vec<_> = health.bins.iter().flat_map(of_bin).collect();
+        let (times_ns, bins) = ((health.origin_ns, health.span_ns()), (health.bin_ns, MAX_BROAD_BINS));
+        Self::sums(times_ns, bins, items.into_iter(), |of: usize| CONGESTION_NAMES[of].to_owned())
     }
 
     fn sums<K: Copy + Ord>(

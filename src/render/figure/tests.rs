@@ -11,7 +11,7 @@ use crate::analysis::fixture;
 use crate::analysis::matrix::{MatrixCell, Selection};
 use crate::analysis::timeline::TimelineBin;
 use crate::model::profile::{
-    BinRetransmissions, ConnectionRow, CoverageState, PairCoverage, RetransmissionSums, SizeRow, TimelineRow, Traffic,
+    ConnectionRow, CoverageState, PairCoverage, RetransmissionSums, SizeRow, TimelineRow, Traffic,
 };
 use crate::model::{Profile, SizeCategory, SizeClass, SizeSums, TrafficKind};
 use ibscope_parsers::Qpn;
@@ -337,7 +337,7 @@ fn rates() -> Rates {
         time_ns: bin * 10_000_000,
         connection: 0,
         traffic: traffic(bytes),
-        retransmissions: BinRetransmissions::default(),
+        ..TimelineRow::default()
     };
     let size = |of, count, bytes: u64| SizeRow {
         connection: 0,

@@ -1,0 +1,168 @@
+//! Congestion and NAKs over time: the slots of their cells, and the packets that count.
+//!
+//! In: packets with congestion flags, congestion notifications and NAKs, mirror copies included. Out:
+//! per bin the packets of each kind. Invariant: the counts of all bins add up to those that `health`
+//! computes from the events of the flow stage.
+
+use super::bins::{BinCell, TrafficSlot, TrafficSums};
+use super::mirror_copies::PointCount;
+use crate::model::congestion::{CongestionEvent, NAK_CODES, nak_code};
+use crate::model::{PacketFlags, PacketObservation, PacketRecord, PacketRole};
+use ibscope_parsers::ib::{Aeth, AethKind};
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+/// The slot of a cell that counts packets of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) enum CongestionSlot {
+    /// Packets with a flag, and congestion notifications; `true` for the even observations (second,
+    /// fourth ...) of the same packet.
+    Packet(CongestionEvent, bool),
+    /// Observations of NAKs by [`nak_code`].
+    Nak(u8),
+    /// Observations of RNR NAKs.
+    RnrNak,
+}
+
+/// Kinds of flagged packets.
+const FLAGS: [(PacketFlags, CongestionEvent); 3] = [
+    (PacketFlags::ECN_CE, CongestionEvent::EcnCe),
+    (PacketFlags::FECN, CongestionEvent::Fecn),
+    (PacketFlags::BECN, CongestionEvent::Becn),
+];
+
+impl CongestionSlot {
+    /// True if a packet may have slots; most packets have none.
+    #[inline]
+    pub(super) const fn may_have(packet: &PacketRecord, role: PacketRole) -> bool {
+        packet.packet_flags().is_any_set()
+            || matches!(role, PacketRole::Other)
+            || matches!(role, PacketRole::Acknowledge) && packet.extension >> 29 != 0
+    }
+
+    /// The slots of a packet.
+    #[cold]
+    pub(super) fn of(packet: &PacketRecord, observation: &PacketObservation) -> SmallVec<[Self; 4]> {
+        let is_even = observation.occurrence.is_multiple_of(2);
+        let is_notification = observation.role == PacketRole::Other;
+        let flags = FLAGS.into_iter().filter(|(flag, event)| {
+            // Every notification has BECN.
+            packet.packet_flags().contains(*flag) && !(is_notification && *event == CongestionEvent::Becn)
+        });
+        let mut slots: SmallVec<[Self; 4]> = flags.map(|(_, event)| Self::Packet(event, is_even)).collect();
+        if is_notification {
+            slots.push(Self::Packet(CongestionEvent::Notification, is_even));
+        }
+        if observation.role == PacketRole::Acknowledge && packet.extension >> 29 != 0 {
+            let aeth = Aeth { syndrome: (packet.extension >> 24) as u8, msn: packet.extension & 0xFF_FFFF };
+            slots.push(match aeth.kind() {
+                AethKind::RnrNak { .. } => Self::RnrNak,
+                kind => Self::Nak(nak_code(&kind).unwrap_or_default() as u8),
+            });
+        }
+        slots
+    }
+
+    /// True if the slot is in range.
+    pub(super) const fn is_sound(self) -> bool {
+        !matches!(self, Self::Nak(code) if code as usize >= NAK_CODES)
+    }
+}
+
+/// Decides which observations of one connection count, bin after bin.
+pub(super) struct CongestionCounter {
+    observed_twice: bool,
+    /// By flag, if every packet was observed twice: the even observations count. A switch sets a flag
+    /// between the observation points, or before the first.
+    counts_even: [bool; FLAGS.len()],
+    /// Observations of NAKs so far by code; RNR NAKs last.
+    naks: [u64; NAK_CODES + 1],
+}
+
+impl CongestionCounter {
+    /// A counter for these cells.
+    pub(super) fn new(points: PointCount, cells: &[BinCell<TrafficSlot, TrafficSums>]) -> Self {
+        let observed_twice = points.is_two();
+        let observations = |of: CongestionSlot| {
+            let own = cells.iter().filter(move |cell| cell.slot == TrafficSlot::Congestion(of));
+            own.map(|cell| cell.value.sums.packets).sum::<u64>()
+        };
+        let counts_even = FLAGS.map(|(_, event)| {
+            let [odd, even] = [false, true].map(|is_even| CongestionSlot::Packet(event, is_even));
+            observed_twice && observations(even) > observations(odd)
+        });
+        Self { observed_twice, counts_even, naks: [0; NAK_CODES + 1] }
+    }
+
+    /// The event of a slot, and the packets of the next cell that count.
+    pub(super) fn next(&mut self, slot: CongestionSlot, observations: u64) -> (CongestionEvent, u64) {
+        match slot {
+            CongestionSlot::Packet(event, is_even) => {
+                let flag = FLAGS.iter().position(|(_, of)| *of == event);
+                let counts_even = flag.is_some_and(|flag| self.counts_even[flag]);
+                (event, if !self.observed_twice || is_even == counts_even { observations } else { 0 })
+            }
+            CongestionSlot::Nak(code) => (CongestionEvent::Nak, self.halved(usize::from(code), observations)),
+            CongestionSlot::RnrNak => (CongestionEvent::RnrNak, self.halved(NAK_CODES, observations)),
+        }
+    }
+
+    /// The first, third, fifth ... of all observations of a NAK are transmissions if every packet was
+    /// observed twice.
+    fn halved(&mut self, of: usize, observations: u64) -> u64 {
+        if !self.observed_twice {
+            return observations;
+        }
+        let Some(so_far) = self.naks.get_mut(of) else { return 0 };
+        let before = so_far.div_ceil(2);
+        *so_far = so_far.saturating_add(observations);
+        so_far.div_ceil(2) - before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::PacketSums;
+
+    fn cell(bin: i64, slot: CongestionSlot, packets: u64) -> BinCell<TrafficSlot, TrafficSums> {
+        let sums = PacketSums { packets, ..PacketSums::default() };
+        BinCell { bin, slot: TrafficSlot::Congestion(slot), value: TrafficSums { sums, messages: 0 } }
+    }
+
+    fn counted(points: PointCount, cells: &[BinCell<TrafficSlot, TrafficSums>]) -> Vec<u64> {
+        let mut counter = CongestionCounter::new(points, cells);
+        let slots = cells.iter().filter_map(|cell| match cell.slot {
+            TrafficSlot::Congestion(slot) => Some((slot, cell.value.sums.packets)),
+            _ => None,
+        });
+        slots.map(|(slot, packets)| counter.next(slot, packets).1).collect()
+    }
+
+    /// Five observations of NAKs are three NAKs at two observation points, wherever the bins lie.
+    #[test]
+    fn copies_of_naks_do_not_count() {
+        let nak = CongestionSlot::Nak(0);
+        for bins in [[5, 0, 0], [1, 1, 3], [1, 2, 2], [2, 2, 1]] {
+            let cells: Vec<_> = (0..).zip(bins).map(|(bin, packets)| cell(bin, nak, packets)).collect();
+            assert_eq!(counted(PointCount::Two, &cells).iter().sum::<u64>(), 3, "{bins:?}");
+            assert_eq!(counted(PointCount::One, &cells), bins);
+        }
+        assert_eq!(counted(PointCount::Two, &[cell(0, nak, 1), cell(1, nak, 1), cell(2, nak, 2)]), [1, 0, 1]);
+        // Each code has its own copies.
+        assert_eq!(counted(PointCount::Two, &[cell(0, nak, 1), cell(0, CongestionSlot::RnrNak, 1)]), [1, 1]);
+    }
+
+    /// The switch between two observation points marks packets, so that only the second observations
+    /// have the mark.
+    #[test]
+    fn marks_count_at_the_observation_point_that_has_more() {
+        let marked = |is_even| CongestionSlot::Packet(CongestionEvent::EcnCe, is_even);
+        let cells = [cell(0, marked(false), 1), cell(0, marked(true), 3), cell(1, marked(true), 2)];
+        assert_eq!(counted(PointCount::Two, &cells), [0, 3, 2]);
+        assert_eq!(counted(PointCount::One, &cells), [1, 3, 2]);
+        let notification = |is_even| CongestionSlot::Packet(CongestionEvent::Notification, is_even);
+        let cells = [cell(0, notification(false), 2), cell(0, notification(true), 2)];
+        assert_eq!(counted(PointCount::Two, &cells), [2, 0]);
+    }
+}
