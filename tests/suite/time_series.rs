@@ -126,7 +126,7 @@ fn retransmissions_and_congestion_add_up() {
             naks = naks.max(expected.naks);
         }
     }
-    assert!(most > 100 && naks > 10, "a run with losses: {most}, {naks}");
+    assert!(most > 100 && naks > 0, "a run with losses: {most}, {naks}");
 }
 
 fn written(arguments: &[&str], figure: &Path, input: &Path) -> crate::tools::ProgramResult {

@@ -15,6 +15,8 @@ pub struct HealthSeries {
     pub bin_ns: i64,
     /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
+    /// Time of the last packet of the captures; `None` if it is not known.
+    pub captured_until_ns: Option<i64>,
     /// False if the profile has no counts of congestion over time: they are 0 here, and unknown.
     pub has_congestion: bool,
     /// Bins sorted by time and sender; bins without packets are omitted.
@@ -109,5 +111,6 @@ pub fn health_series(profile: &Profile) -> Result<HealthSeries, AnalysisError> {
     }
     let origin_ns = crate::analysis::origin_ns(profile, sums.keys().map(|(time_ns, _)| *time_ns).next());
     let bins = sums.into_iter().map(|((time_ns, src), sums)| HealthBin { time_ns, src, sums }).collect();
-    Ok(HealthSeries { by, bin_ns, origin_ns, has_congestion: !profile.is_without_congestion, bins })
+    let captured_until_ns = crate::analysis::captured_until_ns(profile);
+    Ok(HealthSeries { by, bin_ns, origin_ns, captured_until_ns, has_congestion: !profile.is_without_congestion, bins })
 }

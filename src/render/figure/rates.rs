@@ -3,7 +3,10 @@
 //!
 //! A distribution without data has no panel.
 
-use super::axes::{Axis, Panel, X_AXIS_HEIGHT, class_name, class_of, over_time, seconds, time as format_time};
+use super::axes::{
+    Axis, EDGE, EDGE_TEXT, Panel, X_AXIS_HEIGHT, class_name, class_of, over_time, partial_edges, seconds,
+    time as format_time,
+};
 use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, WIDTH, titled, widest};
 use super::legend::{HEADER, key};
 use super::scale::{OKABE_ITO, byte_unit, human_rate};
@@ -21,8 +24,6 @@ const MAX_BINS: i128 = 750;
 const RATE: RGBColor = RGBColor(85, 85, 85);
 /// Color of the window of the peak, drawn behind everything else.
 const WINDOW: RGBColor = RGBColor(250, 219, 150);
-/// Color of the bins in which the captures begin or end, drawn behind everything else.
-const EDGE: RGBColor = RGBColor(214, 214, 214);
 /// Colors of the shares of the count and of the bytes.
 const SHARES: [RGBColor; 2] = [OKABE_ITO[0], OKABE_ITO[1]];
 
@@ -82,10 +83,7 @@ impl RatePanels {
         let start_s = seconds(rates.origin_ns, first_ns);
         let (end_s, group_s) = (start_s + span_s, bin_s * group as f64);
         let captured_s = seconds(rates.origin_ns, rates.captured_until_ns);
-        let last_s = start_s + (wire.len() - 1) as f64 * group_s;
-        let first = (start_s < 0.0).then_some([start_s, (start_s + group_s).min(end_s)]);
-        let last = (end_s > captured_s).then_some([last_s, end_s]);
-        let edges_s = first.into_iter().chain(last).collect();
+        let edges_s = partial_edges((start_s, group_s, end_s), captured_s);
         let window_s = rates.window_ns as f64 / 1e9;
         let peak_rate = rates.peak(peak);
         let peak_text = format!("peak over {}: {}", format_time(rates.window_ns as f64), human_rate(peak_rate));
@@ -173,10 +171,7 @@ impl RatePanels {
         let (from, to) = (self.upper.x(&self.time, from), self.upper.x(&self.time, to));
         // Keep a very narrow window visible.
         let to = to.max(from + 4).min(right);
-        for [start, end] in &self.edges_s {
-            let [left, right] = [start, end].map(|time| self.upper.x(&self.time, *time));
-            canvas.fill(Area { left, top, right: right.max(left + 4), bottom }, EDGE)?;
-        }
+        self.upper.draw_edges(canvas, &self.time, &self.edges_s)?;
         canvas.fill(Area { left: from, top, right: to, bottom }, WINDOW)?;
         self.upper.draw_grid(canvas)?;
         canvas.polygon(&self.outline(), RATE)?;
@@ -187,7 +182,7 @@ impl RatePanels {
         let header = top - HEADER / 2;
         let next = key(canvas, (left, header), WINDOW, &self.peak_text)?;
         if !self.edges_s.is_empty() {
-            key(canvas, (next, header), EDGE, "bin of which the captures show a part")?;
+            key(canvas, (next, header), EDGE, EDGE_TEXT)?;
         }
         Ok(())
     }

@@ -89,6 +89,7 @@ fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {
         selection: Selection::All,
         bin_ns,
         origin_ns: bins.first().map_or(0, |bin| bin.time_ns),
+        captured_until_ns: None,
         sampled: None,
         bins,
     }

@@ -5,7 +5,7 @@
 //! - health: retransmitted packets by sender, their share of all packets, and if there are any, the
 //!   packets that show congestion, loss or a slow receiver.
 
-use super::axes::{Axis, Panel, X_AXIS_HEIGHT, over_time};
+use super::axes::{Axis, EDGE, EDGE_TEXT, Panel, X_AXIS_HEIGHT, over_time};
 use super::canvas::{Area, Canvas, Figure, MARGIN, WIDTH, shorten, titled};
 use super::legend::{HEADER, Legend, Swatch, key};
 use super::scale::{OKABE_ITO, byte_unit};
@@ -119,7 +119,8 @@ impl TimelinePanels {
         let left = Panel::left([&upper, &lower])?;
         let right = WIDTH - 3 * MARGIN;
         let names = series.by_sender.iter().map(|(name, _)| shorten(name));
-        let legend = Legend::new(names.zip(colors().map(Swatch::Area)), left, right)?;
+        let edges = (!series.edges_s.is_empty()).then(|| (EDGE_TEXT.to_owned(), Swatch::Area(EDGE)));
+        let legend = Legend::new(names.zip(colors().map(Swatch::Area)).chain(edges), left, right)?;
         let top = legend.bottom + MARGIN;
         let upper = Panel { area: Area { left, top, right, bottom: top + UPPER }, y: upper };
         let top = upper.area.bottom + BETWEEN;
@@ -154,6 +155,7 @@ impl TimelinePanels {
         panel: &Panel,
         areas: &[(Vec<f64>, RGBColor)],
     ) -> Result<(), RenderError> {
+        panel.draw_edges(canvas, &self.time, &self.series.edges_s)?;
         panel.draw_grid(canvas)?;
         // Draw the sum of all senders first; each following area covers the lower part of it.
         for (values, color) in areas.iter().rev() {

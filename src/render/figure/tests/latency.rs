@@ -46,7 +46,7 @@ fn a_histogram_shows_its_median_its_percentiles_and_its_tail() {
         "Request to acknowledgement (SEND, WRITE)",
         "100 samples, 90 % within 100 µs, 99 % within 40 ms, maximum 40 ms",
         "median 100 µs",
-        "time (bars of about equal ratio)",
+        "time, logarithmic",
         "samples",
         "100 µs",
         "1 ms",
@@ -135,7 +135,14 @@ fn retransmissions(bins: &[(i64, u32, u64, u64)]) -> HealthSeries {
         sums: HealthSums { packets, retransmitted_packets, ..HealthSums::default() },
     };
     let bins = bins.iter().map(bin).collect();
-    HealthSeries { by: GroupBy::Rank, bin_ns: BIN_NS, origin_ns: 0, has_congestion: true, bins }
+    HealthSeries {
+        by: GroupBy::Rank,
+        bin_ns: BIN_NS,
+        origin_ns: 0,
+        captured_until_ns: None,
+        has_congestion: true,
+        bins,
+    }
 }
 
 /// ECN marks of two senders in one bin and a notification in the next: a third panel.
@@ -243,7 +250,7 @@ proptest! {
         };
         let mut bins: Vec<HealthBin> = bins.into_iter().map(row).collect();
         bins.sort_by_key(|bin| bin.time_ns);
-        let all = HealthSeries { by: GroupBy::Endpoint, bin_ns, origin_ns: 0, has_congestion: true, bins };
+        let all = HealthSeries { by: GroupBy::Endpoint, bin_ns, origin_ns: 0, captured_until_ns: None, has_congestion: true, bins };
         prop_assert!(!texts(&figure::health(&all).unwrap().svg().unwrap()).is_empty());
     }
 }
