@@ -513,7 +513,11 @@ fn bins(
     cells: Vec<BinCell<TrafficSlot, TrafficSums>>,
 ) -> PackedBins<BinSums> {
     let rule = TransmissionRule::new(points, can_retransmit);
-    let mut congestion = CongestionCounter::new(points, &cells);
+    let marked = cells.iter().filter_map(|cell| match cell.slot {
+        TrafficSlot::Congestion(slot) => Some((slot, cell.value.sums.packets)),
+        _ => None,
+    });
+    let mut congestion = CongestionCounter::new(points, &marked);
     let transmission = |BinCell { bin, slot, value }: BinCell<TrafficSlot, TrafficSums>| {
         let TrafficSums { mut sums, messages } = value;
         let of = match slot {

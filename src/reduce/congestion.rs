@@ -4,7 +4,6 @@
 //! per bin the packets of each kind. Invariant: the counts of all bins add up to those that `health`
 //! computes from the events of the flow stage.
 
-use super::bins::{BinCell, TrafficSlot, TrafficSums};
 use super::mirror_copies::PointCount;
 use crate::model::congestion::{CongestionEvent, NAK_CODES, nak_code};
 use crate::model::{PacketFlags, PacketObservation, PacketRecord, PacketRole};
@@ -80,12 +79,11 @@ pub(super) struct CongestionCounter {
 }
 
 impl CongestionCounter {
-    /// A counter for these cells.
-    pub(super) fn new(points: PointCount, cells: &[BinCell<TrafficSlot, TrafficSums>]) -> Self {
+    /// A counter for cells with these observations, in any order.
+    pub(super) fn new(points: PointCount, cells: &(impl Iterator<Item = (CongestionSlot, u64)> + Clone)) -> Self {
         let observed_twice = points.is_two();
         let observations = |of: CongestionSlot| {
-            let own = cells.iter().filter(move |cell| cell.slot == TrafficSlot::Congestion(of));
-            own.map(|cell| cell.value.sums.packets).sum::<u64>()
+            cells.clone().filter(|(slot, _)| *slot == of).map(|(_, observations)| observations).sum::<u64>()
         };
         let counts_even = FLAGS.map(|(_, event)| {
             let [odd, even] = [false, true].map(|is_even| CongestionSlot::Packet(event, is_even));
@@ -123,20 +121,10 @@ impl CongestionCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::PacketSums;
 
-    fn cell(bin: i64, slot: CongestionSlot, packets: u64) -> BinCell<TrafficSlot, TrafficSums> {
-        let sums = PacketSums { packets, ..PacketSums::default() };
-        BinCell { bin, slot: TrafficSlot::Congestion(slot), value: TrafficSums { sums, messages: 0 } }
-    }
-
-    fn counted(points: PointCount, cells: &[BinCell<TrafficSlot, TrafficSums>]) -> Vec<u64> {
-        let mut counter = CongestionCounter::new(points, cells);
-        let slots = cells.iter().filter_map(|cell| match cell.slot {
-            TrafficSlot::Congestion(slot) => Some((slot, cell.value.sums.packets)),
-            _ => None,
-        });
-        slots.map(|(slot, packets)| counter.next(slot, packets).1).collect()
+    fn counted(points: PointCount, cells: &[(CongestionSlot, u64)]) -> Vec<u64> {
+        let mut counter = CongestionCounter::new(points, &cells.iter().copied());
+        cells.iter().map(|(slot, observations)| counter.next(*slot, *observations).1).collect()
     }
 
     /// Five observations of NAKs are three NAKs at two observation points, wherever the bins lie.
@@ -144,13 +132,13 @@ mod tests {
     fn copies_of_naks_do_not_count() {
         let nak = CongestionSlot::Nak(0);
         for bins in [[5, 0, 0], [1, 1, 3], [1, 2, 2], [2, 2, 1]] {
-            let cells: Vec<_> = (0..).zip(bins).map(|(bin, packets)| cell(bin, nak, packets)).collect();
+            let cells = bins.map(|observations| (nak, observations));
             assert_eq!(counted(PointCount::Two, &cells).iter().sum::<u64>(), 3, "{bins:?}");
             assert_eq!(counted(PointCount::One, &cells), bins);
         }
-        assert_eq!(counted(PointCount::Two, &[cell(0, nak, 1), cell(1, nak, 1), cell(2, nak, 2)]), [1, 0, 1]);
+        assert_eq!(counted(PointCount::Two, &[(nak, 1), (nak, 1), (nak, 2)]), [1, 0, 1]);
         // Each code has its own copies.
-        assert_eq!(counted(PointCount::Two, &[cell(0, nak, 1), cell(0, CongestionSlot::RnrNak, 1)]), [1, 1]);
+        assert_eq!(counted(PointCount::Two, &[(nak, 1), (CongestionSlot::RnrNak, 1)]), [1, 1]);
     }
 
     /// The switch between two observation points marks packets, so that only the second observations
@@ -158,11 +146,10 @@ mod tests {
     #[test]
     fn marks_count_at_the_observation_point_that_has_more() {
         let marked = |is_even| CongestionSlot::Packet(CongestionEvent::EcnCe, is_even);
-        let cells = [cell(0, marked(false), 1), cell(0, marked(true), 3), cell(1, marked(true), 2)];
+        let cells = [(marked(false), 1), (marked(true), 3), (marked(true), 2)];
         assert_eq!(counted(PointCount::Two, &cells), [0, 3, 2]);
         assert_eq!(counted(PointCount::One, &cells), [1, 3, 2]);
         let notification = |is_even| CongestionSlot::Packet(CongestionEvent::Notification, is_even);
-        let cells = [cell(0, notification(false), 2), cell(0, notification(true), 2)];
-        assert_eq!(counted(PointCount::Two, &cells), [2, 0]);
+        assert_eq!(counted(PointCount::Two, &[(notification(false), 2), (notification(true), 2)]), [2, 0]);
     }
 }

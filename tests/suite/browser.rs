@@ -1,5 +1,6 @@
 //! The HTML report in a browser: a person sees the numbers that the commands print.
 
+mod accessibility;
 mod checked;
 mod classes;
 mod compared;

@@ -515,7 +515,7 @@ fn marks_and_naks_are_in_the_bins_of_their_frames() {
         expected.entry(bin_of(packet.time_ns)).or_default().naks += 1;
     }
     let all = |of: fn(&BinCongestion) -> u64| expected.values().map(of).sum::<u64>();
-    assert!(all(|own| own.naks) > 0 && all(|own| own.ecn_ce_packets) > 1000 && expected.len() > 2);
+    assert!(all(|own| own.naks) > 0 && all(|own| own.ecn_ce_packets) > 500 && expected.len() > 2);
     let folder = tempfile::tempdir().expect("folder");
     let path = written(folder.path(), &file);
     let found = health_series(&profile(&[path.clone()])).expect("a time series");

@@ -96,9 +96,10 @@ impl TimelinePanels {
         let congestion = Series::congestion(health)?;
         let (most, _) = congestion.most();
         if most > 0.0 {
-            panels.title = match packets_max > 0.0 {
-                true => format!("Retransmitted packets by sending {}, and congestion", sender(health.by)),
-                false => "Congestion, and no retransmitted packet".to_owned(),
+            panels.title = if packets_max > 0.0 {
+                format!("Retransmitted packets by sending {}, and congestion", sender(health.by))
+            } else {
+                "Congestion, and no retransmitted packet".to_owned()
             };
             let Area { left, right, bottom, .. } = panels.lower.area;
             let top = bottom + BETWEEN + HEADER;
