@@ -518,7 +518,7 @@ fn marks_and_naks_are_in_the_bins_of_their_frames() {
     assert!(all(|own| own.naks) > 0 && all(|own| own.ecn_ce_packets) > 500 && expected.len() > 2);
     let folder = tempfile::tempdir().expect("folder");
     let path = written(folder.path(), &file);
-    let found = health_series(&profile(&[path.clone()])).expect("a time series");
+    let found = health_series(&profile(std::slice::from_ref(&path))).expect("a time series");
     assert_eq!(found.bin_ns, bin_ns);
     let bins = found.of_all_senders().into_iter().map(|(time_ns, sums)| (time_ns, sums.congestion));
     assert_eq!(bins.filter(|(_, own)| own.packets() > 0).collect::<BTreeMap<_, _>>(), expected);
