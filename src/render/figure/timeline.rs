@@ -97,9 +97,9 @@ impl TimelinePanels {
         let (most, _) = congestion.most();
         if most > 0.0 {
             panels.title = if packets_max > 0.0 {
-                format!("Retransmitted packets by sending {}, and congestion", sender(health.by))
+                format!("Retransmitted packets by sending {}, congestion and NAKs", sender(health.by))
             } else {
-                "Congestion, and no retransmitted packet".to_owned()
+                "Congestion and NAKs; no packet was retransmitted".to_owned()
             };
             let Area { left, right, bottom, .. } = panels.lower.area;
             let top = bottom + BETWEEN + HEADER;

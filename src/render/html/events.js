@@ -23,6 +23,7 @@ function drawEvents() {
   $("events-title").textContent = kinds.length === 1 && kinds[0][1] === 0 ? "Retransmitted packets over time" : "Retransmitted packets, congestion and NAKs over time";
   chart("events", 190, `Packets in bins of ${time(binNs)}: ${described}`, {
     left: PLOT.left,
+    bottom: PLOT.bottom,
     x: { type: "value", min: first, max: last, axisLabel: { formatter: (value) => `${+value.toFixed(6)} s`, hideOverlap: true, showMinLabel: false, showMaxLabel: false }, splitLine: false },
     y: { type: "value", min: 0, minInterval: 1, splitNumber: 3, axisLabel: { formatter: (value) => group(value) } },
     legend: kinds.map(([name]) => name),

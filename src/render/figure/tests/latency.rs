@@ -157,7 +157,7 @@ fn congestion_is_shown_by_kind() {
     let expected = [("ECN CE", vec![42.0, 0.0]), ("CNPs", vec![0.0, 5.0])];
     assert_eq!(series.by_sender, expected.map(|(name, counts)| (name.to_owned(), counts)));
     let svg = svg(figure::health(&found));
-    for text in ["Congestion, and no retransmitted packet", "ECN CE", "CNPs", "packets", "40"] {
+    for text in ["Congestion and NAKs; no packet was retransmitted", "ECN CE", "CNPs", "packets", "40"] {
         assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
     }
 }
