@@ -249,9 +249,10 @@ function drawComparedPairs() {
     ];
   });
   const what = own.by === "rank" ? "ranks" : "nodes";
+  const ofBoth = own.count > own.pairs ? " that both runs show" : "";
   $("compared-pairs-title").textContent = own.differ === 0
-    ? `All ${group(own.pairs)} pairs of ${what} sent equal amounts in both runs`
-    : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what} differ${rows.length > 0 ? "; largest differences" : `, but not in their ${UNITS[unit].name}`}`;
+    ? `All ${group(own.pairs)} pairs of ${what}${ofBoth} sent equal amounts in both runs`
+    : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what}${ofBoth} differ${rows.length > 0 ? "; largest differences" : `, but not in their ${UNITS[unit].name}`}`;
   fillList($("compared-pairs"), "Pairs with the largest differences", [what, "A", "B", "B − A", ""], rows);
   $("compared-pairs").hidden = rows.length === 0;
 }

@@ -78,7 +78,7 @@ impl ReportComparison {
             let own = labels(all);
             let nodes = hidden.each_ref().map(|(_, nodes)| on_one_node(&own, nodes));
             let labels: Vec<Value> = own.into_iter().map(label).collect();
-            json!({ "by": by.name(), "labels": labels, "nodes": nodes, "pairs": all.len(), "differ": all.iter().filter(|pair| pair.differs()).count() })
+            json!({ "by": by.name(), "labels": labels, "nodes": nodes, "pairs": all.iter().filter(|pair| pair.is_known()).count(), "differ": all.iter().filter(|pair| pair.differs()).count() })
         };
         json!({
             "names": comparison.names,
