@@ -1,8 +1,8 @@
 //! Hand-made profiles that the tests of several renderings share.
 
 use crate::model::profile::{
-    BinRetransmissions, ConnectionRow, CoverageState, JobRow, PairCoverage, RankRow, RetransmissionSums, TimelineRow,
-    Traffic, UnassignedRow,
+    ConnectionRow, CoverageState, JobRow, PairCoverage, RankRow, RetransmissionSums, TimelineRow, Traffic,
+    UnassignedRow,
 };
 use crate::model::{MessageRow, Profile, RawMessage, TrafficKind, Verb};
 use ibscope_parsers::mpi::{Identity, Protocol};
@@ -127,7 +127,7 @@ pub(crate) fn two_jobs() -> Profile {
         time_ns: 0,
         connection,
         traffic: row.traffic,
-        retransmissions: BinRetransmissions::default(),
+        ..TimelineRow::default()
     };
     profile.timeline = (0..).zip(&profile.connections).map(bin).collect();
     profile

@@ -48,6 +48,11 @@ pub(crate) fn origin_ns(profile: &Profile, first_bin_ns: Option<i64>) -> i64 {
     profile.coverage.first_time_ns.or(first_bin_ns).unwrap_or_default()
 }
 
+/// Time of the last packet of the captures in nanoseconds since the epoch; `None` if it is not known.
+pub(crate) const fn captured_until_ns(profile: &Profile) -> Option<i64> {
+    profile.coverage.last_time_ns
+}
+
 /// Reasons why the profile cannot provide the requested numbers.
 #[derive(Debug, thiserror::Error)]
 pub enum AnalysisError {

@@ -38,6 +38,8 @@ pub struct StorageTimeline {
     pub bin_ns: i64,
     /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
+    /// Time of the last packet of the captures; `None` if it is not known.
+    pub captured_until_ns: Option<i64>,
     /// For a sampled capture, the sentence on sampling.
     pub sampled: Option<String>,
     /// Bins sorted by time, class, client, server.
@@ -121,7 +123,8 @@ pub fn storage_timeline(
     let bins: Vec<StorageBin> = sums.into_iter().map(bin).collect();
     let origin_ns = super::origin_ns(profile, bins.first().map(|bin| bin.time_ns));
     let sampled = profile.sampling.map(|sampling| sampling.describe());
-    Ok(StorageTimeline { bin_ns, origin_ns, sampled, bins, job_bytes })
+    let captured_until_ns = super::captured_until_ns(profile);
+    Ok(StorageTimeline { bin_ns, origin_ns, captured_until_ns, sampled, bins, job_bytes })
 }
 
 /// False if the profile has times of commands, but no time series of them: it was written by an

@@ -36,6 +36,8 @@ pub struct Timeline {
     pub bin_ns: i64,
     /// Origin of relative times (the first packet of the captures), in nanoseconds since the epoch.
     pub origin_ns: i64,
+    /// Time of the last packet of the captures; `None` if it is not known.
+    pub captured_until_ns: Option<i64>,
     /// For a sampled capture, the sentence that says so.
     pub sampled: Option<String>,
     /// Bins sorted by time, sender, receiver.
@@ -71,6 +73,8 @@ pub struct ClassTimeline {
     pub bin_ns: i64,
     /// Origin of relative times, in nanoseconds since the epoch.
     pub origin_ns: i64,
+    /// Time of the last packet of the captures; `None` if it is not known.
+    pub captured_until_ns: Option<i64>,
     /// For a sampled capture, the sentence that says so.
     pub sampled: Option<String>,
     /// Bins sorted by time and class.
@@ -89,7 +93,7 @@ impl ClassTimeline {
 /// The data traffic of each class in the bins of a timeline of senders.
 #[must_use]
 pub fn class_timeline(profile: &Profile, timeline: &Timeline) -> ClassTimeline {
-    let Timeline { bin_ns, origin_ns, .. } = *timeline;
+    let Timeline { bin_ns, origin_ns, captured_until_ns, .. } = *timeline;
     let mut bins: BTreeMap<(i64, ConnectionClass), (u64, u64)> = BTreeMap::new();
     for row in profile.sender_series().0 {
         let connection = profile.connections.get(row.connection as usize);
@@ -100,7 +104,7 @@ pub fn class_timeline(profile: &Profile, timeline: &Timeline) -> ClassTimeline {
     }
     let bin = |((time_ns, class), (wire_bytes, messages))| ClassBin { time_ns, class, wire_bytes, messages };
     let sampled = timeline.sampled.clone();
-    ClassTimeline { bin_ns, origin_ns, sampled, bins: bins.into_iter().map(bin).collect() }
+    ClassTimeline { bin_ns, origin_ns, captured_until_ns, sampled, bins: bins.into_iter().map(bin).collect() }
 }
 
 /// Builds the timeline of the pairs of a profile in bins of `bin_ns`, or in the bins of the profile if
@@ -171,5 +175,6 @@ fn summed(
     let bin = |((time_ns, src, dst), (cell, estimators))| TimelineBin { time_ns, src, dst, cell, estimators };
     let bins = cells.into_iter().map(bin).collect();
     let sampled = profile.sampling.map(|sampling| sampling.describe());
-    Ok(Timeline { by, selection, bin_ns: wanted_ns, origin_ns, sampled, bins })
+    let captured_until_ns = crate::analysis::captured_until_ns(profile);
+    Ok(Timeline { by, selection, bin_ns: wanted_ns, origin_ns, captured_until_ns, sampled, bins })
 }

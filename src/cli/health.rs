@@ -5,7 +5,7 @@ use super::common::choices::Format;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use crate::analysis::health::retransmissions;
+use crate::analysis::health::health_series;
 use crate::model::link::Speed;
 use crate::pipeline;
 use crate::render::{figure, health};
@@ -43,7 +43,7 @@ pub(super) enum HealthBy {
     Connection,
     /// Links between a port and its switch, each direction separately
     Link,
-    /// Time bins: retransmitted traffic by sender
+    /// Time bins: retransmissions, ECN marks, congestion notifications and NAKs by sender
     Time,
     /// Senders of pause and PFC frames (RoCE), and the classes that they pause
     Pause,
@@ -60,9 +60,9 @@ pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let needs = AnalysisNeeds { health: true, bin_ns, ..AnalysisNeeds::default() };
     let profile = input::profile(&source.inputs, &source.reading, source.scope, needs)?;
     // Figures come before the text, so that a closed standard output does not prevent them.
-    figures.finish(|| Ok(figure::retransmissions(&retransmissions(&profile)?)?))?;
+    figures.finish(|| Ok(figure::health(&health_series(&profile)?)?))?;
     let speed = args.link.as_ref();
-    let series = is_over_time.then(|| retransmissions(&profile)).transpose()?;
+    let series = is_over_time.then(|| health_series(&profile)).transpose()?;
     output::results(|out| match (source.format, args.by) {
         (format, HealthBy::Time) => series.iter().try_for_each(|series| match format {
             Format::Table => out.write_all(health::time_series_table(series, args.width.columns()).as_bytes()),

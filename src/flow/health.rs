@@ -15,9 +15,10 @@
 use super::msn::MsnCheck;
 use super::reaction::{self, ReactionMeasurement};
 use super::reordering::Reordering;
+use crate::model::congestion::nak_code;
 use crate::model::health::{Episodes, HealthEvents};
-use crate::model::{PacketFlags, PacketRecord, PsnDigest};
-use ibscope_parsers::ib::{Aeth, AethKind, NakCode};
+use crate::model::{PacketFlags, PacketRecord, PacketRole, PsnDigest};
+use ibscope_parsers::ib::{Aeth, AethKind};
 
 /// Latest first transmissions whose time is kept. Also the distance between the sparse times.
 const RECENT_PACKETS: usize = 32;
@@ -364,28 +365,22 @@ impl HealthTracker {
 
     #[cold]
     fn nak(&mut self, aeth: Aeth) {
-        let code = match aeth.kind() {
-            AethKind::RnrNak { timer_ns } => {
-                let observed = self.observed();
-                observed.rnr_naks += 1;
-                observed.longest_rnr_timer_ns = observed.longest_rnr_timer_ns.max(timer_ns);
-                return;
-            }
-            AethKind::Nak(NakCode::PsnSequenceError) => 0,
-            AethKind::Nak(NakCode::InvalidRequest) => 1,
-            AethKind::Nak(NakCode::RemoteAccess) => 2,
-            AethKind::Nak(NakCode::RemoteOperational) => 3,
-            AethKind::Nak(NakCode::InvalidRdRequest) => 4,
-            AethKind::Nak(NakCode::Reserved(_)) | AethKind::Reserved | AethKind::Ack { .. } => 5,
-        };
-        self.observed().naks[code] += 1;
+        let (kind, observed) = (aeth.kind(), self.observed());
+        if let AethKind::RnrNak { timer_ns } = kind {
+            observed.rnr_naks += 1;
+            observed.longest_rnr_timer_ns = observed.longest_rnr_timer_ns.max(timer_ns);
+        } else if let Some(code) = nak_code(&kind) {
+            observed.naks[code] += 1;
+        }
     }
 
-    /// Takes a packet with congestion flags or checksum errors.
+    /// Takes a packet with congestion flags or checksum errors. BECN does not count in a congestion
+    /// notification, which always has it.
     #[cold]
-    pub(super) fn flagged(&mut self, flags: PacketFlags, occurrence: u32) {
+    pub(super) fn flagged(&mut self, flags: PacketFlags, (role, occurrence): (PacketRole, u32)) {
         for (count, flag) in self.observed().flagged.iter_mut().zip(PacketFlags::ALL) {
-            count[usize::from(occurrence.is_multiple_of(2))] += u64::from(flags.contains(flag));
+            let counts = flags.contains(flag) && !(role == PacketRole::Other && flag == PacketFlags::BECN);
+            count[usize::from(occurrence.is_multiple_of(2))] += u64::from(counts);
         }
     }
 

@@ -686,7 +686,7 @@ impl Tracker {
         let ledgers = &self.connections[seen.connection as usize].ledgers;
         let health = &mut self.health[seen.connection as usize];
         if packet.packet_flags().is_any_set() {
-            health.flagged(packet.packet_flags(), seen.occurrence);
+            health.flagged(packet.packet_flags(), (seen.role, seen.occurrence));
         }
         let crowded = match seen.role {
             PacketRole::Request if packet.opcode().service().is_connected() => {

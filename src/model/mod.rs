@@ -3,6 +3,7 @@
 pub mod batch;
 pub mod clock;
 pub mod column;
+pub mod congestion;
 pub mod connection_class;
 pub mod connection_key;
 pub mod coverage;
@@ -44,6 +45,7 @@ pub mod vec_map;
 
 pub use batch::Batch;
 pub use clock::{Clock, ClockRow};
+pub use congestion::{BinCongestion, CongestionEvent};
 pub use connection_class::{ClassSelection, ClassSet, ConnectionClass, OperationMix, UpperLayerVotes};
 pub use connection_key::{ConnectionKey, TrafficKind};
 pub use coverage::Coverage;

@@ -4,8 +4,9 @@ use super::RdmaSums;
 use super::column::column_values;
 use super::paths::ConnectionPaths;
 use super::{
-    ClockRow, ConnectionClass, ConnectionKey, Coverage, Health, Histogram, PackedRows, SampledConnection, Sampling,
-    SizeCategory, SizeClass, SizeSums, StorageRow, StreamSums, TimingKey, TrafficKind, Trust,
+    BinCongestion, ClockRow, ConnectionClass, ConnectionKey, Coverage, Health, Histogram, PackedRows,
+    SampledConnection, Sampling, SizeCategory, SizeClass, SizeSums, StorageRow, StreamSums, TimingKey, TrafficKind,
+    Trust,
 };
 use ibscope_parsers::mpi::MpiOperation;
 use ibscope_parsers::ulp::UpperLayer;
@@ -30,6 +31,9 @@ pub struct Profile {
     pub notes: Vec<String>,
     /// Width of the timeline's bins in nanoseconds.
     pub bin_ns: i64,
+    /// The time series have no counts of congestion: a version of ibscope without these columns wrote
+    /// the profile.
+    pub is_without_congestion: bool,
     /// Width of the bins of `senders` in nanoseconds; 0 without them.
     pub sender_bin_ns: i64,
     /// Width of the bins of the latency time series in nanoseconds; 0 if there is no such time
@@ -451,7 +455,7 @@ impl std::ops::AddAssign for BinRetransmissions {
 }
 
 /// Sums of one connection in one bin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimelineRow {
     /// Start of the bin in nanoseconds since the epoch, a multiple of the bin's width.
     pub time_ns: i64,
@@ -461,6 +465,8 @@ pub struct TimelineRow {
     pub traffic: Traffic,
     /// The retransmissions among them.
     pub retransmissions: BinRetransmissions,
+    /// The packets among them that show congestion, loss or a slow receiver.
+    pub congestion: BinCongestion,
 }
 
 impl Profile {

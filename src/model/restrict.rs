@@ -223,8 +223,8 @@ fn retain<T: Serialize + DeserializeOwned>(
 mod tests {
     use super::*;
     use crate::model::profile::{
-        BinRetransmissions, CmRow, CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, PairCoverage,
-        RetransmissionSums, TimelineRow, Traffic,
+        CmRow, CollectiveRow, ConnectionRow, HealthRow, LatencyBin, LatencyRow, PairCoverage, RetransmissionSums,
+        TimelineRow, Traffic,
     };
     use crate::model::{Health, Interval, Recorder, SizeClass, TimingKey, TrafficKind, Verb};
 
@@ -277,8 +277,7 @@ mod tests {
             let ends = if number < 3 { (1, 2) } else { (2, 1) };
             profile.connections.push(connection(job, (ends.0, qpn), (ends.1, qpn)));
             let traffic = Traffic { packets: u64::from(number), ..Traffic::default() };
-            let retransmissions = BinRetransmissions::default();
-            profile.timeline.push(TimelineRow { time_ns: 0, connection: number, traffic, retransmissions });
+            profile.timeline.push(TimelineRow { connection: number, traffic, ..TimelineRow::default() });
             let operation = "bcast".to_owned();
             profile.collectives.push(CollectiveRow {
                 connection: number,

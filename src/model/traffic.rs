@@ -4,8 +4,9 @@ use super::health::{BriefHealth, HealthEvents};
 use super::paths::ConnectionPaths;
 use super::profile::{RetransmissionSums, Traffic};
 use super::{
-    ConnectionKey, MpiMessage, OperationMix, PackedBins, PacketRole, RdmaSums, Recorder, RequiredDetection,
-    SampledSums, SizeCategory, SizeClass, SizeSums, Sizes, StorageSums, Streams, TimingKey, UpperLayerVotes, VecMap,
+    CongestionEvent, ConnectionKey, MpiMessage, OperationMix, PackedBins, PacketRole, RdmaSums, Recorder,
+    RequiredDetection, SampledSums, SizeCategory, SizeClass, SizeSums, Sizes, StorageSums, Streams, TimingKey,
+    UpperLayerVotes, VecMap,
 };
 use ibscope_parsers::mpi::nccl::Release;
 use ibscope_parsers::mpi::{Envelope, Identity, LibraryStack, MatchFields, MpiOperation, TagLayout};
@@ -822,6 +823,8 @@ pub enum BinClass {
     Retransmitted,
     /// MPI messages of a class.
     Mpi(MpiClass),
+    /// Packets that show congestion or a NAK; they are in `Sent` or `Retransmitted` too.
+    Congestion(CongestionEvent),
 }
 
 /// Times of one kind and one coarse bucket in one bin.

@@ -9,8 +9,8 @@ use crate::model::profile::{
 };
 use crate::model::traffic::{BinClass, BinSums, ConnectionTotals, MpiClass, MpiSums, TimeBin};
 use crate::model::{
-    ConnectionClass, ConnectionKey, Health, Histogram, Interval, Profile, QueuePair, Recorder, RequiredDetection,
-    SampledConnection, SizeCategory, StreamSums, Streams, TimingKey, TrafficKind, VecMap,
+    BinCongestion, ConnectionClass, ConnectionKey, Health, Histogram, Interval, Profile, QueuePair, Recorder,
+    RequiredDetection, SampledConnection, SizeCategory, StreamSums, Streams, TimingKey, TrafficKind, VecMap,
 };
 use crate::ranks::{Detection, QueuePairPartners, ResolvedRanks};
 use ibscope_parsers::mpi::{Identity, LibraryStack, MpiOperation, TagLayout};
@@ -204,23 +204,25 @@ fn timeline_rows(
     mpi_columns: impl Fn(&mut dyn Iterator<Item = (MpiClass, MpiSums)>) -> Traffic,
 ) -> impl Iterator<Item = TimelineRow> {
     let row = move |bin: &[(i64, BinSums)]| {
-        let (mut traffic, retransmissions) = bin_traffic(bin);
+        let (mut traffic, retransmissions, congestion) = bin_traffic(bin);
         let mut mpi = bin.iter().filter_map(|(_, sums)| match sums.class {
             BinClass::Mpi(class) => {
                 Some((class, MpiSums { messages: sums.messages, mpi_bytes: sums.sums.payload_bytes }))
             }
-            BinClass::Sent | BinClass::Retransmitted => None,
+            BinClass::Sent | BinClass::Retransmitted | BinClass::Congestion(_) => None,
         });
         traffic += mpi_columns(&mut mpi);
         let time_ns = (bin[0].0 >> shift).saturating_mul(bin_ns);
-        (traffic != Traffic::default()).then_some(TimelineRow { time_ns, connection, traffic, retransmissions })
+        let has_packets = traffic != Traffic::default() || congestion != BinCongestion::default();
+        has_packets.then_some(TimelineRow { time_ns, connection, traffic, retransmissions, congestion })
     };
     bins.chunk_by(move |(a, _), (b, _)| a >> shift == b >> shift).filter_map(row)
 }
 
-/// Traffic of a bin, and the retransmissions in it.
-fn bin_traffic(bin: &[(i64, BinSums)]) -> (Traffic, BinRetransmissions) {
+/// Traffic of a bin, and the retransmissions and the congestion in it.
+fn bin_traffic(bin: &[(i64, BinSums)]) -> (Traffic, BinRetransmissions, BinCongestion) {
     let (mut traffic, mut retransmitted) = (Traffic::default(), BinRetransmissions::default());
+    let mut congestion = BinCongestion::default();
     for (_, BinSums { class: of, sums, messages }) in bin {
         match of {
             BinClass::Sent => {
@@ -230,12 +232,16 @@ fn bin_traffic(bin: &[(i64, BinSums)]) -> (Traffic, BinRetransmissions) {
             BinClass::Retransmitted => {
                 retransmitted += BinRetransmissions { packets: sums.packets, wire_bytes: sums.wire_bytes }
             }
+            BinClass::Congestion(event) => {
+                congestion.add(*event, sums.packets);
+                continue;
+            }
             BinClass::Mpi(_) => continue,
         }
         traffic.packets += sums.packets;
         traffic.wire_bytes += sums.wire_bytes;
     }
-    (traffic, retransmitted)
+    (traffic, retransmitted, congestion)
 }
 
 /// The messages of a connection by envelope, and per operation the rest without envelopes.

@@ -210,6 +210,7 @@ pub(super) fn join(rows: &mut Vec<TimelineRow>) {
         if is_same {
             kept.traffic += std::mem::take::<Traffic>(&mut row.traffic);
             kept.retransmissions += row.retransmissions;
+            kept.congestion += row.congestion;
         }
         is_same
     });

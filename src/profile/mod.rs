@@ -529,10 +529,11 @@ pub fn read(place: &Path) -> Result<Profile, ProfileError> {
         paths::read(&path, bytes, &mut profile.connections)?;
     }
     let (path, bytes) = table(TIMELINE)?;
-    profile.timeline = tables::read_timeline(&path, bytes, profile.connections.len())?;
+    let (timeline, has_congestion) = tables::read_timeline(&path, bytes, profile.connections.len())?;
+    (profile.timeline, profile.is_without_congestion) = (timeline, !has_congestion);
     if profile.sender_bin_ns > 0 && digests.contains_key(SENDERS) {
         let (path, bytes) = table(SENDERS)?;
-        profile.senders = tables::read_timeline(&path, bytes, profile.connections.len())?;
+        (profile.senders, _) = tables::read_timeline(&path, bytes, profile.connections.len())?;
     } else {
         profile.drop_senders();
     }

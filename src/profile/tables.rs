@@ -15,8 +15,8 @@ use crate::model::profile::{
 use crate::model::sampling::{EstimateQuality, EstimatedSum};
 use crate::model::table::{Column as TableColumn, ColumnValue, Table};
 use crate::model::{
-    ConnectionClass, ConnectionPaths, Health, MessageRow, PackedRows, PairEstimators, Profile, SampledConnection,
-    SampledSums, SamplingWeight, TrafficKind, printable, quoted,
+    BinCongestion, ConnectionClass, ConnectionPaths, Health, MessageRow, PackedRows, PairEstimators, Profile,
+    SampledConnection, SampledSums, SamplingWeight, TrafficKind, printable, quoted,
 };
 use ibscope_parsers::ib::Opcode;
 use ibscope_parsers::mpi::LibraryStack;
@@ -216,6 +216,7 @@ fn time_series(name: &'static str, connection: &'static str) -> Table<TimelineRo
         .column("connection", Number, connection, |row| row.connection)
         .counts(Traffic::COLUMNS, |row| row.traffic.values())
         .counts(BinRetransmissions::COLUMNS, |row| row.retransmissions.values())
+        .counts(BinCongestion::COLUMNS, |row| row.congestion.values())
 }
 
 /// The columns of `collectives.parquet`.
@@ -464,19 +465,31 @@ pub(super) fn read_health(
     (0..table.rows()).map(row).collect()
 }
 
-/// Reads the timeline; `connections` is the length of the table of connections.
-pub(super) fn read_timeline(path: &Path, bytes: Vec<u8>, connections: usize) -> Result<Vec<TimelineRow>, ProfileError> {
+/// Reads the timeline, and whether it has counts of congestion; `connections` is the length of the
+/// table of connections.
+pub(super) fn read_timeline(
+    path: &Path,
+    bytes: Vec<u8>,
+    connections: usize,
+) -> Result<(Vec<TimelineRow>, bool), ProfileError> {
     let table = TableReader::open(path, bytes)?;
     let (time, connection, traffic) =
         (table.i64("time_ns")?, table.u32("connection")?, table.u64s(names(Traffic::COLUMNS))?);
     let retransmitted = table.u64s(names(BinRetransmissions::COLUMNS))?;
+    // Profiles of earlier states of this version do not have these columns.
+    let has_congestion = names(BinCongestion::COLUMNS).into_iter().any(|name| table.has(name));
+    let congestion = has_congestion.then(|| table.u64s(names(BinCongestion::COLUMNS))).transpose()?;
     let row = |row: usize| {
         let connection = table.connection(&connection, row, connections)?;
         let traffic = Traffic::from_values(table.values(&traffic, row)?);
         let retransmissions = BinRetransmissions::from_values(table.values(&retransmitted, row)?);
-        Ok(TimelineRow { time_ns: table.value(&time, row)?, connection, traffic, retransmissions })
+        let congestion = match &congestion {
+            Some(columns) => BinCongestion::from_values(table.values(columns, row)?),
+            None => BinCongestion::default(),
+        };
+        Ok(TimelineRow { time_ns: table.value(&time, row)?, connection, traffic, retransmissions, congestion })
     };
-    (0..table.rows()).map(row).collect()
+    Ok(((0..table.rows()).map(row).collect::<Result<_, _>>()?, has_congestion))
 }
 
 /// Reads the table of connection management messages.

@@ -4,6 +4,7 @@
 //! Cells are open until they are sealed, which keeps them as serialized bytes. Invariant: neither the
 //! order of values nor a wider bin nor sealing changes a sum.
 
+use super::congestion::CongestionSlot;
 use crate::model::traffic::MpiClass;
 use crate::model::{PackedBins, PacketSums};
 use serde::de::DeserializeOwned;
@@ -17,6 +18,9 @@ pub(super) enum TrafficSlot {
     Occurrence(u8),
     /// MPI messages; `payload_bytes` holds their bytes.
     Mpi(MpiClass),
+    /// Packets that show congestion or a NAK; `packets` holds their number, and they are in
+    /// `Occurrence` too.
+    Congestion(CongestionSlot),
 }
 
 /// Sums of one traffic slot in one bin.

@@ -5,6 +5,7 @@
 //! all inputs, so shards are independent.
 
 use super::bins::{BinCell, Count, TimeSlot, TrafficSlot, TrafficSums};
+use super::congestion::CongestionCounter;
 use super::health;
 use super::mirror_copies::{MirrorCopies, PointCount};
 use super::observation_points::{self, ObservationPoint};
@@ -413,7 +414,7 @@ impl InputConnection {
         let health = health::of_connection(&key, &partial, &health.unwrap_or_default(), points).into();
         let cells = partial.bins.into_cells();
         let bin_records = if is_compared { record_series::by_bin(&cells) } else { Vec::new() };
-        let bins = Box::new(bins(&TransmissionRule::new(points, key.can_be_retransmitted()), cells));
+        let bins = Box::new(bins(points, key.can_be_retransmitted(), cells));
         let times_ns = partial.times_ns;
         let [partners, echoes] = partners.map(|votes| votes.into_iter().collect());
         let (unknown_starts, mpi, sizes) = (partial.unknown_starts, partial.mpi, partial.sizes.into_map());
@@ -506,14 +507,32 @@ fn time_bins(kinds: &[Option<TimingKey>], cells: &[BinCell<TimeSlot, Count>]) ->
 }
 
 /// Transmissions per bin.
-fn bins(rule: &TransmissionRule, cells: Vec<BinCell<TrafficSlot, TrafficSums>>) -> PackedBins<BinSums> {
+fn bins(
+    points: PointCount,
+    can_retransmit: bool,
+    cells: Vec<BinCell<TrafficSlot, TrafficSums>>,
+) -> PackedBins<BinSums> {
+    let rule = TransmissionRule::new(points, can_retransmit);
+    let marked = cells.iter().filter_map(|cell| match cell.slot {
+        TrafficSlot::Congestion(slot) => Some((slot, cell.value.sums.packets)),
+        _ => None,
+    });
+    let mut congestion = CongestionCounter::new(points, &marked);
     let transmission = |BinCell { bin, slot, value }: BinCell<TrafficSlot, TrafficSums>| {
-        let TrafficSums { sums, messages } = value;
+        let TrafficSums { mut sums, messages } = value;
         let of = match slot {
             TrafficSlot::Occurrence(class) if !rule.transmission[usize::from(class)] => return None,
             TrafficSlot::Occurrence(class) if rule.retransmission[usize::from(class)] => BinClass::Retransmitted,
             TrafficSlot::Occurrence(_) => BinClass::Sent,
             TrafficSlot::Mpi(class) => BinClass::Mpi(class),
+            TrafficSlot::Congestion(slot) => {
+                let (event, packets) = congestion.next(slot, sums.packets);
+                sums.packets = packets;
+                if packets == 0 {
+                    return None;
+                }
+                BinClass::Congestion(event)
+            }
         };
         Some((bin, BinSums { class: of, sums, messages }))
     };

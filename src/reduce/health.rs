@@ -45,7 +45,6 @@ pub(super) fn of_connection(
     let reordered = if is_known { observed.reordered[usize::from(twice)] } else { Reordered::default() };
     let stalled_transmissions = events(observed.stalled_observations);
     let datagram = key.is_datagram();
-    let cnp_packets = sent(PacketRole::Other);
     Health {
         request_packets: if datagram { 0 } else { sent(PacketRole::Request) },
         data_requests: observed.data_requests,
@@ -70,13 +69,12 @@ pub(super) fn of_connection(
         nak_reserved,
         rnr_naks: events(observed.rnr_naks),
         longest_rnr_timer_ns: observed.longest_rnr_timer_ns,
-        cnp_packets,
+        cnp_packets: sent(PacketRole::Other),
         cnp_reactions: observed.reaction.count,
         cnp_gap_before_ns: observed.reaction.before_ns,
         cnp_gap_after_ns: observed.reaction.after_ns,
         fecn_packets,
-        // Every CNP has BECN set.
-        becn_packets: becn_packets.saturating_sub(cnp_packets),
+        becn_packets,
         ecn_ce_packets,
         icrc_bad_packets,
         vcrc_bad_packets,

@@ -13,6 +13,7 @@
 
 mod bins;
 mod combine;
+mod congestion;
 mod cross_input;
 mod health;
 mod live;
@@ -38,6 +39,7 @@ use crate::model::{
     UpperLayerVotes, Verb,
 };
 use bins::{BinIndexer, Bins, Count, TimeSlot, TrafficSlot, TrafficSums};
+use congestion::CongestionSlot;
 use ibscope_parsers::PathFields;
 use ibscope_parsers::ib::Service;
 use mirror_copies::PointCount;
@@ -429,6 +431,23 @@ impl Accumulator {
             let is_new = partial.bins.add(indexer.bin(packet.time_ns), TrafficSlot::Occurrence(class as u8), value);
             increment_if(&mut cell_limits[TimeSeriesKind::Traffic as usize], is_new);
             *open_cells += usize::from(is_new);
+            if CongestionSlot::may_have(packet, observation.role) {
+                self.congestion(packet, observation);
+            }
+        }
+    }
+
+    /// Adds a packet with congestion flags, a congestion notification or a NAK to its bin.
+    #[cold]
+    fn congestion(&mut self, packet: &PacketRecord, observation: &PacketObservation) {
+        let Some(partial) = self.partials.get_mut(observation.connection as usize) else { return };
+        let Some(indexer) = &mut self.bin_indexers[TimeSeriesKind::Traffic as usize] else { return };
+        let sums = PacketSums { packets: 1, ..PacketSums::default() };
+        for slot in CongestionSlot::of(packet, observation) {
+            let value = TrafficSums { sums, messages: 0 };
+            let is_new = partial.bins.add(indexer.bin(packet.time_ns), TrafficSlot::Congestion(slot), value);
+            increment_if(&mut self.cell_limits[TimeSeriesKind::Traffic as usize], is_new);
+            self.open_cells += usize::from(is_new);
         }
     }
 
@@ -600,6 +619,7 @@ impl Accumulator {
         let is_known = |slot: TrafficSlot| match slot {
             TrafficSlot::Occurrence(class) => usize::from(class) < OCCURRENCES,
             TrafficSlot::Mpi(_) => true,
+            TrafficSlot::Congestion(slot) => slot.is_sound(),
         };
         self.partials.iter().all(|partial| {
             let mut slots = partial.times.iter().flat_map(|times| times.bins.slots());

@@ -39,7 +39,8 @@ pub(super) fn add(
 ) {
     let Some(whole) = observed.iter().find(|own| Some(own.point.input) == counted) else { return };
     let sent = || {
-        let packets = whole.totals.bins.iter().filter(|(_, sums)| !matches!(sums.class, BinClass::Mpi(_)));
+        let packets =
+            whole.totals.bins.iter().filter(|(_, sums)| matches!(sums.class, BinClass::Sent | BinClass::Retransmitted));
         packets.map(|(bin, sums)| (bin, sums.sums.packets))
     };
     let expect = |own: &mut RecordSeries, points: u64| {

@@ -9,7 +9,7 @@ use crate::model::column::ColumnUnit::{Bytes, Count, Name, Nanoseconds, OfValue,
 use crate::model::column::{ColumnDescription, ColumnType};
 use crate::render::columns::columns;
 use crate::render::table::{ColumnValue, Table, write_document};
-use crate::render::units::{bytes, bytes_per_second, group, per_second, size, span, time};
+use crate::render::units::{bytes, bytes_per_second, count_of, group, per_second, size, span, time};
 use serde_json::json;
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -120,21 +120,20 @@ fn totals(comparison: &Comparison) -> String {
 
 fn pairs(comparison: &Comparison) -> String {
     let what = if comparison.by == GroupBy::Rank { "ranks" } else { "endpoints" };
-    let differ: Vec<_> = comparison
-        .pairs
-        .iter()
-        .map(|pair| (pair, pair.values()))
-        .filter(|(_, values)| values.iter().any(|pairing| pairing.verdict != ComparisonVerdict::Equal))
-        .collect();
+    let known = comparison.pairs.iter().filter(|pair| pair.is_known()).count();
+    let unknown = not_captured(comparison);
+    let differ: Vec<_> =
+        comparison.pairs.iter().filter(|pair| pair.differs()).map(|pair| (pair, pair.values())).collect();
     if differ.is_empty() {
-        let all = match comparison.pairs.len() {
-            1 => "the only pair".to_owned(),
-            count => format!("all {} pairs", group(count as u64)),
+        let all = match (known, unknown.is_empty()) {
+            (0, false) => return format!("\n{unknown}"),
+            (1, true) => "the only pair".to_owned(),
+            (count, true) => format!("all {} pairs", group(count as u64)),
+            (count, false) => format!("the {} that both runs show", count_of(count as u64, "pair")),
         };
-        return format!("\n{all} of {what} sent equal amounts in both runs\n");
+        return format!("\n{all} of {what} sent equal amounts in both runs\n{unknown}");
     }
-    let title =
-        format!("{} of {} pairs of {what} differ", group(differ.len() as u64), group(comparison.pairs.len() as u64));
+    let title = format!("{} of {} pairs of {what} differ", group(differ.len() as u64), group(known as u64));
     let header = [title.as_str(), "messages", "", "MPI bytes", "", "wire bytes A", "B", "difference", ""];
     let mut table = columns(&header, 1..header.len());
     for (pair, values) in differ.iter().take(MOST) {
@@ -151,7 +150,21 @@ fn pairs(comparison: &Comparison) -> String {
     }
     let more = differ.len().saturating_sub(MOST);
     let more = if more > 0 { format!("and {more} more; --format csv or json lists all\n") } else { String::new() };
-    format!("\n{}\n{more}", table.trim_fmt())
+    format!("\n{}\n{more}{unknown}", table.trim_fmt())
+}
+
+/// The line on pairs that a run does not show; empty if there are none.
+fn not_captured(comparison: &Comparison) -> String {
+    let missing = |side: usize| comparison.pairs.iter().filter(|pair| !pair.is_captured[side]).count() as u64;
+    let sides = ["A", "B"].into_iter().enumerate().map(|(side, name)| (name, missing(side)));
+    let sides: Vec<String> = sides
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{} not captured in {name}", count_of(count, "pair")))
+        .collect();
+    if sides.is_empty() {
+        return String::new();
+    }
+    format!("{}: unknown whether they differ, because the captures may not show all ports\n", sides.join(", "))
 }
 
 fn times(comparison: &Comparison) -> String {

@@ -33,28 +33,37 @@ pub(super) fn packets_table() -> Table<InspectedPacket> {
         .column("icrc", Name, "result of the check of the ICRC", |packet| packet.icrc.name())
 }
 
+/// Width of a line with all columns.
+const ALL_COLUMNS: usize = 128;
+/// Digits of a time below microseconds.
+const NANOSECOND_DIGITS: usize = 3;
+
 /// Writes packets as a stream of lines.
 pub struct PacketLines<'a> {
     names: &'a BTreeMap<Endpoint, String>,
+    is_narrow: bool,
     rows: RowWriter<'a, InspectedPacket>,
 }
 
 impl<'a> PacketLines<'a> {
-    /// Writes the header. The terminal form has lines of at most `width` columns: it leaves out the
-    /// ICRC, the length on the wire, the frame, the queue pair, the payload and the PSN, in this order,
-    /// until they fit.
+    /// Writes the header. The terminal form has lines of at most `width` columns: if not all columns
+    /// fit, times are in microseconds, and it leaves out the ICRC, the length on the wire, the frame,
+    /// the queue pair, the payload and the PSN, in this order, until the others fit.
     pub fn begin(
         form: LineFormat,
         names: &'a BTreeMap<Endpoint, String>,
         width: Option<usize>,
         out: &'a mut dyn Write,
     ) -> io::Result<Self> {
+        let is_narrow = width.is_some_and(|width| width < ALL_COLUMNS);
+        // The longest address takes one more column, which the shorter names of most opcodes leave.
+        let (time, endpoint, opcode) = if is_narrow { (10, 14, 28) } else { (13, 15, 30) };
         let columns = [
             LineColumn::right("frame", 7),
-            LineColumn::right("time [s]", 13),
-            LineColumn::right("source", 15),
-            LineColumn::right("destination", 15),
-            LineColumn::left("opcode", 30),
+            LineColumn::right("time [s]", time),
+            LineColumn::right("source", endpoint),
+            LineColumn::right("destination", endpoint),
+            LineColumn::left("opcode", opcode),
             LineColumn::right("dest QP", 8),
             LineColumn::right("PSN", 8),
             LineColumn::right("wire B", 6),
@@ -62,13 +71,13 @@ impl<'a> PacketLines<'a> {
             LineColumn::left("ICRC", 9),
         ];
         let layout = LineLayout::new(&columns, width, &["ICRC", "wire B", "frame", "dest QP", "payload", "PSN"]);
-        Ok(Self { names, rows: RowWriter::begin(form, packets_table(), layout, out)? })
+        Ok(Self { names, is_narrow, rows: RowWriter::begin(form, packets_table(), layout, out)? })
     }
 
     /// Writes one packet; its time counts from `origin_ns`.
     pub fn packet(&mut self, packet: &InspectedPacket, origin_ns: Option<i64>) -> io::Result<()> {
-        let names = self.names;
-        self.rows.write(packet, || cells(packet, names, origin_ns))
+        let Self { names, is_narrow, ref mut rows } = *self;
+        rows.write(packet, || cells(packet, names, origin_ns, is_narrow))
     }
 
     /// Writes the buffered rest.
@@ -78,11 +87,20 @@ impl<'a> PacketLines<'a> {
 }
 
 /// The cells of a packet in the terminal form.
-fn cells(packet: &InspectedPacket, names: &BTreeMap<Endpoint, String>, origin_ns: Option<i64>) -> Vec<String> {
+fn cells(
+    packet: &InspectedPacket,
+    names: &BTreeMap<Endpoint, String>,
+    origin_ns: Option<i64>,
+    is_narrow: bool,
+) -> Vec<String> {
+    let mut time = since_start(packet.time_ns, origin_ns);
+    if is_narrow && packet.time_ns.is_some() {
+        time.truncate(time.len().saturating_sub(NANOSECOND_DIGITS));
+    }
     let name = |endpoint: &Endpoint| names.get(endpoint).cloned().unwrap_or_else(|| endpoint.to_string());
     vec![
         packet.frame.to_string(),
-        since_start(packet.time_ns, origin_ns),
+        time,
         name(&packet.src),
         name(&packet.dst),
         packet.opcode.to_string(),

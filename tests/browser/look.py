@@ -14,6 +14,7 @@ usage: look.py REPORT.html FOLDER                  the whole report; screenshots
        look.py --exports REPORT.html FOLDER all    the exports of every view, before and after choices
        look.py --exports REPORT.html FOLDER csv    the same without drawings
        look.py --tables REPORT.html FOLDER         sorting and filtering a table
+       look.py --axe REPORT.html FOLDER            what axe-core complains about, in both themes
 
 The script judges nothing: the tests compare its output with the numbers of ibscope.
 """
@@ -25,6 +26,7 @@ import pathlib
 import subprocess
 import sys
 
+import axe_core_python
 from selenium import webdriver
 from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.by import By
@@ -670,7 +672,34 @@ def tables(path, folder):
     return page.end(found)
 
 
-PARTS = {"--exports": exports, "--tables": tables, "--state": state, "--classes": classes, "--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
+def axe(path, folder):
+    """Violations of accessibility rules by theme and width of the window, with all details open: the
+    rule, and the elements."""
+    script = os.environ.get("AXE") or pathlib.Path(axe_core_python.__file__).with_name("axe.min.js")
+    page = Page(path)
+    page.driver.execute_script("document.querySelectorAll('details').forEach((details) => (details.open = true))")
+    page.driver.execute_script(pathlib.Path(script).read_text())
+    check = """
+        const done = arguments[0];
+        axe.run(document, { resultTypes: ["violations"] }).then(
+            ({ violations, passes }) => done({
+                passes: passes.length,
+                violations: violations.map(({ id, nodes }) => [id, nodes.map(({ target, failureSummary }) => [target.join(" "), failureSummary])]),
+            }),
+            (error) => done({ passes: 0, violations: [[String(error), []]] }),
+        );
+    """
+    found = {}
+    for theme in ["light", "dark"]:
+        page.media(dark=theme == "dark")
+        for width in [1280, 390]:
+            page.resize(width)
+            page.driver.save_screenshot(str(folder / f"axe-{pathlib.Path(path).stem}-{theme}-{width}.png"))
+            found[f"{theme} {width}"] = page.driver.execute_async_script(check)
+    return page.end(found)
+
+
+PARTS = {"--axe": axe, "--exports": exports, "--tables": tables, "--state": state, "--classes": classes, "--compared": compared, "--narrow": narrow, "--checked": checked, "--times": times, "--jobs": jobs, "--lanes": lanes}
 
 if __name__ == "__main__":
     if sys.argv[1] == "--weigh":

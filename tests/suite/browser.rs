@@ -1,5 +1,6 @@
 //! The HTML report in a browser: a person sees the numbers that the commands print.
 
+mod accessibility;
 mod checked;
 mod classes;
 mod compared;
@@ -16,9 +17,7 @@ use crate::python::{run, venv};
 use crate::runs::decompressed;
 use crate::tools::{ibscope, result, sample, samples_folder};
 use ibscope::crosscheck::{self, Clocks, Crosscheck, CrosscheckVerdict, MessageSums, PairComparison};
-use ibscope::model::profile::{
-    BinRetransmissions, ConnectionRow, PairCoverage, RankRow, RetransmissionSums, TimelineRow, Traffic,
-};
+use ibscope::model::profile::{ConnectionRow, PairCoverage, RankRow, RetransmissionSums, TimelineRow, Traffic};
 use ibscope::model::{Profile, TrafficKind};
 use ibscope::render::html::{Page, ReportComparison};
 use ibscope_parsers::{Endpoint, Lid, Qpn};
@@ -323,12 +322,7 @@ fn large(ranks: u16) -> Profile {
             let rank = |endpoint: Endpoint| endpoint.to_string().parse::<u16>().expect("LID") - 1;
             let traffic = sums(rank(row.src), rank(row.dst), bin);
             let time_ns = START_NS + bin * BIN_NS;
-            profile.timeline.push(TimelineRow {
-                time_ns,
-                connection,
-                traffic,
-                retransmissions: BinRetransmissions::default(),
-            });
+            profile.timeline.push(TimelineRow { time_ns, connection, traffic, ..TimelineRow::default() });
         }
     }
     profile.coverage.first_time_ns = Some(START_NS);

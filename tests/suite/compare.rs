@@ -168,6 +168,40 @@ fn a_different_placement_is_reported() {
     assert!(!result(&["compare"], &[&a, &a]).contains("placement"));
 }
 
+/// All four ports, and one of them: the pairs of the other ports are unknown in the capture of one port.
+#[test]
+fn pairs_that_a_capture_does_not_show_are_unknown() {
+    let folder = tempfile::tempdir().expect("folder");
+    let run = runs::named("ompi-openib-bt.S-4x1");
+    let [whole, port] = [("whole.ibp", run.every_node()), ("port.ibp", vec![run.node(1)])].map(|(name, captures)| {
+        let place = folder.path().join(name);
+        result(&["analyze", "-o", place.to_str().expect("path")], &captures);
+        place
+    });
+    let by_endpoint = |arguments: &[&str], a: &Path, b: &Path| {
+        result(&[&["compare", "--by", "endpoint"], arguments].concat(), &[a, b])
+    };
+    let document: serde_json::Value =
+        serde_json::from_str(&by_endpoint(&["--format", "json"], &whole, &port)).expect("json");
+    let values = document["values"].as_array().expect("values");
+    let packets: Vec<_> = values.iter().filter(|row| row["section"] == "pair" && row["value"] == "packets").collect();
+    let (mut own, mut others) = (0, 0);
+    for row in packets {
+        let is_own = [&row["src"], &row["dst"]].iter().any(|end| **end == "10.77.0.1");
+        assert!(row["a"].as_f64().is_some_and(|packets| packets > 0.0), "{row}");
+        assert_eq!(row["b"].is_number(), is_own, "{row}");
+        assert!(is_own || row["verdict"] == "one only" && row["ratio"].is_null(), "{row}");
+        *(if is_own { &mut own } else { &mut others }) += 1;
+    }
+    assert!(own > 0 && others > 0, "{own}, {others}");
+    let line = format!("{others} pairs not captured in B: unknown whether they differ");
+    let text = by_endpoint(&[], &whole, &port);
+    assert!(text.contains(&line), "{text}");
+    assert!(by_endpoint(&[], &port, &whole).contains(&line.replace("in B", "in A")));
+    // The capture of all ports shows that a pair sent nothing.
+    assert!(!by_endpoint(&[], &whole, &whole).contains("not captured"));
+}
+
 /// A node keeps its identity if only one profile knows its name.
 #[test]
 fn different_names_are_not_a_different_placement() {

@@ -4,8 +4,9 @@
 use crate::runs::{self, RecordedRun, decompressed, is_roce};
 use crate::tools::{HEADER_BYTES, ibscope, in_parallel, random, result, sample, walk};
 use crate::wire::{WireBuilder, WireQueuePair, profile};
+use ibscope::analysis::health::health_series;
 use ibscope::model::profile::RetransmissionSums;
-use ibscope::model::{Health, Profile, TrafficKind};
+use ibscope::model::{BinCongestion, Health, Profile, TrafficKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -492,6 +493,44 @@ fn ecn_marks_pauses_and_damage_of_ethernet_frames_are_counted() {
         found.coverage.pause_frames.iter().map(|(sender, count)| (sender.as_str(), *count)).collect();
     assert_eq!(pauses, [("02:00:00:00:00:01 PFC", 3), ("02:00:00:00:00:02 PFC", 1), ("02:00:00:00:00:02 pause", 2)]);
     assert_eq!(found.coverage.other_frames["Ethernet flow control"], 6);
+}
+
+/// A burst of ECN marks in the frames of a lossy run, and the NAKs of that run: each is in the bin of
+/// its frame.
+#[test]
+fn marks_and_naks_are_in_the_bins_of_their_frames() {
+    let run = runs::named("ompi-rc-loss1-ring2");
+    let mut file = decompressed(&run.node(1));
+    let sent = packets(&file);
+    let mut expected: BTreeMap<i64, BinCongestion> = BTreeMap::new();
+    let bin_ns = ibscope::pipeline::DEFAULT_BIN_NS;
+    let bin_of = |time_ns: i64| time_ns.div_euclid(bin_ns) * bin_ns;
+    let records = walk(&file);
+    for packet in &sent[sent.len() / 3..sent.len() / 2] {
+        file[records[packet.record].place.start + 16 + 15] |= 3;
+        expected.entry(bin_of(packet.time_ns)).or_default().ecn_ce_packets += 1;
+    }
+    // InfiniBand Architecture, table 45: bits 6 and 5 of the syndrome are 11 in a NAK.
+    for packet in sent.iter().filter(|packet| packet.opcode == ACKNOWLEDGE && packet.syndrome >> 5 == 3) {
+        expected.entry(bin_of(packet.time_ns)).or_default().naks += 1;
+    }
+    let all = |of: fn(&BinCongestion) -> u64| expected.values().map(of).sum::<u64>();
+    assert!(all(|own| own.naks) > 0 && all(|own| own.ecn_ce_packets) > 500 && expected.len() > 2);
+    let folder = tempfile::tempdir().expect("folder");
+    let path = written(folder.path(), &file);
+    let found = health_series(&profile(std::slice::from_ref(&path))).expect("a time series");
+    assert_eq!(found.bin_ns, bin_ns);
+    let bins = found.of_all_senders().into_iter().map(|(time_ns, sums)| (time_ns, sums.congestion));
+    assert_eq!(bins.filter(|(_, own)| own.packets() > 0).collect::<BTreeMap<_, _>>(), expected);
+    // The same numbers in csv, and columns for them in the table.
+    let csv = result(&["health", "--by", "time", "--format", "csv"], &[&path]);
+    let header: Vec<&str> = csv.lines().next().expect("header").split(',').collect();
+    let column = header.iter().position(|name| *name == "ecn_ce_packets").expect("column");
+    let marks =
+        csv.lines().skip(1).map(|line| line.split(',').nth(column).expect("cell").parse::<u64>().expect("count"));
+    assert_eq!(marks.sum::<u64>(), all(|own| own.ecn_ce_packets));
+    let table = result(&["health", "--by", "time"], &[&path]);
+    assert!(table.contains("ECN CE") && table.contains("NAKs"), "{table}");
 }
 
 #[test]

@@ -120,6 +120,23 @@ fn tables_fit_a_terminal_of_80_columns() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
+/// The PSN is one of the columns of packets that a terminal of 80 columns shows.
+#[test]
+fn packets_have_their_psn_on_a_narrow_terminal() {
+    for run in RUNS {
+        let sink = runs::named(run).sink();
+        let arguments = ["inspect", sink.to_str().expect("path")];
+        let shown = on_terminal(&arguments);
+        let heading = words(shown.first().map(String::as_str));
+        assert_eq!(heading, ["time", "[s]", "source", "destination", "opcode", "PSN"], "{run}");
+        let csv = result(&["inspect", "--format", "csv"], &[&sink]);
+        let psns = csv.lines().skip(1).map(|line| line.split(',').nth(6).expect("PSN"));
+        // The last line names the columns that are left out.
+        let found = shown[1..].iter().filter_map(|line| line.split_whitespace().nth(4));
+        assert!(psns.eq(found.take(csv.lines().count() - 1)), "{run}");
+    }
+}
+
 /// Each table that leaves out columns names the option, and with it is that of a file.
 #[test]
 fn wide_shows_all_columns() {

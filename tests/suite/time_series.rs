@@ -1,14 +1,14 @@
-//! Time series of latencies, latencies by size and rate, and time series of retransmissions of the
-//! recorded runs.
+//! Time series of latencies, latencies by size and rate, and time series of retransmissions,
+//! congestion and NAKs of the recorded runs.
 
 use crate::latency::reference_times;
 use crate::recorded::{every_way, profile};
 use crate::runs;
 use crate::tools::{ibscope, in_parallel, result};
-use ibscope::analysis::health::retransmissions;
+use ibscope::analysis::health::{HealthSums, health_series};
 use ibscope::analysis::latency::{LatencySeriesOptions, surface, time_series};
 use ibscope::analysis::{GroupBy, Label};
-use ibscope::model::Histogram;
+use ibscope::model::{BinCongestion, Health, Histogram};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -95,29 +95,38 @@ fn percentiles_and_surfaces_match_a_simple_computation() {
     }
 }
 
-/// The time series of retransmissions adds up to the retransmissions.
+/// The time series of retransmissions, congestion and NAKs adds up to the totals of `health`.
 #[test]
-fn retransmissions_add_up() {
-    let mut most = 0;
+fn retransmissions_and_congestion_add_up() {
+    let (mut most, mut naks) = (0, 0);
     for run in runs::all() {
-        let profile = profile(&run.every_node());
-        let found = retransmissions(&profile).expect("timeline");
-        let data =
-            || profile.connections.iter().filter(|connection| connection.kind == ibscope::model::TrafficKind::Data);
-        let retransmissions = data().map(|connection| connection.retransmissions);
-        let retransmissions: u64 =
-            retransmissions.map(|sums| sums.request_packets + sums.response_packets + sums.acknowledge_packets).sum();
-        assert_eq!(
-            found.bins.iter().map(|bin| bin.retransmitted_packets).sum::<u64>(),
-            retransmissions,
-            "{}",
-            run.name
-        );
-        let packets: u64 = data().map(|connection| connection.traffic.packets).sum();
-        assert_eq!(found.bins.iter().map(|bin| bin.packets).sum::<u64>(), packets, "{}", run.name);
-        most = most.max(retransmissions);
+        for paths in [vec![run.sink()], run.every_node()] {
+            let profile = profile(&paths);
+            let found = health_series(&profile).expect("timeline");
+            let mut sums = HealthSums::default();
+            found.bins.iter().for_each(|bin| sums += bin.sums);
+            let data =
+                || profile.connections.iter().filter(|connection| connection.kind == ibscope::model::TrafficKind::Data);
+            let retransmissions: u64 = data().map(|connection| connection.retransmissions.packets()).sum();
+            assert_eq!(sums.retransmitted_packets, retransmissions, "{}", run.name);
+            let packets: u64 = data().map(|connection| connection.traffic.packets).sum();
+            assert_eq!(sums.packets, packets, "{}", run.name);
+            let mut total = Health::default();
+            profile.health.iter().for_each(|row| total += row.health);
+            let expected = BinCongestion {
+                ecn_ce_packets: total.ecn_ce_packets,
+                fecn_packets: total.fecn_packets,
+                becn_packets: total.becn_packets,
+                cnp_packets: total.cnp_packets,
+                naks: total.naks(),
+                rnr_naks: total.rnr_naks,
+            };
+            assert_eq!(sums.congestion, expected, "{}: {paths:?}", run.name);
+            most = most.max(retransmissions);
+            naks = naks.max(expected.naks);
+        }
     }
-    assert!(most > 100, "a run with losses");
+    assert!(most > 100 && naks > 0, "a run with losses: {most}, {naks}");
 }
 
 fn written(arguments: &[&str], figure: &Path, input: &Path) -> crate::tools::ProgramResult {

@@ -25,6 +25,7 @@ use super::endpoint_label::{GroupBy, Jobs, Label};
 use super::health;
 use super::latency::{LatencyGrouping, LatencyKey, latencies};
 use super::matrix::{self, MatrixCell, Selection};
+use super::observed_ports::may_miss_ports;
 use super::rates::{self, VALUES};
 use super::totals::ProfileTotals;
 use crate::model::profile::Traffic;
@@ -159,19 +160,38 @@ pub struct PairTraffic {
     pub pair: (Label, Label),
     /// The cells of A and B; all 0 if the profile has no traffic of the pair.
     pub cells: [MatrixCell; 2],
+    /// False if the captures of A or B have no packet of the pair, and may not show all ports: the
+    /// pair may have sent some.
+    pub is_captured: [bool; 2],
 }
 
 impl PairTraffic {
-    /// The sort weight: the difference in bytes on the wire.
+    /// The sort weight: the difference in bytes on the wire; 0 if it is not known.
     fn weight(&self) -> u64 {
+        if !self.is_known() {
+            return 0;
+        }
         self.cells[0].wire_bytes.abs_diff(self.cells[1].wire_bytes)
     }
 
-    /// The values of both cells, compared one by one.
+    /// True if both runs show the pair, so that its values can be compared.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.is_captured == [true; 2]
+    }
+
+    /// True if both runs show the pair, and a value differs.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.is_known() && self.values().iter().any(|pairing| pairing.verdict != ComparisonVerdict::Equal)
+    }
+
+    /// The values of both cells, compared one by one; `None` for a run that does not show the pair.
     #[must_use]
     pub fn values(&self) -> Vec<ValueComparison> {
         let of = |value, get: &dyn Fn(&MatrixCell) -> Option<u64>| {
-            ValueComparison::count(value, get(&self.cells[0]), get(&self.cells[1]))
+            let [a, b] = [0, 1].map(|side| get(&self.cells[side]).filter(|_| self.is_captured[side]));
+            ValueComparison::count(value, a, b)
         };
         // A profile without MPI messages of the pair counts as 0 if the other profile has some.
         let mpi = self.cells.iter().any(|cell| cell.mpi_bytes.is_some());
@@ -282,7 +302,12 @@ pub fn pairs(profiles: [&Profile; 2], by: GroupBy, selection: Selection) -> Vec<
             table.entry((label(src), label(dst))).or_default()[index] = *cell;
         }
     }
-    let mut pairs: Vec<PairTraffic> = table.into_iter().map(|(pair, cells)| PairTraffic { pair, cells }).collect();
+    let is_partial = profiles.map(may_miss_ports);
+    let pair_of = |(pair, cells): ((Label, Label), [MatrixCell; 2])| {
+        let is_captured = [0, 1].map(|side| !is_partial[side] || cells[side].packets > 0);
+        PairTraffic { pair, cells, is_captured }
+    };
+    let mut pairs: Vec<PairTraffic> = table.into_iter().map(pair_of).collect();
     // The sort is stable: pairs with equal differences stay in label order.
     pairs.sort_by_key(|pair| std::cmp::Reverse(pair.weight()));
     pairs

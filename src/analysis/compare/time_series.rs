@@ -14,6 +14,8 @@ pub struct ComparedSeries {
     pub bin_ns: i64,
     /// Start of the first bin, in nanoseconds from the first packet of the run.
     pub first_ns: i64,
+    /// Time from the first to the last packet of the run, in nanoseconds.
+    pub span_ns: i64,
     /// Sums of the bins, without gaps, in the order of [`rates::VALUES`].
     pub bins: Vec<RateValues>,
     /// True if an MPI library was detected.
@@ -41,5 +43,6 @@ fn series(rates: &Rates) -> ComparedSeries {
     let mut bins = rates.bins(&rates.total).peekable();
     let first_ns = bins.peek().map_or(0, |(start_ns, _)| start_ns.saturating_sub(rates.origin_ns));
     let bins = bins.map(|(_, values)| values).collect();
-    ComparedSeries { bin_ns: rates.bin_ns, first_ns, bins, has_mpi: rates.total.has_mpi }
+    let span_ns = rates.captured_until_ns.saturating_sub(rates.origin_ns);
+    ComparedSeries { bin_ns: rates.bin_ns, first_ns, span_ns, bins, has_mpi: rates.total.has_mpi }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::analysis::fixture;
 use crate::analysis::waits::{Iterations, PairWaits, RankTimes};
 use crate::model::histogram::coarse_bucket;
-use crate::model::profile::{BinRetransmissions, Input, LatencyBin, LatencyRow, TimelineRow, Traffic};
+use crate::model::profile::{Input, LatencyBin, LatencyRow, TimelineRow, Traffic};
 use crate::model::{ConnectionClass, Histogram, Interval, SizeClass, TimingKey, Verb};
 
 const MS: i64 = 1_000_000;
@@ -147,8 +147,7 @@ fn with_storage(busy_ns: u64) -> Diagnosis {
     for bin in 0..20 {
         let time_ns = bin * 10 * MS;
         let traffic = Traffic { wire_bytes: 10_000, ..Traffic::default() };
-        let row =
-            |connection| TimelineRow { time_ns, connection, traffic, retransmissions: BinRetransmissions::default() };
+        let row = |connection| TimelineRow { time_ns, connection, traffic, ..TimelineRow::default() };
         profile.timeline.push(row(0));
         let has_storage = bin % 2 == 0;
         if has_storage {

@@ -4,13 +4,13 @@ mod connection;
 mod links;
 mod mirror;
 mod pauses;
-mod retransmissions;
+mod time_series;
 
 pub(crate) use connection::{ConnectionHealth, acknowledged_requests, connections, plain_acks, severity, slowdown};
 pub(crate) use links::{Link, LinkDirection, Links, links};
 pub(crate) use mirror::{MirrorLoad, mirror_load};
 pub(crate) use pauses::{PauseRow, longest_pause_ns, pause_rows};
-pub use retransmissions::{RetransmissionBin, Retransmissions, retransmissions};
+pub use time_series::{HealthBin, HealthSeries, HealthSums, health_series};
 
 use crate::model::column::ColumnDescription;
 use crate::model::profile::{ConnectionRow, RetransmissionSums};

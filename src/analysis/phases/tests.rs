@@ -3,9 +3,7 @@
 
 use super::{PatternName, PhaseOptions, phases};
 use crate::analysis::GroupBy;
-use crate::model::profile::{
-    BinRetransmissions, ConnectionRow, Input, PairCoverage, RankRow, RetransmissionSums, TimelineRow, Traffic,
-};
+use crate::model::profile::{ConnectionRow, Input, PairCoverage, RankRow, RetransmissionSums, TimelineRow, Traffic};
 use crate::model::{Coverage, Profile, TrafficKind};
 use ibscope_parsers::Qpn;
 use std::collections::BTreeSet;
@@ -46,7 +44,7 @@ fn profile(pairs: impl IntoIterator<Item = (u32, u32)>, per_node: u32) -> Profil
         time_ns: bin * BIN_NS,
         connection,
         traffic,
-        retransmissions: BinRetransmissions::default(),
+        ..TimelineRow::default()
     });
     let timeline = timeline.collect();
     let ranks = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect::<BTreeSet<u32>>().into_iter().map(|rank| RankRow {

@@ -14,6 +14,10 @@ use plotters::style::{BLACK, RGBColor};
 const GAP: i32 = 8;
 /// Color of the grid lines across a panel.
 const GRID: RGBColor = RGBColor(222, 222, 222);
+/// Color of the bins in which the captures begin or end, drawn behind everything else.
+pub(super) const EDGE: RGBColor = RGBColor(214, 214, 214);
+/// Legend of these bins.
+pub(super) const EDGE_TEXT: &str = "the captures begin or end in this bin";
 /// Height of the tick labels below a panel and of the axis title below the labels.
 pub(super) const X_AXIS_HEIGHT: i32 = TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN;
 
@@ -177,6 +181,21 @@ impl Panel {
         Ok(())
     }
 
+    /// Draws the bins in which the captures begin or end, from their starts and ends in seconds.
+    pub(super) fn draw_edges<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        x: &Axis,
+        edges_s: &[[f64; 2]],
+    ) -> Result<(), RenderError> {
+        let Area { top, bottom, .. } = self.area;
+        for edge in edges_s {
+            let [left, right] = edge.map(|time| self.x(x, time));
+            canvas.fill(Area { left, top, right: right.max(left + 4), bottom }, EDGE)?;
+        }
+        Ok(())
+    }
+
     /// Draws the frame, the vertical axis, and the ticks (without labels) of the horizontal axis.
     pub(super) fn draw_frame<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, x: &Axis) -> Result<(), RenderError> {
         let Area { left, top, bottom, .. } = self.area;
@@ -205,6 +224,17 @@ impl Panel {
         let y = bottom + X_AXIS_HEIGHT - MARGIN - TEXT / 2;
         canvas.text(&x.title, (i32::midpoint(left, right), y), TextAnchor::Middle, TEXT, BLACK)
     }
+}
+
+/// Start and end of each bin in which the captures begin or end. `bins_s` has the start of the first
+/// bin, the width of a bin and the end of the last one, and `captured_s` the time of the last packet, in
+/// seconds from the first packet.
+pub(super) fn partial_edges(bins_s: (f64, f64, f64), captured_s: f64) -> Vec<[f64; 2]> {
+    let (start_s, bin_s, end_s) = bins_s;
+    let bins = ((end_s - start_s) / bin_s).ceil().max(1.0);
+    let first = (start_s < 0.0).then_some([start_s, (start_s + bin_s).min(end_s)]);
+    let last = (end_s > captured_s).then_some([start_s + (bins - 1.0) * bin_s, end_s]);
+    first.into_iter().chain(last).collect()
 }
 
 /// Round times below and above the given times, and at most about `most` labeled round times

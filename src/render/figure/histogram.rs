@@ -41,7 +41,7 @@ impl Bars {
         // The notes and the label of the median are between title and plot.
         let top = MARGIN + TITLE + 20 + 2 * LABEL_LINE;
         let area = Area { left, top, right: WIDTH - 3 * MARGIN, bottom: top + HEIGHT };
-        let x_title = "time (bars of about equal ratio)".to_owned();
+        let x_title = "time, logarithmic".to_owned();
         let x = Axis::round_bars(&bars.edges_ns, x_title, area.right - area.left)?;
         let within = |share: f64| format!("{} % within {}", share * 100.0, time(times.quantile(share) as f64));
         let notes = [

@@ -9,6 +9,20 @@ const LINE_HEIGHT: i32 = TICK + 14;
 const SWATCH: i32 = 40;
 /// Distances from a swatch to its name, and from a name to the next swatch.
 const GAPS: (i32, i32) = (14, 50);
+/// Height of the legend line above a panel.
+pub(super) const HEADER: i32 = TICK + 30;
+
+/// Draws a legend entry, a colored square with its text; returns where the next may begin.
+pub(super) fn key<DB: DrawingBackend>(
+    canvas: &Canvas<DB>,
+    (x, y): (i32, i32),
+    color: RGBColor,
+    text: &str,
+) -> Result<i32, RenderError> {
+    canvas.fill(Area { left: x, top: y - SWATCH / 2, right: x + SWATCH, bottom: y + SWATCH / 2 }, color)?;
+    canvas.text(text, (x + SWATCH + GAPS.0, y), TextAnchor::Left, TICK, BLACK)?;
+    Ok(x + SWATCH + GAPS.0 + width(text, TICK)? + GAPS.1)
+}
 
 /// The colored shape beside the name of an entry.
 #[derive(Clone, Copy, Debug)]

@@ -31,7 +31,7 @@ mod timeline;
 use super::RenderError;
 use super::latency::Subject;
 use super::scale::{DARK_PART, LIGHT_PART};
-use crate::analysis::health::Retransmissions;
+use crate::analysis::health::HealthSeries;
 use crate::analysis::latency::{LatencyKey, LatencySeries, Surface};
 use crate::analysis::link_rates::LinkRates;
 use crate::analysis::matrix::{Matrix, TrafficUnit};
@@ -121,9 +121,9 @@ pub fn latency_over_time(subject: &Subject, times: &LatencySeries) -> Result<Dra
     Ok(Drawing::of(percentiles::Percentiles::new(subject, times)?))
 }
 
-/// Draws retransmitted packets over time.
-pub fn retransmissions(retransmissions: &Retransmissions) -> Result<Drawing, RenderError> {
-    Ok(Drawing::of(timeline::TimelinePanels::retransmissions(retransmissions)?))
+/// Draws retransmissions, congestion and NAKs over time.
+pub fn health(series: &HealthSeries) -> Result<Drawing, RenderError> {
+    Ok(Drawing::of(timeline::TimelinePanels::health(series)?))
 }
 
 /// Draws the matrix as a heat map. With `most`, the color scale is linear from 0 to this value, whatever

@@ -3,28 +3,27 @@
 //!
 //! A distribution without data has no panel.
 
-use super::axes::{Axis, Panel, X_AXIS_HEIGHT, class_name, class_of, over_time, seconds, time as format_time};
-use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, TextAnchor, WIDTH, titled, widest, width};
+use super::axes::{
+    Axis, EDGE, EDGE_TEXT, Panel, X_AXIS_HEIGHT, class_name, class_of, over_time, partial_edges, seconds,
+    time as format_time,
+};
+use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, WIDTH, titled, widest};
+use super::legend::{HEADER, key};
 use super::scale::{OKABE_ITO, byte_unit, human_rate};
 use crate::analysis::rates::{Rates, WIRE_BYTES};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
-use plotters::style::{BLACK, RGBColor};
+use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
 const UPPER: i32 = 560;
 const LOWER: i32 = 330;
-/// Height of the legend line above a panel.
-const HEADER: i32 = TICK + 30;
 const MIN_CLASSES: u32 = 6;
-const SWATCH: i32 = 40;
 /// Maximum number of bins of the upper panel; bins narrower than two pixels would flicker.
 const MAX_BINS: i128 = 750;
 const RATE: RGBColor = RGBColor(85, 85, 85);
 /// Color of the window of the peak, drawn behind everything else.
 const WINDOW: RGBColor = RGBColor(250, 219, 150);
-/// Color of the bins in which the captures begin or end, drawn behind everything else.
-const EDGE: RGBColor = RGBColor(214, 214, 214);
 /// Colors of the shares of the count and of the bytes.
 const SHARES: [RGBColor; 2] = [OKABE_ITO[0], OKABE_ITO[1]];
 
@@ -84,10 +83,7 @@ impl RatePanels {
         let start_s = seconds(rates.origin_ns, first_ns);
         let (end_s, group_s) = (start_s + span_s, bin_s * group as f64);
         let captured_s = seconds(rates.origin_ns, rates.captured_until_ns);
-        let last_s = start_s + (wire.len() - 1) as f64 * group_s;
-        let first = (start_s < 0.0).then_some([start_s, (start_s + group_s).min(end_s)]);
-        let last = (end_s > captured_s).then_some([last_s, end_s]);
-        let edges_s = first.into_iter().chain(last).collect();
+        let edges_s = partial_edges((start_s, group_s, end_s), captured_s);
         let window_s = rates.window_ns as f64 / 1e9;
         let peak_rate = rates.peak(peak);
         let peak_text = format!("peak over {}: {}", format_time(rates.window_ns as f64), human_rate(peak_rate));
@@ -175,10 +171,7 @@ impl RatePanels {
         let (from, to) = (self.upper.x(&self.time, from), self.upper.x(&self.time, to));
         // Keep a very narrow window visible.
         let to = to.max(from + 4).min(right);
-        for [start, end] in &self.edges_s {
-            let [left, right] = [start, end].map(|time| self.upper.x(&self.time, *time));
-            canvas.fill(Area { left, top, right: right.max(left + 4), bottom }, EDGE)?;
-        }
+        self.upper.draw_edges(canvas, &self.time, &self.edges_s)?;
         canvas.fill(Area { left: from, top, right: to, bottom }, WINDOW)?;
         self.upper.draw_grid(canvas)?;
         canvas.polygon(&self.outline(), RATE)?;
@@ -189,7 +182,7 @@ impl RatePanels {
         let header = top - HEADER / 2;
         let next = key(canvas, (left, header), WINDOW, &self.peak_text)?;
         if !self.edges_s.is_empty() {
-            key(canvas, (next, header), EDGE, "bin of which the captures show a part")?;
+            key(canvas, (next, header), EDGE, EDGE_TEXT)?;
         }
         Ok(())
     }
@@ -213,18 +206,6 @@ fn shares(rates: &Rates, distribution: &str) -> ClassShares {
         }
     }
     shares
-}
-
-/// Draws a legend entry, a colored square with its text; returns where the next may begin.
-fn key<DB: DrawingBackend>(
-    canvas: &Canvas<DB>,
-    (x, y): (i32, i32),
-    color: RGBColor,
-    text: &str,
-) -> Result<i32, RenderError> {
-    canvas.fill(Area { left: x, top: y - SWATCH / 2, right: x + SWATCH, bottom: y + SWATCH / 2 }, color)?;
-    canvas.text(text, (x + SWATCH + 14, y), TextAnchor::Left, TICK, BLACK)?;
-    Ok(x + SWATCH + 14 + width(text, TICK)? + 50)
 }
 
 impl Distribution {

@@ -3,13 +3,14 @@
 //!
 //! The sum over all bins stays the same where bins are merged or senders are combined.
 
-use super::axes::seconds;
+use super::axes::{partial_edges, seconds};
 use crate::analysis::Label;
-use crate::analysis::health::Retransmissions;
+use crate::analysis::health::{HealthBin, HealthSeries};
 use crate::analysis::storage_timeline::{StorageBin, StorageTimeline};
 use crate::analysis::timeline::{ClassTimeline, Timeline};
 use crate::model::{ConnectionClass, Histogram};
 use crate::render::RenderError;
+use crate::render::health::CONGESTION_NAMES;
 use crate::render::units::count_of;
 use std::collections::BTreeMap;
 
@@ -31,6 +32,8 @@ pub(super) struct Series {
     /// Seconds from the start of the first bin to the end of the last. Where bins are merged, the
     /// last may be narrower than the others.
     pub(super) span_s: f64,
+    /// Start and end of the bins in which the captures begin or end, in seconds from the first packet.
+    pub(super) edges_s: Vec<[f64; 2]>,
     /// Values by sender, the busiest first, the sum of the less busy senders last.
     pub(super) by_sender: Vec<(String, Vec<f64>)>,
     /// The second value, over all senders: messages per second, or the share of retransmissions.
@@ -55,7 +58,8 @@ impl Series {
             let (own, common) = (bin.cell.wire_bytes, bin.cell.messages);
             StackedSample { time_ns: bin.time_ns, of: &bin.src, own, common }
         });
-        let (times_ns, bins) = ((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MAX_BINS));
+        let (times_ns, bins) =
+            ((timeline.origin_ns, timeline.span_ns(), timeline.captured_until_ns), (timeline.bin_ns, MAX_BINS));
         Ok(Self::sums(times_ns, bins, items, Label::name)?.per_second())
     }
 
@@ -67,7 +71,8 @@ impl Series {
             own: bin.wire_bytes,
             common: bin.messages,
         });
-        let (times_ns, bins) = ((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MAX_BINS));
+        let (times_ns, bins) =
+            ((timeline.origin_ns, timeline.span_ns(), timeline.captured_until_ns), (timeline.bin_ns, MAX_BINS));
         let series = Self::sums(times_ns, bins, items, |class: ConnectionClass| class.name().to_owned())?;
         Ok(series.per_second())
     }
@@ -90,7 +95,8 @@ impl Series {
             common: 0,
         });
         let items: Vec<_> = timeline.bins.iter().flat_map(of_bin).chain(jobs).collect();
-        let (times_ns, bins) = ((timeline.origin_ns, timeline.span_ns()), (timeline.bin_ns, MAX_BINS));
+        let (times_ns, bins) =
+            ((timeline.origin_ns, timeline.span_ns(), timeline.captured_until_ns), (timeline.bin_ns, MAX_BINS));
         Ok(Self::sums(times_ns, bins, items.into_iter(), |of: usize| NAMES[of].to_owned())?.per_second())
     }
 
@@ -106,19 +112,16 @@ impl Series {
     }
 
     /// Retransmitted packets by sender, and their share of all packets in percent.
-    pub(super) fn retransmissions(retransmissions: &Retransmissions) -> Result<Self, RenderError> {
-        let items = retransmissions.bins.iter().map(|bin| StackedSample {
+    pub(super) fn retransmissions(health: &HealthSeries) -> Result<Self, RenderError> {
+        let items = health.bins.iter().map(|bin| StackedSample {
             time_ns: bin.time_ns,
             of: &bin.src,
-            own: bin.retransmitted_packets,
-            common: bin.packets,
+            own: bin.sums.retransmitted_packets,
+            common: bin.sums.packets,
         });
-        let mut series = Self::sums(
-            (retransmissions.origin_ns, retransmissions.span_ns()),
-            (retransmissions.bin_ns, MAX_BROAD_BINS),
-            items,
-            Label::name,
-        )?;
+        let (times_ns, bins) =
+            ((health.origin_ns, health.span_ns(), health.captured_until_ns), (health.bin_ns, MAX_BROAD_BINS));
+        let mut series = Self::sums(times_ns, bins, items, Label::name)?;
         let stacked = series.stacked();
         for (index, packets) in series.total.iter_mut().enumerate() {
             let retransmitted = stacked.last().and_then(|all| all.get(index)).copied().unwrap_or_default();
@@ -127,8 +130,27 @@ impl Series {
         Ok(series)
     }
 
+    /// Packets that show congestion, loss or a slow receiver, by kind, in the bins of the
+    /// retransmissions.
+    pub(super) fn congestion(health: &HealthSeries) -> Result<Self, RenderError> {
+        let of_bin = |bin: &HealthBin| {
+            let counts = bin.sums.congestion.values();
+            let time_ns = bin.time_ns;
+            std::array::from_fn::<_, { CONGESTION_NAMES.len() }, _>(|of| StackedSample {
+                time_ns,
+                of,
+                own: counts[of],
+                common: 0,
+            })
+        };
+        let items: Vec<_> = health.bins.iter().flat_map(of_bin).collect();
+        let (times_ns, bins) =
+            ((health.origin_ns, health.span_ns(), health.captured_until_ns), (health.bin_ns, MAX_BROAD_BINS));
+        Self::sums(times_ns, bins, items.into_iter(), |of: usize| CONGESTION_NAMES[of].to_owned())
+    }
+
     fn sums<K: Copy + Ord>(
-        (origin_ns, span_ns): (i64, Option<(i64, i64)>),
+        (origin_ns, span_ns, captured_ns): (i64, Option<(i64, i64)>, Option<i64>),
         (bin_ns, most_bins): (i64, i128),
         items: impl Iterator<Item = StackedSample<K>> + Clone,
         name: impl Fn(K) -> String,
@@ -167,7 +189,10 @@ impl Series {
                 *sum += item.own as f64;
             }
         }
-        Ok(Self { start_s, bin_s: width_ns as f64 / 1e9, span_s: span_ns as f64 / 1e9, by_sender, total: of_all })
+        let (bin_s, span_s) = (width_ns as f64 / 1e9, span_ns as f64 / 1e9);
+        let captured_s = captured_ns.map_or(f64::INFINITY, |ns| seconds(origin_ns, ns));
+        let edges_s = partial_edges((start_s, bin_s, start_s + span_s), captured_s);
+        Ok(Self { start_s, bin_s, span_s, edges_s, by_sender, total: of_all })
     }
 
     /// True if more than half of all values are those of the combined others.

@@ -11,7 +11,7 @@ use crate::analysis::fixture;
 use crate::analysis::matrix::{MatrixCell, Selection};
 use crate::analysis::timeline::TimelineBin;
 use crate::model::profile::{
-    BinRetransmissions, ConnectionRow, CoverageState, PairCoverage, RetransmissionSums, SizeRow, TimelineRow, Traffic,
+    ConnectionRow, CoverageState, PairCoverage, RetransmissionSums, SizeRow, TimelineRow, Traffic,
 };
 use crate::model::{Profile, SizeCategory, SizeClass, SizeSums, TrafficKind};
 use ibscope_parsers::Qpn;
@@ -89,6 +89,7 @@ fn timeline(bin_ns: i64, bins: Vec<TimelineBin>) -> Timeline {
         selection: Selection::All,
         bin_ns,
         origin_ns: bins.first().map_or(0, |bin| bin.time_ns),
+        captured_until_ns: None,
         sampled: None,
         bins,
     }
@@ -337,7 +338,7 @@ fn rates() -> Rates {
         time_ns: bin * 10_000_000,
         connection: 0,
         traffic: traffic(bytes),
-        retransmissions: BinRetransmissions::default(),
+        ..TimelineRow::default()
     };
     let size = |of, count, bytes: u64| SizeRow {
         connection: 0,

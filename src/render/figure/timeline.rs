@@ -1,16 +1,17 @@
-//! Two panels over one time axis, for one of three figures:
+//! Panels over one time axis, for one of three figures:
 //!
 //! - traffic: wire bytes by sender or class, and messages;
 //! - storage: payload in each direction, that of jobs, and commands;
-//! - retransmissions: retransmitted packets by sender, and their share of all packets.
+//! - health: retransmitted packets by sender, their share of all packets, and if there are any, the
+//!   packets that show congestion, loss or a slow receiver.
 
-use super::axes::{Axis, Panel, X_AXIS_HEIGHT, over_time};
+use super::axes::{Axis, EDGE, EDGE_TEXT, Panel, X_AXIS_HEIGHT, over_time};
 use super::canvas::{Area, Canvas, Figure, MARGIN, WIDTH, shorten, titled};
-use super::legend::{Legend, Swatch};
+use super::legend::{HEADER, Legend, Swatch, key};
 use super::scale::{OKABE_ITO, byte_unit};
 use super::series::Series;
 use crate::analysis::GroupBy;
-use crate::analysis::health::Retransmissions;
+use crate::analysis::health::HealthSeries;
 use crate::analysis::matrix::Selection;
 use crate::analysis::storage_timeline::StorageTimeline;
 use crate::analysis::timeline::{ClassTimeline, Timeline};
@@ -32,6 +33,8 @@ pub(super) struct TimelinePanels {
     legend: Legend,
     upper: Panel,
     lower: Panel,
+    /// The third panel: its stacked values are those of this series.
+    congestion: Option<(Panel, Series)>,
     time: Axis,
 }
 
@@ -78,18 +81,32 @@ impl TimelinePanels {
         Self::new(title, sampled, series, bytes, counts)
     }
 
-    /// Lays out the retransmissions over time.
-    pub(super) fn retransmissions(retransmissions: &Retransmissions) -> Result<Self, RenderError> {
-        let series = Series::retransmissions(retransmissions)?;
+    /// Lays out retransmissions, congestion and NAKs over time.
+    pub(super) fn health(health: &HealthSeries) -> Result<Self, RenderError> {
+        let series = Series::retransmissions(health)?;
         let (packets_max, share_max) = series.most();
         let packets = Axis::counts(packets_max.max(1.0), "retransmitted packets".into(), 5);
         let share = Axis::linear(if share_max > 0.0 { share_max } else { 1.0 }, 1.0, "", "share, %".into(), 3);
         let title = if packets_max > 0.0 {
-            format!("Retransmitted packets by sending {}, and their share", sender(retransmissions.by))
+            format!("Retransmitted packets by sending {}, and their share", sender(health.by))
         } else {
             "No packet was retransmitted".to_owned()
         };
-        Self::new(title, None, series, packets, share)
+        let mut panels = Self::new(title, None, series, packets, share)?;
+        let congestion = Series::congestion(health)?;
+        let (most, _) = congestion.most();
+        if most > 0.0 {
+            panels.title = if packets_max > 0.0 {
+                format!("Retransmitted packets by sending {}, congestion and NAKs", sender(health.by))
+            } else {
+                "Congestion and NAKs; no packet was retransmitted".to_owned()
+            };
+            let Area { left, right, bottom, .. } = panels.lower.area;
+            let top = bottom + BETWEEN + HEADER;
+            let y = Axis::counts(most, "packets".into(), 3);
+            panels.congestion = Some((Panel { area: Area { left, top, right, bottom: top + LOWER }, y }, congestion));
+        }
+        Ok(panels)
     }
 
     fn new(
@@ -103,13 +120,14 @@ impl TimelinePanels {
         let left = Panel::left([&upper, &lower])?;
         let right = WIDTH - 3 * MARGIN;
         let names = series.by_sender.iter().map(|(name, _)| shorten(name));
-        let legend = Legend::new(names.zip(colors().map(Swatch::Area)), left, right)?;
+        let edges = (!series.edges_s.is_empty()).then(|| (EDGE_TEXT.to_owned(), Swatch::Area(EDGE)));
+        let legend = Legend::new(names.zip(colors().map(Swatch::Area)).chain(edges), left, right)?;
         let top = legend.bottom + MARGIN;
         let upper = Panel { area: Area { left, top, right, bottom: top + UPPER }, y: upper };
         let top = upper.area.bottom + BETWEEN;
         let lower = Panel { area: Area { left, top, right, bottom: top + LOWER }, y: lower };
         let time = over_time((series.start_s, series.span_s), series.bin_s, right - left)?;
-        Ok(Self { title, series, legend, upper, lower, time })
+        Ok(Self { title, series, legend, upper, lower, congestion: None, time })
     }
 
     /// Outline of values over time, as a polygon that goes down to zero at both ends.
@@ -128,12 +146,17 @@ impl TimelinePanels {
         points
     }
 
+    fn last_panel(&self) -> &Panel {
+        self.congestion.as_ref().map_or(&self.lower, |(panel, _)| panel)
+    }
+
     fn draw_panel<DB: DrawingBackend>(
         &self,
         canvas: &Canvas<DB>,
         panel: &Panel,
         areas: &[(Vec<f64>, RGBColor)],
     ) -> Result<(), RenderError> {
+        panel.draw_edges(canvas, &self.time, &self.series.edges_s)?;
         panel.draw_grid(canvas)?;
         // Draw the sum of all senders first; each following area covers the lower part of it.
         for (values, color) in areas.iter().rev() {
@@ -145,7 +168,7 @@ impl TimelinePanels {
 
 impl Figure for TimelinePanels {
     fn height(&self) -> i32 {
-        self.lower.area.bottom + X_AXIS_HEIGHT
+        self.last_panel().area.bottom + X_AXIS_HEIGHT
     }
 
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
@@ -154,7 +177,16 @@ impl Figure for TimelinePanels {
         let areas: Vec<(Vec<f64>, RGBColor)> = self.series.stacked().into_iter().zip(colors()).collect();
         self.draw_panel(canvas, &self.upper, &areas)?;
         self.draw_panel(canvas, &self.lower, &[(self.series.total.clone(), TOTAL_COLOR)])?;
-        self.lower.draw_x_axis(canvas, &self.time)
+        if let Some((panel, series)) = &self.congestion {
+            let Area { left, top, .. } = panel.area;
+            let mut next = left;
+            for ((name, _), color) in series.by_sender.iter().zip(colors()) {
+                next = key(canvas, (next, top - HEADER / 2), color, name)?;
+            }
+            let areas: Vec<(Vec<f64>, RGBColor)> = series.stacked().into_iter().zip(colors()).collect();
+            self.draw_panel(canvas, panel, &areas)?;
+        }
+        self.last_panel().draw_x_axis(canvas, &self.time)
     }
 }
 

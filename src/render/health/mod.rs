@@ -16,7 +16,7 @@ pub(super) use links::columns as columns_of_links;
 pub use links::{csv as links_csv, table as links_table};
 pub(super) use pauses::columns as columns_of_pauses;
 pub use pauses::{csv as pauses_csv, table as pauses_table};
-pub(super) use time_series::columns as columns_of_time_series;
+pub(super) use time_series::{CONGESTION_NAMES, columns as columns_of_time_series};
 pub use time_series::{time_series_csv, time_series_json, time_series_table};
 
 use super::table::{Table, write_document};

@@ -218,7 +218,13 @@ mod tests {
                 total += traffic;
                 let retransmissions = BinRetransmissions { packets: bin % 2, wire_bytes: bin };
                 let time_ns = -50 + BIN_NS * (1 << bin);
-                profile.timeline.push(TimelineRow { time_ns, connection, traffic, retransmissions });
+                profile.timeline.push(TimelineRow {
+                    time_ns,
+                    connection,
+                    traffic,
+                    retransmissions,
+                    ..TimelineRow::default()
+                });
             }
             profile.connections.push(ConnectionRow {
                 src: Endpoint::from_lid(Lid(src)),

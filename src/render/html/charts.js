@@ -24,7 +24,7 @@ function chart(id, height, label, option) {
   const full = {
     animation: false,
     textStyle: text,
-    grid: { left: option.left ?? 70, right: 16, top: option.legend ? 34 : 22, bottom: 46 },
+    grid: { left: option.left ?? 70, right: 16, top: option.legend ? 34 : 22, bottom: option.bottom ?? 46 },
     tooltip: {
       trigger: option.trigger ?? "axis", axisPointer: { type: option.pointer ?? "shadow", shadowStyle: { color: color("cross") } }, confine: true,
       backgroundColor: color("card"), borderColor: color("line"), textStyle: { color: color("text"), fontSize: 13 },

@@ -249,9 +249,10 @@ function drawComparedPairs() {
     ];
   });
   const what = own.by === "rank" ? "ranks" : "nodes";
+  const ofBoth = own.count > own.pairs ? " that both runs show" : "";
   $("compared-pairs-title").textContent = own.differ === 0
-    ? `All ${group(own.pairs)} pairs of ${what} sent equal amounts in both runs`
-    : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what} differ${rows.length > 0 ? "; largest differences" : `, but not in their ${UNITS[unit].name}`}`;
+    ? `All ${group(own.pairs)} pairs of ${what}${ofBoth} sent equal amounts in both runs`
+    : `${group(own.differ)} of ${group(own.pairs)} pairs of ${what}${ofBoth} differ${rows.length > 0 ? "; largest differences" : `, but not in their ${UNITS[unit].name}`}`;
   fillList($("compared-pairs"), "Pairs with the largest differences", [what, "A", "B", "B − A", ""], rows);
   $("compared-pairs").hidden = rows.length === 0;
 }
@@ -269,6 +270,8 @@ function drawComparedRates() {
     lineStyle: { width: 1.6, color: colors[side], opacity: 0.9 },
     data: [...bins, bins.at(-1) ?? []].map((sums, at) => [(first + at * width) / 1e9, ((sums[index] ?? 0) * 1e9) / width]),
   }));
+  const edges = compared.series.flatMap(({ first_ns: start, span_ns: span, bins }) => partialEdges({ width: 1, length: bins.length, start: (bin) => start + bin * width }, span));
+  series[0].markArea = { silent: true, animation: false, itemStyle: { color: color("even"), opacity: 0.8 }, data: edges.map((ends) => ends.map((ns) => ({ xAxis: ns / 1e9 }))) };
   const last = Math.max(...compared.series.map(({ first_ns: first, bins }) => first + bins.length * width)) / 1e9;
   const first = Math.min(...compared.series.map(({ first_ns: start }) => start)) / 1e9;
   chart("compared-rates", 250, `${name} over time in both runs, in bins of ${time(width)}; means and peaks are in the table of values`, {
@@ -288,7 +291,7 @@ function drawComparedRates() {
     series,
   });
   const [a, b] = compared.windows_ns;
-  $("compared-rates-note").textContent = `Both runs in bins of ${time(width)}.${a === b ? "" : ` Peaks are over ${time(a)} in A and over ${time(b)} in B.`}`;
+  $("compared-rates-note").textContent = `Both runs in bins of ${time(width)}.${a === b ? "" : ` Peaks are over ${time(a)} in A and over ${time(b)} in B.`}${edges.length > 0 ? " Gray: the captures of a run begin or end within the bin, so they show a part of it only." : ""}`;
 }
 
 /// Name of a latency: interval, verb and size class.

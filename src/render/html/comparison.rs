@@ -75,12 +75,10 @@ impl ReportComparison {
     pub(super) fn document(&self) -> Value {
         let Self { comparison, series, hidden, pairs, .. } = self;
         let differ = |(by, [.., all]): &(GroupBy, [Vec<PairTraffic>; 3])| {
-            let differs =
-                |pair: &&PairTraffic| pair.values().iter().any(|pairing| pairing.verdict != ComparisonVerdict::Equal);
             let own = labels(all);
             let nodes = hidden.each_ref().map(|(_, nodes)| on_one_node(&own, nodes));
             let labels: Vec<Value> = own.into_iter().map(label).collect();
-            json!({ "by": by.name(), "labels": labels, "nodes": nodes, "pairs": all.len(), "differ": all.iter().filter(differs).count() })
+            json!({ "by": by.name(), "labels": labels, "nodes": nodes, "pairs": all.iter().filter(|pair| pair.is_known()).count(), "differ": all.iter().filter(|pair| pair.differs()).count() })
         };
         json!({
             "names": comparison.names,
@@ -89,7 +87,7 @@ impl ReportComparison {
             "partial": hidden.each_ref().map(|(is_partial, _)| is_partial),
             "rates": VALUES,
             "bin_ns": series[0].bin_ns,
-            "series": series.each_ref().map(|run| json!({ "first_ns": run.first_ns, "has_mpi": run.has_mpi, "bins": run.bins })),
+            "series": series.each_ref().map(|run| json!({ "first_ns": run.first_ns, "span_ns": run.span_ns, "has_mpi": run.has_mpi, "bins": run.bins })),
             "windows_ns": comparison.windows_ns,
             "pairs": pairs.iter().map(differ).collect::<Vec<_>>(),
         })

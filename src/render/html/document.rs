@@ -4,7 +4,7 @@
 
 use super::cells::PackedTraffic;
 use super::exports::{self, ExportBins};
-use super::{Page, ReportComparison, crosscheck, estimates, lanes, latencies, senders};
+use super::{Page, ReportComparison, crosscheck, estimates, events, lanes, latencies, senders};
 use crate::analysis::collectives::{CollectiveTotals, by_operation, collectives};
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{Selection, matrix};
@@ -82,6 +82,7 @@ pub(super) fn document(page: &Page<'_>, cells: &PackedTraffic) -> io::Result<Str
         "classes": classes(cells),
         "series": senders::totals(profile, origin_ns, cells.bin_ns),
         "senders": senders,
+        "events": events::document(profile, origin_ns),
         "phases": phases_value(profile, origin_ns),
         "latencies": latencies,
         "sizes": sizes(profile),

@@ -9,6 +9,7 @@
 
 use super::{Page, packed};
 use crate::analysis::collectives::collectives;
+use crate::analysis::health::health_series;
 use crate::analysis::latency::{self as latencies, DEFAULT_LIMIT_NS, LatencyGrouping, LatencySeriesOptions};
 use crate::analysis::matrix::Selection;
 use crate::analysis::phases::{PhaseOptions, phases};
@@ -153,6 +154,8 @@ fn of_profile(page: &Page<'_>, bins: ExportBins, exports: &mut Exports) -> io::R
         crate::render::collectives::csv(&table, out)
     })?;
     exports.add("health", &source.command("health", ""), &|out| health::csv(profile, out))?;
+    let over_time = written(health_series(profile), health::time_series_csv);
+    exports.add("health_times", &source.command("health", "--by time"), &over_time)?;
     exports.add("ranks", &source.command("ranks", ""), &|out| ranks::ranks_csv(profile, out))
 }
 

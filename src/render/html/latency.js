@@ -60,7 +60,7 @@ function drawHistogram(whole) {
   $("histogram-title").textContent = `${sentence(INTERVALS[whole.interval] ?? whole.interval)}${whole.verb ? `, ${whole.verb}` : ""}${who}: ${group(whole.samples)} samples`;
   chart("histogram", 300, `Histogram of ${whole.samples} times: median ${time(whole.median_ns)}, 90 % within ${time(whole.p90_ns)}, 99 % within ${time(whole.p99_ns)}, at most ${time(whole.max_ns)}`, {
     x: {
-      type: "value", min: 0, max: counts.length, interval: 1, name: "time; bars of about equal ratio", nameGap: 30, splitLine: false,
+      type: "value", min: 0, max: counts.length, interval: 1, name: "time, logarithmic", nameGap: 30, splitLine: false,
       axisLabel: { formatter: (at) => (few || isRound(edges[at]) ? time(edges[at]) : ""), hideOverlap: true, interval: 0 },
     },
     y: { type: "value", name: "samples", axisLabel: { formatter: count }, minInterval: 1 },

@@ -13,6 +13,7 @@
 //! | `exports.rs` | the csv of the commands, to save it from the page |
 //! | `cells.rs` | the traffic by pair and bin |
 //! | `senders.rs` | totals and senders in narrower bins |
+//! | `events.rs` | retransmissions, congestion and NAKs over time |
 //! | `packed.rs` | the packing of tables of numbers |
 //!
 //! The page sums cells for the window and selection that it shows, in the same way as
@@ -25,6 +26,7 @@ mod comparison;
 mod crosscheck;
 mod document;
 mod estimates;
+mod events;
 mod exports;
 mod lanes;
 mod latencies;
@@ -60,6 +62,7 @@ const SCRIPT: &[&str] = &[
     include_str!("senders.js"),
     include_str!("phases.js"),
     include_str!("charts.js"),
+    include_str!("events.js"),
     include_str!("latency.js"),
     include_str!("graph.js"),
     include_str!("lanes.js"),

@@ -122,14 +122,15 @@ fn values(
 }
 
 /// The width, doubled until the span has at most `most` bins.
-fn widened(mut bin_ns: i64, span_ns: i64, most: i64) -> i64 {
+pub(super) fn widened(mut bin_ns: i64, span_ns: i64, most: i64) -> i64 {
     while span_ns / bin_ns >= most {
         bin_ns = bin_ns.saturating_mul(2);
     }
     bin_ns
 }
 
-const fn start_of(time_ns: i64, bin_ns: i64) -> i64 {
+/// Start of the bin that contains a time.
+pub(super) const fn start_of(time_ns: i64, bin_ns: i64) -> i64 {
     time_ns.div_euclid(bin_ns).saturating_mul(bin_ns)
 }
 
@@ -152,7 +153,8 @@ mod tests {
         };
         let bins = vec![bin(0, 0, 5), bin(0, 1, 7), bin(10, 0, 1), bin(10, 2, 9), bin(20, 2, 4)];
         let (by, selection) = (GroupBy::Rank, Selection::All);
-        let timeline = Timeline { by, selection, bin_ns: 10, origin_ns: 0, sampled: None, bins };
+        let timeline =
+            Timeline { by, selection, bin_ns: 10, origin_ns: 0, captured_until_ns: None, sampled: None, bins };
         let senders: Vec<&Label> = labels.iter().collect();
         assert_eq!(values(&timeline, &senders, 1, (0, 10, 3)), [5, 1, 0, 7, 0, 0, 0, 9, 4]);
         assert_eq!(values(&timeline, &senders, 2, (0, 20, 2)), [7, 0, 9, 4]);

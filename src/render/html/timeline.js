@@ -164,9 +164,9 @@ function drawTimeline() {
 
 /// Start and end of each bar in which the captures begin or end, in nanoseconds from the first
 /// packet.
-function partialEdges({ width, length, start }) {
+function partialEdges({ width, length, start }, span = report.span_ns) {
   const last = [start((length - 1) * width), start(length * width)];
-  return [...(start(0) < 0 ? [[start(0), start(width)]] : []), ...(last[1] > report.span_ns ? [last] : [])];
+  return [...(start(0) < 0 ? [[start(0), start(width)]] : []), ...(last[1] > span ? [last] : [])];
 }
 
 /// The ends of the time axis in nanoseconds from the first packet: whole bins of the cells, if a

@@ -3,9 +3,7 @@ use crate::analysis::GroupBy;
 use crate::analysis::fixture::{self, traffic, two_jobs};
 use crate::analysis::matrix::{Selection, matrix};
 use crate::analysis::timeline::timeline;
-use crate::model::profile::{
-    BinRetransmissions, ConnectionRow, PairCoverage, RetransmissionSums, TimelineRow, Traffic,
-};
+use crate::model::profile::{ConnectionRow, PairCoverage, RetransmissionSums, TimelineRow, Traffic};
 use crate::model::{Coverage, Profile, TrafficKind};
 use crate::render::matrix as rendered;
 use ibscope_parsers::{Lid, Qpn};
@@ -57,18 +55,8 @@ fn profile() -> Profile {
             silent,
         ],
         timeline: vec![
-            TimelineRow {
-                time_ns: 1_000_000,
-                connection: 0,
-                traffic: traffic(1),
-                retransmissions: BinRetransmissions::default(),
-            },
-            TimelineRow {
-                time_ns: 4_000_000,
-                connection: 1,
-                traffic: traffic(10),
-                retransmissions: BinRetransmissions::default(),
-            },
+            TimelineRow { time_ns: 1_000_000, connection: 0, traffic: traffic(1), ..TimelineRow::default() },
+            TimelineRow { time_ns: 4_000_000, connection: 1, traffic: traffic(10), ..TimelineRow::default() },
         ],
         ranks: vec![rank(0, "9"), rank(1, "10")],
         names: [("9".parse().unwrap(), "node,1".to_owned())].into(),

@@ -5,9 +5,7 @@ use super::{bin, bytes, matrix, matrix_svg, ranks, rates, rates_svg, texts, time
 use crate::analysis::latency::LatencyKey;
 use crate::analysis::matrix::TrafficUnit;
 use crate::analysis::phases;
-use crate::model::profile::{
-    BinRetransmissions, ConnectionRow, PairCoverage, RetransmissionSums, TimelineRow, Traffic,
-};
+use crate::model::profile::{ConnectionRow, PairCoverage, RetransmissionSums, TimelineRow, Traffic};
 use crate::model::{Histogram, Profile, Recorder, TrafficKind};
 use crate::render::figure;
 use crate::render::figure::scale::shade;
@@ -266,7 +264,7 @@ fn two_phases() -> Profile {
         time_ns: bin * 100_000_000,
         connection,
         traffic: traffic(bytes),
-        retransmissions: BinRetransmissions::default(),
+        ..TimelineRow::default()
     };
     let first = (0..10).map(|bin| row(bin, 0, 12_700));
     let second = (20..30).map(|bin| row(bin, 1, 6_400));

@@ -1,9 +1,10 @@
 //! Tests of the texts of the latency figures and the retransmission figure.
 
 use super::{has_text, texts};
-use crate::analysis::health::{RetransmissionBin, Retransmissions};
+use crate::analysis::health::{HealthBin, HealthSeries, HealthSums};
 use crate::analysis::latency::{BinKey, CellKey, LatencyKey, LatencySeries, Surface};
 use crate::analysis::{GroupBy, Label};
+use crate::model::BinCongestion;
 use crate::model::histogram::coarse_bucket;
 use crate::model::{Histogram, Recorder};
 use crate::render::RenderError;
@@ -45,7 +46,7 @@ fn a_histogram_shows_its_median_its_percentiles_and_its_tail() {
         "Request to acknowledgement (SEND, WRITE)",
         "100 samples, 90 % within 100 µs, 99 % within 40 ms, maximum 40 ms",
         "median 100 µs",
-        "time (bars of about equal ratio)",
+        "time, logarithmic",
         "samples",
         "100 µs",
         "1 ms",
@@ -127,14 +128,38 @@ fn many_bins_of_times_are_merged() {
     assert_eq!(svg.matches("fill=\"#B2D5E8\"").count(), 55 + 1);
 }
 
-fn retransmissions(bins: &[(i64, u32, u64, u64)]) -> Retransmissions {
-    let bin = |&(bin, src, packets, retransmitted_packets): &(i64, u32, u64, u64)| RetransmissionBin {
+fn retransmissions(bins: &[(i64, u32, u64, u64)]) -> HealthSeries {
+    let bin = |&(bin, src, packets, retransmitted_packets): &(i64, u32, u64, u64)| HealthBin {
         time_ns: bin * BIN_NS,
         src: Label::only(src),
-        packets,
-        retransmitted_packets,
+        sums: HealthSums { packets, retransmitted_packets, ..HealthSums::default() },
     };
-    Retransmissions { by: GroupBy::Rank, bin_ns: BIN_NS, origin_ns: 0, bins: bins.iter().map(bin).collect() }
+    let bins = bins.iter().map(bin).collect();
+    HealthSeries {
+        by: GroupBy::Rank,
+        bin_ns: BIN_NS,
+        origin_ns: 0,
+        captured_until_ns: None,
+        has_congestion: true,
+        bins,
+    }
+}
+
+/// ECN marks of two senders in one bin and a notification in the next: a third panel.
+#[test]
+fn congestion_is_shown_by_kind() {
+    let mut found = retransmissions(&[(0, 0, 100, 0), (0, 1, 50, 0), (1, 1, 60, 0)]);
+    let counts = [(30, 0), (12, 0), (0, 5)];
+    for (bin, (ecn_ce_packets, cnp_packets)) in found.bins.iter_mut().zip(counts) {
+        bin.sums.congestion = BinCongestion { ecn_ce_packets, cnp_packets, ..BinCongestion::default() };
+    }
+    let series = super::Series::congestion(&found).unwrap();
+    let expected = [("ECN CE", vec![42.0, 0.0]), ("CNPs", vec![0.0, 5.0])];
+    assert_eq!(series.by_sender, expected.map(|(name, counts)| (name.to_owned(), counts)));
+    let svg = svg(figure::health(&found));
+    for text in ["Congestion and NAKs; no packet was retransmitted", "ECN CE", "CNPs", "packets", "40"] {
+        assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
+    }
 }
 
 #[test]
@@ -145,7 +170,7 @@ fn retransmissions_are_shown_by_sender() {
     let expected = [("1", vec![0.0, 0.0, 20.0]), ("0", vec![0.0, 0.0, 10.0])];
     assert_eq!(series.by_sender, expected.map(|(name, counts)| (name.to_owned(), counts)));
     assert_eq!(series.total, [0.0, 0.0, 25.0]);
-    let svg = svg(figure::retransmissions(&found));
+    let svg = svg(figure::health(&found));
     for text in
         ["Retransmitted packets by sending rank, and their share", "retransmitted packets", "share, %", "1", "30", "20"]
     {
@@ -160,14 +185,14 @@ fn a_figure_without_data_is_an_error() {
     assert!(empty(figure::latency_sizes(&subject(), &BTreeMap::new())));
     assert!(empty(figure::latency_surface(&subject(), &surface(&[]))));
     assert!(empty(figure::latency_over_time(&subject(), &over_time(&[]))));
-    assert!(matches!(figure::retransmissions(&retransmissions(&[])), Err(RenderError::Empty)));
+    assert!(matches!(figure::health(&retransmissions(&[])), Err(RenderError::Empty)));
 }
 
 /// A healthy run has a figure too, whose title states that no packet was retransmitted.
 #[test]
 fn a_run_without_retransmissions_has_empty_panels() {
     for silent in [retransmissions(&[(0, 0, 100, 0)]), retransmissions(&[(0, 0, 0, 0)])] {
-        let svg = figure::retransmissions(&silent).unwrap().svg().unwrap();
+        let svg = figure::health(&silent).unwrap().svg().unwrap();
         for text in ["No packet was retransmitted", "retransmitted packets", "share, %"] {
             assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
         }
@@ -213,15 +238,19 @@ proptest! {
         bins in prop::collection::vec((any::<i64>(), 0u32..12, any::<u32>(), any::<u32>()), 1..30),
         bin_ns in 1i64..i64::MAX,
     ) {
-        let row = |(time_ns, src, packets, retransmitted_packets): (i64, u32, u32, u32)| RetransmissionBin {
+        let row = |(time_ns, src, packets, retransmitted_packets): (i64, u32, u32, u32)| HealthBin {
             time_ns: time_ns.div_euclid(bin_ns).saturating_mul(bin_ns),
             src: Label::only(src),
-            packets: packets.into(),
-            retransmitted_packets: retransmitted_packets.into(),
+            sums: HealthSums {
+                packets: packets.into(),
+                retransmitted_packets: retransmitted_packets.into(),
+                congestion: BinCongestion { naks: packets.into(), ..BinCongestion::default() },
+                ..HealthSums::default()
+            },
         };
-        let mut bins: Vec<RetransmissionBin> = bins.into_iter().map(row).collect();
+        let mut bins: Vec<HealthBin> = bins.into_iter().map(row).collect();
         bins.sort_by_key(|bin| bin.time_ns);
-        let all = Retransmissions { by: GroupBy::Endpoint, bin_ns, origin_ns: 0, bins };
-        prop_assert!(!texts(&figure::retransmissions(&all).unwrap().svg().unwrap()).is_empty());
+        let all = HealthSeries { by: GroupBy::Endpoint, bin_ns, origin_ns: 0, captured_until_ns: None, has_congestion: true, bins };
+        prop_assert!(!texts(&figure::health(&all).unwrap().svg().unwrap()).is_empty());
     }
 }
