@@ -113,3 +113,66 @@ fn changes(bins: &PortBins, rates: &LinkRates, port: u32) -> Vec<PortSample> {
     }
     samples
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::fixture;
+    use crate::model::profile::{BinRetransmissions, TimelineRow};
+
+    /// In bins of 1 ms: 4000 bytes from LID 9 to 10 at 0 and 1 ms, 4000 from LID 11 to 9 at 1 ms, and
+    /// 8000 from LID 9 to 10 at 5 ms. LID 11 has no rank.
+    fn profile() -> Profile {
+        let row = |time_ms: i64, connection, unit| TimelineRow {
+            time_ns: time_ms * 1_000_000,
+            connection,
+            traffic: fixture::traffic(unit),
+            retransmissions: BinRetransmissions::default(),
+        };
+        Profile {
+            bin_ns: 1_000_000,
+            connections: vec![
+                fixture::connection(Some(1), (9, 10), (10, 9), 4),
+                fixture::connection(None, (11, 30), (9, 31), 1),
+            ],
+            ranks: vec![
+                fixture::rank(1, 2, 9, Some(12)),
+                fixture::rank(1, 0, 9, Some(10)),
+                fixture::rank(1, 1, 10, Some(9)),
+                fixture::rank(2, 0, 11, Some(30)),
+            ],
+            timeline: vec![row(0, 0, 1), row(1, 0, 1), row(1, 1, 1), row(5, 0, 2)],
+            ..Profile::default()
+        }
+    }
+
+    #[test]
+    fn samples_are_at_the_changes_of_a_rate() {
+        let rates = port_rates(&profile(), 1, false).expect("a timeline");
+        let ports: Vec<(&str, u32)> = rates.ports.iter().map(|port| (port.name.as_str(), port.rank)).collect();
+        assert_eq!(ports, [("9", 0), ("10", 1)]);
+        let sample = |(time_ms, port, sent, received): (i64, u32, u64, u64)| PortSample {
+            time_ns: time_ms * 1_000_000,
+            port,
+            sent_bytes_per_s: sent * 1_000_000,
+            received_bytes_per_s: received * 1_000_000,
+        };
+        // 4000 bytes in 1 ms are 4 million bytes per second.
+        let expected = [
+            (0, 0, 4, 0),
+            (1, 0, 4, 4),
+            (2, 0, 0, 0),
+            (5, 0, 8, 0),
+            (6, 0, 0, 0),
+            (0, 1, 0, 4),
+            (2, 1, 0, 0),
+            (5, 1, 0, 8),
+            (6, 1, 0, 0),
+        ];
+        assert_eq!(rates.samples, expected.map(sample));
+        assert_eq!(rates.lower_bound, None);
+        let of_one_job = port_rates(&profile(), 1, true).expect("a timeline");
+        assert_eq!(of_one_job.lower_bound, Some(LowerBound::LeftOut));
+        assert!(port_rates(&Profile { bin_ns: 0, ..profile() }, 1, false).is_err(), "no timeline");
+    }
+}

@@ -3,7 +3,10 @@
 use super::merge::{FIRST_STREAMS, StreamTimes};
 use super::*;
 use crate::analysis::collective_instances::Confidence;
-use crate::model::RankActivity;
+use crate::analysis::fixture;
+use crate::model::profile::ConnectionRow;
+use crate::model::{RankActivity, RdmaSums};
+use ibscope_parsers::mpi::Identity;
 
 fn message(number: u64, times_ns: (i64, i64), tag: i32) -> RankMessage {
     let transfer = RankTransfer::Message;
@@ -121,4 +124,36 @@ fn memory_is_bounded_by_the_messages_under_way() {
         assert!(streams.receives_ns.len() <= FIRST_STREAMS, "{tag}");
     }
     assert_eq!(streams.receive_ns(&message(0, (1_000_000, 1_000_001), 99_999)), 1_000_015);
+}
+
+/// WRITEs and READs of data on a connection of one-sided operations are operations; others are not.
+#[test]
+fn one_sided_operations_are_writes_and_reads_of_data() {
+    let sums = RdmaSums { messages: 2, payload_bytes: 200 };
+    let plain = fixture::connection(Some(1), (9, 10), (10, 9), 1);
+    let profile = Profile {
+        connections: vec![ConnectionRow { one_sided: Some(sums), ..plain.clone() }, plain],
+        ..Profile::default()
+    };
+    let row = |connection, verb, bytes, ranks: (Option<u32>, Option<u32>)| {
+        let identity = Identity { rank: 0, context: 0, tag: 0, world: true, collective: false };
+        let mut row = fixture::message(identity, ranks, (5, 9));
+        (row.connection, row.mpi) = (connection, None);
+        (row.raw.transfer_verb, row.raw.length_bytes) = (verb, bytes);
+        row
+    };
+    let known = (Some(0), Some(1));
+    let mut messages = RankMessages::default();
+    let mut transfer = |row| messages.one_sided(&profile, &row).map(|own| (own.transfer, own.bytes, own.src, own.dst));
+    assert_eq!(transfer(row(0, Verb::Write, Some(100), known)), Some((RankTransfer::Put, 100, 0, 1)));
+    assert_eq!(transfer(row(0, Verb::Read, Some(50), known)), Some((RankTransfer::Get, 50, 0, 1)));
+    assert_eq!(transfer(row(0, Verb::Write, Some(0), known)), None, "no data");
+    assert_eq!(transfer(row(0, Verb::Send, Some(100), known)), None, "a message of the library");
+    assert_eq!(transfer(row(1, Verb::Write, Some(100), known)), None, "a connection with messages");
+    assert_eq!(transfer(row(0, Verb::Write, None, known)), None, "unknown length");
+    assert_eq!(transfer(row(0, Verb::Write, Some(100), (Some(0), None))), None, "unknown target");
+    let plan = messages.finish(&profile, 1, &[]);
+    assert_eq!((plan.one_sided, plan.messages), (2, 0));
+    let left_out = LeftOutMessages { without_ranks: 1, without_length_or_time: 1, operations: 0 };
+    assert_eq!(plan.left_out, left_out);
 }
