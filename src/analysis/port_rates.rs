@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// A port of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankPort {
+pub struct MeteredPort {
     /// Its name, or its address.
     pub name: String,
     /// The lowest rank that uses it.
@@ -38,7 +38,7 @@ pub struct PortSample {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortRates {
     /// The ports, in the order of their addresses.
-    pub ports: Vec<RankPort>,
+    pub ports: Vec<MeteredPort>,
     /// Width of the bins in nanoseconds.
     pub bin_ns: i64,
     /// The samples, by port and time.
@@ -64,7 +64,7 @@ pub fn port_rates(profile: &Profile, job: u32, is_selected: bool) -> Result<Port
     }
     let mut found = PortRates { bin_ns: rates.bin_ns, ..PortRates::default() };
     for (port, (endpoint, rank)) in (0..).zip(ranks) {
-        found.ports.push(RankPort { name: profile.name_of(endpoint), rank });
+        found.ports.push(MeteredPort { name: profile.name_of(endpoint), rank });
         let (bins, lower_bound) = bins_of(&rates, endpoint);
         found.lower_bound = found.lower_bound.max(lower_bound);
         found.samples.extend(changes(&bins, &rates, port));
