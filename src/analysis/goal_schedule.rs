@@ -168,7 +168,11 @@ impl<E, I: Iterator<Item = Result<JobEvent, E>>> Iterator for GoalSchedule<I> {
                 Ok(event) => match event.kind {
                     JobEventKind::Send(message) => self.send(&message),
                     JobEventKind::Receive(message) => self.receive(&message, event.time_ns),
-                    JobEventKind::CollectiveBegin | JobEventKind::CollectiveEnd(_) => {}
+                    JobEventKind::OneSided(_)
+                    | JobEventKind::End(_)
+                    | JobEventKind::ReceiveBegin(_)
+                    | JobEventKind::CollectiveBegin
+                    | JobEventKind::CollectiveEnd(_) => {}
                 },
             }
         }
@@ -178,10 +182,11 @@ impl<E, I: Iterator<Item = Result<JobEvent, E>>> Iterator for GoalSchedule<I> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::rank_events::EventPlan;
+    use crate::analysis::rank_events::{EventPlan, RankTransfer};
 
     fn message(number: u64, pair: (u32, u32), times_ns: (i64, i64)) -> RankMessage {
-        RankMessage { times_ns, number, src: pair.0, dst: pair.1, communicator: 0, tag: -12, bytes: 8 * number }
+        let (src, dst, transfer) = (pair.0, pair.1, RankTransfer::Message);
+        RankMessage { times_ns, number, src, dst, transfer, communicator: 0, tag: -12, bytes: 8 * number }
     }
 
     fn schedule(messages: Vec<RankMessage>) -> Vec<GoalOperation> {

@@ -26,6 +26,7 @@ pub mod nccl_collectives;
 pub(crate) mod observed_ports;
 pub mod paths;
 pub mod phases;
+pub mod port_rates;
 pub mod rank_events;
 pub mod rates;
 pub(crate) mod round_numbers;

@@ -64,7 +64,7 @@ pub(super) enum CliCommand {
     Compare(compare::CompareArgs),
     /// Write messages as trace events for Perfetto
     Trace(trace::TraceArgs),
-    /// Write messages and collective operations as an OTF2 archive
+    /// Write messages, operations and link rates as an OTF2 archive
     Otf2(otf2::Otf2Args),
     /// Write messages as a GOAL schedule for LogGOPSim and ATLAHS
     Goal(goal::GoalArgs),

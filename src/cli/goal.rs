@@ -3,7 +3,7 @@
 use super::common::arguments::CaptureArgs;
 use super::common::files::{self, OutputFile};
 use super::common::{input, output};
-use super::job_messages::{JobCapture, in_time, note_left_out, sorted};
+use super::job_messages::{JobCapture, MoreData, in_time, note_left_out, sorted};
 use crate::analysis::goal_schedule::{GoalKind, GoalOperation, GoalSchedule};
 use crate::analysis::rank_events::{RankMessage, RankMessages};
 use crate::model::count_of;
@@ -34,7 +34,8 @@ pub(super) struct GoalArgs {
 pub(super) fn run(args: &GoalArgs) -> anyhow::Result<ExitCode> {
     let place = &args.output;
     let cannot_write = || format!("{}: cannot be written", place.display());
-    let JobCapture { profile, job, stream } = JobCapture::read("goal", "a schedule", &args.captures)?;
+    let JobCapture { profile, job, stream } =
+        JobCapture::read("goal", "a schedule", &args.captures, MoreData::default())?;
     let file = OutputFile::open_private(Some(place), &input::files(&args.captures.inputs, &args.captures.reading))?;
     let scratch = Scratch::folder(&scratch::resolve(place).with_context(cannot_write)?).with_context(cannot_write)?;
     let mut messages = RankMessages::with_collectives();

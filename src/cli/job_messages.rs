@@ -27,16 +27,27 @@ pub(super) struct JobCapture {
     pub(super) stream: MessageStream,
 }
 
+/// The data that a command reads beside the messages with envelopes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct MoreData {
+    /// Transport messages that belong to no MPI message.
+    pub(super) transport: bool,
+    /// The timeline, in bins of this width in nanoseconds.
+    pub(super) bin_ns: Option<i64>,
+}
+
 impl JobCapture {
     /// Reads captures for `command`, which writes `output`, such as "an archive".
-    pub(super) fn read(command: &str, output: &str, captures: &CaptureArgs) -> anyhow::Result<Self> {
+    pub(super) fn read(command: &str, output: &str, captures: &CaptureArgs, more: MoreData) -> anyhow::Result<Self> {
         let CaptureArgs { inputs, reading, scope } = captures;
         input::check(inputs)?;
         if let Some(profile) = inputs.iter().find(|place| pipeline::is_profile(place)) {
             bail!("{}: a profile has no individual messages; give the captures", profile.display());
         }
         input::check_captures(command, inputs)?;
-        let stream = input::messages_alone(inputs, reading, *scope, false)?;
+        let mut options = input::message_options(inputs, reading)?;
+        options.bin_ns = more.bin_ns;
+        let stream = input::messages(inputs, &options, *scope, more.transport)?;
         let profile = stream.profile().clone();
         input::one_job(&profile, &format!("the traffic of {output}"))?;
         let Some(job) = profile.jobs.first().map(|job: &JobRow| job.job) else {

@@ -2,7 +2,7 @@
 
 use crate::runs::{self, RecordedRun};
 use crate::tools::{ProgramResult, ibscope};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,26 +16,48 @@ fn write(inputs: &[PathBuf], output: &Path, more: &[&str]) -> ProgramResult {
     ibscope(["otf2", "-o", output].into_iter().chain(more.iter().copied()).chain(inputs))
 }
 
-/// The sends, receives and ends of collective operations of an archive, as `otf2-print` prints them:
-/// by pair, and by rank and operation. Checks that no time of a rank decreases.
-fn read(archive: &Path) -> (PairSums, PairSums, BTreeMap<(u32, String), u64>) {
+/// The events of an archive, as `otf2-print` prints them.
+#[derive(Default)]
+struct ArchiveEvents {
+    sends: PairSums,
+    receives: PairSums,
+    /// One-sided operations by the rank that the bytes come from and the rank that they go to.
+    one_sided: PairSums,
+    /// Ends of collective operations by rank and operation.
+    operations: BTreeMap<(u32, String), u64>,
+    /// Pairs of begin and end of requests and one-sided operations.
+    pairs: u64,
+    /// Bytes per second from and to each port, by time; ports by name.
+    rates: BTreeMap<String, BTreeMap<u64, [u64; 2]>>,
+}
+
+/// The number after `name`.
+fn number(line: &str, name: &str) -> u64 {
+    let (_, rest) = line.split_once(name).unwrap_or_else(|| panic!("{name}: {line}"));
+    let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap_or_else(|_| panic!("{name}: {line}"))
+}
+
+/// Reads an archive. Checks that `otf2-print` has no warning, that no time of a location decreases,
+/// and that all requests and one-sided operations end once, after their begin.
+fn read(archive: &Path) -> ArchiveEvents {
     let anchor = archive.join("traces.otf2");
-    let everything = Command::new("otf2-print").arg("-A").arg(&anchor).output().expect("make deps installs otf2-tools");
-    assert!(everything.status.success() && everything.stderr.is_empty(), "{}: {everything:?}", anchor.display());
-    let output = Command::new("otf2-print").arg(&anchor).output().expect("otf2-print");
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", anchor.display());
-    let text = String::from_utf8(output.stdout).expect("text");
-    let number = |line: &str, name: &str| -> u64 {
-        let (_, rest) = line.split_once(name).unwrap_or_else(|| panic!("{name}: {line}"));
-        let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().unwrap_or_else(|_| panic!("{name}: {line}"))
-    };
-    let (mut sends, mut receives) = (PairSums::new(), PairSums::new());
-    let mut operations = BTreeMap::new();
+    let printed = Command::new("otf2-print").arg("-A").arg(&anchor).output().expect("make deps installs otf2-tools");
+    assert!(printed.status.success() && printed.stderr.is_empty(), "{}: {printed:?}", anchor.display());
+    let text = String::from_utf8(printed.stdout).expect("text");
+    let (definitions, text) = text.split_once("=== Events").expect("events");
+    let mut ports: BTreeMap<u32, String> = BTreeMap::new();
+    for line in definitions.lines().filter(|line| line.starts_with("LOCATION ") && line.contains("Type: METRIC")) {
+        let (_, name) = line.split_once("Name: \"port ").expect("port");
+        ports.insert(number(line, "LOCATION") as u32, name.split('"').next().expect("name").to_owned());
+    }
+    let mut events = ArchiveEvents::default();
     let mut last: BTreeMap<u32, u64> = BTreeMap::new();
+    // Rank, id and kind of the requests and operations under way.
+    let mut open: BTreeSet<(u32, u64, &str)> = BTreeSet::new();
     for line in text.lines() {
         let mut words = line.split_whitespace();
-        let Some(kind @ ("MPI_SEND" | "MPI_RECV" | "MPI_COLLECTIVE_BEGIN" | "MPI_COLLECTIVE_END")) = words.next()
+        let Some(kind) = words.next().filter(|kind| ["MPI_", "RMA_", "METRIC"].iter().any(|of| kind.starts_with(of)))
         else {
             continue;
         };
@@ -43,21 +65,59 @@ fn read(archive: &Path) -> (PairSums, PairSums, BTreeMap<(u32, String), u64>) {
         let time: u64 = words.next().and_then(|word| word.parse().ok()).expect("time");
         let before = last.insert(rank, time).unwrap_or(0);
         assert!(before <= time, "{line}");
-        let add = |sums: &mut PairSums, pair| {
+        let add = |sums: &mut PairSums, pair, length| {
             let sum = sums.entry(pair).or_default();
-            *sum = (sum.0 + 1, sum.1 + number(line, "Length:"));
+            *sum = (sum.0 + 1, sum.1 + number(line, length));
         };
         match kind {
-            "MPI_SEND" => add(&mut sends, (rank, number(line, "Receiver:") as u32)),
-            "MPI_RECV" => add(&mut receives, (number(line, "Sender:") as u32, rank)),
+            "MPI_SEND" | "MPI_ISEND" => add(&mut events.sends, (rank, number(line, "Receiver:") as u32), "Length:"),
+            "MPI_RECV" | "MPI_IRECV" => add(&mut events.receives, (number(line, "Sender:") as u32, rank), "Length:"),
+            "RMA_PUT" => add(&mut events.one_sided, (rank, number(line, "Remote:") as u32), "Bytes:"),
+            "RMA_GET" => add(&mut events.one_sided, (number(line, "Remote:") as u32, rank), "Bytes:"),
             "MPI_COLLECTIVE_END" => {
                 let (_, name) = line.split_once("Operation: ").expect("operation");
-                *operations.entry((rank, name.split(',').next().expect("name").to_owned())).or_default() += 1;
+                *events.operations.entry((rank, name.split(',').next().expect("name").to_owned())).or_default() += 1;
+            }
+            "METRIC" => {
+                let mut values = line
+                    .split("UINT64; ")
+                    .skip(1)
+                    .map(|value| value.split(')').next().and_then(|value| value.parse().ok()).expect("value"));
+                let rates = [values.next().expect("sent"), values.next().expect("received")];
+                let before = events.rates.entry(ports[&rank].clone()).or_default().insert(time, rates);
+                assert_eq!(before, None, "{line}");
             }
             _ => {}
         }
+        match kind {
+            "MPI_ISEND" => assert!(open.insert((rank, number(line, "Request:"), "send")), "{line}"),
+            "MPI_IRECV_REQUEST" => assert!(open.insert((rank, number(line, "Request:"), "receive")), "{line}"),
+            "RMA_PUT" | "RMA_GET" => assert!(open.insert((rank, number(line, "Matching:"), "one-sided")), "{line}"),
+            "MPI_ISEND_COMPLETE" => assert!(open.remove(&(rank, number(line, "Request:"), "send")), "{line}"),
+            "MPI_IRECV" => assert!(open.remove(&(rank, number(line, "Request:"), "receive")), "{line}"),
+            "RMA_OP_COMPLETE_BLOCKING" => {
+                assert!(open.remove(&(rank, number(line, "Matching:"), "one-sided")), "{line}");
+            }
+            _ => continue,
+        }
+        events.pairs += 1;
     }
-    (sends, receives, operations)
+    assert!(open.is_empty(), "{open:?}");
+    // Each pair counted twice.
+    events.pairs /= 2;
+    events
+}
+
+/// Compares an archive with the captures that it was written from, and returns the JSON.
+fn crosschecked(inputs: &[PathBuf], archive: &Path) -> serde_json::Value {
+    let inputs = inputs.iter().map(|path| path.to_str().expect("path").to_owned());
+    let anchor = archive.join("traces.otf2").to_str().expect("path").to_owned();
+    let arguments = ["crosscheck", "--format", "json"].map(str::to_owned);
+    let compared = ibscope(arguments.into_iter().chain(inputs).chain([anchor]));
+    assert_eq!(compared.code, 0, "{}{}", compared.stdout, compared.stderr);
+    let result: serde_json::Value = serde_json::from_str(&compared.stdout).expect("json");
+    assert_eq!(result["differences"].as_array().map(Vec::len), Some(0), "{result}");
+    result
 }
 
 /// Runs of different libraries, with two ranks per node, with loss, with one capture per node and
@@ -82,15 +142,92 @@ fn archives_have_the_messages_of_the_wire() {
         let archive = place.join(&run.name);
         let result = write(&inputs, &archive, &[]);
         assert_eq!(result.code, 0, "{}: {}", run.name, result.stderr);
-        let (sends, receives, _) = read(&archive);
+        let events = read(&archive);
         let mut truth = run.truth("wire.csv").expect("wire.csv");
         truth.retain(|_, (messages, _)| *messages > 0);
-        assert_eq!(sends, truth, "{}", run.name);
-        assert_eq!(receives, truth, "{}", run.name);
-        let inputs = inputs.iter().map(|path| path.to_str().expect("path").to_owned());
-        let anchor = archive.join("traces.otf2").to_str().expect("path").to_owned();
-        let compared = ibscope(["crosscheck".to_owned()].into_iter().chain(inputs).chain([anchor]));
-        assert_eq!(compared.code, 0, "{}: {}{}", run.name, compared.stdout, compared.stderr);
+        assert_eq!(events.sends, truth, "{}", run.name);
+        assert_eq!(events.receives, truth, "{}", run.name);
+        assert_eq!((events.pairs, events.one_sided.len()), (0, 0), "{}", run.name);
+        crosschecked(&inputs, &archive);
+    }
+}
+
+/// With requests the archive has the same messages, with a begin and an end at both ranks.
+#[test]
+fn requests_begin_and_end_at_both_ranks() {
+    let folder = tempfile::tempdir().expect("folder");
+    for run in [runs::named("ompi-rc-mixed-2x2"), runs::of_second_set("mpich4.2-rc-mixed-2x2")] {
+        let archive = folder.path().join(&run.name);
+        let result = write(&run.every_node(), &archive, &["--requests"]);
+        assert_eq!(result.code, 0, "{}: {}", run.name, result.stderr);
+        let events = read(&archive);
+        let mut truth = run.truth("wire.csv").expect("wire.csv");
+        truth.retain(|_, (messages, _)| *messages > 0);
+        let messages: u64 = truth.values().map(|(messages, _)| messages).sum();
+        assert!(messages > 0);
+        assert_eq!(events.pairs, 2 * messages, "{}", run.name);
+        assert_eq!(events.sends, truth, "{}", run.name);
+        assert_eq!(events.receives, truth, "{}", run.name);
+        crosschecked(&run.every_node(), &archive);
+    }
+}
+
+/// One-sided operations are no messages, and have the bytes that the program moved.
+#[test]
+fn archives_have_the_one_sided_operations_of_the_program() {
+    // Of the program, in each direction: bytes put, bytes got, and those of accumulates, which are a
+    // READ and a WRITE.
+    const BYTES: u64 = 3_125_632 + 3_125_632 + 2 * 295_488;
+    let run = runs::of_second_set("ompi5-ucx-rc-rma-2x1");
+    let folder = tempfile::tempdir().expect("folder");
+    for more in [&[][..], &["--requests"]] {
+        let archive = folder.path().join(format!("archive{}", more.len()));
+        let result = write(&run.every_node(), &archive, more);
+        assert_eq!(result.code, 0, "{}", result.stderr);
+        let events = read(&archive);
+        let bytes = |pair| events.one_sided.get(&pair).map_or(0, |(_, bytes)| *bytes);
+        assert_eq!((bytes((0, 1)), bytes((1, 0))), (BYTES, BYTES));
+        let operations: u64 = events.one_sided.values().map(|(operations, _)| operations).sum();
+        assert_eq!((events.one_sided.len(), events.pairs), (2, operations));
+        assert!(events.sends.is_empty() && events.receives.is_empty(), "{:?}", events.sends);
+        let compared = crosschecked(&run.every_node(), &archive);
+        assert_eq!(compared["pairs"].as_array().map(Vec::len), Some(0), "{compared}");
+        let one_sided = compared["one_sided"].as_array().expect("one-sided operations");
+        assert_eq!(one_sided.len(), 2, "{compared}");
+        for pair in one_sided {
+            assert_eq!((&pair["result"], pair["bytes"].as_u64()), (&"equal".into(), Some(BYTES)), "{pair}");
+        }
+    }
+}
+
+/// The rates of a port are those of the frames in its capture, in bins of 1 ms.
+#[test]
+fn link_rates_are_those_of_the_frames_at_the_port() {
+    const BIN_NS: u64 = 1_000_000;
+    let folder = tempfile::tempdir().expect("folder");
+    for run in [runs::named("ompi-rc-mixed-2x2"), runs::of_second_set("ompi5-ucx-rc-rma-2x1")] {
+        let archive = folder.path().join(&run.name);
+        let result = write(&[run.node(1)], &archive, &[]);
+        assert_eq!(result.code, 0, "{}", result.stderr);
+        let mut expected: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
+        let records = runs::timed_records(&run.node(1)).into_iter().filter(|(_, frame)| runs::is_roce(frame));
+        for (time_ns, frame) in records {
+            // 14 bytes of Ethernet, and the length in the IPv4 header. Node 1 has the address 10.77.0.1.
+            let bytes = 14 + u64::from(u16::from_be_bytes([frame[16], frame[17]]));
+            let is_sent = frame[26..30] == [10, 77, 0, 1];
+            assert!(is_sent || frame[30..34] == [10, 77, 0, 1]);
+            expected.entry(time_ns / BIN_NS * BIN_NS).or_default()[usize::from(!is_sent)] += bytes * 1000;
+        }
+        let events = read(&archive);
+        let samples = &events.rates["10.77.0.1"];
+        let ends = samples.keys().skip(1);
+        let mut found = BTreeMap::new();
+        for ((start_ns, rates), end_ns) in samples.iter().zip(ends) {
+            let bins = (*start_ns..*end_ns).step_by(BIN_NS as usize).filter(|_| *rates != [0, 0]);
+            found.extend(bins.map(|bin_ns| (bin_ns, *rates)));
+        }
+        assert_eq!(found, expected, "{}", run.name);
+        assert_eq!(samples.last_key_value().map(|(_, rates)| *rates), Some([0, 0]), "the end");
     }
 }
 
@@ -102,7 +239,7 @@ fn archives_have_the_collective_operations_of_the_program() {
     let archive = folder.path().join("archive");
     let result = write(&run.every_node(), &archive, &[]);
     assert_eq!(result.code, 0, "{}", result.stderr);
-    let (_, _, operations) = read(&archive);
+    let operations = read(&archive).operations;
     let calls = crate::tools::csv_rows(&fs::read_to_string(run.folder.join("coll_truth.csv")).expect("truth"));
     let mut expected: BTreeMap<(u32, String), u64> = BTreeMap::new();
     for call in &calls {

@@ -260,10 +260,15 @@ pub(in crate::cli) fn messages_alone(
     scope: ScopeArgs,
     with_transport: bool,
 ) -> anyhow::Result<pipeline::MessageStream> {
+    messages(paths, &message_options(paths, reading)?, scope, with_transport)
+}
+
+/// Options for reading messages alone, without a timeline.
+pub(in crate::cli) fn message_options(paths: &[PathBuf], reading: &InputArgs) -> anyhow::Result<AnalysisOptions> {
     let mut options = options(paths, reading)?;
     options.bin_ns = None;
     options.measures = AnalysisMeasures { times: false, sizes: false, health: false, icrc: false, ..options.measures };
-    messages(paths, &options, scope, with_transport)
+    Ok(options)
 }
 
 /// Reads the messages of captures, with a progress bar on a terminal.
