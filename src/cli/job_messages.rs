@@ -1,4 +1,4 @@
-//! The messages of one job, sorted by time, which `otf2` and `goal` write.
+//! The messages of one job, sorted by time, which `otf2`, `goal` and `chakra` write.
 
 use super::common::arguments::CaptureArgs;
 use super::common::{input, output};

@@ -1,7 +1,7 @@
 //! `ibscope otf2`: the messages and collective operations of captures as an OTF2 archive.
 
 use super::common::arguments::CaptureArgs;
-use super::common::{input, output};
+use super::common::{files, input, output};
 use super::job_messages::{JobCapture, SortedItems, in_time, note_left_out};
 use crate::analysis::instances::{InstanceCollector, InstanceList};
 use crate::analysis::rank_events::{EventPlan, RankMessage, RankMessages};
@@ -10,7 +10,7 @@ use crate::model::{Profile, count_of};
 use crate::pipeline::MessageStream;
 use crate::render::collective_instances;
 use crate::render::otf2::{WRITER, definitions, record};
-use crate::scratch::{self, Scratch};
+use crate::scratch::Scratch;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use std::fs;
@@ -44,7 +44,7 @@ pub(super) struct Otf2Args {
 /// Runs `ibscope otf2`.
 pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
     let JobCapture { profile, job, stream } = JobCapture::read("otf2", "an archive", &args.captures)?;
-    let place = target(&args.output)?;
+    let place = files::new_folder(&args.output)?;
     let cannot_write = || format!("{}: cannot be written", args.output.display());
     let archive = Scratch::folder(&place).with_context(cannot_write)?;
     let (messages, instances, mut plan) =
@@ -66,19 +66,6 @@ pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
     ));
     notes(args, &profile, &plan, &instances);
     Ok(input::exit_code(&args.captures.reading, &profile.coverage))
-}
-
-/// The path of the archive's folder, which must not exist: a folder of the user is never replaced.
-fn target(output: &Path) -> anyhow::Result<PathBuf> {
-    let failed = || format!("{}: cannot be written", output.display());
-    let place = scratch::resolve(output).with_context(failed)?;
-    if place.file_name().is_none() {
-        bail!("{}: it is not the name of a folder", failed());
-    }
-    if fs::symlink_metadata(&place).is_ok() {
-        bail!("{}: already exists; remove it, or give another name", failed());
-    }
-    Ok(place)
 }
 
 /// The messages of the job by the time of their first packet, its operations, and the plan of all

@@ -56,7 +56,7 @@ pub fn record(event: &JobEvent) -> [u8; RECORD_BYTES] {
             fields.tag = message.tag as u32;
             fields.sent_bytes = message.bytes;
         }
-        JobEventKind::CollectiveBegin => fields.kind = COLLECTIVE_BEGIN,
+        JobEventKind::CollectiveBegin { .. } => fields.kind = COLLECTIVE_BEGIN,
         JobEventKind::CollectiveEnd(own) => {
             fields.kind = COLLECTIVE_END;
             fields.communicator = own.communicator;
