@@ -1,7 +1,7 @@
 //! The schedule of a job as nodes of Chakra execution traces.
 //!
 //! In: the operations of each rank in their order. Out: a node per operation, with the nodes of its
-//! rank that end before it starts. Invariant: a node depends only on nodes before it.
+//! rank that must end before it starts. Invariant: a node depends only on nodes before it.
 //!
 //! Chakra has no dependency on the start of a node. An operation that starts after the start of
 //! another one therefore depends on the nodes that end before that one starts.
@@ -9,6 +9,7 @@
 use super::collective_instances::CollectiveInstance;
 use super::instances::InstanceList;
 use super::rank_schedule::{JOINED_RECEIVES, PeerMessage, RankOperation, RankOperationKind};
+use crate::model::count_of;
 use ibscope_parsers::mpi::MpiOperation;
 use std::collections::VecDeque;
 
@@ -49,7 +50,7 @@ pub enum ChakraNodeKind {
     Compute,
 }
 
-/// Bytes that each rank passes to a collective operation, as PyTorch states them in Chakra traces:
+/// Bytes that each rank passes to a collective operation, as `PyTorch` states them in Chakra traces:
 /// the vector of an Allreduce, the blocks for all ranks of an Alltoall. `None` if they are not known,
 /// or if Chakra does not have the operation. `bytes` as in [`CollectiveInstance`].
 #[must_use]
@@ -78,14 +79,14 @@ pub fn collectives_unknown_because(list: &InstanceList, job: u32) -> Option<Stri
     }
     let left_out = list.without_ranks + list.beyond_bound + list.nccl_left_out + list.nccl_beyond_bound;
     if left_out > 0 {
-        return Some(format!("{left_out} of their messages were not captured completely, or have no ranks"));
+        return Some(format!("the captures do not have all packets or ranks of {}", count_of(left_out, "message")));
     }
     let of_job = || list.instances.iter().filter(|own| own.job == job);
     let count = of_job().filter(|own| !is_known(own)).count();
     (count > 0).then(|| {
+        let all = of_job().count();
         format!(
-            "{count} of {} operations have no known kind, size or ranks, or no counterpart in Chakra",
-            of_job().count()
+            "the kind, size or ranks of {count} of {all} operations are not known, or Chakra does not have the kind"
         )
     })
 }
@@ -269,13 +270,13 @@ mod tests {
         let list = |instances| InstanceList { instances, ..InstanceList::default() };
         let reason = |list: &InstanceList| collectives_unknown_because(list, 1);
         assert_eq!(reason(&list(vec![instance(Some(8), 2)])), None);
-        let unknown = "1 of 2 operations have no known kind, size or ranks, or no counterpart in Chakra";
+        let unknown = "the kind, size or ranks of 1 of 2 operations are not known, or Chakra does not have the kind";
         for other in [instance(None, 2), instance(Some(8), 1)] {
             assert_eq!(reason(&list(vec![instance(Some(8), 2), other])).as_deref(), Some(unknown));
         }
         let sampled = InstanceList { unknown_because: Some("it is sampled"), ..InstanceList::default() };
         assert_eq!(reason(&sampled).as_deref(), Some("it is sampled"));
         let missing = InstanceList { nccl_left_out: 3, ..InstanceList::default() };
-        assert!(reason(&missing).is_some_and(|reason| reason.starts_with("3 of their messages")));
+        assert!(reason(&missing).is_some_and(|reason| reason.ends_with("of 3 messages")));
     }
 }

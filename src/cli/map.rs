@@ -33,13 +33,13 @@ pub(super) struct MapArgs {
     /// [default: assume shortest paths]
     #[arg(long, value_name = "FILE")]
     pub(super) routes: Option<PathBuf>,
-    /// Compare the placement with FILE: output of scotch_gmap, the number of a node for each rank
+    /// Compare the placement with FILE: output of `scotch_gmap`, the number of a node for each rank
     #[arg(long, value_name = "FILE")]
     pub(super) mapping: Option<PathBuf>,
-    /// Write the nodes and switches to FILE as a source graph of Scotch, for amk_grf
+    /// Write the nodes and switches to FILE as a source graph of Scotch, for `amk_grf`
     #[arg(long, value_name = "FILE")]
     pub(super) scotch: Option<PathBuf>,
-    /// Write the vertices of this graph that are nodes to FILE, for amk_grf -l
+    /// Write the vertices of this graph that are nodes to FILE, for `amk_grf -l`
     #[arg(long, value_name = "FILE")]
     pub(super) scotch_nodes: Option<PathBuf>,
 }

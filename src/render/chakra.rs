@@ -129,7 +129,7 @@ fn put(message: &impl Message, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&message.encode_length_delimited_to_vec())
 }
 
-/// The communicators of collective operations, as PyTorch writes them: JSON in the inputs of a node.
+/// The communicators of collective operations, as `PyTorch` writes them: JSON in the inputs of a node.
 /// `None` if there are none.
 fn process_groups(plan: &EventPlan) -> Option<NodeProto> {
     let group = |(at, (communicator, members)): (u32, &(EventCommunicator, Vec<u32>))| match communicator {

@@ -181,8 +181,9 @@ pub fn scotch(target: &MappingTarget) -> String {
     let arcs: usize = target.neighbors.iter().map(BTreeSet::len).sum();
     let mut text = format!("0\n{} {arcs}\n0 000\n", target.neighbors.len());
     for neighbors in &target.neighbors {
-        let list: String = neighbors.iter().map(|other| format!(" {other}")).collect();
-        _ = writeln!(text, "{}{list}", neighbors.len());
+        _ = write!(text, "{}", neighbors.len());
+        neighbors.iter().for_each(|other| _ = write!(text, " {other}"));
+        text.push('\n');
     }
     text
 }

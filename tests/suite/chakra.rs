@@ -5,8 +5,9 @@ mod reader;
 
 use crate::nccl::instances::allreduce_and_allgather;
 use crate::runs::{self, RecordedRun};
-use crate::tools::{ProgramResult, ibscope, matrix_by_rank};
-use reader::{AttributeField, TraceNode, node_types};
+use crate::tools::{CsvRow, ProgramResult, csv_rows, ibscope, matrix_by_rank};
+use reader::{AttributeField, TraceNode, comm_types, node_types};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::path::PathBuf;
@@ -54,16 +55,17 @@ fn sums(ranks: &[Vec<TraceNode>]) -> (PairSums, PairSums) {
 }
 
 /// Checks the fields that `et_feeder_node.cpp` reads, the order of the numbers, and that the nodes
-/// on which a node depends come before it and end before it starts.
+/// on which a node depends come before it and end before it starts. A receive may depend on receives
+/// that end before it ends, because receives are posted in the order in which they end.
 fn check(ranks: &[Vec<TraceNode>]) {
     let fields = BTreeMap::from([
-        ("is_cpu_op", AttributeField::BoolVal),
-        ("comm_type", AttributeField::Int64Val),
-        ("comm_size", AttributeField::Int64Val),
-        ("comm_src", AttributeField::Int32Val),
-        ("comm_dst", AttributeField::Int32Val),
-        ("comm_tag", AttributeField::Int32Val),
-        ("pg_name", AttributeField::StringVal),
+        ("is_cpu_op", AttributeField::Bool),
+        ("comm_type", AttributeField::Int64),
+        ("comm_size", AttributeField::Int64),
+        ("comm_src", AttributeField::Int32),
+        ("comm_dst", AttributeField::Int32),
+        ("comm_tag", AttributeField::Int32),
+        ("pg_name", AttributeField::Text),
     ]);
     for nodes in ranks {
         let mut before: BTreeMap<u64, &TraceNode> = BTreeMap::new();
@@ -74,8 +76,10 @@ fn check(ranks: &[Vec<TraceNode>]) {
             }
             for other in &node.data_deps {
                 let other = before.get(other).unwrap_or_else(|| panic!("{node:?} depends on a later node"));
-                let end_us = other.start_time_micros + other.duration_micros;
-                assert!(end_us <= node.start_time_micros, "{other:?} {node:?}");
+                let end_us = |node: &TraceNode| node.start_time_micros + node.duration_micros;
+                let is_receive = node.node_type == node_types::COMM_RECV_NODE;
+                let limit_us = if is_receive { end_us(node) } else { node.start_time_micros };
+                assert!(end_us(other) <= limit_us, "{other:?} {node:?}");
             }
             before.insert(node.id, node);
         }
@@ -93,6 +97,25 @@ struct Run<'a> {
     waiting: BTreeMap<(u64, String), VecDeque<(usize, u64)>>,
     /// Collective operations of a rank so far, by process group.
     numbers: BTreeMap<(usize, String), u64>,
+    /// The ranks of each process group except that of all ranks.
+    groups: BTreeMap<String, BTreeSet<u32>>,
+}
+
+/// The process groups of a trace, by name: JSON in a Python list, as `PyTorch` writes it.
+fn process_groups(nodes: &[TraceNode]) -> BTreeMap<String, BTreeSet<u32>> {
+    let text =
+        nodes.iter().find(|node| node.node_type == node_types::METADATA_NODE).and_then(|own| own.inputs.as_ref());
+    let Some(text) = text else { return BTreeMap::new() };
+    let list = text.strip_prefix("['").and_then(|rest| rest.strip_suffix("']")).expect("a list with a text");
+    let list: Vec<Value> = serde_json::from_str(list).expect("JSON");
+    let group = |own: &Value| {
+        let ranks: BTreeSet<u32> = serde_json::from_value(own["ranks"].clone()).expect("ranks");
+        let name = own["pg_name"].as_str().expect("a name").to_owned();
+        // ASTRA-sim reads it with `std::stoi`; 0 is the group of all ranks.
+        assert!(name.parse::<u32>().expect("a number") > 0);
+        (name, ranks)
+    };
+    list.iter().map(group).collect()
 }
 
 impl Run<'_> {
@@ -117,7 +140,7 @@ impl Run<'_> {
         }
     }
 
-    /// A collective operation ends when all ranks have started it.
+    /// A collective operation ends when all ranks of its process group have started it.
     fn meet_all(&mut self, rank: usize, node: &TraceNode) {
         self.under_way[rank] = Some(node.id);
         let group = node.text("pg_name");
@@ -127,7 +150,7 @@ impl Run<'_> {
         let key = (node.node_type, format!("{group} {number} {kind} {bytes}"));
         let waiting = self.waiting.entry(key).or_default();
         waiting.push_back((rank, node.id));
-        if waiting.len() == self.ranks.len() {
+        if waiting.len() == self.groups.get(group).map_or(self.ranks.len(), BTreeSet::len) {
             let all = std::mem::take(waiting);
             all.into_iter().for_each(|(rank, id)| self.end(rank, id));
         }
@@ -163,6 +186,7 @@ fn run(ranks: &[Vec<TraceNode>]) {
         under_way: vec![None; ranks.len()],
         waiting: BTreeMap::new(),
         numbers: BTreeMap::new(),
+        groups: ranks.first().map(|nodes| process_groups(nodes)).unwrap_or_default(),
     };
     let mut has_moved = true;
     while has_moved {
@@ -226,12 +250,64 @@ fn operations_of_nccl_are_nodes() {
             .iter()
             .map(|node| (node.number("comm_type"), node.number("comm_size"), node.text("pg_name")))
             .collect();
-        assert_eq!(found, [(reader::ALL_REDUCE, 12_288, "0"), (reader::ALL_GATHER, 4096, "0")]);
+        assert_eq!(found, [(comm_types::ALL_REDUCE, 12_288, "0"), (comm_types::ALL_GATHER, 4096, "0")]);
         assert!(!nodes.iter().any(is_message));
         let sent = found[0].1 * 4 / 3 + found[1].1 * 2;
         assert_eq!(ring[&(rank, (rank + 1) % 3)].1, sent as u64);
     }
     run(&ranks);
+}
+
+/// `comm_type` and `comm_size` of a logged call: the bytes of the call's vector, or of the blocks of all
+/// ranks (`coll.c` logs one block).
+fn logged(call: &CsvRow, ranks: i64) -> (i64, i64) {
+    let bytes: i64 = call["bytes"].parse().expect("number");
+    match call["operation"].as_str() {
+        "Allreduce" => (comm_types::ALL_REDUCE, bytes),
+        "Reduce" => (comm_types::REDUCE, bytes),
+        "Bcast" => (comm_types::BROADCAST, bytes),
+        "Allgather" => (comm_types::ALL_GATHER, bytes),
+        "Gather" => (comm_types::GATHER, bytes),
+        "Scatter" => (comm_types::SCATTER, bytes * ranks),
+        "Alltoall" => (comm_types::ALL_TO_ALL, bytes * ranks),
+        "Reduce_scatter_block" => (comm_types::REDUCE_SCATTER, bytes * ranks),
+        "Barrier" => (comm_types::BARRIER, 0),
+        other => panic!("{other}"),
+    }
+}
+
+/// Each rank has its calls in the order of the log, on process groups with the ranks of the log. The
+/// libraries call more operations, which the log does not have.
+#[test]
+fn operations_of_mpi_are_those_of_the_log() {
+    for run in ["ompi5-coll-default-4x1", "mpich4.2-coll-default-4x1"].map(runs::of_second_set) {
+        let (result, ranks) = traces(&[run.sink()], &["--collectives"]);
+        assert_eq!(result.code, 0, "{}", result.stderr);
+        check(&ranks);
+        self::run(&ranks);
+        let calls = csv_rows(&fs::read_to_string(run.folder.join("coll_truth.csv")).expect("truth"));
+        let all: BTreeSet<u32> = (0..4).collect();
+        let mut groups = 0;
+        for (rank, nodes) in (0..).zip(&ranks) {
+            let named = process_groups(nodes);
+            groups = named.len();
+            let mut left = nodes.iter().filter(|node| node.node_type == node_types::COMM_COLL_NODE);
+            for call in &calls {
+                let members: BTreeSet<u32> =
+                    call["comm_ranks"].split(' ').map(|word| word.parse().expect("rank")).collect();
+                if !members.contains(&rank) {
+                    continue;
+                }
+                let is_call = |node: &&TraceNode| {
+                    let found = (node.number("comm_type"), node.number("comm_size"));
+                    let ranks = named.get(node.text("pg_name")).unwrap_or(&all);
+                    found == logged(call, members.len() as i64) && *ranks == members
+                };
+                assert!(left.any(|node| is_call(&node)), "{}: rank {rank} has no node for {call:?}", run.name);
+            }
+        }
+        assert!(groups > 0);
+    }
 }
 
 /// Two ranks of NCCL send the same messages in several operations, a job with two ranks per node
@@ -244,7 +320,7 @@ fn unknown_operations_are_refused() {
         assert_eq!(result.code, 1, "{}", result.stderr);
         assert!(result.stderr.contains(reason), "{}", result.stderr);
     };
-    refused(&run("nccl-ring-2x1"), &["--collectives"], "unknown, because 11 of 11 operations have no known kind");
+    refused(&run("nccl-ring-2x1"), &["--collectives"], "operations are not known");
     refused(&run("ompi-rc-ft.S-2x2"), &["--collectives"], "the collective operations are unknown, because");
     refused(&run("nccl-ring-2x1"), &["--sampled", "1/10"], "unknown, because the mirror sampled the packets");
 }

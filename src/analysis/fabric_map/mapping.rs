@@ -191,7 +191,7 @@ SW 11 3 0xa 4x HDR - SW 12 3 0xb ( 'a' - 'b' )
     fn the_graph_has_nodes_and_switches() {
         let target = fabric_map(&profile(), &fabric(), None, None).target.expect("one port per node");
         let neighbors = [vec![4], vec![4], vec![5], vec![5], vec![0, 1, 5], vec![2, 3, 4]];
-        let neighbors = neighbors.map(|list| BTreeSet::from_iter(list)).to_vec();
+        let neighbors = neighbors.map(BTreeSet::from_iter).to_vec();
         assert_eq!(target, MappingTarget { nodes: 4, neighbors });
     }
 

@@ -14,8 +14,17 @@ pub(super) mod node_types {
 }
 
 /// `CollectiveCommType`.
-pub(super) const ALL_REDUCE: i64 = 0;
-pub(super) const ALL_GATHER: i64 = 2;
+pub(super) mod comm_types {
+    pub(in super::super) const ALL_REDUCE: i64 = 0;
+    pub(in super::super) const REDUCE: i64 = 1;
+    pub(in super::super) const ALL_GATHER: i64 = 2;
+    pub(in super::super) const GATHER: i64 = 3;
+    pub(in super::super) const SCATTER: i64 = 4;
+    pub(in super::super) const BROADCAST: i64 = 5;
+    pub(in super::super) const ALL_TO_ALL: i64 = 6;
+    pub(in super::super) const REDUCE_SCATTER: i64 = 7;
+    pub(in super::super) const BARRIER: i64 = 9;
+}
 
 /// Field numbers of `GlobalMetadata`.
 mod global_metadata {
@@ -38,13 +47,16 @@ mod node {
 /// Field number of `AttributeProto.name`.
 const ATTRIBUTE_NAME: u64 = 1;
 
+/// Field number of `IOInfo.values`.
+const IO_INFO_VALUES: u64 = 1;
+
 /// The members of `AttributeProto.value` that the traces use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttributeField {
-    Int32Val = 7,
-    Int64Val = 9,
-    BoolVal = 27,
-    StringVal = 29,
+    Int32 = 7,
+    Int64 = 9,
+    Bool = 27,
+    Text = 29,
 }
 
 /// A value of an attribute.
@@ -62,6 +74,8 @@ pub(super) struct TraceNode {
     pub(super) data_deps: Vec<u64>,
     pub(super) start_time_micros: u64,
     pub(super) duration_micros: u64,
+    /// `IOInfo.values` of its inputs.
+    pub(super) inputs: Option<String>,
     pub(super) attributes: BTreeMap<String, (AttributeField, AttributeContent)>,
 }
 
@@ -166,7 +180,10 @@ fn node(bytes: &[u8]) -> TraceNode {
             }
             node::START_TIME_MICROS => node.start_time_micros = value.varint(),
             node::DURATION_MICROS => node.duration_micros = value.varint(),
-            node::INPUTS => assert_eq!(node.node_type, node_types::METADATA_NODE),
+            node::INPUTS => {
+                let [(IO_INFO_VALUES, values)] = &fields(value.bytes())[..] else { panic!("IOInfo has values only") };
+                node.inputs = Some(values.text());
+            }
             node::ATTR => {
                 let (name, value) = attribute(value.bytes());
                 assert!(node.attributes.insert(name, value).is_none());
@@ -178,10 +195,10 @@ fn node(bytes: &[u8]) -> TraceNode {
 }
 
 fn attribute(bytes: &[u8]) -> (String, (AttributeField, AttributeContent)) {
-    const INT32_VAL: u64 = AttributeField::Int32Val as u64;
-    const INT64_VAL: u64 = AttributeField::Int64Val as u64;
-    const BOOL_VAL: u64 = AttributeField::BoolVal as u64;
-    const STRING_VAL: u64 = AttributeField::StringVal as u64;
+    const INT32_VAL: u64 = AttributeField::Int32 as u64;
+    const INT64_VAL: u64 = AttributeField::Int64 as u64;
+    const BOOL_VAL: u64 = AttributeField::Bool as u64;
+    const STRING_VAL: u64 = AttributeField::Text as u64;
     let (mut name, mut content) = (String::new(), None);
     for (number, value) in fields(bytes) {
         content = Some(match number {
@@ -189,10 +206,10 @@ fn attribute(bytes: &[u8]) -> (String, (AttributeField, AttributeContent)) {
                 name = value.text();
                 continue;
             }
-            INT32_VAL => (AttributeField::Int32Val, AttributeContent::Number(i64::from(value.varint() as i32))),
-            INT64_VAL => (AttributeField::Int64Val, AttributeContent::Number(value.varint() as i64)),
-            BOOL_VAL => (AttributeField::BoolVal, AttributeContent::Number(value.varint() as i64)),
-            STRING_VAL => (AttributeField::StringVal, AttributeContent::Text(value.text())),
+            INT32_VAL => (AttributeField::Int32, AttributeContent::Number(i64::from(value.varint() as i32))),
+            INT64_VAL => (AttributeField::Int64, AttributeContent::Number(value.varint() as i64)),
+            BOOL_VAL => (AttributeField::Bool, AttributeContent::Number(value.varint() as i64)),
+            STRING_VAL => (AttributeField::Text, AttributeContent::Text(value.text())),
             other => panic!("the traces use no field {other} of AttributeProto"),
         });
     }
