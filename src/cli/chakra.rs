@@ -81,10 +81,15 @@ pub(super) fn run(args: &ChakraArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Messages by time, and the plan of all events.
-type JobEvents = (super::job_messages::SortedItems<RankMessage>, EventPlan);
+type PlannedMessages = (super::job_messages::SortedItems<RankMessage>, EventPlan);
 
 /// All messages, those of collective operations included, and no operations.
-fn with_all_messages(profile: &Profile, job: u32, stream: MessageStream, scratch: &Path) -> anyhow::Result<JobEvents> {
+fn with_all_messages(
+    profile: &Profile,
+    job: u32,
+    stream: MessageStream,
+    scratch: &Path,
+) -> anyhow::Result<PlannedMessages> {
     let mut messages = RankMessages::with_collectives();
     let by_time = in_time(stream, scratch, |row| messages.message(row))?;
     Ok((by_time, messages.finish(profile, job, &[])))
@@ -92,7 +97,12 @@ fn with_all_messages(profile: &Profile, job: u32, stream: MessageStream, scratch
 
 /// The point-to-point messages of MPI, and all collective operations. Messages of NCCL belong to
 /// operations.
-fn with_operations(profile: &Profile, job: u32, stream: MessageStream, scratch: &Path) -> anyhow::Result<JobEvents> {
+fn with_operations(
+    profile: &Profile,
+    job: u32,
+    stream: MessageStream,
+    scratch: &Path,
+) -> anyhow::Result<PlannedMessages> {
     let mut collector = InstanceCollector::default();
     let mut messages = RankMessages::default();
     let by_time = in_time(stream, scratch, |row| {

@@ -5,7 +5,7 @@ use super::common::choices::Format;
 use super::common::files::{self, OutputFile};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use crate::analysis::fabric_map::{FabricGraph, FabricMap, ForwardingTables, MappingTarget, fabric_map};
+use crate::analysis::fabric_map::{FabricGraph, FabricMap, ForwardingTables, fabric_map, mapping_target};
 use crate::model::{Profile, TrafficKind};
 use crate::render::fabric_map as rendered;
 use anyhow::{Context as _, anyhow, bail};
@@ -36,12 +36,9 @@ pub(super) struct MapArgs {
     /// Compare the placement with FILE: output of `scotch_gmap`, the number of a node for each rank
     #[arg(long, value_name = "FILE")]
     pub(super) mapping: Option<PathBuf>,
-    /// Write the nodes and switches to FILE as a source graph of Scotch, for `amk_grf`
+    /// Write the nodes with traffic to FILE as a target of Scotch, for `scotch_gmap`
     #[arg(long, value_name = "FILE")]
     pub(super) scotch: Option<PathBuf>,
-    /// Write the vertices of this graph that are nodes to FILE, for `amk_grf -l`
-    #[arg(long, value_name = "FILE")]
-    pub(super) scotch_nodes: Option<PathBuf>,
 }
 
 /// Runs `ibscope map`.
@@ -57,7 +54,12 @@ pub(super) fn run(args: &MapArgs) -> anyhow::Result<ExitCode> {
         input::one_job(&profile, "the traffic that is mapped")?;
     }
     let map = fabric_map(&profile, &fabric, tables.as_ref(), mapping.as_ref());
-    write_target(args, &map)?;
+    let inputs = input::files(&source.inputs, &source.reading);
+    if let Some(file) = OutputFile::open(args.scotch.as_ref(), &inputs)? {
+        let target = mapping_target(&profile, &fabric, tables.as_ref())
+            .map_err(|reason| anyhow!("there is no tree of nodes for Scotch, because {}", reason.because()))?;
+        file.finish(rendered::scotch(&target).as_bytes())?;
+    }
     output::results(|out| match source.format {
         Format::Table => out.write_all(rendered::text(&map).as_bytes()),
         Format::Csv => rendered::csv(&map, out),
@@ -85,24 +87,6 @@ fn read_tables(path: &Path) -> anyhow::Result<ForwardingTables> {
 /// The number of a node by rank.
 fn read_mapping(path: &Path) -> anyhow::Result<BTreeMap<u32, u32>> {
     scotch::parse_mapping(&files::read(path)?).with_context(|| path.display().to_string())
-}
-
-/// Writes the graph of nodes and switches, and its list of nodes.
-fn write_target(args: &MapArgs, map: &FabricMap) -> anyhow::Result<()> {
-    let outputs = [
-        (&args.scotch, rendered::scotch as fn(&MappingTarget) -> String),
-        (&args.scotch_nodes, rendered::scotch_nodes),
-    ];
-    for (place, text) in outputs {
-        let inputs = input::files(&args.source.inputs, &args.source.reading);
-        let Some(file) = OutputFile::open(place.as_ref(), &inputs)? else { continue };
-        let target = map
-            .target
-            .as_ref()
-            .map_err(|node| anyhow!("{node} has several ports, which the graph would use as a way between switches"))?;
-        file.finish(text(target).as_bytes())?;
-    }
-    Ok(())
 }
 
 /// Refuses profiles whose traffic cannot be on the links of an InfiniBand fabric, or is only a sample.

@@ -8,7 +8,6 @@ use crate::analysis::fabric_map::{
 use crate::model::column::ColumnUnit::{Bytes, Count, Flag, Name, Number};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -175,23 +174,16 @@ fn change(found: &ProcessPlacement) -> String {
     format!("{percent:.1} % {direction} hop-bytes ({} instead of {})", bytes(after), bytes(before))
 }
 
-/// The nodes and switches as a source graph of Scotch, for `amk_grf`.
+/// The nodes as a target of Scotch: the leaves of a tree that are nodes, in their order (Scotch user's
+/// guide, target architectures `sub` and `tleaf`).
 #[must_use]
 pub fn scotch(target: &MappingTarget) -> String {
-    let arcs: usize = target.neighbors.iter().map(BTreeSet::len).sum();
-    let mut text = format!("0\n{} {arcs}\n0 000\n", target.neighbors.len());
-    for neighbors in &target.neighbors {
-        _ = write!(text, "{}", neighbors.len());
-        neighbors.iter().for_each(|other| _ = write!(text, " {other}"));
-        text.push('\n');
-    }
+    let mut text = format!("sub\n{}", target.leaves.len());
+    target.leaves.iter().for_each(|leaf| _ = write!(text, " {leaf}"));
+    _ = write!(text, "\ntleaf {}", target.levels.len());
+    target.levels.iter().for_each(|(children, links)| _ = write!(text, " {children} {links}"));
+    text.push('\n');
     text
-}
-
-/// The vertices that are nodes, as `amk_grf -l` reads them.
-#[must_use]
-pub fn scotch_nodes(target: &MappingTarget) -> String {
-    (0..target.nodes).fold(format!("{}\n", target.nodes), |text, node| format!("{text}{node}\n"))
 }
 
 /// Sentences on the traffic that is on no link.

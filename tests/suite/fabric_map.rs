@@ -149,20 +149,31 @@ fn captures_without_lids_and_foreign_files_are_refused() {
     assert!(result.code == 1 && result.stderr.contains("no line begins a forwarding table"), "{}", result.stderr);
 }
 
-/// `amk_grf` and `scotch_gmap` map the ranks of a run to the nodes, and `map` compares this mapping with
-/// the placement: bytes times the links that `ibtracert` printed.
+/// `scotch_gmap` maps the ranks of a run to the nodes, and `map` compares this mapping with the
+/// placement: bytes times the links that `ibtracert` printed. Scotch has the same distances.
 #[test]
 fn a_mapping_of_scotch_is_compared_with_the_placement() {
     let capture = sample("openib-mixed-4x1");
     let folder = tempfile::tempdir().expect("folder");
     let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
-    let [ranks, nodes, list, target, mapping] =
-        ["ranks.grf", "nodes.grf", "nodes.lst", "nodes.tgt", "ranks.map"].map(place);
+    let [ranks, target, mapping, pair] = ["ranks.grf", "nodes.tgt", "ranks.map", "pair.grf"].map(place);
     let graph = ibscope(["matrix", "--by", "rank", "--scotch", &ranks, capture.to_str().expect("path")]);
     assert_eq!(graph.code, 0, "{}", graph.stderr);
-    map(&capture, &["--scotch", &nodes, "--scotch-nodes", &list]);
-    run(Command::new("amk_grf").args([&nodes, &target]).arg(format!("-l{list}")), "make deps installs scotch");
+    map(&capture, &["--scotch", &target]);
     run(Command::new("scotch_gmap").args([&ranks, &target, &mapping]), "make deps installs scotch");
+
+    // A graph with one edge of 100 bytes between nodes A and B has 100 times their distance.
+    let routes = traced();
+    fs::write(&pair, "0\n4 2\n0 010\n1 100 1\n1 100 0\n0\n0\n").expect("written");
+    for order in permutations(4) {
+        let text: String = order.iter().enumerate().map(|(vertex, node)| format!("{vertex} {node}\n")).collect();
+        let placed = place("pair.map");
+        fs::write(&placed, format!("4\n{text}")).expect("written");
+        let text = run(Command::new("gmtst").args([&pair, &target, &placed]), "make deps installs scotch");
+        let links = routes[&(17 + order[0] as u32, 17 + order[1] as u32)].len();
+        let sum = format!("({})", 100 * links);
+        assert!(text.lines().any(|line| line.contains("CommExpan") && line.ends_with(&sum)), "{order:?}: {text}");
+    }
 
     let text = fs::read_to_string(&mapping).expect("mapping");
     let numbers =
@@ -170,7 +181,6 @@ fn a_mapping_of_scotch_is_compared_with_the_placement() {
     let mut at = [usize::MAX; 4];
     text.lines().skip(1).map(numbers).for_each(|row| at[row[0]] = row[1]);
     // Rank r is at LID 17 + r.
-    let routes = traced();
     let lid = |rank: u32| 17 + at[rank as usize - 17] as u32;
     let expected: u64 =
         pairs(&capture).iter().map(|((src, dst), bytes)| bytes * routes[&(lid(*src), lid(*dst))].len() as u64).sum();

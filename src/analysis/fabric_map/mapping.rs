@@ -1,17 +1,15 @@
-//! A placement of ranks by another program, and the nodes and cables that such a program needs.
+//! A placement of ranks by another program.
 //!
-//! In: a node per rank, as a program for static mapping (Scotch) chose it; or the nodes of a map. Out:
-//! the bytes times links of the placement; or a graph of nodes and switches. Invariant: the number of
-//! a node is its place among the nodes of the map, by their lowest LID.
+//! In: the number of a node per rank, as a program for static mapping (Scotch) chose it. Out: the bytes
+//! times links of the placement. Invariant: the number of a node is its place among the nodes of the
+//! map, by their lowest LID, as in `target`.
 //!
 //! The wire does not show messages between ranks of one node. A placement is therefore compared only
 //! if the ranks of each node stay together.
 
-use super::fabric::FabricGraph;
 use super::placement::{NoPlacement, PlacedNode, ProcessPlacement, hop_bytes};
 use super::routes::RouteFinder;
 use crate::model::Profile;
-use ibscope_parsers::tools::NodeKind;
 use ibscope_parsers::{Endpoint, Lid};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -95,45 +93,10 @@ fn places(profile: &Profile, mapping: &BTreeMap<u32, u32>, nodes: &[PlacedNode])
     Ok(places)
 }
 
-/// The nodes of a map and all switches as an undirected graph.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MappingTarget {
-    /// Number of nodes; they are the first vertices.
-    pub nodes: usize,
-    /// Vertices at the other ends of the cables of each vertex.
-    pub neighbors: Vec<BTreeSet<u32>>,
-}
-
-impl MappingTarget {
-    /// The graph; the name of a node if it has several ports, which a graph would use as a way between
-    /// switches.
-    pub(super) fn of(nodes: &[PlacedNode], fabric: &FabricGraph, finder: &RouteFinder<'_>) -> Result<Self, String> {
-        let mut vertices: BTreeMap<u64, u32> = BTreeMap::new();
-        for (number, node) in (0..).zip(nodes) {
-            let [lid] = node.lids[..] else { return Err(node.name.clone()) };
-            finder.port(lid).iter().for_each(|(guid, _)| _ = vertices.insert(*guid, number));
-        }
-        let mut neighbors = vec![BTreeSet::new(); nodes.len()];
-        for (from, _) in fabric.links().filter(|(from, _)| from.kind == NodeKind::Switch) {
-            vertices.entry(from.guid).or_insert_with(|| {
-                neighbors.push(BTreeSet::new());
-                neighbors.len() as u32 - 1
-            });
-        }
-        for (from, to) in fabric.links() {
-            let ends = vertices.get(&from.guid).zip(vertices.get(&to.guid));
-            if let Some((from, to)) = ends.filter(|(from, to)| from != to) {
-                neighbors[*from as usize].insert(*to);
-            }
-        }
-        Ok(Self { nodes: nodes.len(), neighbors })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::fabric_map::fabric_map;
+    use crate::analysis::fabric_map::{FabricGraph, fabric_map};
     use crate::analysis::fixture::{connection, rank};
     use ibscope_parsers::tools::ibnetdiscover;
 
@@ -184,21 +147,5 @@ SW 11 3 0xa 4x HDR - SW 12 3 0xb ( 'a' - 'b' )
         let short = BTreeMap::from([(0, 0), (1, 1), (2, 2)]);
         let found = fabric_map(&profile(), &fabric(), None, Some(&short)).mapping;
         assert_eq!(found, Some(Err(NoMapping::NoPlace(3))));
-    }
-
-    /// The nodes are the first vertices, then the switches.
-    #[test]
-    fn the_graph_has_nodes_and_switches() {
-        let target = fabric_map(&profile(), &fabric(), None, None).target.expect("one port per node");
-        let neighbors = [vec![4], vec![4], vec![5], vec![5], vec![0, 1, 5], vec![2, 3, 4]];
-        let neighbors = neighbors.map(BTreeSet::from_iter).to_vec();
-        assert_eq!(target, MappingTarget { nodes: 4, neighbors });
-    }
-
-    #[test]
-    fn a_node_with_two_ports_has_no_graph() {
-        let names = [1, 2].map(|lid| (Endpoint::from_lid(Lid(lid)), "big".to_owned()));
-        let profile = Profile { names: names.into(), ..profile() };
-        assert_eq!(fabric_map(&profile, &fabric(), None, None).target, Err("big".to_owned()));
     }
 }

@@ -10,13 +10,15 @@ mod fabric;
 mod mapping;
 mod placement;
 mod routes;
+mod target;
 #[cfg(test)]
 mod tests;
 
 pub use fabric::{FabricGraph, FabricListError};
-pub use mapping::{MappingTarget, NoMapping};
+pub use mapping::NoMapping;
 pub use placement::{MAX_PASSES, MAX_PLACED_PORTS, NoPlacement, ProcessMove, ProcessPlacement};
 pub use routes::{ForwardingTables, NoRoute};
+pub use target::{MappingTarget, NoTarget};
 
 use crate::analysis::Label;
 use crate::analysis::endpoint_label::GroupBy;
@@ -108,8 +110,6 @@ pub struct FabricMap {
     pub placement: Result<ProcessPlacement, NoPlacement>,
     /// The placement of the mapping, or why its bytes are unknown; `None` without a mapping.
     pub mapping: Option<Result<ProcessPlacement, NoMapping>>,
-    /// The nodes and switches for a mapping; the name of a node if it has several ports.
-    pub target: Result<MappingTarget, String>,
 }
 
 impl FabricMap {
@@ -176,8 +176,24 @@ pub fn fabric_map(
         left_out: sums.left_out,
         placement,
         mapping,
-        target: MappingTarget::of(&nodes, fabric, &finder),
     }
+}
+
+/// The nodes of [`fabric_map`] as leaves of a tree, in the order of their numbers in a mapping.
+pub fn mapping_target(
+    profile: &Profile,
+    fabric: &FabricGraph,
+    tables: Option<&ForwardingTables>,
+) -> Result<MappingTarget, NoTarget> {
+    let mut finder = RouteFinder::new(fabric, tables);
+    let mut sums = MapSums::default();
+    for ((src, dst), traffic) in pairs(profile) {
+        sums.add(src, dst, traffic, &mut finder);
+    }
+    if let Some(reason) = sums.left_out.keys().next() {
+        return Err(NoTarget::Placement(NoPlacement::Route(*reason)));
+    }
+    target::target(&nodes(profile, fabric, &finder, &sums.flows), &mut finder)
 }
 
 /// Traffic by the LIDs of sender and receiver; `None` for an endpoint without a LID.

@@ -110,6 +110,21 @@ fn moves(nodes: &[PlacedNode], places: &[usize]) -> Vec<ProcessMove> {
         .collect()
 }
 
+/// Links from each port of the nodes to each other one.
+pub(super) fn lengths(nodes: &[PlacedNode], finder: &mut RouteFinder<'_>) -> Result<Vec<Vec<u64>>, NoPlacement> {
+    let lids: Vec<u16> = nodes.iter().flat_map(|node| node.lids.iter().copied()).collect();
+    if lids.len() > MAX_PLACED_PORTS {
+        return Err(NoPlacement::TooManyPorts);
+    }
+    let mut lengths = Vec::with_capacity(lids.len());
+    for &src in &lids {
+        let row: Result<Vec<u64>, NoRoute> =
+            lids.iter().map(|&dst| finder.route(src, dst).map(|route| route.length)).collect();
+        lengths.push(row.map_err(NoPlacement::Route)?);
+    }
+    Ok(lengths)
+}
+
 /// A port of a node: the node, and the number of the port in it.
 type PlacedPort = (usize, usize);
 
@@ -139,16 +154,7 @@ impl Search {
         flows: &BTreeMap<(u16, u16), u64>,
         finder: &mut RouteFinder<'_>,
     ) -> Result<Self, NoPlacement> {
-        let lids: Vec<u16> = nodes.iter().flat_map(|node| node.lids.iter().copied()).collect();
-        if lids.len() > MAX_PLACED_PORTS {
-            return Err(NoPlacement::TooManyPorts);
-        }
-        let mut lengths = Vec::with_capacity(lids.len());
-        for &src in &lids {
-            let row: Result<Vec<u64>, NoRoute> =
-                lids.iter().map(|&dst| finder.route(src, dst).map(|route| route.length)).collect();
-            lengths.push(row.map_err(NoPlacement::Route)?);
-        }
+        let lengths = lengths(nodes, finder)?;
         let ports: Vec<usize> = nodes.iter().map(|node| node.lids.len()).collect();
         let first = ports.iter().scan(0, |next, count| Some(std::mem::replace(next, *next + count))).collect();
         let place: BTreeMap<u16, PlacedPort> = nodes
