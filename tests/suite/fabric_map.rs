@@ -166,9 +166,10 @@ fn a_mapping_of_scotch_is_compared_with_the_placement() {
     let routes = traced();
     fs::write(&pair, "0\n4 2\n0 010\n1 100 1\n1 100 0\n0\n0\n").expect("written");
     for order in permutations(4) {
-        let text: String = order.iter().enumerate().map(|(vertex, node)| format!("{vertex} {node}\n")).collect();
         let placed = place("pair.map");
-        fs::write(&placed, format!("4\n{text}")).expect("written");
+        let rows =
+            order.iter().enumerate().fold("4\n".to_owned(), |rows, (vertex, node)| format!("{rows}{vertex} {node}\n"));
+        fs::write(&placed, rows).expect("written");
         let text = run(Command::new("gmtst").args([&pair, &target, &placed]), "make deps installs scotch");
         let links = routes[&(17 + order[0] as u32, 17 + order[1] as u32)].len();
         let sum = format!("({})", 100 * links);
