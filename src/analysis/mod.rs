@@ -3,6 +3,7 @@
 //! In: a [`Profile`], or a cross-check. Out: plain values. This module neither formats nor draws,
 //! and never uses [`crate::render`].
 
+pub mod chakra_trace;
 pub(crate) mod classes;
 pub mod collective_instances;
 pub mod collectives;
@@ -14,7 +15,6 @@ mod endpoint_label;
 pub mod fabric_map;
 #[cfg(test)]
 pub(crate) mod fixture;
-pub mod goal_schedule;
 pub mod health;
 pub mod instances;
 pub mod latency;
@@ -28,6 +28,7 @@ pub mod paths;
 pub mod phases;
 pub mod port_rates;
 pub mod rank_events;
+pub mod rank_schedule;
 pub mod rates;
 pub(crate) mod round_numbers;
 mod sliding_sums;

@@ -118,7 +118,7 @@ fn changes(bins: &PortBins, rates: &LinkRates, port: u32) -> Vec<PortSample> {
 mod tests {
     use super::*;
     use crate::analysis::fixture;
-    use crate::model::profile::{BinRetransmissions, TimelineRow};
+    use crate::model::profile::TimelineRow;
 
     /// In bins of 1 ms: 4000 bytes from LID 9 to 10 at 0 and 1 ms, 4000 from LID 11 to 9 at 1 ms, and
     /// 8000 from LID 9 to 10 at 5 ms. LID 11 has no rank.
@@ -127,7 +127,7 @@ mod tests {
             time_ns: time_ms * 1_000_000,
             connection,
             traffic: fixture::traffic(unit),
-            retransmissions: BinRetransmissions::default(),
+            ..TimelineRow::default()
         };
         Profile {
             bin_ns: 1_000_000,

@@ -2,9 +2,9 @@
 //! pages.
 
 use super::{
-    analyze, anonymize, capture, collectives, compare, crosscheck, diagnose, goal, health, hook, inspect, latency,
-    manual, map, matrix, merge, messages, otf2, paths, phases, ranks, rates, report, slurm, storage, summary, timeline,
-    trace, waits, watch,
+    analyze, anonymize, capture, chakra, collectives, compare, crosscheck, diagnose, goal, health, hook, inspect,
+    latency, manual, map, matrix, merge, messages, otf2, paths, phases, ranks, rates, report, slurm, storage, summary,
+    timeline, trace, waits, watch,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::fmt::Write as _;
@@ -68,6 +68,8 @@ pub(super) enum CliCommand {
     Otf2(otf2::Otf2Args),
     /// Write messages as a GOAL schedule for LogGOPSim and ATLAHS
     Goal(goal::GoalArgs),
+    /// Write messages or collective operations as Chakra traces
+    Chakra(chakra::ChakraArgs),
     /// Watch a growing capture: rates, pairs, sizes, health
     Watch(watch::WatchArgs),
     /// Write a profile as one self-contained HTML page
@@ -119,6 +121,7 @@ impl CliCommand {
             Self::Trace(args) => Some(&mut args.inputs),
             Self::Otf2(args) => Some(&mut args.captures.inputs),
             Self::Goal(args) => Some(&mut args.captures.inputs),
+            Self::Chakra(args) => Some(&mut args.captures.inputs),
             Self::Report(args) => Some(&mut args.inputs),
             Self::Merge(_)
             | Self::Compare(_)
@@ -159,7 +162,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         ],
     ),
     ("Compare", &["compare", "crosscheck"]),
-    ("Share", &["report", "trace", "otf2", "goal", "anonymize"]),
+    ("Share", &["report", "trace", "otf2", "goal", "chakra", "anonymize"]),
     ("On a cluster", &["slurm-analyze"]),
     ("Capture", &["capture", "hook"]),
     ("This program", &["completions", "manual", "help"]),

@@ -4,8 +4,8 @@ use super::common::arguments::CaptureArgs;
 use super::common::files::{self, OutputFile};
 use super::common::{input, output};
 use super::job_messages::{JobCapture, MoreData, in_time, note_left_out, sorted};
-use crate::analysis::goal_schedule::{GoalKind, GoalOperation, GoalSchedule};
 use crate::analysis::rank_events::{RankMessage, RankMessages};
+use crate::analysis::rank_schedule::{RankOperation, RankOperationKind, RankSchedule};
 use crate::model::count_of;
 use crate::render::goal;
 use crate::scratch::{self, Scratch};
@@ -44,12 +44,12 @@ pub(super) fn run(args: &GoalArgs) -> anyhow::Result<ExitCode> {
     // GOAL has no communicators: messages of one sender, receiver and tag are one stream.
     let by_time = by_time.map(|message| message.map(|message| RankMessage { communicator: 0, ..message }));
     let mut computed_ns = 0_u64;
-    let operations = GoalSchedule::new(plan.events(by_time)).inspect(|operation| {
-        if let Ok(GoalOperation { kind: GoalKind::Compute { ns }, .. }) = operation {
-            computed_ns = computed_ns.saturating_add(*ns);
+    let operations = RankSchedule::new(plan.events(by_time)).inspect(|operation| {
+        if let Some(own) = operation.as_ref().ok().filter(|own| own.kind == RankOperationKind::Compute) {
+            computed_ns = computed_ns.saturating_add(own.duration_ns());
         }
     });
-    let by_rank = |a: &GoalOperation, b: &GoalOperation| (a.rank, a.number).cmp(&(b.rank, b.number));
+    let by_rank = |a: &RankOperation, b: &RankOperation| (a.rank, a.number).cmp(&(b.rank, b.number));
     let operations = sorted(operations, scratch.path(), by_rank).with_context(cannot_write)?;
     if let Some(file) = file {
         file.finish_with(|file| {

@@ -1,4 +1,4 @@
-//! The messages of one job, sorted by time, which `otf2` and `goal` write.
+//! The messages of one job, sorted by time, which `otf2`, `goal` and `chakra` write.
 
 use super::common::arguments::CaptureArgs;
 use super::common::{input, output};
@@ -66,9 +66,19 @@ pub(super) fn sorted<T: Send + Serialize + DeserializeOwned + 'static>(
     scratch: &Path,
     order: impl Fn(&T, &T) -> Ordering + Send + Sync + Copy + 'static,
 ) -> anyhow::Result<SortedItems<T>> {
+    sorted_within(ITEMS_IN_MEMORY, items, scratch, order)
+}
+
+/// As [`sorted`], with at most `most` items in memory, and one of each file.
+fn sorted_within<T: Send + Serialize + DeserializeOwned + 'static>(
+    most: usize,
+    items: impl Iterator<Item = io::Result<T>>,
+    scratch: &Path,
+    order: impl Fn(&T, &T) -> Ordering + Send + Sync + Copy + 'static,
+) -> anyhow::Result<SortedItems<T>> {
     let sorter: ExternalSorter<T, io::Error> = ExternalSorterBuilder::new()
         .with_tmp_dir(scratch)
-        .with_buffer(LimitedBufferBuilder::new(ITEMS_IN_MEMORY, false))
+        .with_buffer(LimitedBufferBuilder::new(most, false))
         .build()?;
     let sorted = sorter.sort_by(items, order)?;
     // The sorter owns the folder of the files that the merge reads.
@@ -111,5 +121,63 @@ pub(super) fn note_left_out(left_out: LeftOutMessages) {
         if count > 0 {
             output::eprint_line(&format!("note: {}", count_either(count, one, many)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::{Deserialize, Deserializer};
+    use std::sync::atomic::{AtomicUsize, Ordering as AtomicOrdering};
+
+    /// Items that exist, and the most at a time.
+    static LIVE: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+
+    /// A number that counts itself.
+    #[derive(Serialize)]
+    struct CountedItem(u64);
+
+    impl CountedItem {
+        fn new(number: u64) -> Self {
+            let live = LIVE.fetch_add(1, AtomicOrdering::SeqCst) + 1;
+            MOST.fetch_max(live, AtomicOrdering::SeqCst);
+            Self(number)
+        }
+    }
+
+    impl Drop for CountedItem {
+        fn drop(&mut self) {
+            LIVE.fetch_sub(1, AtomicOrdering::SeqCst);
+        }
+    }
+
+    impl<'de> Deserialize<'de> for CountedItem {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            #[derive(Deserialize)]
+            struct Bare(u64);
+            Bare::deserialize(deserializer).map(|bare| Self::new(bare.0))
+        }
+    }
+
+    /// 10 000 items with 100 in memory are 100 files. Besides these items, the merge holds one of each
+    /// file, and the one that the caller has.
+    #[test]
+    fn items_beyond_the_bound_wait_in_files() {
+        const ITEMS: u64 = 10_000;
+        const IN_MEMORY: usize = 100;
+        let folder = tempfile::tempdir().expect("folder");
+        // 7919 is prime, so each number comes once.
+        let items = (0..ITEMS).map(|number| Ok(CountedItem::new(number * 7919 % ITEMS)));
+        let sorted = sorted_within(IN_MEMORY, items, folder.path(), |a, b| a.0.cmp(&b.0)).expect("sorted");
+        let mut count = 0;
+        for (item, expected) in sorted.zip(0..) {
+            assert_eq!(item.expect("an item").0, expected);
+            count += 1;
+        }
+        assert_eq!(count, ITEMS);
+        let most = MOST.load(AtomicOrdering::SeqCst);
+        assert!((IN_MEMORY..=IN_MEMORY + 2).contains(&most), "{most} items at a time");
+        assert_eq!(std::fs::read_dir(&folder).expect("folder").count(), 0);
     }
 }

@@ -2,22 +2,24 @@
 
 use super::common::arguments::SourceArgs;
 use super::common::choices::Format;
-use super::common::files;
+use super::common::files::{self, OutputFile};
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use crate::analysis::fabric_map::{FabricGraph, FabricMap, ForwardingTables, fabric_map};
+use crate::analysis::fabric_map::{FabricGraph, FabricMap, ForwardingTables, fabric_map, mapping_target};
 use crate::model::{Profile, TrafficKind};
 use crate::render::fabric_map as rendered;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use ibscope_parsers::tools::{forwarding, ibnetdiscover};
+use ibscope_parsers::tools::{forwarding, ibnetdiscover, scotch};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope map job.ibp --fabric ibnetdiscover.txt --routes dump_fts.txt
-  ibscope map sink.pcap --hosts hosts.csv --fabric ibnetdiscover.txt --format csv";
+  ibscope map sink.pcap --hosts hosts.csv --fabric ibnetdiscover.txt --format csv
+  ibscope map job.ibp --fabric ibnetdiscover.txt --mapping ranks.map";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -31,6 +33,12 @@ pub(super) struct MapArgs {
     /// [default: assume shortest paths]
     #[arg(long, value_name = "FILE")]
     pub(super) routes: Option<PathBuf>,
+    /// Compare the placement with FILE: output of `scotch_gmap`, the number of a node for each rank
+    #[arg(long, value_name = "FILE")]
+    pub(super) mapping: Option<PathBuf>,
+    /// Write the nodes with traffic to FILE as a target of Scotch, for `scotch_gmap`
+    #[arg(long, value_name = "FILE")]
+    pub(super) scotch: Option<PathBuf>,
 }
 
 /// Runs `ibscope map`.
@@ -39,9 +47,19 @@ pub(super) fn run(args: &MapArgs) -> anyhow::Result<ExitCode> {
     input::check(&source.inputs)?;
     let fabric = read_fabric(&args.fabric)?;
     let tables = args.routes.as_deref().map(read_tables).transpose()?;
+    let mapping = args.mapping.as_deref().map(read_mapping).transpose()?;
     let profile = input::profile(&source.inputs, &source.reading, source.scope, AnalysisNeeds::default())?;
     check(&profile)?;
-    let map = fabric_map(&profile, &fabric, tables.as_ref());
+    if mapping.is_some() {
+        input::one_job(&profile, "the traffic that is mapped")?;
+    }
+    let map = fabric_map(&profile, &fabric, tables.as_ref(), mapping.as_ref());
+    let inputs = input::files(&source.inputs, &source.reading);
+    if let Some(file) = OutputFile::open(args.scotch.as_ref(), &inputs)? {
+        let target = mapping_target(&profile, &fabric, tables.as_ref())
+            .map_err(|reason| anyhow!("there is no tree of nodes for Scotch, because {}", reason.because()))?;
+        file.finish(rendered::scotch(&target).as_bytes())?;
+    }
     output::results(|out| match source.format {
         Format::Table => out.write_all(rendered::text(&map).as_bytes()),
         Format::Csv => rendered::csv(&map, out),
@@ -64,6 +82,11 @@ fn read_tables(path: &Path) -> anyhow::Result<ForwardingTables> {
         bail!("{}: no line begins a forwarding table; give the output of dump_fts", path.display());
     }
     Ok(ForwardingTables::of(&tables))
+}
+
+/// The number of a node by rank.
+fn read_mapping(path: &Path) -> anyhow::Result<BTreeMap<u32, u32>> {
+    scotch::parse_mapping(&files::read(path)?).with_context(|| path.display().to_string())
 }
 
 /// Refuses profiles whose traffic cannot be on the links of an InfiniBand fabric, or is only a sample.

@@ -13,6 +13,7 @@
 mod analyze;
 mod anonymize;
 mod capture;
+mod chakra;
 mod collectives;
 mod command;
 mod common;
@@ -102,6 +103,7 @@ fn run(command: &CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Trace(args) => trace::run(args),
         CliCommand::Otf2(args) => otf2::run(args),
         CliCommand::Goal(args) => goal::run(args),
+        CliCommand::Chakra(args) => chakra::run(args),
         CliCommand::Watch(args) => watch::run(args),
         CliCommand::Report(args) => report::run(args),
         CliCommand::SlurmAnalyze(args) => slurm::analyze::run(args),

@@ -3,7 +3,7 @@
 
 use super::common::arguments::CaptureArgs;
 use super::common::job_choice::JobChoice;
-use super::common::{input, output};
+use super::common::{files, input, output};
 use super::job_messages::{JobCapture, MoreData, SortedItems, in_time, note_left_out};
 use crate::analysis::instances::{InstanceCollector, InstanceList};
 use crate::analysis::link_rates::LINK_BIN_NS;
@@ -14,7 +14,7 @@ use crate::model::{Profile, count_of};
 use crate::pipeline::MessageStream;
 use crate::render::collective_instances;
 use crate::render::otf2::{WRITER, definitions, rates_record, record};
-use crate::scratch::{self, Scratch};
+use crate::scratch::Scratch;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use std::fs;
@@ -60,7 +60,7 @@ pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
         MoreData { transport: true, bin_ns: Some(LINK_BIN_NS) },
     )?;
     let rates = port_rates(&profile, job, matches!(args.captures.scope.job, JobChoice::Only(_)))?;
-    let place = target(&args.output)?;
+    let place = files::new_folder(&args.output)?;
     let cannot_write = || format!("{}: cannot be written", args.output.display());
     let archive = Scratch::folder(&place).with_context(cannot_write)?;
     let (messages, instances, mut plan) =
@@ -85,19 +85,6 @@ pub(super) fn run(args: &Otf2Args) -> anyhow::Result<ExitCode> {
     ));
     notes(args, &profile, &plan, &instances, &rates);
     Ok(input::exit_code(&args.captures.reading, &profile.coverage))
-}
-
-/// The path of the archive's folder, which must not exist: a folder of the user is never replaced.
-fn target(output: &Path) -> anyhow::Result<PathBuf> {
-    let failed = || format!("{}: cannot be written", output.display());
-    let place = scratch::resolve(output).with_context(failed)?;
-    if place.file_name().is_none() {
-        bail!("{}: it is not the name of a folder", failed());
-    }
-    if fs::symlink_metadata(&place).is_ok() {
-        bail!("{}: already exists; remove it, or give another name", failed());
-    }
-    Ok(place)
 }
 
 /// The messages and one-sided operations of the job by the time of their first packet, its collective

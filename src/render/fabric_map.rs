@@ -2,9 +2,12 @@
 
 use super::table::{Table, write_document};
 use super::units::{bytes, count_of, group, wrap};
-use crate::analysis::fabric_map::{FabricMap, LinkLoad, LinkTraffic, NoRoute, ProcessMove, ProcessPlacement};
+use crate::analysis::fabric_map::{
+    FabricMap, LinkLoad, LinkTraffic, MappingTarget, NoMapping, NoRoute, ProcessMove, ProcessPlacement,
+};
 use crate::model::column::ColumnUnit::{Bytes, Count, Flag, Name, Number};
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -92,6 +95,7 @@ pub fn text(map: &FabricMap) -> String {
         }
     }
     _ = write!(text, "\n{}", placement(map));
+    map.mapping.iter().for_each(|mapping| _ = write!(text, "\n{}", self::mapping(mapping)));
     text
 }
 
@@ -131,7 +135,24 @@ fn placement(map: &FabricMap) -> String {
     if (found.before_hop_bytes - found.after_hop_bytes).saturating_mul(1000) < found.before_hop_bytes {
         return "placement: swaps of nodes save less than 0.1 % of the hop-bytes\n".to_owned();
     }
-    let mut text = format!("{}\n", wrap(&saving(found), 80));
+    let unfinished = if found.is_unfinished { "; the search was not finished" } else { "" };
+    let sentence = format!("placement: {} if nodes swap their processes{unfinished}", change(found));
+    sentence_and_moves(&sentence, found)
+}
+
+/// The line and the moves of a mapping that the user gave.
+fn mapping(mapping: &Result<ProcessPlacement, NoMapping>) -> String {
+    match mapping {
+        Ok(found) => sentence_and_moves(&format!("mapping: {}", change(found)), found),
+        Err(reason) => format!("{}\n", wrap(&format!("mapping: unknown, because {}", reason.because()), 80)),
+    }
+}
+
+fn sentence_and_moves(sentence: &str, found: &ProcessPlacement) -> String {
+    let mut text = format!("{}\n", wrap(sentence, 80));
+    if found.moves.is_empty() {
+        return text;
+    }
     let moves = found.moves.iter().take(LISTED);
     _ = writeln!(text, "{}", moves_table().text(moves));
     let more = found.moves.len().saturating_sub(LISTED);
@@ -141,15 +162,28 @@ fn placement(map: &FabricMap) -> String {
     text
 }
 
-fn saving(found: &ProcessPlacement) -> String {
+/// The change of the hop-bytes.
+fn change(found: &ProcessPlacement) -> String {
     let (before, after) = (found.before_hop_bytes, found.after_hop_bytes);
-    let unfinished = if found.is_unfinished { "; the search was not finished" } else { "" };
-    let percent = 100.0 * (before - after) as f64 / before as f64;
-    format!(
-        "placement: {percent:.1} % fewer hop-bytes ({} instead of {}) if nodes swap their processes{unfinished}",
-        bytes(after),
-        bytes(before)
-    )
+    let direction = match after.cmp(&before) {
+        Ordering::Less => "fewer",
+        Ordering::Equal => return format!("as many hop-bytes ({})", bytes(before)),
+        Ordering::Greater => "more",
+    };
+    let percent = 100.0 * before.abs_diff(after) as f64 / before as f64;
+    format!("{percent:.1} % {direction} hop-bytes ({} instead of {})", bytes(after), bytes(before))
+}
+
+/// The nodes as a target of Scotch: the leaves of a tree that are nodes, in their order (Scotch user's
+/// guide, target architectures `sub` and `tleaf`).
+#[must_use]
+pub fn scotch(target: &MappingTarget) -> String {
+    let mut text = format!("sub\n{}", target.leaves.len());
+    target.leaves.iter().for_each(|leaf| _ = write!(text, " {leaf}"));
+    _ = write!(text, "\ntleaf {}", target.levels.len());
+    target.levels.iter().for_each(|(children, links)| _ = write!(text, " {children} {links}"));
+    text.push('\n');
+    text
 }
 
 /// Sentences on the traffic that is on no link.
@@ -193,17 +227,18 @@ pub fn json(map: &FabricMap, out: &mut dyn Write) -> io::Result<()> {
         "left_out": left_out,
         "hottest_link": map.hottest().map(|link| links_table().object(link)),
         "links": links_table().objects(&map.links),
-        "placement": placement_object(map),
+        "placement": placement_object(&map.placement.as_ref().map_err(|reason| reason.because())),
+        "mapping": map.mapping.as_ref().map(|own| placement_object(&own.as_ref().map_err(NoMapping::because))),
     });
     write_document(out, "ibscope map", VERSION, document)
 }
 
-fn placement_object(map: &FabricMap) -> Value {
-    let found = map.placement.as_ref();
+fn placement_object(found: &Result<&ProcessPlacement, String>) -> Value {
+    let known = found.as_ref().ok();
     json!({
-        "hop_bytes_after": found.ok().map(|found| found.after_hop_bytes),
-        "moves": found.map(|found| moves_table().objects(&found.moves)).unwrap_or_default(),
-        "is_unfinished": found.ok().map(|found| found.is_unfinished),
-        "unknown_because": found.err().map(|reason| reason.because()),
+        "hop_bytes_after": known.map(|found| found.after_hop_bytes),
+        "moves": known.map(|found| moves_table().objects(&found.moves)).unwrap_or_default(),
+        "is_unfinished": known.map(|found| found.is_unfinished),
+        "unknown_because": found.as_ref().err(),
     })
 }

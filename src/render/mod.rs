@@ -3,6 +3,7 @@
 //! In: the results of [`crate::analysis`]. Out: text and drawings. Rendering computes no new
 //! results; it only formats them.
 
+pub mod chakra;
 pub mod collective_instances;
 pub mod collectives;
 mod columns;

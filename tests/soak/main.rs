@@ -3,6 +3,7 @@
 
 mod archive;
 mod crafted;
+mod exports;
 #[path = "../suite/joined.rs"]
 #[allow(dead_code)]
 mod joined;

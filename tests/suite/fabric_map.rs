@@ -1,11 +1,13 @@
 //! The command `map` on a recorded fabric: the links of each pair are those that `ibtracert` printed.
 
+use crate::python::run;
 use crate::runs;
 use crate::tools::{CsvRow, csv_rows, ibscope, sample};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Port that receives: GUID and number. It identifies a link in one direction.
 type Receiver = (String, u32);
@@ -145,4 +147,54 @@ fn captures_without_lids_and_foreign_files_are_refused() {
     assert!(result.code == 1 && result.stderr.contains("no line has a port with a cable"), "{}", result.stderr);
     let result = ibscope(["map", sample, "--fabric", &fabric, "--routes", &foreign]);
     assert!(result.code == 1 && result.stderr.contains("no line begins a forwarding table"), "{}", result.stderr);
+}
+
+/// `scotch_gmap` maps the ranks of a run to the nodes, and `map` compares this mapping with the
+/// placement: bytes times the links that `ibtracert` printed. Scotch has the same distances.
+#[test]
+fn a_mapping_of_scotch_is_compared_with_the_placement() {
+    let capture = sample("openib-mixed-4x1");
+    let folder = tempfile::tempdir().expect("folder");
+    let place = |name: &str| folder.path().join(name).to_str().expect("path").to_owned();
+    let [ranks, target, mapping, pair] = ["ranks.grf", "nodes.tgt", "ranks.map", "pair.grf"].map(place);
+    let graph = ibscope(["matrix", "--by", "rank", "--scotch", &ranks, capture.to_str().expect("path")]);
+    assert_eq!(graph.code, 0, "{}", graph.stderr);
+    map(&capture, &["--scotch", &target]);
+    run(Command::new("scotch_gmap").args([&ranks, &target, &mapping]), "make deps installs scotch");
+
+    // A graph with one edge of 100 bytes between nodes A and B has 100 times their distance.
+    let routes = traced();
+    fs::write(&pair, "0\n4 2\n0 010\n1 100 1\n1 100 0\n0\n0\n").expect("written");
+    for order in permutations(4) {
+        let placed = place("pair.map");
+        let rows =
+            order.iter().enumerate().fold("4\n".to_owned(), |rows, (vertex, node)| format!("{rows}{vertex} {node}\n"));
+        fs::write(&placed, rows).expect("written");
+        let text = run(Command::new("gmtst").args([&pair, &target, &placed]), "make deps installs scotch");
+        let links = routes[&(17 + order[0] as u32, 17 + order[1] as u32)].len();
+        let sum = format!("({})", 100 * links);
+        assert!(text.lines().any(|line| line.contains("CommExpan") && line.ends_with(&sum)), "{order:?}: {text}");
+    }
+
+    let text = fs::read_to_string(&mapping).expect("mapping");
+    let numbers =
+        |line: &str| line.split_whitespace().map(|word| word.parse().expect("number")).collect::<Vec<usize>>();
+    let mut at = [usize::MAX; 4];
+    text.lines().skip(1).map(numbers).for_each(|row| at[row[0]] = row[1]);
+    // Rank r is at LID 17 + r.
+    let lid = |rank: u32| 17 + at[rank as usize - 17] as u32;
+    let expected: u64 =
+        pairs(&capture).iter().map(|((src, dst), bytes)| bytes * routes[&(lid(*src), lid(*dst))].len() as u64).sum();
+    let with = |mapping: &str, format: &str| {
+        map(&capture, &["--routes", &file("dump_fts.txt"), "--mapping", mapping, "--format", format])
+    };
+    let document: Value = serde_json::from_str(&with(&mapping, "json")).expect("JSON");
+    assert_eq!(document["mapping"]["hop_bytes_after"], expected, "{document}");
+    assert_eq!(document["mapping"]["unknown_because"], Value::Null);
+
+    // Two ranks on one node.
+    let shared = place("shared.map");
+    fs::write(&shared, "4\n0 0\n1 0\n2 2\n3 3\n").expect("written");
+    let text = with(&shared, "table");
+    assert!(text.contains("mapping: unknown, because it places the processes of two nodes on "), "{text}");
 }

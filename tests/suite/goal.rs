@@ -2,7 +2,7 @@
 //! truth, and that end when they are run.
 
 use crate::runs::{self, RecordedRun};
-use crate::tools::{CsvRow, csv_rows, ibscope};
+use crate::tools::{CsvRow, csv_rows, ibscope, matrix_by_rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::path::PathBuf;
@@ -169,21 +169,6 @@ fn schedule(inputs: &[PathBuf]) -> Vec<Vec<Operation>> {
     read(&fs::read_to_string(file).expect("text"))
 }
 
-/// Sums of `matrix --by rank --traffic all`.
-fn matrix(inputs: &[PathBuf]) -> PairSums {
-    let words = ["matrix", "--by", "rank", "--traffic", "all", "--format", "csv"];
-    let result = ibscope(words.into_iter().chain(inputs.iter().map(|path| path.to_str().expect("path"))));
-    let number = |text: &str| text.parse::<u64>().expect("number");
-    let rows = csv_rows(&result.stdout);
-    let pairs = rows.iter().filter(|row| row["messages"] != "0").map(|row| {
-        (
-            (number(&row["src"]) as u32, number(&row["dst"]) as u32),
-            (number(&row["messages"]), number(&row["mpi_bytes"])),
-        )
-    });
-    pairs.collect()
-}
-
 #[test]
 fn schedules_have_the_messages_of_the_wire() {
     let second = ["ompi-rc-ft.S-2x2", "ompi5-ucx-rc-mixed-2x2"].map(runs::of_second_set);
@@ -195,7 +180,7 @@ fn schedules_have_the_messages_of_the_wire() {
         let mut truth = run.truth("wire.csv").expect("wire.csv");
         truth.retain(|_, (messages, _)| *messages > 0);
         assert_eq!(user, truth, "{}", run.name);
-        assert_eq!(all, matrix(&inputs), "{}", run.name);
+        assert_eq!(all, matrix_by_rank(&inputs), "{}", run.name);
         self::run(&ranks);
     }
 }

@@ -6,6 +6,7 @@ mod anonymize;
 mod architecture;
 mod bounds;
 mod browser;
+mod chakra;
 mod classes;
 mod cli;
 mod collectives;

@@ -4,7 +4,7 @@
 //! sources, in combinations of releases, devices and queue pairs without a recorded run; the
 //! expected numbers follow by arithmetic.
 
-mod instances;
+pub(crate) mod instances;
 mod model;
 
 use crate::runs::decompressed;

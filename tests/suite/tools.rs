@@ -80,6 +80,20 @@ pub(crate) fn result(arguments: &[&str], inputs: &[impl AsRef<Path>]) -> String 
 /// A row of a csv by column.
 pub(crate) type CsvRow = BTreeMap<String, String>;
 
+/// Messages and bytes of `matrix --by rank --traffic all`, by sender and receiver.
+pub(crate) fn matrix_by_rank(inputs: &[PathBuf]) -> BTreeMap<(u32, u32), (u64, u64)> {
+    let text = result(&["matrix", "--by", "rank", "--traffic", "all", "--format", "csv"], inputs);
+    let number = |text: &str| text.parse::<u64>().expect("number");
+    let rows = csv_rows(&text);
+    let pairs = rows.iter().filter(|row| row["messages"] != "0").map(|row| {
+        (
+            (number(&row["src"]) as u32, number(&row["dst"]) as u32),
+            (number(&row["messages"]), number(&row["mpi_bytes"])),
+        )
+    });
+    pairs.collect()
+}
+
 /// The rows of a csv with a header.
 pub(crate) fn csv_rows(text: &str) -> Vec<CsvRow> {
     let mut reader = csv::Reader::from_reader(text.as_bytes());

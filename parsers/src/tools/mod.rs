@@ -1,5 +1,5 @@
 //! Parses the text output of fabric tools: `ibstat`, `ibtracert`, `ibnetdiscover -p`, `dump_fts`,
-//! `otf2-print` and Slurm's host lists.
+//! `otf2-print`, `scotch_gmap` and Slurm's host lists.
 //!
 //! The text comes from other machines and is not trusted: no text makes a parser panic, every
 //! collection is bounded by the length of the text or by a limit of the caller, and an error names
@@ -12,6 +12,7 @@ pub mod ibnetdiscover;
 pub mod ibstat;
 pub mod ibtracert;
 pub mod otf2_print;
+pub mod scotch;
 
 use core::fmt;
 use nom::branch::alt;
@@ -48,6 +49,8 @@ pub enum Tool {
     Ibnetdiscover,
     /// `dump_fts` or `ibroute`.
     ForwardingTables,
+    /// `scotch_gmap`.
+    ScotchMapping,
 }
 
 /// Reason why a text could not be parsed.
@@ -85,6 +88,7 @@ impl Tool {
             Self::Ibtracert => "output of ibtracert",
             Self::Ibnetdiscover => "output of ibnetdiscover -p",
             Self::ForwardingTables => "output of dump_fts or ibroute",
+            Self::ScotchMapping => "output of scotch_gmap",
         }
     }
 }
@@ -250,6 +254,7 @@ mod tests {
             ibtracert::parse(text).map(|trace| trace.leaf()).err(),
             ibnetdiscover::parse_ports(text).err(),
             forwarding::parse_tables(text).err(),
+            scotch::parse_mapping(text).err(),
         ];
         for error in errors.into_iter().flatten() {
             assert!(error.offset <= text.len(), "{error}");

@@ -7,14 +7,18 @@
 //! its upper bound only.
 
 mod fabric;
+mod mapping;
 mod placement;
 mod routes;
+mod target;
 #[cfg(test)]
 mod tests;
 
 pub use fabric::{FabricGraph, FabricListError};
+pub use mapping::NoMapping;
 pub use placement::{MAX_PASSES, MAX_PLACED_PORTS, NoPlacement, ProcessMove, ProcessPlacement};
 pub use routes::{ForwardingTables, NoRoute};
+pub use target::{MappingTarget, NoTarget};
 
 use crate::analysis::Label;
 use crate::analysis::endpoint_label::GroupBy;
@@ -24,6 +28,7 @@ use fabric::{LinkKey, key};
 use ibscope_parsers::tools::NodeKind;
 use ibscope_parsers::tools::ibnetdiscover::FabricPort;
 use ibscope_parsers::{Endpoint, Lid};
+use mapping::mapped;
 use placement::{PlacedNode, improve};
 use routes::RouteFinder;
 use std::cmp::Reverse;
@@ -103,6 +108,8 @@ pub struct FabricMap {
     pub links: Vec<LinkLoad>,
     /// Another placement, or why none is known.
     pub placement: Result<ProcessPlacement, NoPlacement>,
+    /// The placement of the mapping, or why its bytes are unknown; `None` without a mapping.
+    pub mapping: Option<Result<ProcessPlacement, NoMapping>>,
 }
 
 impl FabricMap {
@@ -134,19 +141,29 @@ fn left_out_bytes(left_out: &BTreeMap<NoRoute, LinkTraffic>) -> u64 {
 }
 
 /// Puts the traffic of a profile on the links of a fabric. Management and multicast traffic is left
-/// out, as in [`matrix`]; so is traffic inside a port.
+/// out, as in [`matrix`]; so is traffic inside a port. `mapping` has the number of a node by rank.
 #[must_use]
-pub fn fabric_map(profile: &Profile, fabric: &FabricGraph, tables: Option<&ForwardingTables>) -> FabricMap {
+pub fn fabric_map(
+    profile: &Profile,
+    fabric: &FabricGraph,
+    tables: Option<&ForwardingTables>,
+    mapping: Option<&BTreeMap<u32, u32>>,
+) -> FabricMap {
     let mut finder = RouteFinder::new(fabric, tables);
     let mut sums = MapSums::default();
     for ((src, dst), traffic) in pairs(profile) {
         sums.add(src, dst, traffic, &mut finder);
     }
     let nodes = nodes(profile, fabric, &finder, &sums.flows);
-    let placement = match sums.left_out.keys().next() {
-        Some(reason) => Err(NoPlacement::Route(*reason)),
+    let no_route = sums.left_out.keys().next().map(|reason| NoPlacement::Route(*reason));
+    let placement = match no_route {
+        Some(reason) => Err(reason),
         None => improve(&nodes, &sums.flows, &mut finder, MAX_PASSES),
     };
+    let mapping = mapping.map(|mapping| match no_route {
+        Some(reason) => Err(NoMapping::Placement(reason)),
+        None => mapped(profile, mapping, &nodes, &sums.flows, &mut finder),
+    });
     FabricMap {
         host_ports: fabric.host_ports(),
         switches: fabric.switches(),
@@ -158,7 +175,25 @@ pub fn fabric_map(profile: &Profile, fabric: &FabricGraph, tables: Option<&Forwa
         links: links(fabric, &sums),
         left_out: sums.left_out,
         placement,
+        mapping,
     }
+}
+
+/// The nodes of [`fabric_map`] as leaves of a tree, in the order of their numbers in a mapping.
+pub fn mapping_target(
+    profile: &Profile,
+    fabric: &FabricGraph,
+    tables: Option<&ForwardingTables>,
+) -> Result<MappingTarget, NoTarget> {
+    let mut finder = RouteFinder::new(fabric, tables);
+    let mut sums = MapSums::default();
+    for ((src, dst), traffic) in pairs(profile) {
+        sums.add(src, dst, traffic, &mut finder);
+    }
+    if let Some(reason) = sums.left_out.keys().next() {
+        return Err(NoTarget::Placement(NoPlacement::Route(*reason)));
+    }
+    target::target(&nodes(profile, fabric, &finder, &sums.flows), &mut finder)
 }
 
 /// Traffic by the LIDs of sender and receiver; `None` for an endpoint without a LID.

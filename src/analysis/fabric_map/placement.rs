@@ -82,15 +82,47 @@ pub(super) fn improve(
         is_better = search.pass(&mut places);
         passes += 1;
     }
-    let moves = places.iter().enumerate().filter(|(node, place)| node != *place);
-    let moves =
-        moves.map(|(node, &place)| ProcessMove { node: nodes[node].name.clone(), to_node: nodes[place].name.clone() });
+    let after_hop_bytes = search.total(&places);
+    Ok(ProcessPlacement { before_hop_bytes, after_hop_bytes, moves: moves(nodes, &places), is_unfinished: is_better })
+}
+
+/// The placement in which the processes of each node are at `places`, a permutation of the nodes.
+pub(super) fn hop_bytes(
+    nodes: &[PlacedNode],
+    flows: &BTreeMap<(u16, u16), u64>,
+    finder: &mut RouteFinder<'_>,
+    places: &[usize],
+) -> Result<ProcessPlacement, NoPlacement> {
+    let search = Search::new(nodes, flows, finder)?;
+    let own: Vec<usize> = (0..nodes.len()).collect();
     Ok(ProcessPlacement {
-        before_hop_bytes,
-        after_hop_bytes: search.total(&places),
-        moves: moves.collect(),
-        is_unfinished: is_better,
+        before_hop_bytes: search.total(&own),
+        after_hop_bytes: search.total(places),
+        moves: moves(nodes, places),
+        is_unfinished: false,
     })
+}
+
+fn moves(nodes: &[PlacedNode], places: &[usize]) -> Vec<ProcessMove> {
+    let moved = places.iter().enumerate().filter(|(node, place)| node != *place);
+    moved
+        .map(|(node, &place)| ProcessMove { node: nodes[node].name.clone(), to_node: nodes[place].name.clone() })
+        .collect()
+}
+
+/// Links from each port of the nodes to each other one.
+pub(super) fn lengths(nodes: &[PlacedNode], finder: &mut RouteFinder<'_>) -> Result<Vec<Vec<u64>>, NoPlacement> {
+    let lids: Vec<u16> = nodes.iter().flat_map(|node| node.lids.iter().copied()).collect();
+    if lids.len() > MAX_PLACED_PORTS {
+        return Err(NoPlacement::TooManyPorts);
+    }
+    let mut lengths = Vec::with_capacity(lids.len());
+    for &src in &lids {
+        let row: Result<Vec<u64>, NoRoute> =
+            lids.iter().map(|&dst| finder.route(src, dst).map(|route| route.length)).collect();
+        lengths.push(row.map_err(NoPlacement::Route)?);
+    }
+    Ok(lengths)
 }
 
 /// A port of a node: the node, and the number of the port in it.
@@ -122,16 +154,7 @@ impl Search {
         flows: &BTreeMap<(u16, u16), u64>,
         finder: &mut RouteFinder<'_>,
     ) -> Result<Self, NoPlacement> {
-        let lids: Vec<u16> = nodes.iter().flat_map(|node| node.lids.iter().copied()).collect();
-        if lids.len() > MAX_PLACED_PORTS {
-            return Err(NoPlacement::TooManyPorts);
-        }
-        let mut lengths = Vec::with_capacity(lids.len());
-        for &src in &lids {
-            let row: Result<Vec<u64>, NoRoute> =
-                lids.iter().map(|&dst| finder.route(src, dst).map(|route| route.length)).collect();
-            lengths.push(row.map_err(NoPlacement::Route)?);
-        }
+        let lengths = lengths(nodes, finder)?;
         let ports: Vec<usize> = nodes.iter().map(|node| node.lids.len()).collect();
         let first = ports.iter().scan(0, |next, count| Some(std::mem::replace(next, *next + count))).collect();
         let place: BTreeMap<u16, PlacedPort> = nodes

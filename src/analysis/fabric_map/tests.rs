@@ -53,7 +53,7 @@ fn loads(map: &FabricMap) -> BTreeMap<(u64, u64), (u64, u64)> {
 /// LIDs 1 and 2 are on leaf 0xa, 3 and 4 on 0xb: 1 to 3 and 2 to 4 take 4 links, 1 to 2 takes 2.
 #[test]
 fn a_tree_with_one_spine_has_one_route_per_pair() {
-    let map = fabric_map(&profile(&[(1, 3, 1), (2, 4, 2), (1, 2, 1)]), &tree(2, 1), None);
+    let map = fabric_map(&profile(&[(1, 3, 1), (2, 4, 2), (1, 2, 1)]), &tree(2, 1), None, None);
     assert_eq!((map.host_ports, map.switches, map.cables, map.ports), (4, 3, 6, 4));
     assert_eq!(map.traffic, LinkTraffic { pairs: 3, wire_bytes: 16_000, payload_bytes: 12_000 });
     assert_eq!(map.hop_bytes, 4 * 4000 + 4 * 8000 + 2 * 4000);
@@ -78,7 +78,7 @@ fn a_tree_with_one_spine_has_one_route_per_pair() {
 /// takes 4 links: 2 * 4000 + 2 * 8000 + 4 * 4000.
 #[test]
 fn a_swap_of_two_nodes_saves_links() {
-    let map = fabric_map(&profile(&[(1, 3, 1), (2, 4, 2), (1, 2, 1)]), &tree(2, 1), None);
+    let map = fabric_map(&profile(&[(1, 3, 1), (2, 4, 2), (1, 2, 1)]), &tree(2, 1), None, None);
     let placement = map.placement.expect("known");
     assert_eq!((placement.before_hop_bytes, placement.after_hop_bytes), (56_000, 40_000));
     let go = |node: &str, to_node: &str| ProcessMove { node: node.to_owned(), to_node: to_node.to_owned() };
@@ -94,19 +94,19 @@ fn all_ports_of_a_node_move_together() {
     for (lid, name) in [(1, "x"), (3, "x/mlx5_1:1"), (2, "y"), (4, "y/mlx5_1:1")] {
         profile.names.insert(Endpoint::from_lid(Lid(lid)), name.to_owned());
     }
-    let placement = fabric_map(&profile, &tree(2, 1), None).placement.expect("known");
+    let placement = fabric_map(&profile, &tree(2, 1), None, None).placement.expect("known");
     assert_eq!((placement.before_hop_bytes, placement.after_hop_bytes), (32_000, 32_000));
     assert!(placement.moves.is_empty());
     // A node with one port does not swap with a node with two.
     profile.names.remove(&Endpoint::from_lid(Lid(4)));
-    let placement = fabric_map(&profile, &tree(2, 1), None).placement.expect("known");
+    let placement = fabric_map(&profile, &tree(2, 1), None, None).placement.expect("known");
     assert!(placement.moves.iter().all(|own| own.node != "x" && own.to_node != "x"), "{placement:?}");
 }
 
 /// With two spines, the links of the hosts are known, and those between switches are not.
 #[test]
 fn several_shortest_paths_leave_links_open() {
-    let map = fabric_map(&profile(&[(1, 3, 1), (1, 2, 1)]), &tree(2, 2), None);
+    let map = fabric_map(&profile(&[(1, 3, 1), (1, 2, 1)]), &tree(2, 2), None, None);
     let loads = loads(&map);
     assert_eq!(loads[&(0x101, 0xa)], (8000, 8000));
     assert_eq!(loads[&(0xb, 0x103)], (4000, 4000));
@@ -127,7 +127,7 @@ fn forwarding_tables_choose_the_spine() {
         table(0xb, &[(3, 1), (4, 2)]),
     ];
     let profile = profile(&[(1, 3, 1), (1, 4, 2), (3, 1, 5)]);
-    let map = fabric_map(&profile, &tree(2, 2), Some(&tables(&text.concat())));
+    let map = fabric_map(&profile, &tree(2, 2), Some(&tables(&text.concat())), None);
     let loads = loads(&map);
     assert_eq!((loads[&(0xa, 0x52)], loads[&(0x52, 0xb)]), ((4000, 24_000), (4000, 24_000)));
     assert_eq!((loads[&(0xa, 0x51)], loads[&(0x51, 0xb)]), ((8000, 28_000), (8000, 28_000)));
@@ -143,7 +143,7 @@ fn forwarding_tables_choose_the_spine() {
 #[test]
 fn tables_that_lead_nowhere_are_reported() {
     let reason = |text: String| {
-        let map = fabric_map(&profile(&[(1, 3, 1)]), &tree(2, 1), Some(&tables(&text)));
+        let map = fabric_map(&profile(&[(1, 3, 1)]), &tree(2, 1), Some(&tables(&text)), None);
         assert_eq!(map.traffic.pairs, 0);
         map.left_out.into_keys().next().expect("left out")
     };
@@ -158,12 +158,12 @@ fn tables_that_lead_nowhere_are_reported() {
 
 #[test]
 fn endpoints_outside_the_fabric_are_left_out() {
-    let map = fabric_map(&profile(&[(1, 77, 1), (1, 2, 1)]), &tree(2, 1), None);
+    let map = fabric_map(&profile(&[(1, 77, 1), (1, 2, 1)]), &tree(2, 1), None, None);
     assert_eq!(map.left_out.keys().copied().collect::<Vec<_>>(), [NoRoute::NotInFabric]);
     assert_eq!((map.traffic.pairs, map.hop_bytes), (1, 8000));
     // The tables name the port of the second LID of a host.
     let text = table(0xa, &[(1, 1), (2, 2)]) + "0x004d 002 : (Channel Adapter portguid 0x102: 'x')\n";
-    let map = fabric_map(&profile(&[(1, 77, 1)]), &tree(2, 1), Some(&tables(&text)));
+    let map = fabric_map(&profile(&[(1, 77, 1)]), &tree(2, 1), Some(&tables(&text)), None);
     assert_eq!((map.left_out.len(), map.hop_bytes), (0, 8000));
     assert_eq!(loads(&map)[&(0xa, 0x102)], (4000, 4000));
 }
@@ -173,7 +173,7 @@ fn endpoints_outside_the_fabric_are_left_out() {
 fn more_ports_than_the_bound_are_not_placed() {
     let pairs = |ports: usize| -> Vec<(u16, u16, u64)> { (2..=ports as u16).map(|lid| (1, lid, 1)).collect() };
     let fabric = tree(150, 1);
-    let placement = |ports| fabric_map(&profile(&pairs(ports)), &fabric, None).placement;
+    let placement = |ports| fabric_map(&profile(&pairs(ports)), &fabric, None, None).placement;
     assert_eq!(placement(MAX_PLACED_PORTS + 1), Err(NoPlacement::TooManyPorts));
     assert!(placement(MAX_PLACED_PORTS).is_ok());
 }

@@ -190,9 +190,10 @@ impl RankMessages {
                 *until_ns = end_ns;
                 let operation =
                     EventOperation { operation: own.operation, communicator, ranks: own.ranks, bytes: own.bytes };
-                for (time_ns, kind) in
-                    [(begin_ns, JobEventKind::CollectiveBegin), (end_ns, JobEventKind::CollectiveEnd(operation))]
-                {
+                for (time_ns, kind) in [
+                    (begin_ns, JobEventKind::CollectiveBegin { operation, end_ns }),
+                    (end_ns, JobEventKind::CollectiveEnd(operation)),
+                ] {
                     collectives.push(JobEvent { time_ns, rank: activity.rank, kind });
                 }
             }
@@ -275,13 +276,18 @@ pub enum JobEventKind {
     /// The last packet of a message to the rank.
     Receive(RankMessage),
     /// The first packet of the rank in a collective operation.
-    CollectiveBegin,
+    CollectiveBegin {
+        /// The operation.
+        operation: EventOperation,
+        /// Time of the last packet of the rank in it.
+        end_ns: i64,
+    },
     /// The last packet of the rank in that operation.
     CollectiveEnd(EventOperation),
 }
 
 /// A collective operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventOperation {
     /// The operation.
     pub operation: MpiOperation,

@@ -20,7 +20,7 @@ fn times_of(events: impl Iterator<Item = Result<JobEvent, ()>>) -> Vec<(i64, u32
         JobEventKind::OneSided(message) => (event.time_ns, event.rank, "one-sided", message.number),
         JobEventKind::End(message) => (event.time_ns, event.rank, "end of message", message.number),
         JobEventKind::ReceiveBegin(message) => (event.time_ns, event.rank, "receive begin", message.number),
-        JobEventKind::CollectiveBegin => (event.time_ns, event.rank, "begin", 0),
+        JobEventKind::CollectiveBegin { .. } => (event.time_ns, event.rank, "begin", 0),
         JobEventKind::CollectiveEnd(operation) => {
             (event.time_ns, event.rank, "end", operation.bytes.unwrap_or_default())
         }

@@ -78,6 +78,19 @@ pub(in crate::cli) fn starts_with(path: &Path, wanted: impl FnOnce(&[u8]) -> boo
     read.is_ok() && wanted(&start)
 }
 
+/// The path of a new folder for results, which must not exist: a folder of the user is never replaced.
+pub(in crate::cli) fn new_folder(output: &Path) -> anyhow::Result<PathBuf> {
+    let failed = || format!("{}: cannot be written", output.display());
+    let place = scratch::resolve(output).with_context(failed)?;
+    if place.file_name().is_none() {
+        bail!("{}: it is not the name of a folder", failed());
+    }
+    if fs::symlink_metadata(&place).is_ok() {
+        bail!("{}: already exists; remove it, or give another name", failed());
+    }
+    Ok(place)
+}
+
 /// Reads a text file.
 pub(in crate::cli) fn read(path: &Path) -> anyhow::Result<String> {
     let text =

@@ -93,7 +93,7 @@ pub fn record(event: &JobEvent, with_requests: bool) -> [u8; RECORD_BYTES] {
             let kind = if is_message { RecordKind::RequestSendEnd } else { RecordKind::OneSidedEnd };
             of_rank.message(kind, &message, message.dst)
         }
-        JobEventKind::CollectiveBegin => EventFields { kind: RecordKind::CollectiveBegin, ..of_rank },
+        JobEventKind::CollectiveBegin { .. } => EventFields { kind: RecordKind::CollectiveBegin, ..of_rank },
         JobEventKind::CollectiveEnd(own) => of_rank.collective(&own),
     };
     fields.encode()

@@ -33,9 +33,8 @@ fn own(rank: usize, chunk: usize) -> Vec<u8> {
 }
 
 /// Constructed: an `AllReduce` of three ranks over one ring (`all_reduce.h`), then an `AllGather`.
-/// The bandwidths follow from the definitions of nccl-tests (`PERFORMANCE.md`).
-#[test]
-fn an_allreduce_and_an_allgather_of_three_ranks() {
+/// Both have chunks of [`CHUNK_BYTES`].
+pub(crate) fn allreduce_and_allgather() -> WireBuilder {
     let mut wire = WireBuilder::new();
     let lid = |rank: usize| 17 + rank as u16;
     let next = |rank: usize| (rank + 1) % RANKS;
@@ -70,7 +69,13 @@ fn an_allreduce_and_an_allgather_of_three_ranks() {
             }
         }
     }
-    let text = result(&["collectives", "--view", "instances", "--format", "csv"], &[wire.file()]);
+    wire
+}
+
+/// The bandwidths follow from the definitions of nccl-tests (`PERFORMANCE.md`).
+#[test]
+fn an_allreduce_and_an_allgather_of_three_ranks() {
+    let text = result(&["collectives", "--view", "instances", "--format", "csv"], &[allreduce_and_allgather().file()]);
     let rows = csv_rows(&text);
     let columns = ["communicator", "instance", "operation", "algorithm", "confidence", "ranks", "bytes"];
     let found: Vec<Vec<&str>> = rows.iter().map(|row| columns.map(|column| row[column].as_str()).to_vec()).collect();

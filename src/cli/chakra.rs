@@ -1,0 +1,152 @@
+//! `ibscope chakra`: the messages or collective operations of captures as Chakra execution traces.
+
+use super::common::arguments::CaptureArgs;
+use super::common::{files, input, output};
+use super::job_messages::{JobCapture, MoreData, in_time, note_left_out, sorted};
+use crate::analysis::chakra_trace::{ChakraNode, ChakraNodes, collectives_unknown_because};
+use crate::analysis::instances::InstanceCollector;
+use crate::analysis::rank_events::{EventPlan, RankMessage, RankMessages};
+use crate::analysis::rank_schedule::{RankOperation, RankOperationKind, RankSchedule};
+use crate::model::{ConnectionClass, Profile, count_of};
+use crate::pipeline::MessageStream;
+use crate::render::chakra;
+use crate::scratch::Scratch;
+use anyhow::{Context as _, bail};
+use clap::Args;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Examples in the long help.
+const EXAMPLES: &str = "Examples:
+  ibscope chakra sink.pcap -o chakra
+  ibscope chakra node*.pcap --hosts hosts.csv --job 2 --collectives -o chakra";
+
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(super) struct ChakraArgs {
+    #[command(flatten)]
+    pub(super) captures: CaptureArgs,
+    /// Write the traces to this folder, which must not exist; that of rank N is trace.N.et
+    #[arg(short, long, value_name = "DIR")]
+    pub(super) output: PathBuf,
+    /// Write a node per collective operation instead of its messages; fails if one is unknown
+    #[arg(long)]
+    pub(super) collectives: bool,
+}
+
+/// Nodes of the traces.
+#[derive(Default)]
+struct NodeCounts {
+    operations: u64,
+    computed_ns: u64,
+}
+
+/// Runs `ibscope chakra`.
+pub(super) fn run(args: &ChakraArgs) -> anyhow::Result<ExitCode> {
+    let JobCapture { profile, job, stream } =
+        JobCapture::read("chakra", "a trace", &args.captures, MoreData::default())?;
+    if profile.sampling.is_some() {
+        bail!("the traces are unknown, because the mirror sampled the packets: most messages are missing");
+    }
+    let place = files::new_folder(&args.output)?;
+    let cannot_write = || format!("{}: cannot be written", args.output.display());
+    let folder = Scratch::folder(&place).with_context(cannot_write)?;
+    let source = if args.collectives { with_operations } else { with_all_messages };
+    let (messages, mut plan) = source(&profile, job, stream, folder.path())?;
+    // Chakra has no communicators of messages: those of one sender, receiver and tag are one stream.
+    let messages = messages.map(|message| message.map(|message| RankMessage { communicator: 0, ..message }));
+    let mut counts = NodeCounts::default();
+    let mut origin_ns = None;
+    let operations = RankSchedule::new(plan.events(messages)).inspect(|operation| {
+        let Ok(operation) = operation else { return };
+        // The first operation is the earliest one.
+        origin_ns.get_or_insert(operation.times_ns.0);
+        match operation.kind {
+            RankOperationKind::Compute => {
+                counts.computed_ns = counts.computed_ns.saturating_add(operation.duration_ns());
+            }
+            RankOperationKind::Collective(_) => counts.operations += 1,
+            RankOperationKind::Send(_) | RankOperationKind::Receive(_) => {}
+        }
+    });
+    let by_rank = |a: &RankOperation, b: &RankOperation| (a.rank, a.number).cmp(&(b.rank, b.number));
+    let operations = sorted(operations, folder.path(), by_rank).with_context(cannot_write)?;
+    let nodes = ChakraNodes::new(operations, origin_ns.unwrap_or(0));
+    write_traces(&plan, nodes, folder.path()).with_context(cannot_write)?;
+    folder.commit(|folder| fs::rename(folder, &place)).with_context(cannot_write)?;
+    report(args, &plan, &counts);
+    input::notes(&args.captures.inputs, &args.captures.reading, &profile);
+    Ok(input::exit_code(&args.captures.reading, &profile.coverage))
+}
+
+/// Messages by time, and the plan of all events.
+type PlannedMessages = (super::job_messages::SortedItems<RankMessage>, EventPlan);
+
+/// All messages, those of collective operations included, and no operations.
+fn with_all_messages(
+    profile: &Profile,
+    job: u32,
+    stream: MessageStream,
+    scratch: &Path,
+) -> anyhow::Result<PlannedMessages> {
+    let mut messages = RankMessages::with_collectives();
+    let by_time = in_time(stream, scratch, |row| messages.message(row))?;
+    Ok((by_time, messages.finish(profile, job, &[])))
+}
+
+/// The point-to-point messages of MPI, and all collective operations. Messages of NCCL belong to
+/// operations.
+fn with_operations(
+    profile: &Profile,
+    job: u32,
+    stream: MessageStream,
+    scratch: &Path,
+) -> anyhow::Result<PlannedMessages> {
+    let mut collector = InstanceCollector::default();
+    let mut messages = RankMessages::default();
+    let by_time = in_time(stream, scratch, |row| {
+        collector.add(profile, row);
+        let connection = profile.connections.get(row.connection as usize);
+        let is_nccl = connection.is_some_and(|connection| connection.class == ConnectionClass::Nccl);
+        if is_nccl { None } else { messages.message(row) }
+    })?;
+    let list = collector.finish(profile);
+    if let Some(reason) = collectives_unknown_because(&list, job) {
+        bail!(
+            "the collective operations are unknown, because {reason}; without --collectives, the traces have the \
+             messages instead"
+        );
+    }
+    Ok((by_time, messages.finish(profile, job, &list.instances)))
+}
+
+/// Writes a file for each rank into the folder.
+fn write_traces(
+    plan: &EventPlan,
+    nodes: impl Iterator<Item = io::Result<ChakraNode>>,
+    folder: &Path,
+) -> io::Result<()> {
+    let mut nodes = nodes.peekable();
+    for rank in 0..plan.ranks {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create_new(folder.join(format!("trace.{rank}.et")))?);
+        chakra::write(plan, rank, &mut nodes, &mut out)?;
+        out.flush()?;
+    }
+    nodes.next().map_or(Ok(()), |rest| rest.and(Err(io::Error::other("a message has a rank beyond those of its job"))))
+}
+
+fn report(args: &ChakraArgs, plan: &EventPlan, counts: &NodeCounts) {
+    // Each rank of a communicator has a node for the operation.
+    let operations = count_of(counts.operations, "node") + " of collective operations";
+    output::eprint_line(&format!(
+        "{}{} of {} with {:.3} s of computation between them written to {}",
+        count_of(plan.messages, "message"),
+        if args.collectives { format!(" and {operations}") } else { String::new() },
+        count_of(u64::from(plan.ranks), "rank"),
+        counts.computed_ns as f64 / 1e9,
+        args.output.join("trace.*.et").display()
+    ));
+    note_left_out(plan.left_out);
+}
