@@ -17,9 +17,12 @@ mod cases;
 mod cluster;
 mod container;
 mod failures;
+mod fault_matrix;
 mod first_steps;
+mod gate;
 mod hostile;
 mod ibdump;
+mod injected;
 mod jobs;
 mod lab;
 mod large;
@@ -52,7 +55,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 36] = [
+const TESTS: [(&str, Test); 38] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
@@ -105,15 +108,25 @@ const TESTS: [(&str, Test); 36] = [
     ),
     ("six_steps_lead_to_the_first_captured_job", first_steps::six_steps_lead_to_the_first_captured_job),
     ("sinks_keep_profiles_only", profile_only::sinks_keep_profiles_only),
+    ("faults_at_some_steps_leave_nothing", fault_matrix::faults_at_some_steps_leave_nothing),
+    (
+        "faults_at_some_steps_of_slurms_user_leave_nothing",
+        fault_matrix::faults_at_some_steps_of_slurms_user_leave_nothing,
+    ),
     ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];
 
 /// Variable with which `make soak` runs the tests that take longest.
 const SOAK: &str = "IBSCOPE_SOAK";
-const LONGEST: [(&str, Test); 3] = [
+const LONGEST: [(&str, Test); 5] = [
     ("a_job_of_256_nodes_is_planned_on_2000_hosts", large::a_job_of_256_nodes_is_planned_on_2000_hosts),
     ("a_thousand_hooks_are_raced", attacks::a_thousand_hooks_are_raced),
+    ("faults_at_all_steps_leave_nothing", fault_matrix::faults_at_all_steps_leave_nothing),
+    (
+        "faults_at_all_steps_of_slurms_user_leave_nothing",
+        fault_matrix::faults_at_all_steps_of_slurms_user_leave_nothing,
+    ),
     ("a_thousand_runs_are_followed", attacks::a_thousand_runs_are_followed),
 ];
 
@@ -139,6 +152,9 @@ fn main() -> ExitCode {
     let name = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if name == switch::NAME {
         return switch::main();
+    }
+    if name == gate::NAME {
+        return gate::main();
     }
     if name == mstreg::NAME {
         return mstreg::main();

@@ -1,0 +1,252 @@
+//! The fault matrix: each fault at each step of prolog, job and epilog. Afterwards, once the fault is
+//! repaired and the sweeper ran, no port is mirrored, no process and no file is left, and the job was
+//! never harmed.
+//!
+//! A step is a call of a program by a hook, on this machine or on a node. The gate stops the call, so
+//! that a fault comes exactly there.
+
+use crate::cases::{LONGEST, NODELIST};
+use crate::container::until;
+use crate::gate::GateDecision;
+use crate::ibdump::IbdumpFault;
+use crate::injected::{InjectedFault as Fault, is_own_process};
+use crate::jobs::{SAMPLE, install};
+use crate::lab::HookLab;
+use crate::site::{SiteConfig, environment};
+use crate::sweeper::sweep;
+use crate::tools;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// Part of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Prolog,
+    Job,
+    Epilog,
+}
+
+/// A step: the call of a program by a hook. `number` counts the calls of this program in the stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Step {
+    stage: Stage,
+    call: &'static str,
+    number: usize,
+}
+
+const fn step(stage: Stage, call: &'static str, number: usize) -> Step {
+    Step { stage, call, number }
+}
+
+/// The steps of a capture with two sinks and four mirrored ports, in order.
+const STEPS: [Step; 1] = [step(Stage::Job, "", 0)];
+
+/// Who ended the last mirror and the last process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum RestoredBy {
+    Hook,
+    Sweeper,
+}
+
+/// A lab with a gate, whose hooks are called by the installed scripts.
+struct Matrix {
+    lab: HookLab,
+    config: String,
+    job: u32,
+}
+
+impl Matrix {
+    fn start(user: &'static str) -> Self {
+        let lab = HookLab::start_as(user);
+        lab.traffic(&tools::sample(SAMPLE));
+        let config = lab.configure(SiteConfig {
+            mirror: "timeout_s = 2",
+            capture: "stop_s = 1",
+            collect: "delete_fetched = true",
+            ..SiteConfig::PLAIN
+        });
+        let text = fs::read_to_string(&config).expect("configuration");
+        // squeue is the program beside sbatch.
+        let sbatch = format!("\n[tools]\nsbatch = \"{}/bin/sbatch\"\n", lab.path().display());
+        let text = text.replace("\n[tools]\n", &sbatch);
+        fs::write(&config, &text).expect("configuration");
+        let live = lab.path().join("live").display().to_string();
+        let squeue = lab.path().join("bin/squeue");
+        let script = format!("#!/bin/sh\n[ -e '{live}' ] && echo RUNNING && exit 0\necho 'Invalid job id' >&2; exit 1\n");
+        fs::write(&squeue, script).expect("squeue");
+        fs::set_permissions(&squeue, fs::Permissions::from_mode(0o755)).expect("permissions");
+        lab.mount_disks();
+        install(&lab, config.to_str().expect("path"));
+        lab.build_gate();
+        Self { lab, config: text, job: 900 }
+    }
+
+    /// Starts a hook.
+    fn begin(&self, which: &str) -> Child {
+        let (lab, user) = (&self.lab, self.lab.user);
+        let script = lab.path().join("scripts").join(which).display().to_string();
+        let (reuid, regid) = (format!("--reuid={user}"), format!("--regid={user}"));
+        let words = ["setpriv", &reuid, &regid, "--clear-groups", &script].map(str::to_owned);
+        let words = environment(which, self.job, NODELIST).into_iter().chain(words);
+        lab.container.command(Path::new("/"), words).spawn().expect("a hook")
+    }
+
+    /// Waits for the end of a hook. It must end in time; if it was not killed, successfully.
+    fn end(&self, mut hook: Child, is_killed: bool) {
+        let begun = Instant::now();
+        let status = until(LONGEST, "the end of a hook", || hook.try_wait().expect("a hook"));
+        assert!(is_killed || status.success(), "{status} after {:?}: {}", begun.elapsed(), self.lab.log_text());
+    }
+
+    fn run(&self, which: &str) {
+        self.end(self.begin(which), false);
+    }
+
+    /// Runs a hook, and causes a fault at a step of it.
+    fn run_with(&self, which: &str, step: Step, fault: Fault) {
+        self.lab.arm_gate(Some((step.call, step.number)));
+        let mut hook = self.begin(which);
+        until(LONGEST, "the step", || {
+            let ended = hook.try_wait().expect("a hook");
+            assert!(ended.is_none(), "{step:?} was not reached: {:?}", self.lab.gate_calls());
+            self.lab.is_at_gate().then_some(())
+        });
+        self.lab.inject(fault);
+        match fault {
+            Fault::Hang => {}
+            Fault::Fail => self.lab.open_gate(GateDecision::Fail),
+            Fault::Lie => self.lab.open_gate(GateDecision::Lie),
+            _ => self.lab.open_gate(GateDecision::Go),
+        }
+        let is_killed = matches!(fault, Fault::Killed | Fault::ControllerRestarted);
+        self.end(hook, is_killed);
+        if fault == Fault::ControllerRestarted {
+            self.run(which);
+        }
+    }
+
+    /// Causes a fault while the job runs.
+    fn disturb_job(&self, fault: Fault) {
+        let lab = &self.lab;
+        match fault {
+            Fault::Fail => lab.ibdump_fault("sink1a", Some(IbdumpFault::Die)),
+            Fault::Lie => _ = lab.container.run(["sh", "-c", &format!("rm {}/captures/*.pcap", lab.path().display())]),
+            Fault::Killed => lab.kill(|line| line.contains("/captures/")),
+            other => lab.inject(other),
+        }
+    }
+
+    /// Runs a job with a fault at a step. Returns who restored the fabric.
+    fn case(&mut self, step: Step, fault: Fault) -> RestoredBy {
+        self.job += 1;
+        let lab = &self.lab;
+        fs::write(lab.path().join("live"), "").expect("file");
+        if (step.stage, fault) == (Stage::Job, Fault::Hang) {
+            lab.ibdump_fault("sink1a", Some(IbdumpFault::Deaf));
+        }
+        if step.stage == Stage::Prolog { self.run_with("prolog", step, fault) } else { self.run("prolog") }
+        if step.stage != Stage::Prolog {
+            assert_eq!((lab.mirrored().len(), lab.captures_running().is_empty()), (4, false), "{}", lab.log_text());
+        }
+        if step.stage == Stage::Job {
+            self.disturb_job(fault);
+        }
+        if step.stage == Stage::Epilog { self.run_with("epilog", step, fault) } else { self.run("epilog") }
+        fs::remove_file(lab.path().join("live")).expect("file");
+        let by = if self.is_restored() { RestoredBy::Hook } else { RestoredBy::Sweeper };
+        lab.open_gate(GateDecision::Go);
+        lab.ibdump_fault("sink1a", None);
+        lab.repair(fault, &self.config);
+        lab.leave_gate();
+        let swept = until(Duration::from_mins(2), "a sweep that leaves nothing", || {
+            let swept = sweep(lab);
+            println!("  sweep: {} {}{}", swept.code, swept.stdout, swept.stderr);
+            if swept.code != 0 {
+                std::thread::sleep(Duration::from_secs(5));
+            }
+            (swept.code == 0).then_some(swept)
+        });
+        drop(swept);
+        self.check(step, fault);
+        by
+    }
+
+    fn is_restored(&self) -> bool {
+        self.lab.mirrored().is_empty() && self.lab.captures_running().is_empty()
+    }
+
+    /// Nothing is left.
+    fn check(&self, step: Step, fault: Fault) {
+        let lab = &self.lab;
+        let what = || format!("{step:?} {fault:?}: {}", lab.log_text());
+        assert_eq!(lab.mirrored(), BTreeMap::new(), "{}", what());
+        let begun = Instant::now();
+        loop {
+            let left: Vec<String> = lab.container.processes().into_values().filter(|line| is_own_process(line)).collect();
+            if left.is_empty() {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(15), "{left:#?}\n{}", what());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let is_left = |name: &String| {
+            name.contains(".part")
+                || name.starts_with("hosts/")
+                || name.starts_with("state/job-")
+                || name.starts_with("captures/") && name.ends_with(".pcap")
+        };
+        let left: Vec<String> = lab.files_on_disks().into_iter().filter(is_left).collect();
+        assert_eq!(left, [""; 0], "{}", what());
+    }
+}
+
+/// Runs cases. Returns a table of the counts.
+fn run_cases(user: &'static str, cases: &[(Step, Fault)]) {
+    let mut matrix = Matrix::start(user);
+    // The steps of an undisturbed capture.
+    for which in ["prolog", "epilog"] {
+        fs::write(matrix.lab.path().join("live"), "").expect("file");
+        matrix.lab.arm_gate(None);
+        matrix.run(which);
+        std::thread::sleep(Duration::from_secs(1));
+        println!("{which}: {:?}", matrix.lab.gate_calls());
+    }
+    let mut counts: BTreeMap<(Step, Fault), RestoredBy> = BTreeMap::new();
+    for (index, &(step, fault)) in cases.iter().enumerate() {
+        let begun = Instant::now();
+        let by = matrix.case(step, fault);
+        println!("{index}: {step:?} {fault:?}: {by:?} {:?}", begun.elapsed());
+        counts.insert((step, fault), by);
+        fs::write(matrix.lab.path().join("log/ibscope"), "").expect("log");
+    }
+    let mut text = String::new();
+    for (at, by) in counts {
+        writeln!(text, "{at:?} {by:?}").expect("a string takes all");
+    }
+    println!("{text}");
+}
+
+fn all_cases() -> Vec<(Step, Fault)> {
+    STEPS.iter().flat_map(|step| Fault::ALL.map(|fault| (*step, fault))).collect()
+}
+
+pub(crate) fn faults_at_some_steps_leave_nothing() {
+    run_cases("root", &all_cases());
+}
+
+pub(crate) fn faults_at_some_steps_of_slurms_user_leave_nothing() {
+    run_cases("slurm", &all_cases());
+}
+
+pub(crate) fn faults_at_all_steps_leave_nothing() {
+    run_cases("root", &all_cases());
+}
+
+pub(crate) fn faults_at_all_steps_of_slurms_user_leave_nothing() {
+    run_cases("slurm", &all_cases());
+}
