@@ -107,6 +107,12 @@ impl HookLab {
             self.container.succeeds(["chown", &user, &folder]);
             self.container.succeeds(["mount", "--bind", &folder, &self.at(name)]);
         }
+        for name in FOLDERS.iter().chain(&["captures"]) {
+            let view = self.read_only(name);
+            fs::create_dir_all(&view).expect("folder");
+            self.container.succeeds(["mount", "--bind", &self.at(name), &view]);
+            self.container.succeeds(["mount", "-o", "remount,bind,ro", &view]);
+        }
         fs::copy(BOOT_ID, self.at("boot_id")).expect("boot id");
         self.container.succeeds(["mount", "--bind", &self.at("boot_id"), BOOT_ID]);
     }
@@ -180,10 +186,13 @@ impl HookLab {
         self.container.succeeds(["mount", "-o", &format!("remount,size={size}"), &self.at(name)]);
     }
 
+    /// Path of a read-only view of a folder.
+    fn read_only(&self, name: &str) -> String {
+        self.at(&format!("read-only/{name}"))
+    }
+
     fn cover(&self, name: &str) {
-        let path = self.at(name);
-        self.container.succeeds(["mount", "--bind", &path, &path]);
-        self.container.succeeds(["mount", "-o", "remount,bind,ro", &path]);
+        self.container.succeeds(["mount", "--bind", &self.read_only(name), &self.at(name)]);
     }
 
     fn uncover(&self, name: &str) {

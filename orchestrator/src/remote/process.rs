@@ -6,7 +6,7 @@
 //! the capture is found by its arguments.
 
 use super::local::HERE;
-use super::{RemoteError, Runner, script};
+use super::{CommandOutput, RemoteError, Runner, script};
 use crate::capture::CaptureLimit;
 use crate::step::CaptureStep;
 use serde::{Deserialize, Serialize};
@@ -101,15 +101,20 @@ impl RemoteNode<'_> {
         let argv: Vec<String> =
             [SHELL, "-c", text, "sh"].iter().chain(arguments).map(|&word| word.to_owned()).collect();
         let output = self.runner.run(self.name, &argv, self.timeout + extra)?;
-        if !output.is_success() {
-            let printed = crate::text::printable(&output.stderr);
-            return Err(self.failed(format!(
-                "status {}{}{printed}",
-                output.status,
-                if printed.is_empty() { "" } else { ": " }
-            )));
-        }
+        self.succeeded(SHELL, &output)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn succeeded(&self, command: &str, output: &CommandOutput) -> Result<(), RemoteError> {
+        if output.is_success() {
+            return Ok(());
+        }
+        Err(RemoteError::Status {
+            node: self.name.unwrap_or(HERE).to_owned(),
+            command: command.to_owned(),
+            status: output.status,
+            printed: crate::text::printable(&output.stderr),
+        })
     }
 
     fn failed(&self, what: String) -> RemoteError {
@@ -117,7 +122,8 @@ impl RemoteNode<'_> {
     }
 
     /// Starts a capture that outlives the connection, and returns its process. The capture may not
-    /// be ready yet: see [`RemoteNode::capture_status`].
+    /// be ready yet: see [`RemoteNode::capture_status`]. After any error other than
+    /// [`RemoteError::Status`] the node may still start it.
     pub fn launch(&self, step: &CaptureStep) -> Result<RemoteProcess, RemoteError> {
         let log = text(&step.log);
         let file = text(&step.file);
@@ -126,9 +132,14 @@ impl RemoteNode<'_> {
         arguments.extend([script::WATCH, &file, &max_bytes, &max_s]);
         arguments.extend(step.argv.iter().map(String::as_str));
         let printed = self.script(script::LAUNCH, &arguments, Duration::ZERO).map_err(|error| match error {
-            RemoteError::Command { what, .. } if what.starts_with("status 90") => self.failed(format!(
-                "the log {log} cannot be created: {what}; its folder must exist, and no log of an earlier run may be there"
-            )),
+            RemoteError::Status { node, command, status: script::NO_LOG, printed } => RemoteError::Status {
+                node,
+                command,
+                status: script::NO_LOG,
+                printed: format!(
+                    "the log {log} cannot be created: {printed}; its folder must exist, and no log of an earlier run may be there"
+                ),
+            },
             other => other,
         })?;
         let (boot_id, stat) = printed.trim_end().split_once(' ').unwrap_or_default();
@@ -195,14 +206,7 @@ impl RemoteNode<'_> {
     pub(crate) fn query(&self, argv: &[&str]) -> Result<String, RemoteError> {
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
         let output = self.runner.run(self.name, &argv, self.timeout)?;
-        if !output.is_success() {
-            let what = format!("status {}: {}", output.status, crate::text::printable(&output.stderr));
-            return Err(RemoteError::Command {
-                node: self.name.unwrap_or(HERE).to_owned(),
-                command: argv[0].clone(),
-                what,
-            });
-        }
+        self.succeeded(&argv[0], &output)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
