@@ -12,7 +12,7 @@ use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _, Metadata, MetadataExt as 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Component, Path, PathBuf};
 
@@ -20,10 +20,6 @@ use std::path::{Component, Path, PathBuf};
 const MAX_LINKS: usize = 40;
 /// Mode bits that let others write.
 const OTHERS_WRITE: u32 = 0o022;
-/// Part of the names of scratch files, before the number of the process.
-const SCRATCH: &str = ".part-";
-/// Maximum number of attempts to write a file whose scratch file disappears.
-const MAX_ATTEMPTS: usize = 3;
 /// Sticky bit: users can rename or remove only their own files.
 const STICKY: u32 = 0o1000;
 
@@ -153,73 +149,6 @@ impl Folder {
         Ok(file)
     }
 
-    /// Replaces a file atomically: readers see the old content or the new one. The file is given to
-    /// `owner`.
-    pub fn replace(&self, name: &OsStr, bytes: &[u8], mode: u32, owner: Option<OwnerIds>) -> io::Result<()> {
-        let write = |file: &mut File| file.write_all(bytes).and_then(|()| set_owner(file, owner));
-        self.place(name, mode, write).map(drop)
-    }
-
-    /// Writes a file under another name, and renames it once its content is on the disk. Returns the
-    /// file. `write` may be called again with an empty file.
-    pub(crate) fn place(
-        &self,
-        name: &OsStr,
-        mode: u32,
-        mut write: impl FnMut(&mut File) -> io::Result<()>,
-    ) -> io::Result<File> {
-        let mut scratch = scratch_prefix(name);
-        scratch.push(std::process::id().to_string());
-        self.remove_abandoned(Some(name));
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            // A process with the same number may have been killed at this point.
-            self.remove(&scratch)?;
-            let written: io::Result<File> = (|| {
-                let mut file = self.create(&scratch, mode)?;
-                // The lock shows that the writer lives. The file is complete without it, too.
-                let is_locked = file.try_lock().is_ok();
-                write(&mut file)?;
-                self.put_in_place(&file, &scratch, name)?;
-                if is_locked {
-                    file.unlock()?;
-                }
-                Ok(file)
-            })();
-            match written {
-                // Another process took the file for an abandoned one before it was locked.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && attempts < MAX_ATTEMPTS => {}
-                Err(error) => {
-                    // The error already names the cause; there may be no scratch file.
-                    let _ = self.remove(&scratch);
-                    return Err(error);
-                }
-                written => return written,
-            }
-        }
-    }
-
-    /// Removes scratch files that no living process writes; of one file, or of all. Those that cannot
-    /// be removed only take space.
-    pub(crate) fn remove_abandoned(&self, of: Option<&OsStr>) {
-        let prefix = of.map(scratch_prefix).unwrap_or_default();
-        for name in self.names().unwrap_or_default() {
-            let is_chosen = is_scratch(&name) && name.as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
-            if is_chosen && self.read(&name).is_ok_and(|file| file.try_lock().is_ok()) {
-                let _ = self.remove(&name);
-            }
-        }
-    }
-
-    /// Removes what processes that were killed while they replaced a file left of it. No process may
-    /// be replacing it now.
-    pub(crate) fn remove_scratch(&self, name: &OsStr) -> io::Result<()> {
-        let prefix = scratch_prefix(name);
-        let is_scratch = |found: &OsString| found.as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
-        self.names()?.iter().filter(|found| is_scratch(found)).try_for_each(|found| self.remove(found))
-    }
-
     /// Renames a written file to its final name. The content is on the disk before the name is, and
     /// the name before this returns.
     pub fn put_in_place(&self, file: &File, scratch: &OsStr, name: &OsStr) -> io::Result<()> {
@@ -270,22 +199,6 @@ impl Folder {
 /// Gives an open file to its owner.
 pub fn set_owner(file: &File, owner: Option<OwnerIds>) -> io::Result<()> {
     owner.map_or(Ok(()), |(user, group)| fchown(file, Some(user), group))
-}
-
-/// Start of the names under which processes write the new content of a file; the process number
-/// follows.
-fn scratch_prefix(name: &OsStr) -> OsString {
-    let mut prefix = OsString::from(".");
-    prefix.push(name);
-    prefix.push(SCRATCH);
-    prefix
-}
-
-/// True for a name that [`scratch_prefix`] begins.
-pub(crate) fn is_scratch(name: &OsStr) -> bool {
-    let text = name.to_string_lossy();
-    let number = text.strip_prefix('.').and_then(|text| text.rsplit_once(SCRATCH)).map(|(_, number)| number);
-    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Number of the current user.

@@ -5,8 +5,9 @@
 //! time.
 
 use crate::config::{Config, ConfigError};
-use crate::folder::{Folder, is_scratch};
+use crate::folder::Folder;
 use crate::journal::{RunOrigin, State};
+use crate::scratch::is_scratch;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Seek as _};
@@ -65,9 +66,8 @@ fn remove_others(state: &State, folder: &Folder, name: &OsStr) {
     // The run of an unreadable journal may need any copy.
     let Ok(records) = journals.into_iter().map(|stored| stored.record).collect::<Result<Vec<_>, _>>() else { return };
     let needed: Vec<PathBuf> = records.into_iter().filter_map(|record| record.origin?.program).collect();
-    let is_needed = |other: &OsStr| {
-        other == name || needed.iter().any(|path| path.file_name() == Some(other)) || is_scratch(other)
-    };
+    let is_needed =
+        |other: &OsStr| other == name || needed.iter().any(|path| path.file_name() == Some(other)) || is_scratch(other);
     for other in folder.names().unwrap_or_default().iter().filter(|other| !is_needed(other)) {
         let _ = folder.remove(other);
     }

@@ -81,11 +81,7 @@ impl SweptRun {
 
 /// Sweeps a state folder. `current` is the current configuration, if it can be read. The runs of the
 /// job `except` are left out. A folder that does not exist has no runs.
-pub fn sweep(
-    state_dir: &Path,
-    current: Option<&Config>,
-    except: Option<u32>,
-) -> Result<Vec<SweptRun>, JournalError> {
+pub fn sweep(state_dir: &Path, current: Option<&Config>, except: Option<u32>) -> Result<Vec<SweptRun>, JournalError> {
     if !state_dir.exists() {
         return Ok(Vec::new());
     }

@@ -133,7 +133,8 @@ pub(crate) fn main() -> ExitCode {
     let is_tool = simulated::TOOLS.contains(&name.as_str());
     match if is_tool { GateDecision::Go } else { pass(&super::standin::folder(), &name) } {
         GateDecision::Go => {
-            let command = if command == "internal-sftp" { OsString::from("exec /usr/lib/openssh/sftp-server") } else { command };
+            let command =
+                if command == "internal-sftp" { OsString::from("exec /usr/lib/openssh/sftp-server") } else { command };
             panic!("{}", Command::new("/bin/sh").arg("-c").arg(command).exec());
         }
         GateDecision::Lie => ExitCode::SUCCESS,

@@ -140,7 +140,9 @@ impl HookLab {
             Fault::NodesRebooted => self.reboot_nodes(),
             Fault::ControllerRestarted => {
                 self.kill(|line| line.contains(" hook ") && !line.contains("--work") && !line.contains("--config"));
-                self.kill(|line| (line.contains(" hook prolog") || line.contains(" hook epilog")) && !line.contains("--work"));
+                self.kill(|line| {
+                    (line.contains(" hook prolog") || line.contains(" hook epilog")) && !line.contains("--work")
+                });
             }
             Fault::ConfigBroken => fs::write(self.at("capture.toml"), "[ssh\n").expect("configuration"),
             Fault::ConfigChanged => {

@@ -109,24 +109,17 @@ const TESTS: [(&str, Test); 38] = [
     ("six_steps_lead_to_the_first_captured_job", first_steps::six_steps_lead_to_the_first_captured_job),
     ("sinks_keep_profiles_only", profile_only::sinks_keep_profiles_only),
     ("faults_at_some_steps_leave_nothing", fault_matrix::faults_at_some_steps_leave_nothing),
-    (
-        "faults_at_some_steps_of_slurms_user_leave_nothing",
-        fault_matrix::faults_at_some_steps_of_slurms_user_leave_nothing,
-    ),
+    ("the_documents_count_all_faults", fault_matrix::the_documents_count_all_faults),
     ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];
 
 /// Variable with which `make soak` runs the tests that take longest.
 const SOAK: &str = "IBSCOPE_SOAK";
-const LONGEST: [(&str, Test); 5] = [
+const LONGEST: [(&str, Test); 4] = [
     ("a_job_of_256_nodes_is_planned_on_2000_hosts", large::a_job_of_256_nodes_is_planned_on_2000_hosts),
     ("a_thousand_hooks_are_raced", attacks::a_thousand_hooks_are_raced),
     ("faults_at_all_steps_leave_nothing", fault_matrix::faults_at_all_steps_leave_nothing),
-    (
-        "faults_at_all_steps_of_slurms_user_leave_nothing",
-        fault_matrix::faults_at_all_steps_of_slurms_user_leave_nothing,
-    ),
     ("a_thousand_runs_are_followed", attacks::a_thousand_runs_are_followed),
 ];
 

@@ -128,7 +128,10 @@ fn epilog(config: &Config, job: &SlurmJob, log: &Log, deadline: Instant) -> Hook
     let outcome = undo(config, job, log, deadline);
     match own {
         Some(own) if outcome == HookOutcome::Failed => {
-            log.write(Level::Warning, "the configuration changed during the job; the one that began the capture follows");
+            log.write(
+                Level::Warning,
+                "the configuration changed during the job; the one that began the capture follows",
+            );
             undo(&own, job, log, deadline)
         }
         _ => outcome,
