@@ -181,11 +181,15 @@ impl HookLab {
 
     /// Shrinks a file system to what is on it.
     fn fill(&self, name: &str) {
-        let used = self.container.succeeds(["df", "--output=used", "-B1", &self.at(name)]);
-        let used = used.lines().last().expect("a number").trim().to_owned();
-        // A size of 0 would be no limit.
-        let size = used.parse::<u64>().expect("a number").max(4096);
-        self.container.succeeds(["mount", "-o", &format!("remount,size={size}"), &self.at(name)]);
+        // Somebody may write between the two commands.
+        until(Duration::from_secs(20), "a full file system", || {
+            let used = self.container.succeeds(["df", "--output=used", "-B1", &self.at(name)]);
+            let used = used.lines().last().expect("a number").trim().to_owned();
+            // A size of 0 would be no limit.
+            let size = used.parse::<u64>().expect("a number").max(4096);
+            let resize = ["mount", "-o", &format!("remount,size={size}"), &self.at(name)];
+            self.container.run(resize).status.success().then_some(())
+        });
     }
 
     /// Path of a read-only view of a folder.
