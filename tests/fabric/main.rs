@@ -55,7 +55,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 38] = [
+const TESTS: [(&str, Test); 39] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
@@ -66,6 +66,10 @@ const TESTS: [(&str, Test); 38] = [
     (
         "slurm_cancels_and_kills_prologs_and_the_fabric_is_restored",
         slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored,
+    ),
+    (
+        "slurmctld_is_restarted_and_the_fabric_is_restored",
+        slurm_failures::slurmctld_is_restarted_and_the_fabric_is_restored,
     ),
     ("hooks_of_nodes_mirror_no_ports", node_hooks::hooks_of_nodes_mirror_no_ports),
     ("hostile_names_are_refused_or_passed_literally", hostile::hostile_names_are_refused_or_passed_literally),

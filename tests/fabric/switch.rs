@@ -96,6 +96,8 @@ impl HookLab {
             Some(SwitchFault::Forget(port)) => format!("forget {port}"),
         };
         fs::write(folder.join("fault"), text).expect("fault");
+        let user = self.uid(self.user);
+        std::os::unix::fs::chown(folder.join("log"), Some(user), Some(user)).expect("owner");
     }
 }
 
