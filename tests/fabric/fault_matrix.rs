@@ -188,9 +188,9 @@ impl Matrix {
             lab.ibdump_fault("sink1a", Some(IbdumpFault::Deaf));
         }
         if step.stage == Stage::Prolog {
-            self.run_with("prolog", step, fault)
+            self.run_with("prolog", step, fault);
         } else {
-            self.run("prolog")
+            self.run("prolog");
         }
         if step.stage != Stage::Prolog {
             assert_eq!((lab.mirrored().len(), lab.captures_running().is_empty()), (4, false), "{}", lab.log_text());
@@ -199,9 +199,9 @@ impl Matrix {
             self.disturb_job(fault);
         }
         if step.stage == Stage::Epilog {
-            self.run_with("epilog", step, fault)
+            self.run_with("epilog", step, fault);
         } else {
-            self.run("epilog")
+            self.run("epilog");
         }
         fs::remove_file(lab.path().join("live")).expect("file");
         let by = if self.is_restored() { RestoredBy::Hook } else { RestoredBy::Sweeper };
@@ -246,10 +246,13 @@ impl Matrix {
             name.contains(".part")
                 || name.starts_with("hosts/")
                 || name.starts_with("state/job-")
-                || name.starts_with("captures/") && name.ends_with(".pcap") && !is_kept
+                || name.starts_with("captures/")
+                    && Path::new(name).extension().is_some_and(|of| of == "pcap")
+                    && !is_kept
         };
         let left: Vec<String> = lab.files_on_disks().into_iter().filter(is_left).collect();
         assert_eq!(left, [""; 0], "{}", what());
+        lab.remove_runs();
     }
 }
 
@@ -265,12 +268,11 @@ fn run_cases(user: &'static str, cases: &[(Step, Fault)]) -> Counts {
         let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| matrix.case(step, fault)));
         let name = format!("{user}: {:?} {} {}: {}", step.stage, step.call, step.number, fault.name());
         println!("{name}: {ran:?}, {:.1} s", begun.elapsed().as_secs_f64());
-        match ran {
-            Ok(by) => _ = counts.insert((step, fault), by),
-            Err(_) => {
-                failures.push(name);
-                matrix = Matrix::start(user);
-            }
+        if let Ok(by) = ran {
+            counts.insert((step, fault), by);
+        } else {
+            failures.push(name);
+            matrix = Matrix::start(user);
         }
         fs::write(matrix.lab.path().join("log/ibscope"), "").expect("log");
     }

@@ -165,14 +165,15 @@ impl RemoteNode<'_> {
         let printed =
             self.script(script::STATUS, &[&pid, &start, &text(&step.file), &text(&step.log)], Duration::ZERO)?;
         let (first, log) = printed.split_once('\n').unwrap_or((&printed, ""));
-        let (alive, size) = first.split_once(' ').unwrap_or_default();
-        Ok(CaptureStatus { alive: alive == "alive", bytes: size.parse().ok(), log: log.to_owned() })
+        let (word, size) = first.split_once(' ').unwrap_or_default();
+        Ok(CaptureStatus { alive: self.is_alive_word(word)?, bytes: size.parse().ok(), log: log.to_owned() })
     }
 
     /// True if a process runs. A zombie counts as ended.
     pub fn is_alive(&self, process: &RemoteProcess) -> Result<bool, RemoteError> {
         let (pid, start) = (process.pid.to_string(), process.start_ticks.to_string());
-        Ok(self.script(script::STATUS, &[&pid, &start, "", ""], Duration::ZERO)?.starts_with("alive"))
+        let printed = self.script(script::STATUS, &[&pid, &start, "", ""], Duration::ZERO)?;
+        self.is_alive_word(printed.split(' ').next().unwrap_or_default())
     }
 
     /// Signals a process and waits for its end. True if it ended. A process that ended before is
@@ -182,18 +183,36 @@ impl RemoteNode<'_> {
         let polls = (wait.as_millis() / 50).max(1).to_string();
         // Each poll takes a little longer than its pause.
         let printed = self.script(script::SIGNAL, &[&pid, &start, signal.name(), &polls], wait * 2)?;
-        Ok(printed.trim_end() == "gone")
+        Ok(!self.is_alive_word(printed.trim_end())?)
+    }
+
+    /// What a script prints of a process. A process whose state is unknown does not count as gone.
+    fn is_alive_word(&self, word: &str) -> Result<bool, RemoteError> {
+        match word {
+            "alive" => Ok(true),
+            "gone" => Ok(false),
+            other => Err(self.failed(format!("unexpected answer {other:?}"))),
+        }
     }
 
     /// Finds the processes of a capture by their arguments.
     pub fn find_capture(&self, step: &CaptureStep) -> Result<CaptureProcesses, RemoteError> {
-        Ok(capture_processes(&self.script(script::FIND, &["-e", &text(&step.file)], Duration::ZERO)?, step))
+        let found = capture_processes(&self.script(script::FIND, &["-e", &text(&step.file)], Duration::ZERO)?, step);
+        // The id of the boot is the end of each answer.
+        if found.boot_id.is_empty() {
+            Err(self.failed("the list of its processes is empty".to_owned()))
+        } else {
+            Ok(found)
+        }
     }
 
     /// True if one of these commands is still running, even if the process that started it is gone.
     pub(crate) fn is_running(&self, commands: &[&[String]]) -> Result<bool, RemoteError> {
         let tokens = commands.iter().filter_map(|argv| argv.last()).flat_map(|argument| ["-e", argument.as_str()]);
         let printed = self.script(script::FIND, &tokens.collect::<Vec<_>>(), Duration::ZERO)?;
+        if printed.is_empty() {
+            return Err(self.failed("the list of its processes is empty".to_owned()));
+        }
         let finds = |arguments: &[&str]| arguments.iter().any(|argument| argument.starts_with(script::FIND_PREFIX));
         let (listed, _) = parse_processes(&printed);
         // The script that runs a command counts as the command, because it starts the command.
