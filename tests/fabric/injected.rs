@@ -127,9 +127,9 @@ impl HookLab {
         found.lines().map(|line| line.replace(&lab, "")).filter(|name| !name.starts_with("state/closed/")).collect()
     }
 
-    /// Removes the captures of a run, so that the file system does not become full by itself.
+    /// Removes the captures of a run, so that the file systems do not become full by themselves.
     pub(crate) fn remove_runs(&self) {
-        self.container.succeeds(["find", &self.at("runs"), "-mindepth", "1", "-delete"]);
+        self.container.succeeds(["find", &self.at("runs"), &self.at("captures"), "-mindepth", "1", "-delete"]);
     }
 
     /// Causes a fault that does not depend on the program of the step.
