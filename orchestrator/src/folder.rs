@@ -12,7 +12,7 @@ use cap_std::fs::{Dir, DirBuilder, DirBuilderExt as _, Metadata, MetadataExt as 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Component, Path, PathBuf};
 
@@ -149,34 +149,6 @@ impl Folder {
         Ok(file)
     }
 
-    /// Replaces a file atomically: readers see the old content or the new one. The file is given to
-    /// `owner`.
-    pub fn replace(&self, name: &OsStr, bytes: &[u8], mode: u32, owner: Option<OwnerIds>) -> io::Result<()> {
-        let mut scratch = scratch_prefix(name);
-        scratch.push(std::process::id().to_string());
-        // A process with the same number may have been killed at this point.
-        self.remove(&scratch)?;
-        let written = (|| {
-            let mut file = self.create(&scratch, mode)?;
-            file.write_all(bytes)?;
-            set_owner(&file, owner)?;
-            self.put_in_place(&file, &scratch, name)
-        })();
-        if written.is_err() {
-            // The error already names the cause; there may be no scratch file.
-            let _ = self.remove(&scratch);
-        }
-        written
-    }
-
-    /// Removes what processes that were killed while they replaced a file left of it. No process may
-    /// be replacing it now.
-    pub(crate) fn remove_scratch(&self, name: &OsStr) -> io::Result<()> {
-        let prefix = scratch_prefix(name);
-        let is_scratch = |found: &OsString| found.as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
-        self.names()?.iter().filter(|found| is_scratch(found)).try_for_each(|found| self.remove(found))
-    }
-
     /// Renames a written file to its final name. The content is on the disk before the name is, and
     /// the name before this returns.
     pub fn put_in_place(&self, file: &File, scratch: &OsStr, name: &OsStr) -> io::Result<()> {
@@ -227,15 +199,6 @@ impl Folder {
 /// Gives an open file to its owner.
 pub fn set_owner(file: &File, owner: Option<OwnerIds>) -> io::Result<()> {
     owner.map_or(Ok(()), |(user, group)| fchown(file, Some(user), group))
-}
-
-/// Start of the names under which processes write the new content of a file; the process number
-/// follows.
-fn scratch_prefix(name: &OsStr) -> OsString {
-    let mut prefix = OsString::from(".");
-    prefix.push(name);
-    prefix.push(".part-");
-    prefix
 }
 
 /// Number of the current user.

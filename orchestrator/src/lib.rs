@@ -28,6 +28,7 @@ pub mod quote;
 pub mod remote;
 mod retention;
 pub mod run;
+mod scratch;
 pub mod selftest;
 pub mod session;
 mod sink;

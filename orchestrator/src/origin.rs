@@ -7,11 +7,12 @@
 use crate::config::{Config, ConfigError};
 use crate::folder::Folder;
 use crate::journal::{RunOrigin, State};
+use crate::scratch::is_scratch;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io::{self, Write as _};
+use std::io::{self, Seek as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Folder of the copies, in the state folder.
 pub const PROGRAM_FOLDER: &str = "program";
@@ -48,22 +49,12 @@ pub fn keep_program(state: &State) -> io::Result<PathBuf> {
     let name = copy_name(&program.metadata()?);
     let folder = state.folder().inside(OsStr::new(PROGRAM_FOLDER), 0o700, None)?;
     if folder.read(&name).is_err() {
-        let mut scratch = OsString::from(".");
-        scratch.push(&name);
-        scratch.push(format!(".part-{}", std::process::id()));
-        folder.remove(&scratch)?;
-        let copied = (|| {
-            let mut file = folder.create(&scratch, 0o700)?;
-            io::copy(&mut program, &mut file)?;
-            file.flush()?;
-            folder.put_in_place(&file, &scratch, &name)
-        })();
-        if copied.is_err() {
-            // The error already names the cause; there may be no scratch file.
-            let _ = folder.remove(&scratch);
-        }
-        copied?;
+        folder.place(&name, 0o700, |file| {
+            program.rewind()?;
+            io::copy(&mut program, file).map(drop)
+        })?;
     }
+    folder.remove_abandoned(None);
     let kept = folder.path().join(&name);
     remove_others(state, &folder, &name);
     Ok(kept)
@@ -75,15 +66,9 @@ fn remove_others(state: &State, folder: &Folder, name: &OsStr) {
     // The run of an unreadable journal may need any copy.
     let Ok(records) = journals.into_iter().map(|stored| stored.record).collect::<Result<Vec<_>, _>>() else { return };
     let needed: Vec<PathBuf> = records.into_iter().filter_map(|record| record.origin?.program).collect();
-    let is_needed = |other: &OsStr| {
-        other == name || needed.iter().any(|path| path.file_name() == Some(other)) || is_unfinished(other)
-    };
+    let is_needed =
+        |other: &OsStr| other == name || needed.iter().any(|path| path.file_name() == Some(other)) || is_scratch(other);
     for other in folder.names().unwrap_or_default().iter().filter(|other| !is_needed(other)) {
         let _ = folder.remove(other);
     }
-}
-
-/// Another process may be writing this copy.
-fn is_unfinished(name: &OsStr) -> bool {
-    Path::new(name).to_string_lossy().starts_with('.')
 }

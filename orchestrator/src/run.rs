@@ -11,7 +11,7 @@ use crate::order::{phases, sequences};
 use crate::origin;
 use crate::plan::CapturePlan;
 use crate::remote::process::{RemoteProcess, reached_limit};
-use crate::remote::{Files, parallel};
+use crate::remote::{Files, RemoteError, parallel};
 use crate::retention;
 use crate::sink;
 use crate::step::{CaptureStep, HostfileStep, MirrorStep, PlanStep};
@@ -263,14 +263,20 @@ fn do_step(context: RunContext<'_>, journal: &Journal, place: usize) -> Result<R
 fn launch(context: RunContext<'_>, step: &CaptureStep) -> Result<RemoteProcess, FailureText> {
     let node = context.node(&step.node)?;
     let (at_ns, began) = (now_ns(), Instant::now());
-    let launched = node.launch(step).map_err(|error| format!("{} did not start: {error}", step.backend.name()));
+    let launched = node.launch(step);
+    // The program keeps running; its exit status is recorded with the capture. A launch that failed
+    // has the status that the node answered, if any.
+    let status = match &launched {
+        Err(RemoteError::Status { status, .. }) => Some(*status),
+        _ => None,
+    };
+    let launched = launched.map_err(|error| format!("{} did not start: {error}", step.backend.name()));
     context.log_command(CommandRun {
         node: Some(step.node.clone()),
         argv: step.argv.clone(),
         at_ns,
         took_ns: began.elapsed().as_nanos() as u64,
-        // The program keeps running; its exit status is recorded with the capture.
-        status: None,
+        status,
         error: launched.as_ref().err().cloned(),
     });
     launched

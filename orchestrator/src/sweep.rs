@@ -17,8 +17,10 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Pause after the first attempt that left work; each further attempt doubles it.
+/// Pause after the third attempt that left work; each further attempt doubles it. The first two are
+/// those of prolog and epilog, so that the next sweep finds no pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(30);
+const ATTEMPTS_OF_HOOKS: u32 = 2;
 /// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_mins(30);
 /// Runs that are undone at the same time.
@@ -77,14 +79,16 @@ impl SweptRun {
     }
 }
 
-/// Sweeps a state folder. `current` is the current configuration, if it can be read. A folder that
-/// does not exist has no runs.
-pub fn sweep(state_dir: &Path, current: Option<&Config>) -> Result<Vec<SweptRun>, JournalError> {
+/// Sweeps a state folder. `current` is the current configuration, if it can be read. The runs of the
+/// job `except` are left out. A folder that does not exist has no runs.
+pub fn sweep(state_dir: &Path, current: Option<&Config>, except: Option<u32>) -> Result<Vec<SweptRun>, JournalError> {
     if !state_dir.exists() {
         return Ok(Vec::new());
     }
     let state = State::open(state_dir)?;
-    let stored = state.journals()?;
+    state.folder().remove_abandoned(None);
+    let mut stored = state.journals()?;
+    stored.retain(|stored| except != Some(stored.job_id));
     Ok(parallel(&stored, MAX_RUNS_AT_ONCE, |stored| SweptRun {
         job_id: stored.job_id,
         journal: stored.path.clone(),
@@ -162,10 +166,10 @@ fn slurm_here(config: &Config) -> LocalRunner {
     }
 }
 
-/// Time until the next attempt: after n attempts, the first pause doubled n - 1 times, from the end
-/// of the last one.
+/// Time until the next attempt: after n attempts, the first pause doubled n - 3 times, from the end
+/// of the last one; after two attempts, none.
 fn pause_left(record: &RunRecord, now_ns: i64) -> Duration {
-    let Some(doublings) = record.attempts.checked_sub(1) else { return Duration::ZERO };
+    let Some(doublings) = record.attempts.checked_sub(ATTEMPTS_OF_HOOKS + 1) else { return Duration::ZERO };
     let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(doublings)).min(LONGEST_PAUSE);
     // A clock that was set back must not stop the sweeper.
     let since = u64::try_from(now_ns.saturating_sub(record.left_ns)).map_or(pause, Duration::from_nanos);
@@ -273,7 +277,7 @@ mod tests {
         let opened = JournalEntry::Opened { version: 2, at_ns: 0, plan: Box::new(plan), origin: None };
         let mut record = RunRecord::opened(opened).unwrap();
         assert_eq!(pause_left(&record, 0), Duration::ZERO, "nothing was tried yet");
-        for expected_s in [30, 60, 120, 240, 480, 960, 1800, 1800] {
+        for expected_s in [0, 0, 30, 60, 120, 240, 480, 960, 1800, 1800] {
             record.apply(&JournalEntry::Left { at_ns: 100 * second_ns, what: Vec::new() });
             assert_eq!(pause_left(&record, 100 * second_ns), Duration::from_secs(expected_s));
             assert_eq!(pause_left(&record, (100 + expected_s as i64) * second_ns), Duration::ZERO);

@@ -3,7 +3,7 @@
 
 use crate::container::{Container, until};
 use crate::topology::Topology;
-use crate::{ibdump, mstreg, simulated, switch};
+use crate::{gate, ibdump, mstreg, simulated, switch};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -119,7 +119,7 @@ impl HookLab {
             fs::create_dir(path.join(name)).expect("folder");
         }
         let program = std::env::current_exe().expect("the test program");
-        for name in simulated::TOOLS.into_iter().chain([switch::NAME, ibdump::NAME, mstreg::NAME]) {
+        for name in simulated::TOOLS.into_iter().chain([switch::NAME, ibdump::NAME, mstreg::NAME, gate::NAME]) {
             symlink(&program, path.join("bin").join(name)).expect("link");
         }
         symlink(env!("CARGO_BIN_EXE_ibscope"), path.join("bin/ibscope")).expect("link");

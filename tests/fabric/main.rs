@@ -17,9 +17,12 @@ mod cases;
 mod cluster;
 mod container;
 mod failures;
+mod fault_matrix;
 mod first_steps;
+mod gate;
 mod hostile;
 mod ibdump;
+mod injected;
 mod jobs;
 mod lab;
 mod large;
@@ -52,7 +55,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 36] = [
+const TESTS: [(&str, Test); 39] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
     ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
@@ -63,6 +66,10 @@ const TESTS: [(&str, Test); 36] = [
     (
         "slurm_cancels_and_kills_prologs_and_the_fabric_is_restored",
         slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored,
+    ),
+    (
+        "slurmctld_is_restarted_and_the_fabric_is_restored",
+        slurm_failures::slurmctld_is_restarted_and_the_fabric_is_restored,
     ),
     ("hooks_of_nodes_mirror_no_ports", node_hooks::hooks_of_nodes_mirror_no_ports),
     ("hostile_names_are_refused_or_passed_literally", hostile::hostile_names_are_refused_or_passed_literally),
@@ -105,15 +112,18 @@ const TESTS: [(&str, Test); 36] = [
     ),
     ("six_steps_lead_to_the_first_captured_job", first_steps::six_steps_lead_to_the_first_captured_job),
     ("sinks_keep_profiles_only", profile_only::sinks_keep_profiles_only),
+    ("faults_at_some_steps_leave_nothing", fault_matrix::faults_at_some_steps_leave_nothing),
+    ("the_documents_count_all_faults", fault_matrix::the_documents_count_all_faults),
     ("captures_are_analyzed_by_an_array_of_tasks", cluster::captures_are_analyzed_by_an_array_of_tasks),
     ("a_job_of_256_nodes_is_planned_on_500_hosts", large::a_job_of_256_nodes_is_planned_on_500_hosts),
 ];
 
 /// Variable with which `make soak` runs the tests that take longest.
 const SOAK: &str = "IBSCOPE_SOAK";
-const LONGEST: [(&str, Test); 3] = [
+const LONGEST: [(&str, Test); 4] = [
     ("a_job_of_256_nodes_is_planned_on_2000_hosts", large::a_job_of_256_nodes_is_planned_on_2000_hosts),
     ("a_thousand_hooks_are_raced", attacks::a_thousand_hooks_are_raced),
+    ("faults_at_all_steps_leave_nothing", fault_matrix::faults_at_all_steps_leave_nothing),
     ("a_thousand_runs_are_followed", attacks::a_thousand_runs_are_followed),
 ];
 
@@ -139,6 +149,9 @@ fn main() -> ExitCode {
     let name = name.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if name == switch::NAME {
         return switch::main();
+    }
+    if name == gate::NAME {
+        return gate::main();
     }
     if name == mstreg::NAME {
         return mstreg::main();

@@ -1,6 +1,7 @@
 //! Fabric tools on a simulated fabric: the real `ibstat` and others, with ibsim instead of the
 //! kernel's driver.
 
+use crate::gate::{self, GateDecision};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -24,6 +25,11 @@ pub(crate) const TOOLS: [&str; 6] = ["ibstat", "iblinkinfo", "ibtracert", "ibnet
 /// sockets in its folder, so each gets a folder of its own. Lock files limit the number of clients.
 pub(crate) fn main(tool: &str) -> ExitCode {
     let lab = super::standin::folder();
+    match gate::pass(&lab, tool) {
+        GateDecision::Go => {}
+        GateDecision::Lie => return ExitCode::SUCCESS,
+        GateDecision::Fail => return ExitCode::from(255),
+    }
     let _slot = slot(&lab.join("slots"));
     let folder = tempfile::Builder::new().tempdir_in(lab.join("run")).expect("folder");
     let host = std::env::var_os("SIM_HOST").unwrap_or_else(|| DEFAULT_HOST.into());

@@ -59,6 +59,20 @@ impl HookLab {
         });
     }
 
+    /// Ends slurmctld, which saves its state, and starts it again.
+    pub(crate) fn restart_controller(&self) {
+        let pid = fs::read_to_string(self.path().join("slurm/slurmctld.pid")).expect("its process id");
+        self.container.succeeds(["kill", "-TERM", pid.trim()]);
+        until(Duration::from_secs(30), "the end of the controller", || {
+            let pid = pid.trim().parse().expect("a number");
+            (!self.container.processes().contains_key(&pid)).then_some(())
+        });
+        self.daemon(&["slurmctld"], "slurmctld.again");
+        until(Duration::from_secs(30), "a controller that answers", || {
+            self.slurm_tool(&["scontrol", "ping"]).contains("is UP").then_some(())
+        });
+    }
+
     fn daemon(&self, words: &[&str], name: &str) {
         let configuration = format!("SLURM_CONF={}", self.path().join("slurm/slurm.conf").display());
         let status = self

@@ -1,13 +1,15 @@
-//! Faults that Slurm causes while a hook runs: it cancels the job, kills the hook, and starts the
-//! job again under the same id.
+//! Faults that Slurm causes while a hook runs: it cancels the job, kills the hook, starts the job
+//! again under the same id, or is killed itself.
 
 use crate::container::until;
 use crate::jobs::{SAMPLE, clean, install};
 use crate::lab::HookLab;
 use crate::site::SiteConfig;
 use crate::slurm::Hooks;
+use crate::sweeper::sweep;
 use crate::switch::SwitchFault;
 use crate::tools;
+use std::fs;
 use std::time::Duration;
 
 /// With these settings a hook would wait for a switch longer than Slurm waits for the hook.
@@ -54,6 +56,50 @@ pub(crate) fn slurm_cancels_and_kills_prologs_and_the_fabric_is_restored() {
     assert!(log_text.contains(&format!("job {killed}: capturing: 2 captures, 4 ports mirrored")), "{log_text}");
     restored(&lab);
     assert_eq!(lab.drained().trim(), "");
+}
+
+/// slurmctld is restarted during a prolog, a job and an epilog. Each job completes, and the fabric is
+/// restored.
+pub(crate) fn slurmctld_is_restarted_and_the_fabric_is_restored() {
+    let lab = HookLab::start_as("slurm");
+    lab.traffic(&tools::sample(SAMPLE));
+    let config = lab.configure(SiteConfig { mirror: "timeout_s = 10", ..SiteConfig::PLAIN });
+    let lines = install(&lab, config.to_str().expect("path"));
+    lab.slurm(Hooks { lines: &lines, timeout_s: 70 });
+    let go = lab.path().join("go");
+    for stage in ["prolog", "job", "epilog"] {
+        println!("{stage}");
+        _ = fs::remove_file(&go);
+        lab.switch_fault((stage == "prolog").then_some(SwitchFault::Hang));
+        let wait = format!("while [ ! -e {} ]; do sleep 0.1; done", go.display());
+        let id = lab.submit(&["-N4", "--comment=ibscope=on", "--requeue"], &wait);
+        until(Duration::from_secs(40), "a call of the switch", || (!lab.switch_calls().is_empty()).then_some(()));
+        if stage != "prolog" {
+            until(Duration::from_mins(1), "a captured job", || {
+                (lab.mirrored().len() == 4 && lab.job(id).0 == "RUNNING").then_some(())
+            });
+        }
+        if stage == "epilog" {
+            lab.switch_fault(Some(SwitchFault::Hang));
+            fs::write(&go, "").expect("file");
+            until(Duration::from_secs(40), "an epilog that waits for the switch", || {
+                (!lab.switch_calls().is_empty()).then_some(())
+            });
+        }
+        lab.restart_controller();
+        lab.switch_fault(None);
+        if stage == "job" {
+            assert_eq!(lab.mirrored().len(), 4, "a live job keeps its capture");
+        }
+        fs::write(&go, "").expect("file");
+        let ended = until(Duration::from_mins(3), "end of the job", || (!lab.is_active(id)).then(|| lab.job(id)));
+        assert_eq!(ended, ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.log_text());
+        until(Duration::from_secs(75), "a fabric that the epilog or the sweeper restored", || {
+            (lab.mirrored().is_empty() && lab.captures_running().is_empty() && sweep(&lab).code == 0).then_some(())
+        });
+        restored(&lab);
+        assert_eq!(lab.drained().trim(), "", "{stage}");
+    }
 }
 
 /// Waits until the fabric is restored, and checks it. Epilogs of the controller may still run when

@@ -4,6 +4,7 @@
 //! `switchctl on|off --leaf GUID --port N --to N --job N` and `switchctl show --leaf GUID --port
 //! N`. State, log and faults are files in the lab's folder `switch`.
 
+use crate::gate::{self, GateDecision};
 use crate::lab::HookLab;
 use crate::mstreg;
 use std::collections::BTreeMap;
@@ -95,6 +96,8 @@ impl HookLab {
             Some(SwitchFault::Forget(port)) => format!("forget {port}"),
         };
         fs::write(folder.join("fault"), text).expect("fault");
+        let user = self.uid(self.user);
+        std::os::unix::fs::chown(folder.join("log"), Some(user), Some(user)).expect("owner");
     }
 }
 
@@ -132,8 +135,15 @@ pub(crate) fn main() -> ExitCode {
 fn work(words: &[String], lab: &Path) -> Result<(), String> {
     let folder = &lab.join("switch");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let decision = gate::pass(lab, &format!("{NAME}-{}", words.first().copied().unwrap_or_default()));
+    if decision == GateDecision::Fail {
+        return Err("the test lets this fail".to_owned());
+    }
     if let ["show", "--leaf", leaf, "--port", number] = words[..] {
-        return show(folder, leaf, number);
+        return show(folder, leaf, number, decision == GateDecision::Lie);
+    }
+    if decision == GateDecision::Lie {
+        return Ok(());
     }
     let [verb @ ("on" | "off"), "--leaf", leaf, "--port", number, "--to", sink, "--job", job] = words[..] else {
         return Err(format!("usage: {NAME} on|off --leaf GUID --port N --to N --job N, not {words:?}"));
@@ -189,11 +199,13 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<(), String> {
     fs::write(&new, text).and_then(|()| fs::rename(&new, path)).map_err(|error| error.to_string())
 }
 
-/// Prints the state of a port.
-fn show(folder: &Path, leaf: &str, number: &str) -> Result<(), String> {
+/// Prints the state of a port, or the opposite.
+fn show(folder: &Path, leaf: &str, number: &str, is_lie: bool) -> Result<(), String> {
     let (port, _) = row(&[leaf, number, "0", "0"]).ok_or_else(|| format!("not a port: {leaf} {number}"))?;
     let ports = parse(&fs::read_to_string(folder.join("state")).unwrap_or_default());
     match ports.get(&port) {
+        Some(_) if is_lie => println!("port {number} not mirrored"),
+        None if is_lie => println!("port {number} mirrored to 1 for job 1"),
         Some(mirror) => println!("port {number} mirrored to {} for job {}", mirror.sink, mirror.job),
         None => println!("port {number} not mirrored"),
     }

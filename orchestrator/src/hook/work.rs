@@ -25,20 +25,20 @@ const REPORT_MARGIN: Duration = Duration::from_millis(500);
 pub fn work(stage: HookStage, config: &Config, job: &SlurmJob) {
     let time_limit = Duration::from_secs(u64::from(config.run.deadline_s));
     let log = Log::open(config.run.log.as_deref(), config.run.syslog, &format!("job {}", job.id));
-    let runner = match SshRunner::new(config) {
-        Ok(runner) => runner,
-        Err(error) => return report_outcome(log_ssh_error(&error, &log)),
-    };
     let deadline = Instant::now() + time_limit.saturating_sub(REPORT_MARGIN);
     let log = &log;
     match stage {
-        HookStage::Epilog => report_outcome(epilog(config, job, &runner, log, deadline)),
+        HookStage::Epilog => report_outcome(epilog(config, job, log, deadline)),
         HookStage::Prolog => {
+            let runner = match SshRunner::new(config) {
+                Ok(runner) => runner,
+                Err(error) => return report_outcome(log_ssh_error(&error, log)),
+            };
             let (outcome, comment) = prolog(config, job, &runner, log, deadline);
             report_outcome(outcome);
             if outcome == HookOutcome::Succeeded && is_abandoned() {
                 log.write(Level::Warning, "the prolog ended before its work was done: the capture is undone");
-                epilog(config, job, &runner, log, Instant::now() + time_limit);
+                epilog(config, job, log, Instant::now() + time_limit);
             } else {
                 // Slurm no longer waits for this process. It refuses comments on jobs that have ended,
                 // so an epilog writes none.
@@ -46,17 +46,18 @@ pub fn work(stage: HookStage, config: &Config, job: &SlurmJob) {
             }
         }
     }
-    sweep_in_background(config, log);
+    sweep_in_background(config, job.id, log);
 }
 
-/// Undoes what earlier jobs left, once the hook no longer waits for this process.
-fn sweep_in_background(config: &Config, log: &Log) {
+/// Undoes what earlier jobs left, once the hook no longer waits for this process. The hook has just
+/// tried to undo its own job.
+fn sweep_in_background(config: &Config, job_id: u32, log: &Log) {
     let kept = State::open(&config.run.state_dir).map(|state| origin::keep_program(&state));
     if let Ok(Err(error)) = kept {
         log.write(Level::Warning, &format!("no copy of the program was kept for a later undo: {error}"));
     }
     // Each run's own log names its faults.
-    if let Err(error) = sweep::sweep(&config.run.state_dir, Some(config)) {
+    if let Err(error) = sweep::sweep(&config.run.state_dir, Some(config), Some(job_id)) {
         log.write(Level::Warning, &format!("earlier runs were not swept: {error}"));
     }
     sweep::retain(config);
@@ -120,15 +121,35 @@ fn prolog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadli
 }
 
 /// Undoes the capture of the job, whether or not the job requests one now: its comment may have
-/// changed.
-fn epilog(config: &Config, job: &SlurmJob, runner: &dyn Files, log: &Log, deadline: Instant) -> HookOutcome {
-    let undone = match undo::job(config, job.id, runner, deadline) {
+/// changed. The configuration may have changed as well: if the current one does not undo everything,
+/// the one that began the capture follows.
+fn epilog(config: &Config, job: &SlurmJob, log: &Log, deadline: Instant) -> HookOutcome {
+    let own = sweep::config_of_job(&config.run.state_dir, job.id).filter(|own| own.source.text != config.source.text);
+    let outcome = undo(config, job, log, deadline);
+    match own {
+        Some(own) if outcome == HookOutcome::Failed => {
+            log.write(
+                Level::Warning,
+                "the configuration changed during the job; the one that began the capture follows",
+            );
+            undo(&own, job, log, deadline)
+        }
+        _ => outcome,
+    }
+}
+
+fn undo(config: &Config, job: &SlurmJob, log: &Log, deadline: Instant) -> HookOutcome {
+    let runner = match SshRunner::new(config) {
+        Ok(runner) => runner,
+        Err(error) => return log_ssh_error(&error, log),
+    };
+    let undone = match undo::job(config, job.id, &runner, deadline) {
         Ok(undone) => undone,
         Err(error) => return log_outcome(log, Level::Error, &error.to_string(), HookOutcome::Failed),
     };
     for undone in &undone {
         undone.log(log);
-        analysis::start_and_log(config, undone, runner, log);
+        analysis::start_and_log(config, undone, &runner, log);
     }
     if undone.iter().all(|undone| undone.left.is_empty()) { HookOutcome::Succeeded } else { HookOutcome::Failed }
 }

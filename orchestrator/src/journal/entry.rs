@@ -6,7 +6,7 @@ use crate::plan::CapturePlan;
 use crate::remote::process::{RemoteProcess, Signal};
 use crate::step::PlanStep;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::SystemTime;
 
@@ -236,6 +236,8 @@ pub struct RunRecord {
     pub progress: Vec<StepProgress>,
     /// Reasons for failures, by step index.
     pub failed: BTreeMap<usize, String>,
+    /// Steps whose program answered that it failed. A program that did not answer may still run.
+    pub refused: BTreeSet<usize>,
     /// Capture files that are at their final place, by step index.
     pub fetched: BTreeMap<usize, FetchedFile>,
     /// Clock exchanges of captures, by step index.
@@ -269,6 +271,7 @@ impl RunRecord {
             has_started: false,
             progress,
             failed: BTreeMap::new(),
+            refused: BTreeSet::new(),
             fetched: BTreeMap::new(),
             clocks: BTreeMap::new(),
             commands: Vec::new(),
@@ -301,6 +304,9 @@ impl RunRecord {
             }
             JournalEntry::Failed { step, what, ran, .. } => {
                 self.failed.insert(*step, what.clone());
+                if ran.last().is_some_and(|run| run.status.is_some()) {
+                    self.refused.insert(*step);
+                }
                 self.commands.extend_from_slice(ran);
                 *step < self.progress.len()
             }

@@ -74,9 +74,6 @@ impl JournalError {
     }
 }
 
-/// Suffix of a journal's name until its first line is on the disk.
-const UNFINISHED: &str = ".part";
-
 /// Suffix of the copy of a damaged journal.
 const DAMAGED: &str = ".damaged";
 
@@ -143,12 +140,13 @@ impl Journal {
             plan: Box::new(plan.clone()),
             origin: origin.map(Box::new),
         };
-        let begun = unfinished(name);
-        let (mut file, mut chain) =
-            (folder.create(&begun, 0o600).map_err(failed("the journal cannot be created"))?, ChecksumChain::new());
-        chain.append(&mut file, &entry).map_err(failed("the journal cannot be written"))?;
-        let placed = folder.put_in_place(&file, OsStr::new(&begun), OsStr::new(name));
-        placed.map_err(failed("the journal cannot be renamed"))?;
+        let mut chain = ChecksumChain::new();
+        // The journal gets its name once its first line is on the disk.
+        let placed = folder.place(OsStr::new(name), 0o600, |file| {
+            chain = ChecksumChain::new();
+            chain.append(file, &entry)
+        });
+        let file = placed.map_err(failed("the journal cannot be written"))?;
         let length = file.metadata().map_err(failed("the journal cannot be read"))?.len();
         let file = JournalFile::Open(file, length);
         let record = RunRecord::opened(entry).ok_or_else(|| broken(&path, 1, "it does not begin with the plan"))?;
@@ -262,11 +260,6 @@ impl Journal {
 
 fn broken(path: &Path, line: usize, what: impl Into<String>) -> JournalError {
     JournalError::Broken { path: path.to_owned(), line, what: what.into() }
-}
-
-/// Name of a journal until its first line is on the disk.
-fn unfinished(name: &str) -> String {
-    format!("{name}{UNFINISHED}")
 }
 
 /// True if a folder is read-only, full, or not writable for the current user. Errors of checks on

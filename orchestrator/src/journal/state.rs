@@ -1,6 +1,6 @@
 //! The state folder: the journals of all runs, and the locks between concurrent hooks.
 
-use super::{Journal, JournalError, RunOrigin, RunPhase, RunRecord, UNFINISHED, is_unwritable, now_ns, read};
+use super::{Journal, JournalError, RunOrigin, RunPhase, RunRecord, is_unwritable, now_ns, read};
 use crate::folder::Folder;
 use crate::plan::CapturePlan;
 use crate::step::PlanStep;
@@ -184,12 +184,6 @@ impl PlanLock {
         lock: JobLock,
     ) -> Result<Journal, JournalError> {
         let folder = &self.state.folder;
-        let names = folder.names().map_err(JournalError::file(folder.path(), "the state folder cannot be read"))?;
-        for name in names.iter().filter(|name| name.to_string_lossy().ends_with(UNFINISHED)) {
-            // Journals are created under this lock, so the process that created this file was
-            // killed before it renamed the file. Nothing refers to it.
-            let _ = folder.remove(name);
-        }
         let opened_ns = now_ns();
         let name = format!("job-{}-{opened_ns}.journal", plan.job.id);
         Journal::create(folder, &name, plan, origin, opened_ns, lock)

@@ -129,6 +129,18 @@ pub enum RemoteError {
         /// Description of the fault.
         what: String,
     },
+    /// A command ran and ended with an exit status other than 0.
+    #[error("{node}: {command}: status {status}{}{printed}", if printed.is_empty() { "" } else { ": " })]
+    Status {
+        /// Name of the node.
+        node: String,
+        /// Path of the program.
+        command: String,
+        /// Exit status.
+        status: i32,
+        /// Text of the error output.
+        printed: String,
+    },
     /// A command was refused because of an argument.
     #[error("{node}: {source}")]
     Argument {

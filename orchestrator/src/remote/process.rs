@@ -6,7 +6,7 @@
 //! the capture is found by its arguments.
 
 use super::local::HERE;
-use super::{RemoteError, Runner, script};
+use super::{CommandOutput, RemoteError, Runner, script};
 use crate::capture::CaptureLimit;
 use crate::step::CaptureStep;
 use serde::{Deserialize, Serialize};
@@ -101,15 +101,20 @@ impl RemoteNode<'_> {
         let argv: Vec<String> =
             [SHELL, "-c", text, "sh"].iter().chain(arguments).map(|&word| word.to_owned()).collect();
         let output = self.runner.run(self.name, &argv, self.timeout + extra)?;
-        if !output.is_success() {
-            let printed = crate::text::printable(&output.stderr);
-            return Err(self.failed(format!(
-                "status {}{}{printed}",
-                output.status,
-                if printed.is_empty() { "" } else { ": " }
-            )));
-        }
+        self.succeeded(SHELL, &output)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn succeeded(&self, command: &str, output: &CommandOutput) -> Result<(), RemoteError> {
+        if output.is_success() {
+            return Ok(());
+        }
+        Err(RemoteError::Status {
+            node: self.name.unwrap_or(HERE).to_owned(),
+            command: command.to_owned(),
+            status: output.status,
+            printed: crate::text::printable(&output.stderr),
+        })
     }
 
     fn failed(&self, what: String) -> RemoteError {
@@ -117,7 +122,8 @@ impl RemoteNode<'_> {
     }
 
     /// Starts a capture that outlives the connection, and returns its process. The capture may not
-    /// be ready yet: see [`RemoteNode::capture_status`].
+    /// be ready yet: see [`RemoteNode::capture_status`]. After any error other than
+    /// [`RemoteError::Status`] the node may still start it.
     pub fn launch(&self, step: &CaptureStep) -> Result<RemoteProcess, RemoteError> {
         let log = text(&step.log);
         let file = text(&step.file);
@@ -126,9 +132,14 @@ impl RemoteNode<'_> {
         arguments.extend([script::WATCH, &file, &max_bytes, &max_s]);
         arguments.extend(step.argv.iter().map(String::as_str));
         let printed = self.script(script::LAUNCH, &arguments, Duration::ZERO).map_err(|error| match error {
-            RemoteError::Command { what, .. } if what.starts_with("status 90") => self.failed(format!(
-                "the log {log} cannot be created: {what}; its folder must exist, and no log of an earlier run may be there"
-            )),
+            RemoteError::Status { node, command, status: script::NO_LOG, printed } => RemoteError::Status {
+                node,
+                command,
+                status: script::NO_LOG,
+                printed: format!(
+                    "the log {log} cannot be created: {printed}; its folder must exist, and no log of an earlier run may be there"
+                ),
+            },
             other => other,
         })?;
         let (boot_id, stat) = printed.trim_end().split_once(' ').unwrap_or_default();
@@ -154,14 +165,15 @@ impl RemoteNode<'_> {
         let printed =
             self.script(script::STATUS, &[&pid, &start, &text(&step.file), &text(&step.log)], Duration::ZERO)?;
         let (first, log) = printed.split_once('\n').unwrap_or((&printed, ""));
-        let (alive, size) = first.split_once(' ').unwrap_or_default();
-        Ok(CaptureStatus { alive: alive == "alive", bytes: size.parse().ok(), log: log.to_owned() })
+        let (word, size) = first.split_once(' ').unwrap_or_default();
+        Ok(CaptureStatus { alive: self.is_alive_word(word)?, bytes: size.parse().ok(), log: log.to_owned() })
     }
 
     /// True if a process runs. A zombie counts as ended.
     pub fn is_alive(&self, process: &RemoteProcess) -> Result<bool, RemoteError> {
         let (pid, start) = (process.pid.to_string(), process.start_ticks.to_string());
-        Ok(self.script(script::STATUS, &[&pid, &start, "", ""], Duration::ZERO)?.starts_with("alive"))
+        let printed = self.script(script::STATUS, &[&pid, &start, "", ""], Duration::ZERO)?;
+        self.is_alive_word(printed.split(' ').next().unwrap_or_default())
     }
 
     /// Signals a process and waits for its end. True if it ended. A process that ended before is
@@ -171,18 +183,36 @@ impl RemoteNode<'_> {
         let polls = (wait.as_millis() / 50).max(1).to_string();
         // Each poll takes a little longer than its pause.
         let printed = self.script(script::SIGNAL, &[&pid, &start, signal.name(), &polls], wait * 2)?;
-        Ok(printed.trim_end() == "gone")
+        Ok(!self.is_alive_word(printed.trim_end())?)
+    }
+
+    /// What a script prints of a process. A process whose state is unknown does not count as gone.
+    fn is_alive_word(&self, word: &str) -> Result<bool, RemoteError> {
+        match word {
+            "alive" => Ok(true),
+            "gone" => Ok(false),
+            other => Err(self.failed(format!("unexpected answer {other:?}"))),
+        }
     }
 
     /// Finds the processes of a capture by their arguments.
     pub fn find_capture(&self, step: &CaptureStep) -> Result<CaptureProcesses, RemoteError> {
-        Ok(capture_processes(&self.script(script::FIND, &["-e", &text(&step.file)], Duration::ZERO)?, step))
+        let found = capture_processes(&self.script(script::FIND, &["-e", &text(&step.file)], Duration::ZERO)?, step);
+        // The id of the boot is the end of each answer.
+        if found.boot_id.is_empty() {
+            Err(self.failed("the list of its processes is empty".to_owned()))
+        } else {
+            Ok(found)
+        }
     }
 
     /// True if one of these commands is still running, even if the process that started it is gone.
     pub(crate) fn is_running(&self, commands: &[&[String]]) -> Result<bool, RemoteError> {
         let tokens = commands.iter().filter_map(|argv| argv.last()).flat_map(|argument| ["-e", argument.as_str()]);
         let printed = self.script(script::FIND, &tokens.collect::<Vec<_>>(), Duration::ZERO)?;
+        if printed.is_empty() {
+            return Err(self.failed("the list of its processes is empty".to_owned()));
+        }
         let finds = |arguments: &[&str]| arguments.iter().any(|argument| argument.starts_with(script::FIND_PREFIX));
         let (listed, _) = parse_processes(&printed);
         // The script that runs a command counts as the command, because it starts the command.
@@ -195,14 +225,7 @@ impl RemoteNode<'_> {
     pub(crate) fn query(&self, argv: &[&str]) -> Result<String, RemoteError> {
         let argv: Vec<String> = argv.iter().map(|&word| word.to_owned()).collect();
         let output = self.runner.run(self.name, &argv, self.timeout)?;
-        if !output.is_success() {
-            let what = format!("status {}: {}", output.status, crate::text::printable(&output.stderr));
-            return Err(RemoteError::Command {
-                node: self.name.unwrap_or(HERE).to_owned(),
-                command: argv[0].clone(),
-                what,
-            });
-        }
+        self.succeeded(&argv[0], &output)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 

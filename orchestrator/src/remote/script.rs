@@ -25,6 +25,8 @@ pub(super) const LAUNCH: &str = concat!(
     r#": ibscope-launch; umask 077; set -C; s=$1; b=$2; l=$3; shift 3; true >"$l" || exit 90; "#,
     r#"setsid -f /bin/sh -c "$s" sh "$b" "$@" 3>&1 >>"$l" 2>&1 </dev/null | { read -r r && printf '%s\n' "$r"; }"#
 );
+/// Exit status of [`LAUNCH`] if it cannot create the log.
+pub(super) const NO_LOG: i32 = 90;
 /// Waits for the program and appends its exit status to the log. The supervisor ignores the signals
 /// that are meant for the program. It is not a background job of a shell, because such a job
 /// ignores SIGINT, and so would the program.

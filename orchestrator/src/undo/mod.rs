@@ -311,7 +311,7 @@ impl RunUndo<'_> {
                         exchanges: context.clock_exchanges(&step.node),
                     });
                 }
-                Some(stop::stop(context, step, known, self.record.failed.contains_key(&place), has_captured)?)
+                Some(stop::stop(context, step, known, self.record.refused.contains(&place), has_captured)?)
             }
             (progress, PlanStep::Mirror(step)) => {
                 if *progress == StepProgress::Started {

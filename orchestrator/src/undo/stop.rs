@@ -30,7 +30,7 @@ pub(super) fn stop(
     context: RunContext<'_>,
     step: &CaptureStep,
     known: Option<&RemoteProcess>,
-    has_failed: bool,
+    is_refused: bool,
     has_captured: bool,
 ) -> Result<CaptureEnd, FailureText> {
     let node = context.node(&step.node)?;
@@ -44,9 +44,9 @@ pub(super) fn stop(
             LaunchCancellation::AlreadyStarted => {}
             LaunchCancellation::NoFolder => return Ok(ended),
             LaunchCancellation::Canceled => {
-                // The log keeps a launch that may still be in progress from starting, unless the
-                // launch is known to have failed.
-                if has_failed {
+                // The log keeps a launch that may still be in progress from starting, unless the node
+                // answered that the launch failed.
+                if is_refused {
                     delete(&node, &[&step.log.to_string_lossy()])?;
                 } else {
                     ended
