@@ -83,15 +83,20 @@ pub(crate) fn crosscheck(capture: &Path, archive: &Path) -> (u64, Value) {
     (peak_bytes, json)
 }
 
-/// Peak resident memory until the program ends. The system keeps the high-water mark, so sampling
-/// misses only the growth of the last millisecond.
+/// Peak resident memory until the program ends, of itself or of a program that it runs, whichever is
+/// larger. The system keeps the high-water mark, so sampling misses only the growth of the last
+/// millisecond.
 pub(crate) fn watch(child: &mut Child) -> u64 {
-    let status = format!("/proc/{}/status", child.id());
+    let own = child.id().to_string();
     let mut peak_bytes = 0;
     while child.try_wait().expect("wait").is_none() {
-        // The line disappears when the program has ended and its status is not collected yet.
-        let seen_bytes = std::fs::read_to_string(&status).ok().and_then(|text| high_water(&text));
-        peak_bytes = peak_bytes.max(seen_bytes.unwrap_or(0));
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
+        for process in children.split_whitespace().chain([own.as_str()]) {
+            // The line disappears when the program has ended and its status is not collected yet.
+            let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+            let seen_bytes = status.ok().and_then(|text| high_water(&text));
+            peak_bytes = peak_bytes.max(seen_bytes.unwrap_or(0));
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
     peak_bytes

@@ -1,11 +1,13 @@
 //! The command `otf2`: archives that the OTF2 tools read, with the messages of the truth.
 
+use crate::memory::{self, MIB};
 use crate::runs::{self, RecordedRun};
 use crate::tools::{ProgramResult, ibscope};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Messages and bytes by sender and receiver.
 type PairSums = BTreeMap<(u32, u32), (u64, u64)>;
@@ -293,4 +295,44 @@ fn failures_leave_nothing_behind() {
         fs::read_dir(place).expect("folder").map(|entry| entry.expect("entry").file_name()).collect();
     names.sort();
     assert_eq!(names, ["existing", "none", "python"]);
+}
+
+/// Peak memory of the program in Python while it writes this number of sends of one rank, in bytes.
+fn writer_peak_bytes(sends: u64) -> u64 {
+    let folder = tempfile::tempdir().expect("folder");
+    let mut child = Command::new("/usr/bin/python3")
+        .args(["-c", ibscope::render::otf2::WRITER])
+        .arg(folder.path().join("archive"))
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("make deps installs python3-otf2");
+    let mut stdin = BufWriter::new(child.stdin.take().expect("standard input"));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let definitions = serde_json::json!({
+                "creator": "test", "ranks": ["n1", "n2"], "window": null, "ports": [], "rate": "", "operations": [],
+                "communicators": [{ "name": "MPI_COMM_WORLD", "members": [0, 1] }],
+            });
+            writeln!(stdin, "{definitions}").expect("definitions");
+            for number in 0..sends {
+                let numbers = [1_000 * number, 8, 0, number].map(u64::to_le_bytes);
+                // From rank 0 to 1, with tag 7.
+                let words = [0, 0, 1, 0, 7, 0].map(u32::to_le_bytes);
+                stdin.write_all(&[numbers.concat(), words.concat()].concat()).expect("a record");
+            }
+            stdin.flush().expect("records");
+        });
+        let peak_bytes = memory::watch(&mut child);
+        assert!(child.wait().expect("wait").success());
+        assert_eq!(read(&folder.path().join("archive")).sends[&(0, 1)], (sends, 8 * sends));
+        peak_bytes
+    })
+}
+
+/// By default, the OTF2 library keeps all events of a rank in memory, up to 128 MiB.
+#[test]
+fn memory_of_the_writer_does_not_grow_with_the_messages() {
+    let peaks = [20_000, 800_000].map(writer_peak_bytes);
+    // An event takes 18 bytes: 13 MiB more.
+    assert!(peaks[1] < peaks[0] + 5 * MIB, "{peaks:?} bytes");
 }

@@ -13,14 +13,16 @@ The kinds are the constants from `SEND` to `RATES`. A record of `RATES` has a po
 bytes per second.
 """
 
+import ctypes
 import json
 import struct
 import sys
 from fractions import Fraction
 
 try:
+    import _otf2
     import otf2
-    from otf2.enums import (Base, CollectiveOp, GroupType, LocationGroupType, LocationType, MetricMode,
+    from otf2.enums import (Base, CollectiveOp, FileType, GroupType, LocationGroupType, LocationType, MetricMode,
                             MetricOccurrence, Paradigm, SystemTreeDomain, Type)
 except ImportError as error:
     sys.exit(f"{error}; install the OTF2 module of Python (Debian and Ubuntu: apt install python3-otf2)")
@@ -31,10 +33,43 @@ RECORDS_PER_READ = 1 << 14
 (SEND, RECEIVE, COLLECTIVE_BEGIN, COLLECTIVE_END, REQUEST_SEND, REQUEST_SEND_END, REQUEST_RECEIVE_BEGIN,
  REQUEST_RECEIVE, PUT, GET, ONE_SIDED_END, RATES) = range(12)
 
+CHUNK_BYTES = 256 * 1024  # OTF2_CHUNK_SIZE_MIN
+MOST_CHUNKS = 2
+ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint8, ctypes.c_uint64, ctypes.c_void_p,
+                            ctypes.c_uint64)
+FREE_ALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint8, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_bool)
+
+
+class MemoryCallbacks(ctypes.Structure):
+    """OTF2_MemoryCallbacks. By default, the library keeps up to 128 MiB of events of each location in memory. It
+    writes them to the disk if an allocation fails."""
+
+    _fields_ = [("allocate", ALLOCATE), ("free_all", FREE_ALL)]
+
+    def __init__(self):
+        chunks = {}
+
+        def allocate(_, file_type, location, _buffer, size_bytes):
+            own = chunks.setdefault((file_type, location), [])
+            if file_type == FileType.EVENTS.value and len(own) == MOST_CHUNKS:
+                return None
+            own.append(ctypes.create_string_buffer(size_bytes))
+            return ctypes.addressof(own[-1])
+
+        def free_all(_, file_type, location, _buffer, _is_final):
+            chunks.pop((file_type, location), None)
+
+        super().__init__(ALLOCATE(allocate), FREE_ALL(free_all))
+
+
 events = sys.stdin.buffer
 definitions = json.loads(events.readline())
 operations = [getattr(CollectiveOp, name, None) for name in definitions["operations"]]
-with otf2.writer.open(sys.argv[1], timer_resolution=1_000_000_000) as trace:
+memory = MemoryCallbacks()
+# The type of the module is without the first parameter of both functions.
+memory_of_module = ctypes.cast(ctypes.pointer(memory), ctypes.POINTER(_otf2.MemoryCallbacks)).contents
+with otf2.writer.open(sys.argv[1], timer_resolution=1_000_000_000, chunk_size_events=CHUNK_BYTES,
+                      memory_callbacks=memory_of_module) as trace:
     trace.creator = definitions["creator"]
     known = trace.definitions
     fabric = known.system_tree_node("fabric", "machine")
