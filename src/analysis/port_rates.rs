@@ -45,18 +45,13 @@ pub struct PortRates {
     pub samples: Vec<PortSample>,
     /// The strongest reason why a rate may be too low; `None` if all are exact.
     pub lower_bound: Option<LowerBound>,
-    /// For a sampled capture, the sentence on sampling: there are no rates.
-    pub sampled: Option<String>,
 }
 
 /// Computes the rates of the ports of a job's ranks: those of all traffic in the profile.
-/// `is_selected` states that the profile holds one of several jobs only. Fails if the profile has no
-/// timeline.
+/// `is_selected` states that the profile holds one of several jobs only. The profile is not
+/// that of a sampled capture, whose rates are estimates. Fails if it has no timeline.
 pub fn port_rates(profile: &Profile, job: u32, is_selected: bool) -> Result<PortRates, AnalysisError> {
     let rates = link_rates(profile, None, is_selected, None)?;
-    if rates.sampled.is_some() {
-        return Ok(PortRates { sampled: rates.sampled, bin_ns: rates.bin_ns, ..PortRates::default() });
-    }
     let mut ranks: BTreeMap<Endpoint, u32> = BTreeMap::new();
     for row in profile.ranks.iter().filter(|row| row.job == job) {
         let Ok(endpoint) = row.endpoint.parse() else { continue };

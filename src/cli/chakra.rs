@@ -47,9 +47,6 @@ struct NodeCounts {
 pub(super) fn run(args: &ChakraArgs) -> anyhow::Result<ExitCode> {
     let JobCapture { profile, job, stream } =
         JobCapture::read("chakra", "a trace", &args.captures, MoreData::default())?;
-    if profile.sampling.is_some() {
-        bail!("the traces are unknown, because the mirror sampled the packets: most messages are missing");
-    }
     let place = files::new_folder(&args.output)?;
     let cannot_write = || format!("{}: cannot be written", args.output.display());
     let folder = Scratch::folder(&place).with_context(cannot_write)?;

@@ -49,6 +49,9 @@ impl JobCapture {
         options.bin_ns = more.bin_ns;
         let stream = input::messages(inputs, &options, *scope, more.transport)?;
         let profile = stream.profile().clone();
+        if profile.sampling.is_some() {
+            bail!("the messages are unknown, because the mirror sampled the packets: most of them are missing");
+        }
         input::one_job(&profile, &format!("the traffic of {output}"))?;
         let Some(job) = profile.jobs.first().map(|job: &JobRow| job.job) else {
             bail!(

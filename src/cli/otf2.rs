@@ -156,9 +156,6 @@ impl ArchiveWriter {
 
 fn notes(args: &Otf2Args, profile: &Profile, plan: &EventPlan, instances: &InstanceList, rates: &PortRates) {
     note_left_out(plan.left_out);
-    if let Some(sampled) = &rates.sampled {
-        output::eprint_line(&format!("note: the archive has no link rates: {sampled}"));
-    }
     if let Some(bound) = rates.lower_bound {
         output::eprint_line(&format!("note: the link rates are lower bounds, because {}", bound.because()));
     }

@@ -210,3 +210,18 @@ fn a_rank_that_sleeps_computes() {
     }
     assert_eq!(computed.iter().max(), computed.get(2), "{computed:?}");
 }
+
+/// The time of messages that the sample does not have would look like computation.
+#[test]
+fn a_sampled_capture_is_refused() {
+    let folder = tempfile::tempdir().expect("folder");
+    let output = folder.path().join("output");
+    let [output, sink] =
+        [output, runs::named("ompi-rc-halo-2x2").sink()].map(|path| path.to_str().expect("path").to_owned());
+    for command in ["goal", "otf2"] {
+        let refused = ibscope([command, "--sampled", "1/10", "-o", &output, &sink]);
+        assert_eq!(refused.code, 1, "{command}: {}", refused.stderr);
+        assert!(refused.stderr.contains("unknown, because the mirror sampled the packets"), "{}", refused.stderr);
+        assert!(fs::read_dir(folder.path()).expect("folder").next().is_none(), "{command}");
+    }
+}
