@@ -591,8 +591,14 @@ def exports(path, folder, kinds):
           for (let at = 0; at < data.length; at += 4) colors.add((data[at] << 16) | (data[at + 1] << 8) | data[at + 2]);
           done([image.width, image.height, colors.size]);
         };
+        image.onerror = () => done("no picture");
         image.src = `data:image/png;base64,${arguments[0]}`;
     """
+
+    def is_whole(file):
+        """False for the files of a download that has not ended."""
+        end = {".csv": b"\n", ".png": b"IEND\xaeB`\x82", ".svg": b"</svg>"}.get(file.suffix)
+        return end is not None and not file.name.startswith(".") and file.read_bytes().endswith(end)
 
     def saved(place, button):
         """Clicks a button and returns the file that it saves."""
@@ -602,8 +608,7 @@ def exports(path, folder, kinds):
         driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(place.resolve())})
         button.click()
         wait = WebDriverWait(driver, TIMEOUT_S, poll_frequency=0.05)
-        wait.until(lambda _: [file for file in place.iterdir() if not file.name.endswith(".crdownload")])
-        return next(place.iterdir())
+        return wait.until(lambda _: next((file for file in place.iterdir() if is_whole(file)), None))
 
     def all_views(name):
         found = {}
