@@ -1,12 +1,12 @@
 //! `ibscope chakra`: the messages or collective operations of captures as Chakra execution traces.
 
 use super::common::arguments::CaptureArgs;
-use super::common::{files, input, output};
-use super::job_messages::{JobCapture, MoreData, in_time, note_left_out, sorted};
+use super::common::{files, input};
+use super::job_messages::{JobCapture, MoreData, in_time};
+use super::rank_operations::{PlannedMessages, all_messages, by_rank};
 use crate::analysis::chakra_trace::{ChakraNode, ChakraNodes, collectives_unknown_because};
 use crate::analysis::instances::InstanceCollector;
-use crate::analysis::rank_events::{EventPlan, RankMessage, RankMessages};
-use crate::analysis::rank_schedule::{RankOperation, RankOperationKind, RankSchedule};
+use crate::analysis::rank_events::{EventPlan, RankMessages};
 use crate::model::{ConnectionClass, Profile, count_of};
 use crate::pipeline::MessageStream;
 use crate::render::chakra;
@@ -36,13 +36,6 @@ pub(super) struct ChakraArgs {
     pub(super) collectives: bool,
 }
 
-/// Nodes of the traces.
-#[derive(Default)]
-struct NodeCounts {
-    operations: u64,
-    computed_ns: u64,
-}
-
 /// Runs `ibscope chakra`.
 pub(super) fn run(args: &ChakraArgs) -> anyhow::Result<ExitCode> {
     let JobCapture { profile, job, stream } =
@@ -50,47 +43,21 @@ pub(super) fn run(args: &ChakraArgs) -> anyhow::Result<ExitCode> {
     let place = files::new_folder(&args.output)?;
     let cannot_write = || format!("{}: cannot be written", args.output.display());
     let folder = Scratch::folder(&place).with_context(cannot_write)?;
-    let source = if args.collectives { with_operations } else { with_all_messages };
+    let source = if args.collectives { with_operations } else { all_messages };
     let (messages, mut plan) = source(&profile, job, stream, folder.path())?;
-    // Chakra has no communicators of messages: those of one sender, receiver and tag are one stream.
-    let messages = messages.map(|message| message.map(|message| RankMessage { communicator: 0, ..message }));
-    let mut counts = NodeCounts::default();
-    let mut origin_ns = None;
-    let operations = RankSchedule::new(plan.events(messages)).inspect(|operation| {
-        let Ok(operation) = operation else { return };
-        // The first operation is the earliest one.
-        origin_ns.get_or_insert(operation.times_ns.0);
-        match operation.kind {
-            RankOperationKind::Compute => {
-                counts.computed_ns = counts.computed_ns.saturating_add(operation.duration_ns());
-            }
-            RankOperationKind::Collective(_) => counts.operations += 1,
-            RankOperationKind::Send(_) | RankOperationKind::Receive(_) => {}
-        }
-    });
-    let by_rank = |a: &RankOperation, b: &RankOperation| (a.rank, a.number).cmp(&(b.rank, b.number));
-    let operations = sorted(operations, folder.path(), by_rank).with_context(cannot_write)?;
-    let nodes = ChakraNodes::new(operations, origin_ns.unwrap_or(0));
+    let (operations, sums) = by_rank(messages, &mut plan, folder.path()).with_context(cannot_write)?;
+    let nodes = ChakraNodes::new(operations, sums.origin_ns);
     write_traces(&plan, nodes, folder.path()).with_context(cannot_write)?;
     folder.commit(|folder| fs::rename(folder, &place)).with_context(cannot_write)?;
-    report(args, &plan, &counts);
+    // Each rank of a communicator has a node for the operation.
+    let more = if args.collectives {
+        format!(" and {} of collective operations", count_of(sums.collectives, "node"))
+    } else {
+        String::new()
+    };
+    sums.report(&plan, &more, &args.output.join("trace.*.et"));
     input::notes(&args.captures.inputs, &args.captures.reading, &profile);
     Ok(input::exit_code(&args.captures.reading, &profile.coverage))
-}
-
-/// Messages by time, and the plan of all events.
-type PlannedMessages = (super::job_messages::SortedItems<RankMessage>, EventPlan);
-
-/// All messages, those of collective operations included, and no operations.
-fn with_all_messages(
-    profile: &Profile,
-    job: u32,
-    stream: MessageStream,
-    scratch: &Path,
-) -> anyhow::Result<PlannedMessages> {
-    let mut messages = RankMessages::with_collectives();
-    let by_time = in_time(stream, scratch, |row| messages.message(row))?;
-    Ok((by_time, messages.finish(profile, job, &[])))
 }
 
 /// The point-to-point messages of MPI, and all collective operations. Messages of NCCL belong to
@@ -132,18 +99,4 @@ fn write_traces(
         out.flush()?;
     }
     nodes.next().map_or(Ok(()), |rest| rest.and(Err(io::Error::other("a message has a rank beyond those of its job"))))
-}
-
-fn report(args: &ChakraArgs, plan: &EventPlan, counts: &NodeCounts) {
-    // Each rank of a communicator has a node for the operation.
-    let operations = count_of(counts.operations, "node") + " of collective operations";
-    output::eprint_line(&format!(
-        "{}{} of {} with {:.3} s of computation between them written to {}",
-        count_of(plan.messages, "message"),
-        if args.collectives { format!(" and {operations}") } else { String::new() },
-        count_of(u64::from(plan.ranks), "rank"),
-        counts.computed_ns as f64 / 1e9,
-        args.output.join("trace.*.et").display()
-    ));
-    note_left_out(plan.left_out);
 }

@@ -2,11 +2,9 @@
 
 use super::common::arguments::CaptureArgs;
 use super::common::files::{self, OutputFile};
-use super::common::{input, output};
-use super::job_messages::{JobCapture, MoreData, in_time, note_left_out, sorted};
-use crate::analysis::rank_events::{RankMessage, RankMessages};
-use crate::analysis::rank_schedule::{RankOperation, RankOperationKind, RankSchedule};
-use crate::model::count_of;
+use super::common::input;
+use super::job_messages::{JobCapture, MoreData};
+use super::rank_operations::{all_messages, by_rank};
 use crate::render::goal;
 use crate::scratch::{self, Scratch};
 use anyhow::Context as _;
@@ -38,19 +36,8 @@ pub(super) fn run(args: &GoalArgs) -> anyhow::Result<ExitCode> {
         JobCapture::read("goal", "a schedule", &args.captures, MoreData::default())?;
     let file = OutputFile::open_private(Some(place), &input::files(&args.captures.inputs, &args.captures.reading))?;
     let scratch = Scratch::folder(&scratch::resolve(place).with_context(cannot_write)?).with_context(cannot_write)?;
-    let mut messages = RankMessages::with_collectives();
-    let by_time = in_time(stream, scratch.path(), |row| messages.message(row)).with_context(cannot_write)?;
-    let mut plan = messages.finish(&profile, job, &[]);
-    // GOAL has no communicators: messages of one sender, receiver and tag are one stream.
-    let by_time = by_time.map(|message| message.map(|message| RankMessage { communicator: 0, ..message }));
-    let mut computed_ns = 0_u64;
-    let operations = RankSchedule::new(plan.events(by_time)).inspect(|operation| {
-        if let Some(own) = operation.as_ref().ok().filter(|own| own.kind == RankOperationKind::Compute) {
-            computed_ns = computed_ns.saturating_add(own.duration_ns());
-        }
-    });
-    let by_rank = |a: &RankOperation, b: &RankOperation| (a.rank, a.number).cmp(&(b.rank, b.number));
-    let operations = sorted(operations, scratch.path(), by_rank).with_context(cannot_write)?;
+    let (messages, mut plan) = all_messages(&profile, job, stream, scratch.path()).with_context(cannot_write)?;
+    let (operations, sums) = by_rank(messages, &mut plan, scratch.path()).with_context(cannot_write)?;
     if let Some(file) = file {
         file.finish_with(|file| {
             let mut out = BufWriter::with_capacity(1 << 16, file);
@@ -58,19 +45,7 @@ pub(super) fn run(args: &GoalArgs) -> anyhow::Result<ExitCode> {
             written.map_err(|error: io::Error| files::write_error(place, &error))
         })?;
     }
-    output::eprint_line(&format!(
-        "{} of {} with {} of computation between them written to {}",
-        count_of(plan.messages, "message"),
-        count_of(u64::from(plan.ranks), "rank"),
-        seconds(computed_ns),
-        place.display()
-    ));
-    note_left_out(plan.left_out);
+    sums.report(&plan, "", place);
     input::notes(&args.captures.inputs, &args.captures.reading, &profile);
     Ok(input::exit_code(&args.captures.reading, &profile.coverage))
-}
-
-/// A time in seconds with milliseconds.
-fn seconds(ns: u64) -> String {
-    format!("{:.3} s", ns as f64 / 1e9)
 }

@@ -38,6 +38,7 @@ mod nccl_channels;
 mod otf2;
 mod paths;
 mod phases;
+mod rank_operations;
 mod ranks;
 mod rates;
 mod relay;
