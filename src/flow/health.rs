@@ -359,7 +359,7 @@ impl HealthTracker {
             self.acks.add(number as u32 & 0xFF_FFFF);
         }
         if is_nak {
-            self.nak(Aeth { syndrome: (aeth >> 24) as u8, msn: aeth & 0xFF_FFFF });
+            self.nak(Aeth::from_word(aeth));
         }
     }
 

@@ -34,9 +34,13 @@ impl CongestionSlot {
     /// True if a packet may have slots; most packets have none.
     #[inline]
     pub(super) const fn may_have(packet: &PacketRecord, role: PacketRole) -> bool {
-        packet.packet_flags().is_any_set()
-            || matches!(role, PacketRole::Other)
-            || matches!(role, PacketRole::Acknowledge) && packet.extension >> 29 != 0
+        packet.packet_flags().is_any_set() || matches!(role, PacketRole::Other) || Self::is_nak(packet, role)
+    }
+
+    /// True for a NAK or an RNR NAK.
+    #[inline]
+    const fn is_nak(packet: &PacketRecord, role: PacketRole) -> bool {
+        matches!(role, PacketRole::Acknowledge) && packet.extension >> 29 != 0
     }
 
     /// The slots of a packet.
@@ -52,9 +56,8 @@ impl CongestionSlot {
         if is_notification {
             slots.push(Self::Packet(CongestionEvent::Notification, is_even));
         }
-        if observation.role == PacketRole::Acknowledge && packet.extension >> 29 != 0 {
-            let aeth = Aeth { syndrome: (packet.extension >> 24) as u8, msn: packet.extension & 0xFF_FFFF };
-            slots.push(match aeth.kind() {
+        if Self::is_nak(packet, observation.role) {
+            slots.push(match Aeth::from_word(packet.extension).kind() {
                 AethKind::RnrNak { .. } => Self::RnrNak,
                 kind => Self::Nak(nak_code(&kind).unwrap_or_default() as u8),
             });

@@ -129,6 +129,12 @@ impl Aeth {
     /// Length in bytes.
     pub const LEN: usize = 4;
 
+    /// Splits the four bytes of the header: the syndrome, then the MSN.
+    #[must_use]
+    pub const fn from_word(word: u32) -> Self {
+        Self { syndrome: (word >> 24) as u8, msn: word & 0xFF_FFFF }
+    }
+
     /// Decodes the syndrome.
     #[must_use]
     pub fn kind(self) -> AethKind {
@@ -237,8 +243,7 @@ impl ExtHeaders {
             });
         }
         if opcode.has_aeth() {
-            let value = reader.u32()?;
-            self.aeth = Some(Aeth { syndrome: (value >> 24) as u8, msn: value & 0xFF_FFFF });
+            self.aeth = Some(Aeth::from_word(reader.u32()?));
         }
         if opcode.has_atomic_ack() {
             self.atomic_ack = Some(be64(reader.take::<8>()?, 0));
