@@ -62,10 +62,8 @@ impl Folder {
     /// Removes scratch files that no living process writes; of one file, or of all. Those that cannot
     /// be removed only take space.
     pub(crate) fn remove_abandoned(&self, of: Option<&OsStr>) {
-        let prefix = of.map(scratch_prefix).unwrap_or_default();
-        for name in self.names().unwrap_or_default() {
-            let is_chosen = is_scratch(&name) && name.as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
-            if is_chosen && self.read(&name).is_ok_and(|file| file.try_lock().is_ok()) {
+        for name in self.scratch_names(of).unwrap_or_default() {
+            if self.read(&name).is_ok_and(|file| file.try_lock().is_ok()) {
                 let _ = self.remove(&name);
             }
         }
@@ -74,9 +72,15 @@ impl Folder {
     /// Removes what processes that were killed while they replaced a file left of it. No process may
     /// be replacing it now.
     pub(crate) fn remove_scratch(&self, name: &OsStr) -> io::Result<()> {
-        let prefix = scratch_prefix(name);
-        let is_scratch = |found: &OsString| found.as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
-        self.names()?.iter().filter(|found| is_scratch(found)).try_for_each(|found| self.remove(found))
+        self.scratch_names(Some(name))?.iter().try_for_each(|found| self.remove(found))
+    }
+
+    /// Names of the scratch files in the folder; of one file, or of all.
+    fn scratch_names(&self, of: Option<&OsStr>) -> io::Result<Vec<OsString>> {
+        let prefix = of.map(scratch_prefix).unwrap_or_default();
+        let mut names = self.names()?;
+        names.retain(|name| is_scratch(name) && name.as_encoded_bytes().starts_with(prefix.as_encoded_bytes()));
+        Ok(names)
     }
 }
 
