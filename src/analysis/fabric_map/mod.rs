@@ -150,10 +150,7 @@ pub fn fabric_map(
     mapping: Option<&BTreeMap<u32, u32>>,
 ) -> FabricMap {
     let mut finder = RouteFinder::new(fabric, tables);
-    let mut sums = MapSums::default();
-    for ((src, dst), traffic) in pairs(profile) {
-        sums.add(src, dst, traffic, &mut finder);
-    }
+    let sums = MapSums::of(profile, &mut finder);
     let nodes = nodes(profile, fabric, &finder, &sums.flows);
     let no_route = sums.left_out.keys().next().map(|reason| NoPlacement::Route(*reason));
     let placement = match no_route {
@@ -186,10 +183,7 @@ pub fn mapping_target(
     tables: Option<&ForwardingTables>,
 ) -> Result<MappingTarget, NoTarget> {
     let mut finder = RouteFinder::new(fabric, tables);
-    let mut sums = MapSums::default();
-    for ((src, dst), traffic) in pairs(profile) {
-        sums.add(src, dst, traffic, &mut finder);
-    }
+    let sums = MapSums::of(profile, &mut finder);
     if let Some(reason) = sums.left_out.keys().next() {
         return Err(NoTarget::Placement(NoPlacement::Route(*reason)));
     }
@@ -213,7 +207,7 @@ fn pairs(profile: &Profile) -> BTreeMap<LidPair, LinkTraffic> {
     pairs
 }
 
-/// The sums while pairs are added.
+/// The sums over the pairs of a profile.
 #[derive(Default)]
 struct MapSums {
     traffic: LinkTraffic,
@@ -228,6 +222,14 @@ struct MapSums {
 }
 
 impl MapSums {
+    fn of(profile: &Profile, finder: &mut RouteFinder<'_>) -> Self {
+        let mut sums = Self::default();
+        for ((src, dst), traffic) in pairs(profile) {
+            sums.add(src, dst, traffic, finder);
+        }
+        sums
+    }
+
     fn add(&mut self, src: Option<u16>, dst: Option<u16>, traffic: LinkTraffic, finder: &mut RouteFinder<'_>) {
         let lids = src.zip(dst).ok_or(NoRoute::NotInFabric);
         let route = lids.and_then(|(src, dst)| Ok(((src, dst), finder.route(src, dst)?)));
