@@ -122,8 +122,7 @@ fn pairs(comparison: &Comparison) -> String {
     let what = if comparison.by == GroupBy::Rank { "ranks" } else { "endpoints" };
     let known = comparison.pairs.iter().filter(|pair| pair.is_known()).count();
     let unknown = not_captured(comparison);
-    let differ: Vec<_> =
-        comparison.pairs.iter().filter(|pair| pair.differs()).map(|pair| (pair, pair.values())).collect();
+    let differ: Vec<_> = comparison.pairs.iter().filter(|pair| pair.differs()).collect();
     if differ.is_empty() {
         let all = match (known, unknown.is_empty()) {
             (0, false) => return format!("\n{unknown}"),
@@ -136,8 +135,8 @@ fn pairs(comparison: &Comparison) -> String {
     let title = format!("{} of {} pairs of {what} differ", group(differ.len() as u64), group(known as u64));
     let header = [title.as_str(), "messages", "", "MPI bytes", "", "wire bytes A", "B", "difference", ""];
     let mut table = columns(&header, 1..header.len());
-    for (pair, values) in differ.iter().take(MOST) {
-        let (src, dst) = &pair.pair;
+    for pair in differ.iter().take(MOST) {
+        let ((src, dst), values) = (&pair.pair, pair.values());
         let mut row = vec![format!("{} → {}", src.name(), dst.name())];
         for pairing in values.iter().filter(|pairing| matches!(pairing.value, "messages" | "mpi_bytes")) {
             let [_, _, difference, relation] = texts(pairing, false);
