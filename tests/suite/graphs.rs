@@ -40,8 +40,7 @@ impl Graphs {
         arguments.push(sink.to_str().expect("path").to_owned());
         let result = ibscope(arguments);
         assert_eq!(result.code, 0, "{}: {}", run.name, result.stderr);
-        let mut truth = run.truth("wire.csv").expect("wire.csv");
-        truth.retain(|_, (messages, _)| *messages > 0);
+        let truth = run.wire_messages();
         Self { truth, folder, stderr: result.stderr }
     }
 

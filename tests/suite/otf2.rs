@@ -145,8 +145,7 @@ fn archives_have_the_messages_of_the_wire() {
         let result = write(&inputs, &archive, &[]);
         assert_eq!(result.code, 0, "{}: {}", run.name, result.stderr);
         let events = read(&archive);
-        let mut truth = run.truth("wire.csv").expect("wire.csv");
-        truth.retain(|_, (messages, _)| *messages > 0);
+        let truth = run.wire_messages();
         assert_eq!(events.sends, truth, "{}", run.name);
         assert_eq!(events.receives, truth, "{}", run.name);
         assert_eq!((events.pairs, events.one_sided.len()), (0, 0), "{}", run.name);
@@ -163,8 +162,7 @@ fn requests_begin_and_end_at_both_ranks() {
         let result = write(&run.every_node(), &archive, &["--requests"]);
         assert_eq!(result.code, 0, "{}: {}", run.name, result.stderr);
         let events = read(&archive);
-        let mut truth = run.truth("wire.csv").expect("wire.csv");
-        truth.retain(|_, (messages, _)| *messages > 0);
+        let truth = run.wire_messages();
         let messages: u64 = truth.values().map(|(messages, _)| messages).sum();
         assert!(messages > 0);
         assert_eq!(events.pairs, 2 * messages, "{}", run.name);

@@ -117,6 +117,13 @@ impl RecordedRun {
         Some(text.lines().skip(1).map(row).collect())
     }
 
+    /// Messages and bytes on the wire, by rank pair with messages.
+    pub(crate) fn wire_messages(&self) -> BTreeMap<(u32, u32), (u64, u64)> {
+        let mut truth = self.truth("wire.csv").expect("wire.csv");
+        truth.retain(|_, (messages, _)| *messages > 0);
+        truth
+    }
+
     /// Node of each rank, from 1.
     pub(crate) fn node_of_rank(&self) -> BTreeMap<u32, u8> {
         let text = std::fs::read_to_string(self.folder.join("rankmap.csv")).unwrap_or_default();
