@@ -17,7 +17,7 @@ const GRID: RGBColor = RGBColor(222, 222, 222);
 /// Color of the bins in which the captures begin or end, drawn behind everything else.
 pub(super) const EDGE: RGBColor = RGBColor(214, 214, 214);
 /// Legend of these bins.
-pub(super) const EDGE_TEXT: &str = "the captures begin or end in this bin";
+pub(super) const EDGE_TEXT: &str = "captures begin or end here";
 /// Height of the tick labels below a panel and of the axis title below the labels.
 pub(super) const X_AXIS_HEIGHT: i32 = TICK_LENGTH + GAP + TICK + MARGIN / 2 + TEXT + MARGIN;
 

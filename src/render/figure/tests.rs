@@ -397,6 +397,19 @@ fn rates_show_their_peak_and_the_sizes() {
     assert!(svg.contains(&format!("viewBox=\"0 0 {width} {height}\"")));
 }
 
+/// The legend of the upper panel has two entries in one line.
+#[test]
+fn the_legend_of_rates_is_within_the_picture() {
+    let mut rates = rates();
+    // The last packet comes before the end of the last bin.
+    (rates.captured_until_ns, rates.window_ns) = (rates.span_ns.0, 125_000_000);
+    let svg = rates_svg(&rates).unwrap();
+    assert!(texts(&svg).iter().any(|(_, _, text)| text.starts_with("peak over 125 ms: ")));
+    let (x, _, text) = texts(&svg).into_iter().find(|(_, _, text)| text == axes::EDGE_TEXT).unwrap();
+    let right = x + canvas::width(&text, canvas::TICK).unwrap();
+    assert!(right <= canvas::WIDTH - canvas::MARGIN, "{text} ends at {right}");
+}
+
 #[test]
 fn rates_without_sizes_are_one_panel() {
     let mut rates = rates();
