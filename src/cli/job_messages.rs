@@ -17,6 +17,10 @@ use std::path::Path;
 /// Items that are sorted in memory; the others wait in files.
 const ITEMS_IN_MEMORY: usize = 1 << 20;
 
+/// Rows of the timeline, and of the series of senders: a quarter of those of `analyze`, because the
+/// messages of long captures need the memory too.
+const MAX_TIMELINE_ROWS: usize = pipeline::DEFAULT_MAX_CELLS / 4;
+
 /// Items in order.
 pub(super) type SortedItems<T> = Box<dyn Iterator<Item = io::Result<T>>>;
 
@@ -32,7 +36,7 @@ pub(super) struct JobCapture {
 pub(super) struct MoreData {
     /// Transport messages that belong to no MPI message.
     pub(super) transport: bool,
-    /// The timeline, in bins of this width in nanoseconds.
+    /// The timeline, in bins of this width in nanoseconds, or wider ones if it has too many rows.
     pub(super) bin_ns: Option<i64>,
 }
 
@@ -47,6 +51,7 @@ impl JobCapture {
         input::check_captures(command, inputs)?;
         let mut options = input::message_options(inputs, reading)?;
         options.bin_ns = more.bin_ns;
+        options.limits.max_cells = MAX_TIMELINE_ROWS;
         let stream = input::messages(inputs, &options, *scope, more.transport)?;
         let profile = stream.profile().clone();
         if profile.sampling.is_some() {

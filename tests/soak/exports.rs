@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 /// take less than 155 bytes.
 const SIZES: [(u64, u64); 2] = [(5_000_000, 775_000_000), (50_000_000, 7_750_000_000)];
 
-/// Peaks of 5 million messages, in MiB, with a margin of a third.
+/// Peaks of 5 million messages, with a margin of a third.
 const MOST_BYTES: [(&str, u64); 3] = [("otf2", 256 * MIB), ("goal", 512 * MIB), ("chakra", 512 * MIB)];
 
 /// More memory for ten times as many messages: the files that an external sort merges have a buffer of
