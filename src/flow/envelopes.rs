@@ -3,17 +3,18 @@
 use super::ledger::Ledger;
 use crate::model::{PacketRecord, UpperLayerVotes};
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
-use ibscope_parsers::mpi::{self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload};
+use ibscope_parsers::mpi::{
+    self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload, ucx,
+};
 use ibscope_parsers::ulp::{self, UpperLayerMessage};
 
 /// UCX endpoints whose datagram numbers are kept per pair of UD queue pairs; two interfaces have
 /// one or a few. A further one replaces the oldest, whose retransmitted datagrams then count as
 /// new.
 const MAX_UD_ENDPOINTS: usize = 16;
-/// First datagram number of a UCX endpoint (`UCT_UD_INITIAL_PSN`).
-const FIRST_DATAGRAM: u16 = 1;
-/// Maximum number of datagrams that connect an endpoint; their formats are not parsed.
-const CONNECTING_DATAGRAMS: u16 = 16;
+/// First number of a UCX endpoint that a message, a put or a connection reply can have: a request, or
+/// the reply, has the number before (`UCT_UD_INITIAL_PSN`). Requests do not name the endpoint.
+const FIRST_DATAGRAM: i64 = 2;
 /// Longest message in bytes whose envelope the next message may leave out (MVAPICH2's header
 /// caching).
 const MAX_CACHED_BYTES: u64 = 255;
@@ -37,15 +38,39 @@ pub(super) struct Envelopes {
 struct LibraryState {
     /// UCX's own datagram numbers by receiver endpoint, because UCX retransmits datagrams under new
     /// PSNs.
-    datagrams: Vec<(u32, Ledger)>,
-    /// Missing datagrams of the endpoints that were dropped.
-    missing_before: u64,
+    datagrams: Vec<EndpointDatagrams>,
+    /// Missing datagrams of the endpoints that were dropped, after their first observed ones.
+    missing_of_dropped: u64,
+    /// Datagrams of the endpoints that were dropped, before their first observed ones.
+    before_dropped: u64,
     /// Endpoints were dropped.
     forgot_endpoints: bool,
-    /// Lowest datagram number to any endpoint.
-    lowest: Option<u16>,
     /// Envelope of the latest small message.
     cached: Option<Identity>,
+}
+
+/// The datagrams to an endpoint.
+#[derive(Clone, Debug)]
+struct EndpointDatagrams {
+    endpoint: u32,
+    /// Lowest observed number.
+    first: i64,
+    ledger: Ledger,
+}
+
+impl EndpointDatagrams {
+    /// Notes a number; returns how often it was observed.
+    fn note(&mut self, sequence: u16) -> u32 {
+        let observations = self.ledger.note_u16(sequence);
+        // The ledger may drop its first runs later.
+        self.first = self.ledger.runs().next().map_or(self.first, |(first, _)| first.min(self.first));
+        observations
+    }
+
+    /// Datagrams before the first observed one.
+    fn before(&self) -> u64 {
+        u64::try_from(self.first - FIRST_DATAGRAM).unwrap_or(0)
+    }
 }
 
 /// Result of [`Envelopes::first`].
@@ -95,7 +120,12 @@ impl Envelopes {
         let Some(head) = head else {
             return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown(upper_layer) };
         };
-        if self.is_retransmitted(&head) {
+        if head.stack == LibraryStack::UcxUd
+            && let Some(datagram) = ucx::datagram_without_message(payload.captured)
+        {
+            self.note_datagram(datagram);
+        }
+        if head.datagram.is_some_and(|datagram| self.note_datagram(datagram) > 1) {
             return FirstPacket::Retransmitted;
         }
         self.usual_stack = match self.usual_stack {
@@ -127,40 +157,41 @@ impl Envelopes {
     /// numbers.
     pub(super) fn missing_datagrams(&self) -> Option<u64> {
         let state = self.library_state.as_ref().filter(|state| !state.datagrams.is_empty())?;
-        let known: u64 = state.datagrams.iter().map(|(_, ledger)| ledger.missing_numbers()).sum();
-        Some(state.missing_before + known)
+        let known: u64 = state.datagrams.iter().map(|own| own.ledger.missing_numbers()).sum();
+        Some(state.missing_of_dropped + known)
     }
 
     /// True if retransmitted datagrams may have counted as new.
     pub(super) fn overflowed(&self) -> bool {
         let overflows =
-            |state: &LibraryState| state.forgot_endpoints || state.datagrams.iter().any(|(_, own)| own.overflowed());
+            |state: &LibraryState| state.forgot_endpoints || state.datagrams.iter().any(|own| own.ledger.overflowed());
         self.library_state.as_deref().is_some_and(overflows)
     }
 
-    /// Datagrams before the first observed one, by UCX's own numbers.
+    /// Datagrams before the first observed one of each endpoint, by UCX's own numbers.
     pub(super) fn datagrams_before(&self) -> u64 {
-        let lowest = self.library_state.as_ref().and_then(|state| state.lowest);
-        lowest.filter(|lowest| *lowest > CONNECTING_DATAGRAMS).map_or(0, |lowest| u64::from(lowest - FIRST_DATAGRAM))
+        let Some(state) = &self.library_state else { return 0 };
+        state.before_dropped + state.datagrams.iter().map(EndpointDatagrams::before).sum::<u64>()
     }
 
-    fn is_retransmitted(&mut self, head: &MpiHeader) -> bool {
-        let Some(datagram) = head.datagram else { return false };
-        let LibraryState { datagrams, missing_before, forgot_endpoints: forgets, lowest, .. } =
+    /// Notes a datagram; returns how often its number was observed.
+    fn note_datagram(&mut self, datagram: ucx::Datagram) -> u32 {
+        let LibraryState { datagrams, missing_of_dropped, before_dropped, forgot_endpoints: forgets, .. } =
             &mut **self.library_state.get_or_insert_default();
-        *lowest = Some(lowest.map_or(datagram.sequence, |lowest| lowest.min(datagram.sequence)));
-        if let Some((_, ledger)) = datagrams.iter_mut().find(|(endpoint, _)| *endpoint == datagram.endpoint) {
-            return ledger.note_u16(datagram.sequence) > 1;
+        if let Some(own) = datagrams.iter_mut().find(|own| own.endpoint == datagram.endpoint) {
+            return own.note(datagram.sequence);
         }
         if datagrams.len() == MAX_UD_ENDPOINTS {
-            let (_, oldest) = datagrams.remove(0);
-            *missing_before += oldest.missing_numbers();
+            let oldest = datagrams.remove(0);
+            *missing_of_dropped += oldest.ledger.missing_numbers();
+            *before_dropped += oldest.before();
             *forgets = true;
         }
-        let mut ledger = Ledger::default();
-        ledger.note_u16(datagram.sequence);
-        datagrams.push((datagram.endpoint, ledger));
-        false
+        let (endpoint, sequence) = (datagram.endpoint, datagram.sequence);
+        let mut own = EndpointDatagrams { endpoint, first: i64::from(sequence), ledger: Ledger::default() };
+        let observations = own.note(sequence);
+        datagrams.push(own);
+        observations
     }
 }
 
@@ -193,11 +224,9 @@ mod tests {
     use super::*;
     use crate::model::PacketFields;
     use ibscope_parsers::ib::Opcode;
-    use ibscope_parsers::mpi::ucx::Datagram;
 
     fn is_retransmitted(envelopes: &mut Envelopes, endpoint: u32, sequence: u16) -> bool {
-        let datagram = Some(Datagram { endpoint, sequence });
-        envelopes.is_retransmitted(&MpiHeader { stack: LibraryStack::UcxUd, part: MpiMessagePart::Control, datagram })
+        envelopes.note_datagram(ucx::Datagram { endpoint, sequence }) > 1
     }
 
     /// Datagrams 1 and 3 to each endpoint: one datagram per endpoint is missing.
@@ -220,6 +249,34 @@ mod tests {
         assert!((1..=most).all(|endpoint| is_retransmitted(&mut beyond, endpoint, 3)));
         // The first endpoint was dropped.
         assert!(!is_retransmitted(&mut beyond, 0, 3));
+    }
+
+    /// The first number of an endpoint is that of its connection request. Every other one that is below
+    /// the first observed one is a datagram that the capture missed, of each endpoint, also after a
+    /// wrap-around.
+    #[test]
+    fn datagrams_before_the_first_observed_one_are_missing() {
+        for (endpoints, before) in [
+            (vec![(7, vec![2, 3])], 0),
+            (vec![(7, vec![1, 2])], 0),
+            (vec![(7, vec![3, 4])], 1),
+            (vec![(7, vec![5, 4])], 2),
+            (vec![(7, vec![2, 3]), (8, vec![4, 5])], 2),
+            (vec![(7, vec![u16::MAX - 1, u16::MAX, 0, 1])], u64::from(u16::MAX) - 3),
+        ] {
+            let mut envelopes = Envelopes::default();
+            for (endpoint, sequences) in &endpoints {
+                assert!(sequences.iter().all(|sequence| !is_retransmitted(&mut envelopes, *endpoint, *sequence)));
+            }
+            assert_eq!(envelopes.datagrams_before(), before, "{endpoints:?}");
+            assert_eq!(envelopes.missing_datagrams(), Some(0), "{endpoints:?}");
+        }
+        let most = MAX_UD_ENDPOINTS as u32;
+        let mut envelopes = Envelopes::default();
+        for endpoint in 0..=most {
+            assert!(!is_retransmitted(&mut envelopes, endpoint, 3));
+        }
+        assert_eq!(envelopes.datagrams_before(), u64::from(most) + 1);
     }
 
     /// A message of MVAPICH2 in a slot of its ring: flag, envelope, data, flag.

@@ -26,6 +26,7 @@
 //! ```
 //! Fields without a type have 64 bits.
 
+use super::ucx_wireup::{NETH_BYTES, NETH_CONTROL, NETH_IS_MESSAGE, NO_ENDPOINT};
 use super::{
     Envelope, Length, LibraryStack, MatchFields, MpiHeader, MpiMessageId, MpiMessagePart, MpiMessageStart, Payload,
     Protocol, bytes,
@@ -48,8 +49,7 @@ const RNDV_ATP: u8 = 16;
 /// Highest active message id (`ucp_types.h`: `UCP_AM_ID_LAST` is 29).
 const AM_ID_LAST: u8 = 28;
 
-const NETH_BYTES: usize = 8;
-const NETH_IS_MESSAGE: u32 = 1 << 24;
+const NETH_PUT: u32 = 1 << 28;
 
 /// Upper limit of message lengths.
 const LENGTH_LIMIT_BYTES: u64 = 1 << 48;
@@ -95,14 +95,28 @@ pub fn mlx5(payload: &Payload<'_>) -> Option<MpiMessagePart> {
 pub fn datagram(first: &Payload<'_>) -> Option<MpiHeader> {
     let payload = first.captured;
     let word = u32::from_le_bytes(bytes(payload, 0)?);
-    let datagram = Datagram { endpoint: word & 0xFF_FFFF, sequence: u16::from_le_bytes(bytes(payload, 4)?) };
     let rest = payload.get(NETH_BYTES..)?;
     if word & NETH_IS_MESSAGE == 0 {
         // Acknowledgements, connection requests and puts belong to UCX but are no messages.
         return Some(MpiHeader { stack: LibraryStack::UcxUd, part: MpiMessagePart::Control, datagram: None });
     }
     let part = message((word >> 27) as u8, rest, NETH_BYTES as u32, first)?;
-    Some(MpiHeader { stack: LibraryStack::UcxUd, part, datagram: Some(datagram) })
+    Some(MpiHeader { stack: LibraryStack::UcxUd, part, datagram: Some(endpoint_datagram(payload)?) })
+}
+
+/// Endpoint and number of a datagram with UCX's `Q_Key` that is no message but is numbered like one: a
+/// put, or the reply to a connection request. An acknowledgement has the number of the next datagram,
+/// and a connection request (always number 1) names no endpoint of the receiver.
+#[must_use]
+pub fn datagram_without_message(payload: &[u8]) -> Option<Datagram> {
+    let word = u32::from_le_bytes(bytes(payload, 0)?);
+    let is_numbered = word & NETH_IS_MESSAGE == 0 && word & (NETH_PUT | NETH_CONTROL) != 0;
+    endpoint_datagram(payload).filter(|datagram| is_numbered && datagram.endpoint != NO_ENDPOINT)
+}
+
+fn endpoint_datagram(payload: &[u8]) -> Option<Datagram> {
+    let word = u32::from_le_bytes(bytes(payload, 0)?);
+    Some(Datagram { endpoint: word & 0xFF_FFFF, sequence: u16::from_le_bytes(bytes(payload, 4)?) })
 }
 
 fn message(id_byte: u8, rest: &[u8], transport_bytes: u32, payload: &Payload<'_>) -> Option<MpiMessagePart> {
@@ -444,9 +458,21 @@ mod tests {
         let head = datagram(&payload).unwrap();
         assert_eq!(head.datagram, Some(Datagram { endpoint: 0x1234, sequence: 7 }));
         assert_eq!(head.part, MpiMessagePart::Start(tagged(Protocol::Eager, Length::AfterHeaders(16), 16, None)));
-        payload[3] &= 0xFE;
-        let acknowledgement = datagram(&payload).unwrap();
-        assert_eq!((acknowledgement.part, acknowledgement.datagram), (MpiMessagePart::Control, None));
+        assert_eq!(datagram_without_message(&payload), None);
+        let own = Some(Datagram { endpoint: 0x1234, sequence: 7 });
+        for (word, expected) in [
+            (0x1234, None),
+            (1 << 27 | 0x1234, None),
+            (1 << 28 | 0x1234, own),
+            (1 << 29 | 0x1234, own),
+            (1 << 29 | 0xFF_FFFF, None),
+        ] {
+            payload[..4].copy_from_slice(&u32::to_le_bytes(word));
+            let other = datagram(&payload).unwrap();
+            assert_eq!((other.part, other.datagram), (MpiMessagePart::Control, None), "{word:#x}");
+            assert_eq!(datagram_without_message(&payload), expected, "{word:#x}");
+        }
+        assert_eq!(datagram_without_message(&payload[..5]), None);
     }
 
     #[test]

@@ -18,13 +18,16 @@
 use super::bytes;
 use crate::{Endpoint, Qpn};
 
-const NETH_IS_MESSAGE: u32 = 1 << 24;
-const NETH_CONTROL: u32 = 1 << 29;
-const NETH_BYTES: usize = 8;
+/// Flag of messages in the first word of UCX's UD header.
+pub(super) const NETH_IS_MESSAGE: u32 = 1 << 24;
+/// Flag of control datagrams: connection requests and replies.
+pub(super) const NETH_CONTROL: u32 = 1 << 29;
+/// Length of UCX's UD header.
+pub(super) const NETH_BYTES: usize = 8;
 const REQUEST: u32 = 1;
 const REPLY: u32 = 2;
 /// Destination endpoint of requests: not assigned yet.
-const NO_ENDPOINT: u32 = 0xFF_FFFF;
+pub(super) const NO_ENDPOINT: u32 = 0xFF_FFFF;
 const HOST_BYTES: usize = 16;
 /// Highest process id of Linux (`PID_MAX_LIMIT`).
 const PID_LIMIT: i32 = 1 << 22;
