@@ -3,7 +3,9 @@
 use super::ledger::Ledger;
 use crate::model::{PacketRecord, UpperLayerVotes};
 use ibscope_parsers::ib::{ExtHeaders, Reth, Service};
-use ibscope_parsers::mpi::{self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload};
+use ibscope_parsers::mpi::{
+    self, Carrier, Identity, LibraryStack, MatchFields, MpiHeader, MpiMessagePart, Payload, ucx_wireup,
+};
 use ibscope_parsers::ulp::{self, UpperLayerMessage};
 
 /// UCX endpoints whose datagram numbers are kept per pair of UD queue pairs; two interfaces have
@@ -12,8 +14,8 @@ use ibscope_parsers::ulp::{self, UpperLayerMessage};
 const MAX_UD_ENDPOINTS: usize = 16;
 /// First datagram number of a UCX endpoint (`UCT_UD_INITIAL_PSN`).
 const FIRST_DATAGRAM: u16 = 1;
-/// Maximum number of datagrams that connect an endpoint; their formats are not parsed.
-const CONNECTING_DATAGRAMS: u16 = 16;
+/// Number of datagrams by which one may arrive before an earlier one.
+const REORDERED_DATAGRAMS: u16 = 16;
 /// Longest message in bytes whose envelope the next message may leave out (MVAPICH2's header
 /// caching).
 const MAX_CACHED_BYTES: u64 = 255;
@@ -42,10 +44,20 @@ struct LibraryState {
     missing_before: u64,
     /// Endpoints were dropped.
     forgot_endpoints: bool,
-    /// Lowest datagram number to any endpoint.
+    /// Lowest datagram number to any endpoint at the start of the capture. The numbers have 16 bits and
+    /// wrap, so a much lower one comes later.
     lowest: Option<u16>,
     /// Envelope of the latest small message.
     cached: Option<Identity>,
+}
+
+impl LibraryState {
+    fn note_lowest(&mut self, sequence: u16) {
+        let lowest = self.lowest.get_or_insert(sequence);
+        if lowest.checked_sub(sequence).is_some_and(|ahead| ahead <= REORDERED_DATAGRAMS) {
+            *lowest = sequence;
+        }
+    }
 }
 
 /// Result of [`Envelopes::first`].
@@ -95,6 +107,11 @@ impl Envelopes {
         let Some(head) = head else {
             return if opcode.is_write() { FirstPacket::Data } else { FirstPacket::Unknown(upper_layer) };
         };
+        if head.stack == LibraryStack::UcxUd
+            && let Some(sequence) = ucx_wireup::control_sequence(payload.captured)
+        {
+            self.library_state.get_or_insert_default().note_lowest(sequence);
+        }
         if self.is_retransmitted(&head) {
             return FirstPacket::Retransmitted;
         }
@@ -141,14 +158,14 @@ impl Envelopes {
     /// Datagrams before the first observed one, by UCX's own numbers.
     pub(super) fn datagrams_before(&self) -> u64 {
         let lowest = self.library_state.as_ref().and_then(|state| state.lowest);
-        lowest.filter(|lowest| *lowest > CONNECTING_DATAGRAMS).map_or(0, |lowest| u64::from(lowest - FIRST_DATAGRAM))
+        lowest.map_or(0, |lowest| u64::from(lowest.saturating_sub(FIRST_DATAGRAM)))
     }
 
     fn is_retransmitted(&mut self, head: &MpiHeader) -> bool {
         let Some(datagram) = head.datagram else { return false };
-        let LibraryState { datagrams, missing_before, forgot_endpoints: forgets, lowest, .. } =
-            &mut **self.library_state.get_or_insert_default();
-        *lowest = Some(lowest.map_or(datagram.sequence, |lowest| lowest.min(datagram.sequence)));
+        let state = self.library_state.get_or_insert_default();
+        state.note_lowest(datagram.sequence);
+        let LibraryState { datagrams, missing_before, forgot_endpoints: forgets, .. } = &mut **state;
         if let Some((_, ledger)) = datagrams.iter_mut().find(|(endpoint, _)| *endpoint == datagram.endpoint) {
             return ledger.note_u16(datagram.sequence) > 1;
         }
@@ -220,6 +237,18 @@ mod tests {
         assert!((1..=most).all(|endpoint| is_retransmitted(&mut beyond, endpoint, 3)));
         // The first endpoint was dropped.
         assert!(!is_retransmitted(&mut beyond, 0, 3));
+    }
+
+    /// Datagrams before the first observed ones, which may be reordered, and which wrap at 65536.
+    #[test]
+    fn datagrams_before_the_capture_are_counted() {
+        for (sequences, before) in
+            [(&[1, 2][..], 0), (&[4, 5], 3), (&[6, 4, 5], 3), (&[100, 101, 65535, 0, 1], 99), (&[1, 65535, 0, 1], 0)]
+        {
+            let mut envelopes = Envelopes::default();
+            sequences.iter().for_each(|sequence| _ = is_retransmitted(&mut envelopes, 7, *sequence));
+            assert_eq!(envelopes.datagrams_before(), before, "{sequences:?}");
+        }
     }
 
     /// A message of MVAPICH2 in a slot of its ring: flag, envelope, data, flag.

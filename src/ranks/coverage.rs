@@ -28,6 +28,8 @@ const MASK: u64 = 0xFF_FFFF;
 const HALF: u64 = 1 << 23;
 /// Messages that may be unacknowledged when a capture ends; no send queue is deeper by default.
 const PACKETS_IN_FLIGHT: u64 = 1 << 12;
+/// Maximum number of datagrams that connect two UCX endpoints.
+const CONNECTING_DATAGRAMS: u64 = 16;
 /// Request packets that a connection needs to count for the detection of a sampling mirror.
 const MIN_REQUESTS: u64 = 32;
 /// Share of the packets that a sampling mirror passes at most, in percent: one of two, with a
@@ -149,7 +151,9 @@ impl ConnectionView<'_> {
         let is_control =
             votes.enveloped.iter().sum::<u64>() == 0 && self.own.starts() > 0 && self.own.unknown_starts == 0;
         let continuity = &self.own.continuity;
-        let before = if self.is_window { 0 } else { continuity.datagrams_before };
+        // The datagrams before a few connection messages are connection messages, too.
+        let is_connecting = is_control && continuity.datagrams_before <= CONNECTING_DATAGRAMS;
+        let before = if self.is_window || is_connecting { 0 } else { continuity.datagrams_before };
         match continuity.missing_datagrams {
             Some(missing) => (CoverageState::Complete, missing + before, 0),
             // Connection messages are retransmitted until they arrive.

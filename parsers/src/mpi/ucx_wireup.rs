@@ -98,6 +98,15 @@ pub fn control(payload: &[u8]) -> Option<Control<'_>> {
     Some(Control { kind, host: peer.map(|(host, _)| host), process_id: peer.map(|(_, pid)| pid) })
 }
 
+/// Sequence number of a control datagram on its endpoint; `None` for other datagrams. Control datagrams
+/// and messages have one sequence (`uct_ud_neth_init_data`), acknowledgements repeat the latest number.
+#[must_use]
+pub fn control_sequence(payload: &[u8]) -> Option<u16> {
+    let word = u32::from_le_bytes(bytes(payload, 0)?);
+    let is_control = word & NETH_IS_MESSAGE == 0 && word & NETH_CONTROL != 0;
+    if is_control { bytes(payload, 4).map(u16::from_le_bytes) } else { None }
+}
+
 /// A name that is printable, not empty, and padded with zeros.
 fn host(payload: &[u8], at: usize) -> Option<&str> {
     let field = payload.get(at..)?.get(..HOST_BYTES)?;
@@ -306,6 +315,16 @@ mod tests {
         let control = control(&REPLY).unwrap();
         assert_eq!(control.kind, ControlKind::Reply { to_endpoint: 2, endpoint: 3 });
         assert_eq!((control.host, control.process_id), (Some("node1"), Some(1353)));
+    }
+
+    /// The request is the first datagram of its endpoint, and the reply the second.
+    #[test]
+    fn control_datagrams_are_numbered() {
+        assert_eq!((control_sequence(&REQUEST), control_sequence(&REPLY)), (Some(1), Some(2)));
+        let acknowledgement = [0, 0, 0, 2, 4, 0, 1, 0];
+        let message = [0, 0, 0, 0x13, 3, 0, 1, 0];
+        assert_eq!([control_sequence(&acknowledgement), control_sequence(&message)], [None, None]);
+        assert_eq!(control_sequence(&REQUEST[..5]), None);
     }
 
     #[test]
