@@ -28,6 +28,8 @@ const MASK: u64 = 0xFF_FFFF;
 const HALF: u64 = 1 << 23;
 /// Messages that may be unacknowledged when a capture ends; no send queue is deeper by default.
 const PACKETS_IN_FLIGHT: u64 = 1 << 12;
+/// Maximum number of datagrams that connect two UCX endpoints.
+const CONNECTING_DATAGRAMS: u64 = 16;
 /// Request packets that a connection needs to count for the detection of a sampling mirror.
 const MIN_REQUESTS: u64 = 32;
 /// Share of the packets that a sampling mirror passes at most, in percent: one of two, with a
@@ -151,6 +153,9 @@ impl ConnectionView<'_> {
         let continuity = &self.own.continuity;
         let before = if self.is_window { 0 } else { continuity.datagrams_before };
         match continuity.missing_datagrams {
+            // The few datagrams before connection messages are connection messages, too, or messages before
+            // the endpoint was removed.
+            Some(0) if is_control && (1..=CONNECTING_DATAGRAMS).contains(&before) => (CoverageState::Unknown, 0, 0),
             Some(missing) => (CoverageState::Complete, missing + before, 0),
             // Connection messages are retransmitted until they arrive.
             None if is_control => (CoverageState::Complete, 0, 0),

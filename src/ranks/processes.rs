@@ -11,9 +11,10 @@ use super::aliases::{QueuePairAliases, listed_queue_pairs};
 use super::cm::CmExchange;
 use super::{IdentityEvidence, tag_layout};
 use crate::model::traffic::ConnectionTotals;
-use crate::model::{HashMap, QueuePair, WorkerWireup};
-use ibscope_parsers::Endpoint;
+use crate::model::{HashMap, QueuePair, TrafficKind, WorkerWireup};
+use ibscope_parsers::ib::{Opcode, Service};
 use ibscope_parsers::mpi::nccl::Release;
+use ibscope_parsers::{Endpoint, Psn};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Number of an end of a connection: a queue pair, or the unknown sender of one connection.
@@ -164,10 +165,11 @@ impl Processes {
     }
 }
 
-/// Queue pairs that several UCX workers name as their own: a later process reuses the number of a
-/// process that has ended, or two subnets have equal addresses. Worker ids are random 64-bit
-/// numbers, so two ids are two workers.
+/// Queue pairs that several processes used: a later process reuses the number of a process that has
+/// ended, or two subnets have equal addresses. Two kinds of evidence show them: several UCX workers
+/// name the queue pair, or its requests come from two ports with two sequences of PSNs.
 pub(super) fn reused_queue_pairs(evidence: &IdentityEvidence<'_>) -> BTreeSet<QueuePair> {
+    // Worker ids are random 64-bit numbers, so two ids are two workers.
     let mut owners: BTreeMap<QueuePair, BTreeSet<u64>> = BTreeMap::new();
     for (wireup, ends) in evidence.wireups.iter().zip(evidence.named_queue_pairs) {
         let datagram = wireup.datagram_qp.map(|qpn| QueuePair { endpoint: wireup.src, qpn });
@@ -175,7 +177,27 @@ pub(super) fn reused_queue_pairs(evidence: &IdentityEvidence<'_>) -> BTreeSet<Qu
             owners.entry(end).or_default().insert(wireup.worker);
         }
     }
-    owners.into_iter().filter(|(_, workers)| workers.len() > 1).map(|(end, _)| end).collect()
+    let named = owners.into_iter().filter(|(_, workers)| workers.len() > 1).map(|(end, _)| end);
+    named.chain(reconnected_queue_pairs(evidence.connections)).collect()
+}
+
+/// Queue pairs of reliable connections with requests from two ports, whose PSNs are not one sequence.
+/// Such a queue pair has one partner (InfiniBand Architecture, 9.7.1), which continues its sequence
+/// of PSNs if its path migrates to another port.
+fn reconnected_queue_pairs(connections: &[Box<ConnectionTotals>]) -> BTreeSet<QueuePair> {
+    let is_reliable = |own: &&ConnectionTotals| {
+        own.key.kind == TrafficKind::Data && Opcode(own.key.service << 5).service() == Service::Rc
+    };
+    let with_requests = connections.iter().map(|own| &**own).filter(|own| own.continuity.request_packets > 0);
+    let mut all: Vec<&ConnectionTotals> = with_requests.filter(is_reliable).collect();
+    let receiver = |own: &ConnectionTotals| tag_layout::receiver(&own.key);
+    all.sort_unstable_by_key(|own| (receiver(own), own.times_ns, own.key.src));
+    let begins_anew = |pair: &[&ConnectionTotals]| {
+        let (last, first) = (pair[0].continuity.last_request, pair[1].continuity.first_psn);
+        let is_behind = |(last, first)| Psn::new(first).since(Psn::new(last)) <= 0;
+        receiver(pair[0]) == receiver(pair[1]) && last.zip(first).is_some_and(is_behind)
+    };
+    all.windows(2).filter(|pair| begins_anew(pair)).map(|pair| receiver(pair[0])).collect()
 }
 
 /// The queue pairs of each UCX worker, except those in `reused`. Worker ids are random 64-bit
@@ -283,4 +305,39 @@ pub(super) fn named_processes(
     }
     processes.propagate_names();
     processes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::connection;
+    use super::{QueuePair, reconnected_queue_pairs};
+    use crate::model::traffic::ConnectionTotals;
+    use ibscope_parsers::Qpn;
+
+    /// Requests from a port to queue pair 0x40 of port 17, with these first and last PSNs.
+    fn requests(src: u16, start_ns: i64, (first, last): (u32, u32)) -> Box<ConnectionTotals> {
+        let mut own = Box::new(connection(src, 17, 0x40));
+        own.times_ns = (start_ns, start_ns + 100);
+        own.continuity.request_packets = 1;
+        (own.continuity.first_psn, own.continuity.last_request) = (Some(first), Some(last));
+        own
+    }
+
+    #[test]
+    fn a_second_sequence_of_psns_from_another_port_is_another_connection() {
+        let first = requests(18, 0, (0, 40));
+        for (start_ns, psns, is_reused) in [
+            (200, (0, 7), true),
+            (200, (40, 47), true),
+            (200, (41, 50), false),
+            (200, (43, 50), false),
+            (-200, (0xFF_FFF0, 0xFF_FFFF), false),
+            (-200, (0, 7), true),
+        ] {
+            let found = reconnected_queue_pairs(&[first.clone(), requests(19, start_ns, psns)]);
+            let reused = QueuePair { endpoint: first.key.dst, qpn: Qpn::new(0x40) };
+            assert_eq!(found.into_iter().collect::<Vec<_>>(), vec![reused; usize::from(is_reused)], "{psns:?}");
+        }
+        assert!(reconnected_queue_pairs(&[first]).is_empty());
+    }
 }

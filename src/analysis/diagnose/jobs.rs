@@ -49,6 +49,11 @@ pub(super) fn find(input: &DiagnosisInput<'_>, diagnosis: &mut Diagnosis) {
     }
     let nodes = Nodes::of(input.profile);
     for job in waits.iter().filter(|job| !input.is_part(job.job)) {
+        if input.misses_directions(job.job) {
+            let why = "only one direction of some of its connections was captured";
+            diagnosis.unchecked.push(format!("stragglers and imbalance of job {}, because {why}", job.job));
+            continue;
+        }
         let main_loop = job.iterations.as_ref().ok().filter(|own| is_main_loop(own));
         let Some(iterations) = main_loop else {
             let why = "no iterations with most of its messages were found";

@@ -18,9 +18,12 @@ mod tests;
 
 use super::observed_ports::sees_all_ports;
 use super::waits::JobWaits;
+use crate::model::TrafficKind;
 use crate::model::link::Speed;
 use crate::model::profile::Profile;
 use crate::model::trust::TrustVerdict;
+use ibscope_parsers::{Endpoint, Qpn};
+use std::collections::BTreeSet;
 
 /// The kinds of findings. At equal severity and confidence, causes come before their consequences:
 /// findings sort in this order.
@@ -200,6 +203,18 @@ impl DiagnosisInput<'_> {
     /// they exchange messages that count for the other part.
     fn is_part(&self, job: u32) -> bool {
         self.profile.jobs.iter().any(|row| row.job == job && row.may_be_part)
+    }
+
+    /// True if only one direction of a connection of the job was captured. Then all messages of the
+    /// other direction are missing, and a rank that waits for them seems to compute.
+    fn misses_directions(&self, job: u32) -> bool {
+        let connected = || {
+            let rows = self.profile.connections.iter();
+            rows.filter(|row| row.kind == TrafficKind::Data && !row.key().is_datagram())
+        };
+        let receivers: BTreeSet<(Endpoint, Qpn)> = connected().map(|row| (row.dst, row.dest_qp)).collect();
+        let mut of_job = connected().filter(|row| row.job == Some(job));
+        of_job.any(|row| row.src_qp.is_none_or(|src_qp| !receivers.contains(&(row.src, src_qp))))
     }
 }
 

@@ -3,9 +3,11 @@
 
 use super::{findings, names};
 use crate::runs;
+use ibscope_parsers::ib::Service;
 use ibscope_samples::hard::frame::PacketFrame;
-use ibscope_samples::hard::{Recording, partial};
+use ibscope_samples::hard::{RecordedPacket, Recording, partial};
 use ibscope_samples::{Random, SampleFraming, SampleOptions, generate};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Healthy runs of different libraries and services.
@@ -33,6 +35,31 @@ fn a_loss_of_the_capture_blames_nothing_else() {
         let middle = partial::window(&whole, count / 4..3 * count / 4);
         let all = findings(&["--link", "1Gb/s"], &write(&folder, &middle));
         assert!(all.is_empty(), "{name}: {all:?}");
+    }
+}
+
+/// A run without a late rank, and without one direction of one connection: the rank that waits for
+/// its messages is not late either.
+#[test]
+fn a_missing_direction_blames_no_rank() {
+    let folder = tempfile::tempdir().expect("folder");
+    let inputs = runs::of_third_set("cg-none-4x1").every_node();
+    let nodes: Vec<Recording> = inputs.iter().map(|path| Recording::read(path).expect("capture")).collect();
+    let direction = |file: &Recording, record: &RecordedPacket| {
+        let frame = PacketFrame::read(file.link_type, record)?;
+        (frame.opcode.service() == Service::Rc).then_some((frame.src, frame.dst, frame.dest_qp))
+    };
+    let of_file = |file: &Recording| file.records.iter().filter_map(|record| direction(file, record)).collect();
+    let directions: BTreeSet<_> = nodes.iter().flat_map(|file| -> Vec<_> { of_file(file) }).collect();
+    assert!(directions.len() >= 8, "a ring of four ranks has eight directions");
+    let paths: Vec<PathBuf> = (0..nodes.len()).map(|node| folder.path().join(format!("{node}.pcap"))).collect();
+    for missing in directions {
+        for (node, path) in nodes.iter().zip(&paths) {
+            let kept = partial::keep(node, |_, record| direction(node, record) != Some(missing));
+            kept.write(path).expect("written");
+        }
+        let all = findings(&[], &paths);
+        assert!(names(&all).iter().all(|name| *name == "capture_incomplete"), "{missing:?}: {all:?}");
     }
 }
 
