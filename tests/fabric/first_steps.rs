@@ -16,7 +16,7 @@ use std::time::Duration;
 const MAX_STEPS: usize = 6;
 
 /// The commands of the first code block of a section.
-fn commands(section: &str) -> Vec<String> {
+pub(crate) fn commands(section: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/slurm.md");
     let text = fs::read_to_string(path).expect("document");
     let section = text.split_once(&format!("### {section}\n")).expect("section").1;

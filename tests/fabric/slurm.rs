@@ -35,6 +35,10 @@ impl HookLab {
             chown(folder.join(name), Some(user), Some(user)).expect("owner");
         }
         fs::write(folder.join("slurm.conf"), configuration(self, hooks)).expect("configuration");
+        if !self.container.succeeds(["slurmd", "-V"]).contains(" 22.") {
+            // Newer versions of slurmd look for the control groups of systemd; 22.05 has no such value.
+            fs::write(folder.join("cgroup.conf"), "CgroupPlugin=disabled\n").expect("configuration");
+        }
         let key = folder.join("munge/key");
         fs::write(&key, [7; 1024]).expect("key");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("permissions");
@@ -154,13 +158,7 @@ AuthType=auth/munge
 AuthInfo=socket={slurm}/munge/socket
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/none
 SelectType=select/linear
-MpiDefault=none
-SwitchType=switch/none
 ReturnToService=2
 SlurmctldTimeout=300
 SlurmdTimeout=300
