@@ -2,7 +2,7 @@
 //! as it runs on this machine, with that Debian's Slurm.
 
 use crate::lab::LabSetting;
-use crate::{jobs, slurm_failures, spank, sweeper};
+use crate::{failover, jobs, slurm_failures, spank, sweeper};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,6 +76,10 @@ pub(crate) fn the_newest_slurmctld_is_restarted() {
 
 pub(crate) fn the_newest_slurm_has_the_option() {
     with_newest(spank::an_option_of_sbatch_requests_a_capture);
+}
+
+pub(crate) fn a_second_controller_of_the_newest_slurm_takes_over() {
+    with_newest(failover::a_second_controller_takes_over);
 }
 
 pub(crate) fn what_the_newest_slurm_leaves_is_swept() {

@@ -71,10 +71,15 @@ impl HookLab {
             let pid = pid.trim().parse().expect("a number");
             (!self.container.processes().contains_key(&pid)).then_some(())
         });
-        self.daemon(&["slurmctld"], "slurmctld.again");
+        self.start_controller();
         until(Duration::from_secs(30), "a controller that answers", || {
             self.slurm_tool(&["scontrol", "ping"]).contains("is UP").then_some(())
         });
+    }
+
+    /// Starts slurmctld, which continues with its saved state.
+    pub(crate) fn start_controller(&self) {
+        self.daemon(&["slurmctld"], "slurmctld.again");
     }
 
     fn daemon(&self, words: &[&str], name: &str) {
@@ -143,10 +148,15 @@ impl HookLab {
     }
 }
 
+/// Name of this machine, without its domain.
+pub(crate) fn host_name() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("host name");
+    host.trim().split('.').next().expect("a name").to_owned()
+}
+
 fn configuration(lab: &HookLab, hooks: Hooks) -> String {
     let (user, lab) = (lab.user, lab.path());
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("host name");
-    let host = host.trim().split('.').next().expect("a name");
+    let host = host_name();
     let (slurm, log) = (lab.join("slurm").display().to_string(), lab.join("log").display().to_string());
     format!(
         "ClusterName=lab

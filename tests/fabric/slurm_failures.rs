@@ -134,7 +134,7 @@ pub(crate) fn slurmctld_is_restarted_and_the_fabric_is_restored(setting: LabSett
 
 /// Waits until the fabric is restored, and checks it. Epilogs of the controller may still run when
 /// Slurm shows the job as ended, and so may workers of killed hooks.
-fn restored(lab: &HookLab) {
+pub(crate) fn restored(lab: &HookLab) {
     until(Duration::from_mins(1), "a fabric without mirrors", || {
         let is_done = !lab.container.processes().values().any(|line| line.contains("ibscope hook"))
             && lab.mirrored().is_empty()
