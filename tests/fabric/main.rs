@@ -128,7 +128,7 @@ const TESTS: [(&str, Test); 40] = [
 
 /// Variable with which `make soak` runs the tests that take longest.
 const SOAK: &str = "IBSCOPE_SOAK";
-const LONGEST: [(&str, Test); 14] = [
+const LONGEST: [(&str, Test); 12] = [
     ("prologs_of_slurms_user_are_canceled_and_killed", || {
         slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored(LabSetting::SLURM);
     }),
@@ -137,8 +137,6 @@ const LONGEST: [(&str, Test); 14] = [
     ("the_newest_slurmctld_is_restarted", debian::the_newest_slurmctld_is_restarted),
     ("the_newest_slurm_has_the_option", debian::the_newest_slurm_has_the_option),
     ("an_ansible_role_installs_the_hooks", || ansible::an_ansible_role_installs_the_hooks(LabSetting::ROOT)),
-    ("a_second_controller_takes_over", || failover::a_second_controller_takes_over(LabSetting::ROOT)),
-    ("a_second_controller_of_slurms_user_takes_over", || failover::a_second_controller_takes_over(LabSetting::SLURM)),
     ("a_second_controller_of_the_newest_slurm_takes_over", debian::a_second_controller_of_the_newest_slurm_takes_over),
     ("what_the_newest_slurm_leaves_is_swept", debian::what_the_newest_slurm_leaves_is_swept),
     ("a_job_of_256_nodes_is_planned_on_2000_hosts", large::a_job_of_256_nodes_is_planned_on_2000_hosts),
