@@ -4,7 +4,7 @@
 # make crosscheck   compare a recorded job with its Score-P trace, or a job of your own (CAPTURES, TRACE)
 # make bench  measure the throughput, and that of other tools if they are installed
 # make fuzz   run every fuzz target for FUZZ_SECONDS (60), from the corpora in fuzz/
-# make soak   the large tests: captures of 2 GiB, crafted slow captures, 20 000 distorted captures, 50 million messages, a fabric of 2000 hosts, 1000 hooks under attack, each fault at each step of a hook
+# make soak   the large tests: captures of 2 GiB, crafted slow captures, 20 000 distorted captures, 50 million messages, a fabric of 2000 hosts, 1000 hooks under attack, the newest Slurm of Debian, two controllers, the role of Ansible, each fault at each step of a hook
 # make dist   packages: .deb, .rpm, tarball; make static: one file without libraries
 # make release-check   slow checks before a release: licenses, advisories, the oldest Rust, cargo install, packages, a repeated build
 
@@ -29,7 +29,10 @@ METRICS_PACKAGES := prometheus
 BROWSER_PACKAGES := chromium chromium-driver python3-venv poppler-utils
 # libFuzzer is C++.
 FUZZ_PACKAGES := g++
-FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm munge openssh-server iproute2 tcpdump tcpreplay logrotate
+FABRIC_PACKAGES := ibsim-utils libumad2sim0 opensm infiniband-diags slurm-wlm libslurm-dev gcc libc6-dev munge openssh-server iproute2 tcpdump tcpreplay logrotate
+ANSIBLE_PACKAGES := ansible-core
+# Installs the newest Debian into a folder, for its version of Slurm.
+NEWEST_DEBIAN_PACKAGES := debootstrap
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
 # Installs the missing packages. RUNLEVEL=1 keeps Debian from starting their services: tests start
@@ -132,10 +135,10 @@ bench: build-deps
 	benches/benchmarks.py
 
 soak: deps
-	$(call install,$(LARGE_TRACE_PACKAGES))
+	$(call install,$(LARGE_TRACE_PACKAGES) $(ANSIBLE_PACKAGES) $(NEWEST_DEBIAN_PACKAGES))
 	$(CARGO) nextest run --release --locked --test soak --no-capture
 	$(CARGO) nextest run --release --locked --test hard --test suite --run-ignored only --no-capture
-	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts) | test(a_thousand) | test(faults_at_all_steps)'
+	IBSCOPE_SOAK=1 $(CARGO) nextest run --release --locked --test fabric --no-capture -E 'test(2000_hosts) | test(a_thousand) | test(faults_at_all_steps) | test(newest_slurm) | test(prologs_of_slurms_user) | test(ansible)'
 
 # New inputs are kept in FUZZ, failing ones in FUZZ/failures.
 FUZZ ?= target/fuzz

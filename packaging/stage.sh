@@ -23,6 +23,9 @@ install -D -m 644 packaging/grafana/ibscope.json "$share/ibscope/grafana/ibscope
 mkdir -p "$root/lib/systemd/system"
 install -m 644 packaging/systemd/* "$root/lib/systemd/system"
 install -D -m 644 packaging/logrotate/ibscope "$share/ibscope/logrotate/ibscope"
+mkdir -p "$share/ibscope"
+cp -R packaging/ansible "$share/ibscope"
+install -D -m 644 packaging/spank/ibscope.c "$share/ibscope/spank/ibscope.c"
 install -D -m 644 packaging/tmpfiles/ibscope.conf "$root/lib/tmpfiles.d/ibscope.conf"
 packaging/sbom.sh "$program" >"$share/doc/ibscope/sbom.cdx.json"
 # Packages must not depend on the umask.

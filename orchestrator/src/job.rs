@@ -11,6 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of nodes of a job. A longer list counts as a mistake.
 pub const MAX_NODES: usize = 1 << 16;
 
+/// Variable with which the option `--ibscope` arrives: Slurm puts `SPANK_` in front of the names that
+/// plugins choose.
+const OPTION: &str = "SPANK_IBSCOPE";
+
 /// Reason why a job cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
@@ -66,6 +70,9 @@ pub struct SlurmJob {
     /// The user's `--constraint`, if Slurm passes it on.
     #[serde(default)]
     pub constraints: Option<String>,
+    /// The user's `--ibscope=on` or `--ibscope=off`, an option that `packaging/spank` adds to Slurm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ibscope_option: Option<bool>,
     /// User name for display, without control characters.
     #[serde(default)]
     pub user: Option<String>,
@@ -89,7 +96,8 @@ pub struct SlurmJob {
 impl SlurmJob {
     /// Reads the job from the environment of a Slurm hook.
     pub fn from_environment(vars: impl Iterator<Item = (String, String)>) -> Result<Self, JobError> {
-        let vars: BTreeMap<String, String> = vars.filter(|(name, _)| name.starts_with("SLURM")).collect();
+        let vars: BTreeMap<String, String> =
+            vars.filter(|(name, _)| name.starts_with("SLURM") || name == OPTION).collect();
         // Slurm prints a missing text as a null pointer.
         let value = |name: &str| vars.get(name).filter(|text| !text.is_empty() && *text != "(null)").cloned();
         let (variable, id) = value("SLURM_JOB_ID")
@@ -113,6 +121,12 @@ impl SlurmJob {
         Ok(Self {
             comment: value("SLURM_JOB_COMMENT"),
             constraints: value("SLURM_JOB_CONSTRAINTS"),
+            ibscope_option: value(OPTION).and_then(|text| match text.as_str() {
+                "on" => Some(true),
+                "off" => Some(false),
+                // Not from the plugin.
+                _ => None,
+            }),
             user: value("SLURM_JOB_USER").map(|user| printable(user.as_bytes())),
             user_id: value("SLURM_JOB_UID").or_else(|| value("SLURM_UID")).and_then(|id| id.parse().ok()),
             partition: value("SLURM_JOB_PARTITION").map(|partition| printable(partition.as_bytes())),

@@ -483,6 +483,7 @@ pub(crate) fn hooks_run_as_slurms_own_user() {
     let user = lab.uid(SLURM);
     let run = crate::jobs::only_folder(&lab.path().join("runs"));
     crate::analysis::check_run(&lab, &run, 2, (user, user));
+    crate::slurm_failures::running_jobs_are_canceled_and_requeued(&lab);
 
     for (site, owner, what) in [
         (SiteConfig { capture: "owner = \"daemon\"", ..SiteConfig::PLAIN }, user, "capture.owner is daemon"),

@@ -18,13 +18,24 @@ pub(crate) struct Container {
 /// Waits, and reaps orphaned processes.
 const FIRST: &str = "trap : TERM; while :; do sleep 1000 & wait; done";
 
+/// Enters the root folder `$1`, in which the folder `$2` of this machine is visible.
+const ENTER: &str = r#"set -e
+mkdir -p "$1$2"
+for folder in /dev /sys "$2"; do mount --rbind "$folder" "$1$folder"; done
+mount -t proc proc "$1/proc"
+exec chroot "$1" bash -c "$3""#;
+
 impl Container {
     /// Creates the namespaces. Needs root. Besides loopback there is one address, 10.77.0.1:
-    /// without it slurmctld cannot resolve any name.
-    pub(crate) fn start() -> Self {
+    /// without it slurmctld cannot resolve any name. Programs inside run in the root folder `root`,
+    /// which is another system, or else on this one. They see the folder `shared` of this machine.
+    pub(crate) fn start(root: Option<&Path>, shared: &Path) -> Self {
+        let enter = [OsStr::new(ENTER), OsStr::new("bash"), root.unwrap_or(shared).as_os_str(), shared.as_os_str()];
+        let first = root.iter().flat_map(|_| enter).chain([OsStr::new(FIRST)]);
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--mount", "--fork", "--kill-child=KILL"])
-            .args(["--mount-proc", "bash", "-c", FIRST])
+            .args(["--mount-proc", "bash", "-c"])
+            .args(first)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -33,8 +44,10 @@ impl Container {
         let pid = until(Duration::from_secs(10), "the namespaces", || {
             assert_eq!(child.try_wait().expect("its state"), None, "unshare failed: no root, or no namespaces here");
             let pid = std::fs::read_to_string(&children).ok()?.trim().to_owned();
-            // The shell starts after /proc is mounted.
-            (std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()? == "bash\n").then_some(pid)
+            // The shell starts after /proc is mounted, in the end in its root folder.
+            let is_shell = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()? == "bash\n";
+            let inside = std::fs::read_link(format!("/proc/{pid}/root")).ok()?;
+            (is_shell && inside == root.unwrap_or(Path::new("/"))).then_some(pid)
         });
         let container = Self { child, pid };
         for line in [
@@ -53,7 +66,9 @@ impl Container {
     /// variables that `NAME=value` arguments in front of it set.
     pub(crate) fn command<S: AsRef<OsStr>>(&self, folder: &Path, words: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new("nsenter");
-        command.args(["--target", &self.pid, "--net", "--pid", "--mount", "--", "env", "-i", "-C"]).arg(folder);
+        command
+            .args(["--target", &self.pid, "--net", "--pid", "--mount", "--root", "--", "env", "-i", "-C"])
+            .arg(folder);
         command.arg("PATH=/usr/sbin:/usr/bin:/sbin:/bin").args(words).stdin(Stdio::null());
         command
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 const MAX_STEPS: usize = 6;
 
 /// The commands of the first code block of a section.
-fn commands(section: &str) -> Vec<String> {
+pub(crate) fn commands(section: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/slurm.md");
     let text = fs::read_to_string(path).expect("document");
     let section = text.split_once(&format!("### {section}\n")).expect("section").1;
@@ -26,7 +26,7 @@ fn commands(section: &str) -> Vec<String> {
 
 /// Replaces folders of the machine, inside the lab only: `/etc` has neither a configuration nor hooks,
 /// and `/usr/local/bin` has the program.
-fn fresh_machine(lab: &HookLab) {
+pub(crate) fn fresh_machine(lab: &HookLab) {
     let at = |name: &str| lab.path().join(name);
     lab.copy_programs();
     fs::create_dir_all(at("home")).expect("folder");
@@ -41,7 +41,7 @@ fn fresh_machine(lab: &HookLab) {
 }
 
 /// `systemctl restart slurmctld` without systemd.
-const SYSTEMCTL: &str = r#"#!/bin/sh
+pub(crate) const SYSTEMCTL: &str = r#"#!/bin/sh
 [ "$*" = "restart slurmctld" ] || exit 1
 id=$(cat LAB/slurm/slurmctld.pid)
 kill "$id"

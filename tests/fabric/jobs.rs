@@ -2,7 +2,7 @@
 
 use crate::analysis::check_run;
 use crate::container::until;
-use crate::lab::HookLab;
+use crate::lab::{HookLab, LabSetting};
 use crate::site::SiteConfig;
 use crate::slurm::Hooks;
 use crate::switch::{LeafPort, SwitchMirror};
@@ -28,8 +28,8 @@ pub(crate) fn expected(lab: &HookLab, nodes: &[&str], sinks: [&str; 2], job: u32
 
 /// `sbatch -N4` with the hooks that `hook install` installs: plan, mirrors, captures, their order,
 /// manifest, analysis.
-pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
-    let lab = HookLab::start();
+pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis(setting: LabSetting) {
+    let lab = HookLab::start_in(setting);
     lab.traffic(&tools::sample(SAMPLE));
     let config = lab.configure(SiteConfig::default());
     let config = config.to_str().expect("path");
@@ -71,7 +71,8 @@ pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
     assert_eq!(lab.drained().trim(), "");
 
     let run = only_folder(&lab.path().join("runs"));
-    check_run(&lab, &run, 2, (0, 0));
+    let owner = lab.uid(lab.user);
+    check_run(&lab, &run, 2, (owner, owner));
 
     // A job that does not request a capture is not captured.
     let id = lab.submit(&["-N2", "--comment=nothing"], "true");
@@ -88,6 +89,7 @@ pub(crate) fn a_job_is_captured_from_its_prolog_to_its_analysis() {
     assert!(log_text.contains(&format!("job {id}: capturing: 2 captures, 8 ports mirrored")), "{log_text}");
 
     by_hand(&lab);
+    crate::slurm_failures::running_jobs_are_canceled_and_requeued(&lab);
 }
 
 /// The steps of `docs/slurm.md` for a capture by hand on idle nodes: start, look, stop.

@@ -21,6 +21,22 @@ const MANY_HOSTS: usize = 100;
 /// First of the LIDs that the nodes of the sample capture had.
 pub(crate) const FIRST_LID: u16 = 17;
 
+/// The user that hooks of a lab run as, and the system that the lab runs on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LabSetting<'a> {
+    /// `SlurmUser`
+    pub(crate) user: &'static str,
+    /// Root folder of another system, which has the packages of the lab; `None` is this machine.
+    pub(crate) root: Option<&'a Path>,
+}
+
+impl LabSetting<'_> {
+    /// Hooks of root on this machine.
+    pub(crate) const ROOT: Self = Self { user: "root", root: None };
+    /// Hooks of Slurm's own user on this machine.
+    pub(crate) const SLURM: Self = Self { user: "slurm", root: None };
+}
+
 /// The lab. Everything in it ends when it is dropped.
 pub(crate) struct HookLab {
     pub(crate) container: Container,
@@ -62,15 +78,20 @@ pub(crate) fn address(node: &str) -> String {
 impl HookLab {
     /// Starts the fabric of [`topology`] with its ssh servers.
     pub(crate) fn start() -> Self {
-        Self::start_as("root")
+        Self::start_in(LabSetting::ROOT)
     }
 
     /// Starts the lab for hooks that run as this user.
     pub(crate) fn start_as(user: &'static str) -> Self {
-        let mut lab = Self::fabric(topology());
+        Self::start_in(LabSetting { user, ..LabSetting::ROOT })
+    }
+
+    /// Starts the lab in this setting.
+    pub(crate) fn start_in(setting: LabSetting) -> Self {
+        let mut lab = Self::fabric_in(setting.root, topology());
         lab.ssh_servers();
-        lab.user = user;
-        if user != "root" {
+        lab.user = setting.user;
+        if setting.user != "root" {
             lab.let_users_in();
             lab.copy_programs();
             simulated::let_users_in(lab.path());
@@ -86,16 +107,7 @@ impl HookLab {
     /// Copies the programs into the lab. The build folder may be closed to other users, or writable
     /// for them.
     pub(crate) fn copy_programs(&self) {
-        let bin = self.path().join("bin");
-        for name in fs::read_dir(&bin).expect("bin").map(|entry| entry.expect("entry").path()) {
-            let Ok(program) = fs::read_link(&name) else { continue };
-            fs::remove_file(&name).expect("link");
-            let copy = bin.join(format!(".{}", program.file_name().and_then(|name| name.to_str()).expect("a name")));
-            if !copy.exists() {
-                fs::copy(&program, &copy).expect("copy");
-            }
-            symlink(&copy, &name).expect("link");
-        }
+        copy_programs(&self.path().join("bin"));
     }
 
     /// Number of a user.
@@ -111,8 +123,12 @@ impl HookLab {
         }
     }
 
-    /// Starts only a fabric, and waits until its last host is active.
+    /// Starts only a fabric on this machine, and waits until its last host is active.
     pub(crate) fn fabric(topology: Topology) -> Self {
+        Self::fabric_in(None, topology)
+    }
+
+    fn fabric_in(root: Option<&Path>, topology: Topology) -> Self {
         let folder = tempfile::Builder::new().prefix("ibscope-lab-").tempdir().expect("folder");
         let path = folder.path();
         for name in ["bin", "run", "slots", "osm", "log", "ssh", "captures", "state", "seen", "switch"] {
@@ -125,7 +141,11 @@ impl HookLab {
         symlink(env!("CARGO_BIN_EXE_ibscope"), path.join("bin/ibscope")).expect("link");
         fs::write(path.join("fabric.net"), topology.text()).expect("topology");
 
-        let container = Container::start();
+        if root.is_some() {
+            // The build folder is not part of that system.
+            copy_programs(&path.join("bin"));
+        }
+        let container = Container::start(root, path.parent().expect("the folder of temporary files"));
         let hosts = topology.hosts().count();
         let mut ibsim = container
             .command(&path.join("run"), ["ibsim", "-s", "-N", "4096", "-S", "512", "-P", "65536"])
@@ -255,7 +275,7 @@ impl HookLab {
     /// Creates the folder of all ssh servers, with the key that they accept.
     fn ssh_folder(&self) -> PathBuf {
         // sshd needs this folder, which otherwise only Debian's service creates.
-        fs::create_dir_all("/run/sshd").expect("/run/sshd");
+        self.container.succeeds(["mkdir", "-p", "/run/sshd"]);
         let folder = self.path().join("ssh");
         key(&folder.join("id"));
         fs::copy(folder.join("id.pub"), folder.join("authorized_keys")).expect("key");
@@ -344,6 +364,19 @@ impl Drop for HookLab {
             drop(daemon.kill());
             drop(daemon.wait());
         }
+    }
+}
+
+/// Replaces links to programs by links to copies of them.
+fn copy_programs(bin: &Path) {
+    for name in fs::read_dir(bin).expect("bin").map(|entry| entry.expect("entry").path()) {
+        let Ok(program) = fs::read_link(&name) else { continue };
+        fs::remove_file(&name).expect("link");
+        let copy = bin.join(format!(".{}", program.file_name().and_then(|name| name.to_str()).expect("a name")));
+        if !copy.exists() {
+            fs::copy(&program, &copy).expect("copy");
+        }
+        symlink(&copy, &name).expect("link");
     }
 }
 

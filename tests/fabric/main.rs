@@ -11,11 +11,14 @@
 )]
 
 mod analysis;
+mod ansible;
 mod attacks;
 mod backends;
 mod cases;
 mod cluster;
 mod container;
+mod debian;
+mod failover;
 mod failures;
 mod fault_matrix;
 mod first_steps;
@@ -38,6 +41,7 @@ mod simulated;
 mod site;
 mod slurm;
 mod slurm_failures;
+mod spank;
 mod standin;
 mod start_failures;
 mod sweeper;
@@ -49,28 +53,29 @@ mod tools;
 mod topology;
 mod users;
 
+use lab::LabSetting;
 use libtest_mimic::{Arguments, Trial};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 39] = [
+const TESTS: [(&str, Test); 40] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
-    ("a_job_is_captured_from_its_prolog_to_its_analysis", jobs::a_job_is_captured_from_its_prolog_to_its_analysis),
+    ("a_job_is_captured_from_its_prolog_to_its_analysis", || {
+        jobs::a_job_is_captured_from_its_prolog_to_its_analysis(LabSetting::ROOT);
+    }),
     ("a_start_that_fails_is_undone_and_the_job_runs", start_failures::a_start_that_fails_is_undone_and_the_job_runs),
     ("the_epilog_restores_the_fabric_after_any_fault", late_failures::the_epilog_restores_the_fabric_after_any_fault),
     ("a_prolog_that_is_killed_anywhere_is_undone", failures::a_prolog_that_is_killed_anywhere_is_undone),
     ("a_sink_that_does_not_answer_is_replaced", failures::a_sink_that_does_not_answer_is_replaced),
     ("two_jobs_at_once_on_one_leaf_have_a_sink_each", failures::two_jobs_at_once_on_one_leaf_have_a_sink_each),
-    (
-        "slurm_cancels_and_kills_prologs_and_the_fabric_is_restored",
-        slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored,
-    ),
-    (
-        "slurmctld_is_restarted_and_the_fabric_is_restored",
-        slurm_failures::slurmctld_is_restarted_and_the_fabric_is_restored,
-    ),
+    ("slurm_cancels_and_kills_prologs_and_the_fabric_is_restored", || {
+        slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored(LabSetting::ROOT);
+    }),
+    ("slurmctld_is_restarted_and_the_fabric_is_restored", || {
+        slurm_failures::slurmctld_is_restarted_and_the_fabric_is_restored(LabSetting::SLURM);
+    }),
     ("hooks_of_nodes_mirror_no_ports", node_hooks::hooks_of_nodes_mirror_no_ports),
     ("hostile_names_are_refused_or_passed_literally", hostile::hostile_names_are_refused_or_passed_literally),
     ("items_that_users_prepare_are_refused", hostile::items_that_users_prepare_are_refused),
@@ -97,8 +102,10 @@ const TESTS: [(&str, Test); 39] = [
     ),
     ("a_job_waits_for_its_capture_if_fail_open_is_false", settings::a_job_waits_for_its_capture_if_fail_open_is_false),
     ("the_units_are_valid", sweeper::the_units_are_valid),
-    ("what_an_epilog_leaves_is_swept", sweeper::what_an_epilog_leaves_is_swept),
-    ("what_an_epilog_of_slurms_user_leaves_is_swept", sweeper::what_an_epilog_of_slurms_user_leaves_is_swept),
+    ("what_an_epilog_leaves_is_swept", || sweeper::what_an_epilog_leaves_is_swept(LabSetting::ROOT)),
+    ("what_an_epilog_of_slurms_user_leaves_is_swept", || {
+        sweeper::what_an_epilog_leaves_is_swept(LabSetting::SLURM);
+    }),
     ("users_see_whether_their_job_is_captured", users::users_see_whether_their_job_is_captured),
     ("captures_are_limited_and_deleted_in_time", limits::captures_are_limited_and_deleted_in_time),
     ("a_burst_of_jobs_is_captured_and_lists_limit_who", limits::a_burst_of_jobs_is_captured_and_lists_limit_who),
@@ -111,6 +118,7 @@ const TESTS: [(&str, Test); 39] = [
         monitoring::the_log_is_rotated_and_the_state_folder_is_created,
     ),
     ("six_steps_lead_to_the_first_captured_job", first_steps::six_steps_lead_to_the_first_captured_job),
+    ("an_option_of_sbatch_requests_a_capture", || spank::an_option_of_sbatch_requests_a_capture(LabSetting::ROOT)),
     ("sinks_keep_profiles_only", profile_only::sinks_keep_profiles_only),
     ("faults_at_some_steps_leave_nothing", fault_matrix::faults_at_some_steps_leave_nothing),
     ("the_documents_count_all_faults", fault_matrix::the_documents_count_all_faults),
@@ -120,7 +128,17 @@ const TESTS: [(&str, Test); 39] = [
 
 /// Variable with which `make soak` runs the tests that take longest.
 const SOAK: &str = "IBSCOPE_SOAK";
-const LONGEST: [(&str, Test); 4] = [
+const LONGEST: [(&str, Test); 12] = [
+    ("prologs_of_slurms_user_are_canceled_and_killed", || {
+        slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored(LabSetting::SLURM);
+    }),
+    ("the_newest_slurm_captures_a_job", debian::the_newest_slurm_captures_a_job),
+    ("the_newest_slurm_cancels_and_kills_prologs", debian::the_newest_slurm_cancels_and_kills_prologs),
+    ("the_newest_slurmctld_is_restarted", debian::the_newest_slurmctld_is_restarted),
+    ("the_newest_slurm_has_the_option", debian::the_newest_slurm_has_the_option),
+    ("an_ansible_role_installs_the_hooks", || ansible::an_ansible_role_installs_the_hooks(LabSetting::ROOT)),
+    ("a_second_controller_of_the_newest_slurm_takes_over", debian::a_second_controller_of_the_newest_slurm_takes_over),
+    ("what_the_newest_slurm_leaves_is_swept", debian::what_the_newest_slurm_leaves_is_swept),
     ("a_job_of_256_nodes_is_planned_on_2000_hosts", large::a_job_of_256_nodes_is_planned_on_2000_hosts),
     ("a_thousand_hooks_are_raced", attacks::a_thousand_hooks_are_raced),
     ("faults_at_all_steps_leave_nothing", fault_matrix::faults_at_all_steps_leave_nothing),

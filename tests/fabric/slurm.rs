@@ -35,6 +35,10 @@ impl HookLab {
             chown(folder.join(name), Some(user), Some(user)).expect("owner");
         }
         fs::write(folder.join("slurm.conf"), configuration(self, hooks)).expect("configuration");
+        if !self.container.succeeds(["slurmd", "-V"]).contains(" 22.") {
+            // Newer versions of slurmd look for the control groups of systemd; 22.05 has no such value.
+            fs::write(folder.join("cgroup.conf"), "CgroupPlugin=disabled\n").expect("configuration");
+        }
         let key = folder.join("munge/key");
         fs::write(&key, [7; 1024]).expect("key");
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("permissions");
@@ -67,10 +71,15 @@ impl HookLab {
             let pid = pid.trim().parse().expect("a number");
             (!self.container.processes().contains_key(&pid)).then_some(())
         });
-        self.daemon(&["slurmctld"], "slurmctld.again");
+        self.start_controller();
         until(Duration::from_secs(30), "a controller that answers", || {
             self.slurm_tool(&["scontrol", "ping"]).contains("is UP").then_some(())
         });
+    }
+
+    /// Starts slurmctld, which continues with its saved state.
+    pub(crate) fn start_controller(&self) {
+        self.daemon(&["slurmctld"], "slurmctld.again");
     }
 
     fn daemon(&self, words: &[&str], name: &str) {
@@ -139,10 +148,15 @@ impl HookLab {
     }
 }
 
+/// Name of this machine, without its domain.
+pub(crate) fn host_name() -> String {
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("host name");
+    host.trim().split('.').next().expect("a name").to_owned()
+}
+
 fn configuration(lab: &HookLab, hooks: Hooks) -> String {
     let (user, lab) = (lab.user, lab.path());
-    let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("host name");
-    let host = host.trim().split('.').next().expect("a name");
+    let host = host_name();
     let (slurm, log) = (lab.join("slurm").display().to_string(), lab.join("log").display().to_string());
     format!(
         "ClusterName=lab
@@ -154,13 +168,7 @@ AuthType=auth/munge
 AuthInfo=socket={slurm}/munge/socket
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/none
 SelectType=select/linear
-MpiDefault=none
-SwitchType=switch/none
 ReturnToService=2
 SlurmctldTimeout=300
 SlurmdTimeout=300

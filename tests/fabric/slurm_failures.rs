@@ -3,7 +3,7 @@
 
 use crate::container::until;
 use crate::jobs::{SAMPLE, clean, install};
-use crate::lab::HookLab;
+use crate::lab::{HookLab, LabSetting};
 use crate::site::SiteConfig;
 use crate::slurm::Hooks;
 use crate::sweeper::sweep;
@@ -17,8 +17,8 @@ const SLOW: SiteConfig = SiteConfig { mirror: "timeout_s = 50", ..SiteConfig::PL
 
 /// A job that is canceled while its prolog waits, and one whose prolog Slurm kills: it is requeued
 /// under its id, and captured the second time.
-pub(crate) fn slurm_cancels_and_kills_prologs_and_the_fabric_is_restored() {
-    let lab = HookLab::start();
+pub(crate) fn slurm_cancels_and_kills_prologs_and_the_fabric_is_restored(setting: LabSetting) {
+    let lab = HookLab::start_in(setting);
     lab.traffic(&tools::sample(SAMPLE));
     let config = lab.configure(SLOW);
     let lines = install(&lab, config.to_str().expect("path"));
@@ -58,10 +58,40 @@ pub(crate) fn slurm_cancels_and_kills_prologs_and_the_fabric_is_restored() {
     assert_eq!(lab.drained().trim(), "");
 }
 
+/// A job that is canceled while it runs, and one that is requeued: it is captured each time.
+pub(crate) fn running_jobs_are_canceled_and_requeued(lab: &HookLab) {
+    let runs = |id: u32| {
+        until(Duration::from_mins(1), "a captured job", || {
+            (lab.mirrored().len() == 4 && lab.job(id).0 == "RUNNING").then_some(())
+        });
+    };
+    let canceled = lab.submit(&["-N4", "--comment=ibscope=on"], "sleep 300");
+    runs(canceled);
+    lab.slurm_tool(&["scancel", &canceled.to_string()]);
+    assert_eq!(lab.ended(canceled).0, "CANCELLED");
+    restored(lab);
+
+    let go = lab.path().join("go").display().to_string();
+    let script = format!("while [ ! -e {go} ]; do sleep 0.1; done; echo ran");
+    let requeued = lab.submit(&["-N4", "--comment=ibscope=on", "--requeue"], &script);
+    runs(requeued);
+    lab.slurm_tool(&["scontrol", "requeue", &requeued.to_string()]);
+    until(Duration::from_mins(1), "a job that waits again", || (lab.job(requeued).0 == "PENDING").then_some(()));
+    restored(lab);
+    fs::write(go, "").expect("file");
+    // Without this it would begin again only after two minutes.
+    lab.slurm_tool(&["scontrol", "update", &format!("JobId={requeued}"), "StartTime=now"]);
+    assert_eq!(lab.ended(requeued), ("COMPLETED".to_owned(), "0:0".to_owned()), "{}", lab.log_text());
+    assert_eq!(lab.printed(requeued), "ran\n");
+    let captured = format!("job {requeued}: capturing: 2 captures, 4 ports mirrored");
+    assert_eq!(lab.log_text().matches(&captured).count(), 2, "{}", lab.log_text());
+    restored(lab);
+}
+
 /// slurmctld is restarted during a prolog, a job and an epilog. Each job completes, and the fabric is
 /// restored.
-pub(crate) fn slurmctld_is_restarted_and_the_fabric_is_restored() {
-    let lab = HookLab::start_as("slurm");
+pub(crate) fn slurmctld_is_restarted_and_the_fabric_is_restored(setting: LabSetting) {
+    let lab = HookLab::start_in(setting);
     lab.traffic(&tools::sample(SAMPLE));
     let config = lab.configure(SiteConfig { mirror: "timeout_s = 10", ..SiteConfig::PLAIN });
     let lines = install(&lab, config.to_str().expect("path"));
@@ -104,7 +134,7 @@ pub(crate) fn slurmctld_is_restarted_and_the_fabric_is_restored() {
 
 /// Waits until the fabric is restored, and checks it. Epilogs of the controller may still run when
 /// Slurm shows the job as ended, and so may workers of killed hooks.
-fn restored(lab: &HookLab) {
+pub(crate) fn restored(lab: &HookLab) {
     until(Duration::from_mins(1), "a fabric without mirrors", || {
         let is_done = !lab.container.processes().values().any(|line| line.contains("ibscope hook"))
             && lab.mirrored().is_empty()

@@ -3,7 +3,7 @@
 
 use crate::container::until;
 use crate::jobs::{SAMPLE, clean, install};
-use crate::lab::HookLab;
+use crate::lab::{HookLab, LabSetting};
 use crate::site::SiteConfig;
 use crate::slurm::Hooks;
 use crate::switch::SwitchFault;
@@ -204,8 +204,9 @@ pub(crate) fn the_units_are_valid() {
     }
 }
 
-fn a_capture_is_swept_as(user: &'static str) {
-    let lab = HookLab::start_as(user);
+/// Each fault during a job, one after the other.
+pub(crate) fn what_an_epilog_leaves_is_swept(setting: LabSetting) {
+    let lab = HookLab::start_in(setting);
     lab.traffic(&tools::sample(SAMPLE));
     let config = lab.configure(site());
     let run = format!("slurm_conf = \"{}/slurm/slurm.conf\"", lab.path().display());
@@ -245,14 +246,4 @@ fn a_capture_is_swept_as(user: &'static str) {
         clean(&lab);
         assert_eq!(lab.drained().trim(), "", "{}", case.name);
     }
-}
-
-/// As root.
-pub(crate) fn what_an_epilog_leaves_is_swept() {
-    a_capture_is_swept_as("root");
-}
-
-/// As SlurmUser=slurm.
-pub(crate) fn what_an_epilog_of_slurms_user_leaves_is_swept() {
-    a_capture_is_swept_as("slurm");
 }

@@ -104,8 +104,12 @@ fn has_word(text: Option<&String>, wanted: &str) -> bool {
 }
 
 impl Config {
-    /// True if the job requests a capture by the rule of `run.select`.
+    /// True if the job requests a capture: by the option `--ibscope`, or else by the rule of
+    /// `run.select`.
     pub fn selects(&self, job: &SlurmJob) -> bool {
+        if let Some(chosen) = job.ibscope_option {
+            return chosen && !has_word(job.comment.as_ref(), NOT_CAPTURED);
+        }
         match self.run.select {
             JobSelection::All => !has_word(job.comment.as_ref(), NOT_CAPTURED),
             JobSelection::Comment => has_word(job.comment.as_ref(), &self.run.word),
@@ -131,7 +135,7 @@ impl Config {
     /// A word of a job that is not captured, which its user may have meant as the word of
     /// `run.word`.
     pub fn mistyped_word(&self, job: &SlurmJob) -> Option<String> {
-        if self.selects(job) {
+        if job.ibscope_option.is_some() || self.selects(job) {
             return None;
         }
         let plain = |word: &str| -> String {

@@ -191,4 +191,19 @@ fn jobs_are_chosen_by_a_whole_word() {
     let constrained =
         SlurmJob { constraints: Some("(hdr&ibscope)".to_owned()), ..SlurmJob::from_nodelist(1, "n1").unwrap() };
     assert!(with("select = \"constraint\"\nword = \"ibscope\"").selects(&constrained));
+    // The option of sbatch counts with any rule, but not against ibscope=off.
+    for select in ["comment", "constraint", "all"] {
+        let config = with(&format!("select = \"{select}\""));
+        for (option, comment, chosen) in [
+            (true, "", true),
+            (true, "IBSCOPE=ON", true),
+            (true, "ibscope=off", false),
+            (false, "ibscope=on", false),
+            (false, "", false),
+        ] {
+            let job = SlurmJob { ibscope_option: Some(option), ..job(comment) };
+            assert_eq!(config.selects(&job), chosen, "{select}, {option}, {comment}");
+            assert_eq!(config.mistyped_word(&job), None);
+        }
+    }
 }

@@ -31,6 +31,7 @@ fn every_hook_passes_the_same_job() {
             nodes: ["n001", "n002", "n003"].map(str::to_owned).to_vec(),
             comment: Some("mirror=1".to_owned()),
             constraints: None,
+            ibscope_option: None,
             user: Some("root".to_owned()),
             user_id: Some(0),
             partition: Some("ib".to_owned()),
@@ -47,6 +48,18 @@ fn empty_values_of_slurm_are_missing_values() {
     assert_eq!(with("SLURM_JOB_COMMENT", "(null)").unwrap().comment, None);
     assert_eq!(with("SLURM_JOB_USER", "").unwrap().user, None);
     assert_eq!(with("SLURM_JOB_RESTART_COUNT", "3").unwrap().restart_count, 3);
+}
+
+#[test]
+fn only_two_values_of_the_option_count() {
+    for (value, expected) in
+        [("on", Some(true)), ("off", Some(false)), ("", None), ("ON", None), ("on; reboot", None), ("(null)", None)]
+    {
+        assert_eq!(with("SPANK_IBSCOPE", value).unwrap().ibscope_option, expected, "{value}");
+    }
+    // Other variables of plugins, and of the user, are none of ours.
+    assert_eq!(with("SPANK_OTHER", "on").unwrap().ibscope_option, None);
+    assert_eq!(with("IBSCOPE", "on").unwrap().ibscope_option, None);
 }
 
 #[test]
