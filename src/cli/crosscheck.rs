@@ -162,7 +162,7 @@ pub(super) fn run(args: &CrosscheckArgs) -> anyhow::Result<ExitCode> {
     let request = args.against.read(&args.trace)?;
     if !request.has_pairs() && args.figures.are_wanted() {
         return Err(UsageError(
-            "--svg and --png draw pairs of ranks, but a Score-P profile has sums by rank only; give the OTF2 trace",
+            "--svg, --png and --pdf draw pairs of ranks, but a Score-P profile has sums by rank only; give the OTF2 trace",
         )
         .into());
     }

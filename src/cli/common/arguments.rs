@@ -193,6 +193,9 @@ pub(in crate::cli) struct FigureArgs {
     /// Draw the figure as PNG into FILE
     #[arg(help_heading = "Figure options", long, value_name = "FILE")]
     pub(in crate::cli) png: Option<PathBuf>,
+    /// Draw the figure as PDF into FILE
+    #[arg(help_heading = "Figure options", long, value_name = "FILE")]
+    pub(in crate::cli) pdf: Option<PathBuf>,
     /// Write TEXT above the figure, for example the name of the run
     #[arg(help_heading = "Figure options", long, value_name = "TEXT")]
     pub(in crate::cli) title: Option<String>,
@@ -201,7 +204,7 @@ pub(in crate::cli) struct FigureArgs {
 impl FigureArgs {
     /// The files of the figure, one per format.
     pub(in crate::cli) fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.svg, &self.png].into_iter().flatten()
+        [&self.svg, &self.png, &self.pdf].into_iter().flatten()
     }
 
     /// True if a figure is requested.
@@ -212,10 +215,10 @@ impl FigureArgs {
     /// Fails if two formats have the same file, or if there is a title without a figure.
     pub(in crate::cli) fn check(&self) -> Result<(), UsageError> {
         if self.files().collect::<BTreeSet<_>>().len() < self.files().count() {
-            return Err(UsageError("--svg and --png name the same file; give each its own"));
+            return Err(UsageError("two of --svg, --png and --pdf name the same file; give each its own"));
         }
         if self.title.is_some() && !self.are_wanted() {
-            return Err(UsageError("--title needs a figure; add --svg FILE or --png FILE"));
+            return Err(UsageError("--title needs a figure; add --svg FILE, --png FILE or --pdf FILE"));
         }
         Ok(())
     }
@@ -259,7 +262,7 @@ impl ScaleArgs {
 
     fn end(self, figures: &FigureArgs) -> Result<Option<ScaleEnd>, UsageError> {
         if self.is_chosen() && !figures.are_wanted() {
-            return Err(UsageError("--vmax needs a figure; add --svg FILE or --png FILE"));
+            return Err(UsageError("--vmax needs a figure; add --svg FILE, --png FILE or --pdf FILE"));
         }
         Ok(self.vmax)
     }

@@ -213,6 +213,7 @@ impl OutputFile {
 pub(in crate::cli) struct FigureFiles {
     svg: Option<OutputFile>,
     png: Option<OutputFile>,
+    pdf: Option<OutputFile>,
     title: Option<String>,
 }
 
@@ -222,13 +223,13 @@ impl FigureFiles {
     pub(in crate::cli) fn open(figures: &FigureArgs, inputs: &[&Path]) -> anyhow::Result<Self> {
         figures.check()?;
         let open = |file: &Option<PathBuf>| OutputFile::open(file.as_ref(), inputs);
-        let [svg, png] = [open(&figures.svg)?, open(&figures.png)?];
-        Ok(Self { svg, png, title: figures.title.clone() })
+        let [svg, png, pdf] = [open(&figures.svg)?, open(&figures.png)?, open(&figures.pdf)?];
+        Ok(Self { svg, png, pdf, title: figures.title.clone() })
     }
 
     /// True if a figure was requested.
     pub(in crate::cli) const fn are_wanted(&self) -> bool {
-        self.svg.is_some() || self.png.is_some()
+        self.svg.is_some() || self.png.is_some() || self.pdf.is_some()
     }
 
     /// Draws the figure, if requested, and writes its files.
@@ -240,7 +241,10 @@ impl FigureFiles {
         if let Some(svg) = self.svg {
             svg.finish(figure.svg()?.as_bytes())?;
         }
-        self.png.map_or(Ok(()), |png| png.finish(&figure.png()?))
+        if let Some(png) = self.png {
+            png.finish(&figure.png()?)?;
+        }
+        self.pdf.map_or(Ok(()), |pdf| pdf.finish(&figure.pdf()?))
     }
 }
 

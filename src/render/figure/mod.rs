@@ -1,4 +1,4 @@
-//! Figures as SVG and PNG: the matrix as a heat map (whole run or per phase), the timeline as two
+//! Figures as SVG, PNG and PDF: the matrix as a heat map (whole run or per phase), the timeline as two
 //! panels, rates with size distributions, and latencies in several views.
 //!
 //! Each public function takes the result of an analysis and returns a [`Drawing`]. All
@@ -14,6 +14,7 @@ mod histogram;
 mod legend;
 mod links;
 mod matrix;
+mod pdf;
 mod percentiles;
 mod phases;
 mod quantiles;
@@ -46,7 +47,7 @@ use canvas::Figure;
 use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
-/// A figure that is laid out and ready to be written as SVG or PNG.
+/// A figure that is laid out and ready to be written as SVG, PNG or PDF.
 pub struct Drawing {
     figure: Box<dyn Formats>,
     /// The line above the figure that the user chose.
@@ -72,6 +73,11 @@ impl Drawing {
     /// Returns the figure as the bytes of a PNG file.
     pub fn png(&self) -> Result<Vec<u8>, RenderError> {
         self.figure.as_png(self.heading.as_deref())
+    }
+
+    /// Returns the figure as the bytes of a PDF file with one page.
+    pub fn pdf(&self) -> Result<Vec<u8>, RenderError> {
+        pdf::pdf(&self.svg()?)
     }
 }
 
