@@ -40,13 +40,13 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
         if let Ok(timeline) = timeline(profile, by, Selection::All, None) {
             texts.push(text::timeline_table(&timeline, &style));
             wrote.extend([matrices::timeline_csv(&timeline, out), matrices::timeline_json(&timeline, out)]);
-            drawings.push(figure::timeline(&timeline));
+            drawings.extend([None, Some(1)].map(|most| figure::timeline(&timeline, most)));
         }
         if let Ok(rates) = rates_of(profile, Some(by), None, 50_000_000) {
             texts.push(rates::table(&rates, true, Some(80)));
             if rates.count() <= MAX_BINS && rates.check_rows().is_ok() {
                 wrote.extend([rates::csv(&rates, out), rates::json(&rates, out)]);
-                drawings.push(figure::rates(&rates));
+                drawings.extend([None, Some(1)].map(|most| figure::rates(&rates, most)));
             }
         }
         let own = latencies(profile, LatencyGrouping { by: Some(by), sizes: true });
@@ -80,8 +80,10 @@ pub(crate) fn all(profile: &Profile, figures: bool) {
     if figures {
         let together = latencies(profile, LatencyGrouping { by: None, sizes: true });
         if let Ok(subject) = Subject::of(&together, None, profile.times_read) {
-            drawings
-                .extend([figure::latency_histogram(&subject, &together), figure::latency_sizes(&subject, &together)]);
+            drawings.extend([
+                figure::latency_histogram(&subject, &together),
+                figure::latency_sizes(&subject, &together, None),
+            ]);
         }
         for drawing in drawings.into_iter().flatten() {
             let _ = drawing.svg();

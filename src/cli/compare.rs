@@ -1,14 +1,16 @@
-//! `ibscope compare`: two profiles -> their differences.
+//! `ibscope compare`: two profiles -> their differences; more profiles -> the variation over the runs.
 
 use super::common::choices::{Format, GroupByArg};
 use super::common::job_choice::JobChoice;
 use super::common::parse::job;
+use super::common::usage::UsageError;
 use super::common::{input, output};
 use crate::analysis::GroupBy;
-use crate::analysis::compare::compare;
+use crate::analysis::compare::{compare, compare_runs};
 use crate::model::Profile;
 use crate::pipeline;
 use crate::render;
+use crate::render::compare::several::{self, letter};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use std::path::Path;
@@ -18,7 +20,8 @@ use std::process::ExitCode;
 /// Examples in the long help.
 const EXAMPLES: &str = "Examples:
   ibscope compare before.ibp after.ibp
-  ibscope compare before.ibp after.ibp --by rank --format json";
+  ibscope compare before.ibp after.ibp --by rank --format json
+  ibscope compare run1.ibp run2.ibp run3.ibp run4.ibp";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -29,13 +32,16 @@ pub(super) struct CompareArgs {
     /// Profile to compare with the reference
     #[arg(value_name = "B.ibp")]
     pub(super) b: PathBuf,
-    /// Compare pairs of ranks or of endpoints [default: ranks if both profiles have ranks]
+    /// Profiles of more runs: show the variation over all runs, and the runs that deviate
+    #[arg(value_name = "C.ibp")]
+    pub(super) more: Vec<PathBuf>,
+    /// Compare pairs of ranks or of endpoints [default: ranks if all profiles have ranks]
     #[arg(long, value_enum)]
     pub(super) by: Option<GroupByArg>,
-    /// Compare job N of both profiles, or job N of A with job M of B; required if a profile has
-    /// several jobs, except with --by endpoint, which compares all jobs by default
+    /// Compare job N of all profiles, or job N of A with job M of B (and so on); required if a profile
+    /// has several jobs, except with --by endpoint, which compares all jobs by default
     #[arg(long, value_name = "N[,M]", default_value = "all", hide_default_value = true, value_parser = jobs)]
-    pub(super) job: [JobChoice; 2],
+    pub(super) job: JobsOfRuns,
     /// Treat ranks that no message names, and that ibscope only inferred, as unknown
     #[arg(long)]
     pub(super) strict: bool,
@@ -44,24 +50,38 @@ pub(super) struct CompareArgs {
     pub(super) format: Format,
 }
 
-/// Parses `N` or `N,M`: a job of both profiles, or one of each.
-fn jobs(text: &str) -> Result<[JobChoice; 2], String> {
-    let (a, b) = text.split_once(',').unwrap_or((text, text));
-    match (job(a.trim()), job(b.trim())) {
-        (Ok(a), Ok(b)) => Ok([a, b]),
-        _ => Err("expected one job number (1), one for A and one for B (1,2), or `all`".to_owned()),
+/// A job of all profiles, or one of each.
+#[derive(Clone, Debug)]
+pub(super) struct JobsOfRuns(Vec<JobChoice>);
+
+impl JobsOfRuns {
+    /// The job of each of `runs` profiles.
+    fn of(&self, runs: usize) -> Result<Vec<JobChoice>, UsageError> {
+        match self.0.as_slice() {
+            [job] => Ok(vec![*job; runs]),
+            jobs if jobs.len() == runs => Ok(jobs.to_vec()),
+            _ => Err(UsageError("--job needs one job number for all profiles, or one for each")),
+        }
     }
+}
+
+/// Parses `N` or `N,M,...`: a job of all profiles, or one of each.
+fn jobs(text: &str) -> Result<JobsOfRuns, String> {
+    let jobs: Result<Vec<JobChoice>, String> = text.split(',').map(|own| job(own.trim())).collect();
+    let expected = "expected one job number (1), one for each profile (1,2), or `all`";
+    jobs.map(JobsOfRuns).map_err(|_| expected.to_owned())
 }
 
 /// Runs `ibscope compare`.
 pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let (mut a, mut b) = (load(&args.a)?, load(&args.b)?);
-    let mut names = [&args.a, &args.b].map(|place| place.display().to_string());
-    if args.strict {
-        a.drop_inferred_ranks();
-        b.drop_inferred_ranks();
-    }
-    for ((profile, name), job) in [&mut a, &mut b].into_iter().zip(&mut names).zip(args.job) {
+    let places: Vec<&PathBuf> = [&args.a, &args.b].into_iter().chain(&args.more).collect();
+    let jobs = args.job.of(places.len())?;
+    let mut profiles = places.iter().map(|place| load(place)).collect::<anyhow::Result<Vec<Profile>>>()?;
+    let mut names: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+    for ((profile, name), job) in profiles.iter_mut().zip(&mut names).zip(jobs) {
+        if args.strict {
+            profile.drop_inferred_ranks();
+        }
         if let JobChoice::Only(job) = job {
             profile.keep_job(job).with_context(|| name.clone())?;
             *name = format!("{name}, job {job}");
@@ -69,18 +89,29 @@ pub(super) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     }
     let by = args.by.map(GroupBy::from);
     if by != Some(GroupBy::Endpoint) {
-        for profile in [&a, &b] {
+        for profile in &profiles {
             input::one_job(profile, "each side of a comparison by rank")?;
         }
     }
-    let comparison = compare([&a, &b], names, by)?;
-    output::results(|out| match args.format {
-        Format::Table => out.write_all(render::compare::table(&comparison).as_bytes()),
-        Format::Csv => render::compare::csv(&comparison, out),
-        Format::Json => render::compare::json(&comparison, out),
-    })?;
-    for (which, place, profile) in [("A", &args.a, &a), ("B", &args.b, &b)] {
-        let notes = input::pointer(place, profile).map(|note| format!("{which}: {note}"));
+    if let [a, b] = profiles.as_slice() {
+        let [a_name, b_name] = [0, 1].map(|side| names[side].clone());
+        let comparison = compare([a, b], [a_name, b_name], by)?;
+        output::results(|out| match args.format {
+            Format::Table => out.write_all(render::compare::table(&comparison).as_bytes()),
+            Format::Csv => render::compare::csv(&comparison, out),
+            Format::Json => render::compare::json(&comparison, out),
+        })?;
+    } else {
+        let all: Vec<&Profile> = profiles.iter().collect();
+        let comparison = compare_runs(&all, names, by)?;
+        output::results(|out| match args.format {
+            Format::Table => out.write_all(several::table(&comparison).as_bytes()),
+            Format::Csv => several::csv(&comparison, out),
+            Format::Json => several::json(&comparison, out),
+        })?;
+    }
+    for (run, (place, profile)) in places.iter().zip(&profiles).enumerate() {
+        let notes = input::pointer(place, profile).map(|note| format!("{}: {note}", letter(run)));
         output::notes(notes.as_slice());
     }
     Ok(ExitCode::SUCCESS)

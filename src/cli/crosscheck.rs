@@ -160,9 +160,9 @@ pub(super) fn run(args: &CrosscheckArgs) -> anyhow::Result<ExitCode> {
     let figures = FigureFiles::open(&args.figures, &files)?;
     // The trace is read first, because most unreadable traces fail quickly.
     let request = args.against.read(&args.trace)?;
-    if !request.has_pairs() && (args.figures.svg.is_some() || args.figures.png.is_some()) {
+    if !request.has_pairs() && args.figures.are_wanted() {
         return Err(UsageError(
-            "--svg and --png draw pairs of ranks, but a Score-P profile has sums by rank only; give the OTF2 trace",
+            "--svg, --png and --pdf draw pairs of ranks, but a Score-P profile has sums by rank only; give the OTF2 trace",
         )
         .into());
     }

@@ -1,6 +1,6 @@
 //! `ibscope latency`: times between packets, as tables, series and figures.
 
-use super::common::arguments::{FigureArgs, InputArgs, ScopeArgs, WidthArgs};
+use super::common::arguments::{FigureArgs, InputArgs, ScaleArgs, ScopeArgs, WidthArgs};
 use super::common::choices::GroupByArg;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
@@ -78,6 +78,8 @@ pub(super) struct LatencyArgs {
     pub(super) format: LatencyFormat,
     #[command(flatten)]
     pub(super) figures: FigureArgs,
+    #[command(flatten)]
+    pub(super) scale: ScaleArgs,
 }
 
 impl LatencyArgs {
@@ -133,6 +135,10 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<ExitCode> {
     {
         return Err(UsageError("--link works with --view histogram or sizes only, and not with --format collie").into());
     }
+    let most_ns = args.scale.time_ns(&args.figures)?;
+    if args.scale.is_chosen() && matches!(args.view, LatencyView::Histogram | LatencyView::Buckets) {
+        return Err(UsageError("--vmax works with --view sizes, surface or timeline").into());
+    }
     if args.view != LatencyView::Timeline {
         input::check_no_window(&args.inputs, &args.reading, "latencies")?;
     }
@@ -145,7 +151,7 @@ pub(super) fn run(args: &LatencyArgs) -> anyhow::Result<ExitCode> {
         AnalysisNeeds { times: true, bin_ns, ..AnalysisNeeds::default() },
     )?;
     // Figures come before the text, so that a closed standard output does not prevent them.
-    figures.finish(|| draw(args, &profile))?;
+    figures.finish(|| draw(args, &profile, most_ns))?;
     let wanted = LatencySeriesOptions {
         by: args.by.map(GroupBy::from),
         interval: args.interval(),
@@ -226,15 +232,17 @@ fn notes(args: &LatencyArgs, profile: &Profile, is_empty: bool) {
 }
 
 /// Draws the figure of all pairs together.
-fn draw(args: &LatencyArgs, profile: &Profile) -> anyhow::Result<figure::Drawing> {
+fn draw(args: &LatencyArgs, profile: &Profile, most_ns: Option<u64>) -> anyhow::Result<figure::Drawing> {
     let latencies = analysis::latencies(profile, LatencyGrouping { by: None, sizes: true });
     let subject = Subject::of(&latencies, args.interval(), profile.times_read)?;
     let wanted = LatencySeriesOptions { by: None, interval: Some(subject.interval), bin_ns: profile_bin_ns(args) };
     Ok(match args.view {
         LatencyView::Histogram | LatencyView::Buckets => figure::latency_histogram(&subject, &latencies)?,
-        LatencyView::Sizes => figure::latency_sizes(&subject, &latencies)?,
-        LatencyView::Surface => figure::latency_surface(&subject, &analysis::surface(profile, &wanted)?)?,
-        LatencyView::Timeline => figure::latency_over_time(&subject, &analysis::time_series(profile, &wanted)?)?,
+        LatencyView::Sizes => figure::latency_sizes(&subject, &latencies, most_ns)?,
+        LatencyView::Surface => figure::latency_surface(&subject, &analysis::surface(profile, &wanted)?, most_ns)?,
+        LatencyView::Timeline => {
+            figure::latency_over_time(&subject, &analysis::time_series(profile, &wanted)?, most_ns)?
+        }
     })
 }
 

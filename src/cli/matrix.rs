@@ -1,12 +1,10 @@
 //! `ibscope matrix`: bytes, packets or messages of each pair.
 
-use super::common::arguments::{CountingArgs, DrawingArgs, GraphArgs, PathArgs, SourceArgs};
+use super::common::arguments::{CountingArgs, DrawingArgs, GraphArgs, PathArgs, ScaleArgs, SourceArgs};
 use super::common::choices::{Format, GroupByArg, UnitArg, class_parser, selection};
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
 use super::common::output;
-use super::common::parse::bytes;
-use super::common::usage::UsageError;
 use super::graph_files::GraphFiles;
 use crate::analysis::GroupBy;
 use crate::analysis::matrix::{TrafficUnit, matrix};
@@ -43,10 +41,8 @@ pub(super) struct MatrixArgs {
     /// rank, payload-bytes with --by endpoint]
     #[arg(long, value_enum)]
     pub(super) unit: Option<UnitArg>,
-    /// End the color scale of the figure at VALUE, a number or a size like 64MiB, so that figures of
-    /// several runs have the same scale, linear from 0
-    #[arg(help_heading = "Figure options", long, value_name = "VALUE", value_parser = bytes)]
-    pub(super) vmax: Option<u64>,
+    #[command(flatten)]
+    pub(super) scale: ScaleArgs,
 }
 
 /// Runs `ibscope matrix`.
@@ -55,9 +51,7 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     input::check(&source.inputs)?;
     let files = input::files(&source.inputs, &source.reading);
     let figures = FigureFiles::open(&args.drawing.figures, &files)?;
-    if args.vmax.is_some() && !figures.are_wanted() {
-        return Err(UsageError("--vmax needs a figure; add --svg FILE or --png FILE").into());
-    }
+    let most = args.scale.number(&args.drawing.figures)?;
     let graphs = GraphFiles::open(&args.graphs, &files)?;
     // A window of a profile is selected from its timeline. Captures are read for the window only,
     // so they need no timeline.
@@ -72,7 +66,7 @@ pub(super) fn run(args: &MatrixArgs) -> anyhow::Result<ExitCode> {
     let matrix = matrix(&profile, counting.by.into(), selection(counting.by, counting.traffic));
     let unit = args.unit.map_or(default_unit(counting.by), TrafficUnit::from);
     // Figures come before the text, so that a closed standard output does not prevent them.
-    figures.finish(|| Ok(figure::matrix(&matrix, unit, args.vmax)?))?;
+    figures.finish(|| Ok(figure::matrix(&matrix, unit, most)?))?;
     notes.extend(graphs.finish(&profile, &matrix, unit)?);
     output::results(|out| match source.format {
         Format::Table => {

@@ -1,6 +1,6 @@
 //! `ibscope rates`: rates, peak rates and sizes.
 
-use super::common::arguments::{FigureArgs, SourceArgs, WidthArgs};
+use super::common::arguments::{FigureArgs, ScaleArgs, SourceArgs, WidthArgs};
 use super::common::choices::Format;
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
@@ -51,6 +51,8 @@ pub(super) struct RatesArgs {
     pub(super) width: WidthArgs,
     #[command(flatten)]
     pub(super) figures: FigureArgs,
+    #[command(flatten)]
+    pub(super) scale: ScaleArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -106,6 +108,7 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
     if args.link.is_some() {
         return Err(UsageError("--link needs --by link").into());
     }
+    let most = args.scale.number(&args.figures)?;
     let is_profile = pipeline::is_profile(&source.inputs[0]);
     let window_ns = args.window.unwrap_or(DEFAULT_WINDOW_NS);
     let fine_ns = fine_ns(args.bin.unwrap_or(pipeline::DEFAULT_BIN_NS), (window_ns / WINDOW_STEPS).max(1));
@@ -121,7 +124,7 @@ pub(super) fn run(args: &RatesArgs) -> anyhow::Result<ExitCode> {
         rates.check_rows()?;
     }
     // Figures come before the text, so that a closed standard output does not prevent them.
-    figures.finish(|| Ok(figure::rates(&rates)?))?;
+    figures.finish(|| Ok(figure::rates(&rates, most)?))?;
     output::results(|out| match source.format {
         Format::Table => out.write_all(render::rates::table(&rates, is_profile, args.width.columns()).as_bytes()),
         Format::Csv => match args.view.unwrap_or(RatesView::Bins) {
@@ -142,6 +145,9 @@ fn run_links(args: &RatesArgs, figures: FigureFiles) -> anyhow::Result<ExitCode>
     let source = &args.source;
     if args.window.is_some() {
         return Err(UsageError("--by link has windows of 1, 10 and 100 ms; leave out --window").into());
+    }
+    if args.scale.is_chosen() {
+        return Err(UsageError("the scale of --by link ends at the capacity of --link; leave out --vmax").into());
     }
     if args.view == Some(RatesView::Sizes) {
         return Err(UsageError("--by link has no sizes; choose --view bins or peaks").into());

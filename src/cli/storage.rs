@@ -53,8 +53,8 @@ pub(super) enum StorageView {
 pub(super) fn run(args: &StorageArgs) -> anyhow::Result<ExitCode> {
     let source = &args.source;
     let is_over_time = args.view == StorageView::Timeline;
-    if !is_over_time && (args.bin.is_some() || args.figures.svg.is_some() || args.figures.png.is_some()) {
-        return Err(UsageError("--bin, --svg and --png require --view timeline").into());
+    if !is_over_time && (args.bin.is_some() || args.figures.are_wanted()) {
+        return Err(UsageError("--bin, --svg, --png and --pdf require --view timeline").into());
     }
     input::check_no_window(&source.inputs, &source.reading, "storage commands")?;
     let figures = FigureFiles::open(&args.figures, &input::files(&source.inputs, &source.reading))?;

@@ -1,6 +1,6 @@
 //! `ibscope timeline`: traffic over time.
 
-use super::common::arguments::{CountingArgs, DrawingArgs, SourceArgs};
+use super::common::arguments::{CountingArgs, DrawingArgs, ScaleArgs, SourceArgs};
 use super::common::choices::{Format, selection};
 use super::common::files::FigureFiles;
 use super::common::input::{self, AnalysisNeeds};
@@ -37,6 +37,8 @@ pub(super) struct TimelineArgs {
     /// Parts that the figure stacks
     #[arg(help_heading = "Figure options", long, value_enum, default_value_t = StackArg::Sender)]
     pub(super) stack: StackArg,
+    #[command(flatten)]
+    pub(super) scale: ScaleArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -61,6 +63,7 @@ pub(super) fn run(args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     input::check(&source.inputs)?;
     let files = input::files(&source.inputs, &source.reading);
     let figures = FigureFiles::open(&args.drawing.figures, &files)?;
+    let most = args.scale.number(&args.drawing.figures)?;
     let profile = input::profile(
         &source.inputs,
         &source.reading,
@@ -82,8 +85,8 @@ pub(super) fn run(args: &TimelineArgs) -> anyhow::Result<ExitCode> {
     // Figures come before the text, so that a closed standard output does not prevent them.
     figures.finish(|| {
         Ok(match args.stack {
-            StackArg::Sender => figure::timeline(&senders)?,
-            StackArg::Class => figure::class_timeline(&class_timeline(&profile, &senders))?,
+            StackArg::Sender => figure::timeline(&senders, most)?,
+            StackArg::Class => figure::class_timeline(&class_timeline(&profile, &senders), most)?,
         })
     })?;
     output::results(|out| match source.format {

@@ -1,5 +1,7 @@
 //! A comparison of two runs as terminal tables, csv and JSON.
 
+pub mod several;
+
 use crate::analysis::compare::{
     Comparison, ComparisonVerdict, LatencyComparison, MovedRank, Placements, ValueComparison,
 };

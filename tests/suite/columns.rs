@@ -95,7 +95,7 @@ impl Inputs {
         let run = runs::named("scorep-ompi-rc-halo-4x1");
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let inputs = match words[0] {
-            "compare" => vec![self.profile(), self.profile()],
+            "compare" => vec![self.profile(); if words.contains(&"C.ibp") { 3 } else { 2 }],
             "messages" | "inspect" => vec![sample("openib-mixed-4x1")],
             "diagnose" => vec![runs::named("ompi-rc-loss1-ring2").sink()],
             "waits" => vec![runs::of_second_set("straggler-rank2-20ms-4x1").folder.join("sink.ib.pcap.zst")],
@@ -109,7 +109,8 @@ impl Inputs {
             "crosscheck" => vec![run.sink(), run.folder.join("trace/traces.otf2")],
             _ => vec![self.profile()],
         };
-        let words = words.iter().filter(|word| **word != "profile.cubex").map(PathBuf::from);
+        let is_input = |word: &str| ["profile.cubex", "A.ibp", "B.ibp", "C.ibp"].contains(&word);
+        let words = words.iter().filter(|word| !is_input(word)).map(PathBuf::from);
         let ran = ibscope(words.chain(inputs));
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         ran.stdout
@@ -245,7 +246,7 @@ fn unit_of_name(name: &str) -> Option<&'static [ColumnUnit]> {
 #[test]
 fn every_column_has_a_unit_and_a_meaning() {
     let tables = [described(), ibscope::profile::column_tables()].concat();
-    assert_eq!(tables.len(), 45 + 13);
+    assert_eq!(tables.len(), 46 + 13);
     for table in &tables {
         let distinct: BTreeSet<&str> = names_of(table).into_iter().collect();
         assert_eq!(distinct.len(), table.columns.len(), "{}: a column twice", table.name);

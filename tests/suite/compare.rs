@@ -215,3 +215,107 @@ fn different_names_are_not_a_different_placement() {
     assert!(!result(&["compare"], &[&plain, &named]).contains("placement"));
     assert!(rows(&plain, &named, "placement").is_empty());
 }
+
+/// The rows of a comparison of several runs: by section, pair and value, the fields of each run.
+fn rows_of_runs(profiles: &[&Path]) -> BTreeMap<(String, String), Vec<BTreeMap<String, String>>> {
+    let csv = result(&["compare", "--format", "csv"], profiles);
+    let mut lines = csv.lines();
+    let header: Vec<&str> = lines.next().expect("header").split(',').collect();
+    let mut rows: BTreeMap<(String, String), Vec<BTreeMap<String, String>>> = BTreeMap::new();
+    for line in lines {
+        let fields = header.iter().zip(line.split(',')).map(|(name, field)| ((*name).to_owned(), field.to_owned()));
+        let row: BTreeMap<String, String> = fields.collect();
+        let of = ["section", "interval", "verb", "from_bytes", "src", "dst"].map(|name| row[name].as_str()).join(",");
+        rows.entry((of, row["value"].clone())).or_default().push(row);
+    }
+    rows
+}
+
+/// Five runs of one program of two ranks, over different libraries and with different losses: the values
+/// of each run are those of the comparison of two, and the statistics follow from them.
+#[test]
+fn values_of_several_runs_are_those_of_two() {
+    let folder = tempfile::tempdir().expect("folder");
+    let names = ["ompi-rc-ring2", "ompi-ud-ring2", "ompi-rc-loss1-ring2", "mpich-rc-ring2", "ompi-ofi-ring2"];
+    let places = names.map(|name| profile(folder.path(), &format!("{name}.ibp"), &runs::named(name).sink()));
+    let all: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
+    let several = rows_of_runs(&all);
+    let mut compared = 0;
+    for (run, place) in places.iter().enumerate().skip(1) {
+        for section in ["total", "rate", "health", "pair", "latency"] {
+            for ((labels, value), (a, b, _)) in rows(&places[0], place, section) {
+                // A peak is over the window that the coarsest bins of the compared runs allow.
+                if value.ends_with("_peak") {
+                    continue;
+                }
+                let own = &several[&(format!("{section},{labels}"), value.clone())];
+                let in_run = |run: usize| own[run]["in_run"].parse().ok();
+                assert_eq!((in_run(0), in_run(run)), (a, b), "{section} {labels} {value}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 300, "{compared}");
+    for (of, rows) in &several {
+        let letters: Vec<&str> = rows.iter().map(|row| row["run"].as_str()).collect();
+        assert_eq!(letters, ["A", "B", "C", "D", "E"], "{of:?}");
+        let mut known: Vec<f64> = rows.iter().filter_map(|row| row["in_run"].parse().ok()).collect();
+        known.sort_by(f64::total_cmp);
+        let of_row = |name: &str| rows[0][name].parse::<f64>().ok();
+        assert_eq!(of_row("minimum"), known.first().copied(), "{of:?}");
+        assert_eq!(of_row("maximum"), known.last().copied(), "{of:?}");
+        if known.len() == 5 {
+            assert_eq!(of_row("median"), Some(known[2]), "{of:?}");
+            let spread = if known[4] > known[0] { Some((known[4] - known[0]) / known[2]) } else { Some(0.0) };
+            assert_eq!(of_row("spread"), spread.filter(|spread| spread.is_finite()), "{of:?}");
+        }
+    }
+}
+
+/// Four identical runs, and one that sent other traffic: the fifth deviates. Without it, none does.
+#[test]
+fn the_run_that_deviates_is_named() {
+    let folder = tempfile::tempdir().expect("folder");
+    let usual = profile(folder.path(), "usual.ibp", &runs::named("ompi-rc-ring2").sink());
+    let other = profile(folder.path(), "other.ibp", &runs::named("ompi-rc-delay5ms-ring2").sink());
+    let text = result(&["compare"], &[&usual, &usual, &usual]);
+    assert!(text.contains("no pair of ranks varies") && text.contains("health: no count varies"), "{text}");
+    let rows = rows_of_runs(&[&usual, &other, &usual, &usual, &usual]);
+    let time = &rows[&("total,,,,,".to_owned(), "time_ns".to_owned())];
+    assert!(time.iter().all(|row| row["deviating_run"] == "B" && row["verdict"] == "beyond chance"), "{time:?}");
+    let ranks = &rows[&("total,,,,,".to_owned(), "ranks".to_owned())];
+    assert!(ranks.iter().all(|row| row["deviating_run"].is_empty() && row["verdict"] == "equal"), "{ranks:?}");
+    for arguments in [&["compare", "--job", "1,1"][..], &["compare", "--job", "1,1,1,1"]] {
+        let ran = ibscope(arguments.iter().map(Path::new).chain([usual.as_path(); 3]));
+        assert_eq!((ran.code, ran.stderr.contains("or one for each")), (2, true), "{}", ran.stderr);
+    }
+    assert_eq!(result(&["compare", "--job", "1,1,1"], &[&usual; 3]), result(&["compare", "--job", "1"], &[&usual; 3]));
+}
+
+/// All four ports twice, and one of them: the pairs of the other ports have no value in the third run.
+#[test]
+fn pairs_that_one_of_several_runs_does_not_show_are_unknown() {
+    let folder = tempfile::tempdir().expect("folder");
+    let run = runs::named("ompi-openib-bt.S-4x1");
+    let [whole, port] = [("whole.ibp", run.every_node()), ("port.ibp", vec![run.node(1)])].map(|(name, captures)| {
+        let place = folder.path().join(name);
+        result(&["analyze", "-o", place.to_str().expect("path")], &captures);
+        place
+    });
+    let profiles = [&whole, &port, &whole];
+    let document: serde_json::Value =
+        serde_json::from_str(&result(&["compare", "--by", "endpoint", "--format", "json"], &profiles)).expect("json");
+    let values = document["values"].as_array().expect("values");
+    let packets = values.iter().filter(|row| row["section"] == "pair" && row["value"] == "packets");
+    let (mut hidden, mut shown) = (0, 0);
+    for row in packets.filter(|row| row["run"] == "B") {
+        let is_own = [&row["src"], &row["dst"]].iter().any(|end| **end == "10.77.0.1");
+        assert_eq!(row["in_run"].is_number(), is_own, "{row}");
+        assert!(row["minimum"].as_f64().is_some_and(|packets| packets > 0.0), "{row}");
+        *(if is_own { &mut shown } else { &mut hidden }) += 1;
+    }
+    assert!(hidden > 0 && shown > 0, "{hidden}, {shown}");
+    let text = result(&["compare", "--by", "endpoint"], &profiles);
+    let line = format!("{hidden} pairs not captured in B: unknown there");
+    assert!(text.contains(&line), "{text}");
+}

@@ -56,6 +56,7 @@ mod otf2;
 mod paper;
 mod partial;
 mod paths;
+mod pdf;
 mod phases;
 mod privacy;
 mod properties;

@@ -1,4 +1,4 @@
-//! Compares two profiles: which values differ, by how much, and whether chance can explain it.
+//! Compares two profiles, or several: which values differ, by how much, and whether chance can explain it.
 //!
 //! In: two profiles, A and B. Out: a [`Comparison`]. Counts are exact, so they are equal or they
 //! differ. Times are samples, so a difference of medians or of 99th percentiles may be chance. For
@@ -15,9 +15,11 @@
 
 mod intervals;
 mod placement;
+mod several;
 mod time_series;
 
 pub use placement::{MovedRank, Placements};
+pub use several::{PairInRuns, RunsComparison, TimesInRuns, ValueInRuns, compare_runs};
 pub use time_series::{ComparedSeries, time_series};
 
 use super::AnalysisError;
@@ -28,11 +30,10 @@ use super::matrix::{self, MatrixCell, Selection};
 use super::observed_ports::may_miss_ports;
 use super::rates::{self, VALUES};
 use super::totals::ProfileTotals;
-use crate::model::profile::Traffic;
 use crate::model::{Histogram, JobRank, Profile};
 use ibscope_parsers::Endpoint;
 use intervals::{ConfidenceInterval, confidence_interval, share_longer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Quantiles that are compared, by name.
 const QUANTILES: [(&str, f64); 2] = [("median_ns", 0.5), ("p99_ns", 0.99)];
@@ -231,8 +232,7 @@ pub struct Comparison {
 /// Compares two profiles. If `by` is `None`, pairs are of ranks if both profiles know ranks,
 /// otherwise of endpoints.
 pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<GroupBy>) -> Result<Comparison, AnalysisError> {
-    let know_ranks = profiles.iter().all(|profile| !profile.ranks.is_empty());
-    let by = by.unwrap_or(if know_ranks { GroupBy::Rank } else { GroupBy::Endpoint });
+    let by = by.unwrap_or_else(|| default_grouping(&profiles));
     let (rates, windows_ns) = compare_rates(profiles)?;
     let placements = placement::placements(profiles);
     Ok(Comparison {
@@ -248,45 +248,63 @@ pub fn compare(profiles: [&Profile; 2], names: [String; 2], by: Option<GroupBy>)
     })
 }
 
+/// Ranks if all profiles know ranks, otherwise endpoints.
+fn default_grouping(profiles: &[&Profile]) -> GroupBy {
+    if profiles.iter().all(|profile| !profile.ranks.is_empty()) { GroupBy::Rank } else { GroupBy::Endpoint }
+}
+
 fn totals(profiles: [&Profile; 2], placements: &Placements) -> Vec<ValueComparison> {
-    let sums = profiles.map(ProfileTotals::of);
-    let count = |value, of: fn(&ProfileTotals<'_>) -> u64| {
-        ValueComparison::count(value, Some(of(&sums[0])), Some(of(&sums[1])))
+    let [a, b] = [0, 1].map(|side| total_values(profiles[side], placements.pairs_on_one_node[side]));
+    let compared = |((value, a), (_, b)): ((&'static str, Option<u64>), (_, Option<u64>))| match value {
+        "time_ns" => ValueComparison::rate(value, [a, b].map(|ns| ns.map(|ns| ns as f64))),
+        _ => ValueComparison::count(value, a, b),
     };
-    let of = |value, get: fn(&Traffic) -> u64| {
-        ValueComparison::count(value, Some(get(&sums[0].traffic)), Some(get(&sums[1].traffic)))
-    };
-    let mpi = |value, get: fn(&Traffic) -> u64| ValueComparison::count(value, sums[0].mpi(get), sums[1].mpi(get));
-    let span = |profile: &Profile| {
-        let (first, last) = profile.coverage.first_time_ns.zip(profile.coverage.last_time_ns)?;
-        Some(last.abs_diff(first) as f64)
-    };
-    let ranks = profiles.map(|profile| {
-        let ranks: std::collections::BTreeSet<(u32, u32)> =
-            profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
-        Some(ranks.len() as u64)
-    });
-    let on_one_node = placements.pairs_on_one_node;
+    a.into_iter().zip(b).map(compared).collect()
+}
+
+/// The totals of one profile with their names, in the order of the outputs.
+fn total_values(profile: &Profile, pairs_on_one_node: u64) -> Vec<(&'static str, Option<u64>)> {
+    let sums = ProfileTotals::of(profile);
+    let span = profile.coverage.first_time_ns.zip(profile.coverage.last_time_ns);
+    let ranks: BTreeSet<(u32, u32)> = profile.ranks.iter().map(|row| (row.job, row.rank)).collect();
     vec![
-        ValueComparison::rate("time_ns", profiles.map(span)),
-        ValueComparison::count("ranks", ranks[0], ranks[1]),
-        ValueComparison::count("pairs_on_one_node", Some(on_one_node[0]), Some(on_one_node[1])),
-        count("connections", |totals| totals.connections),
-        of("packets", |traffic| traffic.packets),
-        of("wire_bytes", |traffic| traffic.wire_bytes),
-        of("payload_bytes", |traffic| traffic.payload_bytes),
-        of("messages", |traffic| traffic.messages),
-        mpi("p2p_messages", |traffic| traffic.p2p_messages),
-        mpi("p2p_mpi_bytes", |traffic| traffic.p2p_mpi_bytes),
-        mpi("collective_messages", |traffic| traffic.collective_messages),
-        mpi("collective_mpi_bytes", |traffic| traffic.collective_mpi_bytes),
+        ("time_ns", span.map(|(first, last)| last.abs_diff(first))),
+        ("ranks", Some(ranks.len() as u64)),
+        ("pairs_on_one_node", Some(pairs_on_one_node)),
+        ("connections", Some(sums.connections)),
+        ("packets", Some(sums.traffic.packets)),
+        ("wire_bytes", Some(sums.traffic.wire_bytes)),
+        ("payload_bytes", Some(sums.traffic.payload_bytes)),
+        ("messages", Some(sums.traffic.messages)),
+        ("p2p_messages", sums.mpi(|traffic| traffic.p2p_messages)),
+        ("p2p_mpi_bytes", sums.mpi(|traffic| traffic.p2p_mpi_bytes)),
+        ("collective_messages", sums.mpi(|traffic| traffic.collective_messages)),
+        ("collective_mpi_bytes", sums.mpi(|traffic| traffic.collective_mpi_bytes)),
     ]
 }
 
 /// The pairs of both profiles, the largest difference first.
 #[must_use]
 pub fn pairs(profiles: [&Profile; 2], by: GroupBy, selection: Selection) -> Vec<PairTraffic> {
-    // If only one profile knows the name of an endpoint, both use it.
+    let is_partial = profiles.map(may_miss_ports);
+    let pair_of = |(pair, cells): ((Label, Label), Vec<MatrixCell>)| {
+        let cells = [0, 1].map(|side| cells.get(side).copied().unwrap_or_default());
+        let is_captured = [0, 1].map(|side| !is_partial[side] || cells[side].packets > 0);
+        PairTraffic { pair, cells, is_captured }
+    };
+    let mut pairs: Vec<PairTraffic> = cells_by_pair(&profiles, by, selection).into_iter().map(pair_of).collect();
+    // The sort is stable: pairs with equal differences stay in label order.
+    pairs.sort_by_key(|pair| std::cmp::Reverse(pair.weight()));
+    pairs
+}
+
+/// The cells of each pair, one per profile; all 0 if the profile has no traffic of the pair.
+fn cells_by_pair(
+    profiles: &[&Profile],
+    by: GroupBy,
+    selection: Selection,
+) -> BTreeMap<(Label, Label), Vec<MatrixCell>> {
+    // If only one profile knows the name of an endpoint, all use it.
     let name = |endpoint: &Endpoint| profiles.iter().find_map(|profile| profile.names.get(endpoint).cloned());
     let label = |label: &Label| match label {
         Label::Endpoint(endpoint, _) => Label::Endpoint(*endpoint, name(endpoint)),
@@ -295,22 +313,16 @@ pub fn pairs(profiles: [&Profile; 2], by: GroupBy, selection: Selection) -> Vec<
         Label::Unknown(_, Jobs::One) => Label::Unknown(1, Jobs::One),
         other => other.clone(),
     };
-    let mut table: BTreeMap<(Label, Label), [MatrixCell; 2]> = BTreeMap::new();
-    for (index, profile) in profiles.into_iter().enumerate() {
+    let mut table: BTreeMap<(Label, Label), Vec<MatrixCell>> = BTreeMap::new();
+    for (index, profile) in profiles.iter().enumerate() {
         let matrix = matrix::matrix(profile, by, selection);
         for (src, dst, cell) in matrix.rows() {
-            table.entry((label(src), label(dst))).or_default()[index] = *cell;
+            let cells =
+                table.entry((label(src), label(dst))).or_insert_with(|| vec![MatrixCell::default(); profiles.len()]);
+            cells[index] = *cell;
         }
     }
-    let is_partial = profiles.map(may_miss_ports);
-    let pair_of = |(pair, cells): ((Label, Label), [MatrixCell; 2])| {
-        let is_captured = [0, 1].map(|side| !is_partial[side] || cells[side].packets > 0);
-        PairTraffic { pair, cells, is_captured }
-    };
-    let mut pairs: Vec<PairTraffic> = table.into_iter().map(pair_of).collect();
-    // The sort is stable: pairs with equal differences stay in label order.
-    pairs.sort_by_key(|pair| std::cmp::Reverse(pair.weight()));
-    pairs
+    table
 }
 
 fn times(profiles: [&Profile; 2]) -> Vec<LatencyComparison> {
@@ -353,20 +365,41 @@ fn times(profiles: [&Profile; 2]) -> Vec<LatencyComparison> {
 type ComparedRates = (Vec<(&'static str, ValueComparison)>, [i64; 2]);
 
 fn compare_rates(profiles: [&Profile; 2]) -> Result<ComparedRates, AnalysisError> {
-    // Peaks are comparable only over windows of equal length, which the coarser bins determine.
-    let coarser_ns = profiles.iter().map(|profile| profile.bin_ns).max().unwrap_or(0);
-    let window_ns = rates::DEFAULT_WINDOW_NS.max(coarser_ns);
-    let [a, b] = profiles.map(|profile| rates::rates(profile, None, None, window_ns));
-    let both = [a?, b?];
-    let mut table = Vec::new();
-    for (index, value) in VALUES.into_iter().enumerate() {
-        let of = |get: &dyn Fn(&rates::Rates) -> f64| {
-            both.each_ref().map(|rates| rates.total.known(index, 0).map(|_| get(rates)))
-        };
-        table.push(("mean", ValueComparison::rate(value, of(&|rates| rates.mean(rates.total.sums[index])))));
-        table.push(("peak", ValueComparison::rate(value, of(&|rates| rates.peak(rates.total.peaks[index])))));
-    }
-    Ok((table, both.map(|rates| rates.window_ns)))
+    let window_ns = peak_window_ns(&profiles);
+    let [a, b] = profiles.map(|profile| rate_values(profile, window_ns));
+    let ((a, a_window_ns), (b, b_window_ns)) = (a?, b?);
+    let compared =
+        |(of_a, of_b): (NamedRate, NamedRate)| (of_a.what, ValueComparison::rate(of_a.value, [of_a.rate, of_b.rate]));
+    Ok((a.into_iter().zip(b).map(compared).collect(), [a_window_ns, b_window_ns]))
+}
+
+/// Length of the windows of peaks: peaks are comparable only over windows of equal length, which the
+/// coarsest bins determine.
+fn peak_window_ns(profiles: &[&Profile]) -> i64 {
+    let coarsest_ns = profiles.iter().map(|profile| profile.bin_ns).max().unwrap_or(0);
+    rates::DEFAULT_WINDOW_NS.max(coarsest_ns)
+}
+
+/// A mean or peak rate of a profile.
+struct NamedRate {
+    /// `mean` or `peak`.
+    what: &'static str,
+    /// The name of the value, without the time.
+    value: &'static str,
+    /// The value per second; `None` if it is not known.
+    rate: Option<f64>,
+}
+
+/// The rates of one profile in the order of the outputs, and the length of the peak window.
+fn rate_values(profile: &Profile, window_ns: i64) -> Result<(Vec<NamedRate>, i64), AnalysisError> {
+    let rates = rates::rates(profile, None, None, window_ns)?;
+    let total = &rates.total;
+    let of_value = |(index, value): (usize, &'static str)| {
+        let known = |rate: f64| total.known(index, 0).map(|_| rate);
+        let mean = NamedRate { what: "mean", value, rate: known(rates.mean(total.sums[index])) };
+        [mean, NamedRate { what: "peak", value, rate: known(rates.peak(total.peaks[index])) }]
+    };
+    Ok((VALUES.into_iter().enumerate().flat_map(of_value).collect(), rates.window_ns))
 }
 
 fn compare_health(profiles: [&Profile; 2]) -> Vec<ValueComparison> {

@@ -3,10 +3,12 @@
 use super::choices::{Color, Format, GroupByArg, TrafficArg};
 use super::job_choice::JobChoice;
 use super::output::terminal_width;
-use super::parse::{bytes, job, moment, p_key, percent, positive, sampling_rate, threads};
+use super::parse::{ScaleEnd, bytes, job, moment, p_key, percent, positive, sampling_rate, scale_end, threads};
+use super::usage::UsageError;
 use crate::model::paths::PathFilter;
 use crate::pipeline::{self, TimePoint};
 use clap::Args;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Options of all commands that read captures or profiles.
@@ -191,7 +193,77 @@ pub(in crate::cli) struct FigureArgs {
     /// Draw the figure as PNG into FILE
     #[arg(help_heading = "Figure options", long, value_name = "FILE")]
     pub(in crate::cli) png: Option<PathBuf>,
+    /// Draw the figure as PDF into FILE
+    #[arg(help_heading = "Figure options", long, value_name = "FILE")]
+    pub(in crate::cli) pdf: Option<PathBuf>,
     /// Write TEXT above the figure, for example the name of the run
     #[arg(help_heading = "Figure options", long, value_name = "TEXT")]
     pub(in crate::cli) title: Option<String>,
+}
+
+impl FigureArgs {
+    /// The files of the figure, one per format.
+    pub(in crate::cli) fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.svg, &self.png, &self.pdf].into_iter().flatten()
+    }
+
+    /// True if a figure is requested.
+    pub(in crate::cli) fn are_wanted(&self) -> bool {
+        self.files().next().is_some()
+    }
+
+    /// Fails if two formats have the same file, or if there is a title without a figure.
+    pub(in crate::cli) fn check(&self) -> Result<(), UsageError> {
+        if self.files().collect::<BTreeSet<_>>().len() < self.files().count() {
+            return Err(UsageError("two of --svg, --png and --pdf name the same file; give each its own"));
+        }
+        if self.title.is_some() && !self.are_wanted() {
+            return Err(UsageError("--title needs a figure; add --svg FILE, --png FILE or --pdf FILE"));
+        }
+        Ok(())
+    }
+}
+
+/// Option of commands with figures that users compare between runs.
+#[derive(Clone, Copy, Debug, Args)]
+pub(in crate::cli) struct ScaleArgs {
+    /// End the scale of the figure at VALUE, so that figures of several runs have the same scale, linear
+    /// from 0: a number, a size like 64MiB (per second for rates), or a time like 50us for latencies.
+    /// Values above it are marked
+    #[arg(help_heading = "Figure options", long, value_name = "VALUE", value_parser = scale_end)]
+    vmax: Option<ScaleEnd>,
+}
+
+impl ScaleArgs {
+    /// The end of a scale of counts, bytes or bytes per second.
+    pub(in crate::cli) fn number(self, figures: &FigureArgs) -> Result<Option<u64>, UsageError> {
+        match self.end(figures)? {
+            Some(ScaleEnd::Nanoseconds(_)) => {
+                Err(UsageError("--vmax needs a number or a size here, for example 64MiB"))
+            }
+            Some(ScaleEnd::Number(number)) => Ok(Some(number)),
+            None => Ok(None),
+        }
+    }
+
+    /// The end of a scale of times, in nanoseconds.
+    pub(in crate::cli) fn time_ns(self, figures: &FigureArgs) -> Result<Option<u64>, UsageError> {
+        match self.end(figures)? {
+            Some(ScaleEnd::Number(_)) => Err(UsageError("--vmax needs a time here, for example 50us")),
+            Some(ScaleEnd::Nanoseconds(ns)) => Ok(Some(ns)),
+            None => Ok(None),
+        }
+    }
+
+    /// True if the scale has an end that the user chose.
+    pub(in crate::cli) const fn is_chosen(self) -> bool {
+        self.vmax.is_some()
+    }
+
+    fn end(self, figures: &FigureArgs) -> Result<Option<ScaleEnd>, UsageError> {
+        if self.is_chosen() && !figures.are_wanted() {
+            return Err(UsageError("--vmax needs a figure; add --svg FILE, --png FILE or --pdf FILE"));
+        }
+        Ok(self.vmax)
+    }
 }

@@ -1,7 +1,6 @@
 //! Files that the user names: tables to read, figures to write.
 
 use super::arguments::FigureArgs;
-use super::usage::UsageError;
 use crate::model::profile::RankRow;
 use crate::model::{Clock, Profile, count_either};
 use crate::pipeline;
@@ -214,6 +213,7 @@ impl OutputFile {
 pub(in crate::cli) struct FigureFiles {
     svg: Option<OutputFile>,
     png: Option<OutputFile>,
+    pdf: Option<OutputFile>,
     title: Option<String>,
 }
 
@@ -221,19 +221,15 @@ impl FigureFiles {
     /// Opens the requested files. `inputs` are the files that the command reads; a figure may
     /// replace none of them.
     pub(in crate::cli) fn open(figures: &FigureArgs, inputs: &[&Path]) -> anyhow::Result<Self> {
-        if figures.svg.is_some() && figures.svg == figures.png {
-            return Err(UsageError("--svg and --png name the same file; give each its own").into());
-        }
-        let svg = OutputFile::open(figures.svg.as_ref(), inputs)?;
-        if figures.title.is_some() && figures.svg.is_none() && figures.png.is_none() {
-            return Err(UsageError("--title needs a figure; add --svg FILE or --png FILE").into());
-        }
-        Ok(Self { svg, png: OutputFile::open(figures.png.as_ref(), inputs)?, title: figures.title.clone() })
+        figures.check()?;
+        let open = |file: &Option<PathBuf>| OutputFile::open(file.as_ref(), inputs);
+        let [svg, png, pdf] = [open(&figures.svg)?, open(&figures.png)?, open(&figures.pdf)?];
+        Ok(Self { svg, png, pdf, title: figures.title.clone() })
     }
 
     /// True if a figure was requested.
     pub(in crate::cli) const fn are_wanted(&self) -> bool {
-        self.svg.is_some() || self.png.is_some()
+        self.svg.is_some() || self.png.is_some() || self.pdf.is_some()
     }
 
     /// Draws the figure, if requested, and writes its files.
@@ -245,7 +241,10 @@ impl FigureFiles {
         if let Some(svg) = self.svg {
             svg.finish(figure.svg()?.as_bytes())?;
         }
-        self.png.map_or(Ok(()), |png| png.finish(&figure.png()?))
+        if let Some(png) = self.png {
+            png.finish(&figure.png()?)?;
+        }
+        self.pdf.map_or(Ok(()), |pdf| pdf.finish(&figure.pdf()?))
     }
 }
 

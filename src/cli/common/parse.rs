@@ -83,6 +83,22 @@ pub(in crate::cli) fn bytes(text: &str) -> Result<u64, String> {
     bytes.filter(|bytes| *bytes > 0).ok_or_else(|| "expected a size like 512MiB or 4GiB".to_owned())
 }
 
+/// The value of `--vmax`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum ScaleEnd {
+    /// A count, bytes, or bytes per second.
+    Number(u64),
+    /// A time.
+    Nanoseconds(u64),
+}
+
+/// The end of a scale: a number, bytes with a unit, or a duration.
+pub(in crate::cli) fn scale_end(text: &str) -> Result<ScaleEnd, String> {
+    let number = bytes(text).map(ScaleEnd::Number);
+    let time = || bin_ns(text).map(|ns| ScaleEnd::Nanoseconds(ns.unsigned_abs()));
+    number.or_else(|_| time()).map_err(|_| "expected a number, a size like 64MiB, or a time like 50us".to_owned())
+}
+
 pub(in crate::cli) fn percent(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "expected a number from 0 to 100".to_owned())?;
     if (0.0..=100.0).contains(&value) { Ok(value) } else { Err("expected a number from 0 to 100".to_owned()) }

@@ -47,6 +47,18 @@ impl Axis {
         Self { from: 0.0, to, log: false, title, ticks }
     }
 
+    /// The axis with its end at exactly `to`, if given.
+    pub(super) fn ending_at(mut self, to: Option<f64>) -> Self {
+        self.to = to.unwrap_or(self.to);
+        self.ticks.retain(|(value, _)| *value <= self.to * (1.0 + 1e-9));
+        self
+    }
+
+    /// True if the value lies beyond the end.
+    pub(super) fn is_exceeded(&self, value: f64) -> bool {
+        value > self.to
+    }
+
     /// Axis of counts from 0 to a little more than `max`; ticks are at least 1 apart where `max` is
     /// less than `most`.
     pub(super) fn counts(max: f64, title: String, most: u32) -> Self {
@@ -93,6 +105,13 @@ impl Axis {
             ticks.insert(0, (from, "0".to_owned()));
         }
         Self { from, to, log: true, title: title.to_owned(), ticks }
+    }
+
+    /// Linear axis of times from 0 to exactly `most_ns`.
+    pub(super) fn times_until(most_ns: u64, title: &str, most: u32) -> Self {
+        let (one, name) = unit(most_ns as f64 / 1e9);
+        let axis = Self::linear(most_ns as f64, one * 1e9, "", format!("{title}, {name}"), most);
+        axis.ending_at(Some(most_ns as f64))
     }
 
     /// Axis of size or rate classes from `first` to `last`, each 1 wide. `name` labels the lower

@@ -36,9 +36,9 @@ const HATCH: i32 = 20;
 /// Resolution written into a PNG: the figure is about 15 cm wide by default.
 const PIXELS_PER_METER: u32 = 11_811;
 
-/// Bitmaps use the first font, which is embedded; browsers without that font use the others.
+/// PNG and PDF use the first font, which is embedded; browsers without that font use the others.
 const FAMILY: &str = "DejaVu Sans, Verdana, sans-serif";
-static FONT: &[u8] = include_bytes!("dejavu-sans-subset.ttf");
+pub(super) static FONT: &[u8] = include_bytes!("dejavu-sans-subset.ttf");
 static REGISTER: Once = Once::new();
 
 /// A figure that is laid out and ready to be drawn.

@@ -10,6 +10,7 @@ use super::canvas::{
 };
 use super::cells::{CellGrid, color};
 use super::scale::{ColorScale, NONE, human, is_light};
+use super::scale_end::{cells_beyond, color_scale};
 use crate::analysis::GroupBy;
 use crate::analysis::coverage::States;
 use crate::analysis::matrix::{CellValue, Matrix, Selection, TrafficUnit};
@@ -17,7 +18,6 @@ use crate::analysis::round_numbers::steps;
 use crate::model::profile::CoverageState;
 use crate::render::RenderError;
 use crate::render::coverage::meaning;
-use crate::render::units::count_of;
 use plotters::backend::DrawingBackend;
 use plotters::style::{BLACK, WHITE};
 
@@ -64,7 +64,7 @@ impl HeatMap {
         let is_silent = matrix.cells.values().all(|cell| cell.packets == 0);
         let nothing = if is_silent { RenderError::Empty } else { RenderError::NoneOfUnit { unit: unit.name() } };
         let own = ColorScale::new(cells.values.iter().copied()).ok_or(nothing)?;
-        let scale = most.map_or(own, |max| ColorScale { max, log: false, ..own });
+        let scale = color_scale(own, most);
         let is_bytes = unit.is_bytes();
 
         let names: Vec<String> = matrix.labels.iter().map(|label| shorten(&label.name())).collect();
@@ -94,10 +94,7 @@ impl HeatMap {
             let what = if matrix.by == GroupBy::Rank { "ranks" } else { "endpoints" };
             titles.push(format!("each cell shows the largest of {0} × {0} {what}", cells.block));
         }
-        let beyond = cells.values.iter().filter(|value| **value > scale.max).count();
-        if beyond > 0 {
-            titles.push(format!("{} above the scale, in the color of its end", count_of(beyond as u64, "cell")));
-        }
+        titles.extend(cells_beyond(cells.values.iter().copied(), &scale));
         titles.extend(matrix.sampled.as_deref().map(str::to_owned));
         let marked = marked(matrix).filter(|_| cells.block == 1).collect::<Vec<_>>();
         titles.extend(coverage_line(matrix, !marked.is_empty()));

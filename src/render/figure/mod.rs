@@ -1,9 +1,9 @@
-//! Figures as SVG and PNG: the matrix as a heat map (whole run or per phase), the timeline as two
+//! Figures as SVG, PNG and PDF: the matrix as a heat map (whole run or per phase), the timeline as two
 //! panels, rates with size distributions, and latencies in several views.
 //!
-//! Each public function takes the result of an analysis and returns a [`Drawing`]. Both formats
-//! come from the same drawing functions and have the same proportions. Texts are large relative to
-//! the figure, so that the figure stays readable in one column of a printed page, 8 cm wide.
+//! Each public function takes the result of an analysis and returns a [`Drawing`]. All
+//! formats come from the same drawing functions and have the same proportions. Texts are large relative
+//! to the figure, so that the figure stays readable in one column of a printed page, 8 cm wide.
 
 mod axes;
 mod bar;
@@ -14,11 +14,13 @@ mod histogram;
 mod legend;
 mod links;
 mod matrix;
+mod pdf;
 mod percentiles;
 mod phases;
 mod quantiles;
 mod rates;
 mod scale;
+mod scale_end;
 mod sender_heat;
 mod series;
 mod sizes;
@@ -45,7 +47,7 @@ use canvas::Figure;
 use plotters::style::RGBColor;
 use std::collections::BTreeMap;
 
-/// A figure that is laid out and ready to be written as SVG or PNG.
+/// A figure that is laid out and ready to be written as SVG, PNG or PDF.
 pub struct Drawing {
     figure: Box<dyn Formats>,
     /// The line above the figure that the user chose.
@@ -72,9 +74,14 @@ impl Drawing {
     pub fn png(&self) -> Result<Vec<u8>, RenderError> {
         self.figure.as_png(self.heading.as_deref())
     }
+
+    /// Returns the figure as the bytes of a PDF file with one page.
+    pub fn pdf(&self) -> Result<Vec<u8>, RenderError> {
+        pdf::pdf(&self.svg()?)
+    }
 }
 
-/// The output formats of a figure, without its type.
+/// The formats that a figure draws itself in, without its type.
 trait Formats {
     fn as_svg(&self, heading: Option<&str>) -> Result<String, RenderError>;
     fn as_png(&self, heading: Option<&str>) -> Result<Vec<u8>, RenderError>;
@@ -100,25 +107,34 @@ pub fn latency_histogram(
     Ok(Drawing::of(histogram::Bars::new(subject, &sum)?))
 }
 
-/// Draws median latencies by message size, over all pairs and verbs.
-pub fn latency_sizes(subject: &Subject, latencies: &BTreeMap<LatencyKey, Histogram>) -> Result<Drawing, RenderError> {
+/// Draws median latencies by message size, over all pairs and verbs. With `most_ns`, the scale ends at this
+/// time.
+pub fn latency_sizes(
+    subject: &Subject,
+    latencies: &BTreeMap<LatencyKey, Histogram>,
+    most_ns: Option<u64>,
+) -> Result<Drawing, RenderError> {
     let mut by_size: BTreeMap<u64, Histogram> = BTreeMap::new();
     for (key, times) in latencies.iter().filter(|(key, _)| key.interval == subject.interval) {
         if let Some(bytes) = key.from_bytes {
             by_size.entry(bytes).or_default().merge(times);
         }
     }
-    Ok(Drawing::of(sizes::SizeBoxes::new(subject, &by_size)?))
+    Ok(Drawing::of(sizes::SizeBoxes::new(subject, &by_size, most_ns)?))
 }
 
-/// Draws median latencies by message size and message rate.
-pub fn latency_surface(subject: &Subject, surface: &Surface) -> Result<Drawing, RenderError> {
-    Ok(Drawing::of(surface::Heat::new(subject, surface)?))
+/// Draws median latencies by message size and message rate. With `most_ns`, the scale ends at this time.
+pub fn latency_surface(subject: &Subject, surface: &Surface, most_ns: Option<u64>) -> Result<Drawing, RenderError> {
+    Ok(Drawing::of(surface::Heat::new(subject, surface, most_ns)?))
 }
 
-/// Draws latency percentiles over time.
-pub fn latency_over_time(subject: &Subject, times: &LatencySeries) -> Result<Drawing, RenderError> {
-    Ok(Drawing::of(percentiles::Percentiles::new(subject, times)?))
+/// Draws latency percentiles over time. With `most_ns`, the scale ends at this time.
+pub fn latency_over_time(
+    subject: &Subject,
+    times: &LatencySeries,
+    most_ns: Option<u64>,
+) -> Result<Drawing, RenderError> {
+    Ok(Drawing::of(percentiles::Percentiles::new(subject, times, most_ns)?))
 }
 
 /// Draws retransmissions, congestion and NAKs over time.
@@ -138,18 +154,19 @@ pub fn crosscheck(crosscheck: &Crosscheck) -> Result<Drawing, RenderError> {
 }
 
 /// Draws the traffic over time: stacked by sender, or as a heat map of the senders if most of the
-/// traffic would be that of the others.
-pub fn timeline(timeline: &Timeline) -> Result<Drawing, RenderError> {
+/// traffic would be that of the others. With `most`, the scale of the rates ends at this number of bytes per
+/// second.
+pub fn timeline(timeline: &Timeline, most: Option<u64>) -> Result<Drawing, RenderError> {
     let series = series::Series::traffic(timeline)?;
     if series.is_mostly_others() {
-        return Ok(Drawing::of(sender_heat::sender_heat(timeline)?));
+        return Ok(Drawing::of(sender_heat::sender_heat(timeline, most)?));
     }
-    Ok(Drawing::of(timeline::TimelinePanels::traffic(timeline, series)?))
+    Ok(Drawing::of(timeline::TimelinePanels::traffic(timeline, series, most)?))
 }
 
-/// Draws the traffic of each class over time.
-pub fn class_timeline(timeline: &ClassTimeline) -> Result<Drawing, RenderError> {
-    Ok(Drawing::of(timeline::TimelinePanels::classes(timeline)?))
+/// Draws the traffic of each class over time, with the scale of [`timeline`].
+pub fn class_timeline(timeline: &ClassTimeline, most: Option<u64>) -> Result<Drawing, RenderError> {
+    Ok(Drawing::of(timeline::TimelinePanels::classes(timeline, most)?))
 }
 
 /// Draws the storage traffic over time, beside that of the jobs of its clients.
@@ -162,9 +179,10 @@ pub fn phases(phases: &Phases) -> Result<Drawing, RenderError> {
     Ok(Drawing::of(phases::PhasesFigure::new(phases)?))
 }
 
-/// Draws the wire rate over time above the distributions of sizes.
-pub fn rates(rates: &Rates) -> Result<Drawing, RenderError> {
-    Ok(Drawing::of(rates::RatePanels::new(rates)?))
+/// Draws the wire rate over time above the distributions of sizes. With `most`, the scale of the rate ends at
+/// this number of bytes per second.
+pub fn rates(rates: &Rates, most: Option<u64>) -> Result<Drawing, RenderError> {
+    Ok(Drawing::of(rates::RatePanels::new(rates, most)?))
 }
 
 /// Draws the rates of links over time as a heat map.

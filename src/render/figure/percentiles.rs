@@ -34,7 +34,7 @@ pub(super) struct Percentiles {
 }
 
 impl Percentiles {
-    pub(super) fn new(subject: &Subject, times: &LatencySeries) -> Result<Self, RenderError> {
+    pub(super) fn new(subject: &Subject, times: &LatencySeries, most_ns: Option<u64>) -> Result<Self, RenderError> {
         let own = || times.bins.iter().filter(|(key, _)| key.interval == subject.interval);
         let starts = || own().map(|(key, _)| i128::from(key.time_ns));
         let (Some(first_ns), Some(last_ns), 1..) = (starts().min(), starts().max(), times.bin_ns) else {
@@ -56,7 +56,8 @@ impl Percentiles {
             ("10 to 90 %", Swatch::Area(LIGHT)),
             ("99 %", Swatch::Line(HIGH, HIGH_WIDTH.cast_signed())),
         ];
-        let frame = QuantileFrame::new(subject, &colors, percentiles.iter().flat_map(|(_, quantiles)| *quantiles))?;
+        let all = percentiles.iter().flat_map(|(_, quantiles)| *quantiles);
+        let frame = QuantileFrame::new(subject, &colors, all, most_ns)?;
         let (span_s, bin_s) = ((count * bin_ns) as f64 / 1e9, width_ns as f64 / 1e9);
         let start_s = seconds(times.origin_ns, i64::try_from(first_ns).unwrap_or_default());
         let x = over_time((start_s, span_s), bin_s, frame.width())?;
@@ -101,6 +102,9 @@ impl Figure for Percentiles {
         }
         self.draw_steps(canvas, 3, HIGH, HIGH_WIDTH)?;
         self.draw_steps(canvas, 1, OKABE_ITO[0], MEDIAN_WIDTH)?;
+        for (bin, [.., highest]) in &self.bins {
+            self.frame.draw_beyond(canvas, self.edges(*bin), *highest)?;
+        }
         self.frame.draw_over(canvas, &self.x)
     }
 }

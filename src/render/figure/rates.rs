@@ -10,6 +10,7 @@ use super::axes::{
 use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, WIDTH, titled, widest};
 use super::legend::{HEADER, key};
 use super::scale::{OKABE_ITO, byte_unit, human_rate};
+use super::scale_end::{counted, mark};
 use crate::analysis::rates::{Rates, WIRE_BYTES};
 use crate::render::RenderError;
 use plotters::backend::DrawingBackend;
@@ -59,7 +60,8 @@ pub(super) struct RatePanels {
 }
 
 impl RatePanels {
-    pub(super) fn new(rates: &Rates) -> Result<Self, RenderError> {
+    /// Lays out the figure. With `most`, the axis of the rate ends at this number of bytes per second.
+    pub(super) fn new(rates: &Rates, most: Option<u64>) -> Result<Self, RenderError> {
         let group = (rates.count() + MAX_BINS - 1) / MAX_BINS;
         let all: i128 = rates.count();
         if all == 0 {
@@ -92,8 +94,9 @@ impl RatePanels {
         if max <= 0.0 {
             return Err(RenderError::Empty);
         }
-        let (one, unit) = byte_unit(max);
-        let y = Axis::linear(max, one, "", format!("wire rate, {unit}/s"), 5);
+        let end = most.map(|most| most as f64);
+        let (one, unit) = byte_unit(end.unwrap_or(max));
+        let y = Axis::linear(end.unwrap_or(max), one, "", format!("wire rate, {unit}/s"), 5).ending_at(end);
         let mpi = rates.total.sizes.keys().any(|(of, _)| of.distribution() == "mpi_messages");
         let messages = if mpi {
             ("mpi_messages", "MPI messages", "MPI message")
@@ -165,6 +168,11 @@ impl RatePanels {
         points
     }
 
+    /// Numbers and rates of the bins beyond the end of the axis.
+    fn beyond(&self) -> impl Iterator<Item = (usize, &f64)> {
+        self.wire.iter().enumerate().filter(|(_, rate)| self.upper.y.is_exceeded(**rate))
+    }
+
     fn draw_rate<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         let Area { left, top, right, bottom } = self.upper.area;
         let ([from, to], rate) = self.peak;
@@ -177,6 +185,11 @@ impl RatePanels {
         canvas.polygon(&self.outline(), RATE)?;
         let height = self.upper.y(rate);
         canvas.line(&[(from, height), (to, height)], OKABE_ITO[5], 8)?;
+        for (bin, _) in self.beyond() {
+            let (start_s, bin_s) = self.bins_s;
+            let x = |bin: usize| self.upper.x(&self.time, start_s + bin as f64 * bin_s);
+            mark(canvas, self.upper.area, (x(bin), x(bin + 1)))?;
+        }
         self.upper.draw_frame(canvas, &self.time)?;
         self.upper.draw_x_axis(canvas, &self.time)?;
         let header = top - HEADER / 2;
@@ -239,7 +252,8 @@ impl Figure for RatePanels {
     fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), RenderError> {
         let title =
             if self.distributions.is_empty() { "Wire rate over time" } else { "Wire rate over time, and sizes" };
-        canvas.title(&titled(title.to_owned(), self.sampled.as_deref()))?;
+        let title = counted(title.to_owned(), self.beyond().count(), "bin");
+        canvas.title(&titled(title, self.sampled.as_deref()))?;
         self.draw_rate(canvas)?;
         self.distributions.iter().try_for_each(|distribution| distribution.draw(canvas))
     }

@@ -6,6 +6,7 @@ use super::axes::seconds;
 use super::bar::ColorBar;
 use super::canvas::{shorten, titled};
 use super::scale::{ColorScale, human};
+use super::scale_end::{cells_beyond, color_scale};
 use super::time_heat::{MAX_COLUMNS, MAX_ROWS, TimeHeat};
 use crate::analysis::timeline::Timeline;
 use crate::analysis::{GroupBy, Label};
@@ -13,8 +14,9 @@ use crate::render::RenderError;
 use std::collections::BTreeMap;
 
 /// Lays out the heat map of wire rates. A column that is wider than a bin shows the mean rate in it; a
-/// row of several senders shows the highest of them.
-pub(super) fn sender_heat(timeline: &Timeline) -> Result<TimeHeat, RenderError> {
+/// row of several senders shows the highest of them. With `most`, the color scale is linear from 0 to this
+/// rate.
+pub(super) fn sender_heat(timeline: &Timeline, most: Option<u64>) -> Result<TimeHeat, RenderError> {
     let (start_ns, end_ns) = timeline.span_ns().ok_or(RenderError::Empty)?;
     let bin_ns = timeline.bin_ns.max(1);
     let bins = end_ns.saturating_sub(start_ns) / bin_ns;
@@ -39,7 +41,7 @@ pub(super) fn sender_heat(timeline: &Timeline) -> Result<TimeHeat, RenderError> 
             cell.into_iter().for_each(|cell| *cell = (*cell).max(if *wire_bytes > 0 { rate.max(1) } else { 0 }));
         }
     }
-    let scale = ColorScale::new(values.iter().copied()).ok_or(RenderError::Empty)?;
+    let scale = color_scale(ColorScale::new(values.iter().copied()).ok_or(RenderError::Empty)?, most);
     let ticks = scale.ticks(true).into_iter().map(|tick| (tick, human(tick, true))).collect();
     let kind = if scale.log { "log" } else { "linear" };
     let bar = ColorBar::new(format!("wire bytes/s ({kind} scale)"), scale, ticks, true)?;
@@ -51,6 +53,7 @@ pub(super) fn sender_heat(timeline: &Timeline) -> Result<TimeHeat, RenderError> 
     if block > 1 {
         titles.push(format!("a row shows the highest of {block} senders"));
     }
+    titles.extend(cells_beyond(values.iter().copied(), &scale));
     let columns_s = (seconds(timeline.origin_ns, start_ns), column_ns as f64 / 1e9);
     let name = |row: usize| names.get(row * block).cloned().unwrap_or_default();
     TimeHeat::new(titles, (&format!("sending {sender}"), &name), (values, columns), columns_s, bar)

@@ -25,7 +25,11 @@ pub(super) struct SizeBoxes {
 
 impl SizeBoxes {
     /// Lays out the figure. The key of a histogram is the lower bound of its size class in bytes.
-    pub(super) fn new(subject: &Subject, by_size: &BTreeMap<u64, Histogram>) -> Result<Self, RenderError> {
+    pub(super) fn new(
+        subject: &Subject,
+        by_size: &BTreeMap<u64, Histogram>,
+        most_ns: Option<u64>,
+    ) -> Result<Self, RenderError> {
         let quantiles = |times: &Histogram| [0.1, 0.5, 0.9].map(|share| times.quantile(share));
         let boxes: Vec<(u32, [u64; 3])> =
             by_size.iter().map(|(bytes, times)| (class_of(*bytes), quantiles(times))).collect();
@@ -33,7 +37,8 @@ impl SizeBoxes {
             return Err(subject.nothing());
         };
         let colors = [("median", Swatch::Line(OKABE_ITO[0], 12)), ("10 to 90 % of the samples", Swatch::Area(LIGHT))];
-        let frame = QuantileFrame::new(subject, &colors, boxes.iter().flat_map(|(_, quantiles)| *quantiles))?;
+        let all = boxes.iter().flat_map(|(_, quantiles)| *quantiles);
+        let frame = QuantileFrame::new(subject, &colors, all, most_ns)?;
         let name = |class| class_name(class, true);
         let x = Axis::classes((*first, *last), name, "size of the message".to_owned(), fits_across(frame.width()))?;
         Ok(Self { frame, boxes, x })
@@ -59,6 +64,7 @@ impl Figure for SizeBoxes {
                 canvas.line(&[(left, y), (right, y)], OKABE_ITO[0], LINE)?;
             }
             canvas.line(&[(left, median), (right, median)], OKABE_ITO[0], 4 * LINE)?;
+            self.frame.draw_beyond(canvas, (left, right), *high)?;
         }
         self.frame.draw_over(canvas, &self.x)
     }

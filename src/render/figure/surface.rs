@@ -4,6 +4,7 @@ use super::axes::{Axis, Panel, X_AXIS_HEIGHT, class_name, class_of, fits_across,
 use super::bar::ColorBar;
 use super::canvas::{Area, Canvas, Figure, MARGIN, TICK, TITLE, TextAnchor, WIDTH, widest};
 use super::scale::{ColorScale, is_light};
+use super::scale_end::{color_scale, counted};
 use crate::analysis::latency::Surface;
 use crate::render::RenderError;
 use crate::render::latency::Subject;
@@ -31,7 +32,8 @@ pub(super) struct Heat {
 }
 
 impl Heat {
-    pub(super) fn new(subject: &Subject, surface: &Surface) -> Result<Self, RenderError> {
+    /// Lays out the figure. With `most_ns`, the color scale is linear from 0 to this time.
+    pub(super) fn new(subject: &Subject, surface: &Surface, most_ns: Option<u64>) -> Result<Self, RenderError> {
         let own = surface.cells.iter().filter(|(key, _)| key.interval == subject.interval);
         let cells: Vec<((u32, u32), u64)> = own
             .map(|(key, times)| ((class_of(key.from_bytes), class_of(key.from_rate)), times.quantile(0.5)))
@@ -47,9 +49,14 @@ impl Heat {
             return Err(subject.nothing());
         };
         let (from, to, ticks) = log_times(cells.iter().map(|(_, ns)| *ns), 7);
+        let scale = color_scale(ColorScale { min: from as u64, max: to as u64, log: true }, most_ns);
+        let (ticks, bar_title) = match most_ns.map(|most_ns| Axis::times_until(most_ns, "median", 7)) {
+            None => (ticks, "median (log scale)".to_owned()),
+            Some(axis) => (axis.ticks, format!("{} (linear scale)", axis.title)),
+        };
         let ticks = ticks.into_iter().map(|(ns, text)| (ns as u64, text)).collect();
-        let scale = ColorScale { min: from as u64, max: to as u64, log: true };
-        let bar = ColorBar::new("median (log scale)".to_owned(), scale, ticks, false)?;
+        let beyond = cells.iter().filter(|(_, ns)| most_ns.is_some_and(|most_ns| *ns > most_ns)).count();
+        let bar = ColorBar::new(bar_title, scale, ticks, false)?;
         let height = HEIGHT.min((rates.1 - rates.0 + 1).cast_signed() * HIGHEST_CELL).max(LEAST_HEIGHT);
         let fits = |ticks: &[(f64, String)]| Ok(i32::try_from(ticks.len()).unwrap_or(i32::MAX) * NAME_HEIGHT <= height);
         let y_title = "messages/s of a connection".to_owned();
@@ -60,7 +67,7 @@ impl Heat {
         let panel = Panel { area: Area { left, top, right, bottom: top + height }, y };
         let x_title = "size of the message".to_owned();
         let x = Axis::classes(sizes, |class| class_name(class, true), x_title, fits_across(right - left))?;
-        Ok(Self { title: title(subject), cells, bar, panel, x })
+        Ok(Self { title: counted(title(subject), beyond, "cell"), cells, bar, panel, x })
     }
 
     fn area(&self, (size, rate): (u32, u32)) -> Area {

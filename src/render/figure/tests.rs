@@ -53,11 +53,11 @@ fn matrix_svg(matrix: &Matrix, unit: TrafficUnit) -> Result<String, RenderError>
 }
 
 fn timeline_svg(timeline: &Timeline) -> Result<String, RenderError> {
-    super::timeline(timeline)?.svg()
+    super::timeline(timeline, None)?.svg()
 }
 
 fn rates_svg(rates: &Rates) -> Result<String, RenderError> {
-    super::rates(rates)?.svg()
+    super::rates(rates, None)?.svg()
 }
 
 fn ranks(count: u32) -> Vec<Label> {
@@ -122,7 +122,7 @@ fn nothing_to_draw() {
     assert!(matches!(matrix_svg(&silent, TrafficUnit::MpiBytes), Err(RenderError::NoneOfUnit { unit: "MPI bytes" })));
     assert!(matrix_svg(&silent, TrafficUnit::Packets).is_ok());
     assert!(matches!(timeline_svg(&timeline(1, vec![])), Err(RenderError::Empty)));
-    assert!(matches!(super::timeline(&timeline(1, vec![])), Err(RenderError::Empty)));
+    assert!(matches!(super::timeline(&timeline(1, vec![]), None), Err(RenderError::Empty)));
 }
 
 #[test]
@@ -242,6 +242,23 @@ fn runs_can_share_a_scale() {
     assert_eq!([&small, &large].map(|svg| has_text(svg, beyond)), [false, true]);
 }
 
+/// The axis ends at the chosen rate, and the bins above it are counted and marked at the upper edge.
+#[test]
+fn axes_can_end_at_a_chosen_value() {
+    let rates = rates();
+    let svg = |most: u64| super::rates(&rates, Some(most)).unwrap().svg().unwrap();
+    let (low, high) = (svg(1 << 20), svg(1 << 30));
+    assert!(has_text(&low, "wire rate, MiB/s") && has_text(&high, "wire rate, GiB/s"));
+    let is_counted = |svg: &str| texts(svg).iter().any(|(_, _, text)| text.ends_with("above the scale"));
+    assert!(is_counted(&low) && !is_counted(&high));
+    // Frames and ticks are black too, but no rectangles.
+    let marks = |svg: &str| {
+        let rects = svg.split("<rect").skip(1).filter_map(|rest| rest.split("/>").next());
+        rects.filter(|rect| rect.contains("fill=\"#000000\"")).count()
+    };
+    assert!(marks(&low) > 0 && marks(&high) == 0);
+}
+
 /// The line above a figure moves all of it down, and its own title stays.
 #[test]
 fn a_heading_is_above_the_figure() {
@@ -319,7 +336,7 @@ fn pngs_have_the_proportions_of_the_svgs() {
             matrix_svg(&matrix, TrafficUnit::MpiBytes).unwrap(),
             super::matrix(&matrix, TrafficUnit::MpiBytes, None).unwrap().png().unwrap(),
         ),
-        (timeline_svg(&timeline).unwrap(), super::timeline(&timeline).unwrap().png().unwrap()),
+        (timeline_svg(&timeline).unwrap(), super::timeline(&timeline, None).unwrap().png().unwrap()),
     ];
     for (svg, png) in pairs {
         assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
@@ -392,7 +409,7 @@ fn rates_show_their_peak_and_the_sizes() {
     assert!(has_text(&svg, "of packets") && has_text(&svg, "64 B") && has_text(&svg, "4 KiB"));
     // No text extends beyond the edges: tick labels are centered on their ticks.
     assert!(texts(&svg).iter().all(|(x, _, _)| (0..canvas::WIDTH).contains(x)));
-    let png = super::rates(&rates()).unwrap().png().unwrap();
+    let png = super::rates(&rates(), None).unwrap().png().unwrap();
     let [width, height] = [16, 20].map(|at| u32::from_be_bytes(png[at..at + 4].try_into().unwrap()));
     assert!(svg.contains(&format!("viewBox=\"0 0 {width} {height}\"")));
 }

@@ -9,6 +9,7 @@ use super::axes::{Axis, EDGE, EDGE_TEXT, Panel, X_AXIS_HEIGHT, over_time};
 use super::canvas::{Area, Canvas, Figure, MARGIN, WIDTH, shorten, titled};
 use super::legend::{HEADER, Legend, Swatch, key};
 use super::scale::{OKABE_ITO, byte_unit};
+use super::scale_end::{counted, mark};
 use super::series::Series;
 use crate::analysis::GroupBy;
 use crate::analysis::health::HealthSeries;
@@ -40,7 +41,7 @@ pub(super) struct TimelinePanels {
 
 impl TimelinePanels {
     /// Lays out the traffic over time.
-    pub(super) fn traffic(timeline: &Timeline, series: Series) -> Result<Self, RenderError> {
+    pub(super) fn traffic(timeline: &Timeline, series: Series, most: Option<u64>) -> Result<Self, RenderError> {
         let selection = match (timeline.by, timeline.selection) {
             (GroupBy::Endpoint, Selection::All) => "messages",
             (GroupBy::Rank, Selection::All) => "MPI messages",
@@ -49,34 +50,43 @@ impl TimelinePanels {
             (_, Selection::OneSided) => "messages of one-sided operations",
         };
         let title = format!("Wire bytes by sending {}, and {selection}", sender(timeline.by));
-        Self::of_rates(title, timeline.sampled.as_deref(), series, ("wire rate", "messages/s"))
+        Self::of_rates((title, timeline.sampled.as_deref()), series, ("wire rate", "messages/s"), most)
     }
 
     /// Lays out the traffic of each class over time.
-    pub(super) fn classes(timeline: &ClassTimeline) -> Result<Self, RenderError> {
+    pub(super) fn classes(timeline: &ClassTimeline, most: Option<u64>) -> Result<Self, RenderError> {
         let title = "Wire bytes by class, and messages".to_owned();
-        Self::of_rates(title, timeline.sampled.as_deref(), Series::classes(timeline)?, ("wire rate", "messages/s"))
+        Self::of_rates(
+            (title, timeline.sampled.as_deref()),
+            Series::classes(timeline)?,
+            ("wire rate", "messages/s"),
+            most,
+        )
     }
 
     /// Lays out the storage traffic beside that of jobs.
     pub(super) fn storage(timeline: &StorageTimeline) -> Result<Self, RenderError> {
         let title = "Payload of storage beside jobs, and storage commands".to_owned();
-        Self::of_rates(title, timeline.sampled.as_deref(), Series::storage(timeline)?, ("payload rate", "commands/s"))
+        let names = ("payload rate", "commands/s");
+        Self::of_rates((title, timeline.sampled.as_deref()), Series::storage(timeline)?, names, None)
     }
 
-    /// `names` are those of the two axes.
+    /// `names` are those of the two axes. With `most`, the upper axis ends at this rate.
     fn of_rates(
-        title: String,
-        sampled: Option<&str>,
+        (title, sampled): (String, Option<&str>),
         series: Series,
         names: (&str, &str),
+        most: Option<u64>,
     ) -> Result<Self, RenderError> {
         let (bytes_max, counts_max) = series.most();
         if bytes_max <= 0.0 {
             return Err(RenderError::Empty);
         }
-        let (one, unit) = byte_unit(bytes_max);
-        let bytes = Axis::linear(bytes_max, one, "", format!("{}, {unit}/s", names.0), 5);
+        let end = most.map(|most| most as f64);
+        let (one, unit) = byte_unit(end.unwrap_or(bytes_max));
+        let bytes = Axis::linear(end.unwrap_or(bytes_max), one, "", format!("{}, {unit}/s", names.0), 5).ending_at(end);
+        let sums = series.stacked().pop().unwrap_or_default();
+        let title = counted(title, sums.iter().filter(|sum| bytes.is_exceeded(**sum)).count(), "bin");
         let counts = Axis::counts(counts_max, names.1.into(), 3);
         Self::new(title, sampled, series, bytes, counts)
     }
@@ -176,6 +186,11 @@ impl Figure for TimelinePanels {
         self.legend.draw(canvas)?;
         let areas: Vec<(Vec<f64>, RGBColor)> = self.series.stacked().into_iter().zip(colors()).collect();
         self.draw_panel(canvas, &self.upper, &areas)?;
+        let sums = areas.last().map(|(sums, _)| sums.as_slice()).unwrap_or_default();
+        for (bin, _) in sums.iter().enumerate().filter(|(_, sum)| self.upper.y.is_exceeded(**sum)) {
+            let x = |bin: usize| self.upper.x(&self.time, self.series.start_s + bin as f64 * self.series.bin_s);
+            mark(canvas, self.upper.area, (x(bin), x(bin + 1)))?;
+        }
         self.draw_panel(canvas, &self.lower, &[(self.series.total.clone(), TOTAL_COLOR)])?;
         if let Some((panel, series)) = &self.congestion {
             let Area { left, top, .. } = panel.area;

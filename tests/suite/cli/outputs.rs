@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The ways to write a file, as arguments before its name.
-const WAYS: [&[&str]; 8] = [
+const WAYS: [&[&str]; 9] = [
     &["messages", "--parquet"],
     &["matrix", "--svg"],
     &["matrix", "--png"],
+    &["matrix", "--pdf"],
     &["timeline", "--svg"],
     &["timeline", "--png"],
     &["latency", "--svg"],

@@ -189,7 +189,7 @@ fn boxes_go_from_the_10th_to_the_90th_percentile() {
         .iter()
         .map(|(key, [low, middle, high])| (key.clone(), of(&[(*low, 2), (*middle, 5), (*high, 3)])))
         .collect();
-    let svg = figure::latency_sizes(&subject(), &latencies).unwrap().svg().unwrap();
+    let svg = figure::latency_sizes(&subject(), &latencies, None).unwrap().svg().unwrap();
     let axis = left_axis(&svg, 0.0..f64::from(figure::canvas::WIDTH));
     // The first box belongs to the legend.
     let boxes = &rects(&svg, "#B2D5E8")[1..];

@@ -63,7 +63,7 @@ fn sizes_have_a_box_each() {
     let latencies: BTreeMap<LatencyKey, Histogram> =
         [(key("SEND", 64), of([(10_000, 1), (20_000, 8), (30_000, 1)])), (key("SEND", 1024), of([(900_000, 10)]))]
             .into();
-    let svg = svg(figure::latency_sizes(&subject(), &latencies));
+    let svg = svg(figure::latency_sizes(&subject(), &latencies, None));
     for text in ["64 B", "2 KiB", "10 µs", "1 ms", "median", "10 to 90 % of the samples", "size of the message", "time"]
     {
         assert!(has_text(&svg, text), "{text}: {:?}", texts(&svg));
@@ -82,7 +82,7 @@ fn surface(cells: &[((u64, u64), u64)]) -> Surface {
 #[test]
 fn a_surface_shows_its_medians_in_their_cells() {
     // The buckets of 12 and 1000: 12 is exact; 960 to 1023 has the middle 991.
-    let svg = svg(figure::latency_surface(&subject(), &surface(&[((0, 256), 12), ((1, 0), 1000)])));
+    let svg = svg(figure::latency_surface(&subject(), &surface(&[((0, 256), 12), ((1, 0), 1000)]), None));
     let texts = texts(&svg);
     let at = |wanted: &str| texts.iter().find(|(_, _, text)| text == wanted).map(|&(x, y, _)| (x, y)).unwrap();
     let (small, large) = (at("12 ns"), at("991 ns"));
@@ -109,6 +109,7 @@ fn percentiles_over_time_leave_gaps() {
     let svg = svg(figure::latency_over_time(
         &subject(),
         &over_time(&[(5, coarse(1000)), (6, coarse(50_000)), (9, coarse(2000))]),
+        None,
     ));
     for text in
         ["median", "10 to 90 %", "99 %", "time from the first packet in ms (bins of 10 ms)", "1 µs", "100 µs", "0"]
@@ -123,7 +124,7 @@ fn percentiles_over_time_leave_gaps() {
 fn many_bins_of_times_are_merged() {
     // 601 bins: eleven per sum, 55 sums.
     let bins: Vec<_> = (0..601).map(|bin| (bin, coarse(1000))).collect();
-    let svg = svg(figure::latency_over_time(&subject(), &over_time(&bins)));
+    let svg = svg(figure::latency_over_time(&subject(), &over_time(&bins), None));
     assert!(has_text(&svg, "time from the first packet in s (bins of 110 ms)"));
     assert_eq!(svg.matches("fill=\"#B2D5E8\"").count(), 55 + 1);
 }
@@ -182,9 +183,9 @@ fn retransmissions_are_shown_by_sender() {
 fn a_figure_without_data_is_an_error() {
     let empty = |drawing: Result<Drawing, RenderError>| matches!(drawing, Err(RenderError::EmptyTimes { .. }));
     assert!(empty(figure::latency_histogram(&subject(), &BTreeMap::new())));
-    assert!(empty(figure::latency_sizes(&subject(), &BTreeMap::new())));
-    assert!(empty(figure::latency_surface(&subject(), &surface(&[]))));
-    assert!(empty(figure::latency_over_time(&subject(), &over_time(&[]))));
+    assert!(empty(figure::latency_sizes(&subject(), &BTreeMap::new(), None)));
+    assert!(empty(figure::latency_surface(&subject(), &surface(&[]), None)));
+    assert!(empty(figure::latency_over_time(&subject(), &over_time(&[]), None)));
     assert!(matches!(figure::health(&retransmissions(&[])), Err(RenderError::Empty)));
 }
 
@@ -224,9 +225,9 @@ proptest! {
         }
         let drawings = [
             figure::latency_histogram(&subject(), &latencies),
-            figure::latency_sizes(&subject(), &latencies),
-            figure::latency_surface(&subject(), &Surface { bin_ns, cells }),
-            figure::latency_over_time(&subject(), &LatencySeries { bin_ns, origin_ns: 0, bins }),
+            figure::latency_sizes(&subject(), &latencies, None),
+            figure::latency_surface(&subject(), &Surface { bin_ns, cells }, None),
+            figure::latency_over_time(&subject(), &LatencySeries { bin_ns, origin_ns: 0, bins }, None),
         ];
         for drawing in drawings {
             prop_assert!(!texts(&drawing.unwrap().svg().unwrap()).is_empty());
