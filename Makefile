@@ -125,7 +125,7 @@ lint:
 unit: export CARGO_PROFILE_RELEASE_OPT_LEVEL = 0
 unit:
 	$(CARGO) test --release --workspace --doc --locked
-	NEXTEST_TEST_THREADS=$$(($$(nproc) + 1)) $(CARGO) nextest run --release --workspace --locked
+	NEXTEST_TEST_THREADS=$$(($$(nproc) + 2)) $(CARGO) nextest run --release --workspace --locked
 
 docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps --locked

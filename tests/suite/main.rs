@@ -82,5 +82,6 @@ mod unknown;
 mod values;
 mod waits;
 mod watch;
+mod ways_to_send;
 mod wire;
 mod writing;

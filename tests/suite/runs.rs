@@ -53,6 +53,16 @@ pub(crate) fn of_third_set(name: &str) -> RecordedRun {
     run
 }
 
+/// All runs of the fourth set, `samples/runs4`, which has captures of the ports only.
+pub(crate) fn of_fourth_set() -> Vec<RecordedRun> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/runs4");
+    let entries = std::fs::read_dir(folder).expect("samples/runs4").map(|entry| entry.expect("entry").path());
+    let mut runs: Vec<RecordedRun> = entries.filter(|path| path.is_dir()).map(at).collect();
+    runs.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(runs.len(), 8, "recorded runs");
+    runs
+}
+
 /// The run of this name of the first or second set.
 pub(crate) fn of_any_set(name: &str) -> RecordedRun {
     all().into_iter().find(|run| run.name == name).unwrap_or_else(|| of_second_set(name))

@@ -20,10 +20,10 @@ use super::observed_ports::sees_all_ports;
 use super::waits::JobWaits;
 use crate::model::TrafficKind;
 use crate::model::link::Speed;
-use crate::model::profile::Profile;
+use crate::model::profile::{ConnectionRow, Profile};
 use crate::model::trust::TrustVerdict;
 use ibscope_parsers::{Endpoint, Qpn};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The kinds of findings. At equal severity and confidence, causes come before their consequences:
 /// findings sort in this order.
@@ -205,16 +205,25 @@ impl DiagnosisInput<'_> {
         self.profile.jobs.iter().any(|row| row.job == job && row.may_be_part)
     }
 
-    /// True if only one direction of a connection of the job was captured. Then all messages of the
-    /// other direction are missing, and a rank that waits for them seems to compute.
-    fn misses_directions(&self, job: u32) -> bool {
+    /// Jobs with a connection of which only one direction was captured. Then all messages of the other
+    /// direction are missing, and a rank that waits for them seems to compute.
+    fn jobs_that_miss_directions(&self) -> BTreeSet<u32> {
         let connected = || {
             let rows = self.profile.connections.iter();
             rows.filter(|row| row.kind == TrafficKind::Data && !row.key().is_datagram())
         };
         let receivers: BTreeSet<(Endpoint, Qpn)> = connected().map(|row| (row.dst, row.dest_qp)).collect();
-        let mut of_job = connected().filter(|row| row.job == Some(job));
-        of_job.any(|row| row.src_qp.is_none_or(|src_qp| !receivers.contains(&(row.src, src_qp))))
+        // Two unknown partners between the same ports may be each other's.
+        let mut unpaired: BTreeMap<(Endpoint, Endpoint), usize> = BTreeMap::new();
+        for row in connected().filter(|row| row.src_qp.is_none()) {
+            *unpaired.entry((row.src, row.dst)).or_default() += 1;
+        }
+        let unpaired = |src, dst| unpaired.get(&(src, dst)).copied().unwrap_or(0);
+        let is_alone = |row: &&ConnectionRow| match row.src_qp {
+            Some(qpn) => !receivers.contains(&(row.src, qpn)),
+            None => unpaired(row.src, row.dst) > unpaired(row.dst, row.src),
+        };
+        connected().filter(is_alone).filter_map(|row| row.job).collect()
     }
 }
 
