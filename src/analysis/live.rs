@@ -7,6 +7,7 @@ use crate::model::live::LivePair;
 use crate::model::profile::{RetransmissionSums, Traffic};
 use crate::model::{LiveSums, PairEstimators, SampledConnection, SamplingWeight, SizeClass, SizeSums};
 use ibscope_parsers::Endpoint;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use std::time::Duration;
 const MAX_RATES: usize = 512;
 
 /// The sums and rates of a growing capture.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct LiveProgress {
     /// The sums of the last update.
     pub(crate) live: LiveSums,
@@ -35,11 +36,50 @@ pub struct LiveProgress {
     sampled: Option<u32>,
 }
 
-/// The row of one pair of endpoints.
+/// The rows of a live table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LiveRows {
+    /// Pairs of endpoints.
+    #[default]
+    Pairs,
+    /// Links: what each endpoint sent, and what it received.
+    Links,
+}
+
+/// The order of the rows of a live table, the largest first. Rows with equal values have the order of
+/// their bytes on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LiveOrder {
+    /// Bytes on the wire per second in the last update.
+    #[default]
+    Rate,
+    /// Bytes on the wire.
+    Wire,
+    /// Packets.
+    Packets,
+    /// Retransmitted packets.
+    Retransmitted,
+}
+
+impl LiveOrder {
+    /// The order that follows, the first one after the last.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        match self {
+            Self::Rate => Self::Wire,
+            Self::Wire => Self::Packets,
+            Self::Packets => Self::Retransmitted,
+            Self::Retransmitted => Self::Rate,
+        }
+    }
+}
+
+/// A row of a live table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PairRate {
-    /// `sender → receiver`, by name where there is one.
-    pub pair: String,
+pub struct LiveRow {
+    /// `sender → receiver` of a pair, `endpoint sent` or `endpoint received` of a link; endpoints by
+    /// name where there is one.
+    pub name: String,
     /// Bytes on the wire per second since the update before.
     pub wire_bytes_per_s: f64,
     /// Sums since the start of the capture.
@@ -48,6 +88,28 @@ pub struct PairRate {
     pub retransmissions: RetransmissionSums,
     /// For a sampled input, the estimators of the sums.
     pub estimators: Option<PairEstimators>,
+}
+
+impl LiveRow {
+    fn add(&mut self, other: &Self) {
+        self.wire_bytes_per_s += other.wire_bytes_per_s;
+        self.traffic += other.traffic;
+        self.retransmissions += other.retransmissions;
+        if let (Some(own), Some(other)) = (&mut self.estimators, &other.estimators) {
+            own.merge(other);
+        }
+    }
+
+    /// Compares two rows: the one that comes first is less.
+    fn compare(&self, other: &Self, order: LiveOrder) -> Ordering {
+        let by_order = match order {
+            LiveOrder::Rate => other.wire_bytes_per_s.total_cmp(&self.wire_bytes_per_s),
+            LiveOrder::Wire => Ordering::Equal,
+            LiveOrder::Packets => other.traffic.packets.cmp(&self.traffic.packets),
+            LiveOrder::Retransmitted => other.retransmissions.packets().cmp(&self.retransmissions.packets()),
+        };
+        by_order.then(other.traffic.wire_bytes.cmp(&self.traffic.wire_bytes))
+    }
 }
 
 impl LiveProgress {
@@ -95,20 +157,39 @@ impl LiveProgress {
         self.live = live;
     }
 
-    /// The `most` busiest pairs, by their last rate, then by their sums.
+    /// The first `most` rows in an order, and the number of all rows.
     #[must_use]
-    pub fn busiest(&self, most: usize) -> Vec<PairRate> {
-        let row = |pair: &LivePair| PairRate {
-            pair: format!("{} → {}", self.name(pair.src), self.name(pair.dst)),
+    pub fn rows(&self, rows: LiveRows, order: LiveOrder, most: usize) -> (Vec<LiveRow>, usize) {
+        let of = |pair: &LivePair, name: String| LiveRow {
+            name,
             wire_bytes_per_s: self.pair_rate(pair),
             traffic: pair.traffic,
             retransmissions: pair.retransmissions,
             estimators: self.estimators(pair),
         };
-        self.busiest_pairs(most).into_iter().map(row).collect()
+        let mut all: Vec<LiveRow> = match rows {
+            LiveRows::Pairs => {
+                let pairs = self.live.pairs.iter();
+                pairs.map(|pair| of(pair, format!("{} → {}", self.name(pair.src), self.name(pair.dst)))).collect()
+            }
+            LiveRows::Links => {
+                let mut links: BTreeMap<(Endpoint, &str), LiveRow> = BTreeMap::new();
+                for pair in &self.live.pairs {
+                    for (endpoint, direction) in [(pair.src, "sent"), (pair.dst, "received")] {
+                        let own = of(pair, format!("{} {direction}", self.name(endpoint)));
+                        links.entry((endpoint, direction)).and_modify(|link| link.add(&own)).or_insert(own);
+                    }
+                }
+                links.into_values().collect()
+            }
+        };
+        all.sort_by(|row, other| row.compare(other, order));
+        let count = all.len();
+        all.truncate(most);
+        (all, count)
     }
 
-    /// The sums of the pairs of [`Self::busiest`].
+    /// The `most` busiest pairs, by their last rate, then by their sums.
     pub(crate) fn busiest_pairs(&self, most: usize) -> Vec<&LivePair> {
         let mut rows: Vec<(f64, &LivePair)> = self.live.pairs.iter().map(|pair| (self.pair_rate(pair), pair)).collect();
         rows.sort_by(|(rate, pair), (other_rate, other)| {
@@ -228,7 +309,45 @@ pub(crate) mod tests {
         assert_eq!((progress.rate(), progress.packets_per_s, progress.peak), (50_000.0, 500.0, 100_000.0));
         // 10 s, 1.1 s, two updates without packets and one with some.
         assert_close(progress.mean(), 1_160_000.0 / 14.1);
-        let busiest: Vec<String> = progress.busiest(5).into_iter().map(|row| row.pair).collect();
-        assert_eq!(busiest, ["18 → 17", "17 → 18"], "by the rate now, not by the sum");
+        assert_eq!(names(&progress, LiveRows::Pairs, LiveOrder::Rate), ["18 → 17", "17 → 18"]);
+        assert_eq!(progress.busiest_pairs(1), [&progress.live.pairs[1]], "by the rate now, not by the sum");
+    }
+
+    fn names(progress: &LiveProgress, rows: LiveRows, order: LiveOrder) -> Vec<String> {
+        let (rows, count) = progress.rows(rows, order, usize::MAX);
+        assert_eq!(rows.len(), count);
+        rows.into_iter().map(|row| row.name).collect()
+    }
+
+    #[test]
+    fn rows_have_the_chosen_order() {
+        let mut progress = LiveProgress::default();
+        let mut sums = live(1_000_000_000, [3_000, 2_000]);
+        progress.update(sums.clone(), SECOND);
+        (sums.pairs[0].traffic.wire_bytes, sums.pairs[1].traffic.wire_bytes) = (3_100, 2_900);
+        (sums.pairs[0].traffic.packets, sums.pairs[1].traffic.packets) = (5, 50);
+        sums.pairs[0].retransmissions.request_packets = 2;
+        progress.update(sums, SECOND);
+        let mut order = LiveOrder::default();
+        for expected in ["18 → 17", "17 → 18", "18 → 17", "17 → 18"] {
+            assert_eq!(names(&progress, LiveRows::Pairs, order)[0], expected, "{order:?}");
+            order = order.next();
+        }
+        assert_eq!(order, LiveOrder::default());
+        assert_eq!(progress.rows(LiveRows::Pairs, order, 1).1, 2);
+    }
+
+    /// Three pairs of three endpoints: each link has the sums of its pairs.
+    #[test]
+    fn links_are_sums_of_pairs() {
+        let mut sums = live(1_000_000_000, [3_000, 2_000]);
+        sums.pairs.push(LivePair { dst: "19".parse().unwrap(), ..sums.pairs[0] });
+        let mut progress = LiveProgress::new(BTreeMap::from([("17".parse().unwrap(), "node1".to_owned())]), None);
+        progress.update(sums, SECOND);
+        let (links, count) = progress.rows(LiveRows::Links, LiveOrder::Wire, 2);
+        assert_eq!(count, 5, "17 and 18 in both directions, 19 received");
+        assert_eq!((&*links[0].name, links[0].traffic.wire_bytes, links[0].traffic.packets), ("node1 sent", 6_000, 60));
+        assert_close(links[0].wire_bytes_per_s, 6_000.0);
+        assert_eq!(links[1].traffic.wire_bytes, 3_000);
     }
 }

@@ -7,7 +7,7 @@
 use super::names::Pseudonyms;
 use ibscope_parsers::Qpn;
 use ibscope_parsers::mpi::{
-    self, Carrier, Envelope, LibraryStack, MpiHeader, MpiMessagePart, Payload, mvapich2_cm, nccl, ucx_wireup, udcm,
+    self, Carrier, Envelope, LibraryStack, MpiHeader, MpiMessagePart, Payload, mvapich2_cm, nccl, ucx, ucx_wireup, udcm,
 };
 use ibscope_parsers::ulp;
 use std::collections::HashSet;
@@ -104,6 +104,9 @@ impl FirstPacketPayload {
             }
             return numbers;
         };
+        if let Some(datagram) = ucx::datagram_without_message(payload).filter(|_| stack == LibraryStack::UcxUd) {
+            numbers.extend([u64::from(datagram.endpoint), u64::from(datagram.sequence)]);
+        }
         if let Some(message) = udcm::datagram(payload, self.packet_bytes).filter(|_| stack == LibraryStack::Ob1) {
             numbers.extend([
                 message.kind as u64,

@@ -5,17 +5,18 @@ use super::common::choices::Color;
 use super::common::parse::{bin_ns, percent, positive, sampling_rate, threads};
 use super::common::{input, output};
 use super::metrics::MetricsOutput;
-use crate::analysis::live::LiveProgress;
+use crate::analysis::live::{LiveProgress, LiveRows};
 use crate::model::{LiveSums, Profile};
 use crate::pipeline::{self, EndCondition, SflowListener, WatchedInput};
-use crate::render::live;
+use crate::render::live::{self, ScreenView};
 use crate::render::metrics::LiveMetrics;
 use crate::render::text;
 use crate::scratch::signals;
 use anyhow::anyhow;
 use clap::Args;
 use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::backend::Backend as _;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -138,6 +139,8 @@ pub(super) fn run(args: &WatchArgs) -> anyhow::Result<ExitCode> {
         metrics: (metrics, LiveMetrics::default()),
         progress: LiveProgress::new(options.endpoints.names.clone(), args.sampled),
         last_update: None,
+        view: ScreenView { color: output::style(args.color).color, ..ScreenView::default() },
+        paused: None,
     };
     let profile = std::thread::scope(|scope| {
         let work = || {
@@ -204,6 +207,10 @@ struct WatchView<'a> {
     progress: LiveProgress,
     /// Time of the last update.
     last_update: Option<Instant>,
+    /// Rows and order of the table.
+    view: ScreenView,
+    /// The progress that the screen shows while the user has paused it.
+    paused: Option<LiveProgress>,
 }
 
 impl WatchView<'_> {
@@ -246,14 +253,15 @@ impl WatchView<'_> {
     }
 
     fn screen(&mut self, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
-        let color = output::style(self.args.color).color;
         loop {
             let state = match (self.end_condition.is_over(), self.last_update.is_none()) {
                 (true, _) => "ending",
+                (false, _) if self.paused.is_some() => "paused",
                 (false, true) => "waiting for packets",
                 (false, false) => "following",
             };
-            terminal.draw(|frame| live::draw(frame, &self.progress, (&self.name, state), self.interval, color))?;
+            let shown = self.paused.as_ref().unwrap_or(&self.progress);
+            terminal.draw(|frame| live::draw(frame, shown, (&self.name, state), self.interval, self.view))?;
             loop {
                 match self.updates.recv_timeout(KEY_WAIT) {
                     Ok(sums) => {
@@ -264,6 +272,10 @@ impl WatchView<'_> {
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 }
                 if self.keys()? {
+                    // Draws all cells again: other programs may have written onto the screen.
+                    // `Terminal::clear` asks the terminal for its cursor, and not all of them reply.
+                    terminal.backend_mut().clear()?;
+                    terminal.swap_buffers();
                     break;
                 }
             }
@@ -292,21 +304,37 @@ impl WatchView<'_> {
     }
 
     /// Handles pending keys without waiting; true if the screen must be redrawn.
-    fn keys(&self) -> io::Result<bool> {
+    fn keys(&mut self) -> io::Result<bool> {
         let mut draws = false;
         while event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Resize(..) => draws = true,
-                Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-                    if is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc) {
-                        self.end_condition.stop.store(true, Ordering::Relaxed);
-                        draws = true;
-                    }
-                }
+                Event::Key(key) if key.kind != KeyEventKind::Release => draws |= self.key(key),
                 _ => {}
             }
         }
         Ok(draws)
+    }
+
+    /// Handles a key; true if it has a meaning.
+    fn key(&mut self, key: KeyEvent) -> bool {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if is_control => self.end_condition.stop.store(true, Ordering::Relaxed),
+            KeyCode::Char('q') | KeyCode::Esc => self.end_condition.stop.store(true, Ordering::Relaxed),
+            KeyCode::Char('s') => self.view.order = self.view.order.next(),
+            KeyCode::Char('l') => {
+                self.view.rows = match self.view.rows {
+                    LiveRows::Pairs => LiveRows::Links,
+                    LiveRows::Links => LiveRows::Pairs,
+                };
+            }
+            // Counting goes on.
+            KeyCode::Char('p') => {
+                self.paused = if self.paused.is_some() { None } else { Some(self.progress.clone()) };
+            }
+            _ => return false,
+        }
+        true
     }
 }

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A summary without the line that names the input.
@@ -208,18 +208,21 @@ fn invalid_inputs_are_errors() {
     }
 }
 
-/// With a pseudo-terminal: the program draws, `q` ends it, and the terminal is restored.
-#[test]
-fn the_terminal_is_restored() {
-    let folder = tempfile::tempdir().expect("folder");
-    let file = folder.path().join("sink.pcap");
-    fs::write(&file, decompressed(&sample("ucx-rc-ring2-loss1"))).expect("written");
-    let hosts = samples_folder().join("hosts-native.csv");
-    for key in ["q", "\u{3}", "TERM"] {
+/// `watch` on a pseudo-terminal of 110 columns.
+struct WatchScreen {
+    child: Child,
+    keys: ChildStdin,
+    screen: ChildStdout,
+    /// Everything that it wrote.
+    shown: Vec<u8>,
+}
+
+impl WatchScreen {
+    fn start(file: &Path) -> Self {
         let program = format!(
             "stty rows 30 cols 110; exec {} watch --interval 100ms --hosts {} {}",
             env!("CARGO_BIN_EXE_ibscope"),
-            hosts.display(),
+            samples_folder().join("hosts-native.csv").display(),
             file.display()
         );
         let mut child = Command::new("script")
@@ -229,29 +232,80 @@ fn the_terminal_is_restored() {
             .stdout(Stdio::piped())
             .spawn()
             .expect("script");
-        let mut keys = child.stdin.take().expect("keys");
-        let mut screen = child.stdout.take().expect("screen");
-        let mut shown = Vec::new();
-        let has = |shown: &[u8], what: &str| shown.windows(what.len()).any(|part| part == what.as_bytes());
+        let (keys, screen) = (child.stdin.take().expect("keys"), child.stdout.take().expect("screen"));
+        Self { child, keys, screen, shown: Vec::new() }
+    }
+
+    /// Reads until the screen has shown the words, from byte `from` of its output on. Blank cells are
+    /// not drawn, so only single words are contiguous.
+    fn wait_for(&mut self, from: usize, words: &[&str]) {
         let mut bytes = [0; 4096];
-        // Blank cells are not drawn, so only single words are contiguous.
-        while !(has(&shown, "following") && has(&shown, "node1")) {
-            let count = screen.read(&mut bytes).expect("screen");
-            assert!(count > 0, "it ended: {}", String::from_utf8_lossy(&shown));
-            shown.extend(&bytes[..count]);
+        let start = Instant::now();
+        loop {
+            let new = self.shown.get(from..).unwrap_or_default();
+            let has = |word: &&str| new.windows(word.len()).any(|part| part == word.as_bytes());
+            if words.iter().all(has) {
+                break;
+            }
+            // The program draws ten times per second, so reading does not block for long.
+            let count = self.screen.read(&mut bytes).expect("screen");
+            let is_running = count > 0 && start.elapsed() < Duration::from_mins(1);
+            assert!(is_running, "no {words:?}: {}", String::from_utf8_lossy(&self.shown));
+            self.shown.extend(&bytes[..count]);
         }
+    }
+
+    /// Presses a key, and waits for words that were drawn after it.
+    fn press(&mut self, key: &str, words: &[&str]) {
+        let from = self.shown.len();
+        self.keys.write_all(key.as_bytes()).expect("key");
+        self.wait_for(from, words);
+    }
+
+    /// Everything that it wrote, until its end.
+    fn end(mut self) -> String {
+        self.screen.read_to_end(&mut self.shown).expect("screen");
+        assert!(self.child.wait().expect("ended").success());
+        String::from_utf8_lossy(&self.shown).into_owned()
+    }
+}
+
+/// Each key draws the whole screen, so the words after it are those of the new view.
+#[test]
+fn keys_change_the_table() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("sink.pcap");
+    fs::write(&file, decompressed(&sample("ucx-rc-ring2-loss1"))).expect("written");
+    let mut screen = WatchScreen::start(&file);
+    screen.wait_for(0, &["following", "node1", "rate"]);
+    screen.press("l", &["received", "direction"]);
+    screen.press("s", &["bytes"]);
+    screen.press("p", &["paused"]);
+    screen.press("l", &["sender"]);
+    screen.press("p", &["following"]);
+    screen.press("q", &[]);
+    screen.end();
+}
+
+/// With a pseudo-terminal: the program draws, `q` ends it, and the terminal is restored.
+#[test]
+fn the_terminal_is_restored() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("sink.pcap");
+    fs::write(&file, decompressed(&sample("ucx-rc-ring2-loss1"))).expect("written");
+    for key in ["q", "\u{3}", "TERM"] {
+        let mut screen = WatchScreen::start(&file);
+        screen.wait_for(0, &["following", "node1"]);
         if key == "TERM" {
             let program = format!("^{} watch", env!("CARGO_BIN_EXE_ibscope"));
-            let found =
-                Command::new("pgrep").args(["-f", "-P", &child.id().to_string(), &program]).output().expect("pgrep");
+            let parent = screen.child.id().to_string();
+            let found = Command::new("pgrep").args(["-f", "-P", &parent, &program]).output().expect("pgrep");
             let id = String::from_utf8(found.stdout).expect("text");
             assert!(Command::new("kill").args(["-s", "TERM", id.trim()]).status().expect("kill").success());
         } else {
-            keys.write_all(key.as_bytes()).expect("key");
+            screen.press(key, &[]);
         }
-        screen.read_to_end(&mut shown).expect("screen");
-        assert!(child.wait().expect("ended").success());
-        let text = String::from_utf8_lossy(&shown);
+        let text = screen.end();
         let (screen, after) = text.rsplit_once("\u{1b}[?1049l").expect("the screen is left");
         assert!(screen.contains("\u{1b}[?1049h") && screen.contains("transport"), "{text}");
         assert!(after.contains("\u{1b}[?25h") || screen.ends_with("\u{1b}[?25h"), "the cursor is shown: {after}");
@@ -287,8 +341,8 @@ fn sflow_from_a_socket_has_estimates_and_counts_lost_datagrams() {
     agent.send_to(b"no sFlow", address).expect("sent");
     for number in (0..datagrams.records.len()).filter(|number| !LOST.contains(number)) {
         agent.send_to(payload(number), address).expect("sent");
-        // The socket has room for few datagrams.
-        std::thread::sleep(Duration::from_millis(1));
+        // The socket has room for some sixty datagrams.
+        std::thread::sleep(Duration::from_millis(10));
     }
     wait_for(&mut lines, |line| {
         line.contains("3 datagrams lost") && line.contains("counts of the sample; estimated total ~")

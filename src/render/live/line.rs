@@ -1,7 +1,7 @@
 //! One line of text per interval, for output that is not a terminal.
 
 use super::percent::percent;
-use crate::analysis::live::LiveProgress;
+use crate::analysis::live::{LiveOrder, LiveProgress, LiveRows};
 use crate::model::sampling::EstimatedSum;
 use crate::render::table::groups::shown;
 use crate::render::units::{bytes, bytes_per_second, count_of, group};
@@ -20,9 +20,9 @@ pub fn header() -> String {
 pub fn line(progress: &LiveProgress) -> String {
     let (traffic, retransmissions) = progress.live.total();
     let coverage = &progress.live.coverage;
-    let busiest = progress.busiest(1).into_iter().next();
+    let busiest = progress.rows(LiveRows::Pairs, LiveOrder::Rate, 1).0.into_iter().next();
     let busiest = busiest
-        .map_or_else(|| "-".to_owned(), |row| format!("{} {}", row.pair, bytes_per_second(row.wire_bytes_per_s)));
+        .map_or_else(|| "-".to_owned(), |row| format!("{} {}", row.name, bytes_per_second(row.wire_bytes_per_s)));
     let line = format!(
         "{:>12.3} {:>12} {:>12} {:>14} {:>10} {:>13} {:>9}  {busiest}",
         progress.span_ns() as f64 / 1e9,

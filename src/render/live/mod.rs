@@ -8,7 +8,7 @@ mod percent;
 mod screen;
 
 pub use line::{header, line};
-pub use screen::draw;
+pub use screen::{ScreenView, draw};
 
 #[cfg(test)]
 mod tests;

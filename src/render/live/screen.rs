@@ -4,7 +4,7 @@
 //! Drawing works at every terminal size; panels and columns without room are omitted.
 
 use super::percent::percent;
-use crate::analysis::live::LiveProgress;
+use crate::analysis::live::{LiveOrder, LiveProgress, LiveRows};
 use crate::model::sampling::EstimatedSum;
 use crate::render::table::groups::shown;
 use crate::render::units::{bytes, bytes_per_second, group, per_second, size_range};
@@ -28,16 +28,27 @@ const WIRE_FROM: u16 = 64;
 const RATE_HEIGHT: u16 = 16;
 const LOW_HEIGHT: u16 = 8;
 
+/// The choices of the user, which keys change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScreenView {
+    /// The rows of the table.
+    pub rows: LiveRows,
+    /// Their order.
+    pub order: LiveOrder,
+    /// Allows colors.
+    pub color: bool,
+}
+
 /// Draws the current progress. `place` names the growing capture, `state` the activity of the
-/// program with it, `every` is the interval of one column of the rate; `color` allows colors.
+/// program with it, `every` is the interval of one column of the rate.
 pub fn draw(
     frame: &mut Frame<'_>,
     progress: &LiveProgress,
     (place, state): (&str, &str),
     every: Duration,
-    color: bool,
+    view: ScreenView,
 ) {
-    let look = ScreenStyle { color };
+    let look = ScreenStyle { color: view.color };
     let rate_height = (frame.area().height / 2).clamp(LOW_HEIGHT, RATE_HEIGHT);
     let [title, above, below, keys] = Layout::vertical([
         Constraint::Length(1),
@@ -58,17 +69,21 @@ pub fn draw(
     draw_totals(frame, progress, &look, totals);
     let sizes_width = if narrow { 0 } else { SIZES_WIDTH };
     let [pairs, sizes] = Layout::horizontal([Constraint::Min(20), Constraint::Length(sizes_width)]).areas(below);
-    draw_pairs(frame, progress, &look, pairs);
+    draw_rows(frame, progress, &look, view, pairs);
     if !narrow {
         draw_sizes(frame, progress, &look, sizes);
     }
-    let seconds = every.as_secs_f64();
-    let hint = format!("q quits and prints the totals   one column is {seconds} s");
-    let rates = ["   rates are wire bytes, headers and retransmissions included", "   rates: wire bytes", ""];
+    let other = match view.rows {
+        LiveRows::Pairs => "links",
+        LiveRows::Links => "pairs",
+    };
+    let hint = format!("q quits, printing the totals   s sorts   l shows {other}   p pauses");
+    let column = format!("   one column is {} s", every.as_secs_f64());
+    let rates = "   rates are wire bytes, headers and retransmissions included";
     let room = usize::from(frame.area().width);
-    let rates = rates.into_iter().find(|rates| hint.len() + rates.len() <= room).unwrap_or_default();
-    let hint = format!("{hint}{rates}");
-    frame.render_widget(Paragraph::new(Span::styled(hint, look.faint())), keys);
+    let hints = [format!("{hint}{column}{rates}"), format!("{hint}{column}"), hint];
+    let hint = hints.iter().find(|hint| hint.len() <= room).or(hints.last()).map_or("", String::as_str);
+    frame.render_widget(Paragraph::new(Span::styled(hint.to_owned(), look.faint())), keys);
 }
 
 /// Styles of the screen, with or without colors.
@@ -158,7 +173,7 @@ fn draw_totals(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyl
     frame.render_widget(table, area);
 }
 
-fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle, area: Rect) {
+fn draw_rows(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle, view: ScreenView, area: Rect) {
     let room = usize::from(area.height.saturating_sub(3));
     let all = progress.rate();
     let right = |text: String| Cell::new(Line::from(text).right_aligned());
@@ -166,14 +181,14 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle
     // An estimate takes the room of the share and of the counted bytes, and a sample does not show
     // retransmissions.
     let has = |width: u16| area.width >= width && !is_sampled;
-    let rows = progress.busiest(room).into_iter().map(|row| {
+    let (rows, count) = progress.rows(view.rows, view.order, room);
+    let rows = rows.into_iter().map(|row| {
         let share = if all > 0.0 { row.wire_bytes_per_s * 100.0 / all } else { 0.0 };
         let retransmitted = row.retransmissions.packets();
         let style = if retransmitted > 0 { look.alarm() } else { Style::new() };
-        let mut cells = vec![Cell::new(row.pair), right(bytes_per_second(row.wire_bytes_per_s))];
+        let mut cells = vec![Cell::new(row.name), right(bytes_per_second(row.wire_bytes_per_s))];
         cells.extend(has(SHARE_FROM).then(|| right(format!("{share:.0} %"))));
         cells.extend(has(WIRE_FROM).then(|| right(bytes(row.traffic.wire_bytes))));
-
         cells.push(right(group(row.traffic.packets)));
         cells.push(match row.estimators {
             Some(pair) => right(shown(EstimatedSum::WIRE_BYTES.estimate(&pair), bytes)),
@@ -181,9 +196,20 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle
         });
         Row::new(cells)
     });
-    let title = match progress.live.pairs.len() {
-        count if count > room => format!(" the {room} busiest of {} pairs ", group(count as u64)),
-        _ => " pairs ".to_owned(),
+    let (names, heading) = match view.rows {
+        LiveRows::Pairs => ("pairs", "sender → receiver"),
+        LiveRows::Links => ("links", "port, direction"),
+    };
+    let order = match view.order {
+        LiveOrder::Rate => "rate",
+        LiveOrder::Wire => "bytes on the wire",
+        LiveOrder::Packets => "packets",
+        LiveOrder::Retransmitted => "retransmitted packets",
+    };
+    let title = if count > room {
+        format!(" {room} of {} {names}, by {order} ", group(count as u64))
+    } else {
+        format!(" {names}, by {order} ")
     };
     let columns = [
         (true, "wire/s", 12),
@@ -196,7 +222,7 @@ fn draw_pairs(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle
     let columns = || columns.into_iter().filter(|(is_shown, ..)| *is_shown);
     let widths = std::iter::once(Constraint::Fill(1)).chain(columns().map(|(.., width)| Constraint::Length(width)));
     let names = columns().map(|(_, name, _)| right(name.to_owned()));
-    let header = Row::new(std::iter::once(Cell::new("sender → receiver")).chain(names)).style(look.faint());
+    let header = Row::new(std::iter::once(Cell::new(heading)).chain(names)).style(look.faint());
     let mut panel = look.panel(title);
     if let Some(pair) = progress.total_estimators() {
         let packets = shown(EstimatedSum::PACKETS.estimate(&pair), group);
