@@ -60,7 +60,7 @@ use std::process::ExitCode;
 
 type Test = fn();
 
-const TESTS: [(&str, Test); 40] = [
+const TESTS: [(&str, Test); 39] = [
     ("the_parts_of_the_lab_work", the_parts_of_the_lab_work),
     ("a_job_is_captured_from_its_prolog_to_its_analysis", || {
         jobs::a_job_is_captured_from_its_prolog_to_its_analysis(LabSetting::ROOT);
@@ -103,9 +103,6 @@ const TESTS: [(&str, Test); 40] = [
     ("a_job_waits_for_its_capture_if_fail_open_is_false", settings::a_job_waits_for_its_capture_if_fail_open_is_false),
     ("the_units_are_valid", sweeper::the_units_are_valid),
     ("what_an_epilog_leaves_is_swept", || sweeper::what_an_epilog_leaves_is_swept(LabSetting::ROOT)),
-    ("what_an_epilog_of_slurms_user_leaves_is_swept", || {
-        sweeper::what_an_epilog_leaves_is_swept(LabSetting::SLURM);
-    }),
     ("users_see_whether_their_job_is_captured", users::users_see_whether_their_job_is_captured),
     ("captures_are_limited_and_deleted_in_time", limits::captures_are_limited_and_deleted_in_time),
     ("a_burst_of_jobs_is_captured_and_lists_limit_who", limits::a_burst_of_jobs_is_captured_and_lists_limit_who),
@@ -128,7 +125,10 @@ const TESTS: [(&str, Test); 40] = [
 
 /// Variable with which `make soak` runs the tests that take longest.
 const SOAK: &str = "IBSCOPE_SOAK";
-const LONGEST: [(&str, Test); 12] = [
+const LONGEST: [(&str, Test); 13] = [
+    ("what_an_epilog_of_slurms_user_leaves_is_swept", || {
+        sweeper::what_an_epilog_leaves_is_swept(LabSetting::SLURM);
+    }),
     ("prologs_of_slurms_user_are_canceled_and_killed", || {
         slurm_failures::slurm_cancels_and_kills_prologs_and_the_fabric_is_restored(LabSetting::SLURM);
     }),

@@ -120,6 +120,7 @@ fn exports_of_captures_are_the_output_of_the_commands() {
 }
 
 #[test]
+#[ignore = "takes minutes; `make soak` runs it"]
 fn exports_of_many_senders_another_run_and_a_trace_are_the_output_of_the_commands() {
     if !has_browser() {
         return;
