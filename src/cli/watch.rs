@@ -253,6 +253,7 @@ impl WatchView<'_> {
     }
 
     fn screen(&mut self, terminal: &mut DefaultTerminal) -> anyhow::Result<()> {
+        let keys = terminal_events()?;
         loop {
             let state = match (self.end_condition.is_over(), self.last_update.is_none()) {
                 (true, _) => "ending",
@@ -271,7 +272,7 @@ impl WatchView<'_> {
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 }
-                if self.keys()? {
+                if self.handle(&keys) {
                     // Draws all cells again: other programs may have written onto the screen.
                     // `Terminal::clear` asks the terminal for its cursor, and not all of them reply.
                     terminal.backend_mut().clear()?;
@@ -303,17 +304,16 @@ impl WatchView<'_> {
         Ok(())
     }
 
-    /// Handles pending keys without waiting; true if the screen must be redrawn.
-    fn keys(&mut self) -> io::Result<bool> {
-        let mut draws = false;
-        while event::poll(Duration::ZERO)? {
-            match event::read()? {
-                Event::Resize(..) => draws = true,
-                Event::Key(key) if key.kind != KeyEventKind::Release => draws |= self.key(key),
-                _ => {}
-            }
-        }
-        Ok(draws)
+    /// Handles pending events without waiting; true if the screen must be redrawn.
+    fn handle(&mut self, events: &Receiver<Event>) -> bool {
+        events.try_iter().fold(false, |draws, event| {
+            let is_new = match event {
+                Event::Resize(..) => true,
+                Event::Key(key) if key.kind != KeyEventKind::Release => self.key(key),
+                _ => false,
+            };
+            draws || is_new
+        })
     }
 
     /// Handles a key; true if it has a meaning.
@@ -337,4 +337,13 @@ impl WatchView<'_> {
         }
         true
     }
+}
+
+/// The keys and changes of size from here on. A thread of their own reads them: once a terminal is
+/// closed, `crossterm` reads its end forever, and `watch` must end.
+fn terminal_events() -> io::Result<Receiver<Event>> {
+    let (send, events) = mpsc::channel();
+    let read = move || while event::read().is_ok_and(|event| send.send(event).is_ok()) {};
+    std::thread::Builder::new().name("keys".to_owned()).spawn(read)?;
+    Ok(events)
 }

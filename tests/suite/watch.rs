@@ -255,6 +255,14 @@ impl WatchScreen {
         }
     }
 
+    /// Process id of the program, which replaced the shell of `script`.
+    fn program(&self) -> String {
+        let program = format!("^{} watch", env!("CARGO_BIN_EXE_ibscope"));
+        let parent = self.child.id().to_string();
+        let found = Command::new("pgrep").args(["-f", "-P", &parent, &program]).output().expect("pgrep");
+        String::from_utf8(found.stdout).expect("text").trim().to_owned()
+    }
+
     /// Presses a key, and waits for words that were drawn after it.
     fn press(&mut self, key: &str, words: &[&str]) {
         let from = self.shown.len();
@@ -297,11 +305,7 @@ fn the_terminal_is_restored() {
         let mut screen = WatchScreen::start(&file);
         screen.wait_for(0, &["following", "node1"]);
         if key == "TERM" {
-            let program = format!("^{} watch", env!("CARGO_BIN_EXE_ibscope"));
-            let parent = screen.child.id().to_string();
-            let found = Command::new("pgrep").args(["-f", "-P", &parent, &program]).output().expect("pgrep");
-            let id = String::from_utf8(found.stdout).expect("text");
-            assert!(Command::new("kill").args(["-s", "TERM", id.trim()]).status().expect("kill").success());
+            assert!(Command::new("kill").args(["-s", "TERM", &screen.program()]).status().expect("kill").success());
         } else {
             screen.press(key, &[]);
         }
@@ -311,6 +315,31 @@ fn the_terminal_is_restored() {
         assert!(after.contains("\u{1b}[?25h") || screen.ends_with("\u{1b}[?25h"), "the cursor is shown: {after}");
         // The totals of everything read until then.
         assert!(after.contains("every packet appears twice") && after.contains("rank 1"), "the totals follow: {after}");
+    }
+}
+
+/// The terminal disappears, as when its window is closed: the program ends instead of reading its end
+/// forever.
+#[test]
+fn a_closed_terminal_ends_the_program() {
+    let folder = tempfile::tempdir().expect("folder");
+    let file = folder.path().join("sink.pcap");
+    fs::write(&file, decompressed(&sample("ucx-rc-ring2-loss1"))).expect("written");
+    for _ in 0..5 {
+        let mut screen = WatchScreen::start(&file);
+        screen.wait_for(0, &["following", "node1"]);
+        let id = screen.program();
+        screen.child.kill().expect("script");
+        screen.child.wait().expect("ended");
+        let place = Path::new("/proc").join(&id);
+        let start = Instant::now();
+        while place.exists() {
+            if start.elapsed() > Duration::from_mins(1) {
+                _ = Command::new("kill").args(["-s", "KILL", &id]).status();
+                panic!("process {id} did not end");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
