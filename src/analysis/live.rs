@@ -74,12 +74,22 @@ impl LiveOrder {
     }
 }
 
+/// The traffic of a row of a live table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LiveEnds {
+    /// From the first endpoint to the second.
+    Pair(Endpoint, Endpoint),
+    /// All that the endpoint sent.
+    Sent(Endpoint),
+    /// All that the endpoint received.
+    Received(Endpoint),
+}
+
 /// A row of a live table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveRow {
-    /// `sender → receiver` of a pair, `endpoint sent` or `endpoint received` of a link; endpoints by
-    /// name where there is one.
-    pub name: String,
+    /// The traffic that it counts.
+    pub ends: LiveEnds,
     /// Bytes on the wire per second since the update before.
     pub wire_bytes_per_s: f64,
     /// Sums since the start of the capture.
@@ -160,24 +170,22 @@ impl LiveProgress {
     /// The first `most` rows in an order, and the number of all rows.
     #[must_use]
     pub fn rows(&self, rows: LiveRows, order: LiveOrder, most: usize) -> (Vec<LiveRow>, usize) {
-        let of = |pair: &LivePair, name: String| LiveRow {
-            name,
+        let of = |pair: &LivePair, ends: LiveEnds| LiveRow {
+            ends,
             wire_bytes_per_s: self.pair_rate(pair),
             traffic: pair.traffic,
             retransmissions: pair.retransmissions,
             estimators: self.estimators(pair),
         };
+        let pairs = self.live.pairs.iter();
         let mut all: Vec<LiveRow> = match rows {
-            LiveRows::Pairs => {
-                let pairs = self.live.pairs.iter();
-                pairs.map(|pair| of(pair, format!("{} → {}", self.name(pair.src), self.name(pair.dst)))).collect()
-            }
+            LiveRows::Pairs => pairs.map(|pair| of(pair, LiveEnds::Pair(pair.src, pair.dst))).collect(),
             LiveRows::Links => {
-                let mut links: BTreeMap<(Endpoint, &str), LiveRow> = BTreeMap::new();
-                for pair in &self.live.pairs {
-                    for (endpoint, direction) in [(pair.src, "sent"), (pair.dst, "received")] {
-                        let own = of(pair, format!("{} {direction}", self.name(endpoint)));
-                        links.entry((endpoint, direction)).and_modify(|link| link.add(&own)).or_insert(own);
+                let mut links: BTreeMap<LiveEnds, LiveRow> = BTreeMap::new();
+                for pair in pairs {
+                    for ends in [LiveEnds::Sent(pair.src), LiveEnds::Received(pair.dst)] {
+                        let own = of(pair, ends);
+                        links.entry(ends).and_modify(|link| link.add(&own)).or_insert(own);
                     }
                 }
                 links.into_values().collect()
@@ -189,14 +197,13 @@ impl LiveProgress {
         (all, count)
     }
 
-    /// The `most` busiest pairs, by their last rate, then by their sums.
-    pub(crate) fn busiest_pairs(&self, most: usize) -> Vec<&LivePair> {
-        let mut rows: Vec<(f64, &LivePair)> = self.live.pairs.iter().map(|pair| (self.pair_rate(pair), pair)).collect();
-        rows.sort_by(|(rate, pair), (other_rate, other)| {
-            other_rate.total_cmp(rate).then(other.traffic.wire_bytes.cmp(&pair.traffic.wire_bytes))
-        });
-        rows.truncate(most);
-        rows.into_iter().map(|(_, pair)| pair).collect()
+    /// The name of a row: `sender → receiver`, `endpoint sent` or `endpoint received`.
+    pub(crate) fn row_name(&self, ends: LiveEnds) -> String {
+        match ends {
+            LiveEnds::Pair(src, dst) => format!("{} → {}", self.name(src), self.name(dst)),
+            LiveEnds::Sent(endpoint) => format!("{} sent", self.name(endpoint)),
+            LiveEnds::Received(endpoint) => format!("{} received", self.name(endpoint)),
+        }
     }
 
     /// Bytes on the wire per second of a pair in the last update.
@@ -309,14 +316,14 @@ pub(crate) mod tests {
         assert_eq!((progress.rate(), progress.packets_per_s, progress.peak), (50_000.0, 500.0, 100_000.0));
         // 10 s, 1.1 s, two updates without packets and one with some.
         assert_close(progress.mean(), 1_160_000.0 / 14.1);
-        assert_eq!(names(&progress, LiveRows::Pairs, LiveOrder::Rate), ["18 → 17", "17 → 18"]);
-        assert_eq!(progress.busiest_pairs(1), [&progress.live.pairs[1]], "by the rate now, not by the sum");
+        let names = names(&progress, LiveRows::Pairs, LiveOrder::Rate);
+        assert_eq!(names, ["18 → 17", "17 → 18"], "by the rate now, not by the sum");
     }
 
     fn names(progress: &LiveProgress, rows: LiveRows, order: LiveOrder) -> Vec<String> {
         let (rows, count) = progress.rows(rows, order, usize::MAX);
         assert_eq!(rows.len(), count);
-        rows.into_iter().map(|row| row.name).collect()
+        rows.into_iter().map(|row| progress.row_name(row.ends)).collect()
     }
 
     #[test]
@@ -346,7 +353,10 @@ pub(crate) mod tests {
         progress.update(sums, SECOND);
         let (links, count) = progress.rows(LiveRows::Links, LiveOrder::Wire, 2);
         assert_eq!(count, 5, "17 and 18 in both directions, 19 received");
-        assert_eq!((&*links[0].name, links[0].traffic.wire_bytes, links[0].traffic.packets), ("node1 sent", 6_000, 60));
+        assert_eq!(
+            (&*progress.row_name(links[0].ends), links[0].traffic.wire_bytes, links[0].traffic.packets),
+            ("node1 sent", 6_000, 60)
+        );
         assert_close(links[0].wire_bytes_per_s, 6_000.0);
         assert_eq!(links[1].traffic.wire_bytes, 3_000);
     }

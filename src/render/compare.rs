@@ -149,9 +149,13 @@ fn pairs(comparison: &Comparison) -> String {
         }
         table.add_row(row);
     }
-    let more = differ.len().saturating_sub(MOST);
-    let more = if more > 0 { format!("and {more} more; --format csv or json lists all\n") } else { String::new() };
+    let more = more(differ.len().saturating_sub(MOST));
     format!("\n{}\n{more}{unknown}", table.trim_fmt())
+}
+
+/// The line on rows that a table leaves out; empty if there are none.
+fn more(left_out: usize) -> String {
+    if left_out > 0 { format!("and {left_out} more; --format csv or json lists all\n") } else { String::new() }
 }
 
 /// The line on pairs that a run does not show; empty if there are none.
@@ -191,8 +195,7 @@ fn times(comparison: &Comparison) -> String {
         row.extend(times.quantiles.first().map(|median| median.verdict.name().to_owned()));
         table.add_row(row);
     }
-    let more = comparison.times.len().saturating_sub(rows.len().min(MOST));
-    let more = if more > 0 { format!("and {more} more; --format csv or json lists all\n") } else { String::new() };
+    let more = more(comparison.times.len().saturating_sub(rows.len().min(MOST)));
     format!("\n{}\n{more}", table.trim_fmt())
 }
 

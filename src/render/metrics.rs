@@ -4,7 +4,7 @@
 //! Invariants: a counter never decreases, and the number of ports and pairs is bounded.
 
 use crate::analysis::classes::class_shares;
-use crate::analysis::live::LiveProgress;
+use crate::analysis::live::{LiveEnds, LiveOrder, LiveProgress, LiveRows};
 use crate::model::live::LivePair;
 use crate::model::profile::Traffic;
 use crate::model::{Coverage, Profile, TrafficKind};
@@ -76,7 +76,9 @@ impl LiveMetrics {
     /// The text cannot be written.
     pub fn update(&mut self, progress: &LiveProgress) -> Result<String, fmt::Error> {
         let live = &progress.live;
-        self.add_pairs(progress.busiest_pairs(BUSIEST_PAIRS).into_iter());
+        self.add_pairs(
+            progress.rows(LiveRows::Pairs, LiveOrder::Rate, BUSIEST_PAIRS).0.into_iter().map(|row| row.ends),
+        );
         self.page(progress, (&live.coverage, live.connections), &live.pairs).finish()
     }
 
@@ -125,10 +127,12 @@ impl LiveMetrics {
     }
 
     /// Gives pairs counters of their own, as long as there is room.
-    fn add_pairs<'p>(&mut self, pairs: impl Iterator<Item = &'p LivePair>) {
-        for pair in pairs {
-            if self.pairs.len() < MAX_PAIRS {
-                self.pairs.insert((pair.src, pair.dst));
+    fn add_pairs(&mut self, rows: impl Iterator<Item = LiveEnds>) {
+        for ends in rows {
+            if let LiveEnds::Pair(src, dst) = ends
+                && self.pairs.len() < MAX_PAIRS
+            {
+                self.pairs.insert((src, dst));
             }
         }
     }
@@ -155,7 +159,7 @@ impl LiveMetrics {
         // The profile may have pairs that no update had.
         let mut busiest: Vec<&LivePair> = pairs.iter().collect();
         busiest.sort_by_key(|pair| std::cmp::Reverse(pair.traffic.wire_bytes));
-        self.add_pairs(busiest.into_iter().take(BUSIEST_PAIRS));
+        self.add_pairs(busiest.into_iter().take(BUSIEST_PAIRS).map(|pair| LiveEnds::Pair(pair.src, pair.dst)));
         let mut page = self.page(progress, (&profile.coverage, data().count() as u64), &pairs);
         let of_job =
             |(job, (traffic, packets)): (u32, (Traffic, u64))| (owned([("job", job.to_string())]), traffic, packets);

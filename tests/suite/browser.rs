@@ -15,7 +15,7 @@ mod times;
 
 use crate::python::{run, venv};
 use crate::runs::decompressed;
-use crate::tools::{ibscope, result, sample, samples_folder};
+use crate::tools::{has_programs, ibscope, result, sample, samples_folder};
 use ibscope::crosscheck::{self, Clocks, Crosscheck, CrosscheckVerdict, MessageSums, PairComparison};
 use ibscope::model::profile::{ConnectionRow, PairCoverage, RankRow, RetransmissionSums, TimelineRow, Traffic};
 use ibscope::model::{Profile, TrafficKind};
@@ -24,7 +24,6 @@ use ibscope_parsers::{Endpoint, Lid, Qpn};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -33,18 +32,8 @@ const PROGRAMS: [&str; 4] = ["/usr/bin/chromium", "/usr/bin/chromedriver", "/usr
 /// Columns of the csv after sender and receiver, in the order of the tooltip.
 const COLUMNS: [&str; 5] = ["messages", "MPI bytes", "payload bytes", "wire bytes", "packets"];
 
-/// True if there is a browser. Root, as in continuous integration, must have installed it; other
-/// users get a message with the missing packages.
-#[allow(clippy::print_stderr, reason = "a skipped test prints a line")]
 fn has_browser() -> bool {
-    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !Path::new(program).exists()).collect();
-    if missing.is_empty() {
-        return true;
-    }
-    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    assert!(!is_root, "{missing:?} are missing: `make deps` installs them");
-    eprintln!("SKIPPED: the report was not looked at, since {missing:?} are missing; `make deps` installs them");
-    false
+    has_programs(&PROGRAMS, "the report was not looked at")
 }
 
 /// Output of `tests/browser/look.py`.

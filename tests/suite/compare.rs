@@ -168,16 +168,21 @@ fn a_different_placement_is_reported() {
     assert!(!result(&["compare"], &[&a, &a]).contains("placement"));
 }
 
+/// Profiles of all four ports of a run, and of one of them, 10.77.0.1.
+fn all_ports_and_one(folder: &Path) -> [PathBuf; 2] {
+    let run = runs::named("ompi-openib-bt.S-4x1");
+    [("whole.ibp", run.every_node()), ("port.ibp", vec![run.node(1)])].map(|(name, captures)| {
+        let place = folder.join(name);
+        result(&["analyze", "-o", place.to_str().expect("path")], &captures);
+        place
+    })
+}
+
 /// All four ports, and one of them: the pairs of the other ports are unknown in the capture of one port.
 #[test]
 fn pairs_that_a_capture_does_not_show_are_unknown() {
     let folder = tempfile::tempdir().expect("folder");
-    let run = runs::named("ompi-openib-bt.S-4x1");
-    let [whole, port] = [("whole.ibp", run.every_node()), ("port.ibp", vec![run.node(1)])].map(|(name, captures)| {
-        let place = folder.path().join(name);
-        result(&["analyze", "-o", place.to_str().expect("path")], &captures);
-        place
-    });
+    let [whole, port] = all_ports_and_one(folder.path());
     let by_endpoint = |arguments: &[&str], a: &Path, b: &Path| {
         result(&[&["compare", "--by", "endpoint"], arguments].concat(), &[a, b])
     };
@@ -296,12 +301,7 @@ fn the_run_that_deviates_is_named() {
 #[test]
 fn pairs_that_one_of_several_runs_does_not_show_are_unknown() {
     let folder = tempfile::tempdir().expect("folder");
-    let run = runs::named("ompi-openib-bt.S-4x1");
-    let [whole, port] = [("whole.ibp", run.every_node()), ("port.ibp", vec![run.node(1)])].map(|(name, captures)| {
-        let place = folder.path().join(name);
-        result(&["analyze", "-o", place.to_str().expect("path")], &captures);
-        place
-    });
+    let [whole, port] = all_ports_and_one(folder.path());
     let profiles = [&whole, &port, &whole];
     let document: serde_json::Value =
         serde_json::from_str(&result(&["compare", "--by", "endpoint", "--format", "json"], &profiles)).expect("json");

@@ -1,26 +1,13 @@
 //! Figures as PDF, read by poppler: the texts of the SVG are texts of the PDF, in an embedded font.
 
 use crate::runs;
-use crate::tools::{result, sample};
+use crate::tools::{has_programs, result, sample};
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs of poppler-utils.
 const PROGRAMS: [&str; 3] = ["/usr/bin/pdftotext", "/usr/bin/pdffonts", "/usr/bin/pdfinfo"];
-
-/// True if poppler is installed. Root, as in continuous integration, must have installed it.
-#[allow(clippy::print_stderr, reason = "a skipped test prints a line")]
-fn has_poppler() -> bool {
-    if PROGRAMS.iter().all(|program| Path::new(program).exists()) {
-        return true;
-    }
-    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
-    assert!(!is_root, "poppler-utils is missing: `make deps` installs it");
-    eprintln!("SKIPPED: no PDF was read, since poppler-utils is missing; `make deps` installs it");
-    false
-}
 
 fn printed(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().expect("started");
@@ -52,7 +39,7 @@ fn drawn(folder: &Path, command: &[&str], input: &Path) -> (String, PathBuf) {
 
 #[test]
 fn the_texts_of_figures_are_texts_in_the_pdf() {
-    if !has_poppler() {
+    if !has_programs(&PROGRAMS, "no PDF was read") {
         return;
     }
     let folder = tempfile::tempdir().expect("folder");

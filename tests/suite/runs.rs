@@ -23,14 +23,17 @@ pub(crate) struct RecordedRun {
 
 /// All recorded runs.
 pub(crate) fn all() -> Vec<RecordedRun> {
-    let mut runs: Vec<RecordedRun> = std::fs::read_dir(root())
-        .expect("samples/runs")
-        .map(|entry| entry.expect("entry").path())
-        .filter(|path| path.is_dir())
-        .map(at)
-        .collect();
+    of_set("runs", 32)
+}
+
+/// The runs of a set, by name.
+fn of_set(set: &str, count: usize) -> Vec<RecordedRun> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(set);
+    let entries = std::fs::read_dir(folder).expect("a set of runs").map(|entry| entry.expect("entry").path());
+    let mut runs: Vec<RecordedRun> = entries.filter(|path| path.is_dir()).map(at).collect();
     runs.sort_by(|a, b| a.name.cmp(&b.name));
-    assert_eq!(runs.len(), 32, "recorded runs");
+    assert_eq!(runs.len(), count, "recorded runs");
+    assert!(runs.iter().all(|run| run.nodes > 0), "{set}: a folder without captures of ports");
     runs
 }
 
@@ -55,12 +58,7 @@ pub(crate) fn of_third_set(name: &str) -> RecordedRun {
 
 /// All runs of the fourth set, `samples/runs4`, which has captures of the ports only.
 pub(crate) fn of_fourth_set() -> Vec<RecordedRun> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/runs4");
-    let entries = std::fs::read_dir(folder).expect("samples/runs4").map(|entry| entry.expect("entry").path());
-    let mut runs: Vec<RecordedRun> = entries.filter(|path| path.is_dir()).map(at).collect();
-    runs.sort_by(|a, b| a.name.cmp(&b.name));
-    assert_eq!(runs.len(), 8, "recorded runs");
-    runs
+    of_set("runs4", 8)
 }
 
 /// The run of this name of the first or second set.
@@ -68,17 +66,9 @@ pub(crate) fn of_any_set(name: &str) -> RecordedRun {
     all().into_iter().find(|run| run.name == name).unwrap_or_else(|| of_second_set(name))
 }
 
-/// All recorded runs of the three sets.
+/// All recorded runs of the first three sets.
 pub(crate) fn of_all_sets() -> Vec<RecordedRun> {
-    let folder = |set: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(set);
-    let names = |set: &str| -> Vec<String> {
-        let entries = std::fs::read_dir(folder(set)).expect("runs").map(|entry| entry.expect("entry").path());
-        let runs = entries.filter(|path| path.is_dir());
-        runs.map(|path| path.file_name().expect("name").to_string_lossy().into_owned()).collect()
-    };
-    let later = names("runs2").into_iter().map(|name| of_second_set(&name));
-    let last = names("runs3").into_iter().map(|name| of_third_set(&name));
-    all().into_iter().chain(later).chain(last).collect()
+    [("runs", 32), ("runs2", 22), ("runs3", 20)].into_iter().flat_map(|(set, count)| of_set(set, count)).collect()
 }
 
 fn at(folder: PathBuf) -> RecordedRun {
@@ -94,10 +84,6 @@ fn ports(folder: &Path, node: u8) -> Vec<PathBuf> {
     let names =
         [format!("node{node}.pcap.zst"), format!("node{node}.rail0.pcap.zst"), format!("node{node}.rail1.pcap.zst")];
     names.into_iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect()
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("samples/runs")
 }
 
 impl RecordedRun {

@@ -26,6 +26,20 @@ pub(crate) fn samples_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("samples")
 }
 
+/// True if these programs are installed. Root, as in continuous integration, must have installed them;
+/// other users get a message with the missing ones, and with `skipped`, the part that is not tested.
+#[allow(clippy::print_stderr, reason = "a skipped test prints a line")]
+pub(crate) fn has_programs(programs: &[&str], skipped: &str) -> bool {
+    let missing: Vec<&&str> = programs.iter().filter(|program| !Path::new(program).exists()).collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    assert!(!is_root, "{missing:?} are missing: `make deps` installs them");
+    eprintln!("SKIPPED: {skipped}, since {missing:?} are missing; `make deps` installs them");
+    false
+}
+
 /// Result of a run of the program.
 pub(crate) struct ProgramResult {
     pub(crate) code: i32,

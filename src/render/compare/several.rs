@@ -2,7 +2,7 @@
 //!
 //! Runs have the letters A, B, C ... in the order of the command line.
 
-use super::{MOST, end, format_rate, format_value, name, of_both};
+use super::{MOST, end, format_rate, format_value, more, name, of_both};
 use crate::analysis::compare::{PairInRuns, RunsComparison, TimesInRuns, ValueInRuns};
 use crate::analysis::{GroupBy, Label};
 use crate::model::column::ColumnUnit::{Bytes, Name, OfValue, Ratio};
@@ -113,6 +113,21 @@ fn totals(comparison: &RunsComparison) -> String {
     format!("{}\n{}", table.trim_fmt(), if differ { note.as_str() } else { "" })
 }
 
+/// Median, minimum and maximum of a value that is no rate.
+fn statistics(value: &ValueInRuns) -> [String; 3] {
+    [value.median(), value.minimum(), value.maximum()].map(|number| text(value, number, false))
+}
+
+/// A table of the first of `count` values with their names, and a line on the others.
+fn variations<'a>(heading: &str, values: impl Iterator<Item = (String, &'a ValueInRuns)>, count: usize) -> String {
+    let mut table = columns(&[heading, "median", "minimum", "maximum", "spread", "deviates"], 1..5);
+    for (name, value) in values.take(MOST) {
+        let [median, minimum, maximum] = statistics(value);
+        table.add_row([name, median, minimum, maximum, spread(value), deviating(value)]);
+    }
+    format!("{}\n{}", table.trim_fmt(), more(count.saturating_sub(MOST)))
+}
+
 /// The bytes on the wire of the pairs that vary most.
 fn pairs(comparison: &RunsComparison) -> String {
     let what = if comparison.by == GroupBy::Rank { "ranks" } else { "endpoints" };
@@ -122,19 +137,13 @@ fn pairs(comparison: &RunsComparison) -> String {
     if vary.is_empty() {
         return format!("\nno pair of {what} varies over the runs that show it ({})\n{hidden}", count_of(all, "pair"));
     }
-    let mut table = columns(&["wire bytes", "median", "minimum", "maximum", "spread", "deviates"], 1..5);
-    for pair in vary.iter().take(MOST) {
+    let rows = vary.iter().filter_map(|pair| {
         let (src, dst) = &pair.pair;
-        let Some(value) = pair.value("wire_bytes") else { continue };
-        let [median, minimum, maximum] =
-            [value.median(), value.minimum(), value.maximum()].map(|number| text(value, number, false));
-        let ends = format!("{} → {}", src.name(), dst.name());
-        table.add_row([ends, median, minimum, maximum, spread(value), deviating(value)]);
-    }
-    let more = vary.len().saturating_sub(MOST);
-    let more = if more > 0 { format!("and {more} more; --format csv or json lists all\n") } else { String::new() };
+        Some((format!("{} → {}", src.name(), dst.name()), pair.value("wire_bytes")?))
+    });
     let count = group(vary.len() as u64);
-    format!("\n{count} of {} of {what} vary\n{}\n{more}{hidden}", count_of(all, "pair"), table.trim_fmt())
+    let table = variations("wire bytes", rows, vary.len());
+    format!("\n{count} of {} of {what} vary\n{table}{hidden}", count_of(all, "pair"))
 }
 
 /// The line on pairs that a run does not show; empty if there are none.
@@ -157,18 +166,11 @@ fn times(comparison: &RunsComparison) -> String {
     if all.is_empty() {
         return "\nno times were measured in two or more runs\n".to_owned();
     }
-    let mut table = columns(&["medians of times", "median", "minimum", "maximum", "spread", "deviates"], 1..5);
-    for times in all.iter().take(MOST) {
-        let Some(value) = times.quantiles.first() else { continue };
-        let [median, minimum, maximum] =
-            [value.median(), value.minimum(), value.maximum()].map(|number| text(value, number, false));
+    let rows = all.iter().filter_map(|times| {
         let key = &times.key;
-        let of = format!("{} {} {}", key.interval, key.verb, size(key.from_bytes));
-        table.add_row([of, median, minimum, maximum, spread(value), deviating(value)]);
-    }
-    let more = all.len().saturating_sub(MOST);
-    let more = if more > 0 { format!("and {more} more; --format csv or json lists all\n") } else { String::new() };
-    format!("\n{}\n{more}", table.trim_fmt())
+        Some((format!("{} {} {}", key.interval, key.verb, size(key.from_bytes)), times.quantiles.first()?))
+    });
+    format!("\n{}", variations("medians of times", rows, all.len()))
 }
 
 fn health(comparison: &RunsComparison) -> String {
@@ -178,8 +180,7 @@ fn health(comparison: &RunsComparison) -> String {
     }
     let mut table = columns(&["health", "median", "minimum", "maximum"], 1..4);
     for value in vary {
-        let numbers = [value.median(), value.minimum(), value.maximum()].map(|number| text(value, number, false));
-        table.add_row(std::iter::once(name(value.value)).chain(numbers));
+        table.add_row(std::iter::once(name(value.value)).chain(statistics(value)));
     }
     format!("\n{}\n", table.trim_fmt())
 }

@@ -21,8 +21,10 @@ pub fn line(progress: &LiveProgress) -> String {
     let (traffic, retransmissions) = progress.live.total();
     let coverage = &progress.live.coverage;
     let busiest = progress.rows(LiveRows::Pairs, LiveOrder::Rate, 1).0.into_iter().next();
-    let busiest = busiest
-        .map_or_else(|| "-".to_owned(), |row| format!("{} {}", row.name, bytes_per_second(row.wire_bytes_per_s)));
+    let busiest = busiest.map_or_else(
+        || "-".to_owned(),
+        |row| format!("{} {}", progress.row_name(row.ends), bytes_per_second(row.wire_bytes_per_s)),
+    );
     let line = format!(
         "{:>12.3} {:>12} {:>12} {:>14} {:>10} {:>13} {:>9}  {busiest}",
         progress.span_ns() as f64 / 1e9,

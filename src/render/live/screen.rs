@@ -186,7 +186,7 @@ fn draw_rows(frame: &mut Frame<'_>, progress: &LiveProgress, look: &ScreenStyle,
         let share = if all > 0.0 { row.wire_bytes_per_s * 100.0 / all } else { 0.0 };
         let retransmitted = row.retransmissions.packets();
         let style = if retransmitted > 0 { look.alarm() } else { Style::new() };
-        let mut cells = vec![Cell::new(row.name), right(bytes_per_second(row.wire_bytes_per_s))];
+        let mut cells = vec![Cell::new(progress.row_name(row.ends)), right(bytes_per_second(row.wire_bytes_per_s))];
         cells.extend(has(SHARE_FROM).then(|| right(format!("{share:.0} %"))));
         cells.extend(has(WIRE_FROM).then(|| right(bytes(row.traffic.wire_bytes))));
         cells.push(right(group(row.traffic.packets)));
